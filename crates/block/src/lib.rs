@@ -1,0 +1,72 @@
+//! Block devices: what a file system lives on.
+//!
+//! Leaves out: ext4.
+
+mod memory;
+
+use std::io;
+
+pub use memory::MemoryDevice;
+
+/// A device of bytes that can be read, written, flushed and discarded from many threads at once.
+///
+/// Offsets and lengths are in bytes. A write that returned is visible to every later read; it is durable only
+/// after a later `flush` returned, and until then any subset of the sectors of unflushed writes may survive a
+/// crash, in any order.
+pub trait BlockDevice: Send + Sync {
+    /// Its size in bytes.
+    fn size(&self) -> u64;
+
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` past the end; else the device's own.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
+
+    /// Writes the buffers one after the other from `offset`.
+    ///
+    /// # Errors
+    /// `PermissionDenied` if opened for reading; past the end `UnexpectedEof`; else the device's own. What part
+    /// was written is then unknown.
+    fn write_vectored_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()>;
+
+    /// Writes `buf` at `offset`.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::write_vectored_at`].
+    fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.write_vectored_at(offset, &[io::IoSlice::new(buf)])
+    }
+
+    /// Writes `buf` and returns when it is durable. Says nothing of earlier writes.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::write_vectored_at`] and [`BlockDevice::flush`].
+    fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.write_at(offset, buf)?;
+        self.flush()
+    }
+
+    /// Returns when every write that returned before is durable.
+    ///
+    /// # Errors
+    /// The device's own; then nothing is known of the writes since the last flush.
+    fn flush(&self) -> io::Result<()>;
+
+    /// Says that the bytes are not needed; afterwards they read as anything.
+    ///
+    /// # Errors
+    /// The device's own. A device that cannot discard does nothing.
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()>;
+
+    /// Makes the bytes read as zero, without writing them where the device can.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::write_vectored_at`].
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()>;
+
+    /// Whether writes are refused.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,10 @@
+//! Bytes of ext4 and jbd2: every structure on the disk as a type that reads, checks and writes it.
+//!
+//! Leaves out: I/O, locks, clocks. All functions are pure.
+//!
+//! Invariant: nothing here panics, overflows or allocates by an unchecked field, whatever the bytes.
+#![forbid(unsafe_code)]
+
+mod types;
+
+pub use types::{FsBlock, GroupNumber, InodeNumber, LogicalBlock, TransactionId};

@@ -1,0 +1,77 @@
+//! Newtypes of the numbers that name places on a disk.
+
+use std::fmt;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($raw:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(transparent)]
+        pub struct $name(pub $raw);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number! {
+    /// A block of the file system, counted from the start of the device in units of the block size.
+    FsBlock(u64)
+}
+number! {
+    /// A block of a file, counted from the start of the file in units of the block size.
+    LogicalBlock(u32)
+}
+number! {
+    /// A block group, from 0.
+    GroupNumber(u32)
+}
+number! {
+    /// An inode, from 1; 0 names none.
+    InodeNumber(u32)
+}
+
+impl FsBlock {
+    /// The block `len` blocks further, or `None` past the end of 64 bits.
+    #[must_use]
+    pub fn checked_add(self, len: u64) -> Option<Self> {
+        self.0.checked_add(len).map(Self)
+    }
+}
+
+impl InodeNumber {
+    /// The root directory.
+    pub const ROOT: Self = Self(2);
+    /// The inode that holds the reserved descriptor blocks.
+    pub const RESIZE: Self = Self(7);
+    /// The journal's usual inode.
+    pub const JOURNAL: Self = Self(8);
+}
+
+/// A journal transaction. Numbers wrap; compare with [`TransactionId::is_after`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct TransactionId(pub u32);
+
+impl TransactionId {
+    /// The number after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+
+    /// Whether this transaction came after `other`, by the sign of the wrapped difference (jbd2 `tid_gt`).
+    #[must_use]
+    pub fn is_after(self, other: Self) -> bool {
+        (self.0.wrapping_sub(other.0) as i32) > 0
+    }
+}
+
+impl fmt::Display for TransactionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

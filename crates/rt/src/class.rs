@@ -1,0 +1,55 @@
+//! Lock classes and the order in which they may be taken.
+
+/// What a lock protects and where it stands in the order of locks.
+///
+/// A thread may take a lock only if its `(rank, key)` is greater than that of every lock it holds; debug
+/// builds assert it. Outer locks have smaller ranks.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LockClass {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// Its place in the order, outer first.
+    pub rank: u8,
+}
+
+macro_rules! classes {
+    ($($(#[$doc:meta])* $name:ident = $rank:literal;)*) => {
+        impl LockClass {
+            $($(#[$doc])* pub const $name: &'static LockClass =
+                &LockClass { name: stringify!($name), rank: $rank };)*
+        }
+    };
+}
+
+classes! {
+    /// One per file system: renames of directories between directories.
+    RENAME = 10;
+    /// One per inode, keyed by its number: the file's or directory's content.
+    INODE = 20;
+    /// One per inode: its writeback.
+    WRITEBACK = 30;
+    /// One per inode: its extended attributes.
+    XATTR = 40;
+    /// Not a lock: an open journal handle.
+    HANDLE = 50;
+    /// One per file system: the on-disk and in-memory orphan list.
+    ORPHAN = 55;
+    /// One per folio.
+    PAGE = 60;
+    /// One per inode: its extent tree.
+    EXTENT_TREE = 70;
+    /// One per inode: its decoded fields.
+    INODE_CORE = 75;
+    /// One per block group, keyed by its number.
+    GROUP = 80;
+    /// Preallocations and order indexes.
+    PREALLOC = 90;
+    /// One per buffer; never two at once.
+    BUFFER = 100;
+    /// The shards of the buffer and inode caches.
+    CACHE = 105;
+    /// The journal's state.
+    JOURNAL = 110;
+    /// A device's own state.
+    DEVICE = 120;
+}
