@@ -1,0 +1,461 @@
+//! One linear directory block: entries end to end, and the checksum tail behind them.
+//!
+//! For: finding, adding and removing names in one block. Leaves out: which block (that is [`crate::htree`]) and
+//! what a name may contain (names are bytes; `/` and NUL are the engine's to refuse).
+//!
+//! Invariants: entries cover `usable` bytes exactly; every `rec_len` is a multiple of 4 that holds its name; a block
+//! that breaks this is an error at the first broken entry and is never written to.
+//!
+//! `usable` is the whole block, or the block less [`TAIL_BYTES`] where metadata is summed: see [`usable_bytes`].
+//! Without the `filetype` feature the type byte is the high half of a 16-bit name length; as names end at 255 bytes
+//! it is 0 on such a disk, and callers write [`FT_UNKNOWN`].
+//!
+//! Source: kernel `fs/ext4/dir.c` (`__ext4_check_dir_entry`), `namei.c` (`ext4_find_dest_de`,
+//! `ext4_generic_delete_entry`, `ext4_dirblock_csum_verify`). Tests: `tests/dirent_model.rs`, `tests/dir_image.rs`.
+
+use crate::checksum::crc32c;
+use crate::error::{Error, Result, Structure};
+use crate::le::{le16, le32, put_le16, put_le32};
+use crate::types::InodeNumber;
+
+/// Bytes of the tail that holds a summed block's checksum.
+pub const TAIL_BYTES: usize = 12;
+/// The longest name, in bytes.
+pub const NAME_MAX: usize = 255;
+
+/// Type byte: unknown, or a disk without the `filetype` feature.
+pub const FT_UNKNOWN: u8 = 0;
+/// Type byte: regular file.
+pub const FT_REG_FILE: u8 = 1;
+/// Type byte: directory.
+pub const FT_DIR: u8 = 2;
+/// Type byte: character device.
+pub const FT_CHRDEV: u8 = 3;
+/// Type byte: block device.
+pub const FT_BLKDEV: u8 = 4;
+/// Type byte: FIFO.
+pub const FT_FIFO: u8 = 5;
+/// Type byte: socket.
+pub const FT_SOCK: u8 = 6;
+/// Type byte: symbolic link.
+pub const FT_SYMLINK: u8 = 7;
+/// Type byte of the checksum tail.
+const FT_DIR_CSUM: u8 = 0xDE;
+
+/// Bytes before the name.
+const HEADER_BYTES: usize = 8;
+/// The shortest entry: a header and a one-byte name, rounded.
+const MIN_REC_LEN: usize = 12;
+
+/// One entry of a block; unused when [`DirEntry::inode`] is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirEntry<'a> {
+    /// Where the entry starts in the block, in bytes.
+    pub offset: usize,
+    /// The inode named, or 0 when the entry is free.
+    pub inode: InodeNumber,
+    /// Bytes to the next entry.
+    pub rec_len: usize,
+    /// The name; stale when the entry is free.
+    pub name: &'a [u8],
+    /// The raw type byte (`FT_…`).
+    pub file_type: u8,
+}
+
+impl DirEntry<'_> {
+    /// Whether the entry names an inode.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.inode.0 != 0
+    }
+
+    /// Bytes of `rec_len` that the entry itself needs; the rest is slack.
+    #[must_use]
+    pub fn used_bytes(&self) -> usize {
+        if self.is_live() {
+            entry_bytes(self.name.len())
+        } else {
+            0
+        }
+    }
+}
+
+/// Bytes an entry with a name of `name_len` bytes takes.
+#[must_use]
+pub const fn entry_bytes(name_len: usize) -> usize {
+    (HEADER_BYTES + name_len).next_multiple_of(4)
+}
+
+/// Bytes of a block of `block_bytes` that hold entries.
+#[must_use]
+pub const fn usable_bytes(block_bytes: usize, has_csum: bool) -> usize {
+    if has_csum {
+        block_bytes.saturating_sub(TAIL_BYTES)
+    } else {
+        block_bytes
+    }
+}
+
+/// The validated entries of a block, free ones included. Ends after the first error.
+pub fn entries(block: &[u8], usable: usize) -> Entries<'_> {
+    Entries {
+        block,
+        usable: usable.min(block.len()),
+        offset: 0,
+    }
+}
+
+/// Iterator of [`entries`].
+#[derive(Clone, Debug)]
+pub struct Entries<'a> {
+    block: &'a [u8],
+    usable: usize,
+    offset: usize,
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<DirEntry<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.offset >= self.usable {
+            return None;
+        }
+        let entry = entry_at(self.block, self.usable, self.offset);
+        // An error ends the walk: where the next entry starts is unknown.
+        self.offset = entry.as_ref().map_or(self.usable, |e| e.offset + e.rec_len);
+        Some(entry)
+    }
+}
+
+/// The entries that name an inode.
+pub fn live_entries(block: &[u8], usable: usize) -> impl Iterator<Item = Result<DirEntry<'_>>> {
+    entries(block, usable).filter(|e| e.as_ref().map_or(true, DirEntry::is_live))
+}
+
+/// The entry that begins at `offset`, checked as [`entries`] checks it. The caller knows that one begins there.
+///
+/// # Errors
+/// `Corrupt` when the bytes are no entry that fits the block.
+pub fn entry_at(block: &[u8], usable: usize, offset: usize) -> Result<DirEntry<'_>> {
+    let usable = usable.min(block.len());
+    let room = usable.saturating_sub(offset);
+    let header = block
+        .get(offset..usable)
+        .filter(|rest| rest.len() >= MIN_REC_LEN);
+    let [i0, i1, i2, i3, r0, r1, name_len, file_type, ..] = *header.unwrap_or_default() else {
+        return Err(corrupt("entry starts too close to the end of the block"));
+    };
+    let rec_len = decode_rec_len(u16::from_le_bytes([r0, r1]), block.len());
+    let inode = InodeNumber(u32::from_le_bytes([i0, i1, i2, i3]));
+    let name_len = usize::from(name_len);
+    if rec_len < MIN_REC_LEN {
+        return Err(corrupt("rec_len is smaller than the smallest entry"));
+    }
+    if !rec_len.is_multiple_of(4) {
+        return Err(corrupt("rec_len is not a multiple of 4"));
+    }
+    if rec_len < entry_bytes(name_len) {
+        return Err(corrupt("rec_len is too small for the name"));
+    }
+    if rec_len > room {
+        return Err(corrupt("entry runs past the end of the block"));
+    }
+    if rec_len != room && room - rec_len < MIN_REC_LEN {
+        return Err(corrupt("entry ends too close to the end of the block"));
+    }
+    if inode.0 != 0 && name_len == 0 {
+        return Err(corrupt("entry has an inode and no name"));
+    }
+    let name_start = offset + HEADER_BYTES;
+    let name = block
+        .get(name_start..name_start + name_len)
+        .unwrap_or_default();
+    Ok(DirEntry {
+        offset,
+        inode,
+        rec_len,
+        name,
+        file_type,
+    })
+}
+
+/// The live entry of that name.
+///
+/// # Errors
+/// `Corrupt` when a broken entry stands before it.
+pub fn find<'a>(block: &'a [u8], usable: usize, name: &[u8]) -> Result<Option<DirEntry<'a>>> {
+    for entry in entries(block, usable) {
+        let entry = entry?;
+        if entry.name == name && entry.is_live() {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the block has room for one more name of `name_len` bytes.
+///
+/// # Errors
+/// `Corrupt` when a broken entry stands before the room.
+pub fn room_for(block: &[u8], usable: usize, name_len: usize) -> Result<bool> {
+    Ok(slot_for(block, usable, name_len)?.is_some())
+}
+
+/// Adds an entry in the first room there is; `false`, and no change, when there is none. Does not look for the name.
+///
+/// # Errors
+/// `Corrupt`, and no change, when a broken entry stands before the room.
+pub fn insert(
+    block: &mut [u8],
+    usable: usize,
+    inode: InodeNumber,
+    name: &[u8],
+    file_type: u8,
+) -> Result<bool> {
+    let Some(slot) = slot_for(block, usable, name.len())? else {
+        return Ok(false);
+    };
+    if slot.used > 0 {
+        put_rec_len(block, slot.offset, slot.used);
+    }
+    let entry = NewEntry {
+        inode,
+        name,
+        file_type,
+    };
+    put_entry(
+        block,
+        slot.offset + slot.used,
+        slot.rec_len - slot.used,
+        &entry,
+    );
+    Ok(true)
+}
+
+/// Removes the live entry at `offset`: the entry before it takes its bytes, or, if it is the first, it becomes free.
+/// The bytes are cleared, as the kernel clears them.
+///
+/// # Errors
+/// `Corrupt`, and no change, when no live entry begins at `offset`.
+pub fn remove(block: &mut [u8], usable: usize, offset: usize) -> Result<()> {
+    let (mut before, mut found) = (None, None);
+    for entry in entries(block, usable) {
+        let entry = entry?;
+        if entry.offset >= offset {
+            found = Some((entry.offset, entry.rec_len, entry.is_live()));
+            break;
+        }
+        before = Some((entry.offset, entry.rec_len));
+    }
+    let Some((_, rec_len, true)) = found.filter(|f| f.0 == offset) else {
+        return Err(corrupt("no entry begins where one is to be removed"));
+    };
+    let bytes = block.get_mut(offset..offset + rec_len).unwrap_or_default();
+    bytes.fill(0);
+    match before {
+        Some((at, len)) => put_rec_len(block, at, len + rec_len),
+        None => put_rec_len(block, offset, rec_len),
+    }
+    Ok(())
+}
+
+/// Makes the entry that begins at `offset` name another inode, as rename over a name does.
+///
+/// # Errors
+/// `Corrupt`, and no change, when the bytes at `offset` are no live entry.
+pub fn set_inode(
+    block: &mut [u8],
+    usable: usize,
+    offset: usize,
+    inode: InodeNumber,
+    file_type: u8,
+) -> Result<()> {
+    if !entry_at(block, usable, offset)?.is_live() {
+        return Err(corrupt("no entry where an inode is to be set"));
+    }
+    put_le32(block, offset, inode.0);
+    if let Some(byte) = block.get_mut(offset + 7) {
+        *byte = file_type;
+    }
+    Ok(())
+}
+
+/// Makes the block one free entry, followed by a tail with no checksum yet when `usable` leaves room for it.
+pub fn init_empty(block: &mut [u8], usable: usize) {
+    block.fill(0);
+    put_rec_len(block, 0, usable.min(block.len()));
+    if block.len().saturating_sub(usable) >= TAIL_BYTES {
+        init_tail(block);
+    }
+}
+
+/// Makes the block the first one of a new directory: `.` and `..`, which takes the rest.
+///
+/// `file_type` is [`FT_DIR`], or [`FT_UNKNOWN`] without the `filetype` feature.
+pub fn init_dot_dotdot(
+    block: &mut [u8],
+    usable: usize,
+    own: InodeNumber,
+    parent: InodeNumber,
+    file_type: u8,
+) {
+    init_empty(block, usable);
+    let dot = entry_bytes(1);
+    put_entry(
+        block,
+        0,
+        dot,
+        &NewEntry {
+            inode: own,
+            name: b".",
+            file_type,
+        },
+    );
+    let rest = usable.min(block.len()).saturating_sub(dot);
+    put_entry(
+        block,
+        dot,
+        rest,
+        &NewEntry {
+            inode: parent,
+            name: b"..",
+            file_type,
+        },
+    );
+}
+
+/// Whether the block is a linear directory block without names (`.` and `..` count as names).
+///
+/// # Errors
+/// `Corrupt` when an entry is broken.
+pub fn is_empty(block: &[u8], usable: usize) -> Result<bool> {
+    live_entries(block, usable)
+        .next()
+        .transpose()
+        .map(|e| e.is_none())
+}
+
+/// Whether the last 12 bytes are a checksum tail.
+#[must_use]
+pub fn has_tail(block: &[u8]) -> bool {
+    let Some(tail) = block
+        .len()
+        .checked_sub(TAIL_BYTES)
+        .and_then(|at| block.get(at..))
+    else {
+        return false;
+    };
+    tail.starts_with(&[0, 0, 0, 0, TAIL_BYTES as u8, 0, 0, FT_DIR_CSUM])
+}
+
+/// Writes a tail with checksum 0 over the last 12 bytes; nothing in a block shorter than that.
+pub fn init_tail(block: &mut [u8]) {
+    let Some(at) = block.len().checked_sub(TAIL_BYTES) else {
+        return;
+    };
+    let tail = block.get_mut(at..).unwrap_or_default();
+    tail.copy_from_slice(&[0, 0, 0, 0, TAIL_BYTES as u8, 0, 0, FT_DIR_CSUM, 0, 0, 0, 0]);
+}
+
+/// Whether the block has a tail with the right checksum. `inode_seed` is the directory's checksum seed
+/// (file system seed, inode number, generation).
+#[must_use]
+pub fn verify_tail(block: &[u8], inode_seed: u32) -> bool {
+    has_tail(block) && le32(block, block.len() - 4) == Some(tail_checksum(block, inode_seed))
+}
+
+/// Writes the checksum into the tail. Does nothing to a block without one.
+pub fn update_tail(block: &mut [u8], inode_seed: u32) {
+    if has_tail(block) {
+        let sum = tail_checksum(block, inode_seed);
+        put_le32(block, block.len() - 4, sum);
+    }
+}
+
+/// The checksum of a summed block: everything before the tail.
+fn tail_checksum(block: &[u8], inode_seed: u32) -> u32 {
+    let end = block.len().saturating_sub(TAIL_BYTES);
+    crc32c(inode_seed, block.get(..end).unwrap_or_default())
+}
+
+/// What an entry says, without its place.
+#[derive(Clone, Copy, Debug)]
+pub struct NewEntry<'a> {
+    /// The inode to name.
+    pub inode: InodeNumber,
+    /// The name: 1 to [`NAME_MAX`] bytes.
+    pub name: &'a [u8],
+    /// The raw type byte (`FT_…`).
+    pub file_type: u8,
+}
+
+/// Room for an entry: the bytes of an entry behind its first `used` ones.
+struct Slot {
+    offset: usize,
+    used: usize,
+    rec_len: usize,
+}
+
+fn slot_for(block: &[u8], usable: usize, name_len: usize) -> Result<Option<Slot>> {
+    if name_len == 0 || name_len > NAME_MAX {
+        return Ok(None);
+    }
+    let needed = entry_bytes(name_len);
+    for entry in entries(block, usable) {
+        let entry = entry?;
+        let used = entry.used_bytes();
+        if entry.rec_len - used >= needed {
+            return Ok(Some(Slot {
+                offset: entry.offset,
+                used,
+                rec_len: entry.rec_len,
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// Writes an entry; the padding behind the name becomes 0. Writes nothing where it would not fit.
+pub(crate) fn put_entry(block: &mut [u8], offset: usize, rec_len: usize, entry: &NewEntry<'_>) {
+    let raw_len = encode_rec_len(rec_len);
+    let end = offset.saturating_add(entry_bytes(entry.name.len()));
+    let (Ok(name_len), Some(bytes)) = (u8::try_from(entry.name.len()), block.get_mut(offset..end))
+    else {
+        return;
+    };
+    bytes.fill(0);
+    put_le32(bytes, 0, entry.inode.0);
+    put_le16(bytes, 4, raw_len);
+    for (to, from) in bytes
+        .iter_mut()
+        .skip(6)
+        .zip([name_len, entry.file_type].iter().chain(entry.name))
+    {
+        *to = *from;
+    }
+}
+
+fn put_rec_len(block: &mut [u8], offset: usize, rec_len: usize) {
+    put_le16(block, offset + 4, encode_rec_len(rec_len));
+}
+
+/// `rec_len` of the entry at `offset`, not checked.
+pub(crate) fn rec_len_at(block: &[u8], offset: usize) -> Option<usize> {
+    le16(block, offset + 4).map(|raw| decode_rec_len(raw, block.len()))
+}
+
+/// 64 KiB does not fit 16 bits: it is written 65535, and read from 65535 or 0.
+fn decode_rec_len(raw: u16, block_bytes: usize) -> usize {
+    match raw {
+        0 | u16::MAX if block_bytes >= 0x1_0000 => block_bytes,
+        _ => usize::from(raw),
+    }
+}
+
+pub(crate) fn encode_rec_len(rec_len: usize) -> u16 {
+    u16::try_from(rec_len).unwrap_or(u16::MAX)
+}
+
+fn corrupt(reason: &'static str) -> Error {
+    Error::corrupt(Structure::DirectoryBlock, reason)
+}
