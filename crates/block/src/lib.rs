@@ -2,11 +2,25 @@
 //!
 //! Leaves out: ext4.
 
+mod container;
+mod error;
+mod fault;
+mod file;
 mod memory;
+mod partition;
+mod recorder;
 
 use std::io;
 
+use extant_rt::Arc;
+
+pub use container::{Container, ImageFormat, PartitionEntry, PartitionKind};
+pub use error::{Error, Holder};
+pub use fault::{Fault, FaultDevice, Operation, Request};
+pub use file::{Access, Create, FileDevice, Transfer};
 pub use memory::MemoryDevice;
+pub use partition::Partition;
+pub use recorder::{Cursor, Event, Log, Mutation, Recorder, Tearing, Unflushed};
 
 /// A device of bytes that can be read, written, flushed and discarded from many threads at once.
 ///
@@ -68,5 +82,56 @@ pub trait BlockDevice: Send + Sync {
     /// Whether writes are refused.
     fn is_read_only(&self) -> bool {
         false
+    }
+}
+
+macro_rules! forward {
+    ($pointer:ty) => {
+        impl<D: BlockDevice + ?Sized> BlockDevice for $pointer {
+            fn size(&self) -> u64 {
+                (**self).size()
+            }
+            fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+                (**self).read_at(offset, buf)
+            }
+            fn write_vectored_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
+                (**self).write_vectored_at(offset, bufs)
+            }
+            fn write_at(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+                (**self).write_at(offset, buf)
+            }
+            fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+                (**self).write_fua(offset, buf)
+            }
+            fn flush(&self) -> io::Result<()> {
+                (**self).flush()
+            }
+            fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+                (**self).discard(offset, bytes)
+            }
+            fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+                (**self).write_zeroes(offset, bytes)
+            }
+            fn is_read_only(&self) -> bool {
+                (**self).is_read_only()
+            }
+        }
+    };
+}
+
+forward!(Arc<D>);
+forward!(Box<D>);
+forward!(&D);
+
+/// Bytes in all buffers together.
+fn total_bytes(bufs: &[io::IoSlice<'_>]) -> u64 {
+    bufs.iter().map(|buf| buf.len() as u64).sum()
+}
+
+/// Refuses a range that reaches past the end of a device of `size` bytes.
+fn check_range(size: u64, offset: u64, bytes: u64) -> io::Result<()> {
+    match offset.checked_add(bytes) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }

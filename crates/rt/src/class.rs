@@ -50,6 +50,8 @@ classes! {
     CACHE = 105;
     /// The journal's state.
     JOURNAL = 110;
+    /// What stands before a device and keeps books: a recorder, a fault injector.
+    DEVICE_LAYER = 115;
     /// A device's own state.
     DEVICE = 120;
 }

@@ -1,0 +1,107 @@
+//! Why a file or a block special could not be opened as a device.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// The process that holds a lock on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its process id.
+    pub pid: u32,
+    /// Its command's name.
+    pub name: String,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (process {})", self.name, self.pid)
+    }
+}
+
+/// Why a file or a block special could not be opened as a device.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The host refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or block special.
+        path: PathBuf,
+        /// What the host said.
+        source: io::Error,
+    },
+    /// Another program has it open.
+    #[error("{}: in use by {}", path.display(), named(holder.as_ref()))]
+    Locked {
+        /// The file or block special.
+        path: PathBuf,
+        /// Who holds the lock, where the host tells.
+        holder: Option<Holder>,
+    },
+    /// The block special, or a partition of it, is mounted.
+    #[error("{}: mounted on {}; unmount it first", path.display(), mount_point.display())]
+    Mounted {
+        /// The block special.
+        path: PathBuf,
+        /// Where it is mounted.
+        mount_point: PathBuf,
+    },
+    /// The kernel uses the block special, as swap or below another device.
+    #[error("{}: in use by the kernel (mounted elsewhere, swap, device mapper or RAID)", path.display())]
+    Busy {
+        /// The block special.
+        path: PathBuf,
+    },
+    /// A loop device shows the file; writing below it would corrupt what is mounted there.
+    #[error("{}: attached to {}; detach it first (losetup -d)", path.display(), device.display())]
+    LoopAttached {
+        /// The image file.
+        path: PathBuf,
+        /// The loop device.
+        device: PathBuf,
+    },
+    /// Neither a file nor a block special.
+    #[error("{}: neither a file nor a block device", path.display())]
+    NotADevice {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// The way of access that was asked for does not work there.
+    #[error("{}: {reason}", path.display())]
+    Unsuitable {
+        /// The file or block special.
+        path: PathBuf,
+        /// What is in the way.
+        reason: &'static str,
+    },
+    /// A range reaches past the end of the device.
+    #[error("the range of {bytes} bytes at {offset} reaches past the end of a device of {device_bytes} bytes")]
+    OutOfRange {
+        /// Where the range begins, in bytes.
+        offset: u64,
+        /// Its length in bytes.
+        bytes: u64,
+        /// The device's size in bytes.
+        device_bytes: u64,
+    },
+}
+
+fn named(holder: Option<&Holder>) -> String {
+    holder.map_or_else(|| "another process".to_owned(), Holder::to_string)
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::Io { source, .. } => source.kind(),
+            Error::Locked { .. } | Error::Mounted { .. } | Error::Busy { .. } | Error::LoopAttached { .. } => {
+                io::ErrorKind::ResourceBusy
+            }
+            Error::NotADevice { .. } | Error::Unsuitable { .. } | Error::OutOfRange { .. } => {
+                io::ErrorKind::InvalidInput
+            }
+        };
+        Self::new(kind, error)
+    }
+}

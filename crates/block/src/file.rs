@@ -1,0 +1,398 @@
+//! Image files and block specials as devices.
+//!
+//! A device that is read only is opened with `O_RDONLY`, so that no byte can be written through it. The bytes go
+//! by one of three ways ([`Transfer`]); flushing is `fdatasync` on all of them, which also covers a memory map.
+//!
+//! Invariant: a device is locked (`lock`) and known not to be used by the kernel (`in_use`) before its first
+//! byte is changed; so it is truncated after that, never by `O_TRUNC`.
+//!
+//! Locks: `DEVICE`. Tests: `tests/file.rs`, `tests/in_use.rs`.
+
+mod direct;
+mod in_use;
+mod lock;
+mod mapped;
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FallocateFlags;
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+
+use crate::{BlockDevice, Error, check_range, total_bytes};
+use direct::Direct;
+use mapped::Mapping;
+
+/// Buffers in one system call (`IOV_MAX`).
+const BUFS_PER_CALL: usize = 1024;
+
+/// Zeroes written at a time where the device cannot make them itself.
+const ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+
+/// The way bytes take between the program and the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transfer {
+    /// Through the host's page cache.
+    #[default]
+    Buffered,
+    /// Past it (`O_DIRECT`); requests that are not aligned are copied through aligned buffers.
+    Direct,
+    /// Written through a shared memory map, which takes no lock of the file. For images on tmpfs.
+    Mapped,
+}
+
+/// Whether opening may make the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Create {
+    /// The file exists.
+    #[default]
+    Never,
+    /// The file is made if it does not exist.
+    IfMissing,
+    /// The file is made; one that exists is refused.
+    New,
+}
+
+/// How a file or block special is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Refuses writes, and shares the lock with other readers.
+    pub read_only: bool,
+    /// The way bytes take.
+    pub transfer: Transfer,
+    /// Whether the file may be made.
+    pub create: Create,
+    /// Empties a file once it is locked. Means nothing for a block special.
+    pub truncate: bool,
+}
+
+impl Access {
+    /// Reading an existing device.
+    #[must_use]
+    pub fn read_only() -> Self {
+        Self { read_only: true, ..Self::default() }
+    }
+
+    /// Reading and writing an existing device.
+    #[must_use]
+    pub fn read_write() -> Self {
+        Self::default()
+    }
+}
+
+#[derive(Debug)]
+enum Way {
+    Buffered,
+    Direct(Direct),
+    Mapped(Mapping),
+}
+
+/// An image file or block special. Dropping it gives the lock up; it does not flush.
+#[derive(Debug)]
+pub struct FileDevice {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    read_only: bool,
+    is_block_special: bool,
+    way: Way,
+}
+
+impl FileDevice {
+    /// Opens and locks a file or block special.
+    ///
+    /// # Errors
+    /// [`Error::Locked`], [`Error::Mounted`], [`Error::Busy`] and [`Error::LoopAttached`] if somebody uses it;
+    /// [`Error::NotADevice`] for anything but a file or block special; [`Error::Unsuitable`] if it cannot be
+    /// accessed as asked; else [`Error::Io`]. A file that was made remains.
+    pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let failed = |source| Error::Io { path: path.to_owned(), source };
+        // A FIFO would block at open, and a block special needs other flags than a file.
+        let is_block_special = match std::fs::metadata(path) {
+            Ok(found) => check_kind(path, &found)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && access.create != Create::Never => false,
+            Err(error) => return Err(failed(error)),
+        };
+        if is_block_special {
+            in_use::refuse_mounted(path)?;
+        }
+        let file = match open_file(path, access, is_block_special) {
+            Ok(file) => file,
+            Err(error) if is_block_special && error.raw_os_error() == Some(libc::EBUSY) => {
+                return Err(match lock::holder_of(path) {
+                    Some(holder) => Error::Locked { path: path.to_owned(), holder: Some(holder) },
+                    None => Error::Busy { path: path.to_owned() },
+                });
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let found = file.metadata().map_err(failed)?;
+        if check_kind(path, &found)? != is_block_special {
+            return Err(Error::NotADevice { path: path.to_owned() });
+        }
+        lock::acquire(path, &file, access.read_only)?;
+        if !access.read_only && !is_block_special {
+            in_use::refuse_loop_attached(path, &found)?;
+            if access.truncate {
+                file.set_len(0).map_err(failed)?;
+            }
+        }
+        let bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(|e| failed(e.into()))?;
+        let mut device =
+            Self { path: path.to_owned(), file, bytes, read_only: access.read_only, is_block_special, way: Way::Buffered };
+        device.way = device.choose_way(access.transfer)?;
+        Ok(device)
+    }
+
+    /// The path it was opened by.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is a block special.
+    #[must_use]
+    pub fn is_block_special(&self) -> bool {
+        self.is_block_special
+    }
+
+    /// Makes an image file `bytes` long; what is added reads as zero and takes no space.
+    ///
+    /// # Errors
+    /// [`Error::Unsuitable`] for a block special or if the length does not suit the way of access; else
+    /// [`Error::Io`]. The size is then as before.
+    pub fn set_len(&mut self, bytes: u64) -> Result<(), Error> {
+        if self.is_block_special {
+            return Err(self.unsuitable("a block device cannot change its size"));
+        }
+        if let Way::Direct(direct) = &self.way
+            && !direct.is_aligned(bytes)
+        {
+            return Err(self.unsuitable(direct::SIZE_REASON));
+        }
+        self.file.set_len(bytes).map_err(|source| self.failed(source))?;
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        if matches!(self.way, Way::Mapped(_)) {
+            match Mapping::new(&self.file, bytes) {
+                Ok(mapping) => self.way = Way::Mapped(mapping),
+                Err(source) => {
+                    self.bytes = before;
+                    // Back to the length that the old map has; if this fails too, the first error says why.
+                    let _ = self.file.set_len(before);
+                    return Err(self.failed(source));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn choose_way(&self, transfer: Transfer) -> Result<Way, Error> {
+        match transfer {
+            Transfer::Buffered => Ok(Way::Buffered),
+            Transfer::Direct => {
+                let direct = Direct::new(&self.file).map_err(|source| self.failed(source))?;
+                if direct.is_aligned(self.bytes) {
+                    Ok(Way::Direct(direct))
+                } else {
+                    Err(self.unsuitable(direct::SIZE_REASON))
+                }
+            }
+            Transfer::Mapped if self.is_block_special => {
+                Err(self.unsuitable("a memory map is for image files, not for block devices"))
+            }
+            // Only writes go through the map.
+            Transfer::Mapped if self.read_only => Ok(Way::Buffered),
+            Transfer::Mapped => {
+                Mapping::new(&self.file, self.bytes).map(Way::Mapped).map_err(|source| self.failed(source))
+            }
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> Error {
+        Error::Io { path: self.path.clone(), source }
+    }
+
+    fn unsuitable(&self, reason: &'static str) -> Error {
+        Error::Unsuitable { path: self.path.clone(), reason }
+    }
+
+    fn check_write(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        if self.read_only {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        check_range(self.bytes, offset, bytes)
+    }
+
+    /// Writes, with `RWF_DSYNC` if it is to be durable on return.
+    fn write(&self, offset: u64, bufs: &[io::IoSlice<'_>], flags: ReadWriteFlags) -> io::Result<()> {
+        self.check_write(offset, total_bytes(bufs))?;
+        match &self.way {
+            Way::Buffered => write_all(&self.file, offset, bufs, flags),
+            Way::Direct(direct) => direct.write(&self.file, offset, bufs, flags),
+            Way::Mapped(mapping) => {
+                mapping.write(&self.file, offset, bufs)?;
+                if flags.contains(ReadWriteFlags::DSYNC) { self.file.sync_data() } else { Ok(()) }
+            }
+        }
+    }
+
+    /// Frees the range on the host, so that it reads as zero; false if the host cannot.
+    fn punch(&self, offset: u64, bytes: u64) -> io::Result<bool> {
+        if let Way::Mapped(mapping) = &self.way {
+            return mapping.punch(&self.file, offset, bytes);
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        supported(retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)))
+    }
+}
+
+impl BlockDevice for FileDevice {
+    fn size(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        check_range(self.bytes, offset, buf.len() as u64)?;
+        match &self.way {
+            Way::Direct(direct) => direct.read(&self.file, offset, buf),
+            Way::Buffered | Way::Mapped(_) => self.file.read_exact_at(buf, offset),
+        }
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
+        self.write(offset, bufs, ReadWriteFlags::empty())
+    }
+
+    fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.write(offset, &[io::IoSlice::new(buf)], ReadWriteFlags::DSYNC)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        if self.read_only { Ok(()) } else { self.file.sync_data() }
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.check_write(offset, bytes)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        if self.is_block_special {
+            return discard_block_special(&self.file, offset, bytes);
+        }
+        self.punch(offset, bytes).map(|_| ())
+    }
+
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.check_write(offset, bytes)?;
+        if bytes == 0 || self.punch(offset, bytes)? {
+            return Ok(());
+        }
+        let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+        if supported(retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)))? {
+            return Ok(());
+        }
+        let (mut at, mut left) = (offset, bytes);
+        while left > 0 {
+            let len = left.min(ZEROES.len() as u64);
+            self.write_at(at, &ZEROES[..len as usize])?;
+            at += len;
+            left -= len;
+        }
+        Ok(())
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+}
+
+/// Whether it is a block special; refuses what is not a device at all.
+fn check_kind(path: &Path, found: &std::fs::Metadata) -> Result<bool, Error> {
+    if found.file_type().is_block_device() {
+        Ok(true)
+    } else if found.is_file() {
+        Ok(false)
+    } else {
+        Err(Error::NotADevice { path: path.to_owned() })
+    }
+}
+
+fn open_file(path: &Path, access: Access, is_block_special: bool) -> io::Result<File> {
+    let mut flags = 0;
+    if access.transfer == Transfer::Direct {
+        flags |= libc::O_DIRECT;
+    }
+    if is_block_special {
+        // The kernel's own exclusion: neither mounts nor other exclusive openers while it is written.
+        if !access.read_only {
+            flags |= libc::O_EXCL;
+        }
+    } else if !access.read_only {
+        return OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(access.create == Create::IfMissing)
+            .create_new(access.create == Create::New)
+            .truncate(false)
+            .custom_flags(flags)
+            .open(path);
+    }
+    OpenOptions::new().read(true).write(!access.read_only).custom_flags(flags).open(path)
+}
+
+/// Writes every byte, in as many calls as it takes.
+fn write_all(file: &File, offset: u64, bufs: &[io::IoSlice<'_>], flags: ReadWriteFlags) -> io::Result<()> {
+    let mut at = offset;
+    for batch in bufs.chunks(BUFS_PER_CALL) {
+        let mut rest = batch.to_vec();
+        let mut rest = rest.as_mut_slice();
+        // Steps over empty buffers, which would look like a write of nothing.
+        io::IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let written = retry_on_intr(|| rustix::io::pwritev2(file, rest, at, flags))?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            at += written as u64;
+            io::IoSlice::advance_slices(&mut rest, written);
+        }
+    }
+    Ok(())
+}
+
+/// False for a request that the host does not know or that does not suit its alignment.
+fn supported(result: Result<(), Errno>) -> io::Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[expect(unsafe_code, reason = "BLKDISCARD has no safe wrapper")]
+fn discard_block_special(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
+    let sector = u64::from(rustix::fs::ioctl_blksszget(file)?);
+    // Only whole sectors can be discarded; what is left at the ends stays as it is.
+    let (Some(start), end) = (offset.checked_next_multiple_of(sector), (offset + bytes) / sector * sector) else {
+        return Ok(());
+    };
+    if start >= end {
+        return Ok(());
+    }
+    let discarded = retry_on_intr(|| {
+        // SAFETY: BLKDISCARD reads two u64, the offset and the length, from the address it is given.
+        let request = unsafe { rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([start, end - start]) };
+        // SAFETY: the request carries its argument, and the kernel writes nothing into it.
+        unsafe { rustix::ioctl::ioctl(file, request) }
+    });
+    supported(discarded).map(|_| ())
+}
+
+/// The device and inode that identify a file.
+fn identity(found: &std::fs::Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
+}

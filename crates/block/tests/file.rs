@@ -1,0 +1,243 @@
+//! Files and block specials read back what was written, by every way of access.
+
+#[path = "common/loop_device.rs"]
+mod loop_device;
+#[path = "common/random.rs"]
+mod random;
+
+use std::io::IoSlice;
+use std::path::Path;
+
+use extant_block::{Access, BlockDevice, Create, Error, FileDevice, MemoryDevice, Partition, Transfer};
+use loop_device::Loop;
+use random::Random;
+
+const BYTES: u64 = 3 << 20;
+
+fn image(dir: &Path, transfer: Transfer) -> FileDevice {
+    let access = Access { transfer, create: Create::New, ..Access::default() };
+    let mut device = FileDevice::open(dir.join("image"), access).expect("create");
+    device.set_len(BYTES).expect("set_len");
+    device
+}
+
+/// Random requests, held against the same ones on plain bytes.
+fn agrees_with_plain_bytes(device: &dyn BlockDevice, seed: u64) {
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    let size = device.size();
+    let mut expected = vec![0; size as usize];
+    for step in 0..400 {
+        let offset = random.below(size);
+        let bytes = match random.below(4) {
+            0 => random.below(10),
+            1 => 512 * random.below(16),
+            _ => random.below(200_000),
+        };
+        let offset = if random.below(2) == 0 { offset / 4096 * 4096 } else { offset };
+        let bytes = bytes.min(size - offset);
+        let (start, end) = (offset as usize, (offset + bytes) as usize);
+        match random.below(6) {
+            0 => {
+                device.write_zeroes(offset, bytes).expect("write_zeroes");
+                expected[start..end].fill(0);
+            }
+            1 => {
+                // What was discarded may read as anything, so it is written again.
+                device.discard(offset, bytes).expect("discard");
+                device.write_at(offset, &expected[start..end]).expect("write");
+            }
+            2 => {
+                expected[start..end].fill(step as u8);
+                device.write_fua(offset, &expected[start..end]).expect("write_fua");
+            }
+            3 => {
+                (start..end).for_each(|at| expected[at] = (at * step) as u8);
+                let (first, second) = expected[start..end].split_at(random.below(bytes + 1) as usize);
+                let bufs = [IoSlice::new(first), IoSlice::new(&[]), IoSlice::new(second)];
+                device.write_vectored_at(offset, &bufs).expect("write_vectored_at");
+            }
+            _ => {
+                let mut read = vec![0xee; end - start];
+                device.read_at(offset, &mut read).expect("read");
+                assert_eq!(read, expected[start..end], "seed {seed}, step {step}: {bytes} bytes at {offset}");
+            }
+        }
+    }
+    device.flush().expect("flush");
+    let mut read = vec![0; expected.len()];
+    device.read_at(0, &mut read).expect("read");
+    assert!(read == expected, "seed {seed}: the whole device");
+}
+
+#[test]
+fn buffered_file_reads_what_was_written() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    agrees_with_plain_bytes(&image(dir.path(), Transfer::Buffered), 1);
+}
+
+#[test]
+fn direct_file_reads_what_was_written_at_any_alignment() {
+    // Not on tmpfs, which takes O_DIRECT but has nothing to bypass.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("tempdir");
+    agrees_with_plain_bytes(&image(dir.path(), Transfer::Direct), 2);
+}
+
+#[test]
+fn mapped_file_reads_what_was_written() {
+    for dir in ["/dev/shm", env!("CARGO_TARGET_TMPDIR")] {
+        let dir = tempfile::tempdir_in(dir).expect("tempdir");
+        let device = image(dir.path(), Transfer::Mapped);
+        agrees_with_plain_bytes(&device, 3);
+        let mut read = vec![0; BYTES as usize];
+        device.read_at(0, &mut read).expect("read");
+        assert!(std::fs::read(device.path()).expect("read") == read);
+    }
+}
+
+#[test]
+fn memory_device_and_partition_read_what_was_written() {
+    agrees_with_plain_bytes(&MemoryDevice::new(BYTES + 100), 4);
+    let inside = Partition::new(MemoryDevice::new(BYTES * 2), 12_345, BYTES).expect("partition");
+    agrees_with_plain_bytes(&inside, 5);
+}
+
+#[test]
+fn block_special_reads_what_was_written() {
+    let dir = tempfile::tempdir_in("/dev/shm").expect("tempdir");
+    let file = dir.path().join("backing");
+    std::fs::write(&file, vec![0; BYTES as usize]).expect("backing file");
+    let Some(device) = Loop::attach(&file, &[]) else {
+        println!("skipped: no loop device");
+        return;
+    };
+    for (transfer, seed) in [(Transfer::Buffered, 6), (Transfer::Direct, 7)] {
+        let access = Access { transfer, ..Access::default() };
+        let special = FileDevice::open(&device.0, access).expect("open");
+        assert!(special.is_block_special());
+        assert_eq!(special.size(), BYTES);
+        special.write_zeroes(0, BYTES).expect("write_zeroes");
+        agrees_with_plain_bytes(&special, seed);
+    }
+    let access = Access { transfer: Transfer::Mapped, ..Access::default() };
+    assert!(matches!(FileDevice::open(&device.0, access), Err(Error::Unsuitable { .. })));
+}
+
+#[test]
+fn more_buffers_than_one_call_takes_are_all_written() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let device = image(dir.path(), Transfer::Buffered);
+    let content: Vec<u8> = (0..5000_u32).flat_map(|n| [n as u8, (n >> 8) as u8]).collect();
+    let bufs: Vec<_> = content.chunks(2).map(IoSlice::new).collect();
+    device.write_vectored_at(77, &bufs).expect("write");
+    let mut read = vec![0; content.len()];
+    device.read_at(77, &mut read).expect("read");
+    assert_eq!(read, content);
+}
+
+#[test]
+fn range_past_the_end_is_refused_and_the_file_keeps_its_size() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    for device in [&image(dir.path(), Transfer::Buffered) as &dyn BlockDevice, &MemoryDevice::new(BYTES)] {
+        let eof = |result: std::io::Result<()>| {
+            assert_eq!(result.expect_err("past the end").kind(), std::io::ErrorKind::UnexpectedEof);
+        };
+        eof(device.read_at(BYTES - 1, &mut [0; 2]));
+        eof(device.write_at(BYTES - 1, &[0; 2]));
+        eof(device.write_at(u64::MAX, &[0; 2]));
+        eof(device.write_fua(BYTES, &[0]));
+        eof(device.write_zeroes(1, BYTES));
+        eof(device.discard(u64::MAX, 2));
+        assert_eq!(device.size(), BYTES);
+    }
+    assert_eq!(std::fs::metadata(dir.path().join("image")).expect("metadata").len(), BYTES);
+}
+
+#[test]
+fn read_only_device_refuses_every_change_and_leaves_the_file_alone() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("image");
+    std::fs::write(&path, vec![9; 8192]).expect("file");
+    let before = std::fs::metadata(&path).expect("metadata").modified().expect("mtime");
+    for transfer in [Transfer::Buffered, Transfer::Mapped] {
+        let device = FileDevice::open(&path, Access { transfer, ..Access::read_only() }).expect("open");
+        assert!(device.is_read_only());
+        let denied = |result: std::io::Result<()>| {
+            assert_eq!(result.expect_err("read only").kind(), std::io::ErrorKind::PermissionDenied);
+        };
+        denied(device.write_at(0, &[1]));
+        denied(device.write_fua(0, &[1]));
+        denied(device.write_zeroes(0, 1));
+        denied(device.discard(0, 1));
+        device.flush().expect("flush of nothing");
+    }
+    assert_eq!(std::fs::metadata(&path).expect("metadata").modified().expect("mtime"), before);
+    assert_eq!(std::fs::read(&path).expect("read"), vec![9; 8192]);
+}
+
+#[test]
+fn size_is_set_sparsely_by_every_way_of_access() {
+    use std::os::unix::fs::MetadataExt;
+    for transfer in [Transfer::Buffered, Transfer::Direct, Transfer::Mapped] {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("tempdir");
+        let mut device = image(dir.path(), transfer);
+        device.write_at(0, &[1; 4096]).expect("write");
+        device.set_len(1 << 30).expect("grow");
+        device.write_at((1 << 30) - 4096, &[2; 4096]).expect("write at the new end");
+        let held = std::fs::metadata(device.path()).expect("metadata").blocks() * 512;
+        assert!(held < 1 << 20, "{transfer:?}: a sparse image holds {held} bytes");
+        device.set_len(4096).expect("shrink");
+        assert_eq!(device.size(), 4096);
+        assert!(device.read_at(4096, &mut [0]).is_err());
+        let mut read = [0; 4096];
+        device.read_at(0, &mut read).expect("read");
+        assert_eq!(read, [1; 4096]);
+    }
+}
+
+#[test]
+fn full_file_system_is_an_error_and_no_signal_through_a_map() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+        .arg(dir.path())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !mounted {
+        println!("skipped: no tmpfs can be mounted");
+        return;
+    }
+    let result = std::panic::catch_unwind(|| {
+        let device = image(dir.path(), Transfer::Mapped);
+        device.write_at(0, &[1; 512 << 10]).expect("half of the space");
+        let error = device.write_at(1 << 20, &[1; 1 << 20]).expect_err("more than there is");
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    });
+    let unmounted = std::process::Command::new("umount").arg(dir.path()).status().is_ok_and(|s| s.success());
+    assert!(unmounted);
+    result.expect("the test under the mount");
+}
+
+#[test]
+fn files_are_made_only_as_asked() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("image");
+    let with = |create, truncate| FileDevice::open(&path, Access { create, truncate, ..Access::default() });
+    assert!(matches!(with(Create::Never, false), Err(Error::Io { .. })));
+    assert_eq!(with(Create::IfMissing, false).expect("made").size(), 0);
+    assert!(matches!(with(Create::New, false), Err(Error::Io { .. })));
+    std::fs::write(&path, b"content").expect("file");
+    assert_eq!(with(Create::IfMissing, false).expect("open").size(), 7);
+    assert_eq!(with(Create::Never, true).expect("truncated").size(), 0);
+}
+
+#[test]
+fn what_is_not_a_device_is_refused() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    for path in [dir.path(), Path::new("/dev/null")] {
+        for access in [Access::read_only(), Access::read_write()] {
+            let error = FileDevice::open(path, access).expect_err("not a device");
+            assert!(matches!(error, Error::NotADevice { .. }), "{error}");
+        }
+    }
+}
