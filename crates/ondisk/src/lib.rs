@@ -6,15 +6,39 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
-#[path = "checksum_core.rs"]
+pub mod bitmap;
 pub mod checksum;
 pub mod dir_hash;
 pub mod dirent;
-#[path = "error_core.rs"]
 pub mod error;
+pub mod extent;
+pub mod feature;
+mod field;
+pub mod file_type;
+pub mod geometry;
+pub mod group_desc;
 pub mod htree;
+pub mod indirect;
+pub mod inode;
+pub mod inode_flags;
 mod le;
+pub mod mmp;
+pub mod orphan_file;
+pub mod superblock;
+pub mod time;
 mod types;
 pub mod xattr;
 
+pub use checksum::{ChecksumKind, Checksums, crc16, crc32c};
+pub use error::{Corrupt, Error, Result, Structure};
+pub use extent::{Entries, Extent, ExtentIndex, ExtentNode};
+pub use feature::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
+pub use file_type::FileType;
+pub use geometry::Geometry;
+pub use group_desc::{GroupDescriptor, GroupFlags};
+pub use inode::Inode;
+pub use inode_flags::InodeFlags;
+pub use mmp::Mmp;
+pub use superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, SuperFlags, Superblock};
+pub use time::Timestamp;
 pub use types::{FsBlock, GroupNumber, InodeNumber, LogicalBlock, TransactionId};

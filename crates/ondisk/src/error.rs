@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::feature::IncompatFeatures;
+
 /// A result whose error is [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -14,6 +16,9 @@ pub enum Error {
     /// A structure contradicts itself, its checksum or the format.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
+    /// The disk uses features under which its bytes must not be interpreted.
+    #[error("incompatible features: {0}")]
+    Incompatible(IncompatFeatures),
     /// A value does not fit the field that the disk has for it.
     #[error("{0} does not fit the on-disk field")]
     NotRepresentable(&'static str),
