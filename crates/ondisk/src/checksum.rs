@@ -75,8 +75,15 @@ impl Checksums {
     /// Whether all metadata is summed.
     #[inline]
     #[must_use]
-    pub fn is_crc32c(&self) -> bool {
+    pub fn has_metadata_checksums(&self) -> bool {
         self.kind == ChecksumKind::Crc32c
+    }
+
+    /// Whether group descriptors are summed, so that their flags and `itable_unused` count.
+    #[inline]
+    #[must_use]
+    pub fn has_group_checksums(&self) -> bool {
+        self.kind != ChecksumKind::None
     }
 
     /// The sum that the checksums of an inode and of all its own blocks continue from.

@@ -350,14 +350,14 @@ impl Checksums {
     /// Whether the checksum of a node in a block is right.
     #[must_use]
     pub fn verify_extent_block(&self, ino: InodeNumber, generation: u32, block: &[u8]) -> bool {
-        !self.is_crc32c()
+        !self.has_metadata_checksums()
             || (tail_offset(block) + 4 <= block.len()
                 && field::read::<u32>(block, tail_offset(block)) == self.extent_block(ino, generation, block))
     }
 
     /// Sets the checksum of a node in a block, if the disk has checksums. Roots in inodes have none.
     pub fn update_extent_block(&self, ino: InodeNumber, generation: u32, block: &mut [u8]) {
-        if self.is_crc32c() {
+        if self.has_metadata_checksums() {
             let sum = self.extent_block(ino, generation, block);
             field::write(block, tail_offset(block), sum);
         }

@@ -244,8 +244,9 @@ impl Geometry {
         let meta_group = group.0 / self.desc_per_block;
         let spread = self.first_meta_bg.is_some_and(|first| meta_group >= first);
         let reserved = if has_super && !spread { self.reserved_gdt_blocks } else { 0 };
-        let shift = self.super_shift(group) as u32;
-        shift + u32::from(has_super) + self.descriptor_blocks_in(group) + reserved
+        (self.super_shift(group) as u32 + u32::from(has_super) + reserved)
+            .saturating_add(self.descriptor_blocks_in(group))
+            .min(self.blocks_in_group(group))
     }
 
     /// The group of an inode and its place in it; `None` for numbers no inode has.

@@ -126,12 +126,12 @@ impl GroupDescriptor {
     /// Whether the checksum is right.
     #[must_use]
     pub fn verify_checksum(&self, checksums: &Checksums, group: GroupNumber) -> bool {
-        checksums.kind == ChecksumKind::None || self.bg_checksum() == self.checksum(checksums, group)
+        !checksums.has_group_checksums() || self.bg_checksum() == self.checksum(checksums, group)
     }
 
     /// Sets the checksum, if the disk has checksums.
     pub fn update_checksum(&mut self, checksums: &Checksums, group: GroupNumber) {
-        if checksums.kind != ChecksumKind::None {
+        if checksums.has_group_checksums() {
             self.set_bg_checksum(self.checksum(checksums, group));
         }
     }
@@ -235,12 +235,12 @@ impl Checksums {
     /// Whether a block bitmap has the checksum in its descriptor.
     #[must_use]
     pub fn verify_block_bitmap(&self, descriptor: &GroupDescriptor, bitmap: &[u8]) -> bool {
-        !self.is_crc32c() || self.as_stored(self.block_bitmap(bitmap)) == descriptor.block_bitmap_csum()
+        !self.has_metadata_checksums() || self.as_stored(self.block_bitmap(bitmap)) == descriptor.block_bitmap_csum()
     }
 
     /// Puts the checksum of a block bitmap into its descriptor, if the disk has checksums.
     pub fn update_block_bitmap(&self, descriptor: &mut GroupDescriptor, bitmap: &[u8]) {
-        if self.is_crc32c() {
+        if self.has_metadata_checksums() {
             descriptor.set_block_bitmap_csum(self.block_bitmap(bitmap));
         }
     }
@@ -254,12 +254,12 @@ impl Checksums {
     /// Whether an inode bitmap has the checksum in its descriptor.
     #[must_use]
     pub fn verify_inode_bitmap(&self, descriptor: &GroupDescriptor, bitmap: &[u8]) -> bool {
-        !self.is_crc32c() || self.as_stored(self.inode_bitmap(bitmap)) == descriptor.inode_bitmap_csum()
+        !self.has_metadata_checksums() || self.as_stored(self.inode_bitmap(bitmap)) == descriptor.inode_bitmap_csum()
     }
 
     /// Puts the checksum of an inode bitmap into its descriptor, if the disk has checksums.
     pub fn update_inode_bitmap(&self, descriptor: &mut GroupDescriptor, bitmap: &[u8]) {
-        if self.is_crc32c() {
+        if self.has_metadata_checksums() {
             descriptor.set_inode_bitmap_csum(self.inode_bitmap(bitmap));
         }
     }

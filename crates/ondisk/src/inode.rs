@@ -314,13 +314,12 @@ impl Inode {
     /// The map of the file's blocks: an extent root, 15 block numbers, a short symbolic link's target, a device.
     #[must_use]
     pub fn i_block(&self) -> &[u8; I_BLOCK_SIZE] {
-        const EMPTY: &[u8; I_BLOCK_SIZE] = &[0; I_BLOCK_SIZE];
-        self.bytes[I_BLOCK..].first_chunk().unwrap_or(EMPTY)
+        self.bytes[I_BLOCK..].first_chunk().expect("an inode has at least 128 bytes")
     }
 
     /// [`Self::i_block`] to be changed.
-    pub fn i_block_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[I_BLOCK..I_BLOCK + I_BLOCK_SIZE]
+    pub fn i_block_mut(&mut self) -> &mut [u8; I_BLOCK_SIZE] {
+        self.bytes[I_BLOCK..].first_chunk_mut().expect("an inode has at least 128 bytes")
     }
 
     /// The device of a device file: major and minor number.
@@ -461,12 +460,12 @@ impl Checksums {
     /// Whether an inode's checksum is right.
     #[must_use]
     pub fn verify_inode(&self, ino: InodeNumber, inode: &Inode) -> bool {
-        !self.is_crc32c() || inode.checksum() == self.inode(ino, inode)
+        !self.has_metadata_checksums() || inode.checksum() == self.inode(ino, inode)
     }
 
     /// Sets an inode's checksum, if the disk has checksums.
     pub fn update_inode(&self, ino: InodeNumber, inode: &mut Inode) {
-        if !self.is_crc32c() {
+        if !self.has_metadata_checksums() {
             return;
         }
         let sum = self.inode(ino, inode);

@@ -46,7 +46,7 @@ impl Mmp {
         if mmp.mmp_magic() != MAGIC {
             return Err(Error::corrupt(Structure::Mmp, "wrong magic number"));
         }
-        if checksums.is_crc32c() && mmp.mmp_checksum() != checksums.mmp(&mmp) {
+        if checksums.has_metadata_checksums() && mmp.mmp_checksum() != checksums.mmp(&mmp) {
             return Err(Error::corrupt(Structure::Mmp, "wrong checksum"));
         }
         Ok(mmp)
@@ -69,7 +69,7 @@ impl Mmp {
 
     /// Sets the checksum, if the disk has checksums.
     pub fn update_checksum(&mut self, checksums: &Checksums) {
-        if checksums.is_crc32c() {
+        if checksums.has_metadata_checksums() {
             self.set_mmp_checksum(checksums.mmp(self));
         }
     }

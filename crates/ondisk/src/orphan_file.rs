@@ -5,7 +5,6 @@
 //! Source: kernel `struct ext4_orphan_block_tail`, `ext4_orphan_file_block_csum`.
 
 use crate::checksum::{Checksums, crc32c};
-use crate::error::{Error, Result, Structure};
 use crate::field;
 use crate::types::{FsBlock, InodeNumber};
 
@@ -20,20 +19,26 @@ pub const fn entries_per_block(block_size: u32) -> usize {
     (block_size as usize).saturating_sub(TAIL_SIZE) / 4
 }
 
-/// Checks a block's magic number and checksum. `seed` is [`Checksums::inode_seed`] of the orphan file.
-///
-/// # Errors
-///
-/// [`Error::Corrupt`] when one of them is wrong.
-pub fn check(block: &[u8], checksums: &Checksums, seed: u32, place: FsBlock) -> Result<()> {
-    let tail = tail_offset(block).ok_or(corrupt("too short"))?;
-    if field::read::<u32>(block, tail) != MAGIC {
-        return Err(corrupt("wrong magic number"));
+/// Whether the magic number and the checksum of a block are right, given the orphan file's number and generation
+/// and the block's place.
+#[must_use]
+pub fn verify(checksums: &Checksums, ino: InodeNumber, generation: u32, place: FsBlock, block: &[u8]) -> bool {
+    let Some(tail) = tail_offset(block) else {
+        return false;
+    };
+    let sum = || sum(checksums.inode_seed(ino, generation), place, block);
+    field::read::<u32>(block, tail) == MAGIC
+        && (!checksums.has_metadata_checksums() || field::read::<u32>(block, tail + 4) == sum())
+}
+
+/// Sets the checksum of a block, if the disk has checksums.
+pub fn update(checksums: &Checksums, ino: InodeNumber, generation: u32, place: FsBlock, block: &mut [u8]) {
+    if let Some(tail) = tail_offset(block)
+        && checksums.has_metadata_checksums()
+    {
+        let sum = sum(checksums.inode_seed(ino, generation), place, block);
+        field::write(block, tail + 4, sum);
     }
-    if checksums.is_crc32c() && field::read::<u32>(block, tail + 4) != sum(block, seed, place) {
-        return Err(corrupt("wrong checksum"));
-    }
-    Ok(())
 }
 
 /// Makes a block of zeros an empty block of the orphan file, but for its checksum.
@@ -41,15 +46,6 @@ pub fn initialise(block: &mut [u8]) {
     block.fill(0);
     if let Some(tail) = tail_offset(block) {
         field::write(block, tail, MAGIC);
-    }
-}
-
-/// Sets a block's checksum, if the disk has checksums. `seed` as in [`check`].
-pub fn update_checksum(block: &mut [u8], checksums: &Checksums, seed: u32, place: FsBlock) {
-    if let Some(tail) = tail_offset(block)
-        && checksums.is_crc32c()
-    {
-        field::write(block, tail + 4, sum(block, seed, place));
     }
 }
 
@@ -73,10 +69,6 @@ fn tail_offset(block: &[u8]) -> Option<usize> {
     block.len().checked_sub(TAIL_SIZE)
 }
 
-fn sum(block: &[u8], seed: u32, place: FsBlock) -> u32 {
+fn sum(seed: u32, place: FsBlock, block: &[u8]) -> u32 {
     crc32c(crc32c(seed, &place.0.to_le_bytes()), entries(block))
-}
-
-fn corrupt(reason: &'static str) -> Error {
-    Error::corrupt(Structure::OrphanFile, reason)
 }

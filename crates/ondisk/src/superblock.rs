@@ -168,7 +168,8 @@ impl Superblock {
         if inodes == 0 || inodes > bits_per_block || !inodes.is_multiple_of(8) {
             return Err(corrupt("inodes per group out of range"));
         }
-        let first_data_block = u32::from(self.block_size() == 1024 && !self.has_bigalloc());
+        // Group 0 begins with the boot block unless that shares a block or cluster with the superblock.
+        let first_data_block = u32::from(self.s_log_cluster_size() == 0);
         if self.s_first_data_block() != first_data_block {
             return Err(corrupt("first data block does not match the block size"));
         }
@@ -184,6 +185,10 @@ impl Superblock {
         }
         if groups.checked_mul(u64::from(inodes)) != Some(u64::from(self.s_inodes_count())) {
             return Err(corrupt("inode count does not match the groups"));
+        }
+        let table_blocks = (u64::from(inodes) * u64::from(self.inode_size())).div_ceil(u64::from(self.block_size()));
+        if groups * (table_blocks + 2) > self.blocks_count() {
+            return Err(corrupt("no room for bitmaps and inode tables"));
         }
         if self.first_ino() < GOOD_OLD_FIRST_INO || self.first_ino() > self.s_inodes_count() {
             return Err(corrupt("first inode out of range"));
