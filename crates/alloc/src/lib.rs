@@ -1,1 +1,28 @@
-//! placeholder
+//! Which blocks and which inode: block groups in memory, their bitmaps, and reservations of blocks.
+//!
+//! Leaves out: I/O (a [`GroupStore`] is lent), buffers, files, checksums.
+//!
+//! Invariants: a block is given to one owner at a time and, once freed, to the next only after the transaction
+//! that freed it is committed; every count is exact; operations in different groups share no lock.
+//!
+//! Locks, by rank: `GROUP`, one at a time; `FREED`. Source: kernel `mballoc.c`, `ialloc.c`. Tests: `tests/`.
+#![forbid(unsafe_code)]
+
+mod allocator;
+mod blocks;
+mod counters;
+mod error;
+mod freeze;
+mod group;
+mod group_set;
+mod inodes;
+mod words;
+mod zones;
+
+pub use allocator::{Allocator, GroupStore};
+pub use counters::Reservation;
+pub use error::{BoxError, Error, Result};
+pub use freeze::{Frozen, FrozenGroup};
+pub use group::Run;
+pub use inodes::InodeKind;
+pub use zones::{uninit_block_bitmap, uninit_inode_bitmap};

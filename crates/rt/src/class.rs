@@ -42,6 +42,8 @@ classes! {
     INODE_CORE = 75;
     /// One per block group, keyed by its number.
     GROUP = 80;
+    /// One per file system: runs of freed blocks that wait for a commit.
+    FREED = 85;
     /// Preallocations and order indexes.
     PREALLOC = 90;
     /// One per buffer; never two at once.

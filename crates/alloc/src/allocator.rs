@@ -1,0 +1,352 @@
+//! The allocator: groups, counters and what waits for commits.
+//!
+//! Leaves out: checksums, descriptor blocks and superblocks (the committer writes them), and which blocks belong
+//! to what (the caller knows).
+//!
+//! Locks: a group's (`GROUP`, keyed by its number), never two at once; the queue of freed runs (`FREED`), never
+//! together with a group. A bitmap is loaded with no lock held.
+
+use std::collections::VecDeque;
+
+use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, TransactionId};
+use extant_rt::{Arc, LockClass, Mutex, Ordering};
+
+use crate::counters::Counters;
+use crate::group::{Bitmap, BlockBits, Group, Hint, InodeBits, Run, State, Summary};
+use crate::group_set::GroupSet;
+use crate::words::{Gap, Words, bytes};
+use crate::zones::{Zones, uninit_inode_bitmap};
+use crate::{BoxError, Error, Reservation, Result};
+
+/// What the engine lends the allocators: bitmaps as the last transaction left them.
+pub trait GroupStore: Send + Sync {
+    /// The block bitmap of a group without `BLOCK_UNINIT`, a whole block, its checksum verified.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being read or believed.
+    fn load_block_bitmap(&self, group: GroupNumber, descriptor: &GroupDescriptor) -> Result<Box<[u8]>, BoxError>;
+
+    /// The inode bitmap of a group without `INODE_UNINIT`, a whole block, its checksum verified.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being read or believed.
+    fn load_inode_bitmap(&self, group: GroupNumber, descriptor: &GroupDescriptor) -> Result<Box<[u8]>, BoxError>;
+}
+
+/// Which blocks and which inode. See the module and ARCHITECTURE.md, "Free blocks".
+pub struct Allocator {
+    pub(crate) geometry: Geometry,
+    pub(crate) groups: Box<[Group]>,
+    pub(crate) counters: Arc<Counters>,
+    /// Groups that may have blocks to give out.
+    pub(crate) with_blocks: GroupSet,
+    /// Groups that may have free inodes.
+    pub(crate) with_inodes: GroupSet,
+    /// Groups changed in the running transaction.
+    pub(crate) changed: GroupSet,
+    /// Runs freed in frozen transactions that are not committed, oldest first.
+    pub(crate) freed: Mutex<VecDeque<(TransactionId, Vec<(GroupNumber, Gap)>)>>,
+    pub(crate) zones: Zones,
+    store: Box<dyn GroupStore>,
+}
+
+impl std::fmt::Debug for Allocator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Allocator").field("groups", &self.groups.len()).field("counters", &self.counters).finish()
+    }
+}
+
+impl Allocator {
+    /// An allocator over the groups of a disk, given all descriptors in order. `reserved_blocks` are kept for
+    /// privileged reservations. Reads nothing.
+    #[must_use]
+    pub fn new(
+        geometry: Geometry,
+        descriptors: Vec<GroupDescriptor>,
+        reserved_blocks: u64,
+        store: Box<dyn GroupStore>,
+    ) -> Self {
+        let zones = Zones::new(&geometry, &descriptors);
+        let count = geometry.group_count();
+        let (with_blocks, with_inodes) = (GroupSet::new(count), GroupSet::new(count));
+        let (mut free_blocks, mut free_inodes) = (0, 0);
+        let groups = (0..count)
+            .map(GroupNumber)
+            .zip(descriptors)
+            .map(|(number, descriptor)| {
+                let blocks = descriptor.free_blocks_count().min(geometry.blocks_in_group(number));
+                let inodes = descriptor.free_inodes_count().min(geometry.inodes_per_group());
+                free_blocks += u64::from(blocks);
+                free_inodes += u64::from(inodes);
+                if blocks > 0 {
+                    with_blocks.insert(number);
+                }
+                if inodes > 0 {
+                    with_inodes.insert(number);
+                }
+                let state = State::new(descriptor);
+                let state = Mutex::with_key(LockClass::GROUP, u64::from(number.0), state);
+                Group::new(state, blocks, inodes)
+            })
+            .collect();
+        Self {
+            geometry,
+            groups,
+            counters: Arc::new(Counters::new(free_blocks, free_inodes, reserved_blocks)),
+            with_blocks,
+            with_inodes,
+            changed: GroupSet::new(count),
+            freed: Mutex::new(LockClass::FREED, VecDeque::new()),
+            zones,
+            store,
+        }
+    }
+
+    /// Reserves `blocks` blocks. Unless `privileged`, the disk's reserved blocks stay out of reach.
+    ///
+    /// # Errors
+    /// `NoSpace` if so many are not available now; blocks that wait for a commit are not.
+    pub fn reserve(&self, blocks: u64, privileged: bool) -> Result<Reservation> {
+        Reservation::new(&self.counters, blocks, privileged)
+    }
+
+    /// Blocks that are free and not reserved.
+    #[must_use]
+    pub fn free_blocks(&self) -> u64 {
+        self.counters.available()
+    }
+
+    /// Blocks that become free when transactions commit.
+    #[must_use]
+    pub fn pending_free(&self) -> u64 {
+        self.counters.pending.load(Ordering::Relaxed)
+    }
+
+    /// Free inodes.
+    #[must_use]
+    pub fn free_inodes(&self) -> u64 {
+        self.counters.free_inodes.load(Ordering::Relaxed)
+    }
+
+    /// Free blocks as the running transaction says: what a superblock written now would claim.
+    #[must_use]
+    pub fn disk_free_blocks(&self) -> u64 {
+        self.counters.disk_free.load(Ordering::Relaxed)
+    }
+
+    /// A group's descriptor as the running transaction says, its checksums stale.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is no such group.
+    pub fn descriptor(&self, group: GroupNumber) -> Result<GroupDescriptor> {
+        Ok(self.group(group)?.state.lock().summary.descriptor.clone())
+    }
+
+    /// How many inodes at the end of the group's table were never used: their table blocks need not hold zeros.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is no such group.
+    pub fn itable_unused(&self, group: GroupNumber) -> Result<u32> {
+        Ok(self.group(group)?.state.lock().summary.descriptor.itable_unused())
+    }
+
+    /// Whether none of the blocks is in use, as the running transaction says. `false` for blocks outside the disk.
+    ///
+    /// # Errors
+    /// `Store` and `Corrupt` if a bitmap cannot be had.
+    pub fn is_free(&self, run: Run) -> Result<bool> {
+        self.each_piece(run, |group, gap| self.with_block_bits(group, |_, _, bits| Ok(bits.is_free(gap))))
+    }
+
+    /// Whether all of the blocks are in use, as the running transaction says. `false` for blocks outside the disk.
+    ///
+    /// # Errors
+    /// `Store` and `Corrupt` if a bitmap cannot be had.
+    pub fn is_used(&self, run: Run) -> Result<bool> {
+        self.each_piece(run, |group, gap| self.with_block_bits(group, |_, _, bits| Ok(bits.is_used(gap))))
+    }
+
+    /// Whether any of the blocks is a superblock, descriptor, bitmap or inode table of any group.
+    #[must_use]
+    pub fn is_system(&self, run: Run) -> bool {
+        self.zones.overlap(run.start, run.len)
+    }
+
+    /// Whether the inode is in use, as the running transaction says. `false` if there is no such inode.
+    ///
+    /// # Errors
+    /// `Store` and `Corrupt` if a bitmap cannot be had.
+    pub fn is_inode_allocated(&self, inode: InodeNumber) -> Result<bool> {
+        let Some((group, bit)) = self.inode_bit(inode) else { return Ok(false) };
+        self.with_inode_bits(group, |_, _, bits| Ok(bytes::is_set(&bits.disk, bit, 1)))
+    }
+
+    fn each_piece(&self, run: Run, mut each: impl FnMut(GroupNumber, Gap) -> Result<bool>) -> Result<bool> {
+        let Some(pieces) = self.pieces(run) else { return Ok(false) };
+        for (group, gap) in pieces {
+            if !each(group, gap)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn group(&self, group: GroupNumber) -> Result<&Group> {
+        self.groups.get(group.0 as usize).ok_or(Error::Corrupt { group, what: "no such group" })
+    }
+
+    /// The parts of a run by group, or `None` if it is not wholly inside the disk.
+    pub(crate) fn pieces(&self, run: Run) -> Option<impl Iterator<Item = (GroupNumber, Gap)> + use<'_>> {
+        let last = run.start.checked_add(u64::from(run.len).checked_sub(1)?)?;
+        let (first_group, last_group) = (self.geometry.group_of(run.start)?, self.geometry.group_of(last)?);
+        Some((first_group.0..=last_group.0).map(GroupNumber).map(move |group| {
+            let base = self.geometry.group_first_block(group).0;
+            let from = run.start.0.max(base);
+            let to = last.0.min(base + u64::from(self.geometry.blocks_in_group(group)) - 1);
+            (group, Gap { start: (from - base) as u32, len: (to - from + 1) as u32 })
+        }))
+    }
+
+    /// The group and the bit of an inode, or `None` if there is no such inode.
+    pub(crate) fn inode_bit(&self, inode: InodeNumber) -> Option<(GroupNumber, u32)> {
+        let index = inode.0.checked_sub(1)?;
+        let group = GroupNumber(index / self.geometry.inodes_per_group());
+        (group.0 < self.geometry.group_count()).then_some((group, index % self.geometry.inodes_per_group()))
+    }
+
+    /// Calls `act` with the group's lock held and its block bitmaps loaded.
+    pub(crate) fn with_block_bits<T>(
+        &self,
+        number: GroupNumber,
+        act: impl FnOnce(&Group, &mut Summary, &mut BlockBits) -> Result<T>,
+    ) -> Result<T> {
+        let group = self.group(number)?;
+        let mut state = group.state.lock();
+        if matches!(state.blocks, Bitmap::Unread) {
+            let descriptor = state.summary.descriptor.clone();
+            drop(state);
+            let loaded = self.load_block_bits(number, &descriptor);
+            state = group.state.lock();
+            self.install_block_bits(number, group, &mut state, loaded)?;
+        }
+        let State { summary, blocks, .. } = &mut *state;
+        match blocks {
+            Bitmap::Loaded(bits) => act(group, summary, bits),
+            Bitmap::Bad(what) => Err(Error::Corrupt { group: number, what }),
+            Bitmap::Unread => Err(Error::Corrupt { group: number, what: "block bitmap cannot be read" }),
+        }
+    }
+
+    /// Calls `act` with the group's lock held and its inode bitmap loaded.
+    pub(crate) fn with_inode_bits<T>(
+        &self,
+        number: GroupNumber,
+        act: impl FnOnce(&Group, &mut Summary, &mut InodeBits) -> Result<T>,
+    ) -> Result<T> {
+        let group = self.group(number)?;
+        let mut state = group.state.lock();
+        if matches!(state.inodes, Bitmap::Unread) {
+            let descriptor = state.summary.descriptor.clone();
+            drop(state);
+            let loaded = self.load_inode_bits(number, &descriptor);
+            state = group.state.lock();
+            self.install_inode_bits(number, &mut state, loaded)?;
+        }
+        let State { summary, inodes, .. } = &mut *state;
+        match inodes {
+            Bitmap::Loaded(bits) => act(group, summary, bits),
+            Bitmap::Bad(what) => Err(Error::Corrupt { group: number, what }),
+            Bitmap::Unread => Err(Error::Corrupt { group: number, what: "inode bitmap cannot be read" }),
+        }
+    }
+
+    /// Reads and checks a block bitmap (kernel `ext4_validate_block_bitmap`, `ext4_mb_generate_buddy`).
+    fn load_block_bits(&self, number: GroupNumber, descriptor: &GroupDescriptor) -> Result<BlockBits> {
+        let corrupt = |what| Err(Error::Corrupt { group: number, what });
+        let bits = self.geometry.blocks_in_group(number);
+        let disk = if descriptor.flags().contains(GroupFlags::BLOCK_UNINIT) {
+            self.zones.uninit_block_bitmap(&self.geometry, number)
+        } else {
+            self.store
+                .load_block_bitmap(number, descriptor)
+                .map_err(|source| Error::Store { group: number, source })?
+        };
+        if disk.len() != self.geometry.block_size() as usize {
+            return corrupt("block bitmap is not a block");
+        }
+        let busy = Words::from_bytes(&disk, bits);
+        let mut system_is_used = true;
+        self.zones.in_group(&self.geometry, number, |start, len| system_is_used &= busy.is_set(start, len));
+        if !system_is_used {
+            return corrupt("block bitmap shows file system metadata as free");
+        }
+        if busy.count_clear() != descriptor.free_blocks_count() {
+            return corrupt("block bitmap and free block count differ");
+        }
+        Ok(BlockBits { disk: disk.into(), busy })
+    }
+
+    /// Puts loaded bits in place, unless another thread was quicker; marks the group bad if there are none.
+    fn install_block_bits(
+        &self,
+        number: GroupNumber,
+        group: &Group,
+        state: &mut State,
+        loaded: Result<BlockBits>,
+    ) -> Result<()> {
+        if !matches!(state.blocks, Bitmap::Unread) {
+            return Ok(());
+        }
+        match loaded {
+            Ok(bits) => state.blocks = Bitmap::Loaded(bits),
+            Err(error) => {
+                state.blocks = Bitmap::Bad(error.as_corrupt("block bitmap cannot be read"));
+                self.counters.lose(u64::from(group.hint().free));
+                group.set_hint(Hint { free: 0, longest: 0 });
+                self.with_blocks.remove(number);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn load_inode_bits(&self, number: GroupNumber, descriptor: &GroupDescriptor) -> Result<InodeBits> {
+        let corrupt = |what| Err(Error::Corrupt { group: number, what });
+        let disk = if descriptor.flags().contains(GroupFlags::INODE_UNINIT) {
+            uninit_inode_bitmap(&self.geometry)
+        } else {
+            self.store
+                .load_inode_bitmap(number, descriptor)
+                .map_err(|source| Error::Store { group: number, source })?
+        };
+        if disk.len() != self.geometry.block_size() as usize {
+            return corrupt("inode bitmap is not a block");
+        }
+        if bytes::count_clear(&disk, self.geometry.inodes_per_group()) != descriptor.free_inodes_count() {
+            return corrupt("inode bitmap and free inode count differ");
+        }
+        Ok(InodeBits { disk: disk.into(), first_free: self.first_usable_bit(number) })
+    }
+
+    fn install_inode_bits(&self, number: GroupNumber, state: &mut State, loaded: Result<InodeBits>) -> Result<()> {
+        if !matches!(state.inodes, Bitmap::Unread) {
+            return Ok(());
+        }
+        match loaded {
+            Ok(bits) => state.inodes = Bitmap::Loaded(bits),
+            Err(error) => {
+                state.inodes = Bitmap::Bad(error.as_corrupt("inode bitmap cannot be read"));
+                self.with_inodes.remove(number);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The first bit of a group's inode bitmap that is not a reserved inode's.
+    pub(crate) fn first_usable_bit(&self, group: GroupNumber) -> u32 {
+        let before = u64::from(group.0) * u64::from(self.geometry.inodes_per_group());
+        let first = u64::from(self.geometry.first_ino().0 - 1).saturating_sub(before);
+        first.min(u64::from(self.geometry.inodes_per_group())) as u32
+    }
+}

@@ -1,0 +1,115 @@
+//! What a commit takes from the allocator, and what it gives back when it is durable.
+
+use extant_ondisk::{GroupDescriptor, GroupNumber, TransactionId};
+use extant_rt::{Arc, Ordering};
+
+use crate::Allocator;
+use crate::group::{Bitmap, State};
+use crate::words::Gap;
+
+/// A group as a transaction left it.
+#[derive(Clone, Debug)]
+pub struct FrozenGroup {
+    /// Which.
+    pub group: GroupNumber,
+    /// Its counts and flags; the checksums are stale.
+    pub descriptor: GroupDescriptor,
+    /// The block bitmap, if the transaction changed it.
+    pub block_bitmap: Option<Arc<[u8]>>,
+    /// The inode bitmap, if the transaction changed it.
+    pub inode_bitmap: Option<Arc<[u8]>>,
+}
+
+/// All that a transaction changed here.
+#[derive(Clone, Debug)]
+pub struct Frozen {
+    /// The changed groups, in order.
+    pub groups: Vec<FrozenGroup>,
+    /// Free blocks of the disk, for the superblock.
+    pub free_blocks: u64,
+    /// Free inodes of the disk, for the superblock.
+    pub free_inodes: u64,
+}
+
+impl Allocator {
+    /// Ends the changes of `tid`; later ones belong to the next transaction. Copies no bitmap: a bitmap is copied
+    /// on its first change afterwards.
+    ///
+    /// To be called with no handle open, so that nobody marks, allocates or frees meanwhile; taking and giving
+    /// back goes on.
+    ///
+    /// # Locks
+    /// Takes the changed groups', one after the other.
+    pub fn freeze(&self, tid: TransactionId) -> Frozen {
+        let mut freed = Vec::new();
+        let changed = self.changed.drain();
+        let groups = changed.into_iter().filter_map(|number| {
+            let mut state = self.groups.get(number.0 as usize)?.state.lock();
+            let State { summary, blocks, inodes } = &mut *state;
+            debug_assert_eq!(summary.tid, tid, "group {number} was changed by another transaction");
+            freed.extend(summary.freed.drain(..).map(|gap| (number, gap)));
+            let block_bitmap = match blocks {
+                Bitmap::Loaded(bits) if summary.blocks_changed => Some(Arc::clone(&bits.disk)),
+                _ => None,
+            };
+            let inode_bitmap = match inodes {
+                Bitmap::Loaded(bits) if summary.inodes_changed => Some(Arc::clone(&bits.disk)),
+                _ => None,
+            };
+            summary.blocks_changed = false;
+            summary.inodes_changed = false;
+            Some(FrozenGroup { group: number, descriptor: summary.descriptor.clone(), block_bitmap, inode_bitmap })
+        });
+        let groups = groups.collect();
+        if !freed.is_empty() {
+            self.freed.lock().push_back((tid, freed));
+        }
+        Frozen { groups, free_blocks: self.disk_free_blocks(), free_inodes: self.free_inodes() }
+    }
+
+    /// Lets the blocks be given out again that `tid` and the transactions before it freed.
+    ///
+    /// # Locks
+    /// Takes the queue's, then the groups', one after the other.
+    pub fn committed(&self, tid: TransactionId) {
+        loop {
+            let runs = {
+                let mut freed = self.freed.lock();
+                match freed.front() {
+                    Some((oldest, _)) if !oldest.is_after(tid) => freed.pop_front(),
+                    _ => None,
+                }
+            };
+            let Some((_, mut runs)) = runs else { return };
+            runs.sort_unstable_by_key(|(group, gap)| (*group, gap.start));
+            for (number, gaps) in runs.chunk_by(|a, b| a.0 == b.0).filter_map(|same| Some((same.first()?.0, same))) {
+                self.release_group(number, &mut merged(gaps.iter().map(|(_, gap)| *gap)));
+            }
+        }
+    }
+
+    fn release_group(&self, number: GroupNumber, gaps: &mut dyn Iterator<Item = Gap>) {
+        let Some(group) = self.groups.get(number.0 as usize) else { return };
+        let mut state = group.state.lock();
+        // Blocks are freed in loaded bitmaps only, and those stay.
+        let Bitmap::Loaded(bits) = &mut state.blocks else { return };
+        for gap in gaps {
+            group.vacate(bits, gap);
+            self.counters.release(u64::from(gap.len));
+            self.counters.pending.fetch_sub(u64::from(gap.len), Ordering::Relaxed);
+        }
+        self.with_blocks.insert(number);
+    }
+}
+
+/// Joins gaps that touch; they come sorted.
+fn merged(gaps: impl Iterator<Item = Gap>) -> impl Iterator<Item = Gap> {
+    let mut gaps = gaps.peekable();
+    std::iter::from_fn(move || {
+        let mut whole = gaps.next()?;
+        while let Some(next) = gaps.next_if(|next| next.start == whole.start + whole.len) {
+            whole.len += next.len;
+        }
+        Some(whole)
+    })
+}
