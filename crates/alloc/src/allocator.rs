@@ -8,13 +8,13 @@
 
 use std::collections::VecDeque;
 
-use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, TransactionId};
+use extant_ondisk::{Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
 use extant_rt::{Arc, LockClass, Mutex, Ordering};
 
 use crate::counters::Counters;
 use crate::group::{Bitmap, BlockBits, Group, Hint, InodeBits, Run, State, Summary};
 use crate::group_set::GroupSet;
-use crate::words::{Gap, Words, bytes};
+use crate::words::{Gap, Words};
 use crate::zones::{Zones, uninit_inode_bitmap};
 use crate::{BoxError, Error, Reservation, Result};
 
@@ -45,9 +45,16 @@ pub struct Allocator {
     /// Groups changed in the running transaction.
     pub(crate) changed: GroupSet,
     /// Runs freed in frozen transactions that are not committed, oldest first.
-    pub(crate) freed: Mutex<VecDeque<(TransactionId, Vec<(GroupNumber, Gap)>)>>,
+    pub(crate) freed: Mutex<VecDeque<Freed>>,
     pub(crate) zones: Zones,
     store: Box<dyn GroupStore>,
+}
+
+/// What a frozen transaction freed.
+#[derive(Debug)]
+pub(crate) struct Freed {
+    pub tid: TransactionId,
+    pub gaps: Vec<(GroupNumber, Gap)>,
 }
 
 impl std::fmt::Debug for Allocator {
@@ -67,7 +74,7 @@ impl Allocator {
         store: Box<dyn GroupStore>,
     ) -> Self {
         let zones = Zones::new(&geometry, &descriptors);
-        let count = geometry.group_count();
+        let count = geometry.group_count;
         let (with_blocks, with_inodes) = (GroupSet::new(count), GroupSet::new(count));
         let (mut free_blocks, mut free_inodes) = (0, 0);
         let groups = (0..count)
@@ -75,7 +82,7 @@ impl Allocator {
             .zip(descriptors)
             .map(|(number, descriptor)| {
                 let blocks = descriptor.free_blocks_count().min(geometry.blocks_in_group(number));
-                let inodes = descriptor.free_inodes_count().min(geometry.inodes_per_group());
+                let inodes = descriptor.free_inodes_count().min(geometry.inodes_per_group);
                 free_blocks += u64::from(blocks);
                 free_inodes += u64::from(inodes);
                 if blocks > 0 {
@@ -86,7 +93,7 @@ impl Allocator {
                 }
                 let state = State::new(descriptor);
                 let state = Mutex::with_key(LockClass::GROUP, u64::from(number.0), state);
-                Group::new(state, blocks, inodes)
+                Group::new(state, blocks)
             })
             .collect();
         Self {
@@ -177,8 +184,8 @@ impl Allocator {
     /// # Errors
     /// `Store` and `Corrupt` if a bitmap cannot be had.
     pub fn is_inode_allocated(&self, inode: InodeNumber) -> Result<bool> {
-        let Some((group, bit)) = self.inode_bit(inode) else { return Ok(false) };
-        self.with_inode_bits(group, |_, _, bits| Ok(bytes::is_set(&bits.disk, bit, 1)))
+        let Some((group, bit)) = self.geometry.inode_place(inode) else { return Ok(false) };
+        self.with_inode_bits(group, |_, _, bits| Ok(bitmap::is_set(&bits.disk, bit)))
     }
 
     fn each_piece(&self, run: Run, mut each: impl FnMut(GroupNumber, Gap) -> Result<bool>) -> Result<bool> {
@@ -198,20 +205,13 @@ impl Allocator {
     /// The parts of a run by group, or `None` if it is not wholly inside the disk.
     pub(crate) fn pieces(&self, run: Run) -> Option<impl Iterator<Item = (GroupNumber, Gap)> + use<'_>> {
         let last = run.start.checked_add(u64::from(run.len).checked_sub(1)?)?;
-        let (first_group, last_group) = (self.geometry.group_of(run.start)?, self.geometry.group_of(last)?);
+        let ((first_group, _), (last_group, _)) = (self.geometry.group_of(run.start)?, self.geometry.group_of(last)?);
         Some((first_group.0..=last_group.0).map(GroupNumber).map(move |group| {
             let base = self.geometry.group_first_block(group).0;
             let from = run.start.0.max(base);
             let to = last.0.min(base + u64::from(self.geometry.blocks_in_group(group)) - 1);
             (group, Gap { start: (from - base) as u32, len: (to - from + 1) as u32 })
         }))
-    }
-
-    /// The group and the bit of an inode, or `None` if there is no such inode.
-    pub(crate) fn inode_bit(&self, inode: InodeNumber) -> Option<(GroupNumber, u32)> {
-        let index = inode.0.checked_sub(1)?;
-        let group = GroupNumber(index / self.geometry.inodes_per_group());
-        (group.0 < self.geometry.group_count()).then_some((group, index % self.geometry.inodes_per_group()))
     }
 
     /// Calls `act` with the group's lock held and its block bitmaps loaded.
@@ -271,7 +271,7 @@ impl Allocator {
                 .load_block_bitmap(number, descriptor)
                 .map_err(|source| Error::Store { group: number, source })?
         };
-        if disk.len() != self.geometry.block_size() as usize {
+        if disk.len() != self.geometry.block_size as usize {
             return corrupt("block bitmap is not a block");
         }
         let busy = Words::from_bytes(&disk, bits);
@@ -319,10 +319,10 @@ impl Allocator {
                 .load_inode_bitmap(number, descriptor)
                 .map_err(|source| Error::Store { group: number, source })?
         };
-        if disk.len() != self.geometry.block_size() as usize {
+        if disk.len() != self.geometry.block_size as usize {
             return corrupt("inode bitmap is not a block");
         }
-        if bytes::count_clear(&disk, self.geometry.inodes_per_group()) != descriptor.free_inodes_count() {
+        if bitmap::count_zeros(&disk, 0..self.geometry.inodes_per_group) != descriptor.free_inodes_count() {
             return corrupt("inode bitmap and free inode count differ");
         }
         Ok(InodeBits { disk: disk.into(), first_free: self.first_usable_bit(number) })
@@ -345,8 +345,8 @@ impl Allocator {
 
     /// The first bit of a group's inode bitmap that is not a reserved inode's.
     pub(crate) fn first_usable_bit(&self, group: GroupNumber) -> u32 {
-        let before = u64::from(group.0) * u64::from(self.geometry.inodes_per_group());
-        let first = u64::from(self.geometry.first_ino().0 - 1).saturating_sub(before);
-        first.min(u64::from(self.geometry.inodes_per_group())) as u32
+        let before = u64::from(group.0) * u64::from(self.geometry.inodes_per_group);
+        let first = u64::from(self.geometry.first_ino.saturating_sub(1)).saturating_sub(before);
+        first.min(u64::from(self.geometry.inodes_per_group)) as u32
     }
 }

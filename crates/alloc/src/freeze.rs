@@ -4,6 +4,7 @@ use extant_ondisk::{GroupDescriptor, GroupNumber, TransactionId};
 use extant_rt::{Arc, Ordering};
 
 use crate::Allocator;
+use crate::allocator::Freed;
 use crate::group::{Bitmap, State};
 use crate::words::Gap;
 
@@ -62,7 +63,7 @@ impl Allocator {
         });
         let groups = groups.collect();
         if !freed.is_empty() {
-            self.freed.lock().push_back((tid, freed));
+            self.freed.lock().push_back(Freed { tid, gaps: freed });
         }
         Frozen { groups, free_blocks: self.disk_free_blocks(), free_inodes: self.free_inodes() }
     }
@@ -73,22 +74,18 @@ impl Allocator {
     /// Takes the queue's, then the groups', one after the other.
     pub fn committed(&self, tid: TransactionId) {
         loop {
-            let runs = {
-                let mut freed = self.freed.lock();
-                match freed.front() {
-                    Some((oldest, _)) if !oldest.is_after(tid) => freed.pop_front(),
-                    _ => None,
+            let oldest = self.freed.lock().pop_front_if(|freed| !freed.tid.is_after(tid));
+            let Some(Freed { mut gaps, .. }) = oldest else { return };
+            gaps.sort_unstable_by_key(|(group, gap)| (*group, gap.start));
+            for same in gaps.chunk_by(|a, b| a.0 == b.0) {
+                if let Some((number, _)) = same.first() {
+                    self.release_group(*number, merged(same.iter().map(|(_, gap)| *gap)));
                 }
-            };
-            let Some((_, mut runs)) = runs else { return };
-            runs.sort_unstable_by_key(|(group, gap)| (*group, gap.start));
-            for (number, gaps) in runs.chunk_by(|a, b| a.0 == b.0).filter_map(|same| Some((same.first()?.0, same))) {
-                self.release_group(number, &mut merged(gaps.iter().map(|(_, gap)| *gap)));
             }
         }
     }
 
-    fn release_group(&self, number: GroupNumber, gaps: &mut dyn Iterator<Item = Gap>) {
+    fn release_group(&self, number: GroupNumber, gaps: impl Iterator<Item = Gap>) {
         let Some(group) = self.groups.get(number.0 as usize) else { return };
         let mut state = group.state.lock();
         // Blocks are freed in loaded bitmaps only, and those stay.

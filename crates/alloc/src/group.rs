@@ -7,10 +7,10 @@
 //!
 //! Locks: the group's own (`GROUP`). No I/O under it.
 
-use extant_ondisk::{FsBlock, GroupDescriptor, GroupFlags, TransactionId};
-use extant_rt::{Arc, AtomicU32, AtomicU64, Mutex, Ordering};
+use extant_ondisk::{FsBlock, GroupDescriptor, GroupFlags, TransactionId, bitmap};
+use extant_rt::{Arc, AtomicU64, Mutex, Ordering};
 
-use crate::words::{Gap, Words, bytes};
+use crate::words::{Gap, Words};
 
 /// A run of blocks. Those that the allocator gives out lie in one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,8 +26,6 @@ pub struct Run {
 pub(crate) struct Group {
     /// `free` in the upper half, `longest` in the lower.
     hint: AtomicU64,
-    /// Free inodes, as the descriptor says.
-    free_inodes: AtomicU32,
     pub state: Mutex<State>,
 }
 
@@ -90,8 +88,8 @@ pub(crate) struct InodeBits {
 }
 
 impl Group {
-    pub fn new(state: Mutex<State>, free_blocks: u32, free_inodes: u32) -> Self {
-        let group = Self { hint: AtomicU64::new(0), free_inodes: AtomicU32::new(free_inodes), state };
+    pub fn new(state: Mutex<State>, free_blocks: u32) -> Self {
+        let group = Self { hint: AtomicU64::new(0), state };
         group.set_hint(Hint { free: free_blocks, longest: free_blocks });
         group
     }
@@ -105,15 +103,6 @@ impl Group {
     pub fn set_hint(&self, hint: Hint) {
         let longest = hint.longest.min(hint.free);
         self.hint.store(u64::from(hint.free) << 32 | u64::from(longest), Ordering::Relaxed);
-    }
-
-    pub fn free_inodes(&self) -> u32 {
-        self.free_inodes.load(Ordering::Relaxed)
-    }
-
-    /// To be called with the lock held.
-    pub fn set_free_inodes(&self, count: u32) {
-        self.free_inodes.store(count, Ordering::Relaxed);
     }
 
     /// Sets the busy bits of a gap. To be called with the lock held.
@@ -193,11 +182,11 @@ impl BlockBits {
     }
 
     pub fn is_used(&self, gap: Gap) -> bool {
-        bytes::is_set(&self.disk, gap.start, gap.len)
+        bitmap::is_range_set(&self.disk, gap.range())
     }
 
     pub fn is_free(&self, gap: Gap) -> bool {
-        bytes::is_clear(&self.disk, gap.start, gap.len)
+        bitmap::is_range_clear(&self.disk, gap.range())
     }
 }
 

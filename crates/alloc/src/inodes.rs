@@ -6,11 +6,10 @@
 //! A free bit is found and set in one hold of the group's lock, so creators never race for one bit (kernel
 //! `find_inode_bit`, post C).
 
-use extant_ondisk::{GroupFlags, GroupNumber, InodeNumber, TransactionId};
+use extant_ondisk::{GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
 use extant_rt::Ordering;
 
 use crate::group::{Group, InodeBits, Summary};
-use crate::words::bytes;
 use crate::{Allocator, Error, Result};
 
 /// What an inode is to be, as far as its place goes.
@@ -31,10 +30,10 @@ impl Allocator {
     /// # Errors
     /// `NoInodes` if no group has one. Groups with bad bitmaps are skipped.
     pub fn allocate_inode(&self, tid: TransactionId, parent: GroupNumber, kind: InodeKind) -> Result<InodeNumber> {
-        let parent = if parent.0 < self.geometry.group_count() { parent } else { GroupNumber(0) };
+        let parent = if parent.0 < self.geometry.group_count { parent } else { GroupNumber(0) };
         let roomy = match kind {
             InodeKind::Directory => {
-                let flex_start = parent.0 - parent.0 % self.geometry.groups_per_flex().max(1);
+                let flex_start = parent.0 - parent.0 % self.geometry.groups_per_flex.max(1);
                 let has_blocks = |group: &GroupNumber| {
                     self.groups.get(group.0 as usize).is_some_and(|group| group.hint().free > 0)
                 };
@@ -57,16 +56,17 @@ impl Allocator {
     /// cannot be read.
     pub fn free_inode(&self, tid: TransactionId, inode: InodeNumber, kind: InodeKind) -> Result<()> {
         let (number, bit) = self
-            .inode_bit(inode)
+            .geometry
+            .inode_place(inode)
             .ok_or(Error::Corrupt { group: GroupNumber(0), what: "inode outside the disk freed" })?;
         if bit < self.first_usable_bit(number) {
             return Err(Error::Corrupt { group: number, what: "reserved inode freed" });
         }
-        self.with_inode_bits(number, |group, summary, bits| {
-            if !bytes::is_set(&bits.disk, bit, 1) {
+        self.with_inode_bits(number, |_, summary, bits| {
+            if !bitmap::is_set(&bits.disk, bit) {
                 return Err(Error::Corrupt { group: number, what: "free inode freed" });
             }
-            bytes::clear(bits.disk_mut(), bit, 1);
+            bitmap::clear(bits.disk_mut(), bit);
             bits.first_free = bits.first_free.min(bit);
             let free = summary.descriptor.free_inodes_count() + 1;
             summary.descriptor.set_free_inodes_count(free);
@@ -75,7 +75,6 @@ impl Allocator {
                 summary.descriptor.set_used_dirs_count(directories.saturating_sub(1));
             }
             summary.change_inodes(tid);
-            group.set_free_inodes(free);
             self.with_inodes.insert(number);
             self.changed.insert(number);
             self.counters.free_inodes.fetch_add(1, Ordering::Relaxed);
@@ -84,13 +83,13 @@ impl Allocator {
     }
 
     fn allocate_inode_in(&self, tid: TransactionId, number: GroupNumber, kind: InodeKind) -> Option<InodeNumber> {
-        let inodes_per_group = self.geometry.inodes_per_group();
-        let take = |group: &Group, summary: &mut Summary, bits: &mut InodeBits| {
-            let Some(bit) = bytes::next_clear(&bits.disk, bits.first_free, inodes_per_group) else {
+        let inodes_per_group = self.geometry.inodes_per_group;
+        let take = |_: &Group, summary: &mut Summary, bits: &mut InodeBits| {
+            let Some(bit) = bitmap::find_zero(&bits.disk, bits.first_free..inodes_per_group) else {
                 self.with_inodes.remove(number);
                 return Ok(None);
             };
-            bytes::set(bits.disk_mut(), bit, 1);
+            bitmap::set(bits.disk_mut(), bit);
             bits.first_free = bit + 1;
             let behind = inodes_per_group - bit - 1;
             let unused = match summary.descriptor.flags().contains(GroupFlags::INODE_UNINIT) {
@@ -104,7 +103,6 @@ impl Allocator {
                 summary.descriptor.set_used_dirs_count(summary.descriptor.used_dirs_count() + 1);
             }
             summary.change_inodes(tid);
-            group.set_free_inodes(free);
             if free == 0 {
                 self.with_inodes.remove(number);
             }

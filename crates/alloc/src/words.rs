@@ -2,6 +2,8 @@
 //!
 //! A set bit means "not to be given out". Bits past `len` do not exist; a search never returns them.
 
+use std::ops::Range;
+
 /// Bits in words, least significant first, as in a little-endian bitmap on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Words {
@@ -16,6 +18,13 @@ pub(crate) struct Gap {
     pub start: u32,
     /// How many.
     pub len: u32,
+}
+
+impl Gap {
+    /// Its bits.
+    pub fn range(self) -> Range<u32> {
+        self.start..self.start + self.len
+    }
 }
 
 impl Words {
@@ -37,13 +46,6 @@ impl Words {
     pub fn count_clear(&self) -> u32 {
         let mut clear = 0;
         self.masks(0, self.len, |word, mask| clear += (!word & mask).count_ones());
-        clear
-    }
-
-    /// Whether every bit of the range is clear.
-    pub fn is_clear(&self, start: u32, len: u32) -> bool {
-        let mut clear = true;
-        self.masks(start, len, |word, mask| clear &= word & mask == 0);
         clear
     }
 
@@ -141,74 +143,6 @@ fn for_masks(start: u32, len: u32, mut each: impl FnMut(usize, u64)) {
     }
 }
 
-/// The same over bytes: bits of a bitmap as it lies on the disk.
-pub(crate) mod bytes {
-    fn for_masks(start: u32, len: u32, mut each: impl FnMut(usize, u8)) {
-        let (mut at, end) = (start, start + len);
-        while at < end {
-            let bits = (8 - at % 8).min(end - at);
-            each((at / 8) as usize, (0xff >> (8 - bits)) << (at % 8));
-            at += bits;
-        }
-    }
-
-    /// Whether every bit of the range is clear; bits past the end are not.
-    pub fn is_clear(bitmap: &[u8], start: u32, len: u32) -> bool {
-        let mut clear = true;
-        for_masks(start, len, |at, mask| clear &= bitmap.get(at).is_some_and(|byte| byte & mask == 0));
-        clear
-    }
-
-    /// Whether every bit of the range is set; bits past the end are not.
-    pub fn is_set(bitmap: &[u8], start: u32, len: u32) -> bool {
-        let mut set = true;
-        for_masks(start, len, |at, mask| set &= bitmap.get(at).is_some_and(|byte| byte & mask == mask));
-        set
-    }
-
-    /// Sets the bits of the range that lie in the bitmap.
-    pub fn set(bitmap: &mut [u8], start: u32, len: u32) {
-        for_masks(start, len, |at, mask| {
-            if let Some(byte) = bitmap.get_mut(at) {
-                *byte |= mask;
-            }
-        });
-    }
-
-    /// Clears the bits of the range that lie in the bitmap.
-    pub fn clear(bitmap: &mut [u8], start: u32, len: u32) {
-        for_masks(start, len, |at, mask| {
-            if let Some(byte) = bitmap.get_mut(at) {
-                *byte &= !mask;
-            }
-        });
-    }
-
-    /// How many of the first `len` bits are clear; bits past the end count as set.
-    pub fn count_clear(bitmap: &[u8], len: u32) -> u32 {
-        let mut clear = 0;
-        for_masks(0, len, |at, mask| {
-            clear += bitmap.get(at).map_or(0, |byte| (!byte & mask).count_ones());
-        });
-        clear
-    }
-
-    /// The first clear bit in `from..to`.
-    pub fn next_clear(bitmap: &[u8], from: u32, to: u32) -> Option<u32> {
-        let mut at = from;
-        while at < to {
-            let byte = *bitmap.get((at / 8) as usize)?;
-            let clear = !byte & (0xff << (at % 8));
-            if clear != 0 {
-                let found = at / 8 * 8 + clear.trailing_zeros();
-                return (found < to).then_some(found);
-            }
-            at = (at / 8 + 1) * 8;
-        }
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,8 +168,5 @@ mod tests {
         let words = Words::from_bytes(&[0; 3], 64);
         assert_eq!(words.count_clear(), 24);
         assert_eq!(words.find_gap(0, 64, 64), Gap { start: 0, len: 24 });
-        assert_eq!(bytes::next_clear(&[0xff, 0x7f], 0, 16), Some(15));
-        assert_eq!(bytes::next_clear(&[0xff, 0x7f], 0, 15), None);
-        assert_eq!(bytes::next_clear(&[0xff], 0, 16), None);
     }
 }

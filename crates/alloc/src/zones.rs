@@ -3,9 +3,7 @@
 //! The journal and other inodes' blocks are not among them. Source: kernel `ext4_setup_system_zone`,
 //! `ext4_init_block_bitmap`; unlike the latter, a group's bitmap counts what any group keeps in it (flex_bg).
 
-use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupNumber};
-
-use crate::words::bytes;
+use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupNumber, bitmap};
 
 /// The blocks of superblocks, descriptors, bitmaps and inode tables, as sorted, disjoint ranges.
 #[derive(Debug)]
@@ -18,7 +16,7 @@ impl Zones {
     /// The zones of all groups. Descriptors that point past the device are cut; checking them is the caller's.
     pub fn new(geometry: &Geometry, descriptors: &[GroupDescriptor]) -> Self {
         let mut ranges = Vec::with_capacity(descriptors.len() * 2);
-        for (group, descriptor) in (0..geometry.group_count()).map(GroupNumber).zip(descriptors) {
+        for (group, descriptor) in (0..geometry.group_count).map(GroupNumber).zip(descriptors) {
             let first = geometry.group_first_block(group).0;
             ranges.push((first, first.saturating_add(u64::from(geometry.base_meta_blocks(group)))));
             for (place, len) in group_places(geometry, descriptor) {
@@ -57,11 +55,10 @@ impl Zones {
 
     /// The block bitmap of a group that holds nothing but the file system's own blocks.
     pub fn uninit_block_bitmap(&self, geometry: &Geometry, group: GroupNumber) -> Box<[u8]> {
-        let bits = geometry.blocks_in_group(group);
-        let mut bitmap = vec![0; geometry.block_size() as usize].into_boxed_slice();
-        self.in_group(geometry, group, |start, len| bytes::set(&mut bitmap, start, len));
-        pad(&mut bitmap, bits);
-        bitmap
+        let mut bits = vec![0; geometry.block_size as usize].into_boxed_slice();
+        self.in_group(geometry, group, |start, len| bitmap::set_range(&mut bits, start..start + len));
+        pad(&mut bits, geometry.blocks_in_group(group));
+        bits
     }
 }
 
@@ -69,14 +66,14 @@ fn group_places(geometry: &Geometry, descriptor: &GroupDescriptor) -> [(FsBlock,
     [
         (descriptor.block_bitmap(), 1),
         (descriptor.inode_bitmap(), 1),
-        (descriptor.inode_table(), u64::from(geometry.inode_table_blocks())),
+        (descriptor.inode_table(), u64::from(geometry.inode_table_blocks_per_group)),
     ]
 }
 
-/// Sets the bits from `bits` to the end of the block.
-fn pad(bitmap: &mut [u8], bits: u32) {
-    let all = bitmap.len() as u32 * 8;
-    bytes::set(bitmap, bits, all.saturating_sub(bits));
+/// Sets the bits from `used` on.
+fn pad(bits: &mut [u8], used: u32) {
+    let all = bits.len() as u32 * 8;
+    bitmap::set_range(bits, used..all);
 }
 
 /// The block bitmap of a group that holds nothing but the file system's own blocks: copies of superblock and
@@ -91,7 +88,7 @@ pub fn uninit_block_bitmap(geometry: &Geometry, descriptors: &[GroupDescriptor],
 /// The inode bitmap of a group without an inode in use. Bits past its inodes are set.
 #[must_use]
 pub fn uninit_inode_bitmap(geometry: &Geometry) -> Box<[u8]> {
-    let mut bitmap = vec![0; geometry.block_size() as usize].into_boxed_slice();
-    pad(&mut bitmap, geometry.inodes_per_group());
-    bitmap
+    let mut bits = vec![0; geometry.block_size as usize].into_boxed_slice();
+    pad(&mut bits, geometry.inodes_per_group);
+    bits
 }
