@@ -6,10 +6,10 @@
 //! Invariant: an [`Acl`] has passed the kernel's `posix_acl_valid`: the owner's, the group's and the others' entry
 //! once each and in order, a mask if anyone is named.
 //!
-//! Source: kernel `fs/posix_acl.c`, `fs/ext4/acl.c`. Test: `tests/acl.rs`.
+//! Source: kernel `fs/posix_acl.c`, `fs/ext4/acl.c`. Test: `tests/dirs_and_xattrs/acl.rs`.
 
 use crate::error::{Error, Result, Structure};
-use crate::le::{le16, le32};
+use crate::field;
 
 /// Version of the value ext4 keeps.
 const DISK_VERSION: u32 = 1;
@@ -144,10 +144,11 @@ impl Acl {
         let mut rest = body(value, DISK_VERSION)?;
         let mut entries = Vec::new();
         while !rest.is_empty() {
-            let (Some(code), Some(perm)) = (le16(rest, 0), le16(rest, 2)) else {
+            let (Some(code), Some(perm)) = (field::get::<u16>(rest, 0), field::get::<u16>(rest, 2))
+            else {
                 return Err(corrupt("entry is cut off"));
             };
-            let tag = AclTag::new(code, le32(rest, 4))?;
+            let tag = AclTag::new(code, field::get::<u32>(rest, 4))?;
             entries.push(AclEntry { tag, perm });
             rest = rest
                 .get(if tag.id().is_some() { 8 } else { 4 }..)

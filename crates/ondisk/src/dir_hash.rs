@@ -1,7 +1,7 @@
 //! The hash of a name by which an indexed directory is ordered.
 //!
 //! Leaves out: case folding and SipHash (directories that are folded and encrypted at once).
-//! Source: kernel `fs/ext4/hash.c`. Test: `tests/dir_hash.rs` (against `debugfs dx_hash`).
+//! Source: kernel `fs/ext4/hash.c`. Test: `tests/dirs_and_xattrs/dir_hash.rs` (against `debugfs dx_hash`).
 
 /// `EXT4_HTREE_EOF_32BIT` shifted: the value no name may hash to, because it ends a directory stream.
 const EOF_HASH: u32 = 0x7fff_ffff << 1;

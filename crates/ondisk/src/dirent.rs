@@ -8,14 +8,14 @@
 //!
 //! `usable` is the whole block, or the block less [`TAIL_BYTES`] where metadata is summed: see [`usable_bytes`].
 //! Without the `filetype` feature the type byte is the high half of a 16-bit name length; as names end at 255 bytes
-//! it is 0 on such a disk, and callers write [`FT_UNKNOWN`].
+//! it is 0 on such a disk, and callers write [`crate::FileType::Unknown`]'s.
 //!
 //! Source: kernel `fs/ext4/dir.c` (`__ext4_check_dir_entry`), `namei.c` (`ext4_find_dest_de`,
-//! `ext4_generic_delete_entry`, `ext4_dirblock_csum_verify`). Tests: `tests/dirent_model.rs`, `tests/dir_image.rs`.
+//! `ext4_generic_delete_entry`, `ext4_dirblock_csum_verify`). Tests: `tests/dirs_and_xattrs/dirent_model.rs`, `dir_image.rs`.
 
-use crate::checksum::crc32c;
+use crate::checksum::{Checksums, crc32c};
 use crate::error::{Error, Result, Structure};
-use crate::le::{le16, le32, put_le16, put_le32};
+use crate::field;
 use crate::types::InodeNumber;
 
 /// Bytes of the tail that holds a summed block's checksum.
@@ -23,22 +23,6 @@ pub const TAIL_BYTES: usize = 12;
 /// The longest name, in bytes.
 pub const NAME_MAX: usize = 255;
 
-/// Type byte: unknown, or a disk without the `filetype` feature.
-pub const FT_UNKNOWN: u8 = 0;
-/// Type byte: regular file.
-pub const FT_REG_FILE: u8 = 1;
-/// Type byte: directory.
-pub const FT_DIR: u8 = 2;
-/// Type byte: character device.
-pub const FT_CHRDEV: u8 = 3;
-/// Type byte: block device.
-pub const FT_BLKDEV: u8 = 4;
-/// Type byte: FIFO.
-pub const FT_FIFO: u8 = 5;
-/// Type byte: socket.
-pub const FT_SOCK: u8 = 6;
-/// Type byte: symbolic link.
-pub const FT_SYMLINK: u8 = 7;
 /// Type byte of the checksum tail.
 const FT_DIR_CSUM: u8 = 0xDE;
 
@@ -58,7 +42,7 @@ pub struct DirEntry<'a> {
     pub rec_len: usize,
     /// The name; stale when the entry is free.
     pub name: &'a [u8],
-    /// The raw type byte (`FT_…`).
+    /// The raw type byte: see [`crate::FileType::from_dirent`].
     pub file_type: u8,
 }
 
@@ -273,7 +257,7 @@ pub fn set_inode(
     if !entry_at(block, usable, offset)?.is_live() {
         return Err(corrupt("no entry where an inode is to be set"));
     }
-    put_le32(block, offset, inode.0);
+    field::write::<u32>(block, offset, inode.0);
     if let Some(byte) = block.get_mut(offset + 7) {
         *byte = file_type;
     }
@@ -291,7 +275,7 @@ pub fn init_empty(block: &mut [u8], usable: usize) {
 
 /// Makes the block the first one of a new directory: `.` and `..`, which takes the rest.
 ///
-/// `file_type` is [`FT_DIR`], or [`FT_UNKNOWN`] without the `filetype` feature.
+/// `file_type` is that of [`crate::FileType::Directory`], or of [`crate::FileType::Unknown`] without the `filetype` feature.
 pub fn init_dot_dotdot(
     block: &mut [u8],
     usable: usize,
@@ -357,25 +341,33 @@ pub fn init_tail(block: &mut [u8]) {
     tail.copy_from_slice(&[0, 0, 0, 0, TAIL_BYTES as u8, 0, 0, FT_DIR_CSUM, 0, 0, 0, 0]);
 }
 
-/// Whether the block has a tail with the right checksum. `inode_seed` is the directory's checksum seed
-/// (file system seed, inode number, generation).
-#[must_use]
-pub fn verify_tail(block: &[u8], inode_seed: u32) -> bool {
-    has_tail(block) && le32(block, block.len() - 4) == Some(tail_checksum(block, inode_seed))
-}
-
-/// Writes the checksum into the tail. Does nothing to a block without one.
-pub fn update_tail(block: &mut [u8], inode_seed: u32) {
-    if has_tail(block) {
-        let sum = tail_checksum(block, inode_seed);
-        put_le32(block, block.len() - 4, sum);
+impl Checksums {
+    /// The checksum of a linear directory block or a leaf: of everything before its tail.
+    #[must_use]
+    pub fn dir_block(&self, ino: InodeNumber, generation: u32, block: &[u8]) -> u32 {
+        let end = block.len().saturating_sub(TAIL_BYTES);
+        crc32c(
+            self.inode_seed(ino, generation),
+            block.get(..end).unwrap_or_default(),
+        )
     }
-}
 
-/// The checksum of a summed block: everything before the tail.
-fn tail_checksum(block: &[u8], inode_seed: u32) -> u32 {
-    let end = block.len().saturating_sub(TAIL_BYTES);
-    crc32c(inode_seed, block.get(..end).unwrap_or_default())
+    /// Whether the block has a tail with the right checksum.
+    #[must_use]
+    pub fn verify_dir_block(&self, ino: InodeNumber, generation: u32, block: &[u8]) -> bool {
+        !self.is_crc32c()
+            || has_tail(block)
+                && field::read::<u32>(block, block.len() - 4)
+                    == self.dir_block(ino, generation, block)
+    }
+
+    /// Writes the checksum into the tail, if the disk has checksums and the block a tail.
+    pub fn update_dir_block(&self, ino: InodeNumber, generation: u32, block: &mut [u8]) {
+        if self.is_crc32c() && has_tail(block) {
+            let sum = self.dir_block(ino, generation, block);
+            field::write(block, block.len() - 4, sum);
+        }
+    }
 }
 
 /// What an entry says, without its place.
@@ -385,7 +377,7 @@ pub struct NewEntry<'a> {
     pub inode: InodeNumber,
     /// The name: 1 to [`NAME_MAX`] bytes.
     pub name: &'a [u8],
-    /// The raw type byte (`FT_…`).
+    /// The type byte: [`crate::FileType::dirent_byte`].
     pub file_type: u8,
 }
 
@@ -424,8 +416,8 @@ pub(crate) fn put_entry(block: &mut [u8], offset: usize, rec_len: usize, entry: 
         return;
     };
     bytes.fill(0);
-    put_le32(bytes, 0, entry.inode.0);
-    put_le16(bytes, 4, raw_len);
+    field::write::<u32>(bytes, 0, entry.inode.0);
+    field::write::<u16>(bytes, 4, raw_len);
     for (to, from) in bytes
         .iter_mut()
         .skip(6)
@@ -436,12 +428,12 @@ pub(crate) fn put_entry(block: &mut [u8], offset: usize, rec_len: usize, entry: 
 }
 
 fn put_rec_len(block: &mut [u8], offset: usize, rec_len: usize) {
-    put_le16(block, offset + 4, encode_rec_len(rec_len));
+    field::write::<u16>(block, offset + 4, encode_rec_len(rec_len));
 }
 
 /// `rec_len` of the entry at `offset`, not checked.
 pub(crate) fn rec_len_at(block: &[u8], offset: usize) -> Option<usize> {
-    le16(block, offset + 4).map(|raw| decode_rec_len(raw, block.len()))
+    field::get::<u16>(block, offset + 4).map(|raw| decode_rec_len(raw, block.len()))
 }
 
 /// 64 KiB does not fit 16 bits: it is written 65535, and read from 65535 or 0.

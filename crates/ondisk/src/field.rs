@@ -55,6 +55,14 @@ pub(crate) fn read<T: Field>(bytes: &[u8], offset: usize) -> T {
     T::read(bytes.get(offset..end).unwrap_or_default())
 }
 
+/// The field at `offset`, or `None` when the bytes end before it does.
+#[inline]
+pub(crate) fn get<T: Field>(bytes: &[u8], offset: usize) -> Option<T> {
+    bytes
+        .get(offset..offset.checked_add(size_of::<T>())?)
+        .map(T::read)
+}
+
 /// Sets the field at `offset`; nothing when the bytes end before it does.
 #[inline]
 pub(crate) fn write<T: Field>(bytes: &mut [u8], offset: usize, value: T) {

@@ -10,7 +10,7 @@
 //! goes on to the next leaf while that one's entry is `h` or `h | 1`.
 //!
 //! Source: kernel `fs/ext4/namei.c` (`dx_probe`, `do_split`, `ext4_dx_add_entry`, `make_indexed_dir`,
-//! `ext4_dx_csum`). Tests: `tests/htree_model.rs`, `tests/dir_image.rs`.
+//! `ext4_dx_csum`). Tests: `tests/dirs_and_xattrs/htree_model.rs`, `dir_image.rs`.
 
 mod leaf;
 mod node;
@@ -18,11 +18,12 @@ mod node;
 pub use leaf::{LeafSplit, make_root_from_linear};
 pub use node::{DxNode, DxNodeMut, init_node};
 
-use crate::checksum::crc32c;
+use crate::checksum::{Checksums, crc32c};
 use crate::dir_hash::HashVersion;
 use crate::dirent::{self, entry_bytes, rec_len_at};
 use crate::error::{Error, Result, Structure};
-use crate::le::{le16, le32, put_le32};
+use crate::field;
+use crate::types::InodeNumber;
 
 /// Bytes of one index entry.
 const DX_ENTRY_BYTES: usize = 8;
@@ -50,6 +51,17 @@ impl DxKind {
         match self {
             Self::Root => ROOT_INFO_OFFSET + ROOT_INFO_BYTES,
             Self::Node => 8,
+        }
+    }
+
+    /// The form of a block that is known to be part of an index (`get_dx_countlimit`): a node is hidden behind one entry
+    /// over the whole block, a root begins with `.`.
+    #[must_use]
+    pub fn of(block: &[u8]) -> Option<Self> {
+        match rec_len_at(block, 0)? {
+            len if len == block.len() => Some(Self::Node),
+            len if len == entry_bytes(1) => Some(Self::Root),
+            _ => None,
         }
     }
 
@@ -134,42 +146,49 @@ impl RootInfo {
     }
 }
 
-/// Whether the checksum behind the entries is right. `inode_seed` is the directory's checksum seed.
-///
-/// # Errors
-/// `Corrupt` when the block has no valid entry count to sum by.
-pub fn verify_checksum(block: &[u8], kind: DxKind, inode_seed: u32) -> Result<bool> {
-    let (sum, at) = dx_checksum(block, kind, inode_seed)?;
-    Ok(le32(block, at) == Some(sum))
-}
+impl Checksums {
+    /// Whether the checksum of an index block, root or node, is right.
+    #[must_use]
+    pub fn verify_htree_node(&self, ino: InodeNumber, generation: u32, block: &[u8]) -> bool {
+        !self.is_crc32c()
+            || self
+                .htree_node(ino, generation, block)
+                .is_ok_and(|(sum, at)| field::get(block, at) == Some(sum))
+    }
 
-/// Writes the checksum behind the entries.
-///
-/// # Errors
-/// `Corrupt`, and no change, when the block has no valid entry count to sum by.
-pub fn update_checksum(block: &mut [u8], kind: DxKind, inode_seed: u32) -> Result<()> {
-    let (sum, at) = dx_checksum(block, kind, inode_seed)?;
-    put_le32(block, at, sum);
-    Ok(())
-}
+    /// Writes the checksum of an index block, if the disk has checksums. A block without a valid entry count, by which
+    /// it is summed, stays as it is and will not pass [`Checksums::verify_htree_node`].
+    pub fn update_htree_node(&self, ino: InodeNumber, generation: u32, block: &mut [u8]) {
+        if self.is_crc32c()
+            && let Ok((sum, at)) = self.htree_node(ino, generation, block)
+        {
+            field::write(block, at, sum);
+        }
+    }
 
-/// The checksum (the bytes to the last entry, then the tail with the sum itself as 0) and its place.
-fn dx_checksum(block: &[u8], kind: DxKind, inode_seed: u32) -> Result<(u32, usize)> {
-    let (limit, count) = counts(block, kind, true)?;
-    let summed_end = kind.entries_offset() + count * DX_ENTRY_BYTES;
-    let tail_at = kind.entries_offset() + limit * DX_ENTRY_BYTES;
-    let (Some(summed), Some(reserved)) = (block.get(..summed_end), block.get(tail_at..tail_at + 4))
-    else {
-        return Err(corrupt("index entries run past the end of the block"));
-    };
-    let sum = crc32c(crc32c(crc32c(inode_seed, summed), reserved), &[0; 4]);
-    Ok((sum, tail_at + 4))
+    /// The checksum (the bytes to the last entry, then the tail with the sum itself as 0) and its place.
+    fn htree_node(&self, ino: InodeNumber, generation: u32, block: &[u8]) -> Result<(u32, usize)> {
+        let kind = DxKind::of(block).ok_or_else(|| corrupt("block is no part of an index"))?;
+        let (limit, count) = counts(block, kind, true)?;
+        let summed_end = kind.entries_offset() + count * DX_ENTRY_BYTES;
+        let tail_at = kind.entries_offset() + limit * DX_ENTRY_BYTES;
+        let (Some(summed), Some(reserved)) =
+            (block.get(..summed_end), block.get(tail_at..tail_at + 4))
+        else {
+            return Err(corrupt("index entries run past the end of the block"));
+        };
+        let sum = crc32c(self.inode_seed(ino, generation), summed);
+        Ok((crc32c(crc32c(sum, reserved), &[0; 4]), tail_at + 4))
+    }
 }
 
 /// `limit` and `count`, checked: the limit is the one this block must have, and `1 <= count <= limit`.
 fn counts(block: &[u8], kind: DxKind, has_csum: bool) -> Result<(usize, usize)> {
     let at = kind.entries_offset();
-    let (Some(limit), Some(count)) = (le16(block, at), le16(block, at + 2)) else {
+    let (Some(limit), Some(count)) = (
+        field::get::<u16>(block, at),
+        field::get::<u16>(block, at + 2),
+    ) else {
         return Err(corrupt("block is too small for an index"));
     };
     let (limit, count) = (usize::from(limit), usize::from(count));
@@ -184,7 +203,7 @@ fn counts(block: &[u8], kind: DxKind, has_csum: bool) -> Result<(usize, usize)> 
 
 /// Whether a block looks like an inner node: one free entry over all of it.
 fn covers_block(block: &[u8]) -> bool {
-    le32(block, 0) == Some(0) && rec_len_at(block, 0) == Some(block.len())
+    field::get::<u32>(block, 0) == Some(0) && rec_len_at(block, 0) == Some(block.len())
 }
 
 fn corrupt(reason: &'static str) -> Error {

@@ -21,7 +21,6 @@ pub mod htree;
 pub mod indirect;
 pub mod inode;
 pub mod inode_flags;
-mod le;
 pub mod mmp;
 pub mod orphan_file;
 pub mod superblock;

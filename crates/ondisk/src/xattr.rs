@@ -11,7 +11,7 @@
 //! [`write_block`] into the same space.
 //!
 //! Source: kernel `fs/ext4/xattr.c` (`check_xattrs`, `ext4_xattr_set_entry`, `ext4_xattr_hash_entry`,
-//! `ext4_xattr_rehash`, `ext4_xattr_block_csum`). Tests: `tests/xattr.rs`, `tests/xattr_image.rs`.
+//! `ext4_xattr_rehash`, `ext4_xattr_block_csum`). Tests: `tests/dirs_and_xattrs/xattr.rs`, `xattr_image.rs`.
 
 mod name;
 mod parse;
@@ -23,9 +23,9 @@ pub use write::{
     NoRoom, block_bytes, entry_bytes, ibody_bytes, value_bytes, write_block, write_ibody,
 };
 
-use crate::checksum::crc32c;
+use crate::checksum::{Checksums, crc32c};
 use crate::error::{Error, Result, Structure};
-use crate::le::{le32, put_le32};
+use crate::field;
 use crate::types::FsBlock;
 
 /// `EXT4_XATTR_MAGIC`: begins both forms.
@@ -107,46 +107,53 @@ impl Xattr {
 /// `Corrupt` when the block is no xattr block.
 pub fn refcount(block: &[u8]) -> Result<u32> {
     check_block_header(block)?;
-    Ok(le32(block, REFCOUNT_OFFSET).unwrap_or(0))
+    Ok(field::get::<u32>(block, REFCOUNT_OFFSET).unwrap_or(0))
 }
 
-/// Sets `h_refcount`; the checksum is the caller's to update.
+/// Sets `h_refcount`; the checksum is left for [`Checksums::update_xattr_block`].
 ///
 /// # Errors
 /// `Corrupt`, and no change, when the block is no xattr block.
 pub fn set_refcount(block: &mut [u8], refcount: u32) -> Result<()> {
     check_block_header(block)?;
-    put_le32(block, REFCOUNT_OFFSET, refcount);
+    field::write::<u32>(block, REFCOUNT_OFFSET, refcount);
     Ok(())
 }
 
-/// Whether the block's checksum is right. `fs_seed` is the file system's checksum seed.
-#[must_use]
-pub fn verify_block_checksum(block: &[u8], number: FsBlock, fs_seed: u32) -> bool {
-    le32(block, CHECKSUM_OFFSET) == Some(block_checksum(block, number, fs_seed))
-}
+impl Checksums {
+    /// The checksum of the xattr block `number`.
+    #[must_use]
+    pub fn xattr_block(&self, number: FsBlock, block: &[u8]) -> u32 {
+        let before = block.get(..CHECKSUM_OFFSET).unwrap_or_default();
+        let after = block.get(CHECKSUM_OFFSET + 4..).unwrap_or_default();
+        let sum = crc32c(crc32c(self.seed, &number.0.to_le_bytes()), before);
+        crc32c(crc32c(sum, &[0; 4]), after)
+    }
 
-/// Writes the block's checksum.
-pub fn update_block_checksum(block: &mut [u8], number: FsBlock, fs_seed: u32) {
-    let sum = block_checksum(block, number, fs_seed);
-    put_le32(block, CHECKSUM_OFFSET, sum);
-}
+    /// Whether the checksum of an xattr block is right.
+    #[must_use]
+    pub fn verify_xattr_block(&self, number: FsBlock, block: &[u8]) -> bool {
+        !self.is_crc32c()
+            || field::get(block, CHECKSUM_OFFSET) == Some(self.xattr_block(number, block))
+    }
 
-fn block_checksum(block: &[u8], number: FsBlock, fs_seed: u32) -> u32 {
-    let before = block.get(..CHECKSUM_OFFSET).unwrap_or_default();
-    let after = block.get(CHECKSUM_OFFSET + 4..).unwrap_or_default();
-    let sum = crc32c(crc32c(fs_seed, &number.0.to_le_bytes()), before);
-    crc32c(crc32c(sum, &[0; 4]), after)
+    /// Writes the checksum of an xattr block, if the disk has checksums.
+    pub fn update_xattr_block(&self, number: FsBlock, block: &mut [u8]) {
+        if self.is_crc32c() {
+            let sum = self.xattr_block(number, block);
+            field::write(block, CHECKSUM_OFFSET, sum);
+        }
+    }
 }
 
 fn check_block_header(block: &[u8]) -> Result<()> {
-    if block.len() < BLOCK_HEADER_BYTES || le32(block, 0) != Some(MAGIC) {
+    if block.len() < BLOCK_HEADER_BYTES || field::get::<u32>(block, 0) != Some(MAGIC) {
         return Err(Error::corrupt(
             Structure::XattrBlock,
             "magic number is wrong",
         ));
     }
-    if le32(block, BLOCKS_OFFSET) != Some(1) {
+    if field::get::<u32>(block, BLOCKS_OFFSET) != Some(1) {
         return Err(Error::corrupt(Structure::XattrBlock, "h_blocks is not 1"));
     }
     Ok(())

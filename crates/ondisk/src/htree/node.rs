@@ -3,7 +3,7 @@
 use super::{DX_ENTRY_BYTES, DxKind, LEVELS_OFFSET, corrupt, counts, covers_block};
 use crate::dirent::encode_rec_len;
 use crate::error::Result;
-use crate::le::{le32, put_le16, put_le32};
+use crate::field;
 use crate::types::LogicalBlock;
 
 /// Bits of an entry's block field that number a block; the kernel masks off the rest.
@@ -68,7 +68,7 @@ impl<'a> DxNode<'a> {
         if index == 0 || index >= self.count {
             return 0;
         }
-        le32(self.block, place(self.kind, index)).unwrap_or(0)
+        field::get::<u32>(self.block, place(self.kind, index)).unwrap_or(0)
     }
 
     /// The block an entry points to, or `None` past the last entry.
@@ -77,7 +77,8 @@ impl<'a> DxNode<'a> {
         if index >= self.count {
             return None;
         }
-        le32(self.block, place(self.kind, index) + 4).map(|raw| LogicalBlock(raw & BLOCK_MASK))
+        field::get::<u32>(self.block, place(self.kind, index) + 4)
+            .map(|raw| LogicalBlock(raw & BLOCK_MASK))
     }
 
     /// The entry whose child holds `hash`: the last one not above it.
@@ -154,8 +155,8 @@ impl<'a> DxNodeMut<'a> {
         }
         let (from, to) = (place(self.kind, index + 1), place(self.kind, self.count));
         self.block.copy_within(from..to, from + DX_ENTRY_BYTES);
-        put_le32(self.block, from, hash);
-        put_le32(self.block, from + 4, child.0);
+        field::write::<u32>(self.block, from, hash);
+        field::write::<u32>(self.block, from + 4, child.0);
         self.set_count(self.count + 1);
         Ok(true)
     }
@@ -163,7 +164,7 @@ impl<'a> DxNodeMut<'a> {
     /// Makes entry `index` point to another block.
     pub fn set_child(&mut self, index: usize, child: LogicalBlock) {
         if index < self.count {
-            put_le32(self.block, place(self.kind, index) + 4, child.0);
+            field::write::<u32>(self.block, place(self.kind, index) + 4, child.0);
         }
     }
 
@@ -245,24 +246,24 @@ impl DxNode<'_> {
 /// Makes the block a node with one entry.
 pub fn init_node(block: &mut [u8], child: LogicalBlock, has_csum: bool) {
     block.fill(0);
-    put_le16(block, 4, encode_rec_len(block.len()));
+    field::write::<u16>(block, 4, encode_rec_len(block.len()));
     init_entries(block, DxKind::Node, child, has_csum);
 }
 
 /// Writes the counts and the first entry.
 pub(super) fn init_entries(block: &mut [u8], kind: DxKind, child: LogicalBlock, has_csum: bool) {
     put_counts(block, kind, has_csum, 1);
-    put_le32(block, place(kind, 0) + 4, child.0);
+    field::write::<u32>(block, place(kind, 0) + 4, child.0);
 }
 
 fn put_counts(block: &mut [u8], kind: DxKind, has_csum: bool, count: usize) {
     // Both fit: a block has at most 64 KiB, so 8,191 entries.
-    put_le16(
+    field::write::<u16>(
         block,
         place(kind, 0),
         kind.limit(block.len(), has_csum) as u16,
     );
-    put_le16(block, place(kind, 0) + 2, count as u16);
+    field::write::<u16>(block, place(kind, 0) + 2, count as u16);
 }
 
 const fn place(kind: DxKind, index: usize) -> usize {

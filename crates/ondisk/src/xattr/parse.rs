@@ -6,7 +6,7 @@ use super::{
     value_bytes,
 };
 use crate::error::{Error, Result, Structure};
-use crate::le::le32;
+use crate::field;
 
 /// The attributes behind the fixed fields of an inode; none when the region has no magic number.
 ///
@@ -16,7 +16,7 @@ use crate::le::le32;
 /// `Corrupt` when entries or values do not fit or overlap.
 pub fn parse_ibody(region: &[u8]) -> Result<Vec<Xattr>> {
     match region.get(IBODY_HEADER_BYTES..) {
-        Some(list) if le32(region, 0) == Some(MAGIC) => {
+        Some(list) if field::get::<u32>(region, 0) == Some(MAGIC) => {
             let raw = List {
                 bytes: list,
                 first: 0,
@@ -55,7 +55,7 @@ pub fn verify_block_hashes(block: &[u8]) -> Result<bool> {
                 .any(|signed| entry.hash == hash_entry(entry.name, entry.value, *signed))
     };
     let whole = hash_block(entries.iter().map(|e| e.hash));
-    let stored = le32(block, HASH_OFFSET).unwrap_or(0);
+    let stored = field::get::<u32>(block, HASH_OFFSET).unwrap_or(0);
     Ok(entries.iter().all(entry_ok) && (stored == 0 || stored == whole))
 }
 
@@ -110,7 +110,7 @@ impl<'a> List<'a> {
         let mut ranges = Vec::new();
         let mut at = self.first;
         loop {
-            match le32(self.bytes, at) {
+            match field::get::<u32>(self.bytes, at) {
                 None => return Err(self.corrupt("entries run past the end")),
                 Some(0) => break,
                 Some(_) => {}

@@ -5,7 +5,7 @@ use super::{
     IBODY_HEADER_BYTES, MAGIC, NAME_MAX, REFCOUNT_OFFSET, Xattr, XattrValue, hash_block,
     hash_entry,
 };
-use crate::le::{put_le16, put_le32};
+use crate::field;
 
 /// The attributes do not fit the space, or a name is longer than [`NAME_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +48,7 @@ pub fn write_ibody(region: &mut [u8], xattrs: &[Xattr]) -> Result<(), NoRoom> {
     }
     check_room(region.len(), ibody_bytes(xattrs), xattrs)?;
     region.fill(0);
-    put_le32(region, 0, MAGIC);
+    field::write::<u32>(region, 0, MAGIC);
     let list = region.get_mut(IBODY_HEADER_BYTES..).unwrap_or_default();
     // In an inode the kernel keeps no hash, except where it covers a value in another inode.
     put_list(
@@ -60,7 +60,7 @@ pub fn write_ibody(region: &mut [u8], xattrs: &[Xattr]) -> Result<(), NoRoom> {
 }
 
 /// Fills a block with these attributes, sorted, and their hashes. The checksum is left 0, for
-/// [`super::update_block_checksum`].
+/// [`crate::Checksums::update_xattr_block`].
 ///
 /// # Errors
 /// [`NoRoom`], and no change.
@@ -69,10 +69,10 @@ pub fn write_block(block: &mut [u8], xattrs: &[Xattr], refcount: u32) -> Result<
     let mut sorted: Vec<(&Xattr, u32)> = xattrs.iter().map(|x| (x, entry_hash(x))).collect();
     sorted.sort_by_key(|(xattr, _)| xattr.sort_key());
     block.fill(0);
-    put_le32(block, 0, MAGIC);
-    put_le32(block, REFCOUNT_OFFSET, refcount);
-    put_le32(block, BLOCKS_OFFSET, 1);
-    put_le32(
+    field::write::<u32>(block, 0, MAGIC);
+    field::write::<u32>(block, REFCOUNT_OFFSET, refcount);
+    field::write::<u32>(block, BLOCKS_OFFSET, 1);
+    field::write::<u32>(
         block,
         HASH_OFFSET,
         hash_block(sorted.iter().map(|(_, hash)| *hash)),
@@ -125,10 +125,10 @@ fn put_list<'x>(bytes: &mut [u8], first: usize, list: impl Iterator<Item = (&'x 
         };
         // The name's length is at most 255: `check_room`.
         copy_to(bytes, at, &[xattr.name.len() as u8, xattr.name_index]);
-        put_le16(bytes, at + 2, value_offs);
-        put_le32(bytes, at + 4, inum);
-        put_le32(bytes, at + 8, size);
-        put_le32(bytes, at + 12, hash);
+        field::write::<u16>(bytes, at + 2, value_offs);
+        field::write::<u32>(bytes, at + 4, inum);
+        field::write::<u32>(bytes, at + 8, size);
+        field::write::<u32>(bytes, at + 12, hash);
         copy_to(bytes, at + ENTRY_HEADER_BYTES, &xattr.name);
         at += entry_bytes(xattr.name.len());
     }

@@ -2,8 +2,8 @@
 
 use extant_ondisk::dir_hash::DirHasher;
 use extant_ondisk::dirent::{self, NewEntry, usable_bytes};
-use extant_ondisk::htree::{DxKind, DxNode, DxNodeMut, LeafSplit, RootInfo, make_root_from_linear, update_checksum};
-use extant_ondisk::{InodeNumber, LogicalBlock};
+use extant_ondisk::htree::{DxKind, DxNode, DxNodeMut, LeafSplit, RootInfo, make_root_from_linear};
+use extant_ondisk::{Checksums, FileType, InodeNumber, LogicalBlock};
 
 pub struct IndexedDir {
     pub blocks: Vec<Vec<u8>>,
@@ -16,17 +16,45 @@ pub struct IndexedDir {
 type Path = Vec<(usize, usize)>;
 
 fn kind(block: usize) -> DxKind {
-    if block == 0 { DxKind::Root } else { DxKind::Node }
+    if block == 0 {
+        DxKind::Root
+    } else {
+        DxKind::Node
+    }
 }
 
 impl IndexedDir {
     /// A directory of one linear block, turned into root and leaf at once.
-    pub fn new(block_bytes: usize, has_csum: bool, hasher: DirHasher, own: InodeNumber, parent: InodeNumber) -> Self {
+    pub fn new(
+        block_bytes: usize,
+        has_csum: bool,
+        hasher: DirHasher,
+        own: InodeNumber,
+        parent: InodeNumber,
+    ) -> Self {
         let usable = usable_bytes(block_bytes, has_csum);
         let (mut root, mut leaf) = (vec![0; block_bytes], vec![0; block_bytes]);
-        dirent::init_dot_dotdot(&mut root, usable, own, parent, dirent::FT_DIR);
-        make_root_from_linear(&mut root, &mut leaf, LogicalBlock(1), hasher.version(), has_csum).unwrap();
-        Self { blocks: vec![root, leaf], hasher, has_csum, large_dir: false }
+        dirent::init_dot_dotdot(
+            &mut root,
+            usable,
+            own,
+            parent,
+            FileType::Directory.dirent_byte(),
+        );
+        make_root_from_linear(
+            &mut root,
+            &mut leaf,
+            LogicalBlock(1),
+            hasher.version(),
+            has_csum,
+        )
+        .unwrap();
+        Self {
+            blocks: vec![root, leaf],
+            hasher,
+            has_csum,
+            large_dir: false,
+        }
     }
 
     pub fn usable(&self) -> usize {
@@ -42,7 +70,9 @@ impl IndexedDir {
     }
 
     pub fn levels(&self) -> u8 {
-        RootInfo::parse(&self.blocks[0], self.large_dir).unwrap().indirect_levels
+        RootInfo::parse(&self.blocks[0], self.large_dir)
+            .unwrap()
+            .indirect_levels
     }
 
     fn child(&self, (block, index): (usize, usize)) -> usize {
@@ -94,7 +124,9 @@ impl IndexedDir {
     }
 
     pub fn remove(&mut self, name: &[u8]) -> bool {
-        let Some((leaf, offset, _)) = self.find(name) else { return false };
+        let Some((leaf, offset, _)) = self.find(name) else {
+            return false;
+        };
         let usable = self.usable();
         dirent::remove(&mut self.blocks[leaf], usable, offset).unwrap();
         true
@@ -118,10 +150,20 @@ impl IndexedDir {
                 continue;
             }
             let new = LogicalBlock(self.blocks.len() as u32);
-            let split =
-                LeafSplit::plan(&self.blocks[leaf], usable, NewEntry { inode, name, file_type }, &self.hasher).unwrap();
+            let split = LeafSplit::plan(
+                &self.blocks[leaf],
+                usable,
+                NewEntry {
+                    inode,
+                    name,
+                    file_type,
+                },
+                &self.hasher,
+            )
+            .unwrap();
             let at = split.index_hash();
-            let (mut lower, mut upper) = (vec![0; self.blocks[0].len()], vec![0; self.blocks[0].len()]);
+            let (mut lower, mut upper) =
+                (vec![0; self.blocks[0].len()], vec![0; self.blocks[0].len()]);
             split.write(&mut lower, &mut upper);
             assert!(self.node_mut(parent).insert_after(index, at, new).unwrap());
             self.blocks[leaf] = lower;
@@ -134,14 +176,22 @@ impl IndexedDir {
     fn split_index(&mut self, path: &Path) -> bool {
         let new = LogicalBlock(self.blocks.len() as u32);
         let mut fresh = vec![0; self.blocks[0].len()];
-        let roomy = path.iter().rposition(|(block, _)| !self.node(*block).is_full());
+        let roomy = path
+            .iter()
+            .rposition(|(block, _)| !self.node(*block).is_full());
         match roomy {
             Some(level) => {
                 let ((parent, index), (full, _)) = (path[level], path[level + 1]);
                 let hash = self.node_mut(full).split_upper(&mut fresh).unwrap();
-                assert!(self.node_mut(parent).insert_after(index, hash, new).unwrap());
+                assert!(
+                    self.node_mut(parent)
+                        .insert_after(index, hash, new)
+                        .unwrap()
+                );
             }
-            None if self.levels() >= extant_ondisk::htree::max_indirect_levels(self.large_dir) => return false,
+            None if self.levels() >= extant_ondisk::htree::max_indirect_levels(self.large_dir) => {
+                return false;
+            }
             None => self.node_mut(0).push_down(&mut fresh, new).unwrap(),
         }
         self.blocks.push(fresh);
@@ -167,20 +217,23 @@ impl IndexedDir {
     }
 
     /// Writes the checksum of every block.
-    pub fn sum(&mut self, inode_seed: u32) {
+    pub fn sum(&mut self, checksums: &Checksums, ino: InodeNumber, generation: u32) {
         let (nodes, leaves) = self.walk();
         for node in nodes {
-            update_checksum(&mut self.blocks[node], kind(node), inode_seed).unwrap();
+            checksums.update_htree_node(ino, generation, &mut self.blocks[node]);
         }
         for (leaf, _) in leaves {
-            dirent::update_tail(&mut self.blocks[leaf], inode_seed);
+            checksums.update_dir_block(ino, generation, &mut self.blocks[leaf]);
         }
     }
 
     /// Every leaf holds the hashes of its range alone; every block is reached once.
     pub fn check(&self) -> usize {
         let (nodes, leaves) = self.walk();
-        let mut seen: Vec<usize> = nodes.into_iter().chain(leaves.iter().map(|(leaf, _)| *leaf)).collect();
+        let mut seen: Vec<usize> = nodes
+            .into_iter()
+            .chain(leaves.iter().map(|(leaf, _)| *leaf))
+            .collect();
         seen.sort_unstable();
         assert_eq!(seen, (0..self.blocks.len()).collect::<Vec<_>>());
         let mut names = 0;
@@ -188,7 +241,10 @@ impl IndexedDir {
             let end = leaves.get(at + 1).map_or(u32::MAX, |next| next.1);
             for entry in dirent::live_entries(&self.blocks[leaf], self.usable()) {
                 let hash = self.hasher.hash(entry.unwrap().name).hash;
-                assert!(hash >= from & !1 && hash < end, "{hash:x} outside {from:x}..{end:x}");
+                assert!(
+                    hash >= from & !1 && hash < end,
+                    "{hash:x} outside {from:x}..{end:x}"
+                );
                 names += 1;
             }
         }

@@ -4,5 +4,6 @@
 mod dir_hash;
 mod dirent_model;
 mod htree_model;
+mod image;
 mod indexed_dir;
 mod rng;
