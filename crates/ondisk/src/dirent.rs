@@ -355,7 +355,7 @@ impl Checksums {
     /// Whether the block has a tail with the right checksum.
     #[must_use]
     pub fn verify_dir_block(&self, ino: InodeNumber, generation: u32, block: &[u8]) -> bool {
-        !self.is_crc32c()
+        !self.has_metadata_checksums()
             || has_tail(block)
                 && field::read::<u32>(block, block.len() - 4)
                     == self.dir_block(ino, generation, block)
@@ -363,7 +363,7 @@ impl Checksums {
 
     /// Writes the checksum into the tail, if the disk has checksums and the block a tail.
     pub fn update_dir_block(&self, ino: InodeNumber, generation: u32, block: &mut [u8]) {
-        if self.is_crc32c() && has_tail(block) {
+        if self.has_metadata_checksums() && has_tail(block) {
             let sum = self.dir_block(ino, generation, block);
             field::write(block, block.len() - 4, sum);
         }

@@ -150,7 +150,7 @@ impl Checksums {
     /// Whether the checksum of an index block, root or node, is right.
     #[must_use]
     pub fn verify_htree_node(&self, ino: InodeNumber, generation: u32, block: &[u8]) -> bool {
-        !self.is_crc32c()
+        !self.has_metadata_checksums()
             || self
                 .htree_node(ino, generation, block)
                 .is_ok_and(|(sum, at)| field::get(block, at) == Some(sum))
@@ -159,7 +159,7 @@ impl Checksums {
     /// Writes the checksum of an index block, if the disk has checksums. A block without a valid entry count, by which
     /// it is summed, stays as it is and will not pass [`Checksums::verify_htree_node`].
     pub fn update_htree_node(&self, ino: InodeNumber, generation: u32, block: &mut [u8]) {
-        if self.is_crc32c()
+        if self.has_metadata_checksums()
             && let Ok((sum, at)) = self.htree_node(ino, generation, block)
         {
             field::write(block, at, sum);

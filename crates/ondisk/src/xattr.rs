@@ -133,13 +133,13 @@ impl Checksums {
     /// Whether the checksum of an xattr block is right.
     #[must_use]
     pub fn verify_xattr_block(&self, number: FsBlock, block: &[u8]) -> bool {
-        !self.is_crc32c()
+        !self.has_metadata_checksums()
             || field::get(block, CHECKSUM_OFFSET) == Some(self.xattr_block(number, block))
     }
 
     /// Writes the checksum of an xattr block, if the disk has checksums.
     pub fn update_xattr_block(&self, number: FsBlock, block: &mut [u8]) {
-        if self.is_crc32c() {
+        if self.has_metadata_checksums() {
             let sum = self.xattr_block(number, block);
             field::write(block, CHECKSUM_OFFSET, sum);
         }
