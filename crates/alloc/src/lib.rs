@@ -5,7 +5,7 @@
 //! Invariants: a block is given to one owner at a time and, once freed, to the next only after the transaction
 //! that freed it is committed; every count is exact; operations in different groups share no lock.
 //!
-//! Locks, by rank: `GROUP`, one at a time; `FREED`. Source: kernel `mballoc.c`, `ialloc.c`. Tests: `tests/`.
+//! Locks, by rank: `GROUP`, one at a time; `FREED`. Source: kernel `mballoc.c`, `ialloc.c`. Tests: `tests/alloc/`.
 #![forbid(unsafe_code)]
 
 mod allocator;

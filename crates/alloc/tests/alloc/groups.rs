@@ -1,0 +1,165 @@
+//! Claims about single groups: uninitialised, damaged, reserved, and where runs come from.
+
+use crate::disk::Disk;
+use extant_alloc::{Allocator, Error, InodeKind, Run};
+use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, TransactionId, bitmap};
+
+const TID: TransactionId = TransactionId(5);
+
+fn take(alloc: &Allocator, goal: u64, len: u32) -> Run {
+    let mut reservation = alloc.reserve(u64::from(len), true).expect("free blocks");
+    alloc.take(&mut reservation, FsBlock(goal), len).expect("a reserved block")
+}
+
+fn run(start: u64, len: u32) -> Run {
+    Run { start: FsBlock(start), len }
+}
+
+#[test]
+fn uninitialised_groups_need_no_store_and_lose_their_flag_with_their_first_bit() {
+    let disk = Disk::new(1 + 256 * 5, 256, true);
+    let alloc = disk.open();
+    let group = GroupNumber(3);
+    let taken = take(&alloc, 1 + 256 * 3 + 100, 4);
+    assert_eq!(taken, run(1 + 256 * 3 + 100, 4));
+    assert!(alloc.freeze(TID).groups.is_empty(), "taking is nothing the disk knows of");
+    alloc.mark_used(TID, taken).expect("taken blocks");
+    let frozen = alloc.freeze(TID);
+    let [only] = &frozen.groups[..] else { panic!("one group changed") };
+    assert_eq!(only.group, group);
+    assert_eq!(only.descriptor.flags(), GroupFlags::INODE_UNINIT);
+    assert!(only.inode_bitmap.is_none());
+    let bits = only.block_bitmap.as_ref().expect("a changed bitmap");
+    assert!(bitmap::is_range_set(bits, 100..104) && bitmap::is_range_set(bits, 256..8192), "bits and padding");
+
+    let inode = alloc.allocate_inode(TID.next(), group, InodeKind::Other).expect("an inode");
+    assert_eq!(inode.0, 3 * 32 + 1);
+    let frozen = alloc.freeze(TID.next());
+    assert_eq!(frozen.groups[0].descriptor.flags(), GroupFlags::empty());
+    assert_eq!(frozen.groups[0].descriptor.itable_unused(), 31);
+    assert!(frozen.groups[0].block_bitmap.is_none());
+    assert_eq!(alloc.itable_unused(group).expect("a group"), 31);
+}
+
+#[test]
+fn a_frozen_bitmap_does_not_see_later_changes() {
+    let alloc = Disk::new(1 + 256 * 2, 256, false).open();
+    let (first, second) = (take(&alloc, 300, 8), take(&alloc, 300, 8));
+    alloc.mark_used(TID, first).expect("taken blocks");
+    let frozen = alloc.freeze(TID);
+    alloc.mark_used(TID.next(), second).expect("taken blocks");
+    alloc.mark_free(TID.next(), first).expect("used blocks");
+    let bits = frozen.groups[0].block_bitmap.as_ref().expect("a changed bitmap");
+    let bit = (first.start.0 - 1 - 256) as u32;
+    assert!(bitmap::is_range_set(bits, bit..bit + 8) && bitmap::is_range_clear(bits, bit + 8..bit + 16));
+}
+
+#[test]
+fn freed_blocks_come_back_only_when_their_transaction_is_committed() {
+    let alloc = Disk::new(1 + 256, 256, false).open();
+    let all = alloc.free_blocks();
+    let held: Vec<Run> = std::iter::from_fn(|| (alloc.free_blocks() > 0).then(|| take(&alloc, 0, 1))).collect();
+    held.iter().for_each(|run| alloc.mark_used(TID, *run).expect("taken blocks"));
+    alloc.freeze(TID);
+    held.iter().for_each(|run| alloc.mark_free(TID.next(), *run).expect("used blocks"));
+    assert_eq!((alloc.free_blocks(), alloc.pending_free(), alloc.disk_free_blocks()), (0, all, all));
+    alloc.committed(TID);
+    alloc.freeze(TID.next());
+    alloc.committed(TID);
+    assert!(matches!(alloc.reserve(1, true), Err(Error::NoSpace)));
+    alloc.committed(TID.next());
+    assert_eq!((alloc.free_blocks(), alloc.pending_free()), (all, 0));
+    assert_eq!(u64::from(take(&alloc, 0, all as u32).len), all, "freed blocks join with their neighbours");
+}
+
+#[test]
+fn the_groups_own_blocks_cannot_be_freed() {
+    let disk = Disk::new(1 + 256 * 6, 256, false);
+    let alloc = disk.open();
+    let own = [1, 2].map(FsBlock).into_iter().chain(disk.descriptors.iter().flat_map(|descriptor| {
+        let last = FsBlock(descriptor.inode_table().0 + 3);
+        [descriptor.block_bitmap(), descriptor.inode_bitmap(), descriptor.inode_table(), last]
+    }));
+    for block in own {
+        let run = Run { start: block, len: 1 };
+        assert!(alloc.is_system(run) && alloc.is_used(run).expect("a bitmap"));
+        assert!(matches!(alloc.mark_free(TID, run), Err(Error::Corrupt { .. })), "block {block}");
+    }
+    for outside in [run(0, 1), run(1 + 256 * 6, 1), run(256 * 6, 2), run(u64::MAX, 2), run(5, 0)] {
+        assert!(alloc.mark_free(TID, outside).is_err(), "{outside:?}");
+    }
+    assert!(alloc.mark_used(TID, run(1 + 200, 1)).is_err(), "nobody took it");
+    assert!(alloc.freeze(TID).groups.is_empty());
+}
+
+#[test]
+fn a_damaged_group_is_skipped_and_its_blocks_are_not_counted() {
+    let mut disk = Disk::new(1 + 256 * 3, 256, false);
+    disk.blocks.remove(&GroupNumber(1));
+    bitmap::set(disk.blocks.get_mut(&GroupNumber(2)).expect("a bitmap"), 77);
+    let alloc = disk.open();
+    let good = u64::from(disk.descriptors[0].free_blocks_count());
+    let mut reservation = alloc.reserve(alloc.free_blocks(), true).expect("what descriptors promise");
+    let mut taken = 0;
+    loop {
+        match alloc.take(&mut reservation, FsBlock(300), 50) {
+            Ok(run) => {
+                assert!(run.start.0 <= 256);
+                taken += u64::from(run.len);
+            }
+            Err(error) => break assert!(matches!(error, Error::NoSpace)),
+        }
+    }
+    assert_eq!(taken, good);
+    assert!(alloc.is_used(run(1 + 256, 1)).is_err());
+    drop(reservation);
+    assert_eq!(alloc.free_blocks(), 0);
+    disk.inodes.remove(&GroupNumber(0));
+    let inode = disk.open().allocate_inode(TID, GroupNumber(0), InodeKind::Other).expect("another group's inode");
+    assert_eq!(inode.0, 33);
+}
+
+#[test]
+fn runs_are_contiguous_from_the_goal_and_long_ones_are_preferred() {
+    let alloc = Disk::new(1 + 256 * 4, 256, false).open();
+    assert_eq!(take(&alloc, 400, 10), run(400, 10));
+    assert_eq!(take(&alloc, 400, 10), run(410, 10));
+    assert_eq!(take(&alloc, 395, 10), run(420, 10), "five blocks at the goal are too few");
+    assert_eq!(take(&alloc, 395, 5), run(395, 5));
+    let widest = take(&alloc, 1 + 256, 300);
+    assert_eq!(widest.len, 256, "no run crosses a group");
+    assert_eq!(widest.start.0, 1 + 256 * 2);
+}
+
+#[test]
+fn reserved_blocks_are_for_the_privileged() {
+    let disk = Disk::new(1 + 256, 256, false);
+    let alloc = Allocator::new(disk.geometry.clone(), disk.descriptors.clone(), 10, Box::new(disk));
+    let all = alloc.free_blocks();
+    assert!(matches!(alloc.reserve(all - 9, false), Err(Error::NoSpace)));
+    let mut most = alloc.reserve(all - 10, false).expect("all but the reserved");
+    assert!(matches!(most.extend(1), Err(Error::NoSpace)));
+    most.merge(alloc.reserve(10, true).expect("the reserved"));
+    assert_eq!((most.blocks(), alloc.free_blocks()), (all, 0));
+    let part = most.split(7);
+    most.shrink_to(3);
+    assert_eq!((part.blocks(), most.blocks(), alloc.free_blocks()), (7, 3, all - 10));
+    drop((part, most));
+    assert_eq!(alloc.free_blocks(), all);
+    assert!(matches!(alloc.reserve(u64::MAX, true), Err(Error::NoSpace)));
+}
+
+#[test]
+fn directories_prefer_groups_with_blocks() {
+    let alloc = Disk::new(1 + 256 * 8, 256, true).open();
+    let directory = alloc.allocate_inode(TID, GroupNumber(6), InodeKind::Directory).expect("an inode");
+    assert_eq!(directory.0, 4 * 32 + 1, "the start of the parent's flex group");
+    while let Ok(mut reservation) = alloc.reserve(1, true) {
+        let run = alloc.take(&mut reservation, FsBlock(1 + 256 * 4), 1).expect("a block");
+        if run.start.0 > 256 * 5 {
+            break;
+        }
+    }
+    let directory = alloc.allocate_inode(TID, GroupNumber(6), InodeKind::Directory).expect("an inode");
+    assert_eq!(directory.0, 5 * 32 + 1, "group 4 is full");
+}

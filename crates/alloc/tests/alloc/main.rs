@@ -1,0 +1,6 @@
+//! The allocators against models, damage and many threads.
+
+mod disk;
+mod groups;
+mod model;
+mod threads;

@@ -1,0 +1,99 @@
+//! Many threads on small groups.
+
+use std::collections::BTreeSet;
+
+use crate::disk::{Disk, Random};
+use extant_alloc::{InodeKind, Run};
+use extant_ondisk::{FsBlock, GroupNumber, TransactionId};
+use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, RwLock};
+
+const THREADS: u64 = 8;
+
+#[test]
+fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
+    for seed in 1..=4_u64 {
+        println!("seed {seed}");
+        let mut disk = Disk::new(1 + 64 * 12, 64, true);
+        let alloc = disk.open();
+        let all = alloc.free_blocks();
+        let owners: Vec<AtomicU64> = (0..disk.geometry.blocks_count).map(|_| AtomicU64::new(0)).collect();
+        // Stands in for the journal: handles hold it shared, a freeze alone.
+        let running = RwLock::new(LockClass::HANDLE, TransactionId(1));
+        std::thread::scope(|scope| {
+            for thread in 1..=THREADS {
+                let (alloc, owners, running) = (&alloc, &owners, &running);
+                scope.spawn(move || {
+                    let mut random = Random(seed * 1000 + thread);
+                    let mut held: Vec<Run> = Vec::new();
+                    for _ in 0..3000 {
+                        if random.below(2) == 0 {
+                            let len = 1 + random.below(12) as u32;
+                            let Ok(mut reservation) = alloc.reserve(u64::from(len), true) else { continue };
+                            let run = alloc.take(&mut reservation, FsBlock(random.below(768)), len).expect("reserved");
+                            for block in run.start.0..run.start.0 + u64::from(run.len) {
+                                assert_eq!(owners[block as usize].swap(thread, Ordering::SeqCst), 0, "given twice");
+                            }
+                            held.push(run);
+                        } else if !held.is_empty() {
+                            let run = held.swap_remove(random.below(held.len() as u64) as usize);
+                            for block in run.start.0..run.start.0 + u64::from(run.len) {
+                                assert_eq!(owners[block as usize].swap(0, Ordering::SeqCst), thread);
+                            }
+                            if random.below(3) == 0 {
+                                alloc.give_back(run);
+                            } else {
+                                let tid = running.read();
+                                alloc.mark_used(*tid, run).expect("taken");
+                                alloc.mark_free(*tid, run).expect("used");
+                            }
+                        }
+                        if random.below(40) == 0 {
+                            let mut tid = running.write();
+                            alloc.freeze(*tid);
+                            alloc.committed(*tid);
+                            *tid = tid.next();
+                        }
+                    }
+                    for run in held {
+                        for block in run.start.0..run.start.0 + u64::from(run.len) {
+                            assert_eq!(owners[block as usize].swap(0, Ordering::SeqCst), thread);
+                        }
+                        alloc.give_back(run);
+                    }
+                });
+            }
+        });
+        let tid = *running.read();
+        let frozen = alloc.freeze(tid);
+        alloc.committed(tid);
+        assert_eq!((alloc.free_blocks(), alloc.pending_free(), frozen.free_blocks), (all, 0, all));
+        disk.write(&frozen);
+        let mut reservation = alloc.reserve(all, true).expect("all blocks");
+        while reservation.blocks() > 0 {
+            alloc.take(&mut reservation, FsBlock(0), 64).expect("no block is lost");
+        }
+    }
+}
+
+#[test]
+fn creators_get_every_inode_once() {
+    let mut disk = Disk::new(1 + 64 * 12, 64, true);
+    let alloc = disk.open();
+    let got = Mutex::new(LockClass::DEVICE, BTreeSet::new());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS as u32 {
+            let (alloc, got) = (&alloc, &got);
+            scope.spawn(move || {
+                let kind = if thread % 2 == 0 { InodeKind::Directory } else { InodeKind::Other };
+                while let Ok(inode) = alloc.allocate_inode(TransactionId(1), GroupNumber(thread), kind) {
+                    assert!(got.lock().insert(inode.0), "inode {inode} twice");
+                }
+            });
+        }
+    });
+    assert_eq!(got.into_inner(), (11..=12 * 32).collect());
+    let frozen = alloc.freeze(TransactionId(1));
+    assert_eq!(frozen.free_inodes, 0);
+    disk.write(&frozen);
+    disk.check();
+}
