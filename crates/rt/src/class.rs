@@ -44,6 +44,8 @@ classes! {
     GROUP = 80;
     /// One per file system: runs of freed blocks that wait for a commit.
     FREED = 85;
+    /// One per file system: the superblock's fields.
+    SUPERBLOCK = 86;
     /// Preallocations and order indexes.
     PREALLOC = 90;
     /// One per buffer; never two at once.

@@ -1,0 +1,214 @@
+//! What the journal asks of the engine at a commit: snapshots at the freeze, final bytes afterwards.
+//!
+//! Order of the final bytes: bitmaps, descriptor fields, descriptor checksums, inodes, other blocks, superblock.
+//! Each checksum is computed here, once per commit, on a private copy; an inode that did not change is not summed,
+//! or a damaged neighbour would be blessed.
+//!
+//! Invariant: inode-table and descriptor blocks are written nowhere else, and commits come one after the other, so
+//! that the newest committed bytes of such a block are the right base for the next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use extant_alloc::{Frozen as FrozenGroups, FrozenGroup};
+use extant_journal::{BoxError, Client, FinalBlock};
+use extant_ondisk::{FsBlock, GroupDescriptor, GroupNumber, Inode, InodeNumber, Structure, Superblock, TransactionId};
+use extant_rt::{Arc, Ordering};
+
+use crate::buffer::{Buffer, Kind};
+use crate::error::{Place, Result};
+use crate::node::Node;
+use crate::verify;
+use crate::volume::Volume;
+
+/// What stays in the caches until the transaction is durable.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    _buffers: Vec<Arc<Buffer>>,
+    _nodes: Vec<Arc<Node>>,
+}
+
+/// Snapshots of all that a transaction changed.
+struct Snapshot {
+    buffers: Vec<(FsBlock, Kind, Arc<[u8]>)>,
+    inodes: BTreeMap<FsBlock, Vec<(InodeNumber, usize, Arc<Inode>)>>,
+    groups: FrozenGroups,
+    superblock: Option<Superblock>,
+}
+
+impl Client for Volume {
+    fn freeze(
+        &self,
+        tid: TransactionId,
+    ) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
+        let snapshot = self.snapshot(tid);
+        Box::new(move || self.finish(snapshot).map_err(Into::into))
+    }
+
+    fn committed(&self, tid: TransactionId) {
+        self.allocator.committed(tid);
+        drop(self.pinned.lock().take());
+    }
+
+    fn aborted(&self, error: &extant_journal::Error) {
+        self.failed.store(true, Ordering::Release);
+        self.record_error(&error.to_string());
+    }
+}
+
+impl Volume {
+    fn snapshot(&self, tid: TransactionId) -> Snapshot {
+        let (changed_buffers, changed_nodes, superblock_changed) = self.changes.take();
+        let mut buffers = Vec::with_capacity(changed_buffers.len());
+        for buffer in &changed_buffers {
+            let mut state = buffer.lock();
+            state.dirty = false;
+            if !state.forgotten {
+                buffers.push((buffer.block, state.kind, state.bytes.clone()));
+            }
+        }
+        let mut inodes = BTreeMap::new();
+        let mut nodes = Vec::new();
+        for (block, in_block) in changed_nodes {
+            let mut frozen = Vec::with_capacity(in_block.len());
+            for node in &in_block {
+                let mut core = node.core();
+                core.dirty = false;
+                frozen.push((node.number, node.home.1, core.inode.clone()));
+            }
+            inodes.insert(block, frozen);
+            nodes.extend(in_block);
+        }
+        let groups = self.allocator.freeze(tid);
+        let superblock = (superblock_changed || !groups.groups.is_empty()).then(|| self.superblock.lock().clone());
+        *self.pinned.lock() = Some(Pinned { _buffers: changed_buffers, _nodes: nodes });
+        Snapshot { buffers, inodes, groups, superblock }
+    }
+
+    fn finish(&self, snapshot: Snapshot) -> Result<Vec<FinalBlock>> {
+        let mut out = Vec::new();
+        let Snapshot { buffers, inodes, groups, superblock } = snapshot;
+        if let Some(superblock) = superblock {
+            out.push(self.finish_superblock(superblock, groups.free_blocks, groups.free_inodes)?);
+        }
+        let mut fresh = self.fresh_tables(&groups.groups);
+        self.finish_groups(groups.groups, &mut out)?;
+        for (block, inodes) in inodes {
+            let fresh = fresh.remove(&block);
+            out.push(self.finish_inodes(block, &inodes, fresh)?);
+        }
+        for block in fresh {
+            out.push(FinalBlock { block, bytes: self.zeroes() });
+        }
+        for (block, kind, bytes) in buffers {
+            let mut bytes = bytes;
+            verify::sum(&self.checksums, kind, block, Arc::make_mut(&mut bytes));
+            out.push(FinalBlock { block, bytes });
+        }
+        Ok(out)
+    }
+
+    fn finish_groups(&self, groups: Vec<FrozenGroup>, out: &mut Vec<FinalBlock>) -> Result<()> {
+        let mut by_block: BTreeMap<FsBlock, Vec<(GroupNumber, usize, GroupDescriptor)>> = BTreeMap::new();
+        for mut frozen in groups {
+            let descriptor = &mut frozen.descriptor;
+            if let Some(bitmap) = frozen.block_bitmap {
+                descriptor.set_block_bitmap_csum(self.checksums.block_bitmap(&self.geometry, &bitmap));
+                out.push(FinalBlock { block: descriptor.block_bitmap(), bytes: bitmap });
+            }
+            if let Some(bitmap) = frozen.inode_bitmap {
+                descriptor.set_inode_bitmap_csum(self.checksums.inode_bitmap(&self.geometry, &bitmap));
+                out.push(FinalBlock { block: descriptor.inode_bitmap(), bytes: bitmap });
+            }
+            descriptor.update_checksum(&self.checksums, frozen.group);
+            let (block, offset) = self.geometry.descriptor_location(frozen.group);
+            by_block.entry(block).or_default().push((frozen.group, offset, frozen.descriptor));
+        }
+        for (block, descriptors) in by_block {
+            let place = Place::of(Structure::GroupDescriptor).block(block);
+            let mut bytes = self.base(block, place)?;
+            let target = Arc::make_mut(&mut bytes);
+            for (group, offset, descriptor) in descriptors {
+                let raw = descriptor.as_bytes();
+                target
+                    .get_mut(offset..offset + raw.len())
+                    .ok_or(place.group(group).corrupt("past the end of its block"))?
+                    .copy_from_slice(raw);
+            }
+            self.buffers.replace(Buffer::new(block, Kind::Descriptors, bytes.clone()));
+            out.push(FinalBlock { block, bytes });
+        }
+        Ok(())
+    }
+
+    fn finish_inodes(
+        &self,
+        block: FsBlock,
+        inodes: &[(InodeNumber, usize, Arc<Inode>)],
+        fresh: bool,
+    ) -> Result<FinalBlock> {
+        let place = Place::of(Structure::Inode).block(block);
+        let mut bytes = if fresh { self.zeroes() } else { self.base(block, place)? };
+        let target = Arc::make_mut(&mut bytes);
+        for (number, offset, inode) in inodes {
+            let mut inode = Inode::clone(inode);
+            self.checksums.update_inode(*number, &mut inode);
+            let raw = inode.as_bytes();
+            target
+                .get_mut(*offset..*offset + raw.len())
+                .ok_or(place.inode(*number).corrupt("past the end of its block"))?
+                .copy_from_slice(raw);
+        }
+        self.buffers.replace(Buffer::new(block, Kind::InodeTable, bytes.clone()));
+        Ok(FinalBlock { block, bytes })
+    }
+
+    /// The inode-table blocks that come into use with this commit. What stands in them on the disk was never
+    /// written by anyone, where mkfs left the tables to be initialised lazily.
+    fn fresh_tables(&self, groups: &[FrozenGroup]) -> BTreeSet<FsBlock> {
+        let mut tables = self.tables_written.lock();
+        let per_group = self.geometry.inodes_per_group;
+        let per_block = self.geometry.block_size / u32::from(self.geometry.inode_size);
+        let mut fresh = BTreeSet::new();
+        for frozen in groups {
+            let Some(written) = tables.get_mut(frozen.group.0 as usize) else { continue };
+            let used = per_group.saturating_sub(frozen.descriptor.itable_unused());
+            for index in (written.next_multiple_of(per_block)..used).step_by(per_block as usize) {
+                fresh.insert(self.geometry.inode_block(frozen.descriptor.inode_table(), index).0);
+            }
+            *written = used.max(*written);
+        }
+        fresh
+    }
+
+    fn zeroes(&self) -> Arc<[u8]> {
+        vec![0; self.geometry.block_size as usize].into()
+    }
+
+    /// The newest bytes of a block that only commits write.
+    fn base(&self, block: FsBlock, place: Place) -> Result<Arc<[u8]>> {
+        match self.buffers.get(block.0, |buffer| buffer.bytes()) {
+            Some(bytes) => Ok(bytes),
+            None => self.read_block(block, place),
+        }
+    }
+
+    fn finish_superblock(&self, mut superblock: Superblock, free_blocks: u64, free_inodes: u32) -> Result<FinalBlock> {
+        superblock.set_free_blocks_count(free_blocks);
+        superblock.set_s_free_inodes_count(free_inodes);
+        superblock.update_checksum();
+        let (block, offset) = self.superblock_place();
+        let mut bytes = self.read_block(block, Place::of(Structure::Superblock))?;
+        let raw = superblock.as_bytes();
+        // The superblock ends inside its block at every block size of 1 KiB and more.
+        Arc::make_mut(&mut bytes)[offset..offset + raw.len()].copy_from_slice(raw);
+        Ok(FinalBlock { block, bytes })
+    }
+
+    /// The block of the superblock, and the byte in it.
+    pub(crate) fn superblock_place(&self) -> (FsBlock, usize) {
+        match self.geometry.block_size {
+            1024 => (FsBlock(1), 0),
+            _ => (FsBlock(0), 1024),
+        }
+    }
+}

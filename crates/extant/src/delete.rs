@@ -1,0 +1,60 @@
+//! The end of an inode: its blocks, its attributes and its number are given back.
+//!
+//! Invariant: an inode that cannot be deleted within one update stands in the orphan list before the first of its
+//! blocks is freed.
+//!
+//! Locks: `INODE` of the inode, then an update.
+
+use extant_alloc::InodeKind;
+use extant_rt::Arc;
+
+use crate::error::Result;
+use crate::node::Node;
+use crate::orphan::ORPHAN_CREDITS;
+use crate::update::{Change, Need, Update};
+use crate::volume::Volume;
+
+/// Credits for the inode's table block, its bitmap, its descriptor, the orphan chain, and an attribute block with
+/// its bitmap and descriptor.
+pub(crate) const DELETE_CREDITS: u32 = 3 + ORPHAN_CREDITS + 3;
+
+impl Volume {
+    /// Deletes an inode that has no links and no users. Does nothing if it is deleted already or was linked again.
+    ///
+    /// # Errors
+    /// The journal's; `Corrupt`. The inode then stays in the orphan list.
+    pub(crate) fn delete(&self, node: &Arc<Node>) -> Result<()> {
+        let _content = node.content.write();
+        {
+            let core = node.core();
+            if core.deleted || core.inode.i_links_count() > 0 {
+                return Ok(());
+            }
+        }
+        self.free_all_blocks(node)?;
+        let mut update = self.begin(Need::new(DELETE_CREDITS, 0))?;
+        update.free_node(node)
+    }
+}
+
+impl Update<'_> {
+    /// Gives back the number of an inode that has no links and maps no blocks, with its attributes. Takes
+    /// [`DELETE_CREDITS`].
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn free_node(&mut self, node: &Arc<Node>) -> Result<()> {
+        self.free_xattr_block(node)?;
+        self.remove_orphan(node);
+        let kind = if node.is_directory() { InodeKind::Directory } else { InodeKind::Other };
+        let now = self.now();
+        self.modify_inode(node, Change::Mapping, |inode| {
+            inode.set_i_dtime(u32::try_from(now.seconds).unwrap_or(u32::MAX));
+            inode.set_size(0);
+            inode.set_i_links_count(0);
+            inode.set_i_mode(0);
+        });
+        node.core().deleted = true;
+        self.free_inode(node, kind)
+    }
+}

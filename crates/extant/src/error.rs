@@ -1,0 +1,229 @@
+//! What can go wrong, with the place where it did.
+
+use std::fmt;
+use std::io;
+
+use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Structure};
+
+/// The result of an operation on a file system.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong. Each operation names the ones that matter to it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device failed.
+    #[error("{place}: {source}")]
+    Io {
+        /// What was read or written.
+        place: Place,
+        /// The device's own error.
+        source: io::Error,
+    },
+    /// Bytes on the disk that no ext4 writes.
+    #[error("{place}: {reason}")]
+    Corrupt {
+        /// Where.
+        place: Place,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// The journal could not be read, written or replayed.
+    #[error("journal: {0}")]
+    Journal(#[from] extant_journal::Error),
+    /// The disk uses features that are not known or not supported.
+    #[error("unsupported features: {0}")]
+    Incompatible(String),
+    /// The disk uses features that allow reading only.
+    #[error("can only be read, for it has the features {0}")]
+    ReadOnlyFeatures(String),
+    /// Opened for reading, or read-only after an error.
+    #[error("read-only file system")]
+    ReadOnly,
+    /// Too few free blocks.
+    #[error("no space left")]
+    NoSpace,
+    /// No free inode.
+    #[error("no inode left")]
+    NoInodes,
+    /// No entry of that name.
+    #[error("no such file or directory")]
+    NotFound,
+    /// An entry of that name exists.
+    #[error("file exists")]
+    Exists,
+    /// A directory was needed.
+    #[error("not a directory")]
+    NotADirectory,
+    /// A directory was not allowed.
+    #[error("is a directory")]
+    IsADirectory,
+    /// The directory has entries.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// The user may not.
+    #[error("permission denied")]
+    PermissionDenied,
+    /// Nobody may, for the file is immutable or append-only.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// The inode cannot have more names.
+    #[error("too many links")]
+    TooManyLinks,
+    /// A name of more than 255 bytes, or a path or link target that is too long.
+    #[error("name too long")]
+    NameTooLong,
+    /// More symbolic links than a path may follow.
+    #[error("too many levels of symbolic links")]
+    Loop,
+    /// The file would be larger than the format allows.
+    #[error("file too large")]
+    FileTooLarge,
+    /// An argument that makes no sense here.
+    #[error("invalid argument: {0}")]
+    InvalidArgument(&'static str),
+    /// No extended attribute of that name.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// The value is larger than the format or the buffer allows.
+    #[error("value too large")]
+    ValueTooLarge,
+    /// No data or hole at or after the offset.
+    #[error("no such offset")]
+    NoSuchOffset,
+    /// The inode is gone.
+    #[error("stale inode")]
+    Stale,
+    /// In use.
+    #[error("busy: {0}")]
+    Busy(&'static str),
+    /// Not supported on this disk.
+    #[error("not supported: {0}")]
+    Unsupported(&'static str),
+}
+
+/// A place on a disk, as a person would name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The structure.
+    pub structure: Structure,
+    /// The group it belongs to.
+    pub group: Option<GroupNumber>,
+    /// The inode it belongs to.
+    pub inode: Option<InodeNumber>,
+    /// The block it stands in.
+    pub block: Option<FsBlock>,
+}
+
+impl Place {
+    /// A structure of which there is one.
+    #[must_use]
+    pub const fn of(structure: Structure) -> Self {
+        Self { structure, group: None, inode: None, block: None }
+    }
+
+    /// In this group.
+    #[must_use]
+    pub const fn group(mut self, group: GroupNumber) -> Self {
+        self.group = Some(group);
+        self
+    }
+
+    /// Of this inode.
+    #[must_use]
+    pub const fn inode(mut self, inode: InodeNumber) -> Self {
+        self.inode = Some(inode);
+        self
+    }
+
+    /// In this block.
+    #[must_use]
+    pub const fn block(mut self, block: FsBlock) -> Self {
+        self.block = Some(block);
+        self
+    }
+
+    /// The error that this place is damaged.
+    #[must_use]
+    pub const fn corrupt(self, reason: &'static str) -> Error {
+        Error::Corrupt { place: self, reason }
+    }
+
+    /// The error of reading or writing here.
+    #[must_use]
+    pub fn io(self, source: io::Error) -> Error {
+        Error::Io { place: self, source }
+    }
+
+    /// An error of the format, found here.
+    #[must_use]
+    pub fn format(self, error: extant_ondisk::Error) -> Error {
+        match error {
+            extant_ondisk::Error::Corrupt(corrupt) => {
+                Self { structure: corrupt.structure, ..self }.corrupt(corrupt.reason)
+            }
+            extant_ondisk::Error::Incompatible(flags) => Error::Incompatible(format!("{flags:?}")),
+            _ => self.corrupt("unreadable"),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(group) = self.group {
+            write!(f, "group {group}, ")?;
+        }
+        if let Some(inode) = self.inode {
+            write!(f, "inode {inode}, ")?;
+        }
+        write!(f, "{}", self.structure)?;
+        if let Some(block) = self.block {
+            write!(f, " (block {block})")?;
+        }
+        Ok(())
+    }
+}
+
+impl From<extant_alloc::Error> for Error {
+    fn from(error: extant_alloc::Error) -> Self {
+        match error {
+            extant_alloc::Error::NoSpace => Self::NoSpace,
+            extant_alloc::Error::NoInodes => Self::NoInodes,
+            extant_alloc::Error::Corrupt { group, reason } => {
+                Place::of(Structure::BlockBitmap).group(group).corrupt(reason)
+            }
+            extant_alloc::Error::Store(error) => match error.downcast::<Self>() {
+                Ok(own) => *own,
+                Err(other) => Self::Io { place: Place::of(Structure::BlockBitmap), source: io::Error::other(other) },
+            },
+            _ => Self::Unsupported("allocation"),
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        use io::ErrorKind as Kind;
+        let kind = match &error {
+            Error::Io { source, .. } => source.kind(),
+            Error::Corrupt { .. } | Error::Journal(_) => Kind::InvalidData,
+            Error::Incompatible(_) | Error::ReadOnlyFeatures(_) | Error::Unsupported(_) => Kind::Unsupported,
+            Error::ReadOnly => Kind::ReadOnlyFilesystem,
+            Error::NoSpace | Error::NoInodes => Kind::StorageFull,
+            Error::NotFound | Error::NoAttribute | Error::NoSuchOffset => Kind::NotFound,
+            Error::Exists => Kind::AlreadyExists,
+            Error::NotADirectory => Kind::NotADirectory,
+            Error::IsADirectory => Kind::IsADirectory,
+            Error::NotEmpty => Kind::DirectoryNotEmpty,
+            Error::PermissionDenied | Error::NotPermitted => Kind::PermissionDenied,
+            Error::TooManyLinks => Kind::TooManyLinks,
+            Error::NameTooLong | Error::ValueTooLarge => Kind::InvalidFilename,
+            Error::FileTooLarge => Kind::FileTooLarge,
+            Error::InvalidArgument(_) => Kind::InvalidInput,
+            Error::Stale => Kind::StaleNetworkFileHandle,
+            Error::Busy(_) => Kind::ResourceBusy,
+            Error::Loop => Kind::Other,
+        };
+        Self::new(kind, error)
+    }
+}

@@ -1,0 +1,55 @@
+//! What is left on the disk of an error: the superblock's error fields, written past the journal.
+//!
+//! Source: `save_error_info` and `ext4_handle_error` of `fs/ext4/super.c`.
+
+use extant_ondisk::{FsBlock, InodeNumber};
+use extant_rt::Ordering;
+
+use crate::error::{Error, Place};
+use crate::volume::Volume;
+
+/// The superblock's state: errors were found.
+const ERROR_FS: u16 = 2;
+
+/// `s_errors`: go on.
+const ERRORS_CONTINUE: u16 = 1;
+
+impl Volume {
+    /// Notes damage that an operation met, and stops writing if the superblock asks for it.
+    pub(crate) fn note_damage(&self, error: &Error) {
+        let Error::Corrupt { place, .. } = error else { return };
+        if self.journal.is_none() {
+            return;
+        }
+        self.record(&error.to_string(), Some(place));
+        if self.superblock.lock().s_errors() != ERRORS_CONTINUE {
+            self.failed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Notes that the journal gave up.
+    pub(crate) fn record_error(&self, words: &str) {
+        self.record(words, None);
+    }
+
+    fn record(&self, words: &str, place: Option<&Place>) {
+        let now = self.now();
+        let copy = {
+            let mut superblock = self.superblock.lock();
+            let inode = place.and_then(|place| place.inode).unwrap_or(InodeNumber(0));
+            let block = place.and_then(|place| place.block).unwrap_or(FsBlock(0));
+            superblock.set_s_state(superblock.s_state() | ERROR_FS);
+            superblock.note_error(now.seconds, words.as_bytes(), inode, block);
+            superblock.clone()
+        };
+        // If even this cannot be written there is nowhere left to say so; the caller has its error.
+        let _ = self.write_superblock(copy);
+    }
+
+    /// Writes the superblock home, past the journal, with the free counts as they are on the disk.
+    pub(crate) fn write_superblock(&self, mut superblock: extant_ondisk::Superblock) -> std::io::Result<()> {
+        superblock.update_checksum();
+        self.device.write_at(1024, superblock.as_bytes())?;
+        self.device.flush()
+    }
+}

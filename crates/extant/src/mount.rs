@@ -1,0 +1,355 @@
+//! Mounting and unmounting.
+//!
+//! Mounting for writing replays the journal home, marks the superblock as in need of recovery, and finishes what a
+//! crash left in the orphan list. Mounting for reading writes nothing: the journal is replayed into memory.
+//!
+//! Source: `ext4_fill_super`, `ext4_setup_super`, `ext4_put_super` of `fs/ext4/super.c`.
+
+use std::collections::BTreeMap;
+
+use extant_alloc::Allocator;
+use extant_block::BlockDevice;
+use extant_journal::{Journal, LogMap, recovery};
+use extant_ondisk::{
+    Checksums, CompatFeatures, FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures,
+    InodeNumber, RoCompatFeatures, Structure, Superblock,
+};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Weak, WallClock};
+
+use crate::cache::Cache;
+use crate::error::{Error, Place, Result};
+use crate::groups::Bitmaps;
+use crate::node::NodeCache;
+use crate::orphan::Orphans;
+use crate::update::Changes;
+use crate::volume::Volume;
+
+/// The superblock's state: unmounted cleanly.
+const VALID_FS: u16 = 1;
+
+/// Features without which the disk can be neither read nor written here.
+const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
+    .union(IncompatFeatures::RECOVER)
+    .union(IncompatFeatures::META_BG)
+    .union(IncompatFeatures::EXTENTS)
+    .union(IncompatFeatures::BIT64)
+    .union(IncompatFeatures::MMP)
+    .union(IncompatFeatures::FLEX_BG)
+    .union(IncompatFeatures::CSUM_SEED)
+    .union(IncompatFeatures::LARGEDIR);
+
+/// Of those, the ones that allow reading only.
+const INCOMPAT_READ_ONLY: IncompatFeatures = IncompatFeatures::MMP;
+
+/// Read-only-compatible features that can be written.
+const RO_COMPAT_WRITE: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
+    .union(RoCompatFeatures::LARGE_FILE)
+    .union(RoCompatFeatures::HUGE_FILE)
+    .union(RoCompatFeatures::GDT_CSUM)
+    .union(RoCompatFeatures::DIR_NLINK)
+    .union(RoCompatFeatures::EXTRA_ISIZE)
+    .union(RoCompatFeatures::METADATA_CSUM);
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) read_only: bool,
+    /// Leave a dirty journal alone; for reading only.
+    pub(crate) no_recovery: bool,
+    pub(crate) clock: WallClock,
+    /// Bytes of clean metadata blocks to keep.
+    pub(crate) cache_bytes: u64,
+    /// What `s_last_mounted` is to say.
+    pub(crate) last_mounted: Option<Vec<u8>>,
+    /// Commit every 5 s and checkpoint in the background.
+    pub(crate) background: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            no_recovery: false,
+            clock: WallClock::System,
+            cache_bytes: 64 << 20,
+            last_mounted: None,
+            background: true,
+        }
+    }
+}
+
+/// What mounting found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mounted {
+    /// Blocks that the journal held and that were replayed, or are laid over the disk when reading.
+    pub replayed_blocks: usize,
+    /// Inodes that were deleted or truncated because a crash had left them so.
+    pub orphans: usize,
+}
+
+impl Volume {
+    /// Mounts what is on `device`.
+    ///
+    /// # Errors
+    /// `Incompatible`, `ReadOnlyFeatures`, `Corrupt`, `Io`, `Journal`. Nothing was written, unless the error came
+    /// from finishing what a crash left.
+    pub(crate) fn mount(device: Arc<dyn BlockDevice>, options: &Options) -> Result<(Arc<Self>, Mounted)> {
+        let mut mounted = Mounted::default();
+        let superblock = read_superblock(&*device)?;
+        check_features(&superblock, options.read_only)?;
+        let mut volume = Self::assemble(device.clone(), superblock, BTreeMap::new(), options)?;
+        let log = volume.find_log()?;
+        let mut replayed = BTreeMap::new();
+        if let Some(log) = &log
+            && !options.no_recovery
+        {
+            let replay = recovery::replay(
+                &*device,
+                log,
+                volume.geometry.block_size,
+                volume.geometry.blocks_count,
+            )?;
+            mounted.replayed_blocks = replay.blocks.len();
+            if options.read_only {
+                replayed = replay.blocks;
+            } else {
+                replay.write_home(&*device)?;
+            }
+        }
+        if mounted.replayed_blocks > 0 {
+            // The superblock and the descriptors may have changed.
+            let superblock = match replayed.get(&volume.superblock_place().0) {
+                Some(bytes) => {
+                    let at = volume.superblock_place().1;
+                    parse_superblock(bytes.get(at..at + 1024).unwrap_or_default())?
+                }
+                None => read_superblock(&*device)?,
+            };
+            volume = Self::assemble(device, superblock, replayed, options)?;
+        }
+        if options.read_only {
+            return Ok((Arc::new(volume), mounted));
+        }
+        volume.open_journal(log)?;
+        let volume = Arc::new(volume);
+        if let Some(journal) = &volume.journal {
+            let client: Weak<Self> = Arc::downgrade(&volume);
+            journal.set_client(client);
+        }
+        volume.mark_mounted(options)?;
+        mounted.orphans = volume.process_orphans()?;
+        if let Some(journal) = &volume.journal
+            && options.background
+        {
+            journal.spawn_background();
+        }
+        Ok((volume, mounted))
+    }
+
+    fn assemble(
+        device: Arc<dyn BlockDevice>,
+        superblock: Superblock,
+        replayed: BTreeMap<FsBlock, Arc<[u8]>>,
+        options: &Options,
+    ) -> Result<Self> {
+        let place = Place::of(Structure::Superblock);
+        let geometry = Geometry::new(&superblock).map_err(|e| place.format(e))?;
+        if geometry.blocks_count.saturating_mul(u64::from(geometry.block_size)) > device.size() {
+            return Err(place.corrupt("the file system is larger than its device"));
+        }
+        let checksums = Checksums::new(&superblock);
+        let descriptors = read_descriptors(&*device, &geometry, &checksums, &replayed)?;
+        let uninit = checksums.has_group_checksums();
+        let tables_written = descriptors
+            .iter()
+            .map(|descriptor| {
+                let flags = descriptor.flags();
+                if !uninit || flags.contains(GroupFlags::INODE_ZEROED) {
+                    geometry.inodes_per_group
+                } else {
+                    geometry.inodes_per_group.saturating_sub(descriptor.itable_unused())
+                }
+            })
+            .collect();
+        let bitmaps = Bitmaps::new(device.clone(), geometry.clone(), checksums, &descriptors, replayed.clone());
+        let allocator =
+            Allocator::new(geometry.clone(), descriptors, superblock.r_blocks_count(), Box::new(bitmaps));
+        let buffer_count = options.cache_bytes / u64::from(geometry.block_size);
+        Ok(Self {
+            device,
+            geometry,
+            checksums,
+            superblock: Mutex::new(LockClass::SUPERBLOCK, superblock),
+            allocator,
+            journal: None,
+            replayed,
+            buffers: Cache::new(usize::try_from(buffer_count).unwrap_or(usize::MAX)),
+            nodes: NodeCache::new(16_384),
+            changes: Changes::new(),
+            pinned: Mutex::new(LockClass::CACHE, None),
+            tables_written: Mutex::new(LockClass::CACHE, tables_written),
+            orphans: Mutex::new(LockClass::ORPHAN, Orphans::default()),
+            clock: options.clock,
+            failed: AtomicBool::new(false),
+            unmounted: AtomicBool::new(false),
+        })
+    }
+
+    /// Where the log's blocks are, if the file system has a journal.
+    fn find_log(&self) -> Result<Option<LogMap>> {
+        let place = Place::of(Structure::Journal);
+        let number = {
+            let superblock = self.superblock.lock();
+            if !superblock.compat().contains(CompatFeatures::HAS_JOURNAL) {
+                return Ok(None);
+            }
+            InodeNumber(superblock.s_journal_inum())
+        };
+        if number.0 == 0 {
+            return Err(Error::Unsupported("a journal on another device"));
+        }
+        let inode = self.read_inode(number)?;
+        let mut runs = Vec::new();
+        for extent in self.all_extents(number, &inode)? {
+            runs.push((extent.logical.0, extent.start, u32::from(extent.len)));
+        }
+        let map = LogMap::new(runs).map_err(|_| place.inode(number).corrupt("its blocks leave gaps"))?;
+        Ok(Some(map))
+    }
+
+    fn open_journal(&mut self, log: Option<LogMap>) -> Result<()> {
+        let block_size = self.geometry.block_size;
+        let options = extant_journal::Options {
+            checksums: self.checksums.has_metadata_checksums(),
+            ..extant_journal::Options::default()
+        };
+        self.journal = Some(match log {
+            Some(map) => Journal::open(self.device.clone(), self.device.clone(), block_size, map, options)?,
+            None => Journal::without_log(self.device.clone(), block_size, options),
+        });
+        Ok(())
+    }
+
+    fn mark_mounted(&self, options: &Options) -> Result<()> {
+        let now = self.now().seconds;
+        let copy = {
+            let mut superblock = self.superblock.lock();
+            let has_log = superblock.compat().contains(CompatFeatures::HAS_JOURNAL);
+            if has_log {
+                superblock.set_incompat(superblock.incompat() | IncompatFeatures::RECOVER);
+            } else {
+                superblock.set_s_state(superblock.s_state() & !VALID_FS);
+            }
+            superblock.set_s_mnt_count(superblock.s_mnt_count().wrapping_add(1));
+            superblock.set_mtime(now);
+            superblock.set_wtime(now);
+            if let Some(path) = &options.last_mounted {
+                superblock.set_last_mounted(path);
+            }
+            superblock.set_free_blocks_count(self.allocator.disk_free_blocks());
+            superblock.set_s_free_inodes_count(self.allocator.free_inodes());
+            superblock.clone()
+        };
+        self.write_superblock(copy).map_err(|e| Place::of(Structure::Superblock).io(e))
+    }
+
+    /// Makes everything durable and home, and marks the superblock as clean. The volume can only be read after.
+    ///
+    /// # Errors
+    /// The journal's and the device's; the disk is then to be recovered as after a crash.
+    pub(crate) fn unmount(&self) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        if self.unmounted.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.reap();
+        let closed = journal.close();
+        self.failed.store(true, Ordering::Release);
+        closed?;
+        let now = self.now().seconds;
+        let copy = {
+            let mut superblock = self.superblock.lock();
+            superblock.set_incompat(superblock.incompat() - IncompatFeatures::RECOVER);
+            // A file system with unfinished orphans is valid too: its list is finished at the next mount.
+            superblock.set_s_state(superblock.s_state() | VALID_FS);
+            superblock.set_free_blocks_count(self.allocator.disk_free_blocks());
+            superblock.set_s_free_inodes_count(self.allocator.free_inodes());
+            superblock.set_wtime(now);
+            let written = journal.stats().bytes_written / 1024;
+            superblock.set_s_kbytes_written(superblock.s_kbytes_written().wrapping_add(written));
+            superblock.clone()
+        };
+        self.write_superblock(copy).map_err(|e| Place::of(Structure::Superblock).io(e))
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        // As well as it can: whoever wants to know calls `unmount`.
+        let _ = self.unmount();
+    }
+}
+
+fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
+    let mut bytes = [0; 1024];
+    device.read_at(1024, &mut bytes).map_err(|e| Place::of(Structure::Superblock).io(e))?;
+    parse_superblock(&bytes)
+}
+
+fn parse_superblock(bytes: &[u8]) -> Result<Superblock> {
+    Superblock::parse(bytes).map_err(|e| Place::of(Structure::Superblock).format(e))
+}
+
+fn check_features(superblock: &Superblock, read_only: bool) -> Result<()> {
+    let unknown = superblock.incompat() - INCOMPAT_READ;
+    if !unknown.is_empty() {
+        return Err(Error::Incompatible(unknown.names().collect::<Vec<_>>().join(", ")));
+    }
+    if read_only {
+        return Ok(());
+    }
+    let mut names: Vec<_> = (superblock.incompat() & INCOMPAT_READ_ONLY).names().collect();
+    let ro_compat = superblock.ro_compat() - RO_COMPAT_WRITE;
+    names.extend(ro_compat.names());
+    if names.is_empty() { Ok(()) } else { Err(Error::ReadOnlyFeatures(names.join(", "))) }
+}
+
+fn read_descriptors(
+    device: &dyn BlockDevice,
+    geometry: &Geometry,
+    checksums: &Checksums,
+    replayed: &BTreeMap<FsBlock, Arc<[u8]>>,
+) -> Result<Vec<GroupDescriptor>> {
+    let size = geometry.block_size as usize;
+    let mut descriptors = Vec::new();
+    let mut held: Option<(FsBlock, Vec<u8>)> = None;
+    for group in (0..geometry.group_count).map(GroupNumber) {
+        let (block, offset) = geometry.descriptor_location(group);
+        let place = Place::of(Structure::GroupDescriptor).group(group).block(block);
+        let bytes = match &held {
+            Some((at, bytes)) if *at == block => bytes,
+            _ => {
+                let mut bytes = vec![0; size];
+                match replayed.get(&block) {
+                    Some(newer) => bytes.copy_from_slice(newer),
+                    None => device.read_at(block.0 * size as u64, &mut bytes).map_err(|e| place.io(e))?,
+                }
+                &held.insert((block, bytes)).1
+            }
+        };
+        let raw = bytes.get(offset..).unwrap_or_default();
+        let descriptor = GroupDescriptor::parse(raw, geometry.desc_size).map_err(|e| place.format(e))?;
+        if !descriptor.verify_checksum(checksums, group) {
+            return Err(place.corrupt("bad checksum"));
+        }
+        let table_end = geometry.inode_table_blocks_per_group;
+        if !geometry.is_valid_block_run(descriptor.block_bitmap(), 1)
+            || !geometry.is_valid_block_run(descriptor.inode_bitmap(), 1)
+            || !geometry.is_valid_block_run(descriptor.inode_table(), table_end)
+        {
+            return Err(place.corrupt("points outside the disk"));
+        }
+        descriptors.push(descriptor);
+    }
+    Ok(descriptors)
+}

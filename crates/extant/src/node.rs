@@ -1,0 +1,203 @@
+//! Inodes in memory.
+//!
+//! A [`Node`] is an inode that somebody uses or lately used. Its fields are an `Arc<Inode>`: readers take a
+//! snapshot, an update changes them in place, or a copy of them while a snapshot or the committer holds the old.
+//!
+//! Invariants: there is one node per inode number; a node that the running transaction changed, or that a commit
+//! under way has frozen, is held by that transaction and so stays in the cache. An inode without links is deleted
+//! when its last [`NodeRef`] is gone.
+//!
+//! Locks: `INODE` (the content), keyed by number; `INODE_CORE` (the fields).
+
+use std::ops::Deref;
+
+use extant_ondisk::{FileType, FsBlock, Inode, InodeNumber, TransactionId};
+use extant_rt::{Arc, AtomicBool, AtomicU32, LockClass, Mutex, MutexGuard, Ordering, RwLock};
+
+use crate::buffer::Owner;
+use crate::cache::{Cache, Cached};
+
+/// An inode in memory.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) number: InodeNumber,
+    pub(crate) generation: u32,
+    /// The content: extents and data of a file, entries of a directory. Readers share it.
+    pub(crate) content: RwLock<()>,
+    /// Where its inode stands: the block of the table and the byte in it.
+    pub(crate) home: (FsBlock, usize),
+    core: Mutex<Core>,
+    users: AtomicU32,
+    recently_used: AtomicBool,
+}
+
+/// The fields of a node, under `INODE_CORE`.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) inode: Arc<Inode>,
+    /// In the running transaction's list.
+    pub(crate) dirty: bool,
+    /// Freed in the running or an earlier transaction; the number may be given out again.
+    pub(crate) deleted: bool,
+    /// The last transaction that changed anything.
+    pub(crate) sync_tid: Option<TransactionId>,
+    /// The last transaction that changed what `fdatasync` must make durable: size and block mapping.
+    pub(crate) datasync_tid: Option<TransactionId>,
+}
+
+impl Node {
+    pub(crate) fn new(number: InodeNumber, home: (FsBlock, usize), inode: Inode) -> Self {
+        let generation = inode.i_generation();
+        let core =
+            Core { inode: Arc::new(inode), dirty: false, deleted: false, sync_tid: None, datasync_tid: None };
+        Self {
+            number,
+            generation,
+            content: RwLock::with_key(LockClass::INODE, u64::from(number.0), ()),
+            home,
+            core: Mutex::new(LockClass::INODE_CORE, core),
+            users: AtomicU32::new(0),
+            recently_used: AtomicBool::new(true),
+        }
+    }
+
+    /// The fields as they are now. Holding them makes the next change copy them.
+    pub(crate) fn inode(&self) -> Arc<Inode> {
+        self.core.lock().inode.clone()
+    }
+
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock()
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        Owner { inode: self.number, generation: self.generation }
+    }
+
+    pub(crate) fn file_type(&self) -> Option<FileType> {
+        self.core.lock().inode.file_type()
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        self.file_type() == Some(FileType::Directory)
+    }
+
+    /// How many [`NodeRef`]s there are.
+    pub(crate) fn user_count(&self) -> u32 {
+        self.users.load(Ordering::Acquire)
+    }
+}
+
+/// A use of a node: an open file, a working directory, an operation under way. The inode is not deleted while one
+/// exists.
+#[derive(Debug)]
+pub(crate) struct NodeRef {
+    node: Arc<Node>,
+    doomed: Arc<Doomed>,
+}
+
+/// Nodes without links and without users, to be deleted by whoever next may take locks.
+#[derive(Debug)]
+pub(crate) struct Doomed {
+    any: AtomicBool,
+    nodes: Mutex<Vec<Arc<Node>>>,
+}
+
+impl Doomed {
+    fn new() -> Self {
+        Self { any: AtomicBool::new(false), nodes: Mutex::new(LockClass::CACHE, Vec::new()) }
+    }
+
+    /// Takes all of them out.
+    pub(crate) fn take(&self) -> Vec<Arc<Node>> {
+        if !self.any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut nodes = self.nodes.lock();
+        self.any.store(false, Ordering::Release);
+        std::mem::take(&mut *nodes)
+    }
+}
+
+impl NodeRef {
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+}
+
+impl Deref for NodeRef {
+    type Target = Arc<Node>;
+    fn deref(&self) -> &Arc<Node> {
+        &self.node
+    }
+}
+
+impl Clone for NodeRef {
+    fn clone(&self) -> Self {
+        self.node.users.fetch_add(1, Ordering::Relaxed);
+        Self { node: self.node.clone(), doomed: self.doomed.clone() }
+    }
+}
+
+impl Drop for NodeRef {
+    fn drop(&mut self) {
+        // Release: what this user did happens before the deletion by whoever sees zero (`user_count`).
+        if self.node.users.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let core = self.node.core.lock();
+        let doomed = core.inode.i_links_count() == 0 && !core.deleted;
+        drop(core);
+        if doomed {
+            self.doomed.nodes.lock().push(self.node.clone());
+            self.doomed.any.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Cached for Node {
+    fn key(&self) -> u64 {
+        u64::from(self.number.0)
+    }
+
+    fn recently_used(&self) -> &AtomicBool {
+        &self.recently_used
+    }
+}
+
+/// The inodes in memory, by number.
+#[derive(Debug)]
+pub(crate) struct NodeCache {
+    nodes: Cache<Node>,
+    pub(crate) doomed: Arc<Doomed>,
+}
+
+impl NodeCache {
+    /// A cache of about `count_max` inodes that nobody uses.
+    pub(crate) fn new(count_max: usize) -> Self {
+        Self { nodes: Cache::new(count_max), doomed: Arc::new(Doomed::new()) }
+    }
+
+    /// A use of the inode, if it is in memory.
+    pub(crate) fn get(&self, number: InodeNumber) -> Option<NodeRef> {
+        self.nodes.get(u64::from(number.0), |node| self.used(node))
+    }
+
+    /// Adds a node unless another was quicker: a use of the one that is held afterwards.
+    pub(crate) fn insert(&self, node: Node) -> NodeRef {
+        self.nodes.insert(Arc::new(node), |node| self.used(node))
+    }
+
+    /// Adds the node of a number that was given out just now, in place of a deleted one.
+    pub(crate) fn replace(&self, node: Node) -> NodeRef {
+        let node = Arc::new(node);
+        let used = self.used(&node);
+        self.nodes.replace(node);
+        used
+    }
+
+    fn used(&self, node: &Arc<Node>) -> NodeRef {
+        node.users.fetch_add(1, Ordering::Relaxed);
+        NodeRef { node: node.clone(), doomed: self.doomed.clone() }
+    }
+}

@@ -1,0 +1,287 @@
+//! An update: an open journal handle with the blocks it may use.
+//!
+//! Everything that changes metadata goes through here, so that what a transaction changed is known at its freeze
+//! and what it may cost is known before it begins.
+//!
+//! Invariants: an update cannot fail for want of space, for it holds its worst case from the beginning; each
+//! changed block is charged once per transaction.
+//!
+//! Locks: it stands at `HANDLE`; takes `INODE_CORE`, `GROUP`, `SUPERBLOCK`, `BUFFER` and `CACHE` briefly.
+
+use std::collections::BTreeMap;
+
+use extant_alloc::{Reservation, Run};
+use extant_journal::Handle;
+use extant_ondisk::{FsBlock, Inode, Structure, Superblock, Timestamp, TransactionId};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering};
+
+use crate::buffer::{Buffer, Kind};
+use crate::error::{Place, Result};
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// What an update may need at worst.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    /// Distinct metadata blocks that it may change, without the superblock.
+    pub(crate) credits: u32,
+    /// Blocks that it may allocate.
+    pub(crate) blocks: u32,
+    /// May use the blocks reserved for root.
+    pub(crate) privileged: bool,
+}
+
+impl Need {
+    /// Of root.
+    pub(crate) const fn new(credits: u32, blocks: u32) -> Self {
+        Self { credits, blocks, privileged: true }
+    }
+}
+
+/// How far a change of an inode matters to `fdatasync`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Owner, mode, times, names: only `fsync` waits for it.
+    Attributes,
+    /// Size or block mapping: without it the data cannot be read back.
+    Mapping,
+}
+
+/// What the running transaction changed.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    buffers: Vec<Mutex<Vec<Arc<Buffer>>>>,
+    /// By block of the inode table, in the order of their first change: a number that was deleted and given out
+    /// again within one transaction stands twice, the later last.
+    nodes: Vec<Mutex<BTreeMap<FsBlock, Vec<Arc<Node>>>>>,
+    superblock: AtomicBool,
+}
+
+const SHARDS: usize = 16;
+
+impl Changes {
+    pub(crate) fn new() -> Self {
+        Self {
+            buffers: (0..SHARDS).map(|_| Mutex::new(LockClass::CACHE, Vec::new())).collect(),
+            nodes: (0..SHARDS).map(|_| Mutex::new(LockClass::CACHE, BTreeMap::new())).collect(),
+            superblock: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes all of them out: buffers, inodes by table block, and whether the superblock changed. At freeze only.
+    pub(crate) fn take(&self) -> (Vec<Arc<Buffer>>, BTreeMap<FsBlock, Vec<Arc<Node>>>, bool) {
+        let mut buffers = Vec::new();
+        let mut nodes = BTreeMap::new();
+        for shard in &self.buffers {
+            buffers.append(&mut shard.lock());
+        }
+        for shard in &self.nodes {
+            nodes.append(&mut shard.lock());
+        }
+        // No handle is open at the freeze, and the journal orders it after every closed one.
+        (buffers, nodes, self.superblock.swap(false, Ordering::Relaxed))
+    }
+
+    fn add_buffer(&self, buffer: Arc<Buffer>) {
+        self.buffers[buffer.block.0 as usize % SHARDS].lock().push(buffer);
+    }
+
+    /// Whether the table block was not in yet.
+    fn add_node(&self, node: Arc<Node>) -> bool {
+        let block = node.home.0;
+        let mut shard = self.nodes[block.0 as usize % SHARDS].lock();
+        let nodes = shard.entry(block).or_default();
+        nodes.push(node);
+        nodes.len() == 1
+    }
+}
+
+/// An open handle and its reservation. Dropping it closes the handle and gives unused blocks back.
+pub(crate) struct Update<'v> {
+    pub(crate) volume: &'v Volume,
+    handle: Handle<'v>,
+    reservation: Reservation<'v>,
+    now: Timestamp,
+}
+
+impl<'v> Update<'v> {
+    pub(crate) fn new(volume: &'v Volume, handle: Handle<'v>, reservation: Reservation<'v>) -> Self {
+        Self { volume, handle, reservation, now: volume.now() }
+    }
+
+    /// One time for all that the update does.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    pub(crate) fn tid(&self) -> TransactionId {
+        self.handle.tid()
+    }
+
+    /// Asks for more credits without waiting; false means: close this update at a consistent point, begin another.
+    pub(crate) fn extend(&mut self, credits: u32) -> bool {
+        self.handle.extend(credits)
+    }
+
+    /// Credits not yet used.
+    pub(crate) fn credits_left(&self) -> u32 {
+        self.handle.credits_left()
+    }
+
+    /// Changes an inode's fields; counts its version up.
+    pub(crate) fn modify_inode<R>(&mut self, node: &Arc<Node>, change: Change, modify: impl FnOnce(&mut Inode) -> R) -> R {
+        let tid = self.tid();
+        let mut core = node.core();
+        let first = !std::mem::replace(&mut core.dirty, true);
+        core.sync_tid = Some(tid);
+        if change == Change::Mapping {
+            core.datasync_tid = Some(tid);
+        }
+        let inode = Arc::make_mut(&mut core.inode);
+        inode.set_version(inode.version().wrapping_add(1));
+        let result = modify(inode);
+        drop(core);
+        if first && self.volume.changes.add_node(node.clone()) {
+            self.handle.charge(1);
+        }
+        result
+    }
+
+    /// Changes a buffer's bytes. `modify` takes no lock.
+    pub(crate) fn modify_buffer<R>(&mut self, buffer: &Arc<Buffer>, modify: impl FnOnce(&mut [u8]) -> R) -> R {
+        let mut state = buffer.lock();
+        let first = !std::mem::replace(&mut state.dirty, true);
+        let result = modify(Arc::make_mut(&mut state.bytes));
+        drop(state);
+        if first {
+            self.volume.changes.add_buffer(buffer.clone());
+            self.handle.charge(1);
+        }
+        result
+    }
+
+    /// Changes what a buffer is, such as a directory's first block that becomes the root of a hash tree.
+    pub(crate) fn set_kind(&mut self, buffer: &Arc<Buffer>, kind: Kind) {
+        self.modify_buffer(buffer, |_| ());
+        buffer.lock().kind = kind;
+    }
+
+    /// Changes the superblock's fields other than the free counts, which the committer sets.
+    pub(crate) fn modify_superblock<R>(&mut self, modify: impl FnOnce(&mut Superblock) -> R) -> R {
+        let result = modify(&mut self.volume.superblock.lock());
+        self.volume.changes.superblock.store(true, Ordering::Relaxed);
+        result
+    }
+
+    /// Allocates one block of metadata near `goal`, as a buffer of zeroes that is part of the transaction.
+    ///
+    /// # Errors
+    /// `NoSpace` if the update did not reserve it or no block is free in fact; `Corrupt` bitmaps.
+    pub(crate) fn allocate_metadata(&mut self, goal: FsBlock, kind: Kind) -> Result<Arc<Buffer>> {
+        let run = self.volume.allocator.take(&mut self.reservation, goal, 1)?;
+        if let Err(error) = self.mark_used(run) {
+            self.volume.allocator.give_back(run);
+            return Err(error);
+        }
+        Ok(self.new_buffer(run.start, kind))
+    }
+
+    /// A buffer of zeroes for a block that was just allocated.
+    pub(crate) fn new_buffer(&mut self, block: FsBlock, kind: Kind) -> Arc<Buffer> {
+        let zeroes = vec![0; self.volume.geometry.block_size as usize];
+        let buffer = Buffer::new(block, kind, zeroes.into());
+        self.volume.buffers.replace(buffer.clone());
+        self.handle.cancel_revoke(block);
+        self.modify_buffer(&buffer, |_| ());
+        buffer
+    }
+
+    /// Marks a run that was taken from the allocator as used on the disk.
+    ///
+    /// # Errors
+    /// `Corrupt` if the disk says that it is used already.
+    pub(crate) fn mark_used(&mut self, run: Run) -> Result<()> {
+        let changed = self.volume.allocator.mark_used(self.tid(), run)?;
+        self.handle.charge(changed);
+        Ok(())
+    }
+
+    /// Frees blocks of file data; they can be used again once the transaction is durable.
+    ///
+    /// # Errors
+    /// `Corrupt` if they are free already or belong to the file system itself.
+    pub(crate) fn free(&mut self, run: Run) -> Result<()> {
+        let changed = self.volume.allocator.mark_free(self.tid(), run)?;
+        self.handle.charge(changed);
+        Ok(())
+    }
+
+    /// Frees a block of metadata: revoked, forgotten, and free once the transaction is durable.
+    ///
+    /// # Errors
+    /// As [`Update::free`].
+    pub(crate) fn free_metadata(&mut self, block: FsBlock) -> Result<()> {
+        self.free(Run { start: block, len: 1 })?;
+        self.handle.revoke(block);
+        if let Some(buffer) = self.volume.buffers.remove(block.0) {
+            buffer.lock().forgotten = true;
+        }
+        Ok(())
+    }
+
+    /// Gives out an inode number.
+    ///
+    /// # Errors
+    /// `NoInodes`; `Corrupt` bitmaps.
+    pub(crate) fn allocate_inode(
+        &mut self,
+        parent: extant_ondisk::GroupNumber,
+        kind: extant_alloc::InodeKind,
+    ) -> Result<extant_ondisk::InodeNumber> {
+        let (number, changed) = self.volume.allocator.allocate_inode(self.tid(), parent, kind)?;
+        self.handle.charge(changed);
+        Ok(number)
+    }
+
+    /// Takes an inode number back. The caller has changed the inode in this update already.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is free already.
+    pub(crate) fn free_inode(&mut self, node: &Arc<Node>, kind: extant_alloc::InodeKind) -> Result<()> {
+        let changed = self.volume.allocator.free_inode(self.tid(), node.number, kind)?;
+        self.handle.charge(changed);
+        Ok(())
+    }
+
+    /// Sets a flag of the superblock that says that a feature is in use, if it is not set.
+    pub(crate) fn use_feature(&mut self, feature: Feature) {
+        let set = |sb: &mut Superblock| match feature {
+            Feature::LargeFile => sb.set_ro_compat(sb.ro_compat() | extant_ondisk::RoCompatFeatures::LARGE_FILE),
+            Feature::ExtAttr => sb.set_compat(sb.compat() | extant_ondisk::CompatFeatures::EXT_ATTR),
+        };
+        let missing = {
+            let sb = self.volume.superblock.lock();
+            match feature {
+                Feature::LargeFile => !sb.ro_compat().contains(extant_ondisk::RoCompatFeatures::LARGE_FILE),
+                Feature::ExtAttr => !sb.compat().contains(extant_ondisk::CompatFeatures::EXT_ATTR),
+            }
+        };
+        if missing {
+            self.modify_superblock(set);
+        }
+    }
+
+    /// The error of metadata at `structure` that is not what it must be.
+    pub(crate) fn corrupt(&self, structure: Structure, node: &Node, reason: &'static str) -> crate::Error {
+        Place::of(structure).inode(node.number).corrupt(reason)
+    }
+}
+
+/// A feature whose flag is set at its first use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Feature {
+    /// A file of 2 GiB or more.
+    LargeFile,
+    /// An extended attribute.
+    ExtAttr,
+}

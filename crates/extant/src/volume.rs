@@ -1,0 +1,271 @@
+//! A mounted file system: what all operations share, and how blocks and inodes get into memory.
+//!
+//! Operations are methods on [`Volume`] in their own modules, by inode. The public API stands on them.
+//!
+//! Locks: those of its parts; `SUPERBLOCK` for the superblock's fields.
+
+use std::collections::BTreeMap;
+
+use extant_alloc::Allocator;
+use extant_block::BlockDevice;
+use extant_journal::Journal;
+use extant_ondisk::{
+    Checksums, FsBlock, Geometry, GroupNumber, Inode, InodeNumber, Structure, Superblock, Timestamp,
+};
+use extant_rt::{Arc, AtomicBool, Mutex, Ordering, WallClock};
+
+use crate::buffer::{Buffer, Kind};
+use crate::cache::Cache;
+use crate::commit::Pinned;
+use crate::error::{Error, Place, Result};
+use crate::node::{Node, NodeCache, NodeRef};
+use crate::orphan::Orphans;
+use crate::update::{Changes, Need, Update};
+use crate::verify;
+
+/// A mounted file system.
+pub(crate) struct Volume {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) geometry: Geometry,
+    pub(crate) checksums: Checksums,
+    pub(crate) superblock: Mutex<Superblock>,
+    pub(crate) allocator: Allocator,
+    /// None when opened for reading.
+    pub(crate) journal: Option<Arc<Journal>>,
+    /// What a dirty journal says, when opened for reading.
+    pub(crate) replayed: BTreeMap<FsBlock, Arc<[u8]>>,
+    pub(crate) buffers: Cache<Buffer>,
+    pub(crate) nodes: NodeCache,
+    pub(crate) changes: Changes,
+    pub(crate) pinned: Mutex<Option<Pinned>>,
+    /// Per group, how many inodes from its start stand in table blocks that were written. The committer's.
+    pub(crate) tables_written: Mutex<Vec<u32>>,
+    pub(crate) orphans: Mutex<Orphans>,
+    pub(crate) clock: WallClock,
+    /// Set after an error that must stop all writing.
+    pub(crate) failed: AtomicBool,
+    /// Set by unmounting.
+    pub(crate) unmounted: AtomicBool,
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volume").field("geometry", &self.geometry).finish_non_exhaustive()
+    }
+}
+
+impl Volume {
+    pub(crate) fn now(&self) -> Timestamp {
+        let (seconds, nanoseconds) = self.clock.now();
+        Timestamp { seconds, nanoseconds }
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.journal.is_none() || self.failed.load(Ordering::Acquire)
+    }
+
+    /// The journal, if the file system may be written.
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    pub(crate) fn writable(&self) -> Result<&Arc<Journal>> {
+        match &self.journal {
+            Some(journal) if !self.is_read_only() => Ok(journal),
+            _ => Err(Error::ReadOnly),
+        }
+    }
+
+    /// Opens an update that may use as much as `need` says. Waits for space in the log; if too few blocks are free
+    /// but some wait for a commit, commits.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `NoSpace`; the journal's.
+    ///
+    /// # Locks
+    /// None inside `HANDLE` may be held.
+    pub(crate) fn begin(&self, need: Need) -> Result<Update<'_>> {
+        let journal = self.writable()?;
+        let reservation = match self.allocator.reserve(u64::from(need.blocks), need.privileged) {
+            Err(extant_alloc::Error::NoSpace) if self.allocator.pending_free() > 0 => {
+                journal.commit_running()?;
+                self.allocator.reserve(u64::from(need.blocks), need.privileged)?
+            }
+            other => other?,
+        };
+        // One more credit for the superblock, which each transaction writes.
+        let handle = journal.start(need.credits.saturating_add(1))?;
+        Ok(Update::new(self, handle, reservation))
+    }
+
+    /// The newest bytes of a metadata block: as committed, as replayed, or from the device.
+    ///
+    /// # Errors
+    /// `Io` and `Corrupt` (outside the disk), naming `place`.
+    pub(crate) fn read_block(&self, block: FsBlock, place: Place) -> Result<Arc<[u8]>> {
+        let overlay = self.journal.as_ref().and_then(|journal| journal.overlay(block));
+        if let Some(bytes) = overlay.or_else(|| self.replayed.get(&block).cloned()) {
+            return Ok(bytes);
+        }
+        if !self.geometry.is_valid_block_run(block, 1) {
+            return Err(place.block(block).corrupt("outside the disk"));
+        }
+        let mut bytes = vec![0; self.geometry.block_size as usize];
+        let offset = block.0 * u64::from(self.geometry.block_size);
+        self.device.read_at(offset, &mut bytes).map_err(|e| place.block(block).io(e))?;
+        Ok(bytes.into())
+    }
+
+    /// The buffer of a metadata block, read and verified as `kind` if it is not in memory.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` if the block is not what `kind` says, or is in use as something else.
+    pub(crate) fn buffer(&self, block: FsBlock, kind: Kind, place: Place) -> Result<Arc<Buffer>> {
+        let buffer = match self.buffers.get(block.0, Arc::clone) {
+            Some(buffer) => buffer,
+            None => {
+                let bytes = self.read_block(block, place)?;
+                verify::verify(&self.checksums, kind, block, &bytes).map_err(|e| place.block(block).format(e))?;
+                self.buffers.insert(Buffer::new(block, kind, bytes), Arc::clone)
+            }
+        };
+        if buffer.kind() != kind {
+            return Err(place.block(block).corrupt("block in use for two things"));
+        }
+        Ok(buffer)
+    }
+
+    /// Where an inode stands: the block of the table and the byte in it.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is no such number.
+    pub(crate) fn inode_home(&self, number: InodeNumber) -> Result<(FsBlock, usize)> {
+        let place = Place::of(Structure::Inode).inode(number);
+        let (group, index) = self.geometry.inode_place(number).ok_or(place.corrupt("no such inode number"))?;
+        let table = self.allocator.inode_table(group);
+        Ok(self.geometry.inode_block(table, index))
+    }
+
+    /// Reads an inode as the disk has it, past the cache of inodes.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` for a wrong number or checksum.
+    pub(crate) fn read_inode(&self, number: InodeNumber) -> Result<Inode> {
+        let place = Place::of(Structure::Inode).inode(number);
+        let (block, offset) = self.inode_home(number)?;
+        let buffer = self.buffer(block, Kind::InodeTable, place)?;
+        buffer.read(|bytes| {
+            let bytes = bytes
+                .get(offset..offset + usize::from(self.geometry.inode_size))
+                .ok_or(place.block(block).corrupt("past the end of the table"))?;
+            let inode = Inode::parse(bytes).map_err(|e| place.block(block).format(e))?;
+            if !self.checksums.verify_inode(number, &inode) {
+                return Err(place.block(block).corrupt("bad checksum"));
+            }
+            Ok(inode)
+        })
+    }
+
+    /// A use of an inode that is named somewhere.
+    ///
+    /// # Errors
+    /// `Stale` if the inode is free; `Io`; `Corrupt`.
+    pub(crate) fn node(&self, number: InodeNumber) -> Result<NodeRef> {
+        let node = match self.nodes.get(number) {
+            Some(node) => node,
+            None => {
+                let inode = self.read_inode(number)?;
+                if inode.i_links_count() == 0 && inode.i_mode() == 0 {
+                    return Err(Error::Stale);
+                }
+                self.nodes.insert(Node::new(number, self.inode_home(number)?, inode))
+            }
+        };
+        if node.core().deleted {
+            return Err(Error::Stale);
+        }
+        Ok(node)
+    }
+
+    /// Reads file data of one block run's worth from `offset` bytes into `block`.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` if outside the disk.
+    pub(crate) fn read_data(&self, block: FsBlock, offset: u64, buf: &mut [u8], place: Place) -> Result<()> {
+        let at = self.data_offset(block, offset, buf.len(), place)?;
+        self.device.read_at(at, buf).map_err(|e| place.block(block).io(e))?;
+        if !self.replayed.is_empty() {
+            self.apply_replayed(at, buf);
+        }
+        Ok(())
+    }
+
+    /// Writes file data from `offset` bytes into `block`.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` if outside the disk.
+    pub(crate) fn write_data(&self, block: FsBlock, offset: u64, buf: &[u8], place: Place) -> Result<()> {
+        let at = self.data_offset(block, offset, buf.len(), place)?;
+        self.device.write_at(at, buf).map_err(|e| place.block(block).io(e))
+    }
+
+    fn data_offset(&self, block: FsBlock, offset: u64, len: usize, place: Place) -> Result<u64> {
+        let size = u64::from(self.geometry.block_size);
+        let blocks = (offset.saturating_add(len as u64)).div_ceil(size).max(1);
+        let outside = place.block(block).corrupt("outside the disk");
+        let blocks = u32::try_from(blocks).map_err(|_| Error::InvalidArgument("too long"))?;
+        if !self.geometry.is_valid_block_run(block, blocks) {
+            return Err(outside);
+        }
+        Ok(block.0 * size + offset)
+    }
+
+    /// Lays journalled data that is not home over what was read from `at`.
+    fn apply_replayed(&self, at: u64, buf: &mut [u8]) {
+        let size = u64::from(self.geometry.block_size);
+        let end = at + buf.len() as u64;
+        for (block, bytes) in self.replayed.range(FsBlock(at / size)..FsBlock(end.div_ceil(size))) {
+            let start = block.0 * size;
+            let (from, to) = (start.max(at), (start + size).min(end));
+            buf[(from - at) as usize..(to - at) as usize]
+                .copy_from_slice(&bytes[(from - start) as usize..(to - start) as usize]);
+        }
+    }
+
+    /// Makes everything done so far durable.
+    ///
+    /// # Errors
+    /// The journal's and the device's.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.reap();
+        let Some(journal) = &self.journal else { return Ok(()) };
+        journal.commit_running()?;
+        self.device.flush().map_err(|e| Place::of(Structure::Superblock).io(e))
+    }
+
+    /// Makes one inode durable: its data, and its fields if `attributes`, or what is needed to read the data back.
+    ///
+    /// # Errors
+    /// The journal's and the device's.
+    pub(crate) fn sync_node(&self, node: &Node, attributes: bool) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let core = node.core();
+        let tid = if attributes { core.sync_tid } else { core.datasync_tid };
+        drop(core);
+        match tid {
+            Some(tid) if !journal.is_durable(tid) => journal.commit(tid)?,
+            _ => {}
+        }
+        // The commit may have flushed before this file's last overwrite in place.
+        self.device.flush().map_err(|e| Place::of(Structure::Inode).inode(node.number).io(e))
+    }
+
+    /// The group of an inode.
+    pub(crate) fn group_of_inode(&self, number: InodeNumber) -> GroupNumber {
+        self.geometry.inode_place(number).map_or(GroupNumber(0), |(group, _)| group)
+    }
+
+    /// Where to look for blocks of an inode that has none: the start of its group.
+    pub(crate) fn goal_of_inode(&self, number: InodeNumber) -> FsBlock {
+        self.geometry.group_first_block(self.group_of_inode(number))
+    }
+}
