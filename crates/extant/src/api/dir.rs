@@ -1,0 +1,165 @@
+//! An open directory.
+
+use std::ops::Deref;
+
+use extant_ondisk::{FileType, InodeNumber};
+
+use super::{File, Filesystem};
+use crate::error::{Error, Result};
+use crate::namei::{Access, New, RenameFlags};
+use crate::node::NodeRef;
+
+/// An open directory. Names are bytes without slash and NUL.
+#[derive(Clone, Debug)]
+pub struct Dir {
+    file: File,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// Its name, in bytes.
+    pub name: Vec<u8>,
+    /// Its inode.
+    pub inode: InodeNumber,
+    /// The kind of its inode, if the directory says so.
+    pub file_type: Option<FileType>,
+}
+
+impl Deref for Dir {
+    type Target = File;
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Dir {
+    pub(super) fn new(fs: Filesystem, node: NodeRef) -> Result<Self> {
+        if !node.is_directory() {
+            return Err(Error::NotADirectory);
+        }
+        Ok(Self { file: File::new(fs, node) })
+    }
+
+    /// The inode of that name; a symbolic link is not followed.
+    ///
+    /// # Errors
+    /// `NotFound`, `PermissionDenied`, `Corrupt`, `Io`.
+    pub fn lookup(&self, name: &[u8]) -> Result<File> {
+        self.fs().check(self.node(), Access::EXECUTE)?;
+        let node = self.fs().settle(self.fs().volume().lookup(self.node(), name))?;
+        Ok(File::new(self.fs().clone(), node))
+    }
+
+    /// The directory of that name.
+    ///
+    /// # Errors
+    /// `NotADirectory`; as [`Dir::lookup`].
+    pub fn dir(&self, name: &[u8]) -> Result<Self> {
+        let file = self.lookup(name)?;
+        if file.node().is_directory() { Ok(Self { file }) } else { Err(Error::NotADirectory) }
+    }
+
+    /// Makes an inode and its name, whole or not at all.
+    ///
+    /// # Errors
+    /// `Exists`, `NameTooLong`, `NoSpace`, `NoInodes`, `TooManyLinks`, `PermissionDenied`, `ReadOnly`.
+    pub fn create(&self, name: &[u8], new: &New<'_>) -> Result<File> {
+        let node = self.fs().create_in(self.node(), name, new)?;
+        Ok(File::new(self.fs().clone(), node))
+    }
+
+    /// Makes a directory of that name, opened.
+    ///
+    /// # Errors
+    /// As [`Dir::create`].
+    pub fn create_dir(&self, name: &[u8], new: &New<'_>) -> Result<Self> {
+        let file = self.create(name, new)?;
+        if file.node().is_directory() { Ok(Self { file }) } else { Err(Error::NotADirectory) }
+    }
+
+    /// Gives a file a further name here.
+    ///
+    /// # Errors
+    /// As [`Filesystem::hard_link`].
+    pub fn link(&self, file: &File, name: &[u8]) -> Result<()> {
+        self.fs().check(self.node(), Access::WRITE | Access::EXECUTE)?;
+        self.fs().settle(self.fs().volume().link(file.node(), self.node(), name))
+    }
+
+    /// Takes a name of a file away.
+    ///
+    /// # Errors
+    /// As [`Filesystem::remove_file`].
+    pub fn unlink(&self, name: &[u8]) -> Result<()> {
+        self.fs().unlink_in(self.node(), name, false)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As [`Filesystem::remove_dir`].
+    pub fn rmdir(&self, name: &[u8]) -> Result<()> {
+        self.fs().unlink_in(self.node(), name, true)
+    }
+
+    /// Gives an entry another name, here or in `to`.
+    ///
+    /// # Errors
+    /// As [`Filesystem::rename`]; `Exists` with `no_replace`.
+    pub fn rename(&self, name: &[u8], to: &Self, to_name: &[u8], flags: RenameFlags) -> Result<()> {
+        self.fs().rename_in(self.node(), name, to.node(), to_name, flags)
+    }
+
+    /// All entries, without `.` and `..`.
+    ///
+    /// # Errors
+    /// `PermissionDenied`, `Corrupt`, `Io`.
+    pub fn entries(&self) -> Result<Vec<DirEntry>> {
+        let mut entries = Vec::new();
+        self.visit(|entry| entries.push(entry))?;
+        Ok(entries)
+    }
+
+    fn visit(&self, mut visit: impl FnMut(DirEntry)) -> Result<()> {
+        self.fs().check(self.node(), Access::READ)?;
+        let read = self.fs().volume().read_dir(self.node(), 0, &mut |item| {
+            if item.name != b"." && item.name != b".." {
+                visit(DirEntry { name: item.name.to_vec(), inode: item.inode, file_type: item.file_type });
+            }
+            true
+        });
+        self.fs().settle(read)
+    }
+
+    /// Removes everything in it. Symbolic links are removed, not followed.
+    ///
+    /// # Errors
+    /// As the removals; what was removed before stays removed.
+    pub fn remove_all(&self) -> Result<()> {
+        // A stack of our own: a tree may be deeper than a thread's.
+        let mut stack = vec![(self.clone(), self.entries()?)];
+        while let Some((dir, entries)) = stack.last_mut() {
+            let Some(entry) = entries.pop() else {
+                // Its own entry is still in its parent's list, and is tried again there.
+                stack.pop();
+                continue;
+            };
+            let child = dir.lookup(&entry.name)?;
+            if !child.node().is_directory() {
+                dir.unlink(&entry.name)?;
+                continue;
+            }
+            match dir.rmdir(&entry.name) {
+                Err(Error::NotEmpty) => {
+                    let child = Self { file: child };
+                    let below = child.entries()?;
+                    entries.push(entry);
+                    stack.push((child, below));
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,292 @@
+//! An inode in use: an open file, or anything else that has a name.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use extant_ondisk::InodeNumber;
+use extant_rt::Arc;
+
+use super::{Filesystem, OpenOptions};
+use crate::attributes::{Metadata, SetAttributes, Times};
+use crate::error::{Error, Result};
+use crate::fallocate::Fallocate;
+use crate::namei::Access;
+use crate::node::NodeRef;
+use crate::seek::SeekTo;
+use crate::volume::Volume;
+use crate::xattr::XattrMode;
+
+/// An inode in use. It lives on without a name until the last use is dropped.
+///
+/// Reading and writing at an offset works on shared references and from many threads; [`io::Read`], [`io::Write`]
+/// and [`io::Seek`] keep a position.
+#[derive(Clone, Debug)]
+pub struct File {
+    node: NodeRef,
+    // After `node`, so that what lost its last use with it is deleted.
+    _reaper: Reaper,
+    fs: Filesystem,
+    position: u64,
+    readable: bool,
+    writable: bool,
+    append: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Reaper(Arc<Volume>);
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        self.0.reap();
+    }
+}
+
+impl File {
+    /// A use that may read and write, as far as the user may.
+    pub(super) fn new(fs: Filesystem, node: NodeRef) -> Self {
+        let reaper = Reaper(fs.volume().clone());
+        let readable = fs.check(&node, Access::READ).is_ok();
+        let writable = fs.check(&node, Access::WRITE).is_ok();
+        Self { node, _reaper: reaper, fs, position: 0, readable, writable, append: false }
+    }
+
+    pub(super) fn opened(fs: Filesystem, node: NodeRef, options: &OpenOptions) -> Self {
+        let reaper = Reaper(fs.volume().clone());
+        Self {
+            node,
+            _reaper: reaper,
+            fs,
+            position: 0,
+            readable: options.read,
+            writable: options.write || options.append,
+            append: options.append,
+        }
+    }
+
+    pub(super) fn node(&self) -> &NodeRef {
+        &self.node
+    }
+
+    pub(super) fn fs(&self) -> &Filesystem {
+        &self.fs
+    }
+
+    /// Its inode number.
+    #[must_use]
+    pub fn number(&self) -> InodeNumber {
+        self.node.number
+    }
+
+    /// What `fstat` tells.
+    #[must_use]
+    pub fn metadata(&self) -> Metadata {
+        self.fs.volume().attributes(&self.node)
+    }
+
+    /// Reads from `offset`; 0 bytes at and past the end. Holes read as zero.
+    ///
+    /// # Errors
+    /// `PermissionDenied` if not opened for reading; `IsADirectory`; `Io`, `Corrupt`.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        if !self.readable {
+            return Err(Error::PermissionDenied);
+        }
+        self.fs.settle(self.fs.volume().read_at(&self.node, offset, buf))
+    }
+
+    /// Everything from `offset` to the end.
+    ///
+    /// # Errors
+    /// As [`File::read_at`].
+    pub fn read_to_end_at(&self, offset: u64) -> Result<Vec<u8>> {
+        const PIECE_BYTES: usize = 1 << 20;
+        let mut content = Vec::new();
+        loop {
+            // The size is the disk's word only: grow by what is really read.
+            let start = content.len();
+            content.resize(start + PIECE_BYTES, 0);
+            let read = self.read_at(&mut content[start..], offset + start as u64)?;
+            content.truncate(start + read);
+            if read == 0 {
+                return Ok(content);
+            }
+        }
+    }
+
+    /// Writes at `offset`, or at the end if opened to append; how much was written.
+    ///
+    /// # Errors
+    /// `PermissionDenied` if not opened for writing; `NoSpace` if nothing could be written; `FileTooLarge`,
+    /// `ReadOnly`, `Io`.
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        if !self.writable {
+            return Err(Error::PermissionDenied);
+        }
+        let offset = if self.append { None } else { Some(offset) };
+        self.fs.settle(self.fs.volume().write_at(&self.node, offset, buf, self.fs.is_privileged()))
+    }
+
+    /// Writes all of `buf` at `offset`.
+    ///
+    /// # Errors
+    /// As [`File::write_at`]; part may be written.
+    pub fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            match self.write_at(&buf[done..], offset + done as u64)? {
+                0 => return Err(Error::NoSpace),
+                written => done += written,
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts it or extends it with a hole.
+    ///
+    /// # Errors
+    /// `PermissionDenied`, `FileTooLarge`, `IsADirectory`, `ReadOnly`, `Io`.
+    pub fn set_len(&self, bytes: u64) -> Result<()> {
+        if !self.writable {
+            return Err(Error::PermissionDenied);
+        }
+        self.fs.settle(self.fs.volume().set_size(&self.node, bytes))
+    }
+
+    /// Allocates, zeroes, punches, collapses or inserts a range, in bytes.
+    ///
+    /// # Errors
+    /// As `fallocate(2)`: `InvalidArgument`, `NoSpace`, `FileTooLarge`, `Unsupported`.
+    pub fn allocate(&self, what: Fallocate, offset: u64, bytes: u64) -> Result<()> {
+        if !self.writable {
+            return Err(Error::PermissionDenied);
+        }
+        self.fs.settle(self.fs.volume().fallocate(&self.node, what, offset, bytes))
+    }
+
+    /// The first offset from `offset` on that is data, or a hole.
+    ///
+    /// # Errors
+    /// `NoSuchOffset` past the end.
+    pub fn seek_to(&self, to: SeekTo, offset: u64) -> Result<u64> {
+        self.fs.settle(self.fs.volume().seek(&self.node, offset, to))
+    }
+
+    /// Sets mode, owner and times.
+    ///
+    /// # Errors
+    /// `NotPermitted` if the user is neither the owner nor root, or the inode is immutable; `ReadOnly`.
+    pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
+        self.fs.check_owner(&self.node)?;
+        self.fs.settle(self.fs.volume().set_attributes(&self.node, set))
+    }
+
+    /// Sets the times of access and change.
+    ///
+    /// # Errors
+    /// As [`File::set_attributes`].
+    pub fn set_times(&self, times: Times) -> Result<()> {
+        let set =
+            SetAttributes { atime: Some(times.atime), mtime: Some(times.mtime), ..SetAttributes::default() };
+        self.set_attributes(&set)
+    }
+
+    /// What a symbolic link says.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is none.
+    pub fn read_link(&self) -> Result<Vec<u8>> {
+        self.fs.settle(self.fs.volume().read_link(&self.node))
+    }
+
+    /// An extended attribute by its full name, as `b"user.origin"`.
+    ///
+    /// # Errors
+    /// `NoAttribute`, `Corrupt`, `Io`.
+    pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        self.fs.settle(self.fs.volume().get_xattr(&self.node, name))
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// `NoSpace` (the attributes of an inode share one block), `Exists` and `NoAttribute` by `mode`, `ReadOnly`.
+    pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        self.fs.check_owner(&self.node)?;
+        self.fs.settle(self.fs.volume().set_xattr(&self.node, name, value, mode))
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// `NoAttribute`, `ReadOnly`.
+    pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
+        self.fs.check_owner(&self.node)?;
+        self.fs.settle(self.fs.volume().remove_xattr(&self.node, name))
+    }
+
+    /// The full names of all extended attributes.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`.
+    pub fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
+        self.fs.settle(self.fs.volume().list_xattrs(&self.node))
+    }
+
+    /// Makes its data and its fields durable.
+    ///
+    /// # Errors
+    /// The journal's and the device's.
+    pub fn sync_all(&self) -> Result<()> {
+        self.fs.settle(self.fs.volume().sync_node(&self.node, true))
+    }
+
+    /// Makes its data durable, and of its fields what is needed to read the data back.
+    ///
+    /// # Errors
+    /// The journal's and the device's.
+    pub fn sync_data(&self) -> Result<()> {
+        self.fs.settle(self.fs.volume().sync_node(&self.node, false))
+    }
+}
+
+impl io::Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = File::read_at(self, buf, self.position)?;
+        self.position += read as u64;
+        Ok(read)
+    }
+}
+
+impl io::Write for File {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let written = File::write_at(self, buf, self.position)?;
+        self.position = if self.append { self.metadata().size } else { self.position + written as u64 };
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl io::Seek for File {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            io::SeekFrom::Start(offset) => Some(offset),
+            io::SeekFrom::End(by) => self.metadata().size.checked_add_signed(by),
+            io::SeekFrom::Current(by) => self.position.checked_add_signed(by),
+        };
+        self.position = position.ok_or(Error::InvalidArgument("before the start"))?;
+        Ok(self.position)
+    }
+}
+
+impl FileExt for File {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(File::read_at(self, buf, offset)?)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        Ok(File::write_at(self, buf, offset)?)
+    }
+}

@@ -1,0 +1,425 @@
+//! A mounted file system, by path.
+
+use std::path::Path;
+
+use extant_ondisk::{InodeNumber, Superblock};
+use extant_rt::Arc;
+
+use super::{Dir, DirEntry, File, OpenOptions};
+use crate::attributes::{Metadata, SetAttributes, Times};
+use crate::error::{Error, Result};
+use crate::mount::Mounted;
+use crate::namei::{Access, Credentials, New, NewKind, RenameFlags};
+use crate::node::NodeRef;
+use crate::volume::Volume;
+
+/// A mounted file system. Clones are the same mount; the last one to go unmounts it as well as it can. Paths start
+/// at its root, with or without a slash.
+#[derive(Clone, Debug)]
+pub struct Filesystem {
+    mounted: Arc<MountedVolume>,
+    user: Option<Arc<Credentials>>,
+}
+
+#[derive(Debug)]
+struct MountedVolume {
+    volume: Arc<Volume>,
+    found: Mounted,
+}
+
+impl Drop for MountedVolume {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `unmount`.
+        let _ = self.volume.unmount();
+    }
+}
+
+/// How full a file system is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statistics {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks, without those that the file system needs for itself.
+    pub blocks: u64,
+    /// Blocks in no use, those freed but not yet committed among them.
+    pub free_blocks: u64,
+    /// Of those, the ones that others than root may use.
+    pub available_blocks: u64,
+    /// Inodes.
+    pub inodes: u32,
+    /// Inodes in no use.
+    pub free_inodes: u32,
+}
+
+impl Filesystem {
+    pub(super) fn new(volume: Arc<Volume>, found: Mounted) -> Self {
+        Self { mounted: Arc::new(MountedVolume { volume, found }), user: None }
+    }
+
+    pub(super) fn volume(&self) -> &Arc<Volume> {
+        &self.mounted.volume
+    }
+
+    pub(super) fn check(&self, node: &NodeRef, want: Access) -> Result<()> {
+        match &self.user {
+            Some(user) => self.volume().access(node, user, want),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether this view may use the blocks reserved for root.
+    pub(super) fn is_privileged(&self) -> bool {
+        self.user.as_ref().is_none_or(|user| user.uid == 0)
+    }
+
+    /// Notes damage, deletes what lost its last use, and passes the result on.
+    pub(super) fn settle<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            self.volume().note_damage(error);
+        }
+        self.volume().reap();
+        result
+    }
+
+    /// The same file system, as this user sees it: permissions are checked, new files are theirs. Without it
+    /// everything is allowed and new files belong to root.
+    #[must_use]
+    pub fn as_user(&self, user: Credentials) -> Self {
+        Self { mounted: self.mounted.clone(), user: Some(Arc::new(user)) }
+    }
+
+    /// What mounting found: replayed blocks, orphans.
+    #[must_use]
+    pub fn mounted(&self) -> Mounted {
+        self.mounted.found
+    }
+
+    /// A copy of the superblock as it is now, without the free counts, which [`Filesystem::statistics`] gives.
+    #[must_use]
+    pub fn superblock(&self) -> Superblock {
+        self.volume().superblock.lock().clone()
+    }
+
+    /// How full it is.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.volume().statistics()
+    }
+
+    /// Whether writes are refused.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.volume().is_read_only()
+    }
+
+    /// Makes everything done so far durable.
+    ///
+    /// # Errors
+    /// The journal's and the device's.
+    pub fn sync(&self) -> Result<()> {
+        self.volume().sync()
+    }
+
+    /// Makes everything durable and the disk clean. Other clones and open files give `ReadOnly` afterwards when
+    /// they write.
+    ///
+    /// # Errors
+    /// The journal's and the device's: the disk then is as after a crash.
+    pub fn unmount(self) -> Result<()> {
+        self.volume().unmount()
+    }
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`.
+    pub fn root(&self) -> Result<Dir> {
+        let node = self.settle(self.volume().node(InodeNumber::ROOT))?;
+        Dir::new(self.clone(), node)
+    }
+
+    /// The file or directory at `path`, following symbolic links.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `PermissionDenied`, `Loop`, `Corrupt`, `Io`.
+    pub fn lookup(&self, path: impl AsRef<Path>) -> Result<File> {
+        let node = self.settle(self.walk(path.as_ref(), true))?;
+        Ok(File::new(self.clone(), node))
+    }
+
+    /// As [`Filesystem::lookup`], but a symbolic link at the end is not followed.
+    ///
+    /// # Errors
+    /// As [`Filesystem::lookup`].
+    pub fn symlink_lookup(&self, path: impl AsRef<Path>) -> Result<File> {
+        let node = self.settle(self.walk(path.as_ref(), false))?;
+        Ok(File::new(self.clone(), node))
+    }
+
+    /// The directory at `path`.
+    ///
+    /// # Errors
+    /// `NotADirectory`; as [`Filesystem::lookup`].
+    pub fn dir(&self, path: impl AsRef<Path>) -> Result<Dir> {
+        let node = self.settle(self.walk(path.as_ref(), true))?;
+        Dir::new(self.clone(), node)
+    }
+
+    /// How to open a file.
+    #[must_use]
+    pub fn options(&self) -> OpenOptions {
+        OpenOptions::new(self.clone())
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.options().read(true).open(path)
+    }
+
+    pub(super) fn open_with(&self, options: &OpenOptions, path: &Path) -> Result<File> {
+        let made = options.create || options.create_new;
+        let node = match self.settle(self.walk(path, true)) {
+            Ok(_) if options.create_new => return Err(Error::Exists),
+            Ok(node) => node,
+            Err(Error::NotFound) if made => {
+                let (parent, name) = self.settle(self.walk_parent(path))?;
+                let new = self.new_inode(NewKind::File, options.mode);
+                match self.create_in(&parent, name, &new) {
+                    // Someone else was quicker.
+                    Err(Error::Exists) if !options.create_new => self.settle(self.walk(path, true))?,
+                    other => return Ok(File::opened(self.clone(), other?, options)),
+                }
+            }
+            Err(error) => return Err(error),
+        };
+        if options.write || options.append || options.truncate {
+            if node.is_directory() {
+                return Err(Error::IsADirectory);
+            }
+            self.check(&node, Access::WRITE)?;
+        }
+        if options.read {
+            self.check(&node, Access::READ)?;
+        }
+        if options.truncate {
+            self.settle(self.volume().set_size(&node, 0))?;
+        }
+        Ok(File::opened(self.clone(), node, options))
+    }
+
+    pub(super) fn new_inode<'n>(&self, kind: NewKind<'n>, mode: u16) -> New<'n> {
+        let (uid, gid) = self.user.as_ref().map_or((0, 0), |user| (user.uid, user.gid));
+        New { kind, mode, uid, gid, times: None, xattrs: &[] }
+    }
+
+    pub(super) fn create_in(&self, parent: &NodeRef, name: &[u8], new: &New<'_>) -> Result<NodeRef> {
+        self.check(parent, Access::WRITE | Access::EXECUTE)?;
+        self.settle(self.volume().create(parent, name, new))
+    }
+
+    pub(super) fn unlink_in(&self, parent: &NodeRef, name: &[u8], directory: bool) -> Result<()> {
+        self.may_delete(parent, name)?;
+        let volume = self.volume();
+        self.settle(if directory { volume.rmdir(parent, name) } else { volume.unlink(parent, name) })
+    }
+
+    /// Write and search in the directory and, where it is sticky, ownership.
+    fn may_delete(&self, parent: &NodeRef, name: &[u8]) -> Result<()> {
+        let Some(user) = &self.user else { return Ok(()) };
+        let child = self.volume().lookup(parent, name)?;
+        self.volume().may_delete(parent, &child, user)
+    }
+
+    /// Who owns an inode may change it.
+    pub(super) fn check_owner(&self, node: &NodeRef) -> Result<()> {
+        match &self.user {
+            Some(user) if user.uid != 0 && user.uid != node.inode().uid() => Err(Error::NotPermitted),
+            _ => Ok(()),
+        }
+    }
+
+    /// The whole content of a file.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`]; `Io`, `Corrupt`.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let file = self.open(path)?;
+        file.read_to_end_at(0)
+    }
+
+    /// Makes a file of this content, in place of what it held.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`]; `NoSpace`, with part of it written.
+    pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
+        let file = self.options().write(true).create(true).truncate(true).open(path)?;
+        file.write_all_at(content.as_ref(), 0)
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// `Exists`, `NotFound` (the parent), `NoSpace`, `NoInodes`, `TooManyLinks`, `PermissionDenied`.
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (parent, name) = self.settle(self.walk_parent(path.as_ref()))?;
+        self.create_in(&parent, name, &self.new_inode(NewKind::Directory, 0o755)).map(drop)
+    }
+
+    /// Makes a directory and those above it that are missing.
+    ///
+    /// # Errors
+    /// As [`Filesystem::create_dir`]; `NotADirectory`.
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        match self.walk(path, true) {
+            Ok(node) if node.is_directory() => return Ok(()),
+            Ok(_) => return Err(Error::NotADirectory),
+            Err(Error::NotFound) => {}
+            Err(error) => return self.settle(Err(error)),
+        }
+        if let Some(parent) = path.parent() {
+            self.create_dir_all(parent)?;
+        }
+        match self.create_dir(path) {
+            Err(Error::Exists) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Takes a name of a file away; the file goes with its last name and its last use.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsADirectory`, `PermissionDenied`, `NotPermitted`.
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (parent, name) = self.settle(self.walk_parent(path.as_ref()))?;
+        self.unlink_in(&parent, name, false)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `NotEmpty`, `PermissionDenied`.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (parent, name) = self.settle(self.walk_parent(path.as_ref()))?;
+        self.unlink_in(&parent, name, true)
+    }
+
+    /// Removes a directory and all below it. Symbolic links are removed, not followed.
+    ///
+    /// # Errors
+    /// As the removals; what was removed before stays removed.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        self.dir(path)?.remove_all()?;
+        self.remove_dir(path)
+    }
+
+    /// Gives a file another name, in place of what had it.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotEmpty`, `IsADirectory`, `NotADirectory`, `InvalidArgument` (a directory below itself),
+    /// `NoSpace`, `PermissionDenied`.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let (from_dir, from_name) = self.settle(self.walk_parent(from.as_ref()))?;
+        let (to_dir, to_name) = self.settle(self.walk_parent(to.as_ref()))?;
+        self.rename_in(&from_dir, from_name, &to_dir, to_name, RenameFlags::default())
+    }
+
+    pub(super) fn rename_in(
+        &self,
+        from_dir: &NodeRef,
+        from_name: &[u8],
+        to_dir: &NodeRef,
+        to_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.may_delete(from_dir, from_name)?;
+        match self.may_delete(to_dir, to_name) {
+            Err(Error::NotFound) => self.check(to_dir, Access::WRITE | Access::EXECUTE)?,
+            other => other?,
+        }
+        self.settle(self.volume().rename(from_dir, from_name, to_dir, to_name, flags))
+    }
+
+    /// Gives a file a further name.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`, `TooManyLinks`, `NotPermitted` (a directory), `NoSpace`, `PermissionDenied`.
+    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let node = self.settle(self.walk(original.as_ref(), false))?;
+        let (parent, name) = self.settle(self.walk_parent(link.as_ref()))?;
+        self.check(&parent, Access::WRITE | Access::EXECUTE)?;
+        self.settle(self.volume().link(&node, &parent, name))
+    }
+
+    /// Makes a symbolic link that says `target`.
+    ///
+    /// # Errors
+    /// As [`Filesystem::create_dir`]; `NameTooLong`.
+    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        use std::os::unix::ffi::OsStrExt;
+        let (parent, name) = self.settle(self.walk_parent(link.as_ref()))?;
+        let kind = NewKind::Symlink(target.as_ref().as_os_str().as_bytes());
+        self.create_in(&parent, name, &self.new_inode(kind, 0o777)).map(drop)
+    }
+
+    /// What a symbolic link says.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is none; as [`Filesystem::lookup`].
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        self.symlink_lookup(path)?.read_link()
+    }
+
+    /// What `stat` tells, following symbolic links.
+    ///
+    /// # Errors
+    /// As [`Filesystem::lookup`].
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        Ok(self.lookup(path)?.metadata())
+    }
+
+    /// What `lstat` tells.
+    ///
+    /// # Errors
+    /// As [`Filesystem::lookup`].
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        Ok(self.symlink_lookup(path)?.metadata())
+    }
+
+    /// The entries of a directory, without `.` and `..`.
+    ///
+    /// # Errors
+    /// `NotADirectory`; as [`Filesystem::lookup`].
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<Vec<DirEntry>> {
+        self.dir(path)?.entries()
+    }
+
+    /// Sets the permission bits, following symbolic links.
+    ///
+    /// # Errors
+    /// As [`File::set_attributes`].
+    pub fn set_mode(&self, path: impl AsRef<Path>, mode: u16) -> Result<()> {
+        self.lookup(path)?.set_attributes(&SetAttributes { mode: Some(mode), ..SetAttributes::default() })
+    }
+
+    /// Sets the owner, following symbolic links.
+    ///
+    /// # Errors
+    /// As [`File::set_attributes`].
+    pub fn set_owner(&self, path: impl AsRef<Path>, uid: u32, gid: u32) -> Result<()> {
+        let set = SetAttributes { uid: Some(uid), gid: Some(gid), ..SetAttributes::default() };
+        self.lookup(path)?.set_attributes(&set)
+    }
+
+    /// Sets the times, following symbolic links.
+    ///
+    /// # Errors
+    /// As [`File::set_attributes`].
+    pub fn set_times(&self, path: impl AsRef<Path>, times: Times) -> Result<()> {
+        self.lookup(path)?.set_times(times)
+    }
+}

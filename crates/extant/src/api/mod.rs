@@ -1,0 +1,12 @@
+//! The public API: a mounted [`Filesystem`], its files and directories, in the manner of `std::fs`.
+
+mod dir;
+mod file;
+mod filesystem;
+mod options;
+mod walk;
+
+pub use dir::{Dir, DirEntry};
+pub use file::File;
+pub use filesystem::{Filesystem, Statistics};
+pub use options::{Mount, OpenOptions};

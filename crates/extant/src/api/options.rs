@@ -1,0 +1,191 @@
+//! Builders: how to mount, how to open.
+
+use std::path::Path;
+
+use extant_block::{Access, BlockDevice, FileDevice};
+use extant_rt::{Arc, WallClock};
+
+use super::{File, Filesystem};
+use crate::error::{Error, Result};
+use crate::mount::Options;
+use crate::volume::Volume;
+
+/// How to mount a file system.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use extant::{Mount, mkfs::Mkfs};
+/// use extant_block::MemoryDevice;
+/// use std::sync::Arc;
+///
+/// let device = Arc::new(MemoryDevice::new(16 << 20));
+/// Mkfs::new().format(&*device)?;
+/// let fs = Mount::new().open_device(device)?;
+/// fs.write("/hello", b"world")?;
+/// assert_eq!(fs.read("/hello")?, b"world");
+/// fs.unmount()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Mount {
+    options: Options,
+}
+
+impl Mount {
+    /// For reading and writing, with the host's clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only for reading: no byte is written, and a dirty journal is replayed in memory.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.options.read_only = read_only;
+        self
+    }
+
+    /// Leaves a dirty journal alone and shows the disk as it is. Only with `read_only`.
+    #[must_use]
+    pub fn no_recovery(mut self, no_recovery: bool) -> Self {
+        self.options.no_recovery = no_recovery;
+        self
+    }
+
+    /// Where the times written to inodes come from.
+    #[must_use]
+    pub fn clock(mut self, clock: WallClock) -> Self {
+        self.options.clock = clock;
+        self
+    }
+
+    /// Bytes of clean metadata blocks to keep in memory; 64 MiB unless told.
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.options.cache_bytes = bytes;
+        self
+    }
+
+    /// The directory that the superblock is to name as the last mount point.
+    #[must_use]
+    pub fn last_mounted(mut self, path: &[u8]) -> Self {
+        self.options.last_mounted = Some(path.to_vec());
+        self
+    }
+
+    /// Whether a thread commits every 5 s and checkpoints; else only `sync` and a full log do. On unless told.
+    #[must_use]
+    pub fn background(mut self, background: bool) -> Self {
+        self.options.background = background;
+        self
+    }
+
+    /// Mounts an image file or a block special, locked for as long as it is mounted.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if it cannot be opened or is in use; else as [`Mount::open_device`].
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Filesystem> {
+        let access = if self.options.read_only { Access::ReadOnly } else { Access::ReadWrite };
+        let device = FileDevice::open(path.as_ref(), access)?;
+        self.open_device(Arc::new(device))
+    }
+
+    /// Mounts what is on a device.
+    ///
+    /// # Errors
+    /// [`Error::Incompatible`] and [`Error::ReadOnlyFeatures`] name features; [`Error::Corrupt`] names the place.
+    pub fn open_device(self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
+        if self.options.no_recovery && !self.options.read_only {
+            return Err(Error::InvalidArgument("without recovery a disk can only be read"));
+        }
+        let (volume, mounted) = Volume::mount(device, &self.options)?;
+        Ok(Filesystem::new(volume, mounted))
+    }
+}
+
+/// How to open a file; made by [`Filesystem::options`].
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    pub(super) fs: Filesystem,
+    pub(super) read: bool,
+    pub(super) write: bool,
+    pub(super) append: bool,
+    pub(super) truncate: bool,
+    pub(super) create: bool,
+    pub(super) create_new: bool,
+    pub(super) mode: u16,
+}
+
+impl OpenOptions {
+    pub(super) fn new(fs: Filesystem) -> Self {
+        Self {
+            fs,
+            read: false,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            mode: 0o644,
+        }
+    }
+
+    /// For reading.
+    #[must_use]
+    pub fn read(mut self, read: bool) -> Self {
+        self.read = read;
+        self
+    }
+
+    /// For writing.
+    #[must_use]
+    pub fn write(mut self, write: bool) -> Self {
+        self.write = write;
+        self
+    }
+
+    /// Each write goes to the end.
+    #[must_use]
+    pub fn append(mut self, append: bool) -> Self {
+        self.append = append;
+        self
+    }
+
+    /// Cut to nothing.
+    #[must_use]
+    pub fn truncate(mut self, truncate: bool) -> Self {
+        self.truncate = truncate;
+        self
+    }
+
+    /// Made if missing.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Made, and an error if it exists.
+    #[must_use]
+    pub fn create_new(mut self, create_new: bool) -> Self {
+        self.create_new = create_new;
+        self
+    }
+
+    /// The permission bits of a file that is made; 0o644 unless told.
+    #[must_use]
+    pub fn mode(mut self, mode: u16) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Opens the file at `path`, following symbolic links.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`, `IsADirectory`, `PermissionDenied`, those of the walk, and what creating and
+    /// truncating give.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.fs.open_with(self, path.as_ref())
+    }
+}

@@ -1,0 +1,92 @@
+//! From a path to an inode, inside the disk.
+//!
+//! Symbolic links are followed within the disk, absolute ones from its root; nothing leads to the host.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use extant_ondisk::{FileType, InodeNumber};
+
+use super::Filesystem;
+use crate::error::{Error, Result};
+use crate::namei::Access;
+use crate::node::NodeRef;
+
+/// `MAXSYMLINKS` of Linux.
+const SYMLINKS_MAX: u32 = 40;
+
+/// `PATH_MAX` of Linux, with room for the targets of links.
+const PENDING_BYTES_MAX: usize = 64 << 10;
+
+impl Filesystem {
+    /// The inode at `path`. The last component is followed if it is a symbolic link and `follow` says so.
+    pub(super) fn walk(&self, path: &Path, follow: bool) -> Result<NodeRef> {
+        self.walk_from(self.volume().node(InodeNumber::ROOT)?, path.as_os_str().as_bytes(), follow)
+    }
+
+    /// The directory that holds the last component of `path`, and that component.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there is no last component or it is `.` or `..`.
+    pub(super) fn walk_parent<'p>(&self, path: &'p Path) -> Result<(NodeRef, &'p [u8])> {
+        let bytes = path.as_os_str().as_bytes();
+        let end = bytes.iter().rposition(|b| *b != b'/').map_or(0, |last| last + 1);
+        let bytes = &bytes[..end];
+        let start = bytes.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
+        let (parent, name) = bytes.split_at(start);
+        if matches!(name, b"" | b"." | b"..") {
+            return Err(Error::InvalidArgument("the path has no last name"));
+        }
+        let parent = self.walk_from(self.volume().node(InodeNumber::ROOT)?, parent, true)?;
+        if !parent.is_directory() {
+            return Err(Error::NotADirectory);
+        }
+        Ok((parent, name))
+    }
+
+    fn walk_from(&self, start: NodeRef, path: &[u8], follow: bool) -> Result<NodeRef> {
+        let mut here = start;
+        // Components still to go, the next one last.
+        let mut pending: Vec<Vec<u8>> = Vec::new();
+        push_components(&mut pending, path)?;
+        let mut links = 0;
+        let must_be_directory = path.ends_with(b"/");
+        while let Some(name) = pending.pop() {
+            if !here.is_directory() {
+                return Err(Error::NotADirectory);
+            }
+            self.check(&here, Access::EXECUTE)?;
+            if name == b"." {
+                continue;
+            }
+            let next = self.volume().lookup(&here, &name)?;
+            let last = pending.is_empty();
+            if next.file_type() == Some(FileType::Symlink) && (!last || follow || must_be_directory) {
+                links += 1;
+                if links > SYMLINKS_MAX {
+                    return Err(Error::Loop);
+                }
+                let target = self.volume().read_link(&next)?;
+                if target.starts_with(b"/") {
+                    here = self.volume().node(InodeNumber::ROOT)?;
+                }
+                push_components(&mut pending, &target)?;
+                continue;
+            }
+            here = next;
+        }
+        if must_be_directory && !here.is_directory() {
+            return Err(Error::NotADirectory);
+        }
+        Ok(here)
+    }
+}
+
+fn push_components(pending: &mut Vec<Vec<u8>>, path: &[u8]) -> Result<()> {
+    let held: usize = pending.iter().map(Vec::len).sum();
+    if held + path.len() > PENDING_BYTES_MAX {
+        return Err(Error::NameTooLong);
+    }
+    pending.extend(path.split(|b| *b == b'/').rev().filter(|name| !name.is_empty()).map(<[u8]>::to_vec));
+    Ok(())
+}
