@@ -9,7 +9,7 @@
 //!
 //! Locks: `BUFFER`, one per buffer; no I/O under it, and never two at once.
 
-use extant_ondisk::{FsBlock, InodeNumber};
+use extant_ondisk::{FsBlock, InodeNumber, Structure};
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, MutexGuard};
 
 use crate::cache::Cached;
@@ -35,6 +35,22 @@ pub(crate) enum Kind {
     Descriptors,
     /// A block of the orphan file, which is this inode.
     OrphanFile(Owner),
+}
+
+impl Kind {
+    /// The structure's name in errors.
+    pub(crate) fn structure(self) -> Structure {
+        match self {
+            Self::Directory(_) => Structure::DirectoryBlock,
+            Self::HtreeNode(_) => Structure::HtreeNode,
+            Self::Extent(_) => Structure::ExtentNode,
+            Self::Xattr => Structure::XattrBlock,
+            Self::Indirect => Structure::IndirectBlock,
+            Self::Symlink | Self::InodeTable => Structure::Inode,
+            Self::Descriptors => Structure::GroupDescriptor,
+            Self::OrphanFile(_) => Structure::OrphanFile,
+        }
+    }
 }
 
 /// An inode as checksums know it.

@@ -101,7 +101,8 @@ impl Volume {
         }
         for (block, kind, bytes) in buffers {
             let mut bytes = bytes;
-            verify::sum(&self.checksums, kind, block, Arc::make_mut(&mut bytes));
+            verify::sum(&self.checksums, kind, block, Arc::make_mut(&mut bytes))
+                .map_err(|e| Place::of(kind.structure()).block(block).format(e))?;
             out.push(FinalBlock { block, bytes });
         }
         Ok(out)
@@ -112,27 +113,24 @@ impl Volume {
         for mut frozen in groups {
             let descriptor = &mut frozen.descriptor;
             if let Some(bitmap) = frozen.block_bitmap {
-                descriptor.set_block_bitmap_csum(self.checksums.block_bitmap(&self.geometry, &bitmap));
+                self.checksums.update_block_bitmap(descriptor, &bitmap);
                 out.push(FinalBlock { block: descriptor.block_bitmap(), bytes: bitmap });
             }
             if let Some(bitmap) = frozen.inode_bitmap {
-                descriptor.set_inode_bitmap_csum(self.checksums.inode_bitmap(&self.geometry, &bitmap));
+                self.checksums.update_inode_bitmap(descriptor, &bitmap);
                 out.push(FinalBlock { block: descriptor.inode_bitmap(), bytes: bitmap });
             }
             descriptor.update_checksum(&self.checksums, frozen.group);
             let (block, offset) = self.geometry.descriptor_location(frozen.group);
-            by_block.entry(block).or_default().push((frozen.group, offset, frozen.descriptor));
+            by_block.entry(block).or_default().push((frozen.group, offset as usize, frozen.descriptor));
         }
         for (block, descriptors) in by_block {
             let place = Place::of(Structure::GroupDescriptor).block(block);
             let mut bytes = self.base(block, place)?;
             let target = Arc::make_mut(&mut bytes);
             for (group, offset, descriptor) in descriptors {
-                let raw = descriptor.as_bytes();
-                target
-                    .get_mut(offset..offset + raw.len())
-                    .ok_or(place.group(group).corrupt("past the end of its block"))?
-                    .copy_from_slice(raw);
+                let into = target.get_mut(offset..).unwrap_or_default();
+                descriptor.write(into).map_err(|e| place.group(group).format(e))?;
             }
             self.buffers.replace(Buffer::new(block, Kind::Descriptors, bytes.clone()));
             out.push(FinalBlock { block, bytes });
@@ -192,9 +190,9 @@ impl Volume {
         }
     }
 
-    fn finish_superblock(&self, mut superblock: Superblock, free_blocks: u64, free_inodes: u32) -> Result<FinalBlock> {
+    fn finish_superblock(&self, mut superblock: Superblock, free_blocks: u64, free_inodes: u64) -> Result<FinalBlock> {
         superblock.set_free_blocks_count(free_blocks);
-        superblock.set_s_free_inodes_count(free_inodes);
+        superblock.set_s_free_inodes_count(u32::try_from(free_inodes).unwrap_or(u32::MAX));
         superblock.update_checksum();
         let (block, offset) = self.superblock_place();
         let mut bytes = self.read_block(block, Place::of(Structure::Superblock))?;

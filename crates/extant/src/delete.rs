@@ -27,7 +27,7 @@ impl Volume {
         let _content = node.content.write();
         {
             let core = node.core();
-            if core.deleted || core.inode.i_links_count() > 0 {
+            if core.deleted || core.inode.links_count() > 0 {
                 return Ok(());
             }
         }
@@ -49,10 +49,10 @@ impl Update<'_> {
         let kind = if node.is_directory() { InodeKind::Directory } else { InodeKind::Other };
         let now = self.now();
         self.modify_inode(node, Change::Mapping, |inode| {
-            inode.set_i_dtime(u32::try_from(now.seconds).unwrap_or(u32::MAX));
+            inode.set_dtime(u32::try_from(now.seconds).unwrap_or(u32::MAX));
             inode.set_size(0);
-            inode.set_i_links_count(0);
-            inode.set_i_mode(0);
+            inode.set_links_count(0);
+            inode.set_mode(0);
         });
         node.core().deleted = true;
         self.free_inode(node, kind)

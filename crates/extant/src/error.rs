@@ -28,6 +28,9 @@ pub enum Error {
         /// What is wrong.
         reason: &'static str,
     },
+    /// The device could not be opened, or is in use.
+    #[error(transparent)]
+    Device(#[from] extant_block::Error),
     /// The journal could not be read, written or replayed.
     #[error("journal: {0}")]
     Journal(#[from] extant_journal::Error),
@@ -189,12 +192,12 @@ impl From<extant_alloc::Error> for Error {
         match error {
             extant_alloc::Error::NoSpace => Self::NoSpace,
             extant_alloc::Error::NoInodes => Self::NoInodes,
-            extant_alloc::Error::Corrupt { group, reason } => {
-                Place::of(Structure::BlockBitmap).group(group).corrupt(reason)
+            extant_alloc::Error::Corrupt { group, what } => {
+                Place::of(Structure::BlockBitmap).group(group).corrupt(what)
             }
-            extant_alloc::Error::Store(error) => match error.downcast::<Self>() {
+            extant_alloc::Error::Store { group, source } => match source.downcast::<Self>() {
                 Ok(own) => *own,
-                Err(other) => Self::Io { place: Place::of(Structure::BlockBitmap), source: io::Error::other(other) },
+                Err(other) => Place::of(Structure::BlockBitmap).group(group).io(io::Error::other(other)),
             },
             _ => Self::Unsupported("allocation"),
         }
@@ -206,6 +209,7 @@ impl From<Error> for io::Error {
         use io::ErrorKind as Kind;
         let kind = match &error {
             Error::Io { source, .. } => source.kind(),
+            Error::Device(_) => Kind::Other,
             Error::Corrupt { .. } | Error::Journal(_) => Kind::InvalidData,
             Error::Incompatible(_) | Error::ReadOnlyFeatures(_) | Error::Unsupported(_) => Kind::Unsupported,
             Error::ReadOnly => Kind::ReadOnlyFilesystem,

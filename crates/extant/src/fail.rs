@@ -2,14 +2,11 @@
 //!
 //! Source: `save_error_info` and `ext4_handle_error` of `fs/ext4/super.c`.
 
-use extant_ondisk::{FsBlock, InodeNumber};
+use extant_ondisk::{FsBlock, InodeNumber, State, Superblock};
 use extant_rt::Ordering;
 
 use crate::error::{Error, Place};
 use crate::volume::Volume;
-
-/// The superblock's state: errors were found.
-const ERROR_FS: u16 = 2;
 
 /// `s_errors`: go on.
 const ERRORS_CONTINUE: u16 = 1;
@@ -38,8 +35,8 @@ impl Volume {
             let mut superblock = self.superblock.lock();
             let inode = place.and_then(|place| place.inode).unwrap_or(InodeNumber(0));
             let block = place.and_then(|place| place.block).unwrap_or(FsBlock(0));
-            superblock.set_s_state(superblock.s_state() | ERROR_FS);
-            superblock.note_error(now.seconds, words.as_bytes(), inode, block);
+            superblock.set_state(superblock.state() | State::ERRORS);
+            note_error(&mut superblock, now.seconds, words.as_bytes(), inode, block);
             superblock.clone()
         };
         // If even this cannot be written there is nowhere left to say so; the caller has its error.
@@ -47,9 +44,28 @@ impl Volume {
     }
 
     /// Writes the superblock home, past the journal, with the free counts as they are on the disk.
-    pub(crate) fn write_superblock(&self, mut superblock: extant_ondisk::Superblock) -> std::io::Result<()> {
+    pub(crate) fn write_superblock(&self, mut superblock: Superblock) -> std::io::Result<()> {
         superblock.update_checksum();
         self.device.write_at(1024, superblock.as_bytes())?;
         self.device.flush()
     }
+}
+
+/// Fills the error fields: the first error stays, the last one and the count change.
+fn note_error(superblock: &mut Superblock, seconds: i64, words: &[u8], inode: InodeNumber, block: FsBlock) {
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    let mut function = [0; 32];
+    let len = words.len().min(function.len());
+    function[..len].copy_from_slice(&words[..len]);
+    if superblock.s_error_count() == 0 {
+        superblock.set_first_error_time(seconds);
+        superblock.set_s_first_error_ino(inode.0);
+        superblock.set_s_first_error_block(block.0);
+        superblock.set_s_first_error_func(function);
+    }
+    superblock.set_last_error_time(seconds);
+    superblock.set_s_last_error_ino(inode.0);
+    superblock.set_s_last_error_block(block.0);
+    superblock.set_s_last_error_func(function);
+    superblock.set_s_error_count(superblock.s_error_count().saturating_add(1));
 }

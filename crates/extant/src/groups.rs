@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use extant_alloc::{BoxError, GroupStore, uninit_block_bitmap};
+use extant_alloc::{BoxError, GroupStore, uninit_block_bitmap, uninit_inode_bitmap};
 use extant_block::BlockDevice;
 use extant_ondisk::{Checksums, FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, Structure};
 use extant_rt::Arc;
@@ -55,7 +55,7 @@ impl GroupStore for Bitmaps {
         let block = descriptor.block_bitmap();
         let place = Place::of(Structure::BlockBitmap).group(group).block(block);
         let bytes = self.read(block, place)?;
-        if !self.checksums.verify_block_bitmap(&self.geometry, &bytes, descriptor) {
+        if !self.checksums.verify_block_bitmap(descriptor, &bytes) {
             return Err(place.corrupt("bad checksum").into());
         }
         Ok(bytes)
@@ -75,7 +75,7 @@ impl GroupStore for Bitmaps {
         let block = descriptor.inode_bitmap();
         let place = Place::of(Structure::InodeBitmap).group(group).block(block);
         let bytes = self.read(block, place)?;
-        if !self.checksums.verify_inode_bitmap(&self.geometry, &bytes, descriptor) {
+        if !self.checksums.verify_inode_bitmap(descriptor, &bytes) {
             return Err(place.corrupt("bad checksum").into());
         }
         Ok(bytes)

@@ -12,6 +12,7 @@ mod groups;
 mod mount;
 mod node;
 mod orphan;
+mod pending;
 mod update;
 mod verify;
 mod volume;

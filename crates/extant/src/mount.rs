@@ -6,13 +6,14 @@
 //! Source: `ext4_fill_super`, `ext4_setup_super`, `ext4_put_super` of `fs/ext4/super.c`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use extant_alloc::Allocator;
 use extant_block::BlockDevice;
 use extant_journal::{Journal, LogMap, recovery};
 use extant_ondisk::{
     Checksums, CompatFeatures, FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures,
-    InodeNumber, RoCompatFeatures, Structure, Superblock,
+    InodeNumber, RoCompatFeatures, State, Structure, Superblock,
 };
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Weak, WallClock};
 
@@ -24,8 +25,8 @@ use crate::orphan::Orphans;
 use crate::update::Changes;
 use crate::volume::Volume;
 
-/// The superblock's state: unmounted cleanly.
-const VALID_FS: u16 = 1;
+/// As the kernel's `commit=5`.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Features without which the disk can be neither read nor written here.
 const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
@@ -113,7 +114,7 @@ impl Volume {
             if options.read_only {
                 replayed = replay.blocks;
             } else {
-                replay.write_home(&*device)?;
+                replay.write_home(&*device, &*device, log)?;
             }
         }
         if mounted.replayed_blocks > 0 {
@@ -172,6 +173,7 @@ impl Volume {
             })
             .collect();
         let bitmaps = Bitmaps::new(device.clone(), geometry.clone(), checksums, &descriptors, replayed.clone());
+        let inode_tables = descriptors.iter().map(GroupDescriptor::inode_table).collect();
         let allocator =
             Allocator::new(geometry.clone(), descriptors, superblock.r_blocks_count(), Box::new(bitmaps));
         let buffer_count = options.cache_bytes / u64::from(geometry.block_size);
@@ -181,6 +183,7 @@ impl Volume {
             checksums,
             superblock: Mutex::new(LockClass::SUPERBLOCK, superblock),
             allocator,
+            inode_tables,
             journal: None,
             replayed,
             buffers: Cache::new(usize::try_from(buffer_count).unwrap_or(usize::MAX)),
@@ -221,7 +224,6 @@ impl Volume {
         let block_size = self.geometry.block_size;
         let options = extant_journal::Options {
             checksums: self.checksums.has_metadata_checksums(),
-            ..extant_journal::Options::default()
         };
         self.journal = Some(match log {
             Some(map) => Journal::open(self.device.clone(), self.device.clone(), block_size, map, options)?,
@@ -231,23 +233,26 @@ impl Volume {
     }
 
     fn mark_mounted(&self, options: &Options) -> Result<()> {
-        let now = self.now().seconds;
+        let now = u64::try_from(self.now().seconds).unwrap_or(0);
         let copy = {
             let mut superblock = self.superblock.lock();
             let has_log = superblock.compat().contains(CompatFeatures::HAS_JOURNAL);
             if has_log {
                 superblock.set_incompat(superblock.incompat() | IncompatFeatures::RECOVER);
             } else {
-                superblock.set_s_state(superblock.s_state() & !VALID_FS);
+                superblock.set_state(superblock.state() - State::VALID);
             }
             superblock.set_s_mnt_count(superblock.s_mnt_count().wrapping_add(1));
-            superblock.set_mtime(now);
-            superblock.set_wtime(now);
+            superblock.set_mount_time(now);
+            superblock.set_write_time(now);
             if let Some(path) = &options.last_mounted {
-                superblock.set_last_mounted(path);
+                let mut field = [0; 64];
+                let len = path.len().min(field.len() - 1);
+                field[..len].copy_from_slice(&path[..len]);
+                superblock.set_s_last_mounted(field);
             }
             superblock.set_free_blocks_count(self.allocator.disk_free_blocks());
-            superblock.set_s_free_inodes_count(self.allocator.free_inodes());
+            superblock.set_s_free_inodes_count(u32::try_from(self.allocator.free_inodes()).unwrap_or(u32::MAX));
             superblock.clone()
         };
         self.write_superblock(copy).map_err(|e| Place::of(Structure::Superblock).io(e))
@@ -266,15 +271,15 @@ impl Volume {
         let closed = journal.close();
         self.failed.store(true, Ordering::Release);
         closed?;
-        let now = self.now().seconds;
+        let now = u64::try_from(self.now().seconds).unwrap_or(0);
         let copy = {
             let mut superblock = self.superblock.lock();
             superblock.set_incompat(superblock.incompat() - IncompatFeatures::RECOVER);
             // A file system with unfinished orphans is valid too: its list is finished at the next mount.
-            superblock.set_s_state(superblock.s_state() | VALID_FS);
+            superblock.set_state(superblock.state() | State::VALID);
             superblock.set_free_blocks_count(self.allocator.disk_free_blocks());
-            superblock.set_s_free_inodes_count(self.allocator.free_inodes());
-            superblock.set_wtime(now);
+            superblock.set_s_free_inodes_count(u32::try_from(self.allocator.free_inodes()).unwrap_or(u32::MAX));
+            superblock.set_write_time(now);
             let written = journal.stats().bytes_written / 1024;
             superblock.set_s_kbytes_written(superblock.s_kbytes_written().wrapping_add(written));
             superblock.clone()
@@ -337,7 +342,7 @@ fn read_descriptors(
                 &held.insert((block, bytes)).1
             }
         };
-        let raw = bytes.get(offset..).unwrap_or_default();
+        let raw = bytes.get(offset as usize..).unwrap_or_default();
         let descriptor = GroupDescriptor::parse(raw, geometry.desc_size).map_err(|e| place.format(e))?;
         if !descriptor.verify_checksum(checksums, group) {
             return Err(place.corrupt("bad checksum"));
@@ -345,7 +350,7 @@ fn read_descriptors(
         let table_end = geometry.inode_table_blocks_per_group;
         if !geometry.is_valid_block_run(descriptor.block_bitmap(), 1)
             || !geometry.is_valid_block_run(descriptor.inode_bitmap(), 1)
-            || !geometry.is_valid_block_run(descriptor.inode_table(), table_end)
+            || !geometry.is_valid_block_run(descriptor.inode_table(), u64::from(table_end))
         {
             return Err(place.corrupt("points outside the disk"));
         }

@@ -47,7 +47,7 @@ pub(crate) struct Core {
 
 impl Node {
     pub(crate) fn new(number: InodeNumber, home: (FsBlock, usize), inode: Inode) -> Self {
-        let generation = inode.i_generation();
+        let generation = inode.generation();
         let core =
             Core { inode: Arc::new(inode), dirty: false, deleted: false, sync_tid: None, datasync_tid: None };
         Self {
@@ -74,12 +74,12 @@ impl Node {
         Owner { inode: self.number, generation: self.generation }
     }
 
-    pub(crate) fn file_type(&self) -> Option<FileType> {
+    pub(crate) fn file_type(&self) -> FileType {
         self.core.lock().inode.file_type()
     }
 
     pub(crate) fn is_directory(&self) -> bool {
-        self.file_type() == Some(FileType::Directory)
+        self.file_type() == FileType::Directory
     }
 
     /// How many [`NodeRef`]s there are.
@@ -146,7 +146,7 @@ impl Drop for NodeRef {
             return;
         }
         let core = self.node.core.lock();
-        let doomed = core.inode.i_links_count() == 0 && !core.deleted;
+        let doomed = core.inode.links_count() == 0 && !core.deleted;
         drop(core);
         if doomed {
             self.doomed.nodes.lock().push(self.node.clone());

@@ -41,7 +41,7 @@ impl Update<'_> {
             return;
         }
         let head = orphans.order.last_key_value().map_or(0, |(_, head)| head.number.0);
-        self.modify_inode(node, Change::Attributes, |inode| inode.set_i_dtime(head));
+        self.modify_inode(node, Change::Attributes, |inode| inode.set_dtime(head));
         self.modify_superblock(|sb| sb.set_s_last_orphan(node.number.0));
         orphans.push(node.clone());
     }
@@ -55,10 +55,10 @@ impl Update<'_> {
         let older = orphans.order.range(..age).next_back().map_or(0, |(_, older)| older.number.0);
         let newer = orphans.order.range(age..).next().map(|(_, newer)| newer.clone());
         match &newer {
-            Some(newer) => self.modify_inode(newer, Change::Attributes, |inode| inode.set_i_dtime(older)),
+            Some(newer) => self.modify_inode(newer, Change::Attributes, |inode| inode.set_dtime(older)),
             None => self.modify_superblock(|sb| sb.set_s_last_orphan(older)),
         }
-        self.modify_inode(node, Change::Attributes, |inode| inode.set_i_dtime(0));
+        self.modify_inode(node, Change::Attributes, |inode| inode.set_dtime(0));
     }
 }
 
@@ -79,7 +79,7 @@ impl Volume {
         let mut chain = Vec::new();
         let (mut next, first_inode) = {
             let superblock = self.superblock.lock();
-            (superblock.s_last_orphan(), superblock.first_inode())
+            (superblock.s_last_orphan(), InodeNumber(superblock.first_ino()))
         };
         while next != 0 {
             let number = InodeNumber(next);
@@ -95,7 +95,7 @@ impl Volume {
                 Err(Error::Stale) => return Err(place.corrupt("orphan list names a free inode")),
                 other => other?,
             };
-            next = node.inode().i_dtime();
+            next = node.inode().dtime();
             // The newest comes first; ages are given from the other end below.
             self.orphans.lock().ages.insert(number, 0);
             chain.push(node);
@@ -108,7 +108,7 @@ impl Volume {
         }
         let count = chain.len();
         for node in chain {
-            if node.inode().i_links_count() > 0 {
+            if node.inode().links_count() > 0 {
                 self.finish_truncate(&node)?;
             }
         }

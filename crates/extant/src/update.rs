@@ -100,12 +100,12 @@ impl Changes {
 pub(crate) struct Update<'v> {
     pub(crate) volume: &'v Volume,
     handle: Handle<'v>,
-    reservation: Reservation<'v>,
+    reservation: Reservation,
     now: Timestamp,
 }
 
 impl<'v> Update<'v> {
-    pub(crate) fn new(volume: &'v Volume, handle: Handle<'v>, reservation: Reservation<'v>) -> Self {
+    pub(crate) fn new(volume: &'v Volume, handle: Handle<'v>, reservation: Reservation) -> Self {
         Self { volume, handle, reservation, now: volume.now() }
     }
 
@@ -179,10 +179,7 @@ impl<'v> Update<'v> {
     /// `NoSpace` if the update did not reserve it or no block is free in fact; `Corrupt` bitmaps.
     pub(crate) fn allocate_metadata(&mut self, goal: FsBlock, kind: Kind) -> Result<Arc<Buffer>> {
         let run = self.volume.allocator.take(&mut self.reservation, goal, 1)?;
-        if let Err(error) = self.mark_used(run) {
-            self.volume.allocator.give_back(run);
-            return Err(error);
-        }
+        self.mark_used(run)?;
         Ok(self.new_buffer(run.start, kind))
     }
 

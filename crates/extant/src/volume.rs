@@ -30,6 +30,8 @@ pub(crate) struct Volume {
     pub(crate) checksums: Checksums,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) allocator: Allocator,
+    /// Where each group's inode table starts.
+    pub(crate) inode_tables: Vec<FsBlock>,
     /// None when opened for reading.
     pub(crate) journal: Option<Arc<Journal>>,
     /// What a dirty journal says, when opened for reading.
@@ -141,8 +143,9 @@ impl Volume {
     pub(crate) fn inode_home(&self, number: InodeNumber) -> Result<(FsBlock, usize)> {
         let place = Place::of(Structure::Inode).inode(number);
         let (group, index) = self.geometry.inode_place(number).ok_or(place.corrupt("no such inode number"))?;
-        let table = self.allocator.inode_table(group);
-        Ok(self.geometry.inode_block(table, index))
+        let table = self.inode_tables[group.0 as usize];
+        let (block, offset) = self.geometry.inode_block(table, index);
+        Ok((block, offset as usize))
     }
 
     /// Reads an inode as the disk has it, past the cache of inodes.
@@ -174,7 +177,7 @@ impl Volume {
             Some(node) => node,
             None => {
                 let inode = self.read_inode(number)?;
-                if inode.i_links_count() == 0 && inode.i_mode() == 0 {
+                if inode.links_count() == 0 && inode.mode() == 0 {
                     return Err(Error::Stale);
                 }
                 self.nodes.insert(Node::new(number, self.inode_home(number)?, inode))
@@ -212,8 +215,7 @@ impl Volume {
         let size = u64::from(self.geometry.block_size);
         let blocks = (offset.saturating_add(len as u64)).div_ceil(size).max(1);
         let outside = place.block(block).corrupt("outside the disk");
-        let blocks = u32::try_from(blocks).map_err(|_| Error::InvalidArgument("too long"))?;
-        if !self.geometry.is_valid_block_run(block, blocks) {
+                if !self.geometry.is_valid_block_run(block, blocks) {
             return Err(outside);
         }
         Ok(block.0 * size + offset)
@@ -239,7 +241,7 @@ impl Volume {
         self.reap();
         let Some(journal) = &self.journal else { return Ok(()) };
         journal.commit_running()?;
-        self.device.flush().map_err(|e| Place::of(Structure::Superblock).io(e))
+        Ok(journal.flush()?)
     }
 
     /// Makes one inode durable: its data, and its fields if `attributes`, or what is needed to read the data back.
@@ -256,7 +258,7 @@ impl Volume {
             _ => {}
         }
         // The commit may have flushed before this file's last overwrite in place.
-        self.device.flush().map_err(|e| Place::of(Structure::Inode).inode(node.number).io(e))
+        Ok(journal.flush()?)
     }
 
     /// The group of an inode.
