@@ -65,13 +65,15 @@ impl Allocator {
         }
     }
 
-    /// Marks taken blocks as used on the disk, in the running transaction `tid`.
+    /// Marks taken blocks as used on the disk, in the running transaction `tid`. Gives how many blocks the
+    /// transaction did not have to write before.
     ///
     /// # Errors
     /// `Corrupt` if a block is in use already or was not taken; the groups before it are marked.
-    pub fn mark_used(&self, tid: TransactionId, run: Run) -> Result<()> {
+    pub fn mark_used(&self, tid: TransactionId, run: Run) -> Result<u32> {
+        let mut written = 0;
         for (number, gap) in self.pieces(run).ok_or_else(outside)? {
-            self.with_block_bits(number, |_, summary, bits| {
+            written += self.with_block_bits(number, |_, summary, bits| {
                 if !bits.is_free(gap) {
                     return Err(Error::Corrupt { group: number, what: "block allocated twice" });
                 }
@@ -81,42 +83,43 @@ impl Allocator {
                 bitmap::set_range(bits.disk_mut(), gap.range());
                 let free = summary.descriptor.free_blocks_count();
                 summary.descriptor.set_free_blocks_count(free.saturating_sub(gap.len));
-                summary.change_blocks(tid);
+                let written = summary.change_blocks(tid);
                 self.changed.insert(number);
                 self.counters.disk_free.fetch_sub(u64::from(gap.len), Ordering::Relaxed);
-                Ok(())
+                Ok(written)
             })?;
         }
-        Ok(())
+        Ok(written)
     }
 
     /// Marks used blocks as free on the disk, in the running transaction `tid`. They are given out again only
-    /// after [`Allocator::committed`].
+    /// after [`Allocator::committed`]. Gives how many blocks the transaction did not have to write before.
     ///
     /// # Errors
     /// `Corrupt` if a block is free already or holds a superblock, descriptor, bitmap or inode table; the groups
     /// before it are freed.
-    pub fn mark_free(&self, tid: TransactionId, run: Run) -> Result<()> {
+    pub fn mark_free(&self, tid: TransactionId, run: Run) -> Result<u32> {
+        let mut written = 0;
         for (number, gap) in self.pieces(run).ok_or_else(outside)? {
             let start = FsBlock(self.geometry.group_first_block(number).0 + u64::from(gap.start));
             if self.zones.overlap(start, gap.len) {
                 return Err(Error::Corrupt { group: number, what: "file system metadata freed" });
             }
-            self.with_block_bits(number, |_, summary, bits| {
+            written += self.with_block_bits(number, |_, summary, bits| {
                 if !bits.is_used(gap) {
                     return Err(Error::Corrupt { group: number, what: "free block freed" });
                 }
                 bitmap::clear_range(bits.disk_mut(), gap.range());
                 summary.descriptor.set_free_blocks_count(summary.descriptor.free_blocks_count() + gap.len);
                 summary.freed.push(gap);
-                summary.change_blocks(tid);
+                let written = summary.change_blocks(tid);
                 self.changed.insert(number);
                 self.counters.disk_free.fetch_add(u64::from(gap.len), Ordering::Relaxed);
                 self.counters.pending.fetch_add(u64::from(gap.len), Ordering::Relaxed);
-                Ok(())
+                Ok(written)
             })?;
         }
-        Ok(())
+        Ok(written)
     }
 
     /// The group of a goal and its bit there; the start of the disk if it lies outside.

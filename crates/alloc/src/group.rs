@@ -152,19 +152,19 @@ impl State {
 }
 
 impl Summary {
-    /// Notes a change of the block bitmap.
-    pub fn change_blocks(&mut self, tid: TransactionId) {
-        self.change(tid, GroupFlags::BLOCK_UNINIT);
-        self.blocks_changed = true;
+    /// Notes a change of the block bitmap: how many blocks the transaction did not have to write before.
+    pub fn change_blocks(&mut self, tid: TransactionId) -> u32 {
+        let descriptor = self.change(tid, GroupFlags::BLOCK_UNINIT);
+        descriptor + u32::from(!std::mem::replace(&mut self.blocks_changed, true))
     }
 
-    /// Notes a change of the inode bitmap.
-    pub fn change_inodes(&mut self, tid: TransactionId) {
-        self.change(tid, GroupFlags::INODE_UNINIT);
-        self.inodes_changed = true;
+    /// Notes a change of the inode bitmap: how many blocks the transaction did not have to write before.
+    pub fn change_inodes(&mut self, tid: TransactionId) -> u32 {
+        let descriptor = self.change(tid, GroupFlags::INODE_UNINIT);
+        descriptor + u32::from(!std::mem::replace(&mut self.inodes_changed, true))
     }
 
-    fn change(&mut self, tid: TransactionId, no_longer: GroupFlags) {
+    fn change(&mut self, tid: TransactionId, no_longer: GroupFlags) -> u32 {
         debug_assert!(
             self.tid == tid || !(self.blocks_changed || self.inodes_changed),
             "a group changes in transaction {tid} while {} is not frozen",
@@ -172,6 +172,7 @@ impl Summary {
         );
         self.tid = tid;
         self.descriptor.set_flags(self.descriptor.flags() - no_longer);
+        u32::from(!self.blocks_changed && !self.inodes_changed)
     }
 }
 

@@ -29,7 +29,7 @@ impl Allocator {
     ///
     /// # Errors
     /// `NoInodes` if no group has one. Groups with bad bitmaps are skipped.
-    pub fn allocate_inode(&self, tid: TransactionId, parent: GroupNumber, kind: InodeKind) -> Result<InodeNumber> {
+    pub fn allocate_inode(&self, tid: TransactionId, parent: GroupNumber, kind: InodeKind) -> Result<(InodeNumber, u32)> {
         let parent = if parent.0 < self.geometry.group_count { parent } else { GroupNumber(0) };
         let roomy = match kind {
             InodeKind::Directory => {
@@ -49,12 +49,13 @@ impl Allocator {
             .ok_or(Error::NoInodes)
     }
 
-    /// Frees an inode in the running transaction `tid`. It may be given out again at once.
+    /// Frees an inode in the running transaction `tid`. It may be given out again at once. Gives how many blocks
+    /// the transaction did not have to write before.
     ///
     /// # Errors
     /// `Corrupt` if it is free, reserved or outside the disk; nothing has changed then. `Store` if the bitmap
     /// cannot be read.
-    pub fn free_inode(&self, tid: TransactionId, inode: InodeNumber, kind: InodeKind) -> Result<()> {
+    pub fn free_inode(&self, tid: TransactionId, inode: InodeNumber, kind: InodeKind) -> Result<u32> {
         let (number, bit) = self
             .geometry
             .inode_place(inode)
@@ -74,15 +75,15 @@ impl Allocator {
                 let directories = summary.descriptor.used_dirs_count();
                 summary.descriptor.set_used_dirs_count(directories.saturating_sub(1));
             }
-            summary.change_inodes(tid);
+            let written = summary.change_inodes(tid);
             self.with_inodes.insert(number);
             self.changed.insert(number);
             self.counters.free_inodes.fetch_add(1, Ordering::Relaxed);
-            Ok(())
+            Ok(written)
         })
     }
 
-    fn allocate_inode_in(&self, tid: TransactionId, number: GroupNumber, kind: InodeKind) -> Option<InodeNumber> {
+    fn allocate_inode_in(&self, tid: TransactionId, number: GroupNumber, kind: InodeKind) -> Option<(InodeNumber, u32)> {
         let inodes_per_group = self.geometry.inodes_per_group;
         let take = |_: &Group, summary: &mut Summary, bits: &mut InodeBits| {
             let Some(bit) = bitmap::find_zero(&bits.disk, bits.first_free..inodes_per_group) else {
@@ -102,15 +103,15 @@ impl Allocator {
             if kind == InodeKind::Directory {
                 summary.descriptor.set_used_dirs_count(summary.descriptor.used_dirs_count() + 1);
             }
-            summary.change_inodes(tid);
+            let written = summary.change_inodes(tid);
             if free == 0 {
                 self.with_inodes.remove(number);
             }
             self.changed.insert(number);
             self.counters.free_inodes.fetch_sub(1, Ordering::Relaxed);
-            Ok(Some(bit))
+            Ok(Some((bit, written)))
         };
-        let bit = self.with_inode_bits(number, take).ok().flatten()?;
-        Some(InodeNumber(number.0 * inodes_per_group + bit + 1))
+        let (bit, written) = self.with_inode_bits(number, take).ok().flatten()?;
+        Some((InodeNumber(number.0 * inodes_per_group + bit + 1), written))
     }
 }

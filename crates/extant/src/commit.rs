@@ -101,8 +101,7 @@ impl Volume {
         }
         for (block, kind, bytes) in buffers {
             let mut bytes = bytes;
-            verify::sum(&self.checksums, kind, block, Arc::make_mut(&mut bytes))
-                .map_err(|e| Place::of(kind.structure()).block(block).format(e))?;
+            verify::sum(&self.checksums, kind, block, Arc::make_mut(&mut bytes));
             out.push(FinalBlock { block, bytes });
         }
         Ok(out)

@@ -32,11 +32,11 @@ impl Volume {
     fn record(&self, words: &str, place: Option<&Place>) {
         let now = self.now();
         let copy = {
-            let mut superblock = self.superblock.lock();
+            let superblock = &mut *self.superblock.lock();
             let inode = place.and_then(|place| place.inode).unwrap_or(InodeNumber(0));
             let block = place.and_then(|place| place.block).unwrap_or(FsBlock(0));
-            superblock.set_state(superblock.state() | State::ERRORS);
-            note_error(&mut superblock, now.seconds, words.as_bytes(), inode, block);
+            superblock.set_state(superblock.state() | State::ERROR);
+            note_error(superblock, now.seconds, words.as_bytes(), inode, block);
             superblock.clone()
         };
         // If even this cannot be written there is nowhere left to say so; the caller has its error.

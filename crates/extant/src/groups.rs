@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use extant_alloc::{BoxError, GroupStore, uninit_block_bitmap, uninit_inode_bitmap};
+use extant_alloc::{BoxError, GroupStore, uninit_block_bitmap};
 use extant_block::BlockDevice;
 use extant_ondisk::{Checksums, FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, Structure};
 use extant_rt::Arc;

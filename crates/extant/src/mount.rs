@@ -142,7 +142,7 @@ impl Volume {
         if let Some(journal) = &volume.journal
             && options.background
         {
-            journal.spawn_background();
+            journal.spawn_background(COMMIT_INTERVAL)?;
         }
         Ok((volume, mounted))
     }
@@ -235,7 +235,7 @@ impl Volume {
     fn mark_mounted(&self, options: &Options) -> Result<()> {
         let now = u64::try_from(self.now().seconds).unwrap_or(0);
         let copy = {
-            let mut superblock = self.superblock.lock();
+            let superblock = &mut *self.superblock.lock();
             let has_log = superblock.compat().contains(CompatFeatures::HAS_JOURNAL);
             if has_log {
                 superblock.set_incompat(superblock.incompat() | IncompatFeatures::RECOVER);
@@ -273,15 +273,13 @@ impl Volume {
         closed?;
         let now = u64::try_from(self.now().seconds).unwrap_or(0);
         let copy = {
-            let mut superblock = self.superblock.lock();
+            let superblock = &mut *self.superblock.lock();
             superblock.set_incompat(superblock.incompat() - IncompatFeatures::RECOVER);
             // A file system with unfinished orphans is valid too: its list is finished at the next mount.
             superblock.set_state(superblock.state() | State::VALID);
             superblock.set_free_blocks_count(self.allocator.disk_free_blocks());
             superblock.set_s_free_inodes_count(u32::try_from(self.allocator.free_inodes()).unwrap_or(u32::MAX));
             superblock.set_write_time(now);
-            let written = journal.stats().bytes_written / 1024;
-            superblock.set_s_kbytes_written(superblock.s_kbytes_written().wrapping_add(written));
             superblock.clone()
         };
         self.write_superblock(copy).map_err(|e| Place::of(Structure::Superblock).io(e))

@@ -123,11 +123,6 @@ impl<'v> Update<'v> {
         self.handle.extend(credits)
     }
 
-    /// Credits not yet used.
-    pub(crate) fn credits_left(&self) -> u32 {
-        self.handle.credits_left()
-    }
-
     /// Changes an inode's fields; counts its version up.
     pub(crate) fn modify_inode<R>(&mut self, node: &Arc<Node>, change: Change, modify: impl FnOnce(&mut Inode) -> R) -> R {
         let tid = self.tid();

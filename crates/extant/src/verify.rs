@@ -1,67 +1,38 @@
 //! How a metadata block is checked when it is read and summed when it is committed, by what it is.
 
-use extant_ondisk::htree::DxKind;
-use extant_ondisk::{Checksums, FsBlock, ExtentNode, dirent, htree, orphan_file, xattr};
+use extant_ondisk::{Checksums, Error, ExtentNode, FsBlock, orphan_file};
 
 use crate::buffer::Kind;
 
-/// Checks the bytes of a block that was read as `kind`; the words say what is wrong.
-pub(crate) fn verify(
-    checksums: &Checksums,
-    kind: Kind,
-    block: FsBlock,
-    bytes: &[u8],
-) -> Result<(), extant_ondisk::Error> {
+/// Checks the bytes of a block that was read as `kind`.
+///
+/// # Errors
+/// `Corrupt`: a bad checksum, or an extent node that no ext4 writes.
+pub(crate) fn verify(checksums: &Checksums, kind: Kind, block: FsBlock, bytes: &[u8]) -> Result<(), Error> {
     let right = match kind {
+        Kind::Directory(owner) => checksums.verify_dir_block(owner.inode, owner.generation, bytes),
+        Kind::HtreeNode(owner) => checksums.verify_htree_node(owner.inode, owner.generation, bytes),
         Kind::Extent(owner) => {
             ExtentNode::parse(bytes, None)?;
             checksums.verify_extent_block(owner.inode, owner.generation, bytes)
         }
-        Kind::OrphanFile(owner) => {
-            orphan_file::verify(checksums, owner.inode, owner.generation, block, bytes)
-        }
-        _ if !checksums.has_metadata_checksums() => true,
-        Kind::Directory(owner) => {
-            dirent::verify_tail(bytes, checksums.inode_seed(owner.inode, owner.generation))
-        }
-        Kind::HtreeNode(owner) => {
-            htree::verify_checksum(bytes, dx_kind(bytes), checksums.inode_seed(owner.inode, owner.generation))?
-        }
-        Kind::Xattr => xattr::verify_block_checksum(bytes, block, checksums.seed),
+        Kind::Xattr => checksums.verify_xattr_block(block, bytes),
+        Kind::OrphanFile(owner) => orphan_file::verify(checksums, owner.inode, owner.generation, block, bytes),
         Kind::Indirect | Kind::Symlink | Kind::InodeTable | Kind::Descriptors => true,
     };
-    if right { Ok(()) } else { Err(extant_ondisk::Error::corrupt(kind.structure(), "bad checksum")) }
+    if right { Ok(()) } else { Err(Error::corrupt(kind.structure(), "bad checksum")) }
 }
 
 /// Writes the checksum into a block that is about to be committed as `kind`.
-pub(crate) fn sum(
-    checksums: &Checksums,
-    kind: Kind,
-    block: FsBlock,
-    bytes: &mut [u8],
-) -> Result<(), extant_ondisk::Error> {
-    if !checksums.has_metadata_checksums() {
-        return Ok(());
-    }
+pub(crate) fn sum(checksums: &Checksums, kind: Kind, block: FsBlock, bytes: &mut [u8]) {
     match kind {
-        Kind::Directory(owner) => {
-            dirent::update_tail(bytes, checksums.inode_seed(owner.inode, owner.generation));
-        }
-        Kind::HtreeNode(owner) => {
-            let seed = checksums.inode_seed(owner.inode, owner.generation);
-            htree::update_checksum(bytes, dx_kind(bytes), seed)?;
-        }
+        Kind::Directory(owner) => checksums.update_dir_block(owner.inode, owner.generation, bytes),
+        Kind::HtreeNode(owner) => checksums.update_htree_node(owner.inode, owner.generation, bytes),
         Kind::Extent(owner) => checksums.update_extent_block(owner.inode, owner.generation, bytes),
-        Kind::Xattr => xattr::update_block_checksum(bytes, block, checksums.seed),
+        Kind::Xattr => checksums.update_xattr_block(block, bytes),
         Kind::OrphanFile(owner) => {
             orphan_file::update(checksums, owner.inode, owner.generation, block, bytes);
         }
         Kind::Indirect | Kind::Symlink | Kind::InodeTable | Kind::Descriptors => {}
     }
-    Ok(())
-}
-
-/// A root begins with the entry `.`, an inner node with an entry of inode 0.
-fn dx_kind(bytes: &[u8]) -> DxKind {
-    if bytes.starts_with(&[0; 4]) { DxKind::Node } else { DxKind::Root }
 }
