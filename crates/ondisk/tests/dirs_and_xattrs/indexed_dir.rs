@@ -5,6 +5,8 @@ use extant_ondisk::dirent::{self, NewEntry, usable_bytes};
 use extant_ondisk::htree::{DxKind, DxNode, DxNodeMut, LeafSplit, RootInfo, make_root_from_linear};
 use extant_ondisk::{Checksums, FileType, InodeNumber, LogicalBlock};
 
+use crate::rng::Rng;
+
 pub struct IndexedDir {
     pub blocks: Vec<Vec<u8>>,
     pub hasher: DirHasher,
@@ -134,42 +136,87 @@ impl IndexedDir {
 
     /// Adds a name; `false` when the index is full.
     pub fn insert(&mut self, inode: InodeNumber, name: &[u8], file_type: u8) -> bool {
-        let hash = self.hasher.hash(name).hash;
         let usable = self.usable();
         loop {
-            let path = self.path(hash);
-            let (parent, index) = *path.last().unwrap();
-            let leaf = self.child((parent, index));
+            let path = self.path(self.hasher.hash(name).hash);
+            let leaf = self.child(*path.last().unwrap());
             if dirent::insert(&mut self.blocks[leaf], usable, inode, name, file_type).unwrap() {
                 return true;
             }
-            if self.node(parent).is_full() {
-                if !self.split_index(&path) {
-                    return false;
-                }
+            if !self.node(path.last().unwrap().0).is_full() {
+                self.split_leaf(
+                    &path,
+                    NewEntry {
+                        inode,
+                        name,
+                        file_type,
+                    },
+                );
+                return true;
+            }
+            if !self.split_index(&path) {
+                return false;
+            }
+        }
+    }
+
+    /// Divides leaves that need it not, until there are so many blocks.
+    pub fn grow_to(&mut self, blocks: usize, rng: &mut Rng) {
+        let usable = self.usable();
+        assert!(
+            self.blocks.len() <= blocks,
+            "{} blocks are more than {blocks}",
+            self.blocks.len()
+        );
+        while self.blocks.len() < blocks {
+            let (_, leaves) = self.walk();
+            let leaf = leaves[rng.below(leaves.len())].0;
+            let live: Vec<_> = dirent::live_entries(&self.blocks[leaf], usable)
+                .map(Result::unwrap)
+                .collect();
+            // A run of one hash may reach into this leaf from another: only what a search leads to is taken.
+            let Some(entry) = live.first().filter(|_| live.len() > 1) else {
+                continue;
+            };
+            let (name, inode, file_type, offset) = (
+                entry.name.to_vec(),
+                entry.inode,
+                entry.file_type,
+                entry.offset,
+            );
+            let path = self.path(self.hasher.hash(&name).hash);
+            if self.child(*path.last().unwrap()) != leaf {
                 continue;
             }
-            let new = LogicalBlock(self.blocks.len() as u32);
-            let split = LeafSplit::plan(
-                &self.blocks[leaf],
-                usable,
+            if self.node(path.last().unwrap().0).is_full() {
+                assert!(self.split_index(&path));
+                continue;
+            }
+            dirent::remove(&mut self.blocks[leaf], usable, offset).unwrap();
+            self.split_leaf(
+                &path,
                 NewEntry {
                     inode,
-                    name,
+                    name: &name,
                     file_type,
                 },
-                &self.hasher,
-            )
-            .unwrap();
-            let at = split.index_hash();
-            let (mut lower, mut upper) =
-                (vec![0; self.blocks[0].len()], vec![0; self.blocks[0].len()]);
-            split.write(&mut lower, &mut upper);
-            assert!(self.node_mut(parent).insert_after(index, at, new).unwrap());
-            self.blocks[leaf] = lower;
-            self.blocks.push(upper);
-            return true;
+            );
         }
+    }
+
+    /// Divides the leaf at the end of the path, whose node has room, between its entries and a new one.
+    fn split_leaf(&mut self, path: &Path, entry: NewEntry<'_>) {
+        let usable = self.usable();
+        let (parent, index) = *path.last().unwrap();
+        let leaf = self.child((parent, index));
+        let new = LogicalBlock(self.blocks.len() as u32);
+        let split = LeafSplit::plan(&self.blocks[leaf], usable, entry, &self.hasher).unwrap();
+        let at = split.index_hash();
+        let (mut lower, mut upper) = (vec![0; self.blocks[0].len()], vec![0; self.blocks[0].len()]);
+        split.write(&mut lower, &mut upper);
+        assert!(self.node_mut(parent).insert_after(index, at, new).unwrap());
+        self.blocks[leaf] = lower;
+        self.blocks.push(upper);
     }
 
     /// Makes room in the lowest node of the path or above it.

@@ -2,6 +2,7 @@
 //! kernel.
 
 mod dir_hash;
+mod dir_image;
 mod dirent_model;
 mod htree_model;
 mod image;
