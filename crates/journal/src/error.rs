@@ -2,7 +2,7 @@
 
 use std::io;
 
-use extant_ondisk::FsBlock;
+use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::Arc;
 
 /// An error of the client, whatever it is.
@@ -85,6 +85,12 @@ pub enum Error {
     /// The client is gone, so its changes are too.
     #[error("the journal's client is gone")]
     ClientGone,
+    /// A commit was asked of a transaction that does not exist yet.
+    #[error("transaction {0} does not exist")]
+    NoSuchTransaction(TransactionId),
+    /// The journal was closed.
+    #[error("the journal is closed")]
+    Closed,
     /// The journal was aborted; nothing is written any more. The cause came first.
     #[error("the journal was aborted: {0}")]
     Aborted(#[source] Arc<Error>),

@@ -1,12 +1,29 @@
-//! Recovery: what a log holds, in memory; then home.
+//! Recovery: what the log of a disk that was not closed holds, in memory; then home.
+//!
+//! Three passes over the same blocks, as the kernel does them: *scan* finds where the log ends, *revoke* collects
+//! the records, *replay* collects the copies that no record voids. The log ends at the first block that is not of
+//! the transaction expected; one without a sound commit block never happened.
+//!
+//! Leaves out: fast-commit records. Where some follow the last transaction the report says so, and the disk must
+//! not be written.
+//!
+//! Invariants: a pass visits no more blocks than the log has; nothing is written by [`replay`].
+//!
+//! Source: `jbd2_journal_recover`, `do_one_pass` (`fs/jbd2/recovery.c`). Checked by `tests/interop.rs`,
+//! `tests/crash.rs`, `tests/fuzz.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use extant_block::BlockDevice;
+use extant_ondisk::jbd2::{self, BlockType, Compat, Format, Header, Incompat, Superblock, Tag, TagFlags};
 use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::Arc;
 
-use crate::{LogMap, Result};
+use crate::log::{self, Ring, write_sorted};
+use crate::{Corrupt, Error, LogMap, Result};
+
+/// `EXT4_FC_TAG_HEAD`, the first record of a fast-commit area in use.
+const FAST_COMMIT_HEAD: u16 = 0x000A;
 
 /// Why the scan of the log ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +33,16 @@ pub enum Stop {
     Empty,
     /// A block without the journal's magic number.
     NoMagic,
+    /// A block of another transaction than the one expected.
+    OtherSequence,
+    /// A block of an unknown type.
+    UnknownType,
+    /// A commit block, or what it sums, has a wrong checksum: the transaction did not reach the disk whole.
+    BadCommit,
+    /// A descriptor or revoke block has a wrong checksum and belongs to an older use of the log.
+    Stale,
+    /// The scan came round to where it began.
+    WholeLog,
 }
 
 /// What was found in a log.
@@ -24,9 +51,13 @@ pub enum Stop {
 pub struct Report {
     /// Complete transactions.
     pub transactions: u32,
-    /// Revoke records.
+    /// Revoke records in them.
     pub revokes: u64,
-    /// Why the scan ended.
+    /// Copies in them that a revoke record voided.
+    pub revoked_copies: u64,
+    /// Where the scan ended.
+    pub end_block: u32,
+    /// Why it ended.
     pub stop: Stop,
     /// The fast-commit area holds records that follow the last transaction; they are not replayed, so the
     /// disk must not be written.
@@ -41,32 +72,341 @@ pub struct Replay {
     pub blocks: BTreeMap<FsBlock, Arc<[u8]>>,
     /// The number that the next transaction shall have.
     pub next_sequence: TransactionId,
-    /// The error number that the superblock holds: the journal was aborted. 0 is none.
-    pub errno: i32,
+    /// The superblock as it was found. `s_errno` is not 0 if the journal was aborted.
+    pub superblock: Superblock,
     /// What was found.
     pub report: Report,
+    superblock_block: Box<[u8]>,
 }
 
-/// Replays the log into memory; writes nothing.
+/// Replays the log into memory; writes nothing. Takes memory for the blocks of the log, at most.
 ///
 /// # Errors
-/// I/O, a damaged superblock, or a damaged block in a transaction that is complete.
-pub fn replay(_log_device: &dyn BlockDevice, _map: &LogMap, _block_size: u32, _fs_blocks_count: u64) -> Result<Replay> {
-    unimplemented!()
+/// I/O; a broken map; a damaged superblock or unknown features; a damaged block in a transaction whose commit
+/// block is sound; a block number from `fs_blocks_count` on.
+pub fn replay(log_device: &dyn BlockDevice, map: &LogMap, block_size: u32, fs_blocks_count: u64) -> Result<Replay> {
+    let (superblock, superblock_block) = log::read_superblock(log_device, map, block_size)?;
+    let ring = Ring::new(&superblock, map, block_size)?;
+    let reader = Reader {
+        device: log_device,
+        map,
+        ring,
+        format: superblock.format(),
+        start: superblock.s_start,
+        sequence: superblock.s_sequence,
+        fs_blocks_count,
+    };
+    let mut recovered = Replay {
+        blocks: BTreeMap::new(),
+        next_sequence: superblock.s_sequence,
+        report: Report {
+            transactions: 0,
+            revokes: 0,
+            revoked_copies: 0,
+            end_block: superblock.s_start,
+            stop: Stop::Empty,
+            fast_commit_pending: false,
+        },
+        superblock,
+        superblock_block,
+    };
+    if recovered.superblock.s_start == 0 {
+        return Ok(recovered);
+    }
+    let scan = reader.scan(&recovered.superblock)?;
+    let records = reader.revokes(scan.end, &mut recovered.report)?;
+    recovered.blocks = reader.copies(scan.end, &records, &mut recovered.report)?;
+    recovered.report.transactions = scan.end.0.wrapping_sub(recovered.superblock.s_sequence.0);
+    recovered.report.end_block = scan.end_block;
+    recovered.report.stop = scan.stop;
+    recovered.report.fast_commit_pending = reader.fast_commit_pending(&recovered.superblock, scan.end)?;
+    // One number is left out, so that a commit block of the transaction that did not finish is never taken for
+    // that of a new one.
+    recovered.next_sequence = scan.end.next();
+    Ok(recovered)
 }
 
 impl Replay {
-    /// Whether the log held nothing.
+    /// Whether the log was empty, so that there is nothing to write home and nothing to mark.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+        self.superblock.s_start == 0
     }
 
-    /// Writes the blocks home, flushes, and only then marks the log empty.
+    /// Writes the blocks home, flushes, and only then marks the log empty. Does nothing if it is.
     ///
     /// # Errors
-    /// I/O; then the log is as it was and recovery may be repeated.
-    pub fn write_home(&self, _device: &dyn BlockDevice, _log_device: &dyn BlockDevice, _map: &LogMap) -> Result<()> {
-        unimplemented!()
+    /// [`Error::Incompatible`] with fast-commit records pending. I/O; then the log is as it was, and recovery
+    /// may be repeated.
+    pub fn write_home(&self, device: &dyn BlockDevice, log_device: &dyn BlockDevice, map: &LogMap) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        if self.report.fast_commit_pending {
+            return Err(Error::Incompatible(Incompat::FAST_COMMIT.bits()));
+        }
+        let blocks: Vec<_> = self.blocks.iter().map(|(block, bytes)| (*block, Arc::clone(bytes))).collect();
+        write_sorted(device, &blocks)?;
+        device.flush()?;
+        let mut empty = self.superblock.clone();
+        empty.s_start = 0;
+        empty.s_sequence = self.next_sequence;
+        log::write_superblock(log_device, map, &empty, &mut self.superblock_block.clone())
+    }
+}
+
+struct Reader<'a> {
+    device: &'a dyn BlockDevice,
+    map: &'a LogMap,
+    ring: Ring,
+    format: Format,
+    start: u32,
+    sequence: TransactionId,
+    fs_blocks_count: u64,
+}
+
+/// How the scan ended.
+struct Scan {
+    /// The first transaction that is not complete.
+    end: TransactionId,
+    end_block: u32,
+    stop: Stop,
+}
+
+/// A place in the log during a pass. It stops when it has been all around.
+struct Cursor {
+    at: u32,
+    left: u32,
+}
+
+impl Cursor {
+    /// Steps over `count` blocks; `false` if the log has no more.
+    fn skip(&mut self, ring: Ring, count: u32) -> bool {
+        if count > self.left {
+            return false;
+        }
+        self.left -= count;
+        self.at = ring.advance(self.at, count);
+        true
+    }
+}
+
+impl Reader<'_> {
+    fn cursor(&self) -> Cursor {
+        Cursor { at: self.start, left: self.ring.len() }
+    }
+
+    fn read(&self, log_block: u32, into: &mut [u8]) -> Result<()> {
+        log::read_block(self.device, self.map, log_block, into)
+    }
+
+    fn buffer(&self) -> Vec<u8> {
+        vec![0; self.format.block_bytes()]
+    }
+
+    fn scan(&self, sb: &Superblock) -> Result<Scan> {
+        let mut cursor = self.cursor();
+        let mut block = self.buffer();
+        let mut end = self.sequence;
+        let mut end_block = self.start;
+        let mut check = CommitCheck::new(sb);
+        let stop = loop {
+            let at = cursor.at;
+            if !cursor.skip(self.ring, 1) {
+                break Stop::WholeLog;
+            }
+            self.read(at, &mut block)?;
+            let Some(header) = Header::parse(&block) else { break Stop::NoMagic };
+            if header.sequence != end {
+                break Stop::OtherSequence;
+            }
+            match header.block_type {
+                Some(BlockType::Descriptor) => {
+                    check.tail(&self.format, &block, at);
+                    let count = self.format.tags(&block).count() as u32;
+                    let copies = cursor.at;
+                    if !cursor.skip(self.ring, count) {
+                        break Stop::WholeLog;
+                    }
+                    self.sum_v1(&mut check, &block, copies, count)?;
+                }
+                Some(BlockType::Revoke) => check.tail(&self.format, &block, at),
+                Some(BlockType::Commit) => match check.commit(&self.format, &block)? {
+                    Some(stop) => break stop,
+                    None => {
+                        end = end.next();
+                        end_block = cursor.at;
+                    }
+                },
+                _ => break Stop::UnknownType,
+            }
+        };
+        Ok(Scan { end, end_block, stop })
+    }
+
+    /// Adds a descriptor and its copies to the version 1 checksum.
+    fn sum_v1(&self, check: &mut CommitCheck, descriptor: &[u8], first: u32, count: u32) -> Result<()> {
+        if let Some(sum) = &mut check.crc32 {
+            *sum = jbd2::crc32_be(*sum, descriptor);
+            let mut copy = self.buffer();
+            for index in 0..count {
+                self.read(self.ring.advance(first, index), &mut copy)?;
+                *sum = jbd2::crc32_be(*sum, &copy);
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits the descriptor and revoke blocks of the complete transactions. The scan has been through them.
+    fn visit(
+        &self,
+        end: TransactionId,
+        mut each: impl FnMut(TransactionId, BlockType, u32, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut cursor = self.cursor();
+        let mut block = self.buffer();
+        let mut sequence = self.sequence;
+        while sequence != end {
+            let at = cursor.at;
+            if !cursor.skip(self.ring, 1) {
+                break;
+            }
+            self.read(at, &mut block)?;
+            match Header::parse(&block).and_then(|header| header.block_type) {
+                Some(BlockType::Commit) => sequence = sequence.next(),
+                Some(kind @ (BlockType::Descriptor | BlockType::Revoke)) => {
+                    if !self.format.tail_matches(&block) {
+                        return Err(Corrupt::Checksum(at).into());
+                    }
+                    each(sequence, kind, at, &block)?;
+                    let copies = if kind == BlockType::Descriptor { self.format.tags(&block).count() } else { 0 };
+                    if !cursor.skip(self.ring, copies as u32) {
+                        break;
+                    }
+                }
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// The last transaction that revoked each block.
+    fn revokes(&self, end: TransactionId, report: &mut Report) -> Result<HashMap<FsBlock, TransactionId>> {
+        let mut last = HashMap::new();
+        self.visit(end, |sequence, kind, at, block| {
+            if kind == BlockType::Revoke {
+                for freed in self.format.revokes(block).ok_or(Corrupt::RevokeLength(at))? {
+                    if freed.0 >= self.fs_blocks_count {
+                        return Err(Corrupt::OutOfRange(at).into());
+                    }
+                    last.insert(freed, sequence);
+                    report.revokes += 1;
+                }
+            }
+            Ok(())
+        })?;
+        Ok(last)
+    }
+
+    fn copies(
+        &self,
+        end: TransactionId,
+        revoked: &HashMap<FsBlock, TransactionId>,
+        report: &mut Report,
+    ) -> Result<BTreeMap<FsBlock, Arc<[u8]>>> {
+        let mut newest = BTreeMap::new();
+        self.visit(end, |sequence, kind, at, block| {
+            if kind != BlockType::Descriptor {
+                return Ok(());
+            }
+            for (index, tag) in self.format.tags(block).enumerate() {
+                if tag.block.0 >= self.fs_blocks_count {
+                    return Err(Corrupt::OutOfRange(at).into());
+                }
+                if revoked.get(&tag.block).is_some_and(|record| !sequence.is_after(*record)) {
+                    report.revoked_copies += 1;
+                    continue;
+                }
+                let from = self.ring.advance(at, 1 + index as u32);
+                newest.insert(tag.block, self.copy(sequence, from, &tag)?);
+            }
+            Ok(())
+        })?;
+        Ok(newest)
+    }
+
+    fn copy(&self, sequence: TransactionId, from: u32, tag: &Tag) -> Result<Arc<[u8]>> {
+        let mut copy = self.buffer();
+        self.read(from, &mut copy)?;
+        if !self.format.copy_matches(sequence, &copy, tag) {
+            return Err(Corrupt::CopyChecksum(from).into());
+        }
+        if tag.flags.contains(TagFlags::ESCAPE) {
+            jbd2::unescape(&mut copy);
+        }
+        Ok(copy.into())
+    }
+
+    /// Whether the fast-commit area begins with a record of the transaction that would come next.
+    fn fast_commit_pending(&self, sb: &Superblock, end: TransactionId) -> Result<bool> {
+        // The kernel leaves one block unused between the log and the area.
+        let Some(first) = self.ring.end.checked_add(1).filter(|first| *first < sb.s_maxlen) else {
+            return Ok(false);
+        };
+        let mut block = self.buffer();
+        self.read(first, &mut block)?;
+        let tag = block.get(..2) == Some(&FAST_COMMIT_HEAD.to_le_bytes());
+        Ok(tag && block.get(8..12) == Some(&end.0.to_le_bytes()))
+    }
+}
+
+/// What the scan remembers in order to judge the next commit block.
+struct CommitCheck {
+    /// The version 1 checksum so far, if the log has them.
+    crc32: Option<u32>,
+    /// Where a tail was wrong: it lies in a damaged transaction, or in one of an older use of the log.
+    bad_tail: Option<u32>,
+    last_seconds: u64,
+}
+
+impl CommitCheck {
+    fn new(sb: &Superblock) -> Self {
+        let v1 = sb.s_feature_compat.contains(Compat::CHECKSUM)
+            && !sb.s_feature_incompat.intersects(Incompat::CSUM_V2 | Incompat::CSUM_V3);
+        Self {
+            crc32: v1.then_some(!0),
+            bad_tail: None,
+            last_seconds: 0,
+        }
+    }
+
+    fn tail(&mut self, format: &Format, block: &[u8], at: u32) {
+        if !format.tail_matches(block) {
+            self.bad_tail = self.bad_tail.or(Some(at));
+        }
+    }
+
+    /// `None` if the transaction counts, else why the log ends before it.
+    fn commit(&mut self, format: &Format, block: &[u8]) -> Result<Option<Stop>> {
+        let Some(commit) = format.parse_commit(block) else { return Ok(Some(Stop::UnknownType)) };
+        if let Some(at) = self.bad_tail {
+            // Times that go on: a transaction of this log that was complete. Times that go back: left over.
+            if commit.seconds >= self.last_seconds {
+                return Err(Corrupt::Checksum(at).into());
+            }
+            return Ok(Some(Stop::Stale));
+        }
+        let v1 = match self.crc32.replace(!0) {
+            Some(sum) => commit.crc32.is_none_or(|found| found == sum) && commit.crc32_fields_valid,
+            None => {
+                self.crc32 = None;
+                true
+            }
+        };
+        if !v1 || !format.commit_matches(block) {
+            return Ok(Some(Stop::BadCommit));
+        }
+        self.last_seconds = commit.seconds;
+        Ok(None)
     }
 }

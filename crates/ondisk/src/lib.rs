@@ -21,6 +21,7 @@ pub mod htree;
 pub mod indirect;
 pub mod inode;
 pub mod inode_flags;
+pub mod jbd2;
 pub mod mmp;
 pub mod orphan_file;
 pub mod superblock;

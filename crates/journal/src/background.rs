@@ -1,0 +1,114 @@
+//! The thread that commits at intervals and checkpoints when the log is half full.
+//!
+//! It holds the journal only while it works, so a journal that is dropped ends it. Nothing depends on it: who
+//! needs room in the log or a commit does the work.
+//!
+//! Locks: `JOURNAL` keys 3 and 4, alone.
+
+use std::time::Duration;
+
+use extant_rt::{Arc, Condvar, JoinHandle, LockClass, Mutex};
+
+use crate::{Journal, Result};
+
+/// The thread and how it is told things.
+#[derive(Debug)]
+pub struct Background {
+    signal: Arc<Signal>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Signal {
+    wish: Mutex<Wish>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Wish {
+    stop: bool,
+    checkpoint: bool,
+}
+
+impl Background {
+    pub fn new() -> Self {
+        let wish = Mutex::with_key(LockClass::JOURNAL, 4, Wish::default());
+        Self {
+            signal: Arc::new(Signal { wish, changed: Condvar::new() }),
+            thread: Mutex::with_key(LockClass::JOURNAL, 3, None),
+        }
+    }
+
+    pub fn stop(&self) {
+        self.signal.wish.lock().stop = true;
+        self.signal.changed.notify_all();
+    }
+
+    pub fn stop_and_join(&self) {
+        self.stop();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            // A panic of the thread has been reported where it happened, and its guards aborted the journal.
+            let _ = thread.join();
+        }
+    }
+
+    /// The log is half full.
+    pub fn ask_for_checkpoint(&self) {
+        self.signal.wish.lock().checkpoint = true;
+        self.signal.changed.notify_all();
+    }
+}
+
+/// What the thread does next.
+enum Turn {
+    Commit,
+    Checkpoint,
+    Stop,
+}
+
+impl Signal {
+    fn wait(&self, interval: Duration) -> Turn {
+        let mut wish = self.wish.lock();
+        if !wish.stop && !wish.checkpoint {
+            wish = self.changed.wait_timeout(wish, interval);
+        }
+        match (wish.stop, std::mem::take(&mut wish.checkpoint)) {
+            (true, _) => Turn::Stop,
+            (false, true) => Turn::Checkpoint,
+            (false, false) => Turn::Commit,
+        }
+    }
+}
+
+impl Journal {
+    /// Starts the thread that commits every `interval` (the kernel's is 5 s) and checkpoints when the log is
+    /// half full. It stops on [`Journal::close`], on an abort and when the journal is dropped. A second call
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// If the host gives no thread.
+    pub fn spawn_background(self: &Arc<Self>, interval: Duration) -> Result<()> {
+        let mut thread = self.background.thread.lock();
+        if thread.is_some() {
+            return Ok(());
+        }
+        let (journal, signal) = (Arc::downgrade(self), Arc::clone(&self.background.signal));
+        *thread = Some(extant_rt::spawn("extant-journal", move || {
+            loop {
+                let turn = signal.wait(interval);
+                let Some(journal) = journal.upgrade() else { return };
+                let done = match turn {
+                    Turn::Stop => return,
+                    Turn::Commit => journal.commit_running(),
+                    Turn::Checkpoint => journal.checkpoint(),
+                };
+                // An error has aborted the journal, and whoever comes next is told.
+                if done.is_err() {
+                    return;
+                }
+            }
+        })?);
+        Ok(())
+    }
+}

@@ -1,0 +1,271 @@
+//! Commit: makes the running transaction durable.
+//!
+//! Whoever wants a commit does it. One thread commits at a time; others wait for it and find their transaction
+//! durable, or do the next one, which by then holds the changes of all who waited (group commit).
+//!
+//! Order, by numbers of `docs/journal.md`: lock and drain the gate; freeze; open the next transaction;
+//! materialise; make room in the log; revoke blocks, descriptors, copies; flush; commit block, durable; overlay;
+//! wait for home writes of revoked blocks; `committed`.
+//!
+//! Locks: stands at `HANDLE` throughout, as no handle of the thread may be open; takes `JOURNAL` for moments.
+//!
+//! Source: `jbd2_journal_commit_transaction` (`fs/jbd2/commit.c`). Checked by `tests/crash.rs`,
+//! `tests/interop.rs`, `tests/threads.rs`.
+
+use std::collections::BTreeSet;
+
+use extant_ondisk::jbd2::{self, Tag, TagFlags};
+use extant_ondisk::{FsBlock, TransactionId};
+use extant_rt::{Arc, LockClass, Ordering, Rank};
+
+use crate::journal::OpenLog;
+use crate::log::{Log, write_sorted};
+use crate::overlay::Copy;
+use crate::{BoxError, Client, Error, FinalBlock, Journal, Result};
+
+type Materialise<'a> = Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + 'a>;
+
+/// A transaction as it goes to the disk.
+struct Frozen {
+    tid: TransactionId,
+    /// Ascending, each block once.
+    blocks: Vec<(FsBlock, Arc<[u8]>)>,
+    revoked: BTreeSet<FsBlock>,
+}
+
+/// The right to commit. Given up on drop; dropped by a panic of the client, the journal is aborted.
+struct Committing<'a> {
+    journal: &'a Journal,
+    finished: bool,
+}
+
+impl Drop for Committing<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.journal.fail(Error::Client("it panicked in a commit".into()));
+            if self.journal.gate.is_locked() {
+                self.journal.gate.open_next();
+            }
+        }
+        self.journal.state.lock().committing = false;
+        self.journal.changed.notify_all();
+    }
+}
+
+impl Journal {
+    /// Makes `tid` durable and returns when it is, after [`Client::committed`].
+    ///
+    /// # Errors
+    /// [`Error::Aborted`]: the journal is aborted, perhaps by this very commit. [`Error::NoSuchTransaction`].
+    ///
+    /// # Locks
+    /// Enters and leaves [`LockClass::HANDLE`]. Waits for open handles, another commit and the device.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread has a handle open.
+    pub fn commit(&self, tid: TransactionId) -> Result<()> {
+        let _rank = Rank::enter(LockClass::HANDLE, 0);
+        let mut state = self.state.lock();
+        loop {
+            if self.is_durable(tid) {
+                return Ok(());
+            }
+            Self::check_aborted(&state)?;
+            let running = self.running_tid();
+            if tid.is_after(running) {
+                return Err(Error::NoSuchTransaction(tid));
+            }
+            // Only with no commit under way is everything before the running transaction durable.
+            if state.committing {
+                state = self.wait(state);
+            } else if tid == running && self.gate.is_untouched() {
+                return Ok(());
+            } else {
+                break;
+            }
+        }
+        state.committing = true;
+        drop(state);
+        let mut committing = Committing { journal: self, finished: false };
+        let done = self.commit_running_transaction();
+        let done = done.map_err(|error| self.fail(error));
+        committing.finished = true;
+        done
+    }
+
+    /// Makes everything durable that handles changed which have closed. Nothing to do if none did.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    pub fn commit_running(&self) -> Result<()> {
+        self.commit(self.running_tid())
+    }
+
+    fn commit_running_transaction(&self) -> Result<()> {
+        let client = self.client()?;
+        let frozen = self.freeze(&*client)?;
+        Self::check_aborted(&self.state.lock())?;
+        match &self.log {
+            None => {
+                write_sorted(&*self.device, &frozen.blocks)?;
+                self.device.flush()?;
+                self.state.lock().next = frozen.tid.next();
+                self.stats.committed(frozen.blocks.len(), 0, 0);
+            }
+            Some(open) => {
+                let needed = self.write_transaction(open, &frozen)?;
+                self.stats.committed(frozen.blocks.len(), frozen.revoked.len(), needed);
+                self.publish(open, &frozen, needed);
+            }
+        }
+        client.committed(frozen.tid);
+        // Release: pairs with the Acquire in `is_durable`. After `committed`, so that who waits for freed blocks
+        // finds them.
+        self.durable.store(frozen.tid.0, Ordering::Release);
+        Ok(())
+    }
+
+    /// Closes the running transaction, opens the next one and asks the client for the blocks.
+    fn freeze(&self, client: &dyn Client) -> Result<Frozen> {
+        let (tid, materialise, revoked) = self.close_running(client);
+        let mut blocks = Vec::new();
+        for FinalBlock { block, bytes } in materialise().map_err(Error::Client)? {
+            if bytes.len() != self.block_size as usize {
+                return Err(Error::WrongLength(block));
+            }
+            blocks.push((block, bytes));
+        }
+        // Stable: of two copies of one block the later counts.
+        blocks.sort_by_key(|(block, _)| *block);
+        blocks.reverse();
+        blocks.dedup_by_key(|(block, _)| *block);
+        blocks.reverse();
+        let mut revoked: BTreeSet<FsBlock> = revoked;
+        for (block, _) in &blocks {
+            // A record would void the copy that this very transaction writes.
+            revoked.remove(block);
+        }
+        Ok(Frozen { tid, blocks, revoked })
+    }
+
+    fn close_running<'c>(&self, client: &'c dyn Client) -> (TransactionId, Materialise<'c>, BTreeSet<FsBlock>) {
+        self.gate.lock();
+        let mut state = self.state.lock();
+        while !self.gate.is_drained() {
+            state = self.wait(state);
+        }
+        drop(state);
+        let tid = self.running_tid();
+        let materialise = client.freeze(tid);
+        let revoked = self.take_revoked();
+        // Release: pairs with the Acquire in `running_tid`.
+        self.running.store(tid.next().0, Ordering::Release);
+        self.gate.open_next();
+        self.wake();
+        (tid, materialise, revoked)
+    }
+
+    /// Writes a transaction to the log, durably; returns how many log blocks it took.
+    fn write_transaction(&self, open: &OpenLog, frozen: &Frozen) -> Result<u32> {
+        let log = &open.log;
+        let needed = self.make_room(log, frozen)?;
+        let start = self.state.lock().head;
+        self.mark_in_use(open, start, frozen.tid)?;
+        let mut at = start;
+        let revoked: Vec<FsBlock> = frozen.revoked.iter().copied().collect();
+        for records in revoked.chunks(log.format.records_per_revoke()) {
+            log.write(at, &[log.format.revoke(frozen.tid, records).into()])?;
+            at = log.ring.advance(at, 1);
+        }
+        for part in frozen.blocks.chunks(log.format.tags_per_descriptor()) {
+            let blocks = described(log, frozen.tid, part);
+            log.write(at, &blocks)?;
+            at = log.ring.advance(at, blocks.len() as u32);
+        }
+        if open.is_external {
+            self.device.flush()?;
+        }
+        log.device.flush()?;
+        Self::check_aborted(&self.state.lock())?;
+        let (seconds, nanoseconds) = self.clock.now();
+        log.write_fua(at, &log.format.commit(frozen.tid, seconds, nanoseconds))?;
+        Ok(needed)
+    }
+
+    /// Waits, or checkpoints, until the log has room for the transaction; returns how many blocks that is.
+    fn make_room(&self, log: &Log, frozen: &Frozen) -> Result<u32> {
+        let descriptors = frozen.blocks.len().div_ceil(log.format.tags_per_descriptor());
+        let revokes = frozen.revoked.len().div_ceil(log.format.records_per_revoke());
+        let needed = (frozen.blocks.len() + descriptors + revokes) as u64 + 1;
+        // A block always stays free, so that the head never meets the tail.
+        let capacity = log.ring.len() - 1;
+        let fits = u32::try_from(needed).ok().filter(|needed| *needed <= capacity);
+        let Some(needed) = fits else {
+            return Err(Error::TransactionTooLarge { blocks: needed, len: log.ring.len() });
+        };
+        // A checkpoint empties the log: everything in it is committed, and only this thread commits.
+        if self.state.lock().used() + needed > capacity {
+            self.checkpoint_committed()?;
+        }
+        Ok(needed)
+    }
+
+    /// The superblock on the disk must say that the log has a start before a transaction in it counts. What it
+    /// says becomes durable with the flush before the commit block, at the latest.
+    fn mark_in_use(&self, open: &OpenLog, start: u32, tid: TransactionId) -> Result<()> {
+        let mut superblock = open.superblock.lock();
+        if superblock.sb.s_start == 0 {
+            superblock.sb.s_start = start;
+            superblock.sb.s_sequence = tid;
+            superblock.write(&open.log)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a durable transaction into the overlay and waits until nothing writes its revoked blocks any more.
+    fn publish(&self, open: &OpenLog, frozen: &Frozen, needed: u32) {
+        let ring = open.log.ring;
+        let mut state = self.state.lock();
+        state.push(ring, needed, frozen.blocks.len() as u32);
+        for (block, bytes) in &frozen.blocks {
+            let copy = Copy { block: *block, tid: frozen.tid, bytes: Arc::clone(bytes) };
+            if let Some(superseded) = self.overlay.insert(copy) {
+                state.settle(superseded);
+            }
+        }
+        for block in &frozen.revoked {
+            if let Some(void) = self.overlay.remove(*block) {
+                state.settle(void);
+            }
+        }
+        let half_full = state.used() > ring.len() / 2;
+        while frozen.revoked.iter().any(|block| state.in_flight.contains(block)) {
+            state = self.wait(state);
+        }
+        drop(state);
+        if half_full {
+            self.background.ask_for_checkpoint();
+        }
+    }
+}
+
+/// A descriptor and its copies.
+fn described(log: &Log, tid: TransactionId, part: &[(FsBlock, Arc<[u8]>)]) -> Vec<Arc<[u8]>> {
+    let mut tags = Vec::with_capacity(part.len());
+    let mut blocks = vec![Arc::from([])];
+    for (block, bytes) in part {
+        let mut flags = TagFlags::empty();
+        let mut copy = Arc::clone(bytes);
+        if jbd2::needs_escape(&copy) {
+            let mut escaped = copy.to_vec();
+            jbd2::escape(&mut escaped);
+            copy = escaped.into();
+            flags |= TagFlags::ESCAPE;
+        }
+        let checksum = if log.format.has_checksums() { log.format.copy_checksum(tid, &copy) } else { 0 };
+        tags.push(Tag { block: *block, flags, checksum });
+        blocks.push(copy);
+    }
+    blocks[0] = log.format.descriptor(tid, &tags).into();
+    blocks
+}

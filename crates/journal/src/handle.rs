@@ -1,0 +1,135 @@
+//! Handles: what an operation holds while it changes metadata.
+//!
+//! The fast path of opening one is a single atomic addition to the gate's word; closing is another. Only when
+//! the transaction is being closed or has no room left does a thread wait, or commit by itself.
+//!
+//! Locks: an open handle stands at `HANDLE` in the order of locks. Inner: `JOURNAL`.
+//!
+//! Source: `jbd2_journal_start`, `jbd2_journal_extend`, `jbd2_journal_stop` (`fs/jbd2/transaction.c`).
+//! Checked by `tests/threads.rs`.
+
+use std::cell::Cell;
+
+use extant_ondisk::{FsBlock, TransactionId};
+use extant_rt::{LockClass, Rank};
+
+use crate::gate::Refused;
+use crate::{Error, Journal, Result};
+
+/// An open handle on a transaction. It closes on drop, on the thread that opened it.
+#[derive(Debug)]
+#[must_use = "a handle closes when it is dropped"]
+pub struct Handle<'a> {
+    journal: &'a Journal,
+    tid: TransactionId,
+    credits: Cell<u32>,
+    charged: Cell<Option<u32>>,
+    revoked: Cell<bool>,
+    _rank: Rank,
+    /// The place in the order of locks belongs to the thread.
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl Journal {
+    /// Opens a handle that may change `credits` blocks. 0 counts as 1.
+    ///
+    /// # Errors
+    /// [`Error::TooManyCredits`] beyond [`Journal::max_credits`]; [`Error::Aborted`]; [`Error::Closed`].
+    ///
+    /// # Locks
+    /// Enters [`LockClass::HANDLE`] until the handle is dropped. Waits for a commit if one is closing the
+    /// transaction, and commits by itself if the transaction has no room.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread has a handle open.
+    pub fn start(&self, credits: u32) -> Result<Handle<'_>> {
+        let credits = credits.max(1);
+        let max = self.gate.credits_max();
+        if credits > max {
+            return Err(Error::TooManyCredits { asked: credits, max });
+        }
+        loop {
+            let rank = Rank::enter(LockClass::HANDLE, 0);
+            // Read first: should the transaction turn out full, it is this one that must be committed.
+            let seen = self.running_tid();
+            let Err((refused, wake)) = self.gate.enter(credits) else {
+                return Ok(Handle {
+                    journal: self,
+                    tid: self.running_tid(),
+                    credits: Cell::new(credits),
+                    charged: Cell::new(None),
+                    revoked: Cell::new(false),
+                    _rank: rank,
+                    _not_send: std::marker::PhantomData,
+                });
+            };
+            drop(rank);
+            if wake {
+                self.wake();
+            }
+            self.stats.start_waited();
+            match refused {
+                Refused::Stopped => return Err(self.stopped()),
+                Refused::Locked => self.wait_for_next_transaction(),
+                Refused::Full => self.commit(seen)?,
+            }
+        }
+    }
+
+    fn wait_for_next_transaction(&self) {
+        let mut state = self.state.lock();
+        while self.gate.is_locked() {
+            state = self.changed.wait(state);
+        }
+    }
+}
+
+impl Handle<'_> {
+    /// The transaction that its changes belong to.
+    #[must_use]
+    pub fn tid(&self) -> TransactionId {
+        self.tid
+    }
+
+    /// Asks for more credits. Never waits; `false` if the transaction has no more: leave the structures
+    /// consistent, close the handle and start another.
+    #[must_use]
+    pub fn extend(&self, credits: u32) -> bool {
+        if credits > self.journal.gate.credits_max() || !self.journal.gate.extend(credits) {
+            return false;
+        }
+        self.credits.set(self.credits.get() + credits);
+        true
+    }
+
+    /// Says that the handle was the first of its transaction to change `blocks` blocks. Once called, closing
+    /// gives the other credits back; never called, all count as used. `charge(0)` alone says that nothing
+    /// changed.
+    pub fn charge(&self, blocks: u32) {
+        self.charged.set(Some(self.charged.get().unwrap_or(0).saturating_add(blocks)));
+    }
+
+    /// A metadata block was freed: no copy of it that was logged up to this transaction will be replayed. It
+    /// leaves the overlay when the transaction is durable. Records need no credits; when a transaction has its
+    /// share of them, the next handle opens on the next transaction.
+    pub fn revoke(&self, block: FsBlock) {
+        self.revoked.set(true);
+        self.journal.revoke(block);
+    }
+
+    /// The block is metadata again, in the transaction that revoked it.
+    pub fn cancel_revoke(&self, block: FsBlock) {
+        self.journal.cancel_revoke(block);
+    }
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        // A transaction with records is not empty, and the gate knows that by its credits.
+        let least = u32::from(self.revoked.get());
+        let unused = self.charged.get().map_or(0, |used| self.credits.get().saturating_sub(used.max(least)));
+        if self.journal.gate.leave(unused) {
+            self.journal.wake();
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! The journal itself: opening, closing, aborting, and what can be asked of it.
+//!
+//! Leaves out: handles (`handle.rs`), commit, checkpoint, recovery.
+
+use extant_block::BlockDevice;
+use extant_ondisk::jbd2::{CRC32C_TYPE, Compat, Incompat, Superblock};
+use extant_ondisk::{FsBlock, TransactionId};
+use extant_rt::{
+    Arc, AtomicU32, Condvar, LockClass, Mutex, MutexGuard, OnceLock, Ordering, WallClock, Weak,
+};
+use std::collections::BTreeSet;
+
+use crate::background::Background;
+use crate::gate::Gate;
+use crate::log::{self, Log, LogMap, Ring};
+use crate::overlay::Overlay;
+use crate::stats::Counters;
+use crate::transaction::State;
+use crate::{Client, Error, Result, Stats};
+
+/// `-EIO`, what the superblock says of an aborted journal.
+const ABORTED_ERRNO: i32 = -5;
+/// Credits of a transaction where no log bounds them: at 4 KiB, 256 MiB of copies.
+const CREDITS_WITHOUT_LOG: u32 = 1 << 16;
+
+/// How a journal is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Checksum the log (CSUM_V3): the file system has `metadata_csum`.
+    pub checksums: bool,
+    /// 64-bit block numbers in the log: the file system has `64bit`, or might as well.
+    pub block_numbers_64bit: bool,
+    /// Forget the error number that the superblock holds, because the file system's own superblock has it now.
+    pub clear_errno: bool,
+    /// Where the time in commit blocks comes from.
+    pub clock: WallClock,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { checksums: true, block_numbers_64bit: true, clear_errno: false, clock: WallClock::System }
+    }
+}
+
+/// What a log adds to a journal.
+pub(crate) struct OpenLog {
+    pub log: Log,
+    /// The data of writers go to another device than the log: a commit flushes that first.
+    pub is_external: bool,
+    /// Revoke records per transaction.
+    pub revokes_max: usize,
+    pub superblock: Mutex<SuperblockBlock>,
+}
+
+/// The superblock as it shall be next on the disk.
+pub(crate) struct SuperblockBlock {
+    pub sb: Superblock,
+    /// The bytes of its block.
+    pub block: Box<[u8]>,
+    /// Whether the disk has it.
+    pub is_written: bool,
+}
+
+/// A journal, with a log or without.
+pub struct Journal {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) block_size: u32,
+    pub(crate) clock: WallClock,
+    pub(crate) log: Option<OpenLog>,
+    pub(crate) gate: Gate,
+    /// The transaction behind the gate. Changes only while the gate is locked and drained.
+    pub(crate) running: AtomicU32,
+    /// The newest durable transaction.
+    pub(crate) durable: AtomicU32,
+    pub(crate) state: Mutex<State>,
+    /// Notified whenever something changes that a thread may wait for.
+    pub(crate) changed: Condvar,
+    pub(crate) revoked: Mutex<BTreeSet<FsBlock>>,
+    pub(crate) overlay: Overlay,
+    client: OnceLock<Weak<dyn Client>>,
+    pub(crate) stats: Counters,
+    pub(crate) background: Background,
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal")
+            .field("running", &self.running_tid())
+            .field("has_log", &self.log.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Blocks of a log that a transaction may take, and how they are shared out.
+struct Budget {
+    credits: u32,
+    revokes: usize,
+}
+
+impl Budget {
+    /// A third of the log, so that a commit and a checkpoint can go on while the next transaction fills.
+    fn of(ring: Ring, tags: usize, records: usize) -> Option<Self> {
+        let third = ring.len() / 3;
+        let revoke_blocks = (third / 16).max(1);
+        let room = third.checked_sub(1 + revoke_blocks)?;
+        let descriptors = room.div_ceil(u32::try_from(tags).ok()?.checked_add(1)?);
+        let credits = room.checked_sub(descriptors).filter(|credits| *credits > 0)?;
+        Some(Self { credits, revokes: revoke_blocks as usize * records })
+    }
+}
+
+impl Journal {
+    /// Opens a journal whose log is empty: recovered. Nothing is written before the first commit, which also
+    /// sets the features: REVOKE, and by `options` 64BIT and CSUM_V3. `device` holds the file system; `log_device` is the
+    /// same `Arc`, or an external journal's.
+    ///
+    /// # Errors
+    /// [`Error::NeedsRecovery`] if the log holds transactions; [`Error::TooShort`]; what is wrong with the map
+    /// or the superblock; I/O.
+    pub fn open(
+        device: Arc<dyn BlockDevice>,
+        log_device: Arc<dyn BlockDevice>,
+        block_size: u32,
+        map: LogMap,
+        options: Options,
+    ) -> Result<Arc<Self>> {
+        let (mut sb, block) = log::read_superblock(&*log_device, &map, block_size)?;
+        let ring = Ring::new(&sb, &map, block_size)?;
+        if sb.s_start != 0 {
+            return Err(Error::NeedsRecovery);
+        }
+        set_features(&mut sb, options);
+        let format = sb.format();
+        let budget = Budget::of(ring, format.tags_per_descriptor(), format.records_per_revoke())
+            .ok_or(Error::TooShort(sb.s_maxlen))?;
+        let next = sb.s_sequence;
+        // Compared by address alone: two views of one object are one device.
+        let is_external = !std::ptr::addr_eq(Arc::as_ptr(&device), Arc::as_ptr(&log_device));
+        let superblock = SuperblockBlock { sb, block, is_written: false };
+        let log = OpenLog {
+            log: Log { device: log_device, map, format, ring },
+            is_external,
+            revokes_max: budget.revokes,
+            superblock: Mutex::with_key(LockClass::JOURNAL, 0, superblock),
+        };
+        Ok(Self::build(device, block_size, options, Some(log), budget.credits, State::new(next, ring.first)))
+    }
+
+    /// A journal without a log: a commit writes the blocks home and flushes.
+    #[must_use]
+    pub fn without_log(device: Arc<dyn BlockDevice>, block_size: u32, options: Options) -> Arc<Self> {
+        Self::build(device, block_size, options, None, CREDITS_WITHOUT_LOG, State::new(TransactionId(1), 0))
+    }
+
+    fn build(
+        device: Arc<dyn BlockDevice>,
+        block_size: u32,
+        options: Options,
+        log: Option<OpenLog>,
+        credits_max: u32,
+        state: State,
+    ) -> Arc<Self> {
+        let next = state.next;
+        Arc::new(Self {
+            device,
+            block_size,
+            clock: options.clock,
+            log,
+            gate: Gate::new(credits_max),
+            running: AtomicU32::new(next.0),
+            durable: AtomicU32::new(next.0.wrapping_sub(1)),
+            state: Mutex::with_key(LockClass::JOURNAL, 1, state),
+            changed: Condvar::new(),
+            revoked: Mutex::with_key(LockClass::JOURNAL, 2, BTreeSet::new()),
+            overlay: Overlay::new(),
+            client: OnceLock::new(),
+            stats: Counters::default(),
+            background: Background::new(),
+        })
+    }
+
+    /// Names the client, before the first handle opens. Later calls change nothing.
+    pub fn set_client(&self, client: Weak<dyn Client>) {
+        let _ = self.client.set(client);
+    }
+
+    pub(crate) fn client(&self) -> Result<Arc<dyn Client>> {
+        self.client.get().and_then(Weak::upgrade).ok_or(Error::ClientGone)
+    }
+
+    /// The transaction that the next handle joins, unless it is closed meanwhile.
+    #[must_use]
+    pub fn running_tid(&self) -> TransactionId {
+        // Acquire: pairs with the Release in `commit`; a handle also has the gate's ordering.
+        TransactionId(self.running.load(Ordering::Acquire))
+    }
+
+    /// Whether `tid` is durable.
+    #[must_use]
+    pub fn is_durable(&self, tid: TransactionId) -> bool {
+        // Acquire: pairs with the Release in `commit`, after `Client::committed`.
+        !tid.is_after(TransactionId(self.durable.load(Ordering::Acquire)))
+    }
+
+    /// The newest committed bytes of a block that are not home yet.
+    #[must_use]
+    pub fn overlay(&self, block: FsBlock) -> Option<Arc<[u8]>> {
+        self.overlay.get(block)
+    }
+
+    /// The most credits that a transaction, and so a handle, may have.
+    #[must_use]
+    pub fn max_credits(&self) -> u32 {
+        self.gate.credits_max()
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stats.read()
+    }
+
+    /// Makes every write durable that has returned: for an fsync that needs no commit.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn flush(&self) -> Result<()> {
+        Ok(self.device.flush()?)
+    }
+
+    /// Stops all writing; the superblock says so. The first error stays the cause.
+    pub fn abort(&self, error: Error) {
+        self.fail(error);
+    }
+
+    /// Aborts for `error`, unless the journal is aborted already; returns what callers get.
+    pub(crate) fn fail(&self, error: Error) -> Error {
+        let cause = {
+            let mut state = self.state.lock();
+            if let Some(cause) = &state.aborted {
+                return Error::Aborted(Arc::clone(cause));
+            }
+            let cause = Arc::new(error);
+            state.aborted = Some(Arc::clone(&cause));
+            self.gate.stop();
+            cause
+        };
+        self.changed.notify_all();
+        if let Some(open) = &self.log {
+            let mut superblock = open.superblock.lock();
+            superblock.sb.s_errno = ABORTED_ERRNO;
+            // The device that failed may be this one; the caller learns of the abort anyway.
+            let _ = superblock.write(&open.log);
+        }
+        if let Ok(client) = self.client() {
+            client.aborted(&cause);
+        }
+        Error::Aborted(cause)
+    }
+
+    /// Whether the journal was aborted.
+    #[must_use]
+    pub fn is_aborted(&self) -> bool {
+        self.state.lock().aborted.is_some()
+    }
+
+    pub(crate) fn check_aborted(state: &State) -> Result<()> {
+        state.aborted.as_ref().map_or(Ok(()), |cause| Err(Error::Aborted(Arc::clone(cause))))
+    }
+
+    /// Why no handle opens any more.
+    pub(crate) fn stopped(&self) -> Error {
+        Self::check_aborted(&self.state.lock()).err().unwrap_or(Error::Closed)
+    }
+
+    /// Wakes who waits for the state or the gate. Takes the lock, so that nobody misses it between looking and
+    /// waiting.
+    pub(crate) fn wake(&self) {
+        drop(self.state.lock());
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state)
+    }
+
+    /// Commits, checkpoints, marks the log empty and stops the background thread. No handle opens afterwards.
+    /// Closing again changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`]; the log then keeps what is not home.
+    ///
+    /// # Locks
+    /// As [`Journal::commit`]; no handle may be open anywhere.
+    pub fn close(&self) -> Result<()> {
+        self.background.stop_and_join();
+        self.commit_running()?;
+        self.gate.stop();
+        // A handle may have opened since that commit; nothing opens now.
+        self.commit_running()?;
+        self.checkpoint()?;
+        let Some(open) = &self.log else { return self.flush() };
+        let mut superblock = open.superblock.lock();
+        let next = {
+            let state = self.state.lock();
+            Self::check_aborted(&state)?;
+            state.next
+        };
+        // A journal that was opened and not used stays as it was, byte for byte.
+        if superblock.is_written && superblock.sb.s_start != 0 {
+            superblock.sb.s_start = 0;
+            superblock.sb.s_sequence = next;
+            superblock.write(&open.log)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.background.stop();
+    }
+}
+
+impl SuperblockBlock {
+    /// Writes it durably.
+    pub fn write(&mut self, log: &Log) -> Result<()> {
+        log::write_superblock(&*log.device, &log.map, &self.sb, &mut self.block)?;
+        self.is_written = true;
+        Ok(())
+    }
+}
+
+/// The features of the logs that we write. The log is empty, so no block of it changes its meaning.
+fn set_features(sb: &mut Superblock, options: Options) {
+    let kept = sb.s_feature_incompat & Incompat::FAST_COMMIT;
+    sb.s_feature_incompat = kept | Incompat::REVOKE;
+    sb.s_feature_incompat.set(Incompat::BIT64, options.block_numbers_64bit);
+    sb.s_feature_incompat.set(Incompat::CSUM_V3, options.checksums);
+    sb.s_feature_compat.remove(Compat::CHECKSUM);
+    sb.s_checksum_type = if options.checksums { CRC32C_TYPE } else { 0 };
+    if options.clear_errno {
+        sb.s_errno = 0;
+    }
+}

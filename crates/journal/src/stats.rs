@@ -1,0 +1,66 @@
+//! Counters of what the journal did.
+
+use extant_rt::{AtomicU64, Ordering};
+
+/// What a journal did since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Transactions made durable.
+    pub commits: u64,
+    /// Copies of blocks written to the log, or home where there is no log.
+    pub copies: u64,
+    /// Revoke records written.
+    pub revokes: u64,
+    /// Log blocks written: copies, descriptors, revoke and commit blocks.
+    pub log_blocks: u64,
+    /// Checkpoints done.
+    pub checkpoints: u64,
+    /// Blocks written home by checkpoints.
+    pub home_blocks: u64,
+    /// Handles that did not open at the first attempt.
+    pub start_waits: u64,
+}
+
+/// The counters behind [`Stats`]. Relaxed throughout: nothing is decided by them.
+#[derive(Debug, Default)]
+pub struct Counters {
+    commits: AtomicU64,
+    copies: AtomicU64,
+    revokes: AtomicU64,
+    log_blocks: AtomicU64,
+    checkpoints: AtomicU64,
+    home_blocks: AtomicU64,
+    start_waits: AtomicU64,
+}
+
+impl Counters {
+    pub fn committed(&self, copies: usize, revokes: usize, log_blocks: u32) {
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.copies.fetch_add(copies as u64, Ordering::Relaxed);
+        self.revokes.fetch_add(revokes as u64, Ordering::Relaxed);
+        self.log_blocks.fetch_add(u64::from(log_blocks), Ordering::Relaxed);
+    }
+
+    pub fn checkpointed(&self, blocks: u64) {
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.home_blocks.fetch_add(blocks, Ordering::Relaxed);
+    }
+
+    pub fn start_waited(&self) {
+        self.start_waits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn read(&self) -> Stats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            commits: get(&self.commits),
+            copies: get(&self.copies),
+            revokes: get(&self.revokes),
+            log_blocks: get(&self.log_blocks),
+            checkpoints: get(&self.checkpoints),
+            home_blocks: get(&self.home_blocks),
+            start_waits: get(&self.start_waits),
+        }
+    }
+}

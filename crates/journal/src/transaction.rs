@@ -1,0 +1,105 @@
+//! The committed transactions that are still in the log, and the room they leave.
+//!
+//! Invariants: `logged` is ascending without gaps in the numbers; its blocks lie one behind the other from the
+//! tail to `head`; `used` counts them and those whose freeing is not yet in the superblock on the disk, so
+//! nothing is written over a log block that recovery may still read. A transaction's `remaining` counts its
+//! copies that are neither home nor superseded nor revoked.
+//!
+//! Leaves out: the overlay, which knows the blocks by number. Checked by `tests/crash.rs`.
+
+use std::collections::{HashSet, VecDeque};
+
+use extant_ondisk::{FsBlock, TransactionId};
+use extant_rt::Arc;
+
+use crate::Error;
+use crate::log::Ring;
+
+/// A transaction in the log.
+#[derive(Debug)]
+struct Logged {
+    tid: TransactionId,
+    start: u32,
+    len: u32,
+    remaining: u32,
+}
+
+/// What the state lock protects.
+#[derive(Debug)]
+pub struct State {
+    /// The transaction that will be written next, at `head`.
+    pub next: TransactionId,
+    pub head: u32,
+    used: u32,
+    logged: VecDeque<Logged>,
+    /// A thread is between locking a transaction and its `committed`.
+    pub committing: bool,
+    /// A thread is writing blocks home.
+    pub checkpointing: bool,
+    /// Blocks whose home writes may be under way.
+    pub in_flight: HashSet<FsBlock>,
+    /// Why the journal was aborted.
+    pub aborted: Option<Arc<Error>>,
+}
+
+/// Where the log starts, for its superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    pub start: u32,
+    pub sequence: TransactionId,
+    /// Log blocks that become free when this tail is on the disk.
+    pub freed: u32,
+}
+
+impl State {
+    pub fn new(next: TransactionId, head: u32) -> Self {
+        Self {
+            next,
+            head,
+            used: 0,
+            logged: VecDeque::new(),
+            committing: false,
+            checkpointing: false,
+            in_flight: HashSet::new(),
+            aborted: None,
+        }
+    }
+
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// Transaction `next` is durable, with `len` log blocks of which `copies` are copies.
+    pub fn push(&mut self, ring: Ring, len: u32, copies: u32) {
+        self.logged.push_back(Logged { tid: self.next, start: self.head, len, remaining: copies });
+        self.head = ring.advance(self.head, len);
+        self.used += len;
+        self.next = self.next.next();
+    }
+
+    /// A copy of `tid` is home, superseded or revoked.
+    pub fn settle(&mut self, tid: TransactionId) {
+        let Some(front) = self.logged.front() else { return };
+        let index = tid.0.wrapping_sub(front.tid.0) as usize;
+        if let Some(transaction) = self.logged.get_mut(index) {
+            transaction.remaining = transaction.remaining.saturating_sub(1);
+        }
+    }
+
+    /// Forgets the oldest transactions that have no copies left.
+    pub fn pop_settled(&mut self) -> Tail {
+        let mut freed = 0;
+        while let Some(done) = self.logged.pop_front_if(|oldest| oldest.remaining == 0) {
+            freed += done.len;
+        }
+        match self.logged.front() {
+            Some(oldest) => Tail { start: oldest.start, sequence: oldest.tid, freed },
+            None => Tail { start: self.head, sequence: self.next, freed },
+        }
+    }
+
+    /// The tail is on the disk: its blocks may be written over.
+    pub fn release(&mut self, freed: u32) {
+        self.used = self.used.saturating_sub(freed);
+    }
+}
