@@ -5,7 +5,7 @@
 //! that reach past the device are left out.
 //!
 //! Leaves out: writing any of it. Sources: UEFI specification 2.10, chapter 5 (MBR, GPT); the kernel's
-//! `block/partitions/{msdos,efi}.c`. Test: `tests/container.rs`, which holds the lists against the kernel's.
+//! `block/partitions/{msdos,efi}.c`. Test: `tests/container.rs`, which holds the lists against `partx`.
 
 use std::fmt;
 use std::io;
