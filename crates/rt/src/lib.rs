@@ -1,12 +1,23 @@
 //! Locks, atomics, threads and clocks, named by class, for the engine and its mechanisms.
 //!
 //! Nothing above this crate uses `std::sync`, a clock or a third-party lock, so that another runtime can
-//! take this one's place by `--cfg extant_rt="…"`: the virtual CPUs of the lab, or shuttle's schedules.
+//! take this one's place by `--cfg extant_rt="…"`, under the same names: the virtual CPUs of the lab
+//! (`"virtual"`), later shuttle's schedules.
 //!
 //! Leaves out: policy.
 
 mod class;
+mod clock;
+#[cfg(not(extant_rt = "virtual"))]
 mod native;
+mod rank;
+#[cfg(extant_rt = "virtual")]
+mod virtual_rt;
 
 pub use class::LockClass;
+pub use clock::WallClock;
+#[cfg(not(extant_rt = "virtual"))]
 pub use native::*;
+pub use rank::Rank;
+#[cfg(extant_rt = "virtual")]
+pub use virtual_rt::*;

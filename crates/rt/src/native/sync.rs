@@ -1,0 +1,195 @@
+//! The standard library's locks, with a class and without poison.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{PoisonError, TryLockError};
+use std::time::Duration;
+
+use crate::{LockClass, Rank};
+
+/// A mutual exclusion lock. A panic of its holder does not poison it.
+#[derive(Debug)]
+pub struct Mutex<T> {
+    class: &'static LockClass,
+    key: u64,
+    inner: std::sync::Mutex<T>,
+}
+
+/// Holds a [`Mutex`].
+#[derive(Debug)]
+pub struct MutexGuard<'a, T> {
+    inner: std::sync::MutexGuard<'a, T>,
+    rank: Rank,
+}
+
+impl<T> Mutex<T> {
+    /// A lock of `class` with key 0.
+    pub const fn new(class: &'static LockClass, value: T) -> Self {
+        Self::with_key(class, 0, value)
+    }
+
+    /// A lock of `class` that orders by `key` among its kind.
+    pub const fn with_key(class: &'static LockClass, key: u64, value: T) -> Self {
+        Self { class, key, inner: std::sync::Mutex::new(value) }
+    }
+
+    /// Takes the lock; blocks.
+    ///
+    /// # Panics
+    /// In debug builds, on a breach of the lock order.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let rank = Rank::enter(self.class, self.key);
+        MutexGuard { inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner), rank }
+    }
+
+    /// Takes the lock if it is free. The order is not checked, for nobody waits.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(MutexGuard { inner, rank: Rank::entered(self.class, self.key) })
+    }
+
+    /// The value, without locking.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The value, without the lock.
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// Waits for a change of what a [`Mutex`] protects.
+#[derive(Debug, Default)]
+pub struct Condvar(std::sync::Condvar);
+
+impl Condvar {
+    /// Nobody waiting.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(std::sync::Condvar::new())
+    }
+
+    /// Gives the lock up, waits for a notification (or for nothing: check again), and takes it back.
+    #[must_use]
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        let MutexGuard { inner, rank } = guard;
+        MutexGuard { inner: self.0.wait(inner).unwrap_or_else(PoisonError::into_inner), rank }
+    }
+
+    /// As [`Condvar::wait`], but no longer than `timeout`.
+    #[must_use]
+    pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> MutexGuard<'a, T> {
+        let MutexGuard { inner, rank } = guard;
+        let (inner, _) = self.0.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner);
+        MutexGuard { inner, rank }
+    }
+
+    /// Wakes one.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Wakes all.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// A lock that many readers or one writer hold. A panic of its holder does not poison it.
+#[derive(Debug)]
+pub struct RwLock<T> {
+    class: &'static LockClass,
+    key: u64,
+    inner: std::sync::RwLock<T>,
+}
+
+/// Holds an [`RwLock`] for reading.
+#[derive(Debug)]
+pub struct RwLockReadGuard<'a, T> {
+    inner: std::sync::RwLockReadGuard<'a, T>,
+    _rank: Rank,
+}
+
+/// Holds an [`RwLock`] for writing.
+#[derive(Debug)]
+pub struct RwLockWriteGuard<'a, T> {
+    inner: std::sync::RwLockWriteGuard<'a, T>,
+    _rank: Rank,
+}
+
+impl<T> RwLock<T> {
+    /// A lock of `class` with key 0.
+    pub const fn new(class: &'static LockClass, value: T) -> Self {
+        Self::with_key(class, 0, value)
+    }
+
+    /// A lock of `class` that orders by `key` among its kind.
+    pub const fn with_key(class: &'static LockClass, key: u64, value: T) -> Self {
+        Self { class, key, inner: std::sync::RwLock::new(value) }
+    }
+
+    /// Takes the lock beside other readers; blocks.
+    ///
+    /// # Panics
+    /// In debug builds, on a breach of the lock order.
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        let rank = Rank::enter(self.class, self.key);
+        RwLockReadGuard { inner: self.inner.read().unwrap_or_else(PoisonError::into_inner), _rank: rank }
+    }
+
+    /// Takes the lock alone; blocks.
+    ///
+    /// # Panics
+    /// In debug builds, on a breach of the lock order.
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        let rank = Rank::enter(self.class, self.key);
+        RwLockWriteGuard { inner: self.inner.write().unwrap_or_else(PoisonError::into_inner), _rank: rank }
+    }
+
+    /// The value, without locking.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The value, without the lock.
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for RwLockWriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}

@@ -1,0 +1,125 @@
+//! The order of locks, checked in debug builds.
+//!
+//! What a thread holds is listed per thread; the virtual runtime, whose CPUs share one thread, changes the list
+//! with the CPU.
+
+use crate::LockClass;
+
+#[cfg(debug_assertions)]
+pub(crate) mod order {
+    use super::LockClass;
+    use std::cell::RefCell;
+
+    /// The classes and keys of what is held.
+    pub type Held = Vec<(&'static LockClass, u64)>;
+
+    thread_local! {
+        static HELD: RefCell<Held> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub fn check(class: &'static LockClass, key: u64) {
+        HELD.with_borrow(|held| {
+            if let Some((outer, outer_key)) = held.iter().find(|(c, k)| (c.rank, *k) >= (class.rank, key)) {
+                panic!("lock order: {} {key} taken while {} {outer_key} is held", class.name, outer.name);
+            }
+        });
+    }
+
+    pub fn push(class: &'static LockClass, key: u64) {
+        HELD.with_borrow_mut(|held| held.push((class, key)));
+    }
+
+    pub fn pop(class: &'static LockClass, key: u64) {
+        // A guard may be dropped while the thread's locals are being destroyed.
+        let _ = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            if let Some(at) = held.iter().rposition(|(c, k)| *c == class && *k == key) {
+                held.remove(at);
+            }
+        });
+    }
+
+    /// Exchanges the thread's list with another.
+    #[cfg(extant_rt = "virtual")]
+    pub fn exchange(other: &mut Held) {
+        HELD.with_borrow_mut(|held| std::mem::swap(held, other));
+    }
+}
+
+/// A place in the order of locks that is held without a lock, such as an open journal handle.
+///
+/// Dropping it leaves the place. It must be dropped on the thread that entered it.
+#[derive(Debug)]
+pub struct Rank {
+    class: &'static LockClass,
+    key: u64,
+}
+
+impl Rank {
+    /// Enters the place.
+    ///
+    /// # Panics
+    /// In debug builds, if a lock of the same or an inner rank is held.
+    #[must_use]
+    pub fn enter(class: &'static LockClass, key: u64) -> Self {
+        #[cfg(debug_assertions)]
+        order::check(class, key);
+        Self::entered(class, key)
+    }
+
+    /// Enters the place without a check, for a lock that nobody waited for.
+    pub(crate) fn entered(class: &'static LockClass, key: u64) -> Self {
+        #[cfg(debug_assertions)]
+        order::push(class, key);
+        Self { class, key }
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = (self.class, self.key);
+        #[cfg(debug_assertions)]
+        order::pop(self.class, self.key);
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+    use crate::Mutex;
+
+    #[test]
+    fn inner_lock_then_outer_lock_panics() {
+        let (outer, inner) = (Mutex::new(LockClass::INODE, ()), Mutex::new(LockClass::GROUP, ()));
+        {
+            let _outer = outer.lock();
+            let _inner = inner.lock();
+        }
+        let _inner = inner.lock();
+        let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(outer.lock())));
+        let message = taken.expect_err("the order was breached");
+        let message = message.downcast_ref::<String>().expect("text");
+        assert_eq!(message, "lock order: INODE 0 taken while GROUP 0 is held");
+    }
+
+    #[test]
+    fn two_locks_of_a_class_are_taken_in_the_order_of_their_keys() {
+        let inodes = [2, 12].map(|number| Mutex::with_key(LockClass::INODE, number, ()));
+        {
+            let _first = inodes[0].lock();
+            let _second = inodes[1].lock();
+        }
+        let _second = inodes[1].lock();
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(inodes[0].lock()))).is_err());
+        assert!(inodes[0].try_lock().is_some(), "nobody waits for a lock that is only tried");
+    }
+
+    #[test]
+    fn place_without_a_lock_counts_as_held_until_it_is_left() {
+        let inode = Mutex::new(LockClass::INODE, ());
+        let handle = Rank::enter(LockClass::HANDLE, 0);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(inode.lock()))).is_err());
+        drop(handle);
+        drop(inode.lock());
+    }
+}
