@@ -1,0 +1,151 @@
+//! Who holds a lock in virtual time, and who waits for it.
+//!
+//! The value itself is under a lock of the standard library, which the gate keeps free of waiting: a virtual CPU
+//! tries that one only once the gate has let it through.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use super::world;
+use crate::LockClass;
+
+/// How a lock is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Shared,
+    Exclusive,
+}
+
+#[derive(Debug)]
+struct Queue {
+    readers: u32,
+    is_written: bool,
+    /// CPU, mode, and its clock when it began to wait; the longest first.
+    waiting: VecDeque<(usize, Mode, u64)>,
+}
+
+/// A lock's queue.
+#[derive(Debug)]
+pub struct Gate {
+    class: &'static LockClass,
+    queue: Mutex<Queue>,
+}
+
+/// Leave to use what the gate guards; dropping it hands the lock on.
+#[derive(Debug)]
+pub struct Pass<'a> {
+    /// `None` outside a simulation.
+    held: Option<(&'a Gate, Mode)>,
+}
+
+impl Queue {
+    fn admits(&self, mode: Mode) -> bool {
+        !self.is_written && (mode == Mode::Shared || self.readers == 0)
+    }
+
+    fn admit(&mut self, mode: Mode) {
+        match mode {
+            Mode::Shared => self.readers += 1,
+            Mode::Exclusive => self.is_written = true,
+        }
+    }
+}
+
+impl Gate {
+    pub const fn new(class: &'static LockClass) -> Self {
+        let queue = Queue { readers: 0, is_written: false, waiting: VecDeque::new() };
+        Self { class, queue: Mutex::new(queue) }
+    }
+
+    fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the lock is the current CPU's.
+    pub fn enter(&self, mode: Mode) -> Pass<'_> {
+        world::reach();
+        let must_wait = world::with(|world| {
+            let mut queue = self.queue();
+            if queue.waiting.is_empty() && queue.admits(mode) {
+                queue.admit(mode);
+                world.charge(world.costs.lock_ns);
+                world.count(self.class, None);
+                false
+            } else {
+                queue.waiting.push_back((world.current, mode, world.now()));
+                true
+            }
+        });
+        if must_wait == Some(true) {
+            // Whoever wakes this CPU has let it through.
+            world::block(None);
+        }
+        Pass { held: must_wait.map(|_| (self, mode)) }
+    }
+
+    /// Goes through if nobody is in the way.
+    pub fn try_enter(&self, mode: Mode) -> Option<Pass<'_>> {
+        world::touch();
+        let entered = world::with(|world| {
+            let mut queue = self.queue();
+            let free = queue.waiting.is_empty() && queue.admits(mode);
+            if free {
+                queue.admit(mode);
+                world.count(self.class, None);
+            }
+            free
+        });
+        match entered {
+            Some(false) => None,
+            Some(true) => Some(Pass { held: Some((self, mode)) }),
+            None => Some(Pass { held: None }),
+        }
+    }
+
+    fn leave(&self, mode: Mode) {
+        world::reach();
+        self.leave_now(mode);
+    }
+
+    /// Gives the lock up and lets through those who have waited longest and may hold it together.
+    fn leave_now(&self, mode: Mode) {
+        world::with(|world| {
+            world.charge(world.costs.unlock_ns);
+            let mut queue = self.queue();
+            match mode {
+                Mode::Shared => queue.readers -= 1,
+                Mode::Exclusive => queue.is_written = false,
+            }
+            while let Some(&(cpu, mode, since)) = queue.waiting.front()
+                && queue.admits(mode)
+            {
+                queue.waiting.pop_front();
+                queue.admit(mode);
+                let waited_ns = world.wake(cpu) - since;
+                world.count(self.class, Some(waited_ns));
+            }
+        });
+    }
+}
+
+impl Pass<'_> {
+    /// Whether a virtual CPU holds it.
+    pub fn is_virtual(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Gives the lock up without letting others run first.
+    pub fn give_up_now(mut self) {
+        if let Some((gate, mode)) = self.held.take() {
+            gate.leave_now(mode);
+        }
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        if let Some((gate, mode)) = self.held {
+            gate.leave(mode);
+        }
+    }
+}

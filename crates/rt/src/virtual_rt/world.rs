@@ -1,0 +1,271 @@
+//! The simulation: CPUs, their clocks, and who runs next.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+
+use crate::LockClass;
+#[cfg(debug_assertions)]
+use crate::rank::order;
+
+/// What operations cost, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// Taking a free lock.
+    pub lock_ns: u64,
+    /// Giving a lock up.
+    pub unlock_ns: u64,
+    /// From a lock given up, or a notification, until the one who waited goes on.
+    pub handoff_ns: u64,
+    /// An atomic access, and trying a lock.
+    pub atomic_ns: u64,
+}
+
+impl Default for Costs {
+    /// A small server: 7 ns for an atomic on a line of one's own, 30 ns to move a line, two moves a hand-off.
+    fn default() -> Self {
+        Self { lock_ns: 7, unlock_ns: 7, handoff_ns: 60, atomic_ns: 7 }
+    }
+}
+
+/// A machine to run on. Every thread has a CPU of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// What operations cost.
+    pub costs: Costs,
+}
+
+/// What the locks of one class cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockReport {
+    /// How often one was taken.
+    pub acquired: u64,
+    /// How often somebody waited for one.
+    pub contended: u64,
+    /// Nanoseconds waited in all.
+    pub waited_ns: u64,
+}
+
+/// What a simulation took.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Each CPU's clock at its end, in nanoseconds: first those of the tasks, then those of spawned threads.
+    pub cpus_ns: Vec<u64>,
+    /// By the name of the lock class.
+    pub locks: BTreeMap<&'static str, LockReport>,
+}
+
+impl Report {
+    /// When the last CPU ended, in nanoseconds.
+    #[must_use]
+    pub fn total_ns(&self) -> u64 {
+        self.cpus_ns.iter().copied().max().unwrap_or(0)
+    }
+}
+
+/// What a virtual thread runs.
+pub type Task = Box<dyn FnOnce()>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Ready,
+    /// Until somebody wakes it, or, with a time, until then.
+    Blocked(Option<u64>),
+    Done,
+}
+
+struct Cpu {
+    clock: u64,
+    state: State,
+    /// How its coroutine gives control back; null before it has started.
+    yielder: *const Yielder<(), ()>,
+}
+
+/// The running simulation of this thread of the host.
+pub struct World {
+    pub costs: Costs,
+    pub locks: BTreeMap<&'static str, LockReport>,
+    pub current: usize,
+    cpus: Vec<Cpu>,
+    /// Threads that have a CPU but no coroutine yet.
+    born: Vec<Task>,
+}
+
+thread_local! {
+    static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+}
+
+/// The simulation, if one runs on this thread and a virtual CPU has called.
+pub fn with<T>(ask: impl FnOnce(&mut World) -> T) -> Option<T> {
+    WORLD.try_with(|world| world.borrow_mut().as_mut().map(ask)).ok().flatten()
+}
+
+impl World {
+    /// The current CPU's clock.
+    pub fn now(&self) -> u64 {
+        self.cpus[self.current].clock
+    }
+
+    pub fn charge(&mut self, ns: u64) {
+        self.cpus[self.current].clock += ns;
+    }
+
+    /// Adds a CPU that begins now.
+    pub fn add(&mut self, task: Task) -> usize {
+        let clock = self.cpus.get(self.current).map_or(0, |cpu| cpu.clock);
+        self.cpus.push(Cpu { clock, state: State::Ready, yielder: std::ptr::null() });
+        self.born.push(task);
+        self.cpus.len() - 1
+    }
+
+    pub fn is_done(&self, cpu: usize) -> bool {
+        self.cpus[cpu].state == State::Done
+    }
+
+    /// Lets a blocked CPU go on after a hand-off from the current one; returns its new clock.
+    pub fn wake(&mut self, cpu: usize) -> u64 {
+        let at = self.now() + self.costs.handoff_ns;
+        let woken = &mut self.cpus[cpu];
+        woken.state = State::Ready;
+        woken.clock = woken.clock.max(at);
+        woken.clock
+    }
+
+    /// The CPU to run next, and when it does.
+    fn next(&self) -> Option<(u64, usize)> {
+        let times = self.cpus.iter().enumerate().filter_map(|(number, cpu)| match cpu.state {
+            State::Ready => Some((cpu.clock, number)),
+            State::Blocked(Some(until)) => Some((until.max(cpu.clock), number)),
+            State::Blocked(None) | State::Done => None,
+        });
+        times.min()
+    }
+}
+
+/// A scheduling point: returns once no other CPU's clock is behind. A panic takes no scheduling points, for a
+/// coroutine that unwinds cannot be left.
+pub fn reach() {
+    while !std::thread::panicking() && with(|world| world.next() != Some((world.now(), world.current))) == Some(true) {
+        suspend();
+    }
+}
+
+/// As [`reach`], and charges the cost of an atomic access.
+pub fn touch() {
+    reach();
+    with(|world| world.charge(world.costs.atomic_ns));
+}
+
+/// Stops the current CPU until it is woken, or until its clock shows `until`.
+pub fn block(until: Option<u64>) {
+    with(|world| world.cpus[world.current].state = State::Blocked(until));
+    suspend();
+}
+
+/// Spends `time` of the current CPU. Outside a simulation it is nothing.
+pub fn work(time: Duration) {
+    let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    with(|world| world.charge(ns));
+}
+
+#[expect(unsafe_code, reason = "the coroutine's yielder is kept beside it")]
+fn suspend() {
+    if let Some(yielder) = with(|world| world.cpus[world.current].yielder) {
+        // SAFETY: `current` is the CPU whose coroutine runs this very code, on whose stack the yielder lives.
+        unsafe { &*yielder }.suspend(());
+    }
+}
+
+/// The coroutines, by CPU, with the locks that each holds.
+#[derive(Default)]
+struct Coroutines {
+    list: Vec<Coroutine<(), (), ()>>,
+    #[cfg(debug_assertions)]
+    held: Vec<order::Held>,
+}
+
+impl Coroutines {
+    /// Gives a coroutine to each CPU that has none.
+    fn adopt(&mut self, born: Vec<Task>) {
+        for task in born {
+            self.list.push(Coroutine::new(|yielder: &Yielder<(), ()>, ()| {
+                with(|world| world.cpus[world.current].yielder = std::ptr::from_ref(yielder));
+                task();
+            }));
+            #[cfg(debug_assertions)]
+            self.held.push(Vec::new());
+        }
+    }
+
+    /// Runs a CPU up to its next suspension; true at its end.
+    fn resume(&mut self, cpu: usize) -> bool {
+        #[cfg(debug_assertions)]
+        order::exchange(&mut self.held[cpu]);
+        let result = self.list[cpu].resume(());
+        #[cfg(debug_assertions)]
+        order::exchange(&mut self.held[cpu]);
+        matches!(result, CoroutineResult::Return(()))
+    }
+}
+
+impl Drop for Coroutines {
+    fn drop(&mut self) {
+        // Younger first: what a thread borrows belongs to an older one (`parallel`).
+        while self.list.pop().is_some() {}
+        WORLD.with_borrow_mut(|world| *world = None);
+    }
+}
+
+impl Machine {
+    /// Runs the tasks, each on a CPU of its own from time 0, until they and all threads they spawned have ended.
+    ///
+    /// # Panics
+    /// If a simulation already runs on this thread of the host; if every CPU waits for another; and as a task
+    /// does, which ends the simulation.
+    pub fn run(self, tasks: Vec<Task>) -> Report {
+        assert!(with(|_| ()).is_none(), "a simulation within a simulation");
+        let mut world =
+            World { costs: self.costs, locks: BTreeMap::new(), current: usize::MAX, cpus: Vec::new(), born: Vec::new() };
+        for task in tasks {
+            world.add(task);
+        }
+        WORLD.with_borrow_mut(|place| *place = Some(world));
+        let mut coroutines = Coroutines::default();
+        loop {
+            coroutines.adopt(with(|world| std::mem::take(&mut world.born)).unwrap_or_default());
+            let Some(cpu) = with(World::start_next).flatten() else { break };
+            if coroutines.resume(cpu) {
+                with(|world| world.cpus[cpu].state = State::Done);
+            }
+        }
+        with(World::report).unwrap_or_default()
+    }
+}
+
+impl World {
+    /// Makes the CPU that is due the current one.
+    fn start_next(&mut self) -> Option<usize> {
+        let (clock, cpu) = self.next()?;
+        self.current = cpu;
+        self.cpus[cpu].clock = clock;
+        self.cpus[cpu].state = State::Ready;
+        Some(cpu)
+    }
+
+    fn report(&mut self) -> Report {
+        let stuck: Vec<_> = (0..self.cpus.len()).filter(|cpu| !self.is_done(*cpu)).collect();
+        assert!(stuck.is_empty(), "deadlock: the virtual CPUs {stuck:?} wait for each other");
+        let cpus_ns = self.cpus.iter().map(|cpu| cpu.clock).collect();
+        Report { cpus_ns, locks: std::mem::take(&mut self.locks) }
+    }
+
+    /// Counts that a lock of `class` was taken, after a wait if there was one.
+    pub fn count(&mut self, class: &LockClass, waited_ns: Option<u64>) {
+        let counts = self.locks.entry(class.name).or_default();
+        counts.acquired += 1;
+        counts.contended += u64::from(waited_ns.is_some());
+        counts.waited_ns += waited_ns.unwrap_or(0);
+    }
+}
