@@ -49,7 +49,8 @@ const RO_COMPAT_WRITE: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
     .union(RoCompatFeatures::GDT_CSUM)
     .union(RoCompatFeatures::DIR_NLINK)
     .union(RoCompatFeatures::EXTRA_ISIZE)
-    .union(RoCompatFeatures::METADATA_CSUM);
+    .union(RoCompatFeatures::METADATA_CSUM)
+    .union(RoCompatFeatures::ORPHAN_PRESENT);
 
 /// How to mount.
 #[derive(Clone, Debug)]

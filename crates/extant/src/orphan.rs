@@ -2,7 +2,8 @@
 //!
 //! An inode stands in the list while it has no links but is in use, and while it is truncated over several
 //! transactions. After a crash, mounting deletes or truncates what it finds there. The list is chained from the
-//! superblock through the inodes' `i_dtime`; an orphan file, where the disk has one, holds numbers instead.
+//! superblock through the inodes' `i_dtime`. Where the disk has an orphan file, the kernel notes numbers there; what
+//! it left is moved to the list, which serves on every disk.
 //!
 //! Invariant: the chain on the disk is what `order` says, newest first.
 //!
@@ -12,12 +13,13 @@
 
 use std::collections::BTreeMap;
 
-use extant_ondisk::{InodeNumber, Structure};
+use extant_ondisk::{InodeNumber, RoCompatFeatures, Structure, orphan_file};
 use extant_rt::Arc;
 
 use crate::error::{Error, Place, Result};
-use crate::node::Node;
-use crate::update::{Change, Update};
+use crate::buffer::Kind;
+use crate::node::{Node, NodeRef};
+use crate::update::{Change, Need, Update};
 use crate::volume::Volume;
 
 /// The orphans that stand in the on-disk list.
@@ -71,49 +73,91 @@ impl Orphans {
 }
 
 impl Volume {
-    /// Deletes and truncates what a crash left in the list. At mounting, before anyone else uses the volume.
+    /// Deletes and truncates what a crash left in the list and in the orphan file; how many there were. At
+    /// mounting, before anyone else uses the volume.
     ///
     /// # Errors
     /// `Corrupt` for a chain that loops or leaves the table; what deleting and truncating give.
     pub(crate) fn process_orphans(&self) -> Result<usize> {
-        let mut chain = Vec::new();
-        let (mut next, first_inode) = {
+        self.load_orphan_list()?;
+        let (file, present) = {
             let superblock = self.superblock.lock();
-            (superblock.s_last_orphan(), InodeNumber(superblock.first_ino()))
+            (superblock.s_orphan_file_inum(), superblock.ro_compat().contains(RoCompatFeatures::ORPHAN_PRESENT))
         };
+        if present {
+            self.empty_orphan_file(InodeNumber(file))?;
+        }
+        let orphans: Vec<_> = self.orphans.lock().order.values().cloned().collect();
+        for orphan in &orphans {
+            if orphan.inode().links_count() == 0 {
+                self.delete(orphan)?;
+            } else {
+                self.finish_truncate(orphan)?;
+            }
+        }
+        Ok(orphans.len())
+    }
+
+    fn load_orphan_list(&self) -> Result<()> {
+        let mut chain = Vec::new();
+        let mut next = self.superblock.lock().s_last_orphan();
         while next != 0 {
             let number = InodeNumber(next);
-            let place = Place::of(Structure::Inode).inode(number);
             // A chain that loops names a number twice.
             if self.orphans.lock().ages.contains_key(&number) {
-                return Err(place.corrupt("orphan list loops"));
+                return Err(Place::of(Structure::Inode).inode(number).corrupt("orphan list loops"));
             }
-            if number < first_inode || !self.allocator.is_inode_allocated(number)? {
-                return Err(place.corrupt("orphan list names a free or reserved inode"));
-            }
-            let node = match self.node(number) {
-                Err(Error::Stale) => return Err(place.corrupt("orphan list names a free inode")),
-                other => other?,
-            };
+            let node = self.orphan(number)?;
             next = node.inode().dtime();
             // The newest comes first; ages are given from the other end below.
             self.orphans.lock().ages.insert(number, 0);
             chain.push(node);
         }
-        {
-            let mut orphans = self.orphans.lock();
-            for node in chain.iter().rev() {
-                orphans.push(node.node().clone());
+        let mut orphans = self.orphans.lock();
+        for node in chain.iter().rev() {
+            orphans.push(node.node().clone());
+        }
+        Ok(())
+    }
+
+    /// The inode that a list or file of orphans names.
+    fn orphan(&self, number: InodeNumber) -> Result<NodeRef> {
+        let place = Place::of(Structure::Inode).inode(number);
+        let first = self.superblock.lock().first_ino();
+        if number.0 < first || !self.allocator.is_inode_allocated(number)? {
+            return Err(place.corrupt("named as an orphan, but free or reserved"));
+        }
+        match self.node(number) {
+            Err(Error::Stale) => Err(place.corrupt("named as an orphan, but free")),
+            other => other,
+        }
+    }
+
+    /// Moves what the orphan file names to the list, and notes that the file is empty.
+    fn empty_orphan_file(&self, number: InodeNumber) -> Result<()> {
+        let place = Place::of(Structure::OrphanFile).inode(number);
+        let file = self.node(number)?;
+        let kind = Kind::OrphanFile(file.owner());
+        for extent in self.all_extents(number, &file.inode())? {
+            for block in (0..u64::from(extent.len)).map_while(|index| extent.start.checked_add(index)) {
+                let buffer = self.buffer(block, kind, place)?;
+                for index in 0..orphan_file::entries_per_block(self.geometry.block_size) {
+                    let orphan = buffer.read(|bytes| orphan_file::entry(bytes, index));
+                    if orphan.0 == 0 {
+                        continue;
+                    }
+                    let orphan = self.orphan(orphan)?;
+                    let mut update = self.begin(Need::new(2 + ORPHAN_CREDITS, 0))?;
+                    update.modify_buffer(&buffer, |bytes| orphan_file::set_entry(bytes, index, InodeNumber(0)));
+                    update.add_orphan(&orphan);
+                }
             }
         }
-        let count = chain.len();
-        for node in chain {
-            if node.inode().links_count() > 0 {
-                self.finish_truncate(&node)?;
-            }
-        }
-        self.reap();
-        Ok(count)
+        let mut update = self.begin(Need::new(0, 0))?;
+        update.modify_superblock(|superblock| {
+            superblock.set_ro_compat(superblock.ro_compat() - RoCompatFeatures::ORPHAN_PRESENT);
+        });
+        Ok(())
     }
 
     /// Deletes inodes that have neither links nor users. Called where no lock is held. What cannot be deleted now

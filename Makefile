@@ -1,0 +1,53 @@
+# Everything a newcomer needs: `make demo`, `make test`, `make install`.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+TARGET := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
+# A static binary from the host's own C library: no other toolchain is needed.
+STATIC := RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --locked -p extant-cli --target $(TARGET) --target-dir target/static
+
+# What the programs below call, as COMMAND:PACKAGE.
+BUILD_TOOLS := cc:gcc
+TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux tar:tar
+PATH := $(PATH):/usr/sbin:/sbin
+export PATH
+
+.PHONY: all build test test-virtual lint demo install bench deny setup-build setup-test clean
+all: build
+
+setup-build:
+	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install Rust 1.95 or later (rustup.rs, or the package rustc)" >&2; exit 1; }
+	@scripts/setup $(BUILD_TOOLS)
+
+setup-test: setup-build
+	@scripts/setup $(TEST_TOOLS)
+
+build: setup-build
+	$(CARGO) build --release --locked -p extant-cli
+
+# Formatting, lints and every test; 15 minutes at most on two cores.
+test: setup-test lint
+	$(CARGO) test --workspace --locked
+	$(MAKE) test-virtual
+
+# The runtime of virtual CPUs, in its own target directory: a --cfg changes every crate.
+test-virtual:
+	RUSTFLAGS='--cfg extant_rt="virtual"' $(CARGO) test --locked -p extant-rt --target-dir target/virtual
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# Licences and advisories of the dependencies; needs cargo-deny.
+deny:
+	$(CARGO) deny check
+
+demo: setup-test build
+	scripts/demo target/release/extant
+
+install: setup-build
+	$(STATIC)
+	install -D -m 755 target/static/$(TARGET)/release/extant $(DESTDIR)$(PREFIX)/bin/extant
+
+clean:
+	$(CARGO) clean
