@@ -102,6 +102,7 @@ impl Volume {
         let mut volume = Self::assemble(device.clone(), superblock, BTreeMap::new(), options)?;
         let log = volume.find_log()?;
         let mut replayed = BTreeMap::new();
+        let mut journal_errno = 0;
         if let Some(log) = &log
             && !options.no_recovery
         {
@@ -112,6 +113,10 @@ impl Volume {
                 volume.geometry.blocks_count,
             )?;
             mounted.replayed_blocks = replay.blocks.len();
+            journal_errno = replay.superblock.s_errno;
+            if replay.report.fast_commit_pending && !options.read_only {
+                return Err(Error::ReadOnlyFeatures("fast_commit (records to replay)".to_owned()));
+            }
             if options.read_only {
                 replayed = replay.blocks;
             } else {
@@ -134,6 +139,10 @@ impl Volume {
         }
         volume.open_journal(log)?;
         let volume = Arc::new(volume);
+        if journal_errno != 0 {
+            // The superblock has it now, so that the journal may forget it.
+            volume.record_error("journal aborted");
+        }
         if let Some(journal) = &volume.journal {
             let client: Weak<Self> = Arc::downgrade(&volume);
             journal.set_client(client);
@@ -225,6 +234,9 @@ impl Volume {
         let block_size = self.geometry.block_size;
         let options = extant_journal::Options {
             checksums: self.checksums.has_metadata_checksums(),
+            block_numbers_64bit: self.superblock.get_mut().incompat().contains(IncompatFeatures::BIT64),
+            clear_errno: true,
+            clock: self.clock,
         };
         self.journal = Some(match log {
             Some(map) => Journal::open(self.device.clone(), self.device.clone(), block_size, map, options)?,

@@ -106,6 +106,8 @@ pub(crate) struct Update<'v> {
 
 impl<'v> Update<'v> {
     pub(crate) fn new(volume: &'v Volume, handle: Handle<'v>, reservation: Reservation) -> Self {
+        // What is not charged is given back.
+        handle.charge(0);
         Self { volume, handle, reservation, now: volume.now() }
     }
 
