@@ -204,13 +204,25 @@ impl Acl {
         value
     }
 
-    /// Whether the list grants all of `want` (4 read, 2 write, 1 execute) to `subject` (`posix_acl_permission`).
-    /// Capabilities are not looked at.
+    /// Whether a file with this list lets `subject` do all of `want` (4 read, 2 write, 1 execute), as Linux decides it
+    /// (`posix_acl_permission`; `acl_permission_check`, which does not even read a list whose mask is 0, so that
+    /// those it names are then others). Capabilities are not looked at.
     #[must_use]
     pub fn permits(&self, subject: Subject<'_>, owner: Owner, want: u16) -> bool {
         let want = want & 7;
         let grants = |perm: u16| perm & want == want;
         let mask = self.mask().unwrap_or(7);
+        let (mode, _) = self.equiv_mode();
+        if mode & 0o070 == 0 {
+            let shift = if subject.uid == owner.uid {
+                6
+            } else if subject.groups.contains(&owner.gid) {
+                3
+            } else {
+                0
+            };
+            return grants(mode >> shift);
+        }
         let mut in_a_group = false;
         for &AclEntry { tag, perm } in &self.entries {
             match tag {

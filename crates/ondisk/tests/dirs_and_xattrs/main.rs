@@ -1,6 +1,7 @@
 //! Directory blocks, the hash index, extended attributes and access lists, against models and against the tools and the
 //! kernel.
 
+mod acl;
 mod dir_hash;
 mod dir_image;
 mod dirent_model;
@@ -8,3 +9,5 @@ mod htree_model;
 mod image;
 mod indexed_dir;
 mod rng;
+mod xattr;
+mod xattr_image;
