@@ -139,3 +139,84 @@ pub fn is_range_clear(bits: &[u8], range: Range<u32>) -> bool {
 pub fn is_range_set(bits: &[u8], range: Range<u32>) -> bool {
     find_zero(bits, range).is_none()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of a seeded stream, sparse and dense by turns.
+    fn bytes(seed: u64, count: usize) -> Vec<u8> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+            (state >> 33) as u8
+        };
+        (0..count)
+            .map(|_| match next() % 4 {
+                0 => next(),
+                1 => 0xFF,
+                _ => 0,
+            })
+            .collect()
+    }
+
+    fn model(bits: &[u8]) -> Vec<bool> {
+        (0..bits.len() * 8).map(|index| bits[index / 8] & 1 << (index % 8) != 0).collect()
+    }
+
+    #[test]
+    fn every_range_agrees_with_a_list_of_booleans() {
+        for seed in 0..30 {
+            let bits = bytes(seed, 1 + seed as usize);
+            let len = bits.len() as u32 * 8;
+            let model = model(&bits);
+            for start in 0..len {
+                for end in (start..=len).step_by(5) {
+                    let part = &model[start as usize..end as usize];
+                    let first = |value| part.iter().position(|&bit| bit == value).map(|at| start + at as u32);
+                    let context = format!("seed {seed}, {start}..{end}");
+                    assert_eq!(find_zero(&bits, start..end), first(false), "{context}");
+                    assert_eq!(find_one(&bits, start..end), first(true), "{context}");
+                    let ones = part.iter().filter(|bit| **bit).count() as u32;
+                    assert_eq!(count_ones(&bits, start..end), ones, "{context}");
+                    assert_eq!(count_zeros(&bits, start..end), end - start - ones, "{context}");
+                    assert_eq!(is_range_clear(&bits, start..end), ones == 0, "{context}");
+                    assert_eq!(is_range_set(&bits, start..end), ones == end - start, "{context}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn changes_touch_their_range_alone() {
+        for (start, end) in (0..70).flat_map(|start| (start..=72).map(move |end| (start, end))) {
+            for (fill, change) in [(0, set_range as fn(&mut [u8], Range<u32>)), (0xFF, clear_range)] {
+                let mut bits = [fill; 9];
+                change(&mut bits, start..end);
+                for index in 0..72 {
+                    let changed = is_set(&bits, index) != (fill != 0);
+                    assert_eq!(changed, (start..end).contains(&index), "bit {index} of {start}..{end}");
+                }
+            }
+        }
+        let mut bits = [0; 2];
+        set(&mut bits, 9);
+        assert_eq!(bits, [0, 2]);
+        clear(&mut bits, 9);
+        assert_eq!(bits, [0, 0]);
+    }
+
+    #[test]
+    fn bits_that_do_not_exist_are_taken() {
+        let mut bits = [0; 2];
+        set(&mut bits, 16);
+        clear(&mut bits, u32::MAX);
+        set_range(&mut bits, 12..u32::MAX);
+        assert_eq!(bits, [0, 0xF0]);
+        assert!(is_set(&bits, 16) && is_set(&bits, u32::MAX));
+        assert_eq!(find_zero(&bits, 12..u32::MAX), None);
+        assert_eq!(find_one(&bits, 16..u32::MAX), None);
+        assert!(!is_range_clear(&bits, 0..17));
+        assert_eq!(count_zeros(&bits, 20..30), 0);
+    }
+}

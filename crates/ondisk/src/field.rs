@@ -58,9 +58,7 @@ pub(crate) fn read<T: Field>(bytes: &[u8], offset: usize) -> T {
 /// The field at `offset`, or `None` when the bytes end before it does.
 #[inline]
 pub(crate) fn get<T: Field>(bytes: &[u8], offset: usize) -> Option<T> {
-    bytes
-        .get(offset..offset.checked_add(size_of::<T>())?)
-        .map(T::read)
+    bytes.get(offset..offset.checked_add(size_of::<T>())?).map(T::read)
 }
 
 /// Sets the field at `offset`; nothing when the bytes end before it does.

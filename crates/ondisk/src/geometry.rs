@@ -9,6 +9,7 @@
 
 use crate::error::{Error, Result, Structure};
 use crate::feature::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
+use crate::indirect;
 use crate::superblock::Superblock;
 use crate::types::{FsBlock, GroupNumber, InodeNumber};
 
@@ -290,17 +291,11 @@ impl Geometry {
     #[must_use]
     pub fn max_file_size(&self, extents: bool) -> u64 {
         let sector_bits = self.block_bits - 9;
-        let countable = if self.has_huge_file { (1_u64 << 48) - 1 } else { u64::from(u32::MAX) >> sector_bits };
-        let pointers = u64::from(self.block_size / 4);
-        let blocks = if extents {
-            u64::from(u32::MAX).min(countable)
-        } else {
-            let mapped = 12 + pointers + pointers * pointers + pointers * pointers * pointers;
-            // The tree's own blocks count against the inode's block count too.
-            let tree = 1 + (1 + pointers) + (1 + pointers + pointers * pointers);
-            mapped.min(countable.saturating_sub(tree)).min(u64::from(u32::MAX))
-        };
-        blocks << self.block_bits
+        // What an inode's block count can express, in blocks.
+        let countable = if self.has_huge_file { (1 << 48) - 1 } else { u64::from(u32::MAX) >> sector_bits };
+        let mapped =
+            if extents { u64::from(u32::MAX) } else { mapped_by_pointers(self.block_size, countable) };
+        mapped.min(countable).min(u64::from(u32::MAX)) << self.block_bits
     }
 
     /// Whether `len` blocks from `start` lie on the disk, at least one, none of them before the first data block.
@@ -318,4 +313,53 @@ fn is_power(mut number: u32, base: u32) -> bool {
         number /= base;
     }
     number == base
+}
+
+/// Blocks of the largest file that block numbers map, so that with the blocks of the map it has at most `countable`.
+fn mapped_by_pointers(block_size: u32, countable: u64) -> u64 {
+    let per_block = u64::from(block_size / 4);
+    let (single, double) = (per_block, per_block * per_block);
+    let mapped = u64::from(indirect::DIRECT) + single + double + double * per_block;
+    let full_map = 1 + (1 + per_block) + (1 + per_block + double);
+    if mapped + full_map <= countable {
+        return mapped;
+    }
+    let beyond_single = countable.saturating_sub(u64::from(indirect::DIRECT) + single);
+    let map = if beyond_single < double {
+        1 + 1 + beyond_single.div_ceil(per_block)
+    } else {
+        let rest = beyond_single - double;
+        1 + 1 + per_block + 1 + rest.div_ceil(per_block) + rest.div_ceil(double)
+    };
+    countable.saturating_sub(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn largest_files_are_those_of_the_kernel() {
+        let mut sb = Superblock::new_zeroed();
+        sb.set_s_blocks_per_group(8192);
+        sb.set_s_inodes_per_group(8);
+        sb.set_blocks_count(100);
+        let mut sizes = |log_block_size: u32, huge_file: bool| {
+            sb.set_s_log_block_size(log_block_size);
+            sb.set_ro_compat(if huge_file { RoCompatFeatures::HUGE_FILE } else { RoCompatFeatures::empty() });
+            let geometry = Geometry::new(&sb).expect("a geometry");
+            (geometry.max_file_size(true), geometry.max_file_size(false))
+        };
+        // `s_maxbytes` and `s_bitmap_maxbytes`, by the formulas of fs/ext4/super.c.
+        assert_eq!(sizes(0, true), ((1 << 42) - 1024, 17_247_252_480));
+        assert_eq!(sizes(2, true), ((1 << 44) - 4096, 4_402_345_721_856));
+        assert_eq!(sizes(2, false), (2_199_023_251_456, 2_196_873_666_560));
+        assert_eq!(sizes(6, true), ((1 << 48) - 65536, (1 << 48) - 65536));
+    }
+
+    #[test]
+    fn powers_are_positive_ones() {
+        let powers: Vec<u32> = (0..400).filter(|&number| is_power(number, 7)).collect();
+        assert_eq!(powers, [7, 49, 343]);
+    }
 }

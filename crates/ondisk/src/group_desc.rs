@@ -74,7 +74,8 @@ impl GroupDescriptor {
     ///
     /// [`Error::NotRepresentable`] when they are too few.
     pub fn write(&self, bytes: &mut [u8]) -> Result<()> {
-        let to = bytes.get_mut(..usize::from(self.size)).ok_or(Error::NotRepresentable("group descriptor"))?;
+        let to =
+            bytes.get_mut(..usize::from(self.size)).ok_or(Error::NotRepresentable("group descriptor"))?;
         let (named, beyond) = to.split_at_mut(self.named().len());
         named.copy_from_slice(self.named());
         beyond.copy_from_slice(&self.beyond);
@@ -117,9 +118,9 @@ impl GroupDescriptor {
             ChecksumKind::Crc16(uuid) => {
                 [&number[..], before, after, &self.beyond].into_iter().fold(uuid, crc16)
             }
-            ChecksumKind::Crc32c => {
-                [&number[..], before, &[0, 0], after, &self.beyond].into_iter().fold(checksums.seed, crc32c) as u16
-            }
+            ChecksumKind::Crc32c => [&number[..], before, &[0, 0], after, &self.beyond]
+                .into_iter()
+                .fold(checksums.seed, crc32c) as u16,
         }
     }
 
@@ -235,7 +236,8 @@ impl Checksums {
     /// Whether a block bitmap has the checksum in its descriptor.
     #[must_use]
     pub fn verify_block_bitmap(&self, descriptor: &GroupDescriptor, bitmap: &[u8]) -> bool {
-        !self.has_metadata_checksums() || self.as_stored(self.block_bitmap(bitmap)) == descriptor.block_bitmap_csum()
+        !self.has_metadata_checksums()
+            || self.as_stored(self.block_bitmap(bitmap)) == descriptor.block_bitmap_csum()
     }
 
     /// Puts the checksum of a block bitmap into its descriptor, if the disk has checksums.
@@ -254,7 +256,8 @@ impl Checksums {
     /// Whether an inode bitmap has the checksum in its descriptor.
     #[must_use]
     pub fn verify_inode_bitmap(&self, descriptor: &GroupDescriptor, bitmap: &[u8]) -> bool {
-        !self.has_metadata_checksums() || self.as_stored(self.inode_bitmap(bitmap)) == descriptor.inode_bitmap_csum()
+        !self.has_metadata_checksums()
+            || self.as_stored(self.inode_bitmap(bitmap)) == descriptor.inode_bitmap_csum()
     }
 
     /// Puts the checksum of an inode bitmap into its descriptor, if the disk has checksums.

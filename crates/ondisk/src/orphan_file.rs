@@ -22,7 +22,13 @@ pub const fn entries_per_block(block_size: u32) -> usize {
 /// Whether the magic number and the checksum of a block are right, given the orphan file's number and generation
 /// and the block's place.
 #[must_use]
-pub fn verify(checksums: &Checksums, ino: InodeNumber, generation: u32, place: FsBlock, block: &[u8]) -> bool {
+pub fn verify(
+    checksums: &Checksums,
+    ino: InodeNumber,
+    generation: u32,
+    place: FsBlock,
+    block: &[u8],
+) -> bool {
     let Some(tail) = tail_offset(block) else {
         return false;
     };

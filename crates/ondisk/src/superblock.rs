@@ -186,7 +186,8 @@ impl Superblock {
         if groups.checked_mul(u64::from(inodes)) != Some(u64::from(self.s_inodes_count())) {
             return Err(corrupt("inode count does not match the groups"));
         }
-        let table_blocks = (u64::from(inodes) * u64::from(self.inode_size())).div_ceil(u64::from(self.block_size()));
+        let table_blocks =
+            (u64::from(inodes) * u64::from(self.inode_size())).div_ceil(u64::from(self.block_size()));
         if groups * (table_blocks + 2) > self.blocks_count() {
             return Err(corrupt("no room for bitmaps and inode tables"));
         }

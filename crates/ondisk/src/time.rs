@@ -18,8 +18,7 @@ impl Timestamp {
     /// The earliest moment an inode can hold.
     pub const MIN: Self = Self { seconds: i32::MIN as i64, nanoseconds: 0 };
     /// The latest moment an inode can hold, if it has room for the upper bits.
-    pub const MAX: Self =
-        Self { seconds: i32::MAX as i64 + (3 << 32), nanoseconds: NANOSECONDS_MAX };
+    pub const MAX: Self = Self { seconds: i32::MAX as i64 + (3 << 32), nanoseconds: NANOSECONDS_MAX };
     /// The latest moment an inode of 128 bytes can hold.
     pub const MAX_WITHOUT_EXTRA: Self = Self { seconds: i32::MAX as i64, nanoseconds: 0 };
 
@@ -56,7 +55,8 @@ mod tests {
 
     #[test]
     fn moments_from_1901_to_2446_survive() {
-        let edges = [-0x8000_0000, -1, 0, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, 0x1_0000_0000, 0x1_7FFF_FFFF];
+        let edges =
+            [-0x8000_0000, -1, 0, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, 0x1_0000_0000, 0x1_7FFF_FFFF];
         let later = [0x1_8000_0000, 0x2_7FFF_FFFF, 0x2_8000_0000, 0x3_7FFF_FFFF];
         for seconds in edges.into_iter().chain(later) {
             for nanoseconds in [0, 1, 999_999_999] {

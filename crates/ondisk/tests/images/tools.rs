@@ -1,0 +1,118 @@
+//! The tools of others, and an image made by them.
+
+use std::fs;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a tool printed on its standard output; `None` when it is missing or failed.
+pub fn run(tool: &str, arguments: &[&str]) -> Option<String> {
+    let found = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
+        .iter()
+        .map(|dir| Path::new(dir).join(tool))
+        .find(|p| p.exists())?;
+    let output = Command::new(found).args(arguments).env("LC_ALL", "C").env("TZ", "UTC").output().ok()?;
+    if !output.status.success() {
+        println!("{tool} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        return None;
+    }
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A directory for large sparse files, in memory where there is such a place.
+pub fn temporary_directory() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
+        .expect("a temporary directory")
+}
+
+/// A disk in a file.
+pub struct Image {
+    pub path: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Image {
+    /// Makes a disk with a few files; the last option is the size.
+    pub fn make(options: &[&str]) -> Option<Self> {
+        Self::make_from(options, true)
+    }
+
+    /// Makes a disk without files of ours.
+    pub fn make_empty(options: &[&str]) -> Option<Self> {
+        Self::make_from(options, false)
+    }
+
+    fn make_from(options: &[&str], filled: bool) -> Option<Self> {
+        let dir = temporary_directory();
+        let (size, options) = options.split_last()?;
+        let path = dir.path().join("disk");
+        let mut arguments = vec!["-q", "-F"];
+        arguments.extend(options);
+        let tree = dir.path().join("tree");
+        let (tree_name, path_name) =
+            (tree.to_string_lossy().into_owned(), path.to_string_lossy().into_owned());
+        if filled {
+            fs::create_dir(&tree).ok()?;
+            fill(&tree).expect("files to put on the disk");
+            arguments.extend(["-d", &tree_name]);
+        }
+        arguments.extend([&path_name, *size]);
+        run("mke2fs", &arguments)?;
+        Some(Self { path, _dir: dir })
+    }
+
+    /// What `dumpe2fs` prints.
+    pub fn dumpe2fs(&self) -> String {
+        run("dumpe2fs", &[&self.path.to_string_lossy()]).expect("dumpe2fs reads what mke2fs wrote")
+    }
+
+    /// What `debugfs` prints for each command.
+    pub fn debugfs(&self, commands: &[String]) -> Vec<String> {
+        let script = tempfile::NamedTempFile::new().expect("a temporary file");
+        fs::write(script.path(), commands.join("\n")).expect("a script");
+        let output = run("debugfs", &["-f", &script.path().to_string_lossy(), &self.path.to_string_lossy()]);
+        let output = output.expect("debugfs reads what mke2fs wrote");
+        let answers: Vec<String> = output.split("debugfs: ").skip(1).map(str::to_owned).collect();
+        assert_eq!(answers.len(), commands.len(), "one answer per command in {output}");
+        answers.iter().map(|answer| answer.split_once('\n').map_or("", |(_, rest)| rest).to_owned()).collect()
+    }
+}
+
+/// Files whose maps, owners and types differ.
+fn fill(tree: &Path) -> std::io::Result<()> {
+    fs::write(tree.join("small"), b"a few bytes")?;
+    fs::write(tree.join("empty"), b"")?;
+    fs::write(tree.join("whole"), vec![0xA5; 300_000])?;
+    fs::set_permissions(tree.join("whole"), fs::Permissions::from_mode(0o4751))?;
+    fs::hard_link(tree.join("small"), tree.join("hard link"))?;
+    symlink("small", tree.join("short link"))?;
+    symlink("d/".repeat(100), tree.join("long link"))?;
+    fs::create_dir(tree.join("directory"))?;
+    for number in 0..40 {
+        fs::write(tree.join("directory").join(format!("a rather long name of file {number}")), b"x")?;
+    }
+    // Every second 4 KiB: 1,200 extents, or blocks in the first and second tree of block numbers.
+    let mut sparse = fs::File::create(tree.join("sparse"))?;
+    for number in 0..1200_u64 {
+        sparse.seek(SeekFrom::Start(number * 8192))?;
+        sparse.write_all(&[number as u8 | 1; 4096])?;
+    }
+    // The same at a stride that leaves holes between the largest blocks.
+    let mut strided = fs::File::create(tree.join("strided"))?;
+    for number in 0..40_u64 {
+        strided.seek(SeekFrom::Start(number << 17))?;
+        strided.write_all(&[number as u8 | 1; 4096])?;
+    }
+    // With blocks of 1 KiB, in the third tree of block numbers.
+    let mut far = fs::File::create(tree.join("far"))?;
+    far.seek(SeekFrom::Start(70 << 20))?;
+    far.write_all(b"far")?;
+    // Only root may; others' disks lack these files' peculiarities.
+    let _ = chown(tree.join("whole"), Some(70_000), Some(80_000));
+    let _ = run("mknod", &[&tree.join("old device").to_string_lossy(), "b", "8", "17"]);
+    let _ = run("mknod", &[&tree.join("new device").to_string_lossy(), "c", "259", "70000"]);
+    let _ = run("mkfifo", &[&tree.join("fifo").to_string_lossy()]);
+    Ok(())
+}
