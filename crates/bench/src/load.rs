@@ -1,0 +1,192 @@
+//! The loads.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use extant::{Dir, Filesystem, Mount, New, NewKind};
+
+use crate::kernel::{KernelMount, run};
+use crate::report::Series;
+
+type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+
+/// Files that exist at once: those of one round of creating, then of one of unlinking.
+const BATCH: usize = 1000;
+
+const IMAGE_BYTES: u64 = 1 << 30;
+
+/// Images and mount points of one run; removed on drop.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(dir: &Path) -> Result<Self> {
+        let path = dir.join(format!("extant-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+
+    /// An image as mke2fs makes it, the same for both sides.
+    fn image(&self, name: &str) -> Result<PathBuf> {
+        let path = self.0.join(name);
+        std::fs::File::create(&path)?.set_len(IMAGE_BYTES)?;
+        run(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0"]).arg(&path))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Creates and unlinks empty files through the library for a while; how many of both.
+fn engine_round(dir: &Dir, stop: &AtomicBool) -> Result<u64> {
+    let new = New { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0, times: None, xattrs: &[] };
+    let names: Vec<String> = (0..BATCH).map(|index| format!("file-{index}")).collect();
+    let mut done = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for name in &names {
+            dir.create(name.as_bytes(), &new)?;
+        }
+        for name in &names {
+            dir.unlink(name.as_bytes())?;
+        }
+        done += 2 * BATCH as u64;
+    }
+    Ok(done)
+}
+
+/// The same as system calls.
+fn kernel_round(dir: &Path, stop: &AtomicBool) -> Result<u64> {
+    let names: Vec<PathBuf> = (0..BATCH).map(|index| dir.join(format!("file-{index}"))).collect();
+    let mut done = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for name in &names {
+            std::fs::File::create_new(name)?;
+        }
+        for name in &names {
+            std::fs::remove_file(name)?;
+        }
+        done += 2 * BATCH as u64;
+    }
+    Ok(done)
+}
+
+/// Runs `round` on `threads` threads for `time`; operations per second of all together.
+fn timed(threads: usize, time: Duration, round: impl Fn(usize, &AtomicBool) -> Result<u64> + Sync) -> Result<f64> {
+    let (stop, done, failed) = (AtomicBool::new(false), AtomicU64::new(0), AtomicBool::new(false));
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (stop, done, failed, round) = (&stop, &done, &failed, &round);
+            scope.spawn(move || match round(thread, stop) {
+                Ok(count) => {
+                    done.fetch_add(count, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    eprintln!("extant-bench: {error}");
+                    failed.store(true, Ordering::Relaxed);
+                }
+            });
+        }
+        std::thread::sleep(time);
+        stop.store(true, Ordering::Relaxed);
+    });
+    if failed.into_inner() {
+        return Err("a thread failed".into());
+    }
+    Ok(done.into_inner() as f64 / start.elapsed().as_secs_f64())
+}
+
+fn engine(fs: &Filesystem, threads: usize, time: Duration) -> Result<f64> {
+    let mut dirs = Vec::new();
+    for thread in 0..threads {
+        let path = format!("/dir-{thread}");
+        fs.create_dir_all(&path)?;
+        dirs.push(fs.dir(&path)?);
+    }
+    timed(threads, time, |thread, stop| engine_round(&dirs[thread], stop))
+}
+
+fn kernel(mount: &KernelMount, threads: usize, time: Duration) -> Result<f64> {
+    for thread in 0..threads {
+        std::fs::create_dir_all(mount.path().join(format!("dir-{thread}")))?;
+    }
+    timed(threads, time, |thread, stop| kernel_round(&mount.path().join(format!("dir-{thread}")), stop))
+}
+
+/// One process of its own on one image; prints its operations per second.
+pub fn worker(image: &Path, time: Duration) -> Result<()> {
+    let fs = Mount::new().open(image)?;
+    println!("{}", engine(&fs, 1, time)?);
+    fs.unmount()?;
+    Ok(())
+}
+
+/// Two processes on two images: what two threads could give if they shared nothing.
+fn ceiling(images: &[PathBuf], time: Duration) -> Result<f64> {
+    let own = std::env::current_exe()?;
+    let mut children = Vec::new();
+    for image in images {
+        let mut command = Command::new(&own);
+        command.arg("worker").arg(image).arg(time.as_millis().to_string()).stdout(Stdio::piped());
+        children.push(command.spawn()?);
+    }
+    let mut sum = 0.0;
+    for child in children {
+        let output = child.wait_with_output()?;
+        sum += String::from_utf8(output.stdout)?.trim().parse::<f64>()?;
+    }
+    Ok(sum)
+}
+
+/// See [`crate::What::CreateUnlink`].
+pub fn create_unlink(rounds: usize, time: Duration, dir: &Path) -> Result<()> {
+    let scratch = Scratch::new(dir)?;
+    let fs = Mount::new().open(scratch.image("engine.img")?)?;
+    let images = [scratch.image("worker-0.img")?, scratch.image("worker-1.img")?];
+    let mounted = KernelMount::new(&scratch.image("kernel.img")?, &scratch.0.join("kernel"));
+    if let Err(error) = &mounted {
+        println!("kernel ext4: not measured ({error})");
+    }
+    let mut series: [Series; 6] = Default::default();
+    for round in 0..=rounds {
+        let kernel_of = |threads| mounted.as_ref().map_or(Ok(f64::NAN), |m| kernel(m, threads, time));
+        let figures = [
+            engine(&fs, 1, time)?,
+            kernel_of(1)?,
+            engine(&fs, 2, time)?,
+            kernel_of(2)?,
+            ceiling(&images[..1], time)?,
+            ceiling(&images, time)?,
+        ];
+        // The first round warms caches.
+        if round > 0 {
+            series.iter_mut().zip(figures).for_each(|(series, figure)| series.push(figure));
+        }
+    }
+    fs.unmount()?;
+    let [engine1, kernel1, engine2, kernel2, alone1, alone2] = series;
+    println!("create + unlink of empty files, {rounds} rounds of {} ms, alternating", time.as_millis());
+    println!("{}", engine1.line("extant, 1 thread"));
+    println!("{}", engine2.line("extant, 2 threads, 2 directories"));
+    println!("{}", alone1.line("extant, 1 process on its own image"));
+    println!("{}", alone2.line("extant, 2 processes on 2 images"));
+    let scaling = engine2.over(&engine1);
+    let ceiling = alone2.over(&alone1);
+    if mounted.is_ok() {
+        println!("{}", kernel1.line("kernel ext4, 1 thread"));
+        println!("{}", kernel2.line("kernel ext4, 2 threads, 2 directories"));
+        println!("{}", engine1.over(&kernel1).ratio_line("extant / kernel, 1 thread"));
+        println!("{}", engine2.over(&kernel2).ratio_line("extant / kernel, 2 threads"));
+        println!("{}", kernel2.over(&kernel1).ratio_line("T2/T1, kernel"));
+    }
+    println!("{}", scaling.ratio_line("T2/T1, extant"));
+    println!("{}", ceiling.ratio_line("T2/T1, share-nothing ceiling"));
+    println!("{}", scaling.over(&ceiling).ratio_line("T2/T1, extant / ceiling"));
+    Ok(())
+}

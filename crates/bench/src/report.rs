@@ -1,0 +1,43 @@
+//! Figures with their spread.
+
+/// Operations per second of several rounds.
+#[derive(Clone, Debug, Default)]
+pub struct Series(Vec<f64>);
+
+impl Series {
+    /// Adds a round.
+    pub fn push(&mut self, per_second: f64) {
+        self.0.push(per_second);
+    }
+
+    /// The figure in the middle; 0 of none.
+    pub fn median(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    fn min(&self) -> f64 {
+        self.0.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    fn max(&self) -> f64 {
+        self.0.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// Round by round, this series over another.
+    pub fn over(&self, other: &Self) -> Self {
+        Self(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
+    }
+
+    /// A line of thousands per second.
+    pub fn line(&self, name: &str) -> String {
+        let (median, min, max) = (self.median() / 1e3, self.min() / 1e3, self.max() / 1e3);
+        format!("{name:<44} {median:9.1} k/s   ({min:.1} to {max:.1})")
+    }
+
+    /// A line of ratios.
+    pub fn ratio_line(&self, name: &str) -> String {
+        format!("{name:<44} {:9.2} x     ({:.2} to {:.2})", self.median(), self.min(), self.max())
+    }
+}
