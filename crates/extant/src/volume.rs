@@ -108,7 +108,8 @@ impl Volume {
         if let Some(bytes) = overlay.or_else(|| self.replayed.get(&block).cloned()) {
             return Ok(bytes);
         }
-        if !self.geometry.is_valid_block_run(block, 1) {
+        // The superblock's own block is metadata too, so only the end of the disk bounds it.
+        if block.0 >= self.geometry.blocks_count {
             return Err(place.block(block).corrupt("outside the disk"));
         }
         let mut bytes = vec![0; self.geometry.block_size as usize];
