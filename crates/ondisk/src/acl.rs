@@ -117,17 +117,8 @@ impl Acl {
     /// The list that says what the mode says.
     #[must_use]
     pub fn from_mode(mode: u16) -> Self {
-        let entry = |tag, shift: u16| AclEntry {
-            tag,
-            perm: mode >> shift & 7,
-        };
-        Self {
-            entries: vec![
-                entry(AclTag::UserObj, 6),
-                entry(AclTag::GroupObj, 3),
-                entry(AclTag::Other, 0),
-            ],
-        }
+        let entry = |tag, shift: u16| AclEntry { tag, perm: mode >> shift & 7 };
+        Self { entries: vec![entry(AclTag::UserObj, 6), entry(AclTag::GroupObj, 3), entry(AclTag::Other, 0)] }
     }
 
     /// The entries, in order.
@@ -144,15 +135,12 @@ impl Acl {
         let mut rest = body(value, DISK_VERSION)?;
         let mut entries = Vec::new();
         while !rest.is_empty() {
-            let (Some(code), Some(perm)) = (field::get::<u16>(rest, 0), field::get::<u16>(rest, 2))
-            else {
+            let (Some(code), Some(perm)) = (field::get::<u16>(rest, 0), field::get::<u16>(rest, 2)) else {
                 return Err(corrupt("entry is cut off"));
             };
             let tag = AclTag::new(code, field::get::<u32>(rest, 4))?;
             entries.push(AclEntry { tag, perm });
-            rest = rest
-                .get(if tag.id().is_some() { 8 } else { 4 }..)
-                .unwrap_or_default();
+            rest = rest.get(if tag.id().is_some() { 8 } else { 4 }..).unwrap_or_default();
         }
         some_valid(entries)
     }
@@ -170,10 +158,7 @@ impl Acl {
             let [t0, t1, p0, p1, i0, i1, i2, i3] = *raw;
             let id = u32::from_le_bytes([i0, i1, i2, i3]);
             let tag = AclTag::new(u16::from_le_bytes([t0, t1]), Some(id))?;
-            Ok(AclEntry {
-                tag,
-                perm: u16::from_le_bytes([p0, p1]),
-            })
+            Ok(AclEntry { tag, perm: u16::from_le_bytes([p0, p1]) })
         };
         some_valid(whole.iter().map(entry).collect::<Result<_>>()?)
     }
@@ -284,10 +269,7 @@ impl Acl {
             granted &= *perm << shift | !(7 << shift);
         }
         let (_, equivalent) = acl.equiv_mode();
-        (
-            (!equivalent).then_some(acl),
-            mode & !S_IRWXUGO | granted & S_IRWXUGO,
-        )
+        ((!equivalent).then_some(acl), mode & !S_IRWXUGO | granted & S_IRWXUGO)
     }
 
     /// The list after a change of the mode (`posix_acl_chmod`): the mode's group bits go to the mask if there is one.
@@ -304,10 +286,7 @@ impl Acl {
     }
 
     fn mask(&self) -> Option<u16> {
-        self.entries
-            .iter()
-            .find(|e| e.tag == AclTag::Mask)
-            .map(|e| e.perm)
+        self.entries.iter().find(|e| e.tag == AclTag::Mask).map(|e| e.perm)
     }
 }
 
@@ -361,11 +340,7 @@ fn validate(entries: &[AclEntry]) -> Result<()> {
         _ => true,
     });
     let has = |tag| entries.iter().any(|e| e.tag == tag);
-    if !in_order
-        || ![AclTag::UserObj, AclTag::GroupObj, AclTag::Other]
-            .into_iter()
-            .all(has)
-    {
+    if !in_order || ![AclTag::UserObj, AclTag::GroupObj, AclTag::Other].into_iter().all(has) {
         return Err(corrupt("entries are missing, doubled or out of order"));
     }
     if entries.iter().any(|e| repeats(e.tag)) && !has(AclTag::Mask) {

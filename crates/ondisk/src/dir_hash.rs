@@ -117,11 +117,7 @@ impl DirHasher {
 }
 
 fn widen(byte: u8, unsigned: bool) -> u32 {
-    if unsigned {
-        u32::from(byte)
-    } else {
-        i32::from(byte as i8) as u32
-    }
+    if unsigned { u32::from(byte) } else { i32::from(byte as i8) as u32 }
 }
 
 fn legacy(name: &[u8], unsigned: bool) -> u32 {
@@ -145,9 +141,7 @@ fn words<const N: usize>(rest: &[u8], unsigned: bool) -> [u32; N] {
     let pad = pad | pad << 16;
     let mut out = [pad; N];
     for (word, chunk) in out.iter_mut().zip(rest.chunks(4)) {
-        *word = chunk.iter().fold(pad, |value, &byte| {
-            widen(byte, unsigned).wrapping_add(value << 8)
-        });
+        *word = chunk.iter().fold(pad, |value, &byte| widen(byte, unsigned).wrapping_add(value << 8));
     }
     out
 }
@@ -158,9 +152,7 @@ fn tea(state: &mut [u32; 4], input: &[u32; 4]) {
     let mut sum = 0_u32;
     for _ in 0..16 {
         sum = sum.wrapping_add(0x9E37_79B9);
-        let mix = |v: u32, l: u32, r: u32| {
-            (v << 4).wrapping_add(l) ^ v.wrapping_add(sum) ^ (v >> 5).wrapping_add(r)
-        };
+        let mix = |v: u32, l: u32, r: u32| (v << 4).wrapping_add(l) ^ v.wrapping_add(sum) ^ (v >> 5).wrapping_add(r);
         b0 = b0.wrapping_add(mix(b1, a, b));
         b1 = b1.wrapping_add(mix(b0, c, d));
     }
@@ -184,10 +176,7 @@ fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
                 1 => (b & c).wrapping_add((b ^ c) & d),
                 _ => b ^ c ^ d,
             };
-            let sum = a
-                .wrapping_add(mixed)
-                .wrapping_add(input[index])
-                .wrapping_add(*constant);
+            let sum = a.wrapping_add(mixed).wrapping_add(input[index]).wrapping_add(*constant);
             (a, b, c, d) = (d, sum.rotate_left(shifts[step % 4]), b, c);
         }
     }

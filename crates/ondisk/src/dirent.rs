@@ -56,11 +56,7 @@ impl DirEntry<'_> {
     /// Bytes of `rec_len` that the entry itself needs; the rest is slack.
     #[must_use]
     pub fn used_bytes(&self) -> usize {
-        if self.is_live() {
-            entry_bytes(self.name.len())
-        } else {
-            0
-        }
+        if self.is_live() { entry_bytes(self.name.len()) } else { 0 }
     }
 }
 
@@ -73,20 +69,12 @@ pub const fn entry_bytes(name_len: usize) -> usize {
 /// Bytes of a block of `block_bytes` that hold entries.
 #[must_use]
 pub const fn usable_bytes(block_bytes: usize, has_csum: bool) -> usize {
-    if has_csum {
-        block_bytes.saturating_sub(TAIL_BYTES)
-    } else {
-        block_bytes
-    }
+    if has_csum { block_bytes.saturating_sub(TAIL_BYTES) } else { block_bytes }
 }
 
 /// The validated entries of a block, free ones included. Ends after the first error.
 pub fn entries(block: &[u8], usable: usize) -> Entries<'_> {
-    Entries {
-        block,
-        usable: usable.min(block.len()),
-        offset: 0,
-    }
+    Entries { block, usable: usable.min(block.len()), offset: 0 }
 }
 
 /// Iterator of [`entries`].
@@ -123,9 +111,7 @@ pub fn live_entries(block: &[u8], usable: usize) -> impl Iterator<Item = Result<
 pub fn entry_at(block: &[u8], usable: usize, offset: usize) -> Result<DirEntry<'_>> {
     let usable = usable.min(block.len());
     let room = usable.saturating_sub(offset);
-    let header = block
-        .get(offset..usable)
-        .filter(|rest| rest.len() >= MIN_REC_LEN);
+    let header = block.get(offset..usable).filter(|rest| rest.len() >= MIN_REC_LEN);
     let [i0, i1, i2, i3, r0, r1, name_len, file_type, ..] = *header.unwrap_or_default() else {
         return Err(corrupt("entry starts too close to the end of the block"));
     };
@@ -151,16 +137,8 @@ pub fn entry_at(block: &[u8], usable: usize, offset: usize) -> Result<DirEntry<'
         return Err(corrupt("entry has an inode and no name"));
     }
     let name_start = offset + HEADER_BYTES;
-    let name = block
-        .get(name_start..name_start + name_len)
-        .unwrap_or_default();
-    Ok(DirEntry {
-        offset,
-        inode,
-        rec_len,
-        name,
-        file_type,
-    })
+    let name = block.get(name_start..name_start + name_len).unwrap_or_default();
+    Ok(DirEntry { offset, inode, rec_len, name, file_type })
 }
 
 /// The live entry of that name.
@@ -189,30 +167,15 @@ pub fn room_for(block: &[u8], usable: usize, name_len: usize) -> Result<bool> {
 ///
 /// # Errors
 /// `Corrupt`, and no change, when a broken entry stands before the room.
-pub fn insert(
-    block: &mut [u8],
-    usable: usize,
-    inode: InodeNumber,
-    name: &[u8],
-    file_type: u8,
-) -> Result<bool> {
+pub fn insert(block: &mut [u8], usable: usize, inode: InodeNumber, name: &[u8], file_type: u8) -> Result<bool> {
     let Some(slot) = slot_for(block, usable, name.len())? else {
         return Ok(false);
     };
     if slot.used > 0 {
         put_rec_len(block, slot.offset, slot.used);
     }
-    let entry = NewEntry {
-        inode,
-        name,
-        file_type,
-    };
-    put_entry(
-        block,
-        slot.offset + slot.used,
-        slot.rec_len - slot.used,
-        &entry,
-    );
+    let entry = NewEntry { inode, name, file_type };
+    put_entry(block, slot.offset + slot.used, slot.rec_len - slot.used, &entry);
     Ok(true)
 }
 
@@ -247,13 +210,7 @@ pub fn remove(block: &mut [u8], usable: usize, offset: usize) -> Result<()> {
 ///
 /// # Errors
 /// `Corrupt`, and no change, when the bytes at `offset` are no live entry.
-pub fn set_inode(
-    block: &mut [u8],
-    usable: usize,
-    offset: usize,
-    inode: InodeNumber,
-    file_type: u8,
-) -> Result<()> {
+pub fn set_inode(block: &mut [u8], usable: usize, offset: usize, inode: InodeNumber, file_type: u8) -> Result<()> {
     if !entry_at(block, usable, offset)?.is_live() {
         return Err(corrupt("no entry where an inode is to be set"));
     }
@@ -276,36 +233,12 @@ pub fn init_empty(block: &mut [u8], usable: usize) {
 /// Makes the block the first one of a new directory: `.` and `..`, which takes the rest.
 ///
 /// `file_type` is that of [`crate::FileType::Directory`], or of [`crate::FileType::Unknown`] without the `filetype` feature.
-pub fn init_dot_dotdot(
-    block: &mut [u8],
-    usable: usize,
-    own: InodeNumber,
-    parent: InodeNumber,
-    file_type: u8,
-) {
+pub fn init_dot_dotdot(block: &mut [u8], usable: usize, own: InodeNumber, parent: InodeNumber, file_type: u8) {
     init_empty(block, usable);
     let dot = entry_bytes(1);
-    put_entry(
-        block,
-        0,
-        dot,
-        &NewEntry {
-            inode: own,
-            name: b".",
-            file_type,
-        },
-    );
+    put_entry(block, 0, dot, &NewEntry { inode: own, name: b".", file_type });
     let rest = usable.min(block.len()).saturating_sub(dot);
-    put_entry(
-        block,
-        dot,
-        rest,
-        &NewEntry {
-            inode: parent,
-            name: b"..",
-            file_type,
-        },
-    );
+    put_entry(block, dot, rest, &NewEntry { inode: parent, name: b"..", file_type });
 }
 
 /// Whether the block is a linear directory block without names (`.` and `..` count as names).
@@ -313,20 +246,13 @@ pub fn init_dot_dotdot(
 /// # Errors
 /// `Corrupt` when an entry is broken.
 pub fn is_empty(block: &[u8], usable: usize) -> Result<bool> {
-    live_entries(block, usable)
-        .next()
-        .transpose()
-        .map(|e| e.is_none())
+    live_entries(block, usable).next().transpose().map(|e| e.is_none())
 }
 
 /// Whether the last 12 bytes are a checksum tail.
 #[must_use]
 pub fn has_tail(block: &[u8]) -> bool {
-    let Some(tail) = block
-        .len()
-        .checked_sub(TAIL_BYTES)
-        .and_then(|at| block.get(at..))
-    else {
+    let Some(tail) = block.len().checked_sub(TAIL_BYTES).and_then(|at| block.get(at..)) else {
         return false;
     };
     tail.starts_with(&[0, 0, 0, 0, TAIL_BYTES as u8, 0, 0, FT_DIR_CSUM])
@@ -346,19 +272,14 @@ impl Checksums {
     #[must_use]
     pub fn dir_block(&self, ino: InodeNumber, generation: u32, block: &[u8]) -> u32 {
         let end = block.len().saturating_sub(TAIL_BYTES);
-        crc32c(
-            self.inode_seed(ino, generation),
-            block.get(..end).unwrap_or_default(),
-        )
+        crc32c(self.inode_seed(ino, generation), block.get(..end).unwrap_or_default())
     }
 
     /// Whether the block has a tail with the right checksum.
     #[must_use]
     pub fn verify_dir_block(&self, ino: InodeNumber, generation: u32, block: &[u8]) -> bool {
         !self.has_metadata_checksums()
-            || has_tail(block)
-                && field::read::<u32>(block, block.len() - 4)
-                    == self.dir_block(ino, generation, block)
+            || has_tail(block) && field::read::<u32>(block, block.len() - 4) == self.dir_block(ino, generation, block)
     }
 
     /// Writes the checksum into the tail, if the disk has checksums and the block a tail.
@@ -397,11 +318,7 @@ fn slot_for(block: &[u8], usable: usize, name_len: usize) -> Result<Option<Slot>
         let entry = entry?;
         let used = entry.used_bytes();
         if entry.rec_len - used >= needed {
-            return Ok(Some(Slot {
-                offset: entry.offset,
-                used,
-                rec_len: entry.rec_len,
-            }));
+            return Ok(Some(Slot { offset: entry.offset, used, rec_len: entry.rec_len }));
         }
     }
     Ok(None)
@@ -411,18 +328,13 @@ fn slot_for(block: &[u8], usable: usize, name_len: usize) -> Result<Option<Slot>
 pub(crate) fn put_entry(block: &mut [u8], offset: usize, rec_len: usize, entry: &NewEntry<'_>) {
     let raw_len = encode_rec_len(rec_len);
     let end = offset.saturating_add(entry_bytes(entry.name.len()));
-    let (Ok(name_len), Some(bytes)) = (u8::try_from(entry.name.len()), block.get_mut(offset..end))
-    else {
+    let (Ok(name_len), Some(bytes)) = (u8::try_from(entry.name.len()), block.get_mut(offset..end)) else {
         return;
     };
     bytes.fill(0);
     field::write::<u32>(bytes, 0, entry.inode.0);
     field::write::<u16>(bytes, 4, raw_len);
-    for (to, from) in bytes
-        .iter_mut()
-        .skip(6)
-        .zip([name_len, entry.file_type].iter().chain(entry.name))
-    {
+    for (to, from) in bytes.iter_mut().skip(6).zip([name_len, entry.file_type].iter().chain(entry.name)) {
         *to = *from;
     }
 }

@@ -102,22 +102,8 @@ impl RootInfo {
         if dotdot.name != b".." || dot.rec_len + dotdot.rec_len != block.len() {
             return Err(corrupt("index root's `..` does not cover the block"));
         }
-        let info = block
-            .get(ROOT_INFO_OFFSET..)
-            .and_then(|b| b.first_chunk::<ROOT_INFO_BYTES>());
-        let Some(
-            &[
-                r0,
-                r1,
-                r2,
-                r3,
-                version,
-                info_length,
-                indirect_levels,
-                unused_flags,
-            ],
-        ) = info
-        else {
+        let info = block.get(ROOT_INFO_OFFSET..).and_then(|b| b.first_chunk::<ROOT_INFO_BYTES>());
+        let Some(&[r0, r1, r2, r3, version, info_length, indirect_levels, unused_flags]) = info else {
             return Err(corrupt("block is too small for an index root"));
         };
         if [r0, r1, r2, r3] != [0; 4] || usize::from(info_length) != ROOT_INFO_BYTES {
@@ -132,10 +118,7 @@ impl RootInfo {
         if indirect_levels > max_indirect_levels(large_dir) {
             return Err(corrupt("index is too deep"));
         }
-        Ok(Self {
-            version,
-            indirect_levels,
-        })
+        Ok(Self { version, indirect_levels })
     }
 
     /// The hash function, where `unsigned` is the superblock's `EXT2_FLAGS_UNSIGNED_HASH`.
@@ -151,9 +134,7 @@ impl Checksums {
     #[must_use]
     pub fn verify_htree_node(&self, ino: InodeNumber, generation: u32, block: &[u8]) -> bool {
         !self.has_metadata_checksums()
-            || self
-                .htree_node(ino, generation, block)
-                .is_ok_and(|(sum, at)| field::get(block, at) == Some(sum))
+            || self.htree_node(ino, generation, block).is_ok_and(|(sum, at)| field::get(block, at) == Some(sum))
     }
 
     /// Writes the checksum of an index block, if the disk has checksums. A block without a valid entry count, by which
@@ -172,9 +153,7 @@ impl Checksums {
         let (limit, count) = counts(block, kind, true)?;
         let summed_end = kind.entries_offset() + count * DX_ENTRY_BYTES;
         let tail_at = kind.entries_offset() + limit * DX_ENTRY_BYTES;
-        let (Some(summed), Some(reserved)) =
-            (block.get(..summed_end), block.get(tail_at..tail_at + 4))
-        else {
+        let (Some(summed), Some(reserved)) = (block.get(..summed_end), block.get(tail_at..tail_at + 4)) else {
             return Err(corrupt("index entries run past the end of the block"));
         };
         let sum = crc32c(self.inode_seed(ino, generation), summed);
@@ -185,10 +164,7 @@ impl Checksums {
 /// `limit` and `count`, checked: the limit is the one this block must have, and `1 <= count <= limit`.
 fn counts(block: &[u8], kind: DxKind, has_csum: bool) -> Result<(usize, usize)> {
     let at = kind.entries_offset();
-    let (Some(limit), Some(count)) = (
-        field::get::<u16>(block, at),
-        field::get::<u16>(block, at + 2),
-    ) else {
+    let (Some(limit), Some(count)) = (field::get::<u16>(block, at), field::get::<u16>(block, at + 2)) else {
         return Err(corrupt("block is too small for an index"));
     };
     let (limit, count) = (usize::from(limit), usize::from(count));

@@ -19,9 +19,7 @@ mod write;
 
 pub use name::{full_name, index, split_name};
 pub use parse::{parse_block, parse_ibody, verify_block_hashes};
-pub use write::{
-    NoRoom, block_bytes, entry_bytes, ibody_bytes, value_bytes, write_block, write_ibody,
-};
+pub use write::{NoRoom, block_bytes, entry_bytes, ibody_bytes, value_bytes, write_block, write_ibody};
 
 use crate::checksum::{Checksums, crc32c};
 use crate::error::{Error, Result, Structure};
@@ -79,11 +77,7 @@ impl Xattr {
     /// An attribute with its value beside the entry.
     #[must_use]
     pub fn new(name_index: u8, name: &[u8], value: &[u8]) -> Self {
-        Self {
-            name_index,
-            name: name.to_vec(),
-            value: XattrValue::Inline(value.to_vec()),
-        }
+        Self { name_index, name: name.to_vec(), value: XattrValue::Inline(value.to_vec()) }
     }
 
     /// The value, unless it is in an inode of its own.
@@ -133,8 +127,7 @@ impl Checksums {
     /// Whether the checksum of an xattr block is right.
     #[must_use]
     pub fn verify_xattr_block(&self, number: FsBlock, block: &[u8]) -> bool {
-        !self.has_metadata_checksums()
-            || field::get(block, CHECKSUM_OFFSET) == Some(self.xattr_block(number, block))
+        !self.has_metadata_checksums() || field::get(block, CHECKSUM_OFFSET) == Some(self.xattr_block(number, block))
     }
 
     /// Writes the checksum of an xattr block, if the disk has checksums.
@@ -148,10 +141,7 @@ impl Checksums {
 
 fn check_block_header(block: &[u8]) -> Result<()> {
     if block.len() < BLOCK_HEADER_BYTES || field::get::<u32>(block, 0) != Some(MAGIC) {
-        return Err(Error::corrupt(
-            Structure::XattrBlock,
-            "magic number is wrong",
-        ));
+        return Err(Error::corrupt(Structure::XattrBlock, "magic number is wrong"));
     }
     if field::get::<u32>(block, BLOCKS_OFFSET) != Some(1) {
         return Err(Error::corrupt(Structure::XattrBlock, "h_blocks is not 1"));
@@ -163,29 +153,17 @@ fn check_block_header(block: &[u8]) -> Result<()> {
 /// disks written by some machines have it.
 fn hash_entry(name: &[u8], value: &[u8], signed: bool) -> u32 {
     let widen = |byte: u8| {
-        if signed {
-            i32::from(byte as i8) as u32
-        } else {
-            u32::from(byte)
-        }
+        if signed { i32::from(byte as i8) as u32 } else { u32::from(byte) }
     };
-    let hash = name
-        .iter()
-        .fold(0_u32, |hash, &byte| hash.rotate_left(5) ^ widen(byte));
+    let hash = name.iter().fold(0_u32, |hash, &byte| hash.rotate_left(5) ^ widen(byte));
     value.chunks(4).fold(hash, |hash, chunk| {
         let mut word = [0; 4];
-        word.iter_mut()
-            .zip(chunk)
-            .for_each(|(to, from)| *to = *from);
+        word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
         hash.rotate_left(16) ^ u32::from_le_bytes(word)
     })
 }
 
 /// `ext4_xattr_rehash`: the hash of a block from those of its entries; 0 when one of them has none.
 fn hash_block(mut entry_hashes: impl Iterator<Item = u32>) -> u32 {
-    entry_hashes
-        .try_fold(0_u32, |hash, entry| {
-            (entry != 0).then_some(hash.rotate_left(16) ^ entry)
-        })
-        .unwrap_or(0)
+    entry_hashes.try_fold(0_u32, |hash, entry| (entry != 0).then_some(hash.rotate_left(16) ^ entry)).unwrap_or(0)
 }

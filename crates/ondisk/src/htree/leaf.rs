@@ -3,9 +3,7 @@
 use super::node::init_entries;
 use super::{DxKind, LEVELS_OFFSET, ROOT_INFO_BYTES, ROOT_INFO_OFFSET, corrupt};
 use crate::dir_hash::{DirHasher, HashVersion, NameHash};
-use crate::dirent::{
-    self, NewEntry, entry_bytes, init_empty, live_entries, put_entry, usable_bytes,
-};
+use crate::dirent::{self, NewEntry, entry_bytes, init_empty, live_entries, put_entry, usable_bytes};
 use crate::error::Result;
 use crate::types::LogicalBlock;
 
@@ -28,30 +26,16 @@ impl<'a> LeafSplit<'a> {
     ///
     /// # Errors
     /// `Corrupt` when an entry is broken, or the entries do not divide into two leaves.
-    pub fn plan(
-        leaf: &'a [u8],
-        usable: usize,
-        entry: NewEntry<'a>,
-        hasher: &DirHasher,
-    ) -> Result<Self> {
+    pub fn plan(leaf: &'a [u8], usable: usize, entry: NewEntry<'a>, hasher: &DirHasher) -> Result<Self> {
         let mut sorted = vec![(hasher.hash(entry.name), entry)];
         for old in live_entries(leaf, usable) {
             let old = old?;
-            let entry = NewEntry {
-                inode: old.inode,
-                name: old.name,
-                file_type: old.file_type,
-            };
+            let entry = NewEntry { inode: old.inode, name: old.name, file_type: old.file_type };
             sorted.push((hasher.hash(old.name), entry));
         }
         sorted.sort_by_key(|(hash, _)| *hash);
-        let kept =
-            split_point(&sorted, usable).ok_or_else(|| corrupt("a leaf cannot be divided"))?;
-        Ok(Self {
-            sorted,
-            kept,
-            usable,
-        })
+        let kept = split_point(&sorted, usable).ok_or_else(|| corrupt("a leaf cannot be divided"))?;
+        Ok(Self { sorted, kept, usable })
     }
 
     /// The hash under which the parent is to list the upper leaf; bit 0 is set when the lower leaf ends with the
@@ -86,9 +70,7 @@ fn split_point(sorted: &[(NameHash, NewEntry<'_>)], usable: usize) -> Option<usi
         let high = total - low;
         if low <= usable && high <= usable {
             let cost = (before.hash == after.hash, low.abs_diff(high));
-            best = best
-                .filter(|(least, _)| *least <= cost)
-                .or(Some((cost, index + 1)));
+            best = best.filter(|(least, _)| *least <= cost).or(Some((cost, index + 1)));
         }
     }
     best.map(|(_, kept)| kept)
@@ -101,11 +83,7 @@ fn pack<'e>(block: &mut [u8], usable: usize, list: impl Iterator<Item = &'e NewE
     let mut offset = 0;
     while let Some(entry) = list.next() {
         let own = entry_bytes(entry.name.len());
-        let rec_len = if list.peek().is_some() {
-            own
-        } else {
-            usable.saturating_sub(offset)
-        };
+        let rec_len = if list.peek().is_some() { own } else { usable.saturating_sub(offset) };
         put_entry(block, offset, rec_len, entry);
         offset += own;
     }
@@ -129,13 +107,7 @@ pub fn make_root_from_linear(
     }
     let usable = usable_bytes(root.len(), has_csum);
     let names = live_entries(root, usable)
-        .map(|e| {
-            e.map(|e| NewEntry {
-                inode: e.inode,
-                name: e.name,
-                file_type: e.file_type,
-            })
-        })
+        .map(|e| e.map(|e| NewEntry { inode: e.inode, name: e.name, file_type: e.file_type }))
         .collect::<Result<Vec<_>>>()?;
     let [dot, dotdot, names @ ..] = names.as_slice() else {
         return Err(corrupt("directory without `.` and `..`"));
@@ -148,11 +120,9 @@ pub fn make_root_from_linear(
     // The index hides inside `..`, which covers the whole block: a root has no linear tail.
     let block_bytes = root.len();
     dirent::init_dot_dotdot(root, block_bytes, own, parent, file_type);
-    for (at, value) in [
-        (ROOT_INFO_OFFSET + 4, version.to_disk()),
-        (ROOT_INFO_OFFSET + 5, ROOT_INFO_BYTES as u8),
-        (LEVELS_OFFSET, 0),
-    ] {
+    for (at, value) in
+        [(ROOT_INFO_OFFSET + 4, version.to_disk()), (ROOT_INFO_OFFSET + 5, ROOT_INFO_BYTES as u8), (LEVELS_OFFSET, 0)]
+    {
         if let Some(byte) = root.get_mut(at) {
             *byte = value;
         }

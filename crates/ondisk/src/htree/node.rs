@@ -27,17 +27,10 @@ impl<'a> DxNode<'a> {
     /// order, or a node is not hidden behind a free entry.
     pub fn parse(block: &'a [u8], kind: DxKind, has_csum: bool) -> Result<Self> {
         if kind == DxKind::Node && !covers_block(block) {
-            return Err(corrupt(
-                "index node does not begin with a free entry over the block",
-            ));
+            return Err(corrupt("index node does not begin with a free entry over the block"));
         }
         let (limit, count) = counts(block, kind, has_csum)?;
-        let node = Self {
-            block,
-            kind,
-            limit,
-            count,
-        };
+        let node = Self { block, kind, limit, count };
         if (1..count).any(|index| node.hash(index - 1) > node.hash(index)) {
             return Err(corrupt("index hashes are out of order"));
         }
@@ -77,8 +70,7 @@ impl<'a> DxNode<'a> {
         if index >= self.count {
             return None;
         }
-        field::get::<u32>(self.block, place(self.kind, index) + 4)
-            .map(|raw| LogicalBlock(raw & BLOCK_MASK))
+        field::get::<u32>(self.block, place(self.kind, index) + 4).map(|raw| LogicalBlock(raw & BLOCK_MASK))
     }
 
     /// The entry whose child holds `hash`: the last one not above it.
@@ -121,24 +113,13 @@ impl<'a> DxNodeMut<'a> {
     /// As [`DxNode::parse`].
     pub fn parse(block: &'a mut [u8], kind: DxKind, has_csum: bool) -> Result<Self> {
         let DxNode { limit, count, .. } = DxNode::parse(block, kind, has_csum)?;
-        Ok(Self {
-            block,
-            kind,
-            limit,
-            count,
-            has_csum,
-        })
+        Ok(Self { block, kind, limit, count, has_csum })
     }
 
     /// The block as it stands.
     #[must_use]
     pub fn as_node(&self) -> DxNode<'_> {
-        DxNode {
-            block: self.block,
-            kind: self.kind,
-            limit: self.limit,
-            count: self.count,
-        }
+        DxNode { block: self.block, kind: self.kind, limit: self.limit, count: self.count }
     }
 
     /// Adds an entry behind entry `index` (`dx_insert_block`); `false`, and no change, when the node is full.
@@ -209,9 +190,7 @@ impl<'a> DxNodeMut<'a> {
 
     /// Makes `node` a node of the entries from `first` on.
     fn copy_entries(&self, first: usize, node: &mut [u8]) -> Result<()> {
-        let from = self
-            .block
-            .get(place(self.kind, first)..place(self.kind, self.count));
+        let from = self.block.get(place(self.kind, first)..place(self.kind, self.count));
         let Some(from) = from.filter(|_| node.len() == self.block.len()) else {
             return Err(corrupt("index blocks of different sizes"));
         };
@@ -237,9 +216,7 @@ impl DxNode<'_> {
     #[must_use]
     pub fn accepts_after(&self, index: usize, hash: u32) -> bool {
         let next = index + 1;
-        index < self.count
-            && self.hash(index) <= hash
-            && (next == self.count || hash <= self.hash(next))
+        index < self.count && self.hash(index) <= hash && (next == self.count || hash <= self.hash(next))
     }
 }
 
@@ -258,11 +235,7 @@ pub(super) fn init_entries(block: &mut [u8], kind: DxKind, child: LogicalBlock, 
 
 fn put_counts(block: &mut [u8], kind: DxKind, has_csum: bool, count: usize) {
     // Both fit: a block has at most 64 KiB, so 8,191 entries.
-    field::write::<u16>(
-        block,
-        place(kind, 0),
-        kind.limit(block.len(), has_csum) as u16,
-    );
+    field::write::<u16>(block, place(kind, 0), kind.limit(block.len(), has_csum) as u16);
     field::write::<u16>(block, place(kind, 0) + 2, count as u16);
 }
 

@@ -48,9 +48,6 @@ pub fn split_name(name: &[u8]) -> Option<(u8, &[u8])> {
 /// The name in full; `None` for an index without a prefix that the interface knows.
 #[must_use]
 pub fn full_name(name_index: u8, name: &[u8]) -> Option<Vec<u8>> {
-    let (_, prefix) = WHOLE
-        .iter()
-        .chain(&PREFIXES)
-        .find(|(index, _)| *index == name_index)?;
+    let (_, prefix) = WHOLE.iter().chain(&PREFIXES).find(|(index, _)| *index == name_index)?;
     Some([prefix, name].concat())
 }

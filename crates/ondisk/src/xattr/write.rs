@@ -1,9 +1,8 @@
 //! Writing attributes: the list anew each time, values packed against the end.
 
 use super::{
-    BLOCK_HEADER_BYTES, BLOCKS_OFFSET, END_BYTES, ENTRY_HEADER_BYTES, HASH_OFFSET,
-    IBODY_HEADER_BYTES, MAGIC, NAME_MAX, REFCOUNT_OFFSET, Xattr, XattrValue, hash_block,
-    hash_entry,
+    BLOCK_HEADER_BYTES, BLOCKS_OFFSET, END_BYTES, ENTRY_HEADER_BYTES, HASH_OFFSET, IBODY_HEADER_BYTES, MAGIC, NAME_MAX,
+    REFCOUNT_OFFSET, Xattr, XattrValue, hash_block, hash_entry,
 };
 use crate::field;
 
@@ -51,11 +50,7 @@ pub fn write_ibody(region: &mut [u8], xattrs: &[Xattr]) -> Result<(), NoRoom> {
     field::write::<u32>(region, 0, MAGIC);
     let list = region.get_mut(IBODY_HEADER_BYTES..).unwrap_or_default();
     // In an inode the kernel keeps no hash, except where it covers a value in another inode.
-    put_list(
-        list,
-        0,
-        xattrs.iter().map(|x| (x, kept_hash(x).unwrap_or(0))),
-    );
+    put_list(list, 0, xattrs.iter().map(|x| (x, kept_hash(x).unwrap_or(0))));
     Ok(())
 }
 
@@ -72,30 +67,20 @@ pub fn write_block(block: &mut [u8], xattrs: &[Xattr], refcount: u32) -> Result<
     field::write::<u32>(block, 0, MAGIC);
     field::write::<u32>(block, REFCOUNT_OFFSET, refcount);
     field::write::<u32>(block, BLOCKS_OFFSET, 1);
-    field::write::<u32>(
-        block,
-        HASH_OFFSET,
-        hash_block(sorted.iter().map(|(_, hash)| *hash)),
-    );
+    field::write::<u32>(block, HASH_OFFSET, hash_block(sorted.iter().map(|(_, hash)| *hash)));
     put_list(block, BLOCK_HEADER_BYTES, sorted.into_iter());
     Ok(())
 }
 
 fn list_bytes(xattrs: &[Xattr]) -> usize {
-    let one = |x: &Xattr| {
-        entry_bytes(x.name.len()) + value_bytes(x.inline_value().map_or(0, <[u8]>::len))
-    };
+    let one = |x: &Xattr| entry_bytes(x.name.len()) + value_bytes(x.inline_value().map_or(0, <[u8]>::len));
     END_BYTES + xattrs.iter().map(one).sum::<usize>()
 }
 
 fn check_room(room: usize, needed: usize, xattrs: &[Xattr]) -> Result<(), NoRoom> {
     let names_fit = xattrs.iter().all(|x| x.name.len() <= NAME_MAX);
     // Values end at a multiple of 4.
-    if needed <= room & !3 && names_fit {
-        Ok(())
-    } else {
-        Err(NoRoom)
-    }
+    if needed <= room & !3 && names_fit { Ok(()) } else { Err(NoRoom) }
 }
 
 fn kept_hash(xattr: &Xattr) -> Option<u32> {
@@ -106,8 +91,7 @@ fn kept_hash(xattr: &Xattr) -> Option<u32> {
 }
 
 fn entry_hash(xattr: &Xattr) -> u32 {
-    kept_hash(xattr)
-        .unwrap_or_else(|| hash_entry(&xattr.name, xattr.inline_value().unwrap_or_default(), false))
+    kept_hash(xattr).unwrap_or_else(|| hash_entry(&xattr.name, xattr.inline_value().unwrap_or_default(), false))
 }
 
 /// Writes entries from `first` on and their values from the end of `bytes` down, which are zero and have room.

@@ -30,16 +30,7 @@ fn random(rng: &mut Rng) -> Acl {
 
 fn set(path: &Path, name: &str, acl: &Acl) {
     let hex: String = acl.to_xattr().iter().map(|b| format!("{b:02x}")).collect();
-    run(
-        "setfattr",
-        &[
-            "-n",
-            name,
-            "-v",
-            &format!("0x{hex}"),
-            path.to_str().unwrap(),
-        ],
-    );
+    run("setfattr", &["-n", name, "-v", &format!("0x{hex}"), path.to_str().unwrap()]);
 }
 
 /// The list the disk has under `name_index`, and the mode.
@@ -85,60 +76,27 @@ fn lists_are_kept_inherited_and_changed_as_the_kernel_does() {
                 let [made, changed, sub] = ["made", "changed", "sub"].map(|name| dir.join(name));
                 for (path, mode) in [(&made, modes[0]), (&changed, modes[1])] {
                     let mode = u32::from(mode);
-                    std::fs::OpenOptions::new()
-                        .write(true)
-                        .create_new(true)
-                        .mode(mode)
-                        .open(path)
-                        .unwrap();
+                    std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path).unwrap();
                 }
-                std::fs::set_permissions(
-                    &changed,
-                    std::fs::Permissions::from_mode(u32::from(modes[2])),
-                )
-                .unwrap();
+                std::fs::set_permissions(&changed, std::fs::Permissions::from_mode(u32::from(modes[2]))).unwrap();
                 std::fs::create_dir(&sub).unwrap();
-                Case {
-                    acl,
-                    modes,
-                    inodes: [&dir, &made, &changed, &sub].map(|p| number(p)),
-                }
+                Case { acl, modes, inodes: [&dir, &made, &changed, &sub].map(|p| number(p)) }
             })
             .collect()
     });
     image.assert_clean();
-    for Case {
-        acl,
-        modes,
-        inodes: [dir, made, changed, sub],
-    } in cases
-    {
+    for Case { acl, modes, inodes: [dir, made, changed, sub] } in cases {
         let (mode, equivalent) = acl.equiv_mode();
         let kept = (!equivalent).then(|| acl.clone());
-        assert_eq!(
-            on_disk(&image, dir, index::POSIX_ACL_DEFAULT).0.as_ref(),
-            Some(&acl)
-        );
-        assert_eq!(
-            on_disk(&image, dir, index::POSIX_ACL_ACCESS),
-            (kept, 0o040_000 | mode)
-        );
+        assert_eq!(on_disk(&image, dir, index::POSIX_ACL_DEFAULT).0.as_ref(), Some(&acl));
+        assert_eq!(on_disk(&image, dir, index::POSIX_ACL_ACCESS), (kept, 0o040_000 | mode));
         let of_file = |mode| Acl::create(&acl, 0o100_000 | mode);
-        assert_eq!(
-            on_disk(&image, made, index::POSIX_ACL_ACCESS),
-            of_file(modes[0])
-        );
+        assert_eq!(on_disk(&image, made, index::POSIX_ACL_ACCESS), of_file(modes[0]));
         let (before, _) = of_file(modes[1]);
         let after = (before.map(|acl| acl.chmod(modes[2])), 0o100_000 | modes[2]);
         assert_eq!(on_disk(&image, changed, index::POSIX_ACL_ACCESS), after);
-        assert_eq!(
-            on_disk(&image, sub, index::POSIX_ACL_ACCESS),
-            Acl::create(&acl, 0o040_777)
-        );
-        assert_eq!(
-            on_disk(&image, sub, index::POSIX_ACL_DEFAULT).0.as_ref(),
-            Some(&acl)
-        );
+        assert_eq!(on_disk(&image, sub, index::POSIX_ACL_ACCESS), Acl::create(&acl, 0o040_777));
+        assert_eq!(on_disk(&image, sub, index::POSIX_ACL_DEFAULT).0.as_ref(), Some(&acl));
     }
 }
 
@@ -148,11 +106,7 @@ fn lists_grant_what_the_kernel_grants() {
     let Some(image) = Image::mkfs(32, &["-b", "1024"]) else {
         return;
     };
-    if std::process::Command::new("setpriv")
-        .arg("--version")
-        .output()
-        .is_err()
-    {
+    if std::process::Command::new("setpriv").arg("--version").output().is_err() {
         println!("skipped: no setpriv");
         return;
     }
@@ -165,10 +119,7 @@ fn lists_grant_what_the_kernel_grants() {
         (1005, &[2001, 2002]),
         (1005, &[2009]),
     ];
-    let owner = Owner {
-        uid: 1000,
-        gid: 2000,
-    };
+    let owner = Owner { uid: 1000, gid: 2000 };
     let acls: Vec<Acl> = (0..80).map(|_| random(&mut rng)).collect();
     image.mounted(|root| {
         for (at, acl) in acls.iter().enumerate() {
@@ -178,20 +129,11 @@ fn lists_grant_what_the_kernel_grants() {
             set(&file, "system.posix_acl_access", acl);
         }
         for (uid, groups) in subjects {
-            let list = groups
-                .iter()
-                .map(u32::to_string)
-                .collect::<Vec<_>>()
-                .join(",");
-            let loops =
-                "for f in f*; do for w in r w x; do test -$w $f && echo 1 || echo 0; done; done";
+            let list = groups.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+            let loops = "for f in f*; do for w in r w x; do test -$w $f && echo 1 || echo 0; done; done";
             let output = std::process::Command::new("setpriv")
                 .current_dir(root)
-                .args([
-                    format!("--reuid={uid}"),
-                    format!("--regid={}", groups[0]),
-                    format!("--groups={list}"),
-                ])
+                .args([format!("--reuid={uid}"), format!("--regid={}", groups[0]), format!("--groups={list}")])
                 .args(["sh", "-c", loops])
                 .output()
                 .unwrap();
@@ -200,11 +142,7 @@ fn lists_grant_what_the_kernel_grants() {
             for acl in &acls {
                 for want in [4, 2, 1] {
                     let ours = acl.permits(Subject { uid, groups }, owner, want);
-                    assert_eq!(
-                        answers.next(),
-                        Some(ours),
-                        "{acl:?} of {owner:?} for {uid} {groups:?}, {want}"
-                    );
+                    assert_eq!(answers.next(), Some(ours), "{acl:?} of {owner:?} for {uid} {groups:?}, {want}");
                 }
             }
         }
@@ -222,21 +160,11 @@ fn grants_of_two_groups_do_not_add_up() {
         entry(AclTag::Other, 7),
     ])
     .unwrap();
-    let subject = Subject {
-        uid: 9,
-        groups: &[5, 6],
-    };
+    let subject = Subject { uid: 9, groups: &[5, 6] };
     let owner = Owner { uid: 1, gid: 1 };
     assert!(acl.permits(subject, owner, 4) && acl.permits(subject, owner, 2));
     assert!(!acl.permits(subject, owner, 6));
-    assert!(acl.permits(
-        Subject {
-            uid: 9,
-            groups: &[]
-        },
-        owner,
-        7
-    ));
+    assert!(acl.permits(Subject { uid: 9, groups: &[] }, owner, 7));
 }
 
 #[test]
@@ -245,10 +173,7 @@ fn both_forms_survive_and_a_mode_is_a_list() {
     for _ in 0..1000 {
         let acl = random(&mut rng);
         assert_eq!(Acl::from_disk(&acl.to_disk()).unwrap().as_ref(), Some(&acl));
-        assert_eq!(
-            Acl::from_xattr(&acl.to_xattr()).unwrap().as_ref(),
-            Some(&acl)
-        );
+        assert_eq!(Acl::from_xattr(&acl.to_xattr()).unwrap().as_ref(), Some(&acl));
         let mode = rng.below(0o1000) as u16;
         assert_eq!(Acl::from_mode(mode).equiv_mode(), (mode, true));
     }
@@ -261,15 +186,7 @@ fn invalid_lists_are_refused() {
     use AclTag::{Group, GroupObj, Mask, Other, User, UserObj};
     let valid = |tags: &[AclTag]| Acl::new(tags.iter().map(|t| entry(*t, 7)).collect()).is_ok();
     assert!(valid(&[UserObj, GroupObj, Other]));
-    assert!(valid(&[
-        UserObj,
-        User(3),
-        User(1),
-        GroupObj,
-        Group(1),
-        Mask,
-        Other
-    ]));
+    assert!(valid(&[UserObj, User(3), User(1), GroupObj, Group(1), Mask, Other]));
     for bad in [
         &[][..],
         &[UserObj, GroupObj],
@@ -313,24 +230,10 @@ fn hostile_lists_do_not_panic() {
         if !value.is_empty() {
             rng.mutate(&mut value, 4);
         }
-        for acl in [Acl::from_disk(&value), Acl::from_xattr(&value)]
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
+        for acl in [Acl::from_disk(&value), Acl::from_xattr(&value)].into_iter().flatten().flatten() {
             assert_eq!(Acl::from_disk(&acl.to_disk()).unwrap(), Some(acl.clone()));
-            let _ = acl.permits(
-                Subject {
-                    uid: 1,
-                    groups: &[2],
-                },
-                Owner { uid: 3, gid: 4 },
-                7,
-            );
-            let _ = (
-                acl.chmod(rng.next() as u16),
-                Acl::create(&acl, rng.next() as u16),
-            );
+            let _ = acl.permits(Subject { uid: 1, groups: &[2] }, Owner { uid: 3, gid: 4 }, 7);
+            let _ = (acl.chmod(rng.next() as u16), Acl::create(&acl, rng.next() as u16));
         }
     }
 }

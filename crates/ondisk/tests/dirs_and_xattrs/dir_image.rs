@@ -28,10 +28,7 @@ struct Disk {
 }
 
 fn listed(dir: &Path) -> Names {
-    std::fs::read_dir(dir)
-        .unwrap()
-        .map(|e| e.unwrap().file_name().into_vec())
-        .collect()
+    std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_vec()).collect()
 }
 
 fn link(dir: &Path, name: &[u8]) {
@@ -45,30 +42,18 @@ fn fill(image: Image, names: &[Vec<u8>], gone: &[Vec<u8>]) -> Disk {
         let dir = root.join("dir");
         std::fs::create_dir(&dir).unwrap();
         names.iter().for_each(|name| link(&dir, name));
-        gone.iter()
-            .for_each(|name| std::fs::remove_file(dir.join(OsStr::from_bytes(name))).unwrap());
-        (
-            dir.metadata().unwrap().ino() as u32,
-            root.join("file").metadata().unwrap().ino() as u32,
-        )
+        gone.iter().for_each(|name| std::fs::remove_file(dir.join(OsStr::from_bytes(name))).unwrap());
+        (dir.metadata().unwrap().ino() as u32, root.join("file").metadata().unwrap().ino() as u32)
     });
     image.assert_clean();
-    Disk {
-        image,
-        ino: InodeNumber(ino),
-        file: InodeNumber(file),
-    }
+    Disk { image, ino: InodeNumber(ino), file: InodeNumber(file) }
 }
 
 impl Disk {
     fn hasher(&self, version: u8) -> DirHasher {
         let superblock = self.image.superblock();
         let unsigned = superblock.flags().contains(SuperFlags::UNSIGNED_HASH);
-        let version = RootInfo {
-            version,
-            indirect_levels: 0,
-        }
-        .hash_version(unsigned);
+        let version = RootInfo { version, indirect_levels: 0 }.hash_version(unsigned);
         DirHasher::new(version, superblock.s_hash_seed())
     }
 
@@ -76,12 +61,7 @@ impl Disk {
     fn load(&self) -> IndexedDir {
         let checksums = Checksums::new(&self.image.superblock());
         let generation = self.image.inode(self.ino).generation();
-        let blocks: Vec<Vec<u8>> = self
-            .image
-            .blocks(self.ino)
-            .iter()
-            .map(|b| self.image.read_block(*b))
-            .collect();
+        let blocks: Vec<Vec<u8>> = self.image.blocks(self.ino).iter().map(|b| self.image.read_block(*b)).collect();
         let info = RootInfo::parse(&blocks[0], false).unwrap();
         let dir = IndexedDir {
             blocks,
@@ -91,27 +71,17 @@ impl Disk {
         };
         let (nodes, leaves) = dir.walk();
         for node in nodes {
-            assert!(
-                checksums.verify_htree_node(self.ino, generation, &dir.blocks[node]),
-                "node {node}"
-            );
+            assert!(checksums.verify_htree_node(self.ino, generation, &dir.blocks[node]), "node {node}");
         }
         for (leaf, _) in leaves {
-            assert!(
-                checksums.verify_dir_block(self.ino, generation, &dir.blocks[leaf]),
-                "leaf {leaf}"
-            );
+            assert!(checksums.verify_dir_block(self.ino, generation, &dir.blocks[leaf]), "leaf {leaf}");
         }
         dir
     }
 
     fn store(&self, dir: &mut IndexedDir) {
         let checksums = Checksums::new(&self.image.superblock());
-        dir.sum(
-            &checksums,
-            self.ino,
-            self.image.inode(self.ino).generation(),
-        );
+        dir.sum(&checksums, self.ino, self.image.inode(self.ino).generation());
         let places = self.image.blocks(self.ino);
         assert_eq!(places.len(), dir.blocks.len());
         for (place, block) in places.iter().zip(&dir.blocks) {
@@ -127,13 +97,8 @@ impl Disk {
         for name in names {
             assert_eq!(theirs.find(name).unwrap().2, self.file);
         }
-        let mut ours = IndexedDir::new(
-            self.image.block_bytes(),
-            theirs.has_csum,
-            theirs.hasher,
-            self.ino,
-            InodeNumber::ROOT,
-        );
+        let mut ours =
+            IndexedDir::new(self.image.block_bytes(), theirs.has_csum, theirs.hasher, self.ino, InodeNumber::ROOT);
         for name in names {
             assert!(ours.insert(self.file, name, FileType::Regular.dirent_byte()));
         }
@@ -192,10 +157,7 @@ fn random_directory(seed: u64, args: &[&str], prepare: impl FnOnce(&Image)) {
 }
 
 fn hash_algorithm(image: &Image, name: &str) {
-    run(
-        "tune2fs",
-        &["-E", &format!("hash_alg={name}"), image.path()],
-    );
+    run("tune2fs", &["-E", &format!("hash_alg={name}"), image.path()]);
 }
 
 #[test]
@@ -210,21 +172,14 @@ fn a_directory_of_4k_blocks_with_checksums_goes_both_ways() {
 
 #[test]
 fn a_directory_without_checksums_goes_both_ways() {
-    random_directory(43, &["-b", "1024", "-O", "^metadata_csum"], |image| {
-        hash_algorithm(image, "legacy")
-    });
+    random_directory(43, &["-b", "1024", "-O", "^metadata_csum"], |image| hash_algorithm(image, "legacy"));
 }
 
 #[test]
 fn a_directory_hashed_by_unsigned_bytes_goes_both_ways() {
     random_directory(44, &["-b", "1024", "-O", "^metadata_csum"], |image| {
         image.debugfs(&["ssv flags 2".into()], true);
-        assert!(
-            image
-                .superblock()
-                .flags()
-                .contains(SuperFlags::UNSIGNED_HASH)
-        );
+        assert!(image.superblock().flags().contains(SuperFlags::UNSIGNED_HASH));
     });
 }
 
@@ -235,30 +190,20 @@ fn runs_of_equal_hashes_go_both_ways() {
         return;
     };
     hash_algorithm(&image, "legacy");
-    let (same, others) = (
-        equal_hash_names(14, &mut rng),
-        random_names(600, 250, &mut rng),
-    );
+    let (same, others) = (equal_hash_names(14, &mut rng), random_names(600, 250, &mut rng));
     let (gone, others) = others.split_at(150);
     let names = [&same, gone, others].concat();
     let kept: Names = [&same, others].concat().into_iter().collect();
     let disk = fill(image, &names, gone);
     let (_, leaves) = disk.load().walk();
-    assert!(
-        leaves.iter().any(|(_, hash)| hash & 1 == 1),
-        "the kernel continued a run"
-    );
+    assert!(leaves.iter().any(|(_, hash)| hash & 1 == 1), "the kernel continued a run");
     disk.round_trip(&kept, &mut rng);
 }
 
 #[test]
 fn a_linear_directory_goes_both_ways() {
     let mut rng = Rng::new(46);
-    for args in [
-        &["-b", "1024"][..],
-        &["-b", "4096", "-O", "^metadata_csum"],
-        &["-b", "1024", "-O", "^filetype"],
-    ] {
+    for args in [&["-b", "1024"][..], &["-b", "4096", "-O", "^metadata_csum"], &["-b", "1024", "-O", "^filetype"]] {
         let Some(image) = Image::mkfs(16, args) else {
             return;
         };
@@ -266,22 +211,13 @@ fn a_linear_directory_goes_both_ways() {
         let disk = fill(image, &names, &names[..3]);
         let image = &disk.image;
         let sums = Checksums::new(&image.superblock());
-        let (place, generation) = (
-            image.blocks(disk.ino)[0],
-            image.inode(disk.ino).generation(),
-        );
+        let (place, generation) = (image.blocks(disk.ino)[0], image.inode(disk.ino).generation());
         let mut block = image.read_block(place);
         assert!(sums.verify_dir_block(disk.ino, generation, &block));
         let usable = dirent::usable_bytes(block.len(), sums.has_metadata_checksums());
-        let read: Names = dirent::live_entries(&block, usable)
-            .skip(2)
-            .map(|e| e.unwrap().name.to_vec())
-            .collect();
+        let read: Names = dirent::live_entries(&block, usable).skip(2).map(|e| e.unwrap().name.to_vec()).collect();
         assert_eq!(read, names[3..].iter().cloned().collect());
-        let offset = dirent::find(&block, usable, &names[5])
-            .unwrap()
-            .unwrap()
-            .offset;
+        let offset = dirent::find(&block, usable, &names[5]).unwrap().unwrap().offset;
         let file_type = dirent::entry_at(&block, usable, offset).unwrap().file_type;
         assert_eq!(file_type == 0, args.contains(&"^filetype"));
         dirent::remove(&mut block, usable, offset).unwrap();

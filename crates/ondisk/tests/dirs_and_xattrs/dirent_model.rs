@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use extant_ondisk::dirent::{
-    self, entries, entry_bytes, find, insert, live_entries, remove, room_for, usable_bytes,
-};
+use extant_ondisk::dirent::{self, entries, entry_bytes, find, insert, live_entries, remove, room_for, usable_bytes};
 use extant_ondisk::{FileType, InodeNumber};
 
 use crate::image::checksums;
@@ -23,10 +21,7 @@ fn assert_same(block: &[u8], usable: usize, model: &Model) {
     let live: Vec<_> = live_entries(block, usable).map(Result::unwrap).collect();
     assert_eq!(live.len(), model.len());
     for entry in live {
-        assert_eq!(
-            model.get(entry.name),
-            Some(&(entry.inode.0, entry.file_type))
-        );
+        assert_eq!(model.get(entry.name), Some(&(entry.inode.0, entry.file_type)));
     }
 }
 
@@ -36,11 +31,7 @@ fn churn(block_bytes: usize, has_csum: bool, rng: &mut Rng) {
     dirent::init_empty(&mut block, usable);
     let mut model = Model::new();
     for step in 0..4000 {
-        let len = if rng.below(8) == 0 {
-            255
-        } else {
-            1 + rng.below(12)
-        };
+        let len = if rng.below(8) == 0 { 255 } else { 1 + rng.below(12) };
         let name = rng.name(len);
         let names: Vec<_> = model.keys().cloned().collect();
         match rng.below(10) {
@@ -48,8 +39,7 @@ fn churn(block_bytes: usize, has_csum: bool, rng: &mut Rng) {
                 let fits = room_for(&block, usable, name.len()).unwrap();
                 let before = block.clone();
                 let entry = (1 + rng.below(1000) as u32, 1 + rng.below(7) as u8);
-                let done =
-                    insert(&mut block, usable, InodeNumber(entry.0), &name, entry.1).unwrap();
+                let done = insert(&mut block, usable, InodeNumber(entry.0), &name, entry.1).unwrap();
                 assert_eq!(done, fits);
                 if done {
                     model.insert(name, entry);
@@ -62,28 +52,15 @@ fn churn(block_bytes: usize, has_csum: bool, rng: &mut Rng) {
                 let offset = find(&block, usable, name).unwrap().unwrap().offset;
                 remove(&mut block, usable, offset).unwrap();
                 model.remove(name);
-                assert!(
-                    remove(&mut block, usable, offset).is_err(),
-                    "nothing is removed twice"
-                );
+                assert!(remove(&mut block, usable, offset).is_err(), "nothing is removed twice");
             }
             8 if !names.is_empty() => {
                 let name = &names[rng.below(names.len())];
                 let offset = find(&block, usable, name).unwrap().unwrap().offset;
-                dirent::set_inode(
-                    &mut block,
-                    usable,
-                    offset,
-                    InodeNumber(77),
-                    FileType::Fifo.dirent_byte(),
-                )
-                .unwrap();
+                dirent::set_inode(&mut block, usable, offset, InodeNumber(77), FileType::Fifo.dirent_byte()).unwrap();
                 model.insert(name.clone(), (77, FileType::Fifo.dirent_byte()));
             }
-            _ => assert_eq!(
-                find(&block, usable, &name).unwrap().is_some(),
-                model.contains_key(&name)
-            ),
+            _ => assert_eq!(find(&block, usable, &name).unwrap().is_some(), model.contains_key(&name)),
         }
         if step % 16 == 0 {
             assert_same(&block, usable, &model);
@@ -106,23 +83,9 @@ fn a_block_agrees_with_a_map_under_random_changes() {
 #[test]
 fn a_block_fills_to_the_last_byte() {
     let mut block = vec![0; 1024];
-    dirent::init_dot_dotdot(
-        &mut block,
-        1024,
-        InodeNumber(12),
-        InodeNumber(2),
-        FileType::Directory.dirent_byte(),
-    );
+    dirent::init_dot_dotdot(&mut block, 1024, InodeNumber(12), InodeNumber(2), FileType::Directory.dirent_byte());
     let mut count = 0_u32;
-    while insert(
-        &mut block,
-        1024,
-        InodeNumber(20 + count),
-        format!("{count:04}").as_bytes(),
-        1,
-    )
-    .unwrap()
-    {
+    while insert(&mut block, 1024, InodeNumber(20 + count), format!("{count:04}").as_bytes(), 1).unwrap() {
         count += 1;
     }
     // 1,024 bytes less `.` and `..` of 12 each, in entries of 12.
@@ -144,13 +107,7 @@ fn names_of_no_or_too_many_bytes_have_no_room() {
 #[test]
 fn a_tail_sums_the_bytes_before_it() {
     let mut block = vec![0; 1024];
-    dirent::init_dot_dotdot(
-        &mut block,
-        1012,
-        InodeNumber(12),
-        InodeNumber(2),
-        FileType::Directory.dirent_byte(),
-    );
+    dirent::init_dot_dotdot(&mut block, 1012, InodeNumber(12), InodeNumber(2), FileType::Directory.dirent_byte());
     let sums = checksums(99);
     let ok = |block: &[u8]| sums.verify_dir_block(InodeNumber(12), 5, block);
     assert!(!ok(&block));
@@ -169,26 +126,14 @@ fn a_tail_sums_the_bytes_before_it() {
 #[test]
 fn broken_entries_are_refused() {
     let mut good = vec![0; 1024];
-    dirent::init_dot_dotdot(
-        &mut good,
-        1024,
-        InodeNumber(12),
-        InodeNumber(2),
-        FileType::Directory.dirent_byte(),
-    );
+    dirent::init_dot_dotdot(&mut good, 1024, InodeNumber(12), InodeNumber(2), FileType::Directory.dirent_byte());
     insert(&mut good, 1024, InodeNumber(13), b"name", 1).unwrap();
     // The second entry's length: too small, unaligned, too small for the name, too long, leaving too little.
     for rec_len in [0_u16, 8, 14, 1016, 65535, 1008] {
         let mut block = good.clone();
         block[16..18].copy_from_slice(&rec_len.to_le_bytes());
-        assert!(
-            entries(&block, 1024).any(|e| e.is_err()),
-            "rec_len {rec_len}"
-        );
-        assert!(
-            entries(&block, 1024).last().unwrap().is_err(),
-            "an error is the last item"
-        );
+        assert!(entries(&block, 1024).any(|e| e.is_err()), "rec_len {rec_len}");
+        assert!(entries(&block, 1024).last().unwrap().is_err(), "an error is the last item");
         let before = block.clone();
         assert!(insert(&mut block, 1024, InodeNumber(14), &[b'z'; 200], 1).is_err());
         assert!(remove(&mut block, 1024, 24).is_err());
@@ -196,16 +141,10 @@ fn broken_entries_are_refused() {
     }
     let mut block = good.clone();
     block[18] = 200;
-    assert!(
-        entries(&block, 1024).any(|e| e.is_err()),
-        "a name longer than its entry"
-    );
+    assert!(entries(&block, 1024).any(|e| e.is_err()), "a name longer than its entry");
     let mut block = good;
     block[18] = 0;
-    assert!(
-        entries(&block, 1024).any(|e| e.is_err()),
-        "an inode without a name"
-    );
+    assert!(entries(&block, 1024).any(|e| e.is_err()), "an inode without a name");
 }
 
 #[test]
@@ -213,17 +152,8 @@ fn hostile_blocks_neither_panic_nor_loop() {
     let mut rng = Rng::new(12);
     for round in 0..20_000 {
         let block_bytes = [0, 1, 11, 12, 64, 1024, 4096][rng.below(7)];
-        let mut block = if round % 2 == 0 {
-            rng.bytes(block_bytes)
-        } else {
-            vec![0; block_bytes]
-        };
-        let usable = [
-            block_bytes,
-            block_bytes + 5,
-            usable_bytes(block_bytes, true),
-            rng.below(5000),
-        ][rng.below(4)];
+        let mut block = if round % 2 == 0 { rng.bytes(block_bytes) } else { vec![0; block_bytes] };
+        let usable = [block_bytes, block_bytes + 5, usable_bytes(block_bytes, true), rng.below(5000)][rng.below(4)];
         if round % 2 == 1 {
             dirent::init_dot_dotdot(
                 &mut block,

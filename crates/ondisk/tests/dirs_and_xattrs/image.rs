@@ -7,37 +7,23 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use extant_ondisk::{
-    ChecksumKind, Checksums, FsBlock, Inode, InodeNumber, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
-    Superblock,
+    ChecksumKind, Checksums, FsBlock, Inode, InodeNumber, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
 
 /// Checksums of a disk with `metadata_csum` and this seed.
 pub fn checksums(seed: u32) -> Checksums {
-    Checksums {
-        kind: ChecksumKind::Crc32c,
-        seed,
-        desc_size: 64,
-        block_bitmap_bytes: 4096,
-        inode_bitmap_bytes: 1024,
-    }
+    Checksums { kind: ChecksumKind::Crc32c, seed, desc_size: 64, block_bitmap_bytes: 4096, inode_bitmap_bytes: 1024 }
 }
 
 /// Runs a program to success.
 pub fn run(program: &str, args: &[&str]) -> String {
     let output = try_run(program, args);
-    assert!(
-        output.status.success(),
-        "{program} {args:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn try_run(program: &str, args: &[&str]) -> Output {
-    Command::new(program)
-        .args(args)
-        .output()
-        .unwrap_or_else(|e| panic!("{program}: {e}"))
+    Command::new(program).args(args).output().unwrap_or_else(|e| panic!("{program}: {e}"))
 }
 
 fn exists(program: &str) -> bool {
@@ -58,10 +44,7 @@ struct Mounted<'a>(&'a Path);
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
         let status = Command::new("umount").arg(self.0).status();
-        assert!(
-            status.is_ok_and(|s| s.success()) || std::thread::panicking(),
-            "umount"
-        );
+        assert!(status.is_ok_and(|s| s.success()) || std::thread::panicking(), "umount");
     }
 }
 
@@ -75,35 +58,20 @@ impl Image {
             }
         }
         let shm = Path::new("/dev/shm");
-        let home =
-            tempfile::tempdir_in(if shm.is_dir() { shm } else { Path::new("/tmp") }).unwrap();
+        let home = tempfile::tempdir_in(if shm.is_dir() { shm } else { Path::new("/tmp") }).unwrap();
         if home.path().metadata().unwrap().uid() != 0 {
             println!("skipped: not root");
             return None;
         }
         let (path, mount_point) = (home.path().join("image"), home.path().join("mount"));
         std::fs::create_dir(&mount_point).unwrap();
-        File::create(&path)
-            .unwrap()
-            .set_len(mebibytes << 20)
-            .unwrap();
-        run(
-            "mke2fs",
-            &[&["-q", "-F", "-t", "ext4"], args, &[path.to_str().unwrap()]].concat(),
-        );
+        File::create(&path).unwrap().set_len(mebibytes << 20).unwrap();
+        run("mke2fs", &[&["-q", "-F", "-t", "ext4"], args, &[path.to_str().unwrap()]].concat());
         let file = File::options().read(true).write(true).open(&path).unwrap();
-        let image = Self {
-            _home: home,
-            path,
-            mount_point,
-            file,
-        };
+        let image = Self { _home: home, path, mount_point, file };
         let probe = image.mount_output();
         if !probe.status.success() {
-            println!(
-                "skipped: no loop mounts ({})",
-                String::from_utf8_lossy(&probe.stderr).trim()
-            );
+            println!("skipped: no loop mounts ({})", String::from_utf8_lossy(&probe.stderr).trim());
             return None;
         }
         drop(Mounted(&image.mount_point));
@@ -111,15 +79,7 @@ impl Image {
     }
 
     fn mount_output(&self) -> Output {
-        try_run(
-            "mount",
-            &[
-                "-o",
-                "loop,noatime",
-                self.path.to_str().unwrap(),
-                self.mount_point.to_str().unwrap(),
-            ],
-        )
+        try_run("mount", &["-o", "loop,noatime", self.path.to_str().unwrap(), self.mount_point.to_str().unwrap()])
     }
 
     pub fn path(&self) -> &str {
@@ -129,11 +89,7 @@ impl Image {
     /// Mounts the image while `work` runs.
     pub fn mounted<T>(&self, work: impl FnOnce(&Path) -> T) -> T {
         let output = self.mount_output();
-        assert!(
-            output.status.success(),
-            "mount: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "mount: {}", String::from_utf8_lossy(&output.stderr));
         let _mounted = Mounted(&self.mount_point);
         work(&self.mount_point)
     }
@@ -141,13 +97,8 @@ impl Image {
     /// `e2fsck -fn` exits 0 and has nothing to say.
     pub fn assert_clean(&self) {
         let output = try_run("e2fsck", &["-fn", self.path()]);
-        let text = [output.stdout, output.stderr]
-            .map(|o| String::from_utf8_lossy(&o).into_owned())
-            .concat();
-        assert!(
-            output.status.success() && !text.contains("Fix?") && !text.contains("WARNING"),
-            "{text}"
-        );
+        let text = [output.stdout, output.stderr].map(|o| String::from_utf8_lossy(&o).into_owned()).concat();
+        assert!(output.status.success() && !text.contains("Fix?") && !text.contains("WARNING"), "{text}");
     }
 
     /// Output lines of debugfs commands, echoes left out.
@@ -155,21 +106,13 @@ impl Image {
         let mut script = tempfile::NamedTempFile::new().unwrap();
         script.write_all(commands.join("\n").as_bytes()).unwrap();
         let options = if writable { "-wf" } else { "-f" };
-        let text = run(
-            "debugfs",
-            &[options, script.path().to_str().unwrap(), self.path()],
-        );
-        text.lines()
-            .filter(|l| !l.starts_with("debugfs:"))
-            .map(str::to_owned)
-            .collect()
+        let text = run("debugfs", &[options, script.path().to_str().unwrap(), self.path()]);
+        text.lines().filter(|l| !l.starts_with("debugfs:")).map(str::to_owned).collect()
     }
 
     pub fn superblock(&self) -> Superblock {
         let mut bytes = [0; SUPERBLOCK_SIZE];
-        self.file
-            .read_exact_at(&mut bytes, SUPERBLOCK_OFFSET)
-            .unwrap();
+        self.file.read_exact_at(&mut bytes, SUPERBLOCK_OFFSET).unwrap();
         Superblock::parse(&bytes).unwrap()
     }
 
@@ -185,21 +128,14 @@ impl Image {
     }
 
     pub fn write_block(&self, block: FsBlock, bytes: &[u8]) {
-        self.file
-            .write_all_at(bytes, block.0 * bytes.len() as u64)
-            .unwrap();
+        self.file.write_all_at(bytes, block.0 * bytes.len() as u64).unwrap();
     }
 
     /// The blocks of an inode, in order.
     pub fn blocks(&self, ino: InodeNumber) -> Vec<FsBlock> {
         let count = self.inode(ino).size() / self.block_bytes() as u64;
-        let commands: Vec<String> = (0..count)
-            .map(|block| format!("bmap <{ino}> {block}"))
-            .collect();
-        self.debugfs(&commands, false)
-            .iter()
-            .map(|line| FsBlock(line.trim().parse().unwrap()))
-            .collect()
+        let commands: Vec<String> = (0..count).map(|block| format!("bmap <{ino}> {block}")).collect();
+        self.debugfs(&commands, false).iter().map(|line| FsBlock(line.trim().parse().unwrap())).collect()
     }
 
     fn inode_place(&self, ino: InodeNumber) -> u64 {
@@ -213,17 +149,13 @@ impl Image {
 
     pub fn inode(&self, ino: InodeNumber) -> Inode {
         let mut bytes = vec![0; usize::from(self.superblock().inode_size())];
-        self.file
-            .read_exact_at(&mut bytes, self.inode_place(ino))
-            .unwrap();
+        self.file.read_exact_at(&mut bytes, self.inode_place(ino)).unwrap();
         Inode::parse(&bytes).unwrap()
     }
 
     /// Writes an inode, with its checksum.
     pub fn write_inode(&self, ino: InodeNumber, inode: &mut Inode) {
         Checksums::new(&self.superblock()).update_inode(ino, inode);
-        self.file
-            .write_all_at(inode.as_bytes(), self.inode_place(ino))
-            .unwrap();
+        self.file.write_all_at(inode.as_bytes(), self.inode_place(ino)).unwrap();
     }
 }

@@ -18,45 +18,17 @@ pub struct IndexedDir {
 type Path = Vec<(usize, usize)>;
 
 fn kind(block: usize) -> DxKind {
-    if block == 0 {
-        DxKind::Root
-    } else {
-        DxKind::Node
-    }
+    if block == 0 { DxKind::Root } else { DxKind::Node }
 }
 
 impl IndexedDir {
     /// A directory of one linear block, turned into root and leaf at once.
-    pub fn new(
-        block_bytes: usize,
-        has_csum: bool,
-        hasher: DirHasher,
-        own: InodeNumber,
-        parent: InodeNumber,
-    ) -> Self {
+    pub fn new(block_bytes: usize, has_csum: bool, hasher: DirHasher, own: InodeNumber, parent: InodeNumber) -> Self {
         let usable = usable_bytes(block_bytes, has_csum);
         let (mut root, mut leaf) = (vec![0; block_bytes], vec![0; block_bytes]);
-        dirent::init_dot_dotdot(
-            &mut root,
-            usable,
-            own,
-            parent,
-            FileType::Directory.dirent_byte(),
-        );
-        make_root_from_linear(
-            &mut root,
-            &mut leaf,
-            LogicalBlock(1),
-            hasher.version(),
-            has_csum,
-        )
-        .unwrap();
-        Self {
-            blocks: vec![root, leaf],
-            hasher,
-            has_csum,
-            large_dir: false,
-        }
+        dirent::init_dot_dotdot(&mut root, usable, own, parent, FileType::Directory.dirent_byte());
+        make_root_from_linear(&mut root, &mut leaf, LogicalBlock(1), hasher.version(), has_csum).unwrap();
+        Self { blocks: vec![root, leaf], hasher, has_csum, large_dir: false }
     }
 
     pub fn usable(&self) -> usize {
@@ -72,9 +44,7 @@ impl IndexedDir {
     }
 
     pub fn levels(&self) -> u8 {
-        RootInfo::parse(&self.blocks[0], self.large_dir)
-            .unwrap()
-            .indirect_levels
+        RootInfo::parse(&self.blocks[0], self.large_dir).unwrap().indirect_levels
     }
 
     fn child(&self, (block, index): (usize, usize)) -> usize {
@@ -144,14 +114,7 @@ impl IndexedDir {
                 return true;
             }
             if !self.node(path.last().unwrap().0).is_full() {
-                self.split_leaf(
-                    &path,
-                    NewEntry {
-                        inode,
-                        name,
-                        file_type,
-                    },
-                );
+                self.split_leaf(&path, NewEntry { inode, name, file_type });
                 return true;
             }
             if !self.split_index(&path) {
@@ -163,27 +126,16 @@ impl IndexedDir {
     /// Divides leaves that need it not, until there are so many blocks.
     pub fn grow_to(&mut self, blocks: usize, rng: &mut Rng) {
         let usable = self.usable();
-        assert!(
-            self.blocks.len() <= blocks,
-            "{} blocks are more than {blocks}",
-            self.blocks.len()
-        );
+        assert!(self.blocks.len() <= blocks, "{} blocks are more than {blocks}", self.blocks.len());
         while self.blocks.len() < blocks {
             let (_, leaves) = self.walk();
             let leaf = leaves[rng.below(leaves.len())].0;
-            let live: Vec<_> = dirent::live_entries(&self.blocks[leaf], usable)
-                .map(Result::unwrap)
-                .collect();
+            let live: Vec<_> = dirent::live_entries(&self.blocks[leaf], usable).map(Result::unwrap).collect();
             // A run of one hash may reach into this leaf from another: only what a search leads to is taken.
             let Some(entry) = live.first().filter(|_| live.len() > 1) else {
                 continue;
             };
-            let (name, inode, file_type, offset) = (
-                entry.name.to_vec(),
-                entry.inode,
-                entry.file_type,
-                entry.offset,
-            );
+            let (name, inode, file_type, offset) = (entry.name.to_vec(), entry.inode, entry.file_type, entry.offset);
             let path = self.path(self.hasher.hash(&name).hash);
             if self.child(*path.last().unwrap()) != leaf {
                 continue;
@@ -193,14 +145,7 @@ impl IndexedDir {
                 continue;
             }
             dirent::remove(&mut self.blocks[leaf], usable, offset).unwrap();
-            self.split_leaf(
-                &path,
-                NewEntry {
-                    inode,
-                    name: &name,
-                    file_type,
-                },
-            );
+            self.split_leaf(&path, NewEntry { inode, name: &name, file_type });
         }
     }
 
@@ -223,18 +168,12 @@ impl IndexedDir {
     fn split_index(&mut self, path: &Path) -> bool {
         let new = LogicalBlock(self.blocks.len() as u32);
         let mut fresh = vec![0; self.blocks[0].len()];
-        let roomy = path
-            .iter()
-            .rposition(|(block, _)| !self.node(*block).is_full());
+        let roomy = path.iter().rposition(|(block, _)| !self.node(*block).is_full());
         match roomy {
             Some(level) => {
                 let ((parent, index), (full, _)) = (path[level], path[level + 1]);
                 let hash = self.node_mut(full).split_upper(&mut fresh).unwrap();
-                assert!(
-                    self.node_mut(parent)
-                        .insert_after(index, hash, new)
-                        .unwrap()
-                );
+                assert!(self.node_mut(parent).insert_after(index, hash, new).unwrap());
             }
             None if self.levels() >= extant_ondisk::htree::max_indirect_levels(self.large_dir) => {
                 return false;
@@ -277,10 +216,7 @@ impl IndexedDir {
     /// Every leaf holds the hashes of its range alone; every block is reached once.
     pub fn check(&self) -> usize {
         let (nodes, leaves) = self.walk();
-        let mut seen: Vec<usize> = nodes
-            .into_iter()
-            .chain(leaves.iter().map(|(leaf, _)| *leaf))
-            .collect();
+        let mut seen: Vec<usize> = nodes.into_iter().chain(leaves.iter().map(|(leaf, _)| *leaf)).collect();
         seen.sort_unstable();
         assert_eq!(seen, (0..self.blocks.len()).collect::<Vec<_>>());
         let mut names = 0;
@@ -288,10 +224,7 @@ impl IndexedDir {
             let end = leaves.get(at + 1).map_or(u32::MAX, |next| next.1);
             for entry in dirent::live_entries(&self.blocks[leaf], self.usable()) {
                 let hash = self.hasher.hash(entry.unwrap().name).hash;
-                assert!(
-                    hash >= from & !1 && hash < end,
-                    "{hash:x} outside {from:x}..{end:x}"
-                );
+                assert!(hash >= from & !1 && hash < end, "{hash:x} outside {from:x}..{end:x}");
                 names += 1;
             }
         }

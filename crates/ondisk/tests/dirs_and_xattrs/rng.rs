@@ -38,11 +38,7 @@ impl Rng {
     /// Changes up to `count` bytes, some at random places and some near the start, where headers are.
     pub fn mutate(&mut self, bytes: &mut [u8], count: usize) {
         for _ in 0..=self.below(count) {
-            let end = if self.below(2) == 0 {
-                bytes.len().min(64)
-            } else {
-                bytes.len()
-            };
+            let end = if self.below(2) == 0 { bytes.len().min(64) } else { bytes.len() };
             let at = self.below(end);
             bytes[at] = match self.below(3) {
                 0 => 0,

@@ -1,8 +1,8 @@
 //! Extended attributes in memory: what is written is read, what is broken is refused.
 
 use extant_ondisk::xattr::{
-    NoRoom, Xattr, XattrValue, block_bytes, full_name, ibody_bytes, index, parse_block,
-    parse_ibody, refcount, set_refcount, split_name, verify_block_hashes, write_block, write_ibody,
+    NoRoom, Xattr, XattrValue, block_bytes, full_name, ibody_bytes, index, parse_block, parse_ibody, refcount,
+    set_refcount, split_name, verify_block_hashes, write_block, write_ibody,
 };
 use extant_ondisk::{FsBlock, xattr};
 
@@ -14,16 +14,8 @@ fn random(rng: &mut Rng) -> Xattr {
     let name = rng.name(name_len);
     let name_index = 1 + rng.below(8) as u8;
     if rng.below(8) == 0 {
-        let value = XattrValue::Inode {
-            inum: 1 + rng.next() as u32 % 99,
-            size: 70_000,
-            hash: rng.next() as u32,
-        };
-        return Xattr {
-            name_index,
-            name,
-            value,
-        };
+        let value = XattrValue::Inode { inum: 1 + rng.next() as u32 % 99, size: 70_000, hash: rng.next() as u32 };
+        return Xattr { name_index, name, value };
     }
     let value_len = rng.below(40);
     Xattr::new(name_index, &name, &rng.bytes(value_len))
@@ -51,10 +43,7 @@ fn what_is_written_is_read() {
         let mut block = vec![0xAA; 1024];
         match write_block(&mut block, &list, 3) {
             Ok(()) => {
-                assert_eq!(
-                    sorted(parse_block(&block).unwrap()),
-                    parse_block(&block).unwrap()
-                );
+                assert_eq!(sorted(parse_block(&block).unwrap()), parse_block(&block).unwrap());
                 assert_eq!(parse_block(&block).unwrap(), sorted(list));
                 assert!(verify_block_hashes(&block).unwrap());
                 assert_eq!(refcount(&block), Ok(3));
@@ -79,18 +68,12 @@ fn the_sizes_are_exact() {
     assert_eq!(region, [0; 56]);
     assert_eq!(parse_ibody(&region).unwrap(), []);
     assert_eq!(parse_ibody(&[]).unwrap(), []);
-    assert_eq!(
-        write_ibody(&mut [0; 600], &[Xattr::new(1, &[b'a'; 256], b"")]),
-        Err(NoRoom)
-    );
+    assert_eq!(write_ibody(&mut [0; 600], &[Xattr::new(1, &[b'a'; 256], b"")]), Err(NoRoom));
 }
 
 #[test]
 fn a_value_wider_than_a_page_of_64_kib_stays_addressable() {
-    let list = [
-        Xattr::new(1, b"a", &[7; 60_000]),
-        Xattr::new(1, b"b", &[8; 5000]),
-    ];
+    let list = [Xattr::new(1, b"a", &[7; 60_000]), Xattr::new(1, b"b", &[8; 5000])];
     let mut block = vec![0; 65_536];
     write_block(&mut block, &list, 1).unwrap();
     assert_eq!(parse_block(&block).unwrap(), list);
@@ -120,15 +103,7 @@ fn names_split_and_join() {
 /// A block of two attributes, whose entries are at 32 and 52.
 fn two() -> Vec<u8> {
     let mut block = vec![0; 1024];
-    write_block(
-        &mut block,
-        &[
-            Xattr::new(1, b"aa", b"value one"),
-            Xattr::new(1, b"bb", b"value two"),
-        ],
-        1,
-    )
-    .unwrap();
+    write_block(&mut block, &[Xattr::new(1, b"aa", b"value one"), Xattr::new(1, b"bb", b"value two")], 1).unwrap();
     block
 }
 
@@ -143,11 +118,7 @@ fn malformed_blocks_are_refused() {
         (40, &[0xFF, 0xFF], "a size past the end"),
         (40, &[0xFF, 0xFF, 0xFF, 0xFF], "a size that overflows"),
         (48, &[0], "NUL in a name"),
-        (
-            52,
-            &[255, 1],
-            "an overlap of values or names past the values",
-        ),
+        (52, &[255, 1], "an overlap of values or names past the values"),
         (54, &[0xF4, 3], "an overlap of values"),
     ];
     for (at, bytes, what) in cases {
@@ -197,18 +168,10 @@ fn hostile_attributes_neither_panic_nor_loop() {
     let mut refused = 0;
     for round in 0..40_000 {
         let len = [0, 3, 4, 8, 31, 32, 96, 1024][rng.below(8)];
-        let mut bytes = if round % 4 == 0 {
-            rng.bytes(len)
-        } else {
-            vec![0; len]
-        };
+        let mut bytes = if round % 4 == 0 { rng.bytes(len) } else { vec![0; len] };
         if round % 4 != 0 {
             let list: Vec<Xattr> = (0..rng.below(6)).map(|_| random(&mut rng)).collect();
-            let _ = if round % 2 == 0 {
-                write_ibody(&mut bytes, &list)
-            } else {
-                write_block(&mut bytes, &list, 1)
-            };
+            let _ = if round % 2 == 0 { write_ibody(&mut bytes, &list) } else { write_block(&mut bytes, &list, 1) };
             if len > 0 {
                 rng.mutate(&mut bytes, 5);
             }

@@ -6,8 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use extant_ondisk::xattr::{
-    self, Xattr, XattrValue, full_name, parse_block, parse_ibody, verify_block_hashes, write_block,
-    write_ibody,
+    self, Xattr, XattrValue, full_name, parse_block, parse_ibody, verify_block_hashes, write_block, write_ibody,
 };
 use extant_ondisk::{Checksums, InodeNumber};
 
@@ -25,10 +24,7 @@ fn hex(bytes: &[u8]) -> String {
 /// What `setfattr --restore` and `getfattr` write and read.
 fn dump(files: &Files) -> String {
     let one = |(file, list): (&String, &Attributes)| {
-        let lines: String = list
-            .iter()
-            .map(|(name, value)| format!("{name}=0x{}\n", hex(value)))
-            .collect();
+        let lines: String = list.iter().map(|(name, value)| format!("{name}=0x{}\n", hex(value))).collect();
         format!("# file: {file}\n{lines}\n")
     };
     files.iter().map(one).collect()
@@ -43,11 +39,7 @@ fn random_files(rng: &mut Rng, large: &Range<usize>) -> Files {
             let prefix = ["user.", "trusted.", "security."][rng.below(3)];
             let name = format!("{prefix}n{}{}", rng.below(1000), "x".repeat(rng.below(20)));
             let is_large = rng.below(3) == 0;
-            let len = if is_large {
-                large.start + rng.below(large.len())
-            } else {
-                1 + rng.below(30)
-            };
+            let len = if is_large { large.start + rng.below(large.len()) } else { 1 + rng.below(30) };
             // A value longer than a block goes into an inode of its own.
             room = room.saturating_sub(if len > 1024 { 60 } else { len + 60 });
             if room > 0 {
@@ -83,12 +75,7 @@ fn kernel_dump(root: &Path) -> String {
 fn by_name(list: &[Xattr]) -> Attributes {
     let inline = list.iter().filter_map(|x| Some((x, x.inline_value()?)));
     inline
-        .map(|(x, value)| {
-            (
-                String::from_utf8(full_name(x.name_index, &x.name).unwrap()).unwrap(),
-                value.to_vec(),
-            )
-        })
+        .map(|(x, value)| (String::from_utf8(full_name(x.name_index, &x.name).unwrap()).unwrap(), value.to_vec()))
         .collect()
 }
 
@@ -114,11 +101,7 @@ fn rewrite(image: &Image, ino: InodeNumber) -> Vec<Xattr> {
         let mut ours = vec![0; theirs.len()];
         write_block(&mut ours, &list, xattr::refcount(&theirs).unwrap()).unwrap();
         assert_eq!(ours[..16], theirs[..16], "header and hash");
-        assert_eq!(
-            parse_block(&ours).unwrap(),
-            list,
-            "the kernel's order is ours"
-        );
+        assert_eq!(parse_block(&ours).unwrap(), list, "the kernel's order is ours");
         sums.update_xattr_block(place, &mut ours);
         image.write_block(place, &ours);
         all.extend(list);
@@ -136,54 +119,26 @@ fn round_trip(seed: u64, args: &[&str], large: Range<usize>) {
     let (inodes, before) = image.mounted(|root| {
         let list = root.with_extension("dump");
         std::fs::write(&list, dump(&files)).unwrap();
-        files
-            .keys()
-            .for_each(|name| std::fs::write(root.join(name), "").unwrap());
-        run(
-            "sh",
-            &[
-                "-c",
-                &format!(
-                    "cd {} && setfattr --restore={}",
-                    root.display(),
-                    list.display()
-                ),
-            ],
-        );
+        files.keys().for_each(|name| std::fs::write(root.join(name), "").unwrap());
+        run("sh", &["-c", &format!("cd {} && setfattr --restore={}", root.display(), list.display())]);
         let inode = |name: &String| InodeNumber(root.join(name).metadata().unwrap().ino() as u32);
-        (
-            files
-                .keys()
-                .map(|name| (name, inode(name)))
-                .collect::<Vec<_>>(),
-            kernel_dump(root),
-        )
+        (files.keys().map(|name| (name, inode(name))).collect::<Vec<_>>(), kernel_dump(root))
     });
     image.assert_clean();
     let (mut shared, mut in_inodes) = (0, 0);
     for &(name, ino) in &inodes {
         let place = image.inode(ino).file_acl();
-        shared +=
-            usize::from(place.0 != 0 && xattr::refcount(&image.read_block(place)).unwrap() > 1);
+        shared += usize::from(place.0 != 0 && xattr::refcount(&image.read_block(place)).unwrap() > 1);
         let list = rewrite(&image, ino);
         let mut expected = files[name].clone();
-        for apart in list
-            .iter()
-            .filter(|x| matches!(x.value, XattrValue::Inode { .. }))
-        {
+        for apart in list.iter().filter(|x| matches!(x.value, XattrValue::Inode { .. })) {
             in_inodes += 1;
-            expected.remove(
-                std::str::from_utf8(&full_name(apart.name_index, &apart.name).unwrap()).unwrap(),
-            );
+            expected.remove(std::str::from_utf8(&full_name(apart.name_index, &apart.name).unwrap()).unwrap());
         }
         assert_eq!(by_name(&list), expected, "{name}");
     }
     assert!(shared > 0, "the kernel shared a block");
-    assert_eq!(
-        in_inodes > 0,
-        args.contains(&"ea_inode"),
-        "values in inodes of their own"
-    );
+    assert_eq!(in_inodes > 0, args.contains(&"ea_inode"), "values in inodes of their own");
     image.assert_clean();
     assert_eq!(image.mounted(kernel_dump), before);
 }
@@ -195,11 +150,7 @@ fn attributes_of_4k_blocks_go_both_ways() {
 
 #[test]
 fn attributes_of_1k_blocks_and_small_inodes_go_both_ways() {
-    round_trip(
-        62,
-        &["-b", "1024", "-I", "128", "-O", "^metadata_csum"],
-        1..20,
-    );
+    round_trip(62, &["-b", "1024", "-I", "128", "-O", "^metadata_csum"], 1..20);
 }
 
 #[test]
