@@ -129,7 +129,8 @@ fn image_format(first: &[u8]) -> Option<ImageFormat> {
         (0x40, &0xbeda_107f_u32.to_le_bytes(), ImageFormat::Vdi),
         (0, b"conectix", ImageFormat::Vhd),
     ];
-    let found = MARKS.iter().find(|(at, mark, _)| first.get(*at..).is_some_and(|bytes| bytes.starts_with(mark)));
+    let found =
+        MARKS.iter().find(|(at, mark, _)| first.get(*at..).is_some_and(|bytes| bytes.starts_with(mark)));
     found.map(|(_, _, format)| *format)
 }
 
@@ -176,7 +177,11 @@ fn mbr_entries(sector: &[u8; SECTOR_BYTES as usize]) -> Option<Vec<MbrEntry>> {
     let entries = &sector[446..510];
     let is_table = sector[510..] == [0x55, 0xaa] && entries.chunks(16).all(|entry| entry[0] & 0x7f == 0);
     let entry = |bytes: &[u8]| {
-        Some(MbrEntry { kind: *bytes.get(4)?, start: le32(bytes, 8)?.into(), sectors: le32(bytes, 12)?.into() })
+        Some(MbrEntry {
+            kind: *bytes.get(4)?,
+            start: le32(bytes, 8)?.into(),
+            sectors: le32(bytes, 12)?.into(),
+        })
     };
     is_table.then(|| entries.chunks(16).filter_map(entry).collect())
 }
@@ -253,7 +258,8 @@ fn gpt_at(
     let Some(header) = GptHeader::parse(&sector, header_sector) else { return Ok(None) };
     let table_bytes = u64::from(header.entry_count) * u64::from(header.entry_bytes);
     let table_offset = header.entries_start.checked_mul(sector_bytes);
-    let Some(offset) = table_offset.filter(|start| start.checked_add(table_bytes).is_some_and(|end| end <= device.size()))
+    let Some(offset) =
+        table_offset.filter(|start| start.checked_add(table_bytes).is_some_and(|end| end <= device.size()))
     else {
         return Ok(None);
     };
@@ -286,7 +292,8 @@ impl GptHeader {
             return None;
         }
         let (entry_count, entry_bytes) = (le32(header, 80)?, le32(header, 84)?);
-        let bounded = entry_count <= GPT_ENTRY_COUNT_MAX && (128..=GPT_ENTRY_BYTES_MAX).contains(&entry_bytes);
+        let bounded =
+            entry_count <= GPT_ENTRY_COUNT_MAX && (128..=GPT_ENTRY_BYTES_MAX).contains(&entry_bytes);
         bounded.then_some(Self {
             entries_start: le64(header, 72)?,
             entry_count,

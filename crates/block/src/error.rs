@@ -76,7 +76,9 @@ pub enum Error {
         reason: &'static str,
     },
     /// A range reaches past the end of the device.
-    #[error("the range of {bytes} bytes at {offset} reaches past the end of a device of {device_bytes} bytes")]
+    #[error(
+        "the range of {bytes} bytes at {offset} reaches past the end of a device of {device_bytes} bytes"
+    )]
     OutOfRange {
         /// Where the range begins, in bytes.
         offset: u64,
@@ -95,9 +97,10 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match &error {
             Error::Io { source, .. } => source.kind(),
-            Error::Locked { .. } | Error::Mounted { .. } | Error::Busy { .. } | Error::LoopAttached { .. } => {
-                io::ErrorKind::ResourceBusy
-            }
+            Error::Locked { .. }
+            | Error::Mounted { .. }
+            | Error::Busy { .. }
+            | Error::LoopAttached { .. } => io::ErrorKind::ResourceBusy,
             Error::NotADevice { .. } | Error::Unsuitable { .. } | Error::OutOfRange { .. } => {
                 io::ErrorKind::InvalidInput
             }

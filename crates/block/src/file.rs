@@ -29,7 +29,7 @@ use mapped::Mapping;
 const BUFS_PER_CALL: usize = 1024;
 
 /// Zeroes written at a time where the device cannot make them itself.
-const ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 /// The way bytes take between the program and the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,16 +119,8 @@ impl FileDevice {
         if is_block_special {
             in_use::refuse_mounted(path)?;
         }
-        let file = match open_file(path, access, is_block_special) {
-            Ok(file) => file,
-            Err(error) if is_block_special && error.raw_os_error() == Some(libc::EBUSY) => {
-                return Err(match lock::holder_of(path) {
-                    Some(holder) => Error::Locked { path: path.to_owned(), holder: Some(holder) },
-                    None => Error::Busy { path: path.to_owned() },
-                });
-            }
-            Err(error) => return Err(failed(error)),
-        };
+        let file = open_file(path, access, is_block_special)
+            .map_err(|source| refusal(path, access, is_block_special, source))?;
         let found = file.metadata().map_err(failed)?;
         if check_kind(path, &found)? != is_block_special {
             return Err(Error::NotADevice { path: path.to_owned() });
@@ -141,8 +133,14 @@ impl FileDevice {
             }
         }
         let bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map_err(|e| failed(e.into()))?;
-        let mut device =
-            Self { path: path.to_owned(), file, bytes, read_only: access.read_only, is_block_special, way: Way::Buffered };
+        let mut device = Self {
+            path: path.to_owned(),
+            file,
+            bytes,
+            read_only: access.read_only,
+            is_block_special,
+            way: Way::Buffered,
+        };
         device.way = device.choose_way(access.transfer)?;
         Ok(device)
     }
@@ -343,6 +341,21 @@ fn open_file(path: &Path, access: Access, is_block_special: bool) -> io::Result<
     OpenOptions::new().read(true).write(!access.read_only).custom_flags(flags).open(path)
 }
 
+/// What the host's refusal to open means.
+fn refusal(path: &Path, access: Access, is_block_special: bool, source: io::Error) -> Error {
+    let path = path.to_owned();
+    match source.raw_os_error() {
+        Some(libc::EBUSY) if is_block_special => match lock::holder_of(&path) {
+            Some(holder) => Error::Locked { path, holder: Some(holder) },
+            None => Error::Busy { path },
+        },
+        Some(libc::EINVAL) if access.transfer == Transfer::Direct => {
+            Error::Unsuitable { path, reason: "the host's file system does not offer direct I/O" }
+        }
+        _ => Error::Io { path, source },
+    }
+}
+
 /// Writes every byte, in as many calls as it takes.
 fn write_all(file: &File, offset: u64, bufs: &[io::IoSlice<'_>], flags: ReadWriteFlags) -> io::Result<()> {
     let mut at = offset;
@@ -377,7 +390,8 @@ fn discard_block_special(file: &File, offset: u64, bytes: u64) -> io::Result<()>
     const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
     let sector = u64::from(rustix::fs::ioctl_blksszget(file)?);
     // Only whole sectors can be discarded; what is left at the ends stays as it is.
-    let (Some(start), end) = (offset.checked_next_multiple_of(sector), (offset + bytes) / sector * sector) else {
+    let (Some(start), end) = (offset.checked_next_multiple_of(sector), (offset + bytes) / sector * sector)
+    else {
         return Ok(());
     };
     if start >= end {

@@ -127,7 +127,11 @@ impl<D: BlockDevice> Recorder<D> {
     }
 
     /// Passes a request on and logs it if it succeeded.
-    fn pass(&self, request: impl FnOnce(&D) -> io::Result<()>, event: impl FnOnce(&mut State) -> Option<Event>) -> io::Result<()> {
+    fn pass(
+        &self,
+        request: impl FnOnce(&D) -> io::Result<()>,
+        event: impl FnOnce(&mut State) -> Option<Event>,
+    ) -> io::Result<()> {
         let mut state = self.state.lock();
         request(&self.inner)?;
         let event = event(&mut state);
@@ -342,7 +346,9 @@ fn parts(range: Unflushed, tearing: Tearing) -> impl Iterator<Item = Unflushed> 
 fn apply(image: &MemoryDevice, event: &Event) -> io::Result<()> {
     match event {
         Event::Write { offset, bytes, .. } => image.write_at(*offset, bytes),
-        Event::Discard { offset, bytes } | Event::WriteZeroes { offset, bytes } => image.write_zeroes(*offset, *bytes),
+        Event::Discard { offset, bytes } | Event::WriteZeroes { offset, bytes } => {
+            image.write_zeroes(*offset, *bytes)
+        }
         Event::Flush | Event::Mark(_) => Ok(()),
     }
 }

@@ -107,7 +107,10 @@ fn agrees_with_partx(disk: &[u8]) {
     let dir = tempfile::tempdir_in("/dev/shm").expect("tempdir");
     let path = dir.path().join("disk");
     std::fs::write(&path, disk).expect("disk");
-    let output = Command::new("partx").args(["--raw", "--noheadings", "-o", "NR,START,SECTORS,TYPE"]).arg(&path).output();
+    let output = Command::new("partx")
+        .args(["--raw", "--noheadings", "-o", "NR,START,SECTORS,TYPE"])
+        .arg(&path)
+        .output();
     let Ok(output) = output else {
         println!("skipped: no partx");
         return;
@@ -214,7 +217,10 @@ fn any_damage_is_survived() {
                 damaged.write_at(at, &field[..1 << random.below(4)]).expect("write");
             }
             if let Some(Container::PartitionTable(found)) = Container::recognise(&damaged).expect("reads") {
-                assert!(found.iter().all(|p| p.offset + p.bytes <= disk.len() as u64), "seed {seed}: {found:?}");
+                assert!(
+                    found.iter().all(|p| p.offset + p.bytes <= disk.len() as u64),
+                    "seed {seed}: {found:?}"
+                );
             }
         }
     }
@@ -222,7 +228,9 @@ fn any_damage_is_survived() {
 
 #[test]
 fn guid_header_with_a_valid_checksum_over_absurd_fields_is_survived() {
-    for (at, value) in [(12, u32::MAX), (12, 512), (12, 0), (72, u32::MAX), (80, u32::MAX), (84, u32::MAX), (84, 0)] {
+    for (at, value) in
+        [(12, u32::MAX), (12, 512), (12, 0), (72, u32::MAX), (80, u32::MAX), (84, u32::MAX), (84, 0)]
+    {
         let mut disk = gpt_disk();
         let last = disk.len() - SECTOR;
         disk[last] ^= 1;

@@ -123,6 +123,71 @@ fn block_special_reads_what_was_written() {
     assert!(matches!(FileDevice::open(&device.0, access), Err(Error::Unsuitable { .. })));
 }
 
+/// What a loop device's statistics count as flushes.
+fn flushes(device: &Path) -> u64 {
+    let name = device.file_name().expect("name").to_str().expect("text");
+    let stat = std::fs::read_to_string(format!("/sys/block/{name}/stat")).expect("stat");
+    stat.split_whitespace().nth(15).expect("sixteenth field").parse().expect("number")
+}
+
+#[test]
+fn flush_fua_and_discard_reach_the_device() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir_in("/dev/shm").expect("tempdir");
+    let file = dir.path().join("backing");
+    std::fs::write(&file, vec![1; BYTES as usize]).expect("backing file");
+    let Some(device) = Loop::attach(&file, &[]) else {
+        println!("skipped: no loop device");
+        return;
+    };
+    for transfer in [Transfer::Buffered, Transfer::Direct] {
+        let special = FileDevice::open(&device.0, Access { transfer, ..Access::default() }).expect("open");
+        let before = flushes(&device.0);
+        special.write_at(0, &[2; 4096]).expect("write");
+        assert_eq!(flushes(&device.0), before, "{transfer:?}: a write alone flushes nothing");
+        special.flush().expect("flush");
+        assert_eq!(flushes(&device.0), before + 1, "{transfer:?}");
+        special.write_fua(0, &[3; 4096]).expect("write_fua");
+        assert!(flushes(&device.0) > before + 1, "{transfer:?}: a loop device has no FUA but the flush");
+        let held = || std::fs::metadata(&file).expect("metadata").blocks() * 512;
+        special.write_at(1 << 20, &[4; 1 << 20]).expect("write");
+        special.flush().expect("flush");
+        let full = held();
+        // Both ends lie inside a sector, which stays.
+        special.discard((1 << 20) + 1, (1 << 20) - 2).expect("discard");
+        assert!(held() + (1 << 19) < full, "{transfer:?}: {} of {full} bytes are held", held());
+        let mut ends = [0; 2];
+        special.read_at(1 << 20, &mut ends[..1]).expect("read");
+        special.read_at((2 << 20) - 1, &mut ends[1..]).expect("read");
+        assert_eq!(ends, [4, 4]);
+    }
+}
+
+#[test]
+fn threads_that_write_next_to_each_other_lose_nothing() {
+    const THREADS: usize = 4;
+    const PIECE: usize = 300;
+    for transfer in [Transfer::Buffered, Transfer::Direct, Transfer::Mapped] {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("tempdir");
+        let device = image(dir.path(), transfer);
+        // Pieces in turn, so that each sector has several writers.
+        extant_rt::parallel(THREADS, |thread| {
+            for round in 0..200 {
+                let offset = (round * THREADS + thread) * PIECE;
+                device.write_at(offset as u64, &[thread as u8 + 1; PIECE]).expect("write");
+            }
+        });
+        let mut read = vec![0; 200 * THREADS * PIECE];
+        device.read_at(0, &mut read).expect("read");
+        for (index, piece) in read.chunks(PIECE).enumerate() {
+            assert!(
+                piece.iter().all(|byte| usize::from(*byte) == index % THREADS + 1),
+                "{transfer:?}: piece {index}"
+            );
+        }
+    }
+}
+
 #[test]
 fn more_buffers_than_one_call_takes_are_all_written() {
     let dir = tempfile::tempdir().expect("tempdir");

@@ -79,7 +79,8 @@ fn writers_exclude_others_and_readers_only_writers() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("image");
     std::fs::write(&path, [0; 4096]).expect("file");
-    let (read, write) = (|| FileDevice::open(&path, Access::read_only()), || FileDevice::open(&path, Access::read_write()));
+    let (read, write) =
+        (|| FileDevice::open(&path, Access::read_only()), || FileDevice::open(&path, Access::read_write()));
     {
         let writer = Other::holding(&path, 'w');
         assert_eq!(holder(read()), writer.id());
@@ -112,7 +113,12 @@ fn ordinary_lock_of_another_program_is_respected() {
     let path = dir.path().join("image");
     std::fs::write(&path, [0; 4096]).expect("file");
     let script = "import fcntl,sys; f=open(sys.argv[1],'r+b'); fcntl.lockf(f,fcntl.LOCK_EX,1,100); print('held',flush=True); sys.stdin.read()";
-    let child = Command::new("python3").args(["-c", script]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let child = Command::new("python3")
+        .args(["-c", script])
+        .arg(&path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
     let Ok(child) = child else {
         println!("skipped: no python3");
         return;
@@ -149,7 +155,8 @@ fn block_special_excludes_other_writers_and_a_mounted_one_is_refused() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("tempdir");
     let path = dir.path().join("image");
     std::fs::write(&path, vec![0; 4 << 20]).expect("file");
-    let made = Command::new("mke2fs").args(["-q", "-F"]).arg(&path).status().is_ok_and(|status| status.success());
+    let made =
+        Command::new("mke2fs").args(["-q", "-F"]).arg(&path).status().is_ok_and(|status| status.success());
     let device = if made { Loop::attach(&path, &[]) } else { None };
     let Some(device) = device else {
         println!("skipped: no mke2fs or no loop device");
@@ -167,7 +174,8 @@ fn block_special_excludes_other_writers_and_a_mounted_one_is_refused() {
         println!("skipped: the kernel does not mount");
         return;
     }
-    let results = [Access::read_only(), Access::read_write()].map(|access| FileDevice::open(&device.0, access));
+    let results =
+        [Access::read_only(), Access::read_write()].map(|access| FileDevice::open(&device.0, access));
     assert!(Command::new("umount").arg(&point).status().expect("umount").success());
     for result in results {
         match result {

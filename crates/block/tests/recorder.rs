@@ -61,7 +61,10 @@ fn torn_write_keeps_any_of_its_sectors() {
     let parts: Vec<_> = cursor.unflushed(Tearing::Sectors).map(|part| (part.offset, part.bytes)).collect();
     assert_eq!(parts, [(256, 256), (512, 512), (1024, 256)]);
     let image = cursor.crash_image(Tearing::Sectors, |part| part.offset == 512).expect("image");
-    assert_eq!([byte(&image, 511), byte(&image, 512), byte(&image, 1023), byte(&image, 1024)], [0xaa, 5, 5, 0xaa]);
+    assert_eq!(
+        [byte(&image, 511), byte(&image, 512), byte(&image, 1023), byte(&image, 1024)],
+        [0xaa, 5, 5, 0xaa]
+    );
 }
 
 #[test]
@@ -168,9 +171,15 @@ fn every_crash_image_has_only_contents_that_the_sector_may_have() {
             }
         }
         for (seen, possible) in seen.iter().zip(&possible) {
-            assert!(seen.iter().all(|value| possible.contains(value)), "seed {seed}: {seen:?} of {possible:?}");
+            assert!(
+                seen.iter().all(|value| possible.contains(value)),
+                "seed {seed}: {seen:?} of {possible:?}"
+            );
             // Of up to three, forty tries miss one with a chance of 1 in 100 000.
-            assert!(possible.len() > 3 || seen.len() == possible.len(), "seed {seed}: only {seen:?} of {possible:?}");
+            assert!(
+                possible.len() > 3 || seen.len() == possible.len(),
+                "seed {seed}: only {seen:?} of {possible:?}"
+            );
         }
     }
 }

@@ -7,9 +7,28 @@ use serde_json::Value;
 
 /// Crates that another runtime could not take the place of.
 const FOREIGN_RUNTIMES: [&str; 22] = [
-    "arc-swap", "async-std", "crossbeam", "crossbeam-channel", "crossbeam-epoch", "crossbeam-utils", "dashmap", "flume",
-    "flurry", "foyer", "lock_api", "loom", "lru", "moka", "once_cell", "papaya", "parking_lot", "quick_cache", "rayon",
-    "scc", "spin", "tokio",
+    "arc-swap",
+    "async-std",
+    "crossbeam",
+    "crossbeam-channel",
+    "crossbeam-epoch",
+    "crossbeam-utils",
+    "dashmap",
+    "flume",
+    "flurry",
+    "foyer",
+    "lock_api",
+    "loom",
+    "lru",
+    "moka",
+    "once_cell",
+    "papaya",
+    "parking_lot",
+    "quick_cache",
+    "rayon",
+    "scc",
+    "spin",
+    "tokio",
 ];
 
 /// A package that uses another.
@@ -54,7 +73,8 @@ fn members_and_edges() -> (Vec<String>, Vec<Edge>) {
 /// The lines of the layer table, top first: the first fenced block below the heading, each line's leading words
 /// that name a member.
 fn layers(architecture: &str, members: &[String]) -> Vec<Vec<String>> {
-    let table = architecture.split("## Layers").nth(1).and_then(|rest| rest.split("```").nth(1)).unwrap_or("");
+    let table =
+        architecture.split("## Layers").nth(1).and_then(|rest| rest.split("```").nth(1)).unwrap_or("");
     let is_member = |word: &&str| members.iter().any(|member| member == word);
     let line = |line: &str| line.split_whitespace().take_while(is_member).map(str::to_owned).collect();
     table.lines().map(line).filter(|names: &Vec<String>| !names.is_empty()).collect()

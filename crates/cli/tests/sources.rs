@@ -8,14 +8,27 @@ use std::path::{Path, PathBuf};
 
 /// What `rt` has instead.
 const RUNTIME: [&str; 7] = [
-    "std::sync", "core::sync", "std::thread", "std::time::Instant", "std::time::SystemTime", "std::time::UNIX_EPOCH",
+    "std::sync",
+    "core::sync",
+    "std::thread",
+    "std::time::Instant",
+    "std::time::SystemTime",
+    "std::time::UNIX_EPOCH",
     "std::time::*",
 ];
 
 /// What a library does not do.
 const PROGRAM: [&str; 10] = [
-    "std::process", "std::env", "print!", "println!", "eprint!", "eprintln!", "dbg!", "std::io::stdout",
-    "std::io::stderr", "std::io::stdin",
+    "std::process",
+    "std::env",
+    "print!",
+    "println!",
+    "eprint!",
+    "eprintln!",
+    "dbg!",
+    "std::io::stdout",
+    "std::io::stderr",
+    "std::io::stdin",
 ];
 
 /// What knows bytes alone does not do.
@@ -79,7 +92,10 @@ fn tokens(source: &str) -> Vec<String> {
         } else if rest.starts_with("::") && tokens.last().is_some_and(|last| last.ends_with(is_word)) {
             tokens.last_mut().expect("last").push_str("::");
             2
-        } else if rest.starts_with('!') && !rest.starts_with("!=") && tokens.last().is_some_and(|last| last.ends_with(is_word)) {
+        } else if rest.starts_with('!')
+            && !rest.starts_with("!=")
+            && tokens.last().is_some_and(|last| last.ends_with(is_word))
+        {
             tokens.last_mut().expect("last").push('!');
             1
         } else if c.is_whitespace() {
@@ -98,7 +114,9 @@ fn without_tests(tokens: &[String]) -> Vec<&str> {
     let mut kept: Vec<&str> = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
-        let starts = |words: &[&str]| tokens[at..].iter().zip(words).filter(|(token, word)| token == word).count() == words.len();
+        let starts = |words: &[&str]| {
+            tokens[at..].iter().zip(words).filter(|(token, word)| token == word).count() == words.len()
+        };
         if starts(&["#", "[", "cfg", "(", "test"]) || starts(&["#", "[", "cfg", "(", "all", "(", "test"]) {
             let attribute = at + tokens[at..].iter().position(|token| token == "]").unwrap_or(0) + 1;
             if tokens.get(attribute).is_some_and(|token| token == "mod") {
@@ -158,7 +176,9 @@ fn paths(source: &str) -> Vec<String> {
 
 /// The paths of a source that are a forbidden one or lie below it, as `std::sync::Arc` below `std::sync`.
 fn breaches(source: &str, forbidden: &[&[&str]]) -> Vec<String> {
-    let is_below = |path: &str, root: &str| path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with("::"));
+    let is_below = |path: &str, root: &str| {
+        path == root || path.strip_prefix(root).is_some_and(|rest| rest.starts_with("::"))
+    };
     let forbidden = || forbidden.iter().copied().flatten();
     paths(source).into_iter().filter(|path| forbidden().any(|root| is_below(path, root))).collect()
 }
@@ -167,7 +187,11 @@ fn rust_files(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
     let paths = entries.map(|entry| entry.expect("entry").path());
     let found = paths.flat_map(|path| if path.is_dir() { rust_files(&path) } else { vec![path] });
-    found.filter(|path| path.extension().is_some_and(|e| e == "rs") && path.file_stem().is_none_or(|s| s != "tests")).collect()
+    found
+        .filter(|path| {
+            path.extension().is_some_and(|e| e == "rs") && path.file_stem().is_none_or(|s| s != "tests")
+        })
+        .collect()
 }
 
 #[test]
@@ -179,7 +203,9 @@ fn libraries_take_locks_and_clocks_from_rt_and_are_no_programs() {
         assert!(!files.is_empty(), "{library}: no sources: the check saw nothing");
         for file in files {
             let source = std::fs::read_to_string(&file).expect("source");
-            found.extend(breaches(&source, forbidden).into_iter().map(|path| format!("{}: {path}", file.display())));
+            found.extend(
+                breaches(&source, forbidden).into_iter().map(|path| format!("{}: {path}", file.display())),
+            );
         }
     }
     assert_eq!(found, [""; 0]);

@@ -8,8 +8,8 @@ use std::sync::Arc as Shared;
 use std::time::Duration;
 
 use extant_rt::{
-    AtomicU64, Condvar, Costs, LockClass, Machine, Monotonic, Mutex, OnceLock, Ordering, Report, RwLock, WallClock, parallel,
-    sleep, spawn, work, yield_now,
+    AtomicU64, Condvar, Costs, LockClass, Machine, Monotonic, Mutex, OnceLock, Ordering, Report, RwLock,
+    WallClock, available_parallelism, parallel, sleep, spawn, work, yield_now,
 };
 
 const MACHINE: Machine = Machine { costs: Costs { lock_ns: 10, unlock_ns: 5, handoff_ns: 50, atomic_ns: 7 } };
@@ -184,6 +184,7 @@ fn notification_wakes_and_a_timeout_ends_a_wait() {
 #[test]
 fn spawned_threads_begin_when_they_are_spawned_and_can_be_waited_for() {
     let report = on(1, |_| {
+        assert_eq!(available_parallelism(), 1);
         work(ns(500));
         let thread = spawn("worker", || work(ns(300))).expect("spawn");
         assert!(!thread.is_finished());
@@ -217,7 +218,11 @@ fn value_is_made_once_however_many_come() {
 /// Runs CPUs of which some never end, and returns the panic's message.
 fn failure(task: impl Fn(usize) + 'static) -> String {
     let panic = catch_unwind(AssertUnwindSafe(|| on(2, task))).expect_err("the simulation fails");
-    panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).expect("text")
+    panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
+        .expect("text")
 }
 
 /// Waits for what never comes, with a lock held.
@@ -229,7 +234,11 @@ fn wait_for_ever() {
 
 #[test]
 fn deadlock_is_reported_and_a_panic_ends_the_simulation_alone() {
-    let message = failure(|cpu| if cpu == 1 { wait_for_ever() });
+    let message = failure(|cpu| {
+        if cpu == 1 {
+            wait_for_ever()
+        }
+    });
     assert_eq!(message, "deadlock: the virtual CPUs [1] wait for each other");
     let message = failure(|cpu| {
         if cpu == 1 {

@@ -57,7 +57,9 @@ impl Direct {
 
     /// Whether the kernel can use the request as it is.
     fn suits(&self, offset: u64, buf: &[u8]) -> bool {
-        self.is_aligned(offset) && self.is_aligned(buf.len() as u64) && buf.as_ptr().addr().is_multiple_of(self.memory_unit)
+        self.is_aligned(offset)
+            && self.is_aligned(buf.len() as u64)
+            && buf.as_ptr().addr().is_multiple_of(self.memory_unit)
     }
 
     pub fn read(&self, file: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
@@ -76,7 +78,13 @@ impl Direct {
         Ok(())
     }
 
-    pub fn write(&self, file: &File, offset: u64, bufs: &[io::IoSlice<'_>], flags: ReadWriteFlags) -> io::Result<()> {
+    pub fn write(
+        &self,
+        file: &File,
+        offset: u64,
+        bufs: &[io::IoSlice<'_>],
+        flags: ReadWriteFlags,
+    ) -> io::Result<()> {
         let bytes = total_bytes(bufs);
         let whole = self.is_aligned(offset) && self.is_aligned(bytes);
         let _shared = whole.then(|| self.partial.read());

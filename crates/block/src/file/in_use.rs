@@ -26,8 +26,11 @@ pub fn refuse_mounted(path: &Path) -> Result<(), Error> {
 /// The device numbers of a disk's partitions, as `major:minor`.
 fn partitions(disk: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(format!("/sys/dev/block/{disk}")) else { return Vec::new() };
-    let dev_files = entries.flatten().map(|entry| entry.path()).filter(|path| path.join("partition").exists());
-    dev_files.filter_map(|path| Some(std::fs::read_to_string(path.join("dev")).ok()?.trim().to_owned())).collect()
+    let dev_files =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.join("partition").exists());
+    dev_files
+        .filter_map(|path| Some(std::fs::read_to_string(path.join("dev")).ok()?.trim().to_owned()))
+        .collect()
 }
 
 /// Where the device `major:minor` is mounted. Fields of a line: id, parent, device, root, mount point, …
@@ -45,10 +48,14 @@ fn unescape(text: &[u8]) -> OsString {
     let mut out = Vec::with_capacity(text.len());
     let mut at = 0;
     while let Some(&byte) = text.get(at) {
-        let octal = text.get(at + 1..at + 4).filter(|digits| byte == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
+        let octal = text
+            .get(at + 1..at + 4)
+            .filter(|digits| byte == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
         match octal {
             Some(digits) => {
-                out.push(digits.iter().fold(0_u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')));
+                out.push(
+                    digits.iter().fold(0_u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')),
+                );
                 at += 4;
             }
             None => {

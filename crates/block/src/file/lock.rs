@@ -73,5 +73,6 @@ fn holds(pid: u32, target: &std::fs::Metadata) -> bool {
 }
 
 fn command_name(pid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/comm")).map_or_else(|_| "a process".to_owned(), |s| s.trim_end().to_owned())
+    std::fs::read_to_string(format!("/proc/{pid}/comm"))
+        .map_or_else(|_| "a process".to_owned(), |s| s.trim_end().to_owned())
 }

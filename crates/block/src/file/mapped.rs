@@ -54,7 +54,9 @@ impl Mapping {
         } else {
             let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
             // SAFETY: the address is chosen by the kernel, so no memory in use is replaced.
-            NonNull::new(unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, file, 0) }?.cast())
+            NonNull::new(
+                unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, file, 0) }?.cast(),
+            )
         };
         let spans = (0..bytes.div_ceil(SPAN_BYTES)).map(|_| Mutex::new(LockClass::DEVICE, 0)).collect();
         Ok(Self { address, bytes, spans })
@@ -67,7 +69,8 @@ impl Mapping {
             let mut rest: &[u8] = buf;
             while !rest.is_empty() {
                 let room = SPAN_BYTES - at % SPAN_BYTES;
-                let (piece, after) = rest.split_at(rest.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
+                let (piece, after) =
+                    rest.split_at(rest.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
                 self.write_in_span(file, at, piece)?;
                 at += piece.len() as u64;
                 rest = after;
@@ -89,7 +92,8 @@ impl Mapping {
             if *allocated & bit == 0 {
                 let start = granule * GRANULE_BYTES;
                 let len = GRANULE_BYTES.min(self.bytes - start);
-                let result = retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, len));
+                let result =
+                    retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start, len));
                 if !supported(result)? {
                     return write_all(file, offset, &[io::IoSlice::new(piece)], ReadWriteFlags::empty());
                 }

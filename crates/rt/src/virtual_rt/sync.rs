@@ -50,7 +50,12 @@ impl<T> Mutex<T> {
 
     fn lock_in(&self, rank: Rank) -> MutexGuard<'_, T> {
         let pass = self.gate.enter(Mode::Exclusive);
-        MutexGuard { inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner), rank, pass, mutex: self }
+        MutexGuard {
+            inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner),
+            rank,
+            pass,
+            mutex: self,
+        }
     }
 
     /// Takes the lock if it is free. The order is not checked, for nobody waits.

@@ -81,7 +81,11 @@ pub fn parallel<T: Send>(count: usize, run: impl Fn(usize) -> T + Sync) -> Vec<T
     let mut results: Vec<_> = (0..count).map(|_| None).collect();
     let run = &run;
     let tasks = results.iter_mut().enumerate();
-    run_all(tasks.map(|(index, result)| Box::new(move || *result = Some(run(index))) as Box<dyn FnOnce()>).collect());
+    run_all(
+        tasks
+            .map(|(index, result)| Box::new(move || *result = Some(run(index))) as Box<dyn FnOnce()>)
+            .collect(),
+    );
     results.into_iter().flatten().collect()
 }
 
@@ -98,10 +102,11 @@ fn run_all<'a>(tasks: Vec<Box<dyn FnOnce() + 'a>>) {
     cpus.into_iter().for_each(wait_for);
 }
 
-/// How many threads run at once without taking turns: in virtual time, as many as there are.
+/// How many threads run at once without taking turns; in a simulation, as many as it began with.
 #[must_use]
 pub fn available_parallelism() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    with(|world| world.task_count)
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// Waits for at least `time`.

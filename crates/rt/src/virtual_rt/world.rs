@@ -88,6 +88,8 @@ pub struct World {
     pub costs: Costs,
     pub locks: BTreeMap<&'static str, LockReport>,
     pub current: usize,
+    /// With how many CPUs it began.
+    pub task_count: usize,
     cpus: Vec<Cpu>,
     /// Threads that have a CPU but no coroutine yet.
     born: Vec<Task>,
@@ -147,7 +149,9 @@ impl World {
 /// A scheduling point: returns once no other CPU's clock is behind. A panic takes no scheduling points, for a
 /// coroutine that unwinds cannot be left.
 pub fn reach() {
-    while !std::thread::panicking() && with(|world| world.next() != Some((world.now(), world.current))) == Some(true) {
+    while !std::thread::panicking()
+        && with(|world| world.next() != Some((world.now(), world.current))) == Some(true)
+    {
         suspend();
     }
 }
@@ -226,8 +230,14 @@ impl Machine {
     /// does, which ends the simulation.
     pub fn run(self, tasks: Vec<Task>) -> Report {
         assert!(with(|_| ()).is_none(), "a simulation within a simulation");
-        let mut world =
-            World { costs: self.costs, locks: BTreeMap::new(), current: usize::MAX, cpus: Vec::new(), born: Vec::new() };
+        let mut world = World {
+            costs: self.costs,
+            locks: BTreeMap::new(),
+            current: usize::MAX,
+            task_count: tasks.len(),
+            cpus: Vec::new(),
+            born: Vec::new(),
+        };
         for task in tasks {
             world.add(task);
         }
