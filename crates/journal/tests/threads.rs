@@ -1,0 +1,281 @@
+//! Real threads: handles against commits, checkpoints and revokes.
+
+mod common;
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::time::Duration;
+
+use common::{PlainClient, Rng, format_log, read_block};
+use extant_block::{BlockDevice, MemoryDevice};
+use extant_journal::{BoxError, Client, Error, FinalBlock, Journal, Options, recovery};
+use extant_ondisk::{FsBlock, TransactionId};
+use extant_rt::{Arc, AtomicBool, AtomicU64, Condvar, LockClass, Mutex, Ordering, Weak};
+
+const BLOCK: u32 = 1024;
+const HOME: u64 = 200;
+const BLOCKS: u64 = 400;
+
+/// Pairs of blocks with one counter each, which every handle raises together.
+struct Pairs {
+    counters: Vec<[Mutex<u64>; 2]>,
+    touched: Vec<AtomicBool>,
+    frozen: AtomicU64,
+    committed: AtomicU64,
+}
+
+const PAIRS: usize = 8;
+
+impl Pairs {
+    fn new() -> Self {
+        let counter = || Mutex::new(LockClass::BUFFER, 0);
+        Self {
+            counters: (0..PAIRS).map(|_| [counter(), counter()]).collect(),
+            touched: (0..PAIRS).map(|_| AtomicBool::new(false)).collect(),
+            frozen: AtomicU64::new(0),
+            committed: AtomicU64::new(0),
+        }
+    }
+}
+
+fn counter_block(value: u64) -> Arc<[u8]> {
+    let mut bytes = vec![0; BLOCK as usize];
+    bytes[..8].copy_from_slice(&value.to_be_bytes());
+    bytes.into()
+}
+
+impl Client for Pairs {
+    fn freeze(&self, _tid: TransactionId) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
+        let mut values = Vec::new();
+        for (pair, [left, right]) in self.counters.iter().enumerate() {
+            let left = *left.lock();
+            let right = *right.lock();
+            assert_eq!(left, right, "a handle is open in a freeze");
+            if self.touched[pair].swap(false, Ordering::SeqCst) {
+                values.push((pair, left));
+            }
+        }
+        self.frozen.fetch_add(1, Ordering::SeqCst);
+        Box::new(move || {
+            let sides = values.into_iter().flat_map(|(pair, value)| {
+                [0, 1].map(|side| FinalBlock {
+                    block: FsBlock(HOME + 2 * pair as u64 + side),
+                    bytes: counter_block(value),
+                })
+            });
+            Ok(sides.collect())
+        })
+    }
+
+    fn committed(&self, _tid: TransactionId) {
+        self.committed.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn aborted(&self, error: &Error) {
+        eprintln!("aborted: {error}");
+    }
+}
+
+fn attach(journal: &Journal) -> Arc<Pairs> {
+    let pairs = Arc::new(Pairs::new());
+    let client: Arc<dyn Client> = pairs.clone();
+    let weak: Weak<dyn Client> = Arc::downgrade(&client);
+    journal.set_client(weak);
+    pairs
+}
+
+fn raise(journal: &Journal, pairs: &Pairs, pair: usize) -> TransactionId {
+    let handle = journal.start(2).expect("start");
+    *pairs.counters[pair][0].lock() += 1;
+    extant_rt::yield_now();
+    *pairs.counters[pair][1].lock() += 1;
+    pairs.touched[pair].store(true, Ordering::SeqCst);
+    handle.tid()
+}
+
+fn race(journal: &Arc<Journal>, pairs: &Arc<Pairs>, rounds: u64) -> [u64; PAIRS] {
+    let threads: Vec<_> = (0..6_u64)
+        .map(|thread| {
+            let (journal, pairs) = (Arc::clone(journal), Arc::clone(pairs));
+            std::thread::spawn(move || {
+                let mut rng = Rng(thread);
+                let mut raised = [0; PAIRS];
+                for _ in 0..rounds {
+                    let pair = rng.below(PAIRS as u64) as usize;
+                    let tid = raise(&journal, &pairs, pair);
+                    raised[pair] += 1;
+                    if rng.one_in(20) {
+                        journal.commit(tid).expect("commit");
+                        assert!(journal.is_durable(tid));
+                    }
+                    if rng.one_in(100) {
+                        journal.checkpoint().expect("checkpoint");
+                    }
+                }
+                raised
+            })
+        })
+        .collect();
+    let mut total = [0; PAIRS];
+    for thread in threads {
+        for (sum, raised) in total.iter_mut().zip(thread.join().expect("thread")) {
+            *sum += raised;
+        }
+    }
+    total
+}
+
+#[test]
+fn handles_never_straddle_a_freeze_and_nothing_is_lost() {
+    let device = Arc::new(MemoryDevice::new(BLOCKS * u64::from(BLOCK)));
+    let map = format_log(&*device, BLOCK, 1, 60);
+    let journal = Journal::open(device.clone(), device.clone(), BLOCK, map.clone(), Options::default()).expect("open");
+    let pairs = attach(&journal);
+    journal.spawn_background(Duration::from_millis(1)).expect("thread");
+    let total = race(&journal, &pairs, 2000);
+    journal.close().expect("close");
+    for (pair, raised) in total.iter().enumerate() {
+        for side in 0..2 {
+            let block = read_block(&*device, BLOCK, HOME + 2 * pair as u64 + side);
+            assert_eq!(block[..], counter_block(*raised)[..], "pair {pair}");
+        }
+    }
+    assert_eq!(pairs.frozen.load(Ordering::SeqCst), pairs.committed.load(Ordering::SeqCst));
+    assert!(matches!(journal.start(1), Err(Error::Closed)));
+    let replay = recovery::replay(&*device, &map, BLOCK, BLOCKS).expect("replay");
+    assert!(replay.is_empty());
+}
+
+#[test]
+fn a_journal_without_a_log_writes_home_at_commit() {
+    let device = Arc::new(MemoryDevice::new(BLOCKS * u64::from(BLOCK)));
+    let journal = Journal::without_log(device.clone(), BLOCK, Options::default());
+    let pairs = attach(&journal);
+    let total = race(&journal, &pairs, 500);
+    journal.commit_running().expect("commit");
+    let mut found = HashMap::new();
+    for pair in 0..PAIRS {
+        let block = read_block(&*device, BLOCK, HOME + 2 * pair as u64);
+        found.insert(pair, u64::from_be_bytes(block[..8].try_into().unwrap()));
+    }
+    assert!(total.iter().enumerate().all(|(pair, raised)| found[&pair] == *raised));
+}
+
+#[test]
+fn commits_of_many_threads_are_shared() {
+    let device = Arc::new(MemoryDevice::new(4096 * u64::from(BLOCK)));
+    let map = format_log(&*device, BLOCK, 1000, 2000);
+    let journal = Journal::open(device.clone(), device, BLOCK, map, Options::default()).expect("open");
+    let pairs = attach(&journal);
+    let asked = 6 * 300;
+    let threads: Vec<_> = (0..6)
+        .map(|pair| {
+            let (journal, pairs) = (Arc::clone(&journal), Arc::clone(&pairs));
+            std::thread::spawn(move || {
+                for _ in 0..300 {
+                    let tid = raise(&journal, &pairs, pair);
+                    journal.commit(tid).expect("commit");
+                    assert!(journal.is_durable(tid));
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("thread");
+    }
+    assert!(journal.stats().commits <= asked, "{} commits for {asked} calls", journal.stats().commits);
+    assert_eq!(pairs.committed.load(Ordering::SeqCst), journal.stats().commits);
+}
+
+/// A device that holds back home writes until it is told to let them through.
+struct Slow {
+    inner: MemoryDevice,
+    held: Mutex<bool>,
+    arrived: AtomicBool,
+    changed: Condvar,
+}
+
+impl BlockDevice for Slow {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        if offset >= HOME * u64::from(BLOCK) {
+            self.arrived.store(true, Ordering::SeqCst);
+            let mut held = self.held.lock();
+            while *held {
+                held = self.changed.wait(held);
+            }
+        }
+        self.inner.write_vectored_at(offset, bufs)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()
+    }
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.inner.discard(offset, bytes)
+    }
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.inner.write_zeroes(offset, bytes)
+    }
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..5000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("never: {what}");
+}
+
+#[test]
+fn a_commit_waits_for_home_writes_of_what_it_revokes() {
+    let slow = Arc::new(Slow {
+        inner: MemoryDevice::new(BLOCKS * u64::from(BLOCK)),
+        held: Mutex::new(LockClass::DEVICE, false),
+        arrived: AtomicBool::new(false),
+        changed: Condvar::new(),
+    });
+    let map = format_log(&slow.inner, BLOCK, 1, 60);
+    let journal = Journal::open(slow.clone(), slow.clone(), BLOCK, map, Options::default()).expect("open");
+    let client = PlainClient::attach(&journal);
+    let handle = journal.start(1).expect("start");
+    client.change(HOME, &[1; BLOCK as usize]);
+    drop(handle);
+    journal.commit_running().expect("commit");
+    *slow.held.lock() = true;
+    let checkpoint = std::thread::spawn({
+        let journal = Arc::clone(&journal);
+        move || journal.checkpoint()
+    });
+    eventually("the home write begins", || slow.arrived.load(Ordering::SeqCst));
+    let handle = journal.start(1).expect("start");
+    handle.revoke(FsBlock(HOME));
+    drop(handle);
+    let commit = std::thread::spawn({
+        let journal = Arc::clone(&journal);
+        move || journal.commit_running()
+    });
+    eventually("the revoked block leaves the overlay", || journal.overlay(FsBlock(HOME)).is_none());
+    std::thread::sleep(Duration::from_millis(30));
+    assert_eq!(client.committed.lock().len(), 1, "freed blocks came back before their home write had ended");
+    *slow.held.lock() = false;
+    slow.changed.notify_all();
+    commit.join().expect("thread").expect("commit");
+    checkpoint.join().expect("thread").expect("checkpoint");
+    assert_eq!(client.committed.lock().len(), 2);
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "lock order")]
+fn a_second_handle_of_a_thread_is_a_breach_of_order() {
+    let journal = Journal::without_log(Arc::new(MemoryDevice::new(4096)), BLOCK, Options::default());
+    let _first = journal.start(1).expect("start");
+    let _second = journal.start(1);
+}
