@@ -23,7 +23,7 @@ use crate::log::{self, Ring, write_sorted};
 use crate::{Corrupt, Error, LogMap, Result};
 
 /// `EXT4_FC_TAG_HEAD`, the first record of a fast-commit area in use.
-const FAST_COMMIT_HEAD: u16 = 0x000A;
+const FAST_COMMIT_HEAD: u16 = 9;
 
 /// Why the scan of the log ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

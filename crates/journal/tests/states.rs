@@ -351,7 +351,7 @@ fn the_fast_commit_area_is_left_alone_and_records_in_it_stop_writing() {
     assert_eq!(read_block(&*device, BLOCK, area + 5)[0], 9, "the log wraps before the area");
     let clean = recovery::replay(&*device, &map, BLOCK, BLOCKS).expect("replay");
     assert!(!clean.report.fast_commit_pending);
-    let mut record = vec![0x0A, 0, 8, 0, 0, 0, 0, 0];
+    let mut record = vec![9, 0, 8, 0, 0, 0, 0, 0];
     record.extend(120_u32.to_le_bytes());
     device.write_at((area + 1) * u64::from(BLOCK), &record).expect("write");
     let pending = recovery::replay(&*device, &map, BLOCK, BLOCKS).expect("replay");
