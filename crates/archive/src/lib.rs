@@ -1,1 +1,27 @@
-//! placeholder
+//! Trees in and out of an ext4 disk: directories of the host and tar archives.
+//!
+//! One model, [`Entry`], stands between sources ([`Walk`] for the host, [`TarReader`]) and
+//! sinks ([`Extract`], [`TarWriter`]); [`pour_concurrently`] reads and writes at once.
+//!
+//! Names never lead out of the tree that is written: `..` is refused, and symbolic links inside a disk lead to
+//! places on that disk only.
+//!
+//! Leaves out: printing, process exit, the environment, owners by name.
+
+mod adjust;
+mod entry;
+mod error;
+mod flow;
+mod host;
+mod names;
+mod pipe;
+mod tar;
+
+pub use adjust::Adjust;
+pub use entry::{Attributes, DataRange, Entry, Kind, Shape, TreePath, Xattr};
+pub use error::{Error, Result};
+pub use flow::{Extent, Sink, Source};
+pub use host::{Extract, Keep, Walk};
+pub use names::Names;
+pub use pipe::pour_concurrently;
+pub use tar::{Input, TarReader, TarWriter};

@@ -58,4 +58,6 @@ classes! {
     DEVICE_LAYER = 115;
     /// A device's own state.
     DEVICE = 120;
+    /// The queue between the reader and the writer of a tree.
+    PIPE = 125;
 }

@@ -1,0 +1,52 @@
+//! How trees flow: a [`Source`] pours entries and content into a [`Sink`].
+
+use crate::entry::Entry;
+use crate::error::Result;
+
+/// Bytes of content that a source reads at once.
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
+
+/// What a source is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Only the entries: no content is read.
+    Entries,
+    /// Entries and content.
+    Everything,
+}
+
+/// Takes the entries of a tree, one after the other.
+pub trait Sink {
+    /// The next entry. A directory comes before what is in it, a file before its hard links.
+    ///
+    /// # Errors
+    /// The sink's own; nothing more is poured.
+    fn entry(&mut self, entry: Entry) -> Result<()>;
+
+    /// A piece of the content of the last entry, a regular file, inside one of its ranges; offsets ascend.
+    ///
+    /// # Errors
+    /// The sink's own; nothing more is poured.
+    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<()>;
+
+    /// There is no more.
+    ///
+    /// # Errors
+    /// The sink's own.
+    fn finish(&mut self) -> Result<()>;
+}
+
+/// Gives the entries of a tree.
+pub trait Source {
+    /// Pours the tree into `sink`, and finishes it.
+    ///
+    /// # Errors
+    /// Its own and the sink's; the sink is then not finished.
+    fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()>;
+}
+
+impl<S: Source + ?Sized> Source for Box<S> {
+    fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
+        (**self).pour(sink, extent)
+    }
+}

@@ -1,0 +1,71 @@
+//! Numbers of users and groups by name, as a disk's own `/etc/passwd` and `/etc/group` tell.
+
+use std::collections::HashMap;
+
+/// Users and groups by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    users: HashMap<Vec<u8>, (u32, u32)>,
+    groups: HashMap<Vec<u8>, u32>,
+}
+
+impl Names {
+    /// What the two files say; lines that make no sense are passed over, and of two for a name the first counts.
+    #[must_use]
+    pub fn parse(passwd: &[u8], group: &[u8]) -> Self {
+        let mut names = Self::default();
+        for fields in lines(passwd) {
+            if let [name, _, uid, gid, ..] = fields.as_slice()
+                && let (Some(uid), Some(gid)) = (number(uid), number(gid))
+            {
+                names.users.entry(name.to_vec()).or_insert((uid, gid));
+            }
+        }
+        for fields in lines(group) {
+            if let [name, _, gid, ..] = fields.as_slice()
+                && let Some(gid) = number(gid)
+            {
+                names.groups.entry(name.to_vec()).or_insert(gid);
+            }
+        }
+        names
+    }
+
+    /// The user of that name, or of that number.
+    #[must_use]
+    pub fn user(&self, name: &[u8]) -> Option<u32> {
+        self.users.get(name).map(|(uid, _)| *uid).or_else(|| number(name))
+    }
+
+    /// The group that the user of that name begins with.
+    #[must_use]
+    pub fn login_group(&self, name: &[u8]) -> Option<u32> {
+        self.users.get(name).map(|(_, gid)| *gid)
+    }
+
+    /// The group of that name, or of that number.
+    #[must_use]
+    pub fn group(&self, name: &[u8]) -> Option<u32> {
+        self.groups.get(name).copied().or_else(|| number(name))
+    }
+}
+
+fn lines(file: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
+    file.split(|byte| *byte == b'\n').map(|line| line.split(|byte| *byte == b':').collect())
+}
+
+fn number(digits: &[u8]) -> Option<u32> {
+    std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_found() {
+        let names = Names::parse(b"root:x:0:0::/root:/bin/sh\nweb:x:33:34::\nbad\nweb:x:1:1::\n", b"www:x:34:\n");
+        assert_eq!((names.user(b"web"), names.login_group(b"web"), names.group(b"www")), (Some(33), Some(34), Some(34)));
+        assert_eq!((names.user(b"77"), names.group(b"+7"), names.user(b"nobody")), (Some(77), None, None));
+    }
+}

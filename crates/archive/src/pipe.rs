@@ -1,0 +1,151 @@
+//! A source on a thread of its own, so that reading a tree and writing it go on at once.
+//!
+//! Invariants: at most [`QUEUE_BYTES_MAX`] of content and [`QUEUE_ITEMS_MAX`] items wait, so memory is bounded
+//! whatever the tree. The consumer takes all that waits at once: a wake-up of a sleeping CPU costs more than a
+//! small file does. An error of either end stops the other.
+//!
+//! Locks: `PIPE`, held for no I/O. Test: `tests/pipe.rs`.
+
+use extant_rt::{Arc, Condvar, LockClass, Mutex, spawn};
+
+use crate::entry::Entry;
+use crate::error::{Error, Result};
+use crate::flow::{Extent, PIECE_BYTES, Sink, Source};
+
+/// Content that may wait, in bytes.
+const QUEUE_BYTES_MAX: usize = 16 * PIECE_BYTES;
+
+/// Items that may wait.
+const QUEUE_ITEMS_MAX: usize = 8192;
+
+enum Item {
+    Entry(Box<Entry>),
+    Content(u64, Vec<u8>),
+    Finish,
+}
+
+#[derive(Default)]
+struct State {
+    items: Vec<Item>,
+    content_bytes: usize,
+    producer_gone: bool,
+    consumer_gone: bool,
+    failure: Option<Error>,
+}
+
+struct Queue {
+    state: Mutex<State>,
+    filled: Condvar,
+    emptied: Condvar,
+}
+
+/// Pours `source` into `sink`, reading on another thread while `sink` works on the caller's.
+///
+/// # Errors
+/// The source's or the sink's, whichever failed first; [`Error::Stream`] if the host gives no thread.
+pub fn pour_concurrently(
+    mut source: impl Source + Send + 'static,
+    sink: &mut dyn Sink,
+    extent: Extent,
+) -> Result<()> {
+    let queue = Arc::new(Queue {
+        state: Mutex::new(LockClass::PIPE, State::default()),
+        filled: Condvar::new(),
+        emptied: Condvar::new(),
+    });
+    let producer = Producer { queue: queue.clone() };
+    let reader = spawn("extant-read", move || {
+        let mut producer = producer;
+        if let Err(error) = source.pour(&mut producer, extent) {
+            producer.queue.state.lock().failure = Some(error);
+        }
+    })
+    .map_err(Error::Stream)?;
+    let consumed = queue.drain(sink);
+    queue.state.lock().consumer_gone = true;
+    queue.emptied.notify_all();
+    if let Err(panic) = reader.join() {
+        std::panic::resume_unwind(panic);
+    }
+    consumed
+}
+
+impl Queue {
+    fn put(&self, item: Item, bytes: usize) -> Result<()> {
+        let mut state = self.state.lock();
+        while state.items.len() >= QUEUE_ITEMS_MAX || state.content_bytes >= QUEUE_BYTES_MAX {
+            if state.consumer_gone {
+                return Err(Error::Cancelled);
+            }
+            state = self.emptied.wait(state);
+        }
+        if state.consumer_gone {
+            return Err(Error::Cancelled);
+        }
+        let was_empty = state.items.is_empty();
+        state.items.push(item);
+        state.content_bytes += bytes;
+        drop(state);
+        // The consumer sleeps only when nothing waits.
+        if was_empty {
+            self.filled.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Everything that waits; none when the producer is gone and nothing does.
+    fn take(&self) -> Result<Option<Vec<Item>>> {
+        let mut state = self.state.lock();
+        while state.items.is_empty() {
+            if state.producer_gone {
+                return state.failure.take().map_or(Ok(None), Err);
+            }
+            state = self.filled.wait(state);
+        }
+        state.content_bytes = 0;
+        let items = std::mem::take(&mut state.items);
+        drop(state);
+        self.emptied.notify_one();
+        Ok(Some(items))
+    }
+
+    fn drain(&self, sink: &mut dyn Sink) -> Result<()> {
+        while let Some(items) = self.take()? {
+            for item in items {
+                match item {
+                    Item::Entry(entry) => sink.entry(*entry)?,
+                    Item::Content(offset, bytes) => sink.content(offset, bytes)?,
+                    Item::Finish => sink.finish()?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The source's end. Dropping it, be it by a panic, ends the consumer's waiting.
+struct Producer {
+    queue: Arc<Queue>,
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        self.queue.state.lock().producer_gone = true;
+        self.queue.filled.notify_all();
+    }
+}
+
+impl Sink for Producer {
+    fn entry(&mut self, entry: Entry) -> Result<()> {
+        self.queue.put(Item::Entry(Box::new(entry)), 0)
+    }
+
+    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<()> {
+        let len = bytes.len();
+        self.queue.put(Item::Content(offset, bytes), len)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.queue.put(Item::Finish, 0)
+    }
+}

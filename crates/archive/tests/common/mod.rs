@@ -1,0 +1,111 @@
+//! What the tests share: a sink that keeps everything, a tree with everything in it, and running programs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use extant_archive::{Entry, Extent, Kind, Result, Sink, Source};
+
+/// Entries and content, in the order they came.
+#[derive(Default)]
+pub struct Collect {
+    pub entries: Vec<Entry>,
+    pub contents: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub finished: bool,
+}
+
+impl Collect {
+    /// Everything that `source` pours.
+    pub fn all(mut source: impl Source) -> Result<Self> {
+        let mut collect = Self::default();
+        source.pour(&mut collect, Extent::Everything)?;
+        assert!(collect.finished);
+        Ok(collect)
+    }
+
+    /// The entries by path, as text that compares well.
+    pub fn by_path(&self) -> BTreeMap<String, Entry> {
+        self.entries.iter().map(|entry| (entry.path.to_string(), entry.clone())).collect()
+    }
+}
+
+impl Sink for Collect {
+    fn entry(&mut self, entry: Entry) -> Result<()> {
+        if let Kind::File(shape) = &entry.kind {
+            self.contents.insert(entry.path.to_bytes(), vec![0; shape.size as usize]);
+        }
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<()> {
+        let path = self.entries.last().unwrap().path.to_bytes();
+        let at = offset as usize;
+        self.contents.get_mut(&path).unwrap()[at..at + bytes.len()].copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.finished = true;
+        Ok(())
+    }
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Runs a shell script in `dir`, which must succeed.
+pub fn shell(dir: &Path, script: &str) {
+    let out = Command::new("sh").arg("-ec").arg(script).current_dir(dir).output().unwrap();
+    let said = [out.stdout, out.stderr].concat();
+    assert!(out.status.success(), "{script}\n{}", String::from_utf8_lossy(&said));
+}
+
+/// Makes a tree with one of everything that the user may make.
+pub fn make_tree(root: &Path) {
+    fs::create_dir(root).unwrap();
+    shell(
+        root,
+        r#"
+        umask 022
+        mkdir -p dir/deep/er empty sticky
+        printf hello > dir/small
+        : > dir/nothing
+        head -c 3000001 /dev/zero | tr '\0' 'x' > dir/large
+        ln dir/small dir/deep/hard
+        ln -s ../small dir/deep/link
+        ln -s "$(head -c 200 /dev/zero | tr '\0' l)" longlink
+        mkfifo pipe
+        n=$(head -c 180 /dev/zero | tr '\0' n)
+        mkdir "$n"
+        printf long > "$n/$n"
+        printf odd > "$(printf 'odd\nname\377 \\')"
+        truncate -s 20000000 sparse
+        printf middle | dd of=sparse bs=1 seek=8000000 conv=notrunc 2>/dev/null
+        truncate -s 5000000 hole
+        cp --sparse=always sparse hard-sparse
+        chmod 4755 dir/small; chmod 1777 sticky; chmod 0 empty
+        touch -d '1969-12-31 23:59:58.25 UTC' dir/nothing
+        touch -d '2026-01-02 03:04:05.123456789 UTC' dir/large
+        touch -h -d '2001-02-03 04:05:06.5 UTC' dir/deep/link
+        chmod 755 empty
+        touch -d '2010-01-01 UTC' dir/deep dir
+        "#,
+    );
+    if is_root() {
+        shell(
+            root,
+            r#"
+            mknod null c 1 3; mknod disk b 259 1000
+            chown 1234:5678 dir/large; chown -h 7:8 dir/deep/link; chown 4000000000:3 sparse
+            setfattr -n user.note -v 'a=b%' dir/large
+            setfattr -n security.capability -v 0x0100000200040000000000000000000000000000 dir/nothing
+            setfacl -m u:7:r--,g:9:rwx dir/large
+            setfacl -d -m u:7:r-x dir/deep
+            touch -d '2010-01-01 UTC' dir/deep dir
+            "#,
+        );
+    }
+}
