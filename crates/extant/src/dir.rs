@@ -1,0 +1,152 @@
+//! Directories: names in blocks, linear or under a hash index.
+//!
+//! Leaves out: which operations there are ([`crate::namei`]), and the bytes of a block ([`extant_ondisk::dirent`],
+//! [`extant_ondisk::htree`]).
+//!
+//! A directory of one block is linear. With the `dir_index` feature its first overflow makes it an indexed one:
+//! block 0 becomes the root of a tree by hash of name, whose leaves are plain blocks. An index is never dropped. If
+//! an index is damaged, names are still found by going through all blocks; none can be added.
+//!
+//! Invariants: a change is planned before its update opens, under the directory's lock, so that only damage in the
+//! bitmaps can stop it later; a block given to a directory is a valid empty one at once.
+//!
+//! Locks: the caller holds `INODE` of the directory, shared to look and alone to change. Inside: `BUFFER`.
+//!
+//! Source: `fs/ext4/namei.c`, `fs/ext4/dir.c`. Tests: `namei/tests.rs`.
+
+mod index;
+mod insert;
+mod iterate;
+mod lookup;
+mod scan;
+
+pub(crate) use insert::{InsertPlan, Insertion};
+pub(crate) use iterate::DirItem;
+pub(crate) use lookup::Found;
+
+use extant_ondisk::dir_hash::{DirHasher, HashVersion};
+use extant_ondisk::{
+    CompatFeatures, FileType, IncompatFeatures, InodeFlags, LogicalBlock, Structure, SuperFlags, Superblock, dirent,
+};
+use extant_rt::Arc;
+
+use crate::buffer::{Buffer, Kind};
+use crate::error::{Error, Place, Result};
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// How the directories of a volume are laid out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Format {
+    pub(crate) block_bytes: usize,
+    /// Bytes of a linear block that hold entries.
+    pub(crate) usable: usize,
+    pub(crate) has_csum: bool,
+    /// Entries say what their inodes are.
+    has_file_type: bool,
+    /// Directories that overflow a block are indexed.
+    pub(crate) has_index: bool,
+    pub(crate) has_large_dir: bool,
+    hash_version: HashVersion,
+    unsigned_hash: bool,
+    hash_seed: [u32; 4],
+}
+
+impl Format {
+    pub(crate) fn new(superblock: &Superblock) -> Self {
+        let block_bytes = superblock.block_size() as usize;
+        let has_csum = superblock.has_metadata_csum();
+        let unsigned_hash = superblock.flags().contains(SuperFlags::UNSIGNED_HASH);
+        // A disk made without a default gets the kernel's.
+        let hash_version = HashVersion::from_disk(superblock.s_def_hash_version(), unsigned_hash)
+            .unwrap_or(HashVersion::HalfMd4);
+        Self {
+            block_bytes,
+            usable: dirent::usable_bytes(block_bytes, has_csum),
+            has_csum,
+            has_file_type: superblock.incompat().contains(IncompatFeatures::FILETYPE),
+            has_index: superblock.compat().contains(CompatFeatures::DIR_INDEX),
+            has_large_dir: superblock.incompat().contains(IncompatFeatures::LARGEDIR),
+            hash_version,
+            unsigned_hash,
+            hash_seed: superblock.s_hash_seed(),
+        }
+    }
+
+    /// The hash of directories that have no index yet.
+    fn default_hasher(&self) -> DirHasher {
+        DirHasher::new(self.hash_version, self.hash_seed)
+    }
+
+    /// The type byte of an entry.
+    pub(crate) fn file_type_byte(&self, file_type: FileType) -> u8 {
+        if self.has_file_type { file_type.dirent_byte() } else { dirent::FT_UNKNOWN }
+    }
+
+    fn file_type(&self, byte: u8) -> Option<FileType> {
+        match FileType::from_dirent(byte) {
+            FileType::Unknown => None,
+            file_type => self.has_file_type.then_some(file_type),
+        }
+    }
+}
+
+impl Volume {
+    /// That the inode is a directory of a kind that is supported.
+    ///
+    /// # Errors
+    /// `NotADirectory`; `Unsupported` if it is encrypted or folds case.
+    pub(crate) fn check_directory(&self, dir: &Node) -> Result<()> {
+        let inode = dir.inode();
+        if inode.file_type() != FileType::Directory {
+            return Err(Error::NotADirectory);
+        }
+        if inode.flags().intersects(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD | InodeFlags::INLINE_DATA) {
+            return Err(Error::Unsupported("an encrypted, case-folding or inline directory"));
+        }
+        Ok(())
+    }
+
+    /// Whether the directory has an index that is to be used.
+    pub(crate) fn is_indexed(&self, dir: &Node) -> bool {
+        self.names.format.has_index && dir.inode().flags().contains(InodeFlags::INDEX)
+    }
+
+    /// Blocks of a directory.
+    ///
+    /// # Errors
+    /// `Corrupt` for a size that is no number of blocks.
+    pub(crate) fn directory_len(&self, dir: &Node) -> Result<u32> {
+        let size = dir.inode().size();
+        let block_bytes = self.names.format.block_bytes as u64;
+        match u32::try_from(size / block_bytes) {
+            Ok(len) if len > 0 && size.is_multiple_of(block_bytes) => Ok(len),
+            _ => Err(Place::of(Structure::Inode).inode(dir.number).corrupt("directory size is no number of blocks")),
+        }
+    }
+
+    /// A block of a directory.
+    fn directory_buffer(&self, dir: &Arc<Node>, logical: LogicalBlock, kind: Kind) -> Result<Arc<Buffer>> {
+        let structure = match kind {
+            Kind::HtreeNode(_) => Structure::HtreeNode,
+            _ => Structure::DirectoryBlock,
+        };
+        let block = self.directory_block(dir, logical)?;
+        self.buffer(block, kind, Place::of(structure).inode(dir.number))
+    }
+
+    /// The first block of a directory, in which `.` and `..` stand, and how many of its bytes entries cover.
+    fn first_directory_buffer(&self, dir: &Arc<Node>) -> Result<(Arc<Buffer>, usize)> {
+        let (kind, usable) = if self.is_indexed(dir) {
+            (Kind::HtreeNode(dir.owner()), self.names.format.block_bytes)
+        } else {
+            (Kind::Directory(dir.owner()), self.names.format.usable)
+        };
+        Ok((self.directory_buffer(dir, LogicalBlock(0), kind)?, usable))
+    }
+}
+
+/// The place of damage in a block of a directory.
+fn place_in(dir: &Node, buffer: &Buffer) -> Place {
+    Place::of(Structure::DirectoryBlock).inode(dir.number).block(buffer.block)
+}

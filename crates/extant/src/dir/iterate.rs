@@ -1,0 +1,251 @@
+//! Going through the names of a directory, with cookies that stay good while it changes.
+//!
+//! A cookie says behind which name to go on. In a directory that is or will be indexed it is made of the name's
+//! hash, so that neither a split nor the conversion moves anything: 31 bits of the major and 32 of the minor hash.
+//! A directory of several blocks that never will be indexed is read in the order of its bytes, which never move.
+//!
+//! A name that is there throughout is seen once. Two names with the same 63 bits stand together; who stops between
+//! them does not see the second.
+//!
+//! Locks: `INODE` of the directory, shared, for one batch of names at a time; none while `visit` runs.
+//!
+//! Source: `ext4_readdir`, `ext4_dx_readdir` of `fs/ext4/dir.c`, `ext4_htree_fill_tree` of `fs/ext4/namei.c`.
+
+use extant_ondisk::dir_hash::DirHasher;
+use extant_ondisk::{FileType, InodeNumber, LogicalBlock, crc32c, dirent};
+use extant_rt::Arc;
+
+use super::index::{Next, index_place};
+use super::place_in;
+use crate::buffer::Kind;
+use crate::error::{Error, Result};
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// A name of a directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirItem<'n> {
+    pub(crate) name: &'n [u8],
+    pub(crate) inode: InodeNumber,
+    /// What it is, if the directory says so.
+    pub(crate) file_type: Option<FileType>,
+    /// Where to go on behind it.
+    pub(crate) next_cookie: u64,
+}
+
+/// An item that outlives the lock.
+struct Held {
+    cookie: u64,
+    name: Vec<u8>,
+    inode: InodeNumber,
+    file_type: u8,
+}
+
+/// Names, and the cookie of those to come, if any may.
+struct Batch {
+    items: Vec<Held>,
+    next: Option<u64>,
+}
+
+/// Names to be looked for at a time where an order has to be made by going through all of them.
+const SCANNED_COUNT: usize = 1024;
+
+/// The cookies of `.` and `..`. Names come behind them.
+const DOT: u64 = 0;
+const DOTDOT: u64 = 1;
+
+impl Volume {
+    /// Calls `visit` with each name from `cookie` on, `.` and `..` included, until it says false. The first cookie is
+    /// 0; the others are those of the items. A removed directory has no names.
+    ///
+    /// # Errors
+    /// `NotADirectory`, `Unsupported`; `Corrupt`, `Io`, perhaps after some items.
+    ///
+    /// # Locks
+    /// Takes `INODE` of the directory; none is held while `visit` runs.
+    pub(crate) fn read_dir(
+        &self,
+        dir: &Arc<Node>,
+        cookie: u64,
+        visit: &mut dyn FnMut(DirItem<'_>) -> bool,
+    ) -> Result<()> {
+        self.check_directory(dir)?;
+        let mut from = Some(cookie);
+        while let Some(cookie) = from {
+            let batch = {
+                let _content = dir.content.read();
+                if dir.inode().links_count() == 0 {
+                    return Ok(());
+                }
+                self.read_batch(dir, cookie)?
+            };
+            for item in &batch.items {
+                let item = DirItem {
+                    name: &item.name,
+                    inode: item.inode,
+                    file_type: self.names.format.file_type(item.file_type),
+                    next_cookie: item.cookie + 1,
+                };
+                if !visit(item) {
+                    return Ok(());
+                }
+            }
+            from = batch.next;
+        }
+        Ok(())
+    }
+
+    fn read_batch(&self, dir: &Arc<Node>, cookie: u64) -> Result<Batch> {
+        let mut batch = if self.is_indexed(dir) {
+            match self.read_leaves(dir, cookie) {
+                Err(Error::Corrupt { .. }) => {
+                    let hasher =
+                        self.index_root(dir).map_or_else(|_| self.names.format.default_hasher(), |root| root.hasher);
+                    self.read_scanned(dir, cookie, &hasher)?
+                }
+                other => other?,
+            }
+        } else if self.names.format.has_index && self.directory_len(dir)? == 1 {
+            self.read_block_by_hash(dir, cookie)?
+        } else {
+            return self.read_in_order(dir, cookie);
+        };
+        batch.items.sort_by(|a, b| (a.cookie, &a.name).cmp(&(b.cookie, &b.name)));
+        Ok(batch)
+    }
+
+    /// The names of one leaf and of those that continue its last hash.
+    fn read_leaves(&self, dir: &Arc<Node>, cookie: u64) -> Result<Batch> {
+        let root = self.index_root(dir)?;
+        let start = hash_of(cookie);
+        let mut path = self.index_path(dir, &root, start)?;
+        let mut items = self.dots(dir, cookie)?;
+        let usable = self.names.format.usable;
+        loop {
+            let leaf = path.leaf(self, dir)?;
+            leaf.read(|bytes| collect(bytes, usable, &root.hasher, cookie, &mut items))
+                .map_err(|e| place_in(dir, &leaf).format(e))?;
+            match path.next(self, dir)? {
+                Next::End => return Ok(Batch { items, next: None }),
+                Next::Leaf(hash) if hash & 1 == 1 => {}
+                Next::Leaf(hash) if hash > start => {
+                    return Ok(Batch { items, next: Some(cookie_of(hash, 0)) });
+                }
+                Next::Leaf(_) => return Err(index_place(dir, &leaf).corrupt("index hashes are out of order")),
+            }
+        }
+    }
+
+    /// `.` and `..` of an indexed directory.
+    fn dots(&self, dir: &Arc<Node>, cookie: u64) -> Result<Vec<Held>> {
+        let mut items = Vec::new();
+        if cookie <= DOTDOT {
+            let (buffer, usable) = self.first_directory_buffer(dir)?;
+            buffer
+                .read(|bytes| collect(bytes, usable, &self.names.format.default_hasher(), cookie, &mut items))
+                .map_err(|e| place_in(dir, &buffer).format(e))?;
+            items.retain(|item| item.cookie <= DOTDOT);
+        }
+        Ok(items)
+    }
+
+    fn read_block_by_hash(&self, dir: &Arc<Node>, cookie: u64) -> Result<Batch> {
+        let buffer = self.directory_buffer(dir, LogicalBlock(0), Kind::Directory(dir.owner()))?;
+        let mut items = Vec::new();
+        let format = &self.names.format;
+        buffer
+            .read(|bytes| collect(bytes, format.usable, &format.default_hasher(), cookie, &mut items))
+            .map_err(|e| place_in(dir, &buffer).format(e))?;
+        Ok(Batch { items, next: None })
+    }
+
+    /// Of all names the first from `cookie` on, by going through all blocks.
+    fn read_scanned(&self, dir: &Arc<Node>, cookie: u64, hasher: &DirHasher) -> Result<Batch> {
+        let mut items = Vec::new();
+        let mut limit = u64::MAX;
+        let scanned = self.scan_directory(dir, &mut |_, bytes, usable| {
+            // What of a block is not damaged is given.
+            let _ = collect(bytes, usable, hasher, cookie, &mut items);
+            if items.len() > 2 * SCANNED_COUNT {
+                items.sort_by_key(|item| item.cookie);
+                limit = limit.min(items[SCANNED_COUNT].cookie);
+                items.retain(|item| item.cookie <= limit);
+            }
+            Ok(true)
+        });
+        match scanned {
+            Ok(()) | Err(Error::Corrupt { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        // Beyond the lowest cut some are missing.
+        items.retain(|item| item.cookie <= limit);
+        Ok(Batch { items, next: (limit != u64::MAX).then(|| limit + 1) })
+    }
+
+    /// The names of one block, by where they stand.
+    fn read_in_order(&self, dir: &Arc<Node>, cookie: u64) -> Result<Batch> {
+        let format = &self.names.format;
+        let block_bytes = format.block_bytes as u64;
+        let len = self.directory_len(dir)?;
+        let Some(logical) = u32::try_from(cookie / block_bytes).ok().filter(|logical| *logical < len) else {
+            return Ok(Batch { items: Vec::new(), next: None });
+        };
+        let buffer = self.directory_buffer(dir, LogicalBlock(logical), Kind::Directory(dir.owner()))?;
+        let base = u64::from(logical) * block_bytes;
+        let mut items = Vec::new();
+        buffer
+            .read(|bytes| {
+                for entry in dirent::live_entries(bytes, format.usable) {
+                    let entry = entry?;
+                    let at = base + entry.offset as u64;
+                    if at >= cookie {
+                        items.push(held(&entry, at));
+                    }
+                }
+                Ok(())
+            })
+            .map_err(|e: extant_ondisk::Error| place_in(dir, &buffer).format(e))?;
+        let next = base + block_bytes;
+        Ok(Batch { items, next: (next / block_bytes < u64::from(len)).then_some(next) })
+    }
+}
+
+/// Adds the names of a block from `cookie` on.
+fn collect(
+    bytes: &[u8],
+    usable: usize,
+    hasher: &DirHasher,
+    cookie: u64,
+    items: &mut Vec<Held>,
+) -> Result<(), extant_ondisk::Error> {
+    for entry in dirent::live_entries(bytes, usable) {
+        let entry = entry?;
+        let at = match entry.name {
+            b"." => DOT,
+            b".." => DOTDOT,
+            name => {
+                let hash = hasher.hash(name);
+                // The oldest hash has no minor one.
+                let minor = if hash.minor == 0 { crc32c(!0, name) } else { hash.minor };
+                cookie_of(hash.hash, minor)
+            }
+        };
+        if at >= cookie {
+            items.push(held(&entry, at));
+        }
+    }
+    Ok(())
+}
+
+fn held(entry: &dirent::DirEntry<'_>, cookie: u64) -> Held {
+    Held { cookie, name: entry.name.to_vec(), inode: entry.inode, file_type: entry.file_type }
+}
+
+/// At most 2⁶³ − 2, so that the one behind fits a signed file offset.
+fn cookie_of(hash: u32, minor: u32) -> u64 {
+    (u64::from(hash >> 1) << 32 | u64::from(minor)).max(DOTDOT + 1)
+}
+
+fn hash_of(cookie: u64) -> u32 {
+    ((cookie >> 32) as u32) << 1
+}

@@ -1,0 +1,66 @@
+//! Going through all blocks of a directory whose index cannot be trusted.
+//!
+//! Which of its blocks belong to the index is seen by their first entry, as the kernel sees it
+//! (`__ext4_read_dirblock`): an index block is one free entry over the whole block. What is read here does not
+//! enter the cache, for an empty leaf of a disk without checksums looks the same.
+
+use extant_ondisk::{LogicalBlock, Structure, dirent};
+use extant_rt::Arc;
+
+use crate::buffer::Kind;
+use crate::error::{Error, Place, Result};
+use crate::node::Node;
+use crate::verify;
+use crate::volume::Volume;
+
+impl Volume {
+    /// Calls `visit` with each block that holds entries, and how many bytes of it, until it says false. Damaged
+    /// blocks are passed over, and the first damage is the result if nobody said false.
+    pub(super) fn scan_directory(
+        &self,
+        dir: &Arc<Node>,
+        visit: &mut dyn FnMut(LogicalBlock, &[u8], usize) -> Result<bool>,
+    ) -> Result<()> {
+        let mut damage = Ok(());
+        for logical in (0..self.directory_len(dir)?).map(LogicalBlock) {
+            match self.scan_block(dir, logical, visit) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error @ Error::Corrupt { .. }) => damage = damage.and(Err(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        damage
+    }
+
+    fn scan_block(
+        &self,
+        dir: &Arc<Node>,
+        logical: LogicalBlock,
+        visit: &mut dyn FnMut(LogicalBlock, &[u8], usize) -> Result<bool>,
+    ) -> Result<bool> {
+        let format = &self.names.format;
+        let place = Place::of(Structure::DirectoryBlock).inode(dir.number);
+        let block = self.directory_block(dir, logical)?;
+        // Bytes in memory were verified, and their sum may be out of date until the commit.
+        let (bytes, in_memory) = match self.buffers.get(block.0, |buffer| buffer.bytes()) {
+            Some(bytes) => (bytes, true),
+            None => (self.read_block(block, place)?, false),
+        };
+        let first = dirent::entry_at(&bytes, bytes.len(), 0).map_err(|e| place.block(block).format(e))?;
+        if !first.is_live() && first.rec_len == bytes.len() {
+            return Ok(true);
+        }
+        let second = first.offset + first.rec_len;
+        let is_root = logical.0 == 0
+            && dirent::entry_at(&bytes, bytes.len(), second).is_ok_and(|e| second + e.rec_len == bytes.len());
+        if is_root {
+            return visit(logical, &bytes, bytes.len());
+        }
+        if !in_memory {
+            verify::verify(&self.checksums, Kind::Directory(dir.owner()), block, &bytes)
+                .map_err(|e| place.block(block).format(e))?;
+        }
+        visit(logical, &bytes, format.usable)
+    }
+}

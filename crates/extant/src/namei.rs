@@ -1,0 +1,192 @@
+//! Operations on names: looking up, making, linking, removing and renaming inodes.
+//!
+//! Leaves out: paths and users ([`crate::api`]); who may do what is for the caller to ask ([`Volume::access`],
+//! [`Volume::may_delete`]). Immutable and append-only inodes are respected here.
+//!
+//! Each operation is one update: a crash shows all of it or nothing. It looks everything up and plans it under the
+//! locks of the directories, so that nothing but damage in the bitmaps can stop it once it has begun; an inode whose
+//! making is stopped so is left to the orphan list.
+//!
+//! Invariants: `i_links_count` of a file is the number of its names; of a directory 2 and its subdirectories, or 1
+//! once they were more than 65,000; 0 means that it is deleted with its last use.
+//!
+//! Locks: `RENAME` when a name moves to another directory; `INODE` of the directories alone, and of directories
+//! that are removed, moved or replaced, in order of number. What they were chosen by is looked up again under them.
+//!
+//! Source: `fs/ext4/namei.c`, `fs/ext4/ialloc.c`. Tests: `namei/tests.rs`.
+
+mod create;
+mod link;
+mod new_inode;
+mod rename;
+mod symlink;
+#[cfg(test)]
+mod tests;
+
+pub use crate::access::{Access, Credentials};
+pub use create::{New, NewKind};
+pub use rename::RenameFlags;
+
+use extant_ondisk::dirent::NAME_MAX;
+use extant_ondisk::{
+    FileType, IncompatFeatures, Inode, InodeFlags, InodeNumber, RoCompatFeatures, Structure, Superblock,
+};
+use extant_rt::{Arc, AtomicU32, LockClass, Mutex, RwLockWriteGuard};
+
+use crate::dir::Format;
+use crate::error::{Error, Place, Result};
+use crate::node::{Node, NodeRef};
+use crate::volume::Volume;
+
+/// Names of a file, and subdirectories of a directory without the `dir_nlink` feature: `EXT4_LINK_MAX`.
+const LINKS_MAX: u16 = 65_000;
+
+/// What the operations on names share.
+#[derive(Debug)]
+pub(crate) struct Names {
+    pub(crate) format: Format,
+    /// Held while a directory gets another parent.
+    rename: Mutex<()>,
+    /// Counts new inodes, for their generation numbers.
+    made: AtomicU32,
+    has_dir_nlink: bool,
+    has_extents: bool,
+    first_inode: u32,
+    inode_size: u16,
+    /// Bytes of a new inode above 128 that are for fields.
+    pub(crate) extra_isize: u16,
+}
+
+impl Names {
+    pub(crate) fn new(superblock: &Superblock) -> Self {
+        let inode_size = superblock.inode_size();
+        let ro_compat = superblock.ro_compat();
+        let mut extra_isize = extant_ondisk::inode::EXTRA_ISIZE;
+        if ro_compat.contains(RoCompatFeatures::EXTRA_ISIZE) {
+            extra_isize = extra_isize.max(superblock.s_want_extra_isize()).max(superblock.s_min_extra_isize());
+        }
+        if !extra_isize.is_multiple_of(4) || extra_isize > inode_size.saturating_sub(128) {
+            extra_isize = extant_ondisk::inode::EXTRA_ISIZE;
+        }
+        Self {
+            format: Format::new(superblock),
+            rename: Mutex::new(LockClass::RENAME, ()),
+            made: AtomicU32::new(0),
+            has_dir_nlink: ro_compat.contains(RoCompatFeatures::DIR_NLINK),
+            has_extents: superblock.incompat().contains(IncompatFeatures::EXTENTS),
+            first_inode: superblock.first_ino(),
+            inode_size,
+            extra_isize: if inode_size > 128 { extra_isize } else { 0 },
+        }
+    }
+}
+
+impl Volume {
+    /// The inode of that name, `.` and `..` among them. A symbolic link is not followed.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `NameTooLong`, `Unsupported`, `Corrupt`, `Io`.
+    pub(crate) fn lookup(&self, dir: &Arc<Node>, name: &[u8]) -> Result<NodeRef> {
+        self.check_directory(dir)?;
+        if name.len() > NAME_MAX {
+            return Err(Error::NameTooLong);
+        }
+        let _content = dir.content.read();
+        // A removed directory has no names, not even its own.
+        if dir.inode().links_count() == 0 {
+            return Err(Error::NotFound);
+        }
+        let found = self.find_entry(dir, name)?.ok_or(Error::NotFound)?;
+        self.named_node(dir, found.inode)
+    }
+
+    /// The inode that an entry of `dir`, whose lock is held, names.
+    fn named_node(&self, dir: &Node, number: InodeNumber) -> Result<NodeRef> {
+        let place = Place::of(Structure::DirectoryBlock).inode(dir.number);
+        if number.0 < self.names.first_inode && number != InodeNumber::ROOT {
+            return Err(place.corrupt("an entry names a reserved inode"));
+        }
+        match self.node(number) {
+            Ok(node) if node.inode().links_count() > 0 => Ok(node),
+            Ok(_) | Err(Error::Stale) => Err(place.corrupt("an entry names a free inode")),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// That names may be added to a directory, whose lock is held alone.
+    fn check_may_add(&self, dir: &Node) -> Result<()> {
+        let inode = dir.inode();
+        if inode.links_count() == 0 {
+            return Err(Error::NotFound);
+        }
+        if inode.flags().contains(InodeFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(()) }
+    }
+
+    /// That names may be taken out of a directory, whose lock is held alone.
+    fn check_may_remove(&self, dir: &Node, child: &Node) -> Result<()> {
+        let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+        if dir.inode().flags().intersects(fixed) || child.inode().flags().intersects(fixed) {
+            return Err(Error::NotPermitted);
+        }
+        Ok(())
+    }
+
+    /// That a directory may have one more subdirectory.
+    fn check_subdirectories(&self, dir: &Node) -> Result<()> {
+        let links = dir.inode().links_count();
+        let counts_on = self.names.has_dir_nlink && self.is_indexed(dir);
+        if links >= LINKS_MAX && !counts_on { Err(Error::TooManyLinks) } else { Ok(()) }
+    }
+}
+
+/// That a name can be given to something.
+fn check_new_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_MAX {
+        return Err(Error::NameTooLong);
+    }
+    if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        return Err(Error::InvalidArgument("a name is empty or contains a slash or NUL"));
+    }
+    if matches!(name, b"." | b"..") { Err(Error::Exists) } else { Ok(()) }
+}
+
+/// That a name can be taken from something.
+fn check_old_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_MAX {
+        return Err(Error::NameTooLong);
+    }
+    if matches!(name, b"." | b".." | b"") {
+        return Err(Error::InvalidArgument("`.` and `..` cannot be removed or renamed"));
+    }
+    Ok(())
+}
+
+/// Counts one more subdirectory. Past 65,000 the count is 1 from then on.
+fn add_subdirectory(inode: &mut Inode, is_indexed: bool) {
+    let links = inode.links_count();
+    if is_indexed && (links >= LINKS_MAX || links == 1) {
+        inode.set_links_count(1);
+    } else {
+        inode.set_links_count(links.saturating_add(1));
+    }
+}
+
+/// Counts one subdirectory less, unless they are too many to count.
+fn remove_subdirectory(inode: &mut Inode) {
+    let links = inode.links_count();
+    if links > 2 {
+        inode.set_links_count(links - 1);
+    }
+}
+
+/// Takes the `INODE` locks of several inodes alone, in order.
+fn lock_all<'n>(nodes: &[&'n Arc<Node>]) -> Vec<RwLockWriteGuard<'n, ()>> {
+    let mut nodes = nodes.to_vec();
+    nodes.sort_by_key(|node| node.number);
+    nodes.dedup_by_key(|node| node.number);
+    nodes.into_iter().map(|node| node.content.write()).collect()
+}
+
+fn is_directory(inode: &Inode) -> bool {
+    inode.file_type() == FileType::Directory
+}

@@ -1,0 +1,166 @@
+//! Making inodes.
+//!
+//! Source: `ext4_create`, `ext4_mkdir`, `ext4_mknod`, `ext4_symlink`, `ext4_tmpfile` of `fs/ext4/namei.c`.
+
+use extant_ondisk::FileType;
+use extant_rt::Arc;
+
+use super::{add_subdirectory, check_new_name};
+use crate::attributes::Times;
+use crate::dir::{InsertPlan, Insertion};
+use crate::error::{Error, Result};
+use crate::node::{Node, NodeRef};
+use crate::orphan::ORPHAN_CREDITS;
+use crate::update::{Change, Need, Update};
+use crate::volume::Volume;
+
+/// What a new inode is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct New<'n> {
+    /// What it is.
+    pub kind: NewKind<'n>,
+    /// Permission bits, set-id and sticky bits, after any umask. A default access control list of the directory
+    /// takes from them.
+    pub mode: u16,
+    /// The owner.
+    pub uid: u32,
+    /// The group, unless the directory hands down its own.
+    pub gid: u32,
+    /// Its times; without them, now.
+    pub times: Option<Times>,
+    /// Extended attributes by full name. Access control lists, in the form of the `setxattr` interface, replace
+    /// those that the directory hands down.
+    pub xattrs: &'n [(&'n [u8], &'n [u8])],
+}
+
+/// The kinds of inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewKind<'n> {
+    /// An empty file.
+    File,
+    /// An empty directory.
+    Directory,
+    /// A symbolic link that says this.
+    Symlink(&'n [u8]),
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharDevice {
+        /// Its driver.
+        major: u32,
+        /// Its number within the driver.
+        minor: u32,
+    },
+    /// A block device.
+    BlockDevice {
+        /// Its driver.
+        major: u32,
+        /// Its number within the driver.
+        minor: u32,
+    },
+}
+
+impl NewKind<'_> {
+    pub(super) fn file_type(self) -> FileType {
+        match self {
+            Self::File => FileType::Regular,
+            Self::Directory => FileType::Directory,
+            Self::Symlink(_) => FileType::Symlink,
+            Self::Fifo => FileType::Fifo,
+            Self::Socket => FileType::Socket,
+            Self::CharDevice { .. } => FileType::CharDevice,
+            Self::BlockDevice { .. } => FileType::BlockDevice,
+        }
+    }
+}
+
+impl Volume {
+    /// Makes an inode and its name, whole or not at all.
+    ///
+    /// # Errors
+    /// `Exists`, `NameTooLong`, `NotFound` (the directory was removed), `NotADirectory`, `NotPermitted` (it is
+    /// immutable), `NoSpace`, `NoInodes`, `TooManyLinks`, `InvalidArgument`, `ReadOnly`, `Corrupt`, `Io`.
+    ///
+    /// # Locks
+    /// Takes `INODE` of the directory.
+    pub(crate) fn create(&self, dir: &Arc<Node>, name: &[u8], new: &New<'_>) -> Result<NodeRef> {
+        check_new_name(name)?;
+        self.check_directory(dir)?;
+        self.writable()?;
+        let _content = dir.content.write();
+        self.check_may_add(dir)?;
+        if self.find_entry(dir, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let is_directory = new.kind == NewKind::Directory;
+        if is_directory {
+            self.check_subdirectories(dir)?;
+        }
+        let plan = self.plan_insert(dir, name)?;
+        let inode = self.plan_inode(dir, new)?;
+        let mut update = self.begin(plan.need.and(inode.need))?;
+        let node = update.make_inode(dir, &inode)?;
+        let entry = Insertion { name, inode: node.number, file_type: new.kind.file_type() };
+        match update.fill_and_name(dir, &node, &inode, plan, entry) {
+            Ok(()) => {
+                if is_directory {
+                    let is_indexed = self.is_indexed(dir);
+                    update.modify_inode(dir, Change::Attributes, |parent| add_subdirectory(parent, is_indexed));
+                }
+                Ok(node)
+            }
+            Err(error) => {
+                update.abandon(&node);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes an inode without a name, which is deleted with its last use unless [`Volume::link`] gives it one.
+    ///
+    /// # Errors
+    /// As [`Volume::create`].
+    ///
+    /// # Locks
+    /// Takes `INODE` of the directory.
+    pub(crate) fn tmpfile(&self, dir: &Arc<Node>, new: &New<'_>) -> Result<NodeRef> {
+        self.check_directory(dir)?;
+        self.writable()?;
+        if new.kind == NewKind::Directory {
+            return Err(Error::InvalidArgument("a directory needs a name"));
+        }
+        let _content = dir.content.read();
+        self.check_may_add(dir)?;
+        let inode = self.plan_inode(dir, new)?;
+        let mut update = self.begin(inode.need.and(Need::new(ORPHAN_CREDITS, 0)))?;
+        let node = update.make_inode(dir, &inode)?;
+        let filled = update.fill_inode(&node, dir.number, &inode);
+        update.abandon(&node);
+        filled.map(|()| {
+            node.set_linkable();
+            node
+        })
+    }
+}
+
+impl Update<'_> {
+    fn fill_and_name(
+        &mut self,
+        dir: &Arc<Node>,
+        node: &Arc<Node>,
+        inode: &super::new_inode::InodePlan<'_>,
+        plan: InsertPlan,
+        entry: Insertion<'_>,
+    ) -> Result<()> {
+        self.fill_inode(node, dir.number, inode)?;
+        self.insert_entry(dir, plan, entry)
+    }
+
+    /// Leaves an inode that has no name to the orphan list.
+    fn abandon(&mut self, node: &Arc<Node>) {
+        self.modify_inode(node, Change::Attributes, |inode| inode.set_links_count(0));
+        self.add_orphan(node);
+    }
+}

@@ -1,0 +1,194 @@
+//! Adding and taking away names of inodes.
+//!
+//! Source: `__ext4_link`, `__ext4_unlink`, `ext4_rmdir` of `fs/ext4/namei.c`.
+
+use extant_ondisk::{FileType, InodeFlags};
+use extant_rt::Arc;
+
+use super::{LINKS_MAX, check_new_name, check_old_name, is_directory, lock_all, remove_subdirectory};
+use crate::delete::DELETE_CREDITS;
+use crate::dir::{Found, Insertion};
+use crate::error::{Error, Result};
+use crate::node::Node;
+use crate::orphan::ORPHAN_CREDITS;
+use crate::update::{Change, Need, Update};
+use crate::volume::Volume;
+
+/// Credits for the bitmaps, descriptors and tree blocks of a small file that is deleted along with its name. A
+/// larger one is left to the orphan list.
+const SMALL_FILE_CREDITS: u32 = 8;
+
+impl Volume {
+    /// Gives an inode a further name, or its first one if it was made without.
+    ///
+    /// # Errors
+    /// `Exists`; `NotPermitted` for a directory, an immutable or append-only inode or an immutable directory;
+    /// `NotFound` if the inode is to be deleted or the directory was removed; `TooManyLinks`; as [`Volume::create`].
+    ///
+    /// # Locks
+    /// Takes `INODE` of the directory.
+    pub(crate) fn link(&self, node: &Arc<Node>, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
+        check_new_name(name)?;
+        self.check_directory(dir)?;
+        self.writable()?;
+        let _content = dir.content.write();
+        self.check_may_add(dir)?;
+        let inode = node.inode();
+        if is_directory(&inode) || inode.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        if self.find_entry(dir, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        let plan = self.plan_insert(dir, name)?;
+        let mut update = self.begin(plan.need.and(Need::new(1 + ORPHAN_CREDITS, 0)))?;
+        update.add_link(node)?;
+        let entry = Insertion { name, inode: node.number, file_type: inode.file_type() };
+        let inserted = update.insert_entry(dir, plan, entry);
+        if inserted.is_err() && update.drop_link(node) {
+            update.add_orphan(node);
+        }
+        inserted
+    }
+
+    /// Takes a name of a file away. The file goes with its last name and its last use.
+    ///
+    /// # Errors
+    /// `NotFound`; `IsADirectory`; `NotPermitted` (immutable or append-only); `ReadOnly`, `Corrupt`, `Io`.
+    ///
+    /// # Locks
+    /// Takes `INODE` of the directory.
+    pub(crate) fn unlink(&self, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
+        check_old_name(name)?;
+        self.check_directory(dir)?;
+        self.writable()?;
+        let _content = dir.content.write();
+        let found = self.find_entry(dir, name)?.ok_or(Error::NotFound)?;
+        let child = self.named_node(dir, found.inode)?;
+        if child.is_directory() {
+            return Err(Error::IsADirectory);
+        }
+        self.check_may_remove(dir, &child)?;
+        // The directory's block and inode, the child's inode.
+        let need = Need::new(3 + SMALL_FILE_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
+        let mut update = self.begin(need)?;
+        update.remove_entry(dir, &found)?;
+        if update.drop_link(&child) {
+            update.delete_or_orphan(&child);
+        }
+        Ok(())
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `NotFound`; `NotADirectory`; `NotEmpty`; `Busy` for the root; as [`Volume::unlink`].
+    ///
+    /// # Locks
+    /// Takes `INODE` of both directories.
+    pub(crate) fn rmdir(&self, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
+        check_old_name(name)?;
+        self.check_directory(dir)?;
+        self.writable()?;
+        loop {
+            let child = self.lookup(dir, name)?;
+            self.check_directory(&child)?;
+            if child.number == dir.number {
+                return Err(self.names_itself(dir));
+            }
+            let _content = lock_all(&[dir, &child]);
+            match self.find_entry(dir, name)? {
+                None => return Err(Error::NotFound),
+                Some(found) if found.inode == child.number => return self.rmdir_locked(dir, &found, &child),
+                // Someone put another in its place meanwhile.
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn rmdir_locked(&self, dir: &Arc<Node>, found: &Found, child: &crate::node::NodeRef) -> Result<()> {
+        self.check_may_remove(dir, child)?;
+        if !self.is_directory_empty(child)? {
+            return Err(Error::NotEmpty);
+        }
+        let need = Need::new(3 + SMALL_FILE_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
+        let mut update = self.begin(need)?;
+        update.remove_entry(dir, found)?;
+        update.modify_inode(dir, Change::Attributes, remove_subdirectory);
+        update.drop_all_links(child);
+        update.delete_or_orphan(child);
+        Ok(())
+    }
+
+    /// The error of a directory that stands in itself.
+    pub(super) fn names_itself(&self, dir: &Node) -> Error {
+        crate::error::Place::of(extant_ondisk::Structure::DirectoryBlock)
+            .inode(dir.number)
+            .corrupt("a directory names itself")
+    }
+}
+
+impl Update<'_> {
+    /// Counts one more name of an inode that is no directory. One that was made without a name leaves the orphan
+    /// list.
+    ///
+    /// # Errors
+    /// `NotFound` if it is to be deleted; `TooManyLinks`. Nothing is changed then.
+    pub(super) fn add_link(&mut self, node: &Arc<Node>) -> Result<()> {
+        let now = self.now();
+        let is_linkable = node.take_linkable();
+        let linked = self.modify_inode(node, Change::Attributes, |inode| {
+            let links = inode.links_count();
+            if links == 0 && !is_linkable {
+                return Err(Error::NotFound);
+            }
+            if links >= LINKS_MAX {
+                return Err(Error::TooManyLinks);
+            }
+            inode.set_links_count(links + 1);
+            inode.set_ctime(now);
+            Ok(links)
+        })?;
+        if linked == 0 {
+            self.remove_orphan(node);
+        }
+        Ok(())
+    }
+
+    /// Counts one name less of an inode that is no directory; whether it was the last.
+    pub(super) fn drop_link(&mut self, node: &Arc<Node>) -> bool {
+        let now = self.now();
+        self.modify_inode(node, Change::Attributes, |inode| {
+            // Fewer than there are names only on a damaged disk.
+            let links = inode.links_count().saturating_sub(1);
+            inode.set_links_count(links);
+            inode.set_ctime(now);
+            links == 0
+        })
+    }
+
+    /// Takes a directory's only name and its own `.` away.
+    pub(super) fn drop_all_links(&mut self, node: &Arc<Node>) {
+        let now = self.now();
+        self.modify_inode(node, Change::Attributes, |inode| {
+            inode.set_links_count(0);
+            inode.set_ctime(now);
+        });
+    }
+
+    /// Deletes an inode without links at once if it is small and nobody but the caller uses it; else leaves it to its
+    /// last use and the orphan list.
+    ///
+    /// With one use there is nobody who could hold or wait for the inode's own lock, for uses are got by names, under
+    /// the directory's lock, or from other uses.
+    pub(super) fn delete_or_orphan(&mut self, node: &Arc<Node>) {
+        let is_file = matches!(node.file_type(), FileType::Regular | FileType::Directory | FileType::Symlink);
+        if node.user_count() == 1 {
+            let freed = !is_file || self.try_free_all(node).unwrap_or(false);
+            if freed && self.free_node(node).is_ok() {
+                return;
+            }
+        }
+        self.add_orphan(node);
+    }
+}

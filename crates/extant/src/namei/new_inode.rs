@@ -1,0 +1,182 @@
+//! The inode of something new: its fields, attributes and first block.
+//!
+//! Source: `__ext4_new_inode` of `fs/ext4/ialloc.c`, `ext4_init_acl` of `fs/ext4/acl.c`.
+
+use extant_alloc::InodeKind;
+use extant_ondisk::extent::{ExtentNode, ROOT_CAPACITY};
+use extant_ondisk::inode::I_BLOCK_SIZE;
+use extant_ondisk::{FileType, Inode, InodeFlags, InodeNumber, Structure, crc32c};
+use extant_rt::{Arc, Ordering};
+
+use super::{New, NewKind};
+use crate::attributes::Times;
+use crate::buffer::Kind;
+use crate::error::{Error, Place, Result};
+use crate::extent::grow_need_of_new;
+use crate::node::{Node, NodeRef};
+use crate::orphan::ORPHAN_CREDITS;
+use crate::update::{Change, Need, Update};
+use crate::volume::Volume;
+use crate::xattr::XattrPlan;
+
+const S_ISGID: u16 = 0o2000;
+/// Bits of a mode that are no type.
+const MODE_BITS: u16 = 0o7777;
+
+/// An inode to be made.
+pub(super) struct InodePlan<'n> {
+    kind: NewKind<'n>,
+    /// All but the number, the generation and the times.
+    inode: Inode,
+    times: Option<Times>,
+    xattrs: XattrPlan,
+    pub(super) need: Need,
+}
+
+impl Volume {
+    /// Works out an inode to be made in `dir`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` and `NameTooLong` for a link's target, `InvalidArgument` for a device number; those of the
+    /// attributes.
+    pub(super) fn plan_inode<'n>(&self, dir: &Arc<Node>, new: &New<'n>) -> Result<InodePlan<'n>> {
+        let names = &self.names;
+        let place = Place::of(Structure::Inode);
+        let parent = dir.inode();
+        let file_type = new.kind.file_type();
+        let mut inode = Inode::new(names.inode_size, names.extra_isize).map_err(|e| place.format(e))?;
+        let (mut gid, mut mode) = (new.gid, new.mode & MODE_BITS);
+        if parent.mode() & S_ISGID != 0 {
+            gid = parent.gid();
+            if file_type == FileType::Directory {
+                mode |= S_ISGID;
+            }
+        }
+        let acls = self.inherited_acls(dir, file_type, mode, new.xattrs)?;
+        inode.set_mode(file_type.mode_bits() | acls.mode);
+        inode.set_uid(new.uid);
+        inode.set_gid(gid);
+        inode.set_links_count(if file_type == FileType::Directory { 2 } else { 1 });
+        inode.set_flags(inherited_flags(parent.flags(), file_type));
+        if parent.flags().contains(InodeFlags::PROJINHERIT) {
+            // Without room for a project the parent has none either.
+            let _ = inode.set_project_id(parent.project_id());
+        }
+        self.plan_content(&mut inode, new.kind)?;
+        let xattrs = self.plan_new_xattrs(&inode, &acls.xattrs)?;
+        let blocks = u32::from(needs_block(new.kind));
+        // Its table block; the inode bitmap and its descriptor; the orphan list if all else fails.
+        let own = Need::new(3 + ORPHAN_CREDITS, 0);
+        let need = own.and(grow_need_of_new(self, blocks)).and(xattrs.need);
+        Ok(InodePlan { kind: new.kind, inode, times: new.times, xattrs, need })
+    }
+
+    fn plan_content(&self, inode: &mut Inode, kind: NewKind<'_>) -> Result<()> {
+        let mapped = match kind {
+            NewKind::File | NewKind::Directory => true,
+            NewKind::Symlink(target) => {
+                if target.is_empty() || target.contains(&0) {
+                    return Err(Error::InvalidArgument("a symbolic link's target is empty or contains NUL"));
+                }
+                if target.len() >= self.names.format.block_bytes.min(4096) {
+                    return Err(Error::NameTooLong);
+                }
+                if !needs_block(kind) {
+                    inode.i_block_mut()[..target.len()].copy_from_slice(target);
+                    inode.set_size(target.len() as u64);
+                }
+                needs_block(kind)
+            }
+            NewKind::CharDevice { major, minor } | NewKind::BlockDevice { major, minor } => {
+                inode
+                    .set_device(major, minor)
+                    .map_err(|_| Error::InvalidArgument("the device number is too large"))?;
+                false
+            }
+            NewKind::Fifo | NewKind::Socket => false,
+        };
+        if mapped && self.names.has_extents {
+            inode.set_flags(inode.flags() | InodeFlags::EXTENTS);
+            ExtentNode::empty_leaf(ROOT_CAPACITY)
+                .write(inode.i_block_mut())
+                .map_err(|e| Place::of(Structure::ExtentNode).format(e))?;
+        }
+        Ok(())
+    }
+}
+
+impl Update<'_> {
+    /// Gives an inode its number and puts it into the table, without a name and without blocks.
+    ///
+    /// # Errors
+    /// `NoInodes`, and nothing was changed; `Corrupt` bitmaps.
+    pub(super) fn make_inode(&mut self, dir: &Arc<Node>, plan: &InodePlan<'_>) -> Result<NodeRef> {
+        let volume = self.volume;
+        let kind = match plan.kind {
+            NewKind::Directory => InodeKind::Directory,
+            _ => InodeKind::Other,
+        };
+        let number = self.allocate_inode(volume.group_of_inode(dir.number), kind)?;
+        let home = volume.inode_home(number)?;
+        let mut inode = plan.inode.clone();
+        inode.set_generation(self.generation(number));
+        let now = self.now();
+        let times = plan.times.unwrap_or(Times { atime: now, mtime: now });
+        inode.set_atime(times.atime);
+        inode.set_mtime(times.mtime);
+        inode.set_ctime(now);
+        inode.set_crtime(now);
+        let node = volume.nodes.replace(Node::new(number, home, inode));
+        self.modify_inode(&node, Change::Mapping, |_| ());
+        Ok(node)
+    }
+
+    /// Writes the first block and the extended attributes of a new inode.
+    ///
+    /// # Errors
+    /// `Corrupt` bitmaps.
+    pub(super) fn fill_inode(&mut self, node: &Arc<Node>, parent: InodeNumber, plan: &InodePlan<'_>) -> Result<()> {
+        match plan.kind {
+            NewKind::Directory => self.make_first_block(node, parent)?,
+            NewKind::Symlink(target) if needs_block(plan.kind) => {
+                let (_, buffer) = self.grow_directory(node, Kind::Symlink)?;
+                self.modify_buffer(&buffer, |bytes| bytes[..target.len()].copy_from_slice(target));
+                self.modify_inode(node, Change::Mapping, |inode| inode.set_size(target.len() as u64));
+            }
+            _ => {}
+        }
+        self.apply_xattrs(node, &plan.xattrs)
+    }
+
+    /// Differs from that of the number's earlier uses. The same work on the same disk at the same time gives the same.
+    fn generation(&self, number: InodeNumber) -> u32 {
+        let now = self.now();
+        // Relaxed: only the difference matters.
+        let made = self.volume.names.made.fetch_add(1, Ordering::Relaxed);
+        let seconds = (now.seconds as u64).to_le_bytes();
+        let words = [number.0, now.nanoseconds, made].map(u32::to_le_bytes);
+        words.iter().fold(crc32c(self.volume.checksums.seed, &seconds), |sum, word| crc32c(sum, word))
+    }
+}
+
+/// Whether it has a block from the beginning.
+fn needs_block(kind: NewKind<'_>) -> bool {
+    match kind {
+        NewKind::Directory => true,
+        // A short target lies in the inode, where the kernel leaves room for a final zero.
+        NewKind::Symlink(target) => target.len() >= I_BLOCK_SIZE,
+        _ => false,
+    }
+}
+
+/// `ext4_mask_flags`.
+fn inherited_flags(parent: InodeFlags, file_type: FileType) -> InodeFlags {
+    let inherited = parent & InodeFlags::INHERITED;
+    match file_type {
+        FileType::Directory => inherited,
+        FileType::Regular => {
+            inherited - (InodeFlags::DIRSYNC | InodeFlags::TOPDIR | InodeFlags::CASEFOLD | InodeFlags::PROJINHERIT)
+        }
+        _ => inherited & (InodeFlags::NODUMP | InodeFlags::NOATIME),
+    }
+}

@@ -1,0 +1,329 @@
+//! Renaming.
+//!
+//! Source: `ext4_rename`, `ext4_cross_rename` of `fs/ext4/namei.c`, `lock_rename` of `fs/namei.c`.
+
+use extant_ondisk::{FileType, InodeNumber, Structure};
+use extant_rt::{Arc, MutexGuard};
+
+use super::new_inode::InodePlan;
+use super::{
+    New, NewKind, add_subdirectory, check_new_name, check_old_name, lock_all, remove_subdirectory,
+};
+use crate::delete::DELETE_CREDITS;
+use crate::dir::{Found, InsertPlan, Insertion};
+use crate::error::{Error, Place, Result};
+use crate::node::{Node, NodeRef};
+use crate::orphan::ORPHAN_CREDITS;
+use crate::update::{Change, Need, Update};
+use crate::volume::Volume;
+
+/// How to rename, as `renameat2`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RenameFlags {
+    /// Fail if the new name exists.
+    pub no_replace: bool,
+    /// Both names exist and change places.
+    pub exchange: bool,
+    /// Leave a whiteout, a character device of numbers 0, under the old name.
+    pub whiteout: bool,
+}
+
+/// The directories and names of a rename.
+#[derive(Clone, Copy)]
+struct Names<'n> {
+    from: &'n Arc<Node>,
+    from_name: &'n [u8],
+    to: &'n Arc<Node>,
+    to_name: &'n [u8],
+}
+
+/// What was looked up under the locks.
+struct Entries {
+    child: NodeRef,
+    found: Found,
+    target: Option<(NodeRef, Found)>,
+}
+
+impl Volume {
+    /// Gives an inode another name, in place of what has it; or exchanges two.
+    ///
+    /// # Errors
+    /// `NotFound`; `Exists` with `no_replace`; `InvalidArgument` for a directory below itself, for `.` and `..` and for
+    /// flags that contradict each other; `NotEmpty`, `IsADirectory`, `NotADirectory` by what would be replaced;
+    /// `TooManyLinks`; `NotPermitted` (immutable or append-only); as [`Volume::create`].
+    ///
+    /// # Locks
+    /// Takes `RENAME` if the directories differ, `INODE` of both and of directories that move or are replaced.
+    pub(crate) fn rename(
+        &self,
+        from: &Arc<Node>,
+        from_name: &[u8],
+        to: &Arc<Node>,
+        to_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        check_old_name(from_name)?;
+        match check_new_name(to_name) {
+            Err(Error::Exists) => return Err(Error::InvalidArgument("`.` and `..` cannot be replaced")),
+            other => other?,
+        }
+        if flags.exchange && (flags.no_replace || flags.whiteout) {
+            return Err(Error::InvalidArgument("flags of a rename contradict each other"));
+        }
+        self.check_directory(from)?;
+        self.check_directory(to)?;
+        self.writable()?;
+        let names = Names { from, from_name, to, to_name };
+        loop {
+            if self.try_rename(names, flags)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// False if someone changed the names between their look-up and the locks.
+    fn try_rename(&self, names: Names<'_>, flags: RenameFlags) -> Result<bool> {
+        let Names { from, to, .. } = names;
+        let is_across = from.number != to.number;
+        // With it no directory gets another parent.
+        let _rename: Option<MutexGuard<'_, ()>> = is_across.then(|| self.names.rename.lock());
+        let child = self.lookup(from, names.from_name)?;
+        let target = match self.lookup(to, names.to_name) {
+            Err(Error::NotFound) => None,
+            other => Some(other?),
+        };
+        match &target {
+            Some(_) if flags.no_replace => return Err(Error::Exists),
+            None if flags.exchange => return Err(Error::NotFound),
+            _ => {}
+        }
+        if is_across {
+            self.check_no_loop(&child, to, Error::InvalidArgument("a directory cannot move below itself"))?;
+            if let Some(target) = &target {
+                let error = if flags.exchange {
+                    Error::InvalidArgument("a directory cannot move below itself")
+                } else {
+                    Error::NotEmpty
+                };
+                self.check_no_loop(target, from, error)?;
+            }
+        }
+        let mut locked: Vec<&Arc<Node>> = vec![from, to];
+        locked.extend([Some(&child), target.as_ref()].into_iter().flatten().map(NodeRef::node).filter(|n| n.is_directory()));
+        let _content = lock_all(&locked);
+        let found = self.find_entry(from, names.from_name)?;
+        let target_found = self.find_entry(to, names.to_name)?;
+        let same = |found: &Option<Found>, node: Option<&NodeRef>| {
+            found.as_ref().map(|found| found.inode) == node.map(|node| node.number)
+        };
+        let (true, true, Some(found)) =
+            (same(&found, Some(&child)), same(&target_found, target.as_ref()), found)
+        else {
+            return Ok(false);
+        };
+        if target.as_ref().is_some_and(|target| target.number == child.number) {
+            // Two names of one file: nothing is to be done.
+            return Ok(true);
+        }
+        let entries = Entries { child, found, target: target.zip(target_found) };
+        if flags.exchange { self.exchange(names, &entries)? } else { self.replace(names, entries, flags.whiteout)? }
+        Ok(true)
+    }
+
+    /// That `dir` is not `node` and not below it. `RENAME` must be held.
+    fn check_no_loop(&self, node: &NodeRef, dir: &Arc<Node>, error: Error) -> Result<()> {
+        if !node.is_directory() {
+            return Ok(());
+        }
+        let mut here = dir.number;
+        let mut steps_left = self.superblock.lock().s_inodes_count();
+        let mut above: Option<NodeRef> = None;
+        while here != InodeNumber::ROOT {
+            if here == node.number {
+                return Err(error);
+            }
+            let parent = self.lookup(above.as_ref().map_or(dir, NodeRef::node), b"..")?;
+            here = parent.number;
+            above = Some(parent);
+            steps_left = steps_left
+                .checked_sub(1)
+                .ok_or(Place::of(Structure::DirectoryBlock).inode(here).corrupt("parents go round in a circle"))?;
+        }
+        if node.number == InodeNumber::ROOT { Err(error) } else { Ok(()) }
+    }
+
+    fn replace(&self, names: Names<'_>, entries: Entries, whiteout: bool) -> Result<()> {
+        let Names { from, to, to_name, .. } = names;
+        let child = &entries.child;
+        let is_directory = child.is_directory();
+        let moves_directory = is_directory && from.number != to.number;
+        self.check_may_remove(from, child)?;
+        self.check_may_add(to)?;
+        let mut need = Need::new(4, 0).and(Need::new(DELETE_CREDITS + ORPHAN_CREDITS + 1, 0));
+        let mut plan = None;
+        match &entries.target {
+            Some((target, _)) => {
+                self.check_may_remove(to, target)?;
+                self.check_replaceable(target, is_directory)?;
+            }
+            None => {
+                let insert = self.plan_insert(to, to_name)?;
+                need = need.and(insert.need);
+                plan = Some(insert);
+            }
+        }
+        if moves_directory && entries.target.is_none() {
+            self.check_subdirectories(to)?;
+        }
+        let parent_entry = moves_directory.then(|| self.parent_entry(from, child)).transpose()?;
+        let whiteout = whiteout
+            .then(|| {
+                let kind = NewKind::CharDevice { major: 0, minor: 0 };
+                self.plan_inode(from, &New { kind, mode: 0, uid: 0, gid: 0, times: None, xattrs: &[] })
+            })
+            .transpose()?;
+        if let Some(whiteout) = &whiteout {
+            need = need.and(whiteout.need);
+        }
+        let mut update = self.begin(need)?;
+        let whiteout = whiteout.map(|plan| update.make_whiteout(from, &plan)).transpose()?;
+        let named = update.name_target(to, to_name, &entries, plan);
+        if let (Err(_), Some(whiteout)) = (&named, &whiteout) {
+            update.drop_link(whiteout);
+            update.add_orphan(whiteout);
+        }
+        named?;
+        update.unname(names, &entries, whiteout.as_ref())?;
+        if let Some(found) = parent_entry {
+            update.replace_entry(child, &found, to.number, FileType::Directory)?;
+            update.modify_inode(from, Change::Attributes, remove_subdirectory);
+            if entries.target.is_none() {
+                let is_indexed = self.is_indexed(to);
+                update.modify_inode(to, Change::Attributes, |inode| add_subdirectory(inode, is_indexed));
+            }
+        }
+        let now = update.now();
+        update.modify_inode(child, Change::Attributes, |inode| inode.set_ctime(now));
+        if let Some((target, _)) = &entries.target {
+            if is_directory {
+                if !moves_directory {
+                    update.modify_inode(to, Change::Attributes, remove_subdirectory);
+                }
+                update.drop_all_links(target);
+                update.add_orphan(target);
+            } else if update.drop_link(target) {
+                update.add_orphan(target);
+            }
+        }
+        Ok(())
+    }
+
+    /// That what is named so may be replaced by a directory, or by something else.
+    fn check_replaceable(&self, target: &NodeRef, by_directory: bool) -> Result<()> {
+        match (target.is_directory(), by_directory) {
+            (true, false) => Err(Error::IsADirectory),
+            (false, true) => Err(Error::NotADirectory),
+            (true, true) if !self.is_directory_empty(target)? => Err(Error::NotEmpty),
+            _ => Ok(()),
+        }
+    }
+
+    /// The `..` of a directory, which must name `parent`.
+    fn parent_entry(&self, parent: &Node, dir: &Arc<Node>) -> Result<Found> {
+        let place = Place::of(Structure::DirectoryBlock).inode(dir.number);
+        let found = self.find_entry(dir, b"..")?.ok_or(place.corrupt("no entry `..`"))?;
+        if found.inode == parent.number { Ok(found) } else { Err(place.corrupt("`..` names another directory")) }
+    }
+
+    fn exchange(&self, names: Names<'_>, entries: &Entries) -> Result<()> {
+        let Names { from, to, .. } = names;
+        let Entries { child, found, target: Some((target, target_found)) } = entries else {
+            return Err(Error::NotFound);
+        };
+        self.check_may_remove(from, child)?;
+        self.check_may_remove(to, target)?;
+        self.check_may_add(from)?;
+        self.check_may_add(to)?;
+        let is_across = from.number != to.number;
+        let (child_moves, target_moves) = (is_across && child.is_directory(), is_across && target.is_directory());
+        if child_moves && !target_moves {
+            self.check_subdirectories(to)?;
+        }
+        if target_moves && !child_moves {
+            self.check_subdirectories(from)?;
+        }
+        let child_parent = child_moves.then(|| self.parent_entry(from, child)).transpose()?;
+        let target_parent = target_moves.then(|| self.parent_entry(to, target)).transpose()?;
+        // Two entries, two `..`, four inodes.
+        let mut update = self.begin(Need::new(8, 0))?;
+        update.replace_entry(from, found, target.number, target.inode().file_type())?;
+        update.replace_entry(to, target_found, child.number, child.inode().file_type())?;
+        if let Some(found) = child_parent {
+            update.replace_entry(child, &found, to.number, FileType::Directory)?;
+        }
+        if let Some(found) = target_parent {
+            update.replace_entry(target, &found, from.number, FileType::Directory)?;
+        }
+        if child_moves != target_moves {
+            let (more, fewer) = if child_moves { (to, from) } else { (from, to) };
+            let is_indexed = self.is_indexed(more);
+            update.modify_inode(more, Change::Attributes, |inode| add_subdirectory(inode, is_indexed));
+            update.modify_inode(fewer, Change::Attributes, remove_subdirectory);
+        }
+        update.touch_directory(from);
+        update.touch_directory(to);
+        let now = update.now();
+        for node in [child, target] {
+            update.modify_inode(node, Change::Attributes, |inode| inode.set_ctime(now));
+        }
+        Ok(())
+    }
+}
+
+impl Update<'_> {
+    fn make_whiteout(&mut self, dir: &Arc<Node>, plan: &InodePlan<'_>) -> Result<NodeRef> {
+        let whiteout = self.make_inode(dir, plan)?;
+        self.fill_inode(&whiteout, dir.number, plan)?;
+        Ok(whiteout)
+    }
+
+    /// Makes the new name stand for the child.
+    fn name_target(
+        &mut self,
+        to: &Arc<Node>,
+        to_name: &[u8],
+        entries: &Entries,
+        plan: Option<InsertPlan>,
+    ) -> Result<()> {
+        let child = &entries.child;
+        let file_type = child.inode().file_type();
+        if let Some(plan) = plan {
+            return self.insert_entry(to, plan, Insertion { name: to_name, inode: child.number, file_type });
+        }
+        if let Some((_, found)) = &entries.target {
+            self.replace_entry(to, found, child.number, file_type)?;
+            self.touch_directory(to);
+        }
+        Ok(())
+    }
+
+    /// Takes the old name away, or gives it to the whiteout.
+    fn unname(&mut self, names: Names<'_>, entries: &Entries, whiteout: Option<&NodeRef>) -> Result<()> {
+        let from = names.from;
+        // An insertion into the same directory may have moved it. The blocks are in memory, for they changed.
+        let moved = if from.number == names.to.number && entries.target.is_none() {
+            self.volume.find_entry(from, names.from_name)?
+        } else {
+            None
+        };
+        let found = moved.as_ref().unwrap_or(&entries.found);
+        match whiteout {
+            Some(whiteout) => {
+                self.replace_entry(from, found, whiteout.number, FileType::CharDevice)?;
+                self.touch_directory(from);
+                Ok(())
+            }
+            None => self.remove_entry(from, found),
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Reading symbolic links.
+//!
+//! Source: `fs/ext4/symlink.c`, `ext4_inode_is_fast_symlink` of `fs/ext4/inode.c`.
+
+use extant_ondisk::inode::I_BLOCK_SIZE;
+use extant_ondisk::{FileType, InodeFlags, LogicalBlock, Structure};
+use extant_rt::Arc;
+
+use crate::buffer::Kind;
+use crate::error::{Error, Place, Result};
+use crate::node::Node;
+use crate::volume::Volume;
+
+impl Volume {
+    /// What a symbolic link says.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is none; `Unsupported` if it is encrypted; `Corrupt`, `Io`.
+    pub(crate) fn read_link(&self, node: &Arc<Node>) -> Result<Vec<u8>> {
+        let inode = node.inode();
+        if inode.file_type() != FileType::Symlink {
+            return Err(Error::InvalidArgument("not a symbolic link"));
+        }
+        if inode.flags().intersects(InodeFlags::ENCRYPT | InodeFlags::INLINE_DATA) {
+            return Err(Error::Unsupported("an encrypted or inline symbolic link"));
+        }
+        let place = Place::of(Structure::Symlink).inode(node.number);
+        let len = usize::try_from(inode.size()).unwrap_or(usize::MAX);
+        let target = if len < I_BLOCK_SIZE {
+            inode.i_block()[..len].to_vec()
+        } else {
+            let block = self.directory_block(node, LogicalBlock(0))?;
+            let buffer = self.buffer(block, Kind::Symlink, place)?;
+            buffer.read(|bytes| bytes.get(..len).map(<[u8]>::to_vec)).ok_or(place.corrupt("longer than a block"))?
+        };
+        if target.is_empty() || target.contains(&0) {
+            return Err(place.corrupt("empty or with NUL"));
+        }
+        Ok(target)
+    }
+}
