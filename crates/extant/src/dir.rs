@@ -26,14 +26,19 @@ pub(crate) use lookup::Found;
 
 use extant_ondisk::dir_hash::{DirHasher, HashVersion};
 use extant_ondisk::{
-    CompatFeatures, FileType, IncompatFeatures, InodeFlags, LogicalBlock, Structure, SuperFlags, Superblock, dirent,
+    CompatFeatures, FileType, IncompatFeatures, Inode, InodeFlags, LogicalBlock, Structure, SuperFlags, Superblock,
+    dirent, extent,
 };
 use extant_rt::Arc;
 
 use crate::buffer::{Buffer, Kind};
 use crate::error::{Error, Place, Result};
 use crate::node::Node;
+use crate::update::Need;
 use crate::volume::Volume;
+
+/// Levels of blocks of block numbers, where there are no extents.
+const INDIRECT_DEPTH: u32 = 3;
 
 /// How the directories of a volume are laid out.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +85,7 @@ impl Format {
 
     /// The type byte of an entry.
     pub(crate) fn file_type_byte(&self, file_type: FileType) -> u8 {
-        if self.has_file_type { file_type.dirent_byte() } else { dirent::FT_UNKNOWN }
+        if self.has_file_type { file_type.dirent_byte() } else { FileType::Unknown.dirent_byte() }
     }
 
     fn file_type(&self, byte: u8) -> Option<FileType> {
@@ -123,6 +128,22 @@ impl Volume {
             Ok(len) if len > 0 && size.is_multiple_of(block_bytes) => Ok(len),
             _ => Err(Place::of(Structure::Inode).inode(dir.number).corrupt("directory size is no number of blocks")),
         }
+    }
+
+    /// What it takes to give a directory, or something new, `blocks` more blocks.
+    pub(crate) fn grow_need(&self, inode: &Inode, blocks: u32) -> Need {
+        if blocks == 0 {
+            return Need::new(0, 0);
+        }
+        let depth = if inode.flags().contains(InodeFlags::EXTENTS) {
+            u32::from(extent::depth(inode.i_block()).unwrap_or(0).min(extent::MAX_DEPTH))
+        } else {
+            INDIRECT_DEPTH
+        };
+        // Once a full path was split, or the tree became deeper, it has room for more blocks than are asked for here.
+        let nodes = depth + 2;
+        // The inode, the path with what may be freed of it; each new block with its bitmap and its descriptor.
+        Need::new(1 + 5 * depth + 3 * (blocks + nodes), blocks + nodes)
     }
 
     /// A block of a directory.

@@ -20,6 +20,7 @@ use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Weak, WallClock};
 use crate::cache::Cache;
 use crate::error::{Error, Place, Result};
 use crate::groups::Bitmaps;
+use crate::namei::Names;
 use crate::node::NodeCache;
 use crate::orphan::Orphans;
 use crate::update::Changes;
@@ -191,7 +192,6 @@ impl Volume {
             device,
             geometry,
             checksums,
-            superblock: Mutex::new(LockClass::SUPERBLOCK, superblock),
             allocator,
             inode_tables,
             journal: None,
@@ -202,6 +202,8 @@ impl Volume {
             pinned: Mutex::new(LockClass::CACHE, None),
             tables_written: Mutex::new(LockClass::CACHE, tables_written),
             orphans: Mutex::new(LockClass::ORPHAN, Orphans::default()),
+            names: Names::new(&superblock),
+            superblock: Mutex::new(LockClass::SUPERBLOCK, superblock),
             clock: options.clock,
             failed: AtomicBool::new(false),
             unmounted: AtomicBool::new(false),

@@ -7,7 +7,7 @@
 //! under way has frozen, is held by that transaction and so stays in the cache. An inode without links is deleted
 //! when its last [`NodeRef`] is gone.
 //!
-//! Locks: `INODE` (the content), keyed by number; `INODE_CORE` (the fields).
+//! Locks: `INODE` (the content) and `XATTR`, keyed by number; `INODE_CORE` (the fields).
 
 use std::ops::Deref;
 
@@ -24,11 +24,15 @@ pub(crate) struct Node {
     pub(crate) generation: u32,
     /// The content: extents and data of a file, entries of a directory. Readers share it.
     pub(crate) content: RwLock<()>,
+    /// The extended attributes.
+    pub(crate) xattrs: RwLock<()>,
     /// Where its inode stands: the block of the table and the byte in it.
     pub(crate) home: (FsBlock, usize),
     core: Mutex<Core>,
     users: AtomicU32,
     recently_used: AtomicBool,
+    /// Made without a name, and may get one.
+    linkable: AtomicBool,
 }
 
 /// The fields of a node, under `INODE_CORE`.
@@ -54,11 +58,23 @@ impl Node {
             number,
             generation,
             content: RwLock::with_key(LockClass::INODE, u64::from(number.0), ()),
+            xattrs: RwLock::with_key(LockClass::XATTR, u64::from(number.0), ()),
             home,
             core: Mutex::new(LockClass::INODE_CORE, core),
             users: AtomicU32::new(0),
             recently_used: AtomicBool::new(true),
+            linkable: AtomicBool::new(false),
         }
+    }
+
+    /// Lets an inode without links get a name.
+    pub(crate) fn set_linkable(&self) {
+        self.linkable.store(true, Ordering::Release);
+    }
+
+    /// Whether an inode without links may get a name; no longer afterwards.
+    pub(crate) fn take_linkable(&self) -> bool {
+        self.linkable.swap(false, Ordering::AcqRel)
     }
 
     /// The fields as they are now. Holding them makes the next change copy them.

@@ -36,6 +36,15 @@ impl Need {
     pub(crate) const fn new(credits: u32, blocks: u32) -> Self {
         Self { credits, blocks, privileged: true }
     }
+
+    /// Of two changes in one update.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self {
+            credits: self.credits + other.credits,
+            blocks: self.blocks + other.blocks,
+            privileged: self.privileged && other.privileged,
+        }
+    }
 }
 
 /// How far a change of an inode matters to `fdatasync`.

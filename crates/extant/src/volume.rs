@@ -18,6 +18,7 @@ use crate::buffer::{Buffer, Kind};
 use crate::cache::Cache;
 use crate::commit::Pinned;
 use crate::error::{Error, Place, Result};
+use crate::namei::Names;
 use crate::node::{Node, NodeCache, NodeRef};
 use crate::orphan::Orphans;
 use crate::update::{Changes, Need, Update};
@@ -43,6 +44,8 @@ pub(crate) struct Volume {
     /// Per group, how many inodes from its start stand in table blocks that were written. The committer's.
     pub(crate) tables_written: Mutex<Vec<u32>>,
     pub(crate) orphans: Mutex<Orphans>,
+    /// What the operations on names share.
+    pub(crate) names: Names,
     pub(crate) clock: WallClock,
     /// Set after an error that must stop all writing.
     pub(crate) failed: AtomicBool,

@@ -12,7 +12,6 @@ use super::index::{IndexPath, Level, index_place};
 use super::{Found, place_in};
 use crate::buffer::{Buffer, Kind};
 use crate::error::{Error, Result};
-use crate::extent::grow_need;
 use crate::node::Node;
 use crate::update::{Change, Need, Update};
 use crate::volume::Volume;
@@ -67,7 +66,7 @@ impl Volume {
             }
         };
         // The inode as well.
-        let grown = grow_need(self, dir, new);
+        let grown = self.grow_need(&dir.inode(), new);
         let need = Need { credits: grown.credits + changed + 1, ..grown };
         Ok(InsertPlan { room, need })
     }
@@ -105,7 +104,7 @@ impl Volume {
         if self.has_room(dir, &leaf, name)? {
             return Ok(Room::Block(leaf));
         }
-        let entry = NewEntry { inode: ANY_INODE, name, file_type: dirent::FT_UNKNOWN };
+        let entry = NewEntry { inode: ANY_INODE, name, file_type: FileType::Unknown.dirent_byte() };
         let bytes = leaf.bytes();
         let split = LeafSplit::plan(&bytes, self.names.format.usable, entry, &root.hasher)
             .map_err(|e| place_in(dir, &leaf).format(e))?;
@@ -138,7 +137,7 @@ impl Volume {
 
     /// What [`Update::convert`] will do, on copies.
     fn try_convert(&self, dir: &Node, block: &Buffer, name: &[u8]) -> Result<()> {
-        let entry = NewEntry { inode: ANY_INODE, name, file_type: dirent::FT_UNKNOWN };
+        let entry = NewEntry { inode: ANY_INODE, name, file_type: FileType::Unknown.dirent_byte() };
         self.converted(&block.bytes(), entry).map(drop).map_err(|e| place_in(dir, block).format(e))
     }
 

@@ -16,7 +16,7 @@ use crate::volume::Volume;
 
 /// Credits for the bitmaps, descriptors and tree blocks of a small file that is deleted along with its name. A
 /// larger one is left to the orphan list.
-const SMALL_FILE_CREDITS: u32 = 8;
+pub(super) const SMALL_FILE_CREDITS: u32 = 8;
 
 impl Volume {
     /// Gives an inode a further name, or its first one if it was made without.

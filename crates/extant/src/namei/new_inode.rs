@@ -12,7 +12,6 @@ use super::{New, NewKind};
 use crate::attributes::Times;
 use crate::buffer::Kind;
 use crate::error::{Error, Place, Result};
-use crate::extent::grow_need_of_new;
 use crate::node::{Node, NodeRef};
 use crate::orphan::ORPHAN_CREDITS;
 use crate::update::{Change, Need, Update};
@@ -67,7 +66,7 @@ impl Volume {
         let blocks = u32::from(needs_block(new.kind));
         // Its table block; the inode bitmap and its descriptor; the orphan list if all else fails.
         let own = Need::new(3 + ORPHAN_CREDITS, 0);
-        let need = own.and(grow_need_of_new(self, blocks)).and(xattrs.need);
+        let need = own.and(self.grow_need(&inode, blocks)).and(xattrs.need);
         Ok(InodePlan { kind: new.kind, inode, times: new.times, xattrs, need })
     }
 

@@ -5,6 +5,7 @@
 use extant_ondisk::{FileType, InodeNumber, Structure};
 use extant_rt::{Arc, MutexGuard};
 
+use super::link::SMALL_FILE_CREDITS;
 use super::new_inode::InodePlan;
 use super::{
     New, NewKind, add_subdirectory, check_new_name, check_old_name, lock_all, remove_subdirectory,
@@ -108,8 +109,13 @@ impl Volume {
                 self.check_no_loop(target, from, error)?;
             }
         }
-        let mut locked: Vec<&Arc<Node>> = vec![from, to];
-        locked.extend([Some(&child), target.as_ref()].into_iter().flatten().map(NodeRef::node).filter(|n| n.is_directory()));
+        let moved: Vec<Arc<Node>> = [Some(&child), target.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter(|node| node.is_directory())
+            .map(|node| node.node().clone())
+            .collect();
+        let locked: Vec<&Arc<Node>> = [from, to].into_iter().chain(&moved).collect();
         let _content = lock_all(&locked);
         let found = self.find_entry(from, names.from_name)?;
         let target_found = self.find_entry(to, names.to_name)?;
@@ -159,7 +165,8 @@ impl Volume {
         let moves_directory = is_directory && from.number != to.number;
         self.check_may_remove(from, child)?;
         self.check_may_add(to)?;
-        let mut need = Need::new(4, 0).and(Need::new(DELETE_CREDITS + ORPHAN_CREDITS + 1, 0));
+        // Two entries, `..`, three inodes; what is replaced.
+        let mut need = Need::new(6 + SMALL_FILE_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut plan = None;
         match &entries.target {
             Some((target, _)) => {
@@ -210,9 +217,9 @@ impl Volume {
                     update.modify_inode(to, Change::Attributes, remove_subdirectory);
                 }
                 update.drop_all_links(target);
-                update.add_orphan(target);
+                update.delete_or_orphan(target);
             } else if update.drop_link(target) {
-                update.add_orphan(target);
+                update.delete_or_orphan(target);
             }
         }
         Ok(())

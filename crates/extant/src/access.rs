@@ -1,0 +1,128 @@
+//! Who may do what: permission bits, access control lists, the sticky bit.
+//!
+//! Leaves out: capabilities other than root's, and asking (the public API asks where it acts for a user).
+//!
+//! Source: `generic_permission`, `__check_sticky`, `may_delete` of `fs/namei.c`; `posix_acl_permission`.
+//! Tests: `access/tests.rs`.
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::BitOr;
+
+use extant_ondisk::acl::{Owner, Subject};
+use extant_ondisk::{FileType, Inode, InodeFlags};
+use extant_rt::Arc;
+
+use crate::error::{Error, Result};
+use crate::node::Node;
+use crate::volume::Volume;
+
+const S_ISVTX: u16 = 0o1000;
+
+/// A user and their groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user; 0 may do nearly everything.
+    pub uid: u32,
+    /// The user's own group, which new files get.
+    pub gid: u32,
+    /// Further groups.
+    pub groups: Vec<u32>,
+}
+
+impl Credentials {
+    fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    fn is_in(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+}
+
+/// What someone wants to do with an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access(u16);
+
+impl Access {
+    /// Read a file, list a directory.
+    pub const READ: Self = Self(4);
+    /// Write a file, change a directory's names.
+    pub const WRITE: Self = Self(2);
+    /// Execute a file, look names up in a directory.
+    pub const EXECUTE: Self = Self(1);
+
+    fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Access {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl Volume {
+    /// That `user` may do all of `want`.
+    ///
+    /// # Errors
+    /// `PermissionDenied`; `NotPermitted` for writing to what is immutable; `Corrupt`, `Io` from reading a list.
+    pub(crate) fn access(&self, node: &Arc<Node>, user: &Credentials, want: Access) -> Result<()> {
+        let inode = node.inode();
+        if want.contains(Access::WRITE) && inode.flags().contains(InodeFlags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
+        }
+        if self.is_granted(node, &inode, user, want)? || may_as_root(&inode, user, want) {
+            Ok(())
+        } else {
+            Err(Error::PermissionDenied)
+        }
+    }
+
+    fn is_granted(&self, node: &Arc<Node>, inode: &Inode, user: &Credentials, want: Access) -> Result<bool> {
+        let mode = inode.mode();
+        let grants = |shift: u32| (mode >> shift) & want.0 == want.0;
+        if user.uid == inode.uid() {
+            return Ok(grants(6));
+        }
+        // With a list these bits are its mask: without them it grants nobody but the owner and others anything.
+        if mode & 0o070 != 0
+            && inode.file_type() != FileType::Symlink
+            && let Some(acl) = self.access_acl(node)?
+        {
+            let mut groups = user.groups.clone();
+            groups.push(user.gid);
+            let subject = Subject { uid: user.uid, groups: &groups };
+            return Ok(acl.permits(subject, Owner { uid: inode.uid(), gid: inode.gid() }, want.0));
+        }
+        Ok(grants(if user.is_in(inode.gid()) { 3 } else { 0 }))
+    }
+
+    /// That `user` may take the name of `child` out of `dir`.
+    ///
+    /// # Errors
+    /// `PermissionDenied`; `NotPermitted` by the sticky bit, or if either is immutable or append-only; as
+    /// [`Volume::access`].
+    pub(crate) fn may_delete(&self, dir: &Arc<Node>, child: &Node, user: &Credentials) -> Result<()> {
+        self.access(dir, user, Access::WRITE | Access::EXECUTE)?;
+        let (parent, inode) = (dir.inode(), child.inode());
+        let is_sticky = parent.mode() & S_ISVTX != 0
+            && !user.is_root()
+            && user.uid != inode.uid()
+            && user.uid != parent.uid();
+        let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+        if is_sticky || parent.flags().contains(InodeFlags::APPEND) || inode.flags().intersects(fixed) {
+            return Err(Error::NotPermitted);
+        }
+        Ok(())
+    }
+}
+
+/// Root may do everything but execute what nobody may execute.
+fn may_as_root(inode: &Inode, user: &Credentials, want: Access) -> bool {
+    let may_execute = inode.file_type() == FileType::Directory || inode.mode() & 0o111 != 0;
+    user.is_root() && (!want.contains(Access::EXECUTE) || may_execute)
+}

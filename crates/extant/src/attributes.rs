@@ -1,0 +1,202 @@
+//! The fields of inodes that users see and set: `stat`, `chmod`, `chown`, `utimes`, `chattr`.
+//!
+//! Leaves out: the size, which is set with the content; who may do it ([`crate::access`]).
+//!
+//! Locks: `XATTR` of the inode where the mode changes, for its access control list changes along.
+//!
+//! Source: `ext4_getattr`, `ext4_setattr` of `fs/ext4/inode.c`, `ext4_ioctl_setflags` of `fs/ext4/ioctl.c`.
+//! Tests: `attributes/tests.rs`.
+
+#[cfg(test)]
+mod tests;
+
+use extant_ondisk::{FileType, InodeFlags, InodeNumber, Timestamp};
+use extant_rt::Arc;
+
+use crate::error::{Error, Result};
+use crate::node::Node;
+use crate::update::{Change, Need};
+use crate::volume::Volume;
+
+const S_ISUID: u16 = 0o4000;
+const S_ISGID: u16 = 0o2000;
+const S_IXGRP: u16 = 0o010;
+/// Bits of a mode that are no type.
+const MODE_BITS: u16 = 0o7777;
+
+/// What `stat` tells of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// Its number.
+    pub inode: InodeNumber,
+    /// Tells this use of the number from others.
+    pub generation: u32,
+    /// What it is.
+    pub file_type: FileType,
+    /// Permission, set-id and sticky bits.
+    pub mode: u16,
+    /// Its names; of a directory 2 and its subdirectories, or 1 if they are too many to count.
+    pub links: u16,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// Bytes of content.
+    pub size: u64,
+    /// Space taken, in units of 512 bytes.
+    pub blocks_512: u64,
+    /// The last access.
+    pub atime: Timestamp,
+    /// The last change of the content.
+    pub mtime: Timestamp,
+    /// The last change of the inode.
+    pub ctime: Timestamp,
+    /// When it was made, if the inode has room for it.
+    pub crtime: Option<Timestamp>,
+    /// Major and minor number of a device, else 0.
+    pub device: (u32, u32),
+    /// Flags as `chattr` shows them.
+    pub flags: InodeFlags,
+    /// Counts changes.
+    pub version: u64,
+    /// The project.
+    pub project: u32,
+}
+
+/// Times of access and of change of the content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// The last access.
+    pub atime: Timestamp,
+    /// The last change of the content.
+    pub mtime: Timestamp,
+}
+
+/// What is to change of an inode; the rest stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// Permission, set-id and sticky bits. An access control list changes along.
+    pub mode: Option<u16>,
+    /// The owner.
+    pub uid: Option<u32>,
+    /// The group.
+    pub gid: Option<u32>,
+    /// The last access.
+    pub atime: Option<Timestamp>,
+    /// The last change of the content.
+    pub mtime: Option<Timestamp>,
+    /// The last change of the inode; without it, now.
+    pub ctime: Option<Timestamp>,
+    /// When it was made.
+    pub crtime: Option<Timestamp>,
+    /// Takes the set-user-id bit away, and the set-group-id bit of what its group may execute, as a change of owner
+    /// by an ordinary user must.
+    pub clear_set_id: bool,
+}
+
+/// Flags that can be set here. Those that say how the content is kept cannot.
+const SETTABLE: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR);
+
+impl Volume {
+    /// What `stat` tells.
+    pub(crate) fn attributes(&self, node: &Node) -> Metadata {
+        let inode = node.inode();
+        let file_type = inode.file_type();
+        let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
+        Metadata {
+            inode: node.number,
+            generation: inode.generation(),
+            file_type,
+            mode: inode.mode() & MODE_BITS,
+            links: inode.links_count(),
+            uid: inode.uid(),
+            gid: inode.gid(),
+            size: inode.size(),
+            blocks_512: inode.blocks_512(self.geometry.block_size),
+            atime: inode.atime(),
+            mtime: inode.mtime(),
+            ctime: inode.ctime(),
+            crtime: inode.crtime(),
+            device: if is_device { inode.device() } else { (0, 0) },
+            flags: inode.flags() & InodeFlags::USER_VISIBLE,
+            version: inode.version(),
+            project: inode.project_id(),
+        }
+    }
+
+    /// Changes mode, owner and times in one step.
+    ///
+    /// # Errors
+    /// `NotPermitted` if it is immutable or append-only; `NoSpace` if an access control list has to be copied out of a
+    /// block that inodes share; `ReadOnly`, `Corrupt`, `Io`.
+    ///
+    /// # Locks
+    /// Takes `XATTR` of the inode.
+    pub(crate) fn set_attributes(&self, node: &Arc<Node>, set: &SetAttributes) -> Result<()> {
+        let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+        if node.inode().flags().intersects(fixed) {
+            return Err(Error::NotPermitted);
+        }
+        self.writable()?;
+        let _xattrs = node.xattrs.write();
+        let acl = match set.mode {
+            Some(mode) => self.acl_after_chmod(node, mode)?,
+            None => None,
+        };
+        let acl = acl.map(|acl| self.plan_access_acl(node, &acl)).transpose()?;
+        let need = acl.as_ref().map_or(Need::new(0, 0), |plan| plan.need);
+        let mut update = self.begin(need.and(Need::new(1, 0)))?;
+        if let Some(plan) = &acl {
+            update.apply_xattrs(node, plan)?;
+        }
+        let now = update.now();
+        update.modify_inode(node, Change::Attributes, |inode| {
+            if let Some(mode) = set.mode {
+                inode.set_mode(inode.mode() & !MODE_BITS | mode & MODE_BITS);
+            }
+            if set.clear_set_id && inode.file_type() != FileType::Directory {
+                inode.set_mode(without_set_id(inode.mode()));
+            }
+            set.uid.into_iter().for_each(|uid| inode.set_uid(uid));
+            set.gid.into_iter().for_each(|gid| inode.set_gid(gid));
+            set.atime.into_iter().for_each(|time| inode.set_atime(time));
+            set.mtime.into_iter().for_each(|time| inode.set_mtime(time));
+            set.crtime.into_iter().for_each(|time| inode.set_crtime(time));
+            inode.set_ctime(set.ctime.unwrap_or(now));
+        });
+        Ok(())
+    }
+
+    /// Sets the flags that `chattr` sets; those that cannot be set must be as they are.
+    ///
+    /// # Errors
+    /// `Unsupported` if others would change; `ReadOnly`.
+    pub(crate) fn set_flags(&self, node: &Arc<Node>, flags: InodeFlags) -> Result<()> {
+        let visible = node.inode().flags() & InodeFlags::USER_VISIBLE;
+        if !((flags ^ visible) - SETTABLE).is_empty() {
+            return Err(Error::Unsupported("a flag that says how the content is kept"));
+        }
+        let mut update = self.begin(Need::new(1, 0))?;
+        let now = update.now();
+        update.modify_inode(node, Change::Attributes, |inode| {
+            inode.set_flags(inode.flags() - SETTABLE | flags & SETTABLE);
+            inode.set_ctime(now);
+        });
+        Ok(())
+    }
+}
+
+/// `setattr_should_drop_suidgid`.
+fn without_set_id(mode: u16) -> u16 {
+    let mode = mode & !S_ISUID;
+    if mode & S_IXGRP != 0 { mode & !S_ISGID } else { mode }
+}

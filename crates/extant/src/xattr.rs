@@ -1,0 +1,222 @@
+//! Extended attributes of inodes.
+//!
+//! For: where attributes are kept (behind the fields of the inode while there is room, else in one block), blocks
+//! that several inodes share, and access control lists as attributes. Leaves out: the bytes
+//! ([`extant_ondisk::xattr`]); making shared blocks; values in inodes of their own, which are kept but not read.
+//!
+//! Invariants: a block of more than one reference is never changed but for its count; an inode names a block only
+//! while it has attributes there.
+//!
+//! Locks: `XATTR` of the inode, shared to read and alone to change. A new inode and one that is being deleted have no
+//! other users and need none.
+//!
+//! Source: `fs/ext4/xattr.c`, `fs/ext4/acl.c`, `fs/posix_acl.c`. Tests: `xattr/tests.rs`.
+
+mod acl;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use plan::XattrPlan;
+
+use extant_ondisk::xattr::{NAME_MAX, Xattr, full_name, index, parse_block, parse_ibody, split_name};
+use extant_ondisk::{FileType, Inode, InodeFlags, Structure};
+use extant_rt::Arc;
+
+use crate::buffer::{Buffer, Kind};
+use crate::error::{Error, Place, Result};
+use crate::node::Node;
+use crate::update::{Change, Need};
+use crate::volume::Volume;
+
+/// `XATTR_SIZE_MAX` of Linux.
+const VALUE_BYTES_MAX: usize = 64 << 10;
+
+/// When to set an attribute. By default always.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XattrMode {
+    /// Only if there is none of that name.
+    pub create: bool,
+    /// Only if there is one of that name.
+    pub replace: bool,
+    /// An access control list also takes the set-group-id bit away, as it must for whoever is not in the file's group.
+    pub clear_setgid: bool,
+}
+
+/// The attributes of an inode, by where they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Lists {
+    ibody: Vec<Xattr>,
+    block: Vec<Xattr>,
+}
+
+impl Lists {
+    fn all(&self) -> impl Iterator<Item = &Xattr> {
+        self.ibody.iter().chain(&self.block)
+    }
+
+    fn find(&self, key: Key<'_>) -> Option<&Xattr> {
+        self.all().find(|xattr| key.is_of(xattr))
+    }
+}
+
+/// A name as the disk has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key<'n> {
+    name_index: u8,
+    name: &'n [u8],
+}
+
+impl<'n> Key<'n> {
+    fn parse(full_name: &'n [u8]) -> Result<Self> {
+        let (name_index, name) =
+            split_name(full_name).ok_or(Error::Unsupported("a prefix of an attribute's name"))?;
+        // Linux limits the whole name.
+        if full_name.len() > NAME_MAX { Err(Error::NameTooLong) } else { Ok(Self { name_index, name }) }
+    }
+
+    fn is_of(self, xattr: &Xattr) -> bool {
+        (self.name_index, self.name) == (xattr.name_index, &*xattr.name)
+    }
+
+    fn is_acl(self) -> bool {
+        matches!(self.name_index, index::POSIX_ACL_ACCESS | index::POSIX_ACL_DEFAULT)
+    }
+}
+
+impl Volume {
+    /// The value of an attribute by its full name. Access control lists are in the form of the `getxattr` interface.
+    ///
+    /// # Errors
+    /// `NoAttribute`; `Unsupported` for an unknown prefix and for a value in an inode of its own; `Corrupt`, `Io`.
+    pub(crate) fn get_xattr(&self, node: &Arc<Node>, full_name: &[u8]) -> Result<Vec<u8>> {
+        let key = Key::parse(full_name)?;
+        let lists = {
+            let _xattrs = node.xattrs.read();
+            self.read_xattrs(node)?
+        };
+        let xattr = lists.find(key).ok_or(Error::NoAttribute)?;
+        let value = xattr.inline_value().ok_or(Error::Unsupported("an attribute in an inode of its own"))?;
+        if key.is_acl() { acl::to_interface(node, value) } else { Ok(value.to_vec()) }
+    }
+
+    /// The full names of all attributes.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`.
+    pub(crate) fn list_xattrs(&self, node: &Arc<Node>) -> Result<Vec<Vec<u8>>> {
+        let _xattrs = node.xattrs.read();
+        let lists = self.read_xattrs(node)?;
+        Ok(lists.all().filter_map(|xattr| full_name(xattr.name_index, &xattr.name)).collect())
+    }
+
+    /// Sets an attribute by its full name. An access control list is taken in the form of the `setxattr` interface; one
+    /// that governs access also sets the permission bits, and is not kept if they say all of it.
+    ///
+    /// # Errors
+    /// `Exists`, `NoAttribute` by `mode`; `NoSpace` if the inode's attributes would not fit; `ValueTooLarge`,
+    /// `NameTooLong`; `NotPermitted` for an immutable or append-only inode and for `user.` on what is neither file nor
+    /// directory; `PermissionDenied` for a default list on what is no directory; `Unsupported`, `InvalidArgument`,
+    /// `ReadOnly`, `Corrupt`, `Io`.
+    ///
+    /// # Locks
+    /// Takes `XATTR` of the inode.
+    pub(crate) fn set_xattr(&self, node: &Arc<Node>, full_name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let key = Key::parse(full_name)?;
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(Error::ValueTooLarge);
+        }
+        check_changeable(node, key)?;
+        let _xattrs = node.xattrs.write();
+        let old = self.read_xattrs(node)?;
+        match old.find(key) {
+            Some(_) if mode.create => return Err(Error::Exists),
+            None if mode.replace => return Err(Error::NoAttribute),
+            _ => {}
+        }
+        if key.is_acl() {
+            return self.set_acl(node, key, value, mode.clear_setgid, old);
+        }
+        self.store_xattrs(node, old, key, Some(value), None)
+    }
+
+    /// Removes an attribute by its full name.
+    ///
+    /// # Errors
+    /// `NoAttribute`; as [`Volume::set_xattr`].
+    ///
+    /// # Locks
+    /// Takes `XATTR` of the inode.
+    pub(crate) fn remove_xattr(&self, node: &Arc<Node>, full_name: &[u8]) -> Result<()> {
+        let key = Key::parse(full_name)?;
+        check_changeable(node, key)?;
+        let _xattrs = node.xattrs.write();
+        let old = self.read_xattrs(node)?;
+        if old.find(key).is_none() {
+            return Err(Error::NoAttribute);
+        }
+        self.store_xattrs(node, old, key, None, None)
+    }
+
+    /// Writes one attribute or takes it away, and sets the mode along with it.
+    fn store_xattrs(
+        &self,
+        node: &Arc<Node>,
+        old: Lists,
+        key: Key<'_>,
+        value: Option<&[u8]>,
+        new_mode: Option<u16>,
+    ) -> Result<()> {
+        let plan = self.plan_xattr(node, old, key, value)?;
+        let mut update = self.begin(plan.need.and(Need::new(1, 0)))?;
+        update.apply_xattrs(node, &plan)?;
+        let now = update.now();
+        update.modify_inode(node, Change::Attributes, |inode| {
+            inode.set_ctime(now);
+            if let Some(mode) = new_mode {
+                inode.set_mode(mode);
+            }
+        });
+        Ok(())
+    }
+
+    /// All attributes. `XATTR` must be held.
+    fn read_xattrs(&self, node: &Arc<Node>) -> Result<Lists> {
+        let inode = node.inode();
+        let place = Place::of(Structure::InodeXattrs).inode(node.number);
+        let ibody = parse_ibody(inode.xattr_region().unwrap_or_default()).map_err(|e| place.format(e))?;
+        let block = match self.xattr_buffer(node, &inode)? {
+            Some(buffer) => {
+                let place = Place::of(Structure::XattrBlock).inode(node.number).block(buffer.block);
+                buffer.read(parse_block).map_err(|e| place.format(e))?
+            }
+            None => Vec::new(),
+        };
+        Ok(Lists { ibody, block })
+    }
+
+    /// Whether it has any attributes; true in doubt.
+    fn may_have_xattrs(&self, inode: &Inode) -> bool {
+        inode.file_acl().0 != 0
+            || inode.xattr_region().is_some_and(|region| region.iter().take(4).any(|byte| *byte != 0))
+    }
+
+    fn xattr_buffer(&self, node: &Node, inode: &Inode) -> Result<Option<Arc<Buffer>>> {
+        let block = inode.file_acl();
+        if block.0 == 0 {
+            return Ok(None);
+        }
+        let place = Place::of(Structure::XattrBlock).inode(node.number);
+        self.buffer(block, Kind::Xattr, place).map(Some)
+    }
+}
+
+/// That the attributes of an inode may be changed (`xattr_permission`).
+fn check_changeable(node: &Node, key: Key<'_>) -> Result<()> {
+    let inode = node.inode();
+    if inode.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        return Err(Error::NotPermitted);
+    }
+    let holds_user = matches!(inode.file_type(), FileType::Regular | FileType::Directory);
+    if key.name_index == index::USER && !holds_user { Err(Error::NotPermitted) } else { Ok(()) }
+}

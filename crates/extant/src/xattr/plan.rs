@@ -1,0 +1,219 @@
+//! Where changed attributes go, and putting them there.
+//!
+//! Source: `ext4_xattr_set_handle`, `ext4_xattr_block_set`, `ext4_xattr_release_block`, `ext4_expand_extra_isize` of
+//! the kernel.
+
+use extant_ondisk::xattr::{
+    NoRoom, Xattr, block_bytes, ibody_bytes, refcount, set_refcount, write_block, write_ibody,
+};
+use extant_ondisk::{FsBlock, Inode, Structure};
+use extant_rt::Arc;
+
+use super::{Key, Lists};
+use crate::buffer::{Buffer, Kind};
+use crate::error::{Error, Place, Result};
+use crate::node::Node;
+use crate::update::{Change, Feature, Need, Update};
+use crate::volume::Volume;
+
+/// What the attributes of an inode are to become.
+pub(crate) struct XattrPlan {
+    /// None: as they are.
+    ibody: Option<Vec<Xattr>>,
+    block: BlockPlan,
+    /// `i_extra_isize` afterwards.
+    extra_isize: u16,
+    /// What [`Update::apply_xattrs`] takes, without the inode's own block.
+    pub(crate) need: Need,
+}
+
+enum BlockPlan {
+    Keep,
+    /// Written over.
+    Rewrite(Arc<Buffer>, Vec<Xattr>),
+    /// Into a new block; the old one loses a reference.
+    Replace(Option<Arc<Buffer>>, Vec<Xattr>),
+    /// No block any more.
+    Drop(Arc<Buffer>),
+}
+
+/// Credits for giving up a block: itself, its bitmap, its descriptor.
+const RELEASE_CREDITS: u32 = 3;
+/// Credits for a new block: itself, its bitmap, its descriptor.
+const ALLOCATE_CREDITS: u32 = 3;
+
+impl Volume {
+    /// Works out where one attribute goes, or what its removal leaves.
+    ///
+    /// # Errors
+    /// `NoSpace` if there is no room; `Corrupt`, `Io`.
+    pub(super) fn plan_xattr(
+        &self,
+        node: &Arc<Node>,
+        old: Lists,
+        key: Key<'_>,
+        value: Option<&[u8]>,
+    ) -> Result<XattrPlan> {
+        let inode = node.inode();
+        let mut new = old.clone();
+        new.ibody.retain(|xattr| !key.is_of(xattr));
+        new.block.retain(|xattr| !key.is_of(xattr));
+        if let Some(value) = value {
+            self.add(&inode, &mut new, Xattr::new(key.name_index, key.name, value))?;
+        }
+        let buffer = self.xattr_buffer(node, &inode)?;
+        self.plan_lists(&inode, old, new, buffer)
+    }
+
+    /// Works out the attributes of an inode to be made.
+    ///
+    /// # Errors
+    /// `NoSpace` if there is no room.
+    pub(crate) fn plan_new_xattrs(&self, inode: &Inode, xattrs: &[Xattr]) -> Result<XattrPlan> {
+        let mut new = Lists::default();
+        for xattr in xattrs {
+            self.add(inode, &mut new, xattr.clone())?;
+        }
+        self.plan_lists(inode, Lists::default(), new, None)
+    }
+
+    fn add(&self, inode: &Inode, lists: &mut Lists, xattr: Xattr) -> Result<()> {
+        let room = usize::from(self.inode_room(inode, self.grown_extra_isize(inode)));
+        lists.ibody.push(xattr);
+        if ibody_bytes(&lists.ibody) <= room & !3 {
+            return Ok(());
+        }
+        lists.block.extend(lists.ibody.pop());
+        let room = self.names.format.block_bytes;
+        if block_bytes(&lists.block) <= room & !3 { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
+    /// Bytes of the inode behind its fields.
+    fn inode_room(&self, inode: &Inode, extra_isize: u16) -> u16 {
+        if extra_isize == 0 { 0 } else { (inode.as_bytes().len() as u16).saturating_sub(128 + extra_isize) }
+    }
+
+    /// `i_extra_isize` after a change. An inode that never reserved room for fields gets it before the first attribute.
+    fn grown_extra_isize(&self, inode: &Inode) -> u16 {
+        if inode.extra_isize() == 0 { self.names.extra_isize } else { inode.extra_isize() }
+    }
+
+    fn plan_lists(&self, inode: &Inode, old: Lists, new: Lists, buffer: Option<Arc<Buffer>>) -> Result<XattrPlan> {
+        let (mut credits, mut blocks) = (0, 0);
+        let block = match buffer {
+            Some(_) if new.block == old.block => BlockPlan::Keep,
+            None if new.block.is_empty() => BlockPlan::Keep,
+            Some(buffer) if new.block.is_empty() => {
+                credits += RELEASE_CREDITS;
+                BlockPlan::Drop(buffer)
+            }
+            Some(buffer) if self.references(&buffer)? == 1 => {
+                credits += 1;
+                BlockPlan::Rewrite(buffer, new.block)
+            }
+            buffer => {
+                credits += RELEASE_CREDITS + ALLOCATE_CREDITS;
+                blocks += 1;
+                BlockPlan::Replace(buffer, new.block)
+            }
+        };
+        let is_same = new.ibody == old.ibody;
+        Ok(XattrPlan {
+            extra_isize: if is_same { inode.extra_isize() } else { self.grown_extra_isize(inode) },
+            ibody: (!is_same).then_some(new.ibody),
+            block,
+            need: Need::new(credits, blocks),
+        })
+    }
+
+    fn references(&self, buffer: &Buffer) -> Result<u32> {
+        buffer.read(refcount).map_err(|e| block_place(buffer).format(e))
+    }
+}
+
+impl Update<'_> {
+    /// Changes the attributes as planned under the same lock.
+    ///
+    /// # Errors
+    /// `Corrupt` bitmaps, and nothing was changed.
+    pub(crate) fn apply_xattrs(&mut self, node: &Arc<Node>, plan: &XattrPlan) -> Result<()> {
+        match &plan.block {
+            BlockPlan::Keep => {}
+            BlockPlan::Rewrite(buffer, xattrs) => {
+                self.modify_buffer(buffer, |bytes| write_block(bytes, xattrs, 1)).map_err(|NoRoom| Error::NoSpace)?;
+            }
+            BlockPlan::Replace(old, xattrs) => {
+                let goal = self.volume.goal_of_inode(node.number);
+                let buffer = self.allocate_metadata(goal, Kind::Xattr)?;
+                self.modify_buffer(&buffer, |bytes| write_block(bytes, xattrs, 1)).map_err(|NoRoom| Error::NoSpace)?;
+                match old {
+                    Some(old) => self.release_block(old)?,
+                    None => self.count_block(node, 1)?,
+                }
+                self.modify_inode(node, Change::Attributes, |inode| inode.set_file_acl(buffer.block));
+                self.use_feature(Feature::ExtAttr);
+            }
+            BlockPlan::Drop(buffer) => {
+                self.release_block(buffer)?;
+                self.count_block(node, -1)?;
+                self.modify_inode(node, Change::Attributes, |inode| inode.set_file_acl(FsBlock(0)));
+            }
+        }
+        let Some(xattrs) = &plan.ibody else { return Ok(()) };
+        self.modify_inode(node, Change::Attributes, |inode| write_into_inode(inode, plan.extra_isize, xattrs))
+            .map_err(|NoRoom| Error::NoSpace)?;
+        self.use_feature(Feature::ExtAttr);
+        Ok(())
+    }
+
+    /// Gives up the attribute block of an inode that is being deleted.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`.
+    pub(crate) fn free_xattr_block(&mut self, node: &Arc<Node>) -> Result<()> {
+        let inode = node.inode();
+        let Some(buffer) = self.volume.xattr_buffer(node, &inode)? else { return Ok(()) };
+        self.release_block(&buffer)?;
+        self.count_block(node, -1)?;
+        self.modify_inode(node, Change::Attributes, |inode| inode.set_file_acl(FsBlock(0)));
+        Ok(())
+    }
+
+    /// Takes a reference of a block away, and frees it with the last one.
+    fn release_block(&mut self, buffer: &Arc<Buffer>) -> Result<()> {
+        // In one step, for another inode may give up the same block now.
+        let is_last = self
+            .modify_buffer(buffer, |bytes| {
+                let references = refcount(bytes)?;
+                if references > 1 {
+                    set_refcount(bytes, references - 1)?;
+                }
+                Ok(references <= 1)
+            })
+            .map_err(|e| block_place(buffer).format(e))?;
+        if is_last { self.free_metadata(buffer.block) } else { Ok(()) }
+    }
+
+    /// Counts a block more or less to an inode.
+    fn count_block(&mut self, node: &Arc<Node>, change: i64) -> Result<()> {
+        self.count_blocks(node, change)
+    }
+}
+
+fn write_into_inode(inode: &mut Inode, extra_isize: u16, xattrs: &[Xattr]) -> Result<(), NoRoom> {
+    if inode.extra_isize() != extra_isize {
+        if let Some(region) = inode.xattr_region_mut() {
+            region.fill(0);
+        }
+        inode.set_extra_isize(extra_isize).map_err(|_| NoRoom)?;
+    }
+    match inode.xattr_region_mut() {
+        Some(region) => write_ibody(region, xattrs),
+        None if xattrs.is_empty() => Ok(()),
+        None => Err(NoRoom),
+    }
+}
+
+fn block_place(buffer: &Buffer) -> Place {
+    Place::of(Structure::XattrBlock).block(buffer.block)
+}
