@@ -14,6 +14,7 @@ use extant_ondisk::{
 };
 use extant_rt::{Arc, AtomicBool, Mutex, Ordering, WallClock};
 
+use crate::api::Statistics;
 use crate::buffer::{Buffer, Kind};
 use crate::cache::Cache;
 use crate::commit::Pinned;
@@ -263,6 +264,25 @@ impl Volume {
         }
         // The commit may have flushed before this file's last overwrite in place.
         Ok(journal.flush()?)
+    }
+
+    /// How full the file system is.
+    pub(crate) fn statistics(&self) -> Statistics {
+        let superblock = self.superblock.lock();
+        let overhead: u64 = (0..self.geometry.group_count)
+            .map(|group| u64::from(self.geometry.base_meta_blocks(GroupNumber(group))))
+            .sum::<u64>()
+            + u64::from(self.geometry.group_count) * (2 + u64::from(self.geometry.inode_table_blocks_per_group))
+            + u64::from(self.geometry.first_data_block);
+        let free_blocks = self.allocator.free_blocks() + self.allocator.pending_free();
+        Statistics {
+            block_size: self.geometry.block_size,
+            blocks: self.geometry.blocks_count.saturating_sub(overhead),
+            free_blocks,
+            available_blocks: free_blocks.saturating_sub(superblock.r_blocks_count()),
+            inodes: superblock.s_inodes_count(),
+            free_inodes: u32::try_from(self.allocator.free_inodes()).unwrap_or(u32::MAX),
+        }
     }
 
     /// The group of an inode.
