@@ -6,6 +6,9 @@ use extant_alloc::Run;
 use extant_ondisk::extent::{MAX_LEN, MAX_UNWRITTEN_LEN};
 use extant_ondisk::{Extent, FsBlock, LogicalBlock};
 
+use super::shift::Shift;
+use crate::map::LOGICAL_END;
+
 /// Entries of a leaf to be replaced, and what by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Splice {
@@ -117,6 +120,31 @@ pub(super) fn remove(extents: &[Extent], from: u64, end: u64) -> (Splice, Vec<Ru
     let right = cut.last().and_then(|extent| part(extent, end, u64::MAX));
     // The pieces are not joined with anything: what is between them is gone.
     (Splice { at: first..behind, entries: left.into_iter().chain(right).collect() }, freed)
+}
+
+/// Moves what a leaf maps from block `from` on. An extent that begins before it is cut there when moving right. None
+/// if an extent would move out of the file.
+pub(super) fn shift(extents: &[Extent], from: u64, shift: Shift) -> Option<Splice> {
+    let first = match shift {
+        Shift::Left(_) => extents.partition_point(|extent| u64::from(extent.logical.0) < from),
+        Shift::Right(_) => extents.partition_point(|extent| extent.end() <= from),
+    };
+    let moved = extents.get(first..).unwrap_or_default();
+    let mut middle = Vec::with_capacity(moved.len() + 1);
+    for extent in moved {
+        middle.extend(part(extent, 0, from));
+        let moving = part(extent, from, u64::MAX)?;
+        let logical = match shift {
+            Shift::Left(by) => moving.logical.0.checked_sub(by)?,
+            Shift::Right(by) => moving.logical.0.checked_add(by)?,
+        };
+        let moved = Extent { logical: LogicalBlock(logical), ..moving };
+        if moved.end() > LOGICAL_END {
+            return None;
+        }
+        middle.push(moved);
+    }
+    Some(splice(extents, first..extents.len(), middle))
 }
 
 #[cfg(test)]

@@ -21,3 +21,4 @@ mod shift;
 
 pub(crate) use path::Path;
 pub(crate) use remove::Removal;
+pub(crate) use shift::{Move, Shift};

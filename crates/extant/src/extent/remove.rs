@@ -25,6 +25,13 @@ pub(crate) struct Removal {
     pub(crate) end: u64,
 }
 
+impl Removal {
+    /// Levels of the tree below its root.
+    pub(crate) fn depth(&self) -> usize {
+        self.path.depth()
+    }
+}
+
 impl Volume {
     /// The next step of freeing the blocks from `from` up to `end`, of about `credits_max` credits. None if there
     /// are none.
