@@ -90,7 +90,7 @@ impl Volume {
 
     fn allocate_range(&self, node: &Arc<Node>, range: Range, keep_size: bool) -> Result<()> {
         self.fill_holes(node, range)?;
-        self.finish(node, range, keep_size)
+        self.finish_range(node, range, keep_size)
     }
 
     /// Maps every hole that the range touches to unwritten blocks.
@@ -129,7 +129,7 @@ impl Volume {
     }
 
     /// Sets the size, if the range ends behind it, and the times.
-    fn finish(&self, node: &Arc<Node>, range: Range, keep_size: bool) -> Result<()> {
+    fn finish_range(&self, node: &Arc<Node>, range: Range, keep_size: bool) -> Result<()> {
         let size = node.core().inode.size();
         if keep_size || range.end <= size {
             self.begin(Need::new(1, 0))?.touched(node);
@@ -155,7 +155,7 @@ impl Volume {
                 update.convert_extent(node, path, logical, len, true)?;
             }
         }
-        self.finish(node, range, keep_size)
+        self.finish_range(node, range, keep_size)
     }
 
     /// Zeroes the parts of blocks at both ends of a range; the whole blocks between them.
@@ -233,9 +233,15 @@ impl Volume {
         if self.extents_end(node)? + u64::from(len) > LOGICAL_END {
             return Err(Error::InvalidArgument("would move beyond the last block"));
         }
-        // The first step is the one that may lack space; the size grows with it, so that no block is behind it.
-        let mut update = Some(self.begin(Need::new(1, 0))?);
-        self.joined(&mut update, Need::new(1, 0))?.resized(node, grown);
+        // The only step that may lack space comes first, and the size with it, so that no block is ever behind it.
+        let cut = self.extent_cut(node, from)?;
+        let need = cut.as_ref().map_or(Need::new(1, 0), |cut| Need::new(cut.credits, cut.blocks));
+        let mut first = self.begin(need)?;
+        first.resized(node, grown);
+        if let Some(cut) = cut {
+            first.move_extents(node, cut)?;
+        }
+        let mut update = Some(first);
         self.move_all(node, from, Some(LOGICAL_END), Shift::Right(len), &mut update)
     }
 
@@ -251,7 +257,7 @@ impl Volume {
         while let Some(looked_at) = at {
             let Some(step) = self.extent_move(node, from, looked_at, shift)? else { break };
             at = step.next;
-            self.joined(update, Need::new(step.credits, step.blocks))?.move_extents(node, step)?;
+            self.joined(update, Need::new(step.credits, 0))?.move_extents(node, step)?;
         }
         Ok(())
     }

@@ -122,23 +122,25 @@ pub(super) fn remove(extents: &[Extent], from: u64, end: u64) -> (Splice, Vec<Ru
     (Splice { at: first..behind, entries: left.into_iter().chain(right).collect() }, freed)
 }
 
-/// Moves what a leaf maps from block `from` on. An extent that begins before it is cut there when moving right. None
-/// if an extent would move out of the file.
+/// Cuts the extent that holds block `at` behind its first in two. None if there is none.
+pub(super) fn cut(extents: &[Extent], at: u64) -> Option<Splice> {
+    let position = extents.partition_point(|extent| u64::from(extent.logical.0) < at).checked_sub(1)?;
+    let extent = extents.get(position)?;
+    let entries = vec![part(extent, 0, at)?, part(extent, at, u64::MAX)?];
+    Some(Splice { at: position..position + 1, entries })
+}
+
+/// Moves what a leaf maps from block `from` on, where no extent is cut. None if an extent would move out of the file.
 pub(super) fn shift(extents: &[Extent], from: u64, shift: Shift) -> Option<Splice> {
-    let first = match shift {
-        Shift::Left(_) => extents.partition_point(|extent| u64::from(extent.logical.0) < from),
-        Shift::Right(_) => extents.partition_point(|extent| extent.end() <= from),
-    };
-    let moved = extents.get(first..).unwrap_or_default();
-    let mut middle = Vec::with_capacity(moved.len() + 1);
-    for extent in moved {
-        middle.extend(part(extent, 0, from));
-        let moving = part(extent, from, u64::MAX)?;
+    let first = extents.partition_point(|extent| u64::from(extent.logical.0) < from);
+    let moving = extents.get(first..).unwrap_or_default();
+    let mut middle = Vec::with_capacity(moving.len());
+    for extent in moving {
         let logical = match shift {
-            Shift::Left(by) => moving.logical.0.checked_sub(by)?,
-            Shift::Right(by) => moving.logical.0.checked_add(by)?,
+            Shift::Left(by) => extent.logical.0.checked_sub(by)?,
+            Shift::Right(by) => extent.logical.0.checked_add(by)?,
         };
-        let moved = Extent { logical: LogicalBlock(logical), ..moving };
+        let moved = Extent { logical: LogicalBlock(logical), ..*extent };
         if moved.end() > LOGICAL_END {
             return None;
         }

@@ -21,4 +21,4 @@ mod shift;
 
 pub(crate) use path::Path;
 pub(crate) use remove::Removal;
-pub(crate) use shift::{Move, Shift};
+pub(crate) use shift::Shift;

@@ -28,7 +28,7 @@ pub(crate) struct Move {
     splice: Splice,
     /// Credits that the step takes.
     pub(crate) credits: u32,
-    /// Blocks that the step may take for nodes: an extent is cut where the moving begins.
+    /// Blocks that the step may take for nodes: none but for cutting an extent.
     pub(crate) blocks: u32,
     /// Where to look for the next step; None after the last one.
     pub(crate) next: Option<u64>,
@@ -66,6 +66,19 @@ impl Volume {
             at = next;
         }
         Ok(None)
+    }
+
+    /// The step of cutting the extent that holds `at` behind its first block in two. None if there is none.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn extent_cut(&self, node: &Node, at: u64) -> Result<Option<Move>> {
+        let logical = u32::try_from(at).map_err(|_| Error::FileTooLarge)?;
+        let path = self.extent_path(node, LogicalBlock(logical))?;
+        let Some(splice) = leaf::cut(path.extents(), at) else { return Ok(None) };
+        let blocks = path.growth(splice.added());
+        let credits = path.credits(blocks);
+        Ok(Some(Move { path, splice, credits, blocks, next: None }))
     }
 
     /// The block of the file behind its last extent.
