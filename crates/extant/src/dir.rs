@@ -21,7 +21,6 @@ mod lookup;
 mod scan;
 
 pub(crate) use insert::{InsertPlan, Insertion};
-pub(crate) use iterate::DirItem;
 pub(crate) use lookup::Found;
 
 use extant_ondisk::dir_hash::{DirHasher, HashVersion};

@@ -3,6 +3,7 @@
 //! Leaves out: printing, process exit, the environment.
 
 mod access;
+mod api;
 mod attributes;
 mod buffer;
 mod cache;
@@ -10,16 +11,33 @@ mod commit;
 mod delete;
 mod dir;
 mod error;
+mod extent;
 mod fail;
+mod fallocate;
 mod groups;
+mod indirect;
+mod io;
+mod map;
 mod mount;
 mod namei;
 mod node;
 mod orphan;
-mod pending;
+mod reserve;
+mod seek;
+mod truncate;
 mod update;
 mod verify;
 mod volume;
+mod write;
 mod xattr;
 
+pub use access::Credentials;
+pub use api::{Dir, DirEntry, File, Filesystem, Mount, OpenOptions, Statistics};
+pub use attributes::{Metadata, SetAttributes, Times};
 pub use error::{Error, Place, Result};
+pub use extant_ondisk::{FileType, InodeNumber, Timestamp};
+pub use fallocate::Fallocate;
+pub use mount::Mounted;
+pub use namei::{New, NewKind, RenameFlags};
+pub use seek::SeekTo;
+pub use xattr::XattrMode;

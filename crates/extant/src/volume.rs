@@ -216,7 +216,11 @@ impl Volume {
         self.device.write_at(at, buf).map_err(|e| place.block(block).io(e))
     }
 
-    fn data_offset(&self, block: FsBlock, offset: u64, len: usize, place: Place) -> Result<u64> {
+    /// Where bytes of a run of blocks stand on the device.
+    ///
+    /// # Errors
+    /// `Corrupt` if outside the disk.
+    pub(crate) fn data_offset(&self, block: FsBlock, offset: u64, len: usize, place: Place) -> Result<u64> {
         let size = u64::from(self.geometry.block_size);
         let blocks = (offset.saturating_add(len as u64)).div_ceil(size).max(1);
         let outside = place.block(block).corrupt("outside the disk");

@@ -55,7 +55,8 @@ pub struct Geometry {
     supers: SuperCopies,
     /// With `meta_bg`, the first meta group whose descriptors are spread.
     first_meta_bg: Option<u32>,
-    has_huge_file: bool,
+    /// Whether inodes may count more than 32 bits of 512 bytes.
+    pub has_huge_file: bool,
 }
 
 /// Which groups hold a copy of the superblock.

@@ -86,7 +86,7 @@ impl Mount {
     /// # Errors
     /// [`Error::Device`] if it cannot be opened or is in use; else as [`Mount::open_device`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<Filesystem> {
-        let access = if self.options.read_only { Access::ReadOnly } else { Access::ReadWrite };
+        let access = if self.options.read_only { Access::read_only() } else { Access::read_write() };
         let device = FileDevice::open(path.as_ref(), access)?;
         self.open_device(Arc::new(device))
     }

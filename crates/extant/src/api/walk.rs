@@ -61,7 +61,7 @@ impl Filesystem {
             }
             let next = self.volume().lookup(&here, &name)?;
             let last = pending.is_empty();
-            if next.file_type() == Some(FileType::Symlink) && (!last || follow || must_be_directory) {
+            if next.file_type() == FileType::Symlink && (!last || follow || must_be_directory) {
                 links += 1;
                 if links > SYMLINKS_MAX {
                     return Err(Error::Loop);

@@ -57,12 +57,12 @@ impl Volume {
     pub(super) fn index_path(&self, dir: &Arc<Node>, root: &Root, hash: u32) -> Result<IndexPath> {
         let steps_left = self.directory_len(dir)?;
         let mut path = IndexPath { levels: Vec::new(), leaf: LogicalBlock(0), steps_left };
-        self.descend(dir, &mut path, root.buffer.clone(), root.info.indirect_levels, Some(hash))?;
+        self.descend_index(dir, &mut path, root.buffer.clone(), root.info.indirect_levels, Some(hash))?;
         Ok(path)
     }
 
     /// Adds `buffer` and the `below` levels under it to the path; without a hash, along the first entries.
-    fn descend(
+    fn descend_index(
         &self,
         dir: &Arc<Node>,
         path: &mut IndexPath,
@@ -129,7 +129,7 @@ impl IndexPath {
             // The depth is at most that of the root, which fits.
             if let Some(below) = (depth - self.levels.len()).checked_sub(1) {
                 let buffer = volume.directory_buffer(dir, child, Kind::HtreeNode(dir.owner()))?;
-                volume.descend(dir, self, buffer, below as u8, None)?;
+                volume.descend_index(dir, self, buffer, below as u8, None)?;
             }
             return Ok(Next::Leaf(hash));
         }

@@ -1,0 +1,131 @@
+//! Finding blocks in a tree, without decoding whole nodes.
+
+use extant_ondisk::extent::{self, MAX_DEPTH};
+use extant_ondisk::{Entries, Extent, ExtentNode, FsBlock, LogicalBlock, Structure};
+
+use crate::buffer::{Kind, Owner};
+use crate::error::{Place, Result};
+use crate::map::{LOGICAL_END, Mapping};
+use crate::volume::Volume;
+
+/// What a node says of a block.
+enum Step {
+    /// Ask the child; what it does not map is a hole up to `end`.
+    Down { child: FsBlock, end: u64 },
+    Found(Extent),
+    Hole { end: u64 },
+}
+
+/// Looks into one node.
+fn step(bytes: &[u8], depth: u16, logical: LogicalBlock, end: u64) -> Result<Step, &'static str> {
+    if extent::depth(bytes) != Some(depth) {
+        return Err("not a node of this depth");
+    }
+    if depth > 0 {
+        let (position, index) = extent::search_index(bytes, logical).ok_or("index node without entries")?;
+        let next = if index.logical > logical { Some(index) } else { extent::index_at(bytes, position + 1) };
+        let end = next.map_or(end, |next| end.min(u64::from(next.logical.0)));
+        return Ok(if index.logical > logical { Step::Hole { end } } else { Step::Down { child: index.child, end } });
+    }
+    let (next, found) = match extent::search_leaf(bytes, logical) {
+        Some((position, found)) => (position + 1, Some(found)),
+        None => (0, None),
+    };
+    if let Some(found) = found.filter(|found| found.end() > u64::from(logical.0)) {
+        return Ok(Step::Found(found));
+    }
+    let next = extent::extent_at(bytes, next).map_or(end, |next| end.min(u64::from(next.logical.0)));
+    Ok(Step::Hole { end: next })
+}
+
+impl Volume {
+    /// [`Volume::map`] of a tree whose root is `root`.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn map_extents(
+        &self,
+        owner: Owner,
+        root: &[u8],
+        logical: LogicalBlock,
+        len_max: u32,
+    ) -> Result<Mapping> {
+        let place = Place::of(Structure::ExtentNode).inode(owner.inode);
+        let mut depth = root_depth(root, place)?;
+        let mut found = step(root, depth, logical, LOGICAL_END).map_err(|reason| place.corrupt(reason))?;
+        loop {
+            match found {
+                Step::Down { child, end } => {
+                    depth -= 1;
+                    let buffer = self.buffer(child, Kind::Extent(owner), place)?;
+                    found = buffer
+                        .read(|bytes| step(bytes, depth, logical, end))
+                        .map_err(|reason| place.block(child).corrupt(reason))?;
+                }
+                Step::Found(extent) => {
+                    let skipped = logical.0 - extent.logical.0;
+                    let start = FsBlock(extent.start.0 + u64::from(skipped));
+                    let len = (u32::from(extent.len) - skipped).min(len_max);
+                    return Ok(Mapping::Data { start, len, unwritten: extent.unwritten });
+                }
+                Step::Hole { end } => {
+                    let len = end.saturating_sub(u64::from(logical.0)).clamp(1, u64::from(len_max));
+                    return Ok(Mapping::Hole { len: len as u32 });
+                }
+            }
+        }
+    }
+
+    /// The extents of a tree whose root is `root`, in order.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn all_tree_extents(&self, owner: Owner, root: &[u8]) -> Result<Vec<Extent>> {
+        let place = Place::of(Structure::ExtentNode).inode(owner.inode);
+        let root = ExtentNode::parse(root, None).map_err(|e| place.format(e))?;
+        let mut extents = Vec::new();
+        self.collect(owner, &root, 0, LOGICAL_END, &mut extents)?;
+        Ok(extents)
+    }
+
+    /// Ends, because the depth falls, and because each child maps a range of its own or is an empty leaf.
+    fn collect(
+        &self,
+        owner: Owner,
+        node: &ExtentNode,
+        from: u64,
+        end: u64,
+        extents: &mut Vec<Extent>,
+    ) -> Result<()> {
+        let place = Place::of(Structure::ExtentNode).inode(owner.inode);
+        check_range(node, from, end).map_err(|reason| place.corrupt(reason))?;
+        match &node.entries {
+            Entries::Leaf(own) => extents.extend_from_slice(own),
+            Entries::Index(indexes) => {
+                for (position, index) in indexes.iter().enumerate() {
+                    let next = indexes.get(position + 1).map_or(end, |next| u64::from(next.logical.0));
+                    let child = self.extent_node(owner, index.child, node.depth - 1)?.1;
+                    self.collect(owner, &child, u64::from(index.logical.0), next, extents)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The depth of a tree by its root.
+fn root_depth(root: &[u8], place: Place) -> Result<u16> {
+    extent::depth(root).filter(|depth| *depth <= MAX_DEPTH).ok_or(place.corrupt("no root of an extent tree"))
+}
+
+/// Whether the entries of a node lie within what its parent says of it.
+pub(super) fn check_range(node: &ExtentNode, from: u64, end: u64) -> Result<(), &'static str> {
+    let (first, last) = match &node.entries {
+        Entries::Leaf(extents) => (extents.first().map(|e| e.logical), extents.last().map(Extent::end)),
+        Entries::Index(indexes) => {
+            (indexes.first().map(|e| e.logical), indexes.last().map(|e| u64::from(e.logical.0) + 1))
+        }
+    };
+    let outside = first.is_some_and(|first| u64::from(first.0) < from) || last.is_some_and(|last| last > end);
+    if outside { Err("maps blocks that belong to another node") } else { Ok(()) }
+}

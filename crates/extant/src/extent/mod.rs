@@ -1,0 +1,24 @@
+//! Extent trees: from the blocks of a file to blocks of the disk.
+//!
+//! A tree has its root in the inode and its nodes in blocks, which are buffers. A change loads the whole way from
+//! the root to a leaf first (`path`), works out what the leaf shall be (`leaf`, without I/O), and then applies it
+//! inside an update (`edit`), which cannot fail for want of space.
+//!
+//! Invariants: an entry of an index node bears the number of the first block under it; no node but the root is
+//! empty; neighbours in a leaf that could be one extent are one, as far as a change touched them.
+//!
+//! Locks: the caller holds `INODE` of the file, for a change exclusively.
+//!
+//! Source: `fs/ext4/extents.c`: `ext4_ext_insert_extent`, `ext4_ext_correct_indexes`, `ext4_ext_remove_space`,
+//! `ext4_ext_shift_extents`.
+
+mod edit;
+mod leaf;
+mod lookup;
+mod path;
+mod remove;
+mod shift;
+
+pub(crate) use path::Path;
+pub(crate) use remove::Removal;
+pub(crate) use shift::Shift;

@@ -1,0 +1,102 @@
+//! Moving the extents behind a block of a file to other blocks of it, leaf by leaf.
+//!
+//! To the left from the first leaf on, to the right from the last one on: after each step extents stand in order,
+//! and what is moved always moves into a hole.
+
+use extant_ondisk::{Extent, LogicalBlock};
+
+use super::leaf::{self, Splice};
+use super::path::Path;
+use crate::error::{Error, Result};
+use crate::map::LOGICAL_END;
+use crate::node::Node;
+use crate::update::Update;
+use crate::volume::Volume;
+use extant_rt::Arc;
+
+/// How far extents move, in blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shift {
+    Left(u32),
+    Right(u32),
+}
+
+/// One step: the extents of one leaf.
+#[derive(Debug)]
+pub(crate) struct Move {
+    path: Path,
+    splice: Splice,
+    /// Credits that the step takes.
+    pub(crate) credits: u32,
+    /// Blocks that the step may take for nodes: none but for cutting an extent.
+    pub(crate) blocks: u32,
+    /// Where to look for the next step; None after the last one.
+    pub(crate) next: Option<u64>,
+}
+
+impl Volume {
+    /// The step of moving the extents from block `from` on that begins at `at`: for a shift to the left first
+    /// `from`, for one to the right first [`LOGICAL_END`]; then what the step before said. None if there is no
+    /// such extent.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if an extent would move beyond the last block; `Io`; `Corrupt`.
+    pub(crate) fn extent_move(&self, node: &Node, from: u64, at: u64, shift: Shift) -> Result<Option<Move>> {
+        let mut at = Some(at);
+        while let Some(looked_at) = at {
+            let logical = match shift {
+                Shift::Left(_) => looked_at,
+                Shift::Right(_) => looked_at.saturating_sub(1),
+            };
+            let logical = u32::try_from(logical).map_err(|_| Error::FileTooLarge)?;
+            let path = self.extent_path(node, LogicalBlock(logical))?;
+            let splice = leaf::shift(path.extents(), from, shift)
+                .ok_or(Error::InvalidArgument("would move beyond the last block"))?;
+            let next = match shift {
+                Shift::Left(_) => Some(path.end).filter(|end| *end < LOGICAL_END),
+                // An extent that stays is the last one that does.
+                Shift::Right(_) if path.extents().first().is_some_and(|e| u64::from(e.logical.0) < from) => None,
+                Shift::Right(_) => Some(path.from).filter(|start| *start > from && !path.is_leftmost()),
+            };
+            if !splice.at.is_empty() {
+                let blocks = path.growth(splice.added());
+                let credits = path.credits(blocks);
+                return Ok(Some(Move { path, splice, credits, blocks, next }));
+            }
+            at = next;
+        }
+        Ok(None)
+    }
+
+    /// The step of cutting the extent that holds `at` behind its first block in two. None if there is none.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn extent_cut(&self, node: &Node, at: u64) -> Result<Option<Move>> {
+        let logical = u32::try_from(at).map_err(|_| Error::FileTooLarge)?;
+        let path = self.extent_path(node, LogicalBlock(logical))?;
+        let Some(splice) = leaf::cut(path.extents(), at) else { return Ok(None) };
+        let blocks = path.growth(splice.added());
+        let credits = path.credits(blocks);
+        Ok(Some(Move { path, splice, credits, blocks, next: None }))
+    }
+
+    /// The block of the file behind its last extent.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn extents_end(&self, node: &Node) -> Result<u64> {
+        let path = self.extent_path(node, LogicalBlock((LOGICAL_END - 1) as u32))?;
+        Ok(path.extents().last().map_or(0, Extent::end))
+    }
+}
+
+impl Update<'_> {
+    /// Carries out a step.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn move_extents(&mut self, node: &Arc<Node>, step: Move) -> Result<()> {
+        self.edit_leaf(node, step.path, step.splice)
+    }
+}

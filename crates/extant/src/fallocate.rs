@@ -1,0 +1,286 @@
+//! Allocating, zeroing, punching, removing and inserting ranges of a file.
+//!
+//! Each works in steps that fit an update, and the file is valid after each; a crash may leave some steps done.
+//! Removing and inserting a range happens within one transaction if it has room for all steps.
+//!
+//! Locks: `INODE` of the file, exclusively.
+//!
+//! Source: `ext4_fallocate`, `ext4_zero_range`, `ext4_punch_hole`, `ext4_collapse_range`, `ext4_insert_range`,
+//! `vfs_fallocate`.
+
+use extant_ondisk::extent::MAX_UNWRITTEN_LEN;
+use extant_ondisk::{InodeFlags, LogicalBlock};
+use extant_rt::Arc;
+
+use crate::error::{Error, Result};
+use crate::extent::Shift;
+use crate::map::{LOGICAL_END, MapKind, Mapping, map_kind};
+use crate::node::Node;
+use crate::update::{Change, Need, Update};
+use crate::volume::Volume;
+use crate::write::RUN_CREDITS;
+
+/// What to do to a range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fallocate {
+    /// Allocates blocks where there are none, so that writing there needs no space.
+    Allocate {
+        /// Leave the size, even if the range ends behind it.
+        keep_size: bool,
+    },
+    /// Makes the range read as zeroes, with blocks allocated.
+    ZeroRange {
+        /// Leave the size, even if the range ends behind it.
+        keep_size: bool,
+    },
+    /// Makes the range read as zeroes, and frees its blocks. The size stays.
+    PunchHole,
+    /// Takes the range out; what is behind it moves to its start. Whole blocks only, and not up to the end.
+    CollapseRange,
+    /// Puts a hole in; what begins there moves behind it. Whole blocks only, and not at the end.
+    InsertRange,
+}
+
+/// A range in bytes.
+#[derive(Clone, Copy)]
+struct Range {
+    start: u64,
+    end: u64,
+}
+
+impl Volume {
+    /// Does `what` to `bytes` bytes from `offset` on.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an empty range, and by what [`Fallocate`] says of its kinds; `FileTooLarge`; `NoSpace`;
+    /// `NotPermitted` for an immutable file, or an append-only one unless allocating; `Unsupported` for a file
+    /// without extents; `IsADirectory`; `ReadOnly`; `Io`; `Corrupt`. Steps done before stay done.
+    pub(crate) fn fallocate(&self, node: &Arc<Node>, what: Fallocate, offset: u64, bytes: u64) -> Result<()> {
+        if bytes == 0 {
+            return Err(Error::InvalidArgument("empty range"));
+        }
+        self.check_regular(node)?;
+        self.writable()?;
+        let _content = node.content.write();
+        let inode = node.inode();
+        let flags = inode.flags();
+        let allocates = matches!(what, Fallocate::Allocate { .. });
+        if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !allocates) {
+            return Err(Error::NotPermitted);
+        }
+        if map_kind(&inode, self.geometry.block_size) != MapKind::Extents {
+            return Err(Error::Unsupported("ranges of a file without extents"));
+        }
+        let end = offset.checked_add(bytes).filter(|end| *end <= self.size_max(&inode)).ok_or(Error::FileTooLarge)?;
+        drop(inode);
+        let range = Range { start: offset, end };
+        match what {
+            Fallocate::Allocate { keep_size } => self.allocate_range(node, range, keep_size),
+            Fallocate::ZeroRange { keep_size } => self.zero_range(node, range, keep_size),
+            Fallocate::PunchHole => self.punch_hole(node, range),
+            Fallocate::CollapseRange => self.collapse_range(node, range),
+            Fallocate::InsertRange => self.insert_range(node, range),
+        }
+    }
+
+    fn block_bytes(&self) -> u64 {
+        u64::from(self.geometry.block_size)
+    }
+
+    fn allocate_range(&self, node: &Arc<Node>, range: Range, keep_size: bool) -> Result<()> {
+        self.fill_holes(node, range)?;
+        self.finish_range(node, range, keep_size)
+    }
+
+    /// Maps every hole that the range touches to unwritten blocks.
+    fn fill_holes(&self, node: &Arc<Node>, range: Range) -> Result<()> {
+        let end = self.blocks_of(range.end);
+        let mut at = range.start / self.block_bytes();
+        while at < end {
+            let logical = LogicalBlock(at as u32);
+            let mapping = self.map(node, logical, (end - at) as u32)?;
+            at += match mapping {
+                Mapping::Hole { len } => u64::from(self.fill_hole(node, logical, len)?),
+                Mapping::Data { len, .. } => u64::from(len),
+            };
+        }
+        Ok(())
+    }
+
+    /// Maps the first blocks of a hole to unwritten blocks: how many.
+    fn fill_hole(&self, node: &Arc<Node>, logical: LogicalBlock, len: u32) -> Result<u32> {
+        let path = self.extent_path(node, logical)?;
+        let growth = path.growth(1);
+        let goal = path.goal(logical).unwrap_or_else(|| self.goal_of_inode(node.number));
+        let len = len.min(u32::from(MAX_UNWRITTEN_LEN));
+        let mut reservation = self.reserve(1 + growth, len + growth, true)?;
+        let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
+        let run = self.allocator.take(&mut reservation, goal, len)?;
+        let mut update = match self.begin_reserved(path.credits(growth) + RUN_CREDITS, reservation) {
+            Ok(update) => update,
+            Err(error) => {
+                self.allocator.give_back(run);
+                return Err(error);
+            }
+        };
+        update.map_run(node, path, logical, run, true)?;
+        Ok(run.len)
+    }
+
+    /// Sets the size, if the range ends behind it, and the times.
+    fn finish_range(&self, node: &Arc<Node>, range: Range, keep_size: bool) -> Result<()> {
+        let size = node.core().inode.size();
+        if keep_size || range.end <= size {
+            self.begin(Need::new(1, 0))?.touched(node);
+            return Ok(());
+        }
+        self.zero_tail(node, size)?;
+        self.begin(Need::new(1, 0))?.resized(node, range.end);
+        Ok(())
+    }
+
+    fn zero_range(&self, node: &Arc<Node>, range: Range, keep_size: bool) -> Result<()> {
+        self.fill_holes(node, range)?;
+        let whole = self.zero_edges(node, range)?;
+        let (mut at, end) = (whole.start / self.block_bytes(), whole.end / self.block_bytes());
+        while at < end {
+            let logical = LogicalBlock(at as u32);
+            let mapping = self.map(node, logical, (end - at) as u32)?;
+            at += u64::from(mapping.len());
+            if let Mapping::Data { len, unwritten: false, .. } = mapping {
+                let path = self.extent_path(node, logical)?;
+                let growth = path.growth(3);
+                let mut update = self.begin(Need::new(path.credits(growth), growth))?;
+                update.convert_extent(node, path, logical, len, true)?;
+            }
+        }
+        self.finish_range(node, range, keep_size)
+    }
+
+    /// Zeroes the parts of blocks at both ends of a range; the whole blocks between them.
+    fn zero_edges(&self, node: &Arc<Node>, range: Range) -> Result<Range> {
+        let size = self.block_bytes();
+        let start = range.start.next_multiple_of(size);
+        let end = range.end - range.end % size;
+        if start > end {
+            // Within one block.
+            self.zero_in_block(node, range.start, range.end)?;
+            return Ok(Range { start, end: start });
+        }
+        self.zero_in_block(node, range.start, start)?;
+        self.zero_in_block(node, end, range.end)?;
+        Ok(Range { start, end })
+    }
+
+    fn punch_hole(&self, node: &Arc<Node>, range: Range) -> Result<()> {
+        // What was allocated behind the end of the file stays.
+        let size_end = self.blocks_of(node.core().inode.size()) * self.block_bytes();
+        let range = Range { end: range.end.min(size_end), ..range };
+        if range.start >= node.core().inode.size() {
+            return Ok(());
+        }
+        let whole = self.zero_edges(node, range)?;
+        let (from, mut end) = (whole.start / self.block_bytes(), whole.end / self.block_bytes());
+        while from < end {
+            let Some(step) = self.removal(node, from, end)? else { break };
+            end = step.end();
+            self.begin(step.need())?.remove(node, step)?;
+        }
+        self.begin(Need::new(1, 0))?.touched(node);
+        Ok(())
+    }
+
+    /// The blocks of a range of whole blocks.
+    fn whole_blocks(&self, range: Range) -> Result<(u64, u32)> {
+        let size = self.block_bytes();
+        if !range.start.is_multiple_of(size) || !range.end.is_multiple_of(size) {
+            return Err(Error::InvalidArgument("not whole blocks"));
+        }
+        let len = u32::try_from((range.end - range.start) / size).map_err(|_| Error::FileTooLarge)?;
+        Ok((range.start / size, len))
+    }
+
+    fn collapse_range(&self, node: &Arc<Node>, range: Range) -> Result<()> {
+        let (from, len) = self.whole_blocks(range)?;
+        let size = node.core().inode.size();
+        if range.end >= size {
+            return Err(Error::InvalidArgument("the range reaches the end"));
+        }
+        let (stop, mut end) = (from + u64::from(len), from + u64::from(len));
+        let mut update = None;
+        while from < end {
+            let Some(step) = self.removal(node, from, end)? else { break };
+            end = step.end();
+            self.joined(&mut update, step.need())?.remove(node, step)?;
+        }
+        self.move_all(node, stop, Some(stop), Shift::Left(len), &mut update)?;
+        self.joined(&mut update, Need::new(1, 0))?.resized(node, size - (range.end - range.start));
+        Ok(())
+    }
+
+    fn insert_range(&self, node: &Arc<Node>, range: Range) -> Result<()> {
+        let (from, len) = self.whole_blocks(range)?;
+        let bytes = range.end - range.start;
+        let (size, size_max) = {
+            let inode = node.inode();
+            (inode.size(), self.size_max(&inode))
+        };
+        if range.start >= size {
+            return Err(Error::InvalidArgument("the range begins at the end"));
+        }
+        let grown = size.checked_add(bytes).filter(|grown| *grown <= size_max).ok_or(Error::FileTooLarge)?;
+        if self.extents_end(node)? + u64::from(len) > LOGICAL_END {
+            return Err(Error::InvalidArgument("would move beyond the last block"));
+        }
+        // The only step that may lack space comes first, and the size with it, so that no block is ever behind it.
+        let cut = self.extent_cut(node, from)?;
+        let need = cut.as_ref().map_or(Need::new(1, 0), |cut| Need::new(cut.credits, cut.blocks));
+        let mut first = self.begin(need)?;
+        first.resized(node, grown);
+        if let Some(cut) = cut {
+            first.move_extents(node, cut)?;
+        }
+        let mut update = Some(first);
+        self.move_all(node, from, Some(LOGICAL_END), Shift::Right(len), &mut update)
+    }
+
+    /// Moves all extents from a block on.
+    fn move_all<'v>(
+        &'v self,
+        node: &Arc<Node>,
+        from: u64,
+        mut at: Option<u64>,
+        shift: Shift,
+        update: &mut Option<Update<'v>>,
+    ) -> Result<()> {
+        while let Some(looked_at) = at {
+            let Some(step) = self.extent_move(node, from, looked_at, shift)? else { break };
+            at = step.next;
+            self.joined(update, Need::new(step.credits, 0))?.move_extents(node, step)?;
+        }
+        Ok(())
+    }
+
+    /// The open update, if it can take more; else another in its place.
+    fn joined<'u, 'v>(&'v self, update: &'u mut Option<Update<'v>>, need: Need) -> Result<&'u mut Update<'v>> {
+        let extended = update.as_mut().is_some_and(|open| need.blocks == 0 && open.extend(need.credits));
+        if !extended {
+            // The old one is closed first: a handle must not wait for another of the same thread.
+            drop(update.take());
+            *update = Some(self.begin(need)?);
+        }
+        update.as_mut().ok_or(Error::NoSpace)
+    }
+}
+
+impl Update<'_> {
+    /// Sets the times of a file whose content changed. Takes one credit.
+    fn touched(&mut self, node: &Arc<Node>) {
+        let now = self.now();
+        self.modify_inode(node, Change::Mapping, |inode| {
+            inode.set_mtime(now);
+            inode.set_ctime(now);
+        });
+    }
+}

@@ -1,0 +1,279 @@
+//! Files without extents: block maps in the inode and in blocks of block numbers.
+//!
+//! Leaves out: allocating blocks to them.
+//!
+//! Locks: as for `extent`.
+//!
+//! Source: `fs/ext4/indirect.c`: `ext4_block_to_path`, `ext4_ind_truncate`.
+
+use std::collections::BTreeSet;
+
+use extant_alloc::Run;
+use extant_ondisk::indirect::{self, DIRECT};
+use extant_ondisk::{Extent, FsBlock, Inode, InodeNumber, LogicalBlock, Structure};
+use extant_rt::Arc;
+
+use crate::buffer::{Buffer, Kind};
+use crate::error::{Place, Result};
+use crate::map::{LOGICAL_END, Mapping};
+use crate::node::Node;
+use crate::update::{Change, Update};
+use crate::volume::Volume;
+use crate::write::RUN_CREDITS;
+
+/// Block numbers in an inode.
+const ROOT_LEN: u32 = 15;
+
+/// A table of block numbers: a block, or the inode's own.
+#[derive(Debug)]
+struct Table {
+    /// None for the inode's own.
+    buffer: Option<Arc<Buffer>>,
+    bytes: Vec<u8>,
+    /// The entry of the next table on the way; in the last table, unused.
+    index: u32,
+}
+
+impl Table {
+    fn pointers(&self) -> u32 {
+        (self.bytes.len() / 4) as u32
+    }
+
+    fn pointer(&self, index: u32) -> u32 {
+        indirect::pointer(&self.bytes, index).unwrap_or(0)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes.iter().all(|byte| *byte == 0)
+    }
+}
+
+/// One step of freeing the end of a file: entries of one table, and the tables that become empty.
+#[derive(Debug)]
+pub(crate) struct IndirectRemoval {
+    /// From the inode to the table with the entries.
+    tables: Vec<Table>,
+    /// The entries that are cleared.
+    cleared: std::ops::Range<u32>,
+    freed: Vec<Run>,
+    /// Credits that the step takes.
+    pub(crate) credits: u32,
+    /// What is left ends here; nothing is left if that is the start.
+    pub(crate) end: u64,
+}
+
+impl Volume {
+    /// [`Volume::map`] of a file whose block numbers in the inode are `root`.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn map_indirect(
+        &self,
+        number: InodeNumber,
+        root: &[u8],
+        logical: LogicalBlock,
+        len_max: u32,
+    ) -> Result<Mapping> {
+        let block_size = self.geometry.block_size;
+        let Some(path) = indirect::path(logical, block_size) else { return Ok(Mapping::Hole { len: len_max }) };
+        let mut pointer = indirect::pointer(root, path.offsets()[0]).unwrap_or(0);
+        let mut table: Option<Arc<Buffer>> = None;
+        for level in 1..path.offsets().len() {
+            if pointer == 0 {
+                return Ok(Mapping::Hole { len: hole(path.offsets(), level, block_size).min(len_max) });
+            }
+            let place = Place::of(Structure::IndirectBlock).inode(number);
+            let buffer = self.buffer(FsBlock(u64::from(pointer)), Kind::Indirect, place)?;
+            pointer = buffer.read(|bytes| indirect::pointer(bytes, path.offsets()[level]).unwrap_or(0));
+            table = Some(buffer);
+        }
+        let index = path.offsets()[path.offsets().len() - 1];
+        let most = path.following.saturating_add(1).min(len_max);
+        let continues = |bytes: &[u8]| {
+            let next = |ahead: u32| indirect::pointer(bytes, index + ahead);
+            let expected = |ahead: u32| if pointer == 0 { Some(0) } else { pointer.checked_add(ahead) };
+            (1..most).take_while(|ahead| next(*ahead) == expected(*ahead)).count() as u32
+        };
+        let len = 1 + match &table {
+            Some(buffer) => buffer.read(continues),
+            None => continues(root),
+        };
+        Ok(match pointer {
+            0 => Mapping::Hole { len },
+            _ => Mapping::Data { start: FsBlock(u64::from(pointer)), len, unwritten: false },
+        })
+    }
+
+    /// The blocks of a file without extents, in order.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`, also for more blocks than the disk has.
+    pub(crate) fn all_indirect_extents(&self, number: InodeNumber, inode: &Inode) -> Result<Vec<Extent>> {
+        const PIECE: u32 = 1 << 15;
+        let end = self.blocks_of(inode.size()).min(LOGICAL_END);
+        let (mut at, mut blocks) = (0, 0);
+        let mut extents = Vec::new();
+        while at < end {
+            let logical = LogicalBlock(at as u32);
+            if indirect::path(logical, self.geometry.block_size).is_none() {
+                break;
+            }
+            let mapping = self.map_indirect(number, inode.i_block(), logical, PIECE.min((end - at) as u32))?;
+            at += u64::from(mapping.len());
+            let Mapping::Data { start, len, .. } = mapping else { continue };
+            blocks += u64::from(len);
+            if blocks > self.geometry.blocks_count {
+                return Err(Place::of(Structure::IndirectBlock).inode(number).corrupt("more blocks than the disk has"));
+            }
+            extents.push(Extent { logical, len: len as u16, start, unwritten: false });
+        }
+        Ok(extents)
+    }
+
+    /// The next step of freeing a file from block `from` to its end. None if there is nothing to free.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn indirect_removal(
+        &self,
+        node: &Node,
+        from: u64,
+        credits_max: u32,
+    ) -> Result<Option<IndirectRemoval>> {
+        let root = node.inode().i_block().to_vec();
+        let mut tables = vec![Table { buffer: None, bytes: root, index: 0 }];
+        let Some(base) = self.last_table(node.number, from, &mut tables)? else { return Ok(None) };
+        let Some(table) = tables.last() else { return Ok(None) };
+        let data = if tables.len() == 1 { DIRECT } else { table.pointers() };
+        let first = from.saturating_sub(base).min(u64::from(data)) as u32;
+        // The inode, the tables on the way, and of those that become empty the bitmaps and the descriptors.
+        let mut credits = 1 + (RUN_CREDITS + 1) * (tables.len() as u32 - 1);
+        let mut cleared = data..data;
+        let mut freed: Vec<Run> = Vec::new();
+        let mut groups = BTreeSet::new();
+        for index in (first..data).rev() {
+            let pointer = table.pointer(index);
+            let block = FsBlock(u64::from(pointer));
+            if pointer != 0 {
+                let new = groups.insert(self.geometry.group_of(block).map(|(group, _)| group));
+                if new && credits + RUN_CREDITS > credits_max && !freed.is_empty() {
+                    break;
+                }
+                credits += if new { RUN_CREDITS } else { 0 };
+                match freed.last_mut() {
+                    Some(run) if block.0 + 1 == run.start.0 => *run = Run { start: block, len: run.len + 1 },
+                    _ => freed.push(Run { start: block, len: 1 }),
+                }
+            }
+            cleared.start = index;
+        }
+        let end = if (0..cleared.start).all(|index| table.pointer(index) == 0) && tables.len() == 1 {
+            from
+        } else {
+            (base + u64::from(cleared.start)).max(from)
+        };
+        Ok(Some(IndirectRemoval { tables, cleared, freed, credits, end }))
+    }
+
+    /// Adds the way from the inode to the last table that names blocks of the file from `from` on; the file's block
+    /// that its first entry stands for. An empty table counts, for it is to be freed.
+    fn last_table(&self, number: InodeNumber, from: u64, tables: &mut Vec<Table>) -> Result<Option<u64>> {
+        let per_block = u64::from(self.geometry.block_size / 4);
+        let mut base = 0;
+        let mut tops = Vec::new();
+        for height in 1..=3 {
+            base = if height == 1 { u64::from(DIRECT) } else { base + per_block.pow(height - 1) };
+            tops.push((DIRECT + height - 1, height, base));
+        }
+        for (index, height, base) in tops.into_iter().rev() {
+            let Some(root) = tables.first_mut() else { return Ok(None) };
+            root.index = index;
+            let pointer = root.pointer(index);
+            if pointer != 0 && base + per_block.pow(height) > from {
+                return self.descend(number, pointer, height, base, from, tables);
+            }
+        }
+        let Some(root) = tables.first() else { return Ok(None) };
+        let named = (0..DIRECT).any(|index| root.pointer(index) != 0 && u64::from(index) >= from);
+        Ok(named.then_some(0))
+    }
+
+    fn descend(
+        &self,
+        number: InodeNumber,
+        block: u32,
+        height: u32,
+        base: u64,
+        from: u64,
+        tables: &mut Vec<Table>,
+    ) -> Result<Option<u64>> {
+        let place = Place::of(Structure::IndirectBlock).inode(number);
+        let buffer = self.buffer(FsBlock(u64::from(block)), Kind::Indirect, place)?;
+        let bytes = buffer.bytes().to_vec();
+        let mut table = Table { buffer: Some(buffer), bytes, index: 0 };
+        let span = u64::from(table.pointers()).pow(height - 1);
+        let last = (0..table.pointers())
+            .rev()
+            .find(|index| table.pointer(*index) != 0 && base + (u64::from(*index) + 1) * span > from);
+        let Some(index) = last else {
+            let empty = table.is_empty();
+            tables.push(table);
+            return Ok(empty.then_some(base));
+        };
+        table.index = index;
+        let child = table.pointer(index);
+        tables.push(table);
+        if height == 1 {
+            return Ok(Some(base));
+        }
+        self.descend(number, child, height - 1, base + u64::from(index) * span, from, tables)
+    }
+}
+
+/// How many blocks of a hole follow, when the pointer at a level is zero: what it would stand for, less what lies
+/// before the block that was looked for.
+fn hole(offsets: &[u32], level: usize, block_size: u32) -> u32 {
+    let per_block = u64::from(block_size / 4);
+    let (mut span, mut skipped) = (1, 0);
+    for offset in offsets[level..].iter().rev() {
+        skipped += u64::from(*offset) * span;
+        span *= per_block;
+    }
+    (span - skipped).min(LOGICAL_END) as u32
+}
+
+impl Update<'_> {
+    /// Carries out a step.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn remove_indirect(&mut self, node: &Arc<Node>, removal: IndirectRemoval) -> Result<()> {
+        let IndirectRemoval { mut tables, cleared, freed, .. } = removal;
+        let mut blocks: i64 = freed.iter().map(|run| i64::from(run.len)).sum();
+        let mut clear = cleared;
+        while let Some(mut table) = tables.pop() {
+            for index in clear {
+                indirect::set_pointer(&mut table.bytes, index, 0);
+            }
+            let Some(buffer) = &table.buffer else {
+                let len = (ROOT_LEN * 4) as usize;
+                self.modify_inode(node, Change::Mapping, |inode| {
+                    inode.i_block_mut()[..len].copy_from_slice(&table.bytes[..len]);
+                });
+                break;
+            };
+            if !table.is_empty() {
+                self.modify_buffer(buffer, |bytes| bytes.copy_from_slice(&table.bytes));
+                break;
+            }
+            self.free_metadata(buffer.block)?;
+            blocks += 1;
+            let Some(parent) = tables.last() else { break };
+            clear = parent.index..parent.index + 1;
+        }
+        for run in freed {
+            self.free(run)?;
+        }
+        self.count_blocks(node, -blocks)
+    }
+}

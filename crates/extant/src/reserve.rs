@@ -1,0 +1,47 @@
+//! Blocks that are reserved before data is written, and the update that uses them afterwards.
+
+use extant_alloc::{Error as AllocError, Reservation};
+
+use crate::error::{Error, Result};
+use crate::update::Update;
+use crate::volume::Volume;
+
+impl Volume {
+    /// Reserves `most` blocks, or as many as there are in halves of it, but at least `least`. Commits if too few
+    /// are free but some wait for a commit.
+    ///
+    /// # Errors
+    /// `NoSpace`; `ReadOnly`; the journal's.
+    ///
+    /// # Locks
+    /// None inside `HANDLE` may be held, and no update may be open.
+    pub(crate) fn reserve(&self, least: u32, most: u32, privileged: bool) -> Result<Reservation> {
+        let journal = self.writable()?;
+        let mut blocks = most.max(least);
+        let mut committed = false;
+        loop {
+            match self.allocator.reserve(u64::from(blocks), privileged) {
+                Err(AllocError::NoSpace) if !committed && self.allocator.pending_free() > 0 => {
+                    journal.commit_running()?;
+                    committed = true;
+                }
+                Err(AllocError::NoSpace) if blocks > least => blocks = (blocks / 2).max(least),
+                Err(AllocError::NoSpace) => return Err(Error::NoSpace),
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    /// Opens an update that may use a reservation made before.
+    ///
+    /// # Errors
+    /// `ReadOnly`; the journal's.
+    ///
+    /// # Locks
+    /// None inside `HANDLE` may be held.
+    pub(crate) fn begin_reserved(&self, credits: u32, reservation: Reservation) -> Result<Update<'_>> {
+        // One more credit for the superblock, which each transaction writes.
+        let handle = self.writable()?.start(credits.saturating_add(1))?;
+        Ok(Update::new(self, handle, reservation))
+    }
+}

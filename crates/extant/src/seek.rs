@@ -1,0 +1,84 @@
+//! Where a file has data and where it has holes.
+
+use extant_ondisk::{FsBlock, LogicalBlock};
+
+use crate::error::{Error, Result};
+use crate::map::{LOGICAL_END, Mapping};
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// What to look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekTo {
+    /// Bytes that were written.
+    Data,
+    /// Bytes that were not, or the end of the file.
+    Hole,
+}
+
+/// A run of blocks of a file, as `FIEMAP` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileExtent {
+    /// The first block in the file.
+    pub logical: LogicalBlock,
+    /// The first block on the disk.
+    pub start: FsBlock,
+    /// Blocks.
+    pub len: u32,
+    /// Reads as zeroes until written.
+    pub unwritten: bool,
+}
+
+impl Volume {
+    /// The first byte from `offset` on that is data, or in a hole. Blocks that were allocated but not written are
+    /// holes.
+    ///
+    /// # Errors
+    /// `NoSuchOffset` if there is none before the end of the file; `IsADirectory`; `Io`; `Corrupt`.
+    pub(crate) fn seek(&self, node: &Node, offset: u64, to: SeekTo) -> Result<u64> {
+        self.check_regular(node)?;
+        let _content = node.content.read();
+        let size = node.core().inode.size();
+        let mut at = offset;
+        while at < size {
+            let (logical, within) = self.block_at(at)?;
+            let mapping = self.map(node, logical, LOGICAL_END as u32)?;
+            let data = matches!(mapping, Mapping::Data { unwritten: false, .. });
+            if data == (to == SeekTo::Data) {
+                return Ok(at);
+            }
+            at += u64::from(mapping.len()) * u64::from(self.geometry.block_size) - within;
+        }
+        if to == SeekTo::Hole && offset < size { Ok(size) } else { Err(Error::NoSuchOffset) }
+    }
+
+    /// The runs of blocks that a range of a file, in bytes, touches; also behind its end. Runs that continue each
+    /// other are told as one.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn fiemap(&self, node: &Node, offset: u64, bytes: u64) -> Result<Vec<FileExtent>> {
+        let _content = node.content.read();
+        let block_size = u64::from(self.geometry.block_size);
+        let end = self.blocks_of(offset.saturating_add(bytes)).min(LOGICAL_END);
+        let mut at = offset / block_size;
+        let mut extents: Vec<FileExtent> = Vec::new();
+        while at < end {
+            let logical = LogicalBlock(at as u32);
+            let mapping = self.map(node, logical, (end - at) as u32)?;
+            at += u64::from(mapping.len());
+            let Mapping::Data { start, len, unwritten } = mapping else { continue };
+            match extents.last_mut() {
+                Some(last)
+                    if last.logical.0 + last.len == logical.0
+                        && last.start.0 + u64::from(last.len) == start.0
+                        && last.unwritten == unwritten =>
+                {
+                    last.len += len;
+                }
+                _ => extents.push(FileExtent { logical, start, len, unwritten }),
+            }
+        }
+        Ok(extents)
+    }
+}

@@ -1,0 +1,261 @@
+//! Changing a file's size, and freeing its blocks.
+//!
+//! Blocks are freed from the end to the beginning, in steps that each fit an update. If more than one is needed, or
+//! the rest of the last block must be zeroed, the inode stands in the orphan list meanwhile: after a crash mounting
+//! goes on where the last durable step ended. The size on the disk is the new one from the first step on.
+//!
+//! Locks: `INODE` of the file, exclusively.
+//!
+//! Source: `ext4_setattr`, `ext4_truncate`, `ext4_block_truncate_page`.
+
+use extant_ondisk::LogicalBlock;
+use extant_rt::Arc;
+
+use crate::buffer::{Buffer, Kind};
+use crate::error::{Error, Result};
+use crate::extent::Removal;
+use crate::indirect::IndirectRemoval;
+use crate::map::{LOGICAL_END, MapKind, Mapping, map_kind};
+use crate::node::Node;
+use crate::orphan::ORPHAN_CREDITS;
+use crate::update::{Change, Need, Update};
+use crate::volume::Volume;
+use crate::write::RUN_CREDITS;
+
+/// About how many credits a step of freeing takes at most; enough for some dozens of extents.
+const STEP_CREDITS: u32 = 128;
+
+/// Credits for [`Update::try_free_all`]: each extent of a root with its bitmap and its descriptor.
+pub(crate) const FREE_ALL_CREDITS: u32 = 4 * RUN_CREDITS;
+
+/// A step of freeing blocks of a file.
+pub(crate) enum Step {
+    Extents(Removal),
+    Indirect(IndirectRemoval),
+}
+
+impl Step {
+    /// What it needs.
+    pub(crate) fn need(&self) -> Need {
+        match self {
+            Self::Extents(removal) => Need::new(removal.credits, removal.blocks),
+            Self::Indirect(removal) => Need::new(removal.credits, 0),
+        }
+    }
+
+    /// Where what is left of the range ends.
+    pub(crate) fn end(&self) -> u64 {
+        match self {
+            Self::Extents(removal) => removal.end,
+            Self::Indirect(removal) => removal.end,
+        }
+    }
+}
+
+impl Volume {
+    /// The next step of freeing the blocks of a file from `from` up to `end`; None if there are none. Files without
+    /// extents can be freed up to their end only.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn removal(&self, node: &Node, from: u64, end: u64) -> Result<Option<Step>> {
+        let credits_max = STEP_CREDITS.min(self.writable()?.max_credits() / 2);
+        let kind = map_kind(&node.inode(), self.geometry.block_size);
+        Ok(match kind {
+            MapKind::Extents => self.extent_removal(node, from, end, credits_max)?.map(Step::Extents),
+            MapKind::Indirect => self.indirect_removal(node, from, credits_max)?.map(Step::Indirect),
+            MapKind::None => None,
+        })
+    }
+
+    /// Cuts a file, or extends it with a hole.
+    ///
+    /// # Errors
+    /// `FileTooLarge`; `IsADirectory`; `ReadOnly`; `Io`; `Corrupt`. The size is then the old or the new one; what
+    /// could not be freed is freed when the disk is mounted next.
+    pub(crate) fn set_size(&self, node: &Arc<Node>, size: u64) -> Result<()> {
+        self.check_regular(node)?;
+        self.writable()?;
+        let _content = node.content.write();
+        let (size_old, size_max) = {
+            let inode = node.inode();
+            (inode.size(), self.size_max(&inode))
+        };
+        if size > size_max {
+            return Err(Error::FileTooLarge);
+        }
+        if size > size_old {
+            self.zero_tail(node, size_old)?;
+            self.begin(Need::new(1, 0))?.resized(node, size);
+            return Ok(());
+        }
+        let from = self.blocks_of(size);
+        let step = self.removal(node, from, LOGICAL_END)?;
+        let whole = step.as_ref().is_none_or(|step| step.end() <= from) && !self.has_tail(node, size)?;
+        let need = step.as_ref().map_or(Need::new(1, 0), Step::need);
+        let mut update = self.begin(Need { credits: need.credits + ORPHAN_CREDITS, ..need })?;
+        update.resized(node, size);
+        if !whole {
+            update.add_orphan(node);
+        }
+        if let Some(step) = step {
+            update.remove(node, step)?;
+        }
+        drop(update);
+        if whole { Ok(()) } else { self.cut(node) }
+    }
+
+    /// Whether bytes of a written block lie behind `size`.
+    fn has_tail(&self, node: &Node, size: u64) -> Result<bool> {
+        if size.is_multiple_of(u64::from(self.geometry.block_size)) {
+            return Ok(false);
+        }
+        let (logical, _) = self.block_at(size)?;
+        Ok(matches!(self.map(node, logical, 1)?, Mapping::Data { unwritten: false, .. }))
+    }
+
+    /// Frees what lies behind the end of a file that stands in the orphan list, and takes it out.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `Io`; `Corrupt`. The file stays in the list.
+    ///
+    /// # Locks
+    /// Takes `INODE`.
+    pub(crate) fn finish_truncate(&self, node: &Arc<Node>) -> Result<()> {
+        let _content = node.content.write();
+        self.cut(node)
+    }
+
+    fn cut(&self, node: &Arc<Node>) -> Result<()> {
+        let size = node.core().inode.size();
+        self.zero_tail(node, size)?;
+        let from = self.blocks_of(size);
+        loop {
+            let step = self.removal(node, from, LOGICAL_END)?;
+            let last = step.as_ref().is_none_or(|step| step.end() <= from);
+            let need = step.as_ref().map_or(Need::new(1, 0), Step::need);
+            let mut update = self.begin(Need { credits: need.credits + ORPHAN_CREDITS, ..need })?;
+            if let Some(step) = step {
+                update.remove(node, step)?;
+            }
+            if last {
+                update.remove_orphan(node);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Frees all blocks of an inode that has no links, as the first part of deleting it.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `Io`; `Corrupt`. The inode then stands in the orphan list, unless nothing was freed.
+    ///
+    /// # Locks
+    /// `INODE` is held exclusively.
+    pub(crate) fn free_all_blocks(&self, node: &Arc<Node>) -> Result<()> {
+        while let Some(step) = self.removal(node, 0, LOGICAL_END)? {
+            let need = step.need();
+            let last = step.end() == 0;
+            let mut update = self.begin(Need { credits: need.credits + ORPHAN_CREDITS, ..need })?;
+            // Even with one step left: the inode is deleted in another update, maybe another transaction.
+            update.add_orphan(node);
+            update.remove(node, step)?;
+            if last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What [`Update::grow_directory`] needs, beside what its caller does.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`; `Unsupported` for a directory without extents.
+    ///
+    /// # Locks
+    /// `INODE` is held exclusively, until the update is done.
+    pub(crate) fn directory_growth(&self, node: &Node) -> Result<Need> {
+        if map_kind(&node.inode(), self.geometry.block_size) != MapKind::Extents {
+            return Err(Error::Unsupported("new blocks in a directory without extents"));
+        }
+        let path = self.extent_path(node, self.directory_end(node)?)?;
+        let growth = path.growth(1);
+        Ok(Need::new(path.credits(growth) + 1 + RUN_CREDITS, 1 + growth))
+    }
+
+    /// The block behind the last one of a directory.
+    fn directory_end(&self, node: &Node) -> Result<LogicalBlock> {
+        let (logical, within) = self.block_at(node.core().inode.size())?;
+        if within == 0 { Ok(logical) } else { Err(Error::InvalidArgument("directory size is not whole blocks")) }
+    }
+}
+
+impl Update<'_> {
+    /// Carries out a step of freeing.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn remove(&mut self, node: &Arc<Node>, step: Step) -> Result<()> {
+        match step {
+            Step::Extents(removal) => self.remove_extents(node, removal),
+            Step::Indirect(removal) => self.remove_indirect(node, removal),
+        }
+    }
+
+    /// Frees all blocks of an inode that has no links, in this update, for which its caller has stated
+    /// [`FREE_ALL_CREDITS`]. False, and nothing is done, if they are too many for that.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    ///
+    /// # Locks
+    /// `INODE` is held exclusively.
+    pub(crate) fn try_free_all(&mut self, node: &Arc<Node>) -> Result<bool> {
+        let kind = map_kind(&node.inode(), self.volume.geometry.block_size);
+        match kind {
+            MapKind::None => return Ok(true),
+            MapKind::Indirect => return Ok(node.core().inode.i_block().iter().all(|byte| *byte == 0)),
+            MapKind::Extents => {}
+        }
+        let Some(removal) = self.volume.extent_removal(node, 0, LOGICAL_END, u32::MAX)? else { return Ok(true) };
+        if removal.end > 0 || removal.depth() > 0 || !self.extend(removal.credits.saturating_sub(FREE_ALL_CREDITS)) {
+            return Ok(false);
+        }
+        self.remove_extents(node, removal)?;
+        Ok(true)
+    }
+
+    /// Adds a block of zeroes to the end of a directory: its place and its buffer. Takes what
+    /// [`Volume::directory_growth`] states.
+    ///
+    /// # Errors
+    /// `NoSpace` if the update did not reserve it; `Io`; `Corrupt`.
+    ///
+    /// # Locks
+    /// `INODE` is held exclusively.
+    pub(crate) fn grow_directory(&mut self, node: &Arc<Node>, kind: Kind) -> Result<(LogicalBlock, Arc<Buffer>)> {
+        let volume = self.volume;
+        let logical = volume.directory_end(node)?;
+        let path = volume.extent_path(node, logical)?;
+        let goal = path.goal(logical).unwrap_or_else(|| volume.goal_of_inode(node.number));
+        let buffer = self.allocate_metadata(goal, kind)?;
+        let run = extant_alloc::Run { start: buffer.block, len: 1 };
+        self.insert_extent(node, path, logical, run, false)?;
+        self.count_blocks(node, 1)?;
+        let size = (u64::from(logical.0) + 1) * u64::from(volume.geometry.block_size);
+        self.modify_inode(node, Change::Mapping, |inode| inode.set_size(size));
+        self.note_size(size);
+        Ok((logical, buffer))
+    }
+
+    /// Sets a file's size and the times that change with it. Takes one credit.
+    pub(crate) fn resized(&mut self, node: &Arc<Node>, size: u64) {
+        let now = self.now();
+        self.modify_inode(node, Change::Mapping, |inode| {
+            inode.set_size(size);
+            inode.set_mtime(now);
+            inode.set_ctime(now);
+        });
+        self.note_size(size);
+    }
+}

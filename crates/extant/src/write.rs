@@ -1,0 +1,245 @@
+//! Writing files.
+//!
+//! Data comes before the metadata that names it: blocks are taken in memory and written, and only then an update
+//! marks them as used and puts them into the map with the new size. A crash shows what was there before or what was
+//! written, never what somebody else left in a block.
+//!
+//! A large write is cut into pieces of one run of blocks, each with an update of its own: the file is valid, and as
+//! long as the pieces done, after each.
+//!
+//! Locks: `INODE` of the file: shared to write into blocks that are written already, else exclusively. Over the I/O
+//! no update is open.
+//!
+//! Source: `ext4_buffered_write_iter`, `ext4_map_blocks`, `file_remove_privs`.
+
+use extant_alloc::Run;
+use extant_ondisk::extent::MAX_LEN;
+use extant_ondisk::{FsBlock, Inode, LogicalBlock};
+use extant_rt::Arc;
+
+use crate::error::{Error, Result};
+use crate::map::{MapKind, Mapping, map_kind};
+use crate::node::Node;
+use crate::update::{Change, Feature, Need, Update};
+use crate::volume::Volume;
+
+const S_ISUID: u16 = 0o4000;
+const S_ISGID: u16 = 0o2000;
+const S_IXGRP: u16 = 0o0010;
+
+/// Credits for the bitmap and the descriptor of a run within one group.
+pub(crate) const RUN_CREDITS: u32 = 2;
+
+/// The size from which on a disk must say that it has large files.
+const LARGE_FILE_BYTES: u64 = 1 << 31;
+
+/// A part of a write: bytes of the file that stand together.
+#[derive(Clone, Copy)]
+struct Piece<'a> {
+    at: u64,
+    logical: LogicalBlock,
+    /// The first byte in its block.
+    within: u64,
+    buf: &'a [u8],
+    privileged: bool,
+}
+
+impl Piece<'_> {
+    fn end(&self) -> u64 {
+        self.at + self.buf.len() as u64
+    }
+}
+
+impl Volume {
+    /// Writes at `offset`, or at the end of the file if there is none: how many bytes, at least one unless `buf` is
+    /// empty. A `privileged` writer may use the blocks kept for root, and does not take away the file's set-user-id
+    /// and set-group-id.
+    ///
+    /// # Errors
+    /// `NoSpace` and `FileTooLarge` if nothing could be written; `IsADirectory`; `ReadOnly`; `Io`; `Corrupt`;
+    /// `Unsupported` for new blocks of a file without extents. With `Io` and `Corrupt`, a part may be written.
+    pub(crate) fn write_at(
+        &self,
+        node: &Arc<Node>,
+        offset: Option<u64>,
+        buf: &[u8],
+        privileged: bool,
+    ) -> Result<usize> {
+        self.check_regular(node)?;
+        self.writable()?;
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        if let Some(offset) = offset
+            && self.overwrite(node, offset, buf, privileged)?
+        {
+            return Ok(buf.len());
+        }
+        let _content = node.content.write();
+        let (size, size_max) = {
+            let inode = node.inode();
+            (inode.size(), self.size_max(&inode))
+        };
+        let offset = offset.unwrap_or(size);
+        let room = Some(size_max.saturating_sub(offset)).filter(|room| *room > 0).ok_or(Error::FileTooLarge)?;
+        let buf = &buf[..room.min(buf.len() as u64) as usize];
+        if offset > size {
+            self.zero_tail(node, size)?;
+        }
+        let mut done = 0;
+        while done < buf.len() {
+            match self.write_piece(node, offset + done as u64, &buf[done..], privileged) {
+                Ok(bytes) => done += bytes,
+                Err(Error::NoSpace) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes into blocks that are written already and lie inside the file. False, and nothing is written, if the
+    /// range is not of that kind.
+    fn overwrite(&self, node: &Arc<Node>, offset: u64, buf: &[u8], privileged: bool) -> Result<bool> {
+        let _content = node.content.read();
+        let end = offset.checked_add(buf.len() as u64);
+        if end.is_none_or(|end| end > node.core().inode.size()) {
+            return Ok(false);
+        }
+        let mut runs = Vec::new();
+        let mut rest = buf;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let (logical, within) = self.block_at(at)?;
+            match self.map(node, logical, self.block_count(within, rest.len()))? {
+                Mapping::Data { start, len, unwritten: false } => {
+                    let (piece, behind) = rest.split_at(self.bytes_in(len, within, rest.len()));
+                    runs.push((start, within, piece));
+                    at += piece.len() as u64;
+                    rest = behind;
+                }
+                _ => return Ok(false),
+            }
+        }
+        for (start, within, piece) in runs {
+            self.write_padded(node, (start, within), piece, (false, false))?;
+        }
+        self.begin(Need::new(1, 0))?.wrote(node, 0, privileged)?;
+        Ok(true)
+    }
+
+    /// Writes the first run of blocks that a write touches: how many bytes.
+    fn write_piece(&self, node: &Arc<Node>, at: u64, buf: &[u8], privileged: bool) -> Result<usize> {
+        let (logical, within) = self.block_at(at)?;
+        let len = self.block_count(within, buf.len()).min(u32::from(MAX_LEN));
+        let mapping = self.map(node, logical, len)?;
+        let piece = Piece { at, logical, within, buf, privileged };
+        let piece = Piece { buf: &buf[..self.bytes_in(mapping.len(), within, buf.len())], ..piece };
+        match mapping {
+            Mapping::Data { start, unwritten: false, .. } => self.write_in_place(node, piece, start),
+            Mapping::Data { start, len, unwritten: true } => self.write_unwritten(node, piece, start, len),
+            Mapping::Hole { len } => self.write_hole(node, piece, len),
+        }
+    }
+
+    fn write_in_place(&self, node: &Arc<Node>, piece: Piece<'_>, start: FsBlock) -> Result<usize> {
+        // Nobody promised that what lies behind the end of the file is zero.
+        let grows = piece.end() > node.core().inode.size();
+        self.write_padded(node, (start, piece.within), piece.buf, (false, grows))?;
+        self.begin(Need::new(1, 0))?.wrote(node, piece.end(), piece.privileged)?;
+        Ok(piece.buf.len())
+    }
+
+    fn write_unwritten(&self, node: &Arc<Node>, piece: Piece<'_>, start: FsBlock, len: u32) -> Result<usize> {
+        let path = self.extent_path(node, piece.logical)?;
+        let growth = path.growth(2);
+        // Before the data is written, so that it is not written in vain.
+        let reservation = self.reserve(growth, growth, piece.privileged)?;
+        self.write_padded(node, (start, piece.within), piece.buf, (true, true))?;
+        let mut update = self.begin_reserved(path.credits(growth), reservation)?;
+        update.convert_extent(node, path, piece.logical, len, false)?;
+        update.wrote(node, piece.end(), piece.privileged)?;
+        Ok(piece.buf.len())
+    }
+
+    fn write_hole(&self, node: &Arc<Node>, piece: Piece<'_>, len: u32) -> Result<usize> {
+        if map_kind(&node.inode(), self.geometry.block_size) != MapKind::Extents {
+            return Err(Error::Unsupported("new blocks in a file without extents"));
+        }
+        let path = self.extent_path(node, piece.logical)?;
+        let growth = path.growth(1);
+        let goal = path.goal(piece.logical).unwrap_or_else(|| self.goal_of_inode(node.number));
+        let mut reservation = self.reserve(1 + growth, len + growth, piece.privileged)?;
+        let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
+        let run = self.allocator.take(&mut reservation, goal, len)?;
+        let buf = &piece.buf[..self.bytes_in(run.len, piece.within, piece.buf.len())];
+        let piece = Piece { buf, ..piece };
+        let written = self.write_padded(node, (run.start, piece.within), buf, (true, true));
+        let opened = written.and_then(|()| self.begin_reserved(path.credits(growth) + RUN_CREDITS, reservation));
+        let mut update = match opened {
+            Ok(update) => update,
+            Err(error) => {
+                self.allocator.give_back(run);
+                return Err(error);
+            }
+        };
+        update.map_run(node, path, piece.logical, run, false)?;
+        update.wrote(node, piece.end(), piece.privileged)?;
+        Ok(buf.len())
+    }
+}
+
+impl Update<'_> {
+    /// Marks a run that was taken from the allocator as used, and maps a hole to it. Takes [`RUN_CREDITS`] and those
+    /// of the path.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn map_run(
+        &mut self,
+        node: &Arc<Node>,
+        path: crate::extent::Path,
+        logical: LogicalBlock,
+        run: Run,
+        unwritten: bool,
+    ) -> Result<()> {
+        self.mark_used(run)?;
+        self.insert_extent(node, path, logical, run, unwritten)?;
+        self.count_blocks(node, i64::from(run.len))
+    }
+
+    /// Notes that a file was written up to `end`. Takes one credit.
+    fn wrote(&mut self, node: &Arc<Node>, end: u64, privileged: bool) -> Result<()> {
+        let grows = end > node.core().inode.size();
+        let now = self.now();
+        self.modify_inode(node, if grows { Change::Mapping } else { Change::Attributes }, |inode| {
+            if grows {
+                inode.set_size(end);
+            }
+            inode.set_mtime(now);
+            inode.set_ctime(now);
+            if !privileged {
+                drop_privileges(inode);
+            }
+        });
+        self.note_size(end);
+        Ok(())
+    }
+
+    /// Notes in the superblock that a file is as large as that.
+    pub(crate) fn note_size(&mut self, size: u64) {
+        if size >= LARGE_FILE_BYTES {
+            self.use_feature(Feature::LargeFile);
+        }
+    }
+}
+
+/// Takes set-user-id and set-group-id away (`should_remove_suid`).
+fn drop_privileges(inode: &mut Inode) {
+    let mut mode = inode.mode() & !S_ISUID;
+    if mode & S_IXGRP != 0 {
+        mode &= !S_ISGID;
+    }
+    if mode != inode.mode() {
+        inode.set_mode(mode);
+    }
+}
