@@ -183,7 +183,7 @@ impl Volume {
 
     /// The newest bytes of a block that only commits write.
     fn base(&self, block: FsBlock, place: Place) -> Result<Arc<[u8]>> {
-        match self.buffers.get(block.0, |buffer| buffer.bytes()) {
+        match self.buffers.get(block.0, Arc::clone).map(|buffer| buffer.bytes()) {
             Some(bytes) => Ok(bytes),
             None => self.read_block(block, place),
         }

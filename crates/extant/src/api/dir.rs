@@ -78,6 +78,16 @@ impl Dir {
         if file.node().is_directory() { Ok(Self { file }) } else { Err(Error::NotADirectory) }
     }
 
+    /// Makes a file without a name; [`Dir::link`] may give it one. Without one it goes with its last use.
+    ///
+    /// # Errors
+    /// As [`Dir::create`].
+    pub fn create_unnamed(&self, new: &New<'_>) -> Result<File> {
+        self.fs().check(self.node(), Access::WRITE | Access::EXECUTE)?;
+        let node = self.fs().settle(self.fs().volume().tmpfile(self.node(), new))?;
+        Ok(File::new(self.fs().clone(), node))
+    }
+
     /// Gives a file a further name here.
     ///
     /// # Errors

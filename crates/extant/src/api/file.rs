@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use extant_ondisk::InodeNumber;
+use extant_ondisk::{InodeFlags, InodeNumber};
 use extant_rt::Arc;
 
 use super::{Filesystem, OpenOptions};
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::fallocate::Fallocate;
 use crate::namei::Access;
 use crate::node::NodeRef;
-use crate::seek::SeekTo;
+use crate::seek::{FileExtent, SeekTo};
 use crate::volume::Volume;
 use crate::xattr::XattrMode;
 
@@ -169,6 +169,23 @@ impl File {
     /// `NoSuchOffset` past the end.
     pub fn seek_to(&self, to: SeekTo, offset: u64) -> Result<u64> {
         self.fs.settle(self.fs.volume().seek(&self.node, offset, to))
+    }
+
+    /// The parts of a range, in bytes, that blocks are mapped to, as `FIEMAP` tells.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`.
+    pub fn extents(&self, offset: u64, bytes: u64) -> Result<Vec<FileExtent>> {
+        self.fs.settle(self.fs.volume().fiemap(&self.node, offset, bytes))
+    }
+
+    /// Sets the flags that `chattr` can set; those that say how the content is kept stay.
+    ///
+    /// # Errors
+    /// `NotPermitted` if the user is neither the owner nor root; `ReadOnly`.
+    pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
+        self.fs.check_owner(&self.node)?;
+        self.fs.settle(self.fs.volume().set_flags(&self.node, flags))
     }
 
     /// Sets mode, owner and times.
