@@ -43,7 +43,7 @@ impl Volume {
         let place = Place::of(Structure::DirectoryBlock).inode(dir.number);
         let block = self.directory_block(dir, logical)?;
         // Bytes in memory were verified, and their sum may be out of date until the commit.
-        let (bytes, in_memory) = match self.buffers.get(block.0, |buffer| buffer.bytes()) {
+        let (bytes, in_memory) = match self.buffers.get(block.0, Arc::clone).map(|buffer| buffer.bytes()) {
             Some(bytes) => (bytes, true),
             None => (self.read_block(block, place)?, false),
         };
