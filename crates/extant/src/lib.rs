@@ -24,6 +24,8 @@ mod node;
 mod orphan;
 mod reserve;
 mod seek;
+#[cfg(test)]
+mod tests;
 mod truncate;
 mod update;
 mod verify;

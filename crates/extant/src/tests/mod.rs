@@ -1,0 +1,4 @@
+//! Tests that need the inside of the engine.
+
+mod disk;
+mod names;
