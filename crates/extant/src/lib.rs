@@ -18,6 +18,7 @@ mod groups;
 mod indirect;
 mod io;
 mod map;
+pub mod mkfs;
 mod mount;
 mod namei;
 mod node;
