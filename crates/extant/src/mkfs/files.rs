@@ -66,11 +66,15 @@ impl Files {
         let allocate = |space: &mut Space, goal, len| allocate(space, goal, len, extents, geometry.block_size);
         let root = allocate(space, 0, 1)?;
         let lost_found = allocate(space, 0, lost_found_blocks(geometry.block_size))?;
-        let resize = if features.has_resize_inode() { Some(space.take(0)?) } else { None };
+        let resize = match features.has_resize_inode() {
+            true => Some(space.take(resize_goal(geometry))?),
+            false => None,
+        };
         let journal = match journal_blocks(options, features, geometry, space)? {
             0 => None,
             len => {
-                let goal = if extents { journal_goal(geometry, space) } else { 0 };
+                let packed = options.extended.packed_meta_blocks;
+                let goal = if extents && !packed { journal_goal(geometry, space) } else { 0 };
                 Some(allocate(space, goal, u64::from(len))?)
             }
         };
@@ -88,6 +92,13 @@ impl Files {
         };
         Ok(Self { root, lost_found, resize, journal, mmp, orphans })
     }
+}
+
+/// Behind the inode table of group 0, if that followed its bitmaps.
+fn resize_goal(geometry: &Geometry) -> u64 {
+    let first = GroupNumber(0);
+    let metadata = geometry.base_meta_blocks(first) + geometry.inode_table_blocks_per_group;
+    geometry.group_first_block(first).0 + u64::from(metadata) + 1
 }
 
 fn lost_found_blocks(block_size: u32) -> u64 {

@@ -13,6 +13,8 @@ use super::{Error, Mkfs, Result};
 /// A free tail of fewer blocks behind its metadata is not worth a group.
 const TAIL_MIN_FREE: u64 = 50;
 const FIRST_INO: u32 = 11;
+/// Reserved inodes, lost+found and the orphan file.
+const INODES_MIN: u64 = 12;
 /// `user_xattr` and `acl`, as `mke2fs.conf` says.
 const DEFAULT_MOUNT_OPTIONS: u32 = 0xC;
 const DYNAMIC_REVISION: u32 = 1;
@@ -251,7 +253,7 @@ fn inodes_per_group(wanted: &Wanted, groups: u32, blocks: u64) -> Option<u32> {
         0 => blocks / u64::from((4096 / block_size).max(1)),
         inodes => inodes,
     };
-    let inodes = inodes.max(u64::from(FIRST_INO) + 1);
+    let inodes = inodes.max(INODES_MIN);
     let mut each = u32::try_from(inodes.div_ceil(u64::from(groups))).ok()?;
     if each > block_size * 8 {
         return None;
@@ -259,7 +261,10 @@ fn inodes_per_group(wanted: &Wanted, groups: u32, blocks: u64) -> Option<u32> {
     each = each.min((1 << 16) - block_size / inode_size);
     loop {
         let table_blocks = (each * inode_size).div_ceil(block_size);
-        let full = (table_blocks * block_size / inode_size).max(8) / 8 * 8;
+        let mut full = (table_blocks * block_size / inode_size).max(8) / 8 * 8;
+        if u64::from(full) * u64::from(groups) < INODES_MIN {
+            full += 8;
+        }
         if u64::from(full) * u64::from(groups) <= u64::from(u32::MAX) {
             return Some(full);
         }

@@ -105,6 +105,8 @@ fn place_flex(geometry: &Geometry, descriptors: &mut [GroupDescriptor], space: &
         Some(before) if group != first_group => descriptors.get(before as usize).cloned(),
         _ => None,
     };
+    // A group that is alone in its flex group leaves room for those that may join it.
+    let apart = if flex.left == 1 { u64::from(per_flex) } else { flex.left };
     let after = |block: FsBlock, len: u64| block.0 + len;
     let descriptor = descriptors.get_mut(group as usize).ok_or(DOES_NOT_FIT)?;
 
@@ -112,12 +114,12 @@ fn place_flex(geometry: &Geometry, descriptors: &mut [GroupDescriptor], space: &
     let start = flex.start(space, goal, 1)?;
     descriptor.set_block_bitmap(take(space, start, flex.end, 1)?);
 
-    let goal = before.as_ref().map_or(after(descriptor.block_bitmap(), flex.left), |b| after(b.inode_bitmap(), 1));
+    let goal = before.as_ref().map_or(after(descriptor.block_bitmap(), apart), |b| after(b.inode_bitmap(), 1));
     let start = flex.start(space, goal, 1)?;
     descriptor.set_inode_bitmap(take(space, start, flex.end, 1)?);
 
     let len = table_len(geometry);
-    let goal = before.as_ref().map_or(after(descriptor.inode_bitmap(), flex.left), |b| after(b.inode_table(), len));
+    let goal = before.as_ref().map_or(after(descriptor.inode_bitmap(), apart), |b| after(b.inode_table(), len));
     let start = flex.start(space, goal, len)?;
     descriptor.set_inode_table(take(space, start, flex.end, len)?);
     Ok(())
