@@ -3,10 +3,7 @@
 //! Leaves out: capabilities other than root's, and asking (the public API asks where it acts for a user).
 //!
 //! Source: `generic_permission`, `__check_sticky`, `may_delete` of `fs/namei.c`; `posix_acl_permission`.
-//! Tests: `access/tests.rs`.
-
-#[cfg(test)]
-mod tests;
+//! Tests: `tests/access.rs`.
 
 use std::ops::BitOr;
 

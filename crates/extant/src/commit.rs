@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use extant_alloc::{Frozen as FrozenGroups, FrozenGroup};
 use extant_journal::{BoxError, Client, FinalBlock};
-use extant_ondisk::{FsBlock, GroupDescriptor, GroupNumber, Inode, InodeNumber, Structure, Superblock, TransactionId};
+use extant_ondisk::{FsBlock, GroupDescriptor, Inode, InodeNumber, Structure, Superblock, TransactionId};
 use extant_rt::{Arc, Ordering};
 
 use crate::buffer::{Buffer, Kind};
@@ -108,33 +108,43 @@ impl Volume {
     }
 
     fn finish_groups(&self, groups: Vec<FrozenGroup>, out: &mut Vec<FinalBlock>) -> Result<()> {
-        let mut by_block: BTreeMap<FsBlock, Vec<(GroupNumber, usize, GroupDescriptor)>> = BTreeMap::new();
-        for mut frozen in groups {
-            let descriptor = &mut frozen.descriptor;
-            if let Some(bitmap) = frozen.block_bitmap {
-                self.checksums.update_block_bitmap(descriptor, &bitmap);
-                out.push(FinalBlock { block: descriptor.block_bitmap(), bytes: bitmap });
-            }
-            if let Some(bitmap) = frozen.inode_bitmap {
-                self.checksums.update_inode_bitmap(descriptor, &bitmap);
-                out.push(FinalBlock { block: descriptor.inode_bitmap(), bytes: bitmap });
-            }
-            descriptor.update_checksum(&self.checksums, frozen.group);
+        let mut by_block: BTreeMap<FsBlock, Vec<(usize, FrozenGroup)>> = BTreeMap::new();
+        for frozen in groups {
             let (block, offset) = self.geometry.descriptor_location(frozen.group);
-            by_block.entry(block).or_default().push((frozen.group, offset as usize, frozen.descriptor));
+            by_block.entry(block).or_default().push((offset as usize, frozen));
         }
-        for (block, descriptors) in by_block {
+        for (block, groups) in by_block {
             let place = Place::of(Structure::GroupDescriptor).block(block);
             let mut bytes = self.base(block, place)?;
             let target = Arc::make_mut(&mut bytes);
-            for (group, offset, descriptor) in descriptors {
+            for (offset, frozen) in groups {
                 let into = target.get_mut(offset..).unwrap_or_default();
-                descriptor.write(into).map_err(|e| place.group(group).format(e))?;
+                self.finish_group(frozen, into, out)?;
             }
             self.buffers.replace(Buffer::new(block, Kind::Descriptors, bytes.clone()));
             out.push(FinalBlock { block, bytes });
         }
         Ok(())
+    }
+
+    /// Writes a group's bitmaps out and its descriptor over the last committed one.
+    fn finish_group(&self, frozen: FrozenGroup, into: &mut [u8], out: &mut Vec<FinalBlock>) -> Result<()> {
+        let place = Place::of(Structure::GroupDescriptor).group(frozen.group);
+        let FrozenGroup { mut descriptor, block_bitmap, inode_bitmap, group, .. } = frozen;
+        // The allocators don't know checksums: of a bitmap that did not change, the last committed one holds.
+        let committed = GroupDescriptor::parse(into, self.geometry.desc_size).map_err(|e| place.format(e))?;
+        descriptor.set_block_bitmap_csum(committed.block_bitmap_csum());
+        descriptor.set_inode_bitmap_csum(committed.inode_bitmap_csum());
+        if let Some(bitmap) = block_bitmap {
+            self.checksums.update_block_bitmap(&mut descriptor, &bitmap);
+            out.push(FinalBlock { block: descriptor.block_bitmap(), bytes: bitmap });
+        }
+        if let Some(bitmap) = inode_bitmap {
+            self.checksums.update_inode_bitmap(&mut descriptor, &bitmap);
+            out.push(FinalBlock { block: descriptor.inode_bitmap(), bytes: bitmap });
+        }
+        descriptor.update_checksum(&self.checksums, group);
+        descriptor.write(into).map_err(|e| place.format(e))
     }
 
     fn finish_inodes(

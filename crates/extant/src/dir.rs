@@ -12,7 +12,7 @@
 //!
 //! Locks: the caller holds `INODE` of the directory, shared to look and alone to change. Inside: `BUFFER`.
 //!
-//! Source: `fs/ext4/namei.c`, `fs/ext4/dir.c`. Tests: `namei/tests.rs`.
+//! Source: `fs/ext4/namei.c`, `fs/ext4/dir.c`. Tests: `tests/names.rs`, `tests/large_dirs.rs`, `tests/read_dir.rs`.
 
 mod index;
 mod insert;
@@ -35,9 +35,6 @@ use crate::error::{Error, Place, Result};
 use crate::node::Node;
 use crate::update::Need;
 use crate::volume::Volume;
-
-/// Levels of blocks of block numbers, where there are no extents.
-const INDIRECT_DEPTH: u32 = 3;
 
 /// How the directories of a volume are laid out.
 #[derive(Clone, Copy, Debug)]
@@ -130,19 +127,21 @@ impl Volume {
     }
 
     /// What it takes to give a directory, or something new, `blocks` more blocks.
-    pub(crate) fn grow_need(&self, inode: &Inode, blocks: u32) -> Need {
+    ///
+    /// # Errors
+    /// `Unsupported` if it is not mapped by extents.
+    pub(crate) fn grow_need(&self, inode: &Inode, blocks: u32) -> Result<Need> {
         if blocks == 0 {
-            return Need::new(0, 0);
+            return Ok(Need::new(0, 0));
         }
-        let depth = if inode.flags().contains(InodeFlags::EXTENTS) {
-            u32::from(extent::depth(inode.i_block()).unwrap_or(0).min(extent::MAX_DEPTH))
-        } else {
-            INDIRECT_DEPTH
-        };
+        if !inode.flags().contains(InodeFlags::EXTENTS) {
+            return Err(Error::Unsupported("new blocks in a directory without extents"));
+        }
+        let depth = u32::from(extent::depth(inode.i_block()).unwrap_or(0).min(extent::MAX_DEPTH));
         // Once a full path was split, or the tree became deeper, it has room for more blocks than are asked for here.
         let nodes = depth + 2;
         // The inode, the path with what may be freed of it; each new block with its bitmap and its descriptor.
-        Need::new(1 + 5 * depth + 3 * (blocks + nodes), blocks + nodes)
+        Ok(Need::new(1 + 5 * depth + 3 * (blocks + nodes), blocks + nodes))
     }
 
     /// A block of a directory.

@@ -18,12 +18,15 @@ mod groups;
 mod indirect;
 mod io;
 mod map;
+pub mod mkfs;
 mod mount;
 mod namei;
 mod node;
 mod orphan;
 mod reserve;
 mod seek;
+#[cfg(test)]
+mod tests;
 mod truncate;
 mod update;
 mod verify;

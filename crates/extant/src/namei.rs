@@ -13,16 +13,13 @@
 //! Locks: `RENAME` when a name moves to another directory; `INODE` of the directories alone, and of directories
 //! that are removed, moved or replaced, in order of number. What they were chosen by is looked up again under them.
 //!
-//! Source: `fs/ext4/namei.c`, `fs/ext4/ialloc.c`. Tests: `namei/tests.rs`.
+//! Source: `fs/ext4/namei.c`, `fs/ext4/ialloc.c`. Tests: `tests/names.rs`, `tests/rename.rs`.
 
 mod create;
 mod link;
 mod new_inode;
 mod rename;
 mod symlink;
-#[cfg(test)]
-mod tests;
-
 pub use crate::access::{Access, Credentials};
 pub use create::{New, NewKind};
 pub use rename::RenameFlags;

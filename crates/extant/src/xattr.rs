@@ -10,13 +10,10 @@
 //! Locks: `XATTR` of the inode, shared to read and alone to change. A new inode and one that is being deleted have no
 //! other users and need none.
 //!
-//! Source: `fs/ext4/xattr.c`, `fs/ext4/acl.c`, `fs/posix_acl.c`. Tests: `xattr/tests.rs`.
+//! Source: `fs/ext4/xattr.c`, `fs/ext4/acl.c`, `fs/posix_acl.c`. Tests: `tests/xattrs.rs`.
 
 mod acl;
 mod plan;
-#[cfg(test)]
-mod tests;
-
 pub(crate) use plan::XattrPlan;
 
 use extant_ondisk::xattr::{NAME_MAX, Xattr, full_name, index, parse_block, parse_ibody, split_name};

@@ -17,8 +17,8 @@ use crate::log::write_sorted;
 use crate::overlay::Copy;
 use crate::{Journal, Result};
 
-/// Blocks in flight at once: what a commit may have to wait for.
-const BATCH_BLOCKS: usize = 1024;
+/// Blocks in flight at once: what a commit may have to wait for. At 4 KiB, 1 MiB.
+const BATCH_BLOCKS: usize = 256;
 
 /// The right to checkpoint. Given up on drop.
 struct Checkpointing<'a>(&'a Journal);

@@ -203,9 +203,13 @@ impl Journal {
         let Some(needed) = fits else {
             return Err(Error::TransactionTooLarge { blocks: needed, len: log.ring.len() });
         };
+        let has_room = || self.state.lock().used() + needed <= capacity;
         // A checkpoint empties the log: everything in it is committed, and only this thread commits.
-        if self.state.lock().used() + needed > capacity {
+        if !has_room() {
             self.checkpoint_committed()?;
+            if !has_room() {
+                return Err(Error::TransactionTooLarge { blocks: needed.into(), len: log.ring.len() });
+            }
         }
         Ok(needed)
     }

@@ -190,9 +190,28 @@ fn commits_of_many_threads_are_shared() {
 /// A device that holds back home writes until it is told to let them through.
 struct Slow {
     inner: MemoryDevice,
+    /// Where home writes begin, in bytes.
+    home: u64,
     held: Mutex<bool>,
     arrived: AtomicBool,
     changed: Condvar,
+}
+
+impl Slow {
+    fn new(blocks: u64, home: u64) -> Arc<Self> {
+        Arc::new(Self {
+            inner: MemoryDevice::new(blocks * u64::from(BLOCK)),
+            home: home * u64::from(BLOCK),
+            held: Mutex::new(LockClass::DEVICE_LAYER, false),
+            arrived: AtomicBool::new(false),
+            changed: Condvar::new(),
+        })
+    }
+
+    fn hold(&self, held: bool) {
+        *self.held.lock() = held;
+        self.changed.notify_all();
+    }
 }
 
 impl BlockDevice for Slow {
@@ -203,12 +222,13 @@ impl BlockDevice for Slow {
         self.inner.read_at(offset, buf)
     }
     fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        if offset >= HOME * u64::from(BLOCK) {
+        if offset >= self.home {
             self.arrived.store(true, Ordering::SeqCst);
             let mut held = self.held.lock();
             while *held {
                 held = self.changed.wait(held);
             }
+            drop(held);
         }
         self.inner.write_vectored_at(offset, bufs)
     }
@@ -235,12 +255,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn a_commit_waits_for_home_writes_of_what_it_revokes() {
-    let slow = Arc::new(Slow {
-        inner: MemoryDevice::new(BLOCKS * u64::from(BLOCK)),
-        held: Mutex::new(LockClass::DEVICE, false),
-        arrived: AtomicBool::new(false),
-        changed: Condvar::new(),
-    });
+    let slow = Slow::new(BLOCKS, HOME);
     let map = format_log(&slow.inner, BLOCK, 1, 60);
     let journal = Journal::open(slow.clone(), slow.clone(), BLOCK, map, Options::default()).expect("open");
     let client = PlainClient::attach(&journal);
@@ -248,7 +263,7 @@ fn a_commit_waits_for_home_writes_of_what_it_revokes() {
     client.change(HOME, &[1; BLOCK as usize]);
     drop(handle);
     journal.commit_running().expect("commit");
-    *slow.held.lock() = true;
+    slow.hold(true);
     let checkpoint = std::thread::spawn({
         let journal = Arc::clone(&journal);
         move || journal.checkpoint()
@@ -264,11 +279,50 @@ fn a_commit_waits_for_home_writes_of_what_it_revokes() {
     eventually("the revoked block leaves the overlay", || journal.overlay(FsBlock(HOME)).is_none());
     std::thread::sleep(Duration::from_millis(30));
     assert_eq!(client.committed.lock().len(), 1, "freed blocks came back before their home write had ended");
-    *slow.held.lock() = false;
-    slow.changed.notify_all();
+    slow.hold(false);
     commit.join().expect("thread").expect("commit");
     checkpoint.join().expect("thread").expect("checkpoint");
     assert_eq!(client.committed.lock().len(), 2);
+}
+
+#[test]
+fn a_checkpoint_leaves_out_what_is_revoked_meanwhile_and_keeps_what_is_committed_meanwhile() {
+    let home = 2000;
+    let place = |index: u64| home + 3 * index;
+    let slow = Slow::new(4000, home);
+    let map = format_log(&slow.inner, BLOCK, 1, 1999);
+    let journal = Journal::open(slow.clone(), slow.clone(), BLOCK, map.clone(), Options::default()).expect("open");
+    let client = PlainClient::attach(&journal);
+    let handle = journal.start(300).expect("start");
+    for index in 0..300 {
+        client.change(place(index), &[1; BLOCK as usize]);
+    }
+    drop(handle);
+    journal.commit_running().expect("commit");
+    slow.hold(true);
+    let checkpoint = std::thread::spawn({
+        let journal = Arc::clone(&journal);
+        move || journal.checkpoint()
+    });
+    eventually("the first home write begins", || slow.arrived.load(Ordering::SeqCst));
+    // The last blocks are not on their way yet, the first is.
+    let handle = journal.start(3).expect("start");
+    handle.revoke(FsBlock(place(299)));
+    for index in [0, 298, 400] {
+        client.change(place(index), &[2; BLOCK as usize]);
+    }
+    drop(handle);
+    journal.commit_running().expect("commit");
+    slow.inner.write_at(place(299) * u64::from(BLOCK), &[7; BLOCK as usize]).expect("content");
+    slow.hold(false);
+    checkpoint.join().expect("thread").expect("checkpoint");
+    let crashed = slow.inner.snapshot();
+    let replay = recovery::replay(&crashed, &map, BLOCK, 4000).expect("replay");
+    assert_eq!(replay.report.transactions, 1, "the tail moved to the second transaction");
+    replay.write_home(&crashed, &crashed, &map).expect("home");
+    let byte = |index| read_block(&crashed, BLOCK, place(index))[0];
+    assert_eq!([0, 1, 298, 299, 400].map(byte), [2, 1, 2, 7, 2]);
+    assert_eq!(journal.overlay(FsBlock(place(0))).expect("overlay")[0], 2);
 }
 
 #[test]

@@ -43,8 +43,8 @@ impl Volume {
         let place = Place::of(Structure::DirectoryBlock).inode(dir.number);
         let block = self.directory_block(dir, logical)?;
         // Bytes in memory were verified, and their sum may be out of date until the commit.
-        let (bytes, in_memory) = match self.buffers.get(block.0, Arc::clone).map(|buffer| buffer.bytes()) {
-            Some(bytes) => (bytes, true),
+        let (bytes, in_memory) = match self.buffers.get(block.0, Arc::clone) {
+            Some(buffer) => (buffer.bytes(), true),
             None => (self.read_block(block, place)?, false),
         };
         let first = dirent::entry_at(&bytes, bytes.len(), 0).map_err(|e| place.block(block).format(e))?;

@@ -63,7 +63,7 @@ pub enum NewKind<'n> {
 }
 
 impl NewKind<'_> {
-    pub(super) fn file_type(self) -> FileType {
+    pub(crate) fn file_type(self) -> FileType {
         match self {
             Self::File => FileType::Regular,
             Self::Directory => FileType::Directory,

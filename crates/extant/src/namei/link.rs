@@ -11,12 +11,9 @@ use crate::dir::{Found, Insertion};
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::orphan::ORPHAN_CREDITS;
+use crate::truncate::FREE_ALL_CREDITS;
 use crate::update::{Change, Need, Update};
 use crate::volume::Volume;
-
-/// Credits for the bitmaps, descriptors and tree blocks of a small file that is deleted along with its name. A
-/// larger one is left to the orphan list.
-pub(super) const SMALL_FILE_CREDITS: u32 = 8;
 
 impl Volume {
     /// Gives an inode a further name, or its first one if it was made without.
@@ -70,7 +67,7 @@ impl Volume {
         }
         self.check_may_remove(dir, &child)?;
         // The directory's block and inode, the child's inode.
-        let need = Need::new(3 + SMALL_FILE_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
+        let need = Need::new(3 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut update = self.begin(need)?;
         update.remove_entry(dir, &found)?;
         if update.drop_link(&child) {
@@ -111,7 +108,7 @@ impl Volume {
         if !self.is_directory_empty(child)? {
             return Err(Error::NotEmpty);
         }
-        let need = Need::new(3 + SMALL_FILE_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
+        let need = Need::new(3 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut update = self.begin(need)?;
         update.remove_entry(dir, found)?;
         update.modify_inode(dir, Change::Attributes, remove_subdirectory);

@@ -5,7 +5,6 @@
 use extant_ondisk::{FileType, InodeNumber, Structure};
 use extant_rt::{Arc, MutexGuard};
 
-use super::link::SMALL_FILE_CREDITS;
 use super::new_inode::InodePlan;
 use super::{
     New, NewKind, add_subdirectory, check_new_name, check_old_name, lock_all, remove_subdirectory,
@@ -15,6 +14,7 @@ use crate::dir::{Found, InsertPlan, Insertion};
 use crate::error::{Error, Place, Result};
 use crate::node::{Node, NodeRef};
 use crate::orphan::ORPHAN_CREDITS;
+use crate::truncate::FREE_ALL_CREDITS;
 use crate::update::{Change, Need, Update};
 use crate::volume::Volume;
 
@@ -166,7 +166,7 @@ impl Volume {
         self.check_may_remove(from, child)?;
         self.check_may_add(to)?;
         // Two entries, `..`, three inodes; what is replaced.
-        let mut need = Need::new(6 + SMALL_FILE_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
+        let mut need = Need::new(6 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut plan = None;
         match &entries.target {
             Some((target, _)) => {

@@ -148,14 +148,14 @@ impl Update<'_> {
                 self.modify_buffer(&buffer, |bytes| write_block(bytes, xattrs, 1)).map_err(|NoRoom| Error::NoSpace)?;
                 match old {
                     Some(old) => self.release_block(old)?,
-                    None => self.count_block(node, 1)?,
+                    None => self.count_blocks(node, 1)?,
                 }
                 self.modify_inode(node, Change::Attributes, |inode| inode.set_file_acl(buffer.block));
                 self.use_feature(Feature::ExtAttr);
             }
             BlockPlan::Drop(buffer) => {
                 self.release_block(buffer)?;
-                self.count_block(node, -1)?;
+                self.count_blocks(node, -1)?;
                 self.modify_inode(node, Change::Attributes, |inode| inode.set_file_acl(FsBlock(0)));
             }
         }
@@ -174,7 +174,7 @@ impl Update<'_> {
         let inode = node.inode();
         let Some(buffer) = self.volume.xattr_buffer(node, &inode)? else { return Ok(()) };
         self.release_block(&buffer)?;
-        self.count_block(node, -1)?;
+        self.count_blocks(node, -1)?;
         self.modify_inode(node, Change::Attributes, |inode| inode.set_file_acl(FsBlock(0)));
         Ok(())
     }
@@ -192,11 +192,6 @@ impl Update<'_> {
             })
             .map_err(|e| block_place(buffer).format(e))?;
         if is_last { self.free_metadata(buffer.block) } else { Ok(()) }
-    }
-
-    /// Counts a block more or less to an inode.
-    fn count_block(&mut self, node: &Arc<Node>, change: i64) -> Result<()> {
-        self.count_blocks(node, change)
     }
 }
 

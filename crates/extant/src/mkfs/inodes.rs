@@ -1,0 +1,244 @@
+//! The bytes of a new file system's inodes and small files.
+
+use std::collections::BTreeMap;
+
+use extant_ondisk::{
+    Checksums, FileType, FsBlock, GroupNumber, IncompatFeatures, Inode, InodeFlags, InodeNumber, Mmp, RoCompatFeatures,
+    Timestamp, dirent, indirect, jbd2, orphan_file,
+};
+
+use super::files::FileMap;
+use super::layout::{LOST_FOUND, Layout, ORPHAN_FILE, last_inode};
+use super::{Mkfs, Result};
+
+/// Blocks to write, by place.
+pub(super) type Blocks = BTreeMap<FsBlock, Box<[u8]>>;
+
+const BAD_BLOCKS: InodeNumber = InodeNumber(1);
+/// Inodes that a new disk has checksums in, used or not.
+const RESERVED: u32 = 10;
+
+/// Writes inodes and small files into blocks.
+pub(super) struct Contents<'a> {
+    layout: &'a Layout,
+    options: &'a Mkfs,
+    checksums: Checksums,
+    blocks: Blocks,
+}
+
+impl<'a> Contents<'a> {
+    /// The blocks of inodes, directories, maps, journal superblock, MMP and orphan file.
+    pub fn blocks(layout: &'a Layout, options: &'a Mkfs, checksums: Checksums) -> Result<Blocks> {
+        let mut contents = Self { layout, options, checksums, blocks: Blocks::new() };
+        for ino in (1..=last_inode(&layout.files).0).map(InodeNumber) {
+            let inode = contents.inode(ino)?;
+            contents.put_inode(ino, inode);
+        }
+        contents.directories()?;
+        contents.resize_map();
+        contents.journal();
+        contents.mmp();
+        contents.orphans();
+        contents.maps();
+        Ok(contents.blocks)
+    }
+
+    fn block(&mut self, block: FsBlock) -> &mut [u8] {
+        let block_size = self.layout.geometry.block_size as usize;
+        self.blocks.entry(block).or_insert_with(|| vec![0; block_size].into_boxed_slice())
+    }
+
+    fn put_inode(&mut self, ino: InodeNumber, mut inode: Inode) {
+        let geometry = &self.layout.geometry;
+        let Some((group, index)) = geometry.inode_place(ino) else { return };
+        let Some(descriptor) = self.layout.descriptors.get(group.0 as usize) else { return };
+        let (block, offset) = geometry.inode_block(descriptor.inode_table(), index);
+        if ino.0 <= RESERVED || inode.mode() != 0 {
+            self.checksums.update_inode(ino, &mut inode);
+        }
+        let bytes = inode.as_bytes();
+        if let Some(place) = self.block(block).get_mut(offset as usize..offset as usize + bytes.len()) {
+            place.copy_from_slice(bytes);
+        }
+    }
+
+    fn inode(&self, ino: InodeNumber) -> Result<Inode> {
+        let files = &self.layout.files;
+        let root_owner = self.options.extended.root_owner;
+        match ino {
+            BAD_BLOCKS => {
+                let mut inode = Inode::new(self.layout.geometry.inode_size, 0)?;
+                self.set_times(&mut inode);
+                Ok(inode)
+            }
+            InodeNumber::ROOT => self.file(&files.root, 0o040_755, 3, root_owner),
+            InodeNumber::RESIZE if files.resize.is_some() => self.resize_inode(),
+            InodeNumber::JOURNAL if files.journal.is_some() => self.regular(files.journal.as_ref()),
+            LOST_FOUND => self.file(&files.lost_found, 0o040_700, 2, (0, 0)),
+            ORPHAN_FILE => self.regular(files.orphans.as_ref()),
+            _ => Ok(Inode::new(self.layout.geometry.inode_size, 0)?),
+        }
+    }
+
+    fn regular(&self, map: Option<&FileMap>) -> Result<Inode> {
+        match map {
+            Some(map) => self.file(map, 0o100_600, 1, (0, 0)),
+            None => Ok(Inode::new(self.layout.geometry.inode_size, 0)?),
+        }
+    }
+
+    fn file(&self, map: &FileMap, mode: u16, links: u16, (uid, gid): (u32, u32)) -> Result<Inode> {
+        let block_size = self.layout.geometry.block_size;
+        let mut inode = self.new_inode(mode, links)?;
+        inode.set_uid(uid);
+        inode.set_gid(gid);
+        inode.set_size(map.len() * u64::from(block_size));
+        inode.set_flags(if map.extents { InodeFlags::EXTENTS } else { InodeFlags::empty() });
+        *inode.i_block_mut() = map.i_block;
+        let huge_file = self.layout.features.ro_compat.contains(RoCompatFeatures::HUGE_FILE);
+        inode.set_blocks_bytes(map.blocks() * u64::from(block_size), block_size, huge_file)?;
+        Ok(inode)
+    }
+
+    fn new_inode(&self, mode: u16, links: u16) -> Result<Inode> {
+        let superblock = &self.layout.superblock;
+        let mut inode = Inode::new(superblock.inode_size(), superblock.s_want_extra_isize())?;
+        inode.set_mode(mode);
+        inode.set_links_count(links);
+        self.set_times(&mut inode);
+        inode.set_crtime(self.now());
+        Ok(inode)
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp { seconds: self.layout.identity.seconds, nanoseconds: self.layout.identity.nanoseconds }
+    }
+
+    fn set_times(&self, inode: &mut Inode) {
+        inode.set_atime(self.now());
+        inode.set_ctime(self.now());
+        inode.set_mtime(self.now());
+    }
+
+    /// The inode that owns the reserved descriptor blocks: as large as what its two-level map can name.
+    fn resize_inode(&self) -> Result<Inode> {
+        let geometry = &self.layout.geometry;
+        let block_size = u64::from(geometry.block_size);
+        let pointers = block_size / 4;
+        let mut inode = self.new_inode(0o100_600, 1)?;
+        inode.set_size((pointers * pointers + pointers + u64::from(indirect::DIRECT)) * block_size);
+        let block = self.layout.files.resize.unwrap_or_default();
+        indirect::set_pointer(inode.i_block_mut(), indirect::DOUBLE, block.0 as u32);
+        let copies = self.backup_groups().count() as u64 + 1;
+        let blocks = 1 + u64::from(geometry.reserved_gdt_blocks) * copies;
+        inode.set_blocks_bytes(blocks * block_size, geometry.block_size, true)?;
+        Ok(inode)
+    }
+
+    fn backup_groups(&self) -> impl Iterator<Item = GroupNumber> + '_ {
+        let geometry = &self.layout.geometry;
+        (1..geometry.group_count).map(GroupNumber).filter(|group| geometry.has_super(*group))
+    }
+
+    /// The resize inode's map: each reserved block of group 0 names its copies in the other groups.
+    fn resize_map(&mut self) {
+        let Some(top) = self.layout.files.resize else { return };
+        let geometry = self.layout.geometry.clone();
+        let descriptor_blocks = geometry.descriptor_block_count();
+        let pointers = geometry.block_size / 4;
+        let backups: Vec<GroupNumber> = self.backup_groups().collect();
+        let reserved = geometry.group_first_block(GroupNumber(0)).0 + 1 + u64::from(descriptor_blocks);
+        self.block(top);
+        for index in 0..geometry.reserved_gdt_blocks {
+            let table = reserved + u64::from(index);
+            indirect::set_pointer(self.block(top), (descriptor_blocks + index) % pointers, table as u32);
+            let table_bytes = self.block(FsBlock(table));
+            for (slot, group) in backups.iter().enumerate() {
+                let copy = table + u64::from(group.0) * u64::from(geometry.blocks_per_group);
+                indirect::set_pointer(table_bytes, slot as u32, copy as u32);
+            }
+        }
+    }
+
+    fn directories(&mut self) -> Result<()> {
+        let layout = self.layout;
+        let usable = dirent::usable_bytes(layout.geometry.block_size as usize, layout.features.has_metadata_csum());
+        let has_types = layout.features.incompat.contains(IncompatFeatures::FILETYPE);
+        let kind = if has_types { FileType::Directory } else { FileType::Unknown }.dirent_byte();
+        for block in layout.files.root.iter() {
+            let bytes = self.block(block);
+            dirent::init_dot_dotdot(bytes, usable, InodeNumber::ROOT, InodeNumber::ROOT, kind);
+            dirent::insert(bytes, usable, LOST_FOUND, b"lost+found", kind)?;
+            let checksums = self.checksums;
+            checksums.update_dir_block(InodeNumber::ROOT, 0, self.block(block));
+        }
+        for (index, block) in layout.files.lost_found.iter().enumerate() {
+            let checksums = self.checksums;
+            let bytes = self.block(block);
+            match index {
+                0 => dirent::init_dot_dotdot(bytes, usable, LOST_FOUND, InodeNumber::ROOT, kind),
+                _ => dirent::init_empty(bytes, usable),
+            }
+            checksums.update_dir_block(LOST_FOUND, 0, bytes);
+        }
+        Ok(())
+    }
+
+    fn journal(&mut self) {
+        let layout = self.layout;
+        let Some((first, journal)) = layout.files.journal.as_ref().and_then(|map| Some((map.iter().next()?, map)))
+        else {
+            return;
+        };
+        let superblock = jbd2::Superblock {
+            s_blocksize: layout.geometry.block_size,
+            s_maxlen: journal.len() as u32,
+            s_first: 1,
+            s_sequence: extant_ondisk::TransactionId(1),
+            s_start: 0,
+            s_errno: 0,
+            s_feature_compat: jbd2::Compat::empty(),
+            s_feature_incompat: jbd2::Incompat::empty(),
+            s_feature_ro_compat: 0,
+            s_uuid: layout.identity.uuid,
+            s_nr_users: 1,
+            s_checksum_type: 0,
+            s_num_fc_blks: 0,
+            s_head: 0,
+        };
+        superblock.write(self.block(first));
+    }
+
+    fn mmp(&mut self) {
+        let Some(block) = self.layout.files.mmp else { return };
+        let mut mmp = Mmp::new_clean();
+        mmp.set_mmp_time(u64::try_from(self.layout.identity.seconds).unwrap_or(0));
+        mmp.set_mmp_check_interval(self.layout.superblock.s_mmp_update_interval());
+        mmp.update_checksum(&self.checksums);
+        let bytes = mmp.as_bytes();
+        self.block(block)[..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn orphans(&mut self) {
+        let (layout, checksums) = (self.layout, self.checksums);
+        for block in layout.files.orphans.iter().flat_map(FileMap::iter) {
+            let bytes = self.block(block);
+            orphan_file::initialise(bytes);
+            orphan_file::update(&checksums, ORPHAN_FILE, 0, block, bytes);
+        }
+    }
+
+    fn maps(&mut self) {
+        let files = &self.layout.files;
+        let maps = [(InodeNumber::JOURNAL, files.journal.as_ref()), (ORPHAN_FILE, files.orphans.as_ref())];
+        for (ino, map) in maps.into_iter().filter_map(|(ino, map)| Some((ino, map?))) {
+            for (block, bytes) in &map.tree {
+                let mut bytes = bytes.clone();
+                if map.extents {
+                    self.checksums.update_extent_block(ino, 0, &mut bytes);
+                }
+                self.blocks.insert(*block, bytes);
+            }
+        }
+    }
+}

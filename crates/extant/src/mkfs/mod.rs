@@ -1,0 +1,266 @@
+//! Making file systems: the builder [`Mkfs`], laid out as Debian 12's `mke2fs` (e2fsprogs 1.47.0) does.
+//!
+//! Leaves out: bigalloc, quotas, external journals, encryption and case folding, refused by name; files other than
+//! the root directory and lost+found.
+//!
+//! A plan is made first, without a device: sizes, then the places of all metadata, then the few files. Writing it
+//! touches only what must hold bytes, so that a sparse image stays sparse. The primary superblock comes last: a
+//! device on which that was cut short holds no file system.
+//!
+//! Tests: `tests/mkfs.rs`, against `mke2fs`, `dumpe2fs`, `e2fsck` and the kernel.
+
+mod error;
+mod extended;
+mod features;
+mod files;
+mod identity;
+mod inodes;
+mod layout;
+mod sizes;
+mod space;
+mod tables;
+mod write;
+
+use extant_block::BlockDevice;
+use extant_rt::WallClock;
+
+pub use error::{Error, Result};
+pub use layout::Layout;
+
+use extended::Extended;
+use features::Features;
+
+/// Makes a file system; a builder in the manner of [`std::fs::OpenOptions`].
+///
+/// ```
+/// use extant::mkfs::Mkfs;
+/// # fn main() -> Result<(), extant::mkfs::Error> {
+/// let device = extant_block::MemoryDevice::new(64 << 20);
+/// let layout = Mkfs::new().label(b"scratch")?.features("^has_journal")?.format(&device)?;
+/// assert_eq!(layout.geometry().blocks_count, 16384);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Mkfs {
+    block_size: u32,
+    blocks: Option<u64>,
+    bytes: Option<u64>,
+    inode_size: u16,
+    inode_ratio: Option<u32>,
+    inodes: Option<u32>,
+    reserved_percent: f64,
+    label: [u8; 16],
+    last_mounted: [u8; 64],
+    uuid: Option<[u8; 16]>,
+    hash_seed: Option<[u8; 16]>,
+    features: Features,
+    extended: Extended,
+    journal_megabytes: Option<u32>,
+    journal_blocks: Option<u32>,
+    groups_per_flex: Option<u32>,
+    clock: WallClock,
+}
+
+impl Default for Mkfs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Mkfs {
+    /// The defaults: 4 KiB blocks, the whole device, an inode of 256 bytes for each 16 KiB, 5 % reserved, a journal.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            block_size: 4096,
+            blocks: None,
+            bytes: None,
+            inode_size: 256,
+            inode_ratio: None,
+            inodes: None,
+            reserved_percent: 5.0,
+            label: [0; 16],
+            last_mounted: [0; 64],
+            uuid: None,
+            hash_seed: None,
+            features: Features::default(),
+            extended: Extended::default(),
+            journal_megabytes: None,
+            journal_blocks: None,
+            groups_per_flex: None,
+            clock: WallClock::System,
+        }
+    }
+
+    /// Bytes of a block: a power of two from 1024 to 65536. (`-b`)
+    pub fn block_size(&mut self, bytes: u32) -> &mut Self {
+        self.block_size = bytes;
+        self
+    }
+
+    /// The size in blocks, instead of the whole device.
+    pub fn blocks(&mut self, blocks: u64) -> &mut Self {
+        self.blocks = Some(blocks);
+        self
+    }
+
+    /// The size in bytes, rounded down to blocks, instead of the whole device.
+    pub fn bytes(&mut self, bytes: u64) -> &mut Self {
+        self.bytes = Some(bytes);
+        self
+    }
+
+    /// Bytes of an inode: a power of two from 128 to the block size. (`-I`)
+    pub fn inode_size(&mut self, bytes: u16) -> &mut Self {
+        self.inode_size = bytes;
+        self
+    }
+
+    /// Bytes of the disk for each inode. (`-i`)
+    pub fn inode_ratio(&mut self, bytes: u32) -> &mut Self {
+        self.inode_ratio = Some(bytes);
+        self
+    }
+
+    /// How many inodes at least, instead of a ratio. (`-N`)
+    pub fn inodes(&mut self, count: u32) -> &mut Self {
+        self.inodes = Some(count);
+        self
+    }
+
+    /// The share of blocks, in percent up to 50, that only privileged users may take. (`-m`)
+    pub fn reserved_percent(&mut self, percent: f64) -> &mut Self {
+        self.reserved_percent = percent;
+        self
+    }
+
+    /// The volume's name. (`-L`)
+    ///
+    /// # Errors
+    /// `Invalid` if it has more than 16 bytes.
+    pub fn label(&mut self, label: &[u8]) -> Result<&mut Self> {
+        self.label = padded("label", label)?;
+        Ok(self)
+    }
+
+    /// The directory where it was last mounted. (`-M`)
+    ///
+    /// # Errors
+    /// `Invalid` if it has more than 64 bytes.
+    pub fn last_mounted(&mut self, directory: &[u8]) -> Result<&mut Self> {
+        self.last_mounted = padded("last mounted directory", directory)?;
+        Ok(self)
+    }
+
+    /// The UUID, instead of a random one. (`-U`)
+    pub fn uuid(&mut self, uuid: [u8; 16]) -> &mut Self {
+        self.uuid = Some(uuid);
+        self
+    }
+
+    /// The UUID in its usual text form. (`-U`)
+    ///
+    /// # Errors
+    /// `Invalid` if it is none.
+    pub fn uuid_text(&mut self, uuid: &str) -> Result<&mut Self> {
+        self.uuid = Some(extended::parse_uuid(uuid)?);
+        Ok(self)
+    }
+
+    /// The seed of directory hashes, instead of a random one. (`-E hash_seed`)
+    pub fn hash_seed(&mut self, seed: [u8; 16]) -> &mut Self {
+        self.hash_seed = Some(seed);
+        self
+    }
+
+    /// Adds features and removes those after `^`, by name, separated by commas; `none` removes all. (`-O`)
+    ///
+    /// # Errors
+    /// `UnknownFeature` and `UnsupportedFeature`.
+    pub fn features(&mut self, words: &str) -> Result<&mut Self> {
+        self.features.edit(words)?;
+        Ok(self)
+    }
+
+    /// Extended options, separated by commas; set the block size before. (`-E`)
+    ///
+    /// # Errors
+    /// `UnknownOption` and `Invalid`.
+    pub fn extended(&mut self, words: &str) -> Result<&mut Self> {
+        if let Some(seed) = self.extended.edit(words, self.block_size)? {
+            self.hash_seed = Some(seed);
+        }
+        Ok(self)
+    }
+
+    /// The inode ratio, and for small disks the block size, of a usage type of `mke2fs.conf`. (`-T`)
+    ///
+    /// # Errors
+    /// `Invalid` if there is no such type.
+    pub fn usage(&mut self, name: &str) -> Result<&mut Self> {
+        let (block_size, ratio) = match name {
+            "default" => (None, 16384),
+            "floppy" => (Some(1024), 8192),
+            "small" => (Some(1024), 4096),
+            "big" => (None, 32768),
+            "huge" => (None, 65536),
+            "news" => (None, 4096),
+            "largefile" => (None, 1 << 20),
+            "largefile4" => (None, 4 << 20),
+            _ => return Err(Error::invalid("usage type", name)),
+        };
+        self.block_size = block_size.unwrap_or(self.block_size);
+        self.inode_ratio = Some(ratio);
+        Ok(self)
+    }
+
+    /// The size of the journal in MiB. (`-J size`)
+    pub fn journal_megabytes(&mut self, megabytes: u32) -> &mut Self {
+        self.journal_megabytes = Some(megabytes);
+        self
+    }
+
+    /// The size of the journal in blocks.
+    pub fn journal_blocks(&mut self, blocks: u32) -> &mut Self {
+        self.journal_blocks = Some(blocks);
+        self
+    }
+
+    /// Groups whose bitmaps and inode tables lie together: a power of two. (`-G`)
+    pub fn groups_per_flex(&mut self, groups: u32) -> &mut Self {
+        self.groups_per_flex = Some(groups);
+        self
+    }
+
+    /// Where times come from. With a fixed clock the same wishes give the same bytes: what would be random follows
+    /// from them.
+    pub fn clock(&mut self, clock: WallClock) -> &mut Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The layout on a device of `device_bytes`, or of the size that was set. Writes nothing.
+    ///
+    /// # Errors
+    /// Whatever forbids the layout.
+    pub fn plan(&self, device_bytes: Option<u64>) -> Result<Layout> {
+        Layout::new(self, device_bytes)
+    }
+
+    /// Makes the file system. What the device held is lost, but not overwritten beyond need.
+    ///
+    /// # Errors
+    /// As [`Mkfs::plan`], before anything is written; then `Io`, after which the device holds no file system.
+    pub fn format(&self, device: &dyn BlockDevice) -> Result<Layout> {
+        let mut layout = self.plan(Some(device.size()))?;
+        write::write(&mut layout, self, device)?;
+        Ok(layout)
+    }
+}
+
+fn padded<const N: usize>(what: &'static str, text: &[u8]) -> Result<[u8; N]> {
+    let mut field = [0; N];
+    field.get_mut(..text.len()).ok_or_else(|| Error::invalid(what, String::from_utf8_lossy(text)))?.copy_from_slice(text);
+    Ok(field)
+}

@@ -1,0 +1,133 @@
+//! Disks in memory that `mke2fs` made, and what `e2fsck` and `debugfs` say of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use extant_block::{BlockDevice, MemoryDevice};
+use extant_ondisk::InodeNumber;
+use extant_rt::Arc;
+
+use crate::mount::Options;
+use crate::volume::Volume;
+
+/// Seeded random numbers (xorshift*).
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// Below `bound`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) % bound.max(1)
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.below(255) as u8 + 1).collect()
+    }
+}
+
+/// A directory in memory, if there is one.
+pub(crate) fn scratch() -> tempfile::TempDir {
+    let shm = Path::new("/dev/shm");
+    let made = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() };
+    made.expect("a directory for images")
+}
+
+/// Whether e2fsprogs are there; else says that the test is skipped.
+pub(crate) fn has_tools() -> bool {
+    let all = ["mke2fs", "e2fsck", "debugfs"]
+        .iter()
+        .all(|tool| Command::new(tool).arg("-V").output().is_ok());
+    if !all {
+        println!("skipped: no e2fsprogs");
+    }
+    all
+}
+
+fn run(program: &str, arguments: &[&str], path: &Path) -> String {
+    let output = Command::new(program).args(arguments).arg(path).output().expect("a tool that was there");
+    assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A disk of `kilobytes` with the files `names` in its root, empty, as `mke2fs` makes it; and their inodes.
+pub(crate) fn format(arguments: &[&str], kilobytes: u32, names: &[&str]) -> (MemoryDevice, Vec<InodeNumber>) {
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    let tree = scratch.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    for name in names {
+        fs::write(tree.join(name), b"").unwrap();
+    }
+    let size = format!("{kilobytes}k");
+    let output = Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0,hash_seed=00000000-0000-4000-8000-000000000001"])
+        .args(arguments)
+        .arg("-d")
+        .args([&tree, &image])
+        .arg(size)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let inodes = names
+        .iter()
+        .map(|name| {
+            let said = run("debugfs", &["-R", &format!("stat /{name}")], &image);
+            let number = said.split_whitespace().nth(1).and_then(|word| word.parse().ok());
+            InodeNumber(number.unwrap_or_else(|| panic!("no inode in {said}")))
+        })
+        .collect();
+    (load(&image), inodes)
+}
+
+/// An image in memory.
+pub(crate) fn load(image: &Path) -> MemoryDevice {
+    let bytes = fs::read(image).unwrap();
+    let device = MemoryDevice::new(bytes.len() as u64);
+    for (index, chunk) in bytes.chunks(1 << 16).enumerate() {
+        if chunk.iter().any(|byte| *byte != 0) {
+            device.write_at((index as u64) << 16, chunk).unwrap();
+        }
+    }
+    device
+}
+
+/// Writes a device into a file of `scratch`.
+pub(crate) fn store(device: &dyn BlockDevice, scratch: &tempfile::TempDir) -> PathBuf {
+    let path = scratch.path().join("stored");
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+/// Panics unless `e2fsck` finds nothing at all.
+pub(crate) fn assert_clean(device: &dyn BlockDevice, what: &str) {
+    let scratch = scratch();
+    let path = store(device, &scratch);
+    let output = Command::new("e2fsck").args(["-f", "-n"]).arg(&path).output().unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let clean = output.status.success() && !said.contains("Fix?") && !said.contains("WARNING");
+    assert!(clean, "{what}: {said}");
+}
+
+/// What `debugfs` reads from an inode.
+pub(crate) fn dumped(device: &dyn BlockDevice, inode: InodeNumber) -> Vec<u8> {
+    let scratch = scratch();
+    let path = store(device, &scratch);
+    let out = scratch.path().join("out");
+    run("debugfs", &["-R", &format!("dump <{inode}> {}", out.display())], &path);
+    fs::read(out).unwrap()
+}
+
+/// Mounts for writing, without a thread in the background.
+pub(crate) fn mount(device: &Arc<MemoryDevice>) -> Arc<Volume> {
+    let options = Options { background: false, ..Options::default() };
+    Volume::mount(device.clone(), &options).expect("a disk that was clean").0
+}

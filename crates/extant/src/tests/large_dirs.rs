@@ -1,0 +1,116 @@
+//! Directories with an index of several levels: tens of thousands of names in and out.
+
+use extant_block::BlockDevice;
+use extant_ondisk::InodeNumber;
+use extant_rt::Arc;
+
+use super::disk::{Random, assert_clean, format, has_tools, mount};
+use super::names::{list, new};
+use crate::error::Error;
+use crate::namei::NewKind;
+use crate::node::NodeRef;
+use crate::volume::Volume;
+
+fn root(volume: &Arc<Volume>) -> NodeRef {
+    volume.node(InodeNumber::ROOT).unwrap()
+}
+
+fn name(index: u32, len: usize) -> Vec<u8> {
+    let mut name = format!("{index:08}").into_bytes();
+    name.resize(len, b'-');
+    name
+}
+
+/// A directory with as many names of one file as fit, at most `count`.
+fn fill(volume: &Arc<Volume>, count: u32, len: usize) -> (NodeRef, u32) {
+    let dir = volume.create(&root(volume), b"dir", &new(NewKind::Directory)).unwrap();
+    let mut file = volume.create(&dir, &name(0, len), &new(NewKind::File)).unwrap();
+    for index in 1..count {
+        let made = match volume.link(&file, &dir, &name(index, len)) {
+            Err(Error::TooManyLinks) => {
+                volume.create(&dir, &name(index, len), &new(NewKind::File)).map(|node| file = node)
+            }
+            other => other,
+        };
+        match made {
+            Ok(()) => {}
+            Err(Error::NoSpace) => return (dir, index),
+            Err(error) => panic!("{index}: {error}"),
+        }
+    }
+    (dir, count)
+}
+
+fn check(volume: &Arc<Volume>, dir: &NodeRef, count: u32, len: usize) {
+    assert_eq!(list(volume, dir).len() as u32, count + 2);
+    for index in 0..count {
+        assert!(volume.lookup(dir, &name(index, len)).is_ok(), "{index}");
+    }
+    assert!(matches!(volume.lookup(dir, b"none"), Err(Error::NotFound)));
+}
+
+fn empty(volume: &Arc<Volume>, dir: &NodeRef, count: u32, len: usize) {
+    let mut left: Vec<u32> = (0..count).collect();
+    let mut random = Random::new(7);
+    while !left.is_empty() {
+        let index = left.swap_remove(random.below(left.len() as u64) as usize);
+        volume.unlink(dir, &name(index, len)).unwrap();
+    }
+    assert_eq!(list(volume, dir).len(), 2);
+}
+
+fn go_round(arguments: &[&str], kilobytes: u32, count: u32, len: usize) -> u32 {
+    let (device, _) = format(arguments, kilobytes, &[]);
+    let device = Arc::new(device);
+    let volume = mount(&device);
+    let (dir, made) = fill(&volume, count, len);
+    check(&volume, &dir, made, len);
+    drop(dir);
+    volume.unmount().unwrap();
+    assert_clean(&*device as &dyn BlockDevice, "filled");
+
+    let volume = mount(&device);
+    let dir = volume.lookup(&root(&volume), b"dir").unwrap();
+    check(&volume, &dir, made, len);
+    empty(&volume, &dir, made, len);
+    drop(dir);
+    volume.unmount().unwrap();
+    assert_clean(&*device, "emptied");
+
+    let volume = mount(&device);
+    volume.rmdir(&root(&volume), b"dir").unwrap();
+    volume.reap();
+    volume.unmount().unwrap();
+    assert_clean(&*device, "removed");
+    made
+}
+
+#[test]
+fn twenty_five_thousand_names_take_an_index_of_two_levels() {
+    if has_tools() {
+        assert_eq!(go_round(&["-b", "1024"], 32 << 10, 25_000, 40), 25_000);
+    }
+}
+
+#[test]
+fn three_thousand_names_without_an_index() {
+    if has_tools() {
+        // Each insertion goes through all blocks: fewer names.
+        assert_eq!(go_round(&["-b", "4096", "-O", "^dir_index"], 32 << 10, 3_000, 40), 3_000);
+    }
+}
+
+#[test]
+fn an_index_of_two_levels_that_is_full_refuses_names_and_stays_whole() {
+    if has_tools() {
+        let made = go_round(&["-b", "1024", "-N", "1000"], 96 << 10, 64_000, 255);
+        assert!((20_000..64_000).contains(&made), "{made}");
+    }
+}
+
+#[test]
+fn large_dir_adds_a_third_level() {
+    if has_tools() {
+        assert_eq!(go_round(&["-b", "1024", "-N", "1000", "-O", "large_dir"], 128 << 10, 64_000, 255), 64_000);
+    }
+}

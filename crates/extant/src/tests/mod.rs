@@ -1,0 +1,5 @@
+//! Tests that need the inside of the engine.
+
+mod disk;
+mod large_dirs;
+mod names;

@@ -1,0 +1,398 @@
+//! Random operations on names against a model tree, on disks of many features; `e2fsck` judges the disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use extant_block::MemoryDevice;
+use extant_ondisk::{FileType, InodeNumber};
+use extant_rt::Arc;
+
+use super::disk::{Random, assert_clean, format, has_tools, mount};
+use crate::error::{Error, Result};
+use crate::mount::Options;
+use crate::namei::{New, NewKind, RenameFlags};
+use crate::node::NodeRef;
+use crate::volume::Volume;
+
+/// Features of disks, as `mke2fs` takes them.
+pub(super) const DISKS: &[&[&str]] = &[
+    &["-b", "1024"],
+    &["-b", "2048"],
+    &["-b", "4096"],
+    &["-b", "1024", "-O", "^dir_index"],
+    &["-b", "1024", "-O", "^metadata_csum"],
+    &["-b", "2048", "-O", "^metadata_csum,^dir_index"],
+    &["-b", "1024", "-O", "^64bit", "-I", "128"],
+    &["-b", "4096", "-O", "^metadata_csum,uninit_bg,^64bit"],
+    &["-b", "1024", "-O", "^filetype,^metadata_csum"],
+    &["-b", "1024", "-O", "large_dir,^dir_nlink,^flex_bg"],
+    &["-b", "1024", "-I", "512", "-O", "orphan_file"],
+    &["-b", "1024", "-O", "^has_journal"],
+];
+
+pub(super) fn new(kind: NewKind<'_>) -> New<'_> {
+    New { kind, mode: 0o755, uid: 3, gid: 70_000, times: None, xattrs: &[] }
+}
+
+/// An inode of the model.
+#[derive(Clone, Debug)]
+struct Thing {
+    inode: InodeNumber,
+    file_type: FileType,
+    /// Of a directory.
+    names: BTreeMap<Vec<u8>, usize>,
+    parent: usize,
+    /// Of anything else.
+    links: u16,
+    target: Vec<u8>,
+}
+
+struct Model {
+    volume: Arc<Volume>,
+    things: Vec<Thing>,
+    /// Directories that have a name.
+    dirs: Vec<usize>,
+    /// Files that somebody has open.
+    open: Vec<(usize, NodeRef)>,
+    random: Random,
+}
+
+const ROOT: usize = 0;
+
+impl Model {
+    fn new(device: &Arc<MemoryDevice>, seed: u64) -> Self {
+        let volume = mount(device);
+        let mut root = Thing::new(InodeNumber::ROOT, FileType::Directory, ROOT);
+        root.names.insert(b"lost+found".to_vec(), 1);
+        let found = volume.lookup(&volume.node(InodeNumber::ROOT).unwrap(), b"lost+found").unwrap();
+        let things = vec![root, Thing::new(found.number, FileType::Directory, ROOT)];
+        Self { volume, things, dirs: vec![ROOT, 1], open: Vec::new(), random: Random::new(seed) }
+    }
+
+    fn node(&self, thing: usize) -> NodeRef {
+        self.volume.node(self.things[thing].inode).unwrap()
+    }
+
+    fn dir(&mut self) -> usize {
+        self.dirs[self.random.below(self.dirs.len() as u64) as usize]
+    }
+
+    /// A name of a directory, mostly one that it has.
+    fn name(&mut self, dir: usize, known: bool) -> Vec<u8> {
+        let names = &self.things[dir].names;
+        if known && !names.is_empty() && self.random.below(8) > 0 {
+            let index = self.random.below(names.len() as u64) as usize;
+            return names.keys().nth(index).unwrap().clone();
+        }
+        let len = match self.random.below(4) {
+            0 => 1,
+            1 => 8,
+            2 => 60,
+            _ => 255,
+        };
+        let mut name = format!("{:03}", self.random.below(600)).into_bytes();
+        name.resize(len.max(3), b'x');
+        name
+    }
+
+    fn add(&mut self, dir: usize, name: Vec<u8>, thing: Thing) {
+        let index = self.things.len();
+        if thing.file_type == FileType::Directory {
+            self.dirs.push(index);
+        }
+        self.things.push(thing);
+        self.things[dir].names.insert(name, index);
+    }
+
+    fn create(&mut self) -> String {
+        let dir = self.dir();
+        let name = self.name(dir, false);
+        let len = match self.random.below(5) {
+            0 => 59,
+            1 => 60,
+            2 => 900,
+            _ => 7,
+        };
+        let target = vec![b't'; len];
+        let kind = match self.random.below(10) {
+            0..4 => NewKind::File,
+            4..7 => NewKind::Directory,
+            7 => NewKind::Symlink(&target),
+            8 => NewKind::CharDevice { major: 5, minor: self.random.below(1 << 20) as u32 },
+            _ => NewKind::Fifo,
+        };
+        let made = self.volume.create(&self.node(dir), &name, &new(kind));
+        let said = format!("create {kind:?} in {dir}: {made:?}");
+        if self.things[dir].names.contains_key(&name) {
+            assert!(matches!(made, Err(Error::Exists)), "{said}");
+            return said;
+        }
+        let node = made.unwrap_or_else(|e| panic!("{said}: {e}"));
+        let mut thing = Thing::new(node.number, kind.file_type(), dir);
+        if let NewKind::Symlink(target) = kind {
+            thing.target = target.to_vec();
+        }
+        self.add(dir, name, thing);
+        if self.random.below(6) == 0 && kind == NewKind::File {
+            self.open.push((self.things.len() - 1, node));
+        }
+        said
+    }
+
+    fn link(&mut self) -> String {
+        let from = self.dir();
+        let name = self.name(from, true);
+        let Some(&thing) = self.things[from].names.get(&name) else { return String::new() };
+        let dir = self.dir();
+        let new_name = self.name(dir, false);
+        let linked = self.volume.link(&self.node(thing), &self.node(dir), &new_name);
+        let said = format!("link {thing} in {dir}: {linked:?}");
+        if self.things[thing].file_type == FileType::Directory {
+            assert!(matches!(linked, Err(Error::NotPermitted)), "{said}");
+        } else if self.things[dir].names.contains_key(&new_name) {
+            assert!(matches!(linked, Err(Error::Exists)), "{said}");
+        } else {
+            assert!(linked.is_ok(), "{said}");
+            self.things[thing].links += 1;
+            self.things[dir].names.insert(new_name, thing);
+        }
+        said
+    }
+
+    fn tmpfile(&mut self) -> String {
+        let dir = self.dir();
+        let node = self.volume.tmpfile(&self.node(dir), &new(NewKind::File)).unwrap();
+        let name = self.name(dir, false);
+        if self.random.below(3) == 0 || self.things[dir].names.contains_key(&name) {
+            return format!("tmpfile in {dir}");
+        }
+        self.volume.link(&node, &self.node(dir), &name).unwrap();
+        let thing = Thing::new(node.number, FileType::Regular, dir);
+        self.add(dir, name, thing);
+        format!("tmpfile in {dir}, linked")
+    }
+
+    fn remove(&mut self) -> String {
+        let dir = self.dir();
+        let name = self.name(dir, true);
+        let node = self.node(dir);
+        let is_rmdir = self.random.below(2) == 0;
+        let removed = if is_rmdir { self.volume.rmdir(&node, &name) } else { self.volume.unlink(&node, &name) };
+        let said = format!("remove (rmdir {is_rmdir}) {name:?} from {dir}: {removed:?}");
+        let Some(&thing) = self.things[dir].names.get(&name) else {
+            assert!(matches!(removed, Err(Error::NotFound)), "{said}");
+            return said;
+        };
+        match (is_rmdir, self.things[thing].file_type == FileType::Directory) {
+            (true, false) => assert!(matches!(removed, Err(Error::NotADirectory)), "{said}"),
+            (false, true) => assert!(matches!(removed, Err(Error::IsADirectory)), "{said}"),
+            (true, true) if !self.things[thing].names.is_empty() => {
+                assert!(matches!(removed, Err(Error::NotEmpty)), "{said}");
+            }
+            _ => {
+                assert!(removed.is_ok(), "{said}");
+                self.take(dir, &name);
+            }
+        }
+        said
+    }
+
+    /// Takes a name out of the model.
+    fn take(&mut self, dir: usize, name: &[u8]) {
+        let thing = self.things[dir].names.remove(name).unwrap();
+        self.things[thing].links -= 1;
+        self.dirs.retain(|dir| *dir != thing);
+    }
+
+    fn is_below(&self, thing: usize, above: usize) -> bool {
+        let mut here = thing;
+        loop {
+            if here == above {
+                return true;
+            }
+            if here == ROOT {
+                return false;
+            }
+            here = self.things[here].parent;
+        }
+    }
+
+    /// What a rename must give.
+    fn renamed(&self, from: usize, name: &[u8], to: usize, to_name: &[u8], flags: RenameFlags) -> Result<()> {
+        let child = *self.things[from].names.get(name).ok_or(Error::NotFound)?;
+        let target = self.things[to].names.get(to_name).copied();
+        if flags.no_replace && target.is_some() {
+            return Err(Error::Exists);
+        }
+        if flags.exchange && target.is_none() {
+            return Err(Error::NotFound);
+        }
+        let is_dir = |thing: usize| self.things[thing].file_type == FileType::Directory;
+        if is_dir(child) && from != to && self.is_below(to, child) {
+            return Err(Error::InvalidArgument(""));
+        }
+        let Some(target) = target.filter(|target| *target != child) else { return Ok(()) };
+        if is_dir(target) && from != to && self.is_below(from, target) {
+            return Err(if flags.exchange { Error::InvalidArgument("") } else { Error::NotEmpty });
+        }
+        match (is_dir(child), is_dir(target)) {
+            _ if flags.exchange => Ok(()),
+            (true, false) => Err(Error::NotADirectory),
+            (false, true) => Err(Error::IsADirectory),
+            (true, true) if !self.things[target].names.is_empty() => Err(Error::NotEmpty),
+            _ => Ok(()),
+        }
+    }
+
+    fn rename(&mut self) -> String {
+        let from = self.dir();
+        let to = if self.random.below(3) == 0 { from } else { self.dir() };
+        let name = self.name(from, true);
+        let known = self.random.below(2) == 0;
+        let to_name = self.name(to, known);
+        let flags = match self.random.below(6) {
+            0 => RenameFlags { no_replace: true, ..RenameFlags::default() },
+            1 => RenameFlags { exchange: true, ..RenameFlags::default() },
+            2 => RenameFlags { whiteout: true, ..RenameFlags::default() },
+            _ => RenameFlags::default(),
+        };
+        let renamed = self.volume.rename(&self.node(from), &name, &self.node(to), &to_name, flags);
+        let expected = self.renamed(from, &name, to, &to_name, flags);
+        let said = format!("rename {from}/{name:?} to {to}/{to_name:?} {flags:?}: {renamed:?}, expected {expected:?}");
+        match (&renamed, &expected) {
+            (Ok(()), Ok(())) => {}
+            (Err(is), Err(must)) => {
+                assert_eq!(std::mem::discriminant(is), std::mem::discriminant(must), "{said}");
+                return said;
+            }
+            _ => panic!("{said}"),
+        }
+        let child = self.things[from].names[&name];
+        let target = self.things[to].names.get(&to_name).copied();
+        if target == Some(child) {
+            return said;
+        }
+        if flags.exchange {
+            let target = target.unwrap();
+            self.things[from].names.insert(name, target);
+            self.things[target].parent = from;
+        } else {
+            if target.is_some() {
+                self.take(to, &to_name);
+            }
+            self.things[from].names.remove(&name);
+            if flags.whiteout {
+                let node = self.volume.lookup(&self.node(from), &name).unwrap();
+                assert_eq!(node.inode().device(), (0, 0));
+                let thing = Thing::new(node.number, FileType::CharDevice, from);
+                self.add(from, name, thing);
+            }
+        }
+        self.things[to].names.insert(to_name, child);
+        self.things[child].parent = to;
+        said
+    }
+
+    fn step(&mut self) -> String {
+        match self.random.below(20) {
+            0..9 => self.create(),
+            9..13 => self.remove(),
+            13..17 => self.rename(),
+            17 => self.link(),
+            18 => self.tmpfile(),
+            _ => {
+                if !self.open.is_empty() {
+                    let index = self.random.below(self.open.len() as u64) as usize;
+                    drop(self.open.swap_remove(index));
+                }
+                self.volume.reap();
+                "reap".to_owned()
+            }
+        }
+    }
+
+    fn compare(&self, volume: &Arc<Volume>) {
+        for &dir in &self.dirs {
+            let thing = &self.things[dir];
+            let node = volume.node(thing.inode).unwrap();
+            let listed = list(volume, &node);
+            let names: BTreeSet<_> = thing.names.keys().cloned().collect();
+            let found: BTreeSet<_> =
+                listed.keys().filter(|name| !matches!(name.as_slice(), b"." | b"..")).cloned().collect();
+            assert_eq!(found, names, "names of {dir}");
+            assert_eq!(listed[b".".as_slice()].0, thing.inode);
+            assert_eq!(listed[b"..".as_slice()].0, self.things[thing.parent].inode, "parent of {dir}");
+            let below = thing.names.values().filter(|t| self.things[**t].file_type == FileType::Directory).count();
+            assert_eq!(usize::from(node.inode().links_count()), below + 2, "links of {dir}");
+            for (name, child) in &thing.names {
+                let child = &self.things[*child];
+                let (inode, file_type) = listed[name];
+                assert_eq!(inode, child.inode);
+                assert!(file_type.is_none_or(|file_type| file_type == child.file_type));
+                let node = volume.lookup(&node, name).unwrap();
+                assert_eq!((node.number, node.file_type()), (child.inode, child.file_type));
+                if child.file_type != FileType::Directory {
+                    assert_eq!(node.inode().links_count(), child.links);
+                }
+                if child.file_type == FileType::Symlink {
+                    assert_eq!(volume.read_link(&node).unwrap(), child.target);
+                }
+            }
+        }
+    }
+}
+
+impl Thing {
+    fn new(inode: InodeNumber, file_type: FileType, parent: usize) -> Self {
+        Self { inode, file_type, names: BTreeMap::new(), parent, links: 1, target: Vec::new() }
+    }
+}
+
+/// All names of a directory, each once, with inode and type.
+pub(super) fn list(volume: &Arc<Volume>, dir: &NodeRef) -> BTreeMap<Vec<u8>, (InodeNumber, Option<FileType>)> {
+    let mut names = BTreeMap::new();
+    volume
+        .read_dir(dir, 0, &mut |item| {
+            let before = names.insert(item.name.to_vec(), (item.inode, item.file_type));
+            assert!(before.is_none(), "twice: {:?}", item.name);
+            true
+        })
+        .unwrap();
+    names
+}
+
+fn run(seed: u64, arguments: &[&str]) {
+    let (device, _) = format(arguments, 24 << 10, &[]);
+    let device = Arc::new(device);
+    let mut model = Model::new(&device, seed);
+    for step in 0..400 {
+        let said = model.step();
+        if std::env::var_os("EXTANT_TRACE").is_some() {
+            println!("{step}: {said}");
+        }
+        if step % 100 == 99 {
+            model.compare(&model.volume);
+        }
+    }
+    model.compare(&model.volume);
+    model.open.clear();
+    model.volume.unmount().unwrap();
+    assert_clean(&*device, &format!("seed {seed}, {arguments:?}"));
+    let options = Options { read_only: true, background: false, ..Options::default() };
+    let again = Volume::mount(device, &options).unwrap().0;
+    model.compare(&again);
+}
+
+#[test]
+fn random_operations_agree_with_a_model_tree() {
+    if !has_tools() {
+        return;
+    }
+    for seed in 0..216 {
+        let arguments = DISKS[seed as usize % DISKS.len()];
+        let result = std::panic::catch_unwind(|| run(seed, arguments));
+        if let Err(panic) = result {
+            println!("seed {seed}, {arguments:?}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}

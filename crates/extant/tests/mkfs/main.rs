@@ -1,0 +1,6 @@
+//! New file systems against `mke2fs`, `dumpe2fs`, `e2fsck` and the kernel.
+
+mod kernel;
+mod layouts;
+mod tools;
+mod wishes;

@@ -1,0 +1,56 @@
+//! The programs that the tests ask.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use extant_block::{Access, FileDevice};
+
+/// A sparse image that vanishes with the test.
+pub struct Image {
+    pub path: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Image {
+    pub fn new(bytes: u64) -> Self {
+        // A file in memory may be of any size, one on a disk often not above 16 TiB.
+        let memory = Path::new("/dev/shm");
+        let directory = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        let directory = directory.expect("a directory");
+        let path = directory.path().join("image");
+        std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("a sparse file");
+        Self { path, _directory: directory }
+    }
+
+    pub fn device(&self) -> FileDevice {
+        FileDevice::open(&self.path, Access::read_write()).expect("the image")
+    }
+
+    /// Bytes that the file takes on its own disk.
+    pub fn taken_bytes(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata(&self.path).expect("the image").blocks() * 512
+    }
+}
+
+/// Whether a program is installed; says so if not.
+pub fn has(program: &str) -> bool {
+    let found = Command::new(program).arg("-V").output().is_ok();
+    if !found {
+        println!("skipped: no {program}");
+    }
+    found
+}
+
+/// Runs a program; its output and whether it succeeded.
+pub fn run(program: &str, arguments: &[&str], image: &Path) -> (bool, String) {
+    let output = Command::new(program).args(arguments).arg(image).output().expect("an installed program");
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    (output.status.success(), text)
+}
+
+/// Asserts that `e2fsck` finds nothing.
+pub fn assert_clean(image: &Path, case: &str) {
+    let (success, text) = run("e2fsck", &["-fn"], image);
+    assert!(success && !text.contains("Fix?") && !text.contains("WARNING"), "{case}: {text}");
+}
