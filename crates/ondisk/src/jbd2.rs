@@ -140,7 +140,7 @@ impl Header {
 pub enum SuperblockFault {
     /// Too short, no magic number, or not a superblock.
     NotASuperblock,
-    /// Incompatible features that are not known, or that exclude each other.
+    /// Incompatible or read-only-compatible features that are not known, or features that exclude each other.
     Features(u32),
     /// Wrong checksum, or a checksum type that is not known.
     Checksum,
@@ -198,6 +198,10 @@ impl Superblock {
         let incompat = Incompat::from_bits(raw_incompat).ok_or(SuperblockFault::Features(raw_incompat))?;
         if incompat.contains(Incompat::CSUM_V2 | Incompat::CSUM_V3) {
             return Err(SuperblockFault::Features(raw_incompat));
+        }
+        // No read-only-compatible feature is defined, and the kernel refuses a journal with any.
+        if extended(0x2C) != 0 {
+            return Err(SuperblockFault::Features(extended(0x2C)));
         }
         let mut s_uuid = [0; UUID_BYTES];
         if v2 {
