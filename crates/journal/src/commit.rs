@@ -155,7 +155,10 @@ impl Journal {
         Ok(Frozen { tid, blocks, revoked })
     }
 
-    fn close_running<'c>(&self, client: &'c dyn Client) -> (TransactionId, Materialise<'c>, BTreeSet<FsBlock>) {
+    fn close_running<'c>(
+        &self,
+        client: &'c dyn Client,
+    ) -> (TransactionId, Materialise<'c>, BTreeSet<FsBlock>) {
         self.gate.lock();
         let mut state = self.state.lock();
         while !self.gate.is_drained() {

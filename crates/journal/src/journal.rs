@@ -5,9 +5,7 @@
 use extant_block::BlockDevice;
 use extant_ondisk::jbd2::{CRC32C_TYPE, Compat, Incompat, Superblock};
 use extant_ondisk::{FsBlock, TransactionId};
-use extant_rt::{
-    Arc, AtomicU32, Condvar, LockClass, Mutex, MutexGuard, OnceLock, Ordering, WallClock, Weak,
-};
+use extant_rt::{Arc, AtomicU32, Condvar, LockClass, Mutex, MutexGuard, OnceLock, Ordering, WallClock, Weak};
 use std::collections::BTreeSet;
 
 use crate::background::Background;

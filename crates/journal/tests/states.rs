@@ -45,7 +45,8 @@ fn an_error_of_any_request_aborts_once_and_loses_nothing_durable() {
             let map = format_log(&*device, BLOCK, LOG, LOG_LEN);
             let faulty = Arc::new(FaultDevice::failing_once(Shared(device.clone()), operation, index));
             let journal =
-                Journal::open(faulty.clone(), faulty.clone(), BLOCK, map.clone(), Options::default()).expect("open");
+                Journal::open(faulty.clone(), faulty.clone(), BLOCK, map.clone(), Options::default())
+                    .expect("open");
             let client = PlainClient::attach(&journal);
             let mut durable = 0;
             let mut failed = false;
@@ -274,7 +275,10 @@ fn a_transaction_larger_than_the_log_aborts() {
     }
     drop(handle);
     let error = journal.commit_running().expect_err("too large");
-    assert!(matches!(&error, Error::Aborted(cause) if matches!(**cause, Error::TransactionTooLarge { .. })), "{error}");
+    assert!(
+        matches!(&error, Error::Aborted(cause) if matches!(**cause, Error::TransactionTooLarge { .. })),
+        "{error}"
+    );
 }
 
 #[test]

@@ -45,7 +45,10 @@ fn counter_block(value: u64) -> Arc<[u8]> {
 }
 
 impl Client for Pairs {
-    fn freeze(&self, _tid: TransactionId) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
+    fn freeze(
+        &self,
+        _tid: TransactionId,
+    ) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
         let mut values = Vec::new();
         for (pair, [left, right]) in self.counters.iter().enumerate() {
             let left = *left.lock();
@@ -129,7 +132,8 @@ fn race(journal: &Arc<Journal>, pairs: &Arc<Pairs>, rounds: u64) -> [u64; PAIRS]
 fn handles_never_straddle_a_freeze_and_nothing_is_lost() {
     let device = Arc::new(MemoryDevice::new(BLOCKS * u64::from(BLOCK)));
     let map = format_log(&*device, BLOCK, 1, 60);
-    let journal = Journal::open(device.clone(), device.clone(), BLOCK, map.clone(), Options::default()).expect("open");
+    let journal =
+        Journal::open(device.clone(), device.clone(), BLOCK, map.clone(), Options::default()).expect("open");
     let pairs = attach(&journal);
     journal.spawn_background(Duration::from_millis(1)).expect("thread");
     let total = race(&journal, &pairs, 2000);
@@ -235,7 +239,10 @@ struct Owner {
 }
 
 impl Client for Owner {
-    fn freeze(&self, _tid: TransactionId) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
+    fn freeze(
+        &self,
+        _tid: TransactionId,
+    ) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
         self.freezing.store(true, Ordering::SeqCst);
         Box::new(|| {
             std::thread::sleep(Duration::from_millis(30));
@@ -258,8 +265,11 @@ fn a_client_dropped_by_the_background_thread_may_close_the_journal() {
     let map = format_log(&*device, BLOCK, 1, 60);
     let journal = Journal::open(device.clone(), device, BLOCK, map, Options::default()).expect("open");
     let (closed, freezing) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let owner =
-        Arc::new(Owner { journal: journal.clone(), closed: Arc::clone(&closed), freezing: Arc::clone(&freezing) });
+    let owner = Arc::new(Owner {
+        journal: journal.clone(),
+        closed: Arc::clone(&closed),
+        freezing: Arc::clone(&freezing),
+    });
     let as_client: Arc<dyn Client> = owner.clone();
     let weak: Weak<dyn Client> = Arc::downgrade(&as_client);
     journal.set_client(weak);
@@ -376,7 +386,8 @@ fn a_checkpoint_leaves_out_what_is_revoked_meanwhile_and_keeps_what_is_committed
     let place = |index: u64| home + 3 * index;
     let slow = Slow::new(4000, home);
     let map = format_log(&slow.inner, BLOCK, 1, 1999);
-    let journal = Journal::open(slow.clone(), slow.clone(), BLOCK, map.clone(), Options::default()).expect("open");
+    let journal =
+        Journal::open(slow.clone(), slow.clone(), BLOCK, map.clone(), Options::default()).expect("open");
     let client = PlainClient::attach(&journal);
     let handle = journal.start(300).expect("start");
     for index in 0..300 {

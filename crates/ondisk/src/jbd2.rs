@@ -380,7 +380,11 @@ impl Format {
             return true;
         }
         let sum = self.copy_checksum(sequence, copy);
-        if self.incompat.contains(Incompat::CSUM_V3) { sum == tag.checksum } else { sum & 0xFFFF == tag.checksum }
+        if self.incompat.contains(Incompat::CSUM_V3) {
+            sum == tag.checksum
+        } else {
+            sum & 0xFFFF == tag.checksum
+        }
     }
 
     /// Whether the tail of a descriptor or revoke block matches; true without checksums.
@@ -478,9 +482,11 @@ impl Format {
         }
         let records = block.get(REVOKE_HEADER_BYTES..end).unwrap_or(&[]);
         let bytes = self.record_bytes();
-        Some(records.chunks_exact(bytes).map(|record| {
-            FsBlock(record.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
-        }))
+        Some(
+            records
+                .chunks_exact(bytes)
+                .map(|record| FsBlock(record.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))),
+        )
     }
 
     /// A revoke block of `blocks`.
