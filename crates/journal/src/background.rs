@@ -47,7 +47,8 @@ impl Background {
     pub fn stop_and_join(&self) {
         self.stop();
         let thread = self.thread.lock().take();
-        if let Some(thread) = thread {
+        // The thread itself comes here if it lets go of the client last.
+        if let Some(thread) = thread.filter(|thread| !extant_rt::is_current(thread)) {
             // A panic of the thread has been reported where it happened, and its guards aborted the journal.
             let _ = thread.join();
         }

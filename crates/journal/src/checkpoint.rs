@@ -46,6 +46,8 @@ impl Journal {
     /// # Panics
     /// In debug builds, if the thread has a handle open.
     pub fn checkpoint(&self) -> Result<()> {
+        // Let go of last, as in a commit: an abort may be what drops the client.
+        let _client = self.client();
         let _rank = Rank::enter(LockClass::HANDLE, 0);
         self.checkpoint_committed()
     }

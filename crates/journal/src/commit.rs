@@ -3,7 +3,7 @@
 //! Whoever wants a commit does it. One thread commits at a time; others wait for it and find their transaction
 //! durable, or do the next one, which by then holds the changes of all who waited (group commit).
 //!
-//! Order, by numbers of `docs/journal.md`: lock and drain the gate; freeze; open the next transaction;
+//! Order (`docs/journal.md`, J1 to J11): lock and drain the gate; freeze; open the next transaction;
 //! materialise; make room in the log; revoke blocks, descriptors, copies; flush; commit block, durable; overlay;
 //! wait for home writes of revoked blocks; `committed`.
 //!
@@ -64,6 +64,11 @@ impl Journal {
     /// # Panics
     /// In debug builds, if the thread has a handle open.
     pub fn commit(&self, tid: TransactionId) -> Result<()> {
+        if self.is_durable(tid) {
+            return Ok(());
+        }
+        // Let go of last: should that drop the client, it may close the journal.
+        let client = self.client();
         let _rank = Rank::enter(LockClass::HANDLE, 0);
         let mut state = self.state.lock();
         loop {
@@ -87,7 +92,10 @@ impl Journal {
         state.committing = true;
         drop(state);
         let mut committing = Committing { journal: self, finished: false };
-        let done = self.commit_running_transaction();
+        let done = client
+            .as_deref()
+            .ok_or(Error::ClientGone)
+            .and_then(|client| self.commit_running_transaction(client));
         let done = done.map_err(|error| self.fail(error));
         committing.finished = true;
         done
@@ -101,9 +109,8 @@ impl Journal {
         self.commit(self.running_tid())
     }
 
-    fn commit_running_transaction(&self) -> Result<()> {
-        let client = self.client()?;
-        let frozen = self.freeze(&*client)?;
+    fn commit_running_transaction(&self, client: &dyn Client) -> Result<()> {
+        let frozen = self.freeze(client)?;
         Self::check_aborted(&self.state.lock())?;
         match &self.log {
             None => {
@@ -148,7 +155,10 @@ impl Journal {
         Ok(Frozen { tid, blocks, revoked })
     }
 
-    fn close_running<'c>(&self, client: &'c dyn Client) -> (TransactionId, Materialise<'c>, BTreeSet<FsBlock>) {
+    fn close_running<'c>(
+        &self,
+        client: &'c dyn Client,
+    ) -> (TransactionId, Materialise<'c>, BTreeSet<FsBlock>) {
         self.gate.lock();
         let mut state = self.state.lock();
         while !self.gate.is_drained() {

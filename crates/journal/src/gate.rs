@@ -53,7 +53,9 @@ impl Gate {
             Refused::Stopped
         } else if found & LOCKED != 0 {
             Refused::Locked
-        } else if found & FULL != 0 || (found >> CREDIT_SHIFT) + u64::from(credits) > u64::from(self.credits_max) {
+        } else if found & FULL != 0
+            || (found >> CREDIT_SHIFT) + u64::from(credits) > u64::from(self.credits_max)
+        {
             Refused::Full
         } else {
             return Ok(());

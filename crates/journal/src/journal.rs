@@ -5,9 +5,7 @@
 use extant_block::BlockDevice;
 use extant_ondisk::jbd2::{CRC32C_TYPE, Compat, Incompat, Superblock};
 use extant_ondisk::{FsBlock, TransactionId};
-use extant_rt::{
-    Arc, AtomicU32, Condvar, LockClass, Mutex, MutexGuard, OnceLock, Ordering, WallClock, Weak,
-};
+use extant_rt::{Arc, AtomicU32, Condvar, LockClass, Mutex, MutexGuard, OnceLock, Ordering, WallClock, Weak};
 use std::collections::BTreeSet;
 
 use crate::background::Background;
@@ -184,8 +182,8 @@ impl Journal {
         let _ = self.client.set(client);
     }
 
-    pub(crate) fn client(&self) -> Result<Arc<dyn Client>> {
-        self.client.get().and_then(Weak::upgrade).ok_or(Error::ClientGone)
+    pub(crate) fn client(&self) -> Option<Arc<dyn Client>> {
+        self.client.get().and_then(Weak::upgrade)
     }
 
     /// The transaction that the next handle joins, unless it is closed meanwhile.
@@ -252,7 +250,7 @@ impl Journal {
             // The device that failed may be this one; the caller learns of the abort anyway.
             let _ = superblock.write(&open.log);
         }
-        if let Ok(client) = self.client() {
+        if let Some(client) = self.client() {
             client.aborted(&cause);
         }
         Error::Aborted(cause)
@@ -338,6 +336,8 @@ fn set_features(sb: &mut Superblock, options: Options) {
     sb.s_feature_incompat.set(Incompat::BIT64, options.block_numbers_64bit);
     sb.s_feature_incompat.set(Incompat::CSUM_V3, options.checksums);
     sb.s_feature_compat.remove(Compat::CHECKSUM);
+    // A version 1 superblock counts none.
+    sb.s_nr_users = sb.s_nr_users.max(1);
     sb.s_checksum_type = if options.checksums { CRC32C_TYPE } else { 0 };
     if options.clear_errno {
         sb.s_errno = 0;

@@ -46,7 +46,10 @@ pub struct FinalBlock {
 pub trait Client: Send + Sync {
     /// All handles of `tid` are closed and none opens until this returns. Short; no I/O. The closure is called
     /// once afterwards, while other transactions run, and returns the final bytes of every changed block.
-    fn freeze(&self, tid: TransactionId) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_>;
+    fn freeze(
+        &self,
+        tid: TransactionId,
+    ) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_>;
 
     /// `tid` is durable, its blocks are in the overlay, and the blocks it freed may be used again.
     fn committed(&self, tid: TransactionId);

@@ -141,7 +141,11 @@ impl Ring {
 }
 
 /// Reads and checks the superblock; returns it with the bytes of its block.
-pub fn read_superblock(device: &dyn BlockDevice, map: &LogMap, block_size: u32) -> Result<(Superblock, Box<[u8]>)> {
+pub fn read_superblock(
+    device: &dyn BlockDevice,
+    map: &LogMap,
+    block_size: u32,
+) -> Result<(Superblock, Box<[u8]>)> {
     let size = u64::from(block_size);
     if (block_size as usize) < SUPERBLOCK_BYTES || !block_size.is_power_of_two() {
         return Err(Corrupt::Field("block size").into());
@@ -166,7 +170,12 @@ pub fn read_block(device: &dyn BlockDevice, map: &LogMap, log_block: u32, into: 
 }
 
 /// Writes the superblock into the bytes of its block and these to the device, durably.
-pub fn write_superblock(device: &dyn BlockDevice, map: &LogMap, sb: &Superblock, block: &mut [u8]) -> Result<()> {
+pub fn write_superblock(
+    device: &dyn BlockDevice,
+    map: &LogMap,
+    sb: &Superblock,
+    block: &mut [u8],
+) -> Result<()> {
     sb.write(block);
     let at = map.get(0).ok_or(Error::BadMap("it is too short"))?;
     Ok(device.write_fua(at.0 * block.len() as u64, block)?)

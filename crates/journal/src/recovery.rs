@@ -84,7 +84,12 @@ pub struct Replay {
 /// # Errors
 /// I/O; a broken map; a damaged superblock or unknown features; a damaged block in a transaction whose commit
 /// block is sound; a block number from `fs_blocks_count` on.
-pub fn replay(log_device: &dyn BlockDevice, map: &LogMap, block_size: u32, fs_blocks_count: u64) -> Result<Replay> {
+pub fn replay(
+    log_device: &dyn BlockDevice,
+    map: &LogMap,
+    block_size: u32,
+    fs_blocks_count: u64,
+) -> Result<Replay> {
     let (superblock, superblock_block) = log::read_superblock(log_device, map, block_size)?;
     let ring = Ring::new(&superblock, map, block_size)?;
     let reader = Reader {
@@ -138,7 +143,12 @@ impl Replay {
     /// # Errors
     /// [`Error::Incompatible`] with fast-commit records pending. I/O; then the log is as it was, and recovery
     /// may be repeated.
-    pub fn write_home(&self, device: &dyn BlockDevice, log_device: &dyn BlockDevice, map: &LogMap) -> Result<()> {
+    pub fn write_home(
+        &self,
+        device: &dyn BlockDevice,
+        log_device: &dyn BlockDevice,
+        map: &LogMap,
+    ) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }
@@ -279,7 +289,8 @@ impl Reader<'_> {
                         return Err(Corrupt::Checksum(at).into());
                     }
                     each(sequence, kind, at, &block)?;
-                    let copies = if kind == BlockType::Descriptor { self.format.tags(&block).count() } else { 0 };
+                    let copies =
+                        if kind == BlockType::Descriptor { self.format.tags(&block).count() } else { 0 };
                     if !cursor.skip(self.ring, copies as u32) {
                         break;
                     }
@@ -373,11 +384,7 @@ impl CommitCheck {
     fn new(sb: &Superblock) -> Self {
         let v1 = sb.s_feature_compat.contains(Compat::CHECKSUM)
             && !sb.s_feature_incompat.intersects(Incompat::CSUM_V2 | Incompat::CSUM_V3);
-        Self {
-            crc32: v1.then_some(!0),
-            bad_tail: None,
-            last_seconds: 0,
-        }
+        Self { crc32: v1.then_some(!0), bad_tail: None, last_seconds: 0 }
     }
 
     fn tail(&mut self, format: &Format, block: &[u8], at: u32) {

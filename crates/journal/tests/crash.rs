@@ -140,7 +140,10 @@ struct Model {
 }
 
 impl Client for Model {
-    fn freeze(&self, tid: TransactionId) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
+    fn freeze(
+        &self,
+        tid: TransactionId,
+    ) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
         let mut live = self.live.lock();
         live.table.tid = tid.0;
         let table = live.table.clone();
@@ -185,7 +188,8 @@ fn live(image: MemoryDevice, table: Table, map: &LogMap, rng: &mut Rng, fault: F
         recorder.set_mutation(Mutation::DropFua);
     }
     let device = Arc::new(Lossy { recorder, fault, last_write_in_log: AtomicBool::new(false) });
-    let options = Options { checksums: rng.one_in(2), block_numbers_64bit: rng.one_in(2), ..Options::default() };
+    let options =
+        Options { checksums: rng.one_in(2), block_numbers_64bit: rng.one_in(2), ..Options::default() };
     let journal =
         Journal::open(device.clone(), device.clone(), BLOCK, map.clone(), options).expect("open the journal");
     let first = table.clone();
@@ -272,7 +276,9 @@ fn step(journal: &Journal, device: &Lossy, model: &Model, rng: &mut Rng, fault: 
 fn pick(model: &Model, rng: &mut Rng, kind: Kind) -> Option<usize> {
     let live = model.live.lock();
     let free = |index: &usize| {
-        *index != HOMES - 1 && live.table.entries[*index].0 == kind && live.freed.iter().all(|(_, f)| f != index)
+        *index != HOMES - 1
+            && live.table.entries[*index].0 == kind
+            && live.freed.iter().all(|(_, f)| f != index)
     };
     let all: Vec<usize> = (0..HOMES).filter(free).collect();
     (!all.is_empty()).then(|| all[rng.below(all.len() as u64) as usize])
@@ -340,10 +346,7 @@ fn explore(seed: u64, fault: Fault) -> Result<bool, String> {
             let events = rng.below(life.log.events().len() as u64 + 1) as usize;
             let tearing = if rng.one_in(2) { Tearing::Sectors } else { Tearing::Requests };
             let odds = rng.below(5);
-            let crashed = life
-                .log
-                .crash_image(events, tearing, |_| rng.below(4) < odds)
-                .expect("image");
+            let crashed = life.log.crash_image(events, tearing, |_| rng.below(4) < odds).expect("image");
             let crashed = recover(crashed, &map, &mut rng)?;
             let table = judge(&crashed, &life, events)?;
             recovered = Some((crashed, table));

@@ -172,7 +172,8 @@ fn logs_of_debugfs_replay_as_e2fsck_replays_them() {
     let mut revoked = 0;
     for seed in 0..24 {
         let mut rng = Rng(seed);
-        let features = ["metadata_csum,64bit", "metadata_csum,^64bit", "^metadata_csum,64bit", "^metadata_csum,^64bit"];
+        let features =
+            ["metadata_csum,64bit", "metadata_csum,^64bit", "^metadata_csum,64bit", "^metadata_csum,^64bit"];
         let open = ["jo -c -v 3", "jo -c -v 2", "jo"][seed as usize % 3];
         let block_size = if rng.one_in(3) { 4096 } else { 1024 };
         let image = Image::new(features[seed as usize / 3 % 4], block_size, 24);
@@ -280,11 +281,14 @@ impl Mounted {
         let point = image.folder.path().join("mounted");
         fs::create_dir_all(&point).expect("a folder");
         let name = point.to_str().expect("a name");
-        let done = Command::new("mount").args(["-o", &format!("loop,{options}"), image.name(), name]).output();
+        let done =
+            Command::new("mount").args(["-o", &format!("loop,{options}"), image.name(), name]).output();
         match done {
             Ok(output) if output.status.success() => Some(Self { point }),
             _ => {
-                println!("skipped: no mount with {options} (root, loop devices and a kernel with ext4 are needed)");
+                println!(
+                    "skipped: no mount with {options} (root, loop devices and a kernel with ext4 are needed)"
+                );
                 None
             }
         }
@@ -368,10 +372,17 @@ fn logs_of_the_kernel_replay_as_e2fsck_replays_them() {
         wrapped += u32::from(report.end_block < sb.s_start);
         let said = run("e2fsck", &["-fn", image.name()]).expect("e2fsck");
         // The kernel counts anew when it mounts; what the superblock says until then is old.
-        let counts = said.matches("Free blocks count wrong (").count() + said.matches("Free inodes count wrong (").count();
-        assert!(!said.contains("WARNING") && said.matches("Fix?").count() == counts, "{features} {options}: {said}");
+        let counts = said.matches("Free blocks count wrong (").count()
+            + said.matches("Free inodes count wrong (").count();
+        assert!(
+            !said.contains("WARNING") && said.matches("Fix?").count() == counts,
+            "{features} {options}: {said}"
+        );
     }
-    assert!(revokes > 0 && wrapped > 0 && version_1 == 2, "{revokes} revokes, {wrapped} wrapped, {version_1} of v1");
+    assert!(
+        revokes > 0 && wrapped > 0 && version_1 == 2,
+        "{revokes} revokes, {wrapped} wrapped, {version_1} of v1"
+    );
 }
 
 #[test]

@@ -45,7 +45,8 @@ fn an_error_of_any_request_aborts_once_and_loses_nothing_durable() {
             let map = format_log(&*device, BLOCK, LOG, LOG_LEN);
             let faulty = Arc::new(FaultDevice::failing_once(Shared(device.clone()), operation, index));
             let journal =
-                Journal::open(faulty.clone(), faulty.clone(), BLOCK, map.clone(), Options::default()).expect("open");
+                Journal::open(faulty.clone(), faulty.clone(), BLOCK, map.clone(), Options::default())
+                    .expect("open");
             let client = PlainClient::attach(&journal);
             let mut durable = 0;
             let mut failed = false;
@@ -274,7 +275,10 @@ fn a_transaction_larger_than_the_log_aborts() {
     }
     drop(handle);
     let error = journal.commit_running().expect_err("too large");
-    assert!(matches!(&error, Error::Aborted(cause) if matches!(**cause, Error::TransactionTooLarge { .. })), "{error}");
+    assert!(
+        matches!(&error, Error::Aborted(cause) if matches!(**cause, Error::TransactionTooLarge { .. })),
+        "{error}"
+    );
 }
 
 #[test]
@@ -303,6 +307,7 @@ fn superblocks_that_contradict_are_refused() {
     assert_eq!(field(refused(&|sb| sb.s_start = LOG_LEN, LOG_LEN)), "s_start");
     let fast_commit = |sb: &mut Superblock| sb.s_feature_incompat = Incompat::FAST_COMMIT;
     assert_eq!(field(refused(&fast_commit, LOG_LEN)), "s_num_fc_blks");
+    assert!(matches!(refused(&|sb| sb.s_feature_ro_compat = 2, LOG_LEN), Error::Incompatible(2)));
     assert!(matches!(refused(&|sb| sb.s_start = 1, LOG_LEN), Error::NeedsRecovery));
     assert!(matches!(refused(&|sb| sb.s_maxlen = 5, LOG_LEN), Error::TooShort(5)));
     assert!(matches!(
@@ -357,4 +362,39 @@ fn the_fast_commit_area_is_left_alone_and_records_in_it_stop_writing() {
     let pending = recovery::replay(&*device, &map, BLOCK, BLOCKS).expect("replay");
     assert!(pending.report.fast_commit_pending);
     assert!(matches!(pending.write_home(&*device, &*device, &map), Err(Error::Incompatible(_))));
+}
+
+#[test]
+fn a_version_1_superblock_becomes_version_2_with_the_first_commit() {
+    let (device, map) = fresh();
+    let mut block = read_block(&*device, BLOCK, LOG);
+    block[7] = 3;
+    block[0x24..].fill(0xAA);
+    device.write_at(LOG * u64::from(BLOCK), &block).expect("write");
+    let journal = open(&device, &map);
+    let client = PlainClient::attach(&journal);
+    change(&journal, &client, HOME, 5);
+    journal.commit_running().expect("commit");
+    let sb = superblock(&*device);
+    assert_eq!(sb.s_feature_incompat, Incompat::REVOKE | Incompat::BIT64 | Incompat::CSUM_V3);
+    assert_eq!((sb.s_nr_users, sb.s_uuid), (1, [0; 16]));
+    let replay = recovery::replay(&*device, &map, BLOCK, BLOCKS).expect("replay");
+    assert_eq!(replay.blocks[&FsBlock(HOME)][0], 5);
+}
+
+#[test]
+fn every_rule_of_the_document_names_tests_that_exist() {
+    let document = include_str!("../../../docs/journal.md");
+    let rules: Vec<_> = document.lines().filter(|line| line.starts_with("| J")).collect();
+    assert!(rules.len() > 20);
+    for rule in rules {
+        let names: Vec<_> = rule.split('`').filter(|word| word.contains("::")).collect();
+        assert!(!names.is_empty(), "no test: {rule}");
+        for name in names {
+            let (file, function) = name.split_once("::").expect("a path");
+            let path = format!("{}/tests/{file}.rs", env!("CARGO_MANIFEST_DIR"));
+            let source = std::fs::read_to_string(&path).unwrap_or_default();
+            assert!(source.contains(&format!("fn {function}()")), "{name} is missing");
+        }
+    }
 }

@@ -140,7 +140,7 @@ impl Header {
 pub enum SuperblockFault {
     /// Too short, no magic number, or not a superblock.
     NotASuperblock,
-    /// Incompatible features that are not known, or that exclude each other.
+    /// Incompatible or read-only-compatible features that are not known, or features that exclude each other.
     Features(u32),
     /// Wrong checksum, or a checksum type that is not known.
     Checksum,
@@ -198,6 +198,10 @@ impl Superblock {
         let incompat = Incompat::from_bits(raw_incompat).ok_or(SuperblockFault::Features(raw_incompat))?;
         if incompat.contains(Incompat::CSUM_V2 | Incompat::CSUM_V3) {
             return Err(SuperblockFault::Features(raw_incompat));
+        }
+        // No read-only-compatible feature is defined, and the kernel refuses a journal with any.
+        if extended(0x2C) != 0 {
+            return Err(SuperblockFault::Features(extended(0x2C)));
         }
         let mut s_uuid = [0; UUID_BYTES];
         if v2 {
@@ -376,7 +380,11 @@ impl Format {
             return true;
         }
         let sum = self.copy_checksum(sequence, copy);
-        if self.incompat.contains(Incompat::CSUM_V3) { sum == tag.checksum } else { sum & 0xFFFF == tag.checksum }
+        if self.incompat.contains(Incompat::CSUM_V3) {
+            sum == tag.checksum
+        } else {
+            sum & 0xFFFF == tag.checksum
+        }
     }
 
     /// Whether the tail of a descriptor or revoke block matches; true without checksums.
@@ -474,9 +482,11 @@ impl Format {
         }
         let records = block.get(REVOKE_HEADER_BYTES..end).unwrap_or(&[]);
         let bytes = self.record_bytes();
-        Some(records.chunks_exact(bytes).map(|record| {
-            FsBlock(record.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
-        }))
+        Some(
+            records
+                .chunks_exact(bytes)
+                .map(|record| FsBlock(record.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))),
+        )
     }
 
     /// A revoke block of `blocks`.

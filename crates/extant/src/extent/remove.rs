@@ -66,7 +66,7 @@ impl Volume {
                 let end = left_end(&path, splice.at.start, from, cut_from);
                 return Ok(Some(Removal { path, splice, freed, credits, blocks, end }));
             }
-            if path.position() > 0 {
+            if path.position() > 0 || path.is_leftmost() {
                 return Ok(None);
             }
             // This leaf begins behind the range, although its parent says otherwise.

@@ -95,7 +95,10 @@ impl PlainClient {
 }
 
 impl Client for PlainClient {
-    fn freeze(&self, _tid: TransactionId) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
+    fn freeze(
+        &self,
+        _tid: TransactionId,
+    ) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
         let changed = std::mem::take(&mut *self.pending.lock());
         Box::new(move || Ok(changed.into_iter().map(|(block, bytes)| FinalBlock { block, bytes }).collect()))
     }

@@ -12,6 +12,12 @@ pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result
     std::thread::Builder::new().name(name.to_owned()).spawn(run)
 }
 
+/// Whether `thread` is the one that asks, which cannot join itself.
+#[must_use]
+pub fn is_current<T>(thread: &JoinHandle<T>) -> bool {
+    thread.thread().id() == std::thread::current().id()
+}
+
 /// Calls `run` with each index below `count`, each on a thread of its own, and returns the results in that order
 /// once all have ended.
 ///

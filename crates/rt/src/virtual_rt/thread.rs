@@ -64,6 +64,15 @@ pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Join
     Ok(JoinHandle(Thread::Virtual(cpu)))
 }
 
+/// Whether `thread` is the one that asks, which cannot join itself.
+#[must_use]
+pub fn is_current<T>(thread: &JoinHandle<T>) -> bool {
+    match &thread.0 {
+        Thread::Host(thread) => thread.thread().id() == std::thread::current().id(),
+        Thread::Virtual(cpu) => with(|world| world.is_current(*cpu)).unwrap_or(false),
+    }
+}
+
 /// Calls `run` with each index below `count`, each on a thread of its own, and returns the results in that order
 /// once all have ended.
 ///

@@ -126,6 +126,10 @@ impl World {
         self.cpus[cpu].state == State::Done
     }
 
+    pub fn is_current(&self, cpu: usize) -> bool {
+        self.current == cpu
+    }
+
     /// Lets a blocked CPU go on after a hand-off from the current one; returns its new clock.
     pub fn wake(&mut self, cpu: usize) -> u64 {
         let at = self.now() + self.costs.handoff_ns;

@@ -1,0 +1,222 @@
+//! Files against a model of bytes: random writes, sizes and ranges, on disks of all block sizes, with little and much
+//! fragmentation; `e2fsck` and `debugfs` judge the disk.
+
+use extant_block::MemoryDevice;
+use extant_ondisk::InodeNumber;
+use extant_rt::Arc;
+
+use super::disk::{Random, assert_clean, dumped, format, has_tools, mount};
+use crate::error::Error;
+use crate::fallocate::Fallocate;
+use crate::node::NodeRef;
+use crate::seek::SeekTo;
+use crate::volume::Volume;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// The files of a disk and what they must hold.
+struct Model {
+    volume: Arc<Volume>,
+    nodes: Vec<NodeRef>,
+    contents: Vec<Vec<u8>>,
+    size_max: u64,
+    block_size: u64,
+    random: Random,
+}
+
+impl Model {
+    fn new(device: &Arc<MemoryDevice>, inodes: &[InodeNumber], block_size: u64, seed: u64) -> Self {
+        let volume = mount(device);
+        let nodes = inodes.iter().map(|inode| volume.node(*inode).unwrap()).collect();
+        let contents = vec![Vec::new(); inodes.len()];
+        Self { volume, nodes, contents, size_max: 200 * block_size, block_size, random: Random::new(seed) }
+    }
+
+    /// An offset, often at or beside the start of a block.
+    fn offset(&mut self, bound: u64) -> u64 {
+        let at = self.random.below(bound);
+        match self.random.below(4) {
+            0 => at - at % self.block_size,
+            1 => (at - at % self.block_size + 1).min(bound),
+            _ => at,
+        }
+    }
+
+    fn aligned(&mut self, bound: u64) -> u64 {
+        let at = self.random.below(bound + 1);
+        at - at % self.block_size
+    }
+
+    fn step(&mut self) -> String {
+        let file = self.random.below(self.nodes.len() as u64) as usize;
+        let size = self.contents[file].len() as u64;
+        match self.random.below(16) {
+            0..6 => {
+                let offset = self.offset(self.size_max);
+                self.write(file, Some(offset))
+            }
+            6..8 => self.write(file, None),
+            8 => {
+                let bound = if self.random.below(2) == 0 { size + 1 } else { self.size_max };
+                let size = self.offset(bound);
+                self.volume.set_size(&self.nodes[file], size).unwrap();
+                self.contents[file].resize(size as usize, 0);
+                format!("set_size({file}, {size})")
+            }
+            9..14 => self.range(file),
+            14 => {
+                self.volume.sync().unwrap();
+                "sync".into()
+            }
+            _ => {
+                self.check(file);
+                format!("check({file})")
+            }
+        }
+    }
+
+    fn write(&mut self, file: usize, offset: Option<u64>) -> String {
+        let bytes = match self.random.below(3) {
+            0 => self.random.below(100),
+            1 => self.random.below(4 * self.block_size),
+            _ => self.random.below(40 * self.block_size),
+        };
+        let buf = self.random.bytes(bytes as usize + 1);
+        let written = self.volume.write_at(&self.nodes[file], offset, &buf, true).unwrap();
+        assert_eq!(written, buf.len());
+        let content = &mut self.contents[file];
+        let at = offset.map_or(content.len(), |offset| offset as usize);
+        content.resize(content.len().max(at + written), 0);
+        content[at..at + written].copy_from_slice(&buf);
+        format!("write({file}, {at}, {written})")
+    }
+
+    fn range(&mut self, file: usize) -> String {
+        let kind = self.random.below(7);
+        let shifts = kind >= 5;
+        let (offset, bytes) = if shifts {
+            (self.aligned(self.size_max / 2), self.aligned(20 * self.block_size))
+        } else {
+            (self.offset(self.size_max), self.offset(30 * self.block_size) + 1)
+        };
+        let keep_size = self.random.below(2) == 0;
+        let what = match kind {
+            0 => Fallocate::Allocate { keep_size },
+            1 | 2 => Fallocate::ZeroRange { keep_size },
+            3 | 4 => Fallocate::PunchHole,
+            5 => Fallocate::CollapseRange,
+            _ => Fallocate::InsertRange,
+        };
+        let result = self.volume.fallocate(&self.nodes[file], what, offset, bytes);
+        let said = format!("{what:?}({file}, {offset}, {bytes}): {result:?}");
+        let content = &mut self.contents[file];
+        let size = content.len();
+        let (start, end) = (offset as usize, (offset + bytes) as usize);
+        let refused = bytes == 0
+            || (what == Fallocate::CollapseRange && end >= size)
+            || (what == Fallocate::InsertRange && start >= size);
+        if refused {
+            assert!(matches!(result, Err(Error::InvalidArgument(_))), "{said}");
+            return said;
+        }
+        result.unwrap();
+        match what {
+            Fallocate::Allocate { keep_size: false } => content.resize(size.max(end), 0),
+            Fallocate::ZeroRange { keep_size: false } => {
+                content.resize(size.max(end), 0);
+                content[start..end].fill(0);
+            }
+            Fallocate::ZeroRange { .. } | Fallocate::PunchHole => {
+                content[start.min(size)..end.min(size)].fill(0);
+            }
+            Fallocate::CollapseRange => drop(content.drain(start..end)),
+            Fallocate::InsertRange => drop(content.splice(start..start, vec![0; bytes as usize])),
+            Fallocate::Allocate { .. } => {}
+        }
+        said
+    }
+
+    fn check(&mut self, file: usize) {
+        let (node, content) = (&self.nodes[file], &self.contents[file]);
+        assert_eq!(node.inode().size(), content.len() as u64);
+        let mut read = vec![0xAA; content.len() + 10];
+        assert_eq!(self.volume.read_at(node, 0, &mut read).unwrap(), content.len());
+        let wrong = content.iter().zip(&read).position(|(a, b)| a != b);
+        assert_eq!(wrong, None, "file {file} of {} bytes", content.len());
+        let from = self.random.below(content.len() as u64 + 5);
+        let mut part = vec![0xAA; 3000];
+        let count = self.volume.read_at(node, from, &mut part).unwrap();
+        assert_eq!(part[..count], content[content.len().min(from as usize)..][..count]);
+        // What is told to be a hole reads as zero.
+        match self.volume.seek(node, from, SeekTo::Data) {
+            Ok(data) => assert!(content[from as usize..data as usize].iter().all(|byte| *byte == 0)),
+            Err(Error::NoSuchOffset) => assert!(content.iter().skip(from as usize).all(|byte| *byte == 0)),
+            Err(error) => panic!("{error}"),
+        }
+        match self.volume.seek(node, from, SeekTo::Hole) {
+            Ok(hole) => assert!(hole >= from && hole <= content.len() as u64),
+            Err(Error::NoSuchOffset) => assert!(from >= content.len() as u64),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn one_seed(base: &MemoryDevice, inodes: &[InodeNumber], block_size: u64, seed: u64) {
+    let device = Arc::new(base.snapshot());
+    let mut done = Vec::new();
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut model = Model::new(&device, inodes, block_size, seed);
+        for _ in 0..60 {
+            let step = model.step();
+            done.push(step);
+        }
+        for file in 0..inodes.len() {
+            model.check(file);
+        }
+        model.volume.unmount().unwrap();
+        let contents = std::mem::take(&mut model.contents);
+        drop(model);
+        assert_clean(&*device, "after the last step");
+        if seed.is_multiple_of(16) {
+            for (inode, content) in inodes.iter().zip(&contents) {
+                assert!(dumped(&*device, *inode) == *content, "debugfs reads inode {inode} differently");
+            }
+        }
+        let volume = mount(&device);
+        for inode in inodes {
+            volume.set_size(&volume.node(*inode).unwrap(), 0).unwrap();
+            assert_eq!(volume.node(*inode).unwrap().inode().blocks_512(block_size as u32), 0);
+        }
+        volume.unmount().unwrap();
+        assert_clean(&*device, "after all files were cut to nothing");
+    }));
+    if outcome.is_err() {
+        panic!("seed {seed}, block size {block_size}: {done:#?}");
+    }
+}
+
+fn model(block_size: u64, kilobytes: u32, seeds: std::ops::Range<u64>) {
+    if !has_tools() {
+        return;
+    }
+    let arguments = ["-b", &block_size.to_string(), "-J", "size=4", "-N", "64"];
+    let (base, inodes) = format(&arguments, kilobytes, &NAMES);
+    for seed in seeds {
+        one_seed(&base, &inodes, block_size, seed);
+    }
+}
+
+#[test]
+fn files_hold_what_the_model_says_with_blocks_of_1_kib() {
+    model(1024, 16 << 10, 0..80);
+}
+
+#[test]
+fn files_hold_what_the_model_says_with_blocks_of_2_kib() {
+    model(2048, 16 << 10, 100..160);
+}
+
+#[test]
+fn files_hold_what_the_model_says_with_blocks_of_4_kib() {
+    model(4096, 32 << 10, 200..260);
+}
