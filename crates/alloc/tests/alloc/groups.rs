@@ -30,7 +30,10 @@ fn uninitialised_groups_need_no_store_and_lose_their_flag_with_their_first_bit()
     assert_eq!(only.descriptor.flags(), GroupFlags::INODE_UNINIT);
     assert!(only.inode_bitmap.is_none());
     let bits = only.block_bitmap.as_ref().expect("a changed bitmap");
-    assert!(bitmap::is_range_set(bits, 100..104) && bitmap::is_range_set(bits, 256..8192), "bits and padding");
+    assert!(
+        bitmap::is_range_set(bits, 100..104) && bitmap::is_range_set(bits, 256..8192),
+        "bits and padding"
+    );
 
     let inode = alloc.allocate_inode(TID.next(), group, InodeKind::Other).expect("an inode");
     assert_eq!(inode.0, 3 * 32 + 1);
@@ -58,7 +61,8 @@ fn a_frozen_bitmap_does_not_see_later_changes() {
 fn freed_blocks_come_back_only_when_their_transaction_is_committed() {
     let alloc = Disk::new(1 + 256, 256, false).open();
     let all = alloc.free_blocks();
-    let held: Vec<Run> = std::iter::from_fn(|| (alloc.free_blocks() > 0).then(|| take(&alloc, 0, 1))).collect();
+    let held: Vec<Run> =
+        std::iter::from_fn(|| (alloc.free_blocks() > 0).then(|| take(&alloc, 0, 1))).collect();
     held.iter().for_each(|run| alloc.mark_used(TID, *run).expect("taken blocks"));
     alloc.freeze(TID);
     held.iter().for_each(|run| alloc.mark_free(TID.next(), *run).expect("used blocks"));
@@ -115,7 +119,8 @@ fn a_damaged_group_is_skipped_and_its_blocks_are_not_counted() {
     drop(reservation);
     assert_eq!(alloc.free_blocks(), 0);
     disk.inodes.remove(&GroupNumber(0));
-    let inode = disk.open().allocate_inode(TID, GroupNumber(0), InodeKind::Other).expect("another group's inode");
+    let inode =
+        disk.open().allocate_inode(TID, GroupNumber(0), InodeKind::Other).expect("another group's inode");
     assert_eq!(inode.0, 33);
 }
 
