@@ -87,7 +87,7 @@ impl Model {
             let directory = random.below(3) == 0;
             let kind = if directory { InodeKind::Directory } else { InodeKind::Other };
             match alloc.allocate_inode(tid, GroupNumber(random.below(12) as u32), kind) {
-                Ok(inode) => {
+                Ok((inode, _)) => {
                     assert!(
                         inode.0 >= 11 && !self.inodes.iter().any(|held| held.0 == inode.0),
                         "{inode} again"
@@ -215,7 +215,7 @@ fn all_inodes_are_given_out_but_the_reserved_ones() {
     let disk = Disk::new(1 + 256 * 5, 256, true);
     let alloc = disk.open();
     for expected in 11..=5 * INODES_PER_GROUP {
-        let inode =
+        let (inode, _) =
             alloc.allocate_inode(TransactionId(1), GroupNumber(0), InodeKind::Other).expect("an inode");
         assert_eq!(inode.0, expected);
     }

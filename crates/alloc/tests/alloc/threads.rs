@@ -91,7 +91,7 @@ fn creators_get_every_inode_once() {
             let (alloc, got) = (&alloc, &got);
             scope.spawn(move || {
                 let kind = if thread % 2 == 0 { InodeKind::Directory } else { InodeKind::Other };
-                while let Ok(inode) = alloc.allocate_inode(TransactionId(1), GroupNumber(thread), kind) {
+                while let Ok((inode, _)) = alloc.allocate_inode(TransactionId(1), GroupNumber(thread), kind) {
                     assert!(got.lock().insert(inode.0), "inode {inode} twice");
                 }
             });
