@@ -4,3 +4,4 @@ mod disk;
 mod files;
 mod large_dirs;
 mod names;
+mod trees;
