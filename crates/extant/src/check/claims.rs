@@ -28,7 +28,8 @@ impl Claims {
             let bits = self.cluster_range(offset, here as u32);
             let map = self.group_mut(group);
             if let Some(taken) = bitmap::find_one(map, bits.clone()) {
-                let block = self.geometry.group_first_block(group).0 + (u64::from(taken) << self.geometry.cluster_bits);
+                let block = self.geometry.group_first_block(group).0
+                    + (u64::from(taken) << self.geometry.cluster_bits);
                 conflict = conflict.or(Some(FsBlock(block.max(at))));
             }
             bitmap::set_range(self.group_mut(group), bits);

@@ -10,7 +10,8 @@ use crate::error::Place;
 impl Checker<'_> {
     pub(super) fn check_connections(&mut self) {
         if !self.directories.contains_key(&InodeNumber::ROOT) {
-            self.findings.add(Place::of(Structure::Inode).inode(InodeNumber::ROOT), "there is no root directory");
+            self.findings
+                .add(Place::of(Structure::Inode).inode(InodeNumber::ROOT), "there is no root directory");
             return;
         }
         let mut connected = BTreeSet::from([InodeNumber::ROOT]);
@@ -42,7 +43,9 @@ impl Checker<'_> {
                 break;
             }
             // A directory without a name is the link counts' to report, and an orphan has none.
-            let Some(parent) = self.directories.get(&at).and_then(|directory| directory.parent) else { break };
+            let Some(parent) = self.directories.get(&at).and_then(|directory| directory.parent) else {
+                break;
+            };
             at = parent;
         }
         // Those of a cycle or without a root are reported once, not again from each of them.

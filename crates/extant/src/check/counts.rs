@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use extant_ondisk::{
-    FileType, FsBlock, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures, InodeNumber, Structure, bitmap,
+    FileType, FsBlock, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures, InodeNumber, Structure,
+    bitmap,
 };
 use extant_rt::Arc;
 
@@ -116,10 +117,13 @@ impl Checker<'_> {
 
     /// Lists the runs of bits that differ. `found` may be empty for none.
     fn compare_bits(&mut self, found: &[u8], stated: &[u8], count: u32, place: Place, what: &str) {
-        let bit = |bits: &[u8], index: u32| bits.get(index as usize / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1);
+        let bit = |bits: &[u8], index: u32| {
+            bits.get(index as usize / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
+        };
         let mut run: Option<(Range<u32>, bool)> = None;
         for byte in 0..count.div_ceil(8) {
-            let same = found.get(byte as usize).copied().unwrap_or(0) == stated.get(byte as usize).copied().unwrap_or(0);
+            let same = found.get(byte as usize).copied().unwrap_or(0)
+                == stated.get(byte as usize).copied().unwrap_or(0);
             if same && run.is_none() {
                 continue;
             }
@@ -152,9 +156,16 @@ impl Checker<'_> {
         }
     }
 
-    fn compare_counts(&mut self, group: GroupNumber, descriptor: &GroupDescriptor, clusters: u32, inodes: u32) {
+    fn compare_counts(
+        &mut self,
+        group: GroupNumber,
+        descriptor: &GroupDescriptor,
+        clusters: u32,
+        inodes: u32,
+    ) {
         let is_directory = |kind| kind == Some(FileType::Directory);
-        let directories = self.records.in_group(group).filter(|(_, record)| is_directory(record.kind)).count();
+        let directories =
+            self.records.in_group(group).filter(|(_, record)| is_directory(record.kind)).count();
         let counts = [
             ("free clusters", descriptor.free_blocks_count(), clusters),
             ("free inodes", descriptor.free_inodes_count(), inodes),

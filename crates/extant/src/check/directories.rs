@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use extant_ondisk::{
-    FsBlock, IncompatFeatures, Inode, InodeFlags, InodeNumber, Structure, dirent,
-};
+use extant_ondisk::{FsBlock, IncompatFeatures, Inode, InodeFlags, InodeNumber, Structure, dirent};
 
 use super::htree::{Index, Role};
 use super::maps::Run;
@@ -74,8 +72,7 @@ impl Checker<'_> {
         let Some(directory) = self.directories.get_mut(&number) else { return Ok(()) };
         let (generation, is_indexed) = (directory.generation, directory.is_indexed);
         let runs = std::mem::take(&mut directory.runs);
-        let mut reading =
-            Reading { number, generation, runs: &runs, index: None, names: BTreeSet::new() };
+        let mut reading = Reading { number, generation, runs: &runs, index: None, names: BTreeSet::new() };
         if is_indexed {
             reading.index = self.read_index(&reading)?;
         }

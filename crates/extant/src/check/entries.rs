@@ -101,7 +101,8 @@ impl Checker<'_> {
         } else if let Some(child) = self.directories.get_mut(&entry.inode) {
             match child.parent {
                 Some(other) => {
-                    self.findings.add(place, format!("`{shown}` names a directory that is in inode {other} too"));
+                    self.findings
+                        .add(place, format!("`{shown}` names a directory that is in inode {other} too"));
                 }
                 None => child.parent = Some(reading.number),
             }

@@ -63,7 +63,12 @@ impl Checker<'_> {
         }
     }
 
-    fn list_runs(&mut self, group: GroupNumber, descriptor: &GroupDescriptor, runs: &mut Vec<(FsBlock, u64, Place)>) {
+    fn list_runs(
+        &mut self,
+        group: GroupNumber,
+        descriptor: &GroupDescriptor,
+        runs: &mut Vec<(FsBlock, u64, Place)>,
+    ) {
         let geometry = self.geometry;
         let base = u64::from(geometry.base_meta_blocks(group));
         if base > 0 {

@@ -1,8 +1,8 @@
 //! Each inode by itself: checksum, mode, flags, size and block count against what its map holds.
 
 use extant_ondisk::{
-    CompatFeatures, FileType, FsBlock, GroupNumber, IncompatFeatures, Inode, InodeFlags, InodeNumber, RoCompatFeatures,
-    Structure, extent, inode,
+    CompatFeatures, FileType, FsBlock, GroupNumber, IncompatFeatures, Inode, InodeFlags, InodeNumber,
+    RoCompatFeatures, Structure, extent, inode,
 };
 
 use super::directories::Directory;
@@ -29,7 +29,9 @@ impl Checker<'_> {
     }
 
     fn check_table(&mut self, group: GroupNumber) -> Result<()> {
-        let Some(table) = self.descriptor(group).map(|descriptor| descriptor.inode_table()) else { return Ok(()) };
+        let Some(table) = self.descriptor(group).map(|descriptor| descriptor.inode_table()) else {
+            return Ok(());
+        };
         let table_blocks = u64::from(self.geometry.inode_table_blocks_per_group);
         if !self.geometry.is_valid_block_run(table, table_blocks) {
             return Ok(());
@@ -143,7 +145,10 @@ impl Checker<'_> {
         let is_content = matches!(kind, FileType::Regular | FileType::Directory);
         let root = extent::depth(inode.i_block()).is_some();
         let statements = [
-            (flags.contains(InodeFlags::EXTENTS) && !has_extents, "mapped by extents, which the disk has not"),
+            (
+                flags.contains(InodeFlags::EXTENTS) && !has_extents,
+                "mapped by extents, which the disk has not",
+            ),
             (
                 has_extents && is_content && !flags.contains(InodeFlags::EXTENTS) && root,
                 "mapped by an extent tree without the flag for it",

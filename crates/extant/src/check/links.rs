@@ -48,7 +48,8 @@ impl Checker<'_> {
         // The count stays 1 when such a directory loses entries.
         let was_many = self.directories.get(&number).is_some_and(|d| d.is_indexed) && record.links == 1;
         if u32::from(record.links) != counted && !was_many {
-            self.findings.add(place, format!("i_links_count is {}, but there are {counted} names", record.links));
+            self.findings
+                .add(place, format!("i_links_count is {}, but there are {counted} names", record.links));
         }
     }
 }

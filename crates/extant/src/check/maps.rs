@@ -77,7 +77,11 @@ impl Checker<'_> {
     /// Claims a run of the file's own blocks.
     pub(super) fn claim_content(&mut self, walk: &mut Walk<'_>, run: Run, unwritten: bool, place: Place) {
         if !self.geometry.is_valid_block_run(run.start, run.len) {
-            let what = format!("blocks {} to {} lie outside the disk", run.start, run.start.0.saturating_add(run.len));
+            let what = format!(
+                "blocks {} to {} lie outside the disk",
+                run.start,
+                run.start.0.saturating_add(run.len)
+            );
             self.findings.add(place, what);
             return;
         }
@@ -135,7 +139,12 @@ impl Checker<'_> {
     }
 
     /// Claims a block of the map itself, which may be descended into only if this gives true.
-    pub(super) fn claim_map_block(&mut self, walk: &mut Walk<'_>, block: FsBlock, structure: Structure) -> bool {
+    pub(super) fn claim_map_block(
+        &mut self,
+        walk: &mut Walk<'_>,
+        block: FsBlock,
+        structure: Structure,
+    ) -> bool {
         let place = Place { structure, ..Place::of(structure).inode(walk.number).block(block) };
         if !self.geometry.is_valid_block_run(block, 1) {
             self.findings.add(place, "outside the disk");

@@ -42,6 +42,7 @@ use extant_ondisk::{
 };
 use extant_rt::Arc;
 
+use crate::api::Filesystem;
 use crate::error::{Place, Result};
 use crate::volume::Volume;
 
@@ -81,9 +82,7 @@ pub struct Progress {
 }
 
 impl Volume {
-    /// Compares everything on the disk with everything else and lists what does not agree, in the order of the
-    /// passes; empty for a consistent disk. Changes nothing. A dirty journal counts as replayed, as it is in memory.
-    /// Stops after [`FINDINGS_MAX`] findings. `progress` is called many times.
+    /// What [`Filesystem::check`] says.
     ///
     /// # Errors
     /// `Io` where the device cannot be read.
@@ -100,6 +99,21 @@ impl Volume {
         checker.check_links(progress);
         checker.check_counts(progress)?;
         Ok(checker.findings.into_list())
+    }
+}
+
+impl Filesystem {
+    /// Compares everything on the disk with everything else and lists what does not agree, in the order of the
+    /// passes; empty for a consistent disk. Changes nothing. A dirty journal counts as replayed, as it is in memory.
+    /// Stops after [`FINDINGS_MAX`] findings. `progress` is called many times.
+    ///
+    /// Best of a disk mounted for reading. Of one mounted for writing it sees what is committed, so nobody else may
+    /// change it meanwhile, and `sync` is to come before.
+    ///
+    /// # Errors
+    /// `Io` where the device cannot be read. Damage that a mount refuses is never seen here: it is the mount's error.
+    pub fn check(&self, progress: &mut dyn FnMut(Progress)) -> Result<Vec<Finding>> {
+        self.volume().check(progress)
     }
 }
 

@@ -3,8 +3,8 @@
 
 use extant_ondisk::indirect;
 use extant_ondisk::{
-    CompatFeatures, Entries, ExtentNode, FsBlock, Inode, InodeFlags, InodeNumber, LogicalBlock, RoCompatFeatures,
-    Structure, extent, orphan_file,
+    CompatFeatures, Entries, ExtentNode, FsBlock, Inode, InodeFlags, InodeNumber, LogicalBlock,
+    RoCompatFeatures, Structure, extent, orphan_file,
 };
 
 use super::Checker;
@@ -31,7 +31,11 @@ impl Checker<'_> {
             next = InodeNumber(inode.dtime());
         }
         let has_file = self.superblock.compat().contains(CompatFeatures::ORPHAN_FILE);
-        if has_file { self.read_orphan_file(InodeNumber(self.superblock.s_orphan_file_inum())) } else { Ok(()) }
+        if has_file {
+            self.read_orphan_file(InodeNumber(self.superblock.s_orphan_file_inum()))
+        } else {
+            Ok(())
+        }
     }
 
     fn is_orphan_number(&self, number: InodeNumber) -> bool {
@@ -70,7 +74,8 @@ impl Checker<'_> {
                     continue;
                 }
                 if !is_present {
-                    self.findings.add(place, format!("names inode {orphan}, but the superblock says it is empty"));
+                    self.findings
+                        .add(place, format!("names inode {orphan}, but the superblock says it is empty"));
                 } else if !self.is_orphan_number(orphan) {
                     self.findings.add(place, format!("names inode {orphan}, which is none for files"));
                 } else {
@@ -84,7 +89,9 @@ impl Checker<'_> {
     /// An inode that something other than a directory names; `None` for a number or bytes that are none.
     pub(super) fn read_inode(&self, number: InodeNumber) -> Result<Option<Inode>> {
         let Some((group, index)) = self.geometry.inode_place(number) else { return Ok(None) };
-        let Some(table) = self.descriptor(group).map(|descriptor| descriptor.inode_table()) else { return Ok(None) };
+        let Some(table) = self.descriptor(group).map(|descriptor| descriptor.inode_table()) else {
+            return Ok(None);
+        };
         if !self.geometry.is_valid_block_run(table, u64::from(self.geometry.inode_table_blocks_per_group)) {
             return Ok(None);
         }

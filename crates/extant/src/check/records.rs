@@ -29,7 +29,9 @@ impl Records {
     pub(super) fn get(&self, number: InodeNumber) -> Record {
         let place = self.geometry.inode_place(number);
         place
-            .and_then(|(group, index)| self.groups.get(group.0 as usize)?.as_ref()?.get(index as usize).copied())
+            .and_then(|(group, index)| {
+                self.groups.get(group.0 as usize)?.as_ref()?.get(index as usize).copied()
+            })
             .unwrap_or_default()
     }
 
@@ -54,9 +56,11 @@ impl Records {
 
     /// The inodes of a group that are in use.
     pub(super) fn in_group(&self, group: GroupNumber) -> impl Iterator<Item = (InodeNumber, Record)> + '_ {
-        let records = self.groups.get(group.0 as usize).and_then(|records| records.as_deref()).unwrap_or_default();
-        (0..).zip(records).filter(|(_, record)| record.kind.is_some()).filter_map(move |(index, record)| {
-            Some((self.geometry.inode_number(group, index)?, *record))
-        })
+        let records =
+            self.groups.get(group.0 as usize).and_then(|records| records.as_deref()).unwrap_or_default();
+        (0..)
+            .zip(records)
+            .filter(|(_, record)| record.kind.is_some())
+            .filter_map(move |(index, record)| Some((self.geometry.inode_number(group, index)?, *record)))
     }
 }

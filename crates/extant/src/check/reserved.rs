@@ -2,7 +2,8 @@
 
 use extant_ondisk::indirect::{DOUBLE, pointer};
 use extant_ondisk::{
-    CompatFeatures, FileType, FsBlock, GroupNumber, Inode, InodeNumber, LogicalBlock, RoCompatFeatures, Structure, jbd2,
+    CompatFeatures, FileType, FsBlock, GroupNumber, Inode, InodeNumber, LogicalBlock, RoCompatFeatures,
+    Structure, jbd2,
 };
 
 use super::Checker;
@@ -101,7 +102,8 @@ impl Checker<'_> {
         for index in first..first.saturating_add(reserved) {
             let block = self.geometry.descriptor_block(index);
             if pointer(&numbers, index % per_block).map(u64::from) != Some(block.0) {
-                self.findings.add(place, format!("does not name block {block}, which is reserved for descriptors"));
+                self.findings
+                    .add(place, format!("does not name block {block}, which is reserved for descriptors"));
                 return Ok(());
             }
             let listed = self.read(block, place)?;
@@ -130,7 +132,8 @@ impl Checker<'_> {
         for number in quotas.into_iter().filter(|number| *number != 0 && has_quota).map(InodeNumber) {
             let place = Place::of(Structure::Inode).inode(number);
             if !self.is_reserved(number) && self.records.get(number).kind != Some(FileType::Regular) {
-                self.findings.add(place, "the superblock names it as a quota file, but it is no regular file");
+                self.findings
+                    .add(place, "the superblock names it as a quota file, but it is no regular file");
             }
         }
         Ok(())

@@ -105,12 +105,18 @@ fn contradictions(superblock: &Superblock) -> Vec<&'static str> {
         superblock.s_orphan_file_inum(),
     ];
     let statements = [
-        (superblock.r_blocks_count() > superblock.blocks_count() / 2, "more than half of the blocks are reserved"),
+        (
+            superblock.r_blocks_count() > superblock.blocks_count() / 2,
+            "more than half of the blocks are reserved",
+        ),
         (
             has_sums && ro_compat.contains(RoCompatFeatures::GDT_CSUM),
             "both metadata_csum and uninit_bg, which exclude each other",
         ),
-        (incompat.contains(IncompatFeatures::CSUM_SEED) && !has_sums, "metadata_csum_seed without metadata_csum"),
+        (
+            incompat.contains(IncompatFeatures::CSUM_SEED) && !has_sums,
+            "metadata_csum_seed without metadata_csum",
+        ),
         (
             incompat.contains(IncompatFeatures::BIT64) && !incompat.contains(IncompatFeatures::EXTENTS),
             "64bit without extents, which alone can name all blocks",
@@ -126,10 +132,14 @@ fn contradictions(superblock: &Superblock) -> Vec<&'static str> {
         (!has_journal && incompat.contains(IncompatFeatures::RECOVER), "needs_recovery without has_journal"),
         (!has_journal && superblock.s_journal_inum() != 0, "a journal inode without has_journal"),
         (
-            ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT) && !compat.contains(CompatFeatures::ORPHAN_FILE),
+            ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT)
+                && !compat.contains(CompatFeatures::ORPHAN_FILE),
             "orphan_present without orphan_file",
         ),
-        (special.into_iter().any(|number| number > superblock.s_inodes_count()), "names an inode that does not exist"),
+        (
+            special.into_iter().any(|number| number > superblock.s_inodes_count()),
+            "names an inode that does not exist",
+        ),
     ];
     statements.into_iter().filter(|(wrong, _)| *wrong).map(|(_, what)| what).collect()
 }

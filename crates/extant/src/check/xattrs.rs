@@ -68,7 +68,9 @@ impl Checker<'_> {
                 if xattrs.iter().any(|xattr| xattr.name_index == 0) {
                     self.findings.add(place, "a name without a prefix");
                 }
-                if xattr::verify_block_hashes(&bytes) != Ok(true) || xattr::has_all_entry_hashes(&bytes) != Ok(true) {
+                if xattr::verify_block_hashes(&bytes) != Ok(true)
+                    || xattr::has_all_entry_hashes(&bytes) != Ok(true)
+                {
                     self.findings.add(place, "a hash is wrong");
                 }
             }
