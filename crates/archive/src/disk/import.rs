@@ -25,6 +25,8 @@ pub enum Manner {
     /// As `cp` copies: a file is written under a temporary name and renamed, so that a crash leaves the old one or
     /// the new one; a directory that exists keeps its attributes.
     Copy,
+    /// As [`Manner::Copy`], but a directory that exists gets the attributes of its entry.
+    CopyAll,
 }
 
 /// What was written.
@@ -150,7 +152,7 @@ impl Import {
                 clear(&level.dir, &name).map_err(failed)?;
                 make(&level, &name, NewKind::File, &entry.attributes).map(|file| (file, None))
             }
-            Manner::Copy => {
+            Manner::Copy | Manner::CopyAll => {
                 refuse_directory(&level.dir, &name).map_err(failed)?;
                 self.temporary(&level, &entry.attributes).map(|(file, name)| (file, Some(name)))
             }
