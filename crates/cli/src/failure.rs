@@ -9,6 +9,8 @@ pub const EXIT_FAILED: u8 = 1;
 /// Exit status: it was asked for in a wrong way.
 pub const EXIT_USAGE: u8 = 2;
 
+const BROKEN_PIPE: &str = "broken_pipe";
+
 /// Why a verb failed.
 #[derive(Debug)]
 pub struct Failure {
@@ -70,7 +72,7 @@ impl Failure {
             Error::Disk { path, source } => Self::disk(format!("{image}:{path}"), &source),
             Error::Host { path, source } => Self::host(&path, &source),
             Error::Damaged { path, reason } => Self::new("corrupt", format!("{image}:{path}"), reason),
-            Error::Stream(source) => Self::new("io", "archive", plain(&source)),
+            Error::Stream(source) => Self::output_to("archive", &source),
             error @ (Error::Format { .. } | Error::Member { .. }) => Self::new("bad_archive", "", error.to_string()),
             error @ Error::UnsafeName(_) => Self::new("unsafe_name", "", error.to_string()),
             error @ Error::Changed { .. } => Self::new("changed", "", error.to_string()),
@@ -80,7 +82,17 @@ impl Failure {
 
     /// Writing results failed.
     pub fn output(error: &io::Error) -> Self {
-        Self::new("io", "standard output", plain(error))
+        Self::output_to("standard output", error)
+    }
+
+    fn output_to(place: &str, error: &io::Error) -> Self {
+        let kind = if error.kind() == io::ErrorKind::BrokenPipe { BROKEN_PIPE } else { "io" };
+        Self::new(kind, place, plain(error))
+    }
+
+    /// Whether nobody wants to hear of it: the reader of a pipe has seen enough.
+    pub fn is_silent(&self) -> bool {
+        self.kind == BROKEN_PIPE
     }
 }
 

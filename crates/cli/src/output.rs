@@ -69,6 +69,9 @@ pub fn escape(name: &[u8]) -> String {
 
 /// Tells of a failure on standard error.
 pub fn report(failure: &Failure, as_json: bool) {
+    if failure.is_silent() {
+        return;
+    }
     let text = if as_json {
         let Failure { kind, place, message } = failure;
         serde_json::json!({ "error": { "kind": kind, "where": place, "message": message } }).to_string()

@@ -56,11 +56,14 @@ impl Chmod {
 ///
 /// Names of users and groups are those that the disk's own /etc/passwd and /etc/group know.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  extant chown www-data:www-data disk.img:/srv/www\n  extant chown -R 1000:1000 disk.img:/home/user")]
+#[command(disable_help_flag = true, after_help = "Examples:\n  extant chown www-data:www-data disk.img:/srv/www\n  extant chown -R 1000:1000 disk.img:/home/user")]
 pub struct Chown {
     /// Change what is in directories as well
     #[arg(short = 'R', long)]
     recursive: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     /// Change symbolic links, not what they name
     #[arg(short = 'h', long)]
     no_dereference: bool,

@@ -216,7 +216,7 @@ fn pour(source: impl Source + Send + 'static, sink: &mut dyn Sink) -> extant_arc
 
 fn check_target(name: &str, path: &Path, is_directory: bool, count: usize) -> Result<(), Failure> {
     if !is_directory && (count > 1 || path.as_os_str().as_bytes().ends_with(b"/")) {
-        return Err(Failure::new("not_a_directory", name, "is not a directory"));
+        return Err(Failure::new("not_a_directory", name, "no such directory"));
     }
     Ok(())
 }

@@ -86,7 +86,7 @@ fn document(fs: &Filesystem) -> Map<String, Value> {
         "features": features(&superblock),
         "is_clean": is_clean(fs, &superblock),
         "journal_replay_blocks": fs.mounted().replayed_blocks,
-        "has_errors": superblock.state().contains(State::ERROR_FS),
+        "has_errors": superblock.state().contains(State::ERROR),
         "mounts": superblock.s_mnt_count(),
         "made_s": superblock.mkfs_time(),
         "last_mounted_s": superblock.mount_time(),
@@ -101,7 +101,7 @@ fn document(fs: &Filesystem) -> Map<String, Value> {
 /// Whether it was unmounted.
 fn is_clean(fs: &Filesystem, superblock: &Superblock) -> bool {
     let needs_recovery = superblock.incompat().contains(extant_ondisk::IncompatFeatures::RECOVER);
-    superblock.state().contains(State::VALID_FS) && !needs_recovery && fs.mounted().replayed_blocks == 0
+    superblock.state().contains(State::VALID) && !needs_recovery && fs.mounted().replayed_blocks == 0
 }
 
 fn lines(fs: &Filesystem) -> Vec<(&'static str, String)> {
@@ -112,7 +112,7 @@ fn lines(fs: &Filesystem) -> Vec<(&'static str, String)> {
         Ok(0) | Err(_) => "never".to_owned(),
         Ok(seconds) => format!("{} UTC", date(Timestamp { seconds, nanoseconds: 0 })),
     };
-    let state = match (superblock.state().contains(State::ERROR_FS), is_clean(fs, &superblock)) {
+    let state = match (superblock.state().contains(State::ERROR), is_clean(fs, &superblock)) {
         (true, _) => "with errors; run e2fsck".to_owned(),
         (false, true) => "clean".to_owned(),
         (false, false) => format!("not unmounted; {} blocks in the journal to replay", fs.mounted().replayed_blocks),

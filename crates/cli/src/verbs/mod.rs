@@ -134,3 +134,13 @@ fn for_each<T>(items: impl IntoIterator<Item = T>, as_json: bool, mut each: impl
     }
     exit
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn options_do_not_contradict_each_other() {
+        super::Command::command().debug_assert();
+    }
+}
