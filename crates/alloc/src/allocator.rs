@@ -24,13 +24,21 @@ pub trait GroupStore: Send + Sync {
     ///
     /// # Errors
     /// Whatever keeps it from being read or believed.
-    fn load_block_bitmap(&self, group: GroupNumber, descriptor: &GroupDescriptor) -> Result<Box<[u8]>, BoxError>;
+    fn load_block_bitmap(
+        &self,
+        group: GroupNumber,
+        descriptor: &GroupDescriptor,
+    ) -> Result<Box<[u8]>, BoxError>;
 
     /// The inode bitmap of a group without `INODE_UNINIT`, a whole block, its checksum verified.
     ///
     /// # Errors
     /// Whatever keeps it from being read or believed.
-    fn load_inode_bitmap(&self, group: GroupNumber, descriptor: &GroupDescriptor) -> Result<Box<[u8]>, BoxError>;
+    fn load_inode_bitmap(
+        &self,
+        group: GroupNumber,
+        descriptor: &GroupDescriptor,
+    ) -> Result<Box<[u8]>, BoxError>;
 }
 
 /// Which blocks and which inode. See the module and ARCHITECTURE.md, "Free blocks".
@@ -59,7 +67,10 @@ pub(crate) struct Freed {
 
 impl std::fmt::Debug for Allocator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Allocator").field("groups", &self.groups.len()).field("counters", &self.counters).finish()
+        f.debug_struct("Allocator")
+            .field("groups", &self.groups.len())
+            .field("counters", &self.counters)
+            .finish()
     }
 }
 
@@ -205,7 +216,8 @@ impl Allocator {
     /// The parts of a run by group, or `None` if it is not wholly inside the disk.
     pub(crate) fn pieces(&self, run: Run) -> Option<impl Iterator<Item = (GroupNumber, Gap)> + use<'_>> {
         let last = run.start.checked_add(u64::from(run.len).checked_sub(1)?)?;
-        let ((first_group, _), (last_group, _)) = (self.geometry.group_of(run.start)?, self.geometry.group_of(last)?);
+        let ((first_group, _), (last_group, _)) =
+            (self.geometry.group_of(run.start)?, self.geometry.group_of(last)?);
         Some((first_group.0..=last_group.0).map(GroupNumber).map(move |group| {
             let base = self.geometry.group_first_block(group).0;
             let from = run.start.0.max(base);
@@ -328,7 +340,12 @@ impl Allocator {
         Ok(InodeBits { disk: disk.into(), first_free: self.first_usable_bit(number) })
     }
 
-    fn install_inode_bits(&self, number: GroupNumber, state: &mut State, loaded: Result<InodeBits>) -> Result<()> {
+    fn install_inode_bits(
+        &self,
+        number: GroupNumber,
+        state: &mut State,
+        loaded: Result<InodeBits>,
+    ) -> Result<()> {
         if !matches!(state.inodes, Bitmap::Unread) {
             return Ok(());
         }

@@ -156,9 +156,9 @@ impl Allocator {
                 best = (longest, Some(number));
             }
         }
-        best.1
-            .and_then(|number| self.take_in(number, goal, want, len, false))
-            .or_else(|| self.with_blocks.walk(goal.0).find_map(|number| self.take_in(number, goal, want, len, false)))
+        best.1.and_then(|number| self.take_in(number, goal, want, len, false)).or_else(|| {
+            self.with_blocks.walk(goal.0).find_map(|number| self.take_in(number, goal, want, len, false))
+        })
     }
 
     /// Takes a gap of `want` to `len` bits in a group, or its longest unless `only_long`.

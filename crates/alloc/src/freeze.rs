@@ -59,7 +59,12 @@ impl Allocator {
             };
             summary.blocks_changed = false;
             summary.inodes_changed = false;
-            Some(FrozenGroup { group: number, descriptor: summary.descriptor.clone(), block_bitmap, inode_bitmap })
+            Some(FrozenGroup {
+                group: number,
+                descriptor: summary.descriptor.clone(),
+                block_bitmap,
+                inode_bitmap,
+            })
         });
         let groups = groups.collect();
         if !freed.is_empty() {

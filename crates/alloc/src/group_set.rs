@@ -52,7 +52,8 @@ impl GroupSet {
     pub fn drain(&self) -> Vec<GroupNumber> {
         let mut members = Vec::new();
         for (index, word) in self.words.iter().enumerate() {
-            let mut left = if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::Relaxed) };
+            let mut left =
+                if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::Relaxed) };
             while left != 0 {
                 members.push(GroupNumber(index as u32 * 64 + left.trailing_zeros()));
                 left &= left - 1;

@@ -29,7 +29,12 @@ impl Allocator {
     ///
     /// # Errors
     /// `NoInodes` if no group has one. Groups with bad bitmaps are skipped.
-    pub fn allocate_inode(&self, tid: TransactionId, parent: GroupNumber, kind: InodeKind) -> Result<(InodeNumber, u32)> {
+    pub fn allocate_inode(
+        &self,
+        tid: TransactionId,
+        parent: GroupNumber,
+        kind: InodeKind,
+    ) -> Result<(InodeNumber, u32)> {
         let parent = if parent.0 < self.geometry.group_count { parent } else { GroupNumber(0) };
         let roomy = match kind {
             InodeKind::Directory => {
@@ -45,7 +50,9 @@ impl Allocator {
             InodeKind::Other => None,
         };
         roomy
-            .or_else(|| self.with_inodes.walk(parent).find_map(|group| self.allocate_inode_in(tid, group, kind)))
+            .or_else(|| {
+                self.with_inodes.walk(parent).find_map(|group| self.allocate_inode_in(tid, group, kind))
+            })
             .ok_or(Error::NoInodes)
     }
 
@@ -83,7 +90,12 @@ impl Allocator {
         })
     }
 
-    fn allocate_inode_in(&self, tid: TransactionId, number: GroupNumber, kind: InodeKind) -> Option<(InodeNumber, u32)> {
+    fn allocate_inode_in(
+        &self,
+        tid: TransactionId,
+        number: GroupNumber,
+        kind: InodeKind,
+    ) -> Option<(InodeNumber, u32)> {
         let inodes_per_group = self.geometry.inodes_per_group;
         let take = |_: &Group, summary: &mut Summary, bits: &mut InodeBits| {
             let Some(bit) = bitmap::find_zero(&bits.disk, bits.first_free..inodes_per_group) else {

@@ -81,7 +81,11 @@ fn pad(bits: &mut [u8], used: u32) {
 ///
 /// `descriptors` are those of all groups, in order. Linear in their number.
 #[must_use]
-pub fn uninit_block_bitmap(geometry: &Geometry, descriptors: &[GroupDescriptor], group: GroupNumber) -> Box<[u8]> {
+pub fn uninit_block_bitmap(
+    geometry: &Geometry,
+    descriptors: &[GroupDescriptor],
+    group: GroupNumber,
+) -> Box<[u8]> {
     Zones::new(geometry, descriptors).uninit_block_bitmap(geometry, group)
 }
 

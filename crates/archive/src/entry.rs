@@ -36,6 +36,11 @@ impl TreePath {
         Ok(Self { components })
     }
 
+    /// The path of components that were checked before.
+    pub(crate) fn of_components(components: &[Vec<u8>]) -> Self {
+        Self { components: components.to_vec() }
+    }
+
     /// The components, outermost first.
     #[must_use]
     pub fn components(&self) -> &[Vec<u8>] {

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::entry::TreePath;
+
 /// The result of moving a tree.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -57,12 +59,25 @@ pub enum Error {
         /// What it said.
         source: extant::Error,
     },
+    /// The disk holds what no file system would.
+    #[error("{path}: {reason}")]
+    Damaged {
+        /// Where.
+        path: TreePath,
+        /// What is wrong.
+        reason: &'static str,
+    },
     /// The other end of a pipe gave up; its own error says why.
     #[error("cancelled")]
     Cancelled,
 }
 
 impl Error {
+    /// The file system on the disk refused `path`.
+    pub(crate) fn disk(path: &TreePath, source: extant::Error) -> Self {
+        Self::Disk { path: path.to_string(), source }
+    }
+
     /// The host refused `path`.
     pub(crate) fn host(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();

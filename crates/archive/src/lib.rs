@@ -1,7 +1,8 @@
 //! Trees in and out of an ext4 disk: directories of the host and tar archives.
 //!
-//! One model, [`Entry`], stands between sources ([`Walk`] for the host, [`TarReader`]) and
-//! sinks ([`Extract`], [`TarWriter`]); [`pour_concurrently`] reads and writes at once.
+//! One model, [`Entry`], stands between sources ([`Walk`] for the host, [`TarReader`], [`DiskWalk`]) and sinks
+//! ([`Extract`], [`TarWriter`], [`Import`]); [`pour_concurrently`] reads and writes at once. [`Census`] tells how much
+//! room a tree takes.
 //!
 //! Names never lead out of the tree that is written: `..` is refused, and symbolic links inside a disk lead to
 //! places on that disk only.
@@ -9,6 +10,8 @@
 //! Leaves out: printing, process exit, the environment, owners by name.
 
 mod adjust;
+mod census;
+mod disk;
 mod entry;
 mod error;
 mod flow;
@@ -18,6 +21,8 @@ mod pipe;
 mod tar;
 
 pub use adjust::Adjust;
+pub use census::{Census, DiskFormat, Needs};
+pub use disk::{DiskWalk, Import, Imported, Manner};
 pub use entry::{Attributes, DataRange, Entry, Kind, Shape, TreePath, Xattr};
 pub use error::{Error, Result};
 pub use flow::{Extent, Sink, Source};

@@ -1,1 +1,19 @@
-fn main() {}
+//! The command `extant`: see `extant --help`.
+
+mod address;
+mod disks;
+mod failure;
+mod json;
+mod metadata;
+mod mode;
+mod output;
+mod owner;
+mod progress;
+mod size;
+mod verbs;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    verbs::run(std::env::args_os())
+}

@@ -3,7 +3,7 @@
 //! Leaves out: capabilities other than root's, and asking (the public API asks where it acts for a user).
 //!
 //! Source: `generic_permission`, `__check_sticky`, `may_delete` of `fs/namei.c`; `posix_acl_permission`.
-//! Tests: `tests/access.rs`.
+//! Tests: `tests/acls.rs`.
 
 use std::ops::BitOr;
 

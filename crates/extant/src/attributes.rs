@@ -5,7 +5,7 @@
 //! Locks: `XATTR` of the inode where the mode changes, for its access control list changes along.
 //!
 //! Source: `ext4_getattr`, `ext4_setattr` of `fs/ext4/inode.c`, `ext4_ioctl_setflags` of `fs/ext4/ioctl.c`.
-//! Tests: `tests/access.rs`.
+//! Tests: `tests/acls.rs`.
 
 use extant_ondisk::{FileType, InodeFlags, InodeNumber, Timestamp};
 use extant_rt::Arc;

@@ -1,13 +1,14 @@
-//! The bitmaps of block groups, read and verified for the allocators.
+//! The bitmaps of block groups, read and verified for the allocators, which make those of uninitialised groups
+//! themselves.
 //!
 //! Bitmaps in memory belong to the allocators, which ask for each once; what a commit has not brought home yet is
 //! never asked for again.
 
 use std::collections::BTreeMap;
 
-use extant_alloc::{BoxError, GroupStore, uninit_block_bitmap};
+use extant_alloc::{BoxError, GroupStore};
 use extant_block::BlockDevice;
-use extant_ondisk::{Checksums, FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, Structure};
+use extant_ondisk::{Checksums, FsBlock, GroupDescriptor, GroupNumber, Structure};
 use extant_rt::Arc;
 
 use crate::error::{Place, Result};
@@ -15,28 +16,26 @@ use crate::error::{Place, Result};
 /// Reads bitmaps from the device, or from what the journal says when mounted for reading.
 pub(crate) struct Bitmaps {
     device: Arc<dyn BlockDevice>,
-    geometry: Geometry,
+    block_size: u32,
     checksums: Checksums,
-    descriptors: Vec<GroupDescriptor>,
     replayed: BTreeMap<FsBlock, Arc<[u8]>>,
 }
 
 impl Bitmaps {
     pub(crate) fn new(
         device: Arc<dyn BlockDevice>,
-        geometry: Geometry,
+        block_size: u32,
         checksums: Checksums,
-        descriptors: &[GroupDescriptor],
         replayed: BTreeMap<FsBlock, Arc<[u8]>>,
     ) -> Self {
-        Self { device, geometry, checksums, descriptors: descriptors.to_vec(), replayed }
+        Self { device, block_size, checksums, replayed }
     }
 
     fn read(&self, block: FsBlock, place: Place) -> Result<Box<[u8]>> {
         if let Some(bytes) = self.replayed.get(&block) {
             return Ok((**bytes).into());
         }
-        let size = self.geometry.block_size;
+        let size = self.block_size;
         let mut bytes = vec![0; size as usize].into_boxed_slice();
         self.device.read_at(block.0 * u64::from(size), &mut bytes).map_err(|e| place.io(e))?;
         Ok(bytes)
@@ -49,9 +48,6 @@ impl GroupStore for Bitmaps {
         group: GroupNumber,
         descriptor: &GroupDescriptor,
     ) -> Result<Box<[u8]>, BoxError> {
-        if self.checksums.has_group_checksums() && descriptor.flags().contains(GroupFlags::BLOCK_UNINIT) {
-            return Ok(uninit_block_bitmap(&self.geometry, &self.descriptors, group));
-        }
         let block = descriptor.block_bitmap();
         let place = Place::of(Structure::BlockBitmap).group(group).block(block);
         let bytes = self.read(block, place)?;
@@ -66,12 +62,6 @@ impl GroupStore for Bitmaps {
         group: GroupNumber,
         descriptor: &GroupDescriptor,
     ) -> Result<Box<[u8]>, BoxError> {
-        if self.checksums.has_group_checksums() && descriptor.flags().contains(GroupFlags::INODE_UNINIT) {
-            let mut bytes = vec![0xff; self.geometry.block_size as usize].into_boxed_slice();
-            let used = self.geometry.inodes_per_group as usize / 8;
-            bytes.get_mut(..used).unwrap_or_default().fill(0);
-            return Ok(bytes);
-        }
         let block = descriptor.inode_bitmap();
         let place = Place::of(Structure::InodeBitmap).group(group).block(block);
         let bytes = self.read(block, place)?;

@@ -170,8 +170,12 @@ impl Volume {
             return Err(place.corrupt("the file system is larger than its device"));
         }
         let checksums = Checksums::new(&superblock);
-        let descriptors = read_descriptors(&*device, &geometry, &checksums, &replayed)?;
+        let mut descriptors = read_descriptors(&*device, &geometry, &checksums, &replayed)?;
         let uninit = checksums.has_group_checksums();
+        if !uninit {
+            // Without checksums the flags mean nothing, and the allocator believes them.
+            descriptors.iter_mut().for_each(|descriptor| descriptor.set_flags(GroupFlags::empty()));
+        }
         let tables_written = descriptors
             .iter()
             .map(|descriptor| {
@@ -183,7 +187,7 @@ impl Volume {
                 }
             })
             .collect();
-        let bitmaps = Bitmaps::new(device.clone(), geometry.clone(), checksums, &descriptors, replayed.clone());
+        let bitmaps = Bitmaps::new(device.clone(), geometry.block_size, checksums, replayed.clone());
         let inode_tables = descriptors.iter().map(GroupDescriptor::inode_table).collect();
         let allocator =
             Allocator::new(geometry.clone(), descriptors, superblock.r_blocks_count(), Box::new(bitmaps));

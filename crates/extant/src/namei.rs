@@ -13,7 +13,7 @@
 //! Locks: `RENAME` when a name moves to another directory; `INODE` of the directories alone, and of directories
 //! that are removed, moved or replaced, in order of number. What they were chosen by is looked up again under them.
 //!
-//! Source: `fs/ext4/namei.c`, `fs/ext4/ialloc.c`. Tests: `tests/names.rs`, `tests/rename.rs`.
+//! Source: `fs/ext4/namei.c`, `fs/ext4/ialloc.c`. Tests: `tests/names.rs`, `tests/threads.rs`.
 
 mod create;
 mod link;

@@ -175,7 +175,10 @@ impl<'v> Update<'v> {
     /// Changes the superblock's fields other than the free counts, which the committer sets.
     pub(crate) fn modify_superblock<R>(&mut self, modify: impl FnOnce(&mut Superblock) -> R) -> R {
         let result = modify(&mut self.volume.superblock.lock());
-        self.volume.changes.superblock.store(true, Ordering::Relaxed);
+        // Charged like any other block: a transaction that changes nothing else is not empty.
+        if !self.volume.changes.superblock.swap(true, Ordering::Relaxed) {
+            self.handle.charge(1);
+        }
         result
     }
 

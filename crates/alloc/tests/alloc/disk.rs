@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use extant_alloc::{Allocator, BoxError, Frozen, GroupStore, uninit_block_bitmap, uninit_inode_bitmap};
 use extant_ondisk::{
-    FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures, RoCompatFeatures, Superblock, bitmap,
+    FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures, RoCompatFeatures,
+    Superblock, bitmap,
 };
 
 pub const INODES_PER_GROUP: u32 = 32;
@@ -100,7 +101,11 @@ impl Disk {
                 let bits = &self.inodes[&group];
                 assert_eq!(bitmap::count_zeros(bits, 0..INODES_PER_GROUP), descriptor.free_inodes_count());
                 let used = INODES_PER_GROUP - descriptor.itable_unused();
-                assert_eq!(bitmap::find_one(bits, used..INODES_PER_GROUP), None, "itable_unused of group {group}");
+                assert_eq!(
+                    bitmap::find_one(bits, used..INODES_PER_GROUP),
+                    None,
+                    "itable_unused of group {group}"
+                );
             }
         }
     }

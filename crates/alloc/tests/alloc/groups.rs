@@ -30,9 +30,12 @@ fn uninitialised_groups_need_no_store_and_lose_their_flag_with_their_first_bit()
     assert_eq!(only.descriptor.flags(), GroupFlags::INODE_UNINIT);
     assert!(only.inode_bitmap.is_none());
     let bits = only.block_bitmap.as_ref().expect("a changed bitmap");
-    assert!(bitmap::is_range_set(bits, 100..104) && bitmap::is_range_set(bits, 256..8192), "bits and padding");
+    assert!(
+        bitmap::is_range_set(bits, 100..104) && bitmap::is_range_set(bits, 256..8192),
+        "bits and padding"
+    );
 
-    let inode = alloc.allocate_inode(TID.next(), group, InodeKind::Other).expect("an inode");
+    let (inode, _) = alloc.allocate_inode(TID.next(), group, InodeKind::Other).expect("an inode");
     assert_eq!(inode.0, 3 * 32 + 1);
     let frozen = alloc.freeze(TID.next());
     assert_eq!(frozen.groups[0].descriptor.flags(), GroupFlags::empty());
@@ -58,10 +61,15 @@ fn a_frozen_bitmap_does_not_see_later_changes() {
 fn freed_blocks_come_back_only_when_their_transaction_is_committed() {
     let alloc = Disk::new(1 + 256, 256, false).open();
     let all = alloc.free_blocks();
-    let held: Vec<Run> = std::iter::from_fn(|| (alloc.free_blocks() > 0).then(|| take(&alloc, 0, 1))).collect();
-    held.iter().for_each(|run| alloc.mark_used(TID, *run).expect("taken blocks"));
+    let held: Vec<Run> =
+        std::iter::from_fn(|| (alloc.free_blocks() > 0).then(|| take(&alloc, 0, 1))).collect();
+    for run in &held {
+        alloc.mark_used(TID, *run).expect("taken blocks");
+    }
     alloc.freeze(TID);
-    held.iter().for_each(|run| alloc.mark_free(TID.next(), *run).expect("used blocks"));
+    for run in &held {
+        alloc.mark_free(TID.next(), *run).expect("used blocks");
+    }
     assert_eq!((alloc.free_blocks(), alloc.pending_free(), alloc.disk_free_blocks()), (0, all, all));
     alloc.committed(TID);
     alloc.freeze(TID.next());
@@ -115,7 +123,8 @@ fn a_damaged_group_is_skipped_and_its_blocks_are_not_counted() {
     drop(reservation);
     assert_eq!(alloc.free_blocks(), 0);
     disk.inodes.remove(&GroupNumber(0));
-    let inode = disk.open().allocate_inode(TID, GroupNumber(0), InodeKind::Other).expect("another group's inode");
+    let (inode, _) =
+        disk.open().allocate_inode(TID, GroupNumber(0), InodeKind::Other).expect("another group's inode");
     assert_eq!(inode.0, 33);
 }
 
@@ -152,7 +161,7 @@ fn reserved_blocks_are_for_the_privileged() {
 #[test]
 fn directories_prefer_groups_with_blocks() {
     let alloc = Disk::new(1 + 256 * 8, 256, true).open();
-    let directory = alloc.allocate_inode(TID, GroupNumber(6), InodeKind::Directory).expect("an inode");
+    let (directory, _) = alloc.allocate_inode(TID, GroupNumber(6), InodeKind::Directory).expect("an inode");
     assert_eq!(directory.0, 4 * 32 + 1, "the start of the parent's flex group");
     while let Ok(mut reservation) = alloc.reserve(1, true) {
         let run = alloc.take(&mut reservation, FsBlock(1 + 256 * 4), 1).expect("a block");
@@ -160,6 +169,20 @@ fn directories_prefer_groups_with_blocks() {
             break;
         }
     }
-    let directory = alloc.allocate_inode(TID, GroupNumber(6), InodeKind::Directory).expect("an inode");
+    let (directory, _) = alloc.allocate_inode(TID, GroupNumber(6), InodeKind::Directory).expect("an inode");
     assert_eq!(directory.0, 5 * 32 + 1, "group 4 is full");
+}
+
+#[test]
+fn a_change_costs_a_bitmap_and_a_descriptor_once_a_transaction() {
+    let alloc = Disk::new(1 + 256 * 4, 256, true).open();
+    let (first, second, other) = (take(&alloc, 300, 2), take(&alloc, 300, 2), take(&alloc, 800, 2));
+    assert_eq!(alloc.mark_used(TID, first).expect("taken blocks"), 2);
+    assert_eq!(alloc.mark_used(TID, second).expect("taken blocks"), 0);
+    assert_eq!(alloc.mark_used(TID, other).expect("taken blocks"), 2);
+    let (inode, blocks) = alloc.allocate_inode(TID, GroupNumber(1), InodeKind::Other).expect("an inode");
+    assert_eq!((inode.0, blocks), (33, 1), "the descriptor is written anyway");
+    assert_eq!(alloc.freeze(TID).groups.len(), 2);
+    assert_eq!(alloc.free_inode(TID.next(), inode, InodeKind::Other).expect("a used inode"), 2);
+    assert_eq!(alloc.mark_free(TID.next(), first).expect("used blocks"), 1);
 }

@@ -76,7 +76,8 @@ impl Model {
         assert_eq!(frozen.free_blocks, disk.free_blocks());
         let all_inodes = u64::from(disk.geometry.inodes_count);
         assert_eq!(frozen.free_inodes, all_inodes - 10 - self.inodes.len() as u64);
-        let directories: u32 = disk.descriptors.iter().map(extant_ondisk::GroupDescriptor::used_dirs_count).sum();
+        let directories: u32 =
+            disk.descriptors.iter().map(extant_ondisk::GroupDescriptor::used_dirs_count).sum();
         assert_eq!(directories as usize, self.inodes.iter().filter(|inode| inode.1).count());
         self.waiting.push_back((tid, std::mem::take(&mut self.freed), disk));
     }
@@ -86,8 +87,11 @@ impl Model {
             let directory = random.below(3) == 0;
             let kind = if directory { InodeKind::Directory } else { InodeKind::Other };
             match alloc.allocate_inode(tid, GroupNumber(random.below(12) as u32), kind) {
-                Ok(inode) => {
-                    assert!(inode.0 >= 11 && !self.inodes.iter().any(|held| held.0 == inode.0), "{inode} again");
+                Ok((inode, _)) => {
+                    assert!(
+                        inode.0 >= 11 && !self.inodes.iter().any(|held| held.0 == inode.0),
+                        "{inode} again"
+                    );
                     assert!(alloc.is_inode_allocated(inode).expect("a bitmap"));
                     self.inodes.insert((inode.0, directory));
                 }
@@ -96,7 +100,9 @@ impl Model {
                 }
                 Err(error) => panic!("{error}"),
             }
-        } else if let Some(&held) = self.inodes.iter().nth(random.below(self.inodes.len().max(1) as u64) as usize) {
+        } else if let Some(&held) =
+            self.inodes.iter().nth(random.below(self.inodes.len().max(1) as u64) as usize)
+        {
             let kind = if held.1 { InodeKind::Directory } else { InodeKind::Other };
             alloc.free_inode(tid, InodeNumber(held.0), kind).expect("an allocated inode");
             assert!(alloc.free_inode(tid, InodeNumber(held.0), kind).is_err(), "freed twice");
@@ -209,7 +215,8 @@ fn all_inodes_are_given_out_but_the_reserved_ones() {
     let disk = Disk::new(1 + 256 * 5, 256, true);
     let alloc = disk.open();
     for expected in 11..=5 * INODES_PER_GROUP {
-        let inode = alloc.allocate_inode(TransactionId(1), GroupNumber(0), InodeKind::Other).expect("an inode");
+        let (inode, _) =
+            alloc.allocate_inode(TransactionId(1), GroupNumber(0), InodeKind::Other).expect("an inode");
         assert_eq!(inode.0, expected);
     }
     let none = alloc.allocate_inode(TransactionId(1), GroupNumber(3), InodeKind::Directory);

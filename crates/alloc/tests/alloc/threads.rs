@@ -29,9 +29,15 @@ fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
                         if random.below(2) == 0 {
                             let len = 1 + random.below(12) as u32;
                             let Ok(mut reservation) = alloc.reserve(u64::from(len), true) else { continue };
-                            let run = alloc.take(&mut reservation, FsBlock(random.below(768)), len).expect("reserved");
+                            let run = alloc
+                                .take(&mut reservation, FsBlock(random.below(768)), len)
+                                .expect("reserved");
                             for block in run.start.0..run.start.0 + u64::from(run.len) {
-                                assert_eq!(owners[block as usize].swap(thread, Ordering::SeqCst), 0, "given twice");
+                                assert_eq!(
+                                    owners[block as usize].swap(thread, Ordering::SeqCst),
+                                    0,
+                                    "given twice"
+                                );
                             }
                             held.push(run);
                         } else if !held.is_empty() {
@@ -85,7 +91,7 @@ fn creators_get_every_inode_once() {
             let (alloc, got) = (&alloc, &got);
             scope.spawn(move || {
                 let kind = if thread % 2 == 0 { InodeKind::Directory } else { InodeKind::Other };
-                while let Ok(inode) = alloc.allocate_inode(TransactionId(1), GroupNumber(thread), kind) {
+                while let Ok((inode, _)) = alloc.allocate_inode(TransactionId(1), GroupNumber(thread), kind) {
                     assert!(got.lock().insert(inode.0), "inode {inode} twice");
                 }
             });

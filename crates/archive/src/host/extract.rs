@@ -104,7 +104,7 @@ impl Extract {
         };
         let directory = self.directory(parent)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut number = std::process::id();
+        let mut number = 0_u32;
         loop {
             let temporary = format!(".extant-{number}").into_bytes();
             match rustix::fs::openat(directory, temporary.as_slice(), flags, mode) {

@@ -233,7 +233,7 @@ impl<R: Read> Read for Frames<R> {
 
 /// A file that goes when it is closed.
 fn unnamed_file(directory: &Path) -> io::Result<File> {
-    let mut number = std::process::id();
+    let mut number = 0_u32;
     loop {
         let path = directory.join(format!(".extant-spool-{number}"));
         match File::options().read(true).write(true).create_new(true).open(&path) {

@@ -46,7 +46,7 @@ impl Dir {
     /// # Errors
     /// `NotFound`, `PermissionDenied`, `Corrupt`, `Io`.
     pub fn lookup(&self, name: &[u8]) -> Result<File> {
-        self.fs().check(self.node(), Access::EXECUTE)?;
+        self.fs().check_access(self.node(), Access::EXECUTE)?;
         let node = self.fs().settle(self.fs().volume().lookup(self.node(), name))?;
         Ok(File::new(self.fs().clone(), node))
     }
@@ -83,7 +83,7 @@ impl Dir {
     /// # Errors
     /// As [`Dir::create`].
     pub fn create_unnamed(&self, new: &New<'_>) -> Result<File> {
-        self.fs().check(self.node(), Access::WRITE | Access::EXECUTE)?;
+        self.fs().check_access(self.node(), Access::WRITE | Access::EXECUTE)?;
         let node = self.fs().settle(self.fs().volume().tmpfile(self.node(), new))?;
         Ok(File::new(self.fs().clone(), node))
     }
@@ -93,7 +93,7 @@ impl Dir {
     /// # Errors
     /// As [`Filesystem::hard_link`].
     pub fn link(&self, file: &File, name: &[u8]) -> Result<()> {
-        self.fs().check(self.node(), Access::WRITE | Access::EXECUTE)?;
+        self.fs().check_access(self.node(), Access::WRITE | Access::EXECUTE)?;
         self.fs().settle(self.fs().volume().link(file.node(), self.node(), name))
     }
 
@@ -132,7 +132,7 @@ impl Dir {
     }
 
     fn visit(&self, mut visit: impl FnMut(DirEntry)) -> Result<()> {
-        self.fs().check(self.node(), Access::READ)?;
+        self.fs().check_access(self.node(), Access::READ)?;
         let read = self.fs().volume().read_dir(self.node(), 0, &mut |item| {
             if item.name != b"." && item.name != b".." {
                 visit(DirEntry { name: item.name.to_vec(), inode: item.inode, file_type: item.file_type });

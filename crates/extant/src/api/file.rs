@@ -45,8 +45,8 @@ impl File {
     /// A use that may read and write, as far as the user may.
     pub(super) fn new(fs: Filesystem, node: NodeRef) -> Self {
         let reaper = Reaper(fs.volume().clone());
-        let readable = fs.check(&node, Access::READ).is_ok();
-        let writable = fs.check(&node, Access::WRITE).is_ok();
+        let readable = fs.check_access(&node, Access::READ).is_ok();
+        let writable = fs.check_access(&node, Access::WRITE).is_ok();
         Self { node, _reaper: reaper, fs, position: 0, readable, writable, append: false }
     }
 

@@ -56,11 +56,11 @@ impl Filesystem {
         Self { mounted: Arc::new(MountedVolume { volume, found }), user: None }
     }
 
-    pub(super) fn volume(&self) -> &Arc<Volume> {
+    pub(crate) fn volume(&self) -> &Arc<Volume> {
         &self.mounted.volume
     }
 
-    pub(super) fn check(&self, node: &NodeRef, want: Access) -> Result<()> {
+    pub(super) fn check_access(&self, node: &NodeRef, want: Access) -> Result<()> {
         match &self.user {
             Some(user) => self.volume().access(node, user, want),
             None => Ok(()),
@@ -199,10 +199,10 @@ impl Filesystem {
             if node.is_directory() {
                 return Err(Error::IsADirectory);
             }
-            self.check(&node, Access::WRITE)?;
+            self.check_access(&node, Access::WRITE)?;
         }
         if options.read {
-            self.check(&node, Access::READ)?;
+            self.check_access(&node, Access::READ)?;
         }
         if options.truncate {
             self.settle(self.volume().set_size(&node, 0))?;
@@ -216,7 +216,7 @@ impl Filesystem {
     }
 
     pub(super) fn create_in(&self, parent: &NodeRef, name: &[u8], new: &New<'_>) -> Result<NodeRef> {
-        self.check(parent, Access::WRITE | Access::EXECUTE)?;
+        self.check_access(parent, Access::WRITE | Access::EXECUTE)?;
         self.settle(self.volume().create(parent, name, new))
     }
 
@@ -338,7 +338,7 @@ impl Filesystem {
     ) -> Result<()> {
         self.may_delete(from_dir, from_name)?;
         match self.may_delete(to_dir, to_name) {
-            Err(Error::NotFound) => self.check(to_dir, Access::WRITE | Access::EXECUTE)?,
+            Err(Error::NotFound) => self.check_access(to_dir, Access::WRITE | Access::EXECUTE)?,
             other => other?,
         }
         self.settle(self.volume().rename(from_dir, from_name, to_dir, to_name, flags))
@@ -351,7 +351,7 @@ impl Filesystem {
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let node = self.settle(self.walk(original.as_ref(), false))?;
         let (parent, name) = self.settle(self.walk_parent(link.as_ref()))?;
-        self.check(&parent, Access::WRITE | Access::EXECUTE)?;
+        self.check_access(&parent, Access::WRITE | Access::EXECUTE)?;
         self.settle(self.volume().link(&node, &parent, name))
     }
 

@@ -55,7 +55,7 @@ impl Filesystem {
             if !here.is_directory() {
                 return Err(Error::NotADirectory);
             }
-            self.check(&here, Access::EXECUTE)?;
+            self.check_access(&here, Access::EXECUTE)?;
             if name == b"." {
                 continue;
             }

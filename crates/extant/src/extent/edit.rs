@@ -57,16 +57,22 @@ impl Update<'_> {
     pub(super) fn edit_leaf(&mut self, node: &Arc<Node>, mut path: Path, splice: Splice) -> Result<()> {
         let mut spare = self.allocate_nodes(node, path.growth(splice.added()))?;
         let mut change = i64::try_from(spare.len()).unwrap_or(0);
+        let shrinks = splice.entries.len() < splice.at.len();
         if let Some(Entries::Leaf(extents)) = path.levels.last_mut().map(|leaf| &mut leaf.node.entries) {
             extents.splice(splice.at, splice.entries);
         }
         // The level below this one is stored; this one is changed in memory, or needs no change.
         let mut changed = true;
-        while let Some(mut level) = path.levels.pop().filter(|_| changed) {
+        while let Some(mut level) = path.levels.pop().filter(|_| changed || shrinks) {
             let Some(parent) = path.levels.last_mut() else {
-                change -= self.store_root(node, level.node, &mut spare)?;
+                if changed || self.only_child(node, &level.node).is_some() {
+                    change -= self.store_root(node, level.node, &mut spare)?;
+                }
                 break;
             };
+            if !changed {
+                continue;
+            }
             let Entries::Index(indexes) = &mut parent.node.entries else { break };
             let Some(buffer) = level.buffer.clone() else { break };
             let Some(first) = first_block(&level.node.entries) else {

@@ -52,8 +52,10 @@ impl Extended {
             "assume_storage_prezeroed" => self.assume_storage_prezeroed = switch(value)?,
             "root_owner" => {
                 let owner = value.unwrap_or_default();
-                let numbers = owner.split_once(':').and_then(|(u, g)| Some((u.parse().ok()?, g.parse().ok()?)));
-                self.root_owner = numbers.ok_or_else(|| Error::invalid("owner of the root directory", owner))?;
+                let numbers =
+                    owner.split_once(':').and_then(|(u, g)| Some((u.parse().ok()?, g.parse().ok()?)));
+                self.root_owner =
+                    numbers.ok_or_else(|| Error::invalid("owner of the root directory", owner))?;
             }
             "stride" => self.stride = number("stride", value)?,
             "stripe_width" | "stripe-width" => self.stripe_width = number("stripe width", value)?,
@@ -104,7 +106,8 @@ fn blocks(what: &'static str, value: Option<&str>, block_size: u32) -> Result<u3
         _ => return number(what, Some(value)),
     };
     let invalid = || Error::invalid(what, value);
-    let count: u32 = value.get(..value.len() - 1).and_then(|digits| digits.parse().ok()).ok_or_else(invalid)?;
+    let count: u32 =
+        value.get(..value.len() - 1).and_then(|digits| digits.parse().ok()).ok_or_else(invalid)?;
     u32::try_from((u64::from(count) << shift).div_ceil(u64::from(block_size))).map_err(|_| invalid())
 }
 
@@ -136,7 +139,9 @@ mod tests {
 
     #[test]
     fn unknown_words_and_bad_values_are_refused() {
-        for words in ["quotatype=usr", "stride=x", "root_owner", "hash_seed=12", "num_backup_sb=3", "stride=70000"] {
+        for words in
+            ["quotatype=usr", "stride=x", "root_owner", "hash_seed=12", "num_backup_sb=3", "stride=70000"]
+        {
             assert!(Extended::default().edit(words, 4096).is_err(), "{words}");
         }
     }

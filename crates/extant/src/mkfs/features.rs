@@ -93,7 +93,9 @@ impl Features {
             "the features resize_inode and meta_bg exclude each other",
         )?;
         conflict(
-            has_resize && !self.ro_compat.contains(RoCompatFeatures::SPARSE_SUPER) && !self.has_sparse_super2(),
+            has_resize
+                && !self.ro_compat.contains(RoCompatFeatures::SPARSE_SUPER)
+                && !self.has_sparse_super2(),
             "the feature resize_inode needs sparse_super",
         )?;
         conflict(

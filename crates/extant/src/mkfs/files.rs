@@ -5,7 +5,9 @@
 
 use extant_ondisk::extent::{MAX_LEN, ROOT_CAPACITY, block_capacity};
 use extant_ondisk::inode::I_BLOCK_SIZE;
-use extant_ondisk::{Entries, Extent, ExtentIndex, ExtentNode, FsBlock, Geometry, GroupNumber, LogicalBlock, indirect};
+use extant_ondisk::{
+    Entries, Extent, ExtentIndex, ExtentNode, FsBlock, Geometry, GroupNumber, LogicalBlock, indirect,
+};
 
 use super::features::Features;
 use super::sizes::default_journal_blocks;
@@ -63,7 +65,8 @@ impl Files {
     /// Takes the blocks of all files.
     pub fn new(options: &Mkfs, features: &Features, geometry: &Geometry, space: &mut Space) -> Result<Self> {
         let extents = features.has_extents();
-        let allocate = |space: &mut Space, goal, len| allocate(space, goal, len, extents, geometry.block_size);
+        let allocate =
+            |space: &mut Space, goal, len| allocate(space, goal, len, extents, geometry.block_size);
         let root = allocate(space, 0, 1)?;
         let lost_found = allocate(space, 0, lost_found_blocks(geometry.block_size))?;
         let resize = match features.has_resize_inode() {
@@ -195,7 +198,8 @@ fn map_extents(space: &mut Space, goal: u64, len: u64, block_size: u32) -> Resul
         leaf.write(&mut block)?;
         tree.push((FsBlock(child), block));
         let entry = ExtentIndex { logical: LogicalBlock(0), child: FsBlock(child) };
-        ExtentNode { depth: 1, max_entries: ROOT_CAPACITY, entries: Entries::Index(vec![entry]) }.write(&mut i_block)?;
+        ExtentNode { depth: 1, max_entries: ROOT_CAPACITY, entries: Entries::Index(vec![entry]) }
+            .write(&mut i_block)?;
     }
     Ok(FileMap { i_block, extents: true, runs, tree })
 }
@@ -207,7 +211,8 @@ fn map_blocks(space: &mut Space, goal: u64, len: u64, block_size: u32) -> Result
     // The tables on the way to the current block: places in `map.tree`.
     let mut open: Vec<(Vec<u32>, usize)> = Vec::new();
     for logical in 0..len {
-        let path = indirect::path(LogicalBlock(logical as u32), block_size).ok_or(Error::TooLarge("journal"))?;
+        let path =
+            indirect::path(LogicalBlock(logical as u32), block_size).ok_or(Error::TooLarge("journal"))?;
         let offsets = path.offsets();
         open.retain(|(prefix, _)| offsets.starts_with(prefix));
         for depth in open.len() + 1..offsets.len() {
@@ -228,7 +233,8 @@ fn map_blocks(space: &mut Space, goal: u64, len: u64, block_size: u32) -> Result
 }
 
 fn set_pointer(map: &mut FileMap, table: Option<usize>, index: u32, block: u64) -> Result<()> {
-    let block = u32::try_from(block).map_err(|_| Error::Conflict("blocks beyond 2^32 need the feature extent"))?;
+    let block =
+        u32::try_from(block).map_err(|_| Error::Conflict("blocks beyond 2^32 need the feature extent"))?;
     match table.and_then(|table| map.tree.get_mut(table)) {
         Some((_, bytes)) => indirect::set_pointer(bytes, index, block),
         None => indirect::set_pointer(&mut map.i_block, index, block),
@@ -248,7 +254,8 @@ impl Sequence<'_> {
     fn next(&mut self) -> Result<u64> {
         if self.at == self.end {
             self.space.mark(self.start, self.at - self.start)?;
-            let (start, end) = self.space.next_free(self.at).ok_or(Error::TooSmall("no room for the journal"))?;
+            let (start, end) =
+                self.space.next_free(self.at).ok_or(Error::TooSmall("no room for the journal"))?;
             (self.start, self.at, self.end) = (start, start, end);
         }
         self.at += 1;

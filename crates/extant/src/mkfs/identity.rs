@@ -36,7 +36,8 @@ impl Identity {
 
 /// FNV-1a of what distinguishes one image from another.
 fn fingerprint(options: &Mkfs, seconds: i64, nanoseconds: u32) -> u64 {
-    let numbers = [seconds as u64, u64::from(nanoseconds), options.blocks.unwrap_or(0), options.bytes.unwrap_or(0)];
+    let numbers =
+        [seconds as u64, u64::from(nanoseconds), options.blocks.unwrap_or(0), options.bytes.unwrap_or(0)];
     let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).chain(options.label);
     bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
 }

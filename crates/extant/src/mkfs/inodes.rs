@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use extant_ondisk::{
-    Checksums, FileType, FsBlock, GroupNumber, IncompatFeatures, Inode, InodeFlags, InodeNumber, Mmp, RoCompatFeatures,
-    Timestamp, dirent, indirect, jbd2, orphan_file,
+    Checksums, FileType, FsBlock, GroupNumber, IncompatFeatures, Inode, InodeFlags, InodeNumber, Mmp,
+    RoCompatFeatures, Timestamp, dirent, indirect, jbd2, orphan_file,
 };
 
 use super::files::FileMap;
@@ -162,7 +162,8 @@ impl<'a> Contents<'a> {
 
     fn directories(&mut self) -> Result<()> {
         let layout = self.layout;
-        let usable = dirent::usable_bytes(layout.geometry.block_size as usize, layout.features.has_metadata_csum());
+        let usable =
+            dirent::usable_bytes(layout.geometry.block_size as usize, layout.features.has_metadata_csum());
         let has_types = layout.features.incompat.contains(IncompatFeatures::FILETYPE);
         let kind = if has_types { FileType::Directory } else { FileType::Unknown }.dirent_byte();
         for block in layout.files.root.iter() {
@@ -186,7 +187,8 @@ impl<'a> Contents<'a> {
 
     fn journal(&mut self) {
         let layout = self.layout;
-        let Some((first, journal)) = layout.files.journal.as_ref().and_then(|map| Some((map.iter().next()?, map)))
+        let Some((first, journal)) =
+            layout.files.journal.as_ref().and_then(|map| Some((map.iter().next()?, map)))
         else {
             return;
         };

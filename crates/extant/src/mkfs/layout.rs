@@ -1,6 +1,8 @@
 //! The plan of a new file system: everything but its bytes.
 
-use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, State, Superblock};
+use extant_ondisk::{
+    FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, State, Superblock,
+};
 
 use super::features::Features;
 use super::files::{FileMap, Files};
@@ -71,7 +73,8 @@ impl Layout {
             let used = used_inodes(&self.geometry, &self.files, group);
             descriptor.set_free_inodes_count(inodes_per_group - used);
             let directories = [InodeNumber::ROOT, LOST_FOUND].into_iter();
-            let here = directories.filter(|ino| self.geometry.inode_place(*ino).is_some_and(|(at, _)| at == group));
+            let here =
+                directories.filter(|ino| self.geometry.inode_place(*ino).is_some_and(|(at, _)| at == group));
             descriptor.set_used_dirs_count(here.count() as u32);
             if self.features.has_group_checksums() {
                 descriptor.set_itable_unused(inodes_per_group - used);

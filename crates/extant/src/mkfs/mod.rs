@@ -261,6 +261,9 @@ impl Mkfs {
 
 fn padded<const N: usize>(what: &'static str, text: &[u8]) -> Result<[u8; N]> {
     let mut field = [0; N];
-    field.get_mut(..text.len()).ok_or_else(|| Error::invalid(what, String::from_utf8_lossy(text)))?.copy_from_slice(text);
+    field
+        .get_mut(..text.len())
+        .ok_or_else(|| Error::invalid(what, String::from_utf8_lossy(text)))?
+        .copy_from_slice(text);
     Ok(field)
 }

@@ -35,7 +35,11 @@ struct Wanted {
 
 /// The superblock of the disk that `options` describe on a device of `device_bytes`, without counts of what is free,
 /// and its geometry.
-pub(super) fn superblock(options: &Mkfs, device_bytes: Option<u64>, identity: &Identity) -> Result<(Superblock, Geometry)> {
+pub(super) fn superblock(
+    options: &Mkfs,
+    device_bytes: Option<u64>,
+    identity: &Identity,
+) -> Result<(Superblock, Geometry)> {
     let wanted = wanted(options, device_bytes)?;
     let mut features = options.features;
     if wanted.blocks > u64::from(u32::MAX) {
@@ -50,7 +54,10 @@ pub(super) fn superblock(options: &Mkfs, device_bytes: Option<u64>, identity: &I
         // The resize inode exceeds 2 GiB.
         features.ro_compat |= RoCompatFeatures::LARGE_FILE;
     }
-    if default_journal_blocks(wanted.blocks) == 0 && options.journal_blocks.is_none() && options.journal_megabytes.is_none() {
+    if default_journal_blocks(wanted.blocks) == 0
+        && options.journal_blocks.is_none()
+        && options.journal_megabytes.is_none()
+    {
         features.compat -= CompatFeatures::HAS_JOURNAL | CompatFeatures::ORPHAN_FILE;
     }
     let mut superblock = Superblock::new_zeroed();
@@ -199,7 +206,8 @@ fn fit(superblock: &mut Superblock, options: &Mkfs, wanted: &Wanted) -> Result<G
     let first = u64::from(superblock.s_first_data_block());
     loop {
         let groups = blocks.saturating_sub(first).div_ceil(u64::from(blocks_per_group));
-        let groups = u32::try_from(groups).map_err(|_| Error::TooLarge("more groups than can be numbered"))?;
+        let groups =
+            u32::try_from(groups).map_err(|_| Error::TooLarge("more groups than can be numbered"))?;
         if groups == 0 {
             return Err(Error::TooSmall("no block for a group"));
         }
@@ -289,7 +297,8 @@ fn reserve_descriptors(superblock: &mut Superblock, options: &Mkfs) -> Result<()
         return Ok(());
     }
     let blocks = superblock.blocks_count();
-    let (per_group, first) = (u64::from(superblock.s_blocks_per_group()), u64::from(superblock.s_first_data_block()));
+    let (per_group, first) =
+        (u64::from(superblock.s_blocks_per_group()), u64::from(superblock.s_first_data_block()));
     let per_block = u64::from(superblock.block_size() / u32::from(superblock.desc_size()));
     let descriptor_blocks = |blocks: u64| (blocks - first).div_ceil(per_group).div_ceil(per_block);
     let most = u64::from(u32::MAX);

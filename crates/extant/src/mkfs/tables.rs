@@ -91,7 +91,12 @@ struct Flex {
     most: u64,
 }
 
-fn place_flex(geometry: &Geometry, descriptors: &mut [GroupDescriptor], space: &mut Space, group: u32) -> Result<()> {
+fn place_flex(
+    geometry: &Geometry,
+    descriptors: &mut [GroupDescriptor],
+    space: &mut Space,
+    group: u32,
+) -> Result<()> {
     let per_flex = geometry.groups_per_flex;
     let first_group = group - group % per_flex;
     let last_group = (first_group + (per_flex - 1)).min(geometry.group_count - 1);
@@ -114,12 +119,14 @@ fn place_flex(geometry: &Geometry, descriptors: &mut [GroupDescriptor], space: &
     let start = flex.start(space, goal, 1)?;
     descriptor.set_block_bitmap(take(space, start, flex.end, 1)?);
 
-    let goal = before.as_ref().map_or(after(descriptor.block_bitmap(), apart), |b| after(b.inode_bitmap(), 1));
+    let goal =
+        before.as_ref().map_or(after(descriptor.block_bitmap(), apart), |b| after(b.inode_bitmap(), 1));
     let start = flex.start(space, goal, 1)?;
     descriptor.set_inode_bitmap(take(space, start, flex.end, 1)?);
 
     let len = table_len(geometry);
-    let goal = before.as_ref().map_or(after(descriptor.inode_bitmap(), apart), |b| after(b.inode_table(), len));
+    let goal =
+        before.as_ref().map_or(after(descriptor.inode_bitmap(), apart), |b| after(b.inode_table(), len));
     let start = flex.start(space, goal, len)?;
     descriptor.set_inode_table(take(space, start, flex.end, len)?);
     Ok(())

@@ -1,6 +1,12 @@
 //! Tests that need the inside of the engine.
 
+mod acls;
 mod disk;
 mod files;
+mod kernel;
 mod large_dirs;
 mod names;
+mod read_dir;
+mod threads;
+mod trees;
+mod xattrs;

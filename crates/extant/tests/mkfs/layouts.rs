@@ -51,7 +51,8 @@ impl Case {
         }
         let (ratio, size) = (self.inode_ratio.to_string(), self.inode_size.to_string());
         let block_size = self.block_size.to_string();
-        let fixed = ["-t", "ext4", "-q", "-F", "-U", UUID, "-b", &block_size, "-i", &ratio, "-I", &size, "-E"];
+        let fixed =
+            ["-t", "ext4", "-q", "-F", "-U", UUID, "-b", &block_size, "-i", &ratio, "-I", &size, "-E"];
         let mut arguments: Vec<String> = fixed.map(str::to_owned).to_vec();
         arguments.push(extended);
         let mut option = |letter: &str, value: Option<String>| {
@@ -176,7 +177,10 @@ fn feature_cases(with: impl Fn(&'static str) -> Case) -> Vec<Case> {
         with("large_dir,ea_inode,project,stable_inodes"),
         with("none"),
         with("none,filetype,sparse_super"),
-        Case { inode_size: 128, ..small("none,has_journal,resize_inode,sparse_super,filetype,dir_index,large_file") },
+        Case {
+            inode_size: 128,
+            ..small("none,has_journal,resize_inode,sparse_super,filetype,dir_index,large_file")
+        },
     ]
 }
 
@@ -202,7 +206,9 @@ fn dump(image: &Image) -> Vec<String> {
         .filter(|line| !differs.iter().any(|word| line.trim_start().starts_with(word)))
         .map(|line| match line.split_once(", csum 0x").or_else(|| line.split_once(" csum 0x")) {
             // The checksum of a descriptor covers those of the bitmaps, which are compared.
-            Some((before, after)) if line.starts_with("Group ") => format!("{before} {}", after.get(4..).unwrap_or("")),
+            Some((before, after)) if line.starts_with("Group ") => {
+                format!("{before} {}", after.get(4..).unwrap_or(""))
+            }
             _ => line.to_owned(),
         })
         .collect()

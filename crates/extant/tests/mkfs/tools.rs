@@ -45,7 +45,8 @@ pub fn has(program: &str) -> bool {
 /// Runs a program; its output and whether it succeeded.
 pub fn run(program: &str, arguments: &[&str], image: &Path) -> (bool, String) {
     let output = Command::new(program).args(arguments).arg(image).output().expect("an installed program");
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let text =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     (output.status.success(), text)
 }
 

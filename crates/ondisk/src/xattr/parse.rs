@@ -38,14 +38,31 @@ pub fn parse_block(block: &[u8]) -> Result<Vec<Xattr>> {
 /// As [`parse_block`].
 pub fn verify_block_hashes(block: &[u8]) -> Result<bool> {
     let entries = block_entries(block)?;
-    let entry_ok = |entry: &RawEntry<'_>| {
-        entry.value_inum != 0
-            || entry.hash == 0
-            || [false, true].iter().any(|signed| entry.hash == hash_entry(entry.name, entry.value, *signed))
-    };
     let whole = hash_block(entries.iter().map(|e| e.hash));
     let stored = field::get::<u32>(block, HASH_OFFSET).unwrap_or(0);
-    Ok(entries.iter().all(entry_ok) && (stored == 0 || stored == whole))
+    Ok(entries.iter().all(RawEntry::has_right_hash_or_none) && (stored == 0 || stored == whole))
+}
+
+/// Whether every entry of a block has its hash, as `e2fsck` wants it; a hash of 0 is right only for what sums to 0.
+///
+/// # Errors
+/// As [`parse_block`].
+pub fn has_all_entry_hashes(block: &[u8]) -> Result<bool> {
+    Ok(block_entries(block)?.iter().all(|entry| entry.value_inum != 0 || entry.has_right_hash()))
+}
+
+/// Whether the hashes behind the fixed fields of an inode are right; a hash of 0 is none and right.
+///
+/// # Errors
+/// As [`parse_ibody`].
+pub fn verify_ibody_hashes(region: &[u8]) -> Result<bool> {
+    match region.get(IBODY_HEADER_BYTES..) {
+        Some(list) if field::get::<u32>(region, 0) == Some(MAGIC) => {
+            let raw = List { bytes: list, first: 0, structure: Structure::InodeXattrs }.entries()?;
+            Ok(raw.iter().all(RawEntry::has_right_hash_or_none))
+        }
+        _ => Ok(true),
+    }
 }
 
 fn block_entries(block: &[u8]) -> Result<Vec<RawEntry<'_>>> {
@@ -65,6 +82,14 @@ struct RawEntry<'a> {
 }
 
 impl RawEntry<'_> {
+    fn has_right_hash(&self) -> bool {
+        [false, true].iter().any(|signed| self.hash == hash_entry(self.name, self.value, *signed))
+    }
+
+    fn has_right_hash_or_none(&self) -> bool {
+        self.value_inum != 0 || self.hash == 0 || self.has_right_hash()
+    }
+
     fn to_xattr(&self) -> Xattr {
         let value = match self.value_inum {
             0 => XattrValue::Inline(self.value.to_vec()),

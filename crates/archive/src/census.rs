@@ -1,0 +1,231 @@
+//! How much room a tree takes on a disk.
+//!
+//! An upper bound, close to the truth: data and the blocks of small structures are counted exactly; directories with
+//! an index are counted with leaves half full, the worst that splits leave.
+//!
+//! Leaves out: what a disk needs for itself, which its layout tells.
+//!
+//! Sources: `fs/ext4/{extents,namei,xattr}.c`. Test: `tests/disk.rs`, against what importing took.
+
+use std::collections::BTreeMap;
+
+use crate::entry::{Entry, Kind, Shape, Xattr};
+use crate::error::Result;
+use crate::flow::Sink;
+
+/// Blocks of the longest extent.
+const EXTENT_BLOCKS_MAX: u64 = 32768;
+/// Extents that an inode itself holds.
+const INODE_EXTENTS: u64 = 4;
+/// Bytes of a symbolic link that an inode itself holds.
+const INODE_LINK_BYTES: usize = 59;
+/// Bytes of inode fields before its attributes.
+const INODE_FIELDS_BYTES: u64 = 128 + 32;
+
+/// What of a disk's format bears on the room that a tree takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskFormat {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Bytes of an inode.
+    pub inode_size: u32,
+}
+
+/// Room on a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Blocks, without inode tables.
+    pub blocks: u64,
+    /// Inodes.
+    pub inodes: u64,
+}
+
+/// Counts a tree; a sink for [`crate::Extent::Entries`].
+#[derive(Clone, Debug)]
+pub struct Census {
+    format: DiskFormat,
+    needs: Needs,
+    /// Bytes of the entries of each directory, by path.
+    directories: BTreeMap<Vec<u8>, u64>,
+    entries: u64,
+    content_bytes: u64,
+    digest: u128,
+}
+
+impl Census {
+    /// Nothing counted yet.
+    #[must_use]
+    pub fn new(format: DiskFormat) -> Self {
+        Self {
+            format,
+            needs: Needs::default(),
+            directories: BTreeMap::from([(Vec::new(), 0)]),
+            entries: 0,
+            content_bytes: 0,
+            digest: 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d,
+        }
+    }
+
+    /// Room for what was counted, below a root directory that exists.
+    #[must_use]
+    pub fn needs(&self) -> Needs {
+        let directories = self.directories.values().map(|bytes| self.directory_blocks(*bytes)).sum::<u64>();
+        // The root has its inode and its first block already.
+        let made = self.directories.len() as u64 - 1;
+        Needs { blocks: self.needs.blocks + directories - 1, inodes: self.needs.inodes + made }
+    }
+
+    /// Entries counted.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Bytes of content counted, without holes.
+    #[must_use]
+    pub fn content_bytes(&self) -> u64 {
+        self.content_bytes
+    }
+
+    /// A number that follows from the entries counted: paths, kinds, sizes, attributes; not from the content.
+    #[must_use]
+    pub fn digest(&self) -> u128 {
+        self.digest
+    }
+
+    /// FNV-1a.
+    fn digest_bytes(&mut self, bytes: &[u8]) {
+        // The length keeps neighbouring fields apart.
+        for byte in (bytes.len() as u64).to_le_bytes().iter().chain(bytes) {
+            self.digest = (self.digest ^ u128::from(*byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
+        }
+    }
+
+    fn digest_entry(&mut self, entry: &Entry) {
+        let attributes = &entry.attributes;
+        let (kind, detail) = match &entry.kind {
+            Kind::Directory => (0_u8, Vec::new()),
+            Kind::File(shape) => (1, shape.size.to_le_bytes().to_vec()),
+            Kind::HardLink(original) => (2, original.to_bytes()),
+            Kind::Symlink(says) => (3, says.clone()),
+            Kind::Fifo => (4, Vec::new()),
+            Kind::Socket => (5, Vec::new()),
+            Kind::CharDevice(major, minor) => (6, [major.to_le_bytes(), minor.to_le_bytes()].concat()),
+            Kind::BlockDevice(major, minor) => (7, [major.to_le_bytes(), minor.to_le_bytes()].concat()),
+        };
+        self.digest_bytes(&entry.path.to_bytes());
+        self.digest_bytes(&[&[kind], detail.as_slice()].concat());
+        self.digest_bytes(&attributes.mode.to_le_bytes());
+        self.digest_bytes(&[attributes.uid.to_le_bytes(), attributes.gid.to_le_bytes()].concat());
+        self.digest_bytes(&attributes.mtime.seconds.to_le_bytes());
+        self.digest_bytes(&attributes.mtime.nanoseconds.to_le_bytes());
+        for (name, value) in &attributes.xattrs {
+            self.digest_bytes(name);
+            self.digest_bytes(value);
+        }
+    }
+
+    /// Makes sure that the directory at `path` is counted, and those above it.
+    fn directory(&mut self, mut path: &[u8]) {
+        let mut made = Vec::new();
+        while !self.directories.contains_key(path) {
+            self.directories.insert(path.to_vec(), 0);
+            let slash = path.iter().rposition(|byte| *byte == b'/');
+            let (parent, name) = slash.map_or((&[][..], path), |at| (&path[..at], &path[at + 1..]));
+            made.push((parent, name));
+            path = parent;
+        }
+        for (parent, name) in made {
+            self.name(parent, name);
+        }
+    }
+
+    fn name(&mut self, parent: &[u8], name: &[u8]) {
+        if let Some(bytes) = self.directories.get_mut(parent) {
+            *bytes += 8 + (name.len() as u64).next_multiple_of(4);
+        }
+    }
+
+    fn directory_blocks(&self, entry_bytes: u64) -> u64 {
+        let block = u64::from(self.format.block_size);
+        // The checksum's tail, and `.` and `..` in the first block.
+        let (usable, dots) = (block - 12, 24);
+        if entry_bytes + dots <= usable {
+            return 1;
+        }
+        let leaves = (2 * entry_bytes).div_ceil(usable) + 1;
+        let per_node = (block - 32) / 8;
+        1 + leaves + if leaves > per_node { 2 * leaves.div_ceil(per_node) } else { 0 }
+    }
+
+    fn file_blocks(&self, shape: &Shape) -> u64 {
+        let block = u64::from(self.format.block_size);
+        let (mut blocks, mut extents, mut next) = (0, 0, 0);
+        for range in &shape.ranges {
+            let start = (range.offset / block).max(next);
+            let end = (range.offset + range.bytes).div_ceil(block);
+            let len = end.saturating_sub(start);
+            blocks += len;
+            // Long runs meet the metadata of groups, which cuts them once more each.
+            let cuts = if len > EXTENT_BLOCKS_MAX / 4 { 1 + len / EXTENT_BLOCKS_MAX } else { 0 };
+            extents += len.div_ceil(EXTENT_BLOCKS_MAX) + cuts;
+            next = end;
+        }
+        blocks + self.tree_blocks(extents)
+    }
+
+    /// Blocks of an extent tree.
+    fn tree_blocks(&self, extents: u64) -> u64 {
+        let per_node = (u64::from(self.format.block_size) - 16) / 12;
+        let (mut total, mut level) = (0, extents);
+        while level > INODE_EXTENTS {
+            level = level.div_ceil(per_node);
+            total += level;
+        }
+        total
+    }
+
+    /// Blocks for attributes: one if they do not all fit into the inode.
+    fn xattr_blocks(&self, xattrs: &[Xattr]) -> u64 {
+        let room = u64::from(self.format.inode_size).saturating_sub(INODE_FIELDS_BYTES + 8);
+        let bytes = |bytes: usize| (bytes as u64).next_multiple_of(4);
+        let needed: u64 = xattrs.iter().map(|(name, value)| 16 + bytes(name.len()) + bytes(value.len())).sum();
+        u64::from(needed > room)
+    }
+}
+
+impl Sink for Census {
+    fn entry(&mut self, entry: Entry) -> Result<()> {
+        self.entries += 1;
+        self.digest_entry(&entry);
+        self.needs.blocks += self.xattr_blocks(&entry.attributes.xattrs);
+        let path = entry.path.to_bytes();
+        if entry.kind == Kind::Directory {
+            self.directory(&path);
+            return Ok(());
+        }
+        if let Some((parent, name)) = entry.path.split_last() {
+            let parent = parent.join(&b'/');
+            self.directory(&parent);
+            self.name(&parent, name);
+        }
+        self.needs.inodes += u64::from(!matches!(entry.kind, Kind::HardLink(_)));
+        self.needs.blocks += match &entry.kind {
+            Kind::File(shape) => {
+                self.content_bytes += shape.data_bytes();
+                self.file_blocks(shape)
+            }
+            Kind::Symlink(says) => u64::from(says.len() > INODE_LINK_BYTES),
+            _ => 0,
+        };
+        Ok(())
+    }
+
+    fn content(&mut self, _offset: u64, _bytes: Vec<u8>) -> Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

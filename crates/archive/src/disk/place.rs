@@ -1,0 +1,138 @@
+//! The directory that an entry goes to, found again and again while a tree is written.
+//!
+//! The target is the root of everything: a symbolic link on the way leads to a place below it, `..` does not lead
+//! above it.
+
+use extant::{Dir, File, New, NewKind, Times};
+use extant_ondisk::FileType;
+
+use super::ACL_DEFAULT;
+use crate::entry::TreePath;
+use crate::error::{Error, Result};
+
+/// `MAXSYMLINKS` of Linux.
+const SYMLINKS_MAX: u32 = 40;
+
+/// An open directory.
+#[derive(Clone, Debug)]
+pub(super) struct Level {
+    pub dir: Dir,
+    /// New files in it get an access control list from it.
+    pub hands_down_acl: bool,
+}
+
+impl Level {
+    pub fn new(dir: Dir) -> extant::Result<Self> {
+        let hands_down_acl = match dir.xattr(ACL_DEFAULT) {
+            Ok(_) => true,
+            Err(extant::Error::NoAttribute | extant::Error::Unsupported(_)) => false,
+            Err(error) => return Err(error),
+        };
+        Ok(Self { dir, hands_down_acl })
+    }
+}
+
+/// Finds directories below a target, and makes those that are missing.
+#[derive(Debug)]
+pub(super) struct Places {
+    target: Level,
+    /// The names by which the last directory was asked for.
+    asked: Vec<Vec<u8>>,
+    /// The directories on the way to it.
+    levels: Vec<Level>,
+    /// There is a level for each name: no symbolic link was met.
+    is_straight: bool,
+    /// The times of directories that are made because nothing tells of them.
+    times: Option<Times>,
+}
+
+impl Places {
+    pub fn new(target: Dir, times: Option<Times>) -> extant::Result<Self> {
+        let target = Level::new(target)?;
+        Ok(Self { target, asked: Vec::new(), levels: Vec::new(), is_straight: true, times })
+    }
+
+    /// The target.
+    pub fn target(&self) -> &Level {
+        &self.target
+    }
+
+    /// Forgets what is known, for a directory on the way got other attributes.
+    pub fn forget(&mut self) -> extant::Result<()> {
+        self.target = Level::new(self.target.dir.clone())?;
+        self.levels.clear();
+        self.asked.clear();
+        self.is_straight = true;
+        Ok(())
+    }
+
+    /// The directory at `components`; those that are missing are made.
+    pub fn directory(&mut self, components: &[Vec<u8>]) -> Result<Level> {
+        let same = self.asked.iter().zip(components).take_while(|(had, wanted)| had == wanted).count();
+        if same == components.len() && same == self.asked.len() {
+            return Ok(self.here());
+        }
+        let keep = if self.is_straight { same } else { 0 };
+        self.levels.truncate(keep);
+        self.asked = components.to_vec();
+        self.is_straight = true;
+        let found = self.descend(components[keep..].iter().rev().cloned().collect());
+        if found.is_err() {
+            self.asked.truncate(keep);
+            self.levels.truncate(keep);
+        }
+        found.map_err(|source| Error::disk(&TreePath::of_components(components), source))?;
+        Ok(self.here())
+    }
+
+    fn here(&self) -> Level {
+        self.levels.last().unwrap_or(&self.target).clone()
+    }
+
+    /// Goes on from the last level by `pending`, whose first name is last.
+    fn descend(&mut self, mut pending: Vec<Vec<u8>>) -> extant::Result<()> {
+        let mut links = 0;
+        while let Some(name) = pending.pop() {
+            match name.as_slice() {
+                b"" | b"." => continue,
+                b".." => {
+                    self.levels.pop();
+                    continue;
+                }
+                _ => {}
+            }
+            let here = self.here().dir;
+            let found = match here.lookup(&name) {
+                Err(extant::Error::NotFound) => self.make(&here, &name)?,
+                other => other?,
+            };
+            if found.metadata().file_type == FileType::Symlink {
+                links += 1;
+                if links > SYMLINKS_MAX {
+                    return Err(extant::Error::Loop);
+                }
+                self.is_straight = false;
+                let says = found.read_link()?;
+                if says.starts_with(b"/") {
+                    self.levels.clear();
+                }
+                pending.extend(says.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec));
+                continue;
+            }
+            self.levels.push(Level::new(here.dir(&name)?)?);
+        }
+        Ok(())
+    }
+
+    fn make(&self, parent: &Dir, name: &[u8]) -> extant::Result<File> {
+        let new = New { kind: NewKind::Directory, mode: 0o755, uid: 0, gid: 0, times: self.times, xattrs: &[] };
+        parent.create(name, &new)
+    }
+
+    /// The inode that `path` names; a symbolic link at its end is not followed.
+    pub fn file(&mut self, path: &TreePath) -> Result<File> {
+        let Some((parent, name)) = path.split_last() else { return Ok((*self.target.dir).clone()) };
+        let parent = self.directory(parent)?;
+        parent.dir.lookup(name).map_err(|source| Error::disk(path, source))
+    }
+}

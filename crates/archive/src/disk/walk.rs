@@ -1,0 +1,193 @@
+//! A tree on a disk, in the order of its names.
+//!
+//! The disk may be hostile: a directory that is met a second time is an error, so that a cycle ends, and names that
+//! no directory may hold are refused.
+//!
+//! Leaves out: an empty `lost+found` at the disk's root, which every disk has.
+//!
+//! Test: `tests/disk.rs`.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use extant::{Dir, File, Filesystem, Metadata, SeekTo};
+use extant_ondisk::{FileType, InodeNumber};
+
+use crate::entry::{Attributes, DataRange, Entry, Kind, Shape, TreePath, Xattr};
+use crate::error::{Error, Result};
+use crate::flow::{Extent, PIECE_BYTES, Sink, Source};
+
+/// Reads a tree on a disk: a directory with all below it, or a single file.
+#[derive(Debug)]
+pub struct DiskWalk {
+    fs: Filesystem,
+    root: PathBuf,
+    at: TreePath,
+    follow_root: bool,
+}
+
+impl DiskWalk {
+    /// The tree at `root` on the disk, which becomes the root of what is poured. A symbolic link there is followed.
+    #[must_use]
+    pub fn new(fs: &Filesystem, root: impl AsRef<Path>) -> Self {
+        Self { fs: fs.clone(), root: root.as_ref().to_owned(), at: TreePath::root(), follow_root: true }
+    }
+
+    /// Pours the tree as `path`, not as the root.
+    #[must_use]
+    pub fn at(mut self, path: TreePath) -> Self {
+        self.at = path;
+        self
+    }
+
+    /// Whether a symbolic link given as the root stands for what it names.
+    #[must_use]
+    pub fn follow_root(mut self, follow: bool) -> Self {
+        self.follow_root = follow;
+        self
+    }
+}
+
+/// A directory whose entries are not all poured; the next one is last.
+struct Open {
+    dir: Dir,
+    tree: TreePath,
+    names: Vec<Vec<u8>>,
+}
+
+impl Source for DiskWalk {
+    fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
+        let mut visit = Visit { sink, extent, links: HashMap::new(), directories: HashSet::new() };
+        let root = if self.follow_root { self.fs.lookup(&self.root) } else { self.fs.symlink_lookup(&self.root) };
+        let root = root.map_err(|source| Error::Disk { path: self.root.display().to_string(), source })?;
+        let mut open: Vec<Open> = Vec::new();
+        open.extend(visit.file(&root, self.at.clone(), || self.fs.dir(&self.root))?);
+        while let Some(Open { dir, tree, names }) = open.last_mut() {
+            let Some(name) = names.pop() else {
+                open.pop();
+                continue;
+            };
+            let path = tree.join(&name)?;
+            let file = dir.lookup(&name).map_err(|source| Error::disk(&path, source))?;
+            if name == b"lost+found" && dir.number() == InodeNumber::ROOT && is_empty_directory(dir, &name) {
+                continue;
+            }
+            let below = visit.file(&file, path, || dir.dir(&name))?;
+            open.extend(below);
+        }
+        sink.finish()
+    }
+}
+
+fn is_empty_directory(parent: &Dir, name: &[u8]) -> bool {
+    parent.dir(name).and_then(|dir| dir.entries()).is_ok_and(|entries| entries.is_empty())
+}
+
+struct Visit<'a> {
+    sink: &'a mut dyn Sink,
+    extent: Extent,
+    /// Inodes with more names than one, and where their first name was met.
+    links: HashMap<InodeNumber, TreePath>,
+    directories: HashSet<InodeNumber>,
+}
+
+impl Visit<'_> {
+    /// Pours one file; gives a directory back, to be gone through.
+    fn file(
+        &mut self,
+        file: &File,
+        tree: TreePath,
+        open: impl FnOnce() -> extant::Result<Dir>,
+    ) -> Result<Option<Open>> {
+        let metadata = file.metadata();
+        let failed = |source| Error::disk(&tree, source);
+        if metadata.file_type != FileType::Directory && metadata.links > 1 {
+            if let Some(first) = self.links.get(&metadata.inode) {
+                let attributes = attributes(&metadata, Vec::new());
+                self.sink.entry(Entry { path: tree, kind: Kind::HardLink(first.clone()), attributes })?;
+                return Ok(None);
+            }
+            self.links.insert(metadata.inode, tree.clone());
+        }
+        let attributes = attributes(&metadata, xattrs(file).map_err(failed)?);
+        let (major, minor) = metadata.device;
+        let kind = match metadata.file_type {
+            FileType::Directory => Kind::Directory,
+            FileType::Regular => Kind::File(shape(file, metadata.size).map_err(failed)?),
+            FileType::Symlink => Kind::Symlink(file.read_link().map_err(failed)?),
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
+            FileType::CharDevice => Kind::CharDevice(major, minor),
+            FileType::BlockDevice => Kind::BlockDevice(major, minor),
+            FileType::Unknown => return Err(Error::Damaged { path: tree, reason: "an inode of no known type" }),
+        };
+        let ranges = match &kind {
+            Kind::File(shape) if self.extent == Extent::Everything => shape.ranges.clone(),
+            _ => Vec::new(),
+        };
+        let is_directory = kind == Kind::Directory;
+        self.sink.entry(Entry { path: tree.clone(), kind, attributes })?;
+        for range in ranges {
+            self.range(file, &tree, range)?;
+        }
+        if !is_directory {
+            return Ok(None);
+        }
+        if !self.directories.insert(metadata.inode) {
+            return Err(Error::Damaged { path: tree, reason: "a directory with two names" });
+        }
+        let dir = open().map_err(failed)?;
+        let mut names: Vec<_> = dir.entries().map_err(failed)?.into_iter().map(|entry| entry.name).collect();
+        names.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(Some(Open { dir, tree, names }))
+    }
+
+    fn range(&mut self, file: &File, tree: &TreePath, range: DataRange) -> Result<()> {
+        let mut done = 0;
+        while done < range.bytes {
+            let mut piece = vec![0; (range.bytes - done).min(PIECE_BYTES as u64) as usize];
+            let offset = range.offset + done;
+            let read = file.read_at(&mut piece, offset).map_err(|source| Error::disk(tree, source))?;
+            if read == 0 {
+                return Err(Error::Damaged { path: tree.clone(), reason: "shorter than its size" });
+            }
+            piece.truncate(read);
+            done += read as u64;
+            self.sink.content(offset, piece)?;
+        }
+        Ok(())
+    }
+}
+
+fn attributes(metadata: &Metadata, xattrs: Vec<Xattr>) -> Attributes {
+    let Metadata { mode, uid, gid, mtime, .. } = *metadata;
+    Attributes { mode, uid, gid, mtime, atime: None, xattrs }
+}
+
+fn xattrs(file: &File) -> extant::Result<Vec<Xattr>> {
+    let names = file.list_xattrs()?.into_iter();
+    let mut xattrs = names.map(|name| file.xattr(&name).map(|value| (name, value))).collect::<Result<Vec<_>, _>>()?;
+    xattrs.sort_unstable();
+    Ok(xattrs)
+}
+
+/// Where the file has data.
+fn shape(file: &File, size: u64) -> extant::Result<Shape> {
+    let mut shape = Shape { size, ranges: Vec::new() };
+    let mut at = 0;
+    while at < size {
+        let start = match file.seek_to(SeekTo::Data, at) {
+            Ok(start) => start,
+            // Only a hole up to the end.
+            Err(extant::Error::NoSuchOffset) => break,
+            Err(error) => return Err(error),
+        };
+        let end = file.seek_to(SeekTo::Hole, start)?.min(size);
+        if start >= end {
+            break;
+        }
+        shape.ranges.push(DataRange { offset: start, bytes: end - start });
+        at = end;
+    }
+    Ok(shape)
+}

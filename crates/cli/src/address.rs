@@ -1,0 +1,99 @@
+//! What an argument names: a file of the host or a place on a disk.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// A place on a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskPath {
+    /// The image file or block special.
+    pub image: PathBuf,
+    /// The path on it, from its root.
+    pub path: PathBuf,
+}
+
+impl std::fmt::Display for DiskPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.image.display(), self.path.display())
+    }
+}
+
+/// What an argument names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A file of the host.
+    Local(PathBuf),
+    /// A place on a disk.
+    Disk(DiskPath),
+}
+
+impl Address {
+    /// What exists on the host is of the host; else the argument is split at the first `:/` that is not `://`.
+    pub fn parse(argument: &OsStr) -> Self {
+        match split(argument) {
+            Some(place) if !exists(argument) => Self::Disk(place),
+            _ => Self::Local(PathBuf::from(argument)),
+        }
+    }
+}
+
+impl DiskPath {
+    /// The place that `argument` names; an image alone stands for its root.
+    pub fn parse(argument: &OsStr) -> Self {
+        match Address::parse(argument) {
+            Address::Disk(place) => place,
+            Address::Local(image) => Self { image, path: PathBuf::from("/") },
+        }
+    }
+
+    /// As [`DiskPath::parse`], for what can't be the root.
+    pub fn parse_below_root(argument: &OsStr) -> Result<Self, Failure> {
+        let place = Self::parse(argument);
+        if place.path.file_name().is_none() {
+            let image = place.image.display();
+            return Err(Failure::usage(format!("'{image}' names a whole disk; name a place on it as {image}:/PATH")));
+        }
+        Ok(place)
+    }
+}
+
+fn exists(argument: &OsStr) -> bool {
+    Path::new(argument).symlink_metadata().is_ok()
+}
+
+fn split(argument: &OsStr) -> Option<DiskPath> {
+    let bytes = argument.as_bytes();
+    let at = (1..bytes.len()).find(|at| bytes[*at..].starts_with(b":/") && !bytes[*at..].starts_with(b"://"))?;
+    let path = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
+    Some(DiskPath { image: path(&bytes[..at]), path: path(&bytes[at + 1..]) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_colon_slash_splits_and_urls_stay_whole() {
+        let parse = |text: &str| Address::parse(OsStr::new(text));
+        let disk = |image: &str, path: &str| Address::Disk(DiskPath { image: image.into(), path: path.into() });
+        assert_eq!(parse("a.img:/etc/x"), disk("a.img", "/etc/x"));
+        assert_eq!(parse("a.img:/etc:/x"), disk("a.img", "/etc:/x"));
+        assert_eq!(parse("a.img:/"), disk("a.img", "/"));
+        assert_eq!(parse("nbd://host/x"), Address::Local("nbd://host/x".into()));
+        assert_eq!(parse(":/x"), Address::Local(":/x".into()));
+        assert_eq!(parse("no-such-file"), Address::Local("no-such-file".into()));
+    }
+
+    #[test]
+    fn what_exists_is_local() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("a:")).unwrap();
+        std::fs::write(dir.path().join("a:/b"), "").unwrap();
+        let path = dir.path().join("a:/b");
+        assert_eq!(Address::parse(path.as_os_str()), Address::Local(path.clone()));
+        assert!(DiskPath::parse_below_root(path.as_os_str()).is_err());
+    }
+}

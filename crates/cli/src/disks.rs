@@ -1,0 +1,177 @@
+//! Opens disks: locks them, finds the file system on them, replays, and unmounts them at the end.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use extant::{Filesystem, Mount};
+use extant_block::{Access, BlockDevice, Container, FileDevice, Partition};
+use extant_ondisk::{SUPERBLOCK_OFFSET, superblock};
+use extant_rt::{Arc, WallClock};
+
+use crate::address::DiskPath;
+use crate::failure::Failure;
+use crate::output;
+use crate::size;
+
+/// Where on the image the file system is.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct Location {
+    /// The file system begins this far into the image
+    #[arg(long, value_name = "BYTES", value_parser = size::parse_bytes, conflicts_with = "partition")]
+    pub offset: Option<u64>,
+    /// The file system is on this partition of the image, counted as the kernel counts
+    #[arg(long, value_name = "N")]
+    pub partition: Option<u32>,
+}
+
+/// How disks are opened for reading.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct Reading {
+    #[command(flatten)]
+    pub location: Location,
+    /// Leave a dirty journal alone and show the disk as it is
+    #[arg(long)]
+    pub norecovery: bool,
+    /// Write one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The host's clock, or the moment that SOURCE_DATE_EPOCH names.
+pub fn clock() -> Result<WallClock, Failure> {
+    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(WallClock::System) };
+    let seconds = text.to_str().and_then(|text| text.parse().ok());
+    let invalid = || Failure::usage(format!("SOURCE_DATE_EPOCH is not a number of seconds: '{}'", text.display()));
+    Ok(WallClock::Fixed(seconds.ok_or_else(invalid)?, 0))
+}
+
+/// The part of `device` that `location` names.
+pub fn locate(image: &Path, device: FileDevice, location: Location) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let failed = |error: extant_block::Error| Failure::new("out_of_range", image.display().to_string(), error.to_string());
+    if let Some(offset) = location.offset {
+        return Ok(Arc::new(Partition::from_offset(device, offset).map_err(failed)?));
+    }
+    let Some(number) = location.partition else { return Ok(Arc::new(device)) };
+    let container = Container::recognise(&device).map_err(|error| Failure::host(image, &error))?;
+    let refused = |message: String| Failure::new("no_partition", image.display().to_string(), message);
+    let Some(Container::PartitionTable(partitions)) = container else {
+        return Err(refused("has no partition table".to_owned()));
+    };
+    let Some(found) = partitions.iter().find(|partition| partition.number == number) else {
+        let numbers: Vec<_> = partitions.iter().map(|partition| partition.number.to_string()).collect();
+        return Err(refused(format!("has no partition {number}; there are {}", numbers.join(", "))));
+    };
+    Ok(Arc::new(Partition::new(device, found.offset, found.bytes).map_err(failed)?))
+}
+
+/// Opens and locks an image.
+pub fn open_device(image: &Path, access: Access) -> Result<FileDevice, Failure> {
+    FileDevice::open(image, access).map_err(|error| device_failure(image, error))
+}
+
+/// The words for an image that cannot be opened.
+pub fn device_failure(image: &Path, error: extant_block::Error) -> Failure {
+    use extant_block::Error;
+    let kind = match &error {
+        Error::Io { source, .. } => return Failure::host(image, source),
+        Error::Locked { .. } | Error::Mounted { .. } | Error::Busy { .. } | Error::LoopAttached { .. } => "busy",
+        _ => "not_a_device",
+    };
+    // The library names the path as well.
+    let place = image.display().to_string();
+    let text = error.to_string();
+    let message = text.strip_prefix(&format!("{place}: ")).unwrap_or(&text).to_owned();
+    Failure::new(kind, place, message)
+}
+
+/// What there is where a file system was expected, with the way to get at it; none if nothing is recognised.
+fn instead(device: &dyn BlockDevice) -> Option<String> {
+    Some(match Container::recognise(device).ok()?? {
+        Container::PartitionTable(partitions) => {
+            let each = partitions.iter().map(|partition| {
+                format!("{} ({} at byte {})", partition.number, size::show(partition.bytes), partition.offset)
+            });
+            let each = each.collect::<Vec<_>>().join(", ");
+            format!("a partition table, not a file system; choose one with --partition: {each}")
+        }
+        Container::DiskImage(format) => format!(
+            "a {format} image, not a raw disk; show it as one with `qemu-nbd -c /dev/nbd0 IMAGE`, or convert it with \
+             `qemu-img convert -O raw`"
+        ),
+        _ => return None,
+    })
+}
+
+/// Whether there is the magic number of a superblock.
+pub fn has_superblock(device: &dyn BlockDevice) -> bool {
+    let mut magic = [0; 2];
+    device.read_at(SUPERBLOCK_OFFSET + 56, &mut magic).is_ok() && magic == superblock::MAGIC.to_le_bytes()
+}
+
+/// Mounts what is on `device`.
+pub fn mount(image: &Path, device: Arc<dyn BlockDevice>, how: Mount) -> Result<Filesystem, Failure> {
+    if !has_superblock(&*device) {
+        let message = instead(&*device).unwrap_or_else(|| "no ext4 file system".to_owned());
+        return Err(Failure::new("no_file_system", image.display().to_string(), message));
+    }
+    how.open_device(device).map_err(|error| Failure::disk(image.display(), &error))
+}
+
+/// Opens a disk for reading: nothing is written to it.
+pub fn open_for_reading(image: &Path, reading: Reading) -> Result<Filesystem, Failure> {
+    let device = open_device(image, Access::read_only())?;
+    let device = locate(image, device, reading.location)?;
+    mount(image, device, Mount::new().read_only(true).no_recovery(reading.norecovery))
+}
+
+/// Opens a disk for writing; says so if its journal was replayed.
+pub fn open_for_writing(image: &Path, location: Location) -> Result<Filesystem, Failure> {
+    let clock = clock()?;
+    let device = open_device(image, Access::read_write())?;
+    let device = locate(image, device, location)?;
+    // A clock in the background would make the bytes of the journal depend on how long things take.
+    let is_fixed = matches!(clock, WallClock::Fixed(..));
+    let fs = mount(image, device, Mount::new().clock(clock).background(!is_fixed))?;
+    let blocks = fs.mounted().replayed_blocks;
+    if blocks > 0 {
+        output::note(&format!("{}: replayed the journal: {blocks} blocks", image.display()));
+    }
+    Ok(fs)
+}
+
+/// Unmounts a disk that was written.
+pub fn unmount(image: &Path, fs: Filesystem) -> Result<(), Failure> {
+    fs.unmount().map_err(|error| Failure::disk(image.display(), &error))
+}
+
+/// The disks of one command, each opened once.
+pub struct Disks<O> {
+    open: O,
+    opened: BTreeMap<PathBuf, (PathBuf, Filesystem)>,
+}
+
+impl<O: Fn(&Path) -> Result<Filesystem, Failure>> Disks<O> {
+    /// Opens disks by `open` when they are first needed.
+    pub fn new(open: O) -> Self {
+        Self { open, opened: BTreeMap::new() }
+    }
+
+    /// The disk that `place` is on.
+    pub fn of(&mut self, place: &DiskPath) -> Result<Filesystem, Failure> {
+        // Two ways to one image are one image: a second lock would be refused.
+        let key = place.image.canonicalize().unwrap_or_else(|_| place.image.clone());
+        if let Some((_, fs)) = self.opened.get(&key) {
+            return Ok(fs.clone());
+        }
+        let fs = (self.open)(&place.image)?;
+        self.opened.insert(key, (place.image.clone(), fs.clone()));
+        Ok(fs)
+    }
+
+    /// Unmounts all of them; the first failure counts.
+    pub fn finish(self) -> Result<(), Failure> {
+        let results: Vec<_> = self.opened.into_values().map(|(image, fs)| unmount(&image, fs)).collect();
+        results.into_iter().collect()
+    }
+}

@@ -1,0 +1,135 @@
+//! Why a verb failed: one line for people, a document for programs, a number for the shell.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// Exit status: something failed.
+pub const EXIT_FAILED: u8 = 1;
+/// Exit status: it was asked for in a wrong way.
+pub const EXIT_USAGE: u8 = 2;
+
+const BROKEN_PIPE: &str = "broken_pipe";
+
+/// Why a verb failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// A word that programs can compare.
+    pub kind: &'static str,
+    /// Where: a file, or an image and a path on it.
+    pub place: String,
+    /// What happened.
+    pub message: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.place.is_empty() {
+            return f.write_str(&self.message);
+        }
+        write!(f, "{}: {}", self.place, self.message)
+    }
+}
+
+impl Failure {
+    /// Something failed at `place`.
+    pub fn new(kind: &'static str, place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { kind, place: place.into(), message: message.into() }
+    }
+
+    /// It was asked for in a wrong way.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new("usage", "", message)
+    }
+
+    /// The exit status that tells of it.
+    pub fn exit(&self) -> u8 {
+        if self.kind == "usage" { EXIT_USAGE } else { EXIT_FAILED }
+    }
+
+    /// The host refused `path`.
+    pub fn host(path: &Path, error: &io::Error) -> Self {
+        let kind = match error.kind() {
+            io::ErrorKind::NotFound => "not_found",
+            io::ErrorKind::PermissionDenied => "permission_denied",
+            io::ErrorKind::AlreadyExists => "exists",
+            io::ErrorKind::StorageFull => "no_space",
+            _ => "io",
+        };
+        Self::new(kind, path.display().to_string(), plain(error))
+    }
+
+    /// A disk refused.
+    pub fn disk(place: impl fmt::Display, error: &extant::Error) -> Self {
+        Self::new(kind_of(error), place.to_string(), error.to_string())
+    }
+
+    /// A tree could not be moved between the host or an archive and `image`.
+    pub fn tree(image: &Path, error: extant_archive::Error) -> Self {
+        use extant_archive::Error;
+        let image = image.display();
+        match error {
+            Error::Disk { path, source } => Self::disk(format!("{image}:{path}"), &source),
+            Error::Host { path, source } => Self::host(&path, &source),
+            Error::Damaged { path, reason } => Self::new("corrupt", format!("{image}:{path}"), reason),
+            Error::Stream(source) => Self::output_to("archive", &source),
+            error @ (Error::Format { .. } | Error::Member { .. }) => Self::new("bad_archive", "", error.to_string()),
+            error @ Error::UnsafeName(_) => Self::new("unsafe_name", "", error.to_string()),
+            error @ Error::Changed { .. } => Self::new("changed", "", error.to_string()),
+            error => Self::new("failed", image.to_string(), error.to_string()),
+        }
+    }
+
+    /// Writing results failed.
+    pub fn output(error: &io::Error) -> Self {
+        Self::output_to("standard output", error)
+    }
+
+    fn output_to(place: &str, error: &io::Error) -> Self {
+        let kind = if error.kind() == io::ErrorKind::BrokenPipe { BROKEN_PIPE } else { "io" };
+        Self::new(kind, place, plain(error))
+    }
+
+    /// Whether nobody wants to hear of it: the reader of a pipe has seen enough.
+    pub fn is_silent(&self) -> bool {
+        self.kind == BROKEN_PIPE
+    }
+}
+
+/// The host's words without the number that Rust adds.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(at) => text[..at].to_owned(),
+        None => text,
+    }
+}
+
+/// The word for an error of a disk.
+fn kind_of(error: &extant::Error) -> &'static str {
+    use extant::Error;
+    match error {
+        Error::Io { .. } => "io",
+        Error::Corrupt { .. } => "corrupt",
+        Error::Journal(_) => "journal",
+        Error::Incompatible(_) | Error::ReadOnlyFeatures(_) => "incompatible",
+        Error::ReadOnly => "read_only",
+        Error::NoSpace => "no_space",
+        Error::NoInodes => "no_inodes",
+        Error::NotFound => "not_found",
+        Error::Exists => "exists",
+        Error::NotADirectory => "not_a_directory",
+        Error::IsADirectory => "is_a_directory",
+        Error::NotEmpty => "not_empty",
+        Error::PermissionDenied => "permission_denied",
+        Error::NotPermitted => "not_permitted",
+        Error::TooManyLinks => "too_many_links",
+        Error::NameTooLong => "name_too_long",
+        Error::Loop => "loop",
+        Error::FileTooLarge => "file_too_large",
+        Error::InvalidArgument(_) => "invalid_argument",
+        Error::NoAttribute => "no_attribute",
+        Error::Unsupported(_) => "unsupported",
+        _ => "failed",
+    }
+}

@@ -1,0 +1,106 @@
+//! What is written for people: results, names, errors.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::failure::Failure;
+
+/// Standard output, buffered; names are escaped if it is a terminal.
+pub struct Output {
+    out: io::BufWriter<io::StdoutLock<'static>>,
+    escapes: bool,
+}
+
+impl Output {
+    /// Standard output.
+    pub fn new() -> Self {
+        let escapes = io::stdout().is_terminal();
+        Self { out: io::BufWriter::new(io::stdout().lock()), escapes }
+    }
+
+    /// A name as it is shown here.
+    pub fn name(&self, name: &[u8]) -> Vec<u8> {
+        if self.escapes { escape(name).into_bytes() } else { name.to_vec() }
+    }
+
+    /// Writes bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.out.write_all(bytes).map_err(|error| Failure::output(&error))
+    }
+
+    /// Writes a line.
+    pub fn line(&mut self, line: impl AsRef<[u8]>) -> Result<(), Failure> {
+        self.bytes(line.as_ref())?;
+        self.bytes(b"\n")
+    }
+
+    /// Writes a document.
+    pub fn json(&mut self, document: &serde_json::Value) -> Result<(), Failure> {
+        self.line(format!("{document:#}"))
+    }
+
+    /// Sends all of it on its way.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        self.out.flush().map_err(|error| Failure::output(&error))
+    }
+}
+
+/// Printable UTF-8 as it is; anything else as in C: `\n`, `\033`, `\\`.
+pub fn escape(name: &[u8]) -> String {
+    let mut shown = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '\\' => shown.push_str("\\\\"),
+                '\n' => shown.push_str("\\n"),
+                '\t' => shown.push_str("\\t"),
+                '\r' => shown.push_str("\\r"),
+                // Marks that turn the direction of writing make a name look like another one.
+                _ if letter.is_control() || matches!(letter, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
+                    let mut buffer = [0; 4];
+                    letter.encode_utf8(&mut buffer).bytes().for_each(|byte| shown.push_str(&format!("\\{byte:03o}")));
+                }
+                _ => shown.push(letter),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| shown.push_str(&format!("\\{byte:03o}")));
+    }
+    shown
+}
+
+/// Tells of a failure on standard error.
+pub fn report(failure: &Failure, as_json: bool) {
+    if failure.is_silent() {
+        return;
+    }
+    let text = if as_json {
+        let Failure { kind, place, message } = failure;
+        serde_json::json!({ "error": { "kind": kind, "where": place, "message": message } }).to_string()
+    } else {
+        format!("extant: {}", controls_escaped(&failure.to_string()))
+    };
+    // If nobody can be told, the exit status still tells.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Tells of something that is no failure, on standard error.
+pub fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "extant: {}", controls_escaped(text));
+}
+
+/// A disk's names cannot send orders to the terminal.
+fn controls_escaped(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { letter.escape_default().to_string() } else { letter.into() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_unprintable_reaches_the_terminal() {
+        assert_eq!(escape("grün\n\x1b[31m\\".as_bytes()), "grün\\n\\033[31m\\\\");
+        assert_eq!(escape(b"a\xff\xfeb"), "a\\377\\376b");
+        assert_eq!(escape("\u{202e}x".as_bytes()), "\\342\\200\\256x");
+        assert_eq!(controls_escaped("a\nb\u{1b}"), "a\\nb\\u{1b}");
+    }
+}

@@ -1,0 +1,154 @@
+//! `extant import`, `extant export`.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use extant_archive::{DiskWalk, Extent, Input, Manner, TarReader, TarWriter, pour_concurrently};
+use serde_json::json;
+
+use super::Outcome;
+use crate::address::DiskPath;
+use crate::disks::{Location, Reading, clock, open_for_reading, open_for_writing, unmount};
+use crate::failure::Failure;
+use crate::output::{self, Output};
+use crate::owner::names_on;
+use crate::progress::Progress;
+
+/// Unpack a tar archive into a disk
+///
+/// Owners, modes, times, hard links, devices, extended attributes, capabilities, access control lists and sparse files
+/// are kept, for root and others alike: nothing of it is done on the host. gzip and Zstandard are unpacked. What is
+/// in the way of a file is replaced; nothing leads out of the directory.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  extant import disk.img rootfs.tar.gz\n  docker export web | extant import disk.img -\n  extant import disk.img:/srv site.tar")]
+pub struct Import {
+    #[command(flatten)]
+    location: Location,
+    /// The disk, or a directory on it
+    #[arg(value_name = "IMAGE[:/DIR]")]
+    target: OsString,
+    /// The archive; `-` is standard input
+    #[arg(value_name = "TAR|-")]
+    archive: PathBuf,
+}
+
+/// Opens an archive, or standard input.
+pub fn input(archive: &Path) -> Result<Input, Failure> {
+    let input = if archive == Path::new("-") {
+        Input::stream(io::stdin())
+    } else {
+        let file = File::open(archive).map_err(|error| Failure::host(archive, &error))?;
+        Input::file(file)
+    };
+    input.map_err(|error| bad_archive(archive, Failure::tree(archive, error)))
+}
+
+/// Names the archive in a failure of reading it.
+pub fn bad_archive(archive: &Path, failure: Failure) -> Failure {
+    match failure.kind {
+        "bad_archive" | "unsafe_name" | "io" if failure.place.is_empty() || failure.place == "archive" => {
+            Failure { place: archive.display().to_string(), ..failure }
+        }
+        _ => failure,
+    }
+}
+
+impl Import {
+    /// Unpacks.
+    pub fn run(self) -> Outcome {
+        let target = DiskPath::parse(&self.target);
+        let input = input(&self.archive)?;
+        let fs = open_for_writing(&target.image, self.location)?;
+        let unpack = || {
+            let reader = TarReader::new(input).names(names_on(&fs));
+            let mut import = extant_archive::Import::new(&fs, &target.path, Manner::Unpack, times()?)
+                .map_err(|error| Failure::tree(&target.image, error))?;
+            let mut progress = Progress::new(&mut import, None, false);
+            pour_concurrently(reader, &mut progress, Extent::Everything)
+                .map_err(|error| bad_archive(&self.archive, Failure::tree(&target.image, error)))
+        };
+        let unpacked = unpack();
+        // What was unpacked before a failure stays, and stays consistent.
+        unmount(&target.image, fs)?;
+        unpacked?;
+        Ok(0)
+    }
+}
+
+/// The times of what is made without being told of, if the clock stands still.
+pub fn times() -> Result<Option<extant::Times>, Failure> {
+    Ok(match clock()? {
+        extant_rt::WallClock::Fixed(seconds, nanoseconds) => {
+            let moment = extant::Timestamp { seconds, nanoseconds };
+            Some(extant::Times { atime: moment, mtime: moment })
+        }
+        extant_rt::WallClock::System => None,
+    })
+}
+
+/// Pack a disk, or a directory on it, into a tar archive
+///
+/// The archive is in PAX form and keeps everything but sockets, which archives cannot hold. The same disk gives the
+/// same bytes. The disk is not written to.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  extant export disk.img -o rootfs.tar\n  extant export disk.img:/etc | tar -tv")]
+pub struct Export {
+    #[command(flatten)]
+    reading: Reading,
+    /// Where the archive goes, instead of to standard output
+    #[arg(short, long, value_name = "TAR")]
+    output: Option<PathBuf>,
+    /// The disk, or a directory on it
+    #[arg(value_name = "IMAGE[:/DIR]")]
+    source: OsString,
+}
+
+impl Export {
+    /// Packs.
+    pub fn run(self) -> Outcome {
+        if self.reading.json && self.output.is_none() {
+            return Err(Failure::usage("--json needs -o TAR, for standard output takes one of them only"));
+        }
+        let source = DiskPath::parse(&self.source);
+        let fs = open_for_reading(&source.image, self.reading)?;
+        let walk = DiskWalk::new(&fs, &source.path);
+        let (sockets, entries, bytes) = match self.output.as_deref().filter(|path| *path != Path::new("-")) {
+            Some(path) => {
+                let file = File::create(path).map_err(|error| Failure::host(path, &error))?;
+                pack(walk, file, &source).map_err(|failure| match failure.place.as_str() {
+                    "archive" => Failure { place: path.display().to_string(), ..failure },
+                    _ => failure,
+                })?
+            }
+            None => {
+                if io::IsTerminal::is_terminal(&io::stdout()) {
+                    return Err(Failure::usage("an archive is not written to a terminal; use -o TAR or a pipe"));
+                }
+                pack(walk, io::stdout().lock(), &source)?
+            }
+        };
+        if sockets > 0 {
+            output::note(&format!("{source}: {sockets} sockets left out"));
+        }
+        if self.reading.json {
+            let mut output = Output::new();
+            output.json(&json!({ "entries": entries, "content_bytes": bytes, "sockets_left_out": sockets }))?;
+            output.finish()?;
+        }
+        Ok(0)
+    }
+}
+
+/// Writes an archive; how many sockets were left out, entries, and bytes of content.
+fn pack(walk: DiskWalk, out: impl io::Write, source: &DiskPath) -> Result<(usize, u64, u64), Failure> {
+    let mut writer = TarWriter::new(out);
+    let mut progress = Progress::new(&mut writer, None, false);
+    let poured = pour_concurrently(walk, &mut progress, Extent::Everything);
+    let (entries, bytes) = progress.counted();
+    drop(progress);
+    poured.map_err(|error| Failure::tree(&source.image, error))?;
+    Ok((writer.sockets_left_out(), entries, bytes))
+}

@@ -1,0 +1,133 @@
+//! `extant info`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use extant::{Filesystem, Timestamp};
+use extant_ondisk::{State, Superblock};
+use serde_json::{Map, Value, json};
+
+use super::Outcome;
+use crate::disks::{Reading, open_for_reading};
+use crate::json::put_text;
+use crate::metadata::date;
+use crate::output::{Output, escape};
+use crate::size;
+
+/// Tell about a file system
+#[derive(Args)]
+#[command(after_help = "Examples:\n  extant info disk.img\n  extant info --json --partition 2 /dev/sdb")]
+pub struct Info {
+    #[command(flatten)]
+    reading: Reading,
+    /// The image
+    image: PathBuf,
+}
+
+impl Info {
+    /// Tells.
+    pub fn run(self) -> Outcome {
+        let fs = open_for_reading(&self.image, self.reading)?;
+        let mut output = Output::new();
+        if self.reading.json {
+            let mut object = Map::new();
+            object.insert("image".to_owned(), self.image.display().to_string().into());
+            object.extend(document(&fs));
+            output.json(&Value::Object(object))?;
+        } else {
+            for (key, value) in lines(&fs) {
+                output.line(format!("{key:<18} {value}"))?;
+            }
+        }
+        output.finish()?;
+        Ok(0)
+    }
+}
+
+/// A UUID in its usual form.
+pub fn uuid_text(uuid: [u8; 16]) -> String {
+    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+fn features(superblock: &Superblock) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut add = |known: Vec<&str>, unknown: u32, which: &str| {
+        names.extend(known.into_iter().map(str::to_owned));
+        if unknown != 0 {
+            names.push(format!("{which}:{unknown:#x}"));
+        }
+    };
+    let (compat, incompat, ro_compat) = (superblock.compat(), superblock.incompat(), superblock.ro_compat());
+    add(compat.names().collect(), compat.unknown().bits(), "compat");
+    add(incompat.names().collect(), incompat.unknown().bits(), "incompat");
+    add(ro_compat.names().collect(), ro_compat.unknown().bits(), "ro_compat");
+    names
+}
+
+fn document(fs: &Filesystem) -> Map<String, Value> {
+    let superblock = fs.superblock();
+    let statistics = fs.statistics();
+    let bytes = |blocks: u64| blocks.saturating_mul(u64::from(statistics.block_size));
+    let mut object = Map::new();
+    put_text(&mut object, "label", &superblock.volume_name());
+    let known = json!({
+        "uuid": uuid_text(superblock.s_uuid()),
+        "size_bytes": bytes(superblock.blocks_count()),
+        "usable_bytes": bytes(statistics.blocks),
+        "free_bytes": bytes(statistics.free_blocks),
+        "available_bytes": bytes(statistics.available_blocks),
+        "block_size_bytes": statistics.block_size,
+        "blocks": superblock.blocks_count(),
+        "reserved_blocks": superblock.r_blocks_count(),
+        "inodes": statistics.inodes,
+        "free_inodes": statistics.free_inodes,
+        "inode_size_bytes": superblock.inode_size(),
+        "features": features(&superblock),
+        "is_clean": is_clean(fs, &superblock),
+        "journal_replay_blocks": fs.mounted().replayed_blocks,
+        "has_errors": superblock.state().contains(State::ERROR),
+        "mounts": superblock.s_mnt_count(),
+        "made_s": superblock.mkfs_time(),
+        "last_mounted_s": superblock.mount_time(),
+        "last_written_s": superblock.write_time(),
+    });
+    if let Value::Object(known) = known {
+        object.extend(known);
+    }
+    object
+}
+
+/// Whether it was unmounted.
+fn is_clean(fs: &Filesystem, superblock: &Superblock) -> bool {
+    let needs_recovery = superblock.incompat().contains(extant_ondisk::IncompatFeatures::RECOVER);
+    superblock.state().contains(State::VALID) && !needs_recovery && fs.mounted().replayed_blocks == 0
+}
+
+fn lines(fs: &Filesystem) -> Vec<(&'static str, String)> {
+    let superblock = fs.superblock();
+    let statistics = fs.statistics();
+    let bytes = |blocks: u64| size::show(blocks.saturating_mul(u64::from(statistics.block_size)));
+    let time = |seconds: u64| match i64::try_from(seconds) {
+        Ok(0) | Err(_) => "never".to_owned(),
+        Ok(seconds) => format!("{} UTC", date(Timestamp { seconds, nanoseconds: 0 })),
+    };
+    let state = match (superblock.state().contains(State::ERROR), is_clean(fs, &superblock)) {
+        (true, _) => "with errors; run e2fsck".to_owned(),
+        (false, true) => "clean".to_owned(),
+        (false, false) => format!("not unmounted; {} blocks in the journal to replay", fs.mounted().replayed_blocks),
+    };
+    vec![
+        ("label", escape(&superblock.volume_name())),
+        ("uuid", uuid_text(superblock.s_uuid())),
+        ("state", state),
+        ("size", format!("{} ({} blocks of {})", bytes(superblock.blocks_count()), superblock.blocks_count(), statistics.block_size)),
+        ("free", format!("{} ({} blocks)", bytes(statistics.free_blocks), statistics.free_blocks)),
+        ("available", format!("{} ({} blocks)", bytes(statistics.available_blocks), statistics.available_blocks)),
+        ("inodes", format!("{} of {} bytes, {} free", statistics.inodes, superblock.inode_size(), statistics.free_inodes)),
+        ("features", features(&superblock).join(" ")),
+        ("made", time(superblock.mkfs_time())),
+        ("last mounted", time(superblock.mount_time())),
+        ("last written", time(superblock.write_time())),
+    ]
+}

@@ -1,0 +1,146 @@
+//! The verbs: their arguments, and which does what.
+
+mod archive;
+mod attributes;
+mod cat;
+mod cp;
+mod info;
+mod ls;
+mod names;
+mod replay;
+mod rm;
+mod stat;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::{EXIT_USAGE, Failure};
+use crate::output;
+
+/// Exit status of `check` for a wrong command line, as that of fsck.
+const EXIT_CHECK_USAGE: u8 = 16;
+
+/// What a verb gives back: its exit status, or why it failed.
+type Outcome = Result<u8, Failure>;
+
+/// Reads and writes ext4 disks and images without mounting them, as root or not.
+///
+/// IMAGE is an image file or a block device; IMAGE:/PATH is a place on it. An argument that exists on the host is of
+/// the host.
+#[derive(Parser)]
+#[command(name = "extant", version, max_term_width = 100, arg_required_else_help = true)]
+struct Command {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Unpack a tar archive into a disk
+    Import(archive::Import),
+    /// Pack a disk, or a directory on it, into a tar archive
+    Export(archive::Export),
+    /// Copy files and directories into a disk, out of it, or between disks
+    Cp(cp::Cp),
+    /// List directories on a disk
+    Ls(ls::Ls),
+    /// Write files on a disk to standard output
+    Cat(cat::Cat),
+    /// Tell everything about files on a disk
+    Stat(stat::Stat),
+    /// Remove files and directories on a disk
+    Rm(rm::Rm),
+    /// Make directories on a disk
+    Mkdir(names::Mkdir),
+    /// Rename files and directories on a disk
+    Mv(names::Mv),
+    /// Make links on a disk
+    Ln(names::Ln),
+    /// Change the permissions of files on a disk
+    Chmod(attributes::Chmod),
+    /// Change the owner of files on a disk
+    Chown(attributes::Chown),
+    /// Tell about a file system
+    Info(info::Info),
+    /// Replay the journal of a disk that was not unmounted
+    Replay(replay::Replay),
+}
+
+/// Does what the command line says.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<_> = arguments.collect();
+    let as_json = arguments.iter().any(|argument| argument == "--json");
+    let is_check = arguments.get(1).is_some_and(|verb| verb == "check");
+    let command = match Command::try_parse_from(&arguments) {
+        Ok(command) => command,
+        Err(error) => {
+            let is_help = !error.use_stderr();
+            if as_json && !is_help {
+                let text = error.to_string();
+                let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                output::report(&Failure::usage(line), true);
+            } else {
+                // A closed terminal cannot be told.
+                let _ = error.print();
+            }
+            return ExitCode::from(match (is_help, is_check) {
+                (true, _) => 0,
+                (false, true) => EXIT_CHECK_USAGE,
+                (false, false) => EXIT_USAGE,
+            });
+        }
+    };
+    match command.verb.run() {
+        Ok(exit) => ExitCode::from(exit),
+        Err(failure) => {
+            output::report(&failure, as_json);
+            ExitCode::from(failure.exit())
+        }
+    }
+}
+
+impl Verb {
+    fn run(self) -> Outcome {
+        match self {
+            Self::Import(verb) => verb.run(),
+            Self::Export(verb) => verb.run(),
+            Self::Cp(verb) => verb.run(),
+            Self::Ls(verb) => verb.run(),
+            Self::Cat(verb) => verb.run(),
+            Self::Stat(verb) => verb.run(),
+            Self::Rm(verb) => verb.run(),
+            Self::Mkdir(verb) => verb.run(),
+            Self::Mv(verb) => verb.run(),
+            Self::Ln(verb) => verb.run(),
+            Self::Chmod(verb) => verb.run(),
+            Self::Chown(verb) => verb.run(),
+            Self::Info(verb) => verb.run(),
+            Self::Replay(verb) => verb.run(),
+        }
+    }
+}
+
+/// Does `each` for every one of `items`, telling of each failure as it happens; the exit status tells whether there
+/// was one.
+fn for_each<T>(items: impl IntoIterator<Item = T>, as_json: bool, mut each: impl FnMut(T) -> Result<(), Failure>) -> u8 {
+    let mut exit = 0;
+    for item in items {
+        if let Err(failure) = each(item) {
+            exit = exit.max(failure.exit());
+            output::report(&failure, as_json);
+        }
+    }
+    exit
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn options_do_not_contradict_each_other() {
+        super::Command::command().debug_assert();
+    }
+}

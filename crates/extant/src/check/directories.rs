@@ -1,0 +1,131 @@
+//! Directories: which blocks they have, and what stands in each by their index.
+
+use std::collections::BTreeSet;
+
+use extant_ondisk::{FsBlock, IncompatFeatures, Inode, InodeFlags, InodeNumber, Structure, dirent};
+
+use super::htree::{Index, Role};
+use super::maps::Run;
+use super::{Checker, Pass, Progress};
+use crate::error::{Place, Result};
+
+/// What is kept of a directory between the passes.
+#[derive(Clone, Debug)]
+pub(super) struct Directory {
+    pub(super) generation: u32,
+    pub(super) is_indexed: bool,
+    /// Its blocks, until its entries were read.
+    pub(super) runs: Vec<Run>,
+    /// The directory that names it.
+    pub(super) parent: Option<InodeNumber>,
+    /// Its `..`.
+    pub(super) dotdot: Option<InodeNumber>,
+}
+
+impl Directory {
+    pub(super) fn new(inode: &Inode, runs: Vec<Run>) -> Self {
+        let is_indexed = inode.flags().contains(InodeFlags::INDEX);
+        Self { generation: inode.generation(), is_indexed, runs, parent: None, dotdot: None }
+    }
+}
+
+/// A directory whose entries are being read.
+pub(super) struct Reading<'d> {
+    pub(super) number: InodeNumber,
+    pub(super) generation: u32,
+    pub(super) runs: &'d [Run],
+    pub(super) index: Option<Index>,
+    /// Names seen: of the whole directory, or of one block of an indexed one, where equal names share a block.
+    pub(super) names: BTreeSet<Box<[u8]>>,
+}
+
+impl Reading<'_> {
+    pub(super) fn place(&self) -> Place {
+        Place::of(Structure::DirectoryBlock).inode(self.number)
+    }
+
+    /// The block on the disk of a block of the directory.
+    pub(super) fn block(&self, logical: u64) -> Option<FsBlock> {
+        let at = self.runs.partition_point(|run| run.logical <= logical).checked_sub(1)?;
+        let run = self.runs.get(at)?;
+        let offset = logical - run.logical;
+        (offset < run.len).then(|| FsBlock(run.start.0 + offset))
+    }
+}
+
+impl Checker<'_> {
+    pub(super) fn check_directories(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<()> {
+        let numbers: Vec<InodeNumber> = self.directories.keys().copied().collect();
+        let total = numbers.len() as u64;
+        for (done, number) in (1..).zip(numbers) {
+            if self.findings.is_full() {
+                self.names_incomplete = true;
+                break;
+            }
+            self.check_directory(number)?;
+            progress(Progress { pass: Pass::Directories, done, total });
+        }
+        Ok(())
+    }
+
+    fn check_directory(&mut self, number: InodeNumber) -> Result<()> {
+        let Some(directory) = self.directories.get_mut(&number) else { return Ok(()) };
+        let (generation, is_indexed) = (directory.generation, directory.is_indexed);
+        let runs = std::mem::take(&mut directory.runs);
+        let mut reading = Reading { number, generation, runs: &runs, index: None, names: BTreeSet::new() };
+        if is_indexed {
+            reading.index = self.read_index(&reading)?;
+        }
+        let may_have_holes = self.superblock.incompat().contains(IncompatFeatures::LARGEDIR);
+        let mut expected = 0;
+        for run in &runs {
+            if run.logical != expected && !may_have_holes {
+                self.findings.add(reading.place(), format!("has no block {expected}"));
+            }
+            for offset in 0..run.len {
+                if self.findings.is_full() {
+                    return Ok(());
+                }
+                self.check_block(&mut reading, run.logical + offset, FsBlock(run.start.0 + offset))?;
+            }
+            expected = run.logical + run.len;
+        }
+        if let Some(index) = &reading.index {
+            for logical in index.missing() {
+                let place = Place { structure: Structure::HtreeNode, ..reading.place() };
+                self.findings.add(place, format!("names block {logical}, which the directory has not"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_block(&mut self, reading: &mut Reading<'_>, logical: u64, block: FsBlock) -> Result<()> {
+        let place = reading.place().block(block);
+        let role = match &mut reading.index {
+            Some(index) => index.take_role(logical),
+            None => Some(Role::linear()),
+        };
+        let role = role.unwrap_or_else(|| {
+            self.findings.add(place, format!("the directory's block {logical} is not in its index"));
+            Role::linear()
+        });
+        let bytes = self.read(block, place)?;
+        let usable = match role {
+            // Looked at with the index; it shows no entry.
+            Role::Node => return Ok(()),
+            Role::Root => bytes.len(),
+            Role::Leaf(_) => {
+                if !self.checksums.verify_dir_block(reading.number, reading.generation, &bytes) {
+                    self.findings.add(place, "bad checksum");
+                }
+                let has_tail = self.checksums.has_metadata_checksums() && dirent::has_tail(&bytes);
+                dirent::usable_bytes(bytes.len(), has_tail)
+            }
+        };
+        if reading.index.is_some() {
+            reading.names.clear();
+        }
+        self.check_entries(reading, logical, &bytes, usable, role, place);
+        Ok(())
+    }
+}

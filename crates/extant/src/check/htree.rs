@@ -1,0 +1,150 @@
+//! The index of a directory: each block's counts, order and checksum, and which hashes belong into which leaf.
+
+use std::collections::BTreeMap;
+
+use extant_ondisk::dir_hash::DirHasher;
+use extant_ondisk::htree::{DxKind, DxNode, RootInfo};
+use extant_ondisk::{IncompatFeatures, Structure, SuperFlags};
+
+use super::Checker;
+use super::directories::Reading;
+use crate::error::{Place, Result};
+
+/// The hashes of a leaf's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HashRange {
+    start: u32,
+    /// The hash of the next leaf; its lowest bit says that this leaf may hold names of that hash too.
+    next: Option<u32>,
+}
+
+impl HashRange {
+    const ALL: Self = Self { start: 0, next: None };
+
+    pub(super) fn contains(&self, hash: u32) -> bool {
+        let below_next = self.next.is_none_or(|next| hash < next & !1 || next & 1 == 1 && hash == next & !1);
+        hash >= self.start & !1 && below_next
+    }
+}
+
+/// What a block of a directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Root,
+    Node,
+    Leaf(HashRange),
+}
+
+impl Role {
+    /// Of a block without an index over it.
+    pub(super) const fn linear() -> Self {
+        Self::Leaf(HashRange::ALL)
+    }
+}
+
+/// An index as far as it could be read.
+#[derive(Debug)]
+pub(super) struct Index {
+    pub(super) hasher: DirHasher,
+    /// What each block is, by its place in the directory.
+    roles: BTreeMap<u64, Role>,
+}
+
+impl Index {
+    /// What a block is; `None` if the index does not name it.
+    pub(super) fn take_role(&mut self, logical: u64) -> Option<Role> {
+        self.roles.remove(&logical)
+    }
+
+    /// Blocks that were named but not taken.
+    pub(super) fn missing(&self) -> impl Iterator<Item = u64> + '_ {
+        self.roles.keys().copied()
+    }
+}
+
+impl Checker<'_> {
+    /// Reads the index of a directory; `None` if it has no readable root.
+    pub(super) fn read_index(&mut self, reading: &Reading<'_>) -> Result<Option<Index>> {
+        let place = Place { structure: Structure::HtreeNode, ..reading.place() };
+        let Some(block) = reading.block(0) else {
+            self.findings.add(place, "has no root");
+            return Ok(None);
+        };
+        let place = place.block(block);
+        let bytes = self.read(block, place)?;
+        if !self.checksums.verify_htree_node(reading.number, reading.generation, &bytes) {
+            self.findings.add(place, "bad checksum");
+        }
+        let large_dir = self.superblock.incompat().contains(IncompatFeatures::LARGEDIR);
+        let has_csum = self.checksums.has_metadata_checksums();
+        let root = RootInfo::parse(&bytes, large_dir)
+            .and_then(|info| Ok((info, DxNode::parse(&bytes, DxKind::Root, has_csum)?)));
+        let (info, node) = match root {
+            Ok(root) => root,
+            Err(error) => {
+                self.findings.add_format(place, error);
+                return Ok(None);
+            }
+        };
+        let unsigned = self.superblock.flags().contains(SuperFlags::UNSIGNED_HASH);
+        let hasher = DirHasher::new(info.hash_version(unsigned), self.superblock.s_hash_seed());
+        let mut index = Index { hasher, roles: BTreeMap::from([(0, Role::Root)]) };
+        self.read_children(reading, node, info.indirect_levels, HashRange::ALL, &mut index, place)?;
+        Ok(Some(index))
+    }
+
+    /// Recursion is as deep as the index, which the root's check bounds; a block is entered once, as its role is taken.
+    fn read_children(
+        &mut self,
+        reading: &Reading<'_>,
+        node: DxNode<'_>,
+        levels: u8,
+        range: HashRange,
+        index: &mut Index,
+        place: Place,
+    ) -> Result<()> {
+        for position in 0..node.count() {
+            let Some(child) = node.child(position).filter(|_| !self.findings.is_full()) else { break };
+            let start = if position == 0 { range.start } else { node.hash(position) };
+            let next = if position + 1 < node.count() { Some(node.hash(position + 1)) } else { range.next };
+            if start < range.start || range.next.is_some_and(|end| start > end) {
+                self.findings.add(place, format!("entry {position} is outside its parent's range"));
+            }
+            let logical = u64::from(child.0);
+            let here = HashRange { start, next };
+            let role = if levels == 0 { Role::Leaf(here) } else { Role::Node };
+            if index.roles.insert(logical, role).is_some() {
+                self.findings.add(place, format!("block {logical} stands in the index twice"));
+                continue;
+            }
+            if levels > 0 {
+                self.read_inner(reading, logical, levels - 1, here, index)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_inner(
+        &mut self,
+        reading: &Reading<'_>,
+        logical: u64,
+        levels: u8,
+        range: HashRange,
+        index: &mut Index,
+    ) -> Result<()> {
+        // A block that the directory has not is reported when all its blocks were read.
+        let Some(block) = reading.block(logical) else { return Ok(()) };
+        let place = Place { structure: Structure::HtreeNode, ..reading.place() }.block(block);
+        let bytes = self.read(block, place)?;
+        if !self.checksums.verify_htree_node(reading.number, reading.generation, &bytes) {
+            self.findings.add(place, "bad checksum");
+        }
+        match DxNode::parse(&bytes, DxKind::Node, self.checksums.has_metadata_checksums()) {
+            Ok(node) => self.read_children(reading, node, levels, range, index, place),
+            Err(error) => {
+                self.findings.add_format(place, error);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The consistency check: everything on the disk against everything else, without changing a byte.
+//!
+//! It finds what `e2fsck -fn` finds in its passes 0 to 5 and says where; repairing is `e2fsck`'s. Each pass has a
+//! file: superblock, groups, inodes (with their maps and attributes), directories, connections and link counts,
+//! bitmaps and counts. It decodes with `ondisk` alone and shares nothing with the code that reads files and
+//! directories, so that neither can hide the other's faults.
+//!
+//! Leaves out: repairing; the content of files; fast-commit records; whether names are encoded well.
+//!
+//! Invariants: memory is one bit per cluster and inode and a small record per inode, all of it only for groups that
+//! are in use, and a list per directory and shared block; every metadata block is read a fixed number of times,
+//! because none is descended into that was claimed before; after [`FINDINGS_MAX`] findings it stops.
+//!
+//! Locks: none held. What a mounted volume has not yet committed is not seen, so a volume that is being written is
+//! to be synced and left alone meanwhile.
+//!
+//! Source: the passes of `e2fsck`. Tests: `tests/check/`.
+
+mod claims;
+mod connections;
+mod counts;
+mod directories;
+mod entries;
+mod extents;
+mod findings;
+mod groups;
+mod htree;
+mod indirect;
+mod inodes;
+mod links;
+mod maps;
+mod orphans;
+mod records;
+mod reserved;
+mod superblock;
+mod xattrs;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use extant_ondisk::{
+    Checksums, FsBlock, Geometry, GroupDescriptor, GroupNumber, InodeNumber, Structure, Superblock,
+};
+use extant_rt::Arc;
+
+use crate::api::Filesystem;
+use crate::error::{Place, Result};
+use crate::volume::Volume;
+
+use claims::Claims;
+use directories::Directory;
+use findings::Findings;
+use records::Records;
+use xattrs::SharedBlock;
+
+pub use findings::{FINDINGS_MAX, Finding};
+
+/// A part of the check, in the order of the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Pass {
+    /// The superblock, its copies, the descriptors. Counted in groups.
+    Groups,
+    /// Inodes, with what maps their blocks and with their attributes. Counted in groups.
+    Inodes,
+    /// The entries of directories. Counted in directories.
+    Directories,
+    /// Ways to the root, and link counts. Counted in groups.
+    Links,
+    /// Bitmaps and counts. Counted in groups.
+    Counts,
+}
+
+/// How far a check has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The part under way.
+    pub pass: Pass,
+    /// How much of it is done, in the pass's own unit.
+    pub done: u64,
+    /// How much there is.
+    pub total: u64,
+}
+
+impl Volume {
+    /// What [`Filesystem::check`] says.
+    ///
+    /// # Errors
+    /// `Io` where the device cannot be read.
+    pub(crate) fn check(&self, progress: &mut dyn FnMut(Progress)) -> Result<Vec<Finding>> {
+        let mut checker = Checker::new(self)?;
+        checker.check_superblock()?;
+        checker.check_groups(progress)?;
+        checker.read_orphans()?;
+        checker.check_inodes(progress)?;
+        checker.check_shared_xattr_blocks();
+        checker.check_special_inodes()?;
+        checker.check_directories(progress)?;
+        checker.check_connections();
+        checker.check_links(progress);
+        checker.check_counts(progress)?;
+        Ok(checker.findings.into_list())
+    }
+}
+
+impl Filesystem {
+    /// Compares everything on the disk with everything else and lists what does not agree, in the order of the
+    /// passes; empty for a consistent disk. Changes nothing. A dirty journal counts as replayed, as it is in memory.
+    /// Stops after [`FINDINGS_MAX`] findings. `progress` is called many times.
+    ///
+    /// Best of a disk mounted for reading. Of one mounted for writing it sees what is committed, so nobody else may
+    /// change it meanwhile, and `sync` is to come before.
+    ///
+    /// # Errors
+    /// `Io` where the device cannot be read. Damage that a mount refuses is never seen here: it is the mount's error.
+    pub fn check(&self, progress: &mut dyn FnMut(Progress)) -> Result<Vec<Finding>> {
+        self.volume().check(progress)
+    }
+}
+
+/// What the passes share: the disk, and what was found so far.
+struct Checker<'v> {
+    volume: &'v Volume,
+    geometry: &'v Geometry,
+    checksums: &'v Checksums,
+    superblock: Superblock,
+    /// Of all groups, in order.
+    descriptors: Vec<GroupDescriptor>,
+    /// The file system's own runs of blocks, sorted.
+    own_runs: Vec<(FsBlock, u64)>,
+    findings: Findings,
+    claims: Claims,
+    records: Records,
+    /// What the list and the file of orphans name.
+    orphans: BTreeSet<InodeNumber>,
+    directories: BTreeMap<InodeNumber, Directory>,
+    xattr_blocks: BTreeMap<FsBlock, SharedBlock>,
+    /// A directory could not be read whole, so names may be missing.
+    names_incomplete: bool,
+}
+
+impl<'v> Checker<'v> {
+    fn new(volume: &'v Volume) -> Result<Self> {
+        let geometry = &volume.geometry;
+        let (block, offset) = volume.superblock_place();
+        let bytes = volume.read_block(block, Place::of(Structure::Superblock))?;
+        let newest = bytes.get(offset..).and_then(|bytes| Superblock::parse(bytes).ok());
+        Ok(Self {
+            volume,
+            geometry,
+            checksums: &volume.checksums,
+            // Damage that came after mounting is `check_superblock`'s to find.
+            superblock: newest.unwrap_or_else(|| volume.superblock.lock().clone()),
+            descriptors: Vec::new(),
+            own_runs: Vec::new(),
+            findings: Findings::default(),
+            claims: Claims::new(geometry),
+            records: Records::new(geometry),
+            orphans: BTreeSet::new(),
+            directories: BTreeMap::new(),
+            xattr_blocks: BTreeMap::new(),
+            names_incomplete: false,
+        })
+    }
+
+    fn read(&self, block: FsBlock, place: Place) -> Result<Arc<[u8]>> {
+        self.volume.read_block(block, place)
+    }
+
+    fn groups(&self) -> impl Iterator<Item = GroupNumber> + use<> {
+        (0..self.geometry.group_count).map(GroupNumber)
+    }
+
+    /// Tells how many groups of a pass are done.
+    fn tell(&self, progress: &mut dyn FnMut(Progress), pass: Pass, group: GroupNumber) {
+        let total = u64::from(self.geometry.group_count);
+        progress(Progress { pass, done: u64::from(group.0) + 1, total });
+    }
+}

@@ -1,0 +1,173 @@
+//! Inodes with a purpose of their own: the reserved ones, the one that keeps room for descriptors, the journal's.
+
+use extant_ondisk::indirect::{DOUBLE, pointer};
+use extant_ondisk::{
+    CompatFeatures, FileType, FsBlock, GroupNumber, Inode, InodeNumber, LogicalBlock, RoCompatFeatures,
+    Structure, jbd2,
+};
+
+use super::Checker;
+use crate::error::{Place, Result};
+
+/// The list of blocks that cannot be used.
+const BAD_BLOCKS: InodeNumber = InodeNumber(1);
+/// A boot loader.
+const BOOT_LOADER: InodeNumber = InodeNumber(5);
+/// The user and group quota files' usual inodes.
+const QUOTAS: [InodeNumber; 2] = [InodeNumber(3), InodeNumber(4)];
+
+impl Checker<'_> {
+    /// Checks an inode below the first one for files. All of them count as in use.
+    pub(super) fn check_reserved(&mut self, number: InodeNumber, inode: &Inode) -> Result<()> {
+        let place = Place::of(Structure::Inode).inode(number);
+        let is_named = match number {
+            InodeNumber::JOURNAL => Some(self.superblock.s_journal_inum()),
+            _ if number == QUOTAS[0] => Some(self.superblock.s_usr_quota_inum()),
+            _ if number == QUOTAS[1] => Some(self.superblock.s_grp_quota_inum()),
+            _ => None,
+        }
+        .map(|named| named == number.0);
+        let has_resize = self.superblock.compat().contains(CompatFeatures::RESIZE_INODE);
+        let is_empty = inode.links_count() == 0 && inode.i_blocks_lo() == 0 && inode.i_block()[..4] == [0; 4];
+        match is_named {
+            Some(true) if inode.file_type() != FileType::Regular => {
+                self.findings.add(place, "the superblock names it, but it is no regular file");
+            }
+            Some(false) if !is_empty => self.findings.add(place, "nothing uses it, but it is not empty"),
+            _ => {}
+        }
+        if number == InodeNumber::RESIZE {
+            if has_resize {
+                return self.check_resize_inode(place, inode);
+            }
+            if inode.i_block().iter().any(|byte| *byte != 0) {
+                self.findings.add(place, "room for descriptors on a disk without resize_inode");
+            }
+        }
+        let kind = inode.file_type();
+        let wrong = match number {
+            BAD_BLOCKS => {
+                inode.mode() != 0
+                    || inode.uid() != 0
+                    || inode.gid() != 0
+                    || inode.links_count() != 0
+                    || inode.file_acl().0 != 0
+            }
+            BOOT_LOADER => kind == FileType::Directory,
+            InodeNumber::RESIZE => inode.mode() != 0 && kind != FileType::Regular,
+            _ => is_named.is_none() && inode.mode() != 0,
+        };
+        if wrong {
+            self.findings.add(place, "reserved, but it looks like a file");
+        }
+        let mut runs = Vec::new();
+        let mapped = if number == BAD_BLOCKS || number == BOOT_LOADER || is_named == Some(true) {
+            self.map(number, inode, false, &mut runs)?
+        } else {
+            super::maps::Mapped::default()
+        };
+        let xattr_blocks = self.check_xattrs(number, inode)?;
+        if number != BAD_BLOCKS {
+            self.check_block_count(place, inode, mapped.blocks + xattr_blocks);
+        }
+        if is_named == Some(true) {
+            self.check_file_size(place, inode, &mapped, false);
+        }
+        Ok(())
+    }
+
+    /// The inode maps, through one block of two levels, the blocks reserved behind the descriptors, and each of those
+    /// its copies: `ext2fs_create_resize_inode` writes this, and growing a mounted disk relies on it.
+    fn check_resize_inode(&mut self, place: Place, inode: &Inode) -> Result<()> {
+        let table = FsBlock(u64::from(pointer(inode.i_block(), DOUBLE).unwrap_or(0)));
+        let has_others = (0..15).any(|slot| slot != DOUBLE && pointer(inode.i_block(), slot) != Some(0));
+        if has_others || inode.links_count() == 0 || inode.file_type() != FileType::Regular {
+            self.findings.add(place, "not what keeps room for descriptors");
+            return Ok(());
+        }
+        if !self.geometry.is_valid_block_run(table, 1) {
+            self.findings.add(place, "its only block lies outside the disk");
+            return Ok(());
+        }
+        if self.claims.claim(table, 1).is_some() {
+            self.findings.add(place.block(table), "in use twice");
+            return Ok(());
+        }
+        let numbers = self.read(table, place)?;
+        let copies: Vec<GroupNumber> =
+            self.groups().skip(1).filter(|group| self.geometry.has_super(*group)).collect();
+        let per_block = self.geometry.block_size / 4;
+        let reserved = self.geometry.reserved_gdt_blocks;
+        let first = self.geometry.descriptor_block_count();
+        for index in first..first.saturating_add(reserved) {
+            let block = self.geometry.descriptor_block(index);
+            if pointer(&numbers, index % per_block).map(u64::from) != Some(block.0) {
+                self.findings
+                    .add(place, format!("does not name block {block}, which is reserved for descriptors"));
+                return Ok(());
+            }
+            let listed = self.read(block, place)?;
+            for (slot, group) in (0..).zip(&copies) {
+                let copy = block.0 + u64::from(group.0) * u64::from(self.geometry.blocks_per_group);
+                if pointer(&listed, slot).map(u64::from) != Some(copy) {
+                    self.findings.add(place.block(block), format!("does not name its copy in group {group}"));
+                    return Ok(());
+                }
+            }
+        }
+        let blocks = 1 + u64::from(reserved) * (1 + copies.len() as u64);
+        self.check_block_count(place, inode, blocks);
+        Ok(())
+    }
+
+    /// What the superblock says of special inodes, once all inodes are known.
+    pub(super) fn check_special_inodes(&mut self) -> Result<()> {
+        if self.superblock.compat().contains(CompatFeatures::HAS_JOURNAL) {
+            self.check_journal()?;
+        }
+        let superblock = &self.superblock;
+        let has_quota = superblock.ro_compat().contains(RoCompatFeatures::QUOTA);
+        let quotas =
+            [superblock.s_usr_quota_inum(), superblock.s_grp_quota_inum(), superblock.s_prj_quota_inum()];
+        for number in quotas.into_iter().filter(|number| *number != 0 && has_quota).map(InodeNumber) {
+            let place = Place::of(Structure::Inode).inode(number);
+            if !self.is_reserved(number) && self.records.get(number).kind != Some(FileType::Regular) {
+                self.findings
+                    .add(place, "the superblock names it as a quota file, but it is no regular file");
+            }
+        }
+        Ok(())
+    }
+
+    fn check_journal(&mut self) -> Result<()> {
+        let number = InodeNumber(self.superblock.s_journal_inum());
+        let place = Place::of(Structure::Journal).inode(number);
+        let inode = self.read_inode(number)?.filter(|inode| inode.links_count() > 0);
+        let Some(inode) = inode.filter(|inode| inode.file_type() == FileType::Regular) else {
+            self.findings.add(place, "no regular file");
+            return Ok(());
+        };
+        let Some(block) = self.block_of(&inode, LogicalBlock(0))? else {
+            self.findings.add(place, "has no first block");
+            return Ok(());
+        };
+        let place = place.block(block);
+        let bytes = self.read(block, place)?;
+        match jbd2::Superblock::parse(&bytes) {
+            Err(fault) => self.findings.add(place, format!("{fault:?}")),
+            Ok(log) => {
+                let blocks = inode.size() >> self.geometry.block_bits;
+                if log.s_blocksize != self.geometry.block_size {
+                    self.findings.add(place, "the log's block size is not the disk's");
+                }
+                if u64::from(log.s_maxlen) > blocks {
+                    self.findings.add(place, "the log is longer than its file");
+                }
+                if log.s_first == 0 || log.s_first >= log.s_maxlen || log.s_start >= log.s_maxlen {
+                    self.findings.add(place, "the log begins outside of its blocks");
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,165 @@
+//! The superblock against the features it names, and its copies against it.
+//!
+//! What [`Superblock::parse`] refuses is not checked again here: such a disk cannot be mounted.
+
+use extant_ondisk::{
+    CompatFeatures, GroupNumber, IncompatFeatures, InodeNumber, Mmp, RoCompatFeatures, Structure, Superblock,
+};
+use extant_rt::WallClock;
+
+use super::Checker;
+use crate::error::{Place, Result};
+
+/// Clocks of machines differ: times so far ahead are not wrong yet (`e2fsck`'s `time_fudge`).
+const CLOCK_SLACK_S: u64 = 86_400;
+
+impl Checker<'_> {
+    pub(super) fn check_superblock(&mut self) -> Result<()> {
+        let place = Place::of(Structure::Superblock);
+        let (block, offset) = self.volume.superblock_place();
+        let bytes = self.read(block, place)?;
+        if let Err(error) = Superblock::parse(bytes.get(offset..).unwrap_or_default()) {
+            self.findings.add_format(place.block(block), error);
+        }
+        for what in contradictions(&self.superblock) {
+            self.findings.add(place, what);
+        }
+        self.check_times(place);
+        self.check_mmp()?;
+        for group in self.groups().skip(1) {
+            self.check_copy(group)?;
+        }
+        Ok(())
+    }
+
+    fn check_times(&mut self, place: Place) {
+        let now = u64::try_from(WallClock::System.now().0).unwrap_or(0).saturating_add(CLOCK_SLACK_S);
+        if self.superblock.mount_time() > now {
+            self.findings.add(place, "the time of the last mount is in the future");
+        }
+        if self.superblock.write_time() > now {
+            self.findings.add(place, "the time of the last write is in the future");
+        }
+    }
+
+    fn check_mmp(&mut self) -> Result<()> {
+        if !self.superblock.incompat().contains(IncompatFeatures::MMP) {
+            return Ok(());
+        }
+        let block = extant_ondisk::FsBlock(self.superblock.s_mmp_block());
+        let place = Place::of(Structure::Mmp).block(block);
+        if !self.geometry.is_valid_block_run(block, 1) {
+            self.findings.add(place, "outside the disk");
+            return Ok(());
+        }
+        let bytes = self.read(block, place)?;
+        if let Err(error) = Mmp::parse(&bytes, self.checksums) {
+            self.findings.add_format(place, error);
+        }
+        Ok(())
+    }
+
+    /// The kernel keeps flags, counts and times only in the first superblock; the layout is the same in all.
+    fn check_copy(&mut self, group: GroupNumber) -> Result<()> {
+        let Some(block) = self.geometry.super_block(group) else { return Ok(()) };
+        let place = Place::of(Structure::Superblock).group(group).block(block);
+        let bytes = self.read(block, place)?;
+        let copy = match Superblock::parse(&bytes) {
+            Ok(copy) => copy,
+            Err(error) => {
+                self.findings.add_format(place, error);
+                return Ok(());
+            }
+        };
+        let first = &self.superblock;
+        let differences = [
+            ("UUID", copy.s_uuid() != first.s_uuid()),
+            ("block count", copy.blocks_count() != first.blocks_count()),
+            ("inode count", copy.s_inodes_count() != first.s_inodes_count()),
+            ("block size", copy.block_size() != first.block_size()),
+            ("blocks per group", copy.s_blocks_per_group() != first.s_blocks_per_group()),
+            ("inodes per group", copy.s_inodes_per_group() != first.s_inodes_per_group()),
+            ("inode size", copy.inode_size() != first.inode_size()),
+            ("descriptor size", copy.desc_size() != first.desc_size()),
+            // The field has 16 bits, whatever the number of groups.
+            ("own group number", u32::from(copy.s_block_group_nr()) != group.0 & 0xFFFF),
+        ];
+        for (name, _) in differences.into_iter().filter(|(_, differs)| *differs) {
+            self.findings.add(place, format!("the copy's {name} differs"));
+        }
+        Ok(())
+    }
+}
+
+/// What the fields of a superblock say against each other.
+fn contradictions(superblock: &Superblock) -> Vec<&'static str> {
+    let (compat, incompat, ro_compat) = (superblock.compat(), superblock.incompat(), superblock.ro_compat());
+    let has_journal = compat.contains(CompatFeatures::HAS_JOURNAL);
+    let has_sums = ro_compat.contains(RoCompatFeatures::METADATA_CSUM);
+    let has_resize = compat.contains(CompatFeatures::RESIZE_INODE);
+    let special = [
+        superblock.s_journal_inum(),
+        superblock.s_usr_quota_inum(),
+        superblock.s_grp_quota_inum(),
+        superblock.s_prj_quota_inum(),
+        superblock.s_orphan_file_inum(),
+    ];
+    let statements = [
+        (
+            superblock.r_blocks_count() > superblock.blocks_count() / 2,
+            "more than half of the blocks are reserved",
+        ),
+        (
+            has_sums && ro_compat.contains(RoCompatFeatures::GDT_CSUM),
+            "both metadata_csum and uninit_bg, which exclude each other",
+        ),
+        (
+            incompat.contains(IncompatFeatures::CSUM_SEED) && !has_sums,
+            "metadata_csum_seed without metadata_csum",
+        ),
+        (
+            incompat.contains(IncompatFeatures::BIT64) && !incompat.contains(IncompatFeatures::EXTENTS),
+            "64bit without extents, which alone can name all blocks",
+        ),
+        (
+            has_resize && incompat.contains(IncompatFeatures::META_BG),
+            "both resize_inode and meta_bg, which exclude each other",
+        ),
+        (
+            !has_resize && superblock.s_reserved_gdt_blocks() != 0,
+            "blocks are reserved for descriptors without resize_inode",
+        ),
+        (!has_journal && incompat.contains(IncompatFeatures::RECOVER), "needs_recovery without has_journal"),
+        (!has_journal && superblock.s_journal_inum() != 0, "a journal inode without has_journal"),
+        (
+            ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT)
+                && !compat.contains(CompatFeatures::ORPHAN_FILE),
+            "orphan_present without orphan_file",
+        ),
+        (
+            special.into_iter().any(|number| number > superblock.s_inodes_count()),
+            "names an inode that does not exist",
+        ),
+    ];
+    statements.into_iter().filter(|(wrong, _)| *wrong).map(|(_, what)| what).collect()
+}
+
+impl Checker<'_> {
+    /// Inodes that the superblock names and no directory does.
+    pub(super) fn is_hidden(&self, number: InodeNumber) -> bool {
+        let superblock = &self.superblock;
+        let hidden = [
+            superblock.s_journal_inum(),
+            superblock.s_usr_quota_inum(),
+            superblock.s_grp_quota_inum(),
+            superblock.s_prj_quota_inum(),
+            superblock.s_orphan_file_inum(),
+        ];
+        self.is_reserved(number) || hidden.contains(&number.0)
+    }
+
+    /// Inodes below the first one for files, but for the root.
+    pub(super) fn is_reserved(&self, number: InodeNumber) -> bool {
+        number.0 < self.geometry.first_ino && number != InodeNumber::ROOT
+    }
+}
