@@ -122,6 +122,8 @@ impl Group {
 
     /// A gap of `want` bits, preferably at or after `from`, or else the longest. To be called with the lock held.
     pub fn find(&self, bits: &BlockBits, from: u32, want: u32) -> Gap {
+        // No gap is longer than `longest`, so the search may end at the first that is as long.
+        let want = want.min(self.hint().longest);
         let right = bits.busy.find_gap(from, u32::MAX, want);
         if right.len >= want || from == 0 {
             if from == 0 && right.len < want {

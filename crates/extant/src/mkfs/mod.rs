@@ -194,7 +194,8 @@ impl Mkfs {
         Ok(self)
     }
 
-    /// The inode ratio, and for small disks the block size, of a usage type of `mke2fs.conf`. (`-T`)
+    /// The inode ratio, and for small disks the block size, of a usage type of `mke2fs.conf`; a block size or ratio
+    /// that is set afterwards prevails. (`-T`)
     ///
     /// # Errors
     /// `Invalid` if there is no such type.

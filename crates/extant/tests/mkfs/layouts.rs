@@ -199,7 +199,6 @@ fn dump(image: &Image) -> Vec<String> {
         "mmp_update_time:",
         "mmp_node_name:",
         "mmp_device_name:",
-        "mmp_check_interval:",
         "dumpe2fs ",
     ];
     text.lines()
