@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use extant_alloc::{Reservation, Run};
 use extant_journal::Handle;
-use extant_ondisk::{FsBlock, Inode, Structure, Superblock, Timestamp, TransactionId};
+use extant_ondisk::{FsBlock, Inode, Structure, Superblock, Timestamp, TransactionId, xattr};
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering};
 
 use crate::buffer::{Buffer, Kind};
@@ -144,6 +144,9 @@ impl<'v> Update<'v> {
             core.datasync_tid = Some(tid);
         }
         let inode = Arc::make_mut(&mut core.inode);
+        if first {
+            grow_fields(inode, self.volume.names.extra_isize);
+        }
         inode.set_version(inode.version().wrapping_add(1));
         let result = modify(inode);
         drop(core);
@@ -283,6 +286,26 @@ impl<'v> Update<'v> {
     }
 }
 
+/// Makes room for the fields that new inodes have in one that was made without, as long as no attributes are in the
+/// way (`ext4_expand_extra_isize`).
+fn grow_fields(inode: &mut Inode, wanted: u16) {
+    let has = inode.extra_isize();
+    if has >= wanted {
+        return;
+    }
+    // An inode that never reserved room has no attributes inside either, whatever its bytes say.
+    if has == 0 && inode.set_extra_isize(4).is_err() {
+        return;
+    }
+    let Some(region) = inode.xattr_region_mut() else { return };
+    if has > 0 && !xattr::parse_ibody(region).is_ok_and(|xattrs| xattrs.is_empty()) {
+        return;
+    }
+    region.fill(0);
+    // The size was checked at mounting; if it does not fit after all, the inode keeps what it has.
+    let _ = inode.set_extra_isize(wanted);
+}
+
 /// A feature whose flag is set at its first use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Feature {
@@ -290,4 +313,23 @@ pub(crate) enum Feature {
     LargeFile,
     /// An extended attribute.
     ExtAttr,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_grow_over_stale_bytes_but_not_over_attributes() {
+        let mut inode = Inode::new(256, 4).expect("an inode");
+        inode.xattr_region_mut().expect("a region").fill(0xDB);
+        grow_fields(&mut inode, 32);
+        assert_eq!((inode.extra_isize(), inode.crtime().map(|time| time.seconds)), (32, Some(0)));
+
+        let mut inode = Inode::new(256, 28).expect("an inode");
+        let attribute = xattr::Xattr::new(1, b"name", b"value");
+        xattr::write_ibody(inode.xattr_region_mut().expect("a region"), &[attribute]).expect("room");
+        grow_fields(&mut inode, 32);
+        assert_eq!(inode.extra_isize(), 28);
+    }
 }
