@@ -127,21 +127,20 @@ impl Volume {
     }
 
     /// What it takes to give a directory, or something new, `blocks` more blocks.
-    ///
-    /// # Errors
-    /// `Unsupported` if it is not mapped by extents.
-    pub(crate) fn grow_need(&self, inode: &Inode, blocks: u32) -> Result<Need> {
+    pub(crate) fn grow_need(&self, inode: &Inode, blocks: u32) -> Need {
         if blocks == 0 {
-            return Ok(Need::new(0, 0));
+            return Need::new(0, 0);
         }
         if !inode.flags().contains(InodeFlags::EXTENTS) {
-            return Err(Error::Unsupported("new blocks in a directory without extents"));
+            // So few blocks cross the end of one table at most: the inode, the tables on both sides of it, of which
+            // the second ones may be new.
+            return Need::new(1 + 3 + 3 * (blocks + 3), blocks + 3);
         }
         let depth = u32::from(extent::depth(inode.i_block()).unwrap_or(0).min(extent::MAX_DEPTH));
         // Once a full path was split, or the tree became deeper, it has room for more blocks than are asked for here.
         let nodes = depth + 2;
         // The inode, the path with what may be freed of it; each new block with its bitmap and its descriptor.
-        Ok(Need::new(1 + 5 * depth + 3 * (blocks + nodes), blocks + nodes))
+        Need::new(1 + 5 * depth + 3 * (blocks + nodes), blocks + nodes)
     }
 
     /// A block of a directory.

@@ -110,21 +110,21 @@ impl Volume {
 
     /// Maps the first blocks of a hole to unwritten blocks: how many.
     fn fill_hole(&self, node: &Arc<Node>, logical: LogicalBlock, len: u32) -> Result<u32> {
-        let path = self.extent_path(node, logical)?;
-        let growth = path.growth(1);
-        let goal = path.goal(logical).unwrap_or_else(|| self.goal_of_inode(node.number));
+        let hole = self.hole(node, logical)?;
+        let growth = hole.growth();
+        let goal = self.goal(node, &hole, logical);
         let len = len.min(u32::from(MAX_UNWRITTEN_LEN));
         let mut reservation = self.reserve(1 + growth, len + growth, true)?;
         let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
         let run = self.allocator.take(&mut reservation, goal, len)?;
-        let mut update = match self.begin_reserved(path.credits(growth) + RUN_CREDITS, reservation) {
+        let mut update = match self.begin_reserved(hole.credits() + RUN_CREDITS, reservation) {
             Ok(update) => update,
             Err(error) => {
                 self.allocator.give_back(run);
                 return Err(error);
             }
         };
-        update.map_run(node, path, logical, run, true)?;
+        update.map_run(node, hole, logical, run, true)?;
         Ok(run.len)
     }
 

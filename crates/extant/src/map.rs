@@ -4,11 +4,17 @@
 //!
 //! Locks: the caller holds `INODE` of the file, shared or not.
 
+use extant_alloc::Run;
+use extant_ondisk::extent::MAX_LEN;
 use extant_ondisk::{Extent, FileType, FsBlock, Inode, InodeFlags, InodeNumber, LogicalBlock, Structure};
+use extant_rt::Arc;
 
 use crate::buffer::Owner;
 use crate::error::{Error, Place, Result};
+use crate::extent::Path;
+use crate::indirect::IndirectHole;
 use crate::node::Node;
+use crate::update::Update;
 use crate::volume::Volume;
 
 /// The number of blocks that a file may have at most; no block has this number.
@@ -73,7 +79,67 @@ pub(crate) fn is_fast_symlink(inode: &Inode, block_size: u32) -> bool {
     inode.file_type() == FileType::Symlink && inode.blocks_bytes(block_size) <= of_attributes
 }
 
+/// The way to a hole of a file, and what it takes to fill it.
+#[derive(Debug)]
+pub(crate) enum Hole {
+    Extents(Path),
+    Indirect(IndirectHole),
+}
+
+impl Hole {
+    /// Blocks for nodes or tables.
+    pub(crate) fn growth(&self) -> u32 {
+        match self {
+            Self::Extents(path) => path.growth(1),
+            Self::Indirect(hole) => hole.growth(),
+        }
+    }
+
+    /// Credits, without those for the blocks themselves.
+    pub(crate) fn credits(&self) -> u32 {
+        match self {
+            Self::Extents(path) => path.credits(path.growth(1)),
+            Self::Indirect(hole) => hole.credits(),
+        }
+    }
+
+    /// Blocks that one update can map.
+    pub(crate) fn len_max(&self) -> u32 {
+        match self {
+            Self::Extents(_) => u32::from(MAX_LEN),
+            Self::Indirect(hole) => hole.len_max,
+        }
+    }
+
+    /// Whether the map has room for the number of a block.
+    pub(crate) fn can_name(&self, run: Run) -> bool {
+        let bits = if matches!(self, Self::Extents(_)) { 48 } else { 32 };
+        run.start.checked_add(u64::from(run.len)).is_some_and(|end| end.0 >> bits == 0)
+    }
+}
+
 impl Volume {
+    /// The way to the hole that begins at or around `logical`.
+    ///
+    /// # Errors
+    /// `FileTooLarge`; `Io`; `Corrupt`.
+    pub(crate) fn hole(&self, node: &Node, logical: LogicalBlock) -> Result<Hole> {
+        let extents = node.inode().flags().contains(InodeFlags::EXTENTS);
+        Ok(match extents {
+            true => Hole::Extents(self.extent_path(node, logical)?),
+            false => Hole::Indirect(self.indirect_hole(node, logical)?),
+        })
+    }
+
+    /// Where to allocate the blocks of a hole.
+    pub(crate) fn goal(&self, node: &Node, hole: &Hole, logical: LogicalBlock) -> FsBlock {
+        let goal = match hole {
+            Hole::Extents(path) => path.goal(logical),
+            Hole::Indirect(hole) => hole.goal(),
+        };
+        goal.unwrap_or_else(|| self.goal_of_inode(node.number))
+    }
+
     /// What up to `len_max` blocks from `logical` on are. `len_max` is at least 1.
     ///
     /// # Errors
@@ -134,5 +200,43 @@ impl Volume {
             Mapping::Data { start, unwritten: false, .. } => Ok(start),
             _ => Err(place.corrupt("a hole in the directory")),
         }
+    }
+}
+
+impl Update<'_> {
+    /// Marks a run that was taken from the allocator as used, and maps a hole to it. Takes the hole's credits, and
+    /// those for marking the run.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn map_run(
+        &mut self,
+        node: &Arc<Node>,
+        hole: Hole,
+        logical: LogicalBlock,
+        run: Run,
+        unwritten: bool,
+    ) -> Result<()> {
+        self.mark_used(run)?;
+        self.map_marked(node, hole, logical, run, unwritten)
+    }
+
+    /// [`Update::map_run`] of a run that is marked already.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn map_marked(
+        &mut self,
+        node: &Arc<Node>,
+        hole: Hole,
+        logical: LogicalBlock,
+        run: Run,
+        unwritten: bool,
+    ) -> Result<()> {
+        match hole {
+            Hole::Extents(path) => self.insert_extent(node, path, logical, run, unwritten)?,
+            Hole::Indirect(hole) => self.fill_indirect(node, hole, run)?,
+        }
+        self.count_blocks(node, i64::from(run.len))
     }
 }

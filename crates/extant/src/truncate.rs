@@ -8,6 +8,7 @@
 //!
 //! Source: `ext4_setattr`, `ext4_truncate`, `ext4_block_truncate_page`.
 
+use extant_alloc::Run;
 use extant_ondisk::LogicalBlock;
 use extant_rt::Arc;
 
@@ -167,22 +168,6 @@ impl Volume {
         Ok(())
     }
 
-    /// What [`Update::grow_directory`] needs, beside what its caller does.
-    ///
-    /// # Errors
-    /// `Io`; `Corrupt`; `Unsupported` for a directory without extents.
-    ///
-    /// # Locks
-    /// `INODE` is held exclusively, until the update is done.
-    pub(crate) fn directory_growth(&self, node: &Node) -> Result<Need> {
-        if map_kind(&node.inode(), self.geometry.block_size) != MapKind::Extents {
-            return Err(Error::Unsupported("new blocks in a directory without extents"));
-        }
-        let path = self.extent_path(node, self.directory_end(node)?)?;
-        let growth = path.growth(1);
-        Ok(Need::new(path.credits(growth) + 1 + RUN_CREDITS, 1 + growth))
-    }
-
     /// The block behind the last one of a directory.
     fn directory_end(&self, node: &Node) -> Result<LogicalBlock> {
         let (logical, within) = self.block_at(node.core().inode.size())?;
@@ -226,7 +211,7 @@ impl Update<'_> {
     }
 
     /// Adds a block of zeroes to the end of a directory: its place and its buffer. Takes what
-    /// [`Volume::directory_growth`] states.
+    /// [`Volume::grow_need`] states.
     ///
     /// # Errors
     /// `NoSpace` if the update did not reserve it; `Io`; `Corrupt`.
@@ -236,12 +221,9 @@ impl Update<'_> {
     pub(crate) fn grow_directory(&mut self, node: &Arc<Node>, kind: Kind) -> Result<(LogicalBlock, Arc<Buffer>)> {
         let volume = self.volume;
         let logical = volume.directory_end(node)?;
-        let path = volume.extent_path(node, logical)?;
-        let goal = path.goal(logical).unwrap_or_else(|| volume.goal_of_inode(node.number));
-        let buffer = self.allocate_metadata(goal, kind)?;
-        let run = extant_alloc::Run { start: buffer.block, len: 1 };
-        self.insert_extent(node, path, logical, run, false)?;
-        self.count_blocks(node, 1)?;
+        let hole = volume.hole(node, logical)?;
+        let buffer = self.allocate_metadata(volume.goal(node, &hole, logical), kind)?;
+        self.map_marked(node, hole, logical, Run { start: buffer.block, len: 1 }, false)?;
         let size = (u64::from(logical.0) + 1) * u64::from(volume.geometry.block_size);
         self.modify_inode(node, Change::Mapping, |inode| inode.set_size(size));
         self.note_size(size);

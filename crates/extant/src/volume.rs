@@ -207,15 +207,6 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes file data from `offset` bytes into `block`.
-    ///
-    /// # Errors
-    /// `Io`; `Corrupt` if outside the disk.
-    pub(crate) fn write_data(&self, block: FsBlock, offset: u64, buf: &[u8], place: Place) -> Result<()> {
-        let at = self.data_offset(block, offset, buf.len(), place)?;
-        self.device.write_at(at, buf).map_err(|e| place.block(block).io(e))
-    }
-
     /// Where bytes of a run of blocks stand on the device.
     ///
     /// # Errors

@@ -12,13 +12,12 @@
 //!
 //! Source: `ext4_buffered_write_iter`, `ext4_map_blocks`, `file_remove_privs`.
 
-use extant_alloc::Run;
 use extant_ondisk::extent::MAX_LEN;
 use extant_ondisk::{FsBlock, Inode, LogicalBlock};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
-use crate::map::{MapKind, Mapping, map_kind};
+use crate::map::Mapping;
 use crate::node::Node;
 use crate::update::{Change, Feature, Need, Update};
 use crate::volume::Volume;
@@ -56,8 +55,8 @@ impl Volume {
     /// and set-group-id.
     ///
     /// # Errors
-    /// `NoSpace` and `FileTooLarge` if nothing could be written; `IsADirectory`; `ReadOnly`; `Io`; `Corrupt`;
-    /// `Unsupported` for new blocks of a file without extents. With `Io` and `Corrupt`, a part may be written.
+    /// `NoSpace` and `FileTooLarge` if nothing could be written; `IsADirectory`; `ReadOnly`; `Io`; `Corrupt`.
+    /// With `Io` and `Corrupt`, a part may be written.
     pub(crate) fn write_at(
         &self,
         node: &Arc<Node>,
@@ -162,19 +161,19 @@ impl Volume {
     }
 
     fn write_hole(&self, node: &Arc<Node>, piece: Piece<'_>, len: u32) -> Result<usize> {
-        if map_kind(&node.inode(), self.geometry.block_size) != MapKind::Extents {
-            return Err(Error::Unsupported("new blocks in a file without extents"));
-        }
-        let path = self.extent_path(node, piece.logical)?;
-        let growth = path.growth(1);
-        let goal = path.goal(piece.logical).unwrap_or_else(|| self.goal_of_inode(node.number));
+        let hole = self.hole(node, piece.logical)?;
+        let (growth, len) = (hole.growth(), len.min(hole.len_max()));
+        let goal = self.goal(node, &hole, piece.logical);
         let mut reservation = self.reserve(1 + growth, len + growth, piece.privileged)?;
         let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
         let run = self.allocator.take(&mut reservation, goal, len)?;
         let buf = &piece.buf[..self.bytes_in(run.len, piece.within, piece.buf.len())];
         let piece = Piece { buf, ..piece };
-        let written = self.write_padded(node, (run.start, piece.within), buf, (true, true));
-        let opened = written.and_then(|()| self.begin_reserved(path.credits(growth) + RUN_CREDITS, reservation));
+        let written = match hole.can_name(run) {
+            true => self.write_padded(node, (run.start, piece.within), buf, (true, true)),
+            false => Err(Error::NoSpace),
+        };
+        let opened = written.and_then(|()| self.begin_reserved(hole.credits() + RUN_CREDITS, reservation));
         let mut update = match opened {
             Ok(update) => update,
             Err(error) => {
@@ -182,31 +181,13 @@ impl Volume {
                 return Err(error);
             }
         };
-        update.map_run(node, path, piece.logical, run, false)?;
+        update.map_run(node, hole, piece.logical, run, false)?;
         update.wrote(node, piece.end(), piece.privileged)?;
         Ok(buf.len())
     }
 }
 
 impl Update<'_> {
-    /// Marks a run that was taken from the allocator as used, and maps a hole to it. Takes [`RUN_CREDITS`] and those
-    /// of the path.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    pub(crate) fn map_run(
-        &mut self,
-        node: &Arc<Node>,
-        path: crate::extent::Path,
-        logical: LogicalBlock,
-        run: Run,
-        unwritten: bool,
-    ) -> Result<()> {
-        self.mark_used(run)?;
-        self.insert_extent(node, path, logical, run, unwritten)?;
-        self.count_blocks(node, i64::from(run.len))
-    }
-
     /// Notes that a file was written up to `end`. Takes one credit.
     fn wrote(&mut self, node: &Arc<Node>, end: u64, privileged: bool) -> Result<()> {
         let grows = end > node.core().inode.size();

@@ -66,7 +66,7 @@ impl Volume {
             }
         };
         // The inode as well.
-        let grown = self.grow_need(&dir.inode(), new)?;
+        let grown = self.grow_need(&dir.inode(), new);
         let need = Need { credits: grown.credits + changed + 1, ..grown };
         Ok(InsertPlan { room, need })
     }

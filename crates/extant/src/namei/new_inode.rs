@@ -66,7 +66,7 @@ impl Volume {
         let blocks = u32::from(needs_block(new.kind));
         // Its table block; the inode bitmap and its descriptor; the orphan list if all else fails.
         let own = Need::new(3 + ORPHAN_CREDITS, 0);
-        let need = own.and(self.grow_need(&inode, blocks)?).and(xattrs.need);
+        let need = own.and(self.grow_need(&inode, blocks)).and(xattrs.need);
         Ok(InodePlan { kind: new.kind, inode, times: new.times, xattrs, need })
     }
 

@@ -2,7 +2,7 @@
 //! fragmentation; `e2fsck` and `debugfs` judge the disk.
 
 use extant_block::MemoryDevice;
-use extant_ondisk::InodeNumber;
+use extant_ondisk::{InodeFlags, InodeNumber};
 use extant_rt::Arc;
 
 use super::disk::{Random, assert_clean, dumped, format, has_tools, mount};
@@ -21,15 +21,18 @@ struct Model {
     contents: Vec<Vec<u8>>,
     size_max: u64,
     block_size: u64,
+    /// Whether ranges can be punched and moved: the files have extents.
+    ranges: bool,
     random: Random,
 }
 
 impl Model {
     fn new(device: &Arc<MemoryDevice>, inodes: &[InodeNumber], block_size: u64, seed: u64) -> Self {
         let volume = mount(device);
-        let nodes = inodes.iter().map(|inode| volume.node(*inode).unwrap()).collect();
+        let nodes: Vec<_> = inodes.iter().map(|inode| volume.node(*inode).unwrap()).collect();
         let contents = vec![Vec::new(); inodes.len()];
-        Self { volume, nodes, contents, size_max: 200 * block_size, block_size, random: Random::new(seed) }
+        let ranges = nodes.iter().all(|node: &NodeRef| node.inode().flags().contains(InodeFlags::EXTENTS));
+        Self { volume, nodes, contents, size_max: 200 * block_size, block_size, ranges, random: Random::new(seed) }
     }
 
     /// An offset, often at or beside the start of a block.
@@ -63,8 +66,8 @@ impl Model {
                 self.contents[file].resize(size as usize, 0);
                 format!("set_size({file}, {size})")
             }
-            9..14 => self.range(file),
-            14 => {
+            9..14 if self.ranges => self.range(file),
+            9..15 => {
                 self.volume.sync().unwrap();
                 "sync".into()
             }
@@ -195,11 +198,11 @@ fn one_seed(base: &MemoryDevice, inodes: &[InodeNumber], block_size: u64, seed: 
     }
 }
 
-fn model(block_size: u64, kilobytes: u32, seeds: std::ops::Range<u64>) {
+fn model(block_size: u64, kilobytes: u32, features: &str, seeds: std::ops::Range<u64>) {
     if !has_tools() {
         return;
     }
-    let arguments = ["-b", &block_size.to_string(), "-J", "size=4", "-N", "64"];
+    let arguments = ["-b", &block_size.to_string(), "-J", "size=4", "-N", "64", "-O", features];
     let (base, inodes) = format(&arguments, kilobytes, &NAMES);
     for seed in seeds {
         one_seed(&base, &inodes, block_size, seed);
@@ -208,15 +211,63 @@ fn model(block_size: u64, kilobytes: u32, seeds: std::ops::Range<u64>) {
 
 #[test]
 fn files_hold_what_the_model_says_with_blocks_of_1_kib() {
-    model(1024, 16 << 10, 0..80);
+    model(1024, 16 << 10, "extents", 0..80);
 }
 
 #[test]
 fn files_hold_what_the_model_says_with_blocks_of_2_kib() {
-    model(2048, 16 << 10, 100..160);
+    model(2048, 16 << 10, "extents", 100..160);
 }
 
 #[test]
 fn files_hold_what_the_model_says_with_blocks_of_4_kib() {
-    model(4096, 32 << 10, 200..260);
+    model(4096, 32 << 10, "extents,^metadata_csum", 200..260);
+}
+
+#[test]
+fn files_without_extents_hold_what_the_model_says() {
+    model(1024, 16 << 10, "^extents,^64bit", 300..340);
+    model(4096, 32 << 10, "^extents,^64bit,^huge_file", 400..420);
+}
+
+#[test]
+fn files_without_extents_reach_through_three_levels() {
+    if !has_tools() {
+        return;
+    }
+    let arguments = ["-b", "1024", "-J", "size=1", "-N", "64", "-O", "^extents,^64bit"];
+    let (device, inodes) = format(&arguments, 8 << 10, &["a"]);
+    let device = Arc::new(device);
+    let volume = mount(&device);
+    let node = volume.node(inodes[0]).unwrap();
+    let free = volume.allocator.free_blocks();
+    let mut random = Random::new(7);
+    // The ends of the direct blocks and of the trees of one and two levels, and beyond.
+    let places = [0, 10, 260, 267, 300, 12 + 256 + 65_530, 12 + 256 + 65_536 + 70_000, 16_000_000];
+    let pieces: Vec<_> = places.map(|block| (block * 1024 + 100, random.bytes(20_000))).into();
+    for (offset, bytes) in pieces.iter().rev() {
+        assert_eq!(volume.write_at(&node, Some(*offset), bytes, true).unwrap(), bytes.len());
+    }
+    let mut covered = Vec::new();
+    for (offset, bytes) in &pieces {
+        let mut read = vec![0; bytes.len()];
+        volume.read_at(&node, *offset, &mut read).unwrap();
+        let hidden = covered.iter().any(|start| offset.abs_diff(*start) < 20_000);
+        assert!(hidden || read == *bytes, "at {offset}");
+        covered.push(*offset);
+        covered.push(*offset + 20_000);
+    }
+    volume.sync().unwrap();
+    let copy = Arc::new(device.snapshot());
+    mount(&copy).unmount().unwrap();
+    assert_clean(&*copy, "grown");
+    for block in [16_000_001, 100_000, 12 + 256 + 65_536, 12 + 256 + 65_535, 280, 12, 1, 0] {
+        volume.set_size(&node, block * 1024).unwrap();
+        volume.sync().unwrap();
+        let copy = Arc::new(device.snapshot());
+        mount(&copy).unmount().unwrap();
+        assert_clean(&*copy, &format!("cut to {block} blocks"));
+    }
+    assert_eq!(volume.allocator.free_blocks(), free);
+    assert_eq!(node.inode().blocks_512(1024), 0);
 }
