@@ -3,9 +3,11 @@
 mod archive;
 mod attributes;
 mod cat;
+mod check;
 mod cp;
 mod info;
 mod ls;
+mod mkfs;
 mod names;
 mod replay;
 mod rm;
@@ -38,6 +40,8 @@ struct Command {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Make a file system, filled from a directory or an archive if wanted
+    Mkfs(Box<mkfs::Mkfs>),
     /// Unpack a tar archive into a disk
     Import(archive::Import),
     /// Pack a disk, or a directory on it, into a tar archive
@@ -64,6 +68,8 @@ enum Verb {
     Chown(attributes::Chown),
     /// Tell about a file system
     Info(info::Info),
+    /// Look for damage on a disk
+    Check(check::Check),
     /// Replay the journal of a disk that was not unmounted
     Replay(replay::Replay),
 }
@@ -104,6 +110,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 impl Verb {
     fn run(self) -> Outcome {
         match self {
+            Self::Mkfs(verb) => verb.run(),
             Self::Import(verb) => verb.run(),
             Self::Export(verb) => verb.run(),
             Self::Cp(verb) => verb.run(),
@@ -117,6 +124,7 @@ impl Verb {
             Self::Chmod(verb) => verb.run(),
             Self::Chown(verb) => verb.run(),
             Self::Info(verb) => verb.run(),
+            Self::Check(verb) => verb.run(),
             Self::Replay(verb) => verb.run(),
         }
     }

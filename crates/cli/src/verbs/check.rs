@@ -1,0 +1,114 @@
+//! `extant check`.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use extant::{Error, Finding};
+use serde_json::{Map, Value, json};
+
+use super::Outcome;
+use crate::disks::{Reading, open_for_reading};
+use crate::failure::Failure;
+use crate::output::{self, Output};
+
+/// Exit status of fsck: there are errors.
+const EXIT_ERRORS: u8 = 4;
+/// Exit status of fsck: it could not be found out.
+const EXIT_OPERATIONAL: u8 = 8;
+
+/// Look for damage on a disk
+///
+/// Compares everything on the disk with everything else, and changes nothing; e2fsck repairs. Exits with 0 if the disk
+/// is clean, 4 if there is damage, 8 if it could not be looked at, 16 if it was asked for in a wrong way.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  extant check disk.img\n  extant check --json --partition 2 /dev/sdb")]
+pub struct Check {
+    #[command(flatten)]
+    reading: Reading,
+    /// The image
+    image: PathBuf,
+}
+
+/// What was found: all of it, or that the disk cannot even be mounted.
+enum Found {
+    Findings(Vec<Finding>),
+    Unmountable(Failure),
+}
+
+impl Check {
+    /// Checks.
+    pub fn run(self) -> Outcome {
+        match self.look() {
+            Ok(found) => self.tell(&found),
+            Err(failure) => {
+                output::report(&failure, self.reading.json);
+                Ok(EXIT_OPERATIONAL)
+            }
+        }
+    }
+
+    fn look(&self) -> Result<Found, Failure> {
+        let fs = match open_for_reading(&self.image, self.reading) {
+            Ok(fs) => fs,
+            Err(failure) if matches!(failure.kind, "corrupt" | "journal") => return Ok(Found::Unmountable(failure)),
+            Err(failure) => return Err(failure),
+        };
+        let is_terminal = io::stderr().is_terminal();
+        let mut shown = None;
+        let findings = fs.check(&mut |progress| {
+            let percent = progress.done.saturating_mul(100).checked_div(progress.total).unwrap_or(100);
+            if is_terminal && shown != Some((progress.pass, percent)) {
+                shown = Some((progress.pass, percent));
+                let _ = write!(io::stderr(), "\r\x1b[K{:?} {percent}%", progress.pass);
+            }
+        });
+        if shown.is_some() {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+        findings.map(Found::Findings).map_err(|error: Error| Failure::disk(self.image.display(), &error))
+    }
+
+    fn tell(&self, found: &Found) -> Outcome {
+        let image = self.image.display().to_string();
+        let mut output = Output::new();
+        let (documents, lines): (Vec<_>, Vec<_>) = match found {
+            Found::Findings(findings) => {
+                findings.iter().map(|finding| (document(finding), format!("{image}: {finding}"))).unzip()
+            }
+            Found::Unmountable(failure) => {
+                let object = json!({ "where": failure.place, "what": failure.message });
+                (vec![object], vec![failure.to_string()])
+            }
+        };
+        let is_clean = lines.is_empty();
+        if self.reading.json {
+            output.json(&json!({ "image": image, "is_clean": is_clean, "findings": documents }))?;
+        } else {
+            lines.iter().try_for_each(|line| output.line(line))?;
+            if is_clean {
+                output.line(format!("{image}: clean"))?;
+            }
+        }
+        output.finish()?;
+        Ok(if is_clean { 0 } else { EXIT_ERRORS })
+    }
+}
+
+fn document(finding: &Finding) -> Value {
+    let place = &finding.place;
+    let mut object = Map::new();
+    object.insert("where".to_owned(), place.to_string().into());
+    object.insert("structure".to_owned(), place.structure.to_string().into());
+    if let Some(group) = place.group {
+        object.insert("group".to_owned(), group.0.into());
+    }
+    if let Some(inode) = place.inode {
+        object.insert("inode".to_owned(), inode.0.into());
+    }
+    if let Some(block) = place.block {
+        object.insert("block".to_owned(), block.0.into());
+    }
+    object.insert("what".to_owned(), finding.what.clone().into());
+    Value::Object(object)
+}

@@ -1,0 +1,191 @@
+//! What a new disk is filled with, and the room that takes.
+
+use std::fs::{File, Metadata};
+use std::path::{Path, PathBuf};
+
+use extant::mkfs::{Error, Mkfs as Builder};
+use extant::{Mount, Timestamp};
+use extant_archive::{
+    Adjust, Census, DiskFormat, Entry, Extent, Import, Input, Manner, Needs, Source, TarReader, Walk, pour_concurrently,
+};
+use extant_block::BlockDevice;
+use extant_ondisk::Geometry;
+use extant_rt::{Arc, WallClock};
+
+use crate::disks::{mount, unmount};
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::verbs::archive::{bad_archive, input, times};
+
+/// Bytes of a disk for each spare inode, as mke2fs counts.
+const INODE_RATIO: u64 = 16384;
+
+/// Inodes that every file system keeps for itself, lost+found among them.
+const RESERVED_INODES: u64 = 11;
+
+/// A directory or an archive.
+pub struct Content {
+    from: From,
+    path: PathBuf,
+    image: Option<Metadata>,
+    owner: Option<(u32, u32)>,
+    root_owner: Option<(u32, u32)>,
+    newest: Option<Timestamp>,
+}
+
+enum From {
+    Directory,
+    /// An archive that can be read twice.
+    Archive(File),
+}
+
+impl Content {
+    /// Opens it. An archive that can be read once only, or is packed, is spooled to the directory of `image`.
+    pub fn open(path: &Path, image: &Path, clock: WallClock) -> Result<Self, Failure> {
+        let from = if path.is_dir() {
+            From::Directory
+        } else {
+            let archive = input(path)?;
+            From::Archive(if archive.is_plain_file() {
+                File::open(path).map_err(|error| Failure::host(path, &error))?
+            } else {
+                archive.spool(image).map_err(|error| bad_archive(path, Failure::tree(image, error)))?
+            })
+        };
+        let newest = match clock {
+            WallClock::Fixed(seconds, nanoseconds) => Some(Timestamp { seconds, nanoseconds }),
+            WallClock::System => None,
+        };
+        let image = image.metadata().ok();
+        Ok(Self { from, path: path.to_owned(), image, owner: None, root_owner: None, newest })
+    }
+
+    /// Gives everything to this owner.
+    pub fn owned(self, owner: Option<(u32, u32)>) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// Gives the root directory to this owner.
+    pub fn rooted(self, root_owner: Option<(u32, u32)>) -> Self {
+        Self { root_owner, ..self }
+    }
+
+    fn source(&self) -> Result<impl Source + Send + use<>, Failure> {
+        let source: Box<dyn Source + Send> = match &self.from {
+            From::Directory => {
+                let walk = Walk::new(&self.path);
+                Box::new(match &self.image {
+                    Some(image) => walk.exclude(image),
+                    None => walk,
+                })
+            }
+            From::Archive(file) => {
+                let file = file.try_clone().map_err(|error| Failure::host(&self.path, &error))?;
+                let input = Input::file(file).map_err(|error| bad_archive(&self.path, Failure::tree(&self.path, error)))?;
+                Box::new(TarReader::new(input))
+            }
+        };
+        let (owner, root_owner, newest) = (self.owner, self.root_owner, self.newest);
+        Ok(Adjust::new(source, move |entry: &mut Entry| {
+            let attributes = &mut entry.attributes;
+            let owner = if entry.path.is_root() { root_owner.or(owner) } else { owner };
+            if let Some((uid, gid)) = owner {
+                (attributes.uid, attributes.gid) = (uid, gid);
+            }
+            if let Some(newest) = newest {
+                attributes.mtime = attributes.mtime.min(newest);
+                attributes.atime = attributes.atime.map(|atime| atime.min(newest));
+            }
+        }))
+    }
+
+    /// Counts what it takes on a disk of this geometry.
+    pub fn count(&self, geometry: &Geometry) -> Result<Room, Failure> {
+        let format = DiskFormat { block_size: geometry.block_size, inode_size: geometry.inode_size.into() };
+        let mut census = Census::new(format);
+        let counted = self.source()?.pour(&mut census, Extent::Entries);
+        counted.map_err(|error| bad_archive(&self.path, Failure::tree(&self.path, error)))?;
+        Ok(Room {
+            needs: census.needs(),
+            block_size: geometry.block_size.into(),
+            content_bytes: census.content_bytes(),
+            digest: census.digest(),
+        })
+    }
+
+    /// Fills the new file system on `device`.
+    pub fn fill(
+        &self,
+        image: &Path,
+        device: Arc<dyn BlockDevice>,
+        clock: WallClock,
+        content_bytes: u64,
+        quiet: bool,
+    ) -> Result<(), Failure> {
+        // Without a thread in the background the same work gives the same journal.
+        let fs = mount(image, device, Mount::new().clock(clock).background(false))?;
+        let failed = |error| bad_archive(&self.path, Failure::tree(image, error));
+        let mut import = Import::new(&fs, "/", Manner::Unpack, times()?).map_err(failed)?;
+        let mut progress = Progress::new(&mut import, Some(content_bytes), quiet);
+        let filled = pour_concurrently(self.source()?, &mut progress, Extent::Everything);
+        drop(progress);
+        drop(import);
+        filled.map_err(failed)?;
+        unmount(image, fs)
+    }
+}
+
+/// Room that content takes, counted.
+pub struct Room {
+    needs: Needs,
+    block_size: u64,
+    /// Bytes of content, without holes.
+    pub content_bytes: u64,
+    digest: u128,
+}
+
+impl Room {
+    /// Inodes for the content, and for `free_bytes` of files of the usual size.
+    pub fn inodes_wanted(&self, free_bytes: u64) -> u32 {
+        let count = self.needs.inodes + RESERVED_INODES + free_bytes / INODE_RATIO;
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// A UUID (version 8, RFC 9562) that follows from the content; another one for each `number`.
+    pub fn uuid(&self, number: u8) -> [u8; 16] {
+        let mixed = (self.digest ^ u128::from(number)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
+        (mixed & !(0xf << 76 | 0x3 << 62) | 0x8 << 76 | 0x2 << 62).to_be_bytes()
+    }
+
+    /// Blocks of the smallest disk that `builder` makes which holds the content and `free_bytes` more.
+    pub fn smallest(&self, builder: &Builder, free_bytes: u64) -> Result<u64, Error> {
+        let wanted = self.needs.blocks + free_bytes.div_ceil(self.block_size);
+        let fits = |blocks: u64| {
+            let layout = builder.clone().blocks(blocks).plan(None)?;
+            let usable = layout.free_blocks().saturating_sub(layout.superblock().r_blocks_count());
+            Ok(usable >= wanted && u64::from(layout.free_inodes()) >= self.needs.inodes)
+        };
+        // Less than the content alone is too small; from there on in steps that grow, then closer in.
+        let (mut low, mut high) = (wanted.max(1), wanted.saturating_mul(17) / 16 + 64);
+        let mut too_small = None;
+        loop {
+            match fits(high) {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(error @ (Error::TooSmall(_) | Error::TooLarge(_))) if high < 1 << 20 => too_small = Some(error),
+                Err(error) => return Err(too_small.unwrap_or(error)),
+            }
+            low = high;
+            high = high.saturating_mul(5) / 4;
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match fits(middle) {
+                Ok(true) => high = middle,
+                // What is too small for a layout at all is too small for the content.
+                Ok(false) | Err(_) => low = middle,
+            }
+        }
+        Ok(high)
+    }
+}

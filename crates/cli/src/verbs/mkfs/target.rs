@@ -1,0 +1,119 @@
+//! What a file system is made on.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use extant_block::{Access, BlockDevice, Container, Create};
+use extant_rt::Arc;
+
+use crate::disks::{Location, device_failure, has_superblock, locate, open_device};
+use crate::failure::Failure;
+
+/// An open image file or block device. Dropped before [`Target::keep`], an image file that was made is removed again.
+pub struct Target {
+    device: Arc<dyn BlockDevice>,
+    unmade: Unmade,
+}
+
+/// Whether the size of what is there is ours to choose.
+pub fn may_resize(image: &Path, location: Location) -> bool {
+    let is_block_device = fs::metadata(image).is_ok_and(|found| found.file_type().is_block_device());
+    !is_block_device && location.offset.is_none() && location.partition.is_none()
+}
+
+/// The size of what is there.
+pub fn existing_bytes(image: &Path, location: Location) -> Option<u64> {
+    let device = open_device(image, Access::read_only()).ok()?;
+    Some(locate(image, device, location).ok()?.size())
+}
+
+impl Target {
+    /// Opens and locks it, makes it `bytes` long if that is ours to choose, and sees that it holds nothing dear.
+    pub fn open(image: &Path, location: Location, bytes: Option<u64>, force: bool) -> Result<Self, Failure> {
+        let was_made = !image.exists();
+        if was_made && bytes.is_none() {
+            let message = format!("{} does not exist; say how large it is to be", image.display());
+            return Err(Failure::usage(message));
+        }
+        let access = Access { create: Create::IfMissing, ..Access::read_write() };
+        let mut device = open_device(image, access)?;
+        let unmade = Unmade(was_made.then(|| image.to_owned()));
+        if !force && let Some(what) = dear(&device) {
+            let message = format!("contains {what}; use -F to overwrite it");
+            return Err(Failure::new("exists", image.display().to_string(), message));
+        }
+        if may_resize(image, location) {
+            let bytes = bytes.unwrap_or(device.size());
+            // Emptied, it reads as zero wherever nothing is written, and takes no more space than it needs.
+            let resized = device.set_len(0).and_then(|()| device.set_len(bytes));
+            resized.map_err(|error| device_failure(image, error))?;
+        }
+        let device = locate(image, device, location)?;
+        if let Some(bytes) = bytes
+            && bytes > device.size()
+        {
+            let message = format!("has only {} bytes", device.size());
+            return Err(Failure::new("too_small", image.display().to_string(), message));
+        }
+        Ok(Self { device, unmade })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &dyn BlockDevice {
+        &*self.device
+    }
+
+    /// The device, for a mount.
+    pub fn shared(&self) -> Arc<dyn BlockDevice> {
+        self.device.clone()
+    }
+
+    /// It is complete.
+    pub fn keep(mut self) {
+        self.unmade.0 = None;
+    }
+}
+
+/// Removes a file that was made, unless it is to be kept.
+struct Unmade(Option<PathBuf>);
+
+impl Drop for Unmade {
+    fn drop(&mut self) {
+        if let Some(image) = &self.0 {
+            let _ = fs::remove_file(image);
+        }
+    }
+}
+
+/// What is recognised on a device that one might not want to lose.
+fn dear(device: &dyn BlockDevice) -> Option<&'static str> {
+    const MARKS: [(u64, &[u8], &str); 11] = [
+        (0, b"XFSB", "an XFS file system"),
+        (0x10040, b"_BHRfS_M", "a btrfs file system"),
+        (0, b"hsqs", "a squashfs file system"),
+        (1024, &[0xe2, 0xe1, 0xf5, 0xe0], "an EROFS file system"),
+        (1024, &[0x10, 0x20, 0xf5, 0xf2], "an F2FS file system"),
+        (0x8001, b"CD001", "an ISO 9660 file system"),
+        (3, b"NTFS    ", "an NTFS file system"),
+        (54, b"FAT1", "a FAT file system"),
+        (82, b"FAT32", "a FAT file system"),
+        (4086, b"SWAPSPACE2", "swap space"),
+        (0, b"LUKS\xba\xbe", "a LUKS volume"),
+    ];
+    if has_superblock(device) {
+        return Some("an ext4 file system");
+    }
+    let is_there = |at: u64, mark: &[u8]| {
+        let mut found = vec![0; mark.len()];
+        device.read_at(at, &mut found).is_ok() && found == mark
+    };
+    if let Some((_, _, what)) = MARKS.iter().find(|(at, mark, _)| is_there(*at, mark)) {
+        return Some(what);
+    }
+    match Container::recognise(device).ok()?? {
+        Container::PartitionTable(_) => Some("a partition table"),
+        Container::DiskImage(_) => Some("a disk image"),
+        _ => None,
+    }
+}
