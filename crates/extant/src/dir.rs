@@ -116,13 +116,18 @@ impl Volume {
     /// Blocks of a directory.
     ///
     /// # Errors
-    /// `Corrupt` for a size that is no number of blocks.
+    /// `Corrupt` for a size that is no number of blocks, or more than the disk has.
     pub(crate) fn directory_len(&self, dir: &Node) -> Result<u32> {
         let size = dir.inode().size();
         let block_bytes = self.names.format.block_bytes as u64;
+        let place = Place::of(Structure::Inode).inode(dir.number);
+        // Directories have no holes: one of more blocks than the disk would keep its reader busy for ever.
         match u32::try_from(size / block_bytes) {
-            Ok(len) if len > 0 && size.is_multiple_of(block_bytes) => Ok(len),
-            _ => Err(Place::of(Structure::Inode).inode(dir.number).corrupt("directory size is no number of blocks")),
+            Ok(len) if len == 0 || !size.is_multiple_of(block_bytes) => {
+                Err(place.corrupt("directory size is no number of blocks"))
+            }
+            Ok(len) if u64::from(len) <= self.geometry.blocks_count => Ok(len),
+            _ => Err(place.corrupt("directory is larger than the disk")),
         }
     }
 

@@ -9,6 +9,7 @@ use extant_rt::Arc;
 
 use crate::buffer::Kind;
 use crate::error::{Error, Place, Result};
+use crate::map::Mapping;
 use crate::node::Node;
 use crate::verify;
 use crate::volume::Volume;
@@ -22,13 +23,22 @@ impl Volume {
         visit: &mut dyn FnMut(LogicalBlock, &[u8], usize) -> Result<bool>,
     ) -> Result<()> {
         let mut damage = Ok(());
-        for logical in (0..self.directory_len(dir)?).map(LogicalBlock) {
+        let len = self.directory_len(dir)?;
+        let mut next = 0;
+        while next < len {
+            let logical = LogicalBlock(next);
+            // Holes are damage, and may be as long as the size claims: passed over in one step.
+            let passed = match self.map(dir, logical, len - next)? {
+                Mapping::Hole { len } => len,
+                Mapping::Data { .. } => 1,
+            };
             match self.scan_block(dir, logical, visit) {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
                 Err(error @ Error::Corrupt { .. }) => damage = damage.and(Err(error)),
                 Err(error) => return Err(error),
             }
+            next = next.saturating_add(passed);
         }
         damage
     }

@@ -114,3 +114,37 @@ fn large_dir_adds_a_third_level() {
         assert_eq!(go_round(&["-b", "1024", "-N", "1000", "-O", "large_dir"], 128 << 10, 64_000, 255), 64_000);
     }
 }
+
+/// 65,000 links: its name, its `.` and 64,998 subdirectories.
+#[test]
+fn subdirectories_past_the_link_limit_are_refused_or_no_longer_counted() {
+    if !has_tools() {
+        return;
+    }
+    for feature in ["^dir_nlink", "dir_nlink"] {
+        let (device, _) = format(&["-b", "1024", "-N", "66000", "-I", "128", "-O", feature], 120 << 10, &[]);
+        let device = Arc::new(device);
+        let volume = mount(&device);
+        let dir = volume.create(&root(&volume), b"dir", &new(NewKind::Directory)).unwrap();
+        let make = |index| volume.create(&dir, &name(index, 8), &new(NewKind::Directory)).map(drop);
+        for index in 0..64_998 {
+            make(index).unwrap();
+        }
+        assert_eq!(dir.inode().links_count(), 65_000);
+        let one_more = make(64_998);
+        if feature == "dir_nlink" {
+            one_more.unwrap();
+            assert_eq!(dir.inode().links_count(), 1);
+            volume.rmdir(&dir, &name(0, 8)).unwrap();
+            make(0).unwrap();
+            assert_eq!(dir.inode().links_count(), 1);
+        } else {
+            assert!(matches!(one_more, Err(Error::TooManyLinks)), "{one_more:?}");
+            volume.rmdir(&dir, &name(0, 8)).unwrap();
+            assert_eq!(dir.inode().links_count(), 64_999);
+        }
+        drop(dir);
+        volume.unmount().unwrap();
+        assert_clean(&*device, feature);
+    }
+}

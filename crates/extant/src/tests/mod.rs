@@ -1,6 +1,7 @@
 //! Tests that need the inside of the engine.
 
 mod acls;
+mod damage;
 mod disk;
 mod files;
 mod kernel;

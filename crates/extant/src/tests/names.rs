@@ -44,8 +44,10 @@ struct Thing {
     /// Of anything else.
     links: u16,
     target: Vec<u8>,
+    content: Vec<u8>,
 }
 
+/// A disk and what it must hold.
 struct Model {
     volume: Arc<Volume>,
     things: Vec<Thing>,
@@ -54,18 +56,37 @@ struct Model {
     /// Files that somebody has open.
     open: Vec<(usize, NodeRef)>,
     random: Random,
+    /// Operations may find no space or no inode, and must have done nothing then.
+    may_be_full: bool,
+    /// How often that was so.
+    refusals: u32,
 }
 
 const ROOT: usize = 0;
 
 impl Model {
-    fn new(device: &Arc<MemoryDevice>, seed: u64) -> Self {
+    fn new(device: &Arc<MemoryDevice>, seed: u64, may_be_full: bool) -> Self {
         let volume = mount(device);
         let mut root = Thing::new(InodeNumber::ROOT, FileType::Directory, ROOT);
         root.names.insert(b"lost+found".to_vec(), 1);
         let found = volume.lookup(&volume.node(InodeNumber::ROOT).unwrap(), b"lost+found").unwrap();
         let things = vec![root, Thing::new(found.number, FileType::Directory, ROOT)];
-        Self { volume, things, dirs: vec![ROOT, 1], open: Vec::new(), random: Random::new(seed) }
+        Self {
+            volume,
+            things,
+            dirs: vec![ROOT, 1],
+            open: Vec::new(),
+            random: Random::new(seed),
+            may_be_full,
+            refusals: 0,
+        }
+    }
+
+    /// Whether an operation failed for want of space.
+    fn is_refused<T>(&mut self, result: &Result<T>) -> bool {
+        let refused = self.may_be_full && matches!(result, Err(Error::NoSpace | Error::NoInodes));
+        self.refusals += u32::from(refused);
+        refused
     }
 
     fn node(&self, thing: usize) -> NodeRef {
@@ -126,6 +147,9 @@ impl Model {
             assert!(matches!(made, Err(Error::Exists)), "{said}");
             return said;
         }
+        if self.is_refused(&made) {
+            return said;
+        }
         let node = made.unwrap_or_else(|e| panic!("{said}: {e}"));
         let mut thing = Thing::new(node.number, kind.file_type(), dir);
         if let NewKind::Symlink(target) = kind {
@@ -150,7 +174,7 @@ impl Model {
             assert!(matches!(linked, Err(Error::NotPermitted)), "{said}");
         } else if self.things[dir].names.contains_key(&new_name) {
             assert!(matches!(linked, Err(Error::Exists)), "{said}");
-        } else {
+        } else if !self.is_refused(&linked) {
             assert!(linked.is_ok(), "{said}");
             self.things[thing].links += 1;
             self.things[dir].names.insert(new_name, thing);
@@ -160,12 +184,18 @@ impl Model {
 
     fn tmpfile(&mut self) -> String {
         let dir = self.dir();
-        let node = self.volume.tmpfile(&self.node(dir), &new(NewKind::File)).unwrap();
+        let made = self.volume.tmpfile(&self.node(dir), &new(NewKind::File));
         let name = self.name(dir, false);
-        if self.random.below(3) == 0 || self.things[dir].names.contains_key(&name) {
-            return format!("tmpfile in {dir}");
+        let is_refused = self.is_refused(&made);
+        if is_refused || self.random.below(3) == 0 || self.things[dir].names.contains_key(&name) {
+            return format!("tmpfile in {dir}: {made:?}");
         }
-        self.volume.link(&node, &self.node(dir), &name).unwrap();
+        let node = made.unwrap();
+        let linked = self.volume.link(&node, &self.node(dir), &name);
+        if self.is_refused(&linked) {
+            return format!("tmpfile in {dir}, not linked");
+        }
+        linked.unwrap();
         let thing = Thing::new(node.number, FileType::Regular, dir);
         self.add(dir, name, thing);
         format!("tmpfile in {dir}, linked")
@@ -257,6 +287,9 @@ impl Model {
         };
         let renamed = self.volume.rename(&self.node(from), &name, &self.node(to), &to_name, flags);
         let expected = self.renamed(from, &name, to, &to_name, flags);
+        if expected.is_ok() && self.is_refused(&renamed) {
+            return "rename refused".to_owned();
+        }
         let said = format!("rename {from}/{name:?} to {to}/{to_name:?} {flags:?}: {renamed:?}, expected {expected:?}");
         match (&renamed, &expected) {
             (Ok(()), Ok(())) => {}
@@ -292,8 +325,27 @@ impl Model {
         said
     }
 
+    fn write(&mut self) -> String {
+        let dir = self.dir();
+        let name = self.name(dir, true);
+        let Some(&thing) = self.things[dir].names.get(&name) else { return String::new() };
+        if self.things[thing].file_type != FileType::Regular {
+            return String::new();
+        }
+        let len = self.random.below(9_000) as usize;
+        let bytes = self.random.bytes(len);
+        let written = self.volume.write_at(&self.node(thing), None, &bytes, true);
+        if !self.is_refused(&written) {
+            let written = written.as_ref().unwrap();
+            assert!(*written == len || self.may_be_full, "{written} of {len} written");
+            self.things[thing].content.extend_from_slice(&bytes[..*written]);
+        }
+        format!("write to {thing}: {written:?} of {len}")
+    }
+
     fn step(&mut self) -> String {
-        match self.random.below(20) {
+        match self.random.below(22) {
+            20.. => self.write(),
             0..9 => self.create(),
             9..13 => self.remove(),
             13..17 => self.rename(),
@@ -336,6 +388,11 @@ impl Model {
                 if child.file_type == FileType::Symlink {
                     assert_eq!(volume.read_link(&node).unwrap(), child.target);
                 }
+                if child.file_type == FileType::Regular {
+                    let mut content = vec![0; child.content.len() + 1];
+                    let read = volume.read_at(&node, 0, &mut content).unwrap();
+                    assert_eq!(content[..read], child.content);
+                }
             }
         }
     }
@@ -343,7 +400,7 @@ impl Model {
 
 impl Thing {
     fn new(inode: InodeNumber, file_type: FileType, parent: usize) -> Self {
-        Self { inode, file_type, names: BTreeMap::new(), parent, links: 1, target: Vec::new() }
+        Self { inode, file_type, names: BTreeMap::new(), parent, links: 1, target: Vec::new(), content: Vec::new() }
     }
 }
 
@@ -360,10 +417,11 @@ pub(super) fn list(volume: &Arc<Volume>, dir: &NodeRef) -> BTreeMap<Vec<u8>, (In
     names
 }
 
-fn run(seed: u64, arguments: &[&str]) {
-    let (device, _) = format(arguments, 24 << 10, &[]);
+/// How often an operation found no space or no inode.
+fn run(seed: u64, arguments: &[&str], kilobytes: u32, may_be_full: bool) -> u32 {
+    let (device, _) = format(arguments, kilobytes, &[]);
     let device = Arc::new(device);
-    let mut model = Model::new(&device, seed);
+    let mut model = Model::new(&device, seed, may_be_full);
     for step in 0..400 {
         let said = model.step();
         if std::env::var_os("EXTANT_TRACE").is_some() {
@@ -380,19 +438,37 @@ fn run(seed: u64, arguments: &[&str]) {
     let options = Options { read_only: true, background: false, ..Options::default() };
     let again = Volume::mount(device, &options).unwrap().0;
     model.compare(&again);
+    model.refusals
+}
+
+/// Runs and says which one failed.
+fn run_said(seed: u64, arguments: &[&str], kilobytes: u32, may_be_full: bool) -> u32 {
+    std::panic::catch_unwind(|| run(seed, arguments, kilobytes, may_be_full)).unwrap_or_else(|panic| {
+        println!("seed {seed}, {arguments:?}");
+        std::panic::resume_unwind(panic)
+    })
 }
 
 #[test]
 fn random_operations_agree_with_a_model_tree() {
+    if has_tools() {
+        for seed in 0..216 {
+            run_said(seed, DISKS[seed as usize % DISKS.len()], 24 << 10, false);
+        }
+    }
+}
+
+#[test]
+fn random_operations_on_a_full_disk_do_all_or_nothing() {
     if !has_tools() {
         return;
     }
-    for seed in 0..216 {
-        let arguments = DISKS[seed as usize % DISKS.len()];
-        let result = std::panic::catch_unwind(|| run(seed, arguments));
-        if let Err(panic) = result {
-            println!("seed {seed}, {arguments:?}");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    let disks: [&[&str]; 4] = [
+        &["-b", "1024", "-N", "64", "-m", "0"],
+        &["-b", "1024", "-N", "400", "-m", "0"],
+        &["-b", "1024", "-N", "400", "-m", "0", "-O", "^metadata_csum,^dir_index"],
+        &["-b", "1024", "-N", "400", "-m", "0", "-I", "128", "-O", "^has_journal"],
+    ];
+    let refusals: u32 = (0..60).map(|seed| run_said(seed, disks[seed as usize % 4], 1_600, true)).sum();
+    assert!(refusals > 1_000, "{refusals} refusals: the disks are too large for this test");
 }
