@@ -9,7 +9,7 @@
 //! Source: `ext4_setattr`, `ext4_truncate`, `ext4_block_truncate_page`.
 
 use extant_alloc::Run;
-use extant_ondisk::LogicalBlock;
+use extant_ondisk::{FileType, LogicalBlock};
 use extant_rt::Arc;
 
 use crate::buffer::{Buffer, Kind};
@@ -28,6 +28,30 @@ const STEP_CREDITS: u32 = 128;
 
 /// Credits for [`Update::try_free_all`]: each extent of a root with its bitmap and its descriptor.
 pub(crate) const FREE_ALL_CREDITS: u32 = 4 * RUN_CREDITS;
+
+/// What the blocks of an inode are to the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Written in place, past the journal.
+    Data,
+    /// Buffers, of a directory or a symbolic link.
+    Metadata,
+}
+
+impl Content {
+    pub(crate) fn of(node: &Node) -> Self {
+        if node.file_type() == FileType::Regular { Self::Data } else { Self::Metadata }
+    }
+
+    /// Blocks that a step may free: for each block of metadata it writes a revoke record, of which even a small
+    /// journal holds so many.
+    pub(crate) fn step_blocks_max(self) -> u64 {
+        match self {
+            Self::Data => u64::MAX,
+            Self::Metadata => 64,
+        }
+    }
+}
 
 /// A step of freeing blocks of a file.
 pub(crate) enum Step {
@@ -184,6 +208,19 @@ impl Update<'_> {
         match step {
             Step::Extents(removal) => self.remove_extents(node, removal),
             Step::Indirect(removal) => self.remove_indirect(node, removal),
+        }
+    }
+
+    /// Frees blocks of an inode's content.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn free_content(&mut self, kind: Content, run: Run) -> Result<()> {
+        match kind {
+            Content::Data => self.free(run),
+            Content::Metadata => (0..u64::from(run.len))
+                .filter_map(|index| run.start.checked_add(index))
+                .try_for_each(|block| self.free_metadata(block)),
         }
     }
 

@@ -160,7 +160,7 @@ impl File {
         if !self.writable {
             return Err(Error::PermissionDenied);
         }
-        self.fs.settle(self.fs.volume().fallocate(&self.node, what, offset, bytes))
+        self.fs.settle(self.fs.volume().fallocate(&self.node, what, offset, bytes, self.fs.is_privileged()))
     }
 
     /// The first offset from `offset` on that is data, or a hole.

@@ -96,6 +96,8 @@ impl Update<'_> {
             }
             self.store_node(node, &buffer, &level.node)?;
         }
+        // The root may be as it was; whoever makes the file durable must still wait for its nodes.
+        self.modify_inode(node, Change::Mapping, |_| ());
         self.count_blocks(node, change)
     }
 

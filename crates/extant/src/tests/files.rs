@@ -110,7 +110,7 @@ impl Model {
             5 => Fallocate::CollapseRange,
             _ => Fallocate::InsertRange,
         };
-        let result = self.volume.fallocate(&self.nodes[file], what, offset, bytes);
+        let result = self.volume.fallocate(&self.nodes[file], what, offset, bytes, true);
         let said = format!("{what:?}({file}, {offset}, {bytes}): {result:?}");
         let content = &mut self.contents[file];
         let size = content.len();

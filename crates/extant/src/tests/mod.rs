@@ -8,6 +8,7 @@ mod kernel;
 mod large_dirs;
 mod names;
 mod read_dir;
+mod reuse;
 mod threads;
 mod trees;
 mod xattrs;
