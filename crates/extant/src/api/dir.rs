@@ -131,6 +131,28 @@ impl Dir {
         Ok(entries)
     }
 
+    /// Up to `count_max` entries from `cookie` on, without `.` and `..`; each with the cookie behind it. The first cookie
+    /// is 0. Cookies stay good while the directory changes: what is there throughout is seen once.
+    ///
+    /// # Errors
+    /// `PermissionDenied`, `Corrupt`, `Io`.
+    pub fn entries_from(&self, cookie: u64, count_max: usize) -> Result<Vec<(DirEntry, u64)>> {
+        self.fs().check_access(self.node(), Access::READ)?;
+        let mut entries = Vec::new();
+        let read = self.fs().volume().read_dir(self.node(), cookie, &mut |item| {
+            if entries.len() == count_max {
+                return false;
+            }
+            if item.name != b"." && item.name != b".." {
+                let entry = DirEntry { name: item.name.to_vec(), inode: item.inode, file_type: item.file_type };
+                entries.push((entry, item.next_cookie));
+            }
+            true
+        });
+        self.fs().settle(read)?;
+        Ok(entries)
+    }
+
     fn visit(&self, mut visit: impl FnMut(DirEntry)) -> Result<()> {
         self.fs().check_access(self.node(), Access::READ)?;
         let read = self.fs().volume().read_dir(self.node(), 0, &mut |item| {

@@ -27,6 +27,10 @@ pub(super) const DISKS: &[&[&str]] = &[
     &["-b", "1024", "-O", "large_dir,^dir_nlink,^flex_bg"],
     &["-b", "1024", "-I", "512", "-O", "orphan_file"],
     &["-b", "1024", "-O", "^has_journal"],
+    &["-b", "1024", "-O", "^extent,^flex_bg,^64bit"],
+    // As ext2 and ext3.
+    &["-b", "1024", "-O", "none,ext_attr,resize_inode,dir_index,filetype,sparse_super,large_file", "-I", "128"],
+    &["-b", "2048", "-O", "none,has_journal,ext_attr,resize_inode,dir_index,filetype,sparse_super,large_file"],
 ];
 
 pub(super) fn new(kind: NewKind<'_>) -> New<'_> {
@@ -452,7 +456,7 @@ fn run_said(seed: u64, arguments: &[&str], kilobytes: u32, may_be_full: bool) ->
 #[test]
 fn random_operations_agree_with_a_model_tree() {
     if has_tools() {
-        for seed in 0..216 {
+        for seed in 0..225 {
             run_said(seed, DISKS[seed as usize % DISKS.len()], 24 << 10, false);
         }
     }
