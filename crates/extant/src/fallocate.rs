@@ -184,7 +184,7 @@ impl Volume {
 
     fn punch_hole(&self, node: &Arc<Node>, range: Range) -> Result<()> {
         // What was allocated behind the end of the file stays.
-        let size_end = self.blocks_of(node.core().inode.size()) * self.block_bytes();
+        let size_end = self.blocks_of(node.core().inode.size()).saturating_mul(self.block_bytes());
         let range = Range { end: range.end.min(size_end), ..range };
         if range.start >= node.core().inode.size() {
             return Ok(());

@@ -2,6 +2,7 @@
 
 mod acls;
 mod damage;
+mod damaged_maps;
 mod disk;
 mod files;
 mod kernel;
@@ -9,6 +10,7 @@ mod large_dirs;
 mod names;
 mod read_dir;
 mod reuse;
+mod shared_files;
 mod threads;
 mod trees;
 mod xattrs;
