@@ -5,7 +5,7 @@
 //!
 //! Leaves out: what a disk needs for itself, which its layout tells.
 //!
-//! Sources: `fs/ext4/{extents,namei,xattr}.c`. Test: `tests/disk.rs`, against what importing took.
+//! Source: `fs/ext4/{extents,namei,xattr}.c`. Test: `tests/disk.rs`, against what importing takes.
 
 use std::collections::BTreeMap;
 

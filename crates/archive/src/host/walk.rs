@@ -3,7 +3,7 @@
 //! What the user may not read is an error, never left out silently. Owners and modes come through the C library,
 //! so that `fakeroot` works. Leaves out: owners as other users would see them ([`crate::Adjust`]).
 //!
-//! Test: `tests/walk.rs`.
+//! Test: `tests/tar.rs`.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata, OpenOptions};
