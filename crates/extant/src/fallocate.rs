@@ -81,7 +81,10 @@ impl Volume {
         if map_kind(&inode, self.geometry.block_size) != MapKind::Extents {
             return Err(Error::Unsupported("ranges of a file without extents"));
         }
-        let end = offset.checked_add(bytes).filter(|end| *end <= self.size_max(&inode)).ok_or(Error::FileTooLarge)?;
+        let end = offset
+            .checked_add(bytes)
+            .filter(|end| *end <= self.size_max(&inode))
+            .ok_or(Error::FileTooLarge)?;
         drop(inode);
         let range = Range { start: offset, end, privileged };
         match what {
@@ -272,7 +275,11 @@ impl Volume {
     }
 
     /// The open update, if it can take more; else another in its place.
-    fn joined<'u, 'v>(&'v self, update: &'u mut Option<Update<'v>>, need: Need) -> Result<&'u mut Update<'v>> {
+    fn joined<'u, 'v>(
+        &'v self,
+        update: &'u mut Option<Update<'v>>,
+        need: Need,
+    ) -> Result<&'u mut Update<'v>> {
         let extended = update.as_mut().is_some_and(|open| need.blocks == 0 && open.extend(need.credits));
         if !extended {
             // The old one is closed first: a handle must not wait for another of the same thread.

@@ -195,7 +195,11 @@ impl Volume {
     /// The block behind the last one of a directory.
     fn directory_end(&self, node: &Node) -> Result<LogicalBlock> {
         let (logical, within) = self.block_at(node.core().inode.size())?;
-        if within == 0 { Ok(logical) } else { Err(Error::InvalidArgument("directory size is not whole blocks")) }
+        if within == 0 {
+            Ok(logical)
+        } else {
+            Err(Error::InvalidArgument("directory size is not whole blocks"))
+        }
     }
 }
 
@@ -239,8 +243,13 @@ impl Update<'_> {
             MapKind::Indirect => return Ok(node.core().inode.i_block().iter().all(|byte| *byte == 0)),
             MapKind::Extents => {}
         }
-        let Some(removal) = self.volume.extent_removal(node, 0, LOGICAL_END, u32::MAX)? else { return Ok(true) };
-        if removal.end > 0 || removal.depth() > 0 || !self.extend(removal.credits.saturating_sub(FREE_ALL_CREDITS)) {
+        let Some(removal) = self.volume.extent_removal(node, 0, LOGICAL_END, u32::MAX)? else {
+            return Ok(true);
+        };
+        if removal.end > 0
+            || removal.depth() > 0
+            || !self.extend(removal.credits.saturating_sub(FREE_ALL_CREDITS))
+        {
             return Ok(false);
         }
         self.remove_extents(node, removal)?;
@@ -255,7 +264,11 @@ impl Update<'_> {
     ///
     /// # Locks
     /// `INODE` is held exclusively.
-    pub(crate) fn grow_directory(&mut self, node: &Arc<Node>, kind: Kind) -> Result<(LogicalBlock, Arc<Buffer>)> {
+    pub(crate) fn grow_directory(
+        &mut self,
+        node: &Arc<Node>,
+        kind: Kind,
+    ) -> Result<(LogicalBlock, Arc<Buffer>)> {
         let volume = self.volume;
         let logical = volume.directory_end(node)?;
         let hole = volume.hole(node, logical)?;

@@ -80,7 +80,8 @@ impl Volume {
             (inode.size(), self.size_max(&inode))
         };
         let offset = offset.unwrap_or(size);
-        let room = Some(size_max.saturating_sub(offset)).filter(|room| *room > 0).ok_or(Error::FileTooLarge)?;
+        let room =
+            Some(size_max.saturating_sub(offset)).filter(|room| *room > 0).ok_or(Error::FileTooLarge)?;
         let buf = &buf[..room.min(buf.len() as u64) as usize];
         if offset > size {
             self.zero_tail(node, size)?;

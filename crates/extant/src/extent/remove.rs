@@ -84,7 +84,8 @@ impl Volume {
 
     /// Credits for marking or freeing a run: the bitmap and the descriptor of each group.
     pub(crate) fn run_credits(&self, run: Run) -> u32 {
-        let group = |block| self.geometry.group_of(extant_ondisk::FsBlock(block)).map_or(0, |(group, _)| group.0);
+        let group =
+            |block| self.geometry.group_of(extant_ondisk::FsBlock(block)).map_or(0, |(group, _)| group.0);
         let last = run.start.0.saturating_add(u64::from(run.len.saturating_sub(1)));
         2 * (1 + group(last).saturating_sub(group(run.start.0)))
     }

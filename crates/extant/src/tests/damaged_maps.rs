@@ -16,11 +16,15 @@ const BLOCK: u64 = 1024;
 fn targets(volume: &Volume, number: InodeNumber, extents: bool) -> Vec<(u64, u64)> {
     let (block, offset) = volume.inode_home(number).unwrap();
     let inode = volume.read_inode(number).unwrap();
-    let mut targets = vec![(block.0 * BLOCK + offset as u64, 128), (block.0 * BLOCK + offset as u64 + 40, 60)];
+    let mut targets =
+        vec![(block.0 * BLOCK + offset as u64, 128), (block.0 * BLOCK + offset as u64 + 40, 60)];
     let children: Vec<FsBlock> = if extents {
         (0..4).map_while(|position| index_at(inode.i_block(), position)).map(|index| index.child).collect()
     } else {
-        (12..15).filter_map(|index| indirect::pointer(inode.i_block(), index)).map(|p| FsBlock(p.into())).collect()
+        (12..15)
+            .filter_map(|index| indirect::pointer(inode.i_block(), index))
+            .map(|p| FsBlock(p.into()))
+            .collect()
     };
     targets.extend(children.iter().filter(|block| block.0 > 0).map(|block| (block.0 * BLOCK, 120)));
     targets.extend(children.iter().filter(|block| block.0 > 0).map(|block| (block.0 * BLOCK, BLOCK)));

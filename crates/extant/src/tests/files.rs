@@ -32,7 +32,15 @@ impl Model {
         let nodes: Vec<_> = inodes.iter().map(|inode| volume.node(*inode).unwrap()).collect();
         let contents = vec![Vec::new(); inodes.len()];
         let ranges = nodes.iter().all(|node: &NodeRef| node.inode().flags().contains(InodeFlags::EXTENTS));
-        Self { volume, nodes, contents, size_max: 200 * block_size, block_size, ranges, random: Random::new(seed) }
+        Self {
+            volume,
+            nodes,
+            contents,
+            size_max: 200 * block_size,
+            block_size,
+            ranges,
+            random: Random::new(seed),
+        }
     }
 
     /// An offset, often at or beside the start of a block.

@@ -27,8 +27,12 @@ fn crash_after_reuse(arguments: &[&str]) {
     for index in 0..300 {
         volume.unlink(&dir, &name(index)).unwrap();
     }
-    let blocks: Vec<_> =
-        volume.all_extents(dir.number, &dir.inode()).unwrap().iter().map(|extent| (extent.start, extent.len)).collect();
+    let blocks: Vec<_> = volume
+        .all_extents(dir.number, &dir.inode())
+        .unwrap()
+        .iter()
+        .map(|extent| (extent.start, extent.len))
+        .collect();
     assert!(blocks.iter().map(|(_, len)| u32::from(*len)).sum::<u32>() > 64, "{blocks:?}");
     drop(dir);
     volume.rmdir(&root, b"dir").unwrap();

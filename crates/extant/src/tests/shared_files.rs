@@ -25,7 +25,11 @@ fn write_scattered(volume: &Volume, node: &NodeRef, block_size: u64, random: &mu
         let buf = random.bytes(bytes);
         volume.write_at(node, Some(random.below(6_000) * block_size / 2), &buf, true).unwrap();
     }
-    for what in [Fallocate::ZeroRange { keep_size: true }, Fallocate::PunchHole, Fallocate::Allocate { keep_size: true }] {
+    for what in [
+        Fallocate::ZeroRange { keep_size: true },
+        Fallocate::PunchHole,
+        Fallocate::Allocate { keep_size: true },
+    ] {
         for _ in 0..100 {
             let (offset, bytes) = (random.below(3_000 * block_size), random.below(9 * block_size) + 1);
             volume.fallocate(node, what, offset, bytes, true).unwrap();

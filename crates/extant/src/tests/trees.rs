@@ -140,7 +140,8 @@ fn a_full_disk_stays_clean_and_gives_its_space_back() {
     if !has_tools() {
         return;
     }
-    let (base, inodes) = format(&["-b", "1024", "-J", "size=1", "-N", "64", "-m", "0"], 6 << 10, &["a", "b", "c"]);
+    let (base, inodes) =
+        format(&["-b", "1024", "-J", "size=1", "-N", "64", "-m", "0"], 6 << 10, &["a", "b", "c"]);
     for seed in 0..12 {
         let device = Arc::new(base.snapshot());
         let volume = mount(&device);
@@ -152,8 +153,12 @@ fn a_full_disk_stays_clean_and_gives_its_space_back() {
             let node = &nodes[random.below(3) as usize];
             let offset = random.below(8_000) * BLOCK;
             let result = match random.below(8) {
-                0 => volume.fallocate(node, Fallocate::Allocate { keep_size: true }, offset, 90 * BLOCK, true),
-                1 => volume.fallocate(node, Fallocate::ZeroRange { keep_size: false }, offset, 9 * BLOCK, true),
+                0 => {
+                    volume.fallocate(node, Fallocate::Allocate { keep_size: true }, offset, 90 * BLOCK, true)
+                }
+                1 => {
+                    volume.fallocate(node, Fallocate::ZeroRange { keep_size: false }, offset, 9 * BLOCK, true)
+                }
                 2 => volume.fallocate(node, Fallocate::PunchHole, offset, BLOCK, true),
                 3 => volume.fallocate(node, Fallocate::InsertRange, offset % (64 * BLOCK), BLOCK, true),
                 _ => {
