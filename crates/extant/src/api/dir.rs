@@ -83,8 +83,8 @@ impl Dir {
     /// # Errors
     /// As [`Dir::create`].
     pub fn create_unnamed(&self, new: &New<'_>) -> Result<File> {
-        self.fs().check_access(self.node(), Access::WRITE | Access::EXECUTE)?;
-        let node = self.fs().settle(self.fs().volume().tmpfile(self.node(), new))?;
+        let new = self.fs().as_made_by_user(self.node(), new)?;
+        let node = self.fs().settle(self.fs().volume().tmpfile(self.node(), &new))?;
         Ok(File::new(self.fs().clone(), node))
     }
 

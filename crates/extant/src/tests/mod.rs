@@ -13,4 +13,5 @@ mod reuse;
 mod shared_files;
 mod threads;
 mod trees;
+mod users;
 mod xattrs;
