@@ -14,6 +14,7 @@ use extant_rt::{Arc, WallClock};
 
 use crate::disks::{mount, unmount};
 use crate::failure::Failure;
+use crate::owner::names_on_host;
 use crate::progress::Progress;
 use crate::verbs::archive::{bad_archive, input, times};
 
@@ -82,7 +83,7 @@ impl Content {
             From::Archive(file) => {
                 let file = file.try_clone().map_err(|error| Failure::host(&self.path, &error))?;
                 let input = Input::file(file).map_err(|error| bad_archive(&self.path, Failure::tree(&self.path, error)))?;
-                Box::new(TarReader::new(input))
+                Box::new(TarReader::new(input).names(names_on_host()))
             }
         };
         let (owner, root_owner, newest) = (self.owner, self.root_owner, self.newest);
