@@ -4,6 +4,7 @@ mod acls;
 mod damage;
 mod damaged_maps;
 mod disk;
+mod feature_table;
 mod files;
 mod kernel;
 mod large_dirs;
