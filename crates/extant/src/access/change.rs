@@ -113,7 +113,12 @@ impl Volume {
     ///
     /// # Errors
     /// `NotPermitted` for a device and for attributes that only root may set; as [`Volume::access`].
-    pub(crate) fn check_new<'n>(&self, dir: &Arc<Node>, user: &Credentials, new: &New<'n>) -> Result<New<'n>> {
+    pub(crate) fn check_new<'n>(
+        &self,
+        dir: &Arc<Node>,
+        user: &Credentials,
+        new: &New<'n>,
+    ) -> Result<New<'n>> {
         self.access(dir, user, Access::WRITE | Access::EXECUTE)?;
         let mut new = *new;
         if user.is_root() {

@@ -19,7 +19,8 @@ use crate::{Filesystem, Mount};
 type Step = (&'static str, fn(&Filesystem) -> Result<()>);
 
 /// Users 1 (of group 10 and 11) and 2 (of group 10). Made by root.
-const TREE: &str = "umask 0; mkdir -m 777 open; mkdir -m 755 own shut; mkdir -m 2777 handed; mkdir -m 1777 sticky
+const TREE: &str =
+    "umask 0; mkdir -m 777 open; mkdir -m 755 own shut; mkdir -m 2777 handed; mkdir -m 1777 sticky
     mkdir -m 755 open/theirs own/mine; chown 1:10 own own/mine; chgrp 99 handed; chown 2:10 open/theirs
     for f in own/a own/b own/c open/d sticky/e; do : > $f; chown 1:10 $f; chmod 664 $f; done
     : > open/g; chown 1:99 open/g; chmod 755 open/g; : > sticky/h; chown 2:10 sticky/h
@@ -94,7 +95,10 @@ fn succeeds(kernel: &KernelMount, script: &str) -> bool {
 }
 
 fn listing(kernel: &KernelMount) -> String {
-    kernel.run("sh", &["-c", "find . -name lost+found -prune -o -printf '%p %m %U %G %n %y\n' | sort; lsattr -R ."])
+    kernel.run(
+        "sh",
+        &["-c", "find . -name lost+found -prune -o -printf '%p %m %U %G %n %y\n' | sort; lsattr -R ."],
+    )
 }
 
 #[test]
@@ -117,7 +121,8 @@ fn users_may_do_what_the_kernel_lets_them() {
         let (ours, theirs) = (step(&user), succeeds(&kernel, script));
         assert_eq!(ours.is_ok(), theirs, "{script}: {ours:?}");
         if let Err(error) = ours {
-            let is_refusal = matches!(error, Error::NotPermitted | Error::PermissionDenied | Error::NoAttribute);
+            let is_refusal =
+                matches!(error, Error::NotPermitted | Error::PermissionDenied | Error::NoAttribute);
             assert!(is_refusal, "{script}: {error:?}");
         }
     }

@@ -95,7 +95,13 @@ impl Volume {
         if old.ibody.is_empty() { has.max(self.names.extra_isize) } else { has }
     }
 
-    fn plan_lists(&self, extra_isize: u16, old: Lists, new: Lists, buffer: Option<Arc<Buffer>>) -> Result<XattrPlan> {
+    fn plan_lists(
+        &self,
+        extra_isize: u16,
+        old: Lists,
+        new: Lists,
+        buffer: Option<Arc<Buffer>>,
+    ) -> Result<XattrPlan> {
         let (mut credits, mut blocks) = (0, 0);
         let block = match buffer {
             Some(_) if new.block == old.block => BlockPlan::Keep,
@@ -137,12 +143,14 @@ impl Update<'_> {
         match &plan.block {
             BlockPlan::Keep => {}
             BlockPlan::Rewrite(buffer, xattrs) => {
-                self.modify_buffer(buffer, |bytes| write_block(bytes, xattrs, 1)).map_err(|NoRoom| Error::NoSpace)?;
+                self.modify_buffer(buffer, |bytes| write_block(bytes, xattrs, 1))
+                    .map_err(|NoRoom| Error::NoSpace)?;
             }
             BlockPlan::Replace(old, xattrs) => {
                 let goal = self.volume.goal_of_inode(node.number);
                 let buffer = self.allocate_metadata(goal, Kind::Xattr)?;
-                self.modify_buffer(&buffer, |bytes| write_block(bytes, xattrs, 1)).map_err(|NoRoom| Error::NoSpace)?;
+                self.modify_buffer(&buffer, |bytes| write_block(bytes, xattrs, 1))
+                    .map_err(|NoRoom| Error::NoSpace)?;
                 match old {
                     Some(old) => self.release_block(old)?,
                     None => self.count_blocks(node, 1)?,
@@ -157,8 +165,10 @@ impl Update<'_> {
             }
         }
         let Some(xattrs) = &plan.ibody else { return Ok(()) };
-        self.modify_inode(node, Change::Attributes, |inode| write_into_inode(inode, plan.extra_isize, xattrs))
-            .map_err(|NoRoom| Error::NoSpace)?;
+        self.modify_inode(node, Change::Attributes, |inode| {
+            write_into_inode(inode, plan.extra_isize, xattrs)
+        })
+        .map_err(|NoRoom| Error::NoSpace)?;
         self.use_feature(Feature::ExtAttr);
         Ok(())
     }
