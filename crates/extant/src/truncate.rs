@@ -9,7 +9,7 @@
 //! Source: `ext4_setattr`, `ext4_truncate`, `ext4_block_truncate_page`.
 
 use extant_alloc::Run;
-use extant_ondisk::{FileType, LogicalBlock};
+use extant_ondisk::{FileType, InodeFlags, LogicalBlock};
 use extant_rt::Arc;
 
 use crate::buffer::{Buffer, Kind};
@@ -96,16 +96,20 @@ impl Volume {
     /// Cuts a file, or extends it with a hole.
     ///
     /// # Errors
-    /// `FileTooLarge`; `IsADirectory`; `ReadOnly`; `Io`; `Corrupt`. The size is then the old or the new one; what
+    /// `FileTooLarge`; `NotPermitted` for an immutable or append-only file; `IsADirectory`; `ReadOnly`; `Io`;
+    /// `Corrupt`. The size is then the old or the new one; what
     /// could not be freed is freed when the disk is mounted next.
     pub(crate) fn set_size(&self, node: &Arc<Node>, size: u64) -> Result<()> {
         self.check_regular(node)?;
         self.writable()?;
         let _content = node.content.write();
-        let (size_old, size_max) = {
+        let (flags, size_old, size_max) = {
             let inode = node.inode();
-            (inode.size(), self.size_max(&inode))
+            (inode.flags(), inode.size(), self.size_max(&inode))
         };
+        if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
         if size > size_max {
             return Err(Error::FileTooLarge);
         }

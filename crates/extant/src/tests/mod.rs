@@ -10,6 +10,7 @@ mod kernel;
 mod large_dirs;
 mod names;
 mod read_dir;
+mod restart;
 mod reuse;
 mod shared_files;
 mod threads;
