@@ -34,8 +34,12 @@ impl Names {
     /// Knows also those of `others` whose names are not known yet.
     #[must_use]
     pub fn or(mut self, others: Self) -> Self {
-        others.users.into_iter().for_each(|(name, ids)| drop(self.users.entry(name).or_insert(ids)));
-        others.groups.into_iter().for_each(|(name, gid)| drop(self.groups.entry(name).or_insert(gid)));
+        for (name, ids) in others.users {
+            self.users.entry(name).or_insert(ids);
+        }
+        for (name, gid) in others.groups {
+            self.groups.entry(name).or_insert(gid);
+        }
         self
     }
 

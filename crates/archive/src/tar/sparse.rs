@@ -32,7 +32,7 @@ impl SparseRecords {
             b"offset" | b"numbytes" => {
                 let numbers = self.numbers.get_or_insert_default();
                 // The two come by turns.
-                if (numbers.len() % 2 == 0) != (keyword == b"offset") {
+                if numbers.len().is_multiple_of(2) != (keyword == b"offset") {
                     return false;
                 }
                 let Some(number) = decimal(value) else { return false };

@@ -69,7 +69,7 @@ impl Cp {
             return Err(Failure::usage(message));
         }
         match target_address {
-            Address::Disk(place) => self.into_disk(&place, &sources),
+            Address::Disk(place) => self.to_disk(&place, &sources),
             Address::Local(local) => self.to_host(&local, target, &sources),
         }
     }
@@ -78,7 +78,7 @@ impl Cp {
         self.recursive || self.archive
     }
 
-    fn into_disk(&self, target: &DiskPath, sources: &[(&OsStr, Address)]) -> Outcome {
+    fn to_disk(&self, target: &DiskPath, sources: &[(&OsStr, Address)]) -> Outcome {
         let fs = open_for_writing(&target.image, self.location)?;
         let result = self.copy_all(&fs, target, sources);
         // What was copied before a failure stays, and stays consistent.

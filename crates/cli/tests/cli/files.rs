@@ -1,8 +1,6 @@
 //! The verbs on files and names, with right and wrong arguments.
 
-mod common;
-
-use common::Bench;
+use crate::common::Bench;
 
 fn disk() -> Bench {
     let bench = Bench::new();

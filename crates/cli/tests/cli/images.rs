@@ -1,12 +1,10 @@
 //! Images: partitions, offsets, other formats, locks.
 
-mod common;
-
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 
-use common::{Bench, bytes, has_tools};
+use crate::common::{Bench, bytes, has_tools};
 
 const PARTITION_OFFSET: u64 = 1 << 20;
 

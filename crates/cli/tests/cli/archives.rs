@@ -1,8 +1,6 @@
 //! `import` and `export` against GNU tar.
 
-mod common;
-
-use common::{Bench, bytes, has_tools, is_root};
+use crate::common::{Bench, bytes, has_tools, is_root};
 
 const TREE: &str = r#"
 mkdir tree; cd tree; mkdir -p usr/bin etc

@@ -1,8 +1,6 @@
 //! `mkfs`: sizes, letters, content, and the same bytes twice.
 
-mod common;
-
-use common::{Bench, bytes, has_tools, is_root, tool};
+use crate::common::{Bench, bytes, has_tools, is_root, tool};
 
 const TREE: &str = r#"
 mkdir tree; cd tree

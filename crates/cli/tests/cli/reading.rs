@@ -1,8 +1,6 @@
 //! Reading verbs: they write no byte, see through a dirty journal, and give documents of a known shape.
 
-mod common;
-
-use common::{Bench, bytes, has_tools, is_root};
+use crate::common::{Bench, bytes, has_tools, is_root};
 use serde_json::Value;
 
 const READING: [&str; 12] = [
