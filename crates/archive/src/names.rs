@@ -76,8 +76,12 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_found() {
-        let names = Names::parse(b"root:x:0:0::/root:/bin/sh\nweb:x:33:34::\nbad\nweb:x:1:1::\n", b"www:x:34:\n");
-        assert_eq!((names.user(b"web"), names.login_group(b"web"), names.group(b"www")), (Some(33), Some(34), Some(34)));
+        let names =
+            Names::parse(b"root:x:0:0::/root:/bin/sh\nweb:x:33:34::\nbad\nweb:x:1:1::\n", b"www:x:34:\n");
+        assert_eq!(
+            (names.user(b"web"), names.login_group(b"web"), names.group(b"www")),
+            (Some(33), Some(34), Some(34))
+        );
         let both = names.clone().or(Names::parse(b"web:x:5:5::\nman:x:6:6::\n", b""));
         assert_eq!((both.user(b"web"), both.user(b"man")), (Some(33), Some(6)));
         assert_eq!((names.user(b"77"), names.group(b"+7"), names.user(b"nobody")), (Some(77), None, None));

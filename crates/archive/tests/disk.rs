@@ -12,8 +12,8 @@ use collect::Collect;
 use extant::mkfs::Mkfs;
 use extant::{Filesystem, Mount};
 use extant_archive::{
-    Attributes, Census, DataRange, DiskFormat, DiskWalk, Entry, Error, Extent, Import, Kind, Manner, Shape, Sink, Source,
-    TreePath, Walk, pour_concurrently,
+    Attributes, Census, DataRange, DiskFormat, DiskWalk, Entry, Error, Extent, Import, Kind, Manner, Shape,
+    Sink, Source, TreePath, Walk, pour_concurrently,
 };
 use extant_block::MemoryDevice;
 use tree::{is_root, make_tree};
@@ -25,7 +25,12 @@ fn new_disk(bytes: u64) -> (Arc<MemoryDevice>, Filesystem) {
     (device, fs)
 }
 
-fn import(fs: &Filesystem, target: &str, manner: Manner, entries: &[(Entry, &[u8])]) -> extant_archive::Result<()> {
+fn import(
+    fs: &Filesystem,
+    target: &str,
+    manner: Manner,
+    entries: &[(Entry, &[u8])],
+) -> extant_archive::Result<()> {
     let mut import = Import::new(fs, target, manner, None)?;
     for (entry, content) in entries {
         import.entry(entry.clone())?;
@@ -83,7 +88,11 @@ fn a_tree_comes_out_as_it_went_in() {
     assert_eq!(walked_entries.len(), read_entries.len());
     assert!(walked.contents == read.contents);
     let Kind::File(shape) = &read.by_path()["/sparse"].kind else { panic!() };
-    assert_eq!(shape.ranges, [DataRange { offset: 8_000_000 / 4096 * 4096, bytes: 4096 }], "holes stay holes");
+    assert_eq!(
+        shape.ranges,
+        [DataRange { offset: 8_000_000 / 4096 * 4096, bytes: 4096 }],
+        "holes stay holes"
+    );
     assert_clean(fs, &device);
 }
 
@@ -144,7 +153,8 @@ fn links_inside_a_disk_lead_nowhere_out_of_the_target() {
 #[test]
 fn unpacking_replaces_files_and_keeps_links_to_directories() {
     let (device, fs) = new_disk(16 << 20);
-    import(&fs, "/", Manner::Unpack, &[file("usr/bin/old", "a"), link("bin", "usr/bin"), file("f", "one")]).unwrap();
+    import(&fs, "/", Manner::Unpack, &[file("usr/bin/old", "a"), link("bin", "usr/bin"), file("f", "one")])
+        .unwrap();
     let again = [
         (entry("bin", Kind::Directory, 0o700), &b""[..]),
         file("bin/new", "b"),

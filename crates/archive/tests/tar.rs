@@ -130,7 +130,10 @@ fn sizes_and_holes_are_seen_without_reading_content() {
 fn members_that_lead_out_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("f"), "x").unwrap();
-    shell(dir.path(), "tar -cPf up.tar --transform='s,^,a/../../,' f; tar -cPf abs.tar --transform='s,^,/etc/,' f");
+    shell(
+        dir.path(),
+        "tar -cPf up.tar --transform='s,^,a/../../,' f; tar -cPf abs.tar --transform='s,^,/etc/,' f",
+    );
     assert!(matches!(read(&dir.path().join("up.tar")), Err(Error::UnsafeName(_))));
     assert_eq!(read(&dir.path().join("abs.tar")).unwrap().entries[0].path.to_string(), "/etc/f");
 }

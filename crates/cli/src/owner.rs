@@ -18,7 +18,11 @@ impl Owner {
     /// The owner that `text` names among `names`.
     pub fn parse(text: &str, names: &Names) -> Result<Self, Failure> {
         let unknown = |what: &str, name: &str| {
-            Failure::new("unknown_owner", "", format!("invalid {what} '{name}': neither a number nor a name on the disk"))
+            Failure::new(
+                "unknown_owner",
+                "",
+                format!("invalid {what} '{name}': neither a number nor a name on the disk"),
+            )
         };
         let (user, group) = match text.split_once(':') {
             Some((user, group)) => (user, Some(group)),

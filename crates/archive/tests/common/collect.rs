@@ -48,4 +48,3 @@ impl Sink for Collect {
         Ok(())
     }
 }
-

@@ -24,7 +24,9 @@ use crate::progress::Progress;
 /// in the way of a file is replaced; nothing leads out of the directory. Owners go by number; names, which only
 /// access control lists have, are the disk's, else the host's.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  extant import disk.img rootfs.tar.gz\n  docker export web | extant import disk.img -\n  extant import disk.img:/srv site.tar")]
+#[command(
+    after_help = "Examples:\n  extant import disk.img rootfs.tar.gz\n  docker export web | extant import disk.img -\n  extant import disk.img:/srv site.tar"
+)]
 pub struct Import {
     #[command(flatten)]
     location: Location,
@@ -95,7 +97,9 @@ pub fn times() -> Result<Option<extant::Times>, Failure> {
 /// The archive is in PAX form and keeps everything but sockets, which archives cannot hold. The same disk gives the
 /// same bytes. The disk is not written to.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  extant export disk.img -o rootfs.tar\n  extant export disk.img:/etc | tar -tv")]
+#[command(
+    after_help = "Examples:\n  extant export disk.img -o rootfs.tar\n  extant export disk.img:/etc | tar -tv"
+)]
 pub struct Export {
     #[command(flatten)]
     reading: Reading,
@@ -126,7 +130,9 @@ impl Export {
             }
             None => {
                 if io::IsTerminal::is_terminal(&io::stdout()) {
-                    return Err(Failure::usage("an archive is not written to a terminal; use -o TAR or a pipe"));
+                    return Err(Failure::usage(
+                        "an archive is not written to a terminal; use -o TAR or a pipe",
+                    ));
                 }
                 pack(walk, io::stdout().lock(), &source)?
             }
@@ -136,7 +142,8 @@ impl Export {
         }
         if self.reading.json {
             let mut output = Output::new();
-            output.json(&json!({ "entries": entries, "content_bytes": bytes, "sockets_left_out": sockets }))?;
+            output
+                .json(&json!({ "entries": entries, "content_bytes": bytes, "sockets_left_out": sockets }))?;
             output.finish()?;
         }
         Ok(0)

@@ -22,7 +22,9 @@ fn a_disk_packed_is_the_tree_unpacked() {
              setfattr -n security.capability -v 0x0100000200200000000000000000000000000000 hole",
         );
     }
-    bench.shell("tar --format=posix --xattrs --xattrs-include=* --acls --numeric-owner -S -C tree -cf t.tar .");
+    bench.shell(
+        "tar --format=posix --xattrs --xattrs-include=* --acls --numeric-owner -S -C tree -cf t.tar .",
+    );
     bench.run("mkfs -q disk.img 16M");
     bench.run("import disk.img t.tar");
     bench.assert_clean("disk.img");

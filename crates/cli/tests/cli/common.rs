@@ -22,7 +22,10 @@ impl Bench {
     /// The command with `arguments`, separated by blanks.
     pub fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
-        command.args(arguments.split_whitespace()).current_dir(self.dir.path()).env_remove("SOURCE_DATE_EPOCH");
+        command
+            .args(arguments.split_whitespace())
+            .current_dir(self.dir.path())
+            .env_remove("SOURCE_DATE_EPOCH");
         command
     }
 
@@ -107,7 +110,8 @@ pub fn has_tools(names: &[&str]) -> bool {
 
 /// Whether this is root; says so if not.
 pub fn is_root() -> bool {
-    let is_root = std::fs::metadata("/proc/self").is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) == 0);
+    let is_root =
+        std::fs::metadata("/proc/self").is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) == 0);
     if !is_root {
         println!("skipped: not root");
     }

@@ -19,16 +19,23 @@ fn files_go_in_and_come_out() {
     bench.run("cp -a tree disk.img:/kept");
     bench.run("cp -a tree/. disk.img:/");
     assert_eq!(bench.run("cat disk.img:/a disk.img:/b disk.img:/sub/x"), "hellohellox\n");
-    let stat = bench.json("stat --json disk.img:/b disk.img:/copied/sub/x disk.img:/kept/sub/x disk.img:/kept/sub/l");
+    let stat = bench
+        .json("stat --json disk.img:/b disk.img:/copied/sub/x disk.img:/kept/sub/x disk.img:/kept/sub/l");
     let files = stat["files"].as_array().unwrap();
-    assert_eq!((&files[0]["mode"], &files[0]["uid"], &files[0]["gid"]), (&"0640".into(), &0.into(), &0.into()));
+    assert_eq!(
+        (&files[0]["mode"], &files[0]["uid"], &files[0]["gid"]),
+        (&"0640".into(), &0.into(), &0.into())
+    );
     assert!(files[1]["mtime_ns"].as_i64() > Some(1_600_000_000_000_000_000));
     assert!(files[2]["mtime_ns"].as_i64() < Some(1_000_000_000_000_000_000));
     assert_eq!(files[3]["target"], "x");
 
     bench.run("cp disk.img:/a out");
     bench.run("cp -r disk.img:/copied disk.img:/kept .");
-    assert_eq!(bench.shell("cat out copied/sub/x kept/sub/l; stat -c %a out; ls -A copied/sub"), "hellox\nx\n640\nl\nx\n");
+    assert_eq!(
+        bench.shell("cat out copied/sub/x kept/sub/l; stat -c %a out; ls -A copied/sub"),
+        "hellox\nx\n640\nl\nx\n"
+    );
     bench.run("cp -r disk.img:/ everything");
     bench.shell("test -d everything/kept; test ! -e everything/lost+found");
     bench.run("cp -r disk.img:/kept disk.img:/twice");

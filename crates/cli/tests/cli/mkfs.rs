@@ -57,7 +57,8 @@ fn letters_mean_what_they_mean_to_mke2fs() {
     let info = bench.json("info --json d.img");
     assert_eq!((&info["label"], &info["uuid"]), (&"name".into(), &uuid.into()));
     assert_eq!((&info["block_size_bytes"], &info["inode_size_bytes"]), (&2048.into(), &512.into()));
-    let features: Vec<_> = info["features"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    let features: Vec<_> =
+        info["features"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
     assert!(!features.contains(&"has_journal") && features.contains(&"metadata_csum_seed"));
     assert!(bench.run("ls -ld d.img").starts_with("drwxr-xr-x 3 5 6 "));
     bench.assert_clean("d.img");
@@ -111,7 +112,8 @@ fn content_from_a_directory_is_what_the_kernel_sees() {
     bench.run("mkfs -q -d tree d.img");
     bench.assert_clean("d.img");
     assert_eq!(bench.run("check d.img"), "d.img: clean\n");
-    let (size, free) = (std::fs::metadata(bench.path("d.img")).unwrap().len(), bench.json("info --json d.img"));
+    let (size, free) =
+        (std::fs::metadata(bench.path("d.img")).unwrap().len(), bench.json("info --json d.img"));
     let free = free["free_bytes"].as_u64().unwrap();
     assert!(free * 20 < size, "{free} free of {size}: not the smallest");
     bench.run("mkfs -q -d tree --free 32M f.img");
@@ -128,7 +130,8 @@ fn content_from_a_directory_is_what_the_kernel_sees() {
         "(cd tree; {LIST}) > before; (cd mnt; {LIST}) > after; diff before after && \
          diff -r --no-dereference -x pipe -x null -x disk -x lost+found tree mnt && test $(du -k mnt/sparse | cut -f1) = 4"
     );
-    let compared = std::process::Command::new("sh").arg("-c").arg(compare).current_dir(bench.path("")).output();
+    let compared =
+        std::process::Command::new("sh").arg("-c").arg(compare).current_dir(bench.path("")).output();
     bench.shell("umount mnt");
     let compared = compared.unwrap();
     assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stdout));
@@ -174,7 +177,8 @@ fn archives_fill_disks_from_files_and_pipes() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     bench.assert_clean("p.img");
     bench.shell("test -z \"$(ls -A | grep spool || true)\"");
-    for (input, word) in [(&b""[..], "empty"), (b"nonsense", "cut off"), (&[b'x'; 600], "not a tar archive")] {
+    for (input, word) in [(&b""[..], "empty"), (b"nonsense", "cut off"), (&[b'x'; 600], "not a tar archive")]
+    {
         let out = bench.feed("mkfs -q -d - bad.img", input);
         let said = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.code() == Some(1) && said.contains(word), "{said}");
@@ -193,7 +197,9 @@ fn an_ordinary_user_makes_and_edits_disks() {
     let bench = Bench::new();
     bench.shell(TREE);
     bench.shell(ROOT_TREE);
-    bench.shell("tar --format=posix --xattrs --xattrs-include=* --acls --numeric-owner -S -C tree -cf t.tar .");
+    bench.shell(
+        "tar --format=posix --xattrs --xattrs-include=* --acls --numeric-owner -S -C tree -cf t.tar .",
+    );
     bench.run("mkfs -q -d t.tar root.img 32M");
     bench.run("export root.img -o root.tar");
     bench.shell("chmod 755 .; mkdir -m 777 w");
@@ -207,7 +213,10 @@ fn an_ordinary_user_makes_and_edits_disks() {
         .output()
         .unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    assert!(bytes(bench.path("w/user.tar")) == bytes(bench.path("root.tar")), "owners, devices and attributes are kept");
+    assert!(
+        bytes(bench.path("w/user.tar")) == bytes(bench.path("root.tar")),
+        "owners, devices and attributes are kept"
+    );
     bench.assert_clean("w/user.img");
     bench.run("mkfs -q -d tree --chown 0:0 owned.img");
     assert!(bench.run("ls -l owned.img:/dir/large").contains(" 0 0 "));

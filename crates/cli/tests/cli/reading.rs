@@ -55,7 +55,10 @@ fn a_dirty_journal_is_replayed_in_memory_only() {
     assert!(bytes(bench.path("dirty.img")) == before);
 
     let out = bench.try_run("mkdir dirty.img:/new");
-    assert!(String::from_utf8_lossy(&out.stderr).contains("dirty.img: replayed the journal"), "writing says so");
+    assert!(
+        String::from_utf8_lossy(&out.stderr).contains("dirty.img: replayed the journal"),
+        "writing says so"
+    );
     bench.assert_clean("dirty.img");
     assert_eq!(bench.run("ls dirty.img"), "dir\nlate\nlink\nlost+found\nnew\npipe\n");
 
@@ -75,19 +78,33 @@ fn listings_and_files_have_their_shape() {
     let kinds: Vec<_> = entries.iter().map(|entry| entry["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["directory", "symlink", "directory", "fifo"]);
     for entry in entries {
-        for key in ["inode", "links", "uid", "gid", "size_bytes", "allocated_bytes", "mtime_ns", "atime_ns", "ctime_ns"] {
+        for key in [
+            "inode",
+            "links",
+            "uid",
+            "gid",
+            "size_bytes",
+            "allocated_bytes",
+            "mtime_ns",
+            "atime_ns",
+            "ctime_ns",
+        ] {
             assert!(entry[key].is_u64(), "{key}: {entry}");
         }
         assert_eq!(entry["mode"].as_str().unwrap().len(), 4);
     }
     assert_eq!(entries[1]["target"], "dir");
     let cat = bench.json("cat --json disk.img:/dir/file");
-    assert_eq!((&cat["files"][0]["content"], &cat["files"][0]["size_bytes"]), (&"content\n".into(), &8.into()));
+    assert_eq!(
+        (&cat["files"][0]["content"], &cat["files"][0]["size_bytes"]),
+        (&"content\n".into(), &8.into())
+    );
     let stat = bench.json("stat --json disk.img:/dir/file");
     assert_eq!(stat["files"][0]["xattrs"], Value::Array(Vec::new()));
     let info = bench.json("info --json disk.img");
     assert_eq!((&info["label"], &info["size_bytes"]), (&"box".into(), &(16 << 20).into()));
-    for key in ["free_bytes", "available_bytes", "usable_bytes", "blocks", "inodes", "free_inodes", "made_s"] {
+    for key in ["free_bytes", "available_bytes", "usable_bytes", "blocks", "inodes", "free_inodes", "made_s"]
+    {
         assert!(info[key].is_u64(), "{key}");
     }
     let export = bench.json("export --json disk.img -o out.tar");
@@ -144,7 +161,11 @@ fn a_reader_that_has_seen_enough_is_no_failure_to_tell_of() {
     bench.shell("head -c 4000000 /dev/zero > big");
     bench.run("cp big disk.img:/big");
     let image = bench.path("disk.img");
-    let script = format!("'{}' cat {}:/big 2>err | head -c 1; test ! -s err", env!("CARGO_BIN_EXE_extant"), image.display());
+    let script = format!(
+        "'{}' cat {}:/big 2>err | head -c 1; test ! -s err",
+        env!("CARGO_BIN_EXE_extant"),
+        image.display()
+    );
     bench.shell(&script);
 }
 
@@ -152,8 +173,8 @@ fn a_reader_that_has_seen_enough_is_no_failure_to_tell_of() {
 fn help_has_examples_and_succeeds() {
     let bench = Bench::new();
     for verb in [
-        "mkfs", "import", "export", "cp", "ls", "cat", "stat", "rm", "mkdir", "mv", "ln", "chmod", "chown", "info",
-        "check", "replay",
+        "mkfs", "import", "export", "cp", "ls", "cat", "stat", "rm", "mkdir", "mv", "ln", "chmod", "chown",
+        "info", "check", "replay",
     ] {
         let help = bench.run(&format!("{verb} --help"));
         assert!(help.contains("Examples:") && help.contains(&format!("extant {verb}")), "{verb}");

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use extant::mkfs::{Error, Mkfs as Builder};
 use extant::{Mount, Timestamp};
 use extant_archive::{
-    Adjust, Census, DiskFormat, Entry, Extent, Import, Input, Manner, Needs, Source, TarReader, Walk, pour_concurrently,
+    Adjust, Census, DiskFormat, Entry, Extent, Import, Input, Manner, Needs, Source, TarReader, Walk,
+    pour_concurrently,
 };
 use extant_block::BlockDevice;
 use extant_ondisk::Geometry;
@@ -82,7 +83,8 @@ impl Content {
             }
             From::Archive(file) => {
                 let file = file.try_clone().map_err(|error| Failure::host(&self.path, &error))?;
-                let input = Input::file(file).map_err(|error| bad_archive(&self.path, Failure::tree(&self.path, error)))?;
+                let input = Input::file(file)
+                    .map_err(|error| bad_archive(&self.path, Failure::tree(&self.path, error)))?;
                 Box::new(TarReader::new(input).names(names_on_host()))
             }
         };
@@ -173,7 +175,9 @@ impl Room {
             match fits(high) {
                 Ok(true) => break,
                 Ok(false) => {}
-                Err(error @ (Error::TooSmall(_) | Error::TooLarge(_))) if high < 1 << 20 => too_small = Some(error),
+                Err(error @ (Error::TooSmall(_) | Error::TooLarge(_))) if high < 1 << 20 => {
+                    too_small = Some(error)
+                }
                 Err(error) => return Err(too_small.unwrap_or(error)),
             }
             low = high;
