@@ -5,7 +5,7 @@
 //!
 //! Leaves out: what a disk needs for itself, which its layout tells.
 //!
-//! Sources: `fs/ext4/{extents,namei,xattr}.c`. Test: `tests/disk.rs`, against what importing took.
+//! Source: `fs/ext4/{extents,namei,xattr}.c`. Test: `tests/disk.rs`, against what importing takes.
 
 use std::collections::BTreeMap;
 
@@ -189,7 +189,8 @@ impl Census {
     fn xattr_blocks(&self, xattrs: &[Xattr]) -> u64 {
         let room = u64::from(self.format.inode_size).saturating_sub(INODE_FIELDS_BYTES + 8);
         let bytes = |bytes: usize| (bytes as u64).next_multiple_of(4);
-        let needed: u64 = xattrs.iter().map(|(name, value)| 16 + bytes(name.len()) + bytes(value.len())).sum();
+        let needed: u64 =
+            xattrs.iter().map(|(name, value)| 16 + bytes(name.len()) + bytes(value.len())).sum();
         u64::from(needed > room)
     }
 }

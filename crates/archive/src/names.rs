@@ -31,6 +31,18 @@ impl Names {
         names
     }
 
+    /// Knows also those of `others` whose names are not known yet.
+    #[must_use]
+    pub fn or(mut self, others: Self) -> Self {
+        for (name, ids) in others.users {
+            self.users.entry(name).or_insert(ids);
+        }
+        for (name, gid) in others.groups {
+            self.groups.entry(name).or_insert(gid);
+        }
+        self
+    }
+
     /// The user of that name, or of that number.
     #[must_use]
     pub fn user(&self, name: &[u8]) -> Option<u32> {
@@ -64,8 +76,14 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_found() {
-        let names = Names::parse(b"root:x:0:0::/root:/bin/sh\nweb:x:33:34::\nbad\nweb:x:1:1::\n", b"www:x:34:\n");
-        assert_eq!((names.user(b"web"), names.login_group(b"web"), names.group(b"www")), (Some(33), Some(34), Some(34)));
+        let names =
+            Names::parse(b"root:x:0:0::/root:/bin/sh\nweb:x:33:34::\nbad\nweb:x:1:1::\n", b"www:x:34:\n");
+        assert_eq!(
+            (names.user(b"web"), names.login_group(b"web"), names.group(b"www")),
+            (Some(33), Some(34), Some(34))
+        );
+        let both = names.clone().or(Names::parse(b"web:x:5:5::\nman:x:6:6::\n", b""));
+        assert_eq!((both.user(b"web"), both.user(b"man")), (Some(33), Some(6)));
         assert_eq!((names.user(b"77"), names.group(b"+7"), names.user(b"nobody")), (Some(77), None, None));
     }
 }

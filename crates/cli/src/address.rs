@@ -54,7 +54,9 @@ impl DiskPath {
         let place = Self::parse(argument);
         if place.path.file_name().is_none() {
             let image = place.image.display();
-            return Err(Failure::usage(format!("'{image}' names a whole disk; name a place on it as {image}:/PATH")));
+            return Err(Failure::usage(format!(
+                "'{image}' names a whole disk; name a place on it as {image}:/PATH"
+            )));
         }
         Ok(place)
     }
@@ -66,7 +68,8 @@ fn exists(argument: &OsStr) -> bool {
 
 fn split(argument: &OsStr) -> Option<DiskPath> {
     let bytes = argument.as_bytes();
-    let at = (1..bytes.len()).find(|at| bytes[*at..].starts_with(b":/") && !bytes[*at..].starts_with(b"://"))?;
+    let at =
+        (1..bytes.len()).find(|at| bytes[*at..].starts_with(b":/") && !bytes[*at..].starts_with(b"://"))?;
     let path = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
     Some(DiskPath { image: path(&bytes[..at]), path: path(&bytes[at + 1..]) })
 }
@@ -78,7 +81,8 @@ mod tests {
     #[test]
     fn the_first_colon_slash_splits_and_urls_stay_whole() {
         let parse = |text: &str| Address::parse(OsStr::new(text));
-        let disk = |image: &str, path: &str| Address::Disk(DiskPath { image: image.into(), path: path.into() });
+        let disk =
+            |image: &str, path: &str| Address::Disk(DiskPath { image: image.into(), path: path.into() });
         assert_eq!(parse("a.img:/etc/x"), disk("a.img", "/etc/x"));
         assert_eq!(parse("a.img:/etc:/x"), disk("a.img", "/etc:/x"));
         assert_eq!(parse("a.img:/"), disk("a.img", "/"));

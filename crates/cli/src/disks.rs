@@ -42,13 +42,16 @@ pub struct Reading {
 pub fn clock() -> Result<WallClock, Failure> {
     let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(WallClock::System) };
     let seconds = text.to_str().and_then(|text| text.parse().ok());
-    let invalid = || Failure::usage(format!("SOURCE_DATE_EPOCH is not a number of seconds: '{}'", text.display()));
+    let invalid =
+        || Failure::usage(format!("SOURCE_DATE_EPOCH is not a number of seconds: '{}'", text.display()));
     Ok(WallClock::Fixed(seconds.ok_or_else(invalid)?, 0))
 }
 
 /// The part of `device` that `location` names.
 pub fn locate(image: &Path, device: FileDevice, location: Location) -> Result<Arc<dyn BlockDevice>, Failure> {
-    let failed = |error: extant_block::Error| Failure::new("out_of_range", image.display().to_string(), error.to_string());
+    let failed = |error: extant_block::Error| {
+        Failure::new("out_of_range", image.display().to_string(), error.to_string())
+    };
     if let Some(offset) = location.offset {
         return Ok(Arc::new(Partition::from_offset(device, offset).map_err(failed)?));
     }
@@ -75,7 +78,9 @@ pub fn device_failure(image: &Path, error: extant_block::Error) -> Failure {
     use extant_block::Error;
     let kind = match &error {
         Error::Io { source, .. } => return Failure::host(image, source),
-        Error::Locked { .. } | Error::Mounted { .. } | Error::Busy { .. } | Error::LoopAttached { .. } => "busy",
+        Error::Locked { .. } | Error::Mounted { .. } | Error::Busy { .. } | Error::LoopAttached { .. } => {
+            "busy"
+        }
         _ => "not_a_device",
     };
     // The library names the path as well.

@@ -73,7 +73,9 @@ impl Failure {
             Error::Host { path, source } => Self::host(&path, &source),
             Error::Damaged { path, reason } => Self::new("corrupt", format!("{image}:{path}"), reason),
             Error::Stream(source) => Self::output_to("archive", &source),
-            error @ (Error::Format { .. } | Error::Member { .. }) => Self::new("bad_archive", "", error.to_string()),
+            error @ (Error::Format { .. } | Error::Member { .. }) => {
+                Self::new("bad_archive", "", error.to_string())
+            }
             error @ Error::UnsafeName(_) => Self::new("unsafe_name", "", error.to_string()),
             error @ Error::Changed { .. } => Self::new("changed", "", error.to_string()),
             error => Self::new("failed", image.to_string(), error.to_string()),

@@ -10,7 +10,11 @@ pub struct ModeChange {
 enum Clause {
     Absolute(u16),
     /// Whose bits (as a mask over the mode), how, and which.
-    Symbolic { who: u16, operator: char, letters: String },
+    Symbolic {
+        who: u16,
+        operator: char,
+        letters: String,
+    },
 }
 
 const SET_ID_AND_STICKY: u16 = 0o7000;
@@ -20,7 +24,8 @@ impl ModeChange {
     pub fn parse(text: &str) -> Result<Self, String> {
         let invalid = || format!("invalid mode '{text}'");
         if text.starts_with(|first: char| first.is_ascii_digit()) {
-            let mode = u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777).ok_or_else(invalid)?;
+            let mode =
+                u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777).ok_or_else(invalid)?;
             return Ok(Self { clauses: vec![Clause::Absolute(mode)] });
         }
         let mut clauses = Vec::new();
@@ -55,7 +60,9 @@ impl ModeChange {
             // As chmod: a short number leaves a directory's set-id bits.
             Clause::Absolute(new) if is_directory && new & 0o6000 == 0 => mode & 0o6000 | new,
             Clause::Absolute(new) => *new,
-            Clause::Symbolic { who, operator, letters } => symbolic(mode, is_directory, *who, *operator, letters),
+            Clause::Symbolic { who, operator, letters } => {
+                symbolic(mode, is_directory, *who, *operator, letters)
+            }
         })
     }
 }

@@ -55,9 +55,14 @@ pub fn escape(name: &[u8]) -> String {
                 '\t' => shown.push_str("\\t"),
                 '\r' => shown.push_str("\\r"),
                 // Marks that turn the direction of writing make a name look like another one.
-                _ if letter.is_control() || matches!(letter, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
+                _ if letter.is_control()
+                    || matches!(letter, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
+                {
                     let mut buffer = [0; 4];
-                    letter.encode_utf8(&mut buffer).bytes().for_each(|byte| shown.push_str(&format!("\\{byte:03o}")));
+                    letter
+                        .encode_utf8(&mut buffer)
+                        .bytes()
+                        .for_each(|byte| shown.push_str(&format!("\\{byte:03o}")));
                 }
                 _ => shown.push(letter),
             }
@@ -89,7 +94,9 @@ pub fn note(text: &str) {
 
 /// A disk's names cannot send orders to the terminal.
 fn controls_escaped(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { letter.escape_default().to_string() } else { letter.into() }).collect()
+    text.chars()
+        .map(|letter| if letter.is_control() { letter.escape_default().to_string() } else { letter.into() })
+        .collect()
 }
 
 #[cfg(test)]

@@ -18,7 +18,11 @@ impl Owner {
     /// The owner that `text` names among `names`.
     pub fn parse(text: &str, names: &Names) -> Result<Self, Failure> {
         let unknown = |what: &str, name: &str| {
-            Failure::new("unknown_owner", "", format!("invalid {what} '{name}': neither a number nor a name on the disk"))
+            Failure::new(
+                "unknown_owner",
+                "",
+                format!("invalid {what} '{name}': neither a number nor a name on the disk"),
+            )
         };
         let (user, group) = match text.split_once(':') {
             Some((user, group)) => (user, Some(group)),
@@ -44,6 +48,12 @@ impl Owner {
 /// The users and groups that the disk itself knows.
 pub fn names_on(fs: &Filesystem) -> Names {
     let read = |path| fs.read(path).unwrap_or_default();
+    Names::parse(&read("/etc/passwd"), &read("/etc/group"))
+}
+
+/// The users and groups of the host. tar puts names into access control lists, which are those of the host that packed.
+pub fn names_on_host() -> Names {
+    let read = |path| std::fs::read(path).unwrap_or_default();
     Names::parse(&read("/etc/passwd"), &read("/etc/group"))
 }
 

@@ -45,6 +45,9 @@ mod tests {
         for text in ["", "M", "1x", "-1", "99999999999999999999", "18446744073709551615k"] {
             assert!(parse(text, 1).is_err(), "{text}");
         }
-        assert_eq!((show(512), show(64 << 20), show(1536 << 20)), ("512 bytes".into(), "64 MiB".into(), "1.5 GiB".into()));
+        assert_eq!(
+            (show(512), show(64 << 20), show(1536 << 20)),
+            ("512 bytes".into(), "64 MiB".into(), "1.5 GiB".into())
+        );
     }
 }

@@ -1,9 +1,14 @@
 //! Who may do what: permission bits, access control lists, the sticky bit.
 //!
-//! Leaves out: capabilities other than root's, and asking (the public API asks where it acts for a user).
+//! Leaves out: capabilities other than root's, and asking (the public API asks where it acts for a user; without one
+//! everything is allowed).
 //!
 //! Source: `generic_permission`, `__check_sticky`, `may_delete` of `fs/namei.c`; `posix_acl_permission`.
 //! Tests: `tests/acls.rs`.
+
+mod change;
+
+pub(crate) use change::is_xattr_seen;
 
 use std::ops::BitOr;
 

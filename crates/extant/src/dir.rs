@@ -58,9 +58,10 @@ impl Format {
         let block_bytes = superblock.block_size() as usize;
         let has_csum = superblock.has_metadata_csum();
         let unsigned_hash = superblock.flags().contains(SuperFlags::UNSIGNED_HASH);
-        // A disk made without a default gets the kernel's.
-        let hash_version = HashVersion::from_disk(superblock.s_def_hash_version(), unsigned_hash)
-            .unwrap_or(HashVersion::HalfMd4);
+        // The kernel takes half an MD4 where a disk names no hash that it knows.
+        let unknown = if unsigned_hash { HashVersion::HalfMd4Unsigned } else { HashVersion::HalfMd4 };
+        let hash_version =
+            HashVersion::from_disk(superblock.s_def_hash_version(), unsigned_hash).unwrap_or(unknown);
         Self {
             block_bytes,
             usable: dirent::usable_bytes(block_bytes, has_csum),

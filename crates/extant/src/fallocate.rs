@@ -47,16 +47,25 @@ pub enum Fallocate {
 struct Range {
     start: u64,
     end: u64,
+    /// Whether its blocks may be those kept for root.
+    privileged: bool,
 }
 
 impl Volume {
-    /// Does `what` to `bytes` bytes from `offset` on.
+    /// Does `what` to `bytes` bytes from `offset` on. Who is `privileged` may use the blocks kept for root.
     ///
     /// # Errors
     /// `InvalidArgument` for an empty range, and by what [`Fallocate`] says of its kinds; `FileTooLarge`; `NoSpace`;
     /// `NotPermitted` for an immutable file, or an append-only one unless allocating; `Unsupported` for a file
     /// without extents; `IsADirectory`; `ReadOnly`; `Io`; `Corrupt`. Steps done before stay done.
-    pub(crate) fn fallocate(&self, node: &Arc<Node>, what: Fallocate, offset: u64, bytes: u64) -> Result<()> {
+    pub(crate) fn fallocate(
+        &self,
+        node: &Arc<Node>,
+        what: Fallocate,
+        offset: u64,
+        bytes: u64,
+        privileged: bool,
+    ) -> Result<()> {
         if bytes == 0 {
             return Err(Error::InvalidArgument("empty range"));
         }
@@ -72,9 +81,12 @@ impl Volume {
         if map_kind(&inode, self.geometry.block_size) != MapKind::Extents {
             return Err(Error::Unsupported("ranges of a file without extents"));
         }
-        let end = offset.checked_add(bytes).filter(|end| *end <= self.size_max(&inode)).ok_or(Error::FileTooLarge)?;
+        let end = offset
+            .checked_add(bytes)
+            .filter(|end| *end <= self.size_max(&inode))
+            .ok_or(Error::FileTooLarge)?;
         drop(inode);
-        let range = Range { start: offset, end };
+        let range = Range { start: offset, end, privileged };
         match what {
             Fallocate::Allocate { keep_size } => self.allocate_range(node, range, keep_size),
             Fallocate::ZeroRange { keep_size } => self.zero_range(node, range, keep_size),
@@ -101,7 +113,7 @@ impl Volume {
             let logical = LogicalBlock(at as u32);
             let mapping = self.map(node, logical, (end - at) as u32)?;
             at += match mapping {
-                Mapping::Hole { len } => u64::from(self.fill_hole(node, logical, len)?),
+                Mapping::Hole { len } => u64::from(self.fill_hole(node, logical, len, range.privileged)?),
                 Mapping::Data { len, .. } => u64::from(len),
             };
         }
@@ -109,12 +121,12 @@ impl Volume {
     }
 
     /// Maps the first blocks of a hole to unwritten blocks: how many.
-    fn fill_hole(&self, node: &Arc<Node>, logical: LogicalBlock, len: u32) -> Result<u32> {
+    fn fill_hole(&self, node: &Arc<Node>, logical: LogicalBlock, len: u32, privileged: bool) -> Result<u32> {
         let hole = self.hole(node, logical)?;
         let growth = hole.growth();
         let goal = self.goal(node, &hole, logical);
         let len = len.min(u32::from(MAX_UNWRITTEN_LEN));
-        let mut reservation = self.reserve(1 + growth, len + growth, true)?;
+        let mut reservation = self.reserve(1 + growth, len + growth, privileged)?;
         let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
         let run = self.allocator.take(&mut reservation, goal, len)?;
         let mut update = match self.begin_reserved(hole.credits() + RUN_CREDITS, reservation) {
@@ -166,16 +178,16 @@ impl Volume {
         if start > end {
             // Within one block.
             self.zero_in_block(node, range.start, range.end)?;
-            return Ok(Range { start, end: start });
+            return Ok(Range { start, end: start, ..range });
         }
         self.zero_in_block(node, range.start, start)?;
         self.zero_in_block(node, end, range.end)?;
-        Ok(Range { start, end })
+        Ok(Range { start, end, ..range })
     }
 
     fn punch_hole(&self, node: &Arc<Node>, range: Range) -> Result<()> {
         // What was allocated behind the end of the file stays.
-        let size_end = self.blocks_of(node.core().inode.size()) * self.block_bytes();
+        let size_end = self.blocks_of(node.core().inode.size()).saturating_mul(self.block_bytes());
         let range = Range { end: range.end.min(size_end), ..range };
         if range.start >= node.core().inode.size() {
             return Ok(());
@@ -263,7 +275,11 @@ impl Volume {
     }
 
     /// The open update, if it can take more; else another in its place.
-    fn joined<'u, 'v>(&'v self, update: &'u mut Option<Update<'v>>, need: Need) -> Result<&'u mut Update<'v>> {
+    fn joined<'u, 'v>(
+        &'v self,
+        update: &'u mut Option<Update<'v>>,
+        need: Need,
+    ) -> Result<&'u mut Update<'v>> {
         let extended = update.as_mut().is_some_and(|open| need.blocks == 0 && open.extend(need.credits));
         if !extended {
             // The old one is closed first: a handle must not wait for another of the same thread.

@@ -36,11 +36,14 @@ impl Volume {
         let mut rest = &mut buf[..bytes];
         let mut at = offset;
         while !rest.is_empty() {
-            let (logical, within) = self.block_at(at).map_err(|_| place.corrupt("larger than the format allows"))?;
+            let (logical, within) =
+                self.block_at(at).map_err(|_| place.corrupt("larger than the format allows"))?;
             let mapping = self.map(node, logical, self.block_count(within, rest.len()))?;
             let (piece, behind) = rest.split_at_mut(self.bytes_in(mapping.len(), within, rest.len()));
             match mapping {
-                Mapping::Data { start, unwritten: false, .. } => self.read_data(start, within, piece, place)?,
+                Mapping::Data { start, unwritten: false, .. } => {
+                    self.read_data(start, within, piece, place)?
+                }
                 _ => piece.fill(0),
             }
             at += piece.len() as u64;
@@ -55,7 +58,8 @@ impl Volume {
     /// `FileTooLarge` beyond the last block that a file may have.
     pub(crate) fn block_at(&self, offset: u64) -> Result<(LogicalBlock, u64)> {
         let block_size = u64::from(self.geometry.block_size);
-        let logical = Some(offset / block_size).filter(|logical| *logical < LOGICAL_END).ok_or(Error::FileTooLarge)?;
+        let logical =
+            Some(offset / block_size).filter(|logical| *logical < LOGICAL_END).ok_or(Error::FileTooLarge)?;
         Ok((LogicalBlock(logical as u32), offset % block_size))
     }
 

@@ -65,7 +65,9 @@ pub(crate) fn map_kind(inode: &Inode, block_size: u32) -> MapKind {
     match inode.file_type() {
         FileType::Regular | FileType::Directory if flags.contains(InodeFlags::INLINE_DATA) => MapKind::None,
         FileType::Symlink if is_fast_symlink(inode, block_size) => MapKind::None,
-        FileType::Regular | FileType::Directory | FileType::Symlink if flags.contains(InodeFlags::EXTENTS) => {
+        FileType::Regular | FileType::Directory | FileType::Symlink
+            if flags.contains(InodeFlags::EXTENTS) =>
+        {
             MapKind::Extents
         }
         FileType::Regular | FileType::Directory | FileType::Symlink => MapKind::Indirect,

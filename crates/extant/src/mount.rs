@@ -30,7 +30,7 @@ use crate::volume::Volume;
 const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Features without which the disk can be neither read nor written here.
-const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
+pub(crate) const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
     .union(IncompatFeatures::RECOVER)
     .union(IncompatFeatures::META_BG)
     .union(IncompatFeatures::EXTENTS)
@@ -41,10 +41,10 @@ const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
     .union(IncompatFeatures::LARGEDIR);
 
 /// Of those, the ones that allow reading only.
-const INCOMPAT_READ_ONLY: IncompatFeatures = IncompatFeatures::MMP;
+pub(crate) const INCOMPAT_READ_ONLY: IncompatFeatures = IncompatFeatures::MMP;
 
 /// Read-only-compatible features that can be written.
-const RO_COMPAT_WRITE: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
+pub(crate) const RO_COMPAT_WRITE: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
     .union(RoCompatFeatures::LARGE_FILE)
     .union(RoCompatFeatures::HUGE_FILE)
     .union(RoCompatFeatures::GDT_CSUM)
@@ -325,15 +325,27 @@ fn parse_superblock(bytes: &[u8]) -> Result<Superblock> {
 fn check_features(superblock: &Superblock, read_only: bool) -> Result<()> {
     let unknown = superblock.incompat() - INCOMPAT_READ;
     if !unknown.is_empty() {
-        return Err(Error::Incompatible(unknown.names().collect::<Vec<_>>().join(", ")));
+        return Err(Error::Incompatible(list(unknown.names(), unknown.unknown().bits())));
     }
     if read_only {
         return Ok(());
     }
-    let mut names: Vec<_> = (superblock.incompat() & INCOMPAT_READ_ONLY).names().collect();
+    let incompat = superblock.incompat() & INCOMPAT_READ_ONLY;
     let ro_compat = superblock.ro_compat() - RO_COMPAT_WRITE;
-    names.extend(ro_compat.names());
-    if names.is_empty() { Ok(()) } else { Err(Error::ReadOnlyFeatures(names.join(", "))) }
+    if incompat.is_empty() && ro_compat.is_empty() {
+        return Ok(());
+    }
+    let names = incompat.names().chain(ro_compat.names());
+    Err(Error::ReadOnlyFeatures(list(names, ro_compat.unknown().bits())))
+}
+
+/// The names of features, and the bits that have none.
+fn list(names: impl Iterator<Item = &'static str>, nameless: u32) -> String {
+    let mut list: Vec<String> = names.map(str::to_owned).collect();
+    if nameless != 0 {
+        list.push(format!("{nameless:#x}"));
+    }
+    list.join(", ")
 }
 
 fn read_descriptors(

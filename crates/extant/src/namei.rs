@@ -7,6 +7,8 @@
 //! locks of the directories, so that nothing but damage in the bitmaps can stop it once it has begun; an inode whose
 //! making is stopped so is left to the orphan list.
 //!
+//! A directory that is marked as synchronous has its changes made durable before the operation returns.
+//!
 //! Invariants: `i_links_count` of a file is the number of its names; of a directory 2 and its subdirectories, or 1
 //! once they were more than 65,000; 0 means that it is deleted with its last use.
 //!
@@ -33,6 +35,7 @@ use extant_rt::{Arc, AtomicU32, LockClass, Mutex, RwLockWriteGuard};
 use crate::dir::Format;
 use crate::error::{Error, Place, Result};
 use crate::node::{Node, NodeRef};
+use crate::update::Update;
 use crate::volume::Volume;
 
 /// Names of a file, and subdirectories of a directory without the `dir_nlink` feature: `EXT4_LINK_MAX`.
@@ -126,6 +129,14 @@ impl Volume {
             return Err(Error::NotPermitted);
         }
         Ok(())
+    }
+
+    /// Ends an update that changed names in these directories; durably, if one of them asks for it.
+    fn finish_names(&self, update: Update<'_>, dirs: &[&Arc<Node>]) -> Result<()> {
+        let tid = update.tid();
+        drop(update);
+        let asks = |dir: &&Arc<Node>| dir.inode().flags().intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC);
+        if dirs.iter().any(asks) { Ok(self.writable()?.commit(tid)?) } else { Ok(()) }
     }
 
     /// That a directory may have one more subdirectory.

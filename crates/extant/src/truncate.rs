@@ -9,7 +9,7 @@
 //! Source: `ext4_setattr`, `ext4_truncate`, `ext4_block_truncate_page`.
 
 use extant_alloc::Run;
-use extant_ondisk::LogicalBlock;
+use extant_ondisk::{FileType, InodeFlags, LogicalBlock};
 use extant_rt::Arc;
 
 use crate::buffer::{Buffer, Kind};
@@ -28,6 +28,30 @@ const STEP_CREDITS: u32 = 128;
 
 /// Credits for [`Update::try_free_all`]: each extent of a root with its bitmap and its descriptor.
 pub(crate) const FREE_ALL_CREDITS: u32 = 4 * RUN_CREDITS;
+
+/// What the blocks of an inode are to the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Written in place, past the journal.
+    Data,
+    /// Buffers, of a directory or a symbolic link.
+    Metadata,
+}
+
+impl Content {
+    pub(crate) fn of(node: &Node) -> Self {
+        if node.file_type() == FileType::Regular { Self::Data } else { Self::Metadata }
+    }
+
+    /// Blocks that a step may free: for each block of metadata it writes a revoke record, of which even a small
+    /// journal holds so many.
+    pub(crate) fn step_blocks_max(self) -> u64 {
+        match self {
+            Self::Data => u64::MAX,
+            Self::Metadata => 64,
+        }
+    }
+}
 
 /// A step of freeing blocks of a file.
 pub(crate) enum Step {
@@ -72,16 +96,20 @@ impl Volume {
     /// Cuts a file, or extends it with a hole.
     ///
     /// # Errors
-    /// `FileTooLarge`; `IsADirectory`; `ReadOnly`; `Io`; `Corrupt`. The size is then the old or the new one; what
+    /// `FileTooLarge`; `NotPermitted` for an immutable or append-only file; `IsADirectory`; `ReadOnly`; `Io`;
+    /// `Corrupt`. The size is then the old or the new one; what
     /// could not be freed is freed when the disk is mounted next.
     pub(crate) fn set_size(&self, node: &Arc<Node>, size: u64) -> Result<()> {
         self.check_regular(node)?;
         self.writable()?;
         let _content = node.content.write();
-        let (size_old, size_max) = {
+        let (flags, size_old, size_max) = {
             let inode = node.inode();
-            (inode.size(), self.size_max(&inode))
+            (inode.flags(), inode.size(), self.size_max(&inode))
         };
+        if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
         if size > size_max {
             return Err(Error::FileTooLarge);
         }
@@ -171,7 +199,11 @@ impl Volume {
     /// The block behind the last one of a directory.
     fn directory_end(&self, node: &Node) -> Result<LogicalBlock> {
         let (logical, within) = self.block_at(node.core().inode.size())?;
-        if within == 0 { Ok(logical) } else { Err(Error::InvalidArgument("directory size is not whole blocks")) }
+        if within == 0 {
+            Ok(logical)
+        } else {
+            Err(Error::InvalidArgument("directory size is not whole blocks"))
+        }
     }
 }
 
@@ -184,6 +216,19 @@ impl Update<'_> {
         match step {
             Step::Extents(removal) => self.remove_extents(node, removal),
             Step::Indirect(removal) => self.remove_indirect(node, removal),
+        }
+    }
+
+    /// Frees blocks of an inode's content.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn free_content(&mut self, kind: Content, run: Run) -> Result<()> {
+        match kind {
+            Content::Data => self.free(run),
+            Content::Metadata => (0..u64::from(run.len))
+                .filter_map(|index| run.start.checked_add(index))
+                .try_for_each(|block| self.free_metadata(block)),
         }
     }
 
@@ -202,8 +247,13 @@ impl Update<'_> {
             MapKind::Indirect => return Ok(node.core().inode.i_block().iter().all(|byte| *byte == 0)),
             MapKind::Extents => {}
         }
-        let Some(removal) = self.volume.extent_removal(node, 0, LOGICAL_END, u32::MAX)? else { return Ok(true) };
-        if removal.end > 0 || removal.depth() > 0 || !self.extend(removal.credits.saturating_sub(FREE_ALL_CREDITS)) {
+        let Some(removal) = self.volume.extent_removal(node, 0, LOGICAL_END, u32::MAX)? else {
+            return Ok(true);
+        };
+        if removal.end > 0
+            || removal.depth() > 0
+            || !self.extend(removal.credits.saturating_sub(FREE_ALL_CREDITS))
+        {
             return Ok(false);
         }
         self.remove_extents(node, removal)?;
@@ -218,7 +268,11 @@ impl Update<'_> {
     ///
     /// # Locks
     /// `INODE` is held exclusively.
-    pub(crate) fn grow_directory(&mut self, node: &Arc<Node>, kind: Kind) -> Result<(LogicalBlock, Arc<Buffer>)> {
+    pub(crate) fn grow_directory(
+        &mut self,
+        node: &Arc<Node>,
+        kind: Kind,
+    ) -> Result<(LogicalBlock, Arc<Buffer>)> {
         let volume = self.volume;
         let logical = volume.directory_end(node)?;
         let hole = volume.hole(node, logical)?;

@@ -13,7 +13,7 @@
 //! Source: `ext4_buffered_write_iter`, `ext4_map_blocks`, `file_remove_privs`.
 
 use extant_ondisk::extent::MAX_LEN;
-use extant_ondisk::{FsBlock, Inode, LogicalBlock};
+use extant_ondisk::{FsBlock, Inode, InodeFlags, LogicalBlock};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
@@ -55,8 +55,8 @@ impl Volume {
     /// and set-group-id.
     ///
     /// # Errors
-    /// `NoSpace` and `FileTooLarge` if nothing could be written; `IsADirectory`; `ReadOnly`; `Io`; `Corrupt`.
-    /// With `Io` and `Corrupt`, a part may be written.
+    /// `NoSpace` and `FileTooLarge` if nothing could be written; `NotPermitted` for an immutable file; `IsADirectory`;
+    /// `ReadOnly`; `Io`; `Corrupt`. With `Io` and `Corrupt`, a part may be written.
     pub(crate) fn write_at(
         &self,
         node: &Arc<Node>,
@@ -66,6 +66,9 @@ impl Volume {
     ) -> Result<usize> {
         self.check_regular(node)?;
         self.writable()?;
+        if node.inode().flags().contains(InodeFlags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
+        }
         if buf.is_empty() {
             return Ok(0);
         }
@@ -80,7 +83,8 @@ impl Volume {
             (inode.size(), self.size_max(&inode))
         };
         let offset = offset.unwrap_or(size);
-        let room = Some(size_max.saturating_sub(offset)).filter(|room| *room > 0).ok_or(Error::FileTooLarge)?;
+        let room =
+            Some(size_max.saturating_sub(offset)).filter(|room| *room > 0).ok_or(Error::FileTooLarge)?;
         let buf = &buf[..room.min(buf.len() as u64) as usize];
         if offset > size {
             self.zero_tail(node, size)?;

@@ -20,6 +20,8 @@ pub const SUPERBLOCK_SIZE: usize = 1024;
 pub const MAGIC: u16 = 0xEF53;
 /// The value of `s_checksum_type` for CRC-32C.
 pub const CHECKSUM_TYPE_CRC32C: u8 = 1;
+/// The highest `s_rev_level` there is: fields have the sizes that the superblock says.
+const MAX_SUPP_REV: u32 = 1;
 /// The first inode that is not reserved, at least.
 const GOOD_OLD_FIRST_INO: u32 = 11;
 const GOOD_OLD_INODE_SIZE: u16 = 128;
@@ -134,6 +136,9 @@ impl Superblock {
             }
         } else if self.s_log_cluster_size() != self.s_log_block_size() {
             return Err(corrupt("cluster size differs from block size"));
+        }
+        if self.s_rev_level() > MAX_SUPP_REV {
+            return Err(corrupt("revision is not known"));
         }
         let inode_size = u32::from(self.inode_size());
         if !inode_size.is_power_of_two() || inode_size < 128 || inode_size > block_size {

@@ -137,7 +137,10 @@ impl Import {
                 gid: Some(attributes.gid),
                 ..SetAttributes::default()
             })?;
-            attributes.xattrs.iter().try_for_each(|(name, value)| found.set_xattr(name, value, XattrMode::default()))
+            attributes
+                .xattrs
+                .iter()
+                .try_for_each(|(name, value)| found.set_xattr(name, value, XattrMode::default()))
         };
         set().and_then(|()| self.places.forget()).map_err(|source| Error::disk(&entry.path, source))?;
         self.directories.push((found, entry.path.clone(), times(attributes)));
@@ -304,8 +307,11 @@ fn refuse_directory(dir: &Dir, name: &[u8]) -> extant::Result<()> {
 /// Makes an inode that is exactly as the entry says, whatever its directory hands down.
 fn make(level: &Level, name: &[u8], kind: NewKind<'_>, attributes: &Attributes) -> extant::Result<File> {
     let Attributes { mode, uid, gid, .. } = *attributes;
-    let xattrs: Vec<(&[u8], &[u8])> = attributes.xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
-    let file = level.dir.create(name, &New { kind, mode, uid, gid, times: Some(times(attributes)), xattrs: &xattrs })?;
+    let xattrs: Vec<(&[u8], &[u8])> =
+        attributes.xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+    let file = level
+        .dir
+        .create(name, &New { kind, mode, uid, gid, times: Some(times(attributes)), xattrs: &xattrs })?;
     if level.hands_down_acl && !matches!(kind, NewKind::Symlink(_)) {
         for acl in [ACL_ACCESS, ACL_DEFAULT] {
             if attributes.xattrs.iter().any(|(name, _)| name == acl) {

@@ -125,7 +125,8 @@ impl Places {
     }
 
     fn make(&self, parent: &Dir, name: &[u8]) -> extant::Result<File> {
-        let new = New { kind: NewKind::Directory, mode: 0o755, uid: 0, gid: 0, times: self.times, xattrs: &[] };
+        let new =
+            New { kind: NewKind::Directory, mode: 0o755, uid: 0, gid: 0, times: self.times, xattrs: &[] };
         parent.create(name, &new)
     }
 

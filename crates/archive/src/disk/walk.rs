@@ -58,7 +58,8 @@ struct Open {
 impl Source for DiskWalk {
     fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
         let mut visit = Visit { sink, extent, links: HashMap::new(), directories: HashSet::new() };
-        let root = if self.follow_root { self.fs.lookup(&self.root) } else { self.fs.symlink_lookup(&self.root) };
+        let root =
+            if self.follow_root { self.fs.lookup(&self.root) } else { self.fs.symlink_lookup(&self.root) };
         let root = root.map_err(|source| Error::Disk { path: self.root.display().to_string(), source })?;
         let mut open: Vec<Open> = Vec::new();
         open.extend(visit.file(&root, self.at.clone(), || self.fs.dir(&self.root))?);
@@ -119,7 +120,9 @@ impl Visit<'_> {
             FileType::Socket => Kind::Socket,
             FileType::CharDevice => Kind::CharDevice(major, minor),
             FileType::BlockDevice => Kind::BlockDevice(major, minor),
-            FileType::Unknown => return Err(Error::Damaged { path: tree, reason: "an inode of no known type" }),
+            FileType::Unknown => {
+                return Err(Error::Damaged { path: tree, reason: "an inode of no known type" });
+            }
         };
         let ranges = match &kind {
             Kind::File(shape) if self.extent == Extent::Everything => shape.ranges.clone(),
@@ -166,7 +169,8 @@ fn attributes(metadata: &Metadata, xattrs: Vec<Xattr>) -> Attributes {
 
 fn xattrs(file: &File) -> extant::Result<Vec<Xattr>> {
     let names = file.list_xattrs()?.into_iter();
-    let mut xattrs = names.map(|name| file.xattr(&name).map(|value| (name, value))).collect::<Result<Vec<_>, _>>()?;
+    let mut xattrs =
+        names.map(|name| file.xattr(&name).map(|value| (name, value))).collect::<Result<Vec<_>, _>>()?;
     xattrs.sort_unstable();
     Ok(xattrs)
 }

@@ -61,7 +61,14 @@ impl Extract {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, target, flags, Mode::empty());
         let root = root.map_err(|errno| Error::Host { path: target.to_owned(), source: errno.into() })?;
-        Ok(Self { target: target.to_owned(), root, keep, open: Vec::new(), pending: None, directories: Vec::new() })
+        Ok(Self {
+            target: target.to_owned(),
+            root,
+            keep,
+            open: Vec::new(),
+            pending: None,
+            directories: Vec::new(),
+        })
     }
 
     fn failed(&self, path: &TreePath) -> impl FnOnce(Errno) -> Error + use<> {
@@ -168,7 +175,13 @@ impl Extract {
         if keep == Keep::Everything {
             let Attributes { uid, gid, .. } = entry.attributes;
             let owner = (Uid::from_raw(uid), Gid::from_raw(gid));
-            allowed(rustix::fs::chownat(directory, name, Some(owner.0), Some(owner.1), AtFlags::SYMLINK_NOFOLLOW))?;
+            allowed(rustix::fs::chownat(
+                directory,
+                name,
+                Some(owner.0),
+                Some(owner.1),
+                AtFlags::SYMLINK_NOFOLLOW,
+            ))?;
             if !matches!(entry.kind, Kind::Symlink(_)) {
                 rustix::fs::chmodat(directory, name, mode, AtFlags::empty())?;
             }

@@ -3,7 +3,7 @@
 //! What the user may not read is an error, never left out silently. Owners and modes come through the C library,
 //! so that `fakeroot` works. Leaves out: owners as other users would see them ([`crate::Adjust`]).
 //!
-//! Test: `tests/walk.rs`.
+//! Test: `tests/tar.rs`.
 
 use std::collections::HashMap;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -68,7 +68,8 @@ struct Open {
 impl Source for Walk {
     fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
         let mut links = HashMap::new();
-        let found = if self.follow_root { fs::metadata(&self.root) } else { fs::symlink_metadata(&self.root) };
+        let found =
+            if self.follow_root { fs::metadata(&self.root) } else { fs::symlink_metadata(&self.root) };
         let found = found.map_err(Error::host(&self.root))?;
         let mut visit = Visit { sink, extent, links: &mut links };
         let mut open: Vec<Open> = Vec::new();
@@ -99,7 +100,13 @@ struct Visit<'a> {
 
 impl Visit<'_> {
     /// Pours one file; gives a directory back, to be gone through.
-    fn file(&mut self, host: PathBuf, tree: TreePath, found: &Metadata, follow: bool) -> Result<Option<Open>> {
+    fn file(
+        &mut self,
+        host: PathBuf,
+        tree: TreePath,
+        found: &Metadata,
+        follow: bool,
+    ) -> Result<Option<Open>> {
         let mut attributes = attributes(&host, found, follow)?;
         if !found.is_dir() && found.nlink() > 1 {
             let id = (found.dev(), found.ino());
@@ -125,7 +132,13 @@ impl Visit<'_> {
         Ok(Some(Open { host, tree, names }))
     }
 
-    fn regular(&mut self, host: &Path, tree: TreePath, found: &Metadata, attributes: Attributes) -> Result<()> {
+    fn regular(
+        &mut self,
+        host: &Path,
+        tree: TreePath,
+        found: &Metadata,
+        attributes: Attributes,
+    ) -> Result<()> {
         let size = found.len();
         let may_have_holes = found.blocks() < size.div_ceil(512);
         let wants_content = self.extent == Extent::Everything && size > 0;
@@ -167,9 +180,8 @@ impl Visit<'_> {
 
 /// The names in a directory, the first one last.
 fn names(host: &Path) -> io::Result<Vec<Vec<u8>>> {
-    let mut names = fs::read_dir(host)?
-        .map(|entry| Ok(entry?.file_name().into_vec()))
-        .collect::<io::Result<Vec<_>>>()?;
+    let mut names =
+        fs::read_dir(host)?.map(|entry| Ok(entry?.file_name().into_vec())).collect::<io::Result<Vec<_>>>()?;
     names.sort_unstable_by(|a, b| b.cmp(a));
     Ok(names)
 }
@@ -207,7 +219,8 @@ fn attributes(host: &Path, found: &Metadata, follow: bool) -> Result<Attributes>
         mtime: Timestamp { seconds: found.mtime(), nanoseconds },
         // That it is read now is no property of the tree.
         atime: None,
-        xattrs: xattrs(host, follow).map_err(|errno| Error::Host { path: host.to_owned(), source: errno.into() })?,
+        xattrs: xattrs(host, follow)
+            .map_err(|errno| Error::Host { path: host.to_owned(), source: errno.into() })?,
     })
 }
 

@@ -142,7 +142,8 @@ fn number(field: &[u8]) -> Option<i64> {
         let head = if negative { first } else { first & 0x7f };
         let rest = field.get(1..)?;
         // 12 bytes at most, so that 128 bits hold it.
-        let value = rest.iter().fold(start << 8 | i128::from(head), |value, byte| value << 8 | i128::from(*byte));
+        let value =
+            rest.iter().fold(start << 8 | i128::from(head), |value, byte| value << 8 | i128::from(*byte));
         return i64::try_from(value).ok();
     }
     let digits = text(field).trim_ascii();
@@ -158,7 +159,8 @@ fn sums(block: &[u8; BLOCK]) -> (i64, i64) {
         148..156 => b' ',
         _ => *byte,
     });
-    blanked.fold((0, 0), |(unsigned, signed), byte| (unsigned + i64::from(byte), signed + i64::from(byte as i8)))
+    blanked
+        .fold((0, 0), |(unsigned, signed), byte| (unsigned + i64::from(byte), signed + i64::from(byte as i8)))
 }
 
 /// A header as written: what does not fit its fields stands in PAX records before it.

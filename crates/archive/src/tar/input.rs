@@ -21,7 +21,10 @@ pub struct Input {
 
 enum From {
     /// Bytes that are not wanted are stepped over.
-    File { reader: BufReader<File>, bytes: u64 },
+    File {
+        reader: BufReader<File>,
+        bytes: u64,
+    },
     Stream(Box<dyn Read + Send>),
 }
 
@@ -75,7 +78,8 @@ impl Input {
     /// # Errors
     /// [`Error::Stream`], [`Error::Host`].
     pub fn spool(mut self, beside: &Path) -> Result<File> {
-        let directory = beside.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory =
+            beside.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut file = unnamed_file(directory).map_err(Error::host(directory))?;
         let mut piece = vec![0; BUFFER_BYTES];
         loop {

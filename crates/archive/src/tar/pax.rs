@@ -150,14 +150,24 @@ mod tests {
 
     #[test]
     fn malformed_records_are_refused() {
-        for bytes in [&b"9 a=b\n"[..], b"x a=b\n", b"6 ab\n\n", b"0 a=b\n", b"6 a=bX", b"99999999999999999999 a=b\n", b"3"] {
+        for bytes in [
+            &b"9 a=b\n"[..],
+            b"x a=b\n",
+            b"6 ab\n\n",
+            b"0 a=b\n",
+            b"6 a=bX",
+            b"99999999999999999999 a=b\n",
+            b"3",
+        ] {
             assert!(parse(bytes).is_none(), "{:?}", bytes.escape_ascii().to_string());
         }
     }
 
     #[test]
     fn times_survive_before_and_after_1970() {
-        for (seconds, nanoseconds) in [(0, 0), (1, 5), (-1, 500_000_000), (-1, 1), (-2, 999_999_999), (9, 100)] {
+        for (seconds, nanoseconds) in
+            [(0, 0), (1, 5), (-1, 500_000_000), (-1, 1), (-2, 999_999_999), (9, 100)]
+        {
             let time = Timestamp { seconds, nanoseconds };
             assert_eq!(parse_time(format_time(time).as_bytes()), Some(time), "{}", format_time(time));
         }

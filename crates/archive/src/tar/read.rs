@@ -113,7 +113,8 @@ impl TarReader {
             found.map(|(_, value)| value.clone()).filter(|value| !value.is_empty())
         };
         let sparse = sparse::records(&records).ok_or_else(|| self.damaged("a malformed sparse map"))?;
-        let name = sparse.name.clone().or_else(|| record(b"path")).or(long_name).unwrap_or_else(|| header.name());
+        let name =
+            sparse.name.clone().or_else(|| record(b"path")).or(long_name).unwrap_or_else(|| header.name());
         let link_name = record(b"linkpath").or(long_link).unwrap_or_else(|| header.link_name());
         let refused = |reason| Error::Member { path: name.clone(), reason };
         let stored = match record(b"size") {
@@ -129,7 +130,8 @@ impl TarReader {
             b'1' => Some(Kind::HardLink(TreePath::parse(&link_name)?)),
             b'2' => Some(Kind::Symlink(link_name)),
             b'3' | b'4' => {
-                let (major, minor) = device(header, record).ok_or_else(|| refused("malformed device number"))?;
+                let (major, minor) =
+                    device(header, record).ok_or_else(|| refused("malformed device number"))?;
                 let is_char = header.type_flag() == b'3';
                 Some(if is_char { Kind::CharDevice(major, minor) } else { Kind::BlockDevice(major, minor) })
             }

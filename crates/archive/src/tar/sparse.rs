@@ -1,8 +1,8 @@
 //! The maps of sparse members, in the four forms that GNU tar has written over the years.
 
+use super::input::Input;
 use super::pax::{Record, decimal};
 use super::{BLOCK, padding};
-use super::input::Input;
 use crate::entry::{DataRange, Shape};
 use crate::error::{Error, Result};
 
@@ -32,7 +32,7 @@ impl SparseRecords {
             b"offset" | b"numbytes" => {
                 let numbers = self.numbers.get_or_insert_default();
                 // The two come by turns.
-                if (numbers.len() % 2 == 0) != (keyword == b"offset") {
+                if numbers.len().is_multiple_of(2) != (keyword == b"offset") {
                     return false;
                 }
                 let Some(number) = decimal(value) else { return false };
@@ -54,11 +54,7 @@ impl SparseRecords {
     pub fn shape(&self, input: &mut Input, stored: &mut u64) -> Result<Option<Shape>> {
         let offset = input.offset();
         let malformed = |reason| Error::Format { offset, reason };
-        let numbers = if self.in_content {
-            Some(read_map(input, stored)?)
-        } else {
-            self.numbers.clone()
-        };
+        let numbers = if self.in_content { Some(read_map(input, stored)?) } else { self.numbers.clone() };
         let Some(numbers) = numbers else { return Ok(None) };
         let size = self.real_size.ok_or_else(|| malformed("a sparse file without a size"))?;
         let (pairs, rest) = numbers.as_chunks::<2>();

@@ -35,7 +35,12 @@ struct Pending {
 impl<W: Write> TarWriter<W> {
     /// Writes to `out`, which needs no buffer of its own.
     pub fn new(out: W) -> Self {
-        Self { out: io::BufWriter::with_capacity(1 << 20, out), written: 0, pending: None, sockets: HashSet::new() }
+        Self {
+            out: io::BufWriter::with_capacity(1 << 20, out),
+            written: 0,
+            pending: None,
+            sockets: HashSet::new(),
+        }
     }
 
     /// How many sockets were left out, for archives cannot hold them.
@@ -64,7 +69,14 @@ impl<W: Write> TarWriter<W> {
         }
     }
 
-    fn header(&mut self, name: &[u8], entry: &Entry, type_flag: u8, stored: u64, shape: Option<&Shape>) -> Result<()> {
+    fn header(
+        &mut self,
+        name: &[u8],
+        entry: &Entry,
+        type_flag: u8,
+        stored: u64,
+        shape: Option<&Shape>,
+    ) -> Result<()> {
         let link = match &entry.kind {
             Kind::Symlink(target) => target.clone(),
             Kind::HardLink(target) => target.to_bytes(),
@@ -142,7 +154,8 @@ fn push_numbers(records: &mut Vec<u8>, attributes: &Attributes, stored: u64) {
         pax::push(records, b"size", stored.to_string().as_bytes());
     }
     let mtime = attributes.mtime;
-    let is_plain = mtime.nanoseconds == 0 && u64::try_from(mtime.seconds).is_ok_and(|seconds| seconds <= SIZE_MAX);
+    let is_plain =
+        mtime.nanoseconds == 0 && u64::try_from(mtime.seconds).is_ok_and(|seconds| seconds <= SIZE_MAX);
     if !is_plain {
         pax::push(records, b"mtime", pax::format_time(mtime).as_bytes());
     }
@@ -160,7 +173,11 @@ fn push_xattrs(records: &mut Vec<u8>, attributes: &Attributes) {
         };
         match keyword.zip(acl::format(value)) {
             Some((keyword, text)) => pax::push(records, keyword, text.as_bytes()),
-            None => pax::push(records, &[b"SCHILY.xattr.", pax::escape_attribute(name).as_slice()].concat(), value),
+            None => pax::push(
+                records,
+                &[b"SCHILY.xattr.", pax::escape_attribute(name).as_slice()].concat(),
+                value,
+            ),
         }
     }
 }

@@ -14,16 +14,19 @@ use crate::address::DiskPath;
 use crate::disks::{Location, Reading, clock, open_for_reading, open_for_writing, unmount};
 use crate::failure::Failure;
 use crate::output::{self, Output};
-use crate::owner::names_on;
+use crate::owner::{names_on, names_on_host};
 use crate::progress::Progress;
 
 /// Unpack a tar archive into a disk
 ///
 /// Owners, modes, times, hard links, devices, extended attributes, capabilities, access control lists and sparse files
 /// are kept, for root and others alike: nothing of it is done on the host. gzip and Zstandard are unpacked. What is
-/// in the way of a file is replaced; nothing leads out of the directory.
+/// in the way of a file is replaced; nothing leads out of the directory. Owners go by number; names, which only
+/// access control lists have, are the disk's, else the host's.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  extant import disk.img rootfs.tar.gz\n  docker export web | extant import disk.img -\n  extant import disk.img:/srv site.tar")]
+#[command(
+    after_help = "Examples:\n  extant import disk.img rootfs.tar.gz\n  docker export web | extant import disk.img -\n  extant import disk.img:/srv site.tar"
+)]
 pub struct Import {
     #[command(flatten)]
     location: Location,
@@ -63,7 +66,7 @@ impl Import {
         let input = input(&self.archive)?;
         let fs = open_for_writing(&target.image, self.location)?;
         let unpack = || {
-            let reader = TarReader::new(input).names(names_on(&fs));
+            let reader = TarReader::new(input).names(names_on(&fs).or(names_on_host()));
             let mut import = extant_archive::Import::new(&fs, &target.path, Manner::Unpack, times()?)
                 .map_err(|error| Failure::tree(&target.image, error))?;
             let mut progress = Progress::new(&mut import, None, false);
@@ -94,7 +97,9 @@ pub fn times() -> Result<Option<extant::Times>, Failure> {
 /// The archive is in PAX form and keeps everything but sockets, which archives cannot hold. The same disk gives the
 /// same bytes. The disk is not written to.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  extant export disk.img -o rootfs.tar\n  extant export disk.img:/etc | tar -tv")]
+#[command(
+    after_help = "Examples:\n  extant export disk.img -o rootfs.tar\n  extant export disk.img:/etc | tar -tv"
+)]
 pub struct Export {
     #[command(flatten)]
     reading: Reading,
@@ -125,7 +130,9 @@ impl Export {
             }
             None => {
                 if io::IsTerminal::is_terminal(&io::stdout()) {
-                    return Err(Failure::usage("an archive is not written to a terminal; use -o TAR or a pipe"));
+                    return Err(Failure::usage(
+                        "an archive is not written to a terminal; use -o TAR or a pipe",
+                    ));
                 }
                 pack(walk, io::stdout().lock(), &source)?
             }
@@ -135,7 +142,8 @@ impl Export {
         }
         if self.reading.json {
             let mut output = Output::new();
-            output.json(&json!({ "entries": entries, "content_bytes": bytes, "sockets_left_out": sockets }))?;
+            output
+                .json(&json!({ "entries": entries, "content_bytes": bytes, "sockets_left_out": sockets }))?;
             output.finish()?;
         }
         Ok(0)

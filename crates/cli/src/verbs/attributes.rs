@@ -16,7 +16,9 @@ use crate::owner::{Owner, names_on};
 
 /// Change the permissions of files on a disk
 #[derive(Args)]
-#[command(after_help = "Examples:\n  extant chmod 600 disk.img:/etc/shadow\n  extant chmod -R u=rwX,go=rX disk.img:/srv")]
+#[command(
+    after_help = "Examples:\n  extant chmod 600 disk.img:/etc/shadow\n  extant chmod -R u=rwX,go=rX disk.img:/srv"
+)]
 pub struct Chmod {
     /// Change what is in directories as well
     #[arg(short = 'R', long)]
@@ -56,7 +58,10 @@ impl Chmod {
 ///
 /// Names of users and groups are those that the disk's own /etc/passwd and /etc/group know.
 #[derive(Args)]
-#[command(disable_help_flag = true, after_help = "Examples:\n  extant chown www-data:www-data disk.img:/srv/www\n  extant chown -R 1000:1000 disk.img:/home/user")]
+#[command(
+    disable_help_flag = true,
+    after_help = "Examples:\n  extant chown www-data:www-data disk.img:/srv/www\n  extant chown -R 1000:1000 disk.img:/home/user"
+)]
 pub struct Chown {
     /// Change what is in directories as well
     #[arg(short = 'R', long)]

@@ -19,7 +19,9 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// Write files on a disk to standard output
 #[derive(Args)]
-#[command(after_help = "Examples:\n  extant cat disk.img:/etc/fstab\n  extant cat disk.img:/var/log/syslog | grep oops")]
+#[command(
+    after_help = "Examples:\n  extant cat disk.img:/etc/fstab\n  extant cat disk.img:/var/log/syslog | grep oops"
+)]
 pub struct Cat {
     #[command(flatten)]
     reading: Reading,
@@ -31,7 +33,11 @@ pub struct Cat {
 impl Cat {
     /// Writes.
     pub fn run(self) -> Outcome {
-        let places = self.places.iter().map(|place| DiskPath::parse_below_root(place)).collect::<Result<Vec<_>, _>>()?;
+        let places = self
+            .places
+            .iter()
+            .map(|place| DiskPath::parse_below_root(place))
+            .collect::<Result<Vec<_>, _>>()?;
         let mut disks = Disks::new(|image: &Path| open_for_reading(image, self.reading));
         let mut output = Output::new();
         let mut documents = Vec::new();

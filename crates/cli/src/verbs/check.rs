@@ -51,7 +51,9 @@ impl Check {
     fn look(&self) -> Result<Found, Failure> {
         let fs = match open_for_reading(&self.image, self.reading) {
             Ok(fs) => fs,
-            Err(failure) if matches!(failure.kind, "corrupt" | "journal") => return Ok(Found::Unmountable(failure)),
+            Err(failure) if matches!(failure.kind, "corrupt" | "journal") => {
+                return Ok(Found::Unmountable(failure));
+            }
             Err(failure) => return Err(failure),
         };
         let is_terminal = io::stderr().is_terminal();

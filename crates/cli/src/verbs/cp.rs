@@ -26,7 +26,9 @@ use crate::progress::Progress;
 /// its owner, times, links and extended attributes. Each file is written under a temporary name and renamed: a crash
 /// leaves the old one or the new one.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  extant cp agent disk.img:/usr/local/bin/\n  extant cp --chown app:app --chmod 600 key.pem disk.img:/srv/app/\n  extant cp -a rootfs/. disk.img:/\n  extant cp -r disk.img:/var/log ./logs")]
+#[command(
+    after_help = "Examples:\n  extant cp agent disk.img:/usr/local/bin/\n  extant cp --chown app:app --chmod 600 key.pem disk.img:/srv/app/\n  extant cp -a rootfs/. disk.img:/\n  extant cp -r disk.img:/var/log ./logs"
+)]
 pub struct Cp {
     /// Keep everything: directories, links, owners, modes, times, extended attributes
     #[arg(short, long)]
@@ -60,16 +62,18 @@ impl Cp {
             return Err(Failure::usage("name a source and a target"));
         };
         let target_address = Address::parse(target);
-        let sources: Vec<_> = sources.iter().map(|source| (source.as_os_str(), Address::parse(source))).collect();
+        let sources: Vec<_> =
+            sources.iter().map(|source| (source.as_os_str(), Address::parse(source))).collect();
         if let Address::Local(local) = &target_address
-            && let Some((source, _)) = sources.iter().find(|(_, address)| matches!(address, Address::Local(_)))
+            && let Some((source, _)) =
+                sources.iter().find(|(_, address)| matches!(address, Address::Local(_)))
         {
             let (source, target) = (source.display(), local.display());
             let message = format!("neither '{source}' nor '{target}' is on a disk; name one as IMAGE:/PATH");
             return Err(Failure::usage(message));
         }
         match target_address {
-            Address::Disk(place) => self.into_disk(&place, &sources),
+            Address::Disk(place) => self.to_disk(&place, &sources),
             Address::Local(local) => self.to_host(&local, target, &sources),
         }
     }
@@ -78,7 +82,7 @@ impl Cp {
         self.recursive || self.archive
     }
 
-    fn into_disk(&self, target: &DiskPath, sources: &[(&OsStr, Address)]) -> Outcome {
+    fn to_disk(&self, target: &DiskPath, sources: &[(&OsStr, Address)]) -> Outcome {
         let fs = open_for_writing(&target.image, self.location)?;
         let result = self.copy_all(&fs, target, sources);
         // What was copied before a failure stays, and stays consistent.
@@ -87,7 +91,8 @@ impl Cp {
     }
 
     fn copy_all(&self, fs: &Filesystem, target: &DiskPath, sources: &[(&OsStr, Address)]) -> Outcome {
-        let is_directory = fs.metadata(&target.path).is_ok_and(|found| found.file_type == FileType::Directory);
+        let is_directory =
+            fs.metadata(&target.path).is_ok_and(|found| found.file_type == FileType::Directory);
         check_target(&target.to_string(), &target.path, is_directory, sources.len())?;
         let owner = self.chown.as_ref().map(|text| Owner::parse(text, &names_on(fs))).transpose()?;
         let mut others = BTreeMap::new();
@@ -110,7 +115,9 @@ impl Cp {
                     if same_image(&place.image, &target.image) {
                         refuse_into_itself(fs, place, &goal.directory)?;
                     }
-                    let walk = DiskWalk::new(&from, &place.path).follow_root(!self.is_recursive()).at(goal.at.clone());
+                    let walk = DiskWalk::new(&from, &place.path)
+                        .follow_root(!self.is_recursive())
+                        .at(goal.at.clone());
                     self.import(fs, target, &goal, owner, walk)
                 }
             }
@@ -197,7 +204,10 @@ impl Cp {
             let Address::Disk(place) = source else { return Ok(()) };
             let fs = match disks.get(&place.image) {
                 Some(fs) => Filesystem::clone(fs),
-                None => disks.entry(place.image.clone()).or_insert(open_for_reading(&place.image, reading)?).clone(),
+                None => disks
+                    .entry(place.image.clone())
+                    .or_insert(open_for_reading(&place.image, reading)?)
+                    .clone(),
             };
             self.check_disk_source(&fs, place)?;
             let goal = goal(target, is_directory, argument, source)?;
@@ -243,7 +253,8 @@ fn goal(target: &Path, is_directory: bool, argument: &OsStr, source: &Address) -
 }
 
 fn same_image(left: &Path, right: &Path) -> bool {
-    left == right || left.canonicalize().is_ok_and(|left| right.canonicalize().is_ok_and(|right| left == right))
+    left == right
+        || left.canonicalize().is_ok_and(|left| right.canonicalize().is_ok_and(|right| left == right))
 }
 
 /// A directory cannot be copied to a place below itself, for it would never end.

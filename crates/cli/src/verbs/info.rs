@@ -115,16 +115,37 @@ fn lines(fs: &Filesystem) -> Vec<(&'static str, String)> {
     let state = match (superblock.state().contains(State::ERROR), is_clean(fs, &superblock)) {
         (true, _) => "with errors; run e2fsck".to_owned(),
         (false, true) => "clean".to_owned(),
-        (false, false) => format!("not unmounted; {} blocks in the journal to replay", fs.mounted().replayed_blocks),
+        (false, false) => {
+            format!("not unmounted; {} blocks in the journal to replay", fs.mounted().replayed_blocks)
+        }
     };
     vec![
         ("label", escape(&superblock.volume_name())),
         ("uuid", uuid_text(superblock.s_uuid())),
         ("state", state),
-        ("size", format!("{} ({} blocks of {})", bytes(superblock.blocks_count()), superblock.blocks_count(), statistics.block_size)),
+        (
+            "size",
+            format!(
+                "{} ({} blocks of {})",
+                bytes(superblock.blocks_count()),
+                superblock.blocks_count(),
+                statistics.block_size
+            ),
+        ),
         ("free", format!("{} ({} blocks)", bytes(statistics.free_blocks), statistics.free_blocks)),
-        ("available", format!("{} ({} blocks)", bytes(statistics.available_blocks), statistics.available_blocks)),
-        ("inodes", format!("{} of {} bytes, {} free", statistics.inodes, superblock.inode_size(), statistics.free_inodes)),
+        (
+            "available",
+            format!("{} ({} blocks)", bytes(statistics.available_blocks), statistics.available_blocks),
+        ),
+        (
+            "inodes",
+            format!(
+                "{} of {} bytes, {} free",
+                statistics.inodes,
+                superblock.inode_size(),
+                statistics.free_inodes
+            ),
+        ),
         ("features", features(&superblock).join(" ")),
         ("made", time(superblock.mkfs_time())),
         ("last mounted", time(superblock.mount_time())),

@@ -21,7 +21,9 @@ use crate::output::Output;
 /// One name on a line, in the order of the bytes of the names. On a terminal, what cannot be printed is escaped.
 /// Times are in UTC.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  extant ls disk.img\n  extant ls -l disk.img:/etc\n  extant ls --json --partition 1 disk.img:/home")]
+#[command(
+    after_help = "Examples:\n  extant ls disk.img\n  extant ls -l disk.img:/etc\n  extant ls --json --partition 1 disk.img:/home"
+)]
 pub struct Ls {
     /// Tell type, permissions, links, owner, size and time
     #[arg(short)]
@@ -110,7 +112,8 @@ impl Ls {
                 entries.push((dots.to_vec(), dir.lookup(dots).map_err(failed_at(&place))?));
             }
         }
-        let mut names: Vec<_> = dir.entries().map_err(failed_at(&place))?.into_iter().map(|entry| entry.name).collect();
+        let mut names: Vec<_> =
+            dir.entries().map_err(failed_at(&place))?.into_iter().map(|entry| entry.name).collect();
         names.sort_unstable();
         for name in names.into_iter().filter(|name| self.all || !name.starts_with(b".")) {
             let file = dir.lookup(&name).map_err(failed_at(&child(&place, &name)))?;
@@ -123,7 +126,9 @@ impl Ls {
         let rows = listing.entries.iter().map(|(_, file)| {
             let metadata = file.metadata();
             let size = match metadata.file_type {
-                FileType::CharDevice | FileType::BlockDevice => format!("{}, {}", metadata.device.0, metadata.device.1),
+                FileType::CharDevice | FileType::BlockDevice => {
+                    format!("{}, {}", metadata.device.0, metadata.device.1)
+                }
                 _ => metadata.size.to_string(),
             };
             [metadata.links.to_string(), metadata.uid.to_string(), metadata.gid.to_string(), size]

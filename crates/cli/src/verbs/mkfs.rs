@@ -30,7 +30,10 @@ const DEFAULT_UNIT_BYTES: u64 = 1024;
 ///
 /// SIZE takes a suffix of k, m, g or t; without one it counts KiB, or blocks with -b.
 #[derive(Args)]
-#[command(disable_help_flag = true, after_help = "Examples:\n  extant mkfs disk.img 64M\n  extant mkfs -L root -d rootfs/ --free 64M disk.img\n  docker export web | extant mkfs -d - disk.img\n  extant mkfs -F -O ^has_journal -m 0 /dev/sdb1")]
+#[command(
+    disable_help_flag = true,
+    after_help = "Examples:\n  extant mkfs disk.img 64M\n  extant mkfs -L root -d rootfs/ --free 64M disk.img\n  docker export web | extant mkfs -d - disk.img\n  extant mkfs -F -O ^has_journal -m 0 /dev/sdb1"
+)]
 pub struct Mkfs {
     /// Print help
     #[arg(short, long, action = clap::ArgAction::Help)]
@@ -114,7 +117,8 @@ impl Mkfs {
         let clock = clock()?;
         let mut builder = self.builder(clock)?;
         let mut bytes = self.size_bytes()?;
-        let follows_content = self.content.is_some() && bytes.is_none() && target::may_resize(&self.image, self.location);
+        let follows_content =
+            self.content.is_some() && bytes.is_none() && target::may_resize(&self.image, self.location);
         if self.free.is_some() && !follows_content {
             return Err(Failure::usage("--free is for image files whose size follows from their content"));
         }
@@ -126,7 +130,8 @@ impl Mkfs {
             self.identify(&mut builder, &room, clock);
             self.make_room(&mut builder, &room);
             if follows_content {
-                let blocks = room.smallest(&builder, self.free.unwrap_or(0)).map_err(|error| self.failed(&error))?;
+                let blocks =
+                    room.smallest(&builder, self.free.unwrap_or(0)).map_err(|error| self.failed(&error))?;
                 builder.blocks(blocks);
                 bytes = Some(blocks * u64::from(geometry.block_size));
             }
@@ -136,7 +141,8 @@ impl Mkfs {
             builder.bytes(bytes);
         }
         if self.dry_run {
-            let layout = self.plan(&builder, bytes.or_else(|| target::existing_bytes(&self.image, self.location)))?;
+            let layout =
+                self.plan(&builder, bytes.or_else(|| target::existing_bytes(&self.image, self.location)))?;
             return self.describe(&layout, "would make ");
         }
         let target = Target::open(&self.image, self.location, bytes, self.force > 0)?;
@@ -207,7 +213,8 @@ impl Mkfs {
             builder.groups_per_flex(groups);
         }
         for word in self.journal.iter().flat_map(|words| words.split(',')) {
-            let megabytes = word.strip_prefix("size=").map(|digits| digits.trim_end_matches(['m', 'M']).parse());
+            let megabytes =
+                word.strip_prefix("size=").map(|digits| digits.trim_end_matches(['m', 'M']).parse());
             let Some(Ok(megabytes)) = megabytes else {
                 return Err(Failure::usage(format!("unknown or unsupported journal option '{word}'")));
             };

@@ -132,7 +132,11 @@ impl Verb {
 
 /// Does `each` for every one of `items`, telling of each failure as it happens; the exit status tells whether there
 /// was one.
-fn for_each<T>(items: impl IntoIterator<Item = T>, as_json: bool, mut each: impl FnMut(T) -> Result<(), Failure>) -> u8 {
+fn for_each<T>(
+    items: impl IntoIterator<Item = T>,
+    as_json: bool,
+    mut each: impl FnMut(T) -> Result<(), Failure>,
+) -> u8 {
     let mut exit = 0;
     for item in items {
         if let Err(failure) = each(item) {

@@ -17,7 +17,9 @@ use crate::mode::ModeChange;
 ///
 /// They belong to 0:0 and have mode 755 unless told.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  extant mkdir -p disk.img:/srv/www/html\n  extant mkdir -m 1777 disk.img:/scratch")]
+#[command(
+    after_help = "Examples:\n  extant mkdir -p disk.img:/srv/www/html\n  extant mkdir -m 1777 disk.img:/scratch"
+)]
 pub struct Mkdir {
     /// Make those above them as well, and say nothing if they exist
     #[arg(short, long)]
@@ -35,7 +37,11 @@ pub struct Mkdir {
 impl Mkdir {
     /// Makes them.
     pub fn run(self) -> Outcome {
-        let places = self.places.iter().map(|place| DiskPath::parse_below_root(place)).collect::<Result<Vec<_>, _>>()?;
+        let places = self
+            .places
+            .iter()
+            .map(|place| DiskPath::parse_below_root(place))
+            .collect::<Result<Vec<_>, _>>()?;
         let mut disks = Disks::new(|image: &Path| open_for_writing(image, self.location));
         let exit = for_each(places, false, |place| {
             let fs = disks.of(&place)?;
@@ -68,7 +74,9 @@ impl Mkdir {
 ///
 /// What had the new name is replaced, as a whole and at once.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  extant mv disk.img:/etc/hosts disk.img:/etc/hosts.old\n  extant mv disk.img:/a disk.img:/b disk.img:/dir/")]
+#[command(
+    after_help = "Examples:\n  extant mv disk.img:/etc/hosts disk.img:/etc/hosts.old\n  extant mv disk.img:/a disk.img:/b disk.img:/dir/"
+)]
 pub struct Mv {
     #[command(flatten)]
     location: Location,
@@ -104,7 +112,9 @@ impl Mv {
 ///
 /// A hard link names a file on the same disk. What a symbolic link says is taken as it stands.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  extant ln -s /usr/bin/python3 disk.img:/usr/bin/python\n  extant ln disk.img:/bin/busybox disk.img:/bin/sh")]
+#[command(
+    after_help = "Examples:\n  extant ln -s /usr/bin/python3 disk.img:/usr/bin/python\n  extant ln disk.img:/bin/busybox disk.img:/bin/sh"
+)]
 pub struct Ln {
     /// Make a symbolic link
     #[arg(short, long)]
@@ -128,7 +138,11 @@ impl Ln {
         let original = match Address::parse(&self.target) {
             _ if self.symbolic => None,
             Address::Disk(original) if original.image == link.image => Some(original.path),
-            _ => return Err(Failure::usage("a hard link needs two places on one disk, IMAGE:/FILE IMAGE:/LINK")),
+            _ => {
+                return Err(Failure::usage(
+                    "a hard link needs two places on one disk, IMAGE:/FILE IMAGE:/LINK",
+                ));
+            }
         };
         let fs = open_for_writing(&link.image, self.location)?;
         let result = self.link(&fs, &link, original.as_deref());
@@ -161,11 +175,16 @@ impl Ln {
 
 /// All places but the last, and the last, which are all on one disk.
 fn on_one_disk(places: &[OsString]) -> Result<(Vec<DiskPath>, DiskPath), Failure> {
-    let Some((target, sources)) = places.split_last() else { return Err(Failure::usage("name a source and a target")) };
+    let Some((target, sources)) = places.split_last() else {
+        return Err(Failure::usage("name a source and a target"));
+    };
     let target = DiskPath::parse(target);
-    let sources = sources.iter().map(|source| DiskPath::parse_below_root(source)).collect::<Result<Vec<_>, _>>()?;
+    let sources =
+        sources.iter().map(|source| DiskPath::parse_below_root(source)).collect::<Result<Vec<_>, _>>()?;
     match sources.iter().find(|source| source.image != target.image) {
-        Some(other) => Err(Failure::usage(format!("{other} and {target} are on different disks; use cp -a and rm"))),
+        Some(other) => {
+            Err(Failure::usage(format!("{other} and {target} are on different disks; use cp -a and rm")))
+        }
         None => Ok((sources, target)),
     }
 }

@@ -28,7 +28,10 @@ impl Replay {
         unmount(&self.image, fs)?;
         let image = self.image.display();
         let mut output = crate::output::Output::new();
-        output.line(format!("{image}: {} blocks replayed, {} orphans settled", found.replayed_blocks, found.orphans))?;
+        output.line(format!(
+            "{image}: {} blocks replayed, {} orphans settled",
+            found.replayed_blocks, found.orphans
+        ))?;
         output.finish()?;
         Ok(0)
     }

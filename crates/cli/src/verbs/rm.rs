@@ -13,7 +13,9 @@ use crate::metadata::failed_at;
 
 /// Remove files and directories on a disk
 #[derive(Args)]
-#[command(after_help = "Examples:\n  extant rm disk.img:/etc/ssh/ssh_host_rsa_key\n  extant rm -r disk.img:/var/cache/apt")]
+#[command(
+    after_help = "Examples:\n  extant rm disk.img:/etc/ssh/ssh_host_rsa_key\n  extant rm -r disk.img:/var/cache/apt"
+)]
 pub struct Rm {
     /// Remove directories with all that is in them
     #[arg(short, visible_short_alias = 'R', long)]
@@ -34,7 +36,11 @@ pub struct Rm {
 impl Rm {
     /// Removes.
     pub fn run(self) -> Outcome {
-        let places = self.places.iter().map(|place| DiskPath::parse_below_root(place)).collect::<Result<Vec<_>, _>>()?;
+        let places = self
+            .places
+            .iter()
+            .map(|place| DiskPath::parse_below_root(place))
+            .collect::<Result<Vec<_>, _>>()?;
         let mut disks = Disks::new(|image: &Path| open_for_writing(image, self.location));
         let exit = for_each(places, false, |place| {
             let fs = disks.of(&place)?;

@@ -20,7 +20,9 @@ use crate::output::Output;
 ///
 /// A symbolic link is told of itself, not what it names. Times are in UTC.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  extant stat disk.img:/etc/shadow\n  extant stat --json disk.img:/bin/ping")]
+#[command(
+    after_help = "Examples:\n  extant stat disk.img:/etc/shadow\n  extant stat --json disk.img:/bin/ping"
+)]
 pub struct Stat {
     #[command(flatten)]
     reading: Reading,
@@ -67,7 +69,9 @@ fn write(place: &DiskPath, file: &File, output: &mut Output) -> Result<(), Failu
     }
     output.line([b"  File: ".as_slice(), &name].concat())?;
     let device = match metadata.file_type {
-        FileType::CharDevice | FileType::BlockDevice => format!("  Device: {},{}", metadata.device.0, metadata.device.1),
+        FileType::CharDevice | FileType::BlockDevice => {
+            format!("  Device: {},{}", metadata.device.0, metadata.device.1)
+        }
         _ => String::new(),
     };
     output.line(format!(
@@ -79,7 +83,11 @@ fn write(place: &DiskPath, file: &File, output: &mut Output) -> Result<(), Failu
         kind(metadata.file_type),
     ))?;
     let (uid, gid) = (metadata.uid, metadata.gid);
-    output.line(format!("Access: ({:04o}/{})  Uid: {uid}  Gid: {gid}", metadata.mode, permissions(&metadata)))?;
+    output.line(format!(
+        "Access: ({:04o}/{})  Uid: {uid}  Gid: {gid}",
+        metadata.mode,
+        permissions(&metadata)
+    ))?;
     let times = [
         ("Access", Some(metadata.atime)),
         ("Modify", Some(metadata.mtime)),

@@ -83,8 +83,8 @@ impl Dir {
     /// # Errors
     /// As [`Dir::create`].
     pub fn create_unnamed(&self, new: &New<'_>) -> Result<File> {
-        self.fs().check_access(self.node(), Access::WRITE | Access::EXECUTE)?;
-        let node = self.fs().settle(self.fs().volume().tmpfile(self.node(), new))?;
+        let new = self.fs().as_made_by_user(self.node(), new)?;
+        let node = self.fs().settle(self.fs().volume().tmpfile(self.node(), &new))?;
         Ok(File::new(self.fs().clone(), node))
     }
 
@@ -128,6 +128,28 @@ impl Dir {
     pub fn entries(&self) -> Result<Vec<DirEntry>> {
         let mut entries = Vec::new();
         self.visit(|entry| entries.push(entry))?;
+        Ok(entries)
+    }
+
+    /// Up to `count_max` entries from `cookie` on, without `.` and `..`; each with the cookie behind it. The first cookie
+    /// is 0. Cookies stay good while the directory changes: what is there throughout is seen once.
+    ///
+    /// # Errors
+    /// `PermissionDenied`, `Corrupt`, `Io`.
+    pub fn entries_from(&self, cookie: u64, count_max: usize) -> Result<Vec<(DirEntry, u64)>> {
+        self.fs().check_access(self.node(), Access::READ)?;
+        let mut entries = Vec::new();
+        let read = self.fs().volume().read_dir(self.node(), cookie, &mut |item| {
+            if entries.len() == count_max {
+                return false;
+            }
+            if item.name != b"." && item.name != b".." {
+                let entry = DirEntry { name: item.name.to_vec(), inode: item.inode, file_type: item.file_type };
+                entries.push((entry, item.next_cookie));
+            }
+            true
+        });
+        self.fs().settle(read)?;
         Ok(entries)
     }
 

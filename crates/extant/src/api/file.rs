@@ -7,6 +7,7 @@ use extant_ondisk::{InodeFlags, InodeNumber};
 use extant_rt::Arc;
 
 use super::{Filesystem, OpenOptions};
+use crate::access::is_xattr_seen;
 use crate::attributes::{Metadata, SetAttributes, Times};
 use crate::error::{Error, Result};
 use crate::fallocate::Fallocate;
@@ -160,7 +161,7 @@ impl File {
         if !self.writable {
             return Err(Error::PermissionDenied);
         }
-        self.fs.settle(self.fs.volume().fallocate(&self.node, what, offset, bytes))
+        self.fs.settle(self.fs.volume().fallocate(&self.node, what, offset, bytes, self.fs.is_privileged()))
     }
 
     /// The first offset from `offset` on that is data, or a hole.
@@ -184,7 +185,9 @@ impl File {
     /// # Errors
     /// `NotPermitted` if the user is neither the owner nor root; `ReadOnly`.
     pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
-        self.fs.check_owner(&self.node)?;
+        if let Some(user) = self.fs.user() {
+            self.fs.volume().check_set_flags(&self.node, user, flags)?;
+        }
         self.fs.settle(self.fs.volume().set_flags(&self.node, flags))
     }
 
@@ -193,8 +196,11 @@ impl File {
     /// # Errors
     /// `NotPermitted` if the user is neither the owner nor root, or the inode is immutable; `ReadOnly`.
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
-        self.fs.check_owner(&self.node)?;
-        self.fs.settle(self.fs.volume().set_attributes(&self.node, set))
+        let set = match self.fs.user() {
+            Some(user) => self.fs.volume().check_set_attributes(&self.node, user, set)?,
+            None => *set,
+        };
+        self.fs.settle(self.fs.volume().set_attributes(&self.node, &set))
     }
 
     /// Sets the times of access and change.
@@ -220,6 +226,9 @@ impl File {
     /// # Errors
     /// `NoAttribute`, `Corrupt`, `Io`.
     pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        if let Some(user) = self.fs.user() {
+            self.fs.volume().check_get_xattr(&self.node, user, name)?;
+        }
         self.fs.settle(self.fs.volume().get_xattr(&self.node, name))
     }
 
@@ -228,7 +237,7 @@ impl File {
     /// # Errors
     /// `NoSpace` (the attributes of an inode share one block), `Exists` and `NoAttribute` by `mode`, `ReadOnly`.
     pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        self.fs.check_owner(&self.node)?;
+        let mode = self.check_set_xattr(name, mode)?;
         self.fs.settle(self.fs.volume().set_xattr(&self.node, name, value, mode))
     }
 
@@ -237,16 +246,27 @@ impl File {
     /// # Errors
     /// `NoAttribute`, `ReadOnly`.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
-        self.fs.check_owner(&self.node)?;
+        self.check_set_xattr(name, XattrMode::default())?;
         self.fs.settle(self.fs.volume().remove_xattr(&self.node, name))
     }
 
-    /// The full names of all extended attributes.
+    fn check_set_xattr(&self, name: &[u8], mode: XattrMode) -> Result<XattrMode> {
+        match self.fs.user() {
+            Some(user) => self.fs.volume().check_set_xattr(&self.node, user, name, mode),
+            None => Ok(mode),
+        }
+    }
+
+    /// The full names of all extended attributes that the user may see.
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
     pub fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
-        self.fs.settle(self.fs.volume().list_xattrs(&self.node))
+        let mut names = self.fs.settle(self.fs.volume().list_xattrs(&self.node))?;
+        if let Some(user) = self.fs.user() {
+            names.retain(|name| is_xattr_seen(user, name));
+        }
+        Ok(names)
     }
 
     /// Makes its data and its fields durable.

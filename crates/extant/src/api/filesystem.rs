@@ -216,8 +216,16 @@ impl Filesystem {
     }
 
     pub(super) fn create_in(&self, parent: &NodeRef, name: &[u8], new: &New<'_>) -> Result<NodeRef> {
-        self.check_access(parent, Access::WRITE | Access::EXECUTE)?;
-        self.settle(self.volume().create(parent, name, new))
+        let new = self.as_made_by_user(parent, new)?;
+        self.settle(self.volume().create(parent, name, &new))
+    }
+
+    /// Something new as it comes out when this view's user makes it.
+    pub(super) fn as_made_by_user<'n>(&self, parent: &NodeRef, new: &New<'n>) -> Result<New<'n>> {
+        match &self.user {
+            Some(user) => self.volume().check_new(parent, user, new),
+            None => Ok(*new),
+        }
     }
 
     pub(super) fn unlink_in(&self, parent: &NodeRef, name: &[u8], directory: bool) -> Result<()> {
@@ -229,16 +237,21 @@ impl Filesystem {
     /// Write and search in the directory and, where it is sticky, ownership.
     fn may_delete(&self, parent: &NodeRef, name: &[u8]) -> Result<()> {
         let Some(user) = &self.user else { return Ok(()) };
+        self.check_access(parent, Access::EXECUTE)?;
         let child = self.volume().lookup(parent, name)?;
         self.volume().may_delete(parent, &child, user)
     }
 
-    /// Who owns an inode may change it.
-    pub(super) fn check_owner(&self, node: &NodeRef) -> Result<()> {
-        match &self.user {
-            Some(user) if user.uid != 0 && user.uid != node.inode().uid() => Err(Error::NotPermitted),
-            _ => Ok(()),
-        }
+    /// What the user needs beside [`Self::may_delete`] to move what has this name.
+    fn may_move(&self, from: &NodeRef, name: &[u8], to: &NodeRef) -> Result<()> {
+        let Some(user) = &self.user else { return Ok(()) };
+        let child = self.volume().lookup(from, name)?;
+        self.volume().check_move(from, &child, to, user)
+    }
+
+    /// The user, if this is a user's view.
+    pub(super) fn user(&self) -> Option<&Credentials> {
+        self.user.as_deref()
     }
 
     /// The whole content of a file.
@@ -337,9 +350,13 @@ impl Filesystem {
         flags: RenameFlags,
     ) -> Result<()> {
         self.may_delete(from_dir, from_name)?;
+        self.may_move(from_dir, from_name, to_dir)?;
         match self.may_delete(to_dir, to_name) {
-            Err(Error::NotFound) => self.check_access(to_dir, Access::WRITE | Access::EXECUTE)?,
+            Err(Error::NotFound) => {}
             other => other?,
+        }
+        if flags.exchange {
+            self.may_move(to_dir, to_name, from_dir)?;
         }
         self.settle(self.volume().rename(from_dir, from_name, to_dir, to_name, flags))
     }
@@ -406,12 +423,13 @@ impl Filesystem {
         self.lookup(path)?.set_attributes(&SetAttributes { mode: Some(mode), ..SetAttributes::default() })
     }
 
-    /// Sets the owner, following symbolic links.
+    /// Sets the owner, following symbolic links; a program loses its set-id bits, as with `chown`.
     ///
     /// # Errors
     /// As [`File::set_attributes`].
     pub fn set_owner(&self, path: impl AsRef<Path>, uid: u32, gid: u32) -> Result<()> {
-        let set = SetAttributes { uid: Some(uid), gid: Some(gid), ..SetAttributes::default() };
+        let set =
+            SetAttributes { uid: Some(uid), gid: Some(gid), clear_set_id: true, ..SetAttributes::default() };
         self.lookup(path)?.set_attributes(&set)
     }
 

@@ -122,6 +122,13 @@ impl Checker<'_> {
         let mapped = self.map(number, inode, kind == FileType::Directory, &mut runs)?;
         let xattr_blocks = self.check_xattrs(number, inode)?;
         self.check_block_count(place, inode, mapped.blocks + xattr_blocks);
+        if self.superblock.ro_compat().contains(RoCompatFeatures::BIGALLOC)
+            && mapped.blocks > 0
+            && !inode.flags().contains(InodeFlags::EXTENTS)
+            && kind != FileType::Symlink
+        {
+            self.findings.add(place, "mapped by block numbers on a disk of clusters");
+        }
         match kind {
             FileType::Directory => {
                 self.check_directory_inode(place, inode, &mapped);
@@ -213,7 +220,11 @@ impl Checker<'_> {
         {
             self.findings.add(place, format!("the size {size} is more than the map can hold"));
         }
-        if size >= LARGE_FILE_BYTES && !self.superblock.ro_compat().contains(RoCompatFeatures::LARGE_FILE) {
+        self.check_large_file(place, inode);
+    }
+
+    pub(super) fn check_large_file(&mut self, place: Place, inode: &Inode) {
+        if inode.size() >= LARGE_FILE_BYTES && !self.superblock.ro_compat().contains(RoCompatFeatures::LARGE_FILE) {
             self.findings.add(place, "a file of 2 GiB or more on a disk without large_file");
         }
     }

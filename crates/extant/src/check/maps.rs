@@ -162,7 +162,8 @@ impl Checker<'_> {
 /// Whether `i_block` maps blocks; else it holds a device number, a short target or nothing.
 fn has_map(inode: &Inode) -> bool {
     match inode.file_type() {
-        FileType::Regular | FileType::Directory => true,
+        // The list of bad blocks has no type.
+        FileType::Regular | FileType::Directory | FileType::Unknown => true,
         FileType::Symlink => inode.size() >= inode::I_BLOCK_SIZE as u64,
         _ => false,
     }

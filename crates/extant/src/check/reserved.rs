@@ -2,7 +2,7 @@
 
 use extant_ondisk::indirect::{DOUBLE, pointer};
 use extant_ondisk::{
-    CompatFeatures, FileType, FsBlock, GroupNumber, Inode, InodeNumber, LogicalBlock, RoCompatFeatures,
+    CompatFeatures, FileType, FsBlock, GroupNumber, Inode, InodeFlags, InodeNumber, LogicalBlock, RoCompatFeatures,
     Structure, jbd2,
 };
 
@@ -57,7 +57,7 @@ impl Checker<'_> {
             InodeNumber::RESIZE => inode.mode() != 0 && kind != FileType::Regular,
             _ => is_named.is_none() && inode.mode() != 0,
         };
-        if wrong {
+        if wrong || inode.flags().contains(InodeFlags::INDEX) {
             self.findings.add(place, "reserved, but it looks like a file");
         }
         let mut runs = Vec::new();
@@ -117,6 +117,7 @@ impl Checker<'_> {
         }
         let blocks = 1 + u64::from(reserved) * (1 + copies.len() as u64);
         self.check_block_count(place, inode, blocks);
+        self.check_large_file(place, inode);
         Ok(())
     }
 

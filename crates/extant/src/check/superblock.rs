@@ -13,6 +13,12 @@ use crate::error::{Place, Result};
 /// Clocks of machines differ: times so far ahead are not wrong yet (`e2fsck`'s `time_fudge`).
 const CLOCK_SLACK_S: u64 = 86_400;
 
+/// Features that may give the disk other structures than those that are looked at.
+const NOT_CHECKED: RoCompatFeatures = RoCompatFeatures::from_bits_retain(!RoCompatFeatures::all().bits())
+    .union(RoCompatFeatures::BTREE_DIR)
+    .union(RoCompatFeatures::HAS_SNAPSHOT)
+    .union(RoCompatFeatures::REPLICA);
+
 impl Checker<'_> {
     pub(super) fn check_superblock(&mut self) -> Result<()> {
         let place = Place::of(Structure::Superblock);
@@ -96,14 +102,16 @@ fn contradictions(superblock: &Superblock) -> Vec<&'static str> {
     let (compat, incompat, ro_compat) = (superblock.compat(), superblock.incompat(), superblock.ro_compat());
     let has_journal = compat.contains(CompatFeatures::HAS_JOURNAL);
     let has_sums = ro_compat.contains(RoCompatFeatures::METADATA_CSUM);
+    let has_quota = ro_compat.contains(RoCompatFeatures::QUOTA);
     let has_resize = compat.contains(CompatFeatures::RESIZE_INODE);
     let special = [
-        superblock.s_journal_inum(),
-        superblock.s_usr_quota_inum(),
-        superblock.s_grp_quota_inum(),
-        superblock.s_prj_quota_inum(),
-        superblock.s_orphan_file_inum(),
+        (true, superblock.s_journal_inum()),
+        (has_quota, superblock.s_usr_quota_inum()),
+        (has_quota, superblock.s_grp_quota_inum()),
+        (has_quota, superblock.s_prj_quota_inum()),
+        (compat.contains(CompatFeatures::ORPHAN_FILE), superblock.s_orphan_file_inum()),
     ];
+    let is_beyond = |(counts, number): (bool, u32)| counts && number > superblock.s_inodes_count();
     let statements = [
         (
             superblock.r_blocks_count() > superblock.blocks_count() / 2,
@@ -122,6 +130,11 @@ fn contradictions(superblock: &Superblock) -> Vec<&'static str> {
             "64bit without extents, which alone can name all blocks",
         ),
         (
+            !ro_compat.contains(RoCompatFeatures::BIGALLOC)
+                && superblock.s_clusters_per_group() != superblock.s_blocks_per_group(),
+            "without bigalloc a group has as many clusters as blocks",
+        ),
+        (
             has_resize && incompat.contains(IncompatFeatures::META_BG),
             "both resize_inode and meta_bg, which exclude each other",
         ),
@@ -132,13 +145,26 @@ fn contradictions(superblock: &Superblock) -> Vec<&'static str> {
         (!has_journal && incompat.contains(IncompatFeatures::RECOVER), "needs_recovery without has_journal"),
         (!has_journal && superblock.s_journal_inum() != 0, "a journal inode without has_journal"),
         (
+            superblock.s_journal_inum() != 0 && (superblock.s_journal_dev() != 0 || superblock.s_journal_uuid() != [0; 16]),
+            "both a journal inode and a journal device",
+        ),
+        (
             ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT)
                 && !compat.contains(CompatFeatures::ORPHAN_FILE),
             "orphan_present without orphan_file",
         ),
         (
-            special.into_iter().any(|number| number > superblock.s_inodes_count()),
+            special.into_iter().any(is_beyond),
             "names an inode that does not exist",
+        ),
+        (
+            superblock.s_desc_size() > 1024
+                || superblock.s_desc_size() != 0 && !superblock.s_desc_size().is_power_of_two(),
+            "the size of a descriptor is none",
+        ),
+        (
+            ro_compat.intersects(NOT_CHECKED),
+            "features under which more would have to be checked than is known",
         ),
     ];
     statements.into_iter().filter(|(wrong, _)| *wrong).map(|(_, what)| what).collect()

@@ -54,7 +54,8 @@ impl Volume {
     /// # Locks
     /// `INODE` of the directory must be held alone.
     pub(crate) fn plan_insert(&self, dir: &Arc<Node>, name: &[u8]) -> Result<InsertPlan> {
-        let room = if self.is_indexed(dir) { self.room_indexed(dir, name)? } else { self.room_linear(dir, name)? };
+        let room =
+            if self.is_indexed(dir) { self.room_indexed(dir, name)? } else { self.room_linear(dir, name)? };
         let (changed, new) = match &room {
             Room::Block(_) => (1, 0),
             Room::Append => (0, 1),
@@ -109,8 +110,9 @@ impl Volume {
         let split = LeafSplit::plan(&bytes, self.names.format.usable, entry, &root.hasher)
             .map_err(|e| place_in(dir, &leaf).format(e))?;
         if let Some(above) = path.levels.last() {
-            let fits =
-                self.read_index(dir, &above.buffer, above.kind, |n| n.accepts_after(above.index, split.index_hash()))?;
+            let fits = self.read_index(dir, &above.buffer, above.kind, |n| {
+                n.accepts_after(above.index, split.index_hash())
+            })?;
             if !fits {
                 return Err(index_place(dir, &above.buffer).corrupt("a leaf holds hashes outside its range"));
             }
@@ -170,7 +172,12 @@ impl Update<'_> {
     ///
     /// # Errors
     /// `Corrupt` if the bitmaps are damaged. The name is not there then.
-    pub(crate) fn insert_entry(&mut self, dir: &Arc<Node>, plan: InsertPlan, entry: Insertion<'_>) -> Result<()> {
+    pub(crate) fn insert_entry(
+        &mut self,
+        dir: &Arc<Node>,
+        plan: InsertPlan,
+        entry: Insertion<'_>,
+    ) -> Result<()> {
         let format = self.volume.names.format;
         let entry = NewEntry {
             inode: entry.inode,
@@ -206,7 +213,9 @@ impl Update<'_> {
         let usable = self.volume.names.format.usable;
         let place = place_in(dir, buffer);
         let inserted = self
-            .modify_buffer(buffer, |bytes| dirent::insert(bytes, usable, entry.inode, entry.name, entry.file_type))
+            .modify_buffer(buffer, |bytes| {
+                dirent::insert(bytes, usable, entry.inode, entry.name, entry.file_type)
+            })
             .map_err(|e| place.format(e))?;
         // Planned under the same lock.
         if inserted { Ok(()) } else { Err(place.corrupt("room for a name is gone")) }
@@ -301,7 +310,13 @@ impl Update<'_> {
         Ok(())
     }
 
-    fn push_down(&mut self, dir: &Node, root: &Level, logical: LogicalBlock, lower: &Arc<Buffer>) -> Result<()> {
+    fn push_down(
+        &mut self,
+        dir: &Node,
+        root: &Level,
+        logical: LogicalBlock,
+        lower: &Arc<Buffer>,
+    ) -> Result<()> {
         let format = self.volume.names.format;
         let mut node = vec![0; format.block_bytes];
         self.modify_buffer(&root.buffer, |bytes| {

@@ -12,13 +12,13 @@
 //! Source: `ext4_readdir`, `ext4_dx_readdir` of `fs/ext4/dir.c`, `ext4_htree_fill_tree` of `fs/ext4/namei.c`.
 
 use extant_ondisk::dir_hash::DirHasher;
-use extant_ondisk::{FileType, InodeNumber, LogicalBlock, crc32c, dirent};
+use extant_ondisk::{FileType, InodeNumber, LogicalBlock, Structure, crc32c, dirent};
 use extant_rt::Arc;
 
 use super::index::{Next, index_place};
 use super::place_in;
 use crate::buffer::Kind;
-use crate::error::{Error, Result};
+use crate::error::{Error, Place, Result};
 use crate::node::Node;
 use crate::volume::Volume;
 
@@ -45,6 +45,14 @@ struct Held {
 struct Batch {
     items: Vec<Held>,
     next: Option<u64>,
+    /// What kept other names from being read.
+    damage: Result<()>,
+}
+
+impl Batch {
+    fn new(items: Vec<Held>, next: Option<u64>) -> Self {
+        Self { items, next, damage: Ok(()) }
+    }
 }
 
 /// Names to be looked for at a time where an order has to be made by going through all of them.
@@ -59,7 +67,8 @@ impl Volume {
     /// 0; the others are those of the items. A removed directory has no names.
     ///
     /// # Errors
-    /// `NotADirectory`, `Unsupported`; `Corrupt`, `Io`, perhaps after some items.
+    /// `NotADirectory`, `Unsupported`; `Corrupt`, `Io`, perhaps after some items: of a damaged directory all names
+    /// that can be read come first.
     ///
     /// # Locks
     /// Takes `INODE` of the directory; none is held while `visit` runs.
@@ -71,6 +80,7 @@ impl Volume {
     ) -> Result<()> {
         self.check_directory(dir)?;
         let mut from = Some(cookie);
+        let mut damage = Ok(());
         while let Some(cookie) = from {
             let batch = {
                 let _content = dir.content.read();
@@ -91,16 +101,18 @@ impl Volume {
                 }
             }
             from = batch.next;
+            damage = damage.and(batch.damage);
         }
-        Ok(())
+        damage
     }
 
     fn read_batch(&self, dir: &Arc<Node>, cookie: u64) -> Result<Batch> {
         let mut batch = if self.is_indexed(dir) {
             match self.read_leaves(dir, cookie) {
                 Err(Error::Corrupt { .. }) => {
-                    let hasher =
-                        self.index_root(dir).map_or_else(|_| self.names.format.default_hasher(), |root| root.hasher);
+                    let hasher = self
+                        .index_root(dir)
+                        .map_or_else(|_| self.names.format.default_hasher(), |root| root.hasher);
                     self.read_scanned(dir, cookie, &hasher)?
                 }
                 other => other?,
@@ -126,10 +138,10 @@ impl Volume {
             leaf.read(|bytes| collect(bytes, usable, &root.hasher, cookie, &mut items))
                 .map_err(|e| place_in(dir, &leaf).format(e))?;
             match path.next(self, dir)? {
-                Next::End => return Ok(Batch { items, next: None }),
+                Next::End => return Ok(Batch::new(items, None)),
                 Next::Leaf(hash) if hash & 1 == 1 => {}
                 Next::Leaf(hash) if hash > start => {
-                    return Ok(Batch { items, next: Some(cookie_of(hash, 0)) });
+                    return Ok(Batch::new(items, Some(cookie_of(hash, 0))));
                 }
                 Next::Leaf(_) => return Err(index_place(dir, &leaf).corrupt("index hashes are out of order")),
             }
@@ -156,16 +168,20 @@ impl Volume {
         buffer
             .read(|bytes| collect(bytes, format.usable, &format.default_hasher(), cookie, &mut items))
             .map_err(|e| place_in(dir, &buffer).format(e))?;
-        Ok(Batch { items, next: None })
+        Ok(Batch::new(items, None))
     }
 
     /// Of all names the first from `cookie` on, by going through all blocks.
     fn read_scanned(&self, dir: &Arc<Node>, cookie: u64, hasher: &DirHasher) -> Result<Batch> {
         let mut items = Vec::new();
         let mut limit = u64::MAX;
+        let mut damage = Ok(());
         let scanned = self.scan_directory(dir, &mut |_, bytes, usable| {
-            // What of a block is not damaged is given.
-            let _ = collect(bytes, usable, hasher, cookie, &mut items);
+            // What of a block stands before the damage is given.
+            if let Err(error) = collect(bytes, usable, hasher, cookie, &mut items) {
+                let place = Place::of(Structure::DirectoryBlock).inode(dir.number);
+                damage = std::mem::replace(&mut damage, Ok(())).and(Err(place.format(error)));
+            }
             if items.len() > 2 * SCANNED_COUNT {
                 items.sort_by_key(|item| item.cookie);
                 limit = limit.min(items[SCANNED_COUNT].cookie);
@@ -174,12 +190,13 @@ impl Volume {
             Ok(true)
         });
         match scanned {
-            Ok(()) | Err(Error::Corrupt { .. }) => {}
+            Ok(()) => {}
+            Err(error @ Error::Corrupt { .. }) => damage = damage.and(Err(error)),
             Err(error) => return Err(error),
         }
         // Beyond the lowest cut some are missing.
         items.retain(|item| item.cookie <= limit);
-        Ok(Batch { items, next: (limit != u64::MAX).then(|| limit + 1) })
+        Ok(Batch { items, next: (limit != u64::MAX).then(|| limit + 1), damage })
     }
 
     /// The names of one block, by where they stand.
@@ -188,7 +205,7 @@ impl Volume {
         let block_bytes = format.block_bytes as u64;
         let len = self.directory_len(dir)?;
         let Some(logical) = u32::try_from(cookie / block_bytes).ok().filter(|logical| *logical < len) else {
-            return Ok(Batch { items: Vec::new(), next: None });
+            return Ok(Batch::new(Vec::new(), None));
         };
         let buffer = self.directory_buffer(dir, LogicalBlock(logical), Kind::Directory(dir.owner()))?;
         let base = u64::from(logical) * block_bytes;
@@ -199,14 +216,14 @@ impl Volume {
                     let entry = entry?;
                     let at = base + entry.offset as u64;
                     if at >= cookie {
-                        items.push(held(&entry, at));
+                        items.push(held(&entry, at)?);
                     }
                 }
                 Ok(())
             })
             .map_err(|e: extant_ondisk::Error| place_in(dir, &buffer).format(e))?;
         let next = base + block_bytes;
-        Ok(Batch { items, next: (next / block_bytes < u64::from(len)).then_some(next) })
+        Ok(Batch::new(items, (next / block_bytes < u64::from(len)).then_some(next)))
     }
 }
 
@@ -231,14 +248,22 @@ fn collect(
             }
         };
         if at >= cookie {
-            items.push(held(&entry, at));
+            items.push(held(&entry, at)?);
         }
     }
     Ok(())
 }
 
-fn held(entry: &dirent::DirEntry<'_>, cookie: u64) -> Held {
-    Held { cookie, name: entry.name.to_vec(), inode: entry.inode, file_type: entry.file_type }
+/// An entry to be given out, unless its name would be a path to whoever takes it for a file name
+/// (`verify_dirent_name`).
+fn held(entry: &dirent::DirEntry<'_>, cookie: u64) -> Result<Held, extant_ondisk::Error> {
+    if entry.name.contains(&b'/') || entry.name.contains(&0) {
+        return Err(extant_ondisk::Error::corrupt(
+            Structure::DirectoryBlock,
+            "a name contains a slash or NUL",
+        ));
+    }
+    Ok(Held { cookie, name: entry.name.to_vec(), inode: entry.inode, file_type: entry.file_type })
 }
 
 /// At most 2⁶³ − 2, so that the one behind fits a signed file offset.

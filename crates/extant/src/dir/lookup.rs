@@ -44,7 +44,13 @@ impl Volume {
         }
     }
 
-    fn find_in(&self, dir: &Arc<Node>, buffer: Arc<Buffer>, usable: usize, name: &[u8]) -> Result<Option<Found>> {
+    fn find_in(
+        &self,
+        dir: &Arc<Node>,
+        buffer: Arc<Buffer>,
+        usable: usize,
+        name: &[u8],
+    ) -> Result<Option<Found>> {
         let found = buffer
             .read(|bytes| dirent::find(bytes, usable, name).map(|found| found.map(|e| (e.offset, e.inode))))
             .map_err(|e| place_in(dir, &buffer).format(e))?;

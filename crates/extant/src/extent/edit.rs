@@ -96,6 +96,8 @@ impl Update<'_> {
             }
             self.store_node(node, &buffer, &level.node)?;
         }
+        // The root may be as it was; whoever makes the file durable must still wait for its nodes.
+        self.modify_inode(node, Change::Mapping, |_| ());
         self.count_blocks(node, change)
     }
 
@@ -112,7 +114,12 @@ impl Update<'_> {
 
     /// Writes the root, one level higher if its entries do not fit, or lower if those of its only child do. Gives
     /// how many nodes were freed.
-    fn store_root(&mut self, node: &Arc<Node>, mut root: ExtentNode, spare: &mut Vec<Arc<Buffer>>) -> Result<i64> {
+    fn store_root(
+        &mut self,
+        node: &Arc<Node>,
+        mut root: ExtentNode,
+        spare: &mut Vec<Arc<Buffer>>,
+    ) -> Result<i64> {
         let mut freed = 0;
         if root.entries.is_empty() {
             root = ExtentNode::empty_leaf(ROOT_CAPACITY);
@@ -140,7 +147,11 @@ impl Update<'_> {
     }
 
     /// The only node below the root, if its entries fit the root.
-    fn only_child(&self, node: &Arc<Node>, root: &ExtentNode) -> Option<(extant_ondisk::FsBlock, ExtentNode)> {
+    fn only_child(
+        &self,
+        node: &Arc<Node>,
+        root: &ExtentNode,
+    ) -> Option<(extant_ondisk::FsBlock, ExtentNode)> {
         let Entries::Index(indexes) = &root.entries else { return None };
         let [index] = indexes.as_slice() else { return None };
         let child = self.volume.extent_node(node.owner(), index.child, root.depth - 1).ok()?.1;

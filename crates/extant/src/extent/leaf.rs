@@ -199,7 +199,12 @@ mod tests {
         let middle = apply(&front, convert(&front, 5, 6, false).unwrap());
         assert_eq!(
             middle,
-            [extent(0, 4, 10, false), extent(4, 1, 14, true), extent(5, 1, 15, false), extent(6, 2, 16, true)]
+            [
+                extent(0, 4, 10, false),
+                extent(4, 1, 14, true),
+                extent(5, 1, 15, false),
+                extent(6, 2, 16, true)
+            ]
         );
         let back = apply(&middle, convert(&middle, 5, 6, true).unwrap());
         assert_eq!(back, front);

@@ -11,9 +11,14 @@ use crate::volume::Volume;
 /// What a node says of a block.
 enum Step {
     /// Ask the child; what it does not map is a hole up to `end`.
-    Down { child: FsBlock, end: u64 },
+    Down {
+        child: FsBlock,
+        end: u64,
+    },
     Found(Extent),
-    Hole { end: u64 },
+    Hole {
+        end: u64,
+    },
 }
 
 /// Looks into one node.
@@ -25,7 +30,11 @@ fn step(bytes: &[u8], depth: u16, logical: LogicalBlock, end: u64) -> Result<Ste
         let (position, index) = extent::search_index(bytes, logical).ok_or("index node without entries")?;
         let next = if index.logical > logical { Some(index) } else { extent::index_at(bytes, position + 1) };
         let end = next.map_or(end, |next| end.min(u64::from(next.logical.0)));
-        return Ok(if index.logical > logical { Step::Hole { end } } else { Step::Down { child: index.child, end } });
+        return Ok(if index.logical > logical {
+            Step::Hole { end }
+        } else {
+            Step::Down { child: index.child, end }
+        });
     }
     let (next, found) = match extent::search_leaf(bytes, logical) {
         Some((position, found)) => (position + 1, Some(found)),

@@ -118,7 +118,8 @@ impl Volume {
                     return Ok(Path { levels, from, end });
                 }
                 Entries::Index(indexes) => {
-                    let position = indexes.partition_point(|index| index.logical <= logical).saturating_sub(1);
+                    let position =
+                        indexes.partition_point(|index| index.logical <= logical).saturating_sub(1);
                     let index = indexes.get(position).ok_or(place.corrupt("index node without entries"))?;
                     from = u64::from(index.logical.0);
                     end = indexes.get(position + 1).map_or(end, |next| u64::from(next.logical.0));
@@ -135,7 +136,12 @@ impl Volume {
     ///
     /// # Errors
     /// `Io`; `Corrupt`.
-    pub(super) fn extent_node(&self, owner: Owner, block: FsBlock, depth: u16) -> Result<(Arc<Buffer>, ExtentNode)> {
+    pub(super) fn extent_node(
+        &self,
+        owner: Owner,
+        block: FsBlock,
+        depth: u16,
+    ) -> Result<(Arc<Buffer>, ExtentNode)> {
         let place = Place::of(Structure::ExtentNode).inode(owner.inode);
         let buffer = self.buffer(block, Kind::Extent(owner), place)?;
         let node = buffer

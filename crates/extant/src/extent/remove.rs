@@ -8,6 +8,7 @@ use super::leaf::{self, Splice};
 use super::path::Path;
 use crate::error::{Place, Result};
 use crate::node::Node;
+use crate::truncate::Content;
 use crate::update::Update;
 use crate::volume::Volume;
 
@@ -17,6 +18,7 @@ pub(crate) struct Removal {
     path: Path,
     splice: Splice,
     freed: Vec<Run>,
+    kind: Content,
     /// Credits that the step takes.
     pub(crate) credits: u32,
     /// Blocks that the step may take for nodes: a hole in an extent makes two of it.
@@ -46,25 +48,30 @@ impl Volume {
         credits_max: u32,
     ) -> Result<Option<Removal>> {
         let place = Place::of(Structure::ExtentNode).inode(node.number);
+        let kind = Content::of(node);
         while from < end {
             let last = u32::try_from(end - 1).map_err(|_| place.corrupt("beyond the largest file"))?;
             let path = self.extent_path(node, LogicalBlock(last))?;
             let mut cut_from = end;
             let mut credits = path.credits(path.growth(1));
+            let mut room = kind.step_blocks_max();
             for extent in path.extents()[..path.position()].iter().rev() {
-                let Some(cut) = leaf::part(extent, from, end) else { break };
+                // With no room left the part is empty.
+                let least = extent.end().min(end).saturating_sub(room);
+                let Some(cut) = leaf::part(extent, from.max(least), end) else { break };
                 let cost = self.run_credits(Run { start: cut.start, len: u32::from(cut.len) });
                 if cut_from < end && credits.saturating_add(cost) > credits_max {
                     break;
                 }
                 credits = credits.saturating_add(cost);
+                room -= u64::from(cut.len);
                 cut_from = u64::from(cut.logical.0);
             }
             if cut_from < end {
                 let (splice, freed) = leaf::remove(path.extents(), cut_from, end);
                 let blocks = path.growth(splice.added());
                 let end = left_end(&path, splice.at.start, from, cut_from);
-                return Ok(Some(Removal { path, splice, freed, credits, blocks, end }));
+                return Ok(Some(Removal { path, splice, freed, kind, credits, blocks, end }));
             }
             if path.position() > 0 || path.is_leftmost() {
                 return Ok(None);
@@ -77,7 +84,8 @@ impl Volume {
 
     /// Credits for marking or freeing a run: the bitmap and the descriptor of each group.
     pub(crate) fn run_credits(&self, run: Run) -> u32 {
-        let group = |block| self.geometry.group_of(extant_ondisk::FsBlock(block)).map_or(0, |(group, _)| group.0);
+        let group =
+            |block| self.geometry.group_of(extant_ondisk::FsBlock(block)).map_or(0, |(group, _)| group.0);
         let last = run.start.0.saturating_add(u64::from(run.len.saturating_sub(1)));
         2 * (1 + group(last).saturating_sub(group(run.start.0)))
     }
@@ -86,6 +94,10 @@ impl Volume {
 /// Where what is left of a range from `from` ends, when a leaf was cut from `cut_from` on, in or behind its extent
 /// `first`.
 fn left_end(path: &Path, first: usize, from: u64, cut_from: u64) -> u64 {
+    // What is left of that extent, or what the next step finds before it.
+    if path.extents().get(first).is_some_and(|extent| u64::from(extent.logical.0) < cut_from) {
+        return cut_from;
+    }
     match first.checked_sub(1).and_then(|before| path.extents().get(before)) {
         Some(before) if before.end() <= from => from,
         Some(_) => cut_from,
@@ -103,7 +115,7 @@ impl Update<'_> {
         let blocks: i64 = removal.freed.iter().map(|run| i64::from(run.len)).sum();
         self.edit_leaf(node, removal.path, removal.splice)?;
         for run in removal.freed {
-            self.free(run)?;
+            self.free_content(removal.kind, run)?;
         }
         self.count_blocks(node, -blocks)
     }

@@ -55,7 +55,9 @@ impl Volume {
             let next = match shift {
                 Shift::Left(_) => Some(path.end).filter(|end| *end < LOGICAL_END),
                 // An extent that stays is the last one that does.
-                Shift::Right(_) if path.extents().first().is_some_and(|e| u64::from(e.logical.0) < from) => None,
+                Shift::Right(_) if path.extents().first().is_some_and(|e| u64::from(e.logical.0) < from) => {
+                    None
+                }
                 Shift::Right(_) => Some(path.from).filter(|start| *start > from && !path.is_leftmost()),
             };
             if !splice.at.is_empty() {

@@ -59,7 +59,8 @@ impl Volume {
             pointer = buffer.read(|bytes| indirect::pointer(bytes, *offset).unwrap_or(0));
             tables.push(buffer);
         }
-        let before = logical.0.checked_sub(1).map(|before| self.map(node, LogicalBlock(before), 1)).transpose()?;
+        let before =
+            logical.0.checked_sub(1).map(|before| self.map(node, LogicalBlock(before), 1)).transpose()?;
         let goal = match before {
             Some(Mapping::Data { start, .. }) => start.checked_add(1),
             _ => tables.last().map(|table| table.block),
@@ -79,7 +80,8 @@ impl Update<'_> {
         first.checked_add(run.len).filter(|_| run.len <= hole.len_max).ok_or(Error::FileTooLarge)?;
         let growth = hole.growth();
         let goal = FsBlock(u64::from(first));
-        let new = (0..growth).map(|_| self.allocate_metadata(goal, Kind::Indirect)).collect::<Result<Vec<_>>>()?;
+        let new =
+            (0..growth).map(|_| self.allocate_metadata(goal, Kind::Indirect)).collect::<Result<Vec<_>>>()?;
         let tables: Vec<_> = hole.tables.into_iter().chain(new).collect();
         let mut pointers = (first, run.len);
         // From the last table upwards, until a table is reached whose way from the inode there was before.

@@ -32,7 +32,9 @@ impl Volume {
         len_max: u32,
     ) -> Result<Mapping> {
         let block_size = self.geometry.block_size;
-        let Some(path) = indirect::path(logical, block_size) else { return Ok(Mapping::Hole { len: len_max }) };
+        let Some(path) = indirect::path(logical, block_size) else {
+            return Ok(Mapping::Hole { len: len_max });
+        };
         let mut pointer = indirect::pointer(root, path.offsets()[0]).unwrap_or(0);
         let mut table: Option<Arc<Buffer>> = None;
         for level in 1..path.offsets().len() {
@@ -75,12 +77,15 @@ impl Volume {
             if indirect::path(logical, self.geometry.block_size).is_none() {
                 break;
             }
-            let mapping = self.map_indirect(number, inode.i_block(), logical, PIECE.min((end - at) as u32))?;
+            let mapping =
+                self.map_indirect(number, inode.i_block(), logical, PIECE.min((end - at) as u32))?;
             at += u64::from(mapping.len());
             let Mapping::Data { start, len, .. } = mapping else { continue };
             blocks += u64::from(len);
             if blocks > self.geometry.blocks_count {
-                return Err(Place::of(Structure::IndirectBlock).inode(number).corrupt("more blocks than the disk has"));
+                return Err(Place::of(Structure::IndirectBlock)
+                    .inode(number)
+                    .corrupt("more blocks than the disk has"));
             }
             extents.push(Extent { logical, len: len as u16, start, unwritten: false });
         }

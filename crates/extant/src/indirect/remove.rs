@@ -10,6 +10,7 @@ use extant_rt::Arc;
 use crate::buffer::{Buffer, Kind};
 use crate::error::{Place, Result};
 use crate::node::Node;
+use crate::truncate::Content;
 use crate::update::{Change, Update};
 use crate::volume::Volume;
 use crate::write::RUN_CREDITS;
@@ -49,6 +50,7 @@ pub(crate) struct IndirectRemoval {
     /// The entries that are cleared.
     cleared: std::ops::Range<u32>,
     freed: Vec<Run>,
+    kind: Content,
     /// Credits that the step takes.
     pub(crate) credits: u32,
     /// What is left ends here; nothing is left if that is the start.
@@ -77,14 +79,17 @@ impl Volume {
         let mut cleared = data..data;
         let mut freed: Vec<Run> = Vec::new();
         let mut groups = BTreeSet::new();
+        let kind = Content::of(node);
+        let mut room = kind.step_blocks_max();
         for index in (first..data).rev() {
             let pointer = table.pointer(index);
             let block = FsBlock(u64::from(pointer));
             if pointer != 0 {
                 let new = groups.insert(self.geometry.group_of(block).map(|(group, _)| group));
-                if new && credits + RUN_CREDITS > credits_max && !freed.is_empty() {
+                if room == 0 || (new && credits + RUN_CREDITS > credits_max && !freed.is_empty()) {
                     break;
                 }
+                room -= 1;
                 credits += if new { RUN_CREDITS } else { 0 };
                 match freed.last_mut() {
                     Some(run) if block.0 + 1 == run.start.0 => *run = Run { start: block, len: run.len + 1 },
@@ -98,7 +103,7 @@ impl Volume {
         } else {
             (base + u64::from(cleared.start)).max(from)
         };
-        Ok(Some(IndirectRemoval { tables, cleared, freed, credits, end }))
+        Ok(Some(IndirectRemoval { tables, cleared, freed, kind, credits, end }))
     }
 
     /// Adds the way from the inode to the last table that names blocks of the file from `from` on; the file's block
@@ -162,7 +167,7 @@ impl Update<'_> {
     /// # Errors
     /// `Corrupt`.
     pub(crate) fn remove_indirect(&mut self, node: &Arc<Node>, removal: IndirectRemoval) -> Result<()> {
-        let IndirectRemoval { mut tables, cleared, freed, .. } = removal;
+        let IndirectRemoval { mut tables, cleared, freed, kind, .. } = removal;
         let mut blocks: i64 = freed.iter().map(|run| i64::from(run.len)).sum();
         let mut clear = cleared;
         while let Some(mut table) = tables.pop() {
@@ -186,7 +191,7 @@ impl Update<'_> {
             clear = parent.index..parent.index + 1;
         }
         for run in freed {
-            self.free(run)?;
+            self.free_content(kind, run)?;
         }
         self.count_blocks(node, -blocks)
     }

@@ -107,8 +107,10 @@ impl Volume {
             Ok(()) => {
                 if is_directory {
                     let is_indexed = self.is_indexed(dir);
-                    update.modify_inode(dir, Change::Attributes, |parent| add_subdirectory(parent, is_indexed));
+                    update
+                        .modify_inode(dir, Change::Attributes, |parent| add_subdirectory(parent, is_indexed));
                 }
+                self.finish_names(update, &[dir])?;
                 Ok(node)
             }
             Err(error) => {

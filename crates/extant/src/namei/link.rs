@@ -45,7 +45,8 @@ impl Volume {
         if inserted.is_err() && update.drop_link(node) {
             update.add_orphan(node);
         }
-        inserted
+        inserted?;
+        self.finish_names(update, &[dir])
     }
 
     /// Takes a name of a file away. The file goes with its last name and its last use.
@@ -73,7 +74,7 @@ impl Volume {
         if update.drop_link(&child) {
             update.delete_or_orphan(&child);
         }
-        Ok(())
+        self.finish_names(update, &[dir])
     }
 
     /// Removes an empty directory.
@@ -114,7 +115,7 @@ impl Volume {
         update.modify_inode(dir, Change::Attributes, remove_subdirectory);
         update.drop_all_links(child);
         update.delete_or_orphan(child);
-        Ok(())
+        self.finish_names(update, &[dir])
     }
 
     /// The error of a directory that stands in itself.

@@ -134,7 +134,12 @@ impl Update<'_> {
     ///
     /// # Errors
     /// `Corrupt` bitmaps.
-    pub(super) fn fill_inode(&mut self, node: &Arc<Node>, parent: InodeNumber, plan: &InodePlan<'_>) -> Result<()> {
+    pub(super) fn fill_inode(
+        &mut self,
+        node: &Arc<Node>,
+        parent: InodeNumber,
+        plan: &InodePlan<'_>,
+    ) -> Result<()> {
         match plan.kind {
             NewKind::Directory => self.make_first_block(node, parent)?,
             NewKind::Symlink(target) if needs_block(plan.kind) => {
@@ -174,7 +179,8 @@ fn inherited_flags(parent: InodeFlags, file_type: FileType) -> InodeFlags {
     match file_type {
         FileType::Directory => inherited,
         FileType::Regular => {
-            inherited - (InodeFlags::DIRSYNC | InodeFlags::TOPDIR | InodeFlags::CASEFOLD | InodeFlags::PROJINHERIT)
+            inherited
+                - (InodeFlags::DIRSYNC | InodeFlags::TOPDIR | InodeFlags::CASEFOLD | InodeFlags::PROJINHERIT)
         }
         _ => inherited & (InodeFlags::NODUMP | InodeFlags::NOATIME),
     }

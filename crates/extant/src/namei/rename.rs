@@ -6,9 +6,7 @@ use extant_ondisk::{FileType, InodeNumber, Structure};
 use extant_rt::{Arc, MutexGuard};
 
 use super::new_inode::InodePlan;
-use super::{
-    New, NewKind, add_subdirectory, check_new_name, check_old_name, lock_all, remove_subdirectory,
-};
+use super::{New, NewKind, add_subdirectory, check_new_name, check_old_name, lock_all, remove_subdirectory};
 use crate::delete::DELETE_CREDITS;
 use crate::dir::{Found, InsertPlan, Insertion};
 use crate::error::{Error, Place, Result};
@@ -132,7 +130,11 @@ impl Volume {
             return Ok(true);
         }
         let entries = Entries { child, found, target: target.zip(target_found) };
-        if flags.exchange { self.exchange(names, &entries)? } else { self.replace(names, entries, flags.whiteout)? }
+        if flags.exchange {
+            self.exchange(names, &entries)?
+        } else {
+            self.replace(names, entries, flags.whiteout)?
+        }
         Ok(true)
     }
 
@@ -151,9 +153,9 @@ impl Volume {
             let parent = self.lookup(above.as_ref().map_or(dir, NodeRef::node), b"..")?;
             here = parent.number;
             above = Some(parent);
-            steps_left = steps_left
-                .checked_sub(1)
-                .ok_or(Place::of(Structure::DirectoryBlock).inode(here).corrupt("parents go round in a circle"))?;
+            steps_left = steps_left.checked_sub(1).ok_or(
+                Place::of(Structure::DirectoryBlock).inode(here).corrupt("parents go round in a circle"),
+            )?;
         }
         if node.number == InodeNumber::ROOT { Err(error) } else { Ok(()) }
     }
@@ -212,17 +214,9 @@ impl Volume {
         let now = update.now();
         update.modify_inode(child, Change::Attributes, |inode| inode.set_ctime(now));
         if let Some((target, _)) = &entries.target {
-            if is_directory {
-                if !moves_directory {
-                    update.modify_inode(to, Change::Attributes, remove_subdirectory);
-                }
-                update.drop_all_links(target);
-                update.delete_or_orphan(target);
-            } else if update.drop_link(target) {
-                update.delete_or_orphan(target);
-            }
+            update.drop_replaced(to, target, moves_directory);
         }
-        Ok(())
+        self.finish_names(update, &[from, to])
     }
 
     /// That what is named so may be replaced by a directory, or by something else.
@@ -239,7 +233,11 @@ impl Volume {
     fn parent_entry(&self, parent: &Node, dir: &Arc<Node>) -> Result<Found> {
         let place = Place::of(Structure::DirectoryBlock).inode(dir.number);
         let found = self.find_entry(dir, b"..")?.ok_or(place.corrupt("no entry `..`"))?;
-        if found.inode == parent.number { Ok(found) } else { Err(place.corrupt("`..` names another directory")) }
+        if found.inode == parent.number {
+            Ok(found)
+        } else {
+            Err(place.corrupt("`..` names another directory"))
+        }
     }
 
     fn exchange(&self, names: Names<'_>, entries: &Entries) -> Result<()> {
@@ -252,7 +250,8 @@ impl Volume {
         self.check_may_add(from)?;
         self.check_may_add(to)?;
         let is_across = from.number != to.number;
-        let (child_moves, target_moves) = (is_across && child.is_directory(), is_across && target.is_directory());
+        let (child_moves, target_moves) =
+            (is_across && child.is_directory(), is_across && target.is_directory());
         if child_moves && !target_moves {
             self.check_subdirectories(to)?;
         }
@@ -283,7 +282,7 @@ impl Volume {
         for node in [child, target] {
             update.modify_inode(node, Change::Attributes, |inode| inode.set_ctime(now));
         }
-        Ok(())
+        self.finish_names(update, &[from, to])
     }
 }
 
@@ -292,6 +291,20 @@ impl Update<'_> {
         let whiteout = self.make_inode(dir, plan)?;
         self.fill_inode(&whiteout, dir.number, plan)?;
         Ok(whiteout)
+    }
+
+    /// Takes the name in `to` from what it stood for. If a directory came from elsewhere in its place, `to` has as
+    /// many subdirectories as before.
+    fn drop_replaced(&mut self, to: &Arc<Node>, target: &NodeRef, by_moved_directory: bool) {
+        if target.is_directory() {
+            if !by_moved_directory {
+                self.modify_inode(to, Change::Attributes, remove_subdirectory);
+            }
+            self.drop_all_links(target);
+            self.delete_or_orphan(target);
+        } else if self.drop_link(target) {
+            self.delete_or_orphan(target);
+        }
     }
 
     /// Makes the new name stand for the child.

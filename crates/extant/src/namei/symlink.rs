@@ -31,7 +31,9 @@ impl Volume {
         } else {
             let block = self.directory_block(node, LogicalBlock(0))?;
             let buffer = self.buffer(block, Kind::Symlink, place)?;
-            buffer.read(|bytes| bytes.get(..len).map(<[u8]>::to_vec)).ok_or(place.corrupt("longer than a block"))?
+            buffer
+                .read(|bytes| bytes.get(..len).map(<[u8]>::to_vec))
+                .ok_or(place.corrupt("longer than a block"))?
         };
         if target.is_empty() || target.contains(&0) {
             return Err(place.corrupt("empty or with NUL"));

@@ -24,7 +24,14 @@ fn root(volume: &Arc<Volume>) -> NodeRef {
 }
 
 /// A list with the named entries in order.
-fn acl(owner: u16, users: &[(u32, u16)], group: u16, groups: &[(u32, u16)], mask: u16, other: u16) -> Vec<u8> {
+fn acl(
+    owner: u16,
+    users: &[(u32, u16)],
+    group: u16,
+    groups: &[(u32, u16)],
+    mask: u16,
+    other: u16,
+) -> Vec<u8> {
     let entry = |tag, perm| AclEntry { tag, perm };
     let mut entries = vec![entry(AclTag::UserObj, owner)];
     entries.extend(users.iter().map(|(id, perm)| entry(AclTag::User(*id), *perm)));
@@ -63,7 +70,9 @@ fn lists_are_inherited_and_follow_the_mode_as_in_the_kernel() {
         };
         let always = XattrMode::default();
         let chmod = |node: &NodeRef, mode| {
-            volume.set_attributes(node, &SetAttributes { mode: Some(mode), ..SetAttributes::default() }).unwrap();
+            volume
+                .set_attributes(node, &SetAttributes { mode: Some(mode), ..SetAttributes::default() })
+                .unwrap();
         };
         let dir = make(&root(&volume), b"dir", NewKind::Directory, 0o2775);
         volume.set_attributes(&dir, &SetAttributes { gid: Some(50), ..SetAttributes::default() }).unwrap();
@@ -91,15 +100,21 @@ fn lists_are_inherited_and_follow_the_mode_as_in_the_kernel() {
         assert_clean(&*device, inode_size);
         let ours = KernelMount::new(&*device).unwrap();
         assert_eq!(listing(&ours), listing(&theirs), "inodes of {inode_size}");
-        assert_eq!(ours.run("stat", &["-c", "%n %a %g", "dir", "dir/sub", "dir/file", "dir/link"]),
-            theirs.run("stat", &["-c", "%n %a %g", "dir", "dir/sub", "dir/file", "dir/link"]));
+        assert_eq!(
+            ours.run("stat", &["-c", "%n %a %g", "dir", "dir/sub", "dir/file", "dir/link"]),
+            theirs.run("stat", &["-c", "%n %a %g", "dir", "dir/sub", "dir/file", "dir/link"])
+        );
     }
 }
 
 /// What the kernel grants a user of a file: read, write, execute.
 fn granted(kernel: &KernelMount, name: &str, user: &Credentials) -> Option<[bool; 3]> {
     let groups: Vec<_> = user.groups.iter().map(u32::to_string).collect();
-    let groups = if groups.is_empty() { "--clear-groups".to_owned() } else { format!("--groups={}", groups.join(",")) };
+    let groups = if groups.is_empty() {
+        "--clear-groups".to_owned()
+    } else {
+        format!("--groups={}", groups.join(","))
+    };
     let script = format!("test -r {name}; echo $?; test -w {name}; echo $?; test -x {name}; echo $?");
     let output = Command::new("setpriv")
         .args([&format!("--reuid={}", user.uid), &format!("--regid={}", user.gid), &groups])
@@ -134,7 +149,14 @@ fn permissions_are_those_that_the_kernel_grants() {
         let node = volume.create(&root(&volume), name.as_bytes(), &new).unwrap();
         if random.below(2) == 0 {
             let mut perm = || random.below(8) as u16;
-            let list = acl(perm(), &[(1, perm()), (2, perm())], perm(), &[(11, perm()), (12, perm())], perm(), perm());
+            let list = acl(
+                perm(),
+                &[(1, perm()), (2, perm())],
+                perm(),
+                &[(11, perm()), (12, perm())],
+                perm(),
+                perm(),
+            );
             volume.set_xattr(&node, ACCESS, &list, XattrMode::default()).unwrap();
         }
         files.push(name);
@@ -185,7 +207,10 @@ fn sticky_immutable_and_append_only_protect_names() {
         assert!(matches!(volume.unlink(&dir, b"file"), Err(Error::NotPermitted)));
         assert!(matches!(volume.link(&file, &dir, b"other"), Err(Error::NotPermitted)));
         assert!(matches!(volume.set_attributes(&file, &SetAttributes::default()), Err(Error::NotPermitted)));
-        assert!(matches!(volume.set_xattr(&file, b"user.a", b"", XattrMode::default()), Err(Error::NotPermitted)));
+        assert!(matches!(
+            volume.set_xattr(&file, b"user.a", b"", XattrMode::default()),
+            Err(Error::NotPermitted)
+        ));
         volume.set_flags(&file, flags).unwrap();
     }
     let flags = dir.inode().flags() & InodeFlags::USER_VISIBLE;
@@ -197,7 +222,10 @@ fn sticky_immutable_and_append_only_protect_names() {
     volume.set_flags(&dir, flags | InodeFlags::APPEND).unwrap();
     make(&dir, b"new", NewKind::File, 0, 0o600);
     assert!(matches!(volume.unlink(&dir, b"new"), Err(Error::NotPermitted)));
-    assert!(matches!(volume.set_flags(&file, file.inode().flags() ^ InodeFlags::EXTENTS), Err(Error::Unsupported(_))));
+    assert!(matches!(
+        volume.set_flags(&file, file.inode().flags() ^ InodeFlags::EXTENTS),
+        Err(Error::Unsupported(_))
+    ));
     drop((dir, file));
     volume.unmount().unwrap();
     assert_clean(&*device, "flags");

@@ -46,7 +46,8 @@ fn names_below_a_damaged_index_are_found_and_none_can_be_added() {
         return;
     }
     // The hash's number, the depth, the count of entries; with checksums the first byte of any kind is enough.
-    let damages = [("^metadata_csum", 28), ("^metadata_csum", 30), ("^metadata_csum", 34), ("metadata_csum", 36)];
+    let damages =
+        [("^metadata_csum", 28), ("^metadata_csum", 30), ("^metadata_csum", 34), ("metadata_csum", 36)];
     for (feature, at) in damages {
         let (device, [index, _]) = indexed(&["-b", "1024", "-O", feature]);
         device.write_at(index.0 * 1024 + at, &[0xFF, 0xFF]).unwrap();
@@ -78,6 +79,39 @@ fn a_damaged_leaf_is_reported_and_the_others_are_read() {
     assert!(found < NAMES && found > NAMES / 2, "{found} found");
     let gone = (0..NAMES).map(|index| volume.lookup(&dir, &name(index))).find_map(Result::err).unwrap();
     assert!(matches!(gone, Error::Corrupt { .. }), "{gone}");
+    let mut listed = 0;
+    let read = volume.read_dir(&dir, 0, &mut |_| {
+        listed += 1;
+        true
+    });
+    assert!(matches!(read, Err(Error::Corrupt { .. })), "{read:?}");
+    assert_eq!(listed, found + 2);
+}
+
+#[test]
+fn a_name_that_would_be_a_path_is_damage() {
+    if !has_tools() {
+        return;
+    }
+    for feature in ["dir_index", "^dir_index"] {
+        let (device, [_, leaf]) = indexed(&["-b", "1024", "-O", &format!("^metadata_csum,{feature}")]);
+        // The third byte of the block's first name.
+        device.write_at(leaf.0 * 1024 + 8 + 2, b"/").unwrap();
+        let volume = mount(&device);
+        let dir = volume.lookup(&root(&volume), b"dir").unwrap();
+        let mut names = Vec::new();
+        let read = volume.read_dir(&dir, 0, &mut |item| {
+            names.push(item.name.to_vec());
+            true
+        });
+        assert!(names.iter().all(|name| !name.contains(&b'/')), "{feature}");
+        assert!(matches!(read, Err(Error::Corrupt { .. })), "{feature}: {read:?}");
+        assert!(
+            feature == "^dir_index" || names.len() as u64 > NAMES / 2,
+            "{feature}: {} names",
+            names.len()
+        );
+    }
 }
 
 /// What a user might do to a tree; errors are expected.
@@ -104,7 +138,8 @@ fn use_tree(volume: &Arc<Volume>, random: &mut Random) {
             let _ = volume.get_xattr(&child, b"user.a");
             let _ = volume.set_xattr(&child, b"user.b", &[1; 300], XattrMode::default());
             let _ = volume.remove_xattr(&child, b"user.a");
-            let _ = volume.set_attributes(&child, &SetAttributes { mode: Some(0o600), ..SetAttributes::default() });
+            let _ = volume
+                .set_attributes(&child, &SetAttributes { mode: Some(0o600), ..SetAttributes::default() });
             if child.is_directory() && dirs.len() < 20 {
                 dirs.push(child);
             }
@@ -115,7 +150,13 @@ fn use_tree(volume: &Arc<Volume>, random: &mut Random) {
             0 => volume.unlink(&dir, &chosen),
             1 => volume.rmdir(&dir, &chosen),
             2 => volume.rename(&dir, &chosen, &to, &made, RenameFlags::default()),
-            3 => volume.rename(&dir, &chosen, &to, &some(random), RenameFlags { exchange: true, ..RenameFlags::default() }),
+            3 => volume.rename(
+                &dir,
+                &chosen,
+                &to,
+                &some(random),
+                RenameFlags { exchange: true, ..RenameFlags::default() },
+            ),
             4 => volume.create(&dir, &made, &new(NewKind::File)).map(drop),
             _ => volume.create(&dir, &made, &new(NewKind::Directory)).map(drop),
         };

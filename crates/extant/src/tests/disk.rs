@@ -41,9 +41,8 @@ pub(crate) fn scratch() -> tempfile::TempDir {
 
 /// Whether e2fsprogs are there; else says that the test is skipped.
 pub(crate) fn has_tools() -> bool {
-    let all = ["mke2fs", "e2fsck", "debugfs"]
-        .iter()
-        .all(|tool| Command::new(tool).arg("-V").output().is_ok());
+    let all =
+        ["mke2fs", "e2fsck", "debugfs"].iter().all(|tool| Command::new(tool).arg("-V").output().is_ok());
     if !all {
         println!("skipped: no e2fsprogs");
     }
@@ -67,7 +66,14 @@ pub(crate) fn format(arguments: &[&str], kilobytes: u32, names: &[&str]) -> (Mem
     }
     let size = format!("{kilobytes}k");
     let output = Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0,hash_seed=00000000-0000-4000-8000-000000000001"])
+        .args([
+            "-q",
+            "-F",
+            "-t",
+            "ext4",
+            "-E",
+            "lazy_itable_init=0,hash_seed=00000000-0000-4000-8000-000000000001",
+        ])
         .args(arguments)
         .arg("-d")
         .args([&tree, &image])
@@ -112,7 +118,8 @@ pub(crate) fn assert_clean(device: &dyn BlockDevice, what: &str) {
     let scratch = scratch();
     let path = store(device, &scratch);
     let output = Command::new("e2fsck").args(["-f", "-n"]).arg(&path).output().unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let clean = output.status.success() && !said.contains("Fix?") && !said.contains("WARNING");
     assert!(clean, "{what}: {said}");
 }

@@ -32,7 +32,15 @@ impl Model {
         let nodes: Vec<_> = inodes.iter().map(|inode| volume.node(*inode).unwrap()).collect();
         let contents = vec![Vec::new(); inodes.len()];
         let ranges = nodes.iter().all(|node: &NodeRef| node.inode().flags().contains(InodeFlags::EXTENTS));
-        Self { volume, nodes, contents, size_max: 200 * block_size, block_size, ranges, random: Random::new(seed) }
+        Self {
+            volume,
+            nodes,
+            contents,
+            size_max: 200 * block_size,
+            block_size,
+            ranges,
+            random: Random::new(seed),
+        }
     }
 
     /// An offset, often at or beside the start of a block.
@@ -110,7 +118,7 @@ impl Model {
             5 => Fallocate::CollapseRange,
             _ => Fallocate::InsertRange,
         };
-        let result = self.volume.fallocate(&self.nodes[file], what, offset, bytes);
+        let result = self.volume.fallocate(&self.nodes[file], what, offset, bytes, true);
         let said = format!("{what:?}({file}, {offset}, {bytes}): {result:?}");
         let content = &mut self.contents[file];
         let size = content.len();

@@ -20,8 +20,10 @@ impl KernelMount {
         let image = store(device, &scratch);
         let target = scratch.path().join("mount");
         std::fs::create_dir(&target).unwrap();
-        let output =
-            Command::new("mount").args(["-t", "ext4", "-o", "loop,acl,user_xattr"]).args([&image, &target]).output();
+        let output = Command::new("mount")
+            .args(["-t", "ext4", "-o", "loop,acl,user_xattr"])
+            .args([&image, &target])
+            .output();
         match output {
             Ok(output) if output.status.success() => Some(Self { scratch }),
             other => {

@@ -111,7 +111,10 @@ fn an_index_of_two_levels_that_is_full_refuses_names_and_stays_whole() {
 #[test]
 fn large_dir_adds_a_third_level() {
     if has_tools() {
-        assert_eq!(go_round(&["-b", "1024", "-N", "1000", "-O", "large_dir"], 128 << 10, 64_000, 255), 64_000);
+        assert_eq!(
+            go_round(&["-b", "1024", "-N", "1000", "-O", "large_dir"], 128 << 10, 64_000, 255),
+            64_000
+        );
     }
 }
 

@@ -2,12 +2,18 @@
 
 mod acls;
 mod damage;
+mod damaged_maps;
 mod disk;
+mod feature_table;
 mod files;
 mod kernel;
 mod large_dirs;
 mod names;
 mod read_dir;
+mod restart;
+mod reuse;
+mod shared_files;
 mod threads;
 mod trees;
+mod users;
 mod xattrs;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use extant_block::MemoryDevice;
-use extant_ondisk::{FileType, InodeNumber};
+use extant_ondisk::{FileType, InodeFlags, InodeNumber};
 use extant_rt::Arc;
 
 use super::disk::{Random, assert_clean, format, has_tools, mount};
@@ -27,6 +27,22 @@ pub(super) const DISKS: &[&[&str]] = &[
     &["-b", "1024", "-O", "large_dir,^dir_nlink,^flex_bg"],
     &["-b", "1024", "-I", "512", "-O", "orphan_file"],
     &["-b", "1024", "-O", "^has_journal"],
+    &["-b", "1024", "-O", "^extent,^flex_bg,^64bit"],
+    // As ext2 and ext3.
+    &[
+        "-b",
+        "1024",
+        "-O",
+        "none,ext_attr,resize_inode,dir_index,filetype,sparse_super,large_file",
+        "-I",
+        "128",
+    ],
+    &[
+        "-b",
+        "2048",
+        "-O",
+        "none,has_journal,ext_attr,resize_inode,dir_index,filetype,sparse_super,large_file",
+    ],
 ];
 
 pub(super) fn new(kind: NewKind<'_>) -> New<'_> {
@@ -206,7 +222,8 @@ impl Model {
         let name = self.name(dir, true);
         let node = self.node(dir);
         let is_rmdir = self.random.below(2) == 0;
-        let removed = if is_rmdir { self.volume.rmdir(&node, &name) } else { self.volume.unlink(&node, &name) };
+        let removed =
+            if is_rmdir { self.volume.rmdir(&node, &name) } else { self.volume.unlink(&node, &name) };
         let said = format!("remove (rmdir {is_rmdir}) {name:?} from {dir}: {removed:?}");
         let Some(&thing) = self.things[dir].names.get(&name) else {
             assert!(matches!(removed, Err(Error::NotFound)), "{said}");
@@ -290,7 +307,9 @@ impl Model {
         if expected.is_ok() && self.is_refused(&renamed) {
             return "rename refused".to_owned();
         }
-        let said = format!("rename {from}/{name:?} to {to}/{to_name:?} {flags:?}: {renamed:?}, expected {expected:?}");
+        let said = format!(
+            "rename {from}/{name:?} to {to}/{to_name:?} {flags:?}: {renamed:?}, expected {expected:?}"
+        );
         match (&renamed, &expected) {
             (Ok(()), Ok(())) => {}
             (Err(is), Err(must)) => {
@@ -373,7 +392,8 @@ impl Model {
             assert_eq!(found, names, "names of {dir}");
             assert_eq!(listed[b".".as_slice()].0, thing.inode);
             assert_eq!(listed[b"..".as_slice()].0, self.things[thing.parent].inode, "parent of {dir}");
-            let below = thing.names.values().filter(|t| self.things[**t].file_type == FileType::Directory).count();
+            let below =
+                thing.names.values().filter(|t| self.things[**t].file_type == FileType::Directory).count();
             assert_eq!(usize::from(node.inode().links_count()), below + 2, "links of {dir}");
             for (name, child) in &thing.names {
                 let child = &self.things[*child];
@@ -400,12 +420,23 @@ impl Model {
 
 impl Thing {
     fn new(inode: InodeNumber, file_type: FileType, parent: usize) -> Self {
-        Self { inode, file_type, names: BTreeMap::new(), parent, links: 1, target: Vec::new(), content: Vec::new() }
+        Self {
+            inode,
+            file_type,
+            names: BTreeMap::new(),
+            parent,
+            links: 1,
+            target: Vec::new(),
+            content: Vec::new(),
+        }
     }
 }
 
 /// All names of a directory, each once, with inode and type.
-pub(super) fn list(volume: &Arc<Volume>, dir: &NodeRef) -> BTreeMap<Vec<u8>, (InodeNumber, Option<FileType>)> {
+pub(super) fn list(
+    volume: &Arc<Volume>,
+    dir: &NodeRef,
+) -> BTreeMap<Vec<u8>, (InodeNumber, Option<FileType>)> {
     let mut names = BTreeMap::new();
     volume
         .read_dir(dir, 0, &mut |item| {
@@ -452,7 +483,7 @@ fn run_said(seed: u64, arguments: &[&str], kilobytes: u32, may_be_full: bool) ->
 #[test]
 fn random_operations_agree_with_a_model_tree() {
     if has_tools() {
-        for seed in 0..216 {
+        for seed in 0..225 {
             run_said(seed, DISKS[seed as usize % DISKS.len()], 24 << 10, false);
         }
     }
@@ -471,4 +502,26 @@ fn random_operations_on_a_full_disk_do_all_or_nothing() {
     ];
     let refusals: u32 = (0..60).map(|seed| run_said(seed, disks[seed as usize % 4], 1_600, true)).sum();
     assert!(refusals > 1_000, "{refusals} refusals: the disks are too large for this test");
+}
+
+#[test]
+fn names_in_a_synchronous_directory_are_durable_at_once() {
+    if !has_tools() {
+        return;
+    }
+    for (flag, is_durable) in [(InodeFlags::DIRSYNC, true), (InodeFlags::SYNC, true), (InodeFlags::NODUMP, false)] {
+        let (device, _) = format(&["-b", "1024"], 8 << 10, &[]);
+        let device = Arc::new(device);
+        let volume = mount(&device);
+        let root = volume.node(InodeNumber::ROOT).unwrap();
+        volume.set_flags(&root, root.inode().flags() & InodeFlags::USER_VISIBLE | flag).unwrap();
+        volume.create(&root, b"a", &new(NewKind::File)).unwrap();
+        volume.create(&root, b"b", &new(NewKind::File)).unwrap();
+        volume.rename(&root, b"a", &root, b"c", RenameFlags::default()).unwrap();
+        volume.unlink(&root, b"b").unwrap();
+        let crashed = mount(&Arc::new(device.snapshot()));
+        let names = list(&crashed, &crashed.node(InodeNumber::ROOT).unwrap());
+        let has = |name: &[u8]| names.contains_key(name);
+        assert_eq!((has(b"a"), has(b"b"), has(b"c")), (false, false, is_durable), "{flag:?}");
+    }
 }

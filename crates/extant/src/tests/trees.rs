@@ -71,7 +71,7 @@ fn a_tree_grows_to_three_levels_and_shrinks_to_none() {
 
     for _ in 0..200 {
         let (from, len) = (random.below(48_000), random.below(120) + 1);
-        volume.fallocate(&node, Fallocate::PunchHole, from * BLOCK, len * BLOCK).unwrap();
+        volume.fallocate(&node, Fallocate::PunchHole, from * BLOCK, len * BLOCK, true).unwrap();
         blocks.retain(|block| *block < from || *block >= from + len);
     }
     assert_holds(&volume, &node, &blocks, 1);
@@ -117,7 +117,7 @@ fn ranges_move_through_a_deep_tree_and_back() {
     let mut model = before.clone();
     for (at, len) in [(10, 7), (0, 1), (1_001, 900), (4_444, 2), (2, 3)] {
         let (offset, bytes) = (at * BLOCK, len * BLOCK);
-        volume.fallocate(&node, Fallocate::InsertRange, offset, bytes).unwrap();
+        volume.fallocate(&node, Fallocate::InsertRange, offset, bytes, true).unwrap();
         model.splice(offset as usize..offset as usize, vec![0; bytes as usize]);
     }
     let mut read = vec![0; model.len()];
@@ -126,7 +126,7 @@ fn ranges_move_through_a_deep_tree_and_back() {
     volume.sync().unwrap();
     assert_clean_copy(&device, "inserted");
     for (at, len) in [(2, 3), (4_444, 2), (1_001, 900), (0, 1), (10, 7)] {
-        volume.fallocate(&node, Fallocate::CollapseRange, at * BLOCK, len * BLOCK).unwrap();
+        volume.fallocate(&node, Fallocate::CollapseRange, at * BLOCK, len * BLOCK, true).unwrap();
     }
     let mut read = vec![0; before.len() + 1];
     assert_eq!(volume.read_at(&node, 0, &mut read).unwrap(), before.len());
@@ -140,7 +140,8 @@ fn a_full_disk_stays_clean_and_gives_its_space_back() {
     if !has_tools() {
         return;
     }
-    let (base, inodes) = format(&["-b", "1024", "-J", "size=1", "-N", "64", "-m", "0"], 6 << 10, &["a", "b", "c"]);
+    let (base, inodes) =
+        format(&["-b", "1024", "-J", "size=1", "-N", "64", "-m", "0"], 6 << 10, &["a", "b", "c"]);
     for seed in 0..12 {
         let device = Arc::new(base.snapshot());
         let volume = mount(&device);
@@ -152,10 +153,14 @@ fn a_full_disk_stays_clean_and_gives_its_space_back() {
             let node = &nodes[random.below(3) as usize];
             let offset = random.below(8_000) * BLOCK;
             let result = match random.below(8) {
-                0 => volume.fallocate(node, Fallocate::Allocate { keep_size: true }, offset, 90 * BLOCK),
-                1 => volume.fallocate(node, Fallocate::ZeroRange { keep_size: false }, offset, 9 * BLOCK),
-                2 => volume.fallocate(node, Fallocate::PunchHole, offset, BLOCK),
-                3 => volume.fallocate(node, Fallocate::InsertRange, offset % (64 * BLOCK), BLOCK),
+                0 => {
+                    volume.fallocate(node, Fallocate::Allocate { keep_size: true }, offset, 90 * BLOCK, true)
+                }
+                1 => {
+                    volume.fallocate(node, Fallocate::ZeroRange { keep_size: false }, offset, 9 * BLOCK, true)
+                }
+                2 => volume.fallocate(node, Fallocate::PunchHole, offset, BLOCK, true),
+                3 => volume.fallocate(node, Fallocate::InsertRange, offset % (64 * BLOCK), BLOCK, true),
                 _ => {
                     let bytes = random.below(30_000) as usize + 1;
                     let buf = random.bytes(bytes);

@@ -67,7 +67,9 @@ fn step(volume: &Arc<Volume>, node: &NodeRef, model: &mut Attributes, block: usi
     let bytes: usize = others.map(|(_, value)| value.len() + 48).sum::<usize>() + len + 48;
     match volume.set_xattr(node, &name, &value, mode) {
         Ok(()) => {
-            assert!(!(mode.create && model.contains_key(&name) || mode.replace && !model.contains_key(&name)));
+            assert!(
+                !(mode.create && model.contains_key(&name) || mode.replace && !model.contains_key(&name))
+            );
             model.insert(name, value);
         }
         Err(Error::Exists) => assert!(mode.create && model.contains_key(&name)),
@@ -119,8 +121,10 @@ fn random_attributes_agree_with_a_model_and_the_kernel() {
         }
         let Some(kernel) = KernelMount::new(&*device) else { continue };
         for (name, model) in FILES.iter().zip(&models) {
-            let expected: BTreeMap<_, _> =
-                model.iter().map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), hex(value))).collect();
+            let expected: BTreeMap<_, _> = model
+                .iter()
+                .map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), hex(value)))
+                .collect();
             assert_eq!(kernel_xattrs(&kernel, name), expected, "seed {seed}, {arguments:?}");
         }
     }
@@ -136,17 +140,18 @@ fn attributes_given_at_creation_are_there_and_go_with_the_inode() {
         let device = Arc::new(device);
         let volume = mount(&device);
         let long = vec![7; 500];
-        let given: &[(&[u8], &[u8])] = &[(b"user.short", b"1"), (b"user.long", &long), (b"security.other", b"")];
-        for (name, kind) in [
-            (b"file".as_slice(), NewKind::File),
-            (b"dir".as_slice(), NewKind::Directory),
-        ] {
+        let given: &[(&[u8], &[u8])] =
+            &[(b"user.short", b"1"), (b"user.long", &long), (b"security.other", b"")];
+        for (name, kind) in [(b"file".as_slice(), NewKind::File), (b"dir".as_slice(), NewKind::Directory)] {
             let node = volume.create(&root(&volume), name, &New { xattrs: given, ..new(kind) }).unwrap();
             for (name, value) in given {
                 assert_eq!(volume.get_xattr(&node, name).unwrap(), *value);
             }
             assert!(matches!(volume.get_xattr(&node, b"user.none"), Err(Error::NoAttribute)));
-            assert!(matches!(volume.set_xattr(&node, b"odd.name", b"", XattrMode::default()), Err(Error::Unsupported(_))));
+            assert!(matches!(
+                volume.set_xattr(&node, b"odd.name", b"", XattrMode::default()),
+                Err(Error::Unsupported(_))
+            ));
         }
         volume.sync().unwrap();
         volume.unlink(&root(&volume), b"file").unwrap();
@@ -174,7 +179,10 @@ fn shared_blocks_are_copied_on_write_and_counted() {
     let references = |node: &NodeRef| {
         let block = node.inode().file_acl();
         let place = crate::error::Place::of(extant_ondisk::Structure::XattrBlock);
-        volume.buffer(block, crate::buffer::Kind::Xattr, place).unwrap().read(|bytes| refcount(bytes).unwrap())
+        volume
+            .buffer(block, crate::buffer::Kind::Xattr, place)
+            .unwrap()
+            .read(|bytes| refcount(bytes).unwrap())
     };
     assert_eq!(references(&nodes[0]), 3, "the kernel shares");
     volume.set_xattr(&nodes[0], b"user.more", b"1", XattrMode::default()).unwrap();

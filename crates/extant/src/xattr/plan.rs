@@ -21,7 +21,7 @@ pub(crate) struct XattrPlan {
     /// None: as they are.
     ibody: Option<Vec<Xattr>>,
     block: BlockPlan,
-    /// `i_extra_isize` afterwards.
+    /// `i_extra_isize` afterwards, at least.
     extra_isize: u16,
     /// What [`Update::apply_xattrs`] takes, without the inode's own block.
     pub(crate) need: Need,
@@ -55,14 +55,15 @@ impl Volume {
         value: Option<&[u8]>,
     ) -> Result<XattrPlan> {
         let inode = node.inode();
+        let extra_isize = self.extra_isize_after(&inode, &old);
         let mut new = old.clone();
         new.ibody.retain(|xattr| !key.is_of(xattr));
         new.block.retain(|xattr| !key.is_of(xattr));
         if let Some(value) = value {
-            self.add(&inode, &mut new, Xattr::new(key.name_index, key.name, value))?;
+            self.add(inode_room(&inode, extra_isize), &mut new, Xattr::new(key.name_index, key.name, value))?;
         }
         let buffer = self.xattr_buffer(node, &inode)?;
-        self.plan_lists(&inode, old, new, buffer)
+        self.plan_lists(extra_isize, old, new, buffer)
     }
 
     /// Works out the attributes of an inode to be made.
@@ -70,17 +71,17 @@ impl Volume {
     /// # Errors
     /// `NoSpace` if there is no room.
     pub(crate) fn plan_new_xattrs(&self, inode: &Inode, xattrs: &[Xattr]) -> Result<XattrPlan> {
+        let extra_isize = inode.extra_isize();
         let mut new = Lists::default();
         for xattr in xattrs {
-            self.add(inode, &mut new, xattr.clone())?;
+            self.add(inode_room(inode, extra_isize), &mut new, xattr.clone())?;
         }
-        self.plan_lists(inode, Lists::default(), new, None)
+        self.plan_lists(extra_isize, Lists::default(), new, None)
     }
 
-    fn add(&self, inode: &Inode, lists: &mut Lists, xattr: Xattr) -> Result<()> {
-        let room = usize::from(self.inode_room(inode, self.grown_extra_isize(inode)));
+    fn add(&self, inode_room: usize, lists: &mut Lists, xattr: Xattr) -> Result<()> {
         lists.ibody.push(xattr);
-        if ibody_bytes(&lists.ibody) <= room & !3 {
+        if ibody_bytes(&lists.ibody) <= inode_room & !3 {
             return Ok(());
         }
         lists.block.extend(lists.ibody.pop());
@@ -88,17 +89,19 @@ impl Volume {
         if block_bytes(&lists.block) <= room & !3 { Ok(()) } else { Err(Error::NoSpace) }
     }
 
-    /// Bytes of the inode behind its fields.
-    fn inode_room(&self, inode: &Inode, extra_isize: u16) -> u16 {
-        if extra_isize == 0 { 0 } else { (inode.as_bytes().len() as u16).saturating_sub(128 + extra_isize) }
+    /// `i_extra_isize` after the next change: without attributes in the way it becomes that of new inodes.
+    fn extra_isize_after(&self, inode: &Inode, old: &Lists) -> u16 {
+        let has = inode.extra_isize();
+        if old.ibody.is_empty() { has.max(self.names.extra_isize) } else { has }
     }
 
-    /// `i_extra_isize` after a change. An inode that never reserved room for fields gets it before the first attribute.
-    fn grown_extra_isize(&self, inode: &Inode) -> u16 {
-        if inode.extra_isize() == 0 { self.names.extra_isize } else { inode.extra_isize() }
-    }
-
-    fn plan_lists(&self, inode: &Inode, old: Lists, new: Lists, buffer: Option<Arc<Buffer>>) -> Result<XattrPlan> {
+    fn plan_lists(
+        &self,
+        extra_isize: u16,
+        old: Lists,
+        new: Lists,
+        buffer: Option<Arc<Buffer>>,
+    ) -> Result<XattrPlan> {
         let (mut credits, mut blocks) = (0, 0);
         let block = match buffer {
             Some(_) if new.block == old.block => BlockPlan::Keep,
@@ -119,7 +122,7 @@ impl Volume {
         };
         let is_same = new.ibody == old.ibody;
         Ok(XattrPlan {
-            extra_isize: if is_same { inode.extra_isize() } else { self.grown_extra_isize(inode) },
+            extra_isize,
             ibody: (!is_same).then_some(new.ibody),
             block,
             need: Need::new(credits, blocks),
@@ -140,12 +143,14 @@ impl Update<'_> {
         match &plan.block {
             BlockPlan::Keep => {}
             BlockPlan::Rewrite(buffer, xattrs) => {
-                self.modify_buffer(buffer, |bytes| write_block(bytes, xattrs, 1)).map_err(|NoRoom| Error::NoSpace)?;
+                self.modify_buffer(buffer, |bytes| write_block(bytes, xattrs, 1))
+                    .map_err(|NoRoom| Error::NoSpace)?;
             }
             BlockPlan::Replace(old, xattrs) => {
                 let goal = self.volume.goal_of_inode(node.number);
                 let buffer = self.allocate_metadata(goal, Kind::Xattr)?;
-                self.modify_buffer(&buffer, |bytes| write_block(bytes, xattrs, 1)).map_err(|NoRoom| Error::NoSpace)?;
+                self.modify_buffer(&buffer, |bytes| write_block(bytes, xattrs, 1))
+                    .map_err(|NoRoom| Error::NoSpace)?;
                 match old {
                     Some(old) => self.release_block(old)?,
                     None => self.count_blocks(node, 1)?,
@@ -160,8 +165,10 @@ impl Update<'_> {
             }
         }
         let Some(xattrs) = &plan.ibody else { return Ok(()) };
-        self.modify_inode(node, Change::Attributes, |inode| write_into_inode(inode, plan.extra_isize, xattrs))
-            .map_err(|NoRoom| Error::NoSpace)?;
+        self.modify_inode(node, Change::Attributes, |inode| {
+            write_into_inode(inode, plan.extra_isize, xattrs)
+        })
+        .map_err(|NoRoom| Error::NoSpace)?;
         self.use_feature(Feature::ExtAttr);
         Ok(())
     }
@@ -195,8 +202,13 @@ impl Update<'_> {
     }
 }
 
+/// Bytes of an inode behind its fields.
+fn inode_room(inode: &Inode, extra_isize: u16) -> usize {
+    if extra_isize == 0 { 0 } else { inode.as_bytes().len().saturating_sub(128 + usize::from(extra_isize)) }
+}
+
 fn write_into_inode(inode: &mut Inode, extra_isize: u16, xattrs: &[Xattr]) -> Result<(), NoRoom> {
-    if inode.extra_isize() != extra_isize {
+    if inode.extra_isize() < extra_isize {
         if let Some(region) = inode.xattr_region_mut() {
             region.fill(0);
         }

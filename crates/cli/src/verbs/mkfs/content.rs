@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use extant::mkfs::{Error, Mkfs as Builder};
 use extant::{Mount, Timestamp};
 use extant_archive::{
-    Adjust, Census, DiskFormat, Entry, Extent, Import, Input, Manner, Needs, Source, TarReader, Walk, pour_concurrently,
+    Adjust, Census, DiskFormat, Entry, Extent, Import, Input, Manner, Needs, Source, TarReader, Walk,
+    pour_concurrently,
 };
 use extant_block::BlockDevice;
 use extant_ondisk::Geometry;
@@ -14,6 +15,7 @@ use extant_rt::{Arc, WallClock};
 
 use crate::disks::{mount, unmount};
 use crate::failure::Failure;
+use crate::owner::names_on_host;
 use crate::progress::Progress;
 use crate::verbs::archive::{bad_archive, input, times};
 
@@ -81,8 +83,9 @@ impl Content {
             }
             From::Archive(file) => {
                 let file = file.try_clone().map_err(|error| Failure::host(&self.path, &error))?;
-                let input = Input::file(file).map_err(|error| bad_archive(&self.path, Failure::tree(&self.path, error)))?;
-                Box::new(TarReader::new(input))
+                let input = Input::file(file)
+                    .map_err(|error| bad_archive(&self.path, Failure::tree(&self.path, error)))?;
+                Box::new(TarReader::new(input).names(names_on_host()))
             }
         };
         let (owner, root_owner, newest) = (self.owner, self.root_owner, self.newest);
@@ -172,7 +175,9 @@ impl Room {
             match fits(high) {
                 Ok(true) => break,
                 Ok(false) => {}
-                Err(error @ (Error::TooSmall(_) | Error::TooLarge(_))) if high < 1 << 20 => too_small = Some(error),
+                Err(error @ (Error::TooSmall(_) | Error::TooLarge(_))) if high < 1 << 20 => {
+                    too_small = Some(error)
+                }
                 Err(error) => return Err(too_small.unwrap_or(error)),
             }
             low = high;

@@ -1,0 +1,226 @@
+//! Trees on a disk: what goes in comes out, names stay inside, and the census is right.
+
+#[path = "common/collect.rs"]
+mod collect;
+#[path = "common/tree.rs"]
+mod tree;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use collect::Collect;
+use extant::mkfs::Mkfs;
+use extant::{Filesystem, Mount};
+use extant_archive::{
+    Attributes, Census, DataRange, DiskFormat, DiskWalk, Entry, Error, Extent, Import, Kind, Manner, Shape,
+    Sink, Source, TreePath, Walk, pour_concurrently,
+};
+use extant_block::MemoryDevice;
+use tree::{is_root, make_tree};
+
+fn new_disk(bytes: u64) -> (Arc<MemoryDevice>, Filesystem) {
+    let device = Arc::new(MemoryDevice::new(bytes));
+    Mkfs::new().format(&*device).unwrap();
+    let fs = Mount::new().open_device(device.clone()).unwrap();
+    (device, fs)
+}
+
+fn import(
+    fs: &Filesystem,
+    target: &str,
+    manner: Manner,
+    entries: &[(Entry, &[u8])],
+) -> extant_archive::Result<()> {
+    let mut import = Import::new(fs, target, manner, None)?;
+    for (entry, content) in entries {
+        import.entry(entry.clone())?;
+        if !content.is_empty() {
+            import.content(0, content.to_vec())?;
+        }
+    }
+    import.finish()
+}
+
+fn entry(path: &str, kind: Kind, mode: u16) -> Entry {
+    let attributes = Attributes { mode, ..Attributes::default() };
+    Entry { path: TreePath::parse(path.as_bytes()).unwrap(), kind, attributes }
+}
+
+fn file(path: &str, content: &'static str) -> (Entry, &'static [u8]) {
+    (entry(path, Kind::File(Shape::dense(content.len() as u64)), 0o644), content.as_bytes())
+}
+
+fn link(path: &str, says: &str) -> (Entry, &'static [u8]) {
+    (entry(path, Kind::Symlink(says.into()), 0o777), b"")
+}
+
+fn assert_clean(fs: Filesystem, device: &Arc<MemoryDevice>) {
+    fs.unmount().unwrap();
+    let fs = Mount::new().read_only(true).open_device(device.clone()).unwrap();
+    assert_eq!(fs.check(&mut |_| {}).unwrap(), []);
+}
+
+/// Sizes of data ranges on a disk are whole blocks, on the host maybe not; which name is the link may differ.
+fn comparable(collect: &Collect) -> BTreeMap<String, Entry> {
+    let mut entries = collect.by_path();
+    for entry in entries.values_mut() {
+        if let Kind::File(shape) = &mut entry.kind {
+            shape.ranges.clear();
+        }
+    }
+    entries
+}
+
+#[test]
+fn a_tree_comes_out_as_it_went_in() {
+    let dir = tempfile::tempdir().unwrap();
+    make_tree(&dir.path().join("tree"));
+    let (device, fs) = new_disk(64 << 20);
+    let mut import = Import::new(&fs, "/", Manner::Unpack, None).unwrap();
+    pour_concurrently(Walk::new(dir.path().join("tree")), &mut import, Extent::Everything).unwrap();
+    drop(import);
+    let walked = Collect::all(Walk::new(dir.path().join("tree"))).unwrap();
+    let read = Collect::all(DiskWalk::new(&fs, "/")).unwrap();
+    let (walked_entries, read_entries) = (comparable(&walked), comparable(&read));
+    for (path, entry) in &walked_entries {
+        assert_eq!(Some(entry), read_entries.get(path), "{path}");
+    }
+    assert_eq!(walked_entries.len(), read_entries.len());
+    assert!(walked.contents == read.contents);
+    let Kind::File(shape) = &read.by_path()["/sparse"].kind else { panic!() };
+    assert_eq!(
+        shape.ranges,
+        [DataRange { offset: 8_000_000 / 4096 * 4096, bytes: 4096 }],
+        "holes stay holes"
+    );
+    assert_clean(fs, &device);
+}
+
+#[test]
+fn census_is_an_upper_bound_and_a_close_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    make_tree(&tree);
+    std::fs::create_dir(tree.join("many")).unwrap();
+    for number in 0..3000 {
+        std::fs::write(tree.join(format!("many/a-file-of-number-{number}")), vec![1; number]).unwrap();
+    }
+    let mut census = Census::new(DiskFormat { block_size: 4096, inode_size: 256 });
+    Walk::new(&tree).pour(&mut census, Extent::Entries).unwrap();
+    let (_device, fs) = new_disk(64 << 20);
+    let before = fs.statistics();
+    let mut import = Import::new(&fs, "/", Manner::Unpack, None).unwrap();
+    Walk::new(&tree).pour(&mut import, Extent::Everything).unwrap();
+    drop(import);
+    fs.sync().unwrap();
+    let after = fs.statistics();
+    let needs = census.needs();
+    let taken = before.free_blocks - after.free_blocks;
+    assert_eq!(needs.inodes, u64::from(before.free_inodes - after.free_inodes));
+    assert!(needs.blocks >= taken, "{} counted, {taken} taken", needs.blocks);
+    assert!(needs.blocks <= taken + taken / 20 + 8, "{} counted, {taken} taken", needs.blocks);
+    if !is_root() {
+        println!("skipped: attributes that only root may set");
+    }
+}
+
+#[test]
+fn links_inside_a_disk_lead_nowhere_out_of_the_target() {
+    let (device, fs) = new_disk(16 << 20);
+    fs.create_dir_all("/jail/sub").unwrap();
+    fs.create_dir("/etc").unwrap();
+    fs.write("/etc/passwd", "root").unwrap();
+    let tree = [
+        link("absolute", "/etc"),
+        link("upwards", "../../../etc"),
+        link("sub/upwards", "../../etc/../etc"),
+        file("absolute/passwd", "1"),
+        file("upwards/group", "2"),
+        file("sub/upwards/shadow", "3"),
+        link("loop", "loop"),
+    ];
+    import(&fs, "/jail", Manner::Unpack, &tree).unwrap();
+    assert_eq!(fs.read("/etc/passwd").unwrap(), b"root");
+    assert_eq!(fs.read_dir("/etc").unwrap().len(), 1);
+    for (name, content) in [("passwd", "1"), ("group", "2"), ("shadow", "3")] {
+        assert_eq!(fs.read(format!("/jail/etc/{name}")).unwrap(), content.as_bytes());
+    }
+    let error = import(&fs, "/jail", Manner::Unpack, &[file("loop/x", "4")]).unwrap_err();
+    assert!(matches!(error, Error::Disk { source: extant::Error::Loop, .. }), "{error}");
+    assert_clean(fs, &device);
+}
+
+#[test]
+fn unpacking_replaces_files_and_keeps_links_to_directories() {
+    let (device, fs) = new_disk(16 << 20);
+    import(&fs, "/", Manner::Unpack, &[file("usr/bin/old", "a"), link("bin", "usr/bin"), file("f", "one")])
+        .unwrap();
+    let again = [
+        (entry("bin", Kind::Directory, 0o700), &b""[..]),
+        file("bin/new", "b"),
+        file("f", "two"),
+        link("usr/bin/old", "new"),
+        (entry("bin/hard", Kind::HardLink(TreePath::parse(b"bin/new").unwrap()), 0), b""),
+    ];
+    import(&fs, "/", Manner::Unpack, &again).unwrap();
+    assert_eq!(fs.read_link("/bin").unwrap(), b"usr/bin");
+    assert_eq!(fs.read("/usr/bin/old").unwrap(), b"b");
+    assert_eq!(fs.read("/f").unwrap(), b"two");
+    assert_eq!(fs.metadata("/usr/bin/hard").unwrap().links, 2);
+    fs.create_dir_all("/full/x").unwrap();
+    let error = import(&fs, "/", Manner::Unpack, &[file("full", "c")]).unwrap_err();
+    assert!(matches!(error, Error::Disk { source: extant::Error::NotEmpty, .. }), "{error}");
+    assert_clean(fs, &device);
+}
+
+#[test]
+fn a_copy_that_breaks_off_leaves_the_old_file() {
+    let (device, fs) = new_disk(16 << 20);
+    fs.write("/f", "old").unwrap();
+    let mut broken = Import::new(&fs, "/", Manner::Copy, None).unwrap();
+    broken.entry(entry("f", Kind::File(Shape::dense(6)), 0o600)).unwrap();
+    broken.content(0, b"new".to_vec()).unwrap();
+    drop(broken);
+    assert_eq!(fs.read("/f").unwrap(), b"old");
+    assert_eq!(fs.read_dir("/").unwrap().len(), 2, "the file and lost+found");
+    import(&fs, "/", Manner::Copy, &[file("f", "new")]).unwrap();
+    assert_eq!(fs.read("/f").unwrap(), b"new");
+    let error = import(&fs, "/", Manner::Copy, &[file("lost+found", "x")]).unwrap_err();
+    assert!(matches!(error, Error::Disk { source: extant::Error::IsADirectory, .. }), "{error}");
+    assert_clean(fs, &device);
+}
+
+#[test]
+fn what_a_directory_hands_down_does_not_change_an_entry() {
+    let (device, fs) = new_disk(16 << 20);
+    let mut parent = entry("d", Kind::Directory, 0o2770);
+    parent.attributes.gid = 7;
+    // user::rwx, user:7:r-x, group::r-x, mask::r-x, other::---
+    let acl = [
+        &[2, 0, 0, 0][..],
+        &[1, 0, 7, 0, 255, 255, 255, 255],
+        &[2, 0, 5, 0, 7, 0, 0, 0],
+        &[4, 0, 5, 0, 255, 255, 255, 255],
+        &[16, 0, 5, 0, 255, 255, 255, 255],
+        &[32, 0, 0, 0, 255, 255, 255, 255],
+    ]
+    .concat();
+    parent.attributes.xattrs = vec![(b"system.posix_acl_default".to_vec(), acl)];
+    import(&fs, "/", Manner::Unpack, &[(parent.clone(), b""), file("d/f", "x")]).unwrap();
+    let made = fs.metadata("/d/f").unwrap();
+    assert_eq!((made.mode, made.gid), (0o644, 0));
+    assert_eq!(fs.lookup("/d/f").unwrap().list_xattrs().unwrap(), Vec::<Vec<u8>>::new());
+    assert_eq!(Collect::all(DiskWalk::new(&fs, "/d")).unwrap().by_path()["/"].attributes, parent.attributes);
+    assert_clean(fs, &device);
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_stays_consistent() {
+    let (device, fs) = new_disk(4 << 20);
+    let mut import = Import::new(&fs, "/", Manner::Unpack, None).unwrap();
+    import.entry(entry("big", Kind::File(Shape::dense(8 << 20)), 0o644)).unwrap();
+    let filled = (0..8).try_for_each(|piece| import.content(piece << 20, vec![7; 1 << 20]));
+    assert!(matches!(filled, Err(Error::Disk { source: extant::Error::NoSpace, .. })));
+    drop(import);
+    assert_clean(fs, &device);
+}

@@ -1,0 +1,93 @@
+//! Trees written to the host: nothing is lost, and nothing gets out.
+
+#[path = "common/collect.rs"]
+mod collect;
+#[path = "common/tree.rs"]
+mod tree;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+use collect::Collect;
+use extant_archive::{
+    Attributes, Entry, Error, Extent, Extract, Keep, Kind, Shape, Sink, Source, TreePath, Walk,
+};
+use tree::{is_root, make_tree};
+
+fn entry(path: &str, kind: Kind) -> Entry {
+    let attributes = Attributes { mode: 0o755, ..Attributes::default() };
+    Entry { path: TreePath::parse(path.as_bytes()).unwrap(), kind, attributes }
+}
+
+#[test]
+fn a_tree_comes_out_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    make_tree(&dir.path().join("tree"));
+    fs::create_dir(dir.path().join("out")).unwrap();
+    let mut extract = Extract::new(dir.path().join("out"), Keep::Everything).unwrap();
+    Walk::new(dir.path().join("tree")).pour(&mut extract, Extent::Everything).unwrap();
+    let before = Collect::all(Walk::new(dir.path().join("tree"))).unwrap();
+    let after = Collect::all(Walk::new(dir.path().join("out"))).unwrap();
+    assert!(before.contents == after.contents);
+    if !is_root() {
+        println!("skipped: owners and devices need root");
+        return;
+    }
+    let (before, after) = (before.by_path(), after.by_path());
+    for (path, entry) in &before {
+        assert_eq!(Some(entry), after.get(path), "{path}");
+    }
+    assert_eq!(before.len(), after.len());
+}
+
+#[test]
+fn without_keeping_files_are_new_and_not_set_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut extract = Extract::new(dir.path(), Keep::Permissions).unwrap();
+    let mut program = entry("x", Kind::File(Shape::dense(2)));
+    program.attributes.mode = 0o4755;
+    program.attributes.uid = 12345;
+    extract.entry(program).unwrap();
+    extract.content(0, b"ab".to_vec()).unwrap();
+    extract.finish().unwrap();
+    let found = fs::metadata(dir.path().join("x")).unwrap();
+    assert_eq!(found.permissions().mode() & 0o7000, 0);
+    assert_eq!(found.uid(), rustix::process::geteuid().as_raw());
+    assert_eq!(fs::read(dir.path().join("x")).unwrap(), b"ab");
+}
+
+#[test]
+fn names_do_not_lead_through_links() {
+    let dir = tempfile::tempdir().unwrap();
+    let (outside, target) = (dir.path().join("outside"), dir.path().join("target"));
+    fs::create_dir(&outside).unwrap();
+    fs::create_dir(&target).unwrap();
+    symlink(&outside, target.join("out")).unwrap();
+    fs::write(outside.join("victim"), "old").unwrap();
+    symlink(outside.join("victim"), target.join("victim")).unwrap();
+    let mut extract = Extract::new(&target, Keep::Permissions).unwrap();
+    // Through a link that was there, one that the tree brings along, and to the file behind a link.
+    let refused = extract.entry(entry("out/x", Kind::File(Shape::dense(0))));
+    assert!(matches!(refused, Err(Error::Host { .. })));
+    assert!(extract.entry(entry("out", Kind::Directory)).is_err());
+    extract.entry(entry("own", Kind::Symlink(outside.as_os_str().as_encoded_bytes().to_vec()))).unwrap();
+    assert!(extract.entry(entry("own/x", Kind::Fifo)).is_err());
+    extract.entry(entry("victim", Kind::File(Shape::dense(3)))).unwrap();
+    extract.content(0, b"new".to_vec()).unwrap();
+    extract.finish().unwrap();
+    assert_eq!(fs::read(outside.join("victim")).unwrap(), b"old");
+    assert_eq!(fs::read(target.join("victim")).unwrap(), b"new");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+}
+
+#[test]
+fn a_file_that_is_cut_short_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("f"), "old").unwrap();
+    let mut extract = Extract::new(dir.path(), Keep::Permissions).unwrap();
+    extract.entry(entry("f", Kind::File(Shape::dense(8)))).unwrap();
+    extract.content(0, b"half".to_vec()).unwrap();
+    drop(extract);
+    assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"old");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}

@@ -1,0 +1,165 @@
+//! What a user who is not root may change of an inode, or make.
+//!
+//! Source: `setattr_prepare`, `setattr_copy` of `fs/attr.c`; `xattr_permission` of `fs/xattr.c`,
+//! `cap_inode_setxattr`; `mode_strip_sgid`, `vfs_mknod`, `vfs_rename` of `fs/`; `ext4_ioctl_setflags`.
+
+use extant_ondisk::{FileType, InodeFlags};
+use extant_rt::Arc;
+
+use super::{Access, Credentials, S_ISVTX};
+use crate::attributes::SetAttributes;
+use crate::error::{Error, Result};
+use crate::namei::{New, NewKind};
+use crate::node::Node;
+use crate::volume::Volume;
+use crate::xattr::XattrMode;
+
+const S_ISGID: u16 = 0o2000;
+const S_IXGRP: u16 = 0o010;
+
+impl Volume {
+    /// That `user` owns an inode, or is root.
+    ///
+    /// # Errors
+    /// `NotPermitted`.
+    pub(crate) fn check_owner(&self, node: &Node, user: &Credentials) -> Result<()> {
+        if user.is_root() || user.uid == node.inode().uid() { Ok(()) } else { Err(Error::NotPermitted) }
+    }
+
+    /// What comes of a change of attributes when `user` makes it: who is not in the group loses set-group-id, and a
+    /// change of owner takes set-id bits away.
+    ///
+    /// # Errors
+    /// `NotPermitted` for another's inode, for giving it away, and for a group that the user is not in.
+    pub(crate) fn check_set_attributes(
+        &self,
+        node: &Node,
+        user: &Credentials,
+        set: &SetAttributes,
+    ) -> Result<SetAttributes> {
+        self.check_owner(node, user)?;
+        let mut set = *set;
+        if user.is_root() {
+            return Ok(set);
+        }
+        let inode = node.inode();
+        let gives_away = set.uid.is_some_and(|uid| uid != inode.uid());
+        let leaves = set.gid.is_some_and(|gid| gid != inode.gid() && !user.is_in(gid));
+        if gives_away || leaves || set.ctime.is_some() || set.crtime.is_some() {
+            return Err(Error::NotPermitted);
+        }
+        if !user.is_in(set.gid.unwrap_or(inode.gid())) {
+            set.mode = set.mode.map(|mode| mode & !S_ISGID);
+        }
+        set.clear_set_id |= set.uid.is_some() || set.gid.is_some();
+        Ok(set)
+    }
+
+    /// That `user` may set these flags.
+    ///
+    /// # Errors
+    /// `NotPermitted` for another's inode, and for making it immutable or append-only or ending that.
+    pub(crate) fn check_set_flags(&self, node: &Node, user: &Credentials, flags: InodeFlags) -> Result<()> {
+        self.check_owner(node, user)?;
+        let changed = node.inode().flags() ^ flags;
+        if !user.is_root() && changed.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+            return Err(Error::NotPermitted);
+        }
+        Ok(())
+    }
+
+    /// That `user` may read an attribute.
+    ///
+    /// # Errors
+    /// `NoAttribute` for what only root sees; `PermissionDenied`; as [`Volume::access`].
+    pub(crate) fn check_get_xattr(&self, node: &Arc<Node>, user: &Credentials, name: &[u8]) -> Result<()> {
+        if !is_xattr_seen(user, name) {
+            return Err(Error::NoAttribute);
+        }
+        if name.starts_with(b"user.") { self.access(node, user, Access::READ) } else { Ok(()) }
+    }
+
+    /// What comes of setting or removing an attribute when `user` does it: who is not in the group loses
+    /// set-group-id with an access control list.
+    ///
+    /// # Errors
+    /// `NotPermitted` for what only root or the owner may change; `PermissionDenied`; as [`Volume::access`].
+    pub(crate) fn check_set_xattr(
+        &self,
+        node: &Arc<Node>,
+        user: &Credentials,
+        name: &[u8],
+        mode: XattrMode,
+    ) -> Result<XattrMode> {
+        if user.is_root() {
+            return Ok(mode);
+        }
+        if name.starts_with(b"trusted.") || name.starts_with(b"security.") {
+            return Err(Error::NotPermitted);
+        }
+        let inode = node.inode();
+        if !name.starts_with(b"user.") {
+            self.check_owner(node, user)?;
+            return Ok(XattrMode { clear_setgid: mode.clear_setgid || !user.is_in(inode.gid()), ..mode });
+        }
+        if inode.file_type() == FileType::Directory && inode.mode() & S_ISVTX != 0 {
+            self.check_owner(node, user)?;
+        }
+        self.access(node, user, Access::WRITE)?;
+        Ok(mode)
+    }
+
+    /// What comes of something new in `dir` when `user` makes it: it is theirs.
+    ///
+    /// # Errors
+    /// `NotPermitted` for a device and for attributes that only root may set; as [`Volume::access`].
+    pub(crate) fn check_new<'n>(
+        &self,
+        dir: &Arc<Node>,
+        user: &Credentials,
+        new: &New<'n>,
+    ) -> Result<New<'n>> {
+        self.access(dir, user, Access::WRITE | Access::EXECUTE)?;
+        let mut new = *new;
+        if user.is_root() {
+            return Ok(new);
+        }
+        let is_whiteout = matches!(new.kind, NewKind::CharDevice { major: 0, minor: 0 });
+        let is_device = matches!(new.kind, NewKind::CharDevice { .. } | NewKind::BlockDevice { .. });
+        let is_roots = |name: &[u8]| name.starts_with(b"trusted.") || name.starts_with(b"security.");
+        if is_device && !is_whiteout || new.xattrs.iter().any(|(name, _)| is_roots(name)) {
+            return Err(Error::NotPermitted);
+        }
+        (new.uid, new.gid) = (user.uid, user.gid);
+        let parent = dir.inode();
+        let is_handed_down = parent.mode() & S_ISGID != 0 && !user.is_in(parent.gid());
+        let runs_as_group = new.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP;
+        if is_handed_down && runs_as_group && new.kind != NewKind::Directory {
+            new.mode &= !S_ISGID;
+        }
+        Ok(new)
+    }
+
+    /// That `user` may give `child`, whose name they may take out of `from`, a name in `to`.
+    ///
+    /// # Errors
+    /// `PermissionDenied` for a directory that they may not write, whose `..` would change; as [`Volume::access`].
+    pub(crate) fn check_move(
+        &self,
+        from: &Node,
+        child: &Arc<Node>,
+        to: &Arc<Node>,
+        user: &Credentials,
+    ) -> Result<()> {
+        self.access(to, user, Access::WRITE | Access::EXECUTE)?;
+        if from.number != to.number && child.is_directory() {
+            self.access(child, user, Access::WRITE)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether an attribute is shown to `user`.
+pub(crate) fn is_xattr_seen(user: &Credentials, name: &[u8]) -> bool {
+    user.is_root() || !name.starts_with(b"trusted.")
+}

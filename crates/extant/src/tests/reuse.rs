@@ -1,0 +1,69 @@
+//! Blocks that were metadata and become a file's: no copy of them in the journal may come back.
+
+use extant_ondisk::InodeNumber;
+use extant_rt::Arc;
+
+use super::disk::{Random, assert_clean, format, has_tools, mount};
+use super::names::new;
+use crate::namei::NewKind;
+
+/// A directory and long links are filled and removed; then a file takes their blocks, and the disk crashes with all of
+/// that in its journal.
+fn crash_after_reuse(arguments: &[&str]) {
+    let (device, _) = format(arguments, 5 << 10, &[]);
+    let device = Arc::new(device);
+    let volume = mount(&device);
+    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let dir = volume.create(&root, b"dir", &new(NewKind::Directory)).unwrap();
+    let file = volume.create(&root, b"file", &new(NewKind::File)).unwrap();
+    let target = [b'x'; 200];
+    let name = |index: u32| format!("{index:0>250}").into_bytes();
+    volume.create(&dir, b"link", &new(NewKind::Symlink(&target))).unwrap();
+    for index in 0..300 {
+        volume.link(&file, &dir, &name(index)).unwrap();
+    }
+    volume.sync().unwrap();
+    volume.unlink(&dir, b"link").unwrap();
+    for index in 0..300 {
+        volume.unlink(&dir, &name(index)).unwrap();
+    }
+    let blocks: Vec<_> = volume
+        .all_extents(dir.number, &dir.inode())
+        .unwrap()
+        .iter()
+        .map(|extent| (extent.start, extent.len))
+        .collect();
+    assert!(blocks.iter().map(|(_, len)| u32::from(*len)).sum::<u32>() > 64, "{blocks:?}");
+    drop(dir);
+    volume.rmdir(&root, b"dir").unwrap();
+    volume.reap();
+    volume.sync().unwrap();
+    assert!(!volume.allocator.is_used(extant_alloc::Run { start: blocks[0].0, len: 1 }).unwrap());
+    // So much that nothing stays free.
+    let content = Random::new(1).bytes(volume.allocator.free_blocks() as usize * 1024);
+    let written = volume.write_at(&file, Some(0), &content, true).unwrap();
+    assert!(written > content.len() / 2);
+    volume.sync().unwrap();
+    let number = file.number;
+    let check = |device: &Arc<extant_block::MemoryDevice>| {
+        let volume = mount(device);
+        let mut read = vec![0; written];
+        volume.read_at(&volume.node(number).unwrap(), 0, &mut read).unwrap();
+        assert!(read == content[..written], "{arguments:?}: something was written over the file");
+        volume.unmount().unwrap();
+        assert_clean(&**device, "after the crash");
+    };
+    check(&Arc::new(device.snapshot()));
+    volume.unmount().unwrap();
+    drop((root, file, volume));
+    check(&device);
+}
+
+#[test]
+fn freed_directory_blocks_do_not_come_back_over_a_file() {
+    if !has_tools() {
+        return;
+    }
+    crash_after_reuse(&["-b", "1024", "-J", "size=1", "-N", "64", "-m", "0"]);
+    crash_after_reuse(&["-b", "1024", "-J", "size=1", "-N", "64", "-m", "0", "-O", "^extents,^64bit"]);
+}

@@ -1,0 +1,140 @@
+//! Disks that nothing is wrong with give no finding.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::tools::{debugfs, has_tools, make_disk, run, scratch};
+use crate::{Agreement, compare, extant};
+
+/// Options of `mke2fs`, each a disk.
+const LAYOUTS: &[&[&str]] = &[
+    &["-b", "1024"],
+    &["-b", "2048", "-O", "^64bit"],
+    &["-b", "4096"],
+    &["-b", "1024", "-O", "^metadata_csum,uninit_bg"],
+    &["-b", "4096", "-O", "^metadata_csum,^64bit"],
+    &["-b", "4096", "-I", "128"],
+    &["-b", "1024", "-I", "1024", "-N", "2048"],
+    &["-b", "4096", "-O", "^has_journal"],
+    &["-b", "1024", "-O", "^dir_index"],
+    &["-b", "1024", "-O", "^extent,^64bit,^flex_bg,^metadata_csum,^huge_file,^dir_nlink,^extra_isize"],
+    &["-b", "4096", "-O", "^extent,^64bit"],
+    &["-b", "1024", "-O", "^filetype"],
+    &["-b", "1024", "-O", "^flex_bg"],
+    &["-b", "1024", "-O", "meta_bg,^resize_inode"],
+    &["-b", "1024", "-O", "bigalloc"],
+    &["-b", "4096", "-O", "bigalloc", "-C", "65536"],
+    &["-b", "1024", "-O", "sparse_super2"],
+    &["-b", "1024", "-O", "orphan_file"],
+    &["-b", "4096", "-O", "metadata_csum_seed"],
+    &["-b", "1024", "-O", "mmp"],
+    &["-b", "1024", "-O", "large_dir"],
+    &["-b", "1024", "-O", "^sparse_super,^resize_inode"],
+    &["-b", "1024", "-g", "1024"],
+    &["-b", "1024", "-E", "packed_meta_blocks=1"],
+];
+
+#[test]
+fn disks_of_mke2fs_are_clean() {
+    if !has_tools() {
+        return;
+    }
+    let dir = scratch();
+    for options in LAYOUTS {
+        let Some(image) = make_disk(dir.path(), options, 32 << 10) else { continue };
+        let (agreement, said) = compare(&image);
+        assert_eq!(agreement, Agreement::BothClean, "{options:?}\n{said}");
+    }
+}
+
+/// The kernel's own work on a disk; `None` where it may not mount.
+fn change_by_kernel(image: &Path, at: &Path) -> Option<()> {
+    let (mounted, said) =
+        run("mount", &["-o", "loop,user_xattr,acl", &image.to_string_lossy(), &at.to_string_lossy()]);
+    if !mounted {
+        println!("skipped: {said}");
+        return None;
+    }
+    let done = work(at);
+    let (unmounted, said) = run("umount", &[&at.to_string_lossy()]);
+    assert!(unmounted, "{said}");
+    match done {
+        // A full disk has to be consistent too.
+        Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
+        done => done.expect("the kernel's file system takes files"),
+    }
+    Some(())
+}
+
+fn work(root: &Path) -> std::io::Result<()> {
+    let indexed = root.join("indexed");
+    fs::create_dir(&indexed)?;
+    for number in 0..3000 {
+        fs::write(indexed.join(format!("name-{number}-{}", "y".repeat(number % 60))), b"")?;
+    }
+    for number in (0..3000).step_by(3) {
+        fs::remove_file(indexed.join(format!("name-{number}-{}", "y".repeat(number % 60))))?;
+    }
+    for number in 0..40 {
+        fs::create_dir_all(root.join(format!("tree/{}/{number}", number % 7)))?;
+    }
+    // Every second block, so that the extent tree gets levels.
+    let sparse = fs::File::create(root.join("holes"))?;
+    for at in 0..1200 {
+        sparse.write_all_at(b"data", at * 8192)?;
+    }
+    fs::hard_link(root.join("holes"), root.join("tree/holes"))?;
+    for (number, file) in ["holes", "big", "tree"].into_iter().enumerate() {
+        let path = root.join(file);
+        run("setfattr", &["-n", "user.long", "-v", &"v".repeat(200 + number * 300), &path.to_string_lossy()]);
+        run("setfacl", &["-m", "u:1000:rw,g:2000:r", &path.to_string_lossy()]);
+    }
+    for number in 0..20 {
+        let path = root.join(format!("shared-{number}"));
+        fs::write(&path, b"")?;
+        run("setfattr", &["-n", "user.same", "-v", &"s".repeat(300), &path.to_string_lossy()]);
+    }
+    let ahead = fs::File::create(root.join("ahead"))?;
+    // Not with block maps.
+    let _ = rustix::fs::fallocate(&ahead, rustix::fs::FallocateFlags::KEEP_SIZE, 0, 1 << 20);
+    ahead.write_all_at(b"start", 0)?;
+    Ok(())
+}
+
+#[test]
+fn disks_of_the_kernel_are_clean() {
+    if !has_tools() {
+        return;
+    }
+    let dir = scratch();
+    let at = dir.path().join("mnt");
+    fs::create_dir(&at).expect("a directory");
+    for options in LAYOUTS.iter().filter(|options| !options.contains(&"mmp")) {
+        let Some(image) = make_disk(dir.path(), options, 64 << 10) else { continue };
+        if change_by_kernel(&image, &at).is_none() {
+            continue;
+        }
+        let (agreement, said) = compare(&image);
+        assert_eq!(agreement, Agreement::BothClean, "{options:?}\n{said}");
+    }
+}
+
+#[test]
+fn orphans_are_no_damage() {
+    if !has_tools() {
+        return;
+    }
+    let dir = scratch();
+    let image = make_disk(dir.path(), &["-b", "1024"], 16 << 10).expect("a disk");
+    let stat = debugfs(&image, "stat /attributes");
+    let number = stat.split("Inode: ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("a number");
+    // What a crash leaves of an open file that lost its last name: in no directory, but on the list.
+    for command in [format!("sif <{number}> links_count 0"), "unlink /attributes".to_owned()] {
+        debugfs(&image, &command);
+    }
+    assert!(!extant(&image).0, "an inode without links and list is damage");
+    debugfs(&image, &format!("ssv last_orphan {number}"));
+    let (clean, said) = extant(&image);
+    assert!(clean, "{said}");
+}

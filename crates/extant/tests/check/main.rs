@@ -1,0 +1,69 @@
+//! The consistency check against `e2fsck -fn`: the same verdict on whole disks, on disks with one damage each, and on
+//! disks with random bytes in their metadata.
+//!
+//! "Clean" of `e2fsck` is: exit status 0, no question and no warning. Where the two differ on purpose, the table of
+//! the test says so and why.
+
+mod clean;
+mod damages;
+mod disk;
+mod random;
+mod tools;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use extant::Mount;
+
+/// No check of the small disks here may take longer, whatever is on them.
+const TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Whether `e2fsck` finds a disk clean, and what it printed.
+fn e2fsck(image: &Path) -> (bool, String) {
+    let output = Command::new("e2fsck").arg("-fn").arg(image).env("LC_ALL", "C").output().expect("e2fsck runs");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    // Only for speed does it ask to optimise a tree.
+    let asked = said.lines().any(|line| line.contains("? no") && !line.contains("Optimize?"));
+    (output.status.code() == Some(0) && !asked && !said.contains("WARNING"), said)
+}
+
+/// Whether Extant finds a disk clean, and what it said. A refused mount is a finding.
+fn extant(image: &Path) -> (bool, String) {
+    let start = Instant::now();
+    let verdict = match Mount::new().read_only(true).open(image) {
+        Err(error) => (false, format!("refused: {error}\n")),
+        Ok(fs) => match fs.check(&mut |_| {}) {
+            Err(error) => (false, format!("not checked: {error}\n")),
+            Ok(findings) => {
+                let said = findings.iter().map(|finding| format!("{finding}\n")).collect();
+                (findings.is_empty(), said)
+            }
+        },
+    };
+    assert!(start.elapsed() < TIME_MAX, "the check took {:?}", start.elapsed());
+    verdict
+}
+
+/// How the verdicts of both on one disk compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Agreement {
+    BothClean,
+    BothDamaged,
+    /// `e2fsck` finds nothing.
+    Stricter,
+    /// Extant finds nothing.
+    Laxer,
+}
+
+/// Compares the verdicts; what both said for messages.
+fn compare(image: &Path) -> (Agreement, String) {
+    let ((theirs, they_said), (ours, we_said)) = (e2fsck(image), extant(image));
+    let agreement = match (theirs, ours) {
+        (true, true) => Agreement::BothClean,
+        (false, false) => Agreement::BothDamaged,
+        (true, false) => Agreement::Stricter,
+        (false, true) => Agreement::Laxer,
+    };
+    (agreement, format!("e2fsck:\n{they_said}extant:\n{we_said}"))
+}

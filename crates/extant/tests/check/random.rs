@@ -1,0 +1,150 @@
+//! Random bytes in metadata blocks, with checksums set right or not: the verdicts agree, and nothing hangs.
+//!
+//! `EXTANT_CHECK_SEEDS=FROM..TO` runs other seeds than the usual ones.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use crate::disk::{Disk, Kind};
+use crate::tools::{has_tools, make_disk, scratch};
+use crate::{Agreement, compare};
+
+/// Patches per disk, each from its own seed.
+const CASES: u64 = 300;
+
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// Below `bound`.
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        ((self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) % bound.max(1) as u64) as usize
+    }
+}
+
+/// A number that stands for the kind, so that each kind is damaged equally often.
+fn class(kind: Kind) -> u8 {
+    match kind {
+        Kind::Superblock => 0,
+        Kind::Descriptors => 1,
+        Kind::BlockBitmap(_) => 2,
+        Kind::InodeBitmap(_) => 3,
+        Kind::InodeTable(_) => 4,
+        Kind::Extents(..) => 5,
+        Kind::Indirect => 6,
+        Kind::Directory(..) => 7,
+        Kind::Index(..) => 8,
+        Kind::Xattrs => 9,
+        Kind::Symlink => 10,
+    }
+}
+
+/// Changes a few bytes of one block; what was done.
+fn damage(disk: &mut Disk, seed: u64) -> String {
+    let mut random = Random::new(seed);
+    let blocks = disk.metadata();
+    let mut classes: Vec<u8> = blocks.iter().map(|(_, kind)| class(*kind)).collect();
+    classes.sort_unstable();
+    classes.dedup();
+    let chosen = classes[random.below(classes.len())];
+    let of_class: Vec<_> = blocks.into_iter().filter(|(_, kind)| class(*kind) == chosen).collect();
+    let (block, kind) = of_class[random.below(of_class.len())];
+    let range = disk.range(block);
+    let (start, len) = match kind {
+        Kind::Superblock => (1024, 1024),
+        _ => (range.start, range.len()),
+    };
+    // Headers and first entries count more than the rest.
+    let reach = [16, 64, 256, len][random.below(4)].min(len);
+    let inode = usize::from(disk.geometry.inode_size);
+    let base = if matches!(kind, Kind::InodeTable(_)) { random.below(len / inode) * inode } else { 0 };
+    let mut done = format!("{kind:?}, block {block}:");
+    for _ in 0..=random.below(3) {
+        let at = (base + random.below(reach)).min(len - 1);
+        let byte = match random.below(4) {
+            0 => 0,
+            1 => 0xFF,
+            2 => disk.bytes[start + at] ^ 1 << random.below(8),
+            _ => random.below(256) as u8,
+        };
+        done += &format!(" byte {at} from {:#x} to {byte:#x}", disk.bytes[start + at]);
+        disk.bytes[start + at] = byte;
+    }
+    if random.below(4) > 0 {
+        disk.fix(block, kind);
+        done += ", checksum set";
+    }
+    done
+}
+
+/// Why Extant may find something where `e2fsck` does not, by words of the first finding.
+const STRICTER: &[(&str, &str)] = &[
+    ("orphan list", "`-n` does not read the list, but every mount does"),
+    ("both a journal inode and a journal device", "the kernel refuses to mount this"),
+    ("has type 0", "readers trust the byte; `e2fsck` fills it in without a question"),
+    ("a hash is wrong", "`h_hash` is nothing to `e2fsck`, but by it the kernel finds a block to share"),
+    ("unexpected depth", "the kernel refuses such a node"),
+    ("too deep", "the kernel refuses such a node"),
+];
+
+fn is_expected(agreement: Agreement, said: &str) -> bool {
+    match agreement {
+        Agreement::BothClean | Agreement::BothDamaged => true,
+        // A compatible feature may be ignored, whatever it is.
+        Agreement::Laxer => said.contains("unsupported feature"),
+        Agreement::Stricter => {
+            let first = said.lines().skip_while(|line| *line != "extant:").nth(1).unwrap_or_default();
+            STRICTER.iter().any(|(words, _)| first.contains(words))
+        }
+    }
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let given = std::env::var("EXTANT_CHECK_SEEDS").ok();
+    let bounds = given.as_deref().and_then(|text| text.split_once(".."));
+    bounds.and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?)).unwrap_or(0..CASES)
+}
+
+fn verdicts_agree(options: &[&str]) {
+    if !has_tools() {
+        return;
+    }
+    let dir = scratch();
+    let base = fs::read(make_disk(dir.path(), options, 12 << 10).expect("a disk")).expect("its bytes");
+    let image = dir.path().join("damaged");
+    let mut table: BTreeMap<String, u32> = BTreeMap::new();
+    let mut differences = Vec::new();
+    for seed in seeds() {
+        let mut disk = Disk::new(base.clone());
+        let done = damage(&mut disk, seed);
+        fs::write(&image, &disk.bytes).expect("an image");
+        let (agreement, said) = compare(&image);
+        *table.entry(format!("{agreement:?}")).or_default() += 1;
+        if !is_expected(agreement, &said) {
+            differences.push(format!("seed {seed}: {agreement:?}: {done}\n{said}"));
+        }
+    }
+    println!("{options:?}: {table:?}");
+    assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
+}
+
+#[test]
+fn verdicts_agree_on_a_disk_with_checksums() {
+    verdicts_agree(&["-b", "1024"]);
+}
+
+#[test]
+fn verdicts_agree_on_a_disk_without_checksums() {
+    verdicts_agree(&["-b", "1024", "-O", "^metadata_csum,uninit_bg"]);
+}
+
+#[test]
+fn verdicts_agree_on_a_disk_of_block_maps() {
+    verdicts_agree(&["-b", "4096", "-O", "^extent,^64bit,^flex_bg,^metadata_csum"]);
+}

@@ -1,0 +1,87 @@
+//! The tools of others, and disks that they make.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Whether e2fsprogs are there; else says that the test is skipped.
+pub fn has_tools() -> bool {
+    let all =
+        ["mke2fs", "e2fsck", "debugfs"].iter().all(|tool| Command::new(tool).arg("-V").output().is_ok());
+    if !all {
+        println!("skipped: no e2fsprogs");
+    }
+    all
+}
+
+/// A directory for images, in memory where there is such a place.
+pub fn scratch() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    made.expect("a directory for images")
+}
+
+/// Runs a tool; whether it exited with 0, and what it printed.
+pub fn run(tool: &str, arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(tool).args(arguments).env("LC_ALL", "C").output().expect("a tool that was there");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+/// A tree of a few files of each kind.
+pub fn make_tree(tree: &Path) {
+    fs::create_dir_all(tree.join("sub/deep")).expect("a directory");
+    fs::create_dir(tree.join("many")).expect("a directory");
+    for number in 0..300 {
+        fs::write(tree.join(format!("many/a-rather-long-file-name-{number}")), b"x").expect("a file");
+    }
+    let noise: Vec<u8> = (0..200_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(tree.join("big"), &noise).expect("a file");
+    fs::write(tree.join("sub/inner"), b"inner").expect("a file");
+    fs::write(tree.join("attributes"), b"attributes").expect("a file");
+    fs::hard_link(tree.join("big"), tree.join("sub/hard")).expect("a link");
+    symlink("target", tree.join("short")).expect("a symbolic link");
+    symlink("long/".repeat(30), tree.join("long")).expect("a symbolic link");
+    let sparse = fs::File::create(tree.join("sparse")).expect("a file");
+    for at in 0..24_u64 {
+        use std::os::unix::fs::FileExt;
+        sparse.write_all_at(&[7; 1024], at * 65_536).expect("a sparse file");
+    }
+    let (made, said) = run("mkfifo", &[&tree.join("pipe").to_string_lossy()]);
+    assert!(made, "{said}");
+}
+
+/// A disk of `kilobytes` made with `options`, with [`make_tree`]'s files, attributes in a block and an indexed
+/// directory; `None` if this `mke2fs` does not know the options.
+pub fn make_disk(dir: &Path, options: &[&str], kilobytes: u32) -> Option<PathBuf> {
+    let (tree, image) = (dir.join("tree"), dir.join("image"));
+    if !tree.exists() {
+        make_tree(&tree);
+    }
+    let _ = fs::remove_file(&image);
+    let (tree, path, size) = (tree.to_string_lossy(), image.to_string_lossy(), format!("{kilobytes}k"));
+    let fixed = "lazy_itable_init=0,hash_seed=00000000-0000-4000-8000-000000000001";
+    let mut arguments = vec!["-q", "-F", "-t", "ext4", "-E", fixed, "-d", &tree];
+    arguments.extend(options);
+    arguments.extend([&*path, &*size]);
+    let (made, said) = run("mke2fs", &arguments);
+    if !made {
+        println!("skipped {options:?}: {said}");
+        return None;
+    }
+    let value = "v".repeat(400);
+    for command in
+        [format!("ea_set /attributes user.long {value}"), "ea_set /sub user.short word".to_owned(), "mknod dev c 1 3".to_owned()]
+    {
+        debugfs(&image, &command);
+    }
+    // Only this makes indexes without a kernel; it exits with 1 for having done so.
+    run("e2fsck", &["-fyD", &path]);
+    Some(image)
+}
+
+/// Runs one command of `debugfs` that may write.
+pub fn debugfs(image: &Path, command: &str) -> String {
+    run("debugfs", &["-w", "-R", command, &image.to_string_lossy()]).1
+}

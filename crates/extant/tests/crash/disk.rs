@@ -1,0 +1,218 @@
+//! Disks made by mke2fs, and what e2fsck says of images.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use extant_block::{BlockDevice, MemoryDevice};
+
+/// What free blocks of a disk hold before anything is written to it: it must never be seen in a file.
+const POISON: u8 = 0xDB;
+
+/// How a disk is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskKind {
+    pub name: &'static str,
+    pub block_size: u64,
+    size: &'static str,
+    options: &'static [&'static str],
+}
+
+/// Each has the smallest journal there is, 1024 blocks.
+pub const KINDS: [DiskKind; 4] = [
+    DiskKind {
+        name: "1k-checksums",
+        block_size: 1024,
+        size: "6M",
+        options: &["-O", "metadata_csum,64bit,^resize_inode", "-g", "2048"],
+    },
+    DiskKind {
+        name: "1k-plain",
+        block_size: 1024,
+        size: "6M",
+        options: &["-O", "^metadata_csum,^64bit,^resize_inode,^uninit_bg"],
+    },
+    DiskKind {
+        name: "4k-checksums",
+        block_size: 4096,
+        size: "12M",
+        options: &["-O", "metadata_csum,64bit,metadata_csum_seed,^resize_inode"],
+    },
+    DiskKind {
+        name: "4k-group-checksums",
+        block_size: 4096,
+        size: "12M",
+        options: &["-O", "^metadata_csum,uninit_bg,^flex_bg,^resize_inode", "-g", "1024"],
+    },
+];
+
+/// A tool, where it usually is.
+fn tool(name: &str) -> Option<PathBuf> {
+    ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
+        .iter()
+        .map(|dir| Path::new(dir).join(name))
+        .find(|path| path.exists())
+}
+
+/// Whether the tools that the explorer needs are there; says so if not.
+pub fn has_tools() -> bool {
+    let missing: Vec<&str> =
+        ["mke2fs", "e2fsck", "dumpe2fs", "debugfs"].into_iter().filter(|name| tool(name).is_none()).collect();
+    if !missing.is_empty() {
+        println!("skipped: {missing:?} missing");
+    }
+    missing.is_empty()
+}
+
+fn temporary_directory() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
+        .expect("a temporary directory")
+}
+
+/// Runs a tool: its exit code, and what it printed.
+fn run(name: &str, arguments: &[&str]) -> (i32, String) {
+    let path = tool(name).unwrap_or_else(|| panic!("{name} is missing"));
+    let output = Command::new(path).args(arguments).env("LC_ALL", "C").output().expect("run a tool");
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    (output.status.code().unwrap_or(-1), text)
+}
+
+impl DiskKind {
+    pub fn named(name: &str) -> Option<Self> {
+        KINDS.into_iter().find(|kind| kind.name == name)
+    }
+
+    /// A new disk whose free blocks are poisoned.
+    pub fn make(&self) -> MemoryDevice {
+        let dir = temporary_directory();
+        let path = dir.path().join("disk");
+        let path = path.to_string_lossy();
+        let block_size = self.block_size.to_string();
+        let journal = format!("size={}", self.block_size / 1024);
+        let mut arguments = vec!["-q", "-F", "-t", "ext4", "-b", &block_size, "-J", &journal, "-N", "1024"];
+        arguments.extend(["-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", "-U", "clear"]);
+        arguments.extend(self.options);
+        arguments.extend([&*path, self.size]);
+        let (code, said) = run("mke2fs", &arguments);
+        assert_eq!(code, 0, "mke2fs {arguments:?}: {said}");
+        let bytes = std::fs::read(&*path).expect("read the image");
+        let device = MemoryDevice::new(bytes.len() as u64);
+        device.write_at(0, &bytes).expect("copy the image");
+        let (_, described) = run("dumpe2fs", &[&path]);
+        for (first, last) in free_ranges(&described) {
+            let poison = vec![POISON; ((last - first + 1) * self.block_size) as usize];
+            device.write_at(first * self.block_size, &poison).expect("poison");
+        }
+        device
+    }
+}
+
+/// The free blocks that dumpe2fs lists by group.
+fn free_ranges(described: &str) -> Vec<(u64, u64)> {
+    let lines = described.lines().filter_map(|line| line.trim().strip_prefix("Free blocks: "));
+    let ranges = lines.flat_map(|line| line.split(", ")).filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
+    });
+    // The first such line counts the blocks of the whole disk.
+    let count_is_first = usize::from(described.contains("Free blocks:              "));
+    ranges.skip(count_is_first).collect()
+}
+
+/// A place for images, where e2fsck looks at them.
+pub struct Checker {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+    /// What the file holds.
+    held: Vec<u8>,
+}
+
+const CHUNK: usize = 64 << 10;
+
+impl Checker {
+    pub fn new() -> Self {
+        let dir = temporary_directory();
+        let path = dir.path().join("image");
+        Self { _dir: dir, path, held: Vec::new() }
+    }
+
+    /// Brings the image into the file; only what differs is written.
+    fn put(&mut self, image: &MemoryDevice) {
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(false).open(&self.path).expect("open");
+        let size = image.size() as usize;
+        if self.held.len() != size {
+            self.held = vec![0; size];
+            file.set_len(0).expect("empty");
+            file.set_len(size as u64).expect("size");
+        }
+        let mut chunk = vec![0; CHUNK];
+        for start in (0..size).step_by(CHUNK) {
+            let len = CHUNK.min(size - start);
+            image.read_at(start as u64, &mut chunk[..len]).expect("read the image");
+            if self.held[start..start + len] != chunk[..len] {
+                file.write_all_at(&chunk[..len], start as u64).expect("write the image");
+                self.held[start..start + len].copy_from_slice(&chunk[..len]);
+            }
+        }
+    }
+
+    fn e2fsck(&self, options: &[&str]) -> (i32, String) {
+        let path = self.path.to_string_lossy();
+        let mut arguments = options.to_vec();
+        arguments.push(&path);
+        run("e2fsck", &arguments)
+    }
+
+    /// That an image is clean.
+    ///
+    /// # Errors
+    /// What e2fsck says.
+    pub fn check(&mut self, image: &MemoryDevice) -> Result<(), String> {
+        self.put(image);
+        self.check_file()
+    }
+
+    fn check_file(&self) -> Result<(), String> {
+        let (code, said) = self.e2fsck(&["-fn"]);
+        if code == 0 && !said.contains("Fix?") && !said.contains("WARNING") {
+            Ok(())
+        } else {
+            Err(format!("e2fsck -fn exits {code}: {said}"))
+        }
+    }
+
+    /// The image as e2fsck recovers it: it replays the journal and finishes the orphans.
+    ///
+    /// # Errors
+    /// If it finds anything else to do.
+    pub fn recover(&mut self, image: &MemoryDevice) -> Result<MemoryDevice, String> {
+        self.put(image);
+        // Whatever happens below, the file is not what it was.
+        self.held.clear();
+        let (code, said) = self.e2fsck(&["-fy", "-E", "journal_only"]);
+        if code > 1 {
+            return Err(format!("e2fsck replays the journal and exits {code}: {said}"));
+        }
+        let (code, said) = self.e2fsck(&["-p"]);
+        if code > 1 {
+            return Err(format!("e2fsck -p after the replay exits {code}: {said}"));
+        }
+        self.check_file().map_err(|what| format!("after its own replay, {what}"))?;
+        let bytes = std::fs::read(&self.path).expect("read the image");
+        let recovered = MemoryDevice::new(bytes.len() as u64);
+        recovered.write_at(0, &bytes).expect("copy the image");
+        Ok(recovered)
+    }
+}
+
+/// The blocks of the journal, as debugfs lists them.
+pub fn journal_blocks(image: &MemoryDevice) -> Vec<u64> {
+    let mut checker = Checker::new();
+    checker.put(image);
+    let (_, said) = run("debugfs", &["-R", "blocks <8>", &checker.path.to_string_lossy()]);
+    said.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}

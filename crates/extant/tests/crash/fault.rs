@@ -1,0 +1,141 @@
+//! Faults of the way to the disk, which the explorer must bring to light: a test that finds nothing with one of
+//! them proves nothing without.
+
+use std::io::{self, IoSlice};
+
+use extant_block::{BlockDevice, MemoryDevice, Mutation, Recorder};
+use extant_ondisk::jbd2::MAGIC;
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering};
+
+/// jbd2's number of a block of revoke records, and the bytes of its header.
+const REVOKE_BLOCK: u32 = 5;
+const REVOKE_HEADER_BYTES: u32 = 16;
+
+/// What is wrong with the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    None,
+    Recording(Mutation),
+    /// Blocks of revoke records name no block.
+    NoRevokes,
+    /// A write outside the journal reaches the disk after the next flush only.
+    LateWrites,
+}
+
+/// A device before the recorder. It is faithful until it is armed.
+pub struct FaultyDevice {
+    pub recorder: Recorder<MemoryDevice>,
+    fault: Fault,
+    is_armed: AtomicBool,
+    block_size: u64,
+    journal: Vec<u64>,
+    /// Writes that were answered and not done.
+    late: Mutex<Vec<Late>>,
+}
+
+struct Late {
+    offset: u64,
+    bytes: Vec<u8>,
+    has_seen_flush: bool,
+}
+
+impl FaultyDevice {
+    /// `journal` names the blocks of the journal.
+    pub fn new(
+        recorder: Recorder<MemoryDevice>,
+        fault: Fault,
+        block_size: u64,
+        journal: Vec<u64>,
+    ) -> Arc<Self> {
+        let late = Mutex::new(LockClass::DEVICE_LAYER, Vec::new());
+        Arc::new(Self { recorder, fault, is_armed: AtomicBool::new(false), block_size, journal, late })
+    }
+
+    /// From now on the fault is there.
+    pub fn arm(&self) {
+        if let Fault::Recording(mutation) = self.fault {
+            self.recorder.set_mutation(mutation);
+        }
+        self.is_armed.store(true, Ordering::Relaxed);
+    }
+
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == fault && self.is_armed.load(Ordering::Relaxed)
+    }
+
+    fn write_late(&self) -> io::Result<()> {
+        let due: Vec<Late> = {
+            let mut late = self.late.lock();
+            let (due, rest) = late.drain(..).partition(|write: &Late| write.has_seen_flush);
+            *late = rest;
+            late.iter_mut().for_each(|write| write.has_seen_flush = true);
+            due
+        };
+        due.iter().try_for_each(|write| self.recorder.write_at(write.offset, &write.bytes))
+    }
+}
+
+/// The block without its revoke records, if it has such.
+fn without_revokes(bytes: &[u8]) -> Option<Vec<u8>> {
+    let word =
+        |at: usize| bytes.get(at..at + 4).map(|word| u32::from_be_bytes(word.try_into().unwrap_or_default()));
+    if word(0) != Some(MAGIC) || word(4) != Some(REVOKE_BLOCK) {
+        return None;
+    }
+    let mut bytes = bytes.to_vec();
+    bytes[12..16].copy_from_slice(&REVOKE_HEADER_BYTES.to_be_bytes());
+    Some(bytes)
+}
+
+impl BlockDevice for FaultyDevice {
+    fn size(&self) -> u64 {
+        self.recorder.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.recorder.read_at(offset, buf)?;
+        for write in self.late.lock().iter() {
+            let (from, to) = (
+                write.offset.max(offset),
+                (write.offset + write.bytes.len() as u64).min(offset + buf.len() as u64),
+            );
+            if from < to {
+                buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(
+                    &write.bytes[(from - write.offset) as usize..(to - write.offset) as usize],
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        let bytes = bufs.iter().map(|buf| &**buf).collect::<Vec<_>>().concat();
+        if self.has(Fault::NoRevokes)
+            && let Some(bytes) = without_revokes(&bytes)
+        {
+            return self.recorder.write_at(offset, &bytes);
+        }
+        if self.has(Fault::LateWrites) && !self.journal.contains(&(offset / self.block_size)) {
+            self.late.lock().push(Late { offset, bytes, has_seen_flush: false });
+            return Ok(());
+        }
+        self.recorder.write_at(offset, &bytes)
+    }
+
+    fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.recorder.write_fua(offset, buf)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.recorder.flush()?;
+        self.write_late()
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.recorder.discard(offset, bytes)
+    }
+
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.recorder.write_zeroes(offset, bytes)
+    }
+}

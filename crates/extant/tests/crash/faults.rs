@@ -1,0 +1,196 @@
+//! Tests of the explorer: with a fault on the way to the disk it finds bad images, and none without.
+
+use extant_block::{Event, Mutation};
+use extant_ondisk::jbd2::MAGIC;
+
+use crate::disk::{Checker, DiskKind, has_tools};
+use crate::explore::{Base, Outcome, Plan, Recording, Scenario, explore};
+use crate::fault::Fault;
+use crate::op::Op;
+use crate::sequences::log_end_scenario;
+
+const PLAN: Plan = Plan { trees: 400, checked: 5, compared: 0 };
+
+/// jbd2's numbers of blocks.
+const COMMIT_BLOCK: u32 = 2;
+const SUPERBLOCK: u32 = 4;
+
+fn base(name: &str) -> Base {
+    Base::new(DiskKind::named(name).expect("a disk"))
+}
+
+fn scenario(base: &Base, ops: Vec<Op>) -> Scenario<'_> {
+    Scenario { base, ops, fault: Fault::None, commits: 0, seed: 1 }
+}
+
+/// That one of the sequences leaves bad images with the fault, and none without.
+fn assert_found<'b>(fault: Fault, scenarios: impl IntoIterator<Item = Scenario<'b>>) {
+    let mut checker = Checker::new();
+    let mut total = Outcome::default();
+    for scenario in scenarios {
+        let without = explore(&scenario, PLAN, &mut checker);
+        assert!(without.bad.is_empty(), "without a fault: {:?}\n{scenario}", without.bad.first());
+        let with = explore(&Scenario { fault, ..scenario }, PLAN, &mut checker);
+        // The operations must not notice, or it is not the crash that shows the fault.
+        assert!(with.bad.iter().all(|finding| finding.crash.is_some()), "{fault:?}: {:?}", with.bad.first());
+        total.add(with);
+        if let Some(first) = total.bad.first() {
+            println!("{fault:?}: {total}, the first: {}", first.what.lines().next().unwrap_or_default());
+            return;
+        }
+    }
+    panic!("{fault:?} was not found: {total}");
+}
+
+/// Every kind of sync, after overwriting in place, allocating, and renaming over a file.
+fn synced_operations(block: u64) -> Vec<Op> {
+    vec![
+        Op::Create("c"),
+        Op::Write { file: "c", at: 0, bytes: 3 * block },
+        Op::Fsync("c"),
+        Op::Write { file: "a", at: 10, bytes: 2 * block },
+        Op::Fdatasync("a"),
+        Op::Rename { from: "c", to: "a" },
+        Op::Fsync("a"),
+        Op::Unlink("d/a"),
+        Op::Append { file: "a", bytes: 700 },
+        Op::Sync,
+    ]
+}
+
+/// Indices of the flushes that a write of such a block of the journal follows.
+fn flushes_before(recording: &Recording, block_type: u32) -> Vec<u64> {
+    let header: Vec<u8> = [MAGIC, block_type].into_iter().flat_map(u32::to_be_bytes).collect();
+    let is_such =
+        |event: &Event| matches!(event, Event::Write { bytes, fua: true, .. } if bytes.starts_with(&header));
+    let events = recording.log.events();
+    let flushes = events.iter().enumerate().filter(|(_, event)| **event == Event::Flush);
+    let before_such = |at: usize| {
+        let next = events[at..].iter().find(|event| !matches!(event, Event::Flush | Event::Mark(_)));
+        at >= recording.start && next.is_some_and(is_such)
+    };
+    (0..).zip(flushes).filter(|(_, (at, _))| before_such(*at)).map(|(index, _)| index).collect()
+}
+
+#[test]
+fn a_device_that_ignores_flushes_is_found() {
+    if !has_tools() {
+        return;
+    }
+    for name in ["1k-checksums", "4k-group-checksums"] {
+        let base = base(name);
+        let ops = synced_operations(base.kind.block_size);
+        assert_found(Fault::Recording(Mutation::DropAllFlushes), [scenario(&base, ops)]);
+    }
+}
+
+#[test]
+fn each_flush_before_a_commit_block_is_needed() {
+    if !has_tools() {
+        return;
+    }
+    // Without checksums in the log, or the commit with copies missing would not count.
+    let base = base("1k-plain");
+    let scenario = scenario(&base, synced_operations(base.kind.block_size));
+    let flushes = flushes_before(&scenario.record().expect("a recording"), COMMIT_BLOCK);
+    assert!(flushes.len() >= 3, "{flushes:?}");
+    for flush in flushes {
+        assert_found(Fault::Recording(Mutation::DropFlush(flush)), [scenario.clone()]);
+    }
+}
+
+#[test]
+fn the_flush_between_home_writes_and_the_tail_is_needed() {
+    if !has_tools() {
+        return;
+    }
+    let base = base("1k-checksums");
+    let scenario = log_end_scenario(&base, 3);
+    let flushes = flushes_before(&scenario.record().expect("a recording"), SUPERBLOCK);
+    let first = flushes.first().expect("a checkpoint");
+    assert_found(Fault::Recording(Mutation::DropFlush(*first)), [scenario.clone()]);
+}
+
+/// A commit that no sync asked for, but a full transaction: nothing but the commit block itself makes it durable
+/// before freed blocks are used again.
+#[test]
+fn a_commit_block_that_is_not_durable_is_found() {
+    if !has_tools() {
+        return;
+    }
+    let base = base("1k-plain");
+    let mut ops = vec![Op::Unlink("a")];
+    ops.extend([Op::Fill { dir: "e", count: 120 }; 7]);
+    ops.extend(small_files());
+    assert_found(Fault::Recording(Mutation::DropFua), [scenario(&base, ops)]);
+}
+
+/// New files of one block each, which take the first free blocks that there are.
+fn small_files() -> Vec<Op> {
+    ["c", "d/b", "e/b", "d/c", "e/c", "d/d", "e/e", "d/e"]
+        .into_iter()
+        .flat_map(|file| [Op::Create(file), Op::Write { file, at: 0, bytes: 1000 }])
+        .collect()
+}
+
+/// A block of metadata that went through the journal is freed and becomes a file's; the crash comes before the
+/// checkpoint.
+fn assert_revoke_needed(base: &Base, mut ops: Vec<Op>) {
+    ops.push(Op::Sync);
+    ops.extend(small_files());
+    ops.push(Op::Sync);
+    assert_found(Fault::NoRevokes, [scenario(base, ops)]);
+}
+
+#[test]
+fn a_missing_revoke_of_an_attribute_block_is_found() {
+    if !has_tools() {
+        return;
+    }
+    let ops =
+        vec![Op::SetXattr { path: "b", key: 1, bytes: 650 }, Op::Sync, Op::RemoveXattr { path: "b", key: 1 }];
+    assert_revoke_needed(&base("1k-plain"), ops);
+}
+
+#[test]
+fn a_missing_revoke_of_a_directory_block_is_found() {
+    if !has_tools() {
+        return;
+    }
+    let ops = vec![Op::Mkdir("c"), Op::Sync, Op::Rmdir("c")];
+    assert_revoke_needed(&base("1k-plain"), ops);
+}
+
+#[test]
+fn a_missing_revoke_of_a_symbolic_link_is_found() {
+    if !has_tools() {
+        return;
+    }
+    let ops = vec![Op::Symlink { link: "c", bytes: 300 }, Op::Sync, Op::Unlink("c")];
+    assert_revoke_needed(&base("1k-plain"), ops);
+}
+
+#[test]
+fn a_missing_revoke_of_an_extent_node_is_found() {
+    if !has_tools() {
+        return;
+    }
+    let ops = vec![
+        Op::Sparse { file: "a", block: 10, count: 5 },
+        Op::Sync,
+        Op::Truncate { file: "a", bytes: 4096 },
+    ];
+    assert_revoke_needed(&base("1k-plain"), ops);
+}
+
+#[test]
+fn data_that_arrives_after_its_commit_is_found() {
+    if !has_tools() {
+        return;
+    }
+    for name in ["1k-checksums", "4k-checksums"] {
+        let base = base(name);
+        let ops = synced_operations(base.kind.block_size);
+        assert_found(Fault::LateWrites, [scenario(&base, ops)]);
+    }
+}

@@ -1,0 +1,187 @@
+//! Sequences of operations.
+
+use crate::model::Model;
+use crate::op::{DIRECTORIES, FILES, Name, Op};
+use crate::random::Random;
+
+/// What is on a disk before each sequence: files that are small, that span blocks, that have a tree of extents;
+/// attributes in the inode and in a block; a directory of several blocks.
+pub fn preparation(block: u64) -> Vec<Op> {
+    vec![
+        Op::Mkdir("d"),
+        Op::Mkdir("e"),
+        Op::Mkdir("e/d"),
+        Op::Create("a"),
+        Op::Write { file: "a", at: 0, bytes: 3 * block + 100 },
+        Op::Create("b"),
+        Op::Write { file: "b", at: 0, bytes: 200 },
+        Op::Create("d/a"),
+        Op::Write { file: "d/a", at: 0, bytes: 2 * block },
+        Op::Create("e/a"),
+        Op::Sparse { file: "e/a", block: 0, count: 6 },
+        Op::SetXattr { path: "a", key: 0, bytes: 20 },
+        Op::SetXattr { path: "b", key: 1, bytes: 700 },
+        Op::Fill { dir: "e/d", count: 12 },
+    ]
+}
+
+/// The operations of which all sequences of length 1 and 2 are tried.
+pub fn alphabet(block: u64) -> Vec<Op> {
+    let keep_size = true;
+    let mut ops = vec![
+        Op::Create("c"),
+        Op::Write { file: "a", at: 10, bytes: 100 },
+        Op::Write { file: "a", at: block / 2, bytes: 2 * block },
+        Op::Write { file: "a", at: 2 * block, bytes: 4 * block },
+        Op::Write { file: "a", at: 9 * block + 7, bytes: 30 },
+        Op::Write { file: "b", at: 0, bytes: 5 * block },
+        Op::Append { file: "a", bytes: block + 1 },
+        Op::Append { file: "b", bytes: 9 },
+        Op::Truncate { file: "a", bytes: 0 },
+        Op::Truncate { file: "a", bytes: block + 5 },
+        Op::Truncate { file: "a", bytes: 8 * block },
+        Op::Truncate { file: "e/a", bytes: 3 * block },
+        Op::Allocate { file: "a", at: 2 * block, bytes: 5 * block, keep_size: false },
+        Op::Allocate { file: "b", at: 0, bytes: 6 * block, keep_size },
+        Op::Zero { file: "a", at: 50, bytes: 2 * block, keep_size },
+        Op::Zero { file: "a", at: block, bytes: 6 * block, keep_size: false },
+        Op::Punch { file: "a", at: block, bytes: block },
+        Op::Punch { file: "a", at: 100, bytes: 2 * block },
+        Op::Punch { file: "e/a", at: 2 * block, bytes: 6 * block },
+        Op::Collapse { file: "a", block: 1, len: 1 },
+        Op::Collapse { file: "e/a", block: 1, len: 3 },
+        Op::Insert { file: "a", block: 1, len: 2 },
+        Op::Insert { file: "e/a", block: 3, len: 1 },
+        Op::Sparse { file: "a", block: 20, count: 5 },
+        Op::Unlink("a"),
+        Op::Unlink("e/a"),
+        Op::Unlink("b"),
+        Op::Rename { from: "a", to: "c" },
+        Op::Rename { from: "a", to: "b" },
+        Op::Rename { from: "b", to: "d/a" },
+        Op::Rename { from: "d", to: "e/d" },
+        Op::Rename { from: "e/d", to: "c" },
+        Op::Exchange { from: "a", to: "d/a" },
+        Op::Exchange { from: "d", to: "e/a" },
+        Op::Link { from: "a", to: "c" },
+        Op::Link { from: "a", to: "d/b" },
+        Op::Symlink { link: "c", bytes: 20 },
+        Op::Symlink { link: "c", bytes: 300 },
+        Op::Mkdir("c"),
+        Op::Rmdir("d"),
+        Op::Fill { dir: "d", count: 10 },
+        Op::Drain { dir: "e/d", count: 12 },
+        Op::SetXattr { path: "a", key: 1, bytes: 600 },
+        Op::SetXattr { path: "d", key: 0, bytes: 10 },
+        Op::SetXattr { path: "b", key: 1, bytes: 30 },
+        Op::RemoveXattr { path: "b", key: 1 },
+        Op::Chmod { path: "a", mode: 0o600 },
+        Op::Hold("a"),
+        Op::WriteHeld { bytes: 2 * block },
+        Op::Tmpfile { bytes: 3 * block },
+        Op::LinkTmp("c"),
+        Op::Release,
+        Op::Sync,
+        Op::Remount,
+    ];
+    ops.extend(["a", "b", "c", "d", "d/a"].map(Op::Fsync));
+    ops.extend(["a", "b"].map(Op::Fdatasync));
+    ops
+}
+
+/// Every sequence of one and of two operations, ended by a commit.
+pub fn short_sequences(block: u64) -> Vec<Vec<Op>> {
+    let ops = alphabet(block);
+    let mut sequences: Vec<Vec<Op>> = ops.iter().map(|op| vec![*op, Op::Sync]).collect();
+    for first in &ops {
+        sequences.extend(ops.iter().map(|second| vec![*first, *second, Op::Sync]));
+    }
+    sequences
+}
+
+/// A random sequence after what `model` holds.
+pub fn random_sequence(model: &Model, len: usize, seed: u64) -> Vec<Op> {
+    let mut random = Random::new(seed);
+    let mut model = model.clone();
+    let mut ops = Vec::new();
+    while ops.len() < len {
+        let op = random_op(&model, &mut random);
+        // Mostly those that do something.
+        if model.apply(op).is_ok() || random.one_in(4) {
+            ops.push(op);
+        }
+    }
+    ops
+}
+
+fn file(model: &Model, random: &mut Random) -> Name {
+    let files: Vec<Name> = FILES.into_iter().filter(|path| model.is_file(path)).collect();
+    if files.is_empty() { random.pick(&FILES) } else { random.pick(&files) }
+}
+
+fn anything(model: &Model, random: &mut Random) -> Name {
+    if random.one_in(3) { random.pick(&DIRECTORIES) } else { file(model, random) }
+}
+
+fn random_op(model: &Model, random: &mut Random) -> Op {
+    let free = random.pick(&FILES);
+    match random.below(100) {
+        0..10 => Op::Create(free),
+        10..38 => random_content_op(model, random),
+        38..43 => Op::Unlink(file(model, random)),
+        43..49 => match random.below(4) {
+            0 => Op::Rename { from: random.pick(&DIRECTORIES), to: random.pick(&DIRECTORIES) },
+            1 => Op::Rename { from: random.pick(&DIRECTORIES), to: free },
+            _ => Op::Rename { from: file(model, random), to: free },
+        },
+        49..52 => Op::Exchange { from: anything(model, random), to: anything(model, random) },
+        52..55 => Op::Link { from: file(model, random), to: free },
+        55..58 => Op::Symlink { link: free, bytes: random.pick(&[1, 59, 60, 61, 300]) },
+        58..61 => Op::Mkdir(random.pick(&DIRECTORIES)),
+        61..63 => Op::Rmdir(random.pick(&DIRECTORIES)),
+        63..66 => Op::Fill { dir: random.pick(&DIRECTORIES), count: 1 + random.below(30) as u32 },
+        66..69 => Op::Drain { dir: random.pick(&DIRECTORIES), count: 1 + random.below(30) as u32 },
+        69..75 => {
+            let key = random.below(3) as u8;
+            let bytes = random.pick(&[0, 8, 60, 200, 600]);
+            Op::SetXattr {
+                path: anything(model, random),
+                key,
+                bytes: if key == 1 { bytes } else { bytes % 64 },
+            }
+        }
+        75..78 => Op::RemoveXattr { path: anything(model, random), key: random.below(3) as u8 },
+        78..80 => Op::Chmod { path: anything(model, random), mode: random.pick(&[0o600, 0o755, 0o4711]) },
+        80..87 => Op::Fsync(anything(model, random)),
+        87..89 => Op::Fdatasync(file(model, random)),
+        89..92 => Op::Sync,
+        92..94 => Op::Hold(file(model, random)),
+        94..96 if model.has_held() => Op::WriteHeld { bytes: 1 + random.below(3 * model.block_size()) },
+        96..97 => Op::Tmpfile { bytes: 1 + random.below(3 * model.block_size()) },
+        97..98 if model.has_unnamed() => Op::LinkTmp(free),
+        98..99 => Op::Release,
+        99 if random.one_in(3) => Op::Remount,
+        _ => Op::Fsync(file(model, random)),
+    }
+}
+
+fn random_content_op(model: &Model, random: &mut Random) -> Op {
+    let block = model.block_size();
+    let file = file(model, random);
+    let size = model.size_of(file);
+    let at = if random.one_in(3) { random.below(12) * block } else { random.below(size + block) };
+    let bytes = if random.one_in(3) { (1 + random.below(6)) * block } else { 1 + random.below(3 * block) };
+    let keep_size = random.one_in(2);
+    let blocks = size / block + 1;
+    match random.below(20) {
+        0..7 => Op::Write { file, at, bytes },
+        7..9 => Op::Append { file, bytes },
+        9..12 => Op::Truncate { file, bytes: if random.one_in(4) { 0 } else { at } },
+        12..13 => Op::Allocate { file, at, bytes, keep_size },
+        13..15 => Op::Zero { file, at, bytes, keep_size },
+        15..17 => Op::Punch { file, at, bytes },
+        17 => Op::Collapse { file, block: random.below(blocks), len: 1 + random.below(3) },
+        18 => Op::Insert { file, block: random.below(blocks), len: 1 + random.below(3) },
+        _ => Op::Sparse { file, block: random.below(40), count: 1 + random.below(12) },
+    }
+}

@@ -1,0 +1,31 @@
+//! Crashes of the whole engine, at every place of what it writes.
+//!
+//! A sequence of operations runs on a recorded disk. A crash leaves a prefix of the recording, of whose unflushed
+//! writes any subset survives, by whole requests or by sectors. After each crash looked at:
+//!
+//! - mounting for reading replays the journal in memory and writes nothing; the tree is that after some operation
+//!   which ended no earlier than what was promised durable and began before the crash, all names, sizes, modes,
+//!   links and attributes together;
+//! - each byte of a file is one that its block held then or later, or zero where nothing was written: never what
+//!   somebody else left in a block;
+//! - mounting for writing gives the same tree, can be written to, and unmounts to a disk that `e2fsck -fn` finds
+//!   clean; a crash in the midst of that recovery changes nothing;
+//! - e2fsck's own recovery gives the same tree.
+//!
+//! Assumed of the device: the 1024 bytes of the superblock survive together.
+//!
+//! `EXTANT_CRASH_SCALE=10` looks at ten times as many random sequences. `EXTANT_CRASH_CASE=1k-plain:17:30` at the
+//! random sequence of that disk, seed and length alone, at every crash.
+
+mod disk;
+mod explore;
+mod fault;
+mod generate;
+mod model;
+mod op;
+mod random;
+mod session;
+mod tree;
+
+mod faults;
+mod sequences;

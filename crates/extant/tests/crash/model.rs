@@ -1,0 +1,519 @@
+//! What the tree is after each operation, and what has been promised to be durable.
+//!
+//! The model knows nothing of blocks on the disk except this: a block of a file has an identity from its allocation
+//! to its freeing, and moves with its identity when a range is removed or inserted. Data that is written into a
+//! block in place may reach the disk before the metadata of the same operation, and is then seen through the older
+//! map of the file.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::op::{Name, Op, fill_name, pattern_of, target_of, xattr_name};
+
+pub type Id = u32;
+pub const ROOT: Id = 0;
+
+/// A block of a file.
+#[derive(Clone, Debug)]
+pub struct Block {
+    pub identity: u64,
+    /// Else it reads as zeroes.
+    pub is_written: bool,
+    pub bytes: Arc<[u8]>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Body {
+    File { size: u64, blocks: BTreeMap<u64, Block> },
+    Directory(BTreeMap<String, Id>),
+    Symlink(String),
+}
+
+#[derive(Clone, Debug)]
+pub struct Inode {
+    pub body: Body,
+    pub mode: u16,
+    /// Names; of a directory 1.
+    pub names: u32,
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// A tree.
+pub type State = BTreeMap<Id, Arc<Inode>>;
+
+/// What must have survived.
+#[derive(Clone, Debug, Default)]
+pub struct Promise {
+    /// The tree is as after this step or a later one.
+    pub step: usize,
+    /// The bytes of these inodes are as after this step or a later one.
+    pub content: BTreeMap<Id, usize>,
+}
+
+/// The history of a sequence.
+#[derive(Clone, Debug)]
+pub struct Model {
+    block_size: u64,
+    state: State,
+    next_id: Id,
+    next_block: u64,
+    /// Files that are open, the last one at the end.
+    held: Vec<Id>,
+    unnamed: Vec<Id>,
+    fill_serial: u32,
+    drain_serial: u32,
+    /// The tree after each step; the first is the tree before the first operation.
+    pub steps: Vec<State>,
+    /// Of each step, the inode that changed in several updates.
+    pub in_steps: Vec<Option<Id>>,
+    /// Of each operation, the last of its steps; the first entry is for none.
+    pub ends: Vec<usize>,
+    /// What was promised after each operation.
+    pub promises: Vec<Promise>,
+    changed: BTreeMap<Id, usize>,
+    mapped: BTreeMap<Id, usize>,
+}
+
+/// What the real operation must answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused;
+type Answer = Result<(), Refused>;
+
+impl Model {
+    pub fn new(block_size: u64) -> Self {
+        let root = new_inode(Body::Directory(BTreeMap::new()), 0o755);
+        let state = State::from([(ROOT, Arc::new(root))]);
+        Self {
+            block_size,
+            steps: vec![state.clone()],
+            state,
+            next_id: ROOT + 1,
+            next_block: 0,
+            held: Vec::new(),
+            unnamed: Vec::new(),
+            fill_serial: 0,
+            drain_serial: 0,
+            in_steps: vec![None],
+            ends: vec![0],
+            promises: vec![Promise::default()],
+            changed: BTreeMap::new(),
+            mapped: BTreeMap::new(),
+        }
+    }
+
+    /// The same tree with no history: all of it is durable.
+    pub fn restart(&self) -> Self {
+        let mut fresh = Self::new(self.block_size);
+        fresh.steps = vec![self.state.clone()];
+        fresh.state = self.state.clone();
+        (fresh.next_id, fresh.next_block) = (self.next_id, self.next_block);
+        (fresh.fill_serial, fresh.drain_serial) = (self.fill_serial, self.drain_serial);
+        fresh
+    }
+
+    pub fn block_size(&self) -> u64 {
+        self.block_size
+    }
+
+    /// The number of the next write, for [`crate::op::pattern`].
+    pub fn tag(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Serials of the names that the next [`Op::Fill`] and [`Op::Drain`] begin with.
+    pub fn serials(&self) -> (u32, u32) {
+        (self.fill_serial, self.drain_serial)
+    }
+
+    pub fn has_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    pub fn has_unnamed(&self) -> bool {
+        !self.unnamed.is_empty()
+    }
+
+    /// Does `op`, and keeps what it changed.
+    pub fn apply(&mut self, op: Op) -> Answer {
+        let answer = self.change(op);
+        if self.in_steps.len() < self.steps.len() {
+            let target = if op.is_in_steps() { self.target(op) } else { None };
+            self.in_steps.resize(self.steps.len(), target);
+        }
+        let promise = self.promise(op, answer.is_ok());
+        self.promises.push(promise);
+        self.ends.push(self.steps.len() - 1);
+        answer
+    }
+
+    fn target(&self, op: Op) -> Option<Id> {
+        match op {
+            Op::Write { file, .. }
+            | Op::Append { file, .. }
+            | Op::Truncate { file, .. }
+            | Op::Allocate { file, .. }
+            | Op::Zero { file, .. }
+            | Op::Punch { file, .. }
+            | Op::Collapse { file, .. }
+            | Op::Insert { file, .. } => self.find(file),
+            Op::WriteHeld { .. } => self.held.last().copied(),
+            _ => None,
+        }
+    }
+
+    fn promise(&self, op: Op, is_ok: bool) -> Promise {
+        let mut promise = self.promises.last().cloned().unwrap_or_default();
+        if !is_ok {
+            return promise;
+        }
+        let now = self.steps.len() - 1;
+        let (path, since) = match op {
+            Op::Sync | Op::Remount => {
+                promise.step = now;
+                return promise;
+            }
+            Op::Fsync(path) => (path, &self.changed),
+            Op::Fdatasync(path) => (path, &self.mapped),
+            _ => return promise,
+        };
+        let Some(id) = self.find(path) else { return promise };
+        promise.step = promise.step.max(since.get(&id).copied().unwrap_or(0));
+        promise.content.insert(id, now);
+        promise
+    }
+
+    fn change(&mut self, op: Op) -> Answer {
+        let tag = self.tag();
+        match op {
+            Op::Create(path) => self.make(path, new_inode(empty_file(), 0o644)).map(drop),
+            Op::Write { file, at, bytes } => self.file(file).map(|id| self.write(id, at, bytes, tag)),
+            Op::Append { file, bytes } => self.file(file).map(|id| self.write(id, self.size(id), bytes, tag)),
+            Op::Sparse { file, block, count } => {
+                let id = self.file(file)?;
+                for index in 0..count {
+                    self.write(id, (block + 2 * index) * self.block_size, self.block_size, tag);
+                }
+                Ok(())
+            }
+            Op::Truncate { .. }
+            | Op::Allocate { .. }
+            | Op::Zero { .. }
+            | Op::Punch { .. }
+            | Op::Collapse { .. }
+            | Op::Insert { .. } => self.change_map(op),
+            Op::Unlink(path) => self.unlink(path),
+            Op::Rename { from, to } => self.rename(from, to),
+            Op::Exchange { from, to } => self.exchange(from, to),
+            Op::Link { from, to } => self.link(from, to),
+            Op::Symlink { link, bytes } => {
+                self.make(link, new_inode(Body::Symlink(target_of(bytes)), 0o777)).map(drop)
+            }
+            Op::Mkdir(path) => self.make(path, new_inode(Body::Directory(BTreeMap::new()), 0o755)).map(drop),
+            Op::Rmdir(path) => self.rmdir(path),
+            Op::Fill { dir, count } => self.fill(dir, count),
+            Op::Drain { dir, count } => self.drain(dir, count),
+            Op::SetXattr { .. } | Op::RemoveXattr { .. } | Op::Chmod { .. } => {
+                self.change_attributes(op, tag)
+            }
+            Op::Fsync(path) | Op::Fdatasync(path) => match self.followed(path) {
+                Some(_) => Ok(()),
+                None => Err(Refused),
+            },
+            Op::Sync => Ok(()),
+            Op::Hold(path) => self.file(path).map(|id| self.held.push(id)),
+            Op::WriteHeld { bytes } => {
+                if let Some(id) = self.held.last().copied() {
+                    self.write(id, self.size(id), bytes, tag);
+                }
+                Ok(())
+            }
+            Op::Tmpfile { bytes } => {
+                let id = self.add(new_inode(empty_file(), 0o600));
+                self.held.push(id);
+                self.unnamed.push(id);
+                self.step();
+                self.write(id, 0, bytes, tag);
+                Ok(())
+            }
+            Op::LinkTmp(path) => self.link_unnamed(path),
+            Op::Release | Op::Remount => {
+                self.held.clear();
+                self.unnamed.clear();
+                self.state.retain(|_, inode| inode.names > 0);
+                Ok(())
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        self.steps.push(self.state.clone());
+    }
+
+    fn add(&mut self, inode: Inode) -> Id {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.state.insert(id, Arc::new(inode));
+        self.touch(id);
+        id
+    }
+
+    /// The next step changes this inode.
+    fn touch(&mut self, id: Id) -> &mut Inode {
+        self.changed.insert(id, self.steps.len());
+        Arc::make_mut(self.state.get_mut(&id).expect("an inode of the model"))
+    }
+
+    fn touch_map(&mut self, id: Id) {
+        self.mapped.insert(id, self.steps.len());
+        self.touch(id);
+    }
+
+    fn entries(&mut self, id: Id) -> &mut BTreeMap<String, Id> {
+        match &mut self.touch(id).body {
+            Body::Directory(entries) => entries,
+            _ => unreachable!("a parent is a directory"),
+        }
+    }
+
+    /// Parent and last name.
+    fn place(&self, path: Name) -> Result<(Id, String), Refused> {
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let parent = self.find(parent).ok_or(Refused)?;
+        match self.state[&parent].body {
+            Body::Directory(_) => Ok((parent, name.to_owned())),
+            _ => Err(Refused),
+        }
+    }
+
+    /// The inode at a path; a symbolic link is not followed.
+    pub fn find(&self, path: &str) -> Option<Id> {
+        path.split('/').filter(|name| !name.is_empty()).try_fold(ROOT, |here, name| {
+            match &self.state[&here].body {
+                Body::Directory(entries) => entries.get(name).copied(),
+                _ => None,
+            }
+        })
+    }
+
+    /// The inode at a path; all symbolic links lead nowhere.
+    fn followed(&self, path: Name) -> Option<Id> {
+        self.find(path).filter(|id| !matches!(self.state[id].body, Body::Symlink(_)))
+    }
+
+    pub fn is_file(&self, path: Name) -> bool {
+        self.file(path).is_ok()
+    }
+
+    pub fn size_of(&self, path: Name) -> u64 {
+        self.file(path).map_or(0, |id| self.size(id))
+    }
+
+    fn file(&self, path: Name) -> Result<Id, Refused> {
+        self.find(path).filter(|id| matches!(self.state[id].body, Body::File { .. })).ok_or(Refused)
+    }
+
+    fn is_directory(&self, id: Id) -> bool {
+        matches!(self.state[&id].body, Body::Directory(_))
+    }
+
+    fn is_empty(&self, id: Id) -> bool {
+        matches!(&self.state[&id].body, Body::Directory(entries) if entries.is_empty())
+    }
+
+    fn size(&self, id: Id) -> u64 {
+        match self.state[&id].body {
+            Body::File { size, .. } => size,
+            _ => 0,
+        }
+    }
+
+    fn make(&mut self, path: Name, inode: Inode) -> Result<Id, Refused> {
+        let (parent, name) = self.place(path)?;
+        if self.entries_of(parent).contains_key(&name) {
+            return Err(Refused);
+        }
+        let id = self.add(inode);
+        self.entries(parent).insert(name, id);
+        self.step();
+        Ok(id)
+    }
+
+    fn entries_of(&self, id: Id) -> &BTreeMap<String, Id> {
+        match &self.state[&id].body {
+            Body::Directory(entries) => entries,
+            _ => unreachable!("a parent is a directory"),
+        }
+    }
+
+    fn drop_name(&mut self, id: Id) {
+        let inode = self.touch(id);
+        inode.names -= 1;
+        if inode.names == 0 && !self.held.contains(&id) {
+            self.state.remove(&id);
+        }
+    }
+
+    fn unlink(&mut self, path: Name) -> Answer {
+        let (parent, name) = self.place(path)?;
+        let id = self.find(path).ok_or(Refused)?;
+        if self.is_directory(id) {
+            return Err(Refused);
+        }
+        self.entries(parent).remove(&name);
+        self.drop_name(id);
+        self.step();
+        Ok(())
+    }
+
+    fn rmdir(&mut self, path: Name) -> Answer {
+        let (parent, name) = self.place(path)?;
+        let id = self.find(path).ok_or(Refused)?;
+        if !self.is_empty(id) {
+            return Err(Refused);
+        }
+        self.entries(parent).remove(&name);
+        self.drop_name(id);
+        self.step();
+        Ok(())
+    }
+
+    /// Whether `id` is `above` or below it.
+    fn is_below(&self, id: Id, above: Id) -> bool {
+        id == above
+            || matches!(&self.state[&above].body, Body::Directory(entries)
+                if entries.values().any(|child| self.is_below(id, *child)))
+    }
+
+    fn rename(&mut self, from: Name, to: Name) -> Answer {
+        let ((from_dir, from_name), (to_dir, to_name)) = (self.place(from)?, self.place(to)?);
+        let child = self.find(from).ok_or(Refused)?;
+        let target = self.find(to);
+        if self.is_below(to_dir, child)
+            || target.is_some_and(|target| target != child && self.is_below(from_dir, target))
+        {
+            return Err(Refused);
+        }
+        if target == Some(child) {
+            return Ok(());
+        }
+        if let Some(target) = target {
+            let (child_is, target_is) = (self.is_directory(child), self.is_directory(target));
+            if child_is != target_is || (target_is && !self.is_empty(target)) {
+                return Err(Refused);
+            }
+        }
+        self.entries(from_dir).remove(&from_name);
+        self.entries(to_dir).insert(to_name, child);
+        if let Some(target) = target {
+            self.drop_name(target);
+        }
+        self.touch(child);
+        self.step();
+        Ok(())
+    }
+
+    fn exchange(&mut self, from: Name, to: Name) -> Answer {
+        let ((from_dir, from_name), (to_dir, to_name)) = (self.place(from)?, self.place(to)?);
+        let (one, other) = (self.find(from).ok_or(Refused)?, self.find(to).ok_or(Refused)?);
+        if self.is_below(to_dir, one) || self.is_below(from_dir, other) {
+            return Err(Refused);
+        }
+        if one != other {
+            self.entries(from_dir).insert(from_name, other);
+            self.entries(to_dir).insert(to_name, one);
+            self.touch(one);
+            self.touch(other);
+            self.step();
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, from: Name, to: Name) -> Answer {
+        let (to_dir, to_name) = self.place(to)?;
+        let id = self.find(from).filter(|id| !self.is_directory(*id)).ok_or(Refused)?;
+        if self.find(to).is_some() {
+            return Err(Refused);
+        }
+        self.entries(to_dir).insert(to_name, id);
+        self.touch(id).names += 1;
+        self.step();
+        Ok(())
+    }
+
+    fn link_unnamed(&mut self, path: Name) -> Answer {
+        let Some(id) = self.unnamed.last().copied() else { return Ok(()) };
+        let (dir, name) = self.place(path)?;
+        if self.find(path).is_some() {
+            return Err(Refused);
+        }
+        self.unnamed.pop();
+        self.entries(dir).insert(name, id);
+        self.touch(id);
+        self.step();
+        Ok(())
+    }
+
+    fn fill(&mut self, dir: Name, count: u32) -> Answer {
+        let dir = self.find(dir).filter(|id| self.is_directory(*id)).ok_or(Refused)?;
+        for _ in 0..count {
+            let name = fill_name(self.fill_serial);
+            self.fill_serial += 1;
+            let id = self.add(new_inode(empty_file(), 0o644));
+            self.entries(dir).insert(name, id);
+            self.step();
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, dir: Name, count: u32) -> Answer {
+        let dir = self.find(dir).filter(|id| self.is_directory(*id)).ok_or(Refused)?;
+        for _ in 0..count {
+            let name = fill_name(self.drain_serial);
+            self.drain_serial += 1;
+            let Some(id) = self.entries_of(dir).get(&name).copied() else { continue };
+            self.entries(dir).remove(&name);
+            self.drop_name(id);
+            self.step();
+        }
+        Ok(())
+    }
+
+    fn change_attributes(&mut self, op: Op, tag: usize) -> Answer {
+        match op {
+            Op::SetXattr { path, key, bytes } => {
+                let id = self.followed(path).ok_or(Refused)?;
+                self.touch(id).xattrs.insert(xattr_name(key), pattern_of(tag, 0, bytes as u64));
+            }
+            Op::RemoveXattr { path, key } => {
+                let id = self.followed(path).ok_or(Refused)?;
+                if !self.state[&id].xattrs.contains_key(&xattr_name(key)) {
+                    return Err(Refused);
+                }
+                self.touch(id).xattrs.remove(&xattr_name(key));
+            }
+            Op::Chmod { path, mode } => {
+                let id = self.followed(path).ok_or(Refused)?;
+                self.touch(id).mode = mode;
+            }
+            _ => unreachable!("changes attributes"),
+        }
+        self.step();
+        Ok(())
+    }
+
+    fn new_block(&mut self, is_written: bool) -> Block {
+        self.next_block += 1;
+        let zeroes = vec![0; self.block_size as usize];
+        Block { identity: self.next_block, is_written, bytes: zeroes.into() }
+    }
+}
+
+mod content;
+
+fn empty_file() -> Body {
+    Body::File { size: 0, blocks: BTreeMap::new() }
+}
+
+fn new_inode(body: Body, mode: u16) -> Inode {
+    Inode { body, mode, names: 1, xattrs: BTreeMap::new() }
+}

@@ -1,0 +1,153 @@
+//! Sequences on faithful devices: no crash may leave anything bad.
+
+use std::env;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::disk::{Checker, DiskKind, KINDS, has_tools};
+use crate::explore::{Base, Finding, Outcome, Plan, Scenario, explore, shrink};
+use crate::fault::Fault;
+use crate::generate::{random_sequence, short_sequences};
+use crate::op::Op;
+use crate::random::hash;
+
+const THREADS: usize = 2;
+/// Findings after which a test gives up.
+const FINDINGS_MAX: usize = 5;
+
+/// How often a test does its random part.
+fn scale() -> u64 {
+    env::var("EXTANT_CRASH_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1)
+}
+
+/// Explores all scenarios and fails if anything is bad, shortened.
+fn explore_all(name: &str, scenarios: &[Scenario<'_>], plan: Plan) -> Outcome {
+    let next = AtomicUsize::new(0);
+    let total = Mutex::new(Outcome::default());
+    let failed: Mutex<Vec<(Scenario<'_>, Finding)>> = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let mut checker = Checker::new();
+                while let Some(scenario) = scenarios.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let outcome = explore(scenario, plan, &mut checker);
+                    if let Some(finding) = outcome.bad.first() {
+                        let mut failed = failed.lock().expect("findings");
+                        failed.push((scenario.clone(), finding.clone()));
+                        if failed.len() >= FINDINGS_MAX {
+                            next.store(scenarios.len(), Ordering::Relaxed);
+                        }
+                    }
+                    total.lock().expect("totals").add(outcome);
+                }
+            });
+        }
+    });
+    let total = total.into_inner().expect("totals");
+    println!("{name}: {total}");
+    let failed = failed.into_inner().expect("findings");
+    for (scenario, finding) in &failed {
+        report(scenario, finding);
+    }
+    assert!(failed.is_empty(), "{name}: {} sequences went wrong", failed.len());
+    total
+}
+
+fn report(scenario: &Scenario<'_>, finding: &Finding) {
+    println!("\n{:?}: {}\n{scenario}", finding.crash, finding.what);
+    let plan = Plan { trees: 200, checked: 30, compared: 10 };
+    let (shorter, found) = shrink(scenario, plan, &mut Checker::new());
+    if let Some(found) = found {
+        println!("shortened: {:?}: {}\n{shorter}", found.crash, found.what);
+    }
+}
+
+/// The random sequence of a disk, seed and length.
+fn random_scenario(base: &Base, seed: u64, len: usize, commits: u32) -> Scenario<'_> {
+    let ops = random_sequence(&base.model, len, hash(&[seed, len as u64]));
+    Scenario { base, ops, fault: Fault::None, commits, seed }
+}
+
+/// A sequence with a commit after every operation, within which the log turns round.
+pub fn log_end_scenario(base: &Base, seed: u64) -> Scenario<'_> {
+    let mut scenario = random_scenario(base, seed, 60, 150 + (seed as u32 * 37) % 200);
+    scenario.ops = scenario.ops.iter().flat_map(|op| [*op, Op::Sync]).collect();
+    scenario
+}
+
+/// Runs `explore` on each kind of disk.
+fn on_each_disk(explore: impl Fn(&Base, u64) -> Outcome) -> Outcome {
+    let mut total = Outcome::default();
+    for (index, kind) in KINDS.into_iter().enumerate() {
+        total.add(explore(&Base::new(kind), index as u64));
+    }
+    total
+}
+
+#[test]
+fn every_sequence_of_two_operations_survives_every_crash() {
+    if !has_tools() {
+        return;
+    }
+    let total = on_each_disk(|base, index| {
+        // Each sequence on one disk; on which changes with the seed of the sequence.
+        let scenarios: Vec<Scenario<'_>> = short_sequences(base.kind.block_size)
+            .into_iter()
+            .zip(0..)
+            .filter(|(_, seed)| hash(&[*seed]) % KINDS.len() as u64 == index)
+            .map(|(ops, seed)| Scenario { base, ops, fault: Fault::None, commits: 0, seed })
+            .collect();
+        let plan = Plan { trees: 3, checked: 1, compared: 0 };
+        explore_all(&format!("short sequences, {}", base.kind.name), &scenarios, plan)
+    });
+    println!("short sequences: {total}");
+}
+
+#[test]
+fn random_sequences_survive_every_crash() {
+    if !has_tools() {
+        return;
+    }
+    if let Ok(case) = env::var("EXTANT_CRASH_CASE") {
+        return explore_case(&case);
+    }
+    let total = on_each_disk(|base, index| {
+        let scenarios: Vec<Scenario<'_>> = (0..50 * scale())
+            .map(|seed| random_scenario(base, seed * 4 + index, 5 + seed as usize % 36, 0))
+            .collect();
+        let plan = Plan { trees: 20, checked: 8, compared: 1 };
+        explore_all(&format!("random sequences, {}", base.kind.name), &scenarios, plan)
+    });
+    println!("random sequences: {total}");
+}
+
+/// `docs/journal.md`: a checkpoint flushes before it moves the tail, and nothing is written over a log block that
+/// recovery may read.
+#[test]
+fn sequences_around_the_end_of_the_log_survive_every_crash() {
+    if !has_tools() {
+        return;
+    }
+    let total = on_each_disk(|base, index| {
+        let scenarios: Vec<Scenario<'_>> =
+            (0..12 * scale()).map(|seed| log_end_scenario(base, seed * 4 + index)).collect();
+        let plan = Plan { trees: 40, checked: 10, compared: 1 };
+        explore_all(&format!("around the end of the log, {}", base.kind.name), &scenarios, plan)
+    });
+    println!("around the end of the log: {total}");
+}
+
+fn explore_case(case: &str) {
+    let parts: Vec<&str> = case.split(':').collect();
+    let [disk, seed, len] = parts[..] else {
+        panic!("EXTANT_CRASH_CASE is DISK:SEED:LENGTH or DISK:SEED:log")
+    };
+    let base = Base::new(DiskKind::named(disk).expect("a disk"));
+    let seed = seed.parse().expect("a seed");
+    let scenario = match len {
+        "log" => log_end_scenario(&base, seed),
+        len => random_scenario(&base, seed, len.parse().expect("a length"), 0),
+    };
+    println!("{scenario}");
+    explore_all("one case", &[scenario], Plan { trees: 10_000, checked: 300, compared: 50 });
+}
