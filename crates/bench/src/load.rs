@@ -77,7 +77,11 @@ fn kernel_round(dir: &Path, stop: &AtomicBool) -> Result<u64> {
 }
 
 /// Runs `round` on `threads` threads for `time`; operations per second of all together.
-fn timed(threads: usize, time: Duration, round: impl Fn(usize, &AtomicBool) -> Result<u64> + Sync) -> Result<f64> {
+fn timed(
+    threads: usize,
+    time: Duration,
+    round: impl Fn(usize, &AtomicBool) -> Result<u64> + Sync,
+) -> Result<f64> {
     let (stop, done, failed) = (AtomicBool::new(false), AtomicU64::new(0), AtomicBool::new(false));
     let start = Instant::now();
     std::thread::scope(|scope| {

@@ -185,7 +185,7 @@ impl Volume {
         let mut update = self.begin(Need::new(1, 0))?;
         let now = update.now();
         update.modify_inode(node, Change::Attributes, |inode| {
-            inode.set_flags(inode.flags() - SETTABLE | flags & SETTABLE);
+            inode.set_flags((inode.flags() - SETTABLE) | (flags & SETTABLE));
             inode.set_ctime(now);
         });
         Ok(())

@@ -120,8 +120,9 @@ mod tests {
     #[test]
     fn held_things_stay_and_the_count_stays_bounded() {
         let cache = Cache::new(SHARDS * 16);
-        let held: Vec<_> =
-            (0..100).map(|key| cache.insert(Arc::new(Thing(key, AtomicBool::new(true))), Arc::clone)).collect();
+        let held: Vec<_> = (0..100)
+            .map(|key| cache.insert(Arc::new(Thing(key, AtomicBool::new(true))), Arc::clone))
+            .collect();
         for key in 100..100_000 {
             cache.insert(Arc::new(Thing(key, AtomicBool::new(true))), |_| ());
         }

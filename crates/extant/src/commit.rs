@@ -79,7 +79,8 @@ impl Volume {
             nodes.extend(in_block);
         }
         let groups = self.allocator.freeze(tid);
-        let superblock = (superblock_changed || !groups.groups.is_empty()).then(|| self.superblock.lock().clone());
+        let superblock =
+            (superblock_changed || !groups.groups.is_empty()).then(|| self.superblock.lock().clone());
         *self.pinned.lock() = Some(Pinned { _buffers: changed_buffers, _nodes: nodes });
         Snapshot { buffers, inodes, groups, superblock }
     }
@@ -199,7 +200,12 @@ impl Volume {
         }
     }
 
-    fn finish_superblock(&self, mut superblock: Superblock, free_blocks: u64, free_inodes: u64) -> Result<FinalBlock> {
+    fn finish_superblock(
+        &self,
+        mut superblock: Superblock,
+        free_blocks: u64,
+        free_inodes: u64,
+    ) -> Result<FinalBlock> {
         superblock.set_free_blocks_count(free_blocks);
         superblock.set_s_free_inodes_count(u32::try_from(free_inodes).unwrap_or(u32::MAX));
         superblock.update_checksum();

@@ -25,8 +25,8 @@ pub(crate) use lookup::Found;
 
 use extant_ondisk::dir_hash::{DirHasher, HashVersion};
 use extant_ondisk::{
-    CompatFeatures, FileType, IncompatFeatures, Inode, InodeFlags, LogicalBlock, Structure, SuperFlags, Superblock,
-    dirent, extent,
+    CompatFeatures, FileType, IncompatFeatures, Inode, InodeFlags, LogicalBlock, Structure, SuperFlags,
+    Superblock, dirent, extent,
 };
 use extant_rt::Arc;
 

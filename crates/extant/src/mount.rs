@@ -15,7 +15,7 @@ use extant_ondisk::{
     Checksums, CompatFeatures, FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures,
     InodeNumber, RoCompatFeatures, State, Structure, Superblock,
 };
-use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Weak, WallClock};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, WallClock, Weak};
 
 use crate::cache::Cache;
 use crate::error::{Error, Place, Result};
@@ -107,12 +107,8 @@ impl Volume {
         if let Some(log) = &log
             && !options.no_recovery
         {
-            let replay = recovery::replay(
-                &*device,
-                log,
-                volume.geometry.block_size,
-                volume.geometry.blocks_count,
-            )?;
+            let replay =
+                recovery::replay(&*device, log, volume.geometry.block_size, volume.geometry.blocks_count)?;
             mounted.replayed_blocks = replay.blocks.len();
             journal_errno = replay.superblock.s_errno;
             if replay.report.fast_commit_pending && !options.read_only {
@@ -271,7 +267,8 @@ impl Volume {
                 superblock.set_s_last_mounted(field);
             }
             superblock.set_free_blocks_count(self.allocator.disk_free_blocks());
-            superblock.set_s_free_inodes_count(u32::try_from(self.allocator.free_inodes()).unwrap_or(u32::MAX));
+            superblock
+                .set_s_free_inodes_count(u32::try_from(self.allocator.free_inodes()).unwrap_or(u32::MAX));
             superblock.clone()
         };
         self.write_superblock(copy).map_err(|e| Place::of(Structure::Superblock).io(e))
@@ -297,7 +294,8 @@ impl Volume {
             // A file system with unfinished orphans is valid too: its list is finished at the next mount.
             superblock.set_state(superblock.state() | State::VALID);
             superblock.set_free_blocks_count(self.allocator.disk_free_blocks());
-            superblock.set_s_free_inodes_count(u32::try_from(self.allocator.free_inodes()).unwrap_or(u32::MAX));
+            superblock
+                .set_s_free_inodes_count(u32::try_from(self.allocator.free_inodes()).unwrap_or(u32::MAX));
             superblock.set_write_time(now);
             superblock.clone()
         };

@@ -63,7 +63,8 @@ impl Names {
         let ro_compat = superblock.ro_compat();
         let mut extra_isize = extant_ondisk::inode::EXTRA_ISIZE;
         if ro_compat.contains(RoCompatFeatures::EXTRA_ISIZE) {
-            extra_isize = extra_isize.max(superblock.s_want_extra_isize()).max(superblock.s_min_extra_isize());
+            extra_isize =
+                extra_isize.max(superblock.s_want_extra_isize()).max(superblock.s_min_extra_isize());
         }
         if !extra_isize.is_multiple_of(4) || extra_isize > inode_size.saturating_sub(128) {
             extra_isize = extant_ondisk::inode::EXTRA_ISIZE;

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use extant_ondisk::{InodeNumber, RoCompatFeatures, Structure, orphan_file};
 use extant_rt::Arc;
 
-use crate::error::{Error, Place, Result};
 use crate::buffer::Kind;
+use crate::error::{Error, Place, Result};
 use crate::node::{Node, NodeRef};
 use crate::update::{Change, Need, Update};
 use crate::volume::Volume;
@@ -82,7 +82,10 @@ impl Volume {
         self.load_orphan_list()?;
         let (file, present) = {
             let superblock = self.superblock.lock();
-            (superblock.s_orphan_file_inum(), superblock.ro_compat().contains(RoCompatFeatures::ORPHAN_PRESENT))
+            (
+                superblock.s_orphan_file_inum(),
+                superblock.ro_compat().contains(RoCompatFeatures::ORPHAN_PRESENT),
+            )
         };
         if present {
             self.empty_orphan_file(InodeNumber(file))?;
@@ -148,7 +151,8 @@ impl Volume {
                     }
                     let orphan = self.orphan(orphan)?;
                     let mut update = self.begin(Need::new(2 + ORPHAN_CREDITS, 0))?;
-                    update.modify_buffer(&buffer, |bytes| orphan_file::set_entry(bytes, index, InodeNumber(0)));
+                    update
+                        .modify_buffer(&buffer, |bytes| orphan_file::set_entry(bytes, index, InodeNumber(0)));
                     update.add_orphan(&orphan);
                 }
             }

@@ -56,13 +56,16 @@ pub(crate) enum Change {
     Mapping,
 }
 
+/// Inodes by the block of the table that they stand in.
+type NodesByBlock = BTreeMap<FsBlock, Vec<Arc<Node>>>;
+
 /// What the running transaction changed.
 #[derive(Debug)]
 pub(crate) struct Changes {
     buffers: Vec<Mutex<Vec<Arc<Buffer>>>>,
     /// By block of the inode table, in the order of their first change: a number that was deleted and given out
     /// again within one transaction stands twice, the later last.
-    nodes: Vec<Mutex<BTreeMap<FsBlock, Vec<Arc<Node>>>>>,
+    nodes: Vec<Mutex<NodesByBlock>>,
     superblock: AtomicBool,
 }
 
@@ -78,7 +81,7 @@ impl Changes {
     }
 
     /// Takes all of them out: buffers, inodes by table block, and whether the superblock changed. At freeze only.
-    pub(crate) fn take(&self) -> (Vec<Arc<Buffer>>, BTreeMap<FsBlock, Vec<Arc<Node>>>, bool) {
+    pub(crate) fn take(&self) -> (Vec<Arc<Buffer>>, NodesByBlock, bool) {
         let mut buffers = Vec::new();
         let mut nodes = BTreeMap::new();
         for shard in &self.buffers {
@@ -135,7 +138,12 @@ impl<'v> Update<'v> {
     }
 
     /// Changes an inode's fields; counts its version up.
-    pub(crate) fn modify_inode<R>(&mut self, node: &Arc<Node>, change: Change, modify: impl FnOnce(&mut Inode) -> R) -> R {
+    pub(crate) fn modify_inode<R>(
+        &mut self,
+        node: &Arc<Node>,
+        change: Change,
+        modify: impl FnOnce(&mut Inode) -> R,
+    ) -> R {
         let tid = self.tid();
         let mut core = node.core();
         let first = !std::mem::replace(&mut core.dirty, true);
@@ -157,7 +165,11 @@ impl<'v> Update<'v> {
     }
 
     /// Changes a buffer's bytes. `modify` takes no lock.
-    pub(crate) fn modify_buffer<R>(&mut self, buffer: &Arc<Buffer>, modify: impl FnOnce(&mut [u8]) -> R) -> R {
+    pub(crate) fn modify_buffer<R>(
+        &mut self,
+        buffer: &Arc<Buffer>,
+        modify: impl FnOnce(&mut [u8]) -> R,
+    ) -> R {
         let mut state = buffer.lock();
         let first = !std::mem::replace(&mut state.dirty, true);
         let result = modify(Arc::make_mut(&mut state.bytes));
@@ -265,7 +277,9 @@ impl<'v> Update<'v> {
     /// Sets a flag of the superblock that says that a feature is in use, if it is not set.
     pub(crate) fn use_feature(&mut self, feature: Feature) {
         let set = |sb: &mut Superblock| match feature {
-            Feature::LargeFile => sb.set_ro_compat(sb.ro_compat() | extant_ondisk::RoCompatFeatures::LARGE_FILE),
+            Feature::LargeFile => {
+                sb.set_ro_compat(sb.ro_compat() | extant_ondisk::RoCompatFeatures::LARGE_FILE)
+            }
             Feature::ExtAttr => sb.set_compat(sb.compat() | extant_ondisk::CompatFeatures::EXT_ATTR),
         };
         let missing = {

@@ -17,7 +17,9 @@ pub(crate) fn verify(checksums: &Checksums, kind: Kind, block: FsBlock, bytes: &
             checksums.verify_extent_block(owner.inode, owner.generation, bytes)
         }
         Kind::Xattr => checksums.verify_xattr_block(block, bytes),
-        Kind::OrphanFile(owner) => orphan_file::verify(checksums, owner.inode, owner.generation, block, bytes),
+        Kind::OrphanFile(owner) => {
+            orphan_file::verify(checksums, owner.inode, owner.generation, block, bytes)
+        }
         Kind::Indirect | Kind::Symlink | Kind::InodeTable | Kind::Descriptors => true,
     };
     if right { Ok(()) } else { Err(Error::corrupt(kind.structure(), "bad checksum")) }

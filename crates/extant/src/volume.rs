@@ -131,7 +131,8 @@ impl Volume {
             Some(buffer) => buffer,
             None => {
                 let bytes = self.read_block(block, place)?;
-                verify::verify(&self.checksums, kind, block, &bytes).map_err(|e| place.block(block).format(e))?;
+                verify::verify(&self.checksums, kind, block, &bytes)
+                    .map_err(|e| place.block(block).format(e))?;
                 self.buffers.insert(Buffer::new(block, kind, bytes), Arc::clone)
             }
         };
@@ -147,7 +148,8 @@ impl Volume {
     /// `Corrupt` if there is no such number.
     pub(crate) fn inode_home(&self, number: InodeNumber) -> Result<(FsBlock, usize)> {
         let place = Place::of(Structure::Inode).inode(number);
-        let (group, index) = self.geometry.inode_place(number).ok_or(place.corrupt("no such inode number"))?;
+        let (group, index) =
+            self.geometry.inode_place(number).ok_or(place.corrupt("no such inode number"))?;
         let table = self.inode_tables[group.0 as usize];
         let (block, offset) = self.geometry.inode_block(table, index);
         Ok((block, offset as usize))
@@ -215,7 +217,7 @@ impl Volume {
         let size = u64::from(self.geometry.block_size);
         let blocks = (offset.saturating_add(len as u64)).div_ceil(size).max(1);
         let outside = place.block(block).corrupt("outside the disk");
-                if !self.geometry.is_valid_block_run(block, blocks) {
+        if !self.geometry.is_valid_block_run(block, blocks) {
             return Err(outside);
         }
         Ok(block.0 * size + offset)
@@ -267,7 +269,8 @@ impl Volume {
         let overhead: u64 = (0..self.geometry.group_count)
             .map(|group| u64::from(self.geometry.base_meta_blocks(GroupNumber(group))))
             .sum::<u64>()
-            + u64::from(self.geometry.group_count) * (2 + u64::from(self.geometry.inode_table_blocks_per_group))
+            + u64::from(self.geometry.group_count)
+                * (2 + u64::from(self.geometry.inode_table_blocks_per_group))
             + u64::from(self.geometry.first_data_block);
         let free_blocks = self.allocator.free_blocks() + self.allocator.pending_free();
         Statistics {

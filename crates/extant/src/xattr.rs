@@ -118,7 +118,13 @@ impl Volume {
     ///
     /// # Locks
     /// Takes `XATTR` of the inode.
-    pub(crate) fn set_xattr(&self, node: &Arc<Node>, full_name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+    pub(crate) fn set_xattr(
+        &self,
+        node: &Arc<Node>,
+        full_name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
         let key = Key::parse(full_name)?;
         if value.len() > VALUE_BYTES_MAX {
             return Err(Error::ValueTooLarge);

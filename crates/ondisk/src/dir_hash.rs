@@ -152,7 +152,9 @@ fn tea(state: &mut [u32; 4], input: &[u32; 4]) {
     let mut sum = 0_u32;
     for _ in 0..16 {
         sum = sum.wrapping_add(0x9E37_79B9);
-        let mix = |v: u32, l: u32, r: u32| (v << 4).wrapping_add(l) ^ v.wrapping_add(sum) ^ (v >> 5).wrapping_add(r);
+        let mix = |v: u32, l: u32, r: u32| {
+            (v << 4).wrapping_add(l) ^ v.wrapping_add(sum) ^ (v >> 5).wrapping_add(r)
+        };
         b0 = b0.wrapping_add(mix(b1, a, b));
         b1 = b1.wrapping_add(mix(b0, c, d));
     }

@@ -167,7 +167,13 @@ pub fn room_for(block: &[u8], usable: usize, name_len: usize) -> Result<bool> {
 ///
 /// # Errors
 /// `Corrupt`, and no change, when a broken entry stands before the room.
-pub fn insert(block: &mut [u8], usable: usize, inode: InodeNumber, name: &[u8], file_type: u8) -> Result<bool> {
+pub fn insert(
+    block: &mut [u8],
+    usable: usize,
+    inode: InodeNumber,
+    name: &[u8],
+    file_type: u8,
+) -> Result<bool> {
     let Some(slot) = slot_for(block, usable, name.len())? else {
         return Ok(false);
     };
@@ -210,7 +216,13 @@ pub fn remove(block: &mut [u8], usable: usize, offset: usize) -> Result<()> {
 ///
 /// # Errors
 /// `Corrupt`, and no change, when the bytes at `offset` are no live entry.
-pub fn set_inode(block: &mut [u8], usable: usize, offset: usize, inode: InodeNumber, file_type: u8) -> Result<()> {
+pub fn set_inode(
+    block: &mut [u8],
+    usable: usize,
+    offset: usize,
+    inode: InodeNumber,
+    file_type: u8,
+) -> Result<()> {
     if !entry_at(block, usable, offset)?.is_live() {
         return Err(corrupt("no entry where an inode is to be set"));
     }
@@ -233,7 +245,13 @@ pub fn init_empty(block: &mut [u8], usable: usize) {
 /// Makes the block the first one of a new directory: `.` and `..`, which takes the rest.
 ///
 /// `file_type` is that of [`crate::FileType::Directory`], or of [`crate::FileType::Unknown`] without the `filetype` feature.
-pub fn init_dot_dotdot(block: &mut [u8], usable: usize, own: InodeNumber, parent: InodeNumber, file_type: u8) {
+pub fn init_dot_dotdot(
+    block: &mut [u8],
+    usable: usize,
+    own: InodeNumber,
+    parent: InodeNumber,
+    file_type: u8,
+) {
     init_empty(block, usable);
     let dot = entry_bytes(1);
     put_entry(block, 0, dot, &NewEntry { inode: own, name: b".", file_type });
@@ -279,7 +297,8 @@ impl Checksums {
     #[must_use]
     pub fn verify_dir_block(&self, ino: InodeNumber, generation: u32, block: &[u8]) -> bool {
         !self.has_metadata_checksums()
-            || has_tail(block) && field::read::<u32>(block, block.len() - 4) == self.dir_block(ino, generation, block)
+            || has_tail(block)
+                && field::read::<u32>(block, block.len() - 4) == self.dir_block(ino, generation, block)
     }
 
     /// Writes the checksum into the tail, if the disk has checksums and the block a tail.

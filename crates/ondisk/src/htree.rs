@@ -134,7 +134,9 @@ impl Checksums {
     #[must_use]
     pub fn verify_htree_node(&self, ino: InodeNumber, generation: u32, block: &[u8]) -> bool {
         !self.has_metadata_checksums()
-            || self.htree_node(ino, generation, block).is_ok_and(|(sum, at)| field::get(block, at) == Some(sum))
+            || self
+                .htree_node(ino, generation, block)
+                .is_ok_and(|(sum, at)| field::get(block, at) == Some(sum))
     }
 
     /// Writes the checksum of an index block, if the disk has checksums. A block without a valid entry count, by which
@@ -153,7 +155,8 @@ impl Checksums {
         let (limit, count) = counts(block, kind, true)?;
         let summed_end = kind.entries_offset() + count * DX_ENTRY_BYTES;
         let tail_at = kind.entries_offset() + limit * DX_ENTRY_BYTES;
-        let (Some(summed), Some(reserved)) = (block.get(..summed_end), block.get(tail_at..tail_at + 4)) else {
+        let (Some(summed), Some(reserved)) = (block.get(..summed_end), block.get(tail_at..tail_at + 4))
+        else {
             return Err(corrupt("index entries run past the end of the block"));
         };
         let sum = crc32c(self.inode_seed(ino, generation), summed);

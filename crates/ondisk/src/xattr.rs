@@ -127,7 +127,8 @@ impl Checksums {
     /// Whether the checksum of an xattr block is right.
     #[must_use]
     pub fn verify_xattr_block(&self, number: FsBlock, block: &[u8]) -> bool {
-        !self.has_metadata_checksums() || field::get(block, CHECKSUM_OFFSET) == Some(self.xattr_block(number, block))
+        !self.has_metadata_checksums()
+            || field::get(block, CHECKSUM_OFFSET) == Some(self.xattr_block(number, block))
     }
 
     /// Writes the checksum of an xattr block, if the disk has checksums.
@@ -165,5 +166,7 @@ fn hash_entry(name: &[u8], value: &[u8], signed: bool) -> u32 {
 
 /// `ext4_xattr_rehash`: the hash of a block from those of its entries; 0 when one of them has none.
 fn hash_block(mut entry_hashes: impl Iterator<Item = u32>) -> u32 {
-    entry_hashes.try_fold(0_u32, |hash, entry| (entry != 0).then_some(hash.rotate_left(16) ^ entry)).unwrap_or(0)
+    entry_hashes
+        .try_fold(0_u32, |hash, entry| (entry != 0).then_some(hash.rotate_left(16) ^ entry))
+        .unwrap_or(0)
 }

@@ -144,7 +144,8 @@ impl Dir {
                 return false;
             }
             if item.name != b"." && item.name != b".." {
-                let entry = DirEntry { name: item.name.to_vec(), inode: item.inode, file_type: item.file_type };
+                let entry =
+                    DirEntry { name: item.name.to_vec(), inode: item.inode, file_type: item.file_type };
                 entries.push((entry, item.next_cookie));
             }
             true

@@ -14,13 +14,16 @@ use crate::node::Node;
 use crate::verify;
 use crate::volume::Volume;
 
+/// Gets a block's place in the directory, its bytes and how many of them are entries; false ends the scan.
+type Visit<'v> = dyn FnMut(LogicalBlock, &[u8], usize) -> Result<bool> + 'v;
+
 impl Volume {
     /// Calls `visit` with each block that holds entries, and how many bytes of it, until it says false. Damaged
     /// blocks are passed over, and the first damage is the result if nobody said false.
     pub(super) fn scan_directory(
         &self,
         dir: &Arc<Node>,
-        visit: &mut dyn FnMut(LogicalBlock, &[u8], usize) -> Result<bool>,
+        visit: &mut Visit<'_>,
     ) -> Result<()> {
         let mut damage = Ok(());
         let len = self.directory_len(dir)?;
@@ -47,7 +50,7 @@ impl Volume {
         &self,
         dir: &Arc<Node>,
         logical: LogicalBlock,
-        visit: &mut dyn FnMut(LogicalBlock, &[u8], usize) -> Result<bool>,
+        visit: &mut Visit<'_>,
     ) -> Result<bool> {
         let format = &self.names.format;
         let place = Place::of(Structure::DirectoryBlock).inode(dir.number);

@@ -32,7 +32,8 @@ fn table() -> BTreeMap<&'static str, [&'static str; 3]> {
 fn every_feature_stands_in_the_table_as_the_code_treats_it() {
     let mut table = table();
     let mut expect = |name: &'static str, word: &str, mounts: &[&str]| {
-        let [said_word, said_mount, said_mkfs] = table.remove(name).unwrap_or_else(|| panic!("{name} is missing"));
+        let [said_word, said_mount, said_mkfs] =
+            table.remove(name).unwrap_or_else(|| panic!("{name} is missing"));
         assert_eq!(said_word, word, "{name}");
         assert!(mounts.contains(&said_mount), "{name} is {mounts:?}, not {said_mount}");
         let made = if Mkfs::new().features(name).is_ok() { "yes" } else { "no" };

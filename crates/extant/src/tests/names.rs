@@ -509,7 +509,9 @@ fn names_in_a_synchronous_directory_are_durable_at_once() {
     if !has_tools() {
         return;
     }
-    for (flag, is_durable) in [(InodeFlags::DIRSYNC, true), (InodeFlags::SYNC, true), (InodeFlags::NODUMP, false)] {
+    for (flag, is_durable) in
+        [(InodeFlags::DIRSYNC, true), (InodeFlags::SYNC, true), (InodeFlags::NODUMP, false)]
+    {
         let (device, _) = format(&["-b", "1024"], 8 << 10, &[]);
         let device = Arc::new(device);
         let volume = mount(&device);

@@ -30,7 +30,8 @@ impl Drop for Mounted {
 pub fn turn(image: &Path, scratch: &Path, random: &mut Random, ops: usize, dirty: bool) -> Turn {
     let point = scratch.join("mnt");
     fs::create_dir_all(&point).expect("mount point");
-    let mounted = Command::new("mount").args(["-o", "loop"]).arg(image).arg(&point).output().expect("mount runs");
+    let mounted =
+        Command::new("mount").args(["-o", "loop"]).arg(image).arg(&point).output().expect("mount runs");
     assert!(mounted.status.success(), "the kernel refuses: {}", String::from_utf8_lossy(&mounted.stderr));
     let guard = Mounted(point.clone());
     let found = list(&point);

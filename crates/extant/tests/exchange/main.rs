@@ -63,7 +63,7 @@ fn exchange(scratch: &Path, options: &[&str], seed: u64) {
     let mut random = Random::new(seed);
     let mut seen: Option<Listing> = None;
     for turn in 0..4 {
-        let listings = if (turn + seed) % 2 == 0 {
+        let listings = if (turn + seed).is_multiple_of(2) {
             kernel::turn(&image, scratch, &mut random, OPS_PER_TURN, !options.contains(&"^has_journal"))
         } else {
             ours::turn(&image, &mut random, OPS_PER_TURN, !options.contains(&"^has_journal"))
@@ -84,7 +84,10 @@ fn assert_clean(image: &Path, scratch: &Path, what: &str) {
     e2fsck(&copy, what);
     std::fs::copy(image, &copy).expect("copy");
     let replayed = Command::new("e2fsck").args(["-fy", "-E", "journal_only"]).arg(&copy).output();
-    assert!(replayed.expect("e2fsck runs").status.code().is_some_and(|code| code <= 1), "{what}: replay by e2fsck");
+    assert!(
+        replayed.expect("e2fsck runs").status.code().is_some_and(|code| code <= 1),
+        "{what}: replay by e2fsck"
+    );
     // e2fsck's replay leaves orphans and the counts of the superblock as they are; a mount mends both.
     extant::Mount::new().background(false).open(&copy).and_then(extant::Filesystem::unmount).expect(what);
     e2fsck(&copy, what);

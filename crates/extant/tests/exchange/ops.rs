@@ -26,26 +26,86 @@ impl Random {
 #[derive(Debug)]
 pub enum Op {
     Mkdir(String),
-    Write { path: String, offset: u64, bytes: usize, fill: u8 },
-    Truncate { path: String, size: u64 },
-    Allocate { path: String, offset: u64, bytes: u64, keep_size: bool },
-    Zero { path: String, offset: u64, bytes: u64 },
-    Punch { path: String, offset: u64, bytes: u64 },
-    Rename { from: String, to: String },
-    Link { from: String, to: String },
-    Symlink { target: String, path: String },
+    Write {
+        path: String,
+        offset: u64,
+        bytes: usize,
+        fill: u8,
+    },
+    Truncate {
+        path: String,
+        size: u64,
+    },
+    Allocate {
+        path: String,
+        offset: u64,
+        bytes: u64,
+        keep_size: bool,
+    },
+    Zero {
+        path: String,
+        offset: u64,
+        bytes: u64,
+    },
+    Punch {
+        path: String,
+        offset: u64,
+        bytes: u64,
+    },
+    Rename {
+        from: String,
+        to: String,
+    },
+    Link {
+        from: String,
+        to: String,
+    },
+    Symlink {
+        target: String,
+        path: String,
+    },
     Unlink(String),
     Rmdir(String),
-    Chmod { path: String, mode: u16 },
-    Chown { path: String, uid: u32, gid: u32 },
-    Utimes { path: String, seconds: i64, nanoseconds: u32 },
-    SetXattr { path: String, name: String, value: Vec<u8> },
-    RemoveXattr { path: String, name: String },
-    Device { path: String, major: u32, minor: u32 },
+    Chmod {
+        path: String,
+        mode: u16,
+    },
+    Chown {
+        path: String,
+        uid: u32,
+        gid: u32,
+    },
+    Utimes {
+        path: String,
+        seconds: i64,
+        nanoseconds: u32,
+    },
+    SetXattr {
+        path: String,
+        name: String,
+        value: Vec<u8>,
+    },
+    RemoveXattr {
+        path: String,
+        name: String,
+    },
+    Device {
+        path: String,
+        major: u32,
+        minor: u32,
+    },
     /// Many small files in one directory, so that it grows and gets an index.
-    Fill { dir: String, count: u64, stem: u64 },
+    Fill {
+        dir: String,
+        count: u64,
+        stem: u64,
+    },
     /// Every other of them goes.
-    Thin { dir: String, count: u64, stem: u64 },
+    Thin {
+        dir: String,
+        count: u64,
+        stem: u64,
+    },
 }
 
 fn dir(random: &mut Random) -> String {
@@ -69,9 +129,9 @@ pub fn draw(random: &mut Random) -> Op {
         _ => random.below(2_000_000),
     };
     match random.below(24) {
-        0..=1 => {
-            Op::Mkdir(["d0", "d1", "d0/e", "d1/long-directory-name", "d0/g"][random.below(5) as usize].to_owned())
-        }
+        0..=1 => Op::Mkdir(
+            ["d0", "d1", "d0/e", "d1/long-directory-name", "d0/g"][random.below(5) as usize].to_owned(),
+        ),
         2..=6 => {
             let bytes = [1, 60, 700, 4096, 5000, 70_000, 300_000][random.below(7) as usize];
             Op::Write { path: path(random), offset: offset(random), bytes, fill: random.next() as u8 | 1 }
@@ -94,7 +154,11 @@ pub fn draw(random: &mut Random) -> Op {
         15 => Op::Unlink(path(random)),
         16 => Op::Rmdir(["d0/e", "d0/g", "d1/long-directory-name"][random.below(3) as usize].to_owned()),
         17 => Op::Chmod { path: path(random), mode: random.below(0o10000) as u16 },
-        18 => Op::Chown { path: path(random), uid: random.below(100_000) as u32, gid: random.below(100_000) as u32 },
+        18 => Op::Chown {
+            path: path(random),
+            uid: random.below(100_000) as u32,
+            gid: random.below(100_000) as u32,
+        },
         19 => Op::Utimes {
             path: path(random),
             seconds: [0, 1, 1_700_000_000, 2_147_483_647][random.below(4) as usize],
@@ -106,7 +170,11 @@ pub fn draw(random: &mut Random) -> Op {
             Op::SetXattr { path: path(random), name, value }
         }
         21 => Op::RemoveXattr { path: path(random), name: "user.a".to_owned() },
-        22 => Op::Device { path: path(random), major: random.below(300) as u32, minor: random.below(70_000) as u32 },
+        22 => Op::Device {
+            path: path(random),
+            major: random.below(300) as u32,
+            minor: random.below(70_000) as u32,
+        },
         _ => {
             let (dir, count, stem) = (dir(random), 20 + random.below(180), random.below(4));
             if random.below(2) == 0 { Op::Fill { dir, count, stem } } else { Op::Thin { dir, count, stem } }

@@ -120,9 +120,11 @@ pub fn make_root_from_linear(
     // The index hides inside `..`, which covers the whole block: a root has no linear tail.
     let block_bytes = root.len();
     dirent::init_dot_dotdot(root, block_bytes, own, parent, file_type);
-    for (at, value) in
-        [(ROOT_INFO_OFFSET + 4, version.to_disk()), (ROOT_INFO_OFFSET + 5, ROOT_INFO_BYTES as u8), (LEVELS_OFFSET, 0)]
-    {
+    for (at, value) in [
+        (ROOT_INFO_OFFSET + 4, version.to_disk()),
+        (ROOT_INFO_OFFSET + 5, ROOT_INFO_BYTES as u8),
+        (LEVELS_OFFSET, 0),
+    ] {
         if let Some(byte) = root.get_mut(at) {
             *byte = value;
         }

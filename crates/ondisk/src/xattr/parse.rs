@@ -1,8 +1,8 @@
 //! Reading attributes, with every check the kernel makes and one more: values do not overlap.
 
 use super::{
-    BLOCK_HEADER_BYTES, END_BYTES, ENTRY_HEADER_BYTES, HASH_OFFSET, IBODY_HEADER_BYTES, MAGIC, VALUE_BYTES_MAX, Xattr,
-    XattrValue, check_block_header, entry_bytes, hash_block, hash_entry, value_bytes,
+    BLOCK_HEADER_BYTES, END_BYTES, ENTRY_HEADER_BYTES, HASH_OFFSET, IBODY_HEADER_BYTES, MAGIC,
+    VALUE_BYTES_MAX, Xattr, XattrValue, check_block_header, entry_bytes, hash_block, hash_entry, value_bytes,
 };
 use crate::error::{Error, Result, Structure};
 use crate::field;

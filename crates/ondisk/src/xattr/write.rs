@@ -1,8 +1,8 @@
 //! Writing attributes: the list anew each time, values packed against the end.
 
 use super::{
-    BLOCK_HEADER_BYTES, BLOCKS_OFFSET, END_BYTES, ENTRY_HEADER_BYTES, HASH_OFFSET, IBODY_HEADER_BYTES, MAGIC, NAME_MAX,
-    REFCOUNT_OFFSET, Xattr, XattrValue, hash_block, hash_entry,
+    BLOCK_HEADER_BYTES, BLOCKS_OFFSET, END_BYTES, ENTRY_HEADER_BYTES, HASH_OFFSET, IBODY_HEADER_BYTES, MAGIC,
+    NAME_MAX, REFCOUNT_OFFSET, Xattr, XattrValue, hash_block, hash_entry,
 };
 use crate::field;
 
@@ -91,7 +91,8 @@ fn kept_hash(xattr: &Xattr) -> Option<u32> {
 }
 
 fn entry_hash(xattr: &Xattr) -> u32 {
-    kept_hash(xattr).unwrap_or_else(|| hash_entry(&xattr.name, xattr.inline_value().unwrap_or_default(), false))
+    kept_hash(xattr)
+        .unwrap_or_else(|| hash_entry(&xattr.name, xattr.inline_value().unwrap_or_default(), false))
 }
 
 /// Writes entries from `first` on and their values from the end of `bytes` down, which are zero and have room.

@@ -78,7 +78,8 @@ fn lists_are_kept_inherited_and_changed_as_the_kernel_does() {
                     let mode = u32::from(mode);
                     std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path).unwrap();
                 }
-                std::fs::set_permissions(&changed, std::fs::Permissions::from_mode(u32::from(modes[2]))).unwrap();
+                std::fs::set_permissions(&changed, std::fs::Permissions::from_mode(u32::from(modes[2])))
+                    .unwrap();
                 std::fs::create_dir(&sub).unwrap();
                 Case { acl, modes, inodes: [&dir, &made, &changed, &sub].map(|p| number(p)) }
             })
@@ -133,7 +134,11 @@ fn lists_grant_what_the_kernel_grants() {
             let loops = "for f in f*; do for w in r w x; do test -$w $f && echo 1 || echo 0; done; done";
             let output = std::process::Command::new("setpriv")
                 .current_dir(root)
-                .args([format!("--reuid={uid}"), format!("--regid={}", groups[0]), format!("--groups={list}")])
+                .args([
+                    format!("--reuid={uid}"),
+                    format!("--regid={}", groups[0]),
+                    format!("--groups={list}"),
+                ])
                 .args(["sh", "-c", loops])
                 .output()
                 .unwrap();
@@ -142,7 +147,11 @@ fn lists_grant_what_the_kernel_grants() {
             for acl in &acls {
                 for want in [4, 2, 1] {
                     let ours = acl.permits(Subject { uid, groups }, owner, want);
-                    assert_eq!(answers.next(), Some(ours), "{acl:?} of {owner:?} for {uid} {groups:?}, {want}");
+                    assert_eq!(
+                        answers.next(),
+                        Some(ours),
+                        "{acl:?} of {owner:?} for {uid} {groups:?}, {want}"
+                    );
                 }
             }
         }

@@ -61,7 +61,8 @@ impl Disk {
     fn load(&self) -> IndexedDir {
         let checksums = Checksums::new(&self.image.superblock());
         let generation = self.image.inode(self.ino).generation();
-        let blocks: Vec<Vec<u8>> = self.image.blocks(self.ino).iter().map(|b| self.image.read_block(*b)).collect();
+        let blocks: Vec<Vec<u8>> =
+            self.image.blocks(self.ino).iter().map(|b| self.image.read_block(*b)).collect();
         let info = RootInfo::parse(&blocks[0], false).unwrap();
         let dir = IndexedDir {
             blocks,
@@ -97,8 +98,13 @@ impl Disk {
         for name in names {
             assert_eq!(theirs.find(name).unwrap().2, self.file);
         }
-        let mut ours =
-            IndexedDir::new(self.image.block_bytes(), theirs.has_csum, theirs.hasher, self.ino, InodeNumber::ROOT);
+        let mut ours = IndexedDir::new(
+            self.image.block_bytes(),
+            theirs.has_csum,
+            theirs.hasher,
+            self.ino,
+            InodeNumber::ROOT,
+        );
         for name in names {
             assert!(ours.insert(self.file, name, FileType::Regular.dirent_byte()));
         }
@@ -203,7 +209,9 @@ fn runs_of_equal_hashes_go_both_ways() {
 #[test]
 fn a_linear_directory_goes_both_ways() {
     let mut rng = Rng::new(46);
-    for args in [&["-b", "1024"][..], &["-b", "4096", "-O", "^metadata_csum"], &["-b", "1024", "-O", "^filetype"]] {
+    for args in
+        [&["-b", "1024"][..], &["-b", "4096", "-O", "^metadata_csum"], &["-b", "1024", "-O", "^filetype"]]
+    {
         let Some(image) = Image::mkfs(16, args) else {
             return;
         };
@@ -215,7 +223,8 @@ fn a_linear_directory_goes_both_ways() {
         let mut block = image.read_block(place);
         assert!(sums.verify_dir_block(disk.ino, generation, &block));
         let usable = dirent::usable_bytes(block.len(), sums.has_metadata_checksums());
-        let read: Names = dirent::live_entries(&block, usable).skip(2).map(|e| e.unwrap().name.to_vec()).collect();
+        let read: Names =
+            dirent::live_entries(&block, usable).skip(2).map(|e| e.unwrap().name.to_vec()).collect();
         assert_eq!(read, names[3..].iter().cloned().collect());
         let offset = dirent::find(&block, usable, &names[5]).unwrap().unwrap().offset;
         let file_type = dirent::entry_at(&block, usable, offset).unwrap().file_type;

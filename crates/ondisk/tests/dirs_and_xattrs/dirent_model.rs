@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use extant_ondisk::dirent::{self, entries, entry_bytes, find, insert, live_entries, remove, room_for, usable_bytes};
+use extant_ondisk::dirent::{
+    self, entries, entry_bytes, find, insert, live_entries, remove, room_for, usable_bytes,
+};
 use extant_ondisk::{FileType, InodeNumber};
 
 use crate::image::checksums;
@@ -57,7 +59,8 @@ fn churn(block_bytes: usize, has_csum: bool, rng: &mut Rng) {
             8 if !names.is_empty() => {
                 let name = &names[rng.below(names.len())];
                 let offset = find(&block, usable, name).unwrap().unwrap().offset;
-                dirent::set_inode(&mut block, usable, offset, InodeNumber(77), FileType::Fifo.dirent_byte()).unwrap();
+                dirent::set_inode(&mut block, usable, offset, InodeNumber(77), FileType::Fifo.dirent_byte())
+                    .unwrap();
                 model.insert(name.clone(), (77, FileType::Fifo.dirent_byte()));
             }
             _ => assert_eq!(find(&block, usable, &name).unwrap().is_some(), model.contains_key(&name)),
@@ -83,7 +86,13 @@ fn a_block_agrees_with_a_map_under_random_changes() {
 #[test]
 fn a_block_fills_to_the_last_byte() {
     let mut block = vec![0; 1024];
-    dirent::init_dot_dotdot(&mut block, 1024, InodeNumber(12), InodeNumber(2), FileType::Directory.dirent_byte());
+    dirent::init_dot_dotdot(
+        &mut block,
+        1024,
+        InodeNumber(12),
+        InodeNumber(2),
+        FileType::Directory.dirent_byte(),
+    );
     let mut count = 0_u32;
     while insert(&mut block, 1024, InodeNumber(20 + count), format!("{count:04}").as_bytes(), 1).unwrap() {
         count += 1;
@@ -107,7 +116,13 @@ fn names_of_no_or_too_many_bytes_have_no_room() {
 #[test]
 fn a_tail_sums_the_bytes_before_it() {
     let mut block = vec![0; 1024];
-    dirent::init_dot_dotdot(&mut block, 1012, InodeNumber(12), InodeNumber(2), FileType::Directory.dirent_byte());
+    dirent::init_dot_dotdot(
+        &mut block,
+        1012,
+        InodeNumber(12),
+        InodeNumber(2),
+        FileType::Directory.dirent_byte(),
+    );
     let sums = checksums(99);
     let ok = |block: &[u8]| sums.verify_dir_block(InodeNumber(12), 5, block);
     assert!(!ok(&block));
@@ -126,7 +141,13 @@ fn a_tail_sums_the_bytes_before_it() {
 #[test]
 fn broken_entries_are_refused() {
     let mut good = vec![0; 1024];
-    dirent::init_dot_dotdot(&mut good, 1024, InodeNumber(12), InodeNumber(2), FileType::Directory.dirent_byte());
+    dirent::init_dot_dotdot(
+        &mut good,
+        1024,
+        InodeNumber(12),
+        InodeNumber(2),
+        FileType::Directory.dirent_byte(),
+    );
     insert(&mut good, 1024, InodeNumber(13), b"name", 1).unwrap();
     // The second entry's length: too small, unaligned, too small for the name, too long, leaving too little.
     for rec_len in [0_u16, 8, 14, 1016, 65535, 1008] {
@@ -153,7 +174,8 @@ fn hostile_blocks_neither_panic_nor_loop() {
     for round in 0..20_000 {
         let block_bytes = [0, 1, 11, 12, 64, 1024, 4096][rng.below(7)];
         let mut block = if round % 2 == 0 { rng.bytes(block_bytes) } else { vec![0; block_bytes] };
-        let usable = [block_bytes, block_bytes + 5, usable_bytes(block_bytes, true), rng.below(5000)][rng.below(4)];
+        let usable =
+            [block_bytes, block_bytes + 5, usable_bytes(block_bytes, true), rng.below(5000)][rng.below(4)];
         if round % 2 == 1 {
             dirent::init_dot_dotdot(
                 &mut block,

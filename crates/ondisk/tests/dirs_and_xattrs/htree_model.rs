@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use extant_ondisk::dir_hash::{DirHasher, HashVersion};
 use extant_ondisk::dirent::{self, NewEntry};
-use extant_ondisk::htree::{DxKind, DxNode, DxNodeMut, LeafSplit, RootInfo, init_node, make_root_from_linear};
+use extant_ondisk::htree::{
+    DxKind, DxNode, DxNodeMut, LeafSplit, RootInfo, init_node, make_root_from_linear,
+};
 use extant_ondisk::{InodeNumber, LogicalBlock};
 
 use crate::image::checksums;
@@ -197,7 +199,8 @@ fn malformed_roots_and_nodes_are_refused() {
     let root = &dir.blocks[0];
     assert!(RootInfo::parse(root, false).is_ok());
     // `.`'s length, `..`'s length, reserved_zero, hash_version, info_length, indirect_levels, unused_flags.
-    for (at, value) in [(4, 16), (16, 1), (24, 1), (28, 3), (29, 9), (30, 2), (31, 1), (8, b'x'), (20, b'x')] {
+    for (at, value) in [(4, 16), (16, 1), (24, 1), (28, 3), (29, 9), (30, 2), (31, 1), (8, b'x'), (20, b'x')]
+    {
         let mut bad = root.clone();
         bad[at] = value;
         assert!(RootInfo::parse(&bad, false).is_err(), "byte {at}");
@@ -226,9 +229,13 @@ fn hostile_index_blocks_neither_panic_nor_loop() {
     }
     let (nodes, leaves) = dir.walk();
     for round in 0..20_000 {
-        let from = if rng.below(2) == 0 { nodes[rng.below(nodes.len())] } else { leaves[rng.below(leaves.len())].0 };
-        let mut block =
-            if round % 8 == 0 { rng.bytes([0, 9, 31, 64, 1024][round % 5]) } else { dir.blocks[from].clone() };
+        let from =
+            if rng.below(2) == 0 { nodes[rng.below(nodes.len())] } else { leaves[rng.below(leaves.len())].0 };
+        let mut block = if round % 8 == 0 {
+            rng.bytes([0, 9, 31, 64, 1024][round % 5])
+        } else {
+            dir.blocks[from].clone()
+        };
         if !block.is_empty() {
             rng.mutate(&mut block, 5);
         }

@@ -12,7 +12,13 @@ use extant_ondisk::{
 
 /// Checksums of a disk with `metadata_csum` and this seed.
 pub fn checksums(seed: u32) -> Checksums {
-    Checksums { kind: ChecksumKind::Crc32c, seed, desc_size: 64, block_bitmap_bytes: 4096, inode_bitmap_bytes: 1024 }
+    Checksums {
+        kind: ChecksumKind::Crc32c,
+        seed,
+        desc_size: 64,
+        block_bitmap_bytes: 4096,
+        inode_bitmap_bytes: 1024,
+    }
 }
 
 /// Runs a program to success.
@@ -79,7 +85,10 @@ impl Image {
     }
 
     fn mount_output(&self) -> Output {
-        try_run("mount", &["-o", "loop,noatime", self.path.to_str().unwrap(), self.mount_point.to_str().unwrap()])
+        try_run(
+            "mount",
+            &["-o", "loop,noatime", self.path.to_str().unwrap(), self.mount_point.to_str().unwrap()],
+        )
     }
 
     pub fn path(&self) -> &str {

@@ -23,7 +23,13 @@ fn kind(block: usize) -> DxKind {
 
 impl IndexedDir {
     /// A directory of one linear block, turned into root and leaf at once.
-    pub fn new(block_bytes: usize, has_csum: bool, hasher: DirHasher, own: InodeNumber, parent: InodeNumber) -> Self {
+    pub fn new(
+        block_bytes: usize,
+        has_csum: bool,
+        hasher: DirHasher,
+        own: InodeNumber,
+        parent: InodeNumber,
+    ) -> Self {
         let usable = usable_bytes(block_bytes, has_csum);
         let (mut root, mut leaf) = (vec![0; block_bytes], vec![0; block_bytes]);
         dirent::init_dot_dotdot(&mut root, usable, own, parent, FileType::Directory.dirent_byte());
@@ -135,7 +141,8 @@ impl IndexedDir {
             let Some(entry) = live.first().filter(|_| live.len() > 1) else {
                 continue;
             };
-            let (name, inode, file_type, offset) = (entry.name.to_vec(), entry.inode, entry.file_type, entry.offset);
+            let (name, inode, file_type, offset) =
+                (entry.name.to_vec(), entry.inode, entry.file_type, entry.offset);
             let path = self.path(self.hasher.hash(&name).hash);
             if self.child(*path.last().unwrap()) != leaf {
                 continue;

@@ -1,8 +1,8 @@
 //! Extended attributes in memory: what is written is read, what is broken is refused.
 
 use extant_ondisk::xattr::{
-    NoRoom, Xattr, XattrValue, block_bytes, full_name, ibody_bytes, index, parse_block, parse_ibody, refcount,
-    set_refcount, split_name, verify_block_hashes, write_block, write_ibody,
+    NoRoom, Xattr, XattrValue, block_bytes, full_name, ibody_bytes, index, parse_block, parse_ibody,
+    refcount, set_refcount, split_name, verify_block_hashes, write_block, write_ibody,
 };
 use extant_ondisk::{FsBlock, xattr};
 
@@ -14,7 +14,8 @@ fn random(rng: &mut Rng) -> Xattr {
     let name = rng.name(name_len);
     let name_index = 1 + rng.below(8) as u8;
     if rng.below(8) == 0 {
-        let value = XattrValue::Inode { inum: 1 + rng.next() as u32 % 99, size: 70_000, hash: rng.next() as u32 };
+        let value =
+            XattrValue::Inode { inum: 1 + rng.next() as u32 % 99, size: 70_000, hash: rng.next() as u32 };
         return Xattr { name_index, name, value };
     }
     let value_len = rng.below(40);
@@ -103,7 +104,8 @@ fn names_split_and_join() {
 /// A block of two attributes, whose entries are at 32 and 52.
 fn two() -> Vec<u8> {
     let mut block = vec![0; 1024];
-    write_block(&mut block, &[Xattr::new(1, b"aa", b"value one"), Xattr::new(1, b"bb", b"value two")], 1).unwrap();
+    write_block(&mut block, &[Xattr::new(1, b"aa", b"value one"), Xattr::new(1, b"bb", b"value two")], 1)
+        .unwrap();
     block
 }
 
@@ -171,7 +173,11 @@ fn hostile_attributes_neither_panic_nor_loop() {
         let mut bytes = if round % 4 == 0 { rng.bytes(len) } else { vec![0; len] };
         if round % 4 != 0 {
             let list: Vec<Xattr> = (0..rng.below(6)).map(|_| random(&mut rng)).collect();
-            let _ = if round % 2 == 0 { write_ibody(&mut bytes, &list) } else { write_block(&mut bytes, &list, 1) };
+            let _ = if round % 2 == 0 {
+                write_ibody(&mut bytes, &list)
+            } else {
+                write_block(&mut bytes, &list, 1)
+            };
             if len > 0 {
                 rng.mutate(&mut bytes, 5);
             }

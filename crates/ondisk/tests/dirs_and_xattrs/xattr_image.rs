@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use extant_ondisk::xattr::{
-    self, Xattr, XattrValue, full_name, parse_block, parse_ibody, verify_block_hashes, write_block, write_ibody,
+    self, Xattr, XattrValue, full_name, parse_block, parse_ibody, verify_block_hashes, write_block,
+    write_ibody,
 };
 use extant_ondisk::{Checksums, InodeNumber};
 
@@ -75,7 +76,9 @@ fn kernel_dump(root: &Path) -> String {
 fn by_name(list: &[Xattr]) -> Attributes {
     let inline = list.iter().filter_map(|x| Some((x, x.inline_value()?)));
     inline
-        .map(|(x, value)| (String::from_utf8(full_name(x.name_index, &x.name).unwrap()).unwrap(), value.to_vec()))
+        .map(|(x, value)| {
+            (String::from_utf8(full_name(x.name_index, &x.name).unwrap()).unwrap(), value.to_vec())
+        })
         .collect()
 }
 

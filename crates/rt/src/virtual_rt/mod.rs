@@ -25,5 +25,7 @@ pub use std::sync::{Arc, Weak};
 pub use atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 pub use sync::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub(crate) use thread::since_epoch;
-pub use thread::{JoinHandle, Monotonic, available_parallelism, is_current, parallel, sleep, spawn, yield_now};
+pub use thread::{
+    JoinHandle, Monotonic, available_parallelism, is_current, parallel, sleep, spawn, yield_now,
+};
 pub use world::{Costs, LockReport, Machine, Report, work};
