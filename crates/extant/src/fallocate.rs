@@ -7,6 +7,8 @@
 //!
 //! Source: `ext4_fallocate`, `ext4_zero_range`, `ext4_punch_hole`, `ext4_collapse_range`, `ext4_insert_range`,
 //! `vfs_fallocate`.
+//!
+//! Tests: `tests/files.rs` (a model), `tests/trees.rs`, `tests/restart.rs` (crashes).
 
 use extant_ondisk::extent::MAX_UNWRITTEN_LEN;
 use extant_ondisk::{InodeFlags, LogicalBlock};

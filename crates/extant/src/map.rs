@@ -1,8 +1,9 @@
-//! Where the content of a file stands: one question for files with extents and with block maps.
+//! Where the content of a file stands, and filling its holes: one set of questions for files with extents and with
+//! block maps.
 //!
-//! Leaves out: changing it, see `extent` and `indirect`.
+//! Leaves out: the maps themselves, see `extent` and `indirect`.
 //!
-//! Locks: the caller holds `INODE` of the file, shared or not.
+//! Locks: the caller holds `INODE` of the file, to fill a hole exclusively. Tests: `tests/files.rs`, `tests/trees.rs`.
 
 use extant_alloc::Run;
 use extant_ondisk::extent::MAX_LEN;

@@ -7,6 +7,8 @@
 //! Locks: `INODE` of the file, exclusively.
 //!
 //! Source: `ext4_setattr`, `ext4_truncate`, `ext4_block_truncate_page`.
+//!
+//! Tests: `tests/files.rs`, `tests/restart.rs` (crashes), `tests/reuse.rs`.
 
 use extant_alloc::Run;
 use extant_ondisk::{FileType, InodeFlags, LogicalBlock};

@@ -11,6 +11,8 @@
 //! no update is open.
 //!
 //! Source: `ext4_buffered_write_iter`, `ext4_map_blocks`, `file_remove_privs`.
+//!
+//! Tests: `tests/files.rs` (a model), `tests/shared_files.rs` (the kernel, threads), `tests/limits.rs`.
 
 use extant_ondisk::extent::MAX_LEN;
 use extant_ondisk::{FsBlock, Inode, InodeFlags, LogicalBlock};

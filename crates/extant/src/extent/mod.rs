@@ -11,6 +11,8 @@
 //!
 //! Source: `fs/ext4/extents.c`: `ext4_ext_insert_extent`, `ext4_ext_correct_indexes`, `ext4_ext_remove_space`,
 //! `ext4_ext_shift_extents`.
+//!
+//! Tests: `leaf`, and `tests/trees.rs` for trees of all depths.
 
 mod edit;
 mod leaf;

@@ -3,6 +3,8 @@
 //! Locks: as for `extent`.
 //!
 //! Source: `fs/ext4/indirect.c`: `ext4_block_to_path`, `ext4_ind_map_blocks`, `ext4_ind_truncate`.
+//!
+//! Tests: `tests/files.rs`, `tests/damaged_maps.rs`.
 
 mod grow;
 mod remove;

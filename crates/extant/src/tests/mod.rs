@@ -8,6 +8,7 @@ mod feature_table;
 mod files;
 mod kernel;
 mod large_dirs;
+mod limits;
 mod names;
 mod read_dir;
 mod restart;
