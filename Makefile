@@ -42,6 +42,10 @@ lint:
 deny:
 	$(CARGO) deny check
 
+# The engine beside the kernel's ext4; needs root, loop devices and an idle machine.
+bench: setup-test
+	$(CARGO) run --release --locked -p extant-bench -- create-unlink
+
 demo: setup-test build
 	scripts/demo target/release/extant
 
