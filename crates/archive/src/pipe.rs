@@ -1,8 +1,8 @@
 //! A source on a thread of its own, so that reading a tree and writing it go on at once.
 //!
 //! Invariants: at most [`QUEUE_BYTES_MAX`] of content and [`QUEUE_ITEMS_MAX`] items wait, so memory is bounded
-//! whatever the tree. The consumer takes all that waits at once: a wake-up of a sleeping CPU costs more than a
-//! small file does. An error of either end stops the other.
+//! whatever the tree. The consumer takes all that waits at once, and is woken for many items only: a wake-up costs
+//! more than a small file does. An error of either end stops the other.
 //!
 //! Locks: `PIPE`, held for no I/O. Test: `tests/pipe.rs`.
 
@@ -18,6 +18,10 @@ const QUEUE_BYTES_MAX: usize = 16 * PIECE_BYTES;
 /// Items that may wait.
 const QUEUE_ITEMS_MAX: usize = 8192;
 
+/// A sleeping consumer is woken for so much, or at the end.
+const WAKING_ITEMS: usize = 256;
+const WAKING_BYTES: usize = 2 * PIECE_BYTES;
+
 enum Item {
     Entry(Box<Entry>),
     Content(u64, Vec<u8>),
@@ -29,7 +33,9 @@ struct State {
     items: Vec<Item>,
     content_bytes: usize,
     producer_gone: bool,
+    producer_waits: bool,
     consumer_gone: bool,
+    consumer_waits: bool,
     failure: Option<Error>,
 }
 
@@ -77,17 +83,18 @@ impl Queue {
             if state.consumer_gone {
                 return Err(Error::Cancelled);
             }
+            state.producer_waits = true;
             state = self.emptied.wait(state);
+            state.producer_waits = false;
         }
         if state.consumer_gone {
             return Err(Error::Cancelled);
         }
-        let was_empty = state.items.is_empty();
         state.items.push(item);
         state.content_bytes += bytes;
-        drop(state);
-        // The consumer sleeps only when nothing waits.
-        if was_empty {
+        let is_worth_waking = state.items.len() >= WAKING_ITEMS || state.content_bytes >= WAKING_BYTES;
+        if is_worth_waking && std::mem::take(&mut state.consumer_waits) {
+            drop(state);
             self.filled.notify_one();
         }
         Ok(())
@@ -100,12 +107,16 @@ impl Queue {
             if state.producer_gone {
                 return state.failure.take().map_or(Ok(None), Err);
             }
+            state.consumer_waits = true;
             state = self.filled.wait(state);
         }
+        state.consumer_waits = false;
         state.content_bytes = 0;
         let items = std::mem::take(&mut state.items);
-        drop(state);
-        self.emptied.notify_one();
+        if std::mem::take(&mut state.producer_waits) {
+            drop(state);
+            self.emptied.notify_one();
+        }
         Ok(Some(items))
     }
 

@@ -155,23 +155,25 @@ impl Visit<'_> {
         };
         let ranges = shape.ranges.clone();
         self.sink.entry(Entry { path: tree, kind: Kind::File(shape), attributes })?;
-        if let Some(file) = file.filter(|_| wants_content) {
-            ranges.iter().try_for_each(|range| self.range(host, &file, *range))?;
+        if let Some(mut file) = file.filter(|_| wants_content) {
+            ranges.iter().try_for_each(|range| self.range(host, &mut file, *range))?;
         }
         Ok(())
     }
 
-    fn range(&mut self, host: &Path, mut file: &File, range: DataRange) -> Result<()> {
+    fn range(&mut self, host: &Path, file: &mut File, range: DataRange) -> Result<()> {
         file.seek(SeekFrom::Start(range.offset)).map_err(Error::host(host))?;
         let mut done = 0;
         while done < range.bytes {
-            let mut piece = vec![0; (range.bytes - done).min(PIECE_BYTES as u64) as usize];
-            file.read_exact(&mut piece).map_err(|source| match source.kind() {
-                io::ErrorKind::UnexpectedEof => Error::Changed { path: host.to_owned() },
-                _ => Error::Host { path: host.to_owned(), source },
-            })?;
+            let wanted = (range.bytes - done).min(PIECE_BYTES as u64);
+            // Read into fresh memory, which so need not be zeroed first.
+            let mut piece = Vec::with_capacity(wanted as usize);
+            let read = file.take(wanted).read_to_end(&mut piece).map_err(Error::host(host))?;
+            if (read as u64) < wanted {
+                return Err(Error::Changed { path: host.to_owned() });
+            }
             let offset = range.offset + done;
-            done += piece.len() as u64;
+            done += wanted;
             self.sink.content(offset, piece)?;
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::BLOCK;
 use crate::error::{Error, Result};
+use crate::flow::PIECE_BYTES;
 
 /// Bytes read from the host at once.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -122,21 +123,9 @@ impl Input {
         Ok(Some(block))
     }
 
-    /// Fills `piece`.
-    pub(super) fn fill(&mut self, piece: &mut [u8]) -> Result<()> {
-        match self.reader().read_exact(piece) {
-            Ok(()) => {
-                self.offset += piece.len() as u64;
-                Ok(())
-            }
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(self.cut_off()),
-            Err(error) => Err(Error::Stream(error)),
-        }
-    }
-
     /// Exactly `bytes` bytes. Memory grows with what is there, not with what is asked for.
     pub(super) fn take(&mut self, bytes: u64) -> Result<Vec<u8>> {
-        let mut taken = Vec::new();
+        let mut taken = Vec::with_capacity(bytes.min(PIECE_BYTES as u64) as usize);
         self.reader().take(bytes).read_to_end(&mut taken).map_err(Error::Stream)?;
         self.offset += taken.len() as u64;
         if taken.len() as u64 == bytes { Ok(taken) } else { Err(self.cut_off()) }

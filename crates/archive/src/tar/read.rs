@@ -184,8 +184,7 @@ impl TarReader {
     fn range(&mut self, range: DataRange, sink: &mut dyn Sink) -> Result<()> {
         let mut done = 0;
         while done < range.bytes {
-            let mut piece = vec![0; (range.bytes - done).min(PIECE_BYTES as u64) as usize];
-            self.input.fill(&mut piece)?;
+            let piece = self.input.take((range.bytes - done).min(PIECE_BYTES as u64))?;
             let offset = range.offset + done;
             done += piece.len() as u64;
             sink.content(offset, piece)?;

@@ -190,6 +190,17 @@ fn archives_fill_disks_from_files_and_pipes() {
 }
 
 #[test]
+fn an_image_inside_its_content_leaves_itself_out() {
+    let bench = Bench::new();
+    bench.write("f", "x");
+    for _ in 0..2 {
+        bench.run("mkfs -q -F -d . disk.img");
+        assert_eq!(bench.run("ls disk.img"), "f\nlost+found\n");
+        bench.assert_clean("disk.img");
+    }
+}
+
+#[test]
 fn an_ordinary_user_makes_and_edits_disks() {
     if !is_root() || !has_tools(&["setpriv", "tar"]) {
         return;

@@ -1,6 +1,6 @@
 //! What a new disk is filled with, and the room that takes.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use extant::mkfs::{Error, Mkfs as Builder};
@@ -29,7 +29,7 @@ const RESERVED_INODES: u64 = 11;
 pub struct Content {
     from: From,
     path: PathBuf,
-    image: Option<Metadata>,
+    image: PathBuf,
     owner: Option<(u32, u32)>,
     root_owner: Option<(u32, u32)>,
     newest: Option<Timestamp>,
@@ -58,8 +58,14 @@ impl Content {
             WallClock::Fixed(seconds, nanoseconds) => Some(Timestamp { seconds, nanoseconds }),
             WallClock::System => None,
         };
-        let image = image.metadata().ok();
-        Ok(Self { from, path: path.to_owned(), image, owner: None, root_owner: None, newest })
+        Ok(Self {
+            from,
+            path: path.to_owned(),
+            image: image.to_owned(),
+            owner: None,
+            root_owner: None,
+            newest,
+        })
     }
 
     /// Gives everything to this owner.
@@ -76,9 +82,10 @@ impl Content {
         let source: Box<dyn Source + Send> = match &self.from {
             From::Directory => {
                 let walk = Walk::new(&self.path);
-                Box::new(match &self.image {
-                    Some(image) => walk.exclude(image),
-                    None => walk,
+                // The image may lie in the directory, and may not have been there when that was counted.
+                Box::new(match self.image.metadata() {
+                    Ok(image) => walk.exclude(&image),
+                    Err(_) => walk,
                 })
             }
             From::Archive(file) => {
