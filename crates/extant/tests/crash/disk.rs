@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use extant::mkfs::Mkfs;
 use extant_block::{BlockDevice, MemoryDevice};
 
 /// What free blocks of a disk hold before anything is written to it: it must never be seen in a file.
@@ -15,36 +16,55 @@ const POISON: u8 = 0xDB;
 pub struct DiskKind {
     pub name: &'static str,
     pub block_size: u64,
-    size: &'static str,
-    options: &'static [&'static str],
+    size_mib: u64,
+    /// Of mke2fs; without them the disk is made by our own mkfs.
+    options: Option<&'static [&'static str]>,
 }
 
 /// Each has the smallest journal there is, 1024 blocks.
-pub const KINDS: [DiskKind; 4] = [
+pub const KINDS: [DiskKind; 7] = [
     DiskKind {
         name: "1k-checksums",
         block_size: 1024,
-        size: "6M",
-        options: &["-O", "metadata_csum,64bit,^resize_inode", "-g", "2048"],
+        size_mib: 6,
+        options: Some(&["-O", "metadata_csum,64bit,^resize_inode", "-g", "2048"]),
     },
     DiskKind {
         name: "1k-plain",
         block_size: 1024,
-        size: "6M",
-        options: &["-O", "^metadata_csum,^64bit,^resize_inode,^uninit_bg"],
+        size_mib: 6,
+        options: Some(&["-O", "^metadata_csum,^64bit,^resize_inode,^uninit_bg"]),
     },
     DiskKind {
         name: "4k-checksums",
         block_size: 4096,
-        size: "12M",
-        options: &["-O", "metadata_csum,64bit,metadata_csum_seed,^resize_inode"],
+        size_mib: 12,
+        options: Some(&["-O", "metadata_csum,64bit,metadata_csum_seed,^resize_inode"]),
     },
     DiskKind {
         name: "4k-group-checksums",
         block_size: 4096,
-        size: "12M",
-        options: &["-O", "^metadata_csum,uninit_bg,^flex_bg,^resize_inode", "-g", "1024"],
+        size_mib: 12,
+        options: Some(&["-O", "^metadata_csum,uninit_bg,^flex_bg,^resize_inode", "-g", "1024"]),
     },
+    DiskKind {
+        name: "4k-lazy-tables",
+        block_size: 4096,
+        size_mib: 12,
+        options: Some(&["-O", "metadata_csum,orphan_file,^resize_inode", "-E", "lazy_itable_init=1"]),
+    },
+    DiskKind {
+        name: "1k-no-extents",
+        block_size: 1024,
+        size_mib: 6,
+        options: Some(&[
+            "-O",
+            "^extents,^64bit,^metadata_csum,^uninit_bg,^flex_bg,^resize_inode",
+            "-I",
+            "128",
+        ]),
+    },
+    DiskKind { name: "own-mkfs", block_size: 4096, size_mib: 12, options: None },
 ];
 
 /// A tool, where it usually is.
@@ -85,29 +105,72 @@ impl DiskKind {
         KINDS.into_iter().find(|kind| kind.name == name)
     }
 
-    /// A new disk whose free blocks are poisoned.
+    pub fn has_extents(&self) -> bool {
+        self.name != "1k-no-extents"
+    }
+
+    /// A new disk whose free blocks, and what of its inode tables was never written, are poisoned.
     pub fn make(&self) -> MemoryDevice {
-        let dir = temporary_directory();
-        let path = dir.path().join("disk");
-        let path = path.to_string_lossy();
-        let block_size = self.block_size.to_string();
-        let journal = format!("size={}", self.block_size / 1024);
-        let mut arguments = vec!["-q", "-F", "-t", "ext4", "-b", &block_size, "-J", &journal, "-N", "1024"];
-        arguments.extend(["-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", "-U", "clear"]);
-        arguments.extend(self.options);
-        arguments.extend([&*path, self.size]);
-        let (code, said) = run("mke2fs", &arguments);
-        assert_eq!(code, 0, "mke2fs {arguments:?}: {said}");
-        let bytes = std::fs::read(&*path).expect("read the image");
-        let device = MemoryDevice::new(bytes.len() as u64);
-        device.write_at(0, &bytes).expect("copy the image");
-        let (_, described) = run("dumpe2fs", &[&path]);
-        for (first, last) in free_ranges(&described) {
-            let poison = vec![POISON; ((last - first + 1) * self.block_size) as usize];
+        let mut checker = Checker::new();
+        let device = MemoryDevice::new(self.size_mib << 20);
+        match self.options {
+            Some(options) => {
+                self.mke2fs(options, &checker.path);
+                let bytes = std::fs::read(&checker.path).expect("read the image");
+                device.write_at(0, &bytes).expect("copy the image");
+            }
+            None => {
+                let mut mkfs = Mkfs::new();
+                mkfs.inodes(1024).journal_blocks(1024).uuid([7; 16]).hash_seed([9; 16]);
+                mkfs.format(&device).expect("make a file system");
+                checker.put(&device);
+            }
+        }
+        let (_, described) = run("dumpe2fs", &[&checker.path.to_string_lossy()]);
+        for (first, last) in
+            free_ranges(&described).into_iter().chain(unwritten_tables(&described, self.block_size))
+        {
+            let poison = vec![POISON; ((last + 1 - first) * self.block_size) as usize];
             device.write_at(first * self.block_size, &poison).expect("poison");
         }
         device
     }
+
+    fn mke2fs(&self, options: &[&str], path: &Path) {
+        let (block_size, journal) = (self.block_size.to_string(), format!("size={}", self.block_size / 1024));
+        let mut arguments = vec!["-q", "-F", "-t", "ext4", "-b", &block_size, "-J", &journal, "-N", "1024"];
+        arguments.extend(["-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", "-U", "clear"]);
+        arguments.extend(options);
+        let (path, size) = (path.to_string_lossy(), format!("{}M", self.size_mib));
+        arguments.extend([&*path, &size]);
+        let (code, said) = run("mke2fs", &arguments);
+        assert_eq!(code, 0, "mke2fs {arguments:?}: {said}");
+    }
+}
+
+/// Blocks of inode tables behind the last used inode, where mke2fs wrote nothing.
+fn unwritten_tables(described: &str, block_size: u64) -> Vec<(u64, u64)> {
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let after = |text: &str, word: &str| {
+        text.split_once(word).and_then(|(_, rest)| number(rest.split_whitespace().next()?))
+    };
+    let inode_size = described.lines().find_map(|line| after(line, "Inode size:")).unwrap_or(256);
+    let per_group = described.lines().find_map(|line| after(line, "Inodes per group:")).unwrap_or(0);
+    let mut tables = Vec::new();
+    for group in described.split("\nGroup ").skip(1).filter(|group| !group.contains("ITABLE_ZEROED")) {
+        let table = group.split_once("Inode table at ").and_then(|(_, rest)| {
+            let (first, rest) = rest.split_once('-')?;
+            Some((number(first)?, number(rest.split_whitespace().next()?)?))
+        });
+        let unused = group.split(", ").find_map(|part| number(part.split_once(" unused inodes")?.0));
+        if let (Some((first, last)), Some(unused)) = (table, unused) {
+            let used = (per_group.saturating_sub(unused) * inode_size).div_ceil(block_size);
+            if first + used <= last {
+                tables.push((first + used, last));
+            }
+        }
+    }
+    tables
 }
 
 /// The free blocks that dumpe2fs lists by group.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use extant::Filesystem;
 use extant_block::{Cursor, Event, Log, MemoryDevice, Recorder, Tearing};
 use extant_rt::Arc;
 
@@ -12,7 +13,7 @@ use crate::generate::preparation;
 use crate::model::Model;
 use crate::op::Op;
 use crate::random::{Random, hash};
-use crate::session::{Session, mount};
+use crate::session::{Session, mount, mount_in_background};
 use crate::tree::{self, Allowed, Entry};
 
 /// A disk with files on it, cleanly unmounted, and the model of them.
@@ -21,20 +22,45 @@ pub struct Base {
     pub image: MemoryDevice,
     pub model: Model,
     pub journal: Vec<u64>,
+    /// Few blocks are free: operations may fail for want of space.
+    pub is_full: bool,
 }
 
 impl Base {
     pub fn new(kind: DiskKind) -> Self {
+        Self::with_free_blocks(kind, None)
+    }
+
+    /// A disk of which only so many blocks are free.
+    pub fn with_free_blocks(kind: DiskKind, free_blocks: Option<u64>) -> Self {
         let image = Arc::new(kind.make());
-        let mut model = Model::new(kind.block_size);
+        let mut model = Model::new(kind.block_size, kind.has_extents());
         let mut session = Session::mount(image.clone()).expect("mount a new disk");
-        for op in preparation(kind.block_size) {
-            session.run(op, &model).unwrap_or_else(|error| panic!("{op:?}: {error}"));
-            model.apply(op).unwrap_or_else(|_| panic!("the model refuses {op:?}"));
+        let mut prepare = |op| {
+            step(&mut session, &mut model, op, false).unwrap_or_else(|what| panic!("{what}"));
+            session.fs().sync().expect("sync");
+            session.fs().statistics().free_blocks
+        };
+        let mut free = 0;
+        for op in preparation(kind.block_size).into_iter().chain([Op::Create("full")]) {
+            free = prepare(op);
+        }
+        while let Some(blocks) =
+            free_blocks.and_then(|wanted| free.checked_sub(wanted)).filter(|more| *more > 0)
+        {
+            // A file without extents takes some more blocks than it has content.
+            free = prepare(Op::Append { file: "full", bytes: blocks.div_ceil(2) * kind.block_size });
         }
         session.unmount().expect("unmount");
         Checker::new().check(&image).expect("a clean disk to start from");
-        Self { kind, journal: journal_blocks(&image), image: image.snapshot(), model: model.restart() }
+        let journal = journal_blocks(&image);
+        Self {
+            kind,
+            journal,
+            image: image.snapshot(),
+            model: model.restart(),
+            is_full: free_blocks.is_some(),
+        }
     }
 }
 
@@ -63,7 +89,66 @@ pub struct Recording {
     pub log: Log,
     /// Where the sequence begins in the log.
     pub start: usize,
+    pub histories: Vec<History>,
+    /// Operations that failed for want of blocks or inodes.
+    pub failed_for_space: usize,
+}
+
+/// What one thread did, in the whole disk or in a directory of its own.
+pub struct History {
+    pub dir: Option<&'static str>,
     pub model: Model,
+    /// Its marks in the log, one after each operation.
+    pub mark: u64,
+}
+
+impl History {
+    /// That the tree is one that a crash after so many operations may leave.
+    fn check(&self, tree: &Entry, done: usize) -> Result<(), String> {
+        let tree = match self.dir {
+            Some(dir) => tree.child(dir).ok_or(format!("directory {dir} is missing"))?,
+            None => tree,
+        };
+        let model = &self.model;
+        let last = model.ends[(done + 1).min(model.ends.len() - 1)];
+        let allowed =
+            Allowed { model, promise: &model.promises[done], last, is_whole_disk: self.dir.is_none() };
+        allowed.check(tree).map(drop).map_err(|what| format!("after {done} operations: {what}"))
+    }
+
+    /// That the tree is the last one.
+    pub fn check_end(&self, tree: &Entry) -> Result<(), String> {
+        self.check(tree, self.model.ends.len() - 1).map_err(|what| format!("without a crash: {what}"))
+    }
+}
+
+/// What came of one operation.
+enum Did {
+    /// It is in the model.
+    Applied,
+    /// The disk was full, and nothing changed.
+    Nothing,
+    /// The disk was full, and a part may be done.
+    Part,
+}
+
+/// Carries out an operation, and does the same to the model.
+fn step(session: &mut Session, model: &mut Model, op: Op, may_be_full: bool) -> Result<Did, String> {
+    match session.run(op, model) {
+        Err(extant::Error::NoSpace | extant::Error::NoInodes) if may_be_full => {
+            let is_whole = !op.is_in_steps()
+                || matches!(op, Op::Write { .. } | Op::Append { .. } | Op::WriteHeld { .. });
+            Ok(if is_whole { Did::Nothing } else { Did::Part })
+        }
+        answer => {
+            let expected = model.apply(answer.as_ref().copied().unwrap_or(op));
+            if answer.is_ok() == expected.is_ok() {
+                Ok(Did::Applied)
+            } else {
+                Err(format!("{op:?}: {answer:?}, but the model says {expected:?}"))
+            }
+        }
+    }
 }
 
 impl Scenario<'_> {
@@ -78,33 +163,80 @@ impl Scenario<'_> {
         let mut model = self.base.model.clone();
         let mut session = Session::mount(device.clone()).map_err(|error| format!("mount: {error}"))?;
         for _ in 0..self.commits {
-            let same = Op::Chmod { path: "d", mode: 0o755 };
-            [same, Op::Sync]
-                .into_iter()
-                .try_for_each(|op| session.run(op, &model))
-                .map_err(|error| error.to_string())?;
+            for op in [Op::Chmod { path: "d", mode: 0o755 }, Op::Sync] {
+                session.run(op, &model).map_err(|error| error.to_string())?;
+            }
         }
         device.arm();
         let start = device.recorder.event_count();
+        let mut is_whole = true;
+        let mut failed_for_space = 0;
         for (index, op) in self.ops.iter().enumerate() {
-            let answer = session.run(*op, &model);
-            let expected = model.apply(*op);
-            if answer.is_ok() != expected.is_ok() {
-                return Err(format!(
-                    "operation {index}, {op:?}: {answer:?}, but the model says {expected:?}"
-                ));
+            let did = step(&mut session, &mut model, *op, self.base.is_full);
+            match did.map_err(|what| format!("operation {index}, {what}"))? {
+                Did::Applied => device.recorder.mark(0),
+                Did::Nothing => failed_for_space += 1,
+                Did::Part => {
+                    failed_for_space += 1;
+                    // As if the crash came within it.
+                    let _ = model.apply(*op);
+                    is_whole = false;
+                    break;
+                }
             }
-            device.recorder.mark(index as u64);
         }
         let log = device.recorder.log();
-        let tree = tree::read(session.fs())?;
-        let last = model.steps.len() - 1;
-        let promise = crate::model::Promise { step: last, ..Default::default() };
-        Allowed { model: &model, promise: &promise, last }
-            .check(&tree)
-            .map_err(|what| format!("without a crash: {what}"))?;
-        Ok(Recording { log, start, model })
+        let history = History { dir: None, model, mark: 0 };
+        if is_whole {
+            history.check_end(&tree::read(session.fs())?)?;
+        }
+        Ok(Recording { log, start, histories: vec![history], failed_for_space })
     }
+}
+
+/// Records threads that work at once on a disk, each with operations of its own in a directory of its own.
+///
+/// # Errors
+/// An operation that does not do what the model does.
+pub fn record_threads(base: &Base, sequences: &[(&'static str, Vec<Op>)]) -> Result<Recording, String> {
+    /// After so many commits the log is about half full, from where on it is checkpointed in the background.
+    const COMMITS: u32 = 80;
+    let device = Arc::new(Recorder::over(base.image.snapshot()));
+    let fs = mount_in_background(device.clone()).map_err(|error| format!("mount: {error}"))?;
+    for (dir, _) in sequences {
+        fs.create_dir(dir).map_err(|error| error.to_string())?;
+    }
+    for _ in 0..COMMITS {
+        fs.set_mode("/d", 0o755).and_then(|()| fs.sync()).map_err(|error| error.to_string())?;
+    }
+    let start = device.event_count();
+    let results: Vec<Result<History, String>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..)
+            .zip(sequences)
+            .map(|(mark, (dir, ops))| {
+                let mut session = Session::within(device.clone(), fs.clone(), dir);
+                let mut model = Model::new(base.kind.block_size, base.kind.has_extents());
+                let device = &device;
+                scope.spawn(move || {
+                    for (index, op) in ops.iter().enumerate() {
+                        step(&mut session, &mut model, *op, false)
+                            .map_err(|what| format!("{dir}, operation {index}, {what}"))?;
+                        device.mark(mark);
+                    }
+                    Ok(History { dir: Some(dir), model, mark })
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or(Err("a thread panicked".to_owned())))
+            .collect()
+    });
+    let histories = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let log = device.log();
+    let tree = tree::read(&fs)?;
+    histories.iter().try_for_each(|history| history.check_end(&tree))?;
+    Ok(Recording { log, start, histories, failed_for_space: 0 })
 }
 
 /// Which unflushed writes a crash leaves.
@@ -157,7 +289,7 @@ impl Crash {
         crashes
     }
 
-    fn image(self, cursor: &mut Cursor<'_>) -> MemoryDevice {
+    pub fn image(self, cursor: &mut Cursor<'_>) -> MemoryDevice {
         cursor.advance_to(self.events).expect("a recorded range");
         let image = match self.survival {
             Survival::All => cursor.crash_image(Tearing::Requests, |_| true),
@@ -198,6 +330,7 @@ pub struct Outcome {
     pub images: usize,
     pub checked: usize,
     pub compared: usize,
+    pub failed_for_space: usize,
     pub bad: Vec<Finding>,
 }
 
@@ -214,13 +347,14 @@ impl Outcome {
         self.images += other.images;
         self.checked += other.checked;
         self.compared += other.compared;
+        self.failed_for_space += other.failed_for_space;
         self.bad.extend(other.bad);
     }
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sequences, images, checked, compared, bad } = self;
+        let Self { sequences, images, checked, compared, bad, .. } = self;
         let bad = bad.len();
         write!(
             f,
@@ -231,26 +365,35 @@ impl fmt::Display for Outcome {
 
 /// Records a sequence and looks at some of its crashes.
 pub fn explore(scenario: &Scenario<'_>, plan: Plan, checker: &mut Checker) -> Outcome {
+    explore_recording(quietly(|| scenario.record()), scenario.seed, plan, checker)
+}
+
+/// Looks at some of the crashes of a recording.
+pub fn explore_recording(
+    recording: Result<Recording, String>,
+    seed: u64,
+    plan: Plan,
+    checker: &mut Checker,
+) -> Outcome {
     let mut outcome = Outcome { sequences: 1, ..Outcome::default() };
-    let recording = match quietly(|| scenario.record()) {
+    let recording = match recording {
         Ok(recording) => recording,
         Err(what) => {
             outcome.bad.push(Finding { crash: None, what });
             return outcome;
         }
     };
-    let mut crashes = Crash::all_of(&recording, scenario.seed);
-    Random::new(scenario.seed).shuffle(&mut crashes);
+    outcome.failed_for_space = recording.failed_for_space;
+    let mut crashes = Crash::all_of(&recording, seed);
+    Random::new(seed).shuffle(&mut crashes);
     crashes.truncate(plan.trees + plan.checked);
-    let mut crashes: Vec<(Crash, Depth)> = crashes
-        .into_iter()
-        .enumerate()
-        .map(|(index, crash)| match index {
-            _ if index < plan.compared => (crash, Depth::Compared),
-            _ if index < plan.checked => (crash, Depth::Checked),
-            _ => (crash, Depth::Tree),
-        })
-        .collect();
+    let depth = |index: usize| match index {
+        _ if index < plan.compared => Depth::Compared,
+        _ if index < plan.checked => Depth::Checked,
+        _ => Depth::Tree,
+    };
+    let mut crashes: Vec<(Crash, Depth)> =
+        crashes.into_iter().enumerate().map(|(index, crash)| (crash, depth(index))).collect();
     crashes.sort_by_key(|(crash, _)| crash.events);
     let mut cursor = recording.log.cursor();
     for (crash, depth) in crashes {
@@ -277,7 +420,7 @@ fn quietly<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
 }
 
 /// Mounts a crashed disk for reading: its tree. Nothing may be written.
-fn tree_as_is(image: &MemoryDevice) -> Result<Entry, String> {
+pub fn tree_as_is(image: &MemoryDevice) -> Result<Entry, String> {
     let device = Arc::new(Recorder::over(image.snapshot()));
     let fs = mount(device.clone(), true).map_err(|error| format!("mount for reading: {error}"))?;
     let tree = tree::read(&fs)?;
@@ -293,12 +436,11 @@ fn judge(
     checker: &mut Checker,
 ) -> Result<(), String> {
     let events = &recording.log.events()[recording.start..crash.events];
-    let done = events.iter().filter(|event| matches!(event, Event::Mark(_))).count();
-    let model = &recording.model;
-    let last = model.ends[(done + 1).min(model.ends.len() - 1)];
-    let allowed = Allowed { model, promise: &model.promises[done], last };
     let tree = tree_as_is(image)?;
-    allowed.check(&tree).map_err(|what| format!("after {done} operations: {what}"))?;
+    for history in &recording.histories {
+        let done = events.iter().filter(|event| **event == Event::Mark(history.mark)).count();
+        history.check(&tree, done)?;
+    }
 
     let device = Arc::new(Recorder::over(image.snapshot()));
     let fs = mount(device.clone(), false).map_err(|error| format!("mount for writing: {error}"))?;
@@ -306,17 +448,10 @@ fn judge(
     if tree::read(&fs)? != tree {
         return Err("mounted for writing, the tree is another than mounted for reading".to_owned());
     }
-    // Life goes on.
-    let go_on = || {
-        fs.write("/after the crash", vec![0x5A; 5000])?;
-        fs.sync()
-    };
-    go_on().map_err(|error| format!("writing after the recovery: {error}"))?;
+    go_on(&fs).map_err(|error| format!("writing after the recovery: {error}"))?;
     fs.unmount().map_err(|error| format!("unmount after the recovery: {error}"))?;
     if depth >= Depth::Checked {
-        checker
-            .check(device.inner())
-            .map_err(|what| format!("after {done} operations, recovered: {what}"))?;
+        checker.check(device.inner()).map_err(|what| format!("recovered: {what}"))?;
         crash_recovery(&device.log(), recovery_events, &tree, crash)?;
     }
     if depth == Depth::Compared {
@@ -326,6 +461,15 @@ fn judge(
         }
     }
     Ok(())
+}
+
+/// Life goes on after the recovery, if there is room for it.
+fn go_on(fs: &Filesystem) -> extant::Result<()> {
+    match fs.write("/after the crash", vec![0x5A; 5000]) {
+        Err(extant::Error::NoSpace | extant::Error::NoInodes) => {}
+        other => other?,
+    }
+    fs.sync()
 }
 
 /// A crash in the midst of a recovery: the next one gives the same tree.

@@ -1,13 +1,14 @@
 //! Tests of the explorer: with a fault on the way to the disk it finds bad images, and none without.
 
-use extant_block::{Event, Mutation};
+use extant_block::{Event, MemoryDevice, Mutation, Recorder, Tearing};
 use extant_ondisk::jbd2::MAGIC;
 
 use crate::disk::{Checker, DiskKind, has_tools};
-use crate::explore::{Base, Outcome, Plan, Recording, Scenario, explore};
-use crate::fault::Fault;
+use crate::explore::{Base, Crash, Outcome, Plan, Recording, Scenario, Survival, explore, tree_as_is};
+use crate::fault::{Fault, FaultyDevice};
 use crate::op::Op;
 use crate::sequences::log_end_scenario;
+use crate::session::mount;
 
 const PLAN: Plan = Plan { trees: 400, checked: 5, compared: 0 };
 
@@ -193,4 +194,36 @@ fn data_that_arrives_after_its_commit_is_found() {
         let ops = synced_operations(base.kind.block_size);
         assert_found(Fault::LateWrites, [scenario(&base, ops)]);
     }
+}
+
+/// How many crashes of a recovery leave another tree than the recovery gives.
+fn bad_crashes_of_recovery(base: &Base, image: &MemoryDevice, fault: Fault) -> usize {
+    let recorder = Recorder::over(image.snapshot());
+    let device = FaultyDevice::new(recorder, fault, base.kind.block_size, base.journal.clone());
+    device.arm();
+    let fs = mount(device.clone(), false).expect("mount");
+    let log = device.recorder.log();
+    drop(fs);
+    let tree = tree_as_is(image).expect("a tree");
+    let mut bad = 0;
+    for (events, seed) in (0..=log.events().len()).flat_map(|events| (0..20).map(move |seed| (events, seed)))
+    {
+        let survival = Survival::Some { seed, odds: seed % 4, tearing: Tearing::Sectors };
+        let image = Crash { events, survival }.image(&mut log.cursor());
+        bad += usize::from(tree_as_is(&image).ok().as_ref() != Some(&tree));
+    }
+    bad
+}
+
+#[test]
+fn the_flush_between_replay_and_emptying_the_log_is_needed() {
+    if !has_tools() {
+        return;
+    }
+    let base = base("1k-checksums");
+    let recording = scenario(&base, synced_operations(1024)).record().expect("a recording");
+    let crash = Crash { events: recording.log.events().len(), survival: Survival::None };
+    let image = crash.image(&mut recording.log.cursor());
+    assert_eq!(bad_crashes_of_recovery(&base, &image, Fault::None), 0);
+    assert!(bad_crashes_of_recovery(&base, &image, Fault::Recording(Mutation::DropAllFlushes)) > 0);
 }

@@ -53,6 +53,7 @@ pub fn alphabet(block: u64) -> Vec<Op> {
         Op::Insert { file: "a", block: 1, len: 2 },
         Op::Insert { file: "e/a", block: 3, len: 1 },
         Op::Sparse { file: "a", block: 20, count: 5 },
+        Op::Sparse { file: "b", block: 262, count: 5 },
         Op::Unlink("a"),
         Op::Unlink("e/a"),
         Op::Unlink("b"),
@@ -101,11 +102,23 @@ pub fn short_sequences(block: u64) -> Vec<Vec<Op>> {
 
 /// A random sequence after what `model` holds.
 pub fn random_sequence(model: &Model, len: usize, seed: u64) -> Vec<Op> {
+    sequence_of(model, len, seed, random_op)
+}
+
+/// A random sequence of changes of content, and a sync now and then.
+pub fn random_content_sequence(model: &Model, len: usize, seed: u64) -> Vec<Op> {
+    sequence_of(model, len, seed, |model, random| match random.below(6) {
+        0 => Op::Fsync(file(model, random)),
+        _ => random_content_op(model, random),
+    })
+}
+
+fn sequence_of(model: &Model, len: usize, seed: u64, next: impl Fn(&Model, &mut Random) -> Op) -> Vec<Op> {
     let mut random = Random::new(seed);
     let mut model = model.clone();
     let mut ops = Vec::new();
     while ops.len() < len {
-        let op = random_op(&model, &mut random);
+        let op = next(&model, &mut random);
         // Mostly those that do something.
         if model.apply(op).is_ok() || random.one_in(4) {
             ops.push(op);
@@ -182,6 +195,9 @@ fn random_content_op(model: &Model, random: &mut Random) -> Op {
         15..17 => Op::Punch { file, at, bytes },
         17 => Op::Collapse { file, block: random.below(blocks), len: 1 + random.below(3) },
         18 => Op::Insert { file, block: random.below(blocks), len: 1 + random.below(3) },
-        _ => Op::Sparse { file, block: random.below(40), count: 1 + random.below(12) },
+        _ => {
+            let block = if random.one_in(4) { 250 + random.below(40) } else { random.below(40) };
+            Op::Sparse { file, block, count: 1 + random.below(12) as u32 }
+        }
     }
 }

@@ -29,3 +29,4 @@ mod tree;
 
 mod faults;
 mod sequences;
+mod threads;

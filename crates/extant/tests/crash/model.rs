@@ -54,6 +54,8 @@ pub struct Promise {
 #[derive(Clone, Debug)]
 pub struct Model {
     block_size: u64,
+    /// Else files have no ranges that could be allocated, zeroed or moved.
+    has_extents: bool,
     state: State,
     next_id: Id,
     next_block: u64,
@@ -80,11 +82,12 @@ pub struct Refused;
 type Answer = Result<(), Refused>;
 
 impl Model {
-    pub fn new(block_size: u64) -> Self {
+    pub fn new(block_size: u64, has_extents: bool) -> Self {
         let root = new_inode(Body::Directory(BTreeMap::new()), 0o755);
         let state = State::from([(ROOT, Arc::new(root))]);
         Self {
             block_size,
+            has_extents,
             steps: vec![state.clone()],
             state,
             next_id: ROOT + 1,
@@ -103,7 +106,7 @@ impl Model {
 
     /// The same tree with no history: all of it is durable.
     pub fn restart(&self) -> Self {
-        let mut fresh = Self::new(self.block_size);
+        let mut fresh = Self::new(self.block_size, self.has_extents);
         fresh.steps = vec![self.state.clone()];
         fresh.state = self.state.clone();
         (fresh.next_id, fresh.next_block) = (self.next_id, self.next_block);
@@ -190,7 +193,7 @@ impl Model {
             Op::Append { file, bytes } => self.file(file).map(|id| self.write(id, self.size(id), bytes, tag)),
             Op::Sparse { file, block, count } => {
                 let id = self.file(file)?;
-                for index in 0..count {
+                for index in 0..u64::from(count) {
                     self.write(id, (block + 2 * index) * self.block_size, self.block_size, tag);
                 }
                 Ok(())

@@ -56,7 +56,7 @@ pub enum Op {
     Sparse {
         file: Name,
         block: u64,
-        count: u64,
+        count: u32,
     },
     Unlink(Name),
     Rename {

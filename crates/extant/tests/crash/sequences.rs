@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::disk::{Checker, DiskKind, KINDS, has_tools};
 use crate::explore::{Base, Finding, Outcome, Plan, Scenario, explore, shrink};
 use crate::fault::Fault;
-use crate::generate::{random_sequence, short_sequences};
-use crate::op::Op;
+use crate::generate::{random_content_sequence, random_sequence, short_sequences};
+use crate::op::{FILES, Op};
 use crate::random::hash;
 
 const THREADS: usize = 2;
@@ -16,7 +16,7 @@ const THREADS: usize = 2;
 const FINDINGS_MAX: usize = 5;
 
 /// How often a test does its random part.
-fn scale() -> u64 {
+pub fn scale() -> u64 {
     env::var("EXTANT_CRASH_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1)
 }
 
@@ -112,8 +112,8 @@ fn random_sequences_survive_every_crash() {
         return explore_case(&case);
     }
     let total = on_each_disk(|base, index| {
-        let scenarios: Vec<Scenario<'_>> = (0..50 * scale())
-            .map(|seed| random_scenario(base, seed * 4 + index, 5 + seed as usize % 36, 0))
+        let scenarios: Vec<Scenario<'_>> = (0..30 * scale())
+            .map(|seed| random_scenario(base, seed * KINDS.len() as u64 + index, 5 + seed as usize % 36, 0))
             .collect();
         let plan = Plan { trees: 20, checked: 8, compared: 1 };
         explore_all(&format!("random sequences, {}", base.kind.name), &scenarios, plan)
@@ -130,11 +130,64 @@ fn sequences_around_the_end_of_the_log_survive_every_crash() {
     }
     let total = on_each_disk(|base, index| {
         let scenarios: Vec<Scenario<'_>> =
-            (0..12 * scale()).map(|seed| log_end_scenario(base, seed * 4 + index)).collect();
+            (0..8 * scale()).map(|seed| log_end_scenario(base, seed * KINDS.len() as u64 + index)).collect();
         let plan = Plan { trees: 40, checked: 10, compared: 1 };
         explore_all(&format!("around the end of the log, {}", base.kind.name), &scenarios, plan)
     });
     println!("around the end of the log: {total}");
+}
+
+/// Many extents in one file: trees of three levels where blocks are small. Ranges are cut out of them and moved.
+#[test]
+fn deep_extent_trees_survive_every_crash() {
+    if !has_tools() {
+        return;
+    }
+    let total = on_each_disk(|base, index| {
+        let scenarios: Vec<Scenario<'_>> = (0..4 * scale())
+            .map(|seed| {
+                let mut ops =
+                    vec![Op::Sparse { file: "a", block: 5, count: 300 + (seed % 4) as u32 * 60 }, Op::Sync];
+                let mut model = base.model.clone();
+                ops.iter().for_each(|op| model.apply(*op).expect("the model takes it"));
+                ops.extend(random_content_sequence(&model, 12, hash(&[seed, index])));
+                Scenario {
+                    base,
+                    ops,
+                    fault: Fault::None,
+                    commits: 0,
+                    seed: seed * KINDS.len() as u64 + index,
+                }
+            })
+            .collect();
+        let plan = Plan { trees: 30, checked: 10, compared: 1 };
+        explore_all(&format!("deep trees, {}", base.kind.name), &scenarios, plan)
+    });
+    println!("deep trees: {total}");
+}
+
+/// Operations fail or do a part for want of blocks, and freed blocks are wanted at once.
+#[test]
+fn sequences_on_full_disks_survive_every_crash() {
+    if !has_tools() {
+        return;
+    }
+    let mut total = Outcome::default();
+    for (kind, index) in KINDS.into_iter().zip(0..) {
+        let base = Base::with_free_blocks(kind, Some(8 + index * 5));
+        let scenarios: Vec<Scenario<'_>> = (0..12 * scale())
+            .map(|seed| {
+                let mut scenario = random_scenario(&base, seed * KINDS.len() as u64 + index, 20, 0);
+                let wish = |at: usize| Op::Append { file: FILES[at % 3], bytes: 6 * kind.block_size + 1 };
+                scenario.ops = scenario.ops.iter().enumerate().flat_map(|(at, op)| [*op, wish(at)]).collect();
+                scenario
+            })
+            .collect();
+        let plan = Plan { trees: 20, checked: 8, compared: 1 };
+        total.add(explore_all(&format!("full disks, {}", base.kind.name), &scenarios, plan));
+    }
+    println!("full disks: {total}, {} operations failed for space", total.failed_for_space);
+    assert!(total.failed_for_space > total.sequences, "the disks were not full");
 }
 
 fn explore_case(case: &str) {

@@ -10,28 +10,68 @@ use extant_rt::{Arc, WallClock};
 use crate::model::Model;
 use crate::op::{Name, Op, fill_name, pattern_of, target_of, xattr_name};
 
-/// A mounted disk and the files that are open on it.
+/// A mounted disk, a directory of it, and the files that are open there.
 pub struct Session {
     device: Arc<dyn BlockDevice>,
     fs: Option<Filesystem>,
+    /// What all paths begin with.
+    root: String,
     held: Vec<File>,
     unnamed: Vec<File>,
 }
 
 /// As every mount here: the same work gives the same bytes, and nothing happens by itself.
 pub fn mount(device: Arc<dyn BlockDevice>, read_only: bool) -> Result<Filesystem> {
-    let clock = WallClock::Fixed(1_700_000_000, 0);
-    Mount::new().read_only(read_only).background(false).clock(clock).open_device(device)
+    options(read_only).background(false).open_device(device)
+}
+
+/// As [`mount`], but a thread commits and checkpoints.
+pub fn mount_in_background(device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
+    options(false).background(true).open_device(device)
+}
+
+fn options(read_only: bool) -> Mount {
+    Mount::new().read_only(read_only).clock(WallClock::Fixed(1_700_000_000, 0))
 }
 
 fn new_file<'n>(mode: u16) -> New<'n> {
     New { kind: NewKind::File, mode, uid: 0, gid: 0, times: None, xattrs: &[] }
 }
 
+/// Writes until the disk is full: how many bytes, at least one.
+fn write(file: &File, bytes: &[u8], at: u64) -> Result<u64> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.write_at(&bytes[done..], at + done as u64) {
+            Ok(0) => return Err(Error::NoSpace),
+            Ok(written) => done += written,
+            Err(Error::NoSpace) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done as u64)
+}
+
+/// Does something `count` times, or until the disk is full: how often, at least once.
+fn repeat(count: u32, mut work: impl FnMut(u32) -> Result<()>) -> Result<u32> {
+    for index in 0..count {
+        match work(index) {
+            Err(Error::NoSpace | Error::NoInodes) if index > 0 => return Ok(index),
+            other => other?,
+        }
+    }
+    Ok(count)
+}
+
 impl Session {
     pub fn mount(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let fs = mount(device.clone(), false)?;
-        Ok(Self { device, fs: Some(fs), held: Vec::new(), unnamed: Vec::new() })
+        Ok(Self { device, fs: Some(fs), root: "/".to_owned(), held: Vec::new(), unnamed: Vec::new() })
+    }
+
+    /// Works in a directory of a disk that others use too.
+    pub fn within(device: Arc<dyn BlockDevice>, fs: Filesystem, dir: &str) -> Self {
+        Self { device, fs: Some(fs), root: format!("/{dir}/"), held: Vec::new(), unnamed: Vec::new() }
     }
 
     pub fn fs(&self) -> &Filesystem {
@@ -48,108 +88,147 @@ impl Session {
         self.held.clear();
     }
 
+    fn path(&self, path: &str) -> String {
+        format!("{}{path}", self.root)
+    }
+
+    fn lookup(&self, path: Name) -> Result<File> {
+        self.fs().lookup(self.path(path))
+    }
+
     fn writer(&self, file: Name) -> Result<File> {
-        self.fs().options().read(true).write(true).open(file)
+        self.fs().options().read(true).write(true).open(self.path(file))
+    }
+
+    fn dir(&self, path: &str) -> Result<Dir> {
+        self.fs().dir(self.path(path))
     }
 
     /// The directory of a path and its last name.
     fn place<'n>(&self, path: &'n str) -> Result<(Dir, &'n [u8])> {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
-        Ok((self.fs().dir(format!("/{parent}"))?, name.as_bytes()))
+        Ok((self.dir(parent)?, name.as_bytes()))
     }
 
-    /// Carries out `op`; `model` is the tree before it.
-    pub fn run(&mut self, op: Op, model: &Model) -> Result<()> {
+    /// Carries out `op`; `model` is the tree before it. What was done is less than `op` if the disk became full.
+    pub fn run(&mut self, op: Op, model: &Model) -> Result<Op> {
         let tag = model.tag();
-        let block = model.block_size();
         match op {
-            Op::Create(path) => self.fs().options().write(true).create_new(true).open(path).map(drop),
-            Op::Write { file, at, bytes } => self.writer(file)?.write_all_at(&pattern_of(tag, at, bytes), at),
-            Op::Append { file, bytes } => {
-                let at = model.size_of(file);
-                self.fs().options().append(true).open(file)?.write_all_at(&pattern_of(tag, at, bytes), 0)
+            Op::Create(path) => {
+                self.fs().options().write(true).create_new(true).open(self.path(path)).map(drop)?
             }
-            Op::Sparse { file, block: first, count } => {
-                let file = self.writer(file)?;
-                (0..count)
-                    .map(|index| (first + 2 * index) * block)
-                    .try_for_each(|at| file.write_all_at(&pattern_of(tag, at, block), at))
-            }
-            Op::Truncate { file, bytes } => self.writer(file)?.set_len(bytes),
-            Op::Allocate { file, at, bytes, keep_size } => {
-                self.writer(file)?.allocate(Fallocate::Allocate { keep_size }, at, bytes)
-            }
-            Op::Zero { file, at, bytes, keep_size } => {
-                self.writer(file)?.allocate(Fallocate::ZeroRange { keep_size }, at, bytes)
-            }
-            Op::Punch { file, at, bytes } => self.writer(file)?.allocate(Fallocate::PunchHole, at, bytes),
-            Op::Collapse { file, block: at, len } => {
-                self.writer(file)?.allocate(Fallocate::CollapseRange, at * block, len * block)
-            }
-            Op::Insert { file, block: at, len } => {
-                self.writer(file)?.allocate(Fallocate::InsertRange, at * block, len * block)
-            }
-            Op::Unlink(path) => self.fs().remove_file(path),
-            Op::Rename { from, to } => self.fs().rename(from, to),
+            Op::Write { .. }
+            | Op::Append { .. }
+            | Op::Sparse { .. }
+            | Op::Truncate { .. }
+            | Op::Allocate { .. }
+            | Op::Zero { .. }
+            | Op::Punch { .. }
+            | Op::Collapse { .. }
+            | Op::Insert { .. } => return self.run_on_content(op, model),
+            Op::Unlink(path) => self.fs().remove_file(self.path(path))?,
+            Op::Rename { from, to } => self.fs().rename(self.path(from), self.path(to))?,
             Op::Exchange { from, to } => {
                 let ((from_dir, from), (to_dir, to)) = (self.place(from)?, self.place(to)?);
-                from_dir.rename(from, &to_dir, to, RenameFlags { exchange: true, ..RenameFlags::default() })
+                let exchange = RenameFlags { exchange: true, ..RenameFlags::default() };
+                from_dir.rename(from, &to_dir, to, exchange)?;
             }
-            Op::Link { from, to } => self.fs().hard_link(from, to),
-            Op::Symlink { link, bytes } => self.fs().symlink(target_of(bytes), link),
-            Op::Mkdir(path) => self.fs().create_dir(path),
-            Op::Rmdir(path) => self.fs().remove_dir(path),
-            Op::Fill { dir, count } => {
-                let dir = self.fs().dir(dir)?;
+            Op::Link { from, to } => self.fs().hard_link(self.path(from), self.path(to))?,
+            Op::Symlink { link, bytes } => self.fs().symlink(target_of(bytes), self.path(link))?,
+            Op::Mkdir(path) => self.fs().create_dir(self.path(path))?,
+            Op::Rmdir(path) => self.fs().remove_dir(self.path(path))?,
+            Op::Fill { dir: path, count } => {
+                let dir = self.dir(path)?;
                 let first = model.serials().0;
-                (first..first + count).try_for_each(|serial| {
-                    dir.create(fill_name(serial).as_bytes(), &new_file(0o644)).map(drop)
-                })
+                let make =
+                    |index| dir.create(fill_name(first + index).as_bytes(), &new_file(0o644)).map(drop);
+                return Ok(Op::Fill { dir: path, count: repeat(count, make)? });
             }
-            Op::Drain { dir, count } => self.drain(dir, model.serials().1, count),
+            Op::Drain { dir, count } => self.drain(dir, model.serials().1, count)?,
             Op::SetXattr { path, key, bytes } => {
                 let value = pattern_of(tag, 0, bytes as u64);
-                self.fs().lookup(path)?.set_xattr(&xattr_name(key), &value, XattrMode::default())
+                self.lookup(path)?.set_xattr(&xattr_name(key), &value, XattrMode::default())?;
             }
-            Op::RemoveXattr { path, key } => self.fs().lookup(path)?.remove_xattr(&xattr_name(key)),
+            Op::RemoveXattr { path, key } => self.lookup(path)?.remove_xattr(&xattr_name(key))?,
             Op::Chmod { path, mode } => {
                 let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
-                self.fs().lookup(path)?.set_attributes(&set)
+                self.lookup(path)?.set_attributes(&set)?;
             }
-            Op::Fsync(path) => self.fs().lookup(path)?.sync_all(),
-            Op::Fdatasync(path) => self.fs().lookup(path)?.sync_data(),
-            Op::Sync => self.fs().sync(),
+            Op::Fsync(path) => self.lookup(path)?.sync_all()?,
+            Op::Fdatasync(path) => self.lookup(path)?.sync_data()?,
+            Op::Sync => self.fs().sync()?,
             Op::Hold(_)
             | Op::WriteHeld { .. }
             | Op::Tmpfile { .. }
             | Op::LinkTmp(_)
             | Op::Release
-            | Op::Remount => self.run_on_held(op, tag),
+            | Op::Remount => return self.run_on_held(op, tag),
         }
+        Ok(op)
+    }
+
+    fn run_on_content(&self, op: Op, model: &Model) -> Result<Op> {
+        let (tag, block) = (model.tag(), model.block_size());
+        match op {
+            Op::Write { file, at, bytes } => {
+                let bytes = write(&self.writer(file)?, &pattern_of(tag, at, bytes), at)?;
+                return Ok(Op::Write { file, at, bytes });
+            }
+            Op::Append { file, bytes } => {
+                let data = pattern_of(tag, model.size_of(file), bytes);
+                let bytes = write(&self.fs().options().append(true).open(self.path(file))?, &data, 0)?;
+                return Ok(Op::Append { file, bytes });
+            }
+            Op::Sparse { file: path, block: first, count } => {
+                let file = self.writer(path)?;
+                let make = |index| {
+                    let at = (first + 2 * u64::from(index)) * block;
+                    file.write_all_at(&pattern_of(tag, at, block), at)
+                };
+                return Ok(Op::Sparse { file: path, block: first, count: repeat(count, make)? });
+            }
+            Op::Truncate { file, bytes } => self.writer(file)?.set_len(bytes)?,
+            Op::Allocate { file, at, bytes, keep_size } => {
+                self.writer(file)?.allocate(Fallocate::Allocate { keep_size }, at, bytes)?;
+            }
+            Op::Zero { file, at, bytes, keep_size } => {
+                self.writer(file)?.allocate(Fallocate::ZeroRange { keep_size }, at, bytes)?;
+            }
+            Op::Punch { file, at, bytes } => self.writer(file)?.allocate(Fallocate::PunchHole, at, bytes)?,
+            Op::Collapse { file, block: at, len } => {
+                self.writer(file)?.allocate(Fallocate::CollapseRange, at * block, len * block)?;
+            }
+            Op::Insert { file, block: at, len } => {
+                self.writer(file)?.allocate(Fallocate::InsertRange, at * block, len * block)?;
+            }
+            _ => unreachable!("changes content"),
+        }
+        Ok(op)
     }
 
     fn drain(&self, dir: Name, first: u32, count: u32) -> Result<()> {
-        let dir = self.fs().dir(dir)?;
+        let dir = self.dir(dir)?;
         (first..first + count).try_for_each(|serial| match dir.unlink(fill_name(serial).as_bytes()) {
             Err(Error::NotFound) => Ok(()),
             other => other,
         })
     }
 
-    fn run_on_held(&mut self, op: Op, tag: usize) -> Result<()> {
+    fn run_on_held(&mut self, op: Op, tag: usize) -> Result<Op> {
         match op {
             Op::Hold(path) => self.held.push(self.writer(path)?),
             Op::WriteHeld { bytes } => {
                 if let Some(file) = self.held.last() {
                     let at = file.metadata().size;
-                    file.write_all_at(&pattern_of(tag, at, bytes), at)?;
+                    return Ok(Op::WriteHeld { bytes: write(file, &pattern_of(tag, at, bytes), at)? });
                 }
             }
             Op::Tmpfile { bytes } => {
-                let file = self.fs().root()?.create_unnamed(&new_file(0o600))?;
+                let file = self.dir("")?.create_unnamed(&new_file(0o600))?;
+                let bytes = write(&file, &pattern_of(tag, 0, bytes), 0)?;
                 self.held.push(file.clone());
-                self.unnamed.push(file.clone());
-                file.write_all_at(&pattern_of(tag, 0, bytes), 0)?;
+                self.unnamed.push(file);
+                return Ok(Op::Tmpfile { bytes });
             }
             Op::LinkTmp(path) => {
                 if let Some(file) = self.unnamed.last() {
@@ -168,6 +247,6 @@ impl Session {
             }
             _ => unreachable!("works on files held open"),
         }
-        Ok(())
+        Ok(op)
     }
 }

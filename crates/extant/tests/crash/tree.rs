@@ -24,6 +24,16 @@ enum Content {
     Symlink(Vec<u8>),
 }
 
+impl Entry {
+    /// What is in a directory under a name.
+    pub fn child(&self, name: &str) -> Option<&Self> {
+        match &self.content {
+            Content::Directory(entries) => entries.get(name),
+            _ => None,
+        }
+    }
+}
+
 /// Reads the whole tree.
 pub fn read(fs: &Filesystem) -> Result<Entry, String> {
     let root = fs.root().map_err(|error| format!("the root directory: {error}"))?;
@@ -100,6 +110,8 @@ pub struct Allowed<'m> {
     pub promise: &'m Promise,
     /// The last step that may have begun.
     pub last: usize,
+    /// The root of the model is that of the disk, in which there is `lost+found` too.
+    pub is_whole_disk: bool,
 }
 
 impl Allowed<'_> {
@@ -195,7 +207,7 @@ impl Comparison<'_> {
             Body::Directory(entries) => {
                 let is_directory =
                     |child: &&Id| matches!(self.state(self.step)[child].body, Body::Directory(_));
-                let has_lost_and_found = u32::from(id == ROOT);
+                let has_lost_and_found = u32::from(id == ROOT && self.allowed.is_whole_disk);
                 2 + has_lost_and_found + entries.values().filter(is_directory).count() as u32
             }
             _ => inode.names,

@@ -43,6 +43,9 @@ impl Model {
     }
 
     pub(super) fn change_map(&mut self, op: Op) -> Answer {
+        if !self.has_extents && !matches!(op, Op::Truncate { .. }) {
+            return Err(Refused);
+        }
         match op {
             Op::Truncate { file, bytes } => {
                 let id = self.file(file)?;

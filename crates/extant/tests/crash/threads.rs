@@ -1,0 +1,54 @@
+//! Threads that work at once, with commits and checkpoints in the background.
+//!
+//! Each thread works in a directory of its own, whose tree after a crash is one of its own history: what the threads
+//! share are the log, the bitmaps, the inode tables and each other's freed blocks.
+
+use crate::disk::{Checker, KINDS, has_tools};
+use crate::explore::{Base, Outcome, Plan, explore_recording, record_threads};
+use crate::generate::random_sequence;
+use crate::model::Model;
+use crate::op::Op;
+use crate::random::hash;
+use crate::sequences::scale;
+
+/// Unmounting is left to who mounted.
+fn sequence_within(base: &Base, seed: u64) -> Vec<Op> {
+    let mut model = Model::new(base.kind.block_size, base.kind.has_extents());
+    let mut ops =
+        vec![Op::Mkdir("d"), Op::Mkdir("e"), Op::Create("a"), Op::Write { file: "a", at: 0, bytes: 9000 }];
+    ops.iter().for_each(|op| model.apply(*op).expect("the model takes it"));
+    ops.extend(random_sequence(&model, 40, seed).into_iter().map(|op| match op {
+        Op::Remount => Op::Sync,
+        other => other,
+    }));
+    ops
+}
+
+#[test]
+fn threads_at_work_survive_every_crash() {
+    if !has_tools() {
+        return;
+    }
+    let mut total = Outcome::default();
+    let mut checker = Checker::new();
+    let plan = Plan { trees: 40, checked: 10, compared: 2 };
+    for (kind, index) in KINDS.into_iter().zip(0..) {
+        let base = Base::new(kind);
+        for round in 0..8 * scale() {
+            let seed = hash(&[index, round]);
+            let sequences: Vec<(&str, Vec<Op>)> = ["one", "two", "three"]
+                .into_iter()
+                .zip(0..)
+                .map(|(dir, thread)| (dir, sequence_within(&base, hash(&[seed, thread]))))
+                .collect();
+            let outcome = explore_recording(record_threads(&base, &sequences), seed, plan, &mut checker);
+            if let Some(finding) = outcome.bad.first() {
+                println!("disk {}, round {round}: {:?}: {}", kind.name, finding.crash, finding.what);
+                sequences.iter().for_each(|(dir, ops)| println!("{dir}: {ops:#?}"));
+                panic!("threads went wrong");
+            }
+            total.add(outcome);
+        }
+    }
+    println!("threads: {total}");
+}
