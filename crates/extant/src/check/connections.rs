@@ -49,6 +49,6 @@ impl Checker<'_> {
             at = parent;
         }
         // Those of a cycle or without a root are reported once, not again from each of them.
-        connected.append(&mut way);
+        connected.extend(way);
     }
 }

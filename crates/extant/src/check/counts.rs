@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use extant_ondisk::{
-    FileType, FsBlock, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures, InodeNumber, Structure,
+    FileType, FsBlock, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures, Structure,
     bitmap,
 };
 use extant_rt::Arc;
@@ -93,13 +93,9 @@ impl Checker<'_> {
                 bitmap::set(&mut found, index);
             }
         }
-        for number in (1..geometry.first_ino).map(InodeNumber) {
-            if let Some((of, index)) = geometry.inode_place(number)
-                && of == group
-            {
-                bitmap::set(&mut found, index);
-            }
-        }
+        let before = u64::from(group.0) * u64::from(count);
+        let reserved = u64::from(geometry.first_ino).saturating_sub(1).saturating_sub(before).min(u64::from(count));
+        bitmap::set_range(&mut found, 0..reserved as u32);
         let block = descriptor.inode_bitmap();
         let place = Place::of(Structure::InodeBitmap).group(group).block(block);
         if self.is_inode_uninit(group) {

@@ -127,7 +127,8 @@ impl Checker<'_> {
         self.records.count_name(number);
         let has_types = self.superblock.incompat().contains(IncompatFeatures::FILETYPE);
         let expected = if has_types { kind.dirent_byte() } else { 0 };
-        if entry.file_type != expected && kind != FileType::Unknown {
+        // 0 says nothing, which is what entries from before the feature say.
+        if ![0, expected].contains(&entry.file_type) && kind != FileType::Unknown {
             let what = format!("`{shown}` has type {}, but inode {number} {expected}", entry.file_type);
             self.findings.add(place, what);
         }

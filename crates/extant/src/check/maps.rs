@@ -87,10 +87,11 @@ impl Checker<'_> {
         }
         let (start, len) = self.without_shared_cluster(walk, run, place);
         walk.mapped.blocks += self.clusters(start, len);
-        let shared = self.superblock.ro_compat().contains(RoCompatFeatures::SHARED_BLOCKS);
         let conflict = if len == 0 { None } else { self.claims.claim(start, len) };
-        let conflict = conflict.filter(|_| !shared);
-        if let Some(block) = conflict {
+        // Files may share blocks on such a disk, directories never.
+        let may_share =
+            self.superblock.ro_compat().contains(RoCompatFeatures::SHARED_BLOCKS) && walk.runs.is_none();
+        if let Some(block) = conflict.filter(|_| !may_share) {
             self.findings.add(place, format!("block {block} is in use twice"));
         }
         let last = run.logical + run.len - 1;

@@ -7,6 +7,7 @@
 mod clean;
 mod damages;
 mod disk;
+mod hostile;
 mod random;
 mod tools;
 

@@ -87,7 +87,6 @@ fn damage(disk: &mut Disk, seed: u64) -> String {
 const STRICTER: &[(&str, &str)] = &[
     ("orphan list", "`-n` does not read the list, but every mount does"),
     ("both a journal inode and a journal device", "the kernel refuses to mount this"),
-    ("has type 0", "readers trust the byte; `e2fsck` fills it in without a question"),
     ("a hash is wrong", "`h_hash` is nothing to `e2fsck`, but by it the kernel finds a block to share"),
     ("unexpected depth", "the kernel refuses such a node"),
     ("too deep", "the kernel refuses such a node"),
