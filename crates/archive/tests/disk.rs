@@ -13,9 +13,9 @@ use extant::mkfs::Mkfs;
 use extant::{Filesystem, Mount};
 use extant_archive::{
     Attributes, Census, DataRange, DiskFormat, DiskWalk, Entry, Error, Extent, Import, Kind, Manner, Shape,
-    Sink, Source, TreePath, Walk, pour_concurrently,
+    Sink, Source, TarWriter, TreePath, Walk, pour_concurrently,
 };
-use extant_block::MemoryDevice;
+use extant_block::{BlockDevice, MemoryDevice};
 use tree::{is_root, make_tree};
 
 fn new_disk(bytes: u64) -> (Arc<MemoryDevice>, Filesystem) {
@@ -223,4 +223,48 @@ fn a_full_disk_is_an_error_and_stays_consistent() {
     assert!(matches!(filled, Err(Error::Disk { source: extant::Error::NoSpace, .. })));
     drop(import);
     assert_clean(fs, &device);
+}
+
+/// Either outcome is right; neither a panic nor a walk without end.
+#[test]
+fn a_damaged_disk_gives_an_error_or_a_tree() {
+    let dir = tempfile::tempdir().unwrap();
+    make_tree(&dir.path().join("tree"));
+    let device = MemoryDevice::new(32 << 20);
+    // Without checksums, which would stop most damage at the gate.
+    Mkfs::new().features("^metadata_csum,^has_journal").unwrap().format(&device).unwrap();
+    let device = Arc::new(device);
+    let fs = Mount::new().open_device(device.clone()).unwrap();
+    let mut import = Import::new(&fs, "/", Manner::Unpack, None).unwrap();
+    Walk::new(dir.path().join("tree")).pour(&mut import, Extent::Everything).unwrap();
+    drop(import);
+    fs.unmount().unwrap();
+    let mut sound = vec![0; 32 << 20];
+    device.read_at(0, &mut sound).unwrap();
+    let used: Vec<usize> = (0..sound.len()).filter(|at| !matches!(sound[*at], 0 | b'x')).collect();
+    let seed = u64::from(std::process::id());
+    println!("seed {seed}");
+    let mut state = seed | 1;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as usize
+    };
+    for _ in 0..300 {
+        let places: Vec<_> =
+            (0..=random() % 4).map(|_| (used[random() % used.len()], random() as u8)).collect();
+        for (at, byte) in &places {
+            device.write_at(*at as u64, &[*byte]).unwrap();
+        }
+        if let Ok(fs) = Mount::new().read_only(true).open_device(device.clone()) {
+            let mut writer = TarWriter::new(std::io::sink());
+            let _ = DiskWalk::new(&fs, "/").pour(&mut writer, Extent::Everything);
+        }
+        for (at, _) in &places {
+            device.write_at(*at as u64, &sound[*at..=*at]).unwrap();
+        }
+    }
+    let fs = Mount::new().read_only(true).open_device(device).unwrap();
+    Collect::all(DiskWalk::new(&fs, "/")).unwrap();
 }

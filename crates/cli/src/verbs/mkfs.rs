@@ -296,14 +296,18 @@ impl Mkfs {
     fn describe(&self, layout: &Layout, prefix: &str) -> Outcome {
         let (geometry, superblock) = (layout.geometry(), layout.superblock());
         let block = u64::from(geometry.block_size);
+        let journal = match layout.journal_blocks() {
+            0 => "no journal".to_owned(),
+            blocks => format!("journal of {}", size::show(blocks * block)),
+        };
         let mut output = Output::new();
         output.line(format!(
-            "{prefix}{}: {} ({} blocks of {block}), {} inodes, journal of {}, UUID {}",
+            "{prefix}{}: {} ({} blocks of {block}), {} inodes, {}, UUID {}",
             self.image.display(),
             size::show(geometry.blocks_count * block),
             geometry.blocks_count,
             geometry.inodes_count,
-            size::show(layout.journal_blocks() * block),
+            journal,
             uuid_text(superblock.s_uuid()),
         ))?;
         output.finish()?;
