@@ -14,6 +14,12 @@ use crate::failure::Failure;
 use crate::output;
 use crate::size;
 
+/// Whether two paths name one image. Opened twice, it would be locked against itself.
+pub fn is_same_image(left: &Path, right: &Path) -> bool {
+    left == right
+        || left.canonicalize().is_ok_and(|left| right.canonicalize().is_ok_and(|right| left == right))
+}
+
 /// Where on the image the file system is.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Location {

@@ -66,19 +66,30 @@ impl Failure {
 
     /// A tree could not be moved between the host or an archive and `image`.
     pub fn tree(image: &Path, error: extant_archive::Error) -> Self {
+        Self::tree_below(image, Path::new(""), "", error)
+    }
+
+    /// As [`Failure::tree`]; places on the disk, which the error tells as `at` and below, are at `base` and below.
+    pub fn tree_below(image: &Path, base: &Path, at: &str, error: extant_archive::Error) -> Self {
         use extant_archive::Error;
-        let image = image.display();
+        let place = |path: &str| {
+            let base = base.display().to_string();
+            // What is wrong with the base itself is told by its own path.
+            let below = if path == base { "" } else { path.strip_prefix(at).unwrap_or(path) };
+            let slash = if below.is_empty() || below.starts_with('/') { "" } else { "/" };
+            format!("{}:{}{slash}{below}", image.display(), base.strip_suffix('/').unwrap_or(&base))
+        };
         match error {
-            Error::Disk { path, source } => Self::disk(format!("{image}:{path}"), &source),
+            Error::Disk { path, source } => Self::disk(place(&path), &source),
             Error::Host { path, source } => Self::host(&path, &source),
-            Error::Damaged { path, reason } => Self::new("corrupt", format!("{image}:{path}"), reason),
+            Error::Damaged { path, reason } => Self::new("corrupt", place(&path.to_string()), reason),
             Error::Stream(source) => Self::output_to("archive", &source),
             error @ (Error::Format { .. } | Error::Member { .. }) => {
                 Self::new("bad_archive", "", error.to_string())
             }
             error @ Error::UnsafeName(_) => Self::new("unsafe_name", "", error.to_string()),
             error @ Error::Changed { .. } => Self::new("changed", "", error.to_string()),
-            error => Self::new("failed", image.to_string(), error.to_string()),
+            error => Self::new("failed", image.display().to_string(), error.to_string()),
         }
     }
 

@@ -10,6 +10,7 @@ mod output;
 mod owner;
 mod progress;
 mod size;
+mod tree;
 mod verbs;
 
 use std::process::ExitCode;

@@ -54,10 +54,7 @@ pub fn escape(name: &[u8]) -> String {
                 '\n' => shown.push_str("\\n"),
                 '\t' => shown.push_str("\\t"),
                 '\r' => shown.push_str("\\r"),
-                // Marks that turn the direction of writing make a name look like another one.
-                _ if letter.is_control()
-                    || matches!(letter, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
-                {
+                _ if is_treacherous(letter) => {
                     let mut buffer = [0; 4];
                     letter
                         .encode_utf8(&mut buffer)
@@ -95,8 +92,18 @@ pub fn note(text: &str) {
 /// A disk's names cannot send orders to the terminal.
 fn controls_escaped(text: &str) -> String {
     text.chars()
-        .map(|letter| if letter.is_control() { letter.escape_default().to_string() } else { letter.into() })
+        .map(
+            |letter| if is_treacherous(letter) { letter.escape_default().to_string() } else { letter.into() },
+        )
         .collect()
+}
+
+/// Control characters, and marks without a form of their own that make a name look like another one, those that turn
+/// the direction of writing above all.
+fn is_treacherous(letter: char) -> bool {
+    let code = u32::from(letter);
+    letter.is_control()
+        || matches!(code, 0xad | 0x61c | 0x180e | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xfeff)
 }
 
 #[cfg(test)]
@@ -108,6 +115,6 @@ mod tests {
         assert_eq!(escape("grün\n\x1b[31m\\".as_bytes()), "grün\\n\\033[31m\\\\");
         assert_eq!(escape(b"a\xff\xfeb"), "a\\377\\376b");
         assert_eq!(escape("\u{202e}x".as_bytes()), "\\342\\200\\256x");
-        assert_eq!(controls_escaped("a\nb\u{1b}"), "a\\nb\\u{1b}");
+        assert_eq!(controls_escaped("a\nb\u{1b}\u{202e}"), "a\\nb\\u{1b}\\u{202e}");
     }
 }

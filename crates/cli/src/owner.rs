@@ -1,9 +1,15 @@
 //! Owners as `chown` takes them: `USER`, `USER:GROUP`, `USER:`, `:GROUP`, by name or number.
 
+use std::collections::HashMap;
+
 use extant::Filesystem;
 use extant_archive::Names;
 
 use crate::failure::Failure;
+use crate::output::escape;
+
+const PASSWD: &str = "/etc/passwd";
+const GROUP: &str = "/etc/group";
 
 /// An owner to be set; what is none stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +53,61 @@ impl Owner {
 
 /// The users and groups that the disk itself knows.
 pub fn names_on(fs: &Filesystem) -> Names {
-    let read = |path| fs.read(path).unwrap_or_default();
-    Names::parse(&read("/etc/passwd"), &read("/etc/group"))
+    Names::parse(&read(fs, PASSWD), &read(fs, GROUP))
+}
+
+/// A file's content; nothing if it cannot be read. A disk may say anything of its size.
+fn read(fs: &Filesystem, path: &str) -> Vec<u8> {
+    const BYTES_MAX: usize = 16 << 20;
+    let Ok(file) = fs.open(path) else { return Vec::new() };
+    let mut content = Vec::new();
+    let mut piece = [0; 64 << 10];
+    while content.len() < BYTES_MAX {
+        match file.read_at(&mut piece, content.len() as u64) {
+            Ok(read) if read > 0 => content.extend_from_slice(&piece[..read]),
+            _ => break,
+        }
+    }
+    content
+}
+
+/// Names of users and groups that the disk itself knows, to be shown.
+#[derive(Debug, Default)]
+pub struct NamesByNumber {
+    users: HashMap<u32, String>,
+    groups: HashMap<u32, String>,
+}
+
+impl NamesByNumber {
+    /// Those of a disk.
+    pub fn on(fs: &Filesystem) -> Self {
+        Self { users: by_number(&read(fs, PASSWD)), groups: by_number(&read(fs, GROUP)) }
+    }
+
+    /// The user's name, else the number.
+    pub fn user(&self, uid: u32) -> String {
+        self.users.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
+    }
+
+    /// The group's name, else the number.
+    pub fn group(&self, gid: u32) -> String {
+        self.groups.get(&gid).cloned().unwrap_or_else(|| gid.to_string())
+    }
+}
+
+/// The first name of each number in lines of `name:password:number`.
+fn by_number(file: &[u8]) -> HashMap<u32, String> {
+    let mut names = HashMap::new();
+    for line in file.split(|byte| *byte == b'\n') {
+        let mut fields = line.split(|byte| *byte == b':');
+        if let (Some(name), Some(number)) = (fields.next(), fields.nth(1))
+            && let Some(number) = std::str::from_utf8(number).ok().and_then(|digits| digits.parse().ok())
+            && !name.is_empty()
+        {
+            names.entry(number).or_insert_with(|| escape(name));
+        }
+    }
+    names
 }
 
 /// The users and groups of the host. tar puts names into access control lists, which are those of the host that packed.
@@ -60,6 +119,16 @@ pub fn names_on_host() -> Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_have_the_first_name_and_no_control_characters() {
+        let names = by_number(b"web:x:33:34::\nagain:x:33:::\nbad\n:x:5:\n\x1b:x:7:\n");
+        assert_eq!(
+            (names.get(&33).map(String::as_str), names.get(&7).map(String::as_str)),
+            (Some("web"), Some("\\033"))
+        );
+        assert_eq!(names.len(), 2);
+    }
 
     #[test]
     fn owners_are_taken_as_chown_takes_them() {

@@ -183,15 +183,13 @@ fn breaches(source: &str, forbidden: &[&[&str]]) -> Vec<String> {
     paths(source).into_iter().filter(|path| forbidden().any(|root| is_below(path, root))).collect()
 }
 
+/// The sources below `dir`; not `tests.rs` and what is in `tests/`, which are modules of tests.
 fn rust_files(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
     let paths = entries.map(|entry| entry.expect("entry").path());
+    let paths = paths.filter(|path| path.file_stem().is_none_or(|stem| stem != "tests"));
     let found = paths.flat_map(|path| if path.is_dir() { rust_files(&path) } else { vec![path] });
-    found
-        .filter(|path| {
-            path.extension().is_some_and(|e| e == "rs") && path.file_stem().is_none_or(|s| s != "tests")
-        })
-        .collect()
+    found.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::Outcome;
 use crate::address::DiskPath;
 use crate::disks::{Location, Reading, clock, open_for_reading, open_for_writing, unmount};
 use crate::failure::Failure;
+use crate::metadata::failed_at;
 use crate::output::{self, Output};
 use crate::owner::{names_on, names_on_host};
 use crate::progress::Progress;
@@ -43,8 +44,10 @@ pub fn input(archive: &Path) -> Result<Input, Failure> {
     let input = if archive == Path::new("-") {
         Input::stream(io::stdin())
     } else {
-        let file = File::open(archive).map_err(|error| Failure::host(archive, &error))?;
-        Input::file(file)
+        let failed = |error| Failure::host(archive, &error);
+        let file = File::open(archive).map_err(failed)?;
+        // A named pipe is read once.
+        if file.metadata().map_err(failed)?.is_file() { Input::file(file) } else { Input::stream(file) }
     };
     input.map_err(|error| bad_archive(archive, Failure::tree(archive, error)))
 }
@@ -67,11 +70,12 @@ impl Import {
         let fs = open_for_writing(&target.image, self.location)?;
         let unpack = || {
             let reader = TarReader::new(input).names(names_on(&fs).or(names_on_host()));
-            let mut import = extant_archive::Import::new(&fs, &target.path, Manner::Unpack, times()?)
-                .map_err(|error| Failure::tree(&target.image, error))?;
+            let failed = |error| Failure::tree_below(&target.image, &target.path, "", error);
+            let mut import =
+                extant_archive::Import::new(&fs, &target.path, Manner::Unpack, times()?).map_err(failed)?;
             let mut progress = Progress::new(&mut import, None, false);
             pour_concurrently(reader, &mut progress, Extent::Everything)
-                .map_err(|error| bad_archive(&self.archive, Failure::tree(&target.image, error)))
+                .map_err(|error| bad_archive(&self.archive, failed(error)))
         };
         let unpacked = unpack();
         // What was unpacked before a failure stays, and stays consistent.
@@ -122,11 +126,9 @@ impl Export {
         let walk = DiskWalk::new(&fs, &source.path);
         let (sockets, entries, bytes) = match self.output.as_deref().filter(|path| *path != Path::new("-")) {
             Some(path) => {
-                let file = File::create(path).map_err(|error| Failure::host(path, &error))?;
-                pack(walk, file, &source).map_err(|failure| match failure.place.as_str() {
-                    "archive" => Failure { place: path.display().to_string(), ..failure },
-                    _ => failure,
-                })?
+                // Before what is there is overwritten.
+                fs.lookup(&source.path).map_err(failed_at(&source))?;
+                pack_into(path, walk, &source)?
             }
             None => {
                 if io::IsTerminal::is_terminal(&io::stdout()) {
@@ -150,6 +152,23 @@ impl Export {
     }
 }
 
+/// As [`pack`], into a file, of which nothing is left if it cannot be completed.
+fn pack_into(path: &Path, walk: DiskWalk, source: &DiskPath) -> Result<(usize, u64, u64), Failure> {
+    let failed = |error| Failure::host(path, &error);
+    let file = File::create(path).map_err(failed)?;
+    let is_file = file.metadata().map_err(failed)?.is_file();
+    pack(walk, file, source).map_err(|failure| {
+        if is_file {
+            // If it cannot be removed either, the failure is told all the same.
+            let _ = std::fs::remove_file(path);
+        }
+        match failure.place.as_str() {
+            "archive" => Failure { place: path.display().to_string(), ..failure },
+            _ => failure,
+        }
+    })
+}
+
 /// Writes an archive; how many sockets were left out, entries, and bytes of content.
 fn pack(walk: DiskWalk, out: impl io::Write, source: &DiskPath) -> Result<(usize, u64, u64), Failure> {
     let mut writer = TarWriter::new(out);
@@ -157,6 +176,6 @@ fn pack(walk: DiskWalk, out: impl io::Write, source: &DiskPath) -> Result<(usize
     let poured = pour_concurrently(walk, &mut progress, Extent::Everything);
     let (entries, bytes) = progress.counted();
     drop(progress);
-    poured.map_err(|error| Failure::tree(&source.image, error))?;
+    poured.map_err(|error| Failure::tree_below(&source.image, &source.path, "", error))?;
     Ok((writer.sockets_left_out(), entries, bytes))
 }

@@ -4,15 +4,16 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::Args;
-use extant::{File, FileType, Filesystem, SetAttributes};
+use extant::{Error, File, FileType, Filesystem, SetAttributes};
 
-use super::{Outcome, for_each};
+use super::{Outcome, Report};
 use crate::address::DiskPath;
 use crate::disks::{Disks, Location, open_for_writing};
 use crate::failure::Failure;
 use crate::metadata::failed_at;
 use crate::mode::ModeChange;
 use crate::owner::{Owner, names_on};
+use crate::tree::{Directories, child};
 
 /// Change the permissions of files on a disk
 #[derive(Args)]
@@ -38,19 +39,23 @@ impl Chmod {
     pub fn run(self) -> Outcome {
         let mut disks = Disks::new(|image: &Path| open_for_writing(image, self.location));
         let places = self.places.iter().map(|place| DiskPath::parse(place));
-        let exit = for_each(places, false, |place| {
-            let fs = disks.of(&place)?;
-            let change = |file: &File| {
-                let metadata = file.metadata();
-                let mode = self.mode.apply(metadata.mode, metadata.file_type == FileType::Directory);
-                file.set_attributes(&SetAttributes { mode: Some(mode), ..SetAttributes::default() })
-            };
-            let first = fs.lookup(&place.path).map_err(failed_at(&place))?;
-            change(&first).map_err(failed_at(&place))?;
-            if self.recursive { below(&fs, &place, false, &change) } else { Ok(()) }
-        });
+        let mut report = Report::new(false);
+        for place in places {
+            let changed = disks.of(&place).and_then(|fs| self.change(&fs, &place, &mut report));
+            report.unless_failed(changed);
+        }
         disks.finish()?;
-        Ok(exit)
+        Ok(report.exit())
+    }
+
+    fn change(&self, fs: &Filesystem, place: &DiskPath, report: &mut Report) -> Result<(), Failure> {
+        let change = |file: &File| {
+            let metadata = file.metadata();
+            let mode = self.mode.apply(metadata.mode, metadata.file_type == FileType::Directory);
+            file.set_attributes(&SetAttributes { mode: Some(mode), ..SetAttributes::default() })
+        };
+        fs.lookup(&place.path).and_then(|file| change(&file)).map_err(failed_at(place))?;
+        if self.recursive { below(fs, place, false, report, &change) } else { Ok(()) }
     }
 }
 
@@ -86,49 +91,58 @@ impl Chown {
     pub fn run(self) -> Outcome {
         let mut disks = Disks::new(|image: &Path| open_for_writing(image, self.location));
         let places = self.places.iter().map(|place| DiskPath::parse(place));
-        let exit = for_each(places, false, |place| {
-            let fs = disks.of(&place)?;
-            let Owner { uid, gid } = Owner::parse(&self.owner, &names_on(&fs))?;
-            let set = SetAttributes { uid, gid, clear_set_id: true, ..SetAttributes::default() };
-            let change = |file: &File| file.set_attributes(&set);
-            let first =
-                if self.no_dereference { fs.symlink_lookup(&place.path) } else { fs.lookup(&place.path) };
-            change(&first.map_err(failed_at(&place))?).map_err(failed_at(&place))?;
-            if self.recursive { below(&fs, &place, true, &change) } else { Ok(()) }
-        });
+        let mut report = Report::new(false);
+        for place in places {
+            let changed = disks.of(&place).and_then(|fs| self.change(&fs, &place, &mut report));
+            report.unless_failed(changed);
+        }
         disks.finish()?;
-        Ok(exit)
+        Ok(report.exit())
+    }
+
+    fn change(&self, fs: &Filesystem, place: &DiskPath, report: &mut Report) -> Result<(), Failure> {
+        let owner = Owner::parse(&self.owner, &names_on(fs))?;
+        let change = |file: &File| set_owner(file, owner);
+        let first = if self.no_dereference { fs.symlink_lookup(&place.path) } else { fs.lookup(&place.path) };
+        first.and_then(|file| change(&file)).map_err(failed_at(place))?;
+        if self.recursive { below(fs, place, true, report, &change) } else { Ok(()) }
     }
 }
 
-/// Changes everything below a directory; a symbolic link itself, or not at all.
+/// As the kernel does, takes away what would act for the new owner with the old one's rights: set-id bits and
+/// capabilities.
+fn set_owner(file: &File, owner: Owner) -> extant::Result<()> {
+    let Owner { uid, gid } = owner;
+    file.set_attributes(&SetAttributes { uid, gid, clear_set_id: true, ..SetAttributes::default() })?;
+    match file.remove_xattr(b"security.capability") {
+        Err(Error::NoAttribute) => Ok(()),
+        other => other,
+    }
+}
+
+/// Changes everything below a directory; a symbolic link itself, or not at all. What cannot be changed is told, and the
+/// rest is changed.
 fn below(
     fs: &Filesystem,
     place: &DiskPath,
     links: bool,
+    report: &mut Report,
     change: &dyn Fn(&File) -> extant::Result<()>,
 ) -> Result<(), Failure> {
-    let walk = || {
-        let first = fs.symlink_lookup(&place.path)?;
-        if first.metadata().file_type != FileType::Directory {
-            return Ok(());
+    let first = fs.symlink_metadata(&place.path).map_err(failed_at(place))?;
+    if first.file_type != FileType::Directory {
+        return Ok(());
+    }
+    let root = fs.dir(&place.path).map_err(failed_at(place))?;
+    for visited in Directories::new(place.clone(), root) {
+        let Some(visited) = report.unless_failed(visited) else { continue };
+        for entry in &visited.entries {
+            let changed = visited.dir.lookup(&entry.name).and_then(|file| {
+                let is_meant = links || file.metadata().file_type != FileType::Symlink;
+                if is_meant { change(&file) } else { Ok(()) }
+            });
+            report.unless_failed(changed.map_err(failed_at(&child(&visited.place, &entry.name))));
         }
-        let mut seen = std::collections::HashSet::from([first.number()]);
-        let mut pending = vec![fs.dir(&place.path)?];
-        while let Some(dir) = pending.pop() {
-            for entry in dir.entries()? {
-                let file = dir.lookup(&entry.name)?;
-                let file_type = file.metadata().file_type;
-                if links || file_type != FileType::Symlink {
-                    change(&file)?;
-                }
-                // On a damaged disk a directory may be its own ancestor.
-                if file_type == FileType::Directory && seen.insert(file.number()) {
-                    pending.push(dir.dir(&entry.name)?);
-                }
-            }
-        }
-        Ok(())
-    };
-    walk().map_err(failed_at(place))
+    }
+    Ok(())
 }

@@ -39,8 +39,8 @@ enum Found {
 impl Check {
     /// Checks.
     pub fn run(self) -> Outcome {
-        match self.look() {
-            Ok(found) => self.tell(&found),
+        match self.look().and_then(|found| self.tell(&found)) {
+            Ok(status) => Ok(status),
             Err(failure) => {
                 output::report(&failure, self.reading.json);
                 Ok(EXIT_OPERATIONAL)

@@ -14,7 +14,7 @@ use extant_archive::{
 
 use super::{Outcome, for_each};
 use crate::address::{Address, DiskPath};
-use crate::disks::{Location, Reading, clock, open_for_reading, open_for_writing, unmount};
+use crate::disks::{Location, Reading, clock, is_same_image, open_for_reading, open_for_writing, unmount};
 use crate::failure::Failure;
 use crate::mode::ModeChange;
 use crate::owner::{Owner, names_on};
@@ -78,6 +78,11 @@ impl Cp {
         }
     }
 
+    /// Whether a symbolic link that is named stands for what it names, as it does with a slash behind it.
+    fn follows(&self, argument: &OsStr) -> bool {
+        !self.is_recursive() || argument.as_bytes().ends_with(b"/") || argument.as_bytes().ends_with(b"/.")
+    }
+
     fn is_recursive(&self) -> bool {
         self.recursive || self.archive
     }
@@ -103,7 +108,7 @@ impl Cp {
                     let found = if self.is_recursive() { path.symlink_metadata() } else { path.metadata() };
                     let found = found.map_err(|error| Failure::host(path, &error))?;
                     self.check_directory(&path.display().to_string(), found.is_dir())?;
-                    let mut walk = Walk::new(path).follow_root(!self.is_recursive()).at(goal.at.clone());
+                    let mut walk = Walk::new(path).follow_root(self.follows(argument)).at(goal.at.clone());
                     if let Ok(image) = target.image.metadata() {
                         walk = walk.exclude(&image);
                     }
@@ -112,11 +117,11 @@ impl Cp {
                 Address::Disk(place) => {
                     let from = self.source_disk(fs, target, place, &mut others)?;
                     self.check_disk_source(&from, place)?;
-                    if same_image(&place.image, &target.image) {
+                    if is_same_image(&place.image, &target.image) {
                         refuse_into_itself(fs, place, &goal.directory)?;
                     }
                     let walk = DiskWalk::new(&from, &place.path)
-                        .follow_root(!self.is_recursive())
+                        .follow_root(self.follows(argument))
                         .at(goal.at.clone());
                     self.import(fs, target, &goal, owner, walk)
                 }
@@ -132,7 +137,7 @@ impl Cp {
         place: &DiskPath,
         others: &mut BTreeMap<PathBuf, Filesystem>,
     ) -> Result<Filesystem, Failure> {
-        if same_image(&place.image, &target.image) {
+        if is_same_image(&place.image, &target.image) {
             return Ok(fs.clone());
         }
         if let Some(other) = others.get(&place.image) {
@@ -187,7 +192,7 @@ impl Cp {
             }
         });
         let manner = if keeps_all { Manner::CopyAll } else { Manner::Copy };
-        let failed = |error| Failure::tree(&target.image, error);
+        let failed = |error| Failure::tree_below(&target.image, &goal.directory, "", error);
         let mut import = Import::new(fs, &goal.directory, manner, None).map_err(failed)?;
         pour(source, &mut import).map_err(failed)
     }
@@ -212,9 +217,10 @@ impl Cp {
             self.check_disk_source(&fs, place)?;
             let goal = goal(target, is_directory, argument, source)?;
             let keep = if self.archive { Keep::Everything } else { Keep::Permissions };
-            let failed = |error| Failure::tree(&place.image, error);
+            let at = goal.at.to_string();
+            let failed = |error| Failure::tree_below(&place.image, &place.path, &at, error);
             let mut extract = Extract::new(&goal.directory, keep).map_err(failed)?;
-            let walk = DiskWalk::new(&fs, &place.path).follow_root(!self.is_recursive()).at(goal.at);
+            let walk = DiskWalk::new(&fs, &place.path).follow_root(self.follows(argument)).at(goal.at);
             pour(walk, &mut extract).map_err(failed)
         }))
     }
@@ -250,11 +256,6 @@ fn goal(target: &Path, is_directory: bool, argument: &OsStr, source: &Address) -
     let name = name.ok_or_else(|| Failure::usage(format!("'{}' has no last name", target.display())))?;
     let at = TreePath::root().join(name.as_bytes()).map_err(|error| Failure::tree(target, error))?;
     Ok(Goal { directory, at })
-}
-
-fn same_image(left: &Path, right: &Path) -> bool {
-    left == right
-        || left.canonicalize().is_ok_and(|left| right.canonicalize().is_ok_and(|right| left == right))
 }
 
 /// A directory cannot be copied to a place below itself, for it would never end.

@@ -5,21 +5,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use clap::Args;
-use extant::{File, FileType, Filesystem};
+use extant::{Dir, File, FileType, Filesystem};
 use serde_json::{Map, Value, json};
 
-use super::{Outcome, for_each};
+use super::{Outcome, Report};
 use crate::address::DiskPath;
 use crate::disks::{Disks, Reading, open_for_reading};
 use crate::failure::Failure;
 use crate::json::put_text;
 use crate::metadata::{date, document, failed_at, permissions};
 use crate::output::Output;
+use crate::owner::NamesByNumber;
+use crate::tree::{Directories, Visited, child, sorted};
 
 /// List directories on a disk
 ///
 /// One name on a line, in the order of the bytes of the names. On a terminal, what cannot be printed is escaped.
-/// Times are in UTC.
+/// Owners are named as the disk's own /etc/passwd and /etc/group name them. Times are in UTC.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  extant ls disk.img\n  extant ls -l disk.img:/etc\n  extant ls --json --partition 1 disk.img:/home"
@@ -28,6 +30,9 @@ pub struct Ls {
     /// Tell type, permissions, links, owner, size and time
     #[arg(short)]
     long: bool,
+    /// Tell owners by number
+    #[arg(short)]
+    numeric: bool,
     /// Show `.` and `..` and names that begin with a dot
     #[arg(short)]
     all: bool,
@@ -47,141 +52,180 @@ pub struct Ls {
     places: Vec<OsString>,
 }
 
-/// A name and the file that has it.
-type Named = (Vec<u8>, File);
+/// A name that is listed, and the file that has it, if that had to be looked at.
+struct Row {
+    name: Vec<u8>,
+    file: Option<File>,
+}
 
-/// The path and the entries of one directory; a file's own entry has no path.
-struct Listing {
-    place: DiskPath,
-    is_directory: bool,
-    entries: Vec<Named>,
+struct Listing<'a> {
+    verb: &'a Ls,
+    output: Output,
+    documents: Vec<Value>,
+    report: Report,
+    has_headings: bool,
+    is_first: bool,
 }
 
 impl Ls {
     /// Lists.
     pub fn run(self) -> Outcome {
         let mut disks = Disks::new(|image: &Path| open_for_reading(image, self.reading));
-        let mut output = Output::new();
-        let mut documents = Vec::new();
-        let places: Vec<_> = self.places.iter().map(|place| DiskPath::parse(place)).collect();
-        let has_headings = places.len() > 1 || self.recursive;
-        let mut is_first = true;
-        let exit = for_each(places, self.reading.json, |place| {
-            let fs = disks.of(&place)?;
-            let mut pending = vec![place];
-            while let Some(place) = pending.pop() {
-                let listing = self.list(&fs, place)?;
-                if self.recursive && listing.is_directory {
-                    pending.extend(below(&listing));
-                }
-                if self.reading.json {
-                    documents.push(listing_document(&listing)?);
-                } else {
-                    if has_headings && listing.is_directory {
-                        let heading = output.name(listing.place.to_string().as_bytes());
-                        output.bytes(if is_first { b"" } else { b"\n" })?;
-                        output.line([heading.as_slice(), b":"].concat())?;
-                    }
-                    self.write(&listing, &mut output)?;
-                }
-                is_first = false;
+        let mut listing = Listing {
+            verb: &self,
+            output: Output::new(),
+            documents: Vec::new(),
+            report: Report::new(self.reading.json),
+            has_headings: self.places.len() > 1 || self.recursive,
+            is_first: true,
+        };
+        for place in self.places.iter().map(|place| DiskPath::parse(place)) {
+            match disks.of(&place) {
+                Ok(fs) => listing.place(&fs, place)?,
+                Err(failure) => listing.report.tell(&failure),
             }
-            Ok(())
-        });
+        }
         disks.finish()?;
+        let Listing { mut output, documents, report, .. } = listing;
         if self.reading.json {
             output.json(&json!({ "listings": documents }))?;
         }
         output.finish()?;
-        Ok(exit)
+        Ok(report.exit())
     }
 
-    fn list(&self, fs: &Filesystem, place: DiskPath) -> Result<Listing, Failure> {
-        let file = fs.symlink_lookup(&place.path).map_err(failed_at(&place))?;
+    /// Whether names alone are shown, so that no inode has to be read.
+    fn is_short(&self) -> bool {
+        !self.long && !self.inode && !self.reading.json
+    }
+}
+
+impl Listing<'_> {
+    /// Lists what is at one place. What cannot be read is told; what cannot be written is the end.
+    fn place(&mut self, fs: &Filesystem, place: DiskPath) -> Result<(), Failure> {
+        let names =
+            if self.verb.long && !self.verb.numeric { NamesByNumber::on(fs) } else { Default::default() };
+        let found = self.find(fs, &place).map_err(failed_at(&place));
+        let Some((file, dir)) = self.report.unless_failed(found) else { return Ok(()) };
+        let Some(dir) = dir else {
+            let row = Row { name: place.path.as_os_str().as_bytes().to_vec(), file: Some(file) };
+            return self.rows(&names, &place, vec![row]);
+        };
+        if self.verb.recursive {
+            for visited in Directories::new(place, dir) {
+                if let Some(visited) = self.report.unless_failed(visited) {
+                    self.directory(&names, &visited)?;
+                }
+            }
+            return Ok(());
+        }
+        let entries = sorted(&dir).map_err(failed_at(&place));
+        let Some(entries) = self.report.unless_failed(entries) else { return Ok(()) };
+        self.directory(&names, &Visited { place, dir, entries })
+    }
+
+    /// What is to be listed: a file, or what is in a directory.
+    fn find(&self, fs: &Filesystem, place: &DiskPath) -> extant::Result<(File, Option<Dir>)> {
+        let file = fs.symlink_lookup(&place.path)?;
         // A link to a directory is listed as the directory only if it is not looked at closely, as ls does.
-        let follows = !self.long && !self.directory || place.path.as_os_str().as_bytes().ends_with(b"/");
+        let follows =
+            !self.verb.long && !self.verb.directory || place.path.as_os_str().as_bytes().ends_with(b"/");
         let file = if follows { fs.lookup(&place.path).unwrap_or(file) } else { file };
-        if file.metadata().file_type != FileType::Directory || self.directory {
-            let entries = vec![(place.path.as_os_str().as_bytes().to_vec(), file)];
-            return Ok(Listing { place, is_directory: false, entries });
-        }
-        let dir = fs.dir(&place.path).map_err(failed_at(&place))?;
-        let mut entries = Vec::new();
-        if self.all {
-            for dots in [&b"."[..], b".."] {
-                entries.push((dots.to_vec(), dir.lookup(dots).map_err(failed_at(&place))?));
-            }
-        }
-        let mut names: Vec<_> =
-            dir.entries().map_err(failed_at(&place))?.into_iter().map(|entry| entry.name).collect();
-        names.sort_unstable();
-        for name in names.into_iter().filter(|name| self.all || !name.starts_with(b".")) {
-            let file = dir.lookup(&name).map_err(failed_at(&child(&place, &name)))?;
-            entries.push((name, file));
-        }
-        Ok(Listing { place, is_directory: true, entries })
+        let is_listed = file.metadata().file_type == FileType::Directory && !self.verb.directory;
+        let dir = if is_listed { Some(fs.dir(&place.path)?) } else { None };
+        Ok((file, dir))
     }
 
-    fn write(&self, listing: &Listing, output: &mut Output) -> Result<(), Failure> {
-        let rows = listing.entries.iter().map(|(_, file)| {
-            let metadata = file.metadata();
-            let size = match metadata.file_type {
-                FileType::CharDevice | FileType::BlockDevice => {
-                    format!("{}, {}", metadata.device.0, metadata.device.1)
-                }
-                _ => metadata.size.to_string(),
-            };
-            [metadata.links.to_string(), metadata.uid.to_string(), metadata.gid.to_string(), size]
-        });
-        let rows: Vec<_> = rows.collect();
-        let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    fn directory(&mut self, names: &NamesByNumber, visited: &Visited) -> Result<(), Failure> {
+        let place = &visited.place;
+        if self.has_headings && !self.verb.reading.json {
+            let heading = self.output.name(place.to_string().as_bytes());
+            self.output.bytes(if self.is_first { b"" } else { b"\n" })?;
+            self.output.line([heading.as_slice(), b":"].concat())?;
+        }
+        let dots: &[&[u8]] = if self.verb.all { &[b".", b".."] } else { &[] };
+        let shown = visited.entries.iter().map(|entry| entry.name.as_slice());
+        let shown = dots.iter().copied().chain(shown.filter(|name| self.verb.all || !name.starts_with(b".")));
+        let mut rows = Vec::new();
+        for name in shown {
+            let mut file = None;
+            if !self.verb.is_short() {
+                let found = visited.dir.lookup(name).map_err(failed_at(&child(place, name)));
+                let Some(found) = self.report.unless_failed(found) else { continue };
+                file = Some(found);
+            }
+            rows.push(Row { name: name.to_vec(), file });
+        }
+        self.rows(names, place, rows)
+    }
+
+    fn rows(&mut self, names: &NamesByNumber, place: &DiskPath, rows: Vec<Row>) -> Result<(), Failure> {
+        self.is_first = false;
+        if self.verb.reading.json {
+            let mut object = Map::new();
+            object.insert("image".to_owned(), place.image.display().to_string().into());
+            put_text(&mut object, "path", place.path.as_os_str().as_bytes());
+            let entries = rows.iter().filter_map(|row| {
+                let mut entry = Map::new();
+                put_text(&mut entry, "name", &row.name);
+                let fields = row.file.as_ref().map_or(Ok(Map::new()), document);
+                entry.extend(self.report.unless_failed(fields.map_err(failed_at(&child(place, &row.name))))?);
+                Some(Value::Object(entry))
+            });
+            let entries = entries.collect();
+            object.insert("entries".to_owned(), Value::Array(entries));
+            self.documents.push(Value::Object(object));
+            return Ok(());
+        }
+        let columns: Vec<_> = rows.iter().map(|row| columns(row, names)).collect();
+        let width = |column: usize| {
+            columns.iter().flatten().map(|columns| columns[column].chars().count()).max().unwrap_or(0)
+        };
         let widths = [width(0), width(1), width(2), width(3)];
-        for ((name, file), row) in listing.entries.iter().zip(&rows) {
-            let metadata = file.metadata();
-            let mut line = Vec::new();
-            if self.inode {
-                line.extend(format!("{:>7} ", metadata.inode.0).bytes());
-            }
-            if self.long {
-                line.extend(permissions(&metadata).bytes());
-                for (text, width) in row.iter().zip(widths) {
-                    line.extend(format!(" {text:>width$}").bytes());
-                }
-                line.extend(format!(" {} ", &date(metadata.mtime)[..16]).bytes());
-            }
-            line.extend(output.name(name));
-            if self.long && metadata.file_type == FileType::Symlink {
-                let target = file.read_link().map_err(failed_at(&child(&listing.place, name)))?;
-                line.extend([b" -> ".as_slice(), &output.name(&target)].concat());
-            }
-            output.line(line)?;
+        for (row, columns) in rows.iter().zip(&columns) {
+            self.row(place, row, columns.as_ref(), widths)?;
         }
         Ok(())
     }
+
+    fn row(
+        &mut self,
+        place: &DiskPath,
+        row: &Row,
+        columns: Option<&[String; 4]>,
+        widths: [usize; 4],
+    ) -> Result<(), Failure> {
+        let mut line = Vec::new();
+        if let (Some(file), true) = (&row.file, self.verb.inode) {
+            line.extend(format!("{:>7} ", file.number().0).bytes());
+        }
+        let long = row.file.as_ref().zip(columns).filter(|_| self.verb.long);
+        if let Some((file, [links, user, group, size])) = long {
+            let metadata = file.metadata();
+            let [a, b, c, d] = widths;
+            line.extend(permissions(&metadata).bytes());
+            line.extend(format!(" {links:>a$} {user:<b$} {group:<c$} {size:>d$}").bytes());
+            line.extend(format!(" {} ", &date(metadata.mtime)[..16]).bytes());
+        }
+        line.extend(self.output.name(&row.name));
+        if let Some((file, _)) = long
+            && file.metadata().file_type == FileType::Symlink
+        {
+            let target = file.read_link().map_err(failed_at(&child(place, &row.name)));
+            let target = self.report.unless_failed(target).unwrap_or_default();
+            line.extend([b" -> ".as_slice(), &self.output.name(&target)].concat());
+        }
+        self.output.line(line)
+    }
 }
 
-fn child(place: &DiskPath, name: &[u8]) -> DiskPath {
-    DiskPath { image: place.image.clone(), path: place.path.join(std::ffi::OsStr::from_bytes(name)) }
-}
-
-/// The directories in a listing, the first one last.
-fn below(listing: &Listing) -> Vec<DiskPath> {
-    let is_below = |(name, file): &&Named| {
-        !matches!(name.as_slice(), b"." | b"..") && file.metadata().file_type == FileType::Directory
+fn columns(row: &Row, names: &NamesByNumber) -> Option<[String; 4]> {
+    let metadata = row.file.as_ref()?.metadata();
+    let size = match metadata.file_type {
+        FileType::CharDevice | FileType::BlockDevice => {
+            format!("{}, {}", metadata.device.0, metadata.device.1)
+        }
+        _ => metadata.size.to_string(),
     };
-    listing.entries.iter().filter(is_below).map(|(name, _)| child(&listing.place, name)).rev().collect()
-}
-
-fn listing_document(listing: &Listing) -> Result<Value, Failure> {
-    let mut object = Map::new();
-    object.insert("image".to_owned(), listing.place.image.display().to_string().into());
-    put_text(&mut object, "path", listing.place.path.as_os_str().as_bytes());
-    let entries = listing.entries.iter().map(|(name, file)| {
-        let mut entry = Map::new();
-        put_text(&mut entry, "name", name);
-        entry.extend(document(file).map_err(failed_at(&child(&listing.place, name)))?);
-        Ok(Value::Object(entry))
-    });
-    object.insert("entries".to_owned(), Value::Array(entries.collect::<Result<_, Failure>>()?));
-    Ok(Value::Object(object))
+    Some([metadata.links.to_string(), names.user(metadata.uid), names.group(metadata.gid), size])
 }

@@ -140,10 +140,13 @@ impl Mkfs {
         if let Some(bytes) = bytes {
             builder.bytes(bytes);
         }
+        let device_bytes = bytes.or_else(|| target::existing_bytes(&self.image, self.location));
         if self.dry_run {
-            let layout =
-                self.plan(&builder, bytes.or_else(|| target::existing_bytes(&self.image, self.location)))?;
-            return self.describe(&layout, "would make ");
+            return self.describe(&self.plan(&builder, device_bytes)?, "would make ");
+        }
+        if device_bytes.is_some() {
+            // What cannot be made is not to cost what is there.
+            self.plan(&builder, device_bytes)?;
         }
         let target = Target::open(&self.image, self.location, bytes, self.force > 0)?;
         let layout = builder.format(target.device()).map_err(|error| self.failed(&error))?;

@@ -32,11 +32,20 @@ type Outcome = Result<u8, Failure>;
 /// IMAGE is an image file or a block device; IMAGE:/PATH is a place on it. An argument that exists on the host is of
 /// the host.
 #[derive(Parser)]
-#[command(name = "extant", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "extant", version, max_term_width = 100, arg_required_else_help = true, after_help = AFTER_HELP)]
 struct Command {
     #[command(subcommand)]
     verb: Verb,
 }
+
+const AFTER_HELP: &str = "\
+Examples:
+  extant mkfs -d rootfs.tar --free 64M rootfs.img   a disk of the right size from a tar
+  extant cp agent rootfs.img:/usr/local/bin/        a file into it
+  extant ls -l rootfs.img:/usr/local/bin            what is in it
+  extant check rootfs.img                           whether it is sound
+
+Exit status: 0 done, 1 something failed, 2 wrong usage; of check 0, 4, 8 and 16, as of fsck.";
 
 #[derive(Subcommand)]
 enum Verb {
@@ -130,6 +139,35 @@ impl Verb {
     }
 }
 
+/// Failures that do not keep the rest from being done, told as they happen.
+struct Report {
+    as_json: bool,
+    exit: u8,
+}
+
+impl Report {
+    /// None yet; `as_json` if they are for programs.
+    fn new(as_json: bool) -> Self {
+        Self { as_json, exit: 0 }
+    }
+
+    /// Tells of a failure.
+    fn tell(&mut self, failure: &Failure) {
+        self.exit = self.exit.max(failure.exit());
+        output::report(failure, self.as_json);
+    }
+
+    /// The value, or none after telling of the failure.
+    fn unless_failed<T>(&mut self, result: Result<T, Failure>) -> Option<T> {
+        result.map_err(|failure| self.tell(&failure)).ok()
+    }
+
+    /// The exit status that tells whether there was one.
+    fn exit(&self) -> u8 {
+        self.exit
+    }
+}
+
 /// Does `each` for every one of `items`, telling of each failure as it happens; the exit status tells whether there
 /// was one.
 fn for_each<T>(
@@ -137,14 +175,11 @@ fn for_each<T>(
     as_json: bool,
     mut each: impl FnMut(T) -> Result<(), Failure>,
 ) -> u8 {
-    let mut exit = 0;
+    let mut report = Report::new(as_json);
     for item in items {
-        if let Err(failure) = each(item) {
-            exit = exit.max(failure.exit());
-            output::report(&failure, as_json);
-        }
+        report.unless_failed(each(item));
     }
-    exit
+    report.exit()
 }
 
 #[cfg(test)]

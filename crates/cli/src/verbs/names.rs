@@ -8,7 +8,7 @@ use extant::{Error, FileType, Filesystem};
 
 use super::{Outcome, for_each};
 use crate::address::{Address, DiskPath};
-use crate::disks::{Disks, Location, open_for_writing, unmount};
+use crate::disks::{Disks, Location, is_same_image, open_for_writing, unmount};
 use crate::failure::Failure;
 use crate::metadata::failed_at;
 use crate::mode::ModeChange;
@@ -137,7 +137,7 @@ impl Ln {
         let link = DiskPath::parse_below_root(&self.link)?;
         let original = match Address::parse(&self.target) {
             _ if self.symbolic => None,
-            Address::Disk(original) if original.image == link.image => Some(original.path),
+            Address::Disk(original) if is_same_image(&original.image, &link.image) => Some(original.path),
             _ => {
                 return Err(Failure::usage(
                     "a hard link needs two places on one disk, IMAGE:/FILE IMAGE:/LINK",
@@ -157,19 +157,27 @@ impl Ln {
             path.push(says.file_name().unwrap_or_default());
         }
         let place = DiskPath { image: link.image.clone(), path };
-        let make = || {
-            if self.force {
-                match fs.remove_file(&place.path) {
-                    Ok(()) | Err(Error::NotFound) => {}
-                    Err(error) => return Err(error),
-                }
+        if let Some(original) = original {
+            // Seen to before anything is removed, and told by its own name.
+            let original = DiskPath { image: link.image.clone(), path: original.to_owned() };
+            let found = fs.symlink_lookup(&original.path).map_err(failed_at(&original))?;
+            if found.metadata().file_type == FileType::Directory {
+                return Err(Failure::new("is_a_directory", original.to_string(), "is a directory"));
             }
-            match original {
-                Some(original) => fs.hard_link(original, &place.path),
-                None => fs.symlink(says, &place.path),
+            if fs.symlink_lookup(&place.path).is_ok_and(|there| there.number() == found.number()) {
+                let message = format!("is the same file as {}", place.path.display());
+                return Err(Failure::new("same_file", original.to_string(), message));
             }
+        }
+        let make = || match original {
+            Some(original) => fs.hard_link(original, &place.path),
+            None => fs.symlink(says, &place.path),
         };
-        make().map_err(failed_at(&place))
+        let made = match make() {
+            Err(Error::Exists) if self.force => fs.remove_file(&place.path).and_then(|()| make()),
+            other => other,
+        };
+        made.map_err(failed_at(&place))
     }
 }
 
@@ -181,7 +189,7 @@ fn on_one_disk(places: &[OsString]) -> Result<(Vec<DiskPath>, DiskPath), Failure
     let target = DiskPath::parse(target);
     let sources =
         sources.iter().map(|source| DiskPath::parse_below_root(source)).collect::<Result<Vec<_>, _>>()?;
-    match sources.iter().find(|source| source.image != target.image) {
+    match sources.iter().find(|source| !is_same_image(&source.image, &target.image)) {
         Some(other) => {
             Err(Failure::usage(format!("{other} and {target} are on different disks; use cp -a and rm")))
         }

@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use extant_ondisk::{IncompatFeatures, RoCompatFeatures};
 
 use super::Outcome;
-use crate::disks::{Location, open_for_writing, unmount};
+use crate::disks::{Location, Reading, open_for_reading, open_for_writing, unmount};
+use crate::failure::Failure;
 
 /// Replay the journal of a disk that was not unmounted
 ///
-/// Finishes what a crash interrupted, as mounting would, and leaves the disk clean. A clean disk is left as it is,
-/// but for the time of its last mount.
+/// Finishes what a crash interrupted, as mounting would, and leaves the disk clean. A disk with nothing to
+/// finish is not written.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  extant replay disk.img")]
 pub struct Replay {
@@ -23,16 +25,28 @@ pub struct Replay {
 impl Replay {
     /// Replays.
     pub fn run(self) -> Outcome {
-        let fs = open_for_writing(&self.image, self.location)?;
-        let found = fs.mounted();
-        unmount(&self.image, fs)?;
         let image = self.image.display();
         let mut output = crate::output::Output::new();
-        output.line(format!(
-            "{image}: {} blocks replayed, {} orphans settled",
-            found.replayed_blocks, found.orphans
-        ))?;
+        if self.is_settled()? {
+            output.line(format!("{image}: nothing to replay"))?;
+        } else {
+            let fs = open_for_writing(&self.image, self.location)?;
+            let found = fs.mounted();
+            unmount(&self.image, fs)?;
+            let (blocks, orphans) = (found.replayed_blocks, found.orphans);
+            output.line(format!("{image}: {blocks} blocks replayed, {orphans} orphans settled"))?;
+        }
         output.finish()?;
         Ok(0)
+    }
+
+    /// Whether there is nothing to finish.
+    fn is_settled(&self) -> Result<bool, Failure> {
+        let fs = open_for_reading(&self.image, Reading { location: self.location, ..Reading::default() })?;
+        let superblock = fs.superblock();
+        Ok(fs.mounted().replayed_blocks == 0
+            && !superblock.incompat().contains(IncompatFeatures::RECOVER)
+            && !superblock.ro_compat().contains(RoCompatFeatures::ORPHAN_PRESENT)
+            && superblock.s_last_orphan() == 0)
     }
 }

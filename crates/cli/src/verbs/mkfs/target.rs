@@ -39,17 +39,25 @@ impl Target {
         let access = Access { create: Create::IfMissing, ..Access::read_write() };
         let mut device = open_device(image, access)?;
         let unmade = Unmade(was_made.then(|| image.to_owned()));
-        if !force && let Some(what) = dear(&device) {
-            let message = format!("contains {what}; use -F to overwrite it");
-            return Err(Failure::new("exists", image.display().to_string(), message));
-        }
-        if may_resize(image, location) {
+        let refuse = |device: &dyn BlockDevice| match dear(device) {
+            Some(what) if !force => {
+                let message = format!("contains {what}; use -F to overwrite it");
+                Err(Failure::new("exists", image.display().to_string(), message))
+            }
+            _ => Ok(()),
+        };
+        let device = if may_resize(image, location) {
+            refuse(&device)?;
             let bytes = bytes.unwrap_or(device.size());
             // Emptied, it reads as zero wherever nothing is written, and takes no more space than it needs.
             let resized = device.set_len(0).and_then(|()| device.set_len(bytes));
             resized.map_err(|error| device_failure(image, error))?;
-        }
-        let device = locate(image, device, location)?;
+            Arc::new(device)
+        } else {
+            let part = locate(image, device, location)?;
+            refuse(&*part)?;
+            part
+        };
         if let Some(bytes) = bytes
             && bytes > device.size()
         {

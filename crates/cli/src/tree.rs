@@ -1,0 +1,92 @@
+//! Going through a tree on a disk, for `ls -R`, `chmod -R` and `chown -R`.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use extant::{Dir, DirEntry, FileType, InodeNumber, Place};
+use extant_ondisk::Structure;
+
+use crate::address::DiskPath;
+use crate::failure::Failure;
+
+/// The place of `name` in the directory at `place`.
+pub fn child(place: &DiskPath, name: &[u8]) -> DiskPath {
+    DiskPath { image: place.image.clone(), path: place.path.join(OsStr::from_bytes(name)) }
+}
+
+/// The entries of a directory, in the order of the bytes of their names.
+pub fn sorted(dir: &Dir) -> extant::Result<Vec<DirEntry>> {
+    let mut entries = dir.entries()?;
+    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    Ok(entries)
+}
+
+/// A directory on the way.
+pub struct Visited {
+    /// Where it stands.
+    pub place: DiskPath,
+    /// The directory.
+    pub dir: Dir,
+    /// What is in it, by name.
+    pub entries: Vec<DirEntry>,
+}
+
+/// The directories of a tree, each before those in it. What cannot be read is a failure of its own, after which the
+/// others follow. On a damaged disk a directory may be its own ancestor; none is visited twice.
+pub struct Directories {
+    seen: HashSet<InodeNumber>,
+    /// Directories still to be visited, by their parent and their name; the next one last.
+    pending: Vec<(DiskPath, Dir, Option<Vec<u8>>)>,
+    failures: Vec<Failure>,
+}
+
+impl Directories {
+    /// Those at and below `root`, which stands at `place`.
+    pub fn new(place: DiskPath, root: Dir) -> Self {
+        Self { seen: HashSet::new(), pending: vec![(place, root, None)], failures: Vec::new() }
+    }
+
+    fn visit(&mut self, place: DiskPath, dir: Dir, name: Option<Vec<u8>>) -> Result<Visited, Failure> {
+        let failed = |error: extant::Error| Failure::disk(&place, &error);
+        let dir = match name {
+            Some(name) => dir.dir(&name).map_err(failed)?,
+            None => dir,
+        };
+        if !self.seen.insert(dir.number()) {
+            let found = Place::of(Structure::DirectoryBlock).inode(dir.number());
+            return Err(failed(found.corrupt("a directory with two names")));
+        }
+        let entries = sorted(&dir).map_err(failed)?;
+        for entry in entries.iter().rev() {
+            let child = child(&place, &entry.name);
+            match is_directory(&dir, entry) {
+                Ok(true) => self.pending.push((child, dir.clone(), Some(entry.name.clone()))),
+                Ok(false) => {}
+                Err(error) => self.failures.push(Failure::disk(child, &error)),
+            }
+        }
+        Ok(Visited { place, dir, entries })
+    }
+}
+
+impl Iterator for Directories {
+    type Item = Result<Visited, Failure>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(failure) = self.failures.pop() {
+            return Some(Err(failure));
+        }
+        let (place, dir, name) = self.pending.pop()?;
+        Some(self.visit(place, dir, name))
+    }
+}
+
+/// Disks without the `filetype` feature have to be asked for each.
+fn is_directory(dir: &Dir, entry: &DirEntry) -> extant::Result<bool> {
+    let file_type = match entry.file_type {
+        None | Some(FileType::Unknown) => dir.lookup(&entry.name)?.metadata().file_type,
+        Some(file_type) => file_type,
+    };
+    Ok(file_type == FileType::Directory)
+}

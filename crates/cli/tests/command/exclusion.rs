@@ -1,0 +1,188 @@
+//! Disks that somebody else uses, and images that are no bare disk.
+
+use std::io::{Read, Write};
+use std::process::{Child, Stdio};
+
+use super::bench::{Bench, DISK, is_root};
+
+/// A reader that holds the disk: an export that nobody takes in.
+fn reader(bench: &Bench) -> Child {
+    let mut command = bench.extant();
+    command.args(["export", DISK]).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("spawn");
+    // Once something comes, the disk is open.
+    child.stdout.as_mut().expect("stdout").read_exact(&mut [0; 512]).expect("archive");
+    child
+}
+
+/// A writer that holds the disk: an import whose archive has begun. Its first member is there when the disk is open.
+fn writer(bench: &Bench) -> Child {
+    bench.program("tar", &["-cf", "held.tar", "-C", "tree", "etc"]);
+    let mut command = bench.extant();
+    command.args(["import", DISK, "-"]).stdin(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("spawn");
+    let archive = bench.bytes("held.tar");
+    child.stdin.as_mut().expect("stdin").write_all(&archive[..512]).expect("archive");
+    let is_held = || bench.run(&["info", DISK]).status != 0;
+    let wait = || std::thread::sleep(std::time::Duration::from_millis(10));
+    let taken = (0..3000).any(|_| {
+        is_held() || {
+            wait();
+            false
+        }
+    });
+    if !taken {
+        end(child);
+        panic!("the import did not take the disk");
+    }
+    child
+}
+
+fn end(mut child: Child) {
+    child.kill().expect("kill");
+    child.wait().expect("wait");
+}
+
+#[test]
+fn two_writers_are_refused_and_the_holder_is_named() {
+    let Some(bench) = Bench::new() else { return };
+    let holder = writer(&bench);
+    let pid = holder.id().to_string();
+    let refused: Vec<String> = [&["mkdir", "disk.img:/x"][..], &["ls", DISK], &["mkfs", "-F", DISK]]
+        .iter()
+        .map(|arguments| bench.fails(1, arguments))
+        .collect();
+    end(holder);
+    for said in refused {
+        assert!(
+            said.starts_with("extant: disk.img: in use by extant (process ") && said.contains(&pid),
+            "{said}"
+        );
+    }
+    // What the killed writer left is replayed or was never begun.
+    assert_eq!(bench.run(&["mkdir", "disk.img:/x"]).status, 0);
+    bench.assert_clean(DISK);
+}
+
+#[test]
+fn readers_share_a_disk_and_keep_writers_off() {
+    let Some(bench) = Bench::new() else { return };
+    std::fs::write(bench.path("large"), vec![b'x'; 4 << 20]).expect("file");
+    bench.ok(&["cp", "large", "disk.img:/large"]);
+    let holder = reader(&bench);
+    let (read, refused) =
+        (bench.run(&["cat", "disk.img:/etc/hostname"]), bench.run(&["mkdir", "disk.img:/x"]));
+    end(holder);
+    assert_eq!((read.status, read.out.as_str()), (0, "guest\n"));
+    assert!(refused.status == 1 && refused.err.contains("in use by"), "{}", refused.err);
+    bench.ok(&["mkdir", "disk.img:/x"]);
+}
+
+/// Detaches a loop device when it goes.
+struct Attached<'b>(&'b Bench, String);
+
+impl Drop for Attached<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.finish(self.0.command("losetup").args(["-d", &self.1]), b"");
+    }
+}
+
+fn attach(bench: &Bench) -> Option<Attached<'_>> {
+    if !is_root() {
+        println!("skipped: not root");
+        return None;
+    }
+    let run = bench.finish(bench.command("losetup").args(["-f", "--show", DISK]), b"");
+    if run.status != 0 {
+        println!("skipped: {}", run.err);
+        return None;
+    }
+    Some(Attached(bench, run.out.trim().to_owned()))
+}
+
+#[test]
+fn image_below_a_loop_device_is_not_written() {
+    let Some(bench) = Bench::new() else { return };
+    let Some(attached) = attach(&bench) else { return };
+    let said = bench.fails(1, &["mkdir", "disk.img:/x"]);
+    assert!(said.contains(&format!("attached to {}", attached.1)), "{said}");
+    // The device itself can be.
+    bench.ok(&["mkdir", &format!("{}:/x", attached.1)]);
+    assert_eq!(bench.ok(&["ls", "-d", &format!("{}:/x", attached.1)]).out, "/x\n");
+    drop(attached);
+    bench.assert_clean(DISK);
+}
+
+#[test]
+fn mounted_device_is_refused() {
+    let Some(bench) = Bench::new() else { return };
+    let Some(attached) = attach(&bench) else { return };
+    std::fs::create_dir(bench.path("mnt")).expect("directory");
+    bench.program("mount", &[&attached.1, "mnt"]);
+    let runs = ["mkdir", "ls"].map(|verb| bench.run(&[verb, &format!("{}:/x", attached.1)]));
+    bench.program("umount", &["mnt"]);
+    for run in runs {
+        assert!(run.status == 1 && run.err.contains("mounted on"), "{}", run.err);
+    }
+}
+
+/// A disk image with an MBR whose second partition holds the disk.
+fn partitioned(bench: &Bench) {
+    let disk = bench.bytes(DISK);
+    let mut image = vec![0; 1 << 20];
+    for (slot, (kind, start, sectors)) in
+        [(0x83_u8, 1024_u32, 1024_u32), (0x83, 2048, disk.len() as u32 / 512)].iter().enumerate()
+    {
+        let entry = &mut image[446 + slot * 16..][..16];
+        entry[4] = *kind;
+        entry[8..12].copy_from_slice(&start.to_le_bytes());
+        entry[12..16].copy_from_slice(&sectors.to_le_bytes());
+    }
+    image[510..512].copy_from_slice(&[0x55, 0xaa]);
+    image.extend(disk);
+    std::fs::write(bench.path("whole.img"), image).expect("image");
+}
+
+#[test]
+fn partitions_are_named_and_chosen() {
+    let Some(bench) = Bench::new() else { return };
+    partitioned(&bench);
+    for verb in ["ls", "info"] {
+        let said = bench.fails(1, &[verb, "whole.img"]);
+        assert!(said.contains("partition table") && said.contains("--partition"), "{said}");
+    }
+    assert_eq!(bench.ok(&["cat", "--partition", "2", "whole.img:/etc/hostname"]).out, "guest\n");
+    assert_eq!(bench.ok(&["cat", "--offset", "1M", "whole.img:/etc/hostname"]).out, "guest\n");
+    bench.ok(&["mkdir", "--partition", "2", "whole.img:/new"]);
+    assert_eq!(bench.ok(&["check", "--partition", "2", "whole.img"]).out, "whole.img: clean\n");
+    for arguments in [
+        &["ls", "--partition", "1", "whole.img"][..],
+        &["ls", "--partition", "7", "whole.img"],
+        &["ls", "--partition", "1", DISK],
+        &["ls", "--offset", "4096", "whole.img"],
+        &["ls", "--offset", "1T", "whole.img"],
+    ] {
+        bench.fails(1, arguments);
+    }
+    std::fs::write(bench.path("part.img"), &bench.bytes("whole.img")[1 << 20..]).expect("image");
+    bench.assert_clean("part.img");
+}
+
+#[test]
+fn other_image_formats_are_recognised() {
+    let bench = Bench::empty();
+    std::fs::write(bench.path("vm.qcow2"), [b"QFI\xfb\0\0\0\x03".as_slice(), &[0; 65536]].concat())
+        .expect("image");
+    for arguments in [&["ls", "vm.qcow2"][..], &["mkdir", "vm.qcow2:/x"]] {
+        let said = bench.fails(1, arguments);
+        assert!(said.contains("qcow2") && said.contains("qemu-nbd"), "{said}");
+    }
+    std::fs::write(bench.path("empty.img"), "").expect("image");
+    std::fs::write(bench.path("zeroes.img"), vec![0; 1 << 20]).expect("image");
+    for image in ["empty.img", "zeroes.img"] {
+        let said = bench.fails(1, &["ls", image]);
+        assert!(said.contains(image) && said.contains("no ext4 file system"), "{said}");
+        assert!(bench.fails(8, &["check", image]).contains(image));
+    }
+    assert!(bench.fails(1, &["ls", "."]).contains("neither a file nor a block device"));
+}

@@ -1,0 +1,13 @@
+//! The command, run as people run it. The judges are `e2fsck`, `debugfs`, `tar` and the kernel.
+
+mod archives;
+mod bench;
+mod copying;
+mod exclusion;
+mod hostile;
+mod journal;
+mod mkfs;
+mod ordinary_user;
+mod reading;
+mod usage;
+mod writing;
