@@ -159,6 +159,23 @@ impl Bench {
         run
     }
 
+    /// As [`Bench::ok`], of one line; what was written.
+    pub fn words(&self, line: &str) -> String {
+        self.ok(&line.split(' ').collect::<Vec<_>>()).out
+    }
+
+    /// As [`Bench::words`], of a document.
+    pub fn document(&self, line: &str) -> Value {
+        self.ok(&line.split(' ').collect::<Vec<_>>()).json()
+    }
+
+    /// Runs a shell script, which is to succeed; what it wrote.
+    pub fn shell(&self, script: &str) -> String {
+        let run = self.finish(self.command("sh").args(["-ec", script]), b"");
+        assert_eq!(run.status, 0, "{script}\n{}", run.err);
+        run.out
+    }
+
     /// Runs the command, which is to fail with this status; what it said.
     pub fn fails(&self, status: i32, arguments: &[&str]) -> String {
         let run = self.run(arguments);

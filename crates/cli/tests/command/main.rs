@@ -2,6 +2,7 @@
 
 mod archives;
 mod bench;
+mod content;
 mod copying;
 mod exclusion;
 mod hostile;
