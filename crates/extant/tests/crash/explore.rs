@@ -331,6 +331,7 @@ pub struct Outcome {
     pub checked: usize,
     pub compared: usize,
     pub failed_for_space: usize,
+    pub flushes: usize,
     pub bad: Vec<Finding>,
 }
 
@@ -348,6 +349,7 @@ impl Outcome {
         self.checked += other.checked;
         self.compared += other.compared;
         self.failed_for_space += other.failed_for_space;
+        self.flushes += other.flushes;
         self.bad.extend(other.bad);
     }
 }
@@ -384,6 +386,8 @@ pub fn explore_recording(
         }
     };
     outcome.failed_for_space = recording.failed_for_space;
+    let events = &recording.log.events()[recording.start..];
+    outcome.flushes = events.iter().filter(|event| **event == Event::Flush).count();
     let mut crashes = Crash::all_of(&recording, seed);
     Random::new(seed).shuffle(&mut crashes);
     crashes.truncate(plan.trees + plan.checked);

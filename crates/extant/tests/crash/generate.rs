@@ -113,6 +113,28 @@ pub fn random_content_sequence(model: &Model, len: usize, seed: u64) -> Vec<Op> 
     })
 }
 
+/// A random sequence that never syncs and changes many blocks of metadata: transactions end where they are full, which
+/// may be in the midst of an operation.
+pub fn random_unsynced_sequence(model: &Model, len: usize, seed: u64) -> Vec<Op> {
+    /// Files beyond which the disks have no inodes left.
+    const FILES_MAX: u32 = 800;
+    sequence_of(model, len, seed, |model, random| {
+        let count = 40 + random.below(60) as u32;
+        let dir = random.pick(&DIRECTORIES);
+        match random.below(5) {
+            0 | 1 if model.serials().0 + count < FILES_MAX => Op::Fill { dir, count },
+            2 => Op::Drain { dir, count },
+            3 => Op::Sparse { file: file(model, random), block: random.below(40), count },
+            _ => match random_op(model, random) {
+                Op::Sync | Op::Fsync(_) | Op::Fdatasync(_) | Op::Remount => {
+                    Op::Truncate { file: file(model, random), bytes: 70 }
+                }
+                other => other,
+            },
+        }
+    })
+}
+
 fn sequence_of(model: &Model, len: usize, seed: u64, next: impl Fn(&Model, &mut Random) -> Op) -> Vec<Op> {
     let mut random = Random::new(seed);
     let mut model = model.clone();

@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::op::{Name, Op, fill_name, pattern_of, target_of, xattr_name};
+use crate::op::{Name, Op, fill_name, fill_target, pattern_of, target_of, xattr_name};
+use crate::random::hash;
 
 pub type Id = u32;
 pub const ROOT: Id = 0;
@@ -68,6 +69,10 @@ pub struct Model {
     pub steps: Vec<State>,
     /// Of each step, the inode that changed in several updates.
     pub in_steps: Vec<Option<Id>>,
+    /// Of each step, [`hash_names`] of all directories together.
+    pub names: Vec<u64>,
+    /// The names of directories that did not change lately.
+    names_of: BTreeMap<Id, (Arc<Inode>, u64)>,
     /// Of each operation, the last of its steps; the first entry is for none.
     pub ends: Vec<usize>,
     /// What was promised after each operation.
@@ -97,6 +102,8 @@ impl Model {
             fill_serial: 0,
             drain_serial: 0,
             in_steps: vec![None],
+            names: vec![0],
+            names_of: BTreeMap::new(),
             ends: vec![0],
             promises: vec![Promise::default()],
             changed: BTreeMap::new(),
@@ -107,8 +114,10 @@ impl Model {
     /// The same tree with no history: all of it is durable.
     pub fn restart(&self) -> Self {
         let mut fresh = Self::new(self.block_size, self.has_extents);
-        fresh.steps = vec![self.state.clone()];
         fresh.state = self.state.clone();
+        fresh.steps.clear();
+        fresh.names.clear();
+        fresh.step();
         (fresh.next_id, fresh.next_block) = (self.next_id, self.next_block);
         (fresh.fill_serial, fresh.drain_serial) = (self.fill_serial, self.drain_serial);
         fresh
@@ -250,6 +259,20 @@ impl Model {
 
     fn step(&mut self) {
         self.steps.push(self.state.clone());
+        let mut names = 0;
+        for (id, inode) in &self.state {
+            let Body::Directory(entries) = &inode.body else { continue };
+            let known = self.names_of.get(id).filter(|(known, _)| Arc::ptr_eq(known, inode));
+            names ^= match known {
+                Some((_, hash)) => *hash,
+                None => {
+                    let hash = hash_names(entries.keys());
+                    self.names_of.insert(*id, (inode.clone(), hash));
+                    hash
+                }
+            };
+        }
+        self.names.push(names);
     }
 
     fn add(&mut self, inode: Inode) -> Id {
@@ -460,8 +483,12 @@ impl Model {
         let dir = self.find(dir).filter(|id| self.is_directory(*id)).ok_or(Refused)?;
         for _ in 0..count {
             let name = fill_name(self.fill_serial);
+            let inode = match fill_target(self.fill_serial) {
+                Some(target) => new_inode(Body::Symlink(target), 0o777),
+                None => new_inode(empty_file(), 0o644),
+            };
             self.fill_serial += 1;
-            let id = self.add(new_inode(empty_file(), 0o644));
+            let id = self.add(inode);
             self.entries(dir).insert(name, id);
             self.step();
         }
@@ -512,6 +539,11 @@ impl Model {
 }
 
 mod content;
+
+/// A number that depends on the names, not on their order.
+pub fn hash_names<'n>(names: impl Iterator<Item = &'n String>) -> u64 {
+    names.map(|name| hash(&name.bytes().map(u64::from).collect::<Vec<_>>())).fold(0, |sum, name| sum ^ name)
+}
 
 fn empty_file() -> Body {
     Body::File { size: 0, blocks: BTreeMap::new() }

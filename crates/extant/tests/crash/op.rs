@@ -78,7 +78,7 @@ pub enum Op {
     },
     Mkdir(Name),
     Rmdir(Name),
-    /// Files of long names, each in an update of its own.
+    /// Empty files of long names, each in an update of its own; every third is a symbolic link with a block.
     Fill {
         dir: Name,
         count: u32,
@@ -153,6 +153,11 @@ pub fn pattern_of(tag: usize, at: u64, bytes: u64) -> Vec<u8> {
 /// The name of file `serial` of [`Op::Fill`].
 pub fn fill_name(serial: u32) -> String {
     format!("n{serial:05}-{}", "long".repeat(20 + serial as usize % 7))
+}
+
+/// The target of the symbolic link of that serial of [`Op::Fill`], if it is one.
+pub fn fill_target(serial: u32) -> Option<String> {
+    (serial % 3 == 1).then(|| target_of(80))
 }
 
 /// What a symbolic link of that length says.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::disk::{Checker, DiskKind, KINDS, has_tools};
 use crate::explore::{Base, Finding, Outcome, Plan, Scenario, explore, shrink};
 use crate::fault::Fault;
-use crate::generate::{random_content_sequence, random_sequence, short_sequences};
+use crate::generate::{random_content_sequence, random_sequence, random_unsynced_sequence, short_sequences};
 use crate::op::{FILES, Op};
 use crate::random::hash;
 
@@ -135,6 +135,32 @@ fn sequences_around_the_end_of_the_log_survive_every_crash() {
         explore_all(&format!("around the end of the log, {}", base.kind.name), &scenarios, plan)
     });
     println!("around the end of the log: {total}");
+}
+
+/// Nothing asks for a commit: a transaction ends where it is full.
+#[test]
+fn sequences_without_syncs_survive_every_crash() {
+    if !has_tools() {
+        return;
+    }
+    let mut total = Outcome::default();
+    // Blocks must be small for so many of them to change.
+    for (kind, index) in KINDS.into_iter().filter(|kind| kind.block_size == 1024).zip(0..) {
+        let base = Base::new(kind);
+        let scenarios: Vec<Scenario<'_>> = (0..6 * scale())
+            .map(|seed| {
+                let mut scenario = random_scenario(&base, seed * 3 + index, 0, 0);
+                scenario.ops = random_unsynced_sequence(&base.model, 50, hash(&[scenario.seed]));
+                scenario.ops.push(Op::Sync);
+                scenario
+            })
+            .collect();
+        let plan = Plan { trees: 30, checked: 15, compared: 2 };
+        total.add(explore_all(&format!("without syncs, {}", kind.name), &scenarios, plan));
+    }
+    println!("without syncs: {total}, {} flushes", total.flushes);
+    // Two are for the sync at the end.
+    assert!(total.flushes > 3 * total.sequences, "no transaction became full");
 }
 
 /// Many extents in one file: trees of three levels where blocks are small. Ranges are cut out of them and moved.

@@ -8,7 +8,7 @@ use extant_block::BlockDevice;
 use extant_rt::{Arc, WallClock};
 
 use crate::model::Model;
-use crate::op::{Name, Op, fill_name, pattern_of, target_of, xattr_name};
+use crate::op::{Name, Op, fill_name, fill_target, pattern_of, target_of, xattr_name};
 
 /// A mounted disk, a directory of it, and the files that are open there.
 pub struct Session {
@@ -140,8 +140,14 @@ impl Session {
             Op::Fill { dir: path, count } => {
                 let dir = self.dir(path)?;
                 let first = model.serials().0;
-                let make =
-                    |index| dir.create(fill_name(first + index).as_bytes(), &new_file(0o644)).map(drop);
+                let make = |index| {
+                    let target = fill_target(first + index);
+                    let new = match &target {
+                        Some(target) => New { kind: NewKind::Symlink(target.as_bytes()), ..new_file(0o777) },
+                        None => new_file(0o644),
+                    };
+                    dir.create(fill_name(first + index).as_bytes(), &new).map(drop)
+                };
                 return Ok(Op::Fill { dir: path, count: repeat(count, make)? });
             }
             Op::Drain { dir, count } => self.drain(dir, model.serials().1, count)?,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use extant::{Dir, File, Filesystem};
 use extant_ondisk::FileType;
 
-use crate::model::{Block, Body, Id, Inode, Model, Promise, ROOT, State};
+use crate::model::{Block, Body, Id, Inode, Model, Promise, ROOT, State, hash_names};
 
 /// What an inode is and holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,16 @@ enum Content {
 }
 
 impl Entry {
+    /// As the model hashes the names of a tree.
+    fn names(&self) -> u64 {
+        match &self.content {
+            Content::Directory(entries) => {
+                entries.values().fold(hash_names(entries.keys()), |sum, entry| sum ^ entry.names())
+            }
+            _ => 0,
+        }
+    }
+
     /// What is in a directory under a name.
     pub fn child(&self, name: &str) -> Option<&Self> {
         match &self.content {
@@ -120,23 +130,30 @@ impl Allowed<'_> {
     /// # Errors
     /// What is wrong with it, if it shows none: compared with the step that fits best.
     pub fn check(&self, tree: &Entry) -> Result<usize, String> {
-        let mut complaints = Vec::new();
-        for step in (self.promise.step..=self.last).rev() {
-            match self.matches(tree, step, None) {
-                Ok(()) => return Ok(step),
-                Err(complaint) => complaints.push((complaint.depth, step, complaint.what)),
-            }
+        let names = tree.names();
+        let has_names = |step: &usize| self.model.names[*step] == names;
+        let mut steps = (self.promise.step..=self.last).rev().filter(has_names);
+        if let Some(step) = steps.find(|step| self.matches(tree, *step, None).is_ok()) {
+            return Ok(step);
         }
-        for step in self.promise.step + 1..=self.last {
-            if let Some(target) = self.model.in_steps[step]
-                && self.matches(tree, step - 1, Some(target)).is_ok()
+        for step in (self.promise.step..self.last).filter(has_names) {
+            if let Some(target) = self.model.in_steps[step + 1]
+                && self.matches(tree, step, Some(target)).is_ok()
             {
-                return Ok(step - 1);
+                return Ok(step);
             }
         }
-        let (_, step, what) =
-            complaints.into_iter().max_by_key(|(depth, step, _)| (*depth, *step)).expect("a step");
-        Err(format!("no tree of the steps {}..={}; at step {step}: {what}", self.promise.step, self.last))
+        Err(self.complaint(tree))
+    }
+
+    /// What is wrong with a tree that no step has, compared with the one that fits best.
+    fn complaint(&self, tree: &Entry) -> String {
+        let complaints = (self.promise.step..=self.last).filter_map(|step| {
+            self.matches(tree, step, None).err().map(|complaint| (complaint.depth, step, complaint.what))
+        });
+        let best = complaints.max_by_key(|(depth, step, _)| (*depth, *step));
+        let (_, step, what) = best.unwrap_or_default();
+        format!("no tree of the steps {}..={}; at step {step}: {what}", self.promise.step, self.last)
     }
 
     fn matches(&self, tree: &Entry, step: usize, partial: Option<Id>) -> Result<(), Complaint> {
