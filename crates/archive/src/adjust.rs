@@ -37,7 +37,7 @@ impl<F: FnMut(&mut Entry)> Sink for Adjusting<'_, F> {
         self.sink.entry(entry)
     }
 
-    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<()> {
+    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
         self.sink.content(offset, bytes)
     }
 

@@ -222,8 +222,8 @@ impl Sink for Census {
         Ok(())
     }
 
-    fn content(&mut self, _offset: u64, _bytes: Vec<u8>) -> Result<()> {
-        Ok(())
+    fn content(&mut self, _offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        Ok(bytes)
     }
 
     fn finish(&mut self) -> Result<()> {

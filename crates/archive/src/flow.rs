@@ -6,6 +6,10 @@ use crate::error::Result;
 /// Bytes of content that a source reads at once.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
+/// Buffers from this size on are used again: the host gives and takes such memory page by page. Smaller ones the
+/// allocator keeps.
+pub(crate) const REUSED_BYTES: usize = 256 << 10;
+
 /// What a source is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
@@ -23,11 +27,12 @@ pub trait Sink {
     /// The sink's own; nothing more is poured.
     fn entry(&mut self, entry: Entry) -> Result<()>;
 
-    /// A piece of the content of the last entry, a regular file, inside one of its ranges; offsets ascend.
+    /// A piece of the content of the last entry, a regular file, inside one of its ranges; offsets ascend. What
+    /// comes back, the same buffer or another, is the source's for its next piece: its bytes mean nothing.
     ///
     /// # Errors
     /// The sink's own; nothing more is poured.
-    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<()>;
+    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>>;
 
     /// There is no more.
     ///

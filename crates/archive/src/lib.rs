@@ -26,7 +26,7 @@ pub use disk::{DiskWalk, Import, Imported, Manner};
 pub use entry::{Attributes, DataRange, Entry, Kind, Shape, TreePath, Xattr};
 pub use error::{Error, Result};
 pub use flow::{Extent, Sink, Source};
-pub use host::{Extract, Keep, Walk};
+pub use host::{Extract, Keep, Listed, Walk};
 pub use names::Names;
 pub use pipe::pour_concurrently;
 pub use tar::{Input, TarReader, TarWriter};

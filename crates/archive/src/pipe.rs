@@ -10,10 +10,10 @@ use extant_rt::{Arc, Condvar, LockClass, Mutex, spawn};
 
 use crate::entry::Entry;
 use crate::error::{Error, Result};
-use crate::flow::{Extent, PIECE_BYTES, Sink, Source};
+use crate::flow::{Extent, PIECE_BYTES, REUSED_BYTES, Sink, Source};
 
 /// Content that may wait, in bytes.
-const QUEUE_BYTES_MAX: usize = 16 * PIECE_BYTES;
+const QUEUE_BYTES_MAX: usize = 4 * PIECE_BYTES;
 
 /// Items that may wait.
 const QUEUE_ITEMS_MAX: usize = 8192;
@@ -37,6 +37,8 @@ struct State {
     consumer_gone: bool,
     consumer_waits: bool,
     failure: Option<Error>,
+    /// Buffers whose content is written; no more than were once in use.
+    spare: Vec<Vec<u8>>,
 }
 
 struct Queue {
@@ -125,7 +127,12 @@ impl Queue {
             for item in items {
                 match item {
                     Item::Entry(entry) => sink.entry(*entry)?,
-                    Item::Content(offset, bytes) => sink.content(offset, bytes)?,
+                    Item::Content(offset, bytes) => {
+                        let used = sink.content(offset, bytes)?;
+                        if used.capacity() >= REUSED_BYTES {
+                            self.state.lock().spare.push(used);
+                        }
+                    }
                     Item::Finish => sink.finish()?,
                 }
             }
@@ -151,9 +158,10 @@ impl Sink for Producer {
         self.queue.put(Item::Entry(Box::new(entry)), 0)
     }
 
-    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<()> {
-        let len = bytes.len();
-        self.queue.put(Item::Content(offset, bytes), len)
+    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        let (len, is_reused) = (bytes.len(), bytes.capacity() >= REUSED_BYTES);
+        self.queue.put(Item::Content(offset, bytes), len)?;
+        Ok(if is_reused { self.queue.state.lock().spare.pop().unwrap_or_default() } else { Vec::new() })
     }
 
     fn finish(&mut self) -> Result<()> {

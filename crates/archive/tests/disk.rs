@@ -219,7 +219,7 @@ fn a_full_disk_is_an_error_and_stays_consistent() {
     let (device, fs) = new_disk(4 << 20);
     let mut import = Import::new(&fs, "/", Manner::Unpack, None).unwrap();
     import.entry(entry("big", Kind::File(Shape::dense(8 << 20)), 0o644)).unwrap();
-    let filled = (0..8).try_for_each(|piece| import.content(piece << 20, vec![7; 1 << 20]));
+    let filled = (0..8).try_for_each(|piece| import.content(piece << 20, vec![7; 1 << 20]).map(drop));
     assert!(matches!(filled, Err(Error::Disk { source: extant::Error::NoSpace, .. })));
     drop(import);
     assert_clean(fs, &device);

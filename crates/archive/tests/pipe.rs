@@ -43,8 +43,8 @@ impl Sink for Refusing {
         Ok(())
     }
 
-    fn content(&mut self, _offset: u64, _bytes: Vec<u8>) -> Result<()> {
-        Ok(())
+    fn content(&mut self, _offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        Ok(bytes)
     }
 
     fn finish(&mut self) -> Result<()> {

@@ -57,7 +57,7 @@ impl Sink for Progress<'_> {
         self.sink.entry(entry)
     }
 
-    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> extant_archive::Result<()> {
+    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> extant_archive::Result<Vec<u8>> {
         self.bytes += bytes.len() as u64;
         self.show();
         self.sink.content(offset, bytes)

@@ -224,7 +224,7 @@ impl Sink for Import {
         }
     }
 
-    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<()> {
+    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
         let Some(pending) = &mut self.pending else {
             return Err(Error::Stream(std::io::Error::other("content without a file")));
         };
@@ -232,7 +232,7 @@ impl Sink for Import {
         written.map_err(|source| Error::disk(&pending.path, source))?;
         pending.written_end = offset + bytes.len() as u64;
         self.imported.content_bytes += bytes.len() as u64;
-        Ok(())
+        Ok(bytes)
     }
 
     fn finish(&mut self) -> Result<()> {

@@ -231,12 +231,13 @@ impl Sink for Extract {
         Ok(())
     }
 
-    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<()> {
+    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
         let Some(pending) = &self.pending else {
             return Err(Error::Stream(io::Error::other("content without a file")));
         };
         let path = self.target.join(bytes_path(&pending.entry.path.to_bytes()));
-        pending.file.write_all_at(&bytes, offset).map_err(Error::host(path))
+        pending.file.write_all_at(&bytes, offset).map_err(Error::host(path))?;
+        Ok(bytes)
     }
 
     fn finish(&mut self) -> Result<()> {

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::entry::{Attributes, DataRange, Entry, Kind, Shape, TreePath, Xattr};
 use crate::error::{Error, Result};
-use crate::flow::{Extent, PIECE_BYTES, Sink, Source};
+use crate::flow::{Extent, PIECE_BYTES, REUSED_BYTES, Sink, Source};
 
 /// Reads a tree of the host: a directory with all below it, or a single file.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl Source for Walk {
         let found =
             if self.follow_root { fs::metadata(&self.root) } else { fs::symlink_metadata(&self.root) };
         let found = found.map_err(Error::host(&self.root))?;
-        let mut visit = Visit { sink, extent, links: &mut links };
+        let mut visit = Visit { sink, extent, links: &mut links, pieces: Pieces::default() };
         let mut open: Vec<Open> = Vec::new();
         open.extend(visit.file(self.root.clone(), self.at.clone(), &found, self.follow_root)?);
         while let Some(directory) = open.last_mut() {
@@ -96,6 +96,7 @@ struct Visit<'a> {
     extent: Extent,
     /// Files with more names than one, by device and inode, and where their first name was met.
     links: &'a mut HashMap<(u64, u64), TreePath>,
+    pieces: Pieces,
 }
 
 impl Visit<'_> {
@@ -155,26 +156,51 @@ impl Visit<'_> {
         };
         let ranges = shape.ranges.clone();
         self.sink.entry(Entry { path: tree, kind: Kind::File(shape), attributes })?;
-        if let Some(mut file) = file.filter(|_| wants_content) {
-            ranges.iter().try_for_each(|range| self.range(host, &mut file, *range))?;
+        match file.filter(|_| wants_content) {
+            Some(mut file) => self.pieces.read(host, &mut file, &ranges, self.sink),
+            None => Ok(()),
         }
-        Ok(())
+    }
+}
+
+/// Reads the content of files, into buffers that come back.
+#[derive(Default)]
+pub(super) struct Pieces(Vec<u8>);
+
+impl Pieces {
+    /// Pours these ranges of an open file.
+    pub(super) fn read(
+        &mut self,
+        host: &Path,
+        file: &mut File,
+        ranges: &[DataRange],
+        sink: &mut dyn Sink,
+    ) -> Result<()> {
+        ranges.iter().try_for_each(|range| self.range(host, file, *range, sink))
     }
 
-    fn range(&mut self, host: &Path, file: &mut File, range: DataRange) -> Result<()> {
+    fn range(&mut self, host: &Path, file: &mut File, range: DataRange, sink: &mut dyn Sink) -> Result<()> {
         file.seek(SeekFrom::Start(range.offset)).map_err(Error::host(host))?;
         let mut done = 0;
         while done < range.bytes {
             let wanted = (range.bytes - done).min(PIECE_BYTES as u64);
-            // Read into fresh memory, which so need not be zeroed first.
-            let mut piece = Vec::with_capacity(wanted as usize);
+            let mut piece = match wanted as usize {
+                REUSED_BYTES.. => std::mem::take(&mut self.0),
+                _ => Vec::new(),
+            };
+            piece.clear();
+            // What is reserved need not be zeroed before it is read into.
+            piece.reserve(wanted as usize);
             let read = file.take(wanted).read_to_end(&mut piece).map_err(Error::host(host))?;
             if (read as u64) < wanted {
                 return Err(Error::Changed { path: host.to_owned() });
             }
             let offset = range.offset + done;
             done += wanted;
-            self.sink.content(offset, piece)?;
+            let used = sink.content(offset, piece)?;
+            if used.capacity() >= REUSED_BYTES {
+                self.0 = used;
+            }
         }
         Ok(())
     }
@@ -189,7 +215,7 @@ fn names(host: &Path) -> io::Result<Vec<Vec<u8>>> {
 }
 
 /// Opens without following a link or waiting for a pipe, should the file have become one.
-fn open_regular(host: &Path) -> io::Result<File> {
+pub(super) fn open_regular(host: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(host)
 }

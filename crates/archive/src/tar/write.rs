@@ -220,7 +220,7 @@ impl<W: Write> Sink for TarWriter<W> {
         Ok(())
     }
 
-    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<()> {
+    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
         let refused = || Error::Stream(io::Error::other("content outside the file's ranges"));
         let pending = self.pending.as_mut().ok_or_else(refused)?;
         let next = pending.ranges.last_mut().ok_or_else(refused)?;
@@ -233,7 +233,8 @@ impl<W: Write> Sink for TarWriter<W> {
         if next.bytes == 0 {
             pending.ranges.pop();
         }
-        self.put(&bytes)
+        self.put(&bytes)?;
+        Ok(bytes)
     }
 
     fn finish(&mut self) -> Result<()> {

@@ -36,11 +36,11 @@ impl Sink for Collect {
         Ok(())
     }
 
-    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<()> {
+    fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
         let path = self.entries.last().unwrap().path.to_bytes();
         let at = offset as usize;
         self.contents.get_mut(&path).unwrap()[at..at + bytes.len()].copy_from_slice(&bytes);
-        Ok(())
+        Ok(bytes)
     }
 
     fn finish(&mut self) -> Result<()> {

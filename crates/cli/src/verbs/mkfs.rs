@@ -124,7 +124,8 @@ impl Mkfs {
         }
         let mut content = None;
         if let Some(path) = &self.content {
-            let source = Content::open(path, &self.image, clock)?.owned(self.chown).rooted(self.root_owner());
+            let mut source =
+                Content::open(path, &self.image, clock)?.owned(self.chown).rooted(self.root_owner());
             let geometry = self.plan(&builder, Some(1 << 32))?.geometry().clone();
             let room = source.count(&geometry)?;
             self.identify(&mut builder, &room, clock);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use extant::mkfs::{Error, Mkfs as Builder};
 use extant::{Mount, Timestamp};
 use extant_archive::{
-    Adjust, Census, DiskFormat, Entry, Extent, Import, Input, Manner, Needs, Source, TarReader, Walk,
+    Adjust, Census, DiskFormat, Entry, Extent, Import, Input, Listed, Manner, Needs, Source, TarReader, Walk,
     pour_concurrently,
 };
 use extant_block::BlockDevice;
@@ -36,7 +36,8 @@ pub struct Content {
 }
 
 enum From {
-    Directory,
+    /// With its entries, once it was walked.
+    Directory(Option<Arc<Listed>>),
     /// An archive that can be read twice.
     Archive(File),
 }
@@ -45,7 +46,7 @@ impl Content {
     /// Opens it. An archive that can be read once only, or is packed, is spooled to the directory of `image`.
     pub fn open(path: &Path, image: &Path, clock: WallClock) -> Result<Self, Failure> {
         let from = if path.is_dir() {
-            From::Directory
+            From::Directory(None)
         } else {
             let archive = input(path)?;
             From::Archive(if archive.is_plain_file() {
@@ -80,14 +81,8 @@ impl Content {
 
     fn source(&self) -> Result<impl Source + Send + use<>, Failure> {
         let source: Box<dyn Source + Send> = match &self.from {
-            From::Directory => {
-                let walk = Walk::new(&self.path);
-                // The image may lie in the directory, and may not have been there when that was counted.
-                Box::new(match self.image.metadata() {
-                    Ok(image) => walk.exclude(&image),
-                    Err(_) => walk,
-                })
-            }
+            From::Directory(Some(listed)) => Box::new(listed.clone()),
+            From::Directory(None) => Box::new(self.walk()),
             From::Archive(file) => {
                 let file = file.try_clone().map_err(|error| Failure::host(&self.path, &error))?;
                 let input = Input::file(file)
@@ -109,8 +104,28 @@ impl Content {
         }))
     }
 
+    fn walk(&self) -> Walk {
+        let walk = Walk::new(&self.path);
+        // The image may lie in the directory, and may not have been there when that was counted.
+        match self.image.metadata() {
+            Ok(image) => walk.exclude(&image),
+            Err(_) => walk,
+        }
+    }
+
+    /// Walks a directory, so that its entries are known when it is counted and when it is read.
+    fn list(&mut self) -> extant_archive::Result<()> {
+        if let From::Directory(None) = self.from {
+            let mut listed = Listed::new(&self.path);
+            self.walk().pour(&mut listed, Extent::Entries)?;
+            self.from = From::Directory(listed.is_whole().then(|| Arc::new(listed)));
+        }
+        Ok(())
+    }
+
     /// Counts what it takes on a disk of this geometry.
-    pub fn count(&self, geometry: &Geometry) -> Result<Room, Failure> {
+    pub fn count(&mut self, geometry: &Geometry) -> Result<Room, Failure> {
+        self.list().map_err(|error| bad_archive(&self.path, Failure::tree(&self.path, error)))?;
         let format = DiskFormat { block_size: geometry.block_size, inode_size: geometry.inode_size.into() };
         let mut census = Census::new(format);
         let counted = self.source()?.pour(&mut census, Extent::Entries);
