@@ -112,6 +112,9 @@ fn contradictions(superblock: &Superblock) -> Vec<&'static str> {
         (compat.contains(CompatFeatures::ORPHAN_FILE), superblock.s_orphan_file_inum()),
     ];
     let is_beyond = |(counts, number): (bool, u32)| counts && number > superblock.s_inodes_count();
+    let inode_size = superblock.inode_size();
+    let is_no_extra_isize =
+        |bytes: u16| inode_size > 128 && bytes != 0 && (!bytes.is_multiple_of(4) || bytes > inode_size - 128);
     let statements = [
         (
             superblock.r_blocks_count() > superblock.blocks_count() / 2,
@@ -145,7 +148,8 @@ fn contradictions(superblock: &Superblock) -> Vec<&'static str> {
         (!has_journal && incompat.contains(IncompatFeatures::RECOVER), "needs_recovery without has_journal"),
         (!has_journal && superblock.s_journal_inum() != 0, "a journal inode without has_journal"),
         (
-            superblock.s_journal_inum() != 0 && (superblock.s_journal_dev() != 0 || superblock.s_journal_uuid() != [0; 16]),
+            superblock.s_journal_inum() != 0
+                && (superblock.s_journal_dev() != 0 || superblock.s_journal_uuid() != [0; 16]),
             "both a journal inode and a journal device",
         ),
         (
@@ -153,14 +157,17 @@ fn contradictions(superblock: &Superblock) -> Vec<&'static str> {
                 && !compat.contains(CompatFeatures::ORPHAN_FILE),
             "orphan_present without orphan_file",
         ),
-        (
-            special.into_iter().any(is_beyond),
-            "names an inode that does not exist",
-        ),
+        (special.into_iter().any(is_beyond), "names an inode that does not exist"),
         (
             superblock.s_desc_size() > 1024
                 || superblock.s_desc_size() != 0 && !superblock.s_desc_size().is_power_of_two(),
             "the size of a descriptor is none",
+        ),
+        (
+            [superblock.s_min_extra_isize(), superblock.s_want_extra_isize()]
+                .into_iter()
+                .any(is_no_extra_isize),
+            "the size of the further fields of an inode is none",
         ),
         (
             ro_compat.intersects(NOT_CHECKED),
