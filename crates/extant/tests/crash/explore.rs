@@ -42,7 +42,7 @@ impl Base {
             session.fs().statistics().free_blocks
         };
         let mut free = 0;
-        for op in preparation(kind.block_size).into_iter().chain([Op::Create("full")]) {
+        for op in preparation(kind.block_size).into_iter().chain(free_blocks.map(|_| Op::Create("full"))) {
             free = prepare(op);
         }
         while let Some(blocks) =

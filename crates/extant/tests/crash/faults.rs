@@ -120,8 +120,8 @@ fn a_commit_block_that_is_not_durable_is_found() {
         return;
     }
     let base = base("1k-plain");
-    let mut ops = vec![Op::Unlink("a")];
-    ops.extend([Op::Fill { dir: "e", count: 120 }; 7]);
+    let mut ops = vec![Op::Write { file: "b", at: 0, bytes: 300 << 10 }, Op::Sync, Op::Unlink("b")];
+    ops.extend([Op::Fill { dir: "e", count: 120 }; 5]);
     ops.extend(small_files());
     assert_found(Fault::Recording(Mutation::DropFua), [scenario(&base, ops)]);
 }
