@@ -63,7 +63,7 @@ fn report(scenario: &Scenario<'_>, finding: &Finding) {
 }
 
 /// The random sequence of a disk, seed and length.
-fn random_scenario(base: &Base, seed: u64, len: usize, commits: u32) -> Scenario<'_> {
+pub fn random_scenario(base: &Base, seed: u64, len: usize, commits: u32) -> Scenario<'_> {
     let ops = random_sequence(&base.model, len, hash(&[seed, len as u64]));
     Scenario { base, ops, fault: Fault::None, commits, seed }
 }
@@ -73,6 +73,16 @@ pub fn log_end_scenario(base: &Base, seed: u64) -> Scenario<'_> {
     let mut scenario = random_scenario(base, seed, 60, 150 + (seed as u32 * 37) % 200);
     scenario.ops = scenario.ops.iter().flat_map(|op| [*op, Op::Sync]).collect();
     scenario
+}
+
+/// A sequence after which a file has many extents, and then changes of content.
+pub fn deep_scenario(base: &Base, seed: u64) -> Scenario<'_> {
+    let count = 300 + (seed % 4) as u32 * 60;
+    let mut ops = vec![Op::Sparse { file: "a", block: 5, count }, Op::Sync];
+    let mut model = base.model.clone();
+    ops.iter().for_each(|op| model.apply(*op).expect("the model takes it"));
+    ops.extend(random_content_sequence(&model, 12, hash(&[seed])));
+    Scenario { base, ops, fault: Fault::None, commits: 0, seed }
 }
 
 /// Runs `explore` on each kind of disk.
@@ -121,8 +131,7 @@ fn random_sequences_survive_every_crash() {
     println!("random sequences: {total}");
 }
 
-/// `docs/journal.md`: a checkpoint flushes before it moves the tail, and nothing is written over a log block that
-/// recovery may read.
+/// J13, J14 of `docs/journal.md`.
 #[test]
 fn sequences_around_the_end_of_the_log_survive_every_crash() {
     if !has_tools() {
@@ -170,22 +179,8 @@ fn deep_extent_trees_survive_every_crash() {
         return;
     }
     let total = on_each_disk(|base, index| {
-        let scenarios: Vec<Scenario<'_>> = (0..4 * scale())
-            .map(|seed| {
-                let mut ops =
-                    vec![Op::Sparse { file: "a", block: 5, count: 300 + (seed % 4) as u32 * 60 }, Op::Sync];
-                let mut model = base.model.clone();
-                ops.iter().for_each(|op| model.apply(*op).expect("the model takes it"));
-                ops.extend(random_content_sequence(&model, 12, hash(&[seed, index])));
-                Scenario {
-                    base,
-                    ops,
-                    fault: Fault::None,
-                    commits: 0,
-                    seed: seed * KINDS.len() as u64 + index,
-                }
-            })
-            .collect();
+        let scenarios: Vec<Scenario<'_>> =
+            (0..4 * scale()).map(|seed| deep_scenario(base, seed * KINDS.len() as u64 + index)).collect();
         let plan = Plan { trees: 30, checked: 10, compared: 1 };
         explore_all(&format!("deep trees, {}", base.kind.name), &scenarios, plan)
     });
