@@ -16,8 +16,9 @@
 //!
 //! The rules of `docs/journal.md` are named by their numbers where they are tested.
 //!
-//! `EXTANT_CRASH_SCALE=10` looks at ten times as many random sequences. `EXTANT_CRASH_CASE=1k-plain:17:30` at the
-//! random sequence of that disk, seed and length alone, at every crash.
+//! `EXTANT_CRASH_SCALE=10` looks at ten times as many random sequences. `EXTANT_CRASH_CASE=1k-plain:17:30` makes
+//! `random_sequences` look at the one of that disk, seed and length alone, at every crash; `log`, `deep` and
+//! `unsynced` for the length are the sequences of the tests of those names.
 
 mod disk;
 mod explore;

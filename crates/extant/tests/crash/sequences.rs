@@ -85,6 +85,13 @@ pub fn deep_scenario(base: &Base, seed: u64) -> Scenario<'_> {
     Scenario { base, ops, fault: Fault::None, commits: 0, seed }
 }
 
+/// A sequence in which nothing asks for a commit before the end.
+fn unsynced_scenario(base: &Base, seed: u64) -> Scenario<'_> {
+    let mut ops = random_unsynced_sequence(&base.model, 50, hash(&[seed]));
+    ops.push(Op::Sync);
+    Scenario { base, ops, fault: Fault::None, commits: 0, seed }
+}
+
 /// Runs `explore` on each kind of disk.
 fn on_each_disk(explore: impl Fn(&Base, u64) -> Outcome) -> Outcome {
     let mut total = Outcome::default();
@@ -156,14 +163,8 @@ fn sequences_without_syncs_survive_every_crash() {
     // Blocks must be small for so many of them to change.
     for (kind, index) in KINDS.into_iter().filter(|kind| kind.block_size == 1024).zip(0..) {
         let base = Base::new(kind);
-        let scenarios: Vec<Scenario<'_>> = (0..6 * scale())
-            .map(|seed| {
-                let mut scenario = random_scenario(&base, seed * 3 + index, 0, 0);
-                scenario.ops = random_unsynced_sequence(&base.model, 50, hash(&[scenario.seed]));
-                scenario.ops.push(Op::Sync);
-                scenario
-            })
-            .collect();
+        let scenarios: Vec<Scenario<'_>> =
+            (0..6 * scale()).map(|seed| unsynced_scenario(&base, seed * 3 + index)).collect();
         let plan = Plan { trees: 30, checked: 15, compared: 2 };
         total.add(explore_all(&format!("without syncs, {}", kind.name), &scenarios, plan));
     }
@@ -214,12 +215,14 @@ fn sequences_on_full_disks_survive_every_crash() {
 fn explore_case(case: &str) {
     let parts: Vec<&str> = case.split(':').collect();
     let [disk, seed, len] = parts[..] else {
-        panic!("EXTANT_CRASH_CASE is DISK:SEED:LENGTH or DISK:SEED:log")
+        panic!("EXTANT_CRASH_CASE is DISK:SEED:LENGTH, or log, deep or unsynced for LENGTH")
     };
     let base = Base::new(DiskKind::named(disk).expect("a disk"));
     let seed = seed.parse().expect("a seed");
     let scenario = match len {
         "log" => log_end_scenario(&base, seed),
+        "deep" => deep_scenario(&base, seed),
+        "unsynced" => unsynced_scenario(&base, seed),
         len => random_scenario(&base, seed, len.parse().expect("a length"), 0),
     };
     println!("{scenario}");
