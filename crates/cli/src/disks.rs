@@ -1,6 +1,6 @@
 //! Opens disks: locks them, finds the file system on them, replays, and unmounts them at the end.
 
-use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -16,8 +16,8 @@ use crate::size;
 
 /// Whether two paths name one image. Opened twice, it would be locked against itself.
 pub fn is_same_image(left: &Path, right: &Path) -> bool {
-    left == right
-        || left.canonicalize().is_ok_and(|left| right.canonicalize().is_ok_and(|right| left == right))
+    let identity = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
+    left == right || identity(left).is_some_and(|left| identity(right) == Some(left))
 }
 
 /// Where on the image the file system is.
@@ -159,30 +159,29 @@ pub fn unmount(image: &Path, fs: Filesystem) -> Result<(), Failure> {
 /// The disks of one command, each opened once.
 pub struct Disks<O> {
     open: O,
-    opened: BTreeMap<PathBuf, (PathBuf, Filesystem)>,
+    opened: Vec<(PathBuf, Filesystem)>,
 }
 
 impl<O: Fn(&Path) -> Result<Filesystem, Failure>> Disks<O> {
     /// Opens disks by `open` when they are first needed.
     pub fn new(open: O) -> Self {
-        Self { open, opened: BTreeMap::new() }
+        Self { open, opened: Vec::new() }
     }
 
     /// The disk that `place` is on.
     pub fn of(&mut self, place: &DiskPath) -> Result<Filesystem, Failure> {
         // Two ways to one image are one image: a second lock would be refused.
-        let key = place.image.canonicalize().unwrap_or_else(|_| place.image.clone());
-        if let Some((_, fs)) = self.opened.get(&key) {
+        if let Some((_, fs)) = self.opened.iter().find(|(image, _)| is_same_image(image, &place.image)) {
             return Ok(fs.clone());
         }
         let fs = (self.open)(&place.image)?;
-        self.opened.insert(key, (place.image.clone(), fs.clone()));
+        self.opened.push((place.image.clone(), fs.clone()));
         Ok(fs)
     }
 
     /// Unmounts all of them; the first failure counts.
     pub fn finish(self) -> Result<(), Failure> {
-        let results: Vec<_> = self.opened.into_values().map(|(image, fs)| unmount(&image, fs)).collect();
+        let results: Vec<_> = self.opened.into_iter().map(|(image, fs)| unmount(&image, fs)).collect();
         results.into_iter().collect()
     }
 }

@@ -165,7 +165,7 @@ impl Place {
             extant_ondisk::Error::Corrupt(corrupt) => {
                 Self { structure: corrupt.structure, ..self }.corrupt(corrupt.reason)
             }
-            extant_ondisk::Error::Incompatible(flags) => Error::Incompatible(format!("{flags:?}")),
+            extant_ondisk::Error::Incompatible(flags) => Error::Incompatible(flags.to_string()),
             _ => self.corrupt("unreadable"),
         }
     }

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::Outcome;
 use crate::address::DiskPath;
-use crate::disks::{Location, Reading, clock, open_for_reading, open_for_writing, unmount};
+use crate::disks::{Location, Reading, clock, is_same_image, open_for_reading, open_for_writing, unmount};
 use crate::failure::Failure;
 use crate::metadata::failed_at;
 use crate::output::{self, Output};
@@ -42,6 +42,9 @@ pub struct Import {
 /// Opens an archive, or standard input.
 pub fn input(archive: &Path) -> Result<Input, Failure> {
     let input = if archive == Path::new("-") {
+        if io::IsTerminal::is_terminal(&io::stdin()) {
+            return Err(Failure::usage("an archive is not read from a terminal; name a file or use a pipe"));
+        }
         Input::stream(io::stdin())
     } else {
         let failed = |error| Failure::host(archive, &error);
@@ -126,6 +129,9 @@ impl Export {
         let walk = DiskWalk::new(&fs, &source.path);
         let (sockets, entries, bytes) = match self.output.as_deref().filter(|path| *path != Path::new("-")) {
             Some(path) => {
+                if is_same_image(path, &source.image) {
+                    return Err(Failure::usage("the archive would take the place of the disk"));
+                }
                 // Before what is there is overwritten.
                 fs.lookup(&source.path).map_err(failed_at(&source))?;
                 pack_into(path, walk, &source)?

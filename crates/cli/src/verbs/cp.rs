@@ -27,6 +27,7 @@ use crate::progress::Progress;
 /// leaves the old one or the new one.
 #[derive(Args)]
 #[command(
+    override_usage = "extant cp [OPTIONS] <SRC>... <DST>",
     after_help = "Examples:\n  extant cp agent disk.img:/usr/local/bin/\n  extant cp --chown app:app --chmod 600 key.pem disk.img:/srv/app/\n  extant cp -a rootfs/. disk.img:/\n  extant cp -r disk.img:/var/log ./logs"
 )]
 pub struct Cp {
@@ -44,8 +45,8 @@ pub struct Cp {
     chmod: Option<ModeChange>,
     #[command(flatten)]
     location: Location,
-    /// The sources, and what they are copied to; some of them IMAGE:/PATH
-    #[arg(required = true, num_args = 2.., value_name = "SRC... DST")]
+    /// What to copy, and last where to; some of them IMAGE:/PATH
+    #[arg(required = true, num_args = 2.., value_name = "PLACE")]
     places: Vec<OsString>,
 }
 
@@ -108,6 +109,9 @@ impl Cp {
                     let found = if self.is_recursive() { path.symlink_metadata() } else { path.metadata() };
                     let found = found.map_err(|error| Failure::host(path, &error))?;
                     self.check_directory(&path.display().to_string(), found.is_dir())?;
+                    if is_same_image(path, &target.image) {
+                        return Err(into_itself(path.display()));
+                    }
                     let mut walk = Walk::new(path).follow_root(self.follows(argument)).at(goal.at.clone());
                     if let Ok(image) = target.image.metadata() {
                         walk = walk.exclude(&image);
@@ -215,6 +219,10 @@ impl Cp {
                     .clone(),
             };
             self.check_disk_source(&fs, place)?;
+            if is_same_image(target, &place.image) {
+                let message = "the copy would take the place of the disk";
+                return Err(Failure::new("invalid_argument", place.to_string(), message));
+            }
             let goal = goal(target, is_directory, argument, source)?;
             let keep = if self.archive { Keep::Everything } else { Keep::Permissions };
             let at = goal.at.to_string();
@@ -263,7 +271,11 @@ fn refuse_into_itself(fs: &Filesystem, source: &DiskPath, goal: &Path) -> Result
     let number = fs.symlink_lookup(&source.path).map_err(|error| Failure::disk(source, &error))?.number();
     let inside = goal.ancestors().any(|above| fs.lookup(above).is_ok_and(|found| found.number() == number));
     if inside {
-        return Err(Failure::new("invalid_argument", source.to_string(), "cannot be copied into itself"));
+        return Err(into_itself(source));
     }
     Ok(())
+}
+
+fn into_itself(source: impl std::fmt::Display) -> Failure {
+    Failure::new("invalid_argument", source.to_string(), "cannot be copied into itself")
 }

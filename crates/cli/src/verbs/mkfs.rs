@@ -102,7 +102,7 @@ pub struct Mkfs {
     location: Location,
     /// The image file, made if it does not exist, or a block device
     image: PathBuf,
-    /// How large it is to be
+    /// How large it is to be: 64M, 2G; without a suffix in KiB, or in blocks with -b
     size: Option<String>,
 }
 

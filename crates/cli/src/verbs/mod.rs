@@ -49,37 +49,21 @@ Exit status: 0 done, 1 something failed, 2 wrong usage; of check 0, 4, 8 and 16,
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Make a file system, filled from a directory or an archive if wanted
     Mkfs(Box<mkfs::Mkfs>),
-    /// Unpack a tar archive into a disk
     Import(archive::Import),
-    /// Pack a disk, or a directory on it, into a tar archive
     Export(archive::Export),
-    /// Copy files and directories into a disk, out of it, or between disks
     Cp(cp::Cp),
-    /// List directories on a disk
     Ls(ls::Ls),
-    /// Write files on a disk to standard output
     Cat(cat::Cat),
-    /// Tell everything about files on a disk
     Stat(stat::Stat),
-    /// Remove files and directories on a disk
     Rm(rm::Rm),
-    /// Make directories on a disk
     Mkdir(names::Mkdir),
-    /// Rename files and directories on a disk
     Mv(names::Mv),
-    /// Make links on a disk
     Ln(names::Ln),
-    /// Change the permissions of files on a disk
     Chmod(attributes::Chmod),
-    /// Change the owner of files on a disk
     Chown(attributes::Chown),
-    /// Tell about a file system
     Info(info::Info),
-    /// Look for damage on a disk
     Check(check::Check),
-    /// Replay the journal of a disk that was not unmounted
     Replay(replay::Replay),
 }
 

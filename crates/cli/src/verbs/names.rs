@@ -75,12 +75,13 @@ impl Mkdir {
 /// What had the new name is replaced, as a whole and at once.
 #[derive(Args)]
 #[command(
+    override_usage = "extant mv [OPTIONS] <SRC>... <DST>",
     after_help = "Examples:\n  extant mv disk.img:/etc/hosts disk.img:/etc/hosts.old\n  extant mv disk.img:/a disk.img:/b disk.img:/dir/"
 )]
 pub struct Mv {
     #[command(flatten)]
     location: Location,
-    /// What to rename, and its new name or the directory it goes to; all on one disk
+    /// What to rename, and last its new name or the directory it goes to; all on one disk
     #[arg(required = true, num_args = 2.., value_name = "IMAGE:/PATH")]
     places: Vec<OsString>,
 }

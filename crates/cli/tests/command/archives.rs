@@ -31,6 +31,7 @@ fn rich_archive(bench: &Bench) {
         "tar",
         &[
             "--format=pax",
+            "--sort=name",
             "--xattrs",
             "-S",
             "--owner=1000",

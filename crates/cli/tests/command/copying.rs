@@ -120,6 +120,24 @@ fn refusals_name_what_is_wrong() {
 }
 
 #[test]
+fn disk_does_not_take_its_own_place() {
+    let Some(bench) = Bench::new() else { return };
+    symlink(DISK, bench.path("alias.img")).expect("link");
+    bench.assert_untouched(DISK, || {
+        bench.fails(2, &["export", DISK, "-o", DISK]);
+        bench.fails(2, &["export", DISK, "-o", "alias.img"]);
+        bench.fails(1, &["cp", "disk.img:/etc/hostname", DISK]);
+        bench.fails(1, &["cp", "alias.img:/etc/hostname", DISK]);
+    });
+    let said = bench.fails(1, &["cp", "alias.img", "disk.img:/copy"]);
+    assert!(said.contains("into itself"), "{said}");
+    // A directory that holds the image is copied without it.
+    bench.ok(&["cp", "-r", ".", "disk.img:/all"]);
+    assert_eq!(bench.ok(&["ls", "disk.img:/all"]).out, "alias.img\ntree\n");
+    bench.assert_clean(DISK);
+}
+
+#[test]
 fn full_disk_fails_and_stays_clean() {
     let Some(bench) = Bench::new() else { return };
     bench.ok(&["chmod", "600", "disk.img:/etc/hostname"]);

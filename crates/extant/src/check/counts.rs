@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use extant_ondisk::{
-    FileType, FsBlock, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures, Structure,
-    bitmap,
+    FileType, FsBlock, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures, Structure, bitmap,
 };
 use extant_rt::Arc;
 
@@ -94,7 +93,8 @@ impl Checker<'_> {
             }
         }
         let before = u64::from(group.0) * u64::from(count);
-        let reserved = u64::from(geometry.first_ino).saturating_sub(1).saturating_sub(before).min(u64::from(count));
+        let reserved =
+            u64::from(geometry.first_ino).saturating_sub(1).saturating_sub(before).min(u64::from(count));
         bitmap::set_range(&mut found, 0..reserved as u32);
         let block = descriptor.inode_bitmap();
         let place = Place::of(Structure::InodeBitmap).group(group).block(block);

@@ -89,7 +89,7 @@ impl Checker<'_> {
             }
             let last = FsBlock(start.0 + len - 1);
             let in_group = |block| geometry.group_of(block).is_some_and(|(of, _)| of == group);
-            if !anywhere && !(in_group(start) && in_group(last)) {
+            if !(anywhere || in_group(start) && in_group(last)) {
                 self.findings.add(place, "outside its group");
             }
             runs.push((start, len, place));

@@ -76,6 +76,9 @@ impl Checker<'_> {
         if !self.checksums.verify_inode(number, &inode) && raw.iter().any(|byte| *byte != 0) {
             self.findings.add(place.block(block), "bad checksum");
         }
+        if inode.dtime() != 0 && !is_orphan && self.is_inode_number_as_time(inode.dtime()) {
+            self.findings.add(place, "left over from a list of orphans");
+        }
         if self.is_reserved(number) {
             return self.check_reserved(number, &inode);
         }
@@ -90,9 +93,6 @@ impl Checker<'_> {
     fn check_free(&mut self, place: Place, inode: &Inode) {
         if inode.dtime() == 0 && inode.mode() != 0 {
             self.findings.add(place, "no links, but no time of deletion");
-        }
-        if inode.dtime() != 0 && self.is_inode_number_as_time(inode.dtime()) {
-            self.findings.add(place, "left over from a list of orphans");
         }
     }
 
@@ -224,7 +224,9 @@ impl Checker<'_> {
     }
 
     pub(super) fn check_large_file(&mut self, place: Place, inode: &Inode) {
-        if inode.size() >= LARGE_FILE_BYTES && !self.superblock.ro_compat().contains(RoCompatFeatures::LARGE_FILE) {
+        if inode.size() >= LARGE_FILE_BYTES
+            && !self.superblock.ro_compat().contains(RoCompatFeatures::LARGE_FILE)
+        {
             self.findings.add(place, "a file of 2 GiB or more on a disk without large_file");
         }
     }

@@ -43,7 +43,7 @@ use extant_ondisk::{
 use extant_rt::Arc;
 
 use crate::api::Filesystem;
-use crate::error::{Place, Result};
+use crate::error::{Error, Place, Result};
 use crate::volume::Volume;
 
 use claims::Claims;
@@ -88,16 +88,11 @@ impl Volume {
     /// `Io` where the device cannot be read.
     pub(crate) fn check(&self, progress: &mut dyn FnMut(Progress)) -> Result<Vec<Finding>> {
         let mut checker = Checker::new(self)?;
-        checker.check_superblock()?;
-        checker.check_groups(progress)?;
-        checker.read_orphans()?;
-        checker.check_inodes(progress)?;
-        checker.check_shared_xattr_blocks();
-        checker.check_special_inodes()?;
-        checker.check_directories(progress)?;
-        checker.check_connections();
-        checker.check_links(progress);
-        checker.check_counts(progress)?;
+        match checker.run(progress) {
+            // A block outside of the disk was to be read; nothing can be said of what comes after.
+            Err(Error::Corrupt { place, reason }) => checker.findings.add(place, reason),
+            other => other?,
+        }
         Ok(checker.findings.into_list())
     }
 }
@@ -160,6 +155,19 @@ impl<'v> Checker<'v> {
             xattr_blocks: BTreeMap::new(),
             names_incomplete: false,
         })
+    }
+
+    fn run(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<()> {
+        self.check_superblock()?;
+        self.check_groups(progress)?;
+        self.read_orphans()?;
+        self.check_inodes(progress)?;
+        self.check_shared_xattr_blocks();
+        self.check_special_inodes()?;
+        self.check_directories(progress)?;
+        self.check_connections();
+        self.check_links(progress);
+        self.check_counts(progress)
     }
 
     fn read(&self, block: FsBlock, place: Place) -> Result<Arc<[u8]>> {

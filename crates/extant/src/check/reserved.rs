@@ -2,8 +2,8 @@
 
 use extant_ondisk::indirect::{DOUBLE, pointer};
 use extant_ondisk::{
-    CompatFeatures, FileType, FsBlock, GroupNumber, Inode, InodeFlags, InodeNumber, LogicalBlock, RoCompatFeatures,
-    Structure, jbd2,
+    CompatFeatures, FileType, FsBlock, GroupNumber, Inode, InodeFlags, InodeNumber, LogicalBlock,
+    RoCompatFeatures, Structure, jbd2,
 };
 
 use super::Checker;
@@ -163,6 +163,9 @@ impl Checker<'_> {
                 }
                 if u64::from(log.s_maxlen) > blocks {
                     self.findings.add(place, "the log is longer than its file");
+                }
+                if log.s_errno != 0 {
+                    self.findings.add(place, format!("the log was given up with error {}", log.s_errno));
                 }
                 if log.s_first == 0 || log.s_first >= log.s_maxlen || log.s_start >= log.s_maxlen {
                     self.findings.add(place, "the log begins outside of its blocks");

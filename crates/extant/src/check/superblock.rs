@@ -27,7 +27,7 @@ impl Checker<'_> {
         if let Err(error) = Superblock::parse(bytes.get(offset..).unwrap_or_default()) {
             self.findings.add_format(place.block(block), error);
         }
-        for what in contradictions(&self.superblock) {
+        for what in contradictions(&self.superblock).collect::<Vec<_>>() {
             self.findings.add(place, what);
         }
         self.check_times(place);
@@ -97,26 +97,19 @@ impl Checker<'_> {
     }
 }
 
-/// What the fields of a superblock say against each other.
-fn contradictions(superblock: &Superblock) -> Vec<&'static str> {
+/// What the superblock says against itself.
+fn contradictions(superblock: &Superblock) -> impl Iterator<Item = &'static str> {
+    let statements = feature_contradictions(superblock).into_iter().chain(field_contradictions(superblock));
+    statements.filter(|(wrong, _)| *wrong).map(|(_, what)| what)
+}
+
+/// Features that exclude each other, or need each other or a field.
+fn feature_contradictions(superblock: &Superblock) -> [(bool, &'static str); 10] {
     let (compat, incompat, ro_compat) = (superblock.compat(), superblock.incompat(), superblock.ro_compat());
     let has_journal = compat.contains(CompatFeatures::HAS_JOURNAL);
     let has_sums = ro_compat.contains(RoCompatFeatures::METADATA_CSUM);
-    let has_quota = ro_compat.contains(RoCompatFeatures::QUOTA);
     let has_resize = compat.contains(CompatFeatures::RESIZE_INODE);
-    let special = [
-        (true, superblock.s_journal_inum()),
-        (has_quota, superblock.s_usr_quota_inum()),
-        (has_quota, superblock.s_grp_quota_inum()),
-        (has_quota, superblock.s_prj_quota_inum()),
-        (compat.contains(CompatFeatures::ORPHAN_FILE), superblock.s_orphan_file_inum()),
-    ];
-    let is_beyond = |(counts, number): (bool, u32)| counts && number > superblock.s_inodes_count();
-    let statements = [
-        (
-            superblock.r_blocks_count() > superblock.blocks_count() / 2,
-            "more than half of the blocks are reserved",
-        ),
+    [
         (
             has_sums && ro_compat.contains(RoCompatFeatures::GDT_CSUM),
             "both metadata_csum and uninit_bg, which exclude each other",
@@ -145,29 +138,53 @@ fn contradictions(superblock: &Superblock) -> Vec<&'static str> {
         (!has_journal && incompat.contains(IncompatFeatures::RECOVER), "needs_recovery without has_journal"),
         (!has_journal && superblock.s_journal_inum() != 0, "a journal inode without has_journal"),
         (
-            superblock.s_journal_inum() != 0 && (superblock.s_journal_dev() != 0 || superblock.s_journal_uuid() != [0; 16]),
-            "both a journal inode and a journal device",
-        ),
-        (
             ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT)
                 && !compat.contains(CompatFeatures::ORPHAN_FILE),
             "orphan_present without orphan_file",
         ),
         (
-            special.into_iter().any(is_beyond),
-            "names an inode that does not exist",
-        ),
-        (
-            superblock.s_desc_size() > 1024
-                || superblock.s_desc_size() != 0 && !superblock.s_desc_size().is_power_of_two(),
-            "the size of a descriptor is none",
-        ),
-        (
             ro_compat.intersects(NOT_CHECKED),
             "features under which more would have to be checked than is known",
         ),
+    ]
+}
+
+/// Fields out of range that nothing of the layout depends on.
+fn field_contradictions(superblock: &Superblock) -> [(bool, &'static str); 5] {
+    let has_quota = superblock.ro_compat().contains(RoCompatFeatures::QUOTA);
+    let has_orphan_file = superblock.compat().contains(CompatFeatures::ORPHAN_FILE);
+    let special = [
+        (true, superblock.s_journal_inum()),
+        (has_quota, superblock.s_usr_quota_inum()),
+        (has_quota, superblock.s_grp_quota_inum()),
+        (has_quota, superblock.s_prj_quota_inum()),
+        (has_orphan_file, superblock.s_orphan_file_inum()),
     ];
-    statements.into_iter().filter(|(wrong, _)| *wrong).map(|(_, what)| what).collect()
+    let is_beyond = |(counts, number): (bool, u32)| counts && number > superblock.s_inodes_count();
+    let (inode_size, desc_size) = (superblock.inode_size(), superblock.s_desc_size());
+    let extra_sizes = [superblock.s_min_extra_isize(), superblock.s_want_extra_isize()];
+    let is_no_extra_isize =
+        |bytes: u16| inode_size > 128 && bytes != 0 && (!bytes.is_multiple_of(4) || bytes > inode_size - 128);
+    [
+        (
+            superblock.r_blocks_count() > superblock.blocks_count() / 2,
+            "more than half of the blocks are reserved",
+        ),
+        (
+            superblock.s_journal_inum() != 0
+                && (superblock.s_journal_dev() != 0 || superblock.s_journal_uuid() != [0; 16]),
+            "both a journal inode and a journal device",
+        ),
+        (special.into_iter().any(is_beyond), "names an inode that does not exist"),
+        (
+            desc_size > 1024 || desc_size != 0 && !desc_size.is_power_of_two(),
+            "the size of a descriptor is none",
+        ),
+        (
+            extra_sizes.into_iter().any(is_no_extra_isize),
+            "the size of the further fields of an inode is none",
+        ),
+    ]
 }
 
 impl Checker<'_> {

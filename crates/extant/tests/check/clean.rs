@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use extant::{Mount, Pass, Progress};
+
 use crate::tools::{debugfs, has_tools, make_disk, run, scratch};
 use crate::{Agreement, compare, extant};
 
@@ -48,8 +50,8 @@ fn disks_of_mke2fs_are_clean() {
     }
 }
 
-/// The kernel's own work on a disk; `None` where it may not mount.
-fn change_by_kernel(image: &Path, at: &Path) -> Option<()> {
+/// The kernel's own work on a disk; `None` where it may not mount. `meanwhile` runs before it unmounts.
+fn change_by_kernel(image: &Path, at: &Path, meanwhile: impl FnOnce()) -> Option<()> {
     let (mounted, said) =
         run("mount", &["-o", "loop,user_xattr,acl", &image.to_string_lossy(), &at.to_string_lossy()]);
     if !mounted {
@@ -57,6 +59,7 @@ fn change_by_kernel(image: &Path, at: &Path) -> Option<()> {
         return None;
     }
     let done = work(at);
+    meanwhile();
     let (unmounted, said) = run("umount", &[&at.to_string_lossy()]);
     assert!(unmounted, "{said}");
     match done {
@@ -112,11 +115,35 @@ fn disks_of_the_kernel_are_clean() {
     fs::create_dir(&at).expect("a directory");
     for options in LAYOUTS.iter().filter(|options| !options.contains(&"mmp")) {
         let Some(image) = make_disk(dir.path(), options, 64 << 10) else { continue };
-        if change_by_kernel(&image, &at).is_none() {
+        if change_by_kernel(&image, &at, || ()).is_none() {
             continue;
         }
         let (agreement, said) = compare(&image);
         assert_eq!(agreement, Agreement::BothClean, "{options:?}\n{said}");
+    }
+}
+
+#[test]
+fn disks_that_the_kernel_still_has_in_use_are_clean_once_replayed() {
+    if !has_tools() {
+        return;
+    }
+    let dir = scratch();
+    let (at, taken) = (dir.path().join("mnt"), dir.path().join("taken"));
+    fs::create_dir(&at).expect("a directory");
+    for options in [LAYOUTS[0], LAYOUTS[2], LAYOUTS[3]] {
+        let Some(image) = make_disk(dir.path(), options, 64 << 10) else { continue };
+        let take = || {
+            run("sync", &["-f", &at.to_string_lossy()]);
+            fs::copy(&image, &taken).expect("a copy");
+        };
+        if change_by_kernel(&image, &at, take).is_none() {
+            continue;
+        }
+        let mounted = Mount::new().read_only(true).open(&taken).expect("a disk").mounted();
+        assert!(mounted.replayed_blocks > 0, "{options:?}: there is nothing to replay");
+        let (clean, said) = extant(&taken);
+        assert!(clean, "{options:?}\n{said}");
     }
 }
 
@@ -128,7 +155,8 @@ fn orphans_are_no_damage() {
     let dir = scratch();
     let image = make_disk(dir.path(), &["-b", "1024"], 16 << 10).expect("a disk");
     let stat = debugfs(&image, "stat /attributes");
-    let number = stat.split("Inode: ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("a number");
+    let number =
+        stat.split("Inode: ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("a number");
     // What a crash leaves of an open file that lost its last name: in no directory, but on the list.
     for command in [format!("sif <{number}> links_count 0"), "unlink /attributes".to_owned()] {
         debugfs(&image, &command);
@@ -137,4 +165,42 @@ fn orphans_are_no_damage() {
     debugfs(&image, &format!("ssv last_orphan {number}"));
     let (clean, said) = extant(&image);
     assert!(clean, "{said}");
+}
+
+#[test]
+fn a_disk_that_is_being_written_is_clean_once_it_is_synced() {
+    if !has_tools() {
+        return;
+    }
+    let dir = scratch();
+    let image = make_disk(dir.path(), &["-b", "1024"], 16 << 10).expect("a disk");
+    let fs = Mount::new().open(&image).expect("a disk");
+    for number in 0..200 {
+        fs.write(format!("/many/written-{number}"), vec![1; number * 10]).expect("room");
+    }
+    fs.remove_file("/big").expect("a file");
+    fs.remove_file("/sub/hard").expect("a file");
+    fs.sync().expect("a commit");
+    let findings = fs.check(&mut |_| {}).expect("a check");
+    assert!(findings.is_empty(), "{findings:?}");
+}
+
+#[test]
+fn progress_tells_each_pass_to_its_end() {
+    if !has_tools() {
+        return;
+    }
+    let dir = scratch();
+    let image = make_disk(dir.path(), &["-b", "1024"], 16 << 10).expect("a disk");
+    let fs = Mount::new().read_only(true).open(&image).expect("a disk");
+    let mut told: Vec<Progress> = Vec::new();
+    fs.check(&mut |progress| told.push(progress)).expect("a check");
+    let passes = [Pass::Groups, Pass::Inodes, Pass::Directories, Pass::Links, Pass::Counts];
+    let ends: Vec<Pass> = told
+        .iter()
+        .filter(|progress| progress.done == progress.total)
+        .map(|progress| progress.pass)
+        .collect();
+    assert_eq!(ends, passes);
+    assert!(told.windows(2).all(|pair| (pair[0].pass, pair[0].done) < (pair[1].pass, pair[1].done)));
 }

@@ -3,8 +3,8 @@
 //! Reads the disk as `ondisk` does, and only clean ones: an oracle of places, not of rightness.
 
 use extant_ondisk::{
-    Checksums, Entries, ExtentNode, FileType, FsBlock, Geometry, GroupDescriptor, GroupNumber, Inode, InodeFlags,
-    InodeNumber, Superblock, htree, indirect,
+    Checksums, Entries, ExtentNode, FileType, FsBlock, Geometry, GroupDescriptor, GroupNumber, Inode,
+    InodeFlags, InodeNumber, Superblock, htree, indirect,
 };
 
 /// What a metadata block is.
@@ -26,7 +26,6 @@ pub enum Kind {
 
 pub struct Disk {
     pub bytes: Vec<u8>,
-    pub superblock: Superblock,
     pub geometry: Geometry,
     pub checksums: Checksums,
 }
@@ -36,7 +35,7 @@ impl Disk {
         let superblock = Superblock::parse(&bytes[1024..2048]).expect("a superblock");
         let geometry = Geometry::new(&superblock).expect("a geometry");
         let checksums = Checksums::new(&superblock);
-        Self { bytes, superblock, geometry, checksums }
+        Self { bytes, geometry, checksums }
     }
 
     pub fn range(&self, block: FsBlock) -> std::ops::Range<usize> {
@@ -50,7 +49,8 @@ impl Disk {
 
     pub fn descriptor(&self, group: GroupNumber) -> GroupDescriptor {
         let (block, offset) = self.geometry.descriptor_location(group);
-        GroupDescriptor::parse(&self.block(block)[offset as usize..], self.geometry.desc_size).expect("a descriptor")
+        GroupDescriptor::parse(&self.block(block)[offset as usize..], self.geometry.desc_size)
+            .expect("a descriptor")
     }
 
     fn put_descriptor(&mut self, group: GroupNumber, mut descriptor: GroupDescriptor) {
@@ -214,7 +214,8 @@ impl Disk {
             return;
         }
         let named = |table: &[u8], slots: std::ops::Range<u32>| -> Vec<FsBlock> {
-            let numbers = slots.filter_map(|slot| indirect::pointer(table, slot)).filter(|number| *number != 0);
+            let numbers =
+                slots.filter_map(|slot| indirect::pointer(table, slot)).filter(|number| *number != 0);
             numbers.map(|number| FsBlock(u64::from(number))).collect()
         };
         content.extend(named(inode.i_block(), 0..indirect::DIRECT));

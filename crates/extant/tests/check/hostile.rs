@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use extant::{FINDINGS_MAX, Mount};
-use extant_ondisk::{Entries, ExtentIndex, ExtentNode, FsBlock, GroupNumber, Inode, InodeNumber, LogicalBlock, indirect};
+use extant_ondisk::{
+    Entries, ExtentIndex, ExtentNode, FsBlock, GroupNumber, Inode, InodeNumber, LogicalBlock, indirect,
+};
 
 use crate::disk::{Disk, Kind};
 use crate::extant;
@@ -60,7 +62,9 @@ fn an_extent_node_that_is_its_own_child_ends_the_walk() {
             depth,
             max_entries,
             entries: Entries::Index(
-                (0..count).map(|logical| ExtentIndex { logical: LogicalBlock(logical), child: block }).collect(),
+                (0..count)
+                    .map(|logical| ExtentIndex { logical: LogicalBlock(logical), child: block })
+                    .collect(),
             ),
         };
         let mut root = inode(disk, number);
@@ -101,7 +105,8 @@ fn an_orphan_list_that_loops_is_found() {
     if !has_tools() {
         return;
     }
-    let said = said_of(&["-b", "1024"], &["ssv last_orphan 20", "sif <20> dtime 21", "sif <21> dtime 20"], |_| {});
+    let said =
+        said_of(&["-b", "1024"], &["ssv last_orphan 20", "sif <20> dtime 21", "sif <21> dtime 20"], |_| {});
     assert!(said.contains("the list loops"), "{said}");
 }
 
@@ -121,7 +126,8 @@ fn an_index_that_names_its_root_is_found() {
     }
     let said = said_of(&["-b", "1024"], &[], |disk| {
         let blocks = disk.metadata();
-        let (block, kind) = *blocks.iter().find(|(_, kind)| matches!(kind, Kind::Index(..))).expect("an index");
+        let (block, kind) =
+            *blocks.iter().find(|(_, kind)| matches!(kind, Kind::Index(..))).expect("an index");
         // The last four bytes of each entry behind the counts are a block of the directory.
         let start = disk.range(block).start;
         for entry in 1..4 {

@@ -22,7 +22,8 @@ const TIME_MAX: Duration = Duration::from_secs(20);
 
 /// Whether `e2fsck` finds a disk clean, and what it printed.
 fn e2fsck(image: &Path) -> (bool, String) {
-    let output = Command::new("e2fsck").arg("-fn").arg(image).env("LC_ALL", "C").output().expect("e2fsck runs");
+    let output =
+        Command::new("e2fsck").arg("-fn").arg(image).env("LC_ALL", "C").output().expect("e2fsck runs");
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     // Only for speed does it ask to optimise a tree.
     let asked = said.lines().any(|line| line.contains("? no") && !line.contains("Optimize?"));

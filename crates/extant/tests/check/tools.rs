@@ -24,7 +24,8 @@ pub fn scratch() -> tempfile::TempDir {
 
 /// Runs a tool; whether it exited with 0, and what it printed.
 pub fn run(tool: &str, arguments: &[&str]) -> (bool, String) {
-    let output = Command::new(tool).args(arguments).env("LC_ALL", "C").output().expect("a tool that was there");
+    let output =
+        Command::new(tool).args(arguments).env("LC_ALL", "C").output().expect("a tool that was there");
     let said = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
@@ -71,9 +72,11 @@ pub fn make_disk(dir: &Path, options: &[&str], kilobytes: u32) -> Option<PathBuf
         return None;
     }
     let value = "v".repeat(400);
-    for command in
-        [format!("ea_set /attributes user.long {value}"), "ea_set /sub user.short word".to_owned(), "mknod dev c 1 3".to_owned()]
-    {
+    for command in [
+        format!("ea_set /attributes user.long {value}"),
+        "ea_set /sub user.short word".to_owned(),
+        "mknod dev c 1 3".to_owned(),
+    ] {
         debugfs(&image, &command);
     }
     // Only this makes indexes without a kernel; it exits with 1 for having done so.

@@ -93,7 +93,7 @@ fn temporary_directory() -> tempfile::TempDir {
 
 /// Runs a tool: its exit code, and what it printed.
 fn run(name: &str, arguments: &[&str]) -> (i32, String) {
-    let path = tool(name).unwrap_or_else(|| panic!("{name} is missing"));
+    let Some(path) = tool(name) else { return (-1, format!("{name} is missing")) };
     let output = Command::new(path).args(arguments).env("LC_ALL", "C").output().expect("run a tool");
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
@@ -265,6 +265,46 @@ impl Checker {
             return Err(format!("e2fsck -p after the replay exits {code}: {said}"));
         }
         self.check_file().map_err(|what| format!("after its own replay, {what}"))?;
+        let bytes = std::fs::read(&self.path).expect("read the image");
+        let recovered = MemoryDevice::new(bytes.len() as u64);
+        recovered.write_at(0, &bytes).expect("copy the image");
+        Ok(recovered)
+    }
+}
+
+/// What undoes an attached loop device or a mount.
+struct Undo<'a>(&'static str, Vec<&'a str>);
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        run(self.0, &self.1);
+    }
+}
+
+impl Checker {
+    /// The image as Linux recovers it, by mounting and unmounting it.
+    ///
+    /// # Errors
+    /// If it cannot, or if e2fsck finds anything to do afterwards.
+    pub fn recover_by_linux(&mut self, image: &MemoryDevice) -> Result<MemoryDevice, String> {
+        self.put(image);
+        // Whatever happens below, the file is not what it was.
+        self.held.clear();
+        let dir = self.path.with_file_name("mounted");
+        std::fs::create_dir_all(&dir).map_err(|error| error.to_string())?;
+        let (dir, path) = (dir.to_string_lossy(), self.path.to_string_lossy());
+        let (code, device) = run("losetup", &["--find", "--show", &path]);
+        if code != 0 {
+            return Err(format!("losetup: {device}"));
+        }
+        let device = device.trim();
+        let _detach = Undo("losetup", vec!["--detach", device]);
+        let (code, said) = run("mount", &["-t", "ext4", "-o", "noinit_itable", device, &dir]);
+        if code != 0 {
+            return Err(format!("mount: {said}"));
+        }
+        drop(Undo("umount", vec![&dir]));
+        self.check_file().map_err(|what| format!("after the recovery of Linux, {what}"))?;
         let bytes = std::fs::read(&self.path).expect("read the image");
         let recovered = MemoryDevice::new(bytes.len() as u64);
         recovered.write_at(0, &bytes).expect("copy the image");

@@ -42,7 +42,7 @@ impl Base {
             session.fs().statistics().free_blocks
         };
         let mut free = 0;
-        for op in preparation(kind.block_size).into_iter().chain([Op::Create("full")]) {
+        for op in preparation(kind.block_size).into_iter().chain(free_blocks.map(|_| Op::Create("full"))) {
             free = prepare(op);
         }
         while let Some(blocks) =
@@ -261,7 +261,7 @@ pub struct Crash {
 
 impl Crash {
     /// Every prefix of the recording, with all, none and some of what was not flushed.
-    fn all_of(recording: &Recording, seed: u64) -> Vec<Self> {
+    pub fn all_of(recording: &Recording, seed: u64) -> Vec<Self> {
         let mut crashes = Vec::new();
         let events = recording.log.events();
         let mut has_unflushed = false;

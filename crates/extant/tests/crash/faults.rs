@@ -73,6 +73,7 @@ fn flushes_before(recording: &Recording, block_type: u32) -> Vec<u64> {
     (0..).zip(flushes).filter(|(_, (at, _))| before_such(*at)).map(|(index, _)| index).collect()
 }
 
+/// J2, E2.
 #[test]
 fn a_device_that_ignores_flushes_is_found() {
     if !has_tools() {
@@ -85,6 +86,7 @@ fn a_device_that_ignores_flushes_is_found() {
     }
 }
 
+/// J3, E2.
 #[test]
 fn each_flush_before_a_commit_block_is_needed() {
     if !has_tools() {
@@ -100,6 +102,7 @@ fn each_flush_before_a_commit_block_is_needed() {
     }
 }
 
+/// J13.
 #[test]
 fn the_flush_between_home_writes_and_the_tail_is_needed() {
     if !has_tools() {
@@ -112,7 +115,7 @@ fn the_flush_between_home_writes_and_the_tail_is_needed() {
     assert_found(Fault::Recording(Mutation::DropFlush(*first)), [scenario.clone()]);
 }
 
-/// A commit that no sync asked for, but a full transaction: nothing but the commit block itself makes it durable
+/// J5, E4. A commit that no sync asked for, but a full transaction: nothing but the commit block itself makes it durable
 /// before freed blocks are used again.
 #[test]
 fn a_commit_block_that_is_not_durable_is_found() {
@@ -120,8 +123,8 @@ fn a_commit_block_that_is_not_durable_is_found() {
         return;
     }
     let base = base("1k-plain");
-    let mut ops = vec![Op::Unlink("a")];
-    ops.extend([Op::Fill { dir: "e", count: 120 }; 7]);
+    let mut ops = vec![Op::Write { file: "b", at: 0, bytes: 300 << 10 }, Op::Sync, Op::Unlink("b")];
+    ops.extend([Op::Fill { dir: "e", count: 120 }; 5]);
     ops.extend(small_files());
     assert_found(Fault::Recording(Mutation::DropFua), [scenario(&base, ops)]);
 }
@@ -143,6 +146,7 @@ fn assert_revoke_needed(base: &Base, mut ops: Vec<Op>) {
     assert_found(Fault::NoRevokes, [scenario(base, ops)]);
 }
 
+/// J9, E3.
 #[test]
 fn a_missing_revoke_of_an_attribute_block_is_found() {
     if !has_tools() {
@@ -153,6 +157,7 @@ fn a_missing_revoke_of_an_attribute_block_is_found() {
     assert_revoke_needed(&base("1k-plain"), ops);
 }
 
+/// J9, E3.
 #[test]
 fn a_missing_revoke_of_a_directory_block_is_found() {
     if !has_tools() {
@@ -162,6 +167,7 @@ fn a_missing_revoke_of_a_directory_block_is_found() {
     assert_revoke_needed(&base("1k-plain"), ops);
 }
 
+/// J9, E3.
 #[test]
 fn a_missing_revoke_of_a_symbolic_link_is_found() {
     if !has_tools() {
@@ -171,6 +177,7 @@ fn a_missing_revoke_of_a_symbolic_link_is_found() {
     assert_revoke_needed(&base("1k-plain"), ops);
 }
 
+/// J9, E3.
 #[test]
 fn a_missing_revoke_of_an_extent_node_is_found() {
     if !has_tools() {
@@ -184,6 +191,7 @@ fn a_missing_revoke_of_an_extent_node_is_found() {
     assert_revoke_needed(&base("1k-plain"), ops);
 }
 
+/// E2.
 #[test]
 fn data_that_arrives_after_its_commit_is_found() {
     if !has_tools() {
@@ -215,6 +223,7 @@ fn bad_crashes_of_recovery(base: &Base, image: &MemoryDevice, fault: Fault) -> u
     bad
 }
 
+/// J18.
 #[test]
 fn the_flush_between_replay_and_emptying_the_log_is_needed() {
     if !has_tools() {

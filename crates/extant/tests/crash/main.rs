@@ -10,12 +10,15 @@
 //!   somebody else left in a block;
 //! - mounting for writing gives the same tree, can be written to, and unmounts to a disk that `e2fsck -fn` finds
 //!   clean; a crash in the midst of that recovery changes nothing;
-//! - e2fsck's own recovery gives the same tree.
+//! - e2fsck's own recovery and that of Linux give the same tree.
 //!
 //! Assumed of the device: the 1024 bytes of the superblock survive together.
 //!
-//! `EXTANT_CRASH_SCALE=10` looks at ten times as many random sequences. `EXTANT_CRASH_CASE=1k-plain:17:30` at the
-//! random sequence of that disk, seed and length alone, at every crash.
+//! The rules of `docs/journal.md` are named by their numbers where they are tested.
+//!
+//! `EXTANT_CRASH_SCALE=10` looks at ten times as many random sequences. `EXTANT_CRASH_CASE=1k-plain:17:30` makes
+//! `random_sequences` look at the one of that disk, seed and length alone, at every crash; `log`, `deep` and
+//! `unsynced` for the length are the sequences of the tests of those names.
 
 mod disk;
 mod explore;
@@ -28,5 +31,6 @@ mod session;
 mod tree;
 
 mod faults;
+mod linux;
 mod sequences;
 mod threads;

@@ -63,7 +63,7 @@ fn report(scenario: &Scenario<'_>, finding: &Finding) {
 }
 
 /// The random sequence of a disk, seed and length.
-fn random_scenario(base: &Base, seed: u64, len: usize, commits: u32) -> Scenario<'_> {
+pub fn random_scenario(base: &Base, seed: u64, len: usize, commits: u32) -> Scenario<'_> {
     let ops = random_sequence(&base.model, len, hash(&[seed, len as u64]));
     Scenario { base, ops, fault: Fault::None, commits, seed }
 }
@@ -73,6 +73,23 @@ pub fn log_end_scenario(base: &Base, seed: u64) -> Scenario<'_> {
     let mut scenario = random_scenario(base, seed, 60, 150 + (seed as u32 * 37) % 200);
     scenario.ops = scenario.ops.iter().flat_map(|op| [*op, Op::Sync]).collect();
     scenario
+}
+
+/// A sequence after which a file has many extents, and then changes of content.
+pub fn deep_scenario(base: &Base, seed: u64) -> Scenario<'_> {
+    let count = 300 + (seed % 4) as u32 * 60;
+    let mut ops = vec![Op::Sparse { file: "a", block: 5, count }, Op::Sync];
+    let mut model = base.model.clone();
+    ops.iter().for_each(|op| model.apply(*op).expect("the model takes it"));
+    ops.extend(random_content_sequence(&model, 12, hash(&[seed])));
+    Scenario { base, ops, fault: Fault::None, commits: 0, seed }
+}
+
+/// A sequence in which nothing asks for a commit before the end.
+fn unsynced_scenario(base: &Base, seed: u64) -> Scenario<'_> {
+    let mut ops = random_unsynced_sequence(&base.model, 50, hash(&[seed]));
+    ops.push(Op::Sync);
+    Scenario { base, ops, fault: Fault::None, commits: 0, seed }
 }
 
 /// Runs `explore` on each kind of disk.
@@ -121,8 +138,7 @@ fn random_sequences_survive_every_crash() {
     println!("random sequences: {total}");
 }
 
-/// `docs/journal.md`: a checkpoint flushes before it moves the tail, and nothing is written over a log block that
-/// recovery may read.
+/// J13, J14 of `docs/journal.md`.
 #[test]
 fn sequences_around_the_end_of_the_log_survive_every_crash() {
     if !has_tools() {
@@ -147,14 +163,8 @@ fn sequences_without_syncs_survive_every_crash() {
     // Blocks must be small for so many of them to change.
     for (kind, index) in KINDS.into_iter().filter(|kind| kind.block_size == 1024).zip(0..) {
         let base = Base::new(kind);
-        let scenarios: Vec<Scenario<'_>> = (0..6 * scale())
-            .map(|seed| {
-                let mut scenario = random_scenario(&base, seed * 3 + index, 0, 0);
-                scenario.ops = random_unsynced_sequence(&base.model, 50, hash(&[scenario.seed]));
-                scenario.ops.push(Op::Sync);
-                scenario
-            })
-            .collect();
+        let scenarios: Vec<Scenario<'_>> =
+            (0..6 * scale()).map(|seed| unsynced_scenario(&base, seed * 3 + index)).collect();
         let plan = Plan { trees: 30, checked: 15, compared: 2 };
         total.add(explore_all(&format!("without syncs, {}", kind.name), &scenarios, plan));
     }
@@ -170,22 +180,8 @@ fn deep_extent_trees_survive_every_crash() {
         return;
     }
     let total = on_each_disk(|base, index| {
-        let scenarios: Vec<Scenario<'_>> = (0..4 * scale())
-            .map(|seed| {
-                let mut ops =
-                    vec![Op::Sparse { file: "a", block: 5, count: 300 + (seed % 4) as u32 * 60 }, Op::Sync];
-                let mut model = base.model.clone();
-                ops.iter().for_each(|op| model.apply(*op).expect("the model takes it"));
-                ops.extend(random_content_sequence(&model, 12, hash(&[seed, index])));
-                Scenario {
-                    base,
-                    ops,
-                    fault: Fault::None,
-                    commits: 0,
-                    seed: seed * KINDS.len() as u64 + index,
-                }
-            })
-            .collect();
+        let scenarios: Vec<Scenario<'_>> =
+            (0..4 * scale()).map(|seed| deep_scenario(base, seed * KINDS.len() as u64 + index)).collect();
         let plan = Plan { trees: 30, checked: 10, compared: 1 };
         explore_all(&format!("deep trees, {}", base.kind.name), &scenarios, plan)
     });
@@ -219,12 +215,14 @@ fn sequences_on_full_disks_survive_every_crash() {
 fn explore_case(case: &str) {
     let parts: Vec<&str> = case.split(':').collect();
     let [disk, seed, len] = parts[..] else {
-        panic!("EXTANT_CRASH_CASE is DISK:SEED:LENGTH or DISK:SEED:log")
+        panic!("EXTANT_CRASH_CASE is DISK:SEED:LENGTH, or log, deep or unsynced for LENGTH")
     };
     let base = Base::new(DiskKind::named(disk).expect("a disk"));
     let seed = seed.parse().expect("a seed");
     let scenario = match len {
         "log" => log_end_scenario(&base, seed),
+        "deep" => deep_scenario(&base, seed),
+        "unsynced" => unsynced_scenario(&base, seed),
         len => random_scenario(&base, seed, len.parse().expect("a length"), 0),
     };
     println!("{scenario}");
