@@ -111,8 +111,9 @@ impl Volume {
                 recovery::replay(&*device, log, volume.geometry.block_size, volume.geometry.blocks_count)?;
             mounted.replayed_blocks = replay.blocks.len();
             journal_errno = replay.superblock.s_errno;
-            if replay.report.fast_commit_pending && !options.read_only {
-                return Err(Error::ReadOnlyFeatures("fast_commit (records to replay)".to_owned()));
+            // Without them the tree is an older one, and nobody would see it.
+            if replay.report.fast_commit_pending {
+                return Err(Error::Incompatible("fast_commit with records to replay".to_owned()));
             }
             if options.read_only {
                 replayed = replay.blocks;
