@@ -28,7 +28,8 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// Its bytes from `offset` on into `buf`; how many.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> usize {
-        let from = usize::try_from(offset).map_or(self.content.len(), |offset| offset.min(self.content.len()));
+        let from =
+            usize::try_from(offset).map_or(self.content.len(), |offset| offset.min(self.content.len()));
         let count = buf.len().min(self.content.len() - from);
         buf[..count].copy_from_slice(&self.content[from..from + count]);
         count

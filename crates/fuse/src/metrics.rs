@@ -34,8 +34,25 @@ pub(crate) enum Request {
 
 /// The labels, in the order of [`Request`]: the protocol's names.
 const NAMES: [&str; 19] = [
-    "lookup", "getattr", "setattr", "readlink", "make", "unlink", "rmdir", "rename", "link", "read", "write",
-    "fsync", "readdir", "statfs", "getxattr", "setxattr", "fallocate", "lseek", "ioctl",
+    "lookup",
+    "getattr",
+    "setattr",
+    "readlink",
+    "make",
+    "unlink",
+    "rmdir",
+    "rename",
+    "link",
+    "read",
+    "write",
+    "fsync",
+    "readdir",
+    "statfs",
+    "getxattr",
+    "setxattr",
+    "fallocate",
+    "lseek",
+    "ioctl",
 ];
 
 const SETS: usize = 16;

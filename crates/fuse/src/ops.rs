@@ -195,7 +195,12 @@ pub trait Ops: Send + Sync + 'static {
     /// What `stat` tells, and how long the kernel may remember it.
     fn attributes(&self, node: NodeId) -> Reply<(Attributes, Duration)>;
     /// Changes attributes and size.
-    fn set_attributes(&self, caller: Caller, node: NodeId, changes: &Changes) -> Reply<(Attributes, Duration)>;
+    fn set_attributes(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        changes: &Changes,
+    ) -> Reply<(Attributes, Duration)>;
     /// What a symbolic link says.
     fn read_link(&self, node: NodeId) -> Reply<Vec<u8>>;
     /// Makes an inode and its name.
@@ -231,7 +236,14 @@ pub trait Ops: Send + Sync + 'static {
     /// As `lseek(2)` with `SEEK_DATA` or `SEEK_HOLE`.
     fn seek(&self, node: NodeId, offset: u64, for_data: bool) -> Reply<u64>;
     /// As `ioctl(2)`: the bytes for the caller, at most `out_bytes` of them.
-    fn ioctl(&self, caller: Caller, node: NodeId, command: u32, input: &[u8], out_bytes: u32) -> Reply<Vec<u8>>;
+    fn ioctl(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        command: u32,
+        input: &[u8],
+        out_bytes: u32,
+    ) -> Reply<Vec<u8>>;
 }
 
 macro_rules! forward {

@@ -199,7 +199,12 @@ impl Ops for Server {
         self.stat(node)
     }
 
-    fn set_attributes(&self, caller: Caller, node: NodeId, changes: &Changes) -> Reply<(Attributes, Duration)> {
+    fn set_attributes(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        changes: &Changes,
+    ) -> Reply<(Attributes, Duration)> {
         self.change(caller, node, changes)
     }
 
@@ -282,7 +287,14 @@ impl Ops for Server {
         self.seek_content(node, offset, for_data)
     }
 
-    fn ioctl(&self, caller: Caller, node: NodeId, command: u32, input: &[u8], out_bytes: u32) -> Reply<Vec<u8>> {
+    fn ioctl(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        command: u32,
+        input: &[u8],
+        out_bytes: u32,
+    ) -> Reply<Vec<u8>> {
         self.control_inode(caller, node, command, input, out_bytes)
     }
 }

@@ -1,8 +1,8 @@
 //! `extant mount`, and what `mount` calls as `mount.extant`.
 
 mod daemon;
-mod program;
 mod options;
+mod program;
 mod serve;
 
 use std::path::{Path, PathBuf};
@@ -19,13 +19,15 @@ pub use serve::Serving;
 
 /// Mount a disk through FUSE. Returns when it can be used.
 #[derive(Args)]
-#[command(after_help = "Options of -o: ro, rw, suid, dev, noexec, allow_other, noallow_other, writeback, idmap, \
+#[command(
+    after_help = "Options of -o: ro, rw, suid, dev, noexec, allow_other, noallow_other, writeback, idmap, \
     fakeroot, nofakeroot, noatime, nocontrol, norecovery, offset=BYTES, partition=N, threads=N.\n\n\
     As root, others may use the mount too (noallow_other keeps it for root); nosuid and nodev hold unless suid or \
     dev is asked for. As an ordinary user, a disk whose root directory is root's appears as the user's own, and new \
     files are stored as root's (fakeroot).\n\n\
     Examples:\n  extant mount disk.img dir\n  extant mount -o ro,partition=2 /dev/sdb dir\n  \
-    extant umount dir")]
+    extant umount dir"
+)]
 pub struct Mount {
     /// Stay in the foreground
     #[arg(short, long)]

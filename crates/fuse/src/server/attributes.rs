@@ -47,8 +47,7 @@ impl Server {
             SetTime::At(time) => time,
         };
         // The kernel leaves it to us to take set-id bits away where the owner changes, and so does `chown` to nobody.
-        let is_chown =
-            changes.uid.is_some() || changes.gid.is_some() || *changes == Changes::default();
+        let is_chown = changes.uid.is_some() || changes.gid.is_some() || *changes == Changes::default();
         if is_chown {
             self.drop_privileges(file, false)?;
         }

@@ -15,14 +15,21 @@ impl Server {
         match served.dir()?.lookup(name) {
             Ok(file) => self.give(file).map(Ok),
             Err(Error::NotFound) => {
-                let control = self.control.as_ref().filter(|_| parent == NodeId::ROOT && name == control::NAME);
+                let control =
+                    self.control.as_ref().filter(|_| parent == NodeId::ROOT && name == control::NAME);
                 Ok(control.map(|control| self.control_directory(control)).ok_or(LIFETIME))
             }
             Err(error) => Err(errno(&error)),
         }
     }
 
-    pub(super) fn make_inode(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry> {
+    pub(super) fn make_inode(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        make: &Make<'_>,
+    ) -> Reply<Entry> {
         let served = self.get(Request::Make, parent)?;
         let dir = served.dir()?;
         let kind = match make.kind {
@@ -62,7 +69,8 @@ impl Server {
     pub(super) fn rename_entry(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()> {
         let source = self.get(Request::Rename, from.0)?;
         let target = self.nodes.get(to.0)?;
-        let flags = RenameFlags { no_replace: how.no_replace, exchange: how.exchange, whiteout: how.whiteout };
+        let flags =
+            RenameFlags { no_replace: how.no_replace, exchange: how.exchange, whiteout: how.whiteout };
         source.dir()?.rename(from.1, target.dir()?, to.1, flags).map_err(|error| errno(&error))
     }
 
@@ -100,7 +108,12 @@ impl Server {
             let is_dot = matches!(item.name, b"." | b"..");
             if !with_attributes {
                 let file_type = if is_dot { Some(FileType::Directory) } else { item.file_type };
-                return listing.name(item.name, inode, file_type.unwrap_or(FileType::Regular), item.next_cookie);
+                return listing.name(
+                    item.name,
+                    inode,
+                    file_type.unwrap_or(FileType::Regular),
+                    item.next_cookie,
+                );
             }
             if is_dot {
                 // The kernel takes neither attributes nor a use of these.

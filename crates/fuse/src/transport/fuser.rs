@@ -22,7 +22,9 @@ use fuser::{
 
 use extant::{FileType, Timestamp};
 
-use crate::ops::{self, Attributes, Caller, Changes, Entry, Listing, Make, NodeId, Ops, Rename, SetTime, WriteHow};
+use crate::ops::{
+    self, Attributes, Caller, Changes, Entry, Listing, Make, NodeId, Ops, Rename, SetTime, WriteHow,
+};
 
 /// Bytes of a write or read at most: what the kernel allows by default (256 pages).
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
@@ -71,7 +73,8 @@ fn errno(error: rustix::io::Errno) -> Errno {
 fn system_time(time: Timestamp) -> SystemTime {
     let nanoseconds = Duration::from_nanos(u64::from(time.nanoseconds));
     let seconds = Duration::from_secs(time.seconds.unsigned_abs());
-    let whole = if time.seconds < 0 { UNIX_EPOCH.checked_sub(seconds) } else { UNIX_EPOCH.checked_add(seconds) };
+    let whole =
+        if time.seconds < 0 { UNIX_EPOCH.checked_sub(seconds) } else { UNIX_EPOCH.checked_add(seconds) };
     whole.and_then(|whole| whole.checked_add(nanoseconds)).unwrap_or(UNIX_EPOCH)
 }
 
@@ -188,7 +191,14 @@ impl Listing for Entries {
         let attributes = file_attr(entry.node.0, &entry.attributes);
         let lifetime = entry.name_lifetime.min(entry.attributes_lifetime);
         let name = OsStr::from_bytes(name);
-        !self.0.add(INodeNo(entry.node.0), next_cookie, name, &lifetime, &attributes, Generation(entry.generation))
+        !self.0.add(
+            INodeNo(entry.node.0),
+            next_cookie,
+            name,
+            &lifetime,
+            &attributes,
+            Generation(entry.generation),
+        )
     }
 }
 
@@ -275,7 +285,16 @@ impl<T: Ops> fuser::Filesystem for Adapter<T> {
         }
     }
 
-    fn mknod(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, rdev: u32, reply: ReplyEntry) {
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
         let kind = match FileType::from_mode(mode as u16) {
             FileType::Regular => ops::Kind::File,
             _ if mode & S_IFMT == 0 => ops::Kind::File,

@@ -111,7 +111,8 @@ pub(super) fn fuser_options(options: &MountOptions) -> Vec<fuser::MountOption> {
     use fuser::MountOption as Option;
     // A comma would end the option.
     let source = options.source.display().to_string().replace(',', "\\,");
-    let mut list = vec![Option::FSName(source), Option::Subtype("extant".to_owned()), Option::DefaultPermissions];
+    let mut list =
+        vec![Option::FSName(source), Option::Subtype("extant".to_owned()), Option::DefaultPermissions];
     list.push(if options.read_only { Option::RO } else { Option::RW });
     list.push(if options.suid { Option::Suid } else { Option::NoSuid });
     list.push(if options.dev { Option::Dev } else { Option::NoDev });

@@ -12,7 +12,8 @@ use crate::failure::{EXIT_FAILED, Failure};
 
 /// Starts a server and waits until the mount can be used or the server has failed.
 pub fn start(image: &Path, dir: &Path, options: &[String]) -> Outcome {
-    let program = std::env::current_exe().map_err(|error| Failure::host(Path::new("/proc/self/exe"), &error))?;
+    let program =
+        std::env::current_exe().map_err(|error| Failure::host(Path::new("/proc/self/exe"), &error))?;
     let mut command = Command::new(&program);
     command.args(["mount", "--foreground", "--ready"]);
     for list in options {

@@ -27,8 +27,22 @@ pub struct Options {
 
 /// Words for `mount` and `/etc/fstab` that do not concern us.
 const IGNORED: [&str; 16] = [
-    "", "defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "async",
-    "loop", "relatime", "default_permissions", "nodiratime",
+    "",
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "nofail",
+    "_netdev",
+    "async",
+    "loop",
+    "relatime",
+    "default_permissions",
+    "nodiratime",
 ];
 
 impl Options {

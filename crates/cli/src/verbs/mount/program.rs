@@ -80,7 +80,8 @@ fn mount(arguments: &[OsString]) -> super::Outcome {
     if words.is_fake {
         return Ok(0);
     }
-    Mount { foreground: false, options: words.options, ready: false, image: image.clone(), dir: dir.clone() }.run()
+    Mount { foreground: false, options: words.options, ready: false, image: image.clone(), dir: dir.clone() }
+        .run()
 }
 
 fn umount(arguments: &[OsString]) -> super::Outcome {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use extant::Filesystem;
 use extant_block::Access;
 use extant_fuse::{MountError, MountOptions, Owners, Server, ServerOptions, Session};
-use extant_rt::{Arc, JoinHandle, Mutex, LockClass};
+use extant_rt::{Arc, JoinHandle, LockClass, Mutex};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
@@ -147,7 +147,13 @@ fn open(image: &Path, dir: &Path, options: &Options) -> Result<Filesystem, Failu
 }
 
 /// Whose files they are: for an ordinary user, on a disk whose root directory is root's, the user's own.
-fn owners(image: &Path, fs: &Filesystem, options: &mut Options, uid: u32, gid: u32) -> Result<Owners, Failure> {
+fn owners(
+    image: &Path,
+    fs: &Filesystem,
+    options: &mut Options,
+    uid: u32,
+    gid: u32,
+) -> Result<Owners, Failure> {
     if options.idmap {
         return Ok(Owners::Swap { uid, gid });
     }
