@@ -6,6 +6,7 @@ mod failure;
 mod json;
 mod metadata;
 mod mode;
+mod mounts;
 mod output;
 mod owner;
 mod progress;

@@ -17,6 +17,9 @@ const RUNTIME: [&str; 7] = [
     "std::time::*",
 ];
 
+/// The same without the type of a time, in which fuser is told times.
+const LOCKS_AND_THREADS: [&str; 4] = ["std::sync", "core::sync", "std::thread", "std::time::Instant"];
+
 /// What a library does not do.
 const PROGRAM: [&str; 10] = [
     "std::process",
@@ -35,12 +38,13 @@ const PROGRAM: [&str; 10] = [
 const OUTSIDE_WORLD: [&str; 6] = ["extant_rt", "extant_block", "std::fs", "std::io", "std::net", "std::os"];
 
 /// Each library with what it must not name. `rt` and `block` name the host's own things.
-const LIBRARIES: [(&str, &[&[&str]]); 7] = [
+const LIBRARIES: [(&str, &[&[&str]]); 8] = [
     ("ondisk", &[&RUNTIME, &PROGRAM, &OUTSIDE_WORLD]),
     ("alloc", &[&RUNTIME, &PROGRAM]),
     ("journal", &[&RUNTIME, &PROGRAM]),
     ("extant", &[&RUNTIME, &PROGRAM]),
     ("archive", &[&RUNTIME, &PROGRAM]),
+    ("fuse", &[&LOCKS_AND_THREADS, &PROGRAM]),
     ("block", &[&RUNTIME, &PROGRAM]),
     ("rt", &[&PROGRAM]),
 ];

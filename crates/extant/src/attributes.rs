@@ -192,6 +192,52 @@ impl Volume {
     }
 }
 
+impl Volume {
+    /// Sets the time of the last access if it is before the last change or a day old; the time of change stays.
+    ///
+    /// Source: `relatime_need_update` of `fs/inode.c`.
+    ///
+    /// # Errors
+    /// The journal's.
+    pub(crate) fn note_access(&self, node: &Arc<Node>) -> Result<()> {
+        const DAY_SECONDS: i64 = 24 * 60 * 60;
+        let now = self.now();
+        let is_due = {
+            let inode = &node.core().inode;
+            let atime = inode.atime();
+            let is_old = now.seconds.saturating_sub(atime.seconds) >= DAY_SECONDS;
+            let keeps_none = inode.flags().contains(InodeFlags::NOATIME);
+            !keeps_none && (is_old || atime <= inode.mtime() || atime <= inode.ctime())
+        };
+        if !is_due || self.is_read_only() {
+            return Ok(());
+        }
+        let mut update = self.begin(Need::new(1, 0))?;
+        update.modify_inode(node, Change::Attributes, |inode| inode.set_atime(now));
+        Ok(())
+    }
+
+    /// Takes away file capabilities and, unless only those, what [`without_set_id`] does.
+    ///
+    /// Source: `file_remove_privs` of `fs/inode.c`, `cap_inode_killpriv`.
+    ///
+    /// # Errors
+    /// As [`Volume::set_attributes`] and [`Volume::remove_xattr`].
+    pub(crate) fn remove_privileges(&self, node: &Arc<Node>, only_capabilities: bool) -> Result<()> {
+        let inode = node.inode();
+        if self.may_have_xattrs(&inode) {
+            match self.remove_xattr(node, b"security.capability") {
+                Ok(()) | Err(Error::NoAttribute) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if only_capabilities || inode.mode() == without_set_id(inode.mode()) {
+            return Ok(());
+        }
+        self.set_attributes(node, &SetAttributes { clear_set_id: true, ..SetAttributes::default() })
+    }
+}
+
 /// `setattr_should_drop_suidgid`.
 fn without_set_id(mode: u16) -> u16 {
     let mode = mode & !S_ISUID;

@@ -51,7 +51,9 @@ impl Client for Volume {
 
     fn aborted(&self, error: &extant_journal::Error) {
         self.failed.store(true, Ordering::Release);
-        self.record_error(&error.to_string());
+        if !matches!(error, extant_journal::Error::ShutDown) {
+            self.record_error(&error.to_string());
+        }
     }
 }
 

@@ -21,6 +21,7 @@ mod lookup;
 mod scan;
 
 pub(crate) use insert::{InsertPlan, Insertion};
+pub use iterate::DirItem;
 pub(crate) use lookup::Found;
 
 use extant_ondisk::dir_hash::{DirHasher, HashVersion};

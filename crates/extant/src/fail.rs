@@ -5,7 +5,8 @@
 use extant_ondisk::{FsBlock, InodeNumber, State, Superblock};
 use extant_rt::Ordering;
 
-use crate::error::{Error, Place};
+use crate::error::{Error, Place, Result};
+use crate::update::Need;
 use crate::volume::Volume;
 
 /// `s_errors`: go on.
@@ -41,6 +42,32 @@ impl Volume {
         };
         // If even this cannot be written there is nowhere left to say so; the caller has its error.
         let _ = self.write_superblock(copy);
+    }
+
+    /// Sets the volume's label: up to 16 bytes.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is longer; `ReadOnly`.
+    pub(crate) fn set_label(&self, label: &[u8]) -> Result<()> {
+        let mut bytes = [0; 16];
+        bytes.get_mut(..label.len()).ok_or(Error::InvalidArgument("a label has 16 bytes"))?.copy_from_slice(label);
+        self.begin(Need::new(0, 0))?.modify_superblock(|superblock| superblock.set_s_volume_name(bytes));
+        Ok(())
+    }
+
+    /// Stops all writing for good, with what is committed by then; the next mount recovers as after a crash.
+    ///
+    /// Source: `ext4_force_shutdown` of `fs/ext4/ioctl.c`.
+    ///
+    /// # Errors
+    /// The commit's, if `commit`; writing is stopped all the same.
+    pub(crate) fn shut_down(&self, commit: bool) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let synced = if commit { self.sync() } else { Ok(()) };
+        self.failed.store(true, Ordering::Release);
+        self.unmounted.store(true, Ordering::Release);
+        journal.abort(extant_journal::Error::ShutDown);
+        synced
     }
 
     /// Writes the superblock home, past the journal, with the free counts as they are on the disk.

@@ -199,7 +199,7 @@ impl Volume {
     }
 
     /// Whether it has any attributes; true in doubt.
-    fn may_have_xattrs(&self, inode: &Inode) -> bool {
+    pub(crate) fn may_have_xattrs(&self, inode: &Inode) -> bool {
         inode.file_acl().0 != 0
             || inode.xattr_region().is_some_and(|region| region.iter().take(4).any(|byte| *byte != 0))
     }

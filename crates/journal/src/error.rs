@@ -91,6 +91,9 @@ pub enum Error {
     /// The journal was closed.
     #[error("the journal is closed")]
     Closed,
+    /// Somebody asked for writing to stop at once.
+    #[error("shut down")]
+    ShutDown,
     /// The journal was aborted; nothing is written any more. The cause came first.
     #[error("the journal was aborted: {0}")]
     Aborted(#[source] Arc<Error>),

@@ -226,7 +226,7 @@ impl Journal {
         Ok(self.device.flush()?)
     }
 
-    /// Stops all writing; the superblock says so. The first error stays the cause.
+    /// Stops all writing; the superblock says so, but of [`Error::ShutDown`], which is no damage. The first error stays the cause.
     pub fn abort(&self, error: Error) {
         self.fail(error);
     }
@@ -244,7 +244,7 @@ impl Journal {
             cause
         };
         self.changed.notify_all();
-        if let Some(open) = &self.log {
+        if let Some(open) = self.log.as_ref().filter(|_| !matches!(*cause, Error::ShutDown)) {
             let mut superblock = open.superblock.lock();
             superblock.sb.s_errno = ABORTED_ERRNO;
             // The device that failed may be this one; the caller learns of the abort anyway.

@@ -47,7 +47,7 @@ impl Mmp {
             return Err(Error::corrupt(Structure::Mmp, "wrong magic number"));
         }
         if checksums.has_metadata_checksums() && mmp.mmp_checksum() != checksums.mmp(&mmp) {
-            return Err(Error::corrupt(Structure::Mmp, "wrong checksum"));
+            return Err(Error::corrupt(Structure::Mmp, "bad checksum"));
         }
         Ok(mmp)
     }

@@ -120,7 +120,7 @@ impl Superblock {
             return Err(corrupt("unknown checksum algorithm"));
         }
         if self.s_checksum() != self.computed_checksum() {
-            return Err(corrupt("wrong checksum"));
+            return Err(corrupt("bad checksum"));
         }
         Ok(())
     }

@@ -22,6 +22,8 @@ macro_rules! classes {
 }
 
 classes! {
+    /// The shards of a server's table of inodes in use; held over no operation of the engine.
+    SERVED = 5;
     /// One per file system: renames of directories between directories.
     RENAME = 10;
     /// One per inode, keyed by its number: the file's or directory's content.

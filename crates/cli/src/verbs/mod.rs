@@ -5,13 +5,17 @@ mod attributes;
 mod cat;
 mod check;
 mod cp;
+mod exec;
 mod info;
 mod ls;
 mod mkfs;
+mod mount;
 mod names;
 mod replay;
 mod rm;
 mod stat;
+mod sync;
+mod umount;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -43,6 +47,7 @@ Examples:
   extant mkfs -d rootfs.tar --free 64M rootfs.img   a disk of the right size from a tar
   extant cp agent rootfs.img:/usr/local/bin/        a file into it
   extant ls -l rootfs.img:/usr/local/bin            what is in it
+  extant mount rootfs.img dir                       work in it, root or not; extant umount dir
   extant check rootfs.img                           whether it is sound
 
 Exit status: 0 done, 1 something failed, 2 wrong usage; of check 0, 4, 8 and 16, as of fsck.";
@@ -62,6 +67,10 @@ enum Verb {
     Ln(names::Ln),
     Chmod(attributes::Chmod),
     Chown(attributes::Chown),
+    Mount(mount::Mount),
+    Umount(umount::Umount),
+    Exec(exec::Exec),
+    Sync(sync::Sync),
     Info(info::Info),
     Check(check::Check),
     Replay(replay::Replay),
@@ -70,6 +79,9 @@ enum Verb {
 /// Does what the command line says.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<_> = arguments.collect();
+    if let Some(exit) = mount::called_by_mount(&arguments) {
+        return ExitCode::from(exit);
+    }
     let as_json = arguments.iter().any(|argument| argument == "--json");
     let is_check = arguments.get(1).is_some_and(|verb| verb == "check");
     let command = match Command::try_parse_from(&arguments) {
@@ -116,6 +128,10 @@ impl Verb {
             Self::Ln(verb) => verb.run(),
             Self::Chmod(verb) => verb.run(),
             Self::Chown(verb) => verb.run(),
+            Self::Mount(verb) => verb.run(),
+            Self::Umount(verb) => verb.run(),
+            Self::Exec(verb) => verb.run(),
+            Self::Sync(verb) => verb.run(),
             Self::Info(verb) => verb.run(),
             Self::Check(verb) => verb.run(),
             Self::Replay(verb) => verb.run(),

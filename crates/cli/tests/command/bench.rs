@@ -127,6 +127,12 @@ impl Bench {
         self.command(env!("CARGO_BIN_EXE_extant"))
     }
 
+    /// Puts the command here, where other users may run it. `cp` does so: were the file open for writing in this
+    /// process, a test that starts a program meanwhile would keep it from being run.
+    pub fn install(&self) {
+        self.program("cp", &[env!("CARGO_BIN_EXE_extant"), "extant"]);
+    }
+
     /// Runs the command, whatever becomes of it; only a panic is never right.
     pub fn run(&self, arguments: &[&str]) -> Run {
         self.finish(self.extant().args(arguments), b"")

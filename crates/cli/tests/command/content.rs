@@ -168,9 +168,9 @@ fn what_an_ordinary_user_builds_is_what_root_builds() {
     bench.words("mkfs -q -d t.tar root.img 32M");
     bench.words("export root.img -o root.tar");
     bench.shell("chmod 755 .; mkdir -m 777 w");
-    std::fs::copy(env!("CARGO_BIN_EXE_extant"), bench.path("w/extant")).expect("copy");
-    let script = "cd w; cp ../t.tar .; ./extant mkfs -q -d t.tar user.img 32M; ./extant export user.img -o user.tar; \
-                  ./extant cp --chown 0:0 --chmod 755 t.tar user.img:/bin-t; ./extant check user.img";
+    bench.install();
+    let script = "cd w; cp ../t.tar .; ../extant mkfs -q -d t.tar user.img 32M; ../extant export user.img -o user.tar; \
+                  ../extant cp --chown 0:0 --chmod 755 t.tar user.img:/bin-t; ../extant check user.img";
     let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-ec", script];
     let run = bench.finish(bench.command(setpriv).args(user), b"");
     assert_eq!(run.status, 0, "{}", run.err);

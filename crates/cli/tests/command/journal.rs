@@ -103,3 +103,26 @@ fn disks_left_by_the_kernel_are_read_and_written() {
     assert_eq!(bench.content("crashed.img", "/etc/late"), b"in the journal\n");
     bench.assert_clean("crashed.img");
 }
+
+#[test]
+fn writer_that_is_killed_leaves_the_old_or_the_new() {
+    let Some(bench) = Bench::new() else { return };
+    bench.mke2fs("large.img", "96M", &["-d", "tree"]);
+    std::fs::write(bench.path("new"), vec![7; 24 << 20]).expect("file");
+    for delay_ms in [0, 3, 10, 20, 30, 40, 60] {
+        let mut child = bench.extant().args(["cp", "new", "large.img:/etc/hostname"]).spawn().expect("spawn");
+        std::thread::sleep(std::time::Duration::from_millis(delay_ms));
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+        let read = bench.ok(&["cat", "large.img:/etc/hostname"]).stdout;
+        assert!(read == b"guest\n" || read == bench.bytes("new"), "{delay_ms} ms: {} bytes", read.len());
+        // Whoever writes next settles what was left.
+        let run = bench.run(&["mkdir", "-p", &format!("large.img:/after/{delay_ms}")]);
+        assert_eq!(run.status, 0, "{}", run.err);
+        bench.assert_clean("large.img");
+        assert!(
+            bench.content("large.img", "/etc/hostname") == read,
+            "{delay_ms} ms: other content after the replay"
+        );
+    }
+}

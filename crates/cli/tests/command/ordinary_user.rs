@@ -9,7 +9,7 @@ use super::bench::{Bench, DISK, Run, is_root, tool};
 fn as_user(bench: &Bench) -> Option<impl Fn(&[&str]) -> Run> {
     let setpriv = if is_root() { Some(tool("setpriv")?) } else { None };
     let program = bench.path("extant");
-    std::fs::copy(env!("CARGO_BIN_EXE_extant"), &program).expect("copy");
+    bench.install();
     std::fs::set_permissions(bench.dir(), std::fs::Permissions::from_mode(0o777)).expect("mode");
     Some(move |arguments: &[&str]| {
         let mut command: Command = match &setpriv {

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use extant_ondisk::{FileType, InodeNumber};
 
 use super::{File, Filesystem};
+use crate::dir::DirItem;
 use crate::error::{Error, Result};
 use crate::namei::{Access, New, RenameFlags};
 use crate::node::NodeRef;
@@ -49,6 +50,12 @@ impl Dir {
         self.fs().check_access(self.node(), Access::EXECUTE)?;
         let node = self.fs().settle(self.fs().volume().lookup(self.node(), name))?;
         Ok(File::new(self.fs().clone(), node))
+    }
+
+    /// The same inode, as whatever it is.
+    #[must_use]
+    pub fn into_file(self) -> File {
+        self.file
     }
 
     /// The directory of that name.
@@ -152,6 +159,20 @@ impl Dir {
         });
         self.fs().settle(read)?;
         Ok(entries)
+    }
+
+    /// Calls `visit` with each name from `cookie` on, `.` and `..` included, until it says false. The first cookie is
+    /// 0, the others are those of the items. A name that is there throughout is seen once, whatever else comes and
+    /// goes. A removed directory has no names.
+    ///
+    /// # Errors
+    /// `PermissionDenied`; `Corrupt`, `Io`, perhaps after some items.
+    ///
+    /// # Locks
+    /// None is held while `visit` runs.
+    pub fn read_from(&self, cookie: u64, visit: &mut dyn FnMut(DirItem<'_>) -> bool) -> Result<()> {
+        self.fs().check_access(self.node(), Access::READ)?;
+        self.fs().settle(self.fs().volume().read_dir(self.node(), cookie, visit))
     }
 
     fn visit(&self, mut visit: impl FnMut(DirEntry)) -> Result<()> {

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use extant_ondisk::{InodeFlags, InodeNumber};
 use extant_rt::Arc;
 
-use super::{Filesystem, OpenOptions};
+use super::{Dir, Filesystem, OpenOptions};
 use crate::access::is_xattr_seen;
 use crate::attributes::{Metadata, SetAttributes, Times};
 use crate::error::{Error, Result};
@@ -78,6 +78,26 @@ impl File {
         self.node.number
     }
 
+    /// Tells this use of its number from earlier and later ones.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.node.generation
+    }
+
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.node.is_directory()
+    }
+
+    /// The same inode as a directory.
+    ///
+    /// # Errors
+    /// `NotADirectory`.
+    pub fn into_dir(self) -> Result<Dir> {
+        Dir::new(self.fs, self.node)
+    }
+
     /// What `fstat` tells.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
@@ -125,6 +145,18 @@ impl File {
         }
         let offset = if self.append { None } else { Some(offset) };
         self.fs.settle(self.fs.volume().write_at(&self.node, offset, buf, self.fs.is_privileged()))
+    }
+
+    /// Writes at `offset` for somebody who is not root, whoever opened it: without the blocks that are kept for root,
+    /// and taking the file's set-user-id and set-group-id away.
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub fn write_unprivileged_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        if !self.writable {
+            return Err(Error::PermissionDenied);
+        }
+        self.fs.settle(self.fs.volume().write_at(&self.node, Some(offset), buf, false))
     }
 
     /// Writes all of `buf` at `offset`.
@@ -201,6 +233,36 @@ impl File {
             None => *set,
         };
         self.fs.settle(self.fs.volume().set_attributes(&self.node, &set))
+    }
+
+    /// Its flags as `chattr` shows them.
+    #[must_use]
+    pub fn flags(&self) -> InodeFlags {
+        self.node.inode().flags() & InodeFlags::USER_VISIBLE
+    }
+
+    /// Notes that it was read, as the mount option `relatime` does: if it was changed since the last access, or that
+    /// was a day ago. On a disk that cannot be written, nothing.
+    ///
+    /// # Errors
+    /// The journal's.
+    pub fn note_access(&self) -> Result<()> {
+        self.fs.settle(self.fs.volume().note_access(&self.node))
+    }
+
+    /// Takes away what a change of content by somebody who is not root takes away: set-user-id, the set-group-id of
+    /// what its group may execute; and file capabilities, which any change does, if only those are to go.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `NoSpace`, `Corrupt`, `Io`.
+    pub fn remove_privileges(&self, only_capabilities: bool) -> Result<()> {
+        self.fs.settle(self.fs.volume().remove_privileges(&self.node, only_capabilities))
+    }
+
+    /// Whether it may have extended attributes; true in doubt. Costs no I/O.
+    #[must_use]
+    pub fn may_have_xattrs(&self) -> bool {
+        self.fs.volume().may_have_xattrs(&self.node.inode())
     }
 
     /// Sets the times of access and change.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use extant_journal::Stats as JournalStatistics;
 use extant_ondisk::{InodeNumber, Superblock};
 use extant_rt::Arc;
 
@@ -136,6 +137,41 @@ impl Filesystem {
     pub fn root(&self) -> Result<Dir> {
         let node = self.settle(self.volume().node(InodeNumber::ROOT))?;
         Dir::new(self.clone(), node)
+    }
+
+    /// The inode of that number, if it has a name; for those who remember numbers.
+    ///
+    /// # Errors
+    /// `Stale` if it is free or has no name, `Corrupt`, `Io`.
+    pub fn inode(&self, number: InodeNumber) -> Result<File> {
+        let node = self.settle(self.volume().node(number))?;
+        if node.inode().links_count() == 0 {
+            return Err(Error::Stale);
+        }
+        Ok(File::new(self.clone(), node))
+    }
+
+    /// What the journal did since mounting; none if opened for reading.
+    #[must_use]
+    pub fn journal_statistics(&self) -> Option<JournalStatistics> {
+        self.volume().journal.as_ref().map(|journal| journal.stats())
+    }
+
+    /// Sets the label: up to 16 bytes.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is longer; `ReadOnly`.
+    pub fn set_label(&self, label: &[u8]) -> Result<()> {
+        self.settle(self.volume().set_label(label))
+    }
+
+    /// Stops all writing at once, as `EXT4_IOC_SHUTDOWN`: what `commit` makes durable first is kept, the rest is lost
+    /// as in a crash.
+    ///
+    /// # Errors
+    /// The commit's; it is stopped all the same.
+    pub fn shut_down(&self, commit: bool) -> Result<()> {
+        self.volume().shut_down(commit)
     }
 
     /// The file or directory at `path`, following symbolic links.

@@ -22,15 +22,17 @@ use crate::error::{Error, Place, Result};
 use crate::node::Node;
 use crate::volume::Volume;
 
-/// A name of a directory.
+/// A name of a directory, as [`crate::Dir::read_from`] tells it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DirItem<'n> {
-    pub(crate) name: &'n [u8],
-    pub(crate) inode: InodeNumber,
+pub struct DirItem<'n> {
+    /// The name, in bytes.
+    pub name: &'n [u8],
+    /// Its inode.
+    pub inode: InodeNumber,
     /// What it is, if the directory says so.
-    pub(crate) file_type: Option<FileType>,
+    pub file_type: Option<FileType>,
     /// Where to go on behind it.
-    pub(crate) next_cookie: u64,
+    pub next_cookie: u64,
 }
 
 /// An item that outlives the lock.

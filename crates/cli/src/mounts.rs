@@ -1,0 +1,141 @@
+//! What is mounted where, and unmounting it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use crate::failure::Failure;
+
+/// A mount of this namespace.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mounted {
+    /// Where.
+    pub point: PathBuf,
+    /// The type, as `fuse.extant`.
+    pub kind: String,
+    /// What is mounted.
+    pub source: PathBuf,
+    /// Major and minor number, as `0:52`.
+    device: String,
+}
+
+/// The type of our mounts.
+const KIND: &str = "fuse.extant";
+
+/// Undoes the escapes of the mount table: a backslash and three octal digits.
+fn unescape(field: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        let code = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if *first == b'\\' => {
+                bytes.push(byte);
+                rest = &behind[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+/// One line of `/proc/self/mountinfo`.
+fn parse(line: &str) -> Option<Mounted> {
+    let (before, behind) = line.split_once(" - ")?;
+    let mut before = before.split(' ').skip(2);
+    let device = before.next()?.to_owned();
+    let point = unescape(before.nth(1)?);
+    let mut behind = behind.split(' ');
+    Some(Mounted { point, kind: behind.next()?.to_owned(), source: unescape(behind.next()?), device })
+}
+
+fn table() -> Result<Vec<Mounted>, Failure> {
+    let path = Path::new("/proc/self/mountinfo");
+    let text = std::fs::read(path).map_err(|error| Failure::host(path, &error))?;
+    Ok(String::from_utf8_lossy(&text).lines().filter_map(parse).collect())
+}
+
+/// The whole path of a directory that may be a mount whose server is gone.
+pub fn whole_path(dir: &Path) -> io::Result<PathBuf> {
+    match dir.canonicalize() {
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            let Some(name) = dir.file_name() else { return Err(error) };
+            let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+            Ok(parent.unwrap_or(Path::new(".")).canonicalize()?.join(name))
+        }
+        other => other,
+    }
+}
+
+/// Whether it is a mount whose server is gone.
+pub fn is_stale(dir: &Path) -> bool {
+    let stat = std::fs::metadata(dir);
+    stat.is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
+}
+
+/// Our mount at `dir`, the topmost.
+pub fn ours_at(dir: &Path) -> Result<Option<Mounted>, Failure> {
+    let at = table()?.into_iter().rfind(|mounted| mounted.point == dir);
+    Ok(at.filter(|mounted| mounted.kind == KIND))
+}
+
+/// Our mount that `path` is in.
+pub fn ours_around(path: &Path) -> Result<Option<Mounted>, Failure> {
+    let stat = rustix::fs::stat(path).map_err(|error| Failure::host(path, &error.into()))?;
+    let device = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    Ok(table()?.into_iter().rfind(|mounted| mounted.device == device && mounted.kind == KIND))
+}
+
+/// Unmounts; `lazily` even if it is in use.
+///
+/// # Errors
+/// `EBUSY`; what the host or `fusermount3` says.
+pub fn unmount(dir: &Path, lazily: bool) -> io::Result<()> {
+    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW) {
+        Err(Errno::PERM) => {}
+        other => return Ok(other?),
+    }
+    let mut command = Command::new("fusermount3");
+    command.arg("-u");
+    if lazily {
+        command.arg("-z");
+    }
+    let output = command.arg("--").arg(dir).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let kind = if words.contains("busy") { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other };
+    Err(io::Error::new(kind, words))
+}
+
+/// Whether a path can stand in the mount table and the options of `fusermount3`.
+pub fn is_plain(path: &Path) -> bool {
+    !path.as_os_str().as_bytes().contains(&b'\n')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Mounted, parse};
+
+    #[test]
+    fn line_of_the_mount_table_is_read() {
+        let line = r"40 25 0:37 / /mnt/a\040b rw,nosuid - fuse.extant /img/x\134y.img rw,user_id=0";
+        let mounted = Mounted {
+            point: "/mnt/a b".into(),
+            kind: "fuse.extant".to_owned(),
+            source: r"/img/x\y.img".into(),
+            device: "0:37".to_owned(),
+        };
+        assert_eq!(parse(line), Some(mounted));
+    }
+}

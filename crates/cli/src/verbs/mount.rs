@@ -1,0 +1,88 @@
+//! `extant mount`, and what `mount` calls as `mount.extant`.
+
+mod daemon;
+mod options;
+mod program;
+mod serve;
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::Outcome;
+use crate::failure::Failure;
+use crate::mounts;
+
+pub use options::Options;
+pub use program::called_by_mount;
+pub use serve::Serving;
+
+/// Mount a disk through FUSE. Returns when it can be used.
+#[derive(Args)]
+#[command(
+    after_help = "Options of -o: ro, rw, suid, dev, noexec, allow_other, noallow_other, writeback, idmap, \
+    fakeroot, nofakeroot, noatime, nocontrol, norecovery, offset=BYTES, partition=N, threads=N.\n\n\
+    As root, others may use the mount too (noallow_other keeps it for root); nosuid and nodev hold unless suid or \
+    dev is asked for. As an ordinary user, a disk whose root directory is root's appears as the user's own, and new \
+    files are stored as root's (fakeroot).\n\n\
+    Examples:\n  extant mount disk.img dir\n  extant mount -o ro,partition=2 /dev/sdb dir\n  \
+    extant umount dir"
+)]
+pub struct Mount {
+    /// Stay in the foreground
+    #[arg(short, long)]
+    foreground: bool,
+    /// Options, separated by commas
+    #[arg(short, value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Write an empty line to standard output when it can be used, and let go of the terminal
+    #[arg(long, hide = true)]
+    ready: bool,
+    /// The image
+    image: PathBuf,
+    /// The directory
+    dir: PathBuf,
+}
+
+impl Mount {
+    /// Mounts.
+    pub fn run(self) -> Outcome {
+        let options = Options::parse(&self.options)?;
+        let image = self.image.canonicalize().map_err(|error| Failure::host(&self.image, &error))?;
+        let dir = mounts::whole_path(&self.dir).map_err(|error| Failure::host(&self.dir, &error))?;
+        check_directory(&dir)?;
+        if !self.foreground {
+            return daemon::start(&image, &dir, &self.options);
+        }
+        let serving = Serving::start(&image, &dir, &options)?;
+        let watch = serving.unmount_on_signals()?;
+        if self.ready {
+            daemon::let_go()?;
+        }
+        let exit = serving.wait();
+        drop(watch);
+        exit
+    }
+}
+
+/// That nothing of ours is mounted there.
+fn check_directory(dir: &Path) -> Result<(), Failure> {
+    let place = || dir.display().to_string();
+    if mounts::is_stale(dir) {
+        let message = format!("a mount whose server is gone; `extant umount {}` removes it", place());
+        return Err(Failure::new("stale_mount", place(), message));
+    }
+    if !mounts::is_plain(dir) {
+        return Err(Failure::new("not_a_directory", place(), "a line feed in the path"));
+    }
+    if !dir.is_dir() {
+        return Err(Failure::new("not_a_directory", place(), "not a directory"));
+    }
+    match mounts::ours_at(dir)? {
+        Some(mounted) => {
+            let message = format!("{} is mounted there already", mounted.source.display());
+            Err(Failure::new("busy", place(), message))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,159 @@
+//! The options of `-o`.
+
+use crate::disks::Location;
+use crate::failure::Failure;
+use crate::size;
+
+/// How to mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    pub read_only: bool,
+    pub suid: bool,
+    pub dev: bool,
+    pub noexec: bool,
+    /// None: as suits the user.
+    pub allow_other: Option<bool>,
+    pub writeback: bool,
+    pub idmap: bool,
+    /// None: as suits the user and the disk.
+    pub fakeroot: Option<bool>,
+    pub noatime: bool,
+    pub nocontrol: bool,
+    pub norecovery: bool,
+    pub threads: Option<usize>,
+    pub offset: Option<u64>,
+    pub partition: Option<u32>,
+}
+
+/// Words for `mount` and `/etc/fstab` that do not concern us.
+const IGNORED: [&str; 16] = [
+    "",
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "nofail",
+    "_netdev",
+    "async",
+    "loop",
+    "relatime",
+    "default_permissions",
+    "nodiratime",
+];
+
+impl Options {
+    /// Reads words separated by commas.
+    ///
+    /// # Errors
+    /// A word that is not known, by name.
+    pub fn parse(lists: &[String]) -> Result<Self, Failure> {
+        let mut options = Self::default();
+        for word in lists.iter().flat_map(|list| list.split(',')) {
+            options.add(word)?;
+        }
+        if options.norecovery && !options.read_only {
+            return Err(Failure::usage("norecovery needs ro"));
+        }
+        if options.offset.is_some() && options.partition.is_some() {
+            return Err(Failure::usage("offset and partition exclude each other"));
+        }
+        if options.idmap && options.fakeroot == Some(true) {
+            return Err(Failure::usage("idmap and fakeroot exclude each other"));
+        }
+        Ok(options)
+    }
+
+    fn add(&mut self, word: &str) -> Result<(), Failure> {
+        match word {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "suid" => self.suid = true,
+            "nosuid" => self.suid = false,
+            "dev" => self.dev = true,
+            "nodev" => self.dev = false,
+            "exec" => self.noexec = false,
+            "noexec" => self.noexec = true,
+            "allow_other" => self.allow_other = Some(true),
+            "noallow_other" => self.allow_other = Some(false),
+            "writeback" => self.writeback = true,
+            "idmap" => self.idmap = true,
+            "fakeroot" => self.fakeroot = Some(true),
+            "nofakeroot" => self.fakeroot = Some(false),
+            "noatime" => self.noatime = true,
+            "nocontrol" => self.nocontrol = true,
+            "norecovery" | "noload" => self.norecovery = true,
+            _ => return self.add_with_value(word),
+        }
+        Ok(())
+    }
+
+    fn add_with_value(&mut self, word: &str) -> Result<(), Failure> {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        let invalid = |_| Failure::usage(format!("-o {word}: not a number"));
+        match key {
+            "offset" => {
+                let bytes = size::parse_bytes(value);
+                self.offset = Some(bytes.map_err(|error| Failure::usage(format!("-o {word}: {error}")))?);
+            }
+            "partition" => self.partition = Some(value.parse().map_err(invalid)?),
+            "threads" => self.threads = Some(value.parse().map_err(invalid)?),
+            _ if IGNORED.contains(&key) || key.starts_with("x-") || key.starts_with("X-") => {}
+            _ => return Err(Failure::usage(format!("unknown mount option '{word}'"))),
+        }
+        Ok(())
+    }
+
+    /// Where on the image the file system is.
+    pub const fn location(&self) -> Location {
+        Location { offset: self.offset, partition: self.partition }
+    }
+
+    /// The options in force, as `mount` writes them.
+    pub fn describe(&self) -> String {
+        let mut words = vec![if self.read_only { "ro" } else { "rw" }.to_owned()];
+        let mut add = |holds: bool, word: &str| {
+            if holds {
+                words.push(word.to_owned());
+            }
+        };
+        add(!self.suid, "nosuid");
+        add(!self.dev, "nodev");
+        add(self.noexec, "noexec");
+        add(self.allow_other == Some(true), "allow_other");
+        add(self.writeback, "writeback");
+        add(self.idmap, "idmap");
+        add(self.fakeroot == Some(true), "fakeroot");
+        add(self.noatime, "noatime");
+        add(self.norecovery, "norecovery");
+        words.join(",")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Options;
+
+    fn parse(text: &str) -> Result<Options, String> {
+        Options::parse(&[text.to_owned()]).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn words_of_fstab_are_read() {
+        let options = parse("defaults,noauto,x-systemd.automount,ro,norecovery,offset=1M").unwrap();
+        assert!(options.read_only && options.norecovery);
+        assert_eq!(options.offset, Some(1 << 20));
+        assert_eq!(options.describe(), "ro,nosuid,nodev,norecovery");
+    }
+
+    #[test]
+    fn unknown_and_contradictory_words_are_refused_by_name() {
+        assert!(parse("rw,barrier=7").unwrap_err().contains("barrier=7"));
+        assert!(parse("norecovery").unwrap_err().contains("ro"));
+        assert!(parse("idmap,fakeroot").is_err());
+        assert!(parse("threads=x").is_err());
+    }
+}

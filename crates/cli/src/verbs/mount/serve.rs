@@ -1,0 +1,178 @@
+//! A server in this process: the disk, the mount and the threads.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use extant::Filesystem;
+use extant_block::Access;
+use extant_fuse::{MountError, MountOptions, Owners, Server, ServerOptions, Session};
+use extant_rt::{Arc, JoinHandle, LockClass, Mutex};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+
+use super::Options;
+use crate::disks::{self, locate, open_device};
+use crate::failure::Failure;
+use crate::mounts;
+use crate::output;
+use crate::verbs::Outcome;
+
+/// A mounted disk that this process serves.
+pub struct Serving {
+    image: PathBuf,
+    dir: PathBuf,
+    server: Arc<Server>,
+    threads: JoinHandle<()>,
+    /// What the threads ended with.
+    ended: Arc<Mutex<io::Result<()>>>,
+}
+
+/// Waits for signals until it is dropped.
+pub struct Watch(Handle);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl Serving {
+    /// Opens the disk, mounts it and begins to serve.
+    pub fn start(image: &Path, dir: &Path, options: &Options) -> Result<Self, Failure> {
+        let is_root = rustix::process::geteuid().is_root();
+        let mut options = options.clone();
+        if !is_root && (options.suid || options.dev) {
+            return Err(Failure::new("not_permitted", "", "only root can mount with suid or dev"));
+        }
+        options.allow_other = Some(options.allow_other.unwrap_or(is_root));
+        let fs = open(image, dir, &options)?;
+        options.read_only |= fs.is_read_only();
+        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        let owners = owners(image, &fs, &mut options, uid, gid)?;
+        let how = ServerOptions {
+            owners,
+            no_access_times: options.noatime,
+            no_control: options.nocontrol,
+            uid,
+            gid,
+            pid: std::process::id(),
+            description: options.describe(),
+        };
+        let server = Server::new(fs, how).map_err(|error| Failure::disk(image.display(), &error))?;
+        let mount = MountOptions {
+            source: image.to_owned(),
+            read_only: options.read_only,
+            suid: options.suid,
+            dev: options.dev,
+            noexec: options.noexec,
+            allow_other: options.allow_other == Some(true),
+            writeback: options.writeback,
+            threads: options.threads,
+        };
+        let session = Session::mount(server.clone(), dir, &mount).map_err(mount_failure)?;
+        let ended = Arc::new(Mutex::new(LockClass::PIPE, Ok(())));
+        let result = ended.clone();
+        let threads = extant_rt::spawn("extant-serve", move || {
+            let end = session.run();
+            *result.lock() = end;
+        });
+        let threads = threads.map_err(|error| Failure::new("failed", "", format!("no thread: {error}")))?;
+        Ok(Self { image: image.to_owned(), dir: dir.to_owned(), server, threads, ended })
+    }
+
+    /// Unmounts when SIGINT, SIGTERM or SIGHUP comes. A mount in use is detached, and the process ends once the disk
+    /// is consistent.
+    pub fn unmount_on_signals(&self) -> Result<Watch, Failure> {
+        let no_signals = |error: io::Error| Failure::new("failed", "", format!("no signals: {error}"));
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(no_signals)?;
+        let watch = Watch(signals.handle());
+        let (dir, server) = (self.dir.clone(), self.server.clone());
+        let wait = move || {
+            if signals.forever().next().is_none() {
+                return;
+            }
+            if mounts::unmount(&dir, false).is_ok() {
+                return;
+            }
+            // Gone in the meantime, or still used: whoever uses it gets errors from now on.
+            let _ = mounts::unmount(&dir, true);
+            let clean = server.finish().is_ok();
+            std::process::exit(i32::from(!clean));
+        };
+        extant_rt::spawn("extant-signals", wait).map_err(no_signals)?;
+        Ok(watch)
+    }
+
+    /// Waits until it is unmounted, and makes the disk consistent.
+    pub fn wait(self) -> Outcome {
+        // A panic of the serving thread has been told by itself; the disk is to be finished all the same.
+        let _ = self.threads.join();
+        let finished = self.server.finish();
+        if let Err(error) = &*self.ended.lock() {
+            let message = format!("serving ended with an error: {error}");
+            output::note(&format!("{}: {message}", self.image.display()));
+        }
+        finished.map_err(|error| Failure::disk(self.image.display(), &error))?;
+        Ok(0)
+    }
+
+    /// Unmounts and waits; lazily if something still uses it.
+    pub fn unmount(self) -> Outcome {
+        if let Err(error) = mounts::unmount(&self.dir, false) {
+            if error.kind() != io::ErrorKind::ResourceBusy {
+                return Err(Failure::host(&self.dir, &error));
+            }
+            mounts::unmount(&self.dir, true).map_err(|error| Failure::host(&self.dir, &error))?;
+            self.server.finish().map_err(|error| Failure::disk(self.image.display(), &error))?;
+            return Ok(0);
+        }
+        self.wait()
+    }
+}
+
+fn open(image: &Path, dir: &Path, options: &Options) -> Result<Filesystem, Failure> {
+    use std::os::unix::ffi::OsStrExt;
+    let access = if options.read_only { Access::read_only() } else { Access::read_write() };
+    let device = locate(image, open_device(image, access)?, options.location())?;
+    let how = extant::Mount::new()
+        .read_only(options.read_only)
+        .no_recovery(options.norecovery)
+        .last_mounted(dir.as_os_str().as_bytes());
+    let fs = disks::mount(image, device, how)?;
+    let blocks = fs.mounted().replayed_blocks;
+    if blocks > 0 && !options.read_only {
+        output::note(&format!("{}: replayed the journal: {blocks} blocks", image.display()));
+    }
+    Ok(fs)
+}
+
+/// Whose files they are: for an ordinary user, on a disk whose root directory is root's, the user's own.
+fn owners(
+    image: &Path,
+    fs: &Filesystem,
+    options: &mut Options,
+    uid: u32,
+    gid: u32,
+) -> Result<Owners, Failure> {
+    if options.idmap {
+        return Ok(Owners::Swap { uid, gid });
+    }
+    let root = fs.root().map_err(|error| Failure::disk(image.display(), &error))?.metadata();
+    let is_roots = root.uid == 0 && root.gid == 0;
+    let fakeroot = options.fakeroot.unwrap_or(uid != 0 && is_roots);
+    options.fakeroot = Some(fakeroot);
+    Ok(if fakeroot { Owners::Own { uid, gid } } else { Owners::AsStored })
+}
+
+fn mount_failure(error: MountError) -> Failure {
+    match error {
+        MountError::NoDevice(source) => {
+            let message = format!(
+                "{source}; nothing can be mounted here. `extant cp`, `extant import` and `extant export` do without"
+            );
+            Failure::new("no_fuse", "/dev/fuse", message)
+        }
+        MountError::Directory { path, source } => Failure::host(&path, &source),
+        error => Failure::new("failed", "", error.to_string()),
+    }
+}

@@ -1,0 +1,36 @@
+//! `extant sync`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rustix::fs::{Mode, OFlags};
+
+use super::Outcome;
+use crate::failure::Failure;
+use crate::mounts;
+
+/// Make everything in a mounted disk durable. `sync` and `syncfs` do not reach a FUSE server: they write back what the
+/// kernel holds, and no more.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  extant sync dir")]
+pub struct Sync {
+    /// Where it is mounted, or a place below
+    dir: PathBuf,
+}
+
+impl Sync {
+    /// Syncs.
+    pub fn run(self) -> Outcome {
+        let Some(mounted) = mounts::ours_around(&self.dir)? else {
+            let place = self.dir.display().to_string();
+            return Err(Failure::new("not_mounted", place, "no disk of extant is mounted there"));
+        };
+        let failed = |error: rustix::io::Errno| Failure::host(&mounted.point, &error.into());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(&mounted.point, flags, Mode::empty()).map_err(failed)?;
+        rustix::fs::syncfs(&root).map_err(failed)?;
+        // The server takes the sync of its root for one of everything.
+        rustix::fs::fsync(&root).map_err(failed)?;
+        Ok(0)
+    }
+}

@@ -1,0 +1,22 @@
+//! Serves a mounted ext4 through FUSE.
+//!
+//! A [`Server`] answers requests by the engine; it implements [`Ops`], which is all that a transport knows of it. The
+//! first transport is fuser's ([`Session`]). Which capability of the protocol is used, and which not, stands in
+//! `docs/fuse.md`.
+//!
+//! Leaves out: the command line, daemons and signals, ext4 itself.
+
+mod control;
+mod errno;
+mod metrics;
+mod nodes;
+pub mod ops;
+mod owners;
+mod server;
+mod transport;
+
+pub use errno::errno;
+pub use ops::Ops;
+pub use owners::Owners;
+pub use server::{Server, ServerOptions};
+pub use transport::{MountError, MountOptions, Session};

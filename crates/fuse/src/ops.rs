@@ -1,0 +1,280 @@
+//! The seam between a transport and what answers: synchronous calls in plain types.
+//!
+//! A transport ([`crate::transport`]) decodes requests, calls [`Ops`] from its worker threads and encodes the
+//! results; another one, such as io_uring's, takes its place without a change here. Leaves out: descriptors, layouts
+//! of messages, the mount.
+
+use std::time::Duration;
+
+use extant_rt::Arc;
+use rustix::io::Errno;
+
+use extant::{FileType, Timestamp};
+
+/// The result of a request.
+pub type Reply<T> = Result<T, Errno>;
+
+/// What the kernel calls an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u64);
+
+impl NodeId {
+    /// The root of the mount, whatever its inode number.
+    pub const ROOT: Self = Self(1);
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The user, as the host counts.
+    pub uid: u32,
+    /// The user's own group.
+    pub gid: u32,
+}
+
+impl Caller {
+    /// Whether it may do what capabilities allow.
+    #[must_use]
+    pub const fn is_root(self) -> bool {
+        self.uid == 0
+    }
+}
+
+/// What `stat` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// The inode number that users see.
+    pub inode: u64,
+    /// What it is.
+    pub file_type: FileType,
+    /// Permission, set-id and sticky bits.
+    pub mode: u16,
+    /// Names.
+    pub links: u32,
+    /// The owner, as the host counts.
+    pub uid: u32,
+    /// The group, as the host counts.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Space taken, in units of 512 bytes.
+    pub blocks_512: u64,
+    /// The last access.
+    pub atime: Timestamp,
+    /// The last change of the content.
+    pub mtime: Timestamp,
+    /// The last change of the inode.
+    pub ctime: Timestamp,
+    /// The number of a device, as `st_rdev`.
+    pub device: u32,
+    /// What to read and write at a time.
+    pub block_size: u32,
+}
+
+/// A name's inode, with how long the kernel may remember.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The inode. Each one given out counts until [`Ops::forget`] takes it back.
+    pub node: NodeId,
+    /// Tells this use of the inode number from others.
+    pub generation: u64,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// How long the name stays valid.
+    pub name_lifetime: Duration,
+    /// How long the attributes stay valid.
+    pub attributes_lifetime: Duration,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The server's.
+    Now,
+    /// This.
+    At(Timestamp),
+}
+
+/// What is to change; the rest stays. Nothing at all is a change of owner that changes no number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Permission, set-id and sticky bits.
+    pub mode: Option<u16>,
+    /// The owner, as the host counts.
+    pub uid: Option<u32>,
+    /// The group, as the host counts.
+    pub gid: Option<u32>,
+    /// Bytes.
+    pub size: Option<u64>,
+    /// The last access.
+    pub atime: Option<SetTime>,
+    /// The last change of the content.
+    pub mtime: Option<SetTime>,
+    /// The last change of the inode.
+    pub ctime: Option<Timestamp>,
+}
+
+/// What to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind<'n> {
+    /// A file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link that says this.
+    Symlink(&'n [u8]),
+    /// A pipe, a socket or a device; for devices with the number, as `st_rdev`.
+    Special(FileType, u32),
+}
+
+/// A new inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Make<'n> {
+    /// What it is.
+    pub kind: Kind<'n>,
+    /// Permission, set-id and sticky bits, before the mask.
+    pub mode: u16,
+    /// Bits that the caller wants off, unless the directory's default access control list decides.
+    pub umask: u16,
+}
+
+/// How to rename, as `renameat2`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rename {
+    /// Fail if the new name exists.
+    pub no_replace: bool,
+    /// Both names change places.
+    pub exchange: bool,
+    /// Leave a whiteout under the old name.
+    pub whiteout: bool,
+}
+
+/// How a write came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteHow {
+    /// The file was opened to append.
+    pub append: bool,
+    /// Set-user-id and set-group-id are to go.
+    pub remove_set_id: bool,
+}
+
+/// How full it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fullness {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks.
+    pub blocks: u64,
+    /// In no use.
+    pub free_blocks: u64,
+    /// Of those, for others than root.
+    pub available_blocks: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// In no use.
+    pub free_inodes: u64,
+}
+
+/// Takes the entries of a directory.
+pub trait Listing {
+    /// Takes a name and its inode; false if there is no room for it.
+    fn name(&mut self, name: &[u8], inode: u64, file_type: FileType, next_cookie: u64) -> bool;
+    /// Takes a name with its attributes; false if there is no room for it.
+    fn entry(&mut self, name: &[u8], entry: &Entry, next_cookie: u64) -> bool;
+}
+
+/// What answers requests. Every method may be called from many threads at once.
+pub trait Ops: Send + Sync + 'static {
+    /// The inode of a name, if there is one, and how long the kernel may remember that there is none.
+    ///
+    /// # Errors
+    /// The engine's, as every method's.
+    fn lookup(&self, parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>>;
+    /// Takes `count` uses back.
+    fn forget(&self, node: NodeId, count: u64);
+    /// What `stat` tells, and how long the kernel may remember it.
+    fn attributes(&self, node: NodeId) -> Reply<(Attributes, Duration)>;
+    /// Changes attributes and size.
+    fn set_attributes(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        changes: &Changes,
+    ) -> Reply<(Attributes, Duration)>;
+    /// What a symbolic link says.
+    fn read_link(&self, node: NodeId) -> Reply<Vec<u8>>;
+    /// Makes an inode and its name.
+    fn make(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry>;
+    /// Takes a name of a file away.
+    fn unlink(&self, parent: NodeId, name: &[u8]) -> Reply<()>;
+    /// Removes an empty directory.
+    fn rmdir(&self, parent: NodeId, name: &[u8]) -> Reply<()>;
+    /// Gives a name another place.
+    fn rename(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()>;
+    /// Gives a file a further name.
+    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<Entry>;
+    /// Reads from `offset`; fewer bytes than asked only at the end.
+    fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Reply<usize>;
+    /// Writes at `offset`; how much.
+    fn write(&self, node: NodeId, offset: u64, bytes: &[u8], how: WriteHow) -> Reply<usize>;
+    /// Makes an inode durable, or only what is needed to read its data back. Of the root, everything.
+    fn sync(&self, node: NodeId, only_data: bool) -> Reply<()>;
+    /// Lists a directory from `cookie` on, with attributes if `with_attributes`, until `listing` has no room.
+    fn list(&self, node: NodeId, cookie: u64, with_attributes: bool, listing: &mut dyn Listing) -> Reply<()>;
+    /// How full it is.
+    fn fullness(&self) -> Fullness;
+    /// An extended attribute.
+    fn xattr(&self, node: NodeId, name: &[u8]) -> Reply<Vec<u8>>;
+    /// The names of the extended attributes that the caller may know of, each ended by a zero.
+    fn list_xattrs(&self, caller: Caller, node: NodeId) -> Reply<Vec<u8>>;
+    /// Sets an extended attribute; `flags` as of `setxattr`.
+    fn set_xattr(&self, caller: Caller, node: NodeId, name: &[u8], value: &[u8], flags: i32) -> Reply<()>;
+    /// Removes an extended attribute.
+    fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Reply<()>;
+    /// As `fallocate(2)`.
+    fn allocate(&self, caller: Caller, node: NodeId, mode: i32, offset: u64, bytes: u64) -> Reply<()>;
+    /// As `lseek(2)` with `SEEK_DATA` or `SEEK_HOLE`.
+    fn seek(&self, node: NodeId, offset: u64, for_data: bool) -> Reply<u64>;
+    /// As `ioctl(2)`: the bytes for the caller, at most `out_bytes` of them.
+    fn ioctl(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        command: u32,
+        input: &[u8],
+        out_bytes: u32,
+    ) -> Reply<Vec<u8>>;
+}
+
+macro_rules! forward {
+    ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        impl<T: Ops> Ops for Arc<T> {
+            $(fn $name(&self, $($argument: $type),*) $(-> $result)? { (**self).$name($($argument),*) })*
+        }
+    };
+}
+
+forward! {
+    lookup(parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>>;
+    forget(node: NodeId, count: u64);
+    attributes(node: NodeId) -> Reply<(Attributes, Duration)>;
+    set_attributes(caller: Caller, node: NodeId, changes: &Changes) -> Reply<(Attributes, Duration)>;
+    read_link(node: NodeId) -> Reply<Vec<u8>>;
+    make(caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry>;
+    unlink(parent: NodeId, name: &[u8]) -> Reply<()>;
+    rmdir(parent: NodeId, name: &[u8]) -> Reply<()>;
+    rename(from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()>;
+    link(node: NodeId, parent: NodeId, name: &[u8]) -> Reply<Entry>;
+    read(node: NodeId, offset: u64, buf: &mut [u8]) -> Reply<usize>;
+    write(node: NodeId, offset: u64, bytes: &[u8], how: WriteHow) -> Reply<usize>;
+    sync(node: NodeId, only_data: bool) -> Reply<()>;
+    list(node: NodeId, cookie: u64, with_attributes: bool, listing: &mut dyn Listing) -> Reply<()>;
+    fullness() -> Fullness;
+    xattr(node: NodeId, name: &[u8]) -> Reply<Vec<u8>>;
+    list_xattrs(caller: Caller, node: NodeId) -> Reply<Vec<u8>>;
+    set_xattr(caller: Caller, node: NodeId, name: &[u8], value: &[u8], flags: i32) -> Reply<()>;
+    remove_xattr(node: NodeId, name: &[u8]) -> Reply<()>;
+    allocate(caller: Caller, node: NodeId, mode: i32, offset: u64, bytes: u64) -> Reply<()>;
+    seek(node: NodeId, offset: u64, for_data: bool) -> Reply<u64>;
+    ioctl(caller: Caller, node: NodeId, command: u32, input: &[u8], out_bytes: u32) -> Reply<Vec<u8>>;
+}

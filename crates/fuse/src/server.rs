@@ -1,0 +1,313 @@
+//! Answers requests by the engine.
+//!
+//! The kernel checks permissions (`default_permissions`); what it cannot know is checked here: immutable and
+//! append-only inodes, who may do what an `ioctl` does. Files are not opened: an inode that the kernel knows can be
+//! read and written.
+//!
+//! Locks: none of its own but those of the table of inodes, and none of them over a call of the engine.
+
+mod attributes;
+mod content;
+mod ioctl;
+mod names;
+mod xattrs;
+
+use std::time::Duration;
+
+use extant::{Error, File, FileType, Filesystem, InodeFlags, InodeNumber, Metadata, Timestamp};
+use extant_rt::{Arc, WallClock};
+use rustix::io::Errno;
+
+use crate::control::{self, Control, Mounter};
+use crate::errno::errno;
+use crate::metrics::{Metrics, Request};
+use crate::nodes::{Held, Nodes, Served};
+use crate::ops::*;
+use crate::owners::Owners;
+
+/// How long the kernel may remember what only the kernel changes.
+const LIFETIME: Duration = Duration::from_secs(3600);
+
+/// How to serve.
+#[derive(Clone, Debug, Default)]
+pub struct ServerOptions {
+    /// Whose files they are.
+    pub owners: Owners,
+    /// Notes no accesses.
+    pub no_access_times: bool,
+    /// No control directory.
+    pub no_control: bool,
+    /// The user who mounts, as the host counts.
+    pub uid: u32,
+    /// The user's group.
+    pub gid: u32,
+    /// The process that serves.
+    pub pid: u32,
+    /// The options in force, as `mount` writes them, for the control file.
+    pub description: String,
+}
+
+/// A served file system.
+#[derive(Debug)]
+pub struct Server {
+    fs: Filesystem,
+    nodes: Nodes,
+    owners: Owners,
+    notes_access: bool,
+    control: Option<Control>,
+    mounter: u32,
+    metrics: Metrics,
+}
+
+impl Server {
+    /// Serves `fs`.
+    ///
+    /// # Errors
+    /// Those of reading the root.
+    pub fn new(fs: Filesystem, options: ServerOptions) -> Result<Arc<Self>, Error> {
+        let nodes = Nodes::new();
+        // The kernel knows the root from the beginning and never forgets it.
+        nodes.hold(NodeId::ROOT, Held::Dir(fs.root()?));
+        let mounter =
+            Mounter { uid: options.uid, gid: options.gid, pid: options.pid, options: options.description };
+        Ok(Arc::new(Self {
+            notes_access: !options.no_access_times && !fs.is_read_only(),
+            fs,
+            nodes,
+            owners: options.owners,
+            control: (!options.no_control).then(|| Control::new(mounter)),
+            mounter: options.uid,
+            metrics: Metrics::new(),
+        }))
+    }
+
+    /// Gives all uses back that the kernel did not, and unmounts.
+    ///
+    /// # Errors
+    /// The journal's and the device's.
+    pub fn finish(&self) -> Result<(), Error> {
+        self.nodes.clear();
+        self.fs.clone().unmount()
+    }
+
+    fn now() -> Timestamp {
+        let (seconds, nanoseconds) = WallClock::System.now();
+        Timestamp { seconds, nanoseconds }
+    }
+
+    fn get(&self, request: Request, node: NodeId) -> Reply<Arc<Served>> {
+        self.metrics.count(request);
+        self.nodes.get(node)
+    }
+
+    /// What the kernel calls an inode.
+    fn node_id(number: InodeNumber) -> NodeId {
+        if number == InodeNumber::ROOT { NodeId::ROOT } else { NodeId(u64::from(number.0)) }
+    }
+
+    /// Gives the kernel a use of an inode.
+    fn give(&self, file: File) -> Reply<Entry> {
+        let (number, generation) = (file.number(), file.generation());
+        let attributes = self.shown(&file.metadata());
+        let held = if attributes.file_type == FileType::Directory {
+            Held::Dir(file.into_dir().map_err(|error| errno(&error))?)
+        } else {
+            Held::File(file)
+        };
+        let node = Self::node_id(number);
+        self.nodes.hold(node, held);
+        Ok(entry_of(node, generation, attributes))
+    }
+
+    /// Attributes as the host is to see them.
+    fn shown(&self, metadata: &Metadata) -> Attributes {
+        let (uid, gid) = self.owners.shown(metadata.uid, metadata.gid);
+        Attributes {
+            inode: u64::from(metadata.inode.0),
+            file_type: metadata.file_type,
+            mode: metadata.mode,
+            links: u32::from(metadata.links),
+            uid,
+            gid,
+            size: metadata.size,
+            blocks_512: metadata.blocks_512,
+            atime: metadata.atime,
+            mtime: metadata.mtime,
+            ctime: metadata.ctime,
+            device: encode_device(metadata.device),
+            block_size: 4096,
+        }
+    }
+
+    /// That the content of a file may change; `append` if only by what is added at its end.
+    fn check_changeable(file: &File, append: bool) -> Reply<()> {
+        let flags = file.flags();
+        if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !append) {
+            return Err(Errno::PERM);
+        }
+        Ok(())
+    }
+
+    /// A control file as it is now, under a number of its own.
+    fn control_file(&self, control: &Control, name: &[u8]) -> Option<Entry> {
+        let known = self.nodes.count();
+        let (node, snapshot) = control.snapshot(name, Self::now(), &self.fs, &self.metrics, known)?;
+        let attributes = control.file(node, &snapshot);
+        self.nodes.hold(node, Held::Control(snapshot));
+        // The next look-up is to make another.
+        Some(Entry { name_lifetime: Duration::ZERO, ..entry_of(node, 0, attributes) })
+    }
+
+    fn control_directory(&self, control: &Control) -> Entry {
+        let entry = entry_of(control::DIRECTORY, 0, control.directory(Self::now()));
+        Entry { name_lifetime: Duration::ZERO, attributes_lifetime: Duration::ZERO, ..entry }
+    }
+}
+
+fn entry_of(node: NodeId, generation: u32, attributes: Attributes) -> Entry {
+    Entry {
+        node,
+        generation: u64::from(generation),
+        attributes,
+        name_lifetime: LIFETIME,
+        attributes_lifetime: LIFETIME,
+    }
+}
+
+/// The number of a device as `st_rdev` has it (`new_encode_dev`).
+fn encode_device((major, minor): (u32, u32)) -> u32 {
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+/// Major and minor of a device (`new_decode_dev`).
+fn decode_device(device: u32) -> (u32, u32) {
+    ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xf_ff00))
+}
+
+impl Ops for Server {
+    fn lookup(&self, parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>> {
+        self.look_up(parent, name)
+    }
+
+    fn forget(&self, node: NodeId, count: u64) {
+        if node != NodeId::ROOT {
+            self.nodes.forget(node, count);
+        }
+    }
+
+    fn attributes(&self, node: NodeId) -> Reply<(Attributes, Duration)> {
+        self.stat(node)
+    }
+
+    fn set_attributes(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        changes: &Changes,
+    ) -> Reply<(Attributes, Duration)> {
+        self.change(caller, node, changes)
+    }
+
+    fn read_link(&self, node: NodeId) -> Reply<Vec<u8>> {
+        let served = self.get(Request::ReadLink, node)?;
+        served.file()?.read_link().map_err(|error| errno(&error))
+    }
+
+    fn make(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry> {
+        self.make_inode(caller, parent, name, make)
+    }
+
+    fn unlink(&self, parent: NodeId, name: &[u8]) -> Reply<()> {
+        self.get(Request::Unlink, parent)?.dir()?.unlink(name).map_err(|error| errno(&error))
+    }
+
+    fn rmdir(&self, parent: NodeId, name: &[u8]) -> Reply<()> {
+        self.get(Request::Rmdir, parent)?.dir()?.rmdir(name).map_err(|error| errno(&error))
+    }
+
+    fn rename(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()> {
+        self.rename_entry(from, to, how)
+    }
+
+    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<Entry> {
+        self.link_inode(node, parent, name)
+    }
+
+    fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Reply<usize> {
+        self.read_content(node, offset, buf)
+    }
+
+    fn write(&self, node: NodeId, offset: u64, bytes: &[u8], how: WriteHow) -> Reply<usize> {
+        self.write_content(node, offset, bytes, how)
+    }
+
+    fn sync(&self, node: NodeId, only_data: bool) -> Reply<()> {
+        self.sync_inode(node, only_data)
+    }
+
+    fn list(&self, node: NodeId, cookie: u64, with_attributes: bool, listing: &mut dyn Listing) -> Reply<()> {
+        self.list_directory(node, cookie, with_attributes, listing)
+    }
+
+    fn fullness(&self) -> Fullness {
+        self.metrics.count(Request::Fullness);
+        let full = self.fs.statistics();
+        Fullness {
+            block_size: full.block_size,
+            blocks: full.blocks,
+            free_blocks: full.free_blocks,
+            available_blocks: full.available_blocks,
+            inodes: u64::from(full.inodes),
+            free_inodes: u64::from(full.free_inodes),
+        }
+    }
+
+    fn xattr(&self, node: NodeId, name: &[u8]) -> Reply<Vec<u8>> {
+        self.get_xattr(node, name)
+    }
+
+    fn list_xattrs(&self, caller: Caller, node: NodeId) -> Reply<Vec<u8>> {
+        self.xattr_names(caller, node)
+    }
+
+    fn set_xattr(&self, caller: Caller, node: NodeId, name: &[u8], value: &[u8], flags: i32) -> Reply<()> {
+        self.put_xattr(caller, node, name, value, flags)
+    }
+
+    fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Reply<()> {
+        let served = self.get(Request::SetXattr, node)?;
+        served.file()?.remove_xattr(name).map_err(|error| errno(&error))
+    }
+
+    fn allocate(&self, caller: Caller, node: NodeId, mode: i32, offset: u64, bytes: u64) -> Reply<()> {
+        self.allocate_range(caller, node, mode, offset, bytes)
+    }
+
+    fn seek(&self, node: NodeId, offset: u64, for_data: bool) -> Reply<u64> {
+        self.seek_content(node, offset, for_data)
+    }
+
+    fn ioctl(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        command: u32,
+        input: &[u8],
+        out_bytes: u32,
+    ) -> Reply<Vec<u8>> {
+        self.control_inode(caller, node, command, input, out_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{decode_device, encode_device};
+
+    #[test]
+    fn device_numbers_come_back() {
+        for device in [(1, 3), (8, 300), (0xfff, 0xf_ffff), (0, 0)] {
+            assert_eq!(decode_device(encode_device(device)), device);
+        }
+        assert_eq!(encode_device((8, 1)), 0x801);
+    }
+}

@@ -1,0 +1,96 @@
+//! Requests on content.
+
+use super::*;
+use extant::{Fallocate, SeekTo};
+
+const KEEP_SIZE: i32 = 0x01;
+const PUNCH_HOLE: i32 = 0x02;
+const COLLAPSE_RANGE: i32 = 0x08;
+const ZERO_RANGE: i32 = 0x10;
+const INSERT_RANGE: i32 = 0x20;
+
+impl Server {
+    pub(super) fn read_content(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Reply<usize> {
+        let served = self.get(Request::Read, node)?;
+        if let Some(snapshot) = served.control() {
+            return Ok(snapshot.read(offset, buf));
+        }
+        let file = served.file()?;
+        let mut done = 0;
+        while done < buf.len() {
+            match file.read_at(&mut buf[done..], offset + done as u64).map_err(|error| errno(&error))? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        if self.notes_access {
+            file.note_access().map_err(|error| errno(&error))?;
+        }
+        self.metrics.count_read(done);
+        Ok(done)
+    }
+
+    pub(super) fn write_content(
+        &self,
+        node: NodeId,
+        offset: u64,
+        bytes: &[u8],
+        how: WriteHow,
+    ) -> Reply<usize> {
+        let served = self.get(Request::Write, node)?;
+        let file = served.file()?;
+        Self::check_changeable(file, how.append)?;
+        self.drop_privileges(file, false)?;
+        let written = if how.remove_set_id {
+            file.write_unprivileged_at(bytes, offset)
+        } else {
+            file.write_at(bytes, offset)
+        };
+        let written = written.map_err(|error| errno(&error))?;
+        self.metrics.count_written(written);
+        Ok(written)
+    }
+
+    pub(super) fn sync_inode(&self, node: NodeId, only_data: bool) -> Reply<()> {
+        self.metrics.count(Request::Sync);
+        if Control::owns(node) {
+            return Ok(());
+        }
+        if node == NodeId::ROOT {
+            return self.fs.sync().map_err(|error| errno(&error));
+        }
+        let served = self.nodes.get(node)?;
+        let file = served.file()?;
+        let synced = if only_data { file.sync_data() } else { file.sync_all() };
+        synced.map_err(|error| errno(&error))
+    }
+
+    pub(super) fn allocate_range(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        mode: i32,
+        offset: u64,
+        bytes: u64,
+    ) -> Reply<()> {
+        let served = self.get(Request::Allocate, node)?;
+        let file = served.file()?;
+        let keep_size = mode & KEEP_SIZE != 0;
+        let what = match mode & !KEEP_SIZE {
+            0 => Fallocate::Allocate { keep_size },
+            ZERO_RANGE => Fallocate::ZeroRange { keep_size },
+            PUNCH_HOLE if keep_size => Fallocate::PunchHole,
+            COLLAPSE_RANGE if !keep_size => Fallocate::CollapseRange,
+            INSERT_RANGE if !keep_size => Fallocate::InsertRange,
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        self.drop_privileges(file, !caller.is_root())?;
+        file.allocate(what, offset, bytes).map_err(|error| errno(&error))
+    }
+
+    pub(super) fn seek_content(&self, node: NodeId, offset: u64, for_data: bool) -> Reply<u64> {
+        let served = self.get(Request::Seek, node)?;
+        let to = if for_data { SeekTo::Data } else { SeekTo::Hole };
+        served.file()?.seek_to(to, offset).map_err(|error| errno(&error))
+    }
+}

@@ -1,0 +1,113 @@
+//! The `ioctl`s that FUSE passes: those whose number says how large their argument is.
+//!
+//! Source: `include/uapi/linux/fs.h`, `fs/ext4/ioctl.c`. For flags the kernel asks with 4 bytes, whatever the number
+//! says (`fuse_fileattr_get`).
+
+use super::*;
+
+const GETFLAGS: u32 = 0x8008_6601;
+const GETFLAGS_32: u32 = 0x8004_6601;
+const SETFLAGS: u32 = 0x4008_6602;
+const SETFLAGS_32: u32 = 0x4004_6602;
+const GETVERSION: u32 = 0x8008_7601;
+const EXT4_GETVERSION: u32 = 0x8008_6603;
+const FSGETXATTR: u32 = 0x801c_581f;
+const FSSETXATTR: u32 = 0x401c_5820;
+const GETFSLABEL: u32 = 0x8100_9431;
+const SETFSLABEL: u32 = 0x4100_9432;
+const SHUTDOWN: u32 = 0x8004_587d;
+
+/// Bytes of `struct fsxattr`, and where the project stands in it.
+const FSXATTR_BYTES: usize = 28;
+const PROJECT_AT: usize = 12;
+
+/// Flags of `struct fsxattr` and those of inodes.
+const XFLAGS: [(u32, InodeFlags); 6] = [
+    (0x0008, InodeFlags::IMMUTABLE),
+    (0x0010, InodeFlags::APPEND),
+    (0x0020, InodeFlags::SYNC),
+    (0x0040, InodeFlags::NOATIME),
+    (0x0080, InodeFlags::NODUMP),
+    (0x0200, InodeFlags::PROJINHERIT),
+];
+
+fn number_at(bytes: &[u8], at: usize) -> Reply<u32> {
+    let bytes = bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::INVAL)?;
+    Ok(u32::from_ne_bytes(bytes))
+}
+
+impl Server {
+    pub(super) fn control_inode(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        command: u32,
+        input: &[u8],
+        out_bytes: u32,
+    ) -> Reply<Vec<u8>> {
+        let served = self.get(Request::Ioctl, node)?;
+        let file = served.file()?;
+        let mut output = match command {
+            GETFLAGS | GETFLAGS_32 => file.flags().bits().to_ne_bytes().to_vec(),
+            SETFLAGS | SETFLAGS_32 => {
+                let flags = InodeFlags::from_bits_retain(number_at(input, 0)?);
+                self.set_flags(file, flags)?;
+                Vec::new()
+            }
+            GETVERSION | EXT4_GETVERSION => file.generation().to_ne_bytes().to_vec(),
+            FSGETXATTR => extended_flags(file),
+            FSSETXATTR => {
+                self.set_extended_flags(file, input)?;
+                Vec::new()
+            }
+            GETFSLABEL => self.fs.superblock().volume_name().to_vec(),
+            SETFSLABEL => {
+                self.check_administrator(caller)?;
+                let end = input.iter().position(|byte| *byte == 0).unwrap_or(input.len());
+                self.fs.set_label(&input[..end]).map_err(|error| errno(&error))?;
+                Vec::new()
+            }
+            // What is to happen to the log does not come along: it is committed, which suits every wish.
+            SHUTDOWN => {
+                self.check_administrator(caller)?;
+                self.fs.shut_down(true).map_err(|error| errno(&error))?;
+                Vec::new()
+            }
+            _ => return Err(Errno::NOTTY),
+        };
+        // The whole buffer is the caller's to read.
+        output.resize(out_bytes as usize, 0);
+        Ok(output)
+    }
+
+    /// That the caller is root or mounted it.
+    fn check_administrator(&self, caller: Caller) -> Reply<()> {
+        if caller.is_root() || caller.uid == self.mounter { Ok(()) } else { Err(Errno::PERM) }
+    }
+
+    fn set_flags(&self, file: &File, flags: InodeFlags) -> Reply<()> {
+        file.set_flags(flags).map_err(|error| errno(&error))
+    }
+
+    fn set_extended_flags(&self, file: &File, input: &[u8]) -> Reply<()> {
+        if number_at(input, PROJECT_AT)? != file.metadata().project {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let wanted = number_at(input, 0)?;
+        let mut flags = file.flags();
+        for (bit, flag) in XFLAGS {
+            flags.set(flag, wanted & bit != 0);
+        }
+        self.set_flags(file, flags)
+    }
+}
+
+fn extended_flags(file: &File) -> Vec<u8> {
+    let metadata = file.metadata();
+    let set = XFLAGS.iter().filter(|(_, flag)| metadata.flags.contains(*flag));
+    let bits = set.fold(0_u32, |bits, (bit, _)| bits | bit);
+    let mut bytes = vec![0; FSXATTR_BYTES];
+    bytes[..4].copy_from_slice(&bits.to_ne_bytes());
+    bytes[PROJECT_AT..PROJECT_AT + 4].copy_from_slice(&metadata.project.to_ne_bytes());
+    bytes
+}

@@ -1,0 +1,158 @@
+//! Requests on names.
+
+use super::*;
+use extant::{New, NewKind, RenameFlags};
+
+impl Server {
+    pub(super) fn look_up(&self, parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>> {
+        self.metrics.count(Request::Lookup);
+        if let Some(control) = &self.control
+            && parent == control::DIRECTORY
+        {
+            return Ok(self.control_file(control, name).ok_or(Duration::ZERO));
+        }
+        let served = self.nodes.get(parent)?;
+        match served.dir()?.lookup(name) {
+            Ok(file) => self.give(file).map(Ok),
+            Err(Error::NotFound) => {
+                let control =
+                    self.control.as_ref().filter(|_| parent == NodeId::ROOT && name == control::NAME);
+                Ok(control.map(|control| self.control_directory(control)).ok_or(LIFETIME))
+            }
+            Err(error) => Err(errno(&error)),
+        }
+    }
+
+    pub(super) fn make_inode(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        make: &Make<'_>,
+    ) -> Reply<Entry> {
+        let served = self.get(Request::Make, parent)?;
+        let dir = served.dir()?;
+        let kind = match make.kind {
+            Kind::File => NewKind::File,
+            Kind::Directory => NewKind::Directory,
+            Kind::Symlink(target) => NewKind::Symlink(target),
+            Kind::Special(file_type, device) => {
+                let (major, minor) = decode_device(device);
+                match file_type {
+                    FileType::Fifo => NewKind::Fifo,
+                    FileType::Socket => NewKind::Socket,
+                    FileType::CharDevice => NewKind::CharDevice { major, minor },
+                    FileType::BlockDevice => NewKind::BlockDevice { major, minor },
+                    _ => return Err(Errno::INVAL),
+                }
+            }
+        };
+        let (uid, gid) = self.owners.stored(caller.uid, caller.gid);
+        let mode = if self.has_default_acl(dir)? { make.mode } else { make.mode & !make.umask };
+        let new = New { kind, mode, uid, gid, times: None, xattrs: &[] };
+        let file = dir.create(name, &new).map_err(|error| errno(&error))?;
+        self.give(file)
+    }
+
+    /// Whether a directory's default access control list decides instead of the caller's mask.
+    fn has_default_acl(&self, dir: &extant::Dir) -> Reply<bool> {
+        if !dir.may_have_xattrs() {
+            return Ok(false);
+        }
+        match dir.xattr(b"system.posix_acl_default") {
+            Ok(_) => Ok(true),
+            Err(Error::NoAttribute) => Ok(false),
+            Err(error) => Err(errno(&error)),
+        }
+    }
+
+    pub(super) fn rename_entry(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()> {
+        let source = self.get(Request::Rename, from.0)?;
+        let target = self.nodes.get(to.0)?;
+        let flags =
+            RenameFlags { no_replace: how.no_replace, exchange: how.exchange, whiteout: how.whiteout };
+        source.dir()?.rename(from.1, target.dir()?, to.1, flags).map_err(|error| errno(&error))
+    }
+
+    pub(super) fn link_inode(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<Entry> {
+        let dir = self.get(Request::Link, parent)?;
+        let served = self.nodes.get(node)?;
+        let file = served.file()?;
+        Self::check_changeable(file, false)?;
+        dir.dir()?.link(file, name).map_err(|error| errno(&error))?;
+        self.give(file.clone())
+    }
+
+    pub(super) fn list_directory(
+        &self,
+        node: NodeId,
+        cookie: u64,
+        with_attributes: bool,
+        listing: &mut dyn Listing,
+    ) -> Reply<()> {
+        self.metrics.count(Request::List);
+        if let Some(control) = &self.control
+            && node == control::DIRECTORY
+        {
+            self.list_control(control, cookie, with_attributes, listing);
+            return Ok(());
+        }
+        let served = self.nodes.get(node)?;
+        let dir = served.dir()?;
+        if cookie == 0 && self.notes_access {
+            dir.note_access().map_err(|error| errno(&error))?;
+        }
+        let own = self.shown(&dir.metadata());
+        let read = dir.read_from(cookie, &mut |item| {
+            let inode = u64::from(item.inode.0);
+            let is_dot = matches!(item.name, b"." | b"..");
+            if !with_attributes {
+                let file_type = if is_dot { Some(FileType::Directory) } else { item.file_type };
+                return listing.name(
+                    item.name,
+                    inode,
+                    file_type.unwrap_or(FileType::Regular),
+                    item.next_cookie,
+                );
+            }
+            if is_dot {
+                // The kernel takes neither attributes nor a use of these.
+                let entry = entry_of(NodeId(inode), 0, Attributes { inode, ..own });
+                return listing.entry(item.name, &entry, item.next_cookie);
+            }
+            match self.fs.inode(item.inode).map_err(|error| errno(&error)).and_then(|file| self.give(file)) {
+                Ok(entry) => {
+                    let has_room = listing.entry(item.name, &entry, item.next_cookie);
+                    if !has_room {
+                        self.nodes.forget(entry.node, 1);
+                    }
+                    has_room
+                }
+                // A damaged inode: the name is shown, and who looks it up learns the rest.
+                Err(_) => listing.entry(item.name, &entry_of(NodeId(0), 0, own), item.next_cookie),
+            }
+        });
+        read.map_err(|error| errno(&error))
+    }
+
+    fn list_control(&self, control: &Control, cookie: u64, with_attributes: bool, listing: &mut dyn Listing) {
+        let names = Control::names();
+        let skipped = usize::try_from(cookie).unwrap_or(usize::MAX);
+        for (index, name) in names.iter().enumerate().skip(skipped) {
+            let next = index as u64 + 1;
+            let has_room = if with_attributes {
+                let Some(entry) = self.control_file(control, name.as_bytes()) else { continue };
+                let has_room = listing.entry(name.as_bytes(), &entry, next);
+                if !has_room {
+                    self.nodes.forget(entry.node, 1);
+                }
+                has_room
+            } else {
+                listing.name(name.as_bytes(), control::DIRECTORY.0 + next, FileType::Regular, next)
+            };
+            if !has_room {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Transports: between the kernel's requests and [`Ops`].
+
+mod fuser;
+mod mount;
+mod session;
+
+pub use mount::{MountError, MountOptions};
+pub use session::Session;
