@@ -50,7 +50,10 @@ impl Volume {
     /// `InvalidArgument` if it is longer; `ReadOnly`.
     pub(crate) fn set_label(&self, label: &[u8]) -> Result<()> {
         let mut bytes = [0; 16];
-        bytes.get_mut(..label.len()).ok_or(Error::InvalidArgument("a label has 16 bytes"))?.copy_from_slice(label);
+        bytes
+            .get_mut(..label.len())
+            .ok_or(Error::InvalidArgument("a label has 16 bytes"))?
+            .copy_from_slice(label);
         self.begin(Need::new(0, 0))?.modify_superblock(|superblock| superblock.set_s_volume_name(bytes));
         Ok(())
     }

@@ -20,11 +20,7 @@ type Visit<'v> = dyn FnMut(LogicalBlock, &[u8], usize) -> Result<bool> + 'v;
 impl Volume {
     /// Calls `visit` with each block that holds entries, and how many bytes of it, until it says false. Damaged
     /// blocks are passed over, and the first damage is the result if nobody said false.
-    pub(super) fn scan_directory(
-        &self,
-        dir: &Arc<Node>,
-        visit: &mut Visit<'_>,
-    ) -> Result<()> {
+    pub(super) fn scan_directory(&self, dir: &Arc<Node>, visit: &mut Visit<'_>) -> Result<()> {
         let mut damage = Ok(());
         let len = self.directory_len(dir)?;
         let mut next = 0;
@@ -46,12 +42,7 @@ impl Volume {
         damage
     }
 
-    fn scan_block(
-        &self,
-        dir: &Arc<Node>,
-        logical: LogicalBlock,
-        visit: &mut Visit<'_>,
-    ) -> Result<bool> {
+    fn scan_block(&self, dir: &Arc<Node>, logical: LogicalBlock, visit: &mut Visit<'_>) -> Result<bool> {
         let format = &self.names.format;
         let place = Place::of(Structure::DirectoryBlock).inode(dir.number);
         let block = self.directory_block(dir, logical)?;
