@@ -42,9 +42,10 @@ lint:
 deny:
 	$(CARGO) deny check
 
-# The engine beside the kernel's ext4; needs root, loop devices and an idle machine.
-bench: setup-test
+# The engine beside the kernel's ext4, and mkfs beside mke2fs; needs root, loop devices and an idle machine.
+bench: setup-test build
 	$(CARGO) run --release --locked -p extant-bench -- create-unlink
+	scripts/bench-mkfs target/release/extant
 
 demo: setup-test build
 	scripts/demo target/release/extant
