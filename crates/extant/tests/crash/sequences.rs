@@ -86,7 +86,7 @@ pub fn deep_scenario(base: &Base, seed: u64) -> Scenario<'_> {
 }
 
 /// A sequence in which nothing asks for a commit before the end.
-fn unsynced_scenario(base: &Base, seed: u64) -> Scenario<'_> {
+pub fn unsynced_scenario(base: &Base, seed: u64) -> Scenario<'_> {
     let mut ops = random_unsynced_sequence(&base.model, 50, hash(&[seed]));
     ops.push(Op::Sync);
     Scenario { base, ops, fault: Fault::None, commits: 0, seed }

@@ -35,6 +35,52 @@ impl Entry {
         }
     }
 
+    /// Where another tree differs first, if it does: the one that another program recovered.
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        self.difference_at(other, "")
+    }
+
+    fn difference_at(&self, other: &Self, path: &str) -> Option<String> {
+        if let (Content::Directory(ours), Content::Directory(theirs)) = (&self.content, &other.content) {
+            let names = ours.keys().chain(theirs.keys());
+            let found = names.into_iter().find_map(|name| match (ours.get(name), theirs.get(name)) {
+                (Some(one), Some(other)) => one.difference_at(other, &format!("{path}/{name}")),
+                (one, _) => Some(format!(
+                    "{path}/{name} is there only {}",
+                    if one.is_some() { "first" } else { "then" }
+                )),
+            });
+            if found.is_some() {
+                return found;
+            }
+        }
+        let fields = |entry: &Self| (entry.number, entry.mode, entry.links, entry.xattrs.clone());
+        if fields(self) != fields(other) {
+            return Some(format!("{path}: {:?}, then {:?}", fields(self), fields(other)));
+        }
+        match (&self.content, &other.content) {
+            (Content::File(one), Content::File(other)) if one != other => {
+                let at = one.iter().zip(other).position(|(one, other)| one != other);
+                let byte = |bytes: &[u8]| at.and_then(|at| bytes.get(at).copied());
+                let (one, other) = ((one.len(), byte(one)), (other.len(), byte(other)));
+                Some(format!("{path}: byte {at:?}: size and byte {one:x?}, then {other:x?}"))
+            }
+            (one, other) if one != other => Some(format!("{path}: another kind or target")),
+            _ => None,
+        }
+    }
+
+    /// The tree without extended attributes.
+    pub fn without_xattrs(&self) -> Self {
+        let content = match &self.content {
+            Content::Directory(entries) => Content::Directory(
+                entries.iter().map(|(name, entry)| (name.clone(), entry.without_xattrs())).collect(),
+            ),
+            other => other.clone(),
+        };
+        Self { xattrs: BTreeMap::new(), content, ..*self }
+    }
+
     /// What is in a directory under a name.
     pub fn child(&self, name: &str) -> Option<&Self> {
         match &self.content {
