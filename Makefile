@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual lint demo install bench deny setup-build setup-test clean
+.PHONY: all build test test-virtual lint demo install bench test-mount bench-mount deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -46,6 +46,16 @@ deny:
 bench: setup-test build
 	$(CARGO) run --release --locked -p extant-bench -- create-unlink
 	scripts/bench-mkfs target/release/extant
+
+# Public suites and programs of every day on a mounted disk; needs root, /dev/fuse and, the first time, the registry.
+test-mount: setup-test build
+	@scripts/setup git:git sqlite3:sqlite3 make:make
+	scripts/test-mount target/release/extant
+
+# A mount beside fuse2fs; needs root and an idle machine.
+bench-mount: setup-test build
+	@scripts/setup fuse2fs:fuse2fs git:git
+	scripts/bench-mount target/release/extant
 
 demo: setup-test build
 	scripts/demo target/release/extant

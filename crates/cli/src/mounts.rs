@@ -77,8 +77,8 @@ pub fn whole_path(dir: &Path) -> io::Result<PathBuf> {
 
 /// Whether it is a mount whose server is gone.
 pub fn is_stale(dir: &Path) -> bool {
-    let stat = std::fs::metadata(dir);
-    stat.is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
+    // The kernel remembers attributes; how full it is it always asks.
+    matches!(rustix::fs::statfs(dir), Err(Errno::NOTCONN))
 }
 
 /// Our mount at `dir`, the topmost.

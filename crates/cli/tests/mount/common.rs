@@ -1,0 +1,154 @@
+//! A disk, its mount and the judges.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+pub const EXTANT: &str = env!("CARGO_BIN_EXE_extant");
+
+/// Whether mounts work here; says so if not.
+pub fn can_mount() -> bool {
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    if let Err(error) = &device {
+        println!("skipped: /dev/fuse: {error}");
+    }
+    device.is_ok()
+}
+
+/// Whether this is root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Runs `extant`.
+pub fn extant<A: AsRef<std::ffi::OsStr>>(arguments: &[A]) -> Output {
+    Command::new(EXTANT).args(arguments).stdin(Stdio::null()).output().expect("extant")
+}
+
+/// Runs `extant`, which must do well.
+pub fn run<A: AsRef<std::ffi::OsStr>>(arguments: &[A]) -> String {
+    let output = extant(arguments);
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Asserts that `e2fsck` finds nothing at all.
+pub fn assert_clean(image: &Path) {
+    let output = Command::new("e2fsck").arg("-fn").arg(image).env("PATH", path()).output();
+    let Ok(output) = output else {
+        println!("skipped: e2fsck");
+        return;
+    };
+    let words = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let is_clean = output.status.success() && !words.contains("Fix?") && !words.contains("WARNING");
+    assert!(is_clean, "{}: {words}", output.status);
+}
+
+/// The search path with the administrator's programs.
+pub fn path() -> String {
+    format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
+}
+
+/// A disk in a directory of its own, on memory where there is such a place.
+pub struct Disk {
+    _dir: TempDir,
+    pub image: PathBuf,
+    pub point: PathBuf,
+    server: Option<Child>,
+}
+
+impl Disk {
+    pub fn new(size: &str) -> Self {
+        let base =
+            ["/dev/shm", "/tmp"].map(Path::new).into_iter().find(|base| base.is_dir()).expect("a place");
+        let dir = tempfile::Builder::new().prefix("extant-mount-").tempdir_in(base).expect("directory");
+        let (image, point) = (dir.path().join("disk.img"), dir.path().join("point"));
+        std::fs::create_dir(&point).expect("mount point");
+        run(&["mkfs".as_ref(), "-q".as_ref(), image.as_os_str(), size.as_ref()]);
+        Self { _dir: dir, image, point, server: None }
+    }
+
+    /// Mounts it in the background.
+    pub fn mount(&self, options: &str) {
+        run(&[
+            "mount".as_ref(),
+            "-o".as_ref(),
+            options.as_ref(),
+            self.image.as_os_str(),
+            self.point.as_os_str(),
+        ]);
+    }
+
+    /// Mounts it with a server that can be killed.
+    pub fn serve(&mut self) {
+        let mut command = Command::new(EXTANT);
+        command.args(["mount", "--foreground", "--ready"]).arg(&self.image).arg(&self.point);
+        let mut server = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("server");
+        let mut line = [0];
+        let read = server.stdout.as_mut().expect("its output").read(&mut line).expect("a line");
+        assert_eq!(read, 1, "the server failed: {:?}", server.wait());
+        self.server = Some(server);
+    }
+
+    /// Kills the server as a loss of power would, and takes the dead mount away.
+    pub fn kill(&mut self) {
+        let mut server = self.server.take().expect("a server");
+        server.kill().expect("kill");
+        server.wait().expect("its end");
+        self.umount();
+    }
+
+    /// Waits for the end of the server.
+    pub fn wait(&mut self) {
+        let status = self.server.take().expect("a server").wait().expect("its end");
+        assert!(status.success(), "{status}");
+    }
+
+    pub fn umount(&self) {
+        run(&["umount".as_ref(), self.point.as_os_str()]);
+    }
+
+    /// Unmounts it and asks `e2fsck`.
+    pub fn finish(mut self) {
+        self.umount();
+        if let Some(mut server) = self.server.take() {
+            server.wait().expect("its end");
+        }
+        assert_clean(&self.image);
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // After a failed test: nothing may stay mounted.
+        let _ = extant(&["umount".as_ref(), "--lazy".as_ref(), self.point.as_os_str()]);
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+/// A generator of numbers (splitmix64), so that a seed says what happened.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+}
+
+/// A seed from the environment, or from the clock; printed, for a failed test shows it.
+pub fn seed() -> u64 {
+    let given = std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse().ok());
+    let clock = || std::time::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64);
+    let seed = given.unwrap_or_else(clock);
+    println!("EXTANT_SEED={seed}");
+    seed
+}

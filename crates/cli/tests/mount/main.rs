@@ -1,0 +1,8 @@
+//! Disks mounted through FUSE, used as people and programs use them. Skipped where there is no `/dev/fuse`.
+
+mod common;
+mod crash;
+mod load;
+mod mounting;
+mod names;
+mod rootless;

@@ -1,0 +1,178 @@
+//! Mounting and unmounting, as commands.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::process::Command;
+
+use crate::common::{Disk, EXTANT, assert_clean, can_mount, extant, is_root, run};
+
+fn words(output: &std::process::Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn mount_is_usable_at_once_and_clean_after_umount() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    disk.mount("rw");
+    fs::write(disk.point.join("file"), b"content").expect("write");
+    assert_eq!(run(&["sync".as_ref(), disk.point.as_os_str()]), "");
+    disk.umount();
+    assert_clean(&disk.image);
+    let file = format!("{}:/file", disk.image.display());
+    assert_eq!(run(&["cat", &file]), "content");
+    disk.mount("ro");
+    assert!(fs::write(disk.point.join("other"), b"").is_err());
+    assert_eq!(fs::read(disk.point.join("file")).expect("read"), b"content");
+    disk.finish();
+}
+
+#[test]
+fn second_mount_is_refused_by_name() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    disk.mount("rw");
+    let arguments = ["mount".as_ref(), disk.image.as_os_str(), disk.point.as_os_str()];
+    let output = extant(&arguments);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(words(&output).contains("is mounted there already"), "{}", words(&output));
+    let other = disk.point.with_file_name("other");
+    fs::create_dir(&other).expect("directory");
+    let output = extant(&["mount".as_ref(), disk.image.as_os_str(), other.as_os_str()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(words(&output).contains("disk.img"), "{}", words(&output));
+    disk.finish();
+}
+
+#[test]
+fn stale_mount_is_recognised_and_removed() {
+    if !can_mount() {
+        return;
+    }
+    let mut disk = Disk::new("64M");
+    disk.serve();
+    let pid = fs::read_to_string(disk.point.join(".extant/pid")).expect("pid");
+    let pid = rustix::process::Pid::from_raw(pid.trim().parse().expect("number")).expect("pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
+    while rustix::fs::statfs(&disk.point).is_ok() {
+        std::thread::yield_now();
+    }
+    let output = extant(&["mount".as_ref(), disk.image.as_os_str(), disk.point.as_os_str()]);
+    assert!(words(&output).contains("extant umount"), "{}", words(&output));
+    disk.umount();
+    disk.mount("rw");
+    disk.umount();
+    assert_clean(&disk.image);
+}
+
+#[test]
+fn signal_unmounts_and_leaves_a_clean_disk() {
+    if !can_mount() {
+        return;
+    }
+    for in_use in [false, true] {
+        let mut disk = Disk::new("64M");
+        disk.serve();
+        let file = fs::File::create(disk.point.join("file")).expect("create");
+        let held = in_use.then_some(file);
+        let pid = fs::read_to_string(disk.point.join(".extant/pid")).expect("pid");
+        let pid = rustix::process::Pid::from_raw(pid.trim().parse().expect("number")).expect("pid");
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("signal");
+        disk.wait();
+        assert_clean(&disk.image);
+        drop(held);
+    }
+}
+
+#[test]
+fn control_files_are_the_mounters_and_not_listed() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    disk.mount("rw");
+    let control = disk.point.join(".extant");
+    let listed: Vec<_> = fs::read_dir(&disk.point).expect("root").flatten().map(|e| e.file_name()).collect();
+    assert!(!listed.contains(&".extant".into()));
+    assert_eq!(
+        fs::read_to_string(control.join("version")).expect("version").trim(),
+        env!("CARGO_PKG_VERSION")
+    );
+    let first = fs::read_to_string(control.join("metrics")).expect("metrics");
+    assert!(first.ends_with("# EOF\n") && first.contains("extant_requests_total{op=\"lookup\"}"));
+    fs::write(disk.point.join("file"), b"x").expect("write");
+    assert_ne!(fs::read_to_string(control.join("metrics")).expect("metrics"), first, "one snapshot per open");
+    assert!(fs::read_to_string(control.join("options")).expect("options").starts_with("rw,nosuid,nodev"));
+    assert_eq!(fs::metadata(control.join("pid")).expect("stat").mode() & 0o777, 0o400);
+    assert_eq!(fs::read_dir(&control).expect("directory").count(), 5);
+    assert!(fs::write(control.join("version"), b"2").is_err() || !is_root());
+    disk.umount();
+    disk.mount("nocontrol");
+    assert!(!control.exists());
+    fs::create_dir(&control).expect("directory of that name");
+    disk.umount();
+    disk.mount("rw");
+    assert!(!control.join("version").exists(), "a real entry comes first");
+    disk.finish();
+}
+
+#[test]
+fn exec_runs_in_the_disk_and_passes_the_status_on() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    let image = disk.image.to_str().expect("path");
+    let output =
+        extant(&["exec", image, "--", "sh", "-c", "echo hello >file; test $PWD = $EXTANT_MOUNT && exit 7"]);
+    assert_eq!(output.status.code(), Some(7), "{}", words(&output));
+    assert_clean(&disk.image);
+    assert_eq!(run(&["cat", &format!("{image}:/file")]), "hello\n");
+    assert_eq!(extant(&["exec", image, "--", "/nowhere"]).status.code(), Some(127));
+    assert_eq!(extant(&["exec", image, "--", "sh", "-c", "kill -9 $$"]).status.code(), Some(128 + 9));
+    assert_clean(&disk.image);
+}
+
+#[test]
+fn programs_of_mount_are_answered() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    let (mount, umount) =
+        (disk.point.with_file_name("mount.extant"), disk.point.with_file_name("umount.extant"));
+    symlink(EXTANT, &mount).expect("link");
+    symlink(EXTANT, &umount).expect("link");
+    let call = |program, arguments: &[&std::ffi::OsStr]| {
+        Command::new(program).args(arguments).status().expect("status").code()
+    };
+    let (image, point) = (disk.image.as_os_str(), disk.point.as_os_str());
+    assert_eq!(call(&mount, &[image, point, "-o".as_ref(), "rw,noauto".as_ref()]), Some(0));
+    assert_eq!(call(&mount, &[image, point]), Some(32));
+    assert_eq!(call(&mount, &[image, point, "-o".as_ref(), "no_such_word".as_ref()]), Some(1));
+    assert_eq!(call(&umount, &[point]), Some(0));
+    assert_clean(&disk.image);
+}
+
+#[test]
+fn shutdown_stops_writing_and_leaves_a_disk_to_recover() {
+    if !can_mount() || Command::new("xfs_io").arg("-V").output().is_err() {
+        println!("skipped: no xfs_io");
+        return;
+    }
+    let disk = Disk::new("64M");
+    disk.mount("rw");
+    fs::write(disk.point.join("before"), b"x").expect("write");
+    let status =
+        Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(&disk.point).status().expect("xfs_io");
+    assert!(status.success());
+    assert!(fs::write(disk.point.join("after"), b"x").is_err());
+    disk.umount();
+    disk.mount("rw");
+    assert!(disk.point.join("before").exists() && !disk.point.join("after").exists());
+    disk.finish();
+}
