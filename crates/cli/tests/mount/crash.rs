@@ -74,5 +74,4 @@ fn what_was_synced_survives_twenty_kills() {
         disk.umount();
         crate::common::assert_clean(&disk.image);
     }
-    assert!(KILLS > 0);
 }
