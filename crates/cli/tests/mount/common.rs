@@ -92,12 +92,12 @@ impl Disk {
         self.server = Some(server);
     }
 
-    /// Kills the server as a loss of power would, and takes the dead mount away.
+    /// Kills the server as a loss of power would. The dead mount stays, so that whoever works there gets errors and
+    /// does not go on in the directory below it.
     pub fn kill(&mut self) {
         let mut server = self.server.take().expect("a server");
         server.kill().expect("kill");
         server.wait().expect("its end");
-        self.umount();
     }
 
     /// Waits for the end of the server.

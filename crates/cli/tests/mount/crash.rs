@@ -56,6 +56,7 @@ fn what_was_synced_survives_twenty_kills() {
             std::thread::sleep(after);
             disk.kill();
         });
+        disk.umount();
         disk.serve();
         for (name, content) in durable.lock().expect("list").iter() {
             let found = fs::read(disk.point.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
