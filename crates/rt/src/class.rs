@@ -24,6 +24,8 @@ macro_rules! classes {
 classes! {
     /// The shards of a server's table of inodes in use; held over no operation of the engine.
     SERVED = 5;
+    /// A server's requests that wait for a thread.
+    REQUESTS = 6;
     /// One per file system: renames of directories between directories.
     RENAME = 10;
     /// One per inode, keyed by its number: the file's or directory's content.

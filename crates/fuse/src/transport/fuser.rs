@@ -3,6 +3,8 @@
 //! Files and directories are not opened (`ENOSYS` to the first OPEN tells the kernel to ask no more), so an open of
 //! what the kernel knows costs no request; for that, truncation on open comes as SETATTR. Locks stay in the kernel.
 //!
+//! Whoever reads a request answers it, unless those of its kind wait for the disk (`transport/pool.rs`).
+//!
 //! fuser does not pass on: `FATTR_KILL_SUIDGID`, which [`crate::Server`] derives from the caller; TMPFILE, STATX and
 //! SYNCFS, which the kernel does without.
 
@@ -21,7 +23,9 @@ use fuser::{
 };
 
 use extant::{FileType, Timestamp};
+use extant_rt::{Arc, Monotonic};
 
+use super::pool::{Pace, Pool};
 use crate::ops::{
     self, Attributes, Caller, Changes, Entry, Listing, Make, NodeId, Ops, Rename, SetTime, WriteHow,
 };
@@ -44,13 +48,45 @@ thread_local! {
 /// Passes fuser's calls on.
 #[derive(Debug)]
 pub(super) struct Adapter<T> {
-    ops: T,
+    ops: Arc<T>,
     writeback: bool,
+    paces: Arc<Paces>,
+    pool: Pool,
+}
+
+/// How long what may wait for the disk takes.
+#[derive(Debug)]
+struct Paces {
+    read: Pace,
+    write: Pace,
+    sync: Pace,
+    allocate: Pace,
 }
 
 impl<T: Ops> Adapter<T> {
-    pub(super) const fn new(ops: T, writeback: bool) -> Self {
-        Self { ops, writeback }
+    pub(super) fn new(ops: T, writeback: bool) -> Self {
+        let paces = Paces {
+            read: Pace::default(),
+            write: Pace::default(),
+            sync: Pace::slow(),
+            allocate: Pace::slow(),
+        };
+        Self { ops: Arc::new(ops), writeback, paces: Arc::new(paces), pool: Pool::new() }
+    }
+
+    /// Answers here, or by the pool if such requests are slow.
+    fn answer(&self, pace: fn(&Paces) -> &Pace, bytes: usize, answer: impl FnOnce(&T) + Send + 'static) {
+        let (ops, paces) = (self.ops.clone(), self.paces.clone());
+        let timed = move || {
+            let start = Monotonic::now();
+            answer(&ops);
+            pace(&paces).note(start.elapsed(), bytes);
+        };
+        if pace(&self.paces).is_slow() { self.pool.submit(timed) } else { timed() }
+    }
+
+    fn sync(&self, ino: INodeNo, datasync: bool, reply: ReplyEmpty) {
+        self.answer(|paces| &paces.sync, 0, move |ops| reply_empty(reply, ops.sync(node(ino), datasync)));
     }
 
     fn make(&self, req: &Request, parent: INodeNo, name: &OsStr, make: &Make<'_>) -> ops::Reply<Entry> {
@@ -147,6 +183,13 @@ fn reply_entry(reply: ReplyEntry, result: ops::Reply<Entry>) {
 fn reply_empty(reply: ReplyEmpty, result: ops::Reply<()>) {
     match result {
         Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+fn reply_written(reply: ReplyWrite, result: ops::Reply<usize>) {
+    match result {
+        Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
         Err(error) => reply.error(errno(error)),
     }
 }
@@ -361,15 +404,21 @@ impl<T: Ops> fuser::Filesystem for Adapter<T> {
         reply: ReplyData,
     ) {
         let size = size as usize;
-        BUFFER.with_borrow_mut(|buffer| {
-            if buffer.len() < size {
-                buffer.resize(size, 0);
-            }
-            match self.ops.read(node(ino), offset, &mut buffer[..size]) {
-                Ok(read) => reply.data(&buffer[..read]),
-                Err(error) => reply.error(errno(error)),
-            }
-        });
+        self.answer(
+            |paces| &paces.read,
+            size,
+            move |ops| {
+                BUFFER.with_borrow_mut(|buffer| {
+                    if buffer.len() < size {
+                        buffer.resize(size, 0);
+                    }
+                    match ops.read(node(ino), offset, &mut buffer[..size]) {
+                        Ok(read) => reply.data(&buffer[..read]),
+                        Err(error) => reply.error(errno(error)),
+                    }
+                });
+            },
+        );
     }
 
     fn write(
@@ -384,16 +433,21 @@ impl<T: Ops> fuser::Filesystem for Adapter<T> {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let data_len = data.len();
         // What the kernel kept was written by an open that was allowed to, whichever that was.
         let is_kept = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let how = WriteHow {
             append: is_kept || flags.0 & O_APPEND != 0,
             remove_set_id: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
-        match self.ops.write(node(ino), offset, data, how) {
-            Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
-            Err(error) => reply.error(errno(error)),
+        if self.paces.write.is_slow() {
+            let data = data.to_vec();
+            let write = move |ops: &T| reply_written(reply, ops.write(node(ino), offset, &data, how));
+            return self.answer(|paces| &paces.write, data_len, write);
         }
+        let start = Monotonic::now();
+        reply_written(reply, self.ops.write(node(ino), offset, data, how));
+        self.paces.write.note(start.elapsed(), data_len);
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -401,7 +455,7 @@ impl<T: Ops> fuser::Filesystem for Adapter<T> {
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        reply_empty(reply, self.ops.sync(node(ino), datasync));
+        self.sync(ino, datasync, reply);
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -425,7 +479,7 @@ impl<T: Ops> fuser::Filesystem for Adapter<T> {
     }
 
     fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        reply_empty(reply, self.ops.sync(node(ino), datasync));
+        self.sync(ino, datasync, reply);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
@@ -517,7 +571,14 @@ impl<T: Ops> fuser::Filesystem for Adapter<T> {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(reply, self.ops.allocate(caller(req), node(ino), mode, offset, length));
+        let caller = caller(req);
+        self.answer(
+            |paces| &paces.allocate,
+            0,
+            move |ops| {
+                reply_empty(reply, ops.allocate(caller, node(ino), mode, offset, length));
+            },
+        );
     }
 
     fn lseek(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {

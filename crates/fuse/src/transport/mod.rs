@@ -2,6 +2,7 @@
 
 mod fuser;
 mod mount;
+mod pool;
 mod session;
 
 pub use mount::{MountError, MountOptions};

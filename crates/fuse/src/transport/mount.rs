@@ -34,7 +34,7 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// The kernel may keep what is written.
     pub writeback: bool,
-    /// Worker threads; as many as suit the host, unless told.
+    /// Threads that read requests; as many as suit the host, unless told.
     pub threads: Option<usize>,
 }
 

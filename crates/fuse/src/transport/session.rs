@@ -9,10 +9,11 @@ use super::fuser::Adapter;
 use super::mount::{self, MountError, MountOptions};
 use crate::ops::Ops;
 
-/// Workers at least: some wait for the disk while others answer.
-const THREADS_MIN: usize = 4;
-/// Workers at most: each has a buffer of 16 MiB of addresses, of which it touches what requests fill.
-const THREADS_MAX: usize = 64;
+/// CPUs for each thread that reads requests. They wait in turns, so more of them mean that each request wakes a thread
+/// that has slept for long, mostly on another CPU.
+const CPUS_PER_READER: usize = 4;
+/// Threads at most: each has a buffer of 16 MiB of addresses, of which it touches what requests fill.
+const READERS_MAX: usize = 64;
 
 /// A mounted directory, usable as soon as it is served.
 #[derive(Debug)]
@@ -26,12 +27,9 @@ impl<T: Ops> Session<T> {
     /// # Errors
     /// [`MountError`].
     pub fn mount(ops: T, dir: &Path, options: &MountOptions) -> Result<Self, MountError> {
-        let cpus = extant_rt::available_parallelism();
         let mut config = Config::default();
-        config.n_threads = Some(options.threads.unwrap_or(2 * cpus).clamp(1, THREADS_MAX).max(THREADS_MIN));
-        if options.threads.is_some() {
-            config.n_threads = options.threads.map(|threads| threads.clamp(1, THREADS_MAX));
-        }
+        let readers = options.threads.unwrap_or(extant_rt::available_parallelism() / CPUS_PER_READER);
+        config.n_threads = Some(readers.clamp(1, READERS_MAX));
         config.clone_fd = true;
         config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
         config.mount_options = mount::fuser_options(options);
