@@ -30,18 +30,12 @@ classes! {
     RENAME = 10;
     /// One per inode, keyed by its number: the file's or directory's content.
     INODE = 20;
-    /// One per inode: its writeback.
-    WRITEBACK = 30;
     /// One per inode: its extended attributes.
     XATTR = 40;
     /// Not a lock: an open journal handle.
     HANDLE = 50;
     /// One per file system: the on-disk and in-memory orphan list.
     ORPHAN = 55;
-    /// One per folio.
-    PAGE = 60;
-    /// One per inode: its extent tree.
-    EXTENT_TREE = 70;
     /// One per inode: its decoded fields.
     INODE_CORE = 75;
     /// One per block group, keyed by its number.
@@ -50,8 +44,6 @@ classes! {
     FREED = 85;
     /// One per file system: the superblock's fields.
     SUPERBLOCK = 86;
-    /// Preallocations and order indexes.
-    PREALLOC = 90;
     /// One per buffer; never two at once.
     BUFFER = 100;
     /// The shards of the buffer and inode caches.
