@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::scratch::run;
+
 /// A kernel mount of an image; unmounted on drop.
 #[derive(Debug)]
 pub struct KernelMount {
@@ -30,13 +32,4 @@ impl Drop for KernelMount {
             eprintln!("extant-bench: {} stays mounted: {error}", self.point.display());
         }
     }
-}
-
-/// Runs a command that must succeed.
-pub fn run(command: &mut Command) -> io::Result<()> {
-    let output = command.output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }

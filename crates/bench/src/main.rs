@@ -1,20 +1,26 @@
-//! Measurements of the engine beside the kernel's ext4: one binary, one run, alternating, medians with their spread.
+//! Measurements of the engine and of its mount beside the kernel's ext4 and other servers: one binary, one run,
+//! alternating, medians with their spread.
 //!
-//! Images stand on /dev/shm, so that the disk is not what is measured. The kernel's side needs root and loop devices;
-//! without them it is named as missing.
+//! Images stand on /dev/shm, so that the disk is not what is measured. The kernel's side needs root and loop devices,
+//! fuse2fs its package; without them they are named as missing.
 
+mod create_unlink;
 mod kernel;
-mod load;
 mod report;
+mod scratch;
 
+use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+/// What a measurement ends with.
+type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+
 #[derive(Parser)]
-#[command(about = "Measures the engine beside the kernel's ext4")]
+#[command(about = "Measures the engine and its mount beside the kernel's ext4 and other servers")]
 struct Arguments {
     #[command(subcommand)]
     what: What,
@@ -47,9 +53,11 @@ enum What {
 fn main() -> ExitCode {
     let done = match Arguments::parse().what {
         What::CreateUnlink { rounds, milliseconds, dir } => {
-            load::create_unlink(rounds.max(1), Duration::from_millis(milliseconds), &dir)
+            create_unlink::compare(rounds.max(1), Duration::from_millis(milliseconds), &dir)
         }
-        What::Worker { image, milliseconds } => load::worker(&image, Duration::from_millis(milliseconds)),
+        What::Worker { image, milliseconds } => {
+            create_unlink::worker(&image, Duration::from_millis(milliseconds))
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -30,10 +30,11 @@ impl Series {
         Self(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
     }
 
-    /// A line of thousands per second.
-    pub fn line(&self, name: &str) -> String {
-        let (median, min, max) = (self.median() / 1e3, self.min() / 1e3, self.max() / 1e3);
-        format!("{name:<44} {median:9.1} k/s   ({min:.1} to {max:.1})")
+    /// A line in a unit that is so much per second.
+    pub fn line(&self, name: &str, per_second: f64, unit: &str) -> String {
+        let (median, min, max) =
+            (self.median() / per_second, self.min() / per_second, self.max() / per_second);
+        format!("{name:<44} {median:9.1} {unit:<5} ({min:.1} to {max:.1})")
     }
 
     /// A line of ratios.

@@ -1,6 +1,5 @@
-//! The loads.
+//! Empty files created and unlinked: the engine as a library beside the kernel.
 
-use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,40 +7,13 @@ use std::time::{Duration, Instant};
 
 use extant::{Dir, Filesystem, Mount, New, NewKind};
 
-use crate::kernel::{KernelMount, run};
+use crate::Result;
+use crate::kernel::KernelMount;
 use crate::report::Series;
-
-type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+use crate::scratch::Scratch;
 
 /// Files that exist at once: those of one round of creating, then of one of unlinking.
 const BATCH: usize = 1000;
-
-const IMAGE_BYTES: u64 = 1 << 30;
-
-/// Images and mount points of one run; removed on drop.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(dir: &Path) -> Result<Self> {
-        let path = dir.join(format!("extant-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&path)?;
-        Ok(Self(path))
-    }
-
-    /// An image as mke2fs makes it, the same for both sides.
-    fn image(&self, name: &str) -> Result<PathBuf> {
-        let path = self.0.join(name);
-        std::fs::File::create(&path)?.set_len(IMAGE_BYTES)?;
-        run(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0"]).arg(&path))?;
-        Ok(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Creates and unlinks empty files through the library for a while; how many of both.
 fn engine_round(dir: &Dir, stop: &AtomicBool) -> Result<u64> {
@@ -149,11 +121,11 @@ fn ceiling(images: &[PathBuf], time: Duration) -> Result<f64> {
 }
 
 /// See [`crate::What::CreateUnlink`].
-pub fn create_unlink(rounds: usize, time: Duration, dir: &Path) -> Result<()> {
+pub fn compare(rounds: usize, time: Duration, dir: &Path) -> Result<()> {
     let scratch = Scratch::new(dir)?;
     let fs = Mount::new().open(scratch.image("engine.img")?)?;
     let images = [scratch.image("worker-0.img")?, scratch.image("worker-1.img")?];
-    let mounted = KernelMount::new(&scratch.image("kernel.img")?, &scratch.0.join("kernel"));
+    let mounted = KernelMount::new(&scratch.image("kernel.img")?, &scratch.path("kernel"));
     if let Err(error) = &mounted {
         println!("kernel ext4: not measured ({error})");
     }
@@ -176,15 +148,16 @@ pub fn create_unlink(rounds: usize, time: Duration, dir: &Path) -> Result<()> {
     fs.unmount()?;
     let [engine1, kernel1, engine2, kernel2, alone1, alone2] = series;
     println!("create + unlink of empty files, {rounds} rounds of {} ms, alternating", time.as_millis());
-    println!("{}", engine1.line("extant, 1 thread"));
-    println!("{}", engine2.line("extant, 2 threads, 2 directories"));
-    println!("{}", alone1.line("extant, 1 process on its own image"));
-    println!("{}", alone2.line("extant, 2 processes on 2 images"));
+    let line = |series: &Series, name: &str| series.line(name, 1e3, "k/s");
+    println!("{}", line(&engine1, "extant, 1 thread"));
+    println!("{}", line(&engine2, "extant, 2 threads, 2 directories"));
+    println!("{}", line(&alone1, "extant, 1 process on its own image"));
+    println!("{}", line(&alone2, "extant, 2 processes on 2 images"));
     let scaling = engine2.over(&engine1);
     let ceiling = alone2.over(&alone1);
     if mounted.is_ok() {
-        println!("{}", kernel1.line("kernel ext4, 1 thread"));
-        println!("{}", kernel2.line("kernel ext4, 2 threads, 2 directories"));
+        println!("{}", line(&kernel1, "kernel ext4, 1 thread"));
+        println!("{}", line(&kernel2, "kernel ext4, 2 threads, 2 directories"));
         println!("{}", engine1.over(&kernel1).ratio_line("extant / kernel, 1 thread"));
         println!("{}", engine2.over(&kernel2).ratio_line("extant / kernel, 2 threads"));
         println!("{}", kernel2.over(&kernel1).ratio_line("T2/T1, kernel"));

@@ -1,0 +1,54 @@
+//! A run's own place for images and mount points.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Result;
+
+const IMAGE_BYTES: u64 = 1 << 30;
+
+/// Images and mount points of one run; removed on drop.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes a directory in `dir`.
+    pub fn new(dir: &Path) -> Result<Self> {
+        let path = dir.join(format!("extant-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+
+    /// The path of `name` in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// An image as mke2fs makes it, the same for every side.
+    pub fn image(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        std::fs::File::create(&path)?.set_len(IMAGE_BYTES)?;
+        run(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0"]).arg(&path))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a command that must succeed.
+///
+/// # Errors
+/// What it wrote to standard error.
+pub fn run(command: &mut Command) -> io::Result<()> {
+    let program = command.get_program().display().to_string();
+    let output = command.output().map_err(|error| io::Error::other(format!("{program}: {error}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("{program}: {}", words.trim())))
+}
