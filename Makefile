@@ -52,10 +52,10 @@ test-mount: setup-test build
 	@scripts/setup git:git sqlite3:sqlite3 make:make
 	scripts/test-mount target/release/extant
 
-# A mount beside fuse2fs; needs root and an idle machine.
+# A mount beside an empty server, fuse2fs and the kernel's ext4; needs root, /dev/fuse and an idle machine.
 bench-mount: setup-test build
 	@scripts/setup fuse2fs:fuse2fs git:git
-	scripts/bench-mount target/release/extant
+	$(CARGO) run --release --locked -p extant-bench -- mount --runs 5
 
 demo: setup-test build
 	scripts/demo target/release/extant

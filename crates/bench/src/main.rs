@@ -6,6 +6,7 @@
 
 mod create_unlink;
 mod kernel;
+mod mount;
 mod report;
 mod scratch;
 
@@ -40,6 +41,29 @@ enum What {
         #[arg(long, default_value = "/dev/shm")]
         dir: PathBuf,
     },
+    /// Files on a mount: extant beside an empty server, fuse2fs and the kernel.
+    Mount {
+        /// Runs of each side.
+        #[arg(long, default_value_t = 5)]
+        runs: usize,
+        /// Where the images are made.
+        #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
+    /// The empty server; started by `mount`.
+    #[command(hide = true)]
+    Empty {
+        /// Where to mount it.
+        point: PathBuf,
+        /// The file for what is written; memory without.
+        image: Option<PathBuf>,
+    },
+    /// A client of a mount; started by `mount`.
+    #[command(hide = true)]
+    Client {
+        /// Its directory, which it makes.
+        dir: PathBuf,
+    },
     /// One process of the share-nothing ceiling; started by the other measurements.
     #[command(hide = true)]
     Worker {
@@ -58,6 +82,9 @@ fn main() -> ExitCode {
         What::Worker { image, milliseconds } => {
             create_unlink::worker(&image, Duration::from_millis(milliseconds))
         }
+        What::Mount { runs, dir } => mount::compare(runs.max(1), &dir),
+        What::Empty { point, image } => mount::empty(&point, image.as_deref()),
+        What::Client { dir } => mount::client(&dir),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
