@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual lint demo install bench test-mount bench-mount deny setup-build setup-test clean
+.PHONY: all build test test-virtual lint demo install bench conflicts test-mount bench-mount deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -46,6 +46,11 @@ deny:
 bench: setup-test build
 	$(CARGO) run --release --locked -p extant-bench -- create-unlink
 	scripts/bench-mkfs target/release/extant
+
+# Which cache lines two threads share that work in two directories, by traces of their memory.
+conflicts: setup-test
+	@scripts/setup valgrind:valgrind addr2line:binutils
+	$(CARGO) run --release --locked -p extant-bench -- conflicts create-unlink
 
 # Public suites and programs of every day on a mounted disk; needs root, /dev/fuse and, the first time, the registry.
 test-mount: setup-test build

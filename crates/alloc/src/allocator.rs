@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use extant_ondisk::{Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
-use extant_rt::{Arc, LockClass, Mutex, Ordering};
+use extant_rt::{LockClass, Mutex};
 
 use crate::counters::Counters;
 use crate::group::{Bitmap, BlockBits, Group, Hint, InodeBits, Run, State, Summary};
@@ -45,7 +45,7 @@ pub trait GroupStore: Send + Sync {
 pub struct Allocator {
     pub(crate) geometry: Geometry,
     pub(crate) groups: Box<[Group]>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Counters,
     /// Groups that may have blocks to give out.
     pub(crate) with_blocks: GroupSet,
     /// Groups that may have free inodes.
@@ -102,15 +102,16 @@ impl Allocator {
                 if inodes > 0 {
                     with_inodes.insert(number);
                 }
+                let directories = descriptor.used_dirs_count();
                 let state = State::new(descriptor);
                 let state = Mutex::with_key(LockClass::GROUP, u64::from(number.0), state);
-                Group::new(state, blocks)
+                Group::new(state, blocks, directories)
             })
             .collect();
         Self {
             geometry,
             groups,
-            counters: Arc::new(Counters::new(free_blocks, free_inodes, reserved_blocks)),
+            counters: Counters::new(free_blocks, free_inodes, reserved_blocks),
             with_blocks,
             with_inodes,
             changed: GroupSet::new(count),
@@ -124,7 +125,7 @@ impl Allocator {
     ///
     /// # Errors
     /// `NoSpace` if so many are not available now; blocks that wait for a commit are not.
-    pub fn reserve(&self, blocks: u64, privileged: bool) -> Result<Reservation> {
+    pub fn reserve(&self, blocks: u64, privileged: bool) -> Result<Reservation<'_>> {
         Reservation::new(&self.counters, blocks, privileged)
     }
 
@@ -137,19 +138,19 @@ impl Allocator {
     /// Blocks that become free when transactions commit.
     #[must_use]
     pub fn pending_free(&self) -> u64 {
-        self.counters.pending.load(Ordering::Relaxed)
+        self.counters.pending.sum()
     }
 
     /// Free inodes.
     #[must_use]
     pub fn free_inodes(&self) -> u64 {
-        self.counters.free_inodes.load(Ordering::Relaxed)
+        self.counters.free_inodes.sum()
     }
 
     /// Free blocks as the running transaction says: what a superblock written now would claim.
     #[must_use]
     pub fn disk_free_blocks(&self) -> u64 {
-        self.counters.disk_free.load(Ordering::Relaxed)
+        self.counters.disk_free.sum()
     }
 
     /// A group's descriptor as the running transaction says, its checksums stale.

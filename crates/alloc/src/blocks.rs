@@ -3,7 +3,7 @@
 //! Leaves out: preallocation, orders, stream goals; the search is contiguous first from the goal.
 
 use extant_ondisk::{FsBlock, GroupNumber, TransactionId, bitmap};
-use extant_rt::{Ordering, yield_now};
+use extant_rt::yield_now;
 
 use crate::group::Run;
 use crate::words::Gap;
@@ -26,7 +26,7 @@ impl Allocator {
     /// # Errors
     /// `NoSpace` if the reservation is used up, or if all that is left lies in groups with bad bitmaps. Such
     /// groups are skipped.
-    pub fn take(&self, reservation: &mut Reservation, goal: FsBlock, len: u32) -> Result<Run> {
+    pub fn take(&self, reservation: &mut Reservation<'_>, goal: FsBlock, len: u32) -> Result<Run> {
         let len = u64::from(len).min(reservation.blocks()) as u32;
         if len == 0 {
             return Err(Error::NoSpace);
@@ -85,7 +85,7 @@ impl Allocator {
                 summary.descriptor.set_free_blocks_count(free.saturating_sub(gap.len));
                 let written = summary.change_blocks(tid);
                 self.changed.insert(number);
-                self.counters.disk_free.fetch_sub(u64::from(gap.len), Ordering::Relaxed);
+                self.counters.disk_free.subtract(number, u64::from(gap.len));
                 Ok(written)
             })?;
         }
@@ -114,8 +114,8 @@ impl Allocator {
                 summary.freed.push(gap);
                 let written = summary.change_blocks(tid);
                 self.changed.insert(number);
-                self.counters.disk_free.fetch_add(u64::from(gap.len), Ordering::Relaxed);
-                self.counters.pending.fetch_add(u64::from(gap.len), Ordering::Relaxed);
+                self.counters.disk_free.add(number, u64::from(gap.len));
+                self.counters.pending.add(number, u64::from(gap.len));
                 Ok(written)
             })?;
         }

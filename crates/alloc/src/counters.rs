@@ -4,24 +4,58 @@
 //! groups found bad. So a block becomes free in its group before it is counted here, and is counted out here
 //! before it is taken there.
 
-use extant_rt::{Arc, AtomicU64, Ordering};
+use extant_ondisk::GroupNumber;
+use extant_rt::{AtomicU64, Ordering, Padded};
 
 use crate::{Error, Result};
 
-/// Atomic totals of all groups.
+/// A number kept in shards, so that changes in different groups write no line in common.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// Two's complement: only the sum means something.
+    shards: Box<[Padded<AtomicU64>]>,
+}
+
+const SHARDS: usize = 64;
+
+impl Tally {
+    pub fn new(value: u64) -> Self {
+        let shard = |index| Padded(AtomicU64::new(if index == 0 { value } else { 0 }));
+        Self { shards: (0..SHARDS).map(shard).collect() }
+    }
+
+    /// Adds for something in a group.
+    pub fn add(&self, group: GroupNumber, count: u64) {
+        self.shards[group.0 as usize % SHARDS].fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Subtracts for something in a group.
+    pub fn subtract(&self, group: GroupNumber, count: u64) {
+        self.shards[group.0 as usize % SHARDS].fetch_sub(count, Ordering::Relaxed);
+    }
+
+    /// The number; exact while nobody changes it.
+    pub fn sum(&self) -> u64 {
+        let sum = self.shards.iter().fold(0u64, |sum, shard| sum.wrapping_add(shard.load(Ordering::Relaxed)));
+        // A change that moves a count between groups may be seen by half.
+        u64::try_from(sum.cast_signed()).unwrap_or(0)
+    }
+}
+
+/// Totals of all groups.
 ///
 /// All operations are relaxed: each number stands for itself, and a group's bits are handed over by its lock.
 #[derive(Debug)]
 pub(crate) struct Counters {
     /// Blocks nobody has, waits for or reserved; two's complement, for a group found bad may take away blocks
     /// that are reserved.
-    available: AtomicU64,
+    available: Padded<AtomicU64>,
     /// Blocks freed in transactions that are not committed.
-    pub pending: AtomicU64,
+    pub pending: Tally,
     /// Free blocks as the running transaction says.
-    pub disk_free: AtomicU64,
+    pub disk_free: Tally,
     /// Free inodes as the running transaction says.
-    pub free_inodes: AtomicU64,
+    pub free_inodes: Tally,
     /// Blocks that only privileged reservations may touch.
     kept: u64,
 }
@@ -29,10 +63,10 @@ pub(crate) struct Counters {
 impl Counters {
     pub fn new(free_blocks: u64, free_inodes: u64, kept: u64) -> Self {
         Self {
-            available: AtomicU64::new(free_blocks),
-            pending: AtomicU64::new(0),
-            disk_free: AtomicU64::new(free_blocks),
-            free_inodes: AtomicU64::new(free_inodes),
+            available: Padded(AtomicU64::new(free_blocks)),
+            pending: Tally::new(0),
+            disk_free: Tally::new(free_blocks),
+            free_inodes: Tally::new(free_inodes),
             kept,
         }
     }
@@ -74,16 +108,16 @@ impl Counters {
 /// A right to take blocks. What is not taken is given back on drop.
 #[derive(Debug)]
 #[must_use = "a reservation that is dropped reserves nothing"]
-pub struct Reservation {
-    counters: Arc<Counters>,
+pub struct Reservation<'a> {
+    counters: &'a Counters,
     blocks: u64,
     privileged: bool,
 }
 
-impl Reservation {
-    pub(crate) fn new(counters: &Arc<Counters>, blocks: u64, privileged: bool) -> Result<Self> {
+impl<'a> Reservation<'a> {
+    pub(crate) fn new(counters: &'a Counters, blocks: u64, privileged: bool) -> Result<Self> {
         counters.claim(blocks, privileged)?;
-        Ok(Self { counters: Arc::clone(counters), blocks, privileged })
+        Ok(Self { counters, blocks, privileged })
     }
 
     /// How many blocks may still be taken.
@@ -103,16 +137,16 @@ impl Reservation {
     }
 
     /// Adds the blocks of `other`, a reservation of the same allocator.
-    pub fn merge(&mut self, mut other: Reservation) {
-        debug_assert!(Arc::ptr_eq(&self.counters, &other.counters), "reservations of two allocators");
+    pub fn merge(&mut self, mut other: Reservation<'a>) {
+        debug_assert!(std::ptr::eq(self.counters, other.counters), "reservations of two allocators");
         self.blocks += std::mem::take(&mut other.blocks);
     }
 
     /// Splits up to `blocks` off.
-    pub fn split(&mut self, blocks: u64) -> Reservation {
+    pub fn split(&mut self, blocks: u64) -> Self {
         let blocks = blocks.min(self.blocks);
         self.blocks -= blocks;
-        Self { counters: Arc::clone(&self.counters), blocks, privileged: self.privileged }
+        Self { counters: self.counters, blocks, privileged: self.privileged }
     }
 
     /// Gives back all but `blocks`.
@@ -128,7 +162,7 @@ impl Reservation {
     }
 }
 
-impl Drop for Reservation {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         self.counters.release(self.blocks);
     }

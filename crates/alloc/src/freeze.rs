@@ -1,7 +1,7 @@
 //! What a commit takes from the allocator, and what it gives back when it is durable.
 
 use extant_ondisk::{GroupDescriptor, GroupNumber, TransactionId};
-use extant_rt::{Arc, Ordering};
+use extant_rt::Arc;
 
 use crate::Allocator;
 use crate::allocator::Freed;
@@ -98,7 +98,7 @@ impl Allocator {
         for gap in gaps {
             group.vacate(bits, gap);
             self.counters.release(u64::from(gap.len));
-            self.counters.pending.fetch_sub(u64::from(gap.len), Ordering::Relaxed);
+            self.counters.pending.subtract(number, u64::from(gap.len));
         }
         self.with_blocks.insert(number);
     }

@@ -8,7 +8,7 @@
 //! Locks: the group's own (`GROUP`). No I/O under it.
 
 use extant_ondisk::{FsBlock, GroupDescriptor, GroupFlags, TransactionId, bitmap};
-use extant_rt::{Arc, AtomicU64, Mutex, Ordering};
+use extant_rt::{Arc, AtomicU32, AtomicU64, Mutex, Ordering};
 
 use crate::words::{Gap, Words};
 
@@ -21,11 +21,14 @@ pub struct Run {
     pub len: u32,
 }
 
-/// A block group.
+/// A block group, on cache lines of its own.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Group {
     /// `free` in the upper half, `longest` in the lower.
     hint: AtomicU64,
+    /// As the descriptor says.
+    directories: AtomicU32,
     pub state: Mutex<State>,
 }
 
@@ -57,6 +60,8 @@ pub(crate) struct Summary {
     pub inodes_changed: bool,
     /// The transaction of these changes.
     pub tid: TransactionId,
+    /// Inodes given out since mounting.
+    pub inodes_made: u32,
     /// Freed in the running transaction.
     pub freed: Vec<Gap>,
 }
@@ -88,8 +93,8 @@ pub(crate) struct InodeBits {
 }
 
 impl Group {
-    pub fn new(state: Mutex<State>, free_blocks: u32) -> Self {
-        let group = Self { hint: AtomicU64::new(0), state };
+    pub fn new(state: Mutex<State>, free_blocks: u32, directories: u32) -> Self {
+        let group = Self { hint: AtomicU64::new(0), directories: AtomicU32::new(directories), state };
         group.set_hint(Hint { free: free_blocks, longest: free_blocks });
         group
     }
@@ -103,6 +108,17 @@ impl Group {
     pub fn set_hint(&self, hint: Hint) {
         let longest = hint.longest.min(hint.free);
         self.hint.store(u64::from(hint.free) << 32 | u64::from(longest), Ordering::Relaxed);
+    }
+
+    /// How many directories it has. May be stale, as the hint.
+    pub fn directories(&self) -> u32 {
+        self.directories.load(Ordering::Relaxed)
+    }
+
+    /// Sets how many directories it has. To be called with the lock held, with what it protects.
+    pub fn count_directories(&self, summary: &mut Summary, directories: u32) {
+        summary.descriptor.set_used_dirs_count(directories);
+        self.directories.store(directories, Ordering::Relaxed);
     }
 
     /// Sets the busy bits of a gap. To be called with the lock held.
@@ -147,6 +163,7 @@ impl State {
             blocks_changed: false,
             inodes_changed: false,
             tid: TransactionId(0),
+            inodes_made: 0,
             freed: Vec::new(),
         };
         Self { summary, blocks: Bitmap::Unread, inodes: Bitmap::Unread }

@@ -1,13 +1,13 @@
 //! Allocating and freeing inodes.
 //!
-//! Leaves out: Orlov's statistics; directories go where there is room, from their parent's flex group on. The
-//! inodes' contents are the caller's.
+//! Directories at the top are spread over the disk, so that the trees below them have room and their writers do not
+//! meet; other directories go where there is room, from the start of their parent's flex group on; files go to their
+//! directory's group (kernel `find_group_orlov`, `find_group_other`). The inodes' contents are the caller's.
 //!
 //! A free bit is found and set in one hold of the group's lock, so creators never race for one bit (kernel
 //! `find_inode_bit`, post C).
 
 use extant_ondisk::{GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
-use extant_rt::Ordering;
 
 use crate::group::{Group, InodeBits, Summary};
 use crate::{Allocator, Error, Result};
@@ -15,15 +15,37 @@ use crate::{Allocator, Error, Result};
 /// What an inode is to be, as far as its place goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InodeKind {
-    /// A directory: spread, and counted in its group.
+    /// A directory in the root, or in one marked as the top of trees.
+    TopDirectory,
+    /// Any other directory.
     Directory,
-    /// Anything else: near its directory.
+    /// Anything else.
     Other,
 }
 
+impl InodeKind {
+    fn is_directory(self) -> bool {
+        self != Self::Other
+    }
+}
+
+/// An inode that was given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewInode {
+    /// Which.
+    pub number: InodeNumber,
+    /// Counts the inodes given out in its group since mounting.
+    pub turn: u32,
+    /// Blocks that the transaction did not have to write before.
+    pub written: u32,
+}
+
+/// Groups that are looked at for a directory at the top.
+const TOP_GROUPS_MAX: u32 = 64;
+
 impl Allocator {
-    /// Allocates an inode in the running transaction `tid`: in the parent's group or the next ones to the right
-    /// and round; a directory from the start of its parent's flex group on, where there are free blocks too.
+    /// Allocates an inode in the running transaction `tid`, in the group that its kind calls for, or the next ones to
+    /// the right and round; for directories first where there are free blocks too.
     ///
     /// Lowers `itable_unused` to what lies behind the inode. Reserved inodes are never given out.
     ///
@@ -34,26 +56,37 @@ impl Allocator {
         tid: TransactionId,
         parent: GroupNumber,
         kind: InodeKind,
-    ) -> Result<(InodeNumber, u32)> {
+    ) -> Result<NewInode> {
         let parent = if parent.0 < self.geometry.group_count { parent } else { GroupNumber(0) };
-        let roomy = match kind {
-            InodeKind::Directory => {
-                let flex_start = parent.0 - parent.0 % self.geometry.groups_per_flex.max(1);
-                let has_blocks = |group: &GroupNumber| {
-                    self.groups.get(group.0 as usize).is_some_and(|group| group.hint().free > 0)
-                };
-                self.with_inodes
-                    .walk(GroupNumber(flex_start))
-                    .filter(has_blocks)
-                    .find_map(|group| self.allocate_inode_in(tid, group, kind))
-            }
-            InodeKind::Other => None,
+        let start = match kind {
+            InodeKind::TopDirectory => self.group_of_top(),
+            InodeKind::Directory => GroupNumber(parent.0 - parent.0 % self.geometry.groups_per_flex.max(1)),
+            InodeKind::Other => parent,
         };
-        roomy
-            .or_else(|| {
-                self.with_inodes.walk(parent).find_map(|group| self.allocate_inode_in(tid, group, kind))
-            })
-            .ok_or(Error::NoInodes)
+        let has_blocks = |group: &GroupNumber| self.free_in(*group) > 0;
+        let allocate = |group| self.allocate_inode_in(tid, group, kind);
+        let roomy = match kind.is_directory() {
+            true => self.with_inodes.walk(start).filter(has_blocks).find_map(allocate),
+            false => None,
+        };
+        roomy.or_else(|| self.with_inodes.walk(start).find_map(allocate)).ok_or(Error::NoInodes)
+    }
+
+    /// Of groups evenly over the disk, the one with the fewest directories that has its share of the free blocks; the
+    /// first of equals.
+    fn group_of_top(&self) -> GroupNumber {
+        let groups = self.geometry.group_count;
+        let share = self.free_blocks() / u64::from(groups.max(1));
+        (0..groups)
+            .step_by(groups.div_ceil(TOP_GROUPS_MAX).max(1) as usize)
+            .map(GroupNumber)
+            .filter(|group| u64::from(self.free_in(*group)) >= share)
+            .min_by_key(|group| self.groups[group.0 as usize].directories())
+            .unwrap_or(GroupNumber(0))
+    }
+
+    fn free_in(&self, group: GroupNumber) -> u32 {
+        self.groups.get(group.0 as usize).map_or(0, |group| group.hint().free)
     }
 
     /// Frees an inode in the running transaction `tid`. It may be given out again at once. Gives how many blocks
@@ -70,7 +103,7 @@ impl Allocator {
         if bit < self.first_usable_bit(number) {
             return Err(Error::Corrupt { group: number, what: "reserved inode freed" });
         }
-        self.with_inode_bits(number, |_, summary, bits| {
+        self.with_inode_bits(number, |group, summary, bits| {
             if !bitmap::is_set(&bits.disk, bit) {
                 return Err(Error::Corrupt { group: number, what: "free inode freed" });
             }
@@ -78,14 +111,13 @@ impl Allocator {
             bits.first_free = bits.first_free.min(bit);
             let free = summary.descriptor.free_inodes_count() + 1;
             summary.descriptor.set_free_inodes_count(free);
-            if kind == InodeKind::Directory {
-                let directories = summary.descriptor.used_dirs_count();
-                summary.descriptor.set_used_dirs_count(directories.saturating_sub(1));
+            if kind.is_directory() {
+                group.count_directories(summary, summary.descriptor.used_dirs_count().saturating_sub(1));
             }
             let written = summary.change_inodes(tid);
             self.with_inodes.insert(number);
             self.changed.insert(number);
-            self.counters.free_inodes.fetch_add(1, Ordering::Relaxed);
+            self.counters.free_inodes.add(number, 1);
             Ok(written)
         })
     }
@@ -95,9 +127,9 @@ impl Allocator {
         tid: TransactionId,
         number: GroupNumber,
         kind: InodeKind,
-    ) -> Option<(InodeNumber, u32)> {
+    ) -> Option<NewInode> {
         let inodes_per_group = self.geometry.inodes_per_group;
-        let take = |_: &Group, summary: &mut Summary, bits: &mut InodeBits| {
+        let take = |group: &Group, summary: &mut Summary, bits: &mut InodeBits| {
             let Some(bit) = bitmap::find_zero(&bits.disk, bits.first_free..inodes_per_group) else {
                 self.with_inodes.remove(number);
                 return Ok(None);
@@ -112,18 +144,19 @@ impl Allocator {
             summary.descriptor.set_itable_unused(unused);
             let free = summary.descriptor.free_inodes_count().saturating_sub(1);
             summary.descriptor.set_free_inodes_count(free);
-            if kind == InodeKind::Directory {
-                summary.descriptor.set_used_dirs_count(summary.descriptor.used_dirs_count() + 1);
+            if kind.is_directory() {
+                group.count_directories(summary, summary.descriptor.used_dirs_count() + 1);
             }
+            summary.inodes_made = summary.inodes_made.wrapping_add(1);
             let written = summary.change_inodes(tid);
             if free == 0 {
                 self.with_inodes.remove(number);
             }
             self.changed.insert(number);
-            self.counters.free_inodes.fetch_sub(1, Ordering::Relaxed);
-            Ok(Some((bit, written)))
+            self.counters.free_inodes.subtract(number, 1);
+            let number = InodeNumber(number.0 * inodes_per_group + bit + 1);
+            Ok(Some(NewInode { number, turn: summary.inodes_made, written }))
         };
-        let (bit, written) = self.with_inode_bits(number, take).ok().flatten()?;
-        Some((InodeNumber(number.0 * inodes_per_group + bit + 1), written))
+        self.with_inode_bits(number, take).ok().flatten()
     }
 }

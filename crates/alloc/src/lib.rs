@@ -24,5 +24,5 @@ pub use counters::Reservation;
 pub use error::{BoxError, Error, Result};
 pub use freeze::{Frozen, FrozenGroup};
 pub use group::Run;
-pub use inodes::InodeKind;
+pub use inodes::{InodeKind, NewInode};
 pub use zones::{uninit_block_bitmap, uninit_inode_bitmap};

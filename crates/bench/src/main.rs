@@ -4,6 +4,7 @@
 //! Images stand on /dev/shm, so that the disk is not what is measured. The kernel's side needs root and loop devices,
 //! fuse2fs its package; without them they are named as missing.
 
+mod conflicts;
 mod create_unlink;
 mod kernel;
 mod mount;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 /// What a measurement ends with.
-type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
 #[derive(Parser)]
 #[command(about = "Measures the engine and its mount beside the kernel's ext4 and other servers")]
@@ -64,6 +65,22 @@ enum What {
         /// Its directory, which it makes.
         dir: PathBuf,
     },
+    /// Traces two threads with valgrind and prints the cache lines that one writes and the other touches.
+    Conflicts {
+        /// What each does in its own directory.
+        operation: conflicts::Operation,
+        /// Where the image is made.
+        #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
+    /// The traced process; started by `conflicts`.
+    #[command(hide = true)]
+    Traced {
+        /// The image.
+        image: PathBuf,
+        /// What it does.
+        operation: conflicts::Operation,
+    },
     /// One process of the share-nothing ceiling; started by the other measurements.
     #[command(hide = true)]
     Worker {
@@ -85,6 +102,8 @@ fn main() -> ExitCode {
         What::Mount { runs, dir } => mount::compare(runs.max(1), &dir),
         What::Empty { point, image } => mount::empty(&point, image.as_deref()),
         What::Client { dir } => mount::client(&dir),
+        What::Conflicts { operation, dir } => conflicts::conflicts(operation, &dir),
+        What::Traced { image, operation } => conflicts::traced(&image, operation),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Padded};
 
 /// A thing in a [`Cache`].
 pub(crate) trait Cached {
@@ -17,12 +17,20 @@ pub(crate) trait Cached {
     fn recently_used(&self) -> &AtomicBool;
 }
 
-const SHARDS: usize = 64;
+const SHARDS: usize = 256;
+/// Neighbours that share a shard, so that threads which work in different places share none.
+const NEIGHBOURS: u64 = 64;
+
+/// The shard of a block or an inode, of `count`.
+pub(crate) fn shard_of(key: u64, count: usize) -> usize {
+    // By the golden ratio: shards of places any distance apart differ.
+    ((key / NEIGHBOURS).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % count
+}
 
 /// Things by number.
 #[derive(Debug)]
 pub(crate) struct Cache<T> {
-    shards: Vec<Mutex<Shard<T>>>,
+    shards: Vec<Padded<Mutex<Shard<T>>>>,
     shard_count_max: usize,
 }
 
@@ -36,13 +44,12 @@ struct Shard<T> {
 impl<T: Cached> Cache<T> {
     /// A cache of about `count_max` things that nobody holds.
     pub(crate) fn new(count_max: usize) -> Self {
-        let shard = || Mutex::new(LockClass::CACHE, Shard { things: BTreeMap::new(), hand: 0 });
+        let shard = || Padded(Mutex::new(LockClass::CACHE, Shard { things: BTreeMap::new(), hand: 0 }));
         Self { shards: (0..SHARDS).map(|_| shard()).collect(), shard_count_max: (count_max / SHARDS).max(16) }
     }
 
     fn shard(&self, key: u64) -> &Mutex<Shard<T>> {
-        // Neighbours go to different shards.
-        &self.shards[(key % SHARDS as u64) as usize]
+        &self.shards[shard_of(key, SHARDS)]
     }
 
     /// The thing of this number; `hold` runs while it cannot be dropped.

@@ -30,7 +30,7 @@ use extant_ondisk::dirent::NAME_MAX;
 use extant_ondisk::{
     FileType, IncompatFeatures, Inode, InodeFlags, InodeNumber, RoCompatFeatures, Structure, Superblock,
 };
-use extant_rt::{Arc, AtomicU32, LockClass, Mutex, RwLockWriteGuard};
+use extant_rt::{Arc, LockClass, Mutex, RwLockWriteGuard};
 
 use crate::dir::Format;
 use crate::error::{Error, Place, Result};
@@ -47,8 +47,6 @@ pub(crate) struct Names {
     pub(crate) format: Format,
     /// Held while a directory gets another parent.
     rename: Mutex<()>,
-    /// Counts new inodes, for their generation numbers.
-    made: AtomicU32,
     has_dir_nlink: bool,
     has_extents: bool,
     first_inode: u32,
@@ -72,7 +70,6 @@ impl Names {
         Self {
             format: Format::new(superblock),
             rename: Mutex::new(LockClass::RENAME, ()),
-            made: AtomicU32::new(0),
             has_dir_nlink: ro_compat.contains(RoCompatFeatures::DIR_NLINK),
             has_extents: superblock.incompat().contains(IncompatFeatures::EXTENTS),
             first_inode: superblock.first_ino(),

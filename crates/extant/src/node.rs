@@ -12,7 +12,9 @@
 use std::ops::Deref;
 
 use extant_ondisk::{FileType, FsBlock, Inode, InodeNumber, TransactionId};
-use extant_rt::{Arc, AtomicBool, AtomicU32, LockClass, Mutex, MutexGuard, Ordering, RwLock};
+use extant_rt::{
+    Arc, AtomicBool, AtomicU32, LockClass, Mutex, MutexGuard, Ordering, Padded, RwLock, thread_slot,
+};
 
 use crate::buffer::Owner;
 use crate::cache::{Cache, Cached};
@@ -33,6 +35,8 @@ pub(crate) struct Node {
     recently_used: AtomicBool,
     /// Made without a name, and may get one.
     linkable: AtomicBool,
+    /// In the orphan list. Changes under its lock.
+    orphan: AtomicBool,
 }
 
 /// The fields of a node, under `INODE_CORE`.
@@ -64,6 +68,7 @@ impl Node {
             users: AtomicU32::new(0),
             recently_used: AtomicBool::new(true),
             linkable: AtomicBool::new(false),
+            orphan: AtomicBool::new(false),
         }
     }
 
@@ -75,6 +80,16 @@ impl Node {
     /// Whether an inode without links may get a name; no longer afterwards.
     pub(crate) fn take_linkable(&self) -> bool {
         self.linkable.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether it stands in the orphan list.
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.orphan.load(Ordering::Acquire)
+    }
+
+    /// To be called with the orphan list's lock held.
+    pub(crate) fn set_orphan(&self, is_orphan: bool) {
+        self.orphan.store(is_orphan, Ordering::Release);
     }
 
     /// The fields as they are now. Holding them makes the next change copy them.
@@ -109,30 +124,15 @@ impl Node {
 #[derive(Debug)]
 pub(crate) struct NodeRef {
     node: Arc<Node>,
-    doomed: Arc<Doomed>,
+    doomed: Arc<Padded<Doomed>>,
 }
 
 /// Nodes without links and without users, to be deleted by whoever next may take locks.
 #[derive(Debug)]
-pub(crate) struct Doomed {
-    any: AtomicBool,
+struct Doomed {
+    /// Whether there may be any, in this or another shard.
+    any: Arc<Padded<AtomicBool>>,
     nodes: Mutex<Vec<Arc<Node>>>,
-}
-
-impl Doomed {
-    fn new() -> Self {
-        Self { any: AtomicBool::new(false), nodes: Mutex::new(LockClass::CACHE, Vec::new()) }
-    }
-
-    /// Takes all of them out.
-    pub(crate) fn take(&self) -> Vec<Arc<Node>> {
-        if !self.any.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        let mut nodes = self.nodes.lock();
-        self.any.store(false, Ordering::Release);
-        std::mem::take(&mut *nodes)
-    }
 }
 
 impl NodeRef {
@@ -185,13 +185,30 @@ impl Cached for Node {
 #[derive(Debug)]
 pub(crate) struct NodeCache {
     nodes: Cache<Node>,
-    pub(crate) doomed: Arc<Doomed>,
+    any_doomed: Arc<Padded<AtomicBool>>,
+    /// By [`thread_slot`]: each use counts on one, and threads that have nothing in common write no common line.
+    doomed: Vec<Arc<Padded<Doomed>>>,
 }
+
+const SHARDS: usize = 64;
 
 impl NodeCache {
     /// A cache of about `count_max` inodes that nobody uses.
     pub(crate) fn new(count_max: usize) -> Self {
-        Self { nodes: Cache::new(count_max), doomed: Arc::new(Doomed::new()) }
+        let any_doomed = Arc::new(Padded(AtomicBool::new(false)));
+        let shard = || Doomed { any: any_doomed.clone(), nodes: Mutex::new(LockClass::CACHE, Vec::new()) };
+        let doomed = (0..SHARDS).map(|_| Arc::new(Padded(shard()))).collect();
+        Self { nodes: Cache::new(count_max), any_doomed, doomed }
+    }
+
+    /// Takes the nodes out that are to be deleted.
+    pub(crate) fn take_doomed(&self) -> Vec<Arc<Node>> {
+        let mut nodes = Vec::new();
+        // Before the nodes: one that comes later sets it again.
+        if self.any_doomed.load(Ordering::Relaxed) && self.any_doomed.swap(false, Ordering::AcqRel) {
+            self.doomed.iter().for_each(|shard| nodes.append(&mut shard.nodes.lock()));
+        }
+        nodes
     }
 
     /// A use of the inode, if it is in memory.
@@ -214,6 +231,6 @@ impl NodeCache {
 
     fn used(&self, node: &Arc<Node>) -> NodeRef {
         node.users.fetch_add(1, Ordering::Relaxed);
-        NodeRef { node: node.clone(), doomed: self.doomed.clone() }
+        NodeRef { node: node.clone(), doomed: self.doomed[thread_slot() % SHARDS].clone() }
     }
 }

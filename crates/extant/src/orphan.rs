@@ -50,10 +50,15 @@ impl Update<'_> {
 
     /// Takes an inode out of the list. Does nothing if it is not in.
     pub(crate) fn remove_orphan(&mut self, node: &Arc<Node>) {
+        // Nearly always; then the lock that all share is left alone.
+        if !node.is_orphan() {
+            return;
+        }
         let volume = self.volume;
         let mut orphans = volume.orphans.lock();
         let Some(age) = orphans.ages.remove(&node.number) else { return };
         orphans.order.remove(&age);
+        node.set_orphan(false);
         let older = orphans.order.range(..age).next_back().map_or(0, |(_, older)| older.number.0);
         let newer = orphans.order.range(age..).next().map(|(_, newer)| newer.clone());
         match &newer {
@@ -66,6 +71,7 @@ impl Update<'_> {
 
 impl Orphans {
     fn push(&mut self, node: Arc<Node>) {
+        node.set_orphan(true);
         self.ages.insert(node.number, self.next_age);
         self.order.insert(self.next_age, node);
         self.next_age += 1;
@@ -167,7 +173,7 @@ impl Volume {
     /// Deletes inodes that have neither links nor users. Called where no lock is held. What cannot be deleted now
     /// stays in the on-disk list for the next mount.
     pub(crate) fn reap(&self) {
-        for node in self.nodes.doomed.take() {
+        for node in self.nodes.take_doomed() {
             if node.user_count() == 0 && !self.is_read_only() {
                 let _ = self.delete(&node);
             }

@@ -15,7 +15,7 @@ impl Volume {
     ///
     /// # Locks
     /// None inside `HANDLE` may be held, and no update may be open.
-    pub(crate) fn reserve(&self, least: u32, most: u32, privileged: bool) -> Result<Reservation> {
+    pub(crate) fn reserve(&self, least: u32, most: u32, privileged: bool) -> Result<Reservation<'_>> {
         let journal = self.writable()?;
         let mut blocks = most.max(least);
         let mut committed = false;
@@ -39,7 +39,11 @@ impl Volume {
     ///
     /// # Locks
     /// None inside `HANDLE` may be held.
-    pub(crate) fn begin_reserved(&self, credits: u32, reservation: Reservation) -> Result<Update<'_>> {
+    pub(crate) fn begin_reserved<'v>(
+        &'v self,
+        credits: u32,
+        reservation: Reservation<'v>,
+    ) -> Result<Update<'v>> {
         // One more credit for the superblock, which each transaction writes.
         let handle = self.writable()?.start(credits.saturating_add(1))?;
         Ok(Update::new(self, handle, reservation))

@@ -13,9 +13,10 @@ use std::collections::BTreeMap;
 use extant_alloc::{Reservation, Run};
 use extant_journal::Handle;
 use extant_ondisk::{FsBlock, Inode, Structure, Superblock, Timestamp, TransactionId, xattr};
-use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Padded};
 
 use crate::buffer::{Buffer, Kind};
+use crate::cache::shard_of;
 use crate::error::{Place, Result};
 use crate::node::Node;
 use crate::volume::Volume;
@@ -62,21 +63,21 @@ type NodesByBlock = BTreeMap<FsBlock, Vec<Arc<Node>>>;
 /// What the running transaction changed.
 #[derive(Debug)]
 pub(crate) struct Changes {
-    buffers: Vec<Mutex<Vec<Arc<Buffer>>>>,
+    buffers: Vec<Padded<Mutex<Vec<Arc<Buffer>>>>>,
     /// By block of the inode table, in the order of their first change: a number that was deleted and given out
     /// again within one transaction stands twice, the later last.
-    nodes: Vec<Mutex<NodesByBlock>>,
-    superblock: AtomicBool,
+    nodes: Vec<Padded<Mutex<NodesByBlock>>>,
+    superblock: Padded<AtomicBool>,
 }
 
-const SHARDS: usize = 16;
+const SHARDS: usize = 64;
 
 impl Changes {
     pub(crate) fn new() -> Self {
         Self {
-            buffers: (0..SHARDS).map(|_| Mutex::new(LockClass::CACHE, Vec::new())).collect(),
-            nodes: (0..SHARDS).map(|_| Mutex::new(LockClass::CACHE, BTreeMap::new())).collect(),
-            superblock: AtomicBool::new(false),
+            buffers: (0..SHARDS).map(|_| Padded(Mutex::new(LockClass::CACHE, Vec::new()))).collect(),
+            nodes: (0..SHARDS).map(|_| Padded(Mutex::new(LockClass::CACHE, BTreeMap::new()))).collect(),
+            superblock: Padded(AtomicBool::new(false)),
         }
     }
 
@@ -95,13 +96,13 @@ impl Changes {
     }
 
     fn add_buffer(&self, buffer: Arc<Buffer>) {
-        self.buffers[buffer.block.0 as usize % SHARDS].lock().push(buffer);
+        self.buffers[shard_of(buffer.block.0, SHARDS)].lock().push(buffer);
     }
 
     /// Whether the table block was not in yet.
     fn add_node(&self, node: Arc<Node>) -> bool {
         let block = node.home.0;
-        let mut shard = self.nodes[block.0 as usize % SHARDS].lock();
+        let mut shard = self.nodes[shard_of(block.0, SHARDS)].lock();
         let nodes = shard.entry(block).or_default();
         nodes.push(node);
         nodes.len() == 1
@@ -112,12 +113,12 @@ impl Changes {
 pub(crate) struct Update<'v> {
     pub(crate) volume: &'v Volume,
     handle: Handle<'v>,
-    reservation: Reservation,
+    reservation: Reservation<'v>,
     now: Timestamp,
 }
 
 impl<'v> Update<'v> {
-    pub(crate) fn new(volume: &'v Volume, handle: Handle<'v>, reservation: Reservation) -> Self {
+    pub(crate) fn new(volume: &'v Volume, handle: Handle<'v>, reservation: Reservation<'v>) -> Self {
         // What is not charged is given back.
         handle.charge(0);
         Self { volume, handle, reservation, now: volume.now() }
@@ -258,10 +259,10 @@ impl<'v> Update<'v> {
         &mut self,
         parent: extant_ondisk::GroupNumber,
         kind: extant_alloc::InodeKind,
-    ) -> Result<extant_ondisk::InodeNumber> {
-        let (number, changed) = self.volume.allocator.allocate_inode(self.tid(), parent, kind)?;
-        self.handle.charge(changed);
-        Ok(number)
+    ) -> Result<extant_alloc::NewInode> {
+        let made = self.volume.allocator.allocate_inode(self.tid(), parent, kind)?;
+        self.handle.charge(made.written);
+        Ok(made)
     }
 
     /// Takes an inode number back. The caller has changed the inode in this update already.

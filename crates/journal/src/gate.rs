@@ -1,20 +1,30 @@
 //! The gate of the running transaction: who is inside, and what they may still change.
 //!
-//! One word: bits 0–19 the open handles, bit 20 LOCKED (a commit is closing the transaction), bit 21 FULL (no
-//! more revoke records), bit 22 STOPPED (aborted or closed), bits 24–63 the credits given out.
+//! It has shards, chosen by [`thread_slot`], so that handles of different threads write no line in common. A shard is
+//! one word: bits 0–15 its open handles, bit 16 LOCKED (a commit is closing the transaction), bit 17 FULL (no more
+//! revoke records), bit 18 STOPPED (aborted or closed), bits 20–41 the credits granted to it, bits 42–63 those of them
+//! that its handles took. Flags are set in all shards, one after the other.
 //!
-//! A handle opens with one `fetch_add`. If the word it found forbids that, it takes the addition back: so the
-//! word may count handles that never open, and whoever waits for zero looks again.
+//! A shard that runs out is granted a portion of the pool; if that is empty, what the other shards have left is
+//! collected first. So a transaction is full when all its credits are taken, wherever.
 //!
-//! Leaves out: waiting (`handle.rs`, `commit.rs`). Checked by `tests/threads.rs`.
+//! Leaves out: waiting (`handle.rs`, `commit.rs`). Locks: the pool (`JOURNAL`), for a portion. Checked by
+//! `tests/threads.rs`.
 
-use extant_rt::{AtomicU64, Ordering};
+use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, Padded, thread_slot};
 
-const OPEN: u64 = (1 << 20) - 1;
-const LOCKED: u64 = 1 << 20;
-const FULL: u64 = 1 << 21;
-const STOPPED: u64 = 1 << 22;
-const CREDIT_SHIFT: u32 = 24;
+const OPEN: u64 = (1 << 16) - 1;
+const LOCKED: u64 = 1 << 16;
+const FULL: u64 = 1 << 17;
+const STOPPED: u64 = 1 << 18;
+const GRANTED_SHIFT: u32 = 20;
+const TAKEN_SHIFT: u32 = 42;
+/// More than a third of the largest log that mke2fs makes, 10,240,000 blocks.
+const CREDITS_MAX: u32 = (1 << 22) - 1;
+
+const SHARDS: usize = 64;
+/// A portion is this part of all credits.
+const PORTIONS: u32 = 32;
 
 /// Why a handle did not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,106 +40,179 @@ pub enum Refused {
 /// See the module.
 #[derive(Debug)]
 pub struct Gate {
-    word: AtomicU64,
+    shards: Box<[Padded<AtomicU64>]>,
+    /// Credits that are granted to no shard. Grants change only under its lock.
+    pool: Mutex<u32>,
     credits_max: u32,
+}
+
+/// Where a handle entered.
+#[derive(Clone, Copy, Debug)]
+pub struct Shard(usize);
+
+impl Shard {
+    fn of_thread() -> Self {
+        Self(thread_slot() % SHARDS)
+    }
+}
+
+fn granted(word: u64) -> u32 {
+    (word >> GRANTED_SHIFT) as u32 & CREDITS_MAX
+}
+
+fn taken(word: u64) -> u32 {
+    (word >> TAKEN_SHIFT) as u32
+}
+
+fn left(word: u64) -> u32 {
+    granted(word).saturating_sub(taken(word))
 }
 
 impl Gate {
     pub fn new(credits_max: u32) -> Self {
-        Self { word: AtomicU64::new(0), credits_max }
+        let credits_max = credits_max.min(CREDITS_MAX);
+        Self {
+            shards: (0..SHARDS).map(|_| Padded::default()).collect(),
+            pool: Mutex::with_key(LockClass::JOURNAL, 3, credits_max),
+            credits_max,
+        }
     }
 
     pub fn credits_max(&self) -> u32 {
         self.credits_max
     }
 
-    /// Opens a handle. `Err((why, wake))`: refused; with `wake` the committer waits for the word to reach zero
-    /// handles and must be woken.
-    pub fn enter(&self, credits: u32) -> Result<(), (Refused, bool)> {
-        let added = 1 | u64::from(credits) << CREDIT_SHIFT;
-        // Acquire: pairs with the Release in `open_next`, so that the handle sees the new transaction's number.
-        let found = self.word.fetch_add(added, Ordering::AcqRel);
-        let refused = if found & STOPPED != 0 {
-            Refused::Stopped
-        } else if found & LOCKED != 0 {
-            Refused::Locked
-        } else if found & FULL != 0
-            || (found >> CREDIT_SHIFT) + u64::from(credits) > u64::from(self.credits_max)
-        {
-            Refused::Full
-        } else {
-            return Ok(());
+    /// Opens a handle.
+    pub fn enter(&self, credits: u32) -> Result<Shard, Refused> {
+        let shard = Shard::of_thread();
+        let refuse = |word| match word {
+            _ if word & STOPPED != 0 => Err(Refused::Stopped),
+            _ if word & LOCKED != 0 => Err(Refused::Locked),
+            _ if word & FULL != 0 => Err(Refused::Full),
+            _ => Ok(()),
         };
-        Err((refused, self.leave(credits)))
-    }
-
-    /// Closes a handle and gives back the credits it did not use. Returns whether the committer must be woken.
-    #[must_use]
-    pub fn leave(&self, returned: u32) -> bool {
-        let removed = 1 | u64::from(returned) << CREDIT_SHIFT;
-        // Release: pairs with the Acquire in `is_drained`, so that the committer sees what the handle changed.
-        let found = self.word.fetch_sub(removed, Ordering::AcqRel);
-        found & LOCKED != 0 && found & OPEN == 1
+        self.take(shard, credits, 1, refuse).map(|()| shard)
     }
 
     /// More credits for a handle that is open; `false` if there are none. Works on a locked transaction too: its
     /// commit waits for the handle anyway.
-    pub fn extend(&self, credits: u32) -> bool {
-        let added = u64::from(credits) << CREDIT_SHIFT;
-        let found = self.word.fetch_add(added, Ordering::AcqRel);
-        let fits = (found >> CREDIT_SHIFT) + u64::from(credits) <= u64::from(self.credits_max);
-        if found & FULL != 0 || !fits {
-            self.word.fetch_sub(added, Ordering::AcqRel);
-            return false;
+    pub fn extend(&self, shard: Shard, credits: u32) -> bool {
+        let refuse = |word| if word & FULL != 0 { Err(Refused::Full) } else { Ok(()) };
+        self.take(shard, credits, 0, refuse).is_ok()
+    }
+
+    fn take(
+        &self,
+        shard: Shard,
+        credits: u32,
+        handles: u64,
+        refuse: impl Fn(u64) -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
+        let word = &self.shards[shard.0];
+        let mut found = word.load(Ordering::Acquire);
+        loop {
+            refuse(found)?;
+            if left(found) < credits {
+                found = self.grant(shard, credits)?;
+                continue;
+            }
+            let next = found + handles + (u64::from(credits) << TAKEN_SHIFT);
+            // Acquire: pairs with the Release in `open_next`, so that the handle sees the new transaction's number.
+            match word.compare_exchange(found, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Ok(()),
+                Err(now) => found = now,
+            }
         }
-        true
+    }
+
+    /// Grants a shard enough for `credits`; its word then.
+    fn grant(&self, shard: Shard, credits: u32) -> Result<u64, Refused> {
+        let mut pool = self.pool.lock();
+        let word = &self.shards[shard.0];
+        let missing = |found| credits.saturating_sub(left(found));
+        if *pool < missing(word.load(Ordering::Acquire)) {
+            *pool += self.collect();
+        }
+        let missing = missing(word.load(Ordering::Acquire));
+        if *pool < missing {
+            return Err(Refused::Full);
+        }
+        let portion = missing.max((self.credits_max / PORTIONS).min(*pool));
+        *pool -= portion;
+        let added = u64::from(portion) << GRANTED_SHIFT;
+        Ok(word.fetch_add(added, Ordering::AcqRel) + added)
+    }
+
+    /// Takes back what the shards were granted and did not use. With the pool's lock held.
+    fn collect(&self) -> u32 {
+        let mut collected = 0;
+        for word in &self.shards {
+            let mut found = word.load(Ordering::Acquire);
+            loop {
+                let next = found - (u64::from(left(found)) << GRANTED_SHIFT);
+                match word.compare_exchange(found, next, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => break,
+                    Err(now) => found = now,
+                }
+            }
+            collected += left(found);
+        }
+        collected
+    }
+
+    /// Closes a handle and gives back the credits it did not use. Returns whether the committer must be woken.
+    #[must_use]
+    pub fn leave(&self, shard: Shard, returned: u32) -> bool {
+        let removed = 1 + (u64::from(returned) << TAKEN_SHIFT);
+        // Release: pairs with the Acquire in `is_drained`, so that the committer sees what the handle changed.
+        let found = self.shards[shard.0].fetch_sub(removed, Ordering::AcqRel);
+        found & LOCKED != 0 && found & OPEN == 1
     }
 
     /// No handle opens from now on.
     pub fn lock(&self) {
-        self.word.fetch_or(LOCKED, Ordering::AcqRel);
+        self.set(LOCKED);
     }
 
+    /// Whether the calling thread's handles have to wait.
     pub fn is_locked(&self) -> bool {
-        self.word.load(Ordering::Acquire) & LOCKED != 0
+        self.shards[Shard::of_thread().0].load(Ordering::Acquire) & LOCKED != 0
     }
 
     /// Whether every handle has closed. Only on a locked gate does that last.
     pub fn is_drained(&self) -> bool {
         // Acquire: pairs with the Release in `leave`.
-        self.word.load(Ordering::Acquire) & OPEN == 0
+        self.shards.iter().all(|word| word.load(Ordering::Acquire) & OPEN == 0)
     }
 
     /// No handle was opened, or those that were changed nothing.
     pub fn is_untouched(&self) -> bool {
-        let word = self.word.load(Ordering::Acquire);
-        word >> CREDIT_SHIFT == 0
+        self.shards.iter().all(|word| taken(word.load(Ordering::Acquire)) == 0)
     }
 
-    /// Opens the gate for the next transaction, with all credits.
+    /// Opens a locked and drained gate for the next transaction, with all credits.
     pub fn open_next(&self) {
-        loop {
-            let found = self.word.load(Ordering::Acquire);
-            // A handle that is being refused has its credits in the word; they leave within a few instructions.
-            if found & OPEN != 0 {
-                extant_rt::yield_now();
-                continue;
-            }
-            // Release: pairs with the Acquire in `enter`.
-            let next = found & STOPPED;
-            if self.word.compare_exchange(found, next, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                return;
-            }
+        let mut pool = self.pool.lock();
+        *pool = self.credits_max;
+        for word in &self.shards {
+            // Release: pairs with the Acquire in `take`. Only STOPPED may be set meanwhile.
+            let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |found| Some(found & STOPPED));
         }
     }
 
     /// No more revoke records fit: no handle opens until the next transaction.
     pub fn fill(&self) {
-        self.word.fetch_or(FULL, Ordering::AcqRel);
+        self.set(FULL);
     }
 
     /// No handle opens ever again.
     pub fn stop(&self) {
-        self.word.fetch_or(STOPPED, Ordering::AcqRel);
+        self.set(STOPPED);
+    }
+
+    fn set(&self, flag: u64) {
+        for word in &self.shards {
+            word.fetch_or(flag, Ordering::AcqRel);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Handles: what an operation holds while it changes metadata.
 //!
-//! The fast path of opening one is a single atomic addition to the gate's word; closing is another. Only when
-//! the transaction is being closed or has no room left does a thread wait, or commit by itself.
+//! The fast path of opening one is a single atomic change of a word that other threads leave alone; closing is
+//! another. Only when the transaction is being closed or has no room left does a thread wait, or commit by itself.
 //!
 //! Locks: an open handle stands at `HANDLE` in the order of locks. Inner: `JOURNAL`.
 //!
@@ -13,7 +13,7 @@ use std::cell::Cell;
 use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::{LockClass, Rank};
 
-use crate::gate::Refused;
+use crate::gate::{Refused, Shard};
 use crate::{Error, Journal, Result};
 
 /// An open handle on a transaction. It closes on drop, on the thread that opened it.
@@ -21,6 +21,7 @@ use crate::{Error, Journal, Result};
 #[must_use = "a handle closes when it is dropped"]
 pub struct Handle<'a> {
     journal: &'a Journal,
+    shard: Shard,
     tid: TransactionId,
     credits: Cell<u32>,
     charged: Cell<Option<u32>>,
@@ -52,21 +53,22 @@ impl Journal {
             let rank = Rank::enter(LockClass::HANDLE, 0);
             // Read first: should the transaction turn out full, it is this one that must be committed.
             let seen = self.running_tid();
-            let Err((refused, wake)) = self.gate.enter(credits) else {
-                return Ok(Handle {
-                    journal: self,
-                    tid: self.running_tid(),
-                    credits: Cell::new(credits),
-                    charged: Cell::new(None),
-                    revoked: Cell::new(false),
-                    _rank: rank,
-                    _not_send: std::marker::PhantomData,
-                });
+            let refused = match self.gate.enter(credits) {
+                Ok(shard) => {
+                    return Ok(Handle {
+                        journal: self,
+                        shard,
+                        tid: self.running_tid(),
+                        credits: Cell::new(credits),
+                        charged: Cell::new(None),
+                        revoked: Cell::new(false),
+                        _rank: rank,
+                        _not_send: std::marker::PhantomData,
+                    });
+                }
+                Err(refused) => refused,
             };
             drop(rank);
-            if wake {
-                self.wake();
-            }
             self.stats.start_waited();
             match refused {
                 Refused::Stopped => return Err(self.stopped()),
@@ -95,7 +97,7 @@ impl Handle<'_> {
     /// consistent, close the handle and start another.
     #[must_use]
     pub fn extend(&self, credits: u32) -> bool {
-        if credits > self.journal.gate.credits_max() || !self.journal.gate.extend(credits) {
+        if credits > self.journal.gate.credits_max() || !self.journal.gate.extend(self.shard, credits) {
             return false;
         }
         self.credits.set(self.credits.get() + credits);
@@ -128,7 +130,7 @@ impl Drop for Handle<'_> {
         // A transaction with records is not empty, and the gate knows that by its credits.
         let least = u32::from(self.revoked.get());
         let unused = self.charged.get().map_or(0, |used| self.credits.get().saturating_sub(used.max(least)));
-        if self.journal.gate.leave(unused) {
+        if self.journal.gate.leave(self.shard, unused) {
             self.journal.wake();
         }
     }

@@ -10,6 +10,7 @@ mod class;
 mod clock;
 #[cfg(not(extant_rt = "virtual"))]
 mod native;
+mod padded;
 mod rank;
 #[cfg(extant_rt = "virtual")]
 mod virtual_rt;
@@ -18,6 +19,7 @@ pub use class::LockClass;
 pub use clock::WallClock;
 #[cfg(not(extant_rt = "virtual"))]
 pub use native::*;
+pub use padded::Padded;
 pub use rank::Rank;
 #[cfg(extant_rt = "virtual")]
 pub use virtual_rt::*;

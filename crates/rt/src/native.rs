@@ -9,5 +9,5 @@ pub use std::sync::{Arc, OnceLock, Weak};
 pub use sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub(crate) use thread::since_epoch;
 pub use thread::{
-    JoinHandle, Monotonic, available_parallelism, is_current, parallel, sleep, spawn, yield_now,
+    JoinHandle, Monotonic, available_parallelism, is_current, parallel, sleep, spawn, thread_slot, yield_now,
 };

@@ -1,7 +1,7 @@
 //! Claims about single groups: uninitialised, damaged, reserved, and where runs come from.
 
 use crate::disk::Disk;
-use extant_alloc::{Allocator, Error, InodeKind, Run};
+use extant_alloc::{Allocator, Error, InodeKind, NewInode, Run};
 use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, TransactionId, bitmap};
 
 const TID: TransactionId = TransactionId(5);
@@ -35,7 +35,7 @@ fn uninitialised_groups_need_no_store_and_lose_their_flag_with_their_first_bit()
         "bits and padding"
     );
 
-    let (inode, _) = alloc.allocate_inode(TID.next(), group, InodeKind::Other).expect("an inode");
+    let inode = alloc.allocate_inode(TID.next(), group, InodeKind::Other).expect("an inode").number;
     assert_eq!(inode.0, 3 * 32 + 1);
     let frozen = alloc.freeze(TID.next());
     assert_eq!(frozen.groups[0].descriptor.flags(), GroupFlags::empty());
@@ -123,8 +123,8 @@ fn a_damaged_group_is_skipped_and_its_blocks_are_not_counted() {
     drop(reservation);
     assert_eq!(alloc.free_blocks(), 0);
     disk.inodes.remove(&GroupNumber(0));
-    let (inode, _) =
-        disk.open().allocate_inode(TID, GroupNumber(0), InodeKind::Other).expect("another group's inode");
+    let made = disk.open().allocate_inode(TID, GroupNumber(0), InodeKind::Other);
+    let inode = made.expect("another group's inode").number;
     assert_eq!(inode.0, 33);
 }
 
@@ -161,7 +161,7 @@ fn reserved_blocks_are_for_the_privileged() {
 #[test]
 fn directories_prefer_groups_with_blocks() {
     let alloc = Disk::new(1 + 256 * 8, 256, true).open();
-    let (directory, _) = alloc.allocate_inode(TID, GroupNumber(6), InodeKind::Directory).expect("an inode");
+    let directory = alloc.allocate_inode(TID, GroupNumber(6), InodeKind::Directory).expect("an inode").number;
     assert_eq!(directory.0, 4 * 32 + 1, "the start of the parent's flex group");
     while let Ok(mut reservation) = alloc.reserve(1, true) {
         let run = alloc.take(&mut reservation, FsBlock(1 + 256 * 4), 1).expect("a block");
@@ -169,8 +169,20 @@ fn directories_prefer_groups_with_blocks() {
             break;
         }
     }
-    let (directory, _) = alloc.allocate_inode(TID, GroupNumber(6), InodeKind::Directory).expect("an inode");
+    let directory = alloc.allocate_inode(TID, GroupNumber(6), InodeKind::Directory).expect("an inode").number;
     assert_eq!(directory.0, 5 * 32 + 1, "group 4 is full");
+}
+
+#[test]
+fn directories_at_the_top_are_spread_over_groups_with_room() {
+    let alloc = Disk::new(1 + 256 * 8, 256, true).open();
+    take(&alloc, 1 + 256 * 2, 200);
+    let mut group_of_next = || {
+        let made = alloc.allocate_inode(TID, GroupNumber(0), InodeKind::TopDirectory).expect("an inode");
+        (made.number.0 - 1) / 32
+    };
+    let first: Vec<u32> = (0..8).map(|_| group_of_next()).collect();
+    assert_eq!(first, [0, 1, 3, 4, 5, 6, 7, 0], "fewest directories first; group 2 has too few blocks");
 }
 
 #[test]
@@ -180,7 +192,8 @@ fn a_change_costs_a_bitmap_and_a_descriptor_once_a_transaction() {
     assert_eq!(alloc.mark_used(TID, first).expect("taken blocks"), 2);
     assert_eq!(alloc.mark_used(TID, second).expect("taken blocks"), 0);
     assert_eq!(alloc.mark_used(TID, other).expect("taken blocks"), 2);
-    let (inode, blocks) = alloc.allocate_inode(TID, GroupNumber(1), InodeKind::Other).expect("an inode");
+    let NewInode { number: inode, written: blocks, .. } =
+        alloc.allocate_inode(TID, GroupNumber(1), InodeKind::Other).expect("an inode");
     assert_eq!((inode.0, blocks), (33, 1), "the descriptor is written anyway");
     assert_eq!(alloc.freeze(TID).groups.len(), 2);
     assert_eq!(alloc.free_inode(TID.next(), inode, InodeKind::Other).expect("a used inode"), 2);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::disk::{Disk, INODES_PER_GROUP, Random};
-use extant_alloc::{Allocator, Error, InodeKind, Run};
+use extant_alloc::{Allocator, Error, InodeKind, NewInode, Run};
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, TransactionId};
 
 /// What the allocator should know, in plain sets.
@@ -85,9 +85,13 @@ impl Model {
     fn inode(&mut self, alloc: &Allocator, tid: TransactionId, random: &mut Random) {
         if random.below(5) < 3 {
             let directory = random.below(3) == 0;
-            let kind = if directory { InodeKind::Directory } else { InodeKind::Other };
+            let kind = match (directory, random.below(2)) {
+                (false, _) => InodeKind::Other,
+                (true, 0) => InodeKind::Directory,
+                (true, _) => InodeKind::TopDirectory,
+            };
             match alloc.allocate_inode(tid, GroupNumber(random.below(12) as u32), kind) {
-                Ok((inode, _)) => {
+                Ok(NewInode { number: inode, .. }) => {
                     assert!(
                         inode.0 >= 11 && !self.inodes.iter().any(|held| held.0 == inode.0),
                         "{inode} again"
@@ -215,9 +219,8 @@ fn all_inodes_are_given_out_but_the_reserved_ones() {
     let disk = Disk::new(1 + 256 * 5, 256, true);
     let alloc = disk.open();
     for expected in 11..=5 * INODES_PER_GROUP {
-        let (inode, _) =
-            alloc.allocate_inode(TransactionId(1), GroupNumber(0), InodeKind::Other).expect("an inode");
-        assert_eq!(inode.0, expected);
+        let made = alloc.allocate_inode(TransactionId(1), GroupNumber(0), InodeKind::Other);
+        assert_eq!(made.expect("an inode").number.0, expected);
     }
     let none = alloc.allocate_inode(TransactionId(1), GroupNumber(3), InodeKind::Directory);
     assert!(matches!(none, Err(Error::NoInodes)));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::disk::{Disk, Random};
-use extant_alloc::{InodeKind, Run};
+use extant_alloc::{InodeKind, NewInode, Run};
 use extant_ondisk::{FsBlock, GroupNumber, TransactionId};
 use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, RwLock};
 
@@ -91,7 +91,9 @@ fn creators_get_every_inode_once() {
             let (alloc, got) = (&alloc, &got);
             scope.spawn(move || {
                 let kind = if thread % 2 == 0 { InodeKind::Directory } else { InodeKind::Other };
-                while let Ok((inode, _)) = alloc.allocate_inode(TransactionId(1), GroupNumber(thread), kind) {
+                while let Ok(NewInode { number: inode, .. }) =
+                    alloc.allocate_inode(TransactionId(1), GroupNumber(thread), kind)
+                {
                     assert!(got.lock().insert(inode.0), "inode {inode} twice");
                 }
             });

@@ -35,11 +35,11 @@ impl Deref for Dir {
 }
 
 impl Dir {
-    pub(super) fn new(fs: Filesystem, node: NodeRef) -> Result<Self> {
+    pub(super) fn new(fs: &Filesystem, node: NodeRef) -> Result<Self> {
         if !node.is_directory() {
             return Err(Error::NotADirectory);
         }
-        Ok(Self { file: File::new(fs, node) })
+        Ok(Self { file: File::new(fs.apart(), node) })
     }
 
     /// The inode of that name; a symbolic link is not followed.

@@ -1,10 +1,10 @@
 //! An inode in use: an open file, or anything else that has a name.
 
 use std::io;
+use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 
 use extant_ondisk::{InodeFlags, InodeNumber};
-use extant_rt::Arc;
 
 use super::{Dir, Filesystem, OpenOptions};
 use crate::access::is_xattr_seen;
@@ -14,7 +14,6 @@ use crate::fallocate::Fallocate;
 use crate::namei::Access;
 use crate::node::NodeRef;
 use crate::seek::{FileExtent, SeekTo};
-use crate::volume::Volume;
 use crate::xattr::XattrMode;
 
 /// An inode in use. It lives on without a name until the last use is dropped.
@@ -25,38 +24,42 @@ use crate::xattr::XattrMode;
 pub struct File {
     node: NodeRef,
     // After `node`, so that what lost its last use with it is deleted.
-    _reaper: Reaper,
-    fs: Filesystem,
+    fs: Reaper,
     position: u64,
     readable: bool,
     writable: bool,
     append: bool,
 }
 
+/// Deletes on drop what lost its last use.
 #[derive(Clone, Debug)]
-struct Reaper(Arc<Volume>);
+struct Reaper(Filesystem);
 
 impl Drop for Reaper {
     fn drop(&mut self) {
-        self.0.reap();
+        self.0.volume().reap();
+    }
+}
+
+impl Deref for Reaper {
+    type Target = Filesystem;
+    fn deref(&self) -> &Filesystem {
+        &self.0
     }
 }
 
 impl File {
     /// A use that may read and write, as far as the user may.
     pub(super) fn new(fs: Filesystem, node: NodeRef) -> Self {
-        let reaper = Reaper(fs.volume().clone());
         let readable = fs.check_access(&node, Access::READ).is_ok();
         let writable = fs.check_access(&node, Access::WRITE).is_ok();
-        Self { node, _reaper: reaper, fs, position: 0, readable, writable, append: false }
+        Self { node, fs: Reaper(fs), position: 0, readable, writable, append: false }
     }
 
     pub(super) fn opened(fs: Filesystem, node: NodeRef, options: &OpenOptions) -> Self {
-        let reaper = Reaper(fs.volume().clone());
         Self {
             node,
-            _reaper: reaper,
-            fs,
+            fs: Reaper(fs),
             position: 0,
             readable: options.read,
             writable: options.write || options.append,
@@ -95,7 +98,7 @@ impl File {
     /// # Errors
     /// `NotADirectory`.
     pub fn into_dir(self) -> Result<Dir> {
-        Dir::new(self.fs, self.node)
+        Dir::new(&self.fs, self.node)
     }
 
     /// What `fstat` tells.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use extant_journal::Stats as JournalStatistics;
 use extant_ondisk::{InodeNumber, Superblock};
-use extant_rt::Arc;
+use extant_rt::{Arc, Padded};
 
 use super::{Dir, DirEntry, File, OpenOptions};
 use crate::attributes::{Metadata, SetAttributes, Times};
@@ -18,8 +18,14 @@ use crate::volume::Volume;
 /// at its root, with or without a slash.
 #[derive(Clone, Debug)]
 pub struct Filesystem {
+    view: Arc<Padded<View>>,
+}
+
+/// A file system as a user sees it.
+#[derive(Clone, Debug)]
+struct View {
     mounted: Arc<MountedVolume>,
-    user: Option<Arc<Credentials>>,
+    user: Option<Credentials>,
 }
 
 #[derive(Debug)]
@@ -54,15 +60,25 @@ pub struct Statistics {
 
 impl Filesystem {
     pub(super) fn new(volume: Arc<Volume>, found: Mounted) -> Self {
-        Self { mounted: Arc::new(MountedVolume { volume, found }), user: None }
+        Self::of(View { mounted: Arc::new(MountedVolume { volume, found }), user: None })
+    }
+
+    fn of(view: View) -> Self {
+        Self { view: Arc::new(Padded(view)) }
+    }
+
+    /// The same view with a count of uses of its own: what is opened through one directory and what through another
+    /// write no line in common.
+    pub(super) fn apart(&self) -> Self {
+        Self::of(View::clone(&self.view))
     }
 
     pub(crate) fn volume(&self) -> &Arc<Volume> {
-        &self.mounted.volume
+        &self.view.mounted.volume
     }
 
     pub(super) fn check_access(&self, node: &NodeRef, want: Access) -> Result<()> {
-        match &self.user {
+        match &self.view.user {
             Some(user) => self.volume().access(node, user, want),
             None => Ok(()),
         }
@@ -70,7 +86,7 @@ impl Filesystem {
 
     /// Whether this view may use the blocks reserved for root.
     pub(super) fn is_privileged(&self) -> bool {
-        self.user.as_ref().is_none_or(|user| user.uid == 0)
+        self.view.user.as_ref().is_none_or(|user| user.uid == 0)
     }
 
     /// Notes damage, deletes what lost its last use, and passes the result on.
@@ -86,13 +102,13 @@ impl Filesystem {
     /// everything is allowed and new files belong to root.
     #[must_use]
     pub fn as_user(&self, user: Credentials) -> Self {
-        Self { mounted: self.mounted.clone(), user: Some(Arc::new(user)) }
+        Self::of(View { mounted: self.view.mounted.clone(), user: Some(user) })
     }
 
     /// What mounting found: replayed blocks, orphans.
     #[must_use]
     pub fn mounted(&self) -> Mounted {
-        self.mounted.found
+        self.view.mounted.found
     }
 
     /// A copy of the superblock as it is now, without the free counts, which [`Filesystem::statistics`] gives.
@@ -136,7 +152,7 @@ impl Filesystem {
     /// `Corrupt`, `Io`.
     pub fn root(&self) -> Result<Dir> {
         let node = self.settle(self.volume().node(InodeNumber::ROOT))?;
-        Dir::new(self.clone(), node)
+        Dir::new(self, node)
     }
 
     /// The inode of that number, if it has a name; for those who remember numbers.
@@ -198,7 +214,7 @@ impl Filesystem {
     /// `NotADirectory`; as [`Filesystem::lookup`].
     pub fn dir(&self, path: impl AsRef<Path>) -> Result<Dir> {
         let node = self.settle(self.walk(path.as_ref(), true))?;
-        Dir::new(self.clone(), node)
+        Dir::new(self, node)
     }
 
     /// How to open a file.
@@ -247,7 +263,7 @@ impl Filesystem {
     }
 
     pub(super) fn new_inode<'n>(&self, kind: NewKind<'n>, mode: u16) -> New<'n> {
-        let (uid, gid) = self.user.as_ref().map_or((0, 0), |user| (user.uid, user.gid));
+        let (uid, gid) = self.view.user.as_ref().map_or((0, 0), |user| (user.uid, user.gid));
         New { kind, mode, uid, gid, times: None, xattrs: &[] }
     }
 
@@ -258,7 +274,7 @@ impl Filesystem {
 
     /// Something new as it comes out when this view's user makes it.
     pub(super) fn as_made_by_user<'n>(&self, parent: &NodeRef, new: &New<'n>) -> Result<New<'n>> {
-        match &self.user {
+        match &self.view.user {
             Some(user) => self.volume().check_new(parent, user, new),
             None => Ok(*new),
         }
@@ -272,7 +288,7 @@ impl Filesystem {
 
     /// Write and search in the directory and, where it is sticky, ownership.
     fn may_delete(&self, parent: &NodeRef, name: &[u8]) -> Result<()> {
-        let Some(user) = &self.user else { return Ok(()) };
+        let Some(user) = &self.view.user else { return Ok(()) };
         self.check_access(parent, Access::EXECUTE)?;
         let child = self.volume().lookup(parent, name)?;
         self.volume().may_delete(parent, &child, user)
@@ -280,14 +296,14 @@ impl Filesystem {
 
     /// What the user needs beside [`Self::may_delete`] to move what has this name.
     fn may_move(&self, from: &NodeRef, name: &[u8], to: &NodeRef) -> Result<()> {
-        let Some(user) = &self.user else { return Ok(()) };
+        let Some(user) = &self.view.user else { return Ok(()) };
         let child = self.volume().lookup(from, name)?;
         self.volume().check_move(from, &child, to, user)
     }
 
     /// The user, if this is a user's view.
     pub(super) fn user(&self) -> Option<&Credentials> {
-        self.user.as_deref()
+        self.view.user.as_ref()
     }
 
     /// The whole content of a file.

@@ -2,11 +2,11 @@
 //!
 //! Source: `__ext4_new_inode` of `fs/ext4/ialloc.c`, `ext4_init_acl` of `fs/ext4/acl.c`.
 
-use extant_alloc::InodeKind;
+use extant_alloc::{InodeKind, NewInode};
 use extant_ondisk::extent::{ExtentNode, ROOT_CAPACITY};
 use extant_ondisk::inode::I_BLOCK_SIZE;
 use extant_ondisk::{FileType, Inode, InodeFlags, InodeNumber, Structure, crc32c};
-use extant_rt::{Arc, Ordering};
+use extant_rt::Arc;
 
 use super::{New, NewKind};
 use crate::attributes::Times;
@@ -111,14 +111,16 @@ impl Update<'_> {
     /// `NoInodes`, and nothing was changed; `Corrupt` bitmaps.
     pub(super) fn make_inode(&mut self, dir: &Arc<Node>, plan: &InodePlan<'_>) -> Result<NodeRef> {
         let volume = self.volume;
+        let is_top = || dir.number == InodeNumber::ROOT || dir.inode().flags().contains(InodeFlags::TOPDIR);
         let kind = match plan.kind {
+            NewKind::Directory if is_top() => InodeKind::TopDirectory,
             NewKind::Directory => InodeKind::Directory,
             _ => InodeKind::Other,
         };
-        let number = self.allocate_inode(volume.group_of_inode(dir.number), kind)?;
+        let NewInode { number, turn, .. } = self.allocate_inode(volume.group_of_inode(dir.number), kind)?;
         let home = volume.inode_home(number)?;
         let mut inode = plan.inode.clone();
-        inode.set_generation(self.generation(number));
+        inode.set_generation(self.generation(number, turn));
         let now = self.now();
         let times = plan.times.unwrap_or(Times { atime: now, mtime: now });
         inode.set_atime(times.atime);
@@ -152,13 +154,12 @@ impl Update<'_> {
         self.apply_xattrs(node, &plan.xattrs)
     }
 
-    /// Differs from that of the number's earlier uses. The same work on the same disk at the same time gives the same.
-    fn generation(&self, number: InodeNumber) -> u32 {
+    /// Differs from that of the number's earlier uses, by the time and the group's `turn`. The same work on the same
+    /// disk at the same time gives the same.
+    fn generation(&self, number: InodeNumber, turn: u32) -> u32 {
         let now = self.now();
-        // Relaxed: only the difference matters.
-        let made = self.volume.names.made.fetch_add(1, Ordering::Relaxed);
         let seconds = (now.seconds as u64).to_le_bytes();
-        let words = [number.0, now.nanoseconds, made].map(u32::to_le_bytes);
+        let words = [number.0, now.nanoseconds, turn].map(u32::to_le_bytes);
         words.iter().fold(crc32c(self.volume.checksums.seed, &seconds), |sum, word| crc32c(sum, word))
     }
 }

@@ -1,5 +1,6 @@
 //! The host's threads and its clock.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub use std::thread::{JoinHandle, yield_now};
@@ -38,6 +39,16 @@ pub fn parallel<T: Send>(count: usize, run: impl Fn(usize) -> T + Sync) -> Vec<T
 #[must_use]
 pub fn available_parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A number of the calling thread to choose a shard by: threads that begin one after the other have different ones.
+#[must_use]
+pub fn thread_slot() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static SLOT: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    SLOT.with(|slot| *slot)
 }
 
 /// Waits for at least `time`.

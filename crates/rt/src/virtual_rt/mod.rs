@@ -26,6 +26,6 @@ pub use atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 pub use sync::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub(crate) use thread::since_epoch;
 pub use thread::{
-    JoinHandle, Monotonic, available_parallelism, is_current, parallel, sleep, spawn, yield_now,
+    JoinHandle, Monotonic, available_parallelism, is_current, parallel, sleep, spawn, thread_slot, yield_now,
 };
 pub use world::{Costs, LockReport, Machine, Report, work};

@@ -118,6 +118,12 @@ pub fn available_parallelism() -> usize {
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
+/// A number of the calling thread to choose a shard by: threads that begin one after the other have different ones.
+#[must_use]
+pub fn thread_slot() -> usize {
+    with(|world| world.current).unwrap_or(0)
+}
+
 /// Waits for at least `time`.
 pub fn sleep(time: Duration) {
     match with(|world| world.now().saturating_add(nanoseconds(time))) {
