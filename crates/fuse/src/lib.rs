@@ -1,8 +1,7 @@
 //! Serves a mounted ext4 through FUSE.
 //!
-//! A [`Server`] answers requests by the engine; it implements [`Ops`], which is all that a transport knows of it. The
-//! first transport is fuser's ([`Session`]). Which capability of the protocol is used, and which not, stands in
-//! `docs/fuse.md`.
+//! A [`Server`] answers requests by the engine; it implements [`Ops`], which is all that the transport knows of it
+//! ([`Session`]). Which capability of the protocol is used, and which not, stands in `docs/fuse.md`.
 //!
 //! Leaves out: the command line, daemons and signals, ext4 itself.
 

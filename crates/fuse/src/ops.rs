@@ -1,8 +1,7 @@
 //! The seam between a transport and what answers: synchronous calls in plain types.
 //!
 //! A transport ([`crate::transport`]) decodes requests, calls [`Ops`] from its worker threads and encodes the
-//! results; another one, such as io_uring's, takes its place without a change here. Leaves out: descriptors, layouts
-//! of messages, the mount.
+//! results. Leaves out: descriptors, layouts of messages, the mount.
 
 use std::time::Duration;
 
@@ -112,6 +111,8 @@ pub struct Changes {
     pub mtime: Option<SetTime>,
     /// The last change of the inode.
     pub ctime: Option<Timestamp>,
+    /// With a new size: set-user-id and set-group-id are to go.
+    pub remove_set_id: bool,
 }
 
 /// What to make.

@@ -199,13 +199,8 @@ impl Ops for Server {
         self.stat(node)
     }
 
-    fn set_attributes(
-        &self,
-        caller: Caller,
-        node: NodeId,
-        changes: &Changes,
-    ) -> Reply<(Attributes, Duration)> {
-        self.change(caller, node, changes)
+    fn set_attributes(&self, _: Caller, node: NodeId, changes: &Changes) -> Reply<(Attributes, Duration)> {
+        self.change(node, changes)
     }
 
     fn read_link(&self, node: NodeId) -> Reply<Vec<u8>> {

@@ -20,22 +20,17 @@ impl Server {
         Ok((self.shown(&served.file()?.metadata()), LIFETIME))
     }
 
-    pub(super) fn change(
-        &self,
-        caller: Caller,
-        node: NodeId,
-        changes: &Changes,
-    ) -> Reply<(Attributes, Duration)> {
+    pub(super) fn change(&self, node: NodeId, changes: &Changes) -> Reply<(Attributes, Duration)> {
         let served = self.get(Request::SetAttributes, node)?;
         let file = served.file()?;
         if let Some(size) = changes.size {
             Self::check_changeable(file, false)?;
-            self.drop_privileges(file, !caller.is_root())?;
+            self.drop_privileges(file, changes.remove_set_id)?;
             file.set_len(size).map_err(|error| errno(&error))?;
         }
-        let is_only_size = changes.size.is_some() && Changes { size: None, ..*changes } == Changes::default();
-        if !is_only_size {
-            self.set(file, changes)?;
+        let rest = Changes { size: None, remove_set_id: false, ..*changes };
+        if changes.size.is_none() || rest != Changes::default() {
+            self.set(file, &rest)?;
         }
         Ok((self.shown(&file.metadata()), LIFETIME))
     }

@@ -129,7 +129,10 @@ impl Server {
                     has_room
                 }
                 // A damaged inode: the name is shown, and who looks it up learns the rest.
-                Err(_) => listing.entry(item.name, &entry_of(NodeId(0), 0, own), item.next_cookie),
+                Err(_) => {
+                    let entry = entry_of(NodeId(0), 0, Attributes { inode, ..own });
+                    listing.entry(item.name, &entry, item.next_cookie)
+                }
             }
         });
         read.map_err(|error| errno(&error))

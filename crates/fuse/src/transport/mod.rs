@@ -1,9 +1,17 @@
-//! Transports: between the kernel's requests and [`Ops`].
+//! Transports: between the kernel's requests and [`Ops`](crate::Ops).
+//!
+//! Decoding and answering ([`codec`]) are one; where requests come from is a form of its own.
 
-mod fuser;
+mod codec;
+mod device;
+mod greeting;
 mod mount;
+mod placement;
 mod pool;
+mod readers;
+mod service;
 mod session;
+mod wire;
 
 pub use mount::{MountError, MountOptions};
 pub use session::Session;

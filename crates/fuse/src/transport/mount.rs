@@ -1,21 +1,26 @@
 //! Mounts a descriptor of `/dev/fuse`.
 //!
-//! Root mounts by itself, so that the type is `fuse.extant` and a block device is served as `fuseblk`, whose `sync`
-//! reaches us. Others go through `fusermount3`, which fuser calls.
+//! Root mounts by itself. Others go through `fusermount3`, by the protocol of its `_FUSE_COMMFD`.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs::OpenOptions;
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::mount::MountFlags;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg,
+    socketpair,
+};
 
 /// Where requests come from.
-const DEVICE: &str = "/dev/fuse";
+pub(super) const DEVICE: &str = "/dev/fuse";
 
 /// How to mount.
 #[derive(Clone, Debug, Default)]
@@ -34,8 +39,6 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// The kernel may keep what is written.
     pub writeback: bool,
-    /// Threads that read requests; as many as suit the host, unless told.
-    pub threads: Option<usize>,
 }
 
 /// Why it could not be mounted.
@@ -67,24 +70,47 @@ impl MountOptions {
         flags.set(MountFlags::NOEXEC, self.noexec);
         flags
     }
+
+    /// The same for `fusermount3`.
+    fn words(&self) -> OsString {
+        let mut words = OsString::from("subtype=extant,default_permissions");
+        let choices = [
+            (self.read_only, "ro", "rw"),
+            (self.suid, "suid", "nosuid"),
+            (self.dev, "dev", "nodev"),
+            (self.noexec, "noexec", "exec"),
+        ];
+        for (holds, word, opposite) in choices {
+            words.push(",");
+            words.push(if holds { word } else { opposite });
+        }
+        if self.allow_other {
+            words.push(",allow_other");
+        }
+        words.push(",fsname=");
+        // A comma would end the option.
+        let source = self.source.as_os_str().as_bytes().iter();
+        let escaped =
+            source.flat_map(|byte| matches!(byte, b',' | b'\\').then_some(b'\\').into_iter().chain([*byte]));
+        words.push(OsString::from_vec(escaped.collect()));
+        words
+    }
 }
 
-/// Opens the device.
+/// Mounts by the system call, or by `fusermount3` if this user may not.
 ///
 /// # Errors
-/// [`MountError::NoDevice`].
-pub(super) fn open_device() -> Result<OwnedFd, MountError> {
+/// [`MountError`].
+pub(super) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    match mount_by_call(dir, options)? {
+        Some(device) => Ok(device),
+        None => mount_by_program(dir, options).map_err(MountError::Refused),
+    }
+}
+
+fn mount_by_call(dir: &Path, options: &MountOptions) -> Result<Option<OwnedFd>, MountError> {
     // `O_CLOEXEC` is the standard library's own.
-    let file = OpenOptions::new().read(true).write(true).open(DEVICE);
-    Ok(file.map_err(MountError::NoDevice)?.into())
-}
-
-/// Mounts by the system call; none if this user may not.
-///
-/// # Errors
-/// [`MountError::NoDevice`], [`MountError::Directory`], [`MountError::Refused`].
-pub(super) fn mount_as_root(dir: &Path, options: &MountOptions) -> Result<Option<OwnedFd>, MountError> {
-    let device = open_device()?;
+    let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(MountError::NoDevice)?;
     let at_directory = |source| MountError::Directory { path: dir.to_owned(), source };
     let root_mode = std::fs::metadata(dir).map_err(at_directory)?.mode();
     let mut settings = format!(
@@ -100,24 +126,38 @@ pub(super) fn mount_as_root(dir: &Path, options: &MountOptions) -> Result<Option
     let source = CString::new(options.source.as_os_str().as_bytes());
     let source = source.map_err(|error| MountError::Refused(error.into()))?;
     match rustix::mount::mount(&*source, dir, c"fuse.extant", options.flags(), &*settings) {
-        Ok(()) => Ok(Some(device)),
+        Ok(()) => Ok(Some(device.into())),
         Err(Errno::PERM) => Ok(None),
         Err(error) => Err(MountError::Refused(error.into())),
     }
 }
 
-/// The options for `fusermount3`, by way of fuser.
-pub(super) fn fuser_options(options: &MountOptions) -> Vec<fuser::MountOption> {
-    use fuser::MountOption as Option;
-    // A comma would end the option.
-    let source = options.source.display().to_string().replace(',', "\\,");
-    let mut list =
-        vec![Option::FSName(source), Option::Subtype("extant".to_owned()), Option::DefaultPermissions];
-    list.push(if options.read_only { Option::RO } else { Option::RW });
-    list.push(if options.suid { Option::Suid } else { Option::NoSuid });
-    list.push(if options.dev { Option::Dev } else { Option::NoDev });
-    if options.noexec {
-        list.push(Option::NoExec);
+/// Has `fusermount3` mount; it sends the descriptor through a socket, which is its standard input.
+fn mount_by_program(dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map_err(io::Error::from)?;
+    let mut command = Command::new("fusermount3");
+    command.arg("-o").arg(options.words()).arg("--").arg(dir).env("_FUSE_COMMFD", "0");
+    let program = command.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    // Its end of the socket is closed here, so that its silence is an end.
+    drop(command);
+    let device = receive_descriptor(&ours);
+    let output = program.wait_with_output()?;
+    if let Some(device) = device.filter(|_| output.status.success()) {
+        return Ok(device);
     }
-    list
+    let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(io::Error::other(if words.is_empty() { output.status.to_string() } else { words }))
+}
+
+fn receive_descriptor(socket: &OwnedFd) -> Option<OwnedFd> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut byte)];
+    retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)).ok()?;
+    control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    })
 }

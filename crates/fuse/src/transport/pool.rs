@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use extant_rt::{Arc, AtomicU64, Condvar, JoinHandle, LockClass, Mutex, Ordering};
 
+use super::placement::Home;
+
 /// Threads at most.
 const THREADS_MAX: usize = 32;
 
@@ -69,6 +71,7 @@ struct Shared {
 /// The threads. Dropping it waits for all jobs.
 pub(super) struct Pool {
     shared: Arc<Shared>,
+    home: Home,
 }
 
 impl std::fmt::Debug for Pool {
@@ -78,9 +81,10 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    pub(super) fn new() -> Self {
+    /// Threads that run where `home` says, wherever those who submit do.
+    pub(super) fn new(home: Home) -> Self {
         let state = Mutex::new(LockClass::REQUESTS, State::default());
-        Self { shared: Arc::new(Shared { state, changed: Condvar::new() }) }
+        Self { shared: Arc::new(Shared { state, changed: Condvar::new() }), home }
     }
 
     /// Has a thread do it; there is one more thread if none is idle and they are not too many.
@@ -88,8 +92,12 @@ impl Pool {
         let mut state = self.shared.state.lock();
         state.jobs.push_back(Box::new(job));
         if state.idle < state.jobs.len() && state.threads.len() < THREADS_MAX {
-            let shared = self.shared.clone();
-            if let Ok(thread) = extant_rt::spawn("extant-wait", move || shared.work()) {
+            let (shared, home) = (self.shared.clone(), self.home);
+            let work = move || {
+                home.float();
+                shared.work();
+            };
+            if let Ok(thread) = extant_rt::spawn("extant-wait", work) {
                 state.threads.push(thread);
             }
         }
@@ -143,12 +151,12 @@ mod tests {
 
     use extant_rt::{Arc, AtomicU64, Ordering};
 
-    use super::{Pace, Pool};
+    use super::{Home, Pace, Pool};
 
     #[test]
     fn all_jobs_are_done_before_the_pool_is_gone() {
         let done = Arc::new(AtomicU64::new(0));
-        let pool = Pool::new();
+        let pool = Pool::new(Home::current());
         for _ in 0..1000 {
             let done = done.clone();
             pool.submit(move || {

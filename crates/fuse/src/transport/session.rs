@@ -1,24 +1,31 @@
 //! A mount and the threads that serve it.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use fuser::{Config, SessionACL};
+use extant_rt::Arc;
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
 
-use super::fuser::Adapter;
+use super::device::Device;
+use super::greeting::{Offer, Understanding};
 use super::mount::{self, MountError, MountOptions};
+use super::placement::Home;
+use super::readers::Readers;
+use super::service::Service;
+use super::wire::{InitOut, MAJOR, MINOR, init, opcode};
 use crate::ops::Ops;
 
-/// CPUs for each thread that reads requests. They wait in turns, so more of them mean that each request wakes a thread
-/// that has slept for long, mostly on another CPU.
-const CPUS_PER_READER: usize = 4;
-/// Threads at most: each has a buffer of 16 MiB of addresses, of which it touches what requests fill.
-const READERS_MAX: usize = 64;
+/// Bytes of a write or read at most: what the kernel allows by default (256 pages).
+const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 
 /// A mounted directory, usable as soon as it is served.
 #[derive(Debug)]
 pub struct Session<T: Ops> {
-    session: fuser::Session<Adapter<T>>,
+    service: Arc<Service<T>>,
+    device: OwnedFd,
+    writeback: bool,
 }
 
 impl<T: Ops> Session<T> {
@@ -27,25 +34,50 @@ impl<T: Ops> Session<T> {
     /// # Errors
     /// [`MountError`].
     pub fn mount(ops: T, dir: &Path, options: &MountOptions) -> Result<Self, MountError> {
-        let mut config = Config::default();
-        let readers = options.threads.unwrap_or(extant_rt::available_parallelism() / CPUS_PER_READER);
-        config.n_threads = Some(readers.clamp(1, READERS_MAX));
-        config.clone_fd = true;
-        config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-        config.mount_options = mount::fuser_options(options);
-        let adapter = Adapter::new(ops, options.writeback);
-        let session = match mount::mount_as_root(dir, options)? {
-            Some(device) => fuser::Session::from_fd(adapter, device, config.acl, config),
-            None => fuser::Session::new(adapter, dir, &config),
-        };
-        Ok(Self { session: session.map_err(MountError::Refused)? })
+        let device = mount::mount(dir, options)?;
+        Ok(Self { service: Arc::new(Service::new(ops)), device, writeback: options.writeback })
     }
 
     /// Answers requests until it is unmounted.
     ///
     /// # Errors
-    /// Those of reading requests.
+    /// Those of reading requests; a kernel older than Linux 5.4.
     pub fn run(self) -> io::Result<()> {
-        self.session.run()
+        let home = Home::current();
+        let device = Arc::new(Device::new(self.device, TRANSFER_BYTES_MAX as usize));
+        let more = if self.writeback { init::WRITEBACK_CACHE } else { 0 };
+        if !greet(&device, more)? {
+            return Ok(());
+        }
+        Readers::new(self.service, device, home).run()
     }
+}
+
+/// Answers INIT; false if it was unmounted before.
+fn greet(device: &Arc<Device>, more: u64) -> io::Result<bool> {
+    while let Some(request) = device.receive()? {
+        let offer = Offer::read(request.body()).filter(|_| request.header.opcode == opcode::INIT);
+        let Some(offer) = offer else {
+            request.reply(-Errno::IO.raw_os_error(), &[]);
+            continue;
+        };
+        match offer.understanding() {
+            Understanding::Again => {
+                let ours = InitOut { major: MAJOR, minor: MINOR, ..InitOut::default() };
+                request.reply(0, ours.as_bytes());
+            }
+            Understanding::TooOld => {
+                request.reply(-Errno::PROTO.raw_os_error(), &[]);
+                return Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "the kernel's FUSE is older than 7.31",
+                ));
+            }
+            Understanding::Agreed => {
+                request.reply(0, offer.answer(TRANSFER_BYTES_MAX, more).as_bytes());
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }

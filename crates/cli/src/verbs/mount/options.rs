@@ -20,7 +20,6 @@ pub struct Options {
     pub noatime: bool,
     pub nocontrol: bool,
     pub norecovery: bool,
-    pub threads: Option<usize>,
     pub offset: Option<u64>,
     pub partition: Option<u32>,
 }
@@ -100,7 +99,6 @@ impl Options {
                 self.offset = Some(bytes.map_err(|error| Failure::usage(format!("-o {word}: {error}")))?);
             }
             "partition" => self.partition = Some(value.parse().map_err(invalid)?),
-            "threads" => self.threads = Some(value.parse().map_err(invalid)?),
             _ if IGNORED.contains(&key) || key.starts_with("x-") || key.starts_with("X-") => {}
             _ => return Err(Failure::usage(format!("unknown mount option '{word}'"))),
         }
@@ -154,6 +152,6 @@ mod tests {
         assert!(parse("rw,barrier=7").unwrap_err().contains("barrier=7"));
         assert!(parse("norecovery").unwrap_err().contains("ro"));
         assert!(parse("idmap,fakeroot").is_err());
-        assert!(parse("threads=x").is_err());
+        assert!(parse("partition=x").is_err());
     }
 }

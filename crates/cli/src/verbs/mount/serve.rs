@@ -67,7 +67,6 @@ impl Serving {
             noexec: options.noexec,
             allow_other: options.allow_other == Some(true),
             writeback: options.writeback,
-            threads: options.threads,
         };
         let session = Session::mount(server.clone(), dir, &mount).map_err(mount_failure)?;
         let ended = Arc::new(Mutex::new(LockClass::PIPE, Ok(())));

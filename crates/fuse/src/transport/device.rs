@@ -1,0 +1,137 @@
+//! A descriptor of `/dev/fuse`, and requests read from it.
+
+use std::fs::OpenOptions;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use extant_rt::{Arc, LockClass, Mutex};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::codec::{Message, Outcome};
+use super::mount::DEVICE;
+use super::service::Exchange;
+use super::wire::{InHeader, OutHeader, WriteIn};
+
+const HEADER_BYTES: usize = size_of::<InHeader>();
+/// Buffers kept for later; each has the pages that requests filled.
+const SPARES_MAX: usize = 4;
+
+/// A descriptor; a reply must go to the one its request came from.
+#[derive(Debug)]
+pub(super) struct Device {
+    fd: OwnedFd,
+    buffer_bytes: usize,
+    spares: Mutex<Vec<Box<[u8]>>>,
+}
+
+impl Device {
+    /// For requests that carry up to `max_write` bytes.
+    pub(super) fn new(fd: OwnedFd, max_write: usize) -> Self {
+        let buffer_bytes = HEADER_BYTES + size_of::<WriteIn>() + max_write;
+        Self { fd, buffer_bytes, spares: Mutex::new(LockClass::REQUESTS, Vec::new()) }
+    }
+
+    /// A further descriptor of the same mount, whose requests another thread reads without meeting this one's locks.
+    pub(super) fn duplicate(&self) -> Result<Self, Errno> {
+        let file = OpenOptions::new().read(true).write(true).open(DEVICE);
+        let file = file.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        clone_into(&file, &self.fd)?;
+        let spares = Mutex::new(LockClass::REQUESTS, Vec::new());
+        Ok(Self { fd: file.into(), buffer_bytes: self.buffer_bytes, spares })
+    }
+
+    /// Waits for a request; none if it is unmounted.
+    ///
+    /// # Errors
+    /// What the host has never said so far.
+    pub(super) fn receive(self: &Arc<Self>) -> Result<Option<Received>, Errno> {
+        let mut bytes = self.take();
+        loop {
+            match rustix::io::read(&self.fd, &mut *bytes) {
+                Ok(count) => {
+                    let header = InHeader::read_from_prefix(&bytes[..count]);
+                    // The kernel hands out whole requests.
+                    let Ok((header, _)) = header else { continue };
+                    if header.len as usize == count {
+                        return Ok(Some(Received { device: self.clone(), header, bytes, count }));
+                    }
+                }
+                // Interrupted, or its caller was before it was read.
+                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
+                Err(Errno::NODEV) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether a request waits to be read.
+    pub(super) fn has_more(&self) -> bool {
+        let mut wanted = [PollFd::new(&self.fd, PollFlags::IN)];
+        poll(&mut wanted, Some(&Timespec::default())).is_ok_and(|ready| ready == 1)
+    }
+
+    fn take(&self) -> Box<[u8]> {
+        let spare = self.spares.lock().pop();
+        spare.unwrap_or_else(|| vec![0; self.buffer_bytes].into_boxed_slice())
+    }
+
+    fn give_back(&self, bytes: Box<[u8]>) {
+        let mut spares = self.spares.lock();
+        if spares.len() < SPARES_MAX {
+            spares.push(bytes);
+        }
+    }
+}
+
+/// Makes `file` another descriptor of the mount that `of` is one of.
+#[expect(unsafe_code, reason = "FUSE_DEV_IOC_CLONE has no safe wrapper")]
+fn clone_into(file: impl AsFd, of: &OwnedFd) -> Result<(), Errno> {
+    const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
+    let mut fd = of.as_raw_fd().cast_unsigned();
+    // SAFETY: the kernel reads a number of 32 bits there, whatever direction the opcode says.
+    unsafe { rustix::ioctl::ioctl(file, rustix::ioctl::Updater::<CLONE, u32>::new(&mut fd)) }
+}
+
+/// A request as it was read.
+#[derive(Debug)]
+pub(super) struct Received {
+    device: Arc<Device>,
+    pub(super) header: InHeader,
+    bytes: Box<[u8]>,
+    count: usize,
+}
+
+impl Received {
+    /// What follows the header.
+    pub(super) fn body(&self) -> &[u8] {
+        &self.bytes[HEADER_BYTES..self.count]
+    }
+
+    /// Replies with bytes that are not the request's own.
+    pub(super) fn reply(&self, error: i32, body: &[u8]) {
+        // 16 bytes and at most a buffer's: far below 4 GiB.
+        let len = (size_of::<OutHeader>() + body.len()) as u32;
+        let header = OutHeader { len, error, unique: self.header.unique };
+        let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(body)];
+        // Nobody waits any more: the caller was interrupted, or it is unmounted.
+        let _ = rustix::io::writev(&self.device.fd, &parts);
+    }
+}
+
+impl Exchange for Received {
+    fn message(&mut self) -> Message<'_> {
+        let body = &mut self.bytes[HEADER_BYTES..];
+        Message { header: self.header, fixed: None, body, body_bytes: self.count - HEADER_BYTES }
+    }
+
+    fn finish(self, outcome: Outcome) {
+        match outcome {
+            Outcome::Done(bytes) => self.reply(0, &self.bytes[HEADER_BYTES..HEADER_BYTES + bytes]),
+            Outcome::Failed(error) => self.reply(-error.raw_os_error(), &[]),
+            Outcome::Silent => {}
+        }
+        self.device.give_back(self.bytes);
+    }
+}

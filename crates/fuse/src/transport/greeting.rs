@@ -1,0 +1,128 @@
+//! INIT: what both sides can do.
+
+use zerocopy::FromBytes;
+
+use super::wire::{self, InitIn, InitOut, init};
+
+/// Requests of read-ahead and asynchronous I/O in flight.
+const BACKGROUND_MAX: u16 = 64;
+/// The kernel's page; all it counts in them is rounded by it to its own.
+const PAGE_BYTES: u32 = 4096;
+
+/// What is wanted of the kernel, where it has it.
+const WANTED: u64 = init::ASYNC_READ
+    | init::BIG_WRITES
+    | init::DONT_MASK
+    | init::DO_READDIRPLUS
+    | init::READDIRPLUS_AUTO
+    | init::ASYNC_DIO
+    | init::NO_OPEN_SUPPORT
+    | init::PARALLEL_DIROPS
+    | init::POSIX_ACL
+    | init::MAX_PAGES
+    | init::CACHE_SYMLINKS
+    | init::NO_OPENDIR_SUPPORT
+    | init::EXPLICIT_INVAL_DATA
+    | init::HANDLE_KILLPRIV_V2
+    | init::INIT_EXT;
+
+/// What the kernel says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offer {
+    major: u32,
+    minor: u32,
+    read_ahead: u32,
+    flags: u64,
+}
+
+/// What follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Understanding {
+    /// It speaks a newer version and will ask again for ours.
+    Again,
+    /// It is too old.
+    TooOld,
+    /// It can be served.
+    Agreed,
+}
+
+impl Offer {
+    /// Reads the body of INIT.
+    pub(super) fn read(body: &[u8]) -> Option<Self> {
+        // Before 7.36 it was shorter.
+        let mut whole = [0; size_of::<InitIn>()];
+        let bytes = body.len().min(whole.len());
+        whole[..bytes].copy_from_slice(&body[..bytes]);
+        let told = InitIn::read_from_bytes(&whole).ok()?;
+        let mut flags = u64::from(told.flags);
+        if flags & init::INIT_EXT != 0 {
+            flags |= u64::from(told.flags2) << 32;
+        }
+        let offer = Self { major: told.major, minor: told.minor, read_ahead: told.max_readahead, flags };
+        (bytes >= 16).then_some(offer)
+    }
+
+    pub(super) const fn understanding(&self) -> Understanding {
+        if self.major > wire::MAJOR {
+            Understanding::Again
+        } else if self.major < wire::MAJOR || self.minor < wire::MINOR_MIN {
+            Understanding::TooOld
+        } else {
+            Understanding::Agreed
+        }
+    }
+
+    /// Our answer.
+    pub(super) fn answer(&self, max_write: u32, more: u64) -> InitOut {
+        let flags = self.flags & (WANTED | more);
+        InitOut {
+            major: wire::MAJOR,
+            minor: wire::MINOR,
+            max_readahead: self.read_ahead,
+            flags: flags as u32,
+            max_background: BACKGROUND_MAX,
+            congestion_threshold: BACKGROUND_MAX / 4 * 3,
+            max_write,
+            time_gran: 1,
+            max_pages: (max_write / PAGE_BYTES) as u16,
+            flags2: (flags >> 32) as u32,
+            ..InitOut::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    fn offer(major: u32, minor: u32, flags: u32, flags2: u32) -> Offer {
+        let told = InitIn { major, minor, max_readahead: 131_072, flags, flags2, unused: [0; 11] };
+        Offer::read(told.as_bytes()).expect("INIT")
+    }
+
+    #[test]
+    fn only_what_is_offered_is_taken() {
+        let answer = offer(7, 45, u32::MAX, 0).answer(1 << 20, init::WRITEBACK_CACHE);
+        assert_eq!(u64::from(answer.flags), WANTED | init::WRITEBACK_CACHE);
+        assert_eq!((answer.max_pages, answer.max_readahead), (256, 131_072));
+        assert_eq!(offer(7, 31, 0, 0).answer(1 << 20, init::WRITEBACK_CACHE).flags, 0);
+    }
+
+    #[test]
+    fn second_word_of_flags_counts_only_if_announced() {
+        let flags = |flags, flags2| offer(7, 45, flags, flags2).flags >> 32;
+        assert_eq!(flags(0, 7), 0);
+        assert_eq!(flags(init::INIT_EXT as u32, 7), 7);
+    }
+
+    #[test]
+    fn versions_are_told_apart() {
+        assert_eq!(offer(8, 0, 0, 0).understanding(), Understanding::Again);
+        assert_eq!(offer(7, 30, 0, 0).understanding(), Understanding::TooOld);
+        assert_eq!(offer(6, 99, 0, 0).understanding(), Understanding::TooOld);
+        assert_eq!(offer(7, 31, 0, 0).understanding(), Understanding::Agreed);
+        assert!(Offer::read(&[0; 15]).is_none());
+    }
+}

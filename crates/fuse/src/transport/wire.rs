@@ -1,0 +1,262 @@
+//! The layouts and numbers of the protocol.
+//!
+//! Source: `include/uapi/linux/fuse.h`, versions 7.31 to 7.45; names as there, without `fuse_` and `FUSE_`.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The version that both sides must speak.
+pub const MAJOR: u32 = 7;
+/// What is spoken at most.
+pub const MINOR: u32 = 45;
+/// What the kernel must speak at least (Linux 5.4).
+pub const MINOR_MIN: u32 = 31;
+
+/// Kinds of requests.
+pub mod opcode {
+    pub const LOOKUP: u32 = 1;
+    pub const FORGET: u32 = 2;
+    pub const GETATTR: u32 = 3;
+    pub const SETATTR: u32 = 4;
+    pub const READLINK: u32 = 5;
+    pub const SYMLINK: u32 = 6;
+    pub const MKNOD: u32 = 8;
+    pub const MKDIR: u32 = 9;
+    pub const UNLINK: u32 = 10;
+    pub const RMDIR: u32 = 11;
+    pub const RENAME: u32 = 12;
+    pub const LINK: u32 = 13;
+    pub const READ: u32 = 15;
+    pub const WRITE: u32 = 16;
+    pub const STATFS: u32 = 17;
+    pub const RELEASE: u32 = 18;
+    pub const FSYNC: u32 = 20;
+    pub const SETXATTR: u32 = 21;
+    pub const GETXATTR: u32 = 22;
+    pub const LISTXATTR: u32 = 23;
+    pub const REMOVEXATTR: u32 = 24;
+    pub const INIT: u32 = 26;
+    pub const READDIR: u32 = 28;
+    pub const RELEASEDIR: u32 = 29;
+    pub const FSYNCDIR: u32 = 30;
+    pub const DESTROY: u32 = 38;
+    pub const IOCTL: u32 = 39;
+    pub const BATCH_FORGET: u32 = 42;
+    pub const FALLOCATE: u32 = 43;
+    pub const READDIRPLUS: u32 = 44;
+    pub const RENAME2: u32 = 45;
+    pub const LSEEK: u32 = 46;
+}
+
+/// Bits of INIT; those from 32 on travel in `flags2`.
+pub mod init {
+    pub const ASYNC_READ: u64 = 1 << 0;
+    pub const BIG_WRITES: u64 = 1 << 5;
+    pub const DONT_MASK: u64 = 1 << 6;
+    pub const DO_READDIRPLUS: u64 = 1 << 13;
+    pub const READDIRPLUS_AUTO: u64 = 1 << 14;
+    pub const ASYNC_DIO: u64 = 1 << 15;
+    pub const WRITEBACK_CACHE: u64 = 1 << 16;
+    pub const NO_OPEN_SUPPORT: u64 = 1 << 17;
+    pub const PARALLEL_DIROPS: u64 = 1 << 18;
+    pub const POSIX_ACL: u64 = 1 << 20;
+    pub const MAX_PAGES: u64 = 1 << 22;
+    pub const CACHE_SYMLINKS: u64 = 1 << 23;
+    pub const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
+    pub const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
+    pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    /// That `flags2` counts.
+    pub const INIT_EXT: u64 = 1 << 30;
+}
+
+/// Bits of SETATTR: what is to change.
+pub mod set {
+    pub const MODE: u32 = 1 << 0;
+    pub const UID: u32 = 1 << 1;
+    pub const GID: u32 = 1 << 2;
+    pub const SIZE: u32 = 1 << 3;
+    pub const ATIME: u32 = 1 << 4;
+    pub const MTIME: u32 = 1 << 5;
+    pub const ATIME_NOW: u32 = 1 << 7;
+    pub const MTIME_NOW: u32 = 1 << 8;
+    pub const CTIME: u32 = 1 << 10;
+    pub const KILL_SUIDGID: u32 = 1 << 11;
+}
+
+/// Of WRITE: from the kernel's cache.
+pub const WRITE_CACHE: u32 = 1 << 0;
+/// Of WRITE: set-id bits are to go.
+pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// Of FSYNC: only what is needed to read the data back.
+pub const FSYNC_FDATASYNC: u32 = 1 << 0;
+
+macro_rules! layouts {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+            #[repr(C)]
+            pub struct $name { $(pub $field: $type,)* }
+        )*
+    };
+}
+
+layouts! {
+    /// Before each request.
+    InHeader {
+        len: u32,
+        opcode: u32,
+        unique: u64,
+        nodeid: u64,
+        uid: u32,
+        gid: u32,
+        pid: u32,
+        total_extlen: u16,
+        padding: u16,
+    }
+    /// Before each reply.
+    OutHeader { len: u32, error: i32, unique: u64, }
+    InitIn { major: u32, minor: u32, max_readahead: u32, flags: u32, flags2: u32, unused: [u32; 11], }
+    InitOut {
+        major: u32,
+        minor: u32,
+        max_readahead: u32,
+        flags: u32,
+        max_background: u16,
+        congestion_threshold: u16,
+        max_write: u32,
+        time_gran: u32,
+        max_pages: u16,
+        map_alignment: u16,
+        flags2: u32,
+        max_stack_depth: u32,
+        request_timeout: u16,
+        unused: [u16; 11],
+    }
+    Attr {
+        ino: u64,
+        size: u64,
+        blocks: u64,
+        atime: u64,
+        mtime: u64,
+        ctime: u64,
+        atimensec: u32,
+        mtimensec: u32,
+        ctimensec: u32,
+        mode: u32,
+        nlink: u32,
+        uid: u32,
+        gid: u32,
+        rdev: u32,
+        blksize: u32,
+        flags: u32,
+    }
+    EntryOut {
+        nodeid: u64,
+        generation: u64,
+        entry_valid: u64,
+        attr_valid: u64,
+        entry_valid_nsec: u32,
+        attr_valid_nsec: u32,
+        attr: Attr,
+    }
+    AttrOut { attr_valid: u64, attr_valid_nsec: u32, dummy: u32, attr: Attr, }
+    SetattrIn {
+        valid: u32,
+        padding: u32,
+        fh: u64,
+        size: u64,
+        lock_owner: u64,
+        atime: u64,
+        mtime: u64,
+        ctime: u64,
+        atimensec: u32,
+        mtimensec: u32,
+        ctimensec: u32,
+        mode: u32,
+        unused4: u32,
+        uid: u32,
+        gid: u32,
+        unused5: u32,
+    }
+    ForgetIn { nlookup: u64, }
+    BatchForgetIn { count: u32, dummy: u32, }
+    ForgetOne { nodeid: u64, nlookup: u64, }
+    MknodIn { mode: u32, rdev: u32, umask: u32, padding: u32, }
+    MkdirIn { mode: u32, umask: u32, }
+    RenameIn { newdir: u64, }
+    Rename2In { newdir: u64, flags: u32, padding: u32, }
+    LinkIn { oldnodeid: u64, }
+    /// Of READ, READDIR and READDIRPLUS.
+    ReadIn {
+        fh: u64,
+        offset: u64,
+        size: u32,
+        read_flags: u32,
+        lock_owner: u64,
+        flags: u32,
+        padding: u32,
+    }
+    WriteIn {
+        fh: u64,
+        offset: u64,
+        size: u32,
+        write_flags: u32,
+        lock_owner: u64,
+        flags: u32,
+        padding: u32,
+    }
+    WriteOut { size: u32, padding: u32, }
+    StatfsOut {
+        blocks: u64,
+        bfree: u64,
+        bavail: u64,
+        files: u64,
+        ffree: u64,
+        bsize: u32,
+        namelen: u32,
+        frsize: u32,
+        padding: u32,
+        spare: [u32; 6],
+    }
+    FsyncIn { fh: u64, fsync_flags: u32, padding: u32, }
+    SetxattrIn { size: u32, flags: u32, }
+    /// Of GETXATTR and LISTXATTR.
+    GetxattrIn { size: u32, padding: u32, }
+    GetxattrOut { size: u32, padding: u32, }
+    IoctlIn { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32, }
+    IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, }
+    FallocateIn { fh: u64, offset: u64, length: u64, mode: u32, padding: u32, }
+    LseekIn { fh: u64, offset: u64, whence: u32, padding: u32, }
+    LseekOut { offset: u64, }
+    /// Before the name in a listing.
+    Dirent { ino: u64, off: u64, namelen: u32, kind: u32, }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_have_the_sizes_of_the_protocol() {
+        let sizes = [
+            (size_of::<InHeader>(), 40),
+            (size_of::<OutHeader>(), 16),
+            (size_of::<InitIn>(), 64),
+            (size_of::<InitOut>(), 64),
+            (size_of::<Attr>(), 88),
+            (size_of::<EntryOut>(), 128),
+            (size_of::<AttrOut>(), 104),
+            (size_of::<SetattrIn>(), 88),
+            (size_of::<ReadIn>(), 40),
+            (size_of::<WriteIn>(), 40),
+            (size_of::<StatfsOut>(), 80),
+            (size_of::<IoctlIn>(), 32),
+            (size_of::<FallocateIn>(), 32),
+            (size_of::<LseekIn>(), 24),
+            (size_of::<Dirent>(), 24),
+        ];
+        for (size, expected) in sizes {
+            assert_eq!(size, expected);
+        }
+    }
+}
