@@ -7,7 +7,7 @@ use extant::{FileType, Filesystem, Timestamp};
 use extant_rt::{AtomicU64, Ordering};
 
 use crate::metrics::Metrics;
-use crate::ops::{Attributes, NodeId};
+use crate::ops::{Attributes, NodeId, Transport};
 
 /// The directory's name.
 pub(crate) const NAME: &[u8] = b".extant";
@@ -16,7 +16,7 @@ pub(crate) const NAME: &[u8] = b".extant";
 pub(crate) const DIRECTORY: NodeId = NodeId(1 << 48);
 
 /// The files.
-const FILES: [&str; 5] = ["journal", "metrics", "options", "pid", "version"];
+const FILES: [&str; 6] = ["journal", "metrics", "options", "pid", "transport", "version"];
 
 /// A control file as it was when it was looked up.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Control {
     }
 
     /// The names of the files.
-    pub(crate) const fn names() -> [&'static str; 5] {
+    pub(crate) const fn names() -> [&'static str; 6] {
         FILES
     }
 
@@ -79,13 +79,15 @@ impl Control {
         fs: &Filesystem,
         metrics: &Metrics,
         known_inodes: usize,
+        transport: Transport,
     ) -> Option<(NodeId, Snapshot)> {
         let mut text = match name {
             b"version" => env!("CARGO_PKG_VERSION").to_owned(),
             b"pid" => self.mounter.pid.to_string(),
             b"options" => self.mounter.options.clone(),
+            b"transport" => transport.name().to_owned(),
             b"journal" => journal(fs),
-            b"metrics" => metrics.text(fs, known_inodes),
+            b"metrics" => metrics.text(fs, known_inodes, transport),
             _ => return None,
         };
         if !text.ends_with('\n') {

@@ -8,6 +8,8 @@ use std::fmt::Write;
 use extant::Filesystem;
 use extant_rt::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::ops::Transport;
+
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -112,12 +114,16 @@ impl Metrics {
     }
 
     /// All of it in the form of OpenMetrics 1.0.
-    pub(crate) fn text(&self, fs: &Filesystem, known_inodes: usize) -> String {
+    pub(crate) fn text(&self, fs: &Filesystem, known_inodes: usize, transport: Transport) -> String {
         let mut text = String::new();
         let mut family = |name: &str, kind: &str, samples: &[(String, u64)]| {
             // Writing into a String does not fail.
             let _ = writeln!(text, "# TYPE extant_{name} {kind}");
-            let suffix = if kind == "counter" { "_total" } else { "" };
+            let suffix = match kind {
+                "counter" => "_total",
+                "info" => "_info",
+                _ => "",
+            };
             for (labels, value) in samples {
                 let _ = writeln!(text, "extant_{name}{suffix}{labels} {value}");
             }
@@ -128,6 +134,7 @@ impl Metrics {
             .map(|(index, name)| (format!("{{op=\"{name}\"}}"), self.sum(|set| &set.requests[index])))
             .collect();
         let plain = |value: u64| [(String::new(), value)];
+        family("transport", "info", &[(format!("{{name=\"{}\"}}", transport.name()), 1)]);
         family("requests", "counter", &requests);
         family("read_bytes", "counter", &plain(self.sum(|set| &set.bytes_read)));
         family("written_bytes", "counter", &plain(self.sum(|set| &set.bytes_written)));

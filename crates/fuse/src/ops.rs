@@ -13,6 +13,26 @@ use extant::{FileType, Timestamp};
 /// The result of a request.
 pub type Reply<T> = Result<T, Errno>;
 
+/// How requests come from the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// By reads of `/dev/fuse`.
+    Device,
+    /// Over io_uring, with a ring for each CPU.
+    Rings,
+}
+
+impl Transport {
+    /// Its name, as control files tell it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Device => "dev",
+            Self::Rings => "io_uring",
+        }
+    }
+}
+
 /// What the kernel calls an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
@@ -186,6 +206,10 @@ pub trait Listing {
 
 /// What answers requests. Every method may be called from many threads at once.
 pub trait Ops: Send + Sync + 'static {
+    /// Told once, before the first request, how requests come.
+    fn begin(&self, transport: Transport) {
+        let _ = transport;
+    }
     /// The inode of a name, if there is one, and how long the kernel may remember that there is none.
     ///
     /// # Errors
@@ -256,6 +280,7 @@ macro_rules! forward {
 }
 
 forward! {
+    begin(transport: Transport);
     lookup(parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>>;
     forget(node: NodeId, count: u64);
     attributes(node: NodeId) -> Reply<(Attributes, Duration)>;

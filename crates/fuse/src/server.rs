@@ -15,7 +15,7 @@ mod xattrs;
 use std::time::Duration;
 
 use extant::{Error, File, FileType, Filesystem, InodeFlags, InodeNumber, Metadata, Timestamp};
-use extant_rt::{Arc, WallClock};
+use extant_rt::{Arc, OnceLock, WallClock};
 use rustix::io::Errno;
 
 use crate::control::{self, Control, Mounter};
@@ -57,6 +57,7 @@ pub struct Server {
     control: Option<Control>,
     mounter: u32,
     metrics: Metrics,
+    transport: OnceLock<Transport>,
 }
 
 impl Server {
@@ -78,6 +79,7 @@ impl Server {
             control: (!options.no_control).then(|| Control::new(mounter)),
             mounter: options.uid,
             metrics: Metrics::new(),
+            transport: OnceLock::new(),
         }))
     }
 
@@ -151,7 +153,10 @@ impl Server {
     /// A control file as it is now, under a number of its own.
     fn control_file(&self, control: &Control, name: &[u8]) -> Option<Entry> {
         let known = self.nodes.count();
-        let (node, snapshot) = control.snapshot(name, Self::now(), &self.fs, &self.metrics, known)?;
+        // Whoever calls without having begun reads no device either.
+        let transport = self.transport.get().copied().unwrap_or(Transport::Device);
+        let (node, snapshot) =
+            control.snapshot(name, Self::now(), &self.fs, &self.metrics, known, transport)?;
         let attributes = control.file(node, &snapshot);
         self.nodes.hold(node, Held::Control(snapshot));
         // The next look-up is to make another.
@@ -185,6 +190,11 @@ fn decode_device(device: u32) -> (u32, u32) {
 }
 
 impl Ops for Server {
+    fn begin(&self, transport: Transport) {
+        // The first word stands.
+        let _ = self.transport.set(transport);
+    }
+
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>> {
         self.look_up(parent, name)
     }

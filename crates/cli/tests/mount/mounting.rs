@@ -1,6 +1,7 @@
 //! Mounting and unmounting, as commands.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::process::Command;
 
@@ -108,7 +109,16 @@ fn control_files_are_the_mounters_and_not_listed() {
     assert_ne!(fs::read_to_string(control.join("metrics")).expect("metrics"), first, "one snapshot per open");
     assert!(fs::read_to_string(control.join("options")).expect("options").starts_with("rw,nosuid,nodev"));
     assert_eq!(fs::metadata(control.join("pid")).expect("stat").mode() & 0o777, 0o400);
-    assert_eq!(fs::read_dir(&control).expect("directory").count(), 5);
+    assert_eq!(fs::read_dir(&control).expect("directory").count(), 6);
+    let transport = fs::read_to_string(control.join("transport")).expect("transport");
+    // Past the capture: which transport the tests were of is part of what they say.
+    writeln!(std::io::stderr(), "transport: {}", transport.trim()).expect("stderr");
+    let says =
+        |path: &str, words: &[&str]| fs::read_to_string(path).is_ok_and(|text| words.contains(&text.trim()));
+    let has_rings = says("/sys/module/fuse/parameters/enable_uring", &["Y", "1"])
+        && says("/proc/sys/kernel/io_uring_disabled", &["0"]);
+    assert_eq!(transport.trim(), if has_rings { "io_uring" } else { "dev" });
+    assert!(first.contains(&format!("extant_transport_info{{name=\"{}\"}} 1", transport.trim())));
     assert!(fs::write(control.join("version"), b"2").is_err() || !is_root());
     disk.umount();
     disk.mount("nocontrol");

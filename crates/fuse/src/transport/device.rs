@@ -42,6 +42,10 @@ impl Device {
         Ok(Self { fd: file.into(), buffer_bytes: self.buffer_bytes, spares })
     }
 
+    pub(super) const fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
     /// Waits for a request; none if it is unmounted.
     ///
     /// # Errors

@@ -72,6 +72,11 @@ impl Offer {
         }
     }
 
+    /// Whether requests can come over rings.
+    pub(super) const fn has_rings(&self) -> bool {
+        self.flags & init::OVER_IO_URING != 0
+    }
+
     /// Our answer.
     pub(super) fn answer(&self, max_write: u32, more: u64) -> InitOut {
         let flags = self.flags & (WANTED | more);

@@ -4,11 +4,13 @@
 
 mod codec;
 mod device;
+mod entry;
 mod greeting;
 mod mount;
 mod placement;
 mod pool;
 mod readers;
+mod rings;
 mod service;
 mod session;
 mod wire;

@@ -36,6 +36,10 @@ impl<T: Ops> Service<T> {
         }
     }
 
+    pub(super) const fn ops(&self) -> &T {
+        &self.ops
+    }
+
     /// The pace of what may wait for the disk.
     const fn pace(&self, kind: u32) -> Option<&Pace> {
         match kind {

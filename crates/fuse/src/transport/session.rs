@@ -8,14 +8,15 @@ use extant_rt::Arc;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-use super::device::Device;
+use super::device::{Device, Received};
 use super::greeting::{Offer, Understanding};
 use super::mount::{self, MountError, MountOptions};
 use super::placement::Home;
 use super::readers::Readers;
+use super::rings::Rings;
 use super::service::Service;
 use super::wire::{InitOut, MAJOR, MINOR, init, opcode};
-use crate::ops::Ops;
+use crate::ops::{Ops, Transport};
 
 /// Bytes of a write or read at most: what the kernel allows by default (256 pages).
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
@@ -45,16 +46,27 @@ impl<T: Ops> Session<T> {
     pub fn run(self) -> io::Result<()> {
         let home = Home::current();
         let device = Arc::new(Device::new(self.device, TRANSFER_BYTES_MAX as usize));
-        let more = if self.writeback { init::WRITEBACK_CACHE } else { 0 };
-        if !greet(&device, more)? {
-            return Ok(());
+        let Some((request, offer)) = greet(&device)? else { return Ok(()) };
+        let rings = if offer.has_rings() {
+            Rings::make(&self.service, TRANSFER_BYTES_MAX as usize, home)
+        } else {
+            None
+        };
+        let mut more = if self.writeback { init::WRITEBACK_CACHE } else { 0 };
+        if rings.is_some() {
+            more |= init::OVER_IO_URING;
         }
-        Readers::new(self.service, device, home).run()
+        self.service.ops().begin(if rings.is_some() { Transport::Rings } else { Transport::Device });
+        request.reply(0, offer.answer(TRANSFER_BYTES_MAX, more).as_bytes());
+        match rings {
+            Some(rings) => rings.run(&self.service, &device),
+            None => Readers::new(self.service, device, home).run(),
+        }
     }
 }
 
-/// Answers INIT; false if it was unmounted before.
-fn greet(device: &Arc<Device>, more: u64) -> io::Result<bool> {
+/// INIT, which is to be answered; none if it is unmounted before.
+fn greet(device: &Arc<Device>) -> io::Result<Option<(Received, Offer)>> {
     while let Some(request) = device.receive()? {
         let offer = Offer::read(request.body()).filter(|_| request.header.opcode == opcode::INIT);
         let Some(offer) = offer else {
@@ -73,11 +85,8 @@ fn greet(device: &Arc<Device>, more: u64) -> io::Result<bool> {
                     "the kernel's FUSE is older than 7.31",
                 ));
             }
-            Understanding::Agreed => {
-                request.reply(0, offer.answer(TRANSFER_BYTES_MAX, more).as_bytes());
-                return Ok(true);
-            }
+            Understanding::Agreed => return Ok(Some((request, offer))),
         }
     }
-    Ok(false)
+    Ok(None)
 }

@@ -66,6 +66,7 @@ pub mod init {
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     /// That `flags2` counts.
     pub const INIT_EXT: u64 = 1 << 30;
+    pub const OVER_IO_URING: u64 = 1 << 41;
 }
 
 /// Bits of SETATTR: what is to change.
@@ -88,6 +89,25 @@ pub const WRITE_CACHE: u32 = 1 << 0;
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// Of FSYNC: only what is needed to read the data back.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
+
+/// The commands of the rings.
+pub mod ring {
+    /// Hand over an entry's memory, and fetch a request.
+    pub const REGISTER: u32 = 1;
+    /// Send the reply, and fetch the next request.
+    pub const COMMIT_AND_FETCH: u32 = 2;
+}
+
+/// Before what follows in an entry's memory (`fuse_uring_req_header`).
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RingHeader {
+    /// The request's header, then the reply's.
+    pub in_out: [u8; 128],
+    /// The fixed arguments.
+    pub op_in: [u8; 128],
+    pub entry: RingEntry,
+}
 
 macro_rules! layouts {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty,)* })*) => {
@@ -228,6 +248,10 @@ layouts! {
     FallocateIn { fh: u64, offset: u64, length: u64, mode: u32, padding: u32, }
     LseekIn { fh: u64, offset: u64, whence: u32, padding: u32, }
     LseekOut { offset: u64, }
+    /// Of an entry (`fuse_uring_ent_in_out`).
+    RingEntry { flags: u64, commit_id: u64, payload_sz: u32, padding: u32, reserved: u64, }
+    /// In the command (`fuse_uring_cmd_req`).
+    RingCommand { flags: u64, commit_id: u64, qid: u16, padding: [u8; 6], }
     /// Before the name in a listing.
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32, }
 }
@@ -254,6 +278,8 @@ mod tests {
             (size_of::<FallocateIn>(), 32),
             (size_of::<LseekIn>(), 24),
             (size_of::<Dirent>(), 24),
+            (size_of::<RingHeader>(), 288),
+            (size_of::<RingCommand>(), 24),
         ];
         for (size, expected) in sizes {
             assert_eq!(size, expected);
