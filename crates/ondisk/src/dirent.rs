@@ -53,6 +53,13 @@ impl DirEntry<'_> {
         self.inode.0 != 0
     }
 
+    /// Whether the entry is live and has this name.
+    #[must_use]
+    pub fn is_named(&self, name: &[u8]) -> bool {
+        // Names of one directory often begin alike.
+        self.name.last() == name.last() && self.name == name && self.is_live()
+    }
+
     /// Bytes of `rec_len` that the entry itself needs; the rest is slack.
     #[must_use]
     pub fn used_bytes(&self) -> usize {
@@ -108,6 +115,7 @@ pub fn live_entries(block: &[u8], usable: usize) -> impl Iterator<Item = Result<
 ///
 /// # Errors
 /// `Corrupt` when the bytes are no entry that fits the block.
+#[inline]
 pub fn entry_at(block: &[u8], usable: usize, offset: usize) -> Result<DirEntry<'_>> {
     let usable = usable.min(block.len());
     let room = usable.saturating_sub(offset);
@@ -148,19 +156,52 @@ pub fn entry_at(block: &[u8], usable: usize, offset: usize) -> Result<DirEntry<'
 pub fn find<'a>(block: &'a [u8], usable: usize, name: &[u8]) -> Result<Option<DirEntry<'a>>> {
     for entry in entries(block, usable) {
         let entry = entry?;
-        if entry.name == name && entry.is_live() {
+        if entry.is_named(name) {
             return Ok(Some(entry));
         }
     }
     Ok(None)
 }
 
-/// Whether the block has room for one more name of `name_len` bytes.
+/// What [`search`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search<'a> {
+    /// The live entry of that name.
+    Found(DirEntry<'a>),
+    /// It is not there, and there is room for it in the entry that begins at this offset: the first such.
+    Room(usize),
+    /// It is not there, and there is no room for it.
+    Full,
+}
+
+/// Looks for a name and for where it could go in one walk over the block.
 ///
 /// # Errors
-/// `Corrupt` when a broken entry stands before the room.
-pub fn room_for(block: &[u8], usable: usize, name_len: usize) -> Result<bool> {
-    Ok(slot_for(block, usable, name_len)?.is_some())
+/// `Corrupt` when an entry is broken that does not stand behind the name.
+pub fn search<'a>(block: &'a [u8], usable: usize, name: &[u8]) -> Result<Search<'a>> {
+    let mut search = Search::Full;
+    for entry in entries(block, usable) {
+        let entry = entry?;
+        if entry.is_named(name) {
+            return Ok(Search::Found(entry));
+        }
+        if search == Search::Full && Slot::of(&entry, name.len()).is_some() {
+            search = Search::Room(entry.offset);
+        }
+    }
+    Ok(search)
+}
+
+/// Adds an entry in the room that [`search`] found at `offset`; `false`, and no change, when there is none.
+///
+/// # Errors
+/// `Corrupt`, and no change, when no entry begins at `offset`.
+pub fn insert_at(block: &mut [u8], usable: usize, offset: usize, entry: &NewEntry<'_>) -> Result<bool> {
+    let Some(slot) = Slot::of(&entry_at(block, usable, offset)?, entry.name.len()) else {
+        return Ok(false);
+    };
+    slot.fill(block, entry);
+    Ok(true)
 }
 
 /// Adds an entry in the first room there is; `false`, and no change, when there is none. Does not look for the name.
@@ -174,15 +215,13 @@ pub fn insert(
     name: &[u8],
     file_type: u8,
 ) -> Result<bool> {
-    let Some(slot) = slot_for(block, usable, name.len())? else {
-        return Ok(false);
-    };
-    if slot.used > 0 {
-        put_rec_len(block, slot.offset, slot.used);
+    for entry in entries(block, usable) {
+        if let Some(slot) = Slot::of(&entry?, name.len()) {
+            slot.fill(block, &NewEntry { inode, name, file_type });
+            return Ok(true);
+        }
     }
-    let entry = NewEntry { inode, name, file_type };
-    put_entry(block, slot.offset + slot.used, slot.rec_len - slot.used, &entry);
-    Ok(true)
+    Ok(false)
 }
 
 /// Removes the live entry at `offset`: the entry before it takes its bytes, or, if it is the first, it becomes free.
@@ -328,19 +367,21 @@ struct Slot {
     rec_len: usize,
 }
 
-fn slot_for(block: &[u8], usable: usize, name_len: usize) -> Result<Option<Slot>> {
-    if name_len == 0 || name_len > NAME_MAX {
-        return Ok(None);
-    }
-    let needed = entry_bytes(name_len);
-    for entry in entries(block, usable) {
-        let entry = entry?;
+impl Slot {
+    /// The room of a checked entry for a name of `name_len` bytes, if there is enough.
+    fn of(entry: &DirEntry<'_>, name_len: usize) -> Option<Self> {
         let used = entry.used_bytes();
-        if entry.rec_len - used >= needed {
-            return Ok(Some(Slot { offset: entry.offset, used, rec_len: entry.rec_len }));
-        }
+        let fits = entry.rec_len - used >= entry_bytes(name_len) && (1..=NAME_MAX).contains(&name_len);
+        fits.then_some(Self { offset: entry.offset, used, rec_len: entry.rec_len })
     }
-    Ok(None)
+
+    /// Writes an entry into it.
+    fn fill(&self, block: &mut [u8], entry: &NewEntry<'_>) {
+        if self.used > 0 {
+            put_rec_len(block, self.offset, self.used);
+        }
+        put_entry(block, self.offset + self.used, self.rec_len - self.used, entry);
+    }
 }
 
 /// Writes an entry; the padding behind the name becomes 0. Writes nothing where it would not fit.

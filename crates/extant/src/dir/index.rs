@@ -108,6 +108,20 @@ impl IndexPath {
         volume.directory_buffer(dir, self.leaf, Kind::Directory(dir.owner()))
     }
 
+    /// Whether names of `hash` may stand in the leaf to the right, too, which then says so in bit 0.
+    pub(super) fn goes_on(&self, volume: &Volume, dir: &Arc<Node>, hash: u32) -> Result<bool> {
+        for level in self.levels.iter().rev() {
+            let index = level.index + 1;
+            let next = volume.read_index(dir, &level.buffer, level.kind, |node| {
+                node.child(index).map(|_| node.hash(index))
+            })?;
+            if let Some(next) = next {
+                return Ok(next & !1 == hash);
+            }
+        }
+        Ok(false)
+    }
+
     /// Goes on to the leaf to the right.
     pub(super) fn next(&mut self, volume: &Volume, dir: &Arc<Node>) -> Result<Next> {
         let depth = self.levels.len();

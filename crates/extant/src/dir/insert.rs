@@ -3,7 +3,7 @@
 //! Source: `ext4_add_entry`, `make_indexed_dir`, `ext4_dx_add_entry`, `do_split`, `ext4_delete_entry` of
 //! `fs/ext4/namei.c`.
 
-use extant_ondisk::dirent::NewEntry;
+use extant_ondisk::dirent::{NewEntry, Search};
 use extant_ondisk::htree::{DxKind, DxNodeMut, LeafSplit, make_root_from_linear, max_indirect_levels};
 use extant_ondisk::{FileType, InodeFlags, InodeNumber, LogicalBlock, dirent};
 use extant_rt::Arc;
@@ -24,8 +24,8 @@ pub(crate) struct InsertPlan {
 }
 
 enum Room {
-    /// There is room in this block.
-    Block(Arc<Buffer>),
+    /// There is room in this block, in the entry at this offset.
+    Block(Arc<Buffer>, usize),
     /// Into a further block of a linear directory.
     Append,
     /// The only block, which becomes the root of an index.
@@ -46,18 +46,26 @@ pub(crate) struct Insertion<'n> {
 const ANY_INODE: InodeNumber = InodeNumber::ROOT;
 
 impl Volume {
-    /// Finds out where a name goes that the directory does not have. Stays true while the lock is held.
+    /// Finds out where a new name goes. Stays true while the lock is held.
     ///
     /// # Errors
-    /// `NoSpace` if the index cannot grow; `Corrupt`, `Io`.
+    /// `Exists` if the directory has the name; `NoSpace` if the index cannot grow; `Corrupt`, `Io`.
     ///
     /// # Locks
     /// `INODE` of the directory must be held alone.
     pub(crate) fn plan_insert(&self, dir: &Arc<Node>, name: &[u8]) -> Result<InsertPlan> {
-        let room =
-            if self.is_indexed(dir) { self.room_indexed(dir, name)? } else { self.room_linear(dir, name)? };
+        let room = if self.is_indexed(dir) {
+            match self.room_indexed(dir, name) {
+                // Nothing can be added; what is there is still found.
+                Err(Error::Corrupt { .. }) if self.find_scanning(dir, name)?.is_some() => Err(Error::Exists),
+                other => other,
+            }
+        } else {
+            self.room_linear(dir, name)
+        };
+        let room = room?;
         let (changed, new) = match &room {
-            Room::Block(_) => (1, 0),
+            Room::Block(..) => (1, 0),
             Room::Append => (0, 1),
             Room::Convert(_) => (1, 2),
             Room::Split(path, _) => {
@@ -74,13 +82,16 @@ impl Volume {
 
     fn room_linear(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Room> {
         let len = self.directory_len(dir)?;
-        let mut first = None;
+        let (mut first, mut room) = (None, None);
         for logical in (0..len).map(LogicalBlock) {
             let buffer = self.directory_buffer(dir, logical, Kind::Directory(dir.owner()))?;
-            if self.has_room(dir, &buffer, name)? {
-                return Ok(Room::Block(buffer));
+            if let Some(offset) = self.room_in(dir, &buffer, name)? {
+                room.get_or_insert_with(|| Room::Block(buffer.clone(), offset));
             }
             first.get_or_insert(buffer);
+        }
+        if let Some(room) = room {
+            return Ok(room);
         }
         match first {
             Some(block) if self.names.format.has_index && len == 1 => {
@@ -91,19 +102,31 @@ impl Volume {
         }
     }
 
-    fn has_room(&self, dir: &Node, buffer: &Buffer, name: &[u8]) -> Result<bool> {
+    /// Where in a block there is room for a name that the block does not have.
+    fn room_in(&self, dir: &Node, buffer: &Buffer, name: &[u8]) -> Result<Option<usize>> {
         let usable = self.names.format.usable;
         buffer
-            .read(|bytes| dirent::room_for(bytes, usable, name.len()))
-            .map_err(|e| place_in(dir, buffer).format(e))
+            .read(|bytes| {
+                Ok(match dirent::search(bytes, usable, name)? {
+                    Search::Found(_) => Err(Error::Exists),
+                    Search::Room(offset) => Ok(Some(offset)),
+                    Search::Full => Ok(None),
+                })
+            })
+            .map_err(|e: extant_ondisk::Error| place_in(dir, buffer).format(e))?
     }
 
     fn room_indexed(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Room> {
         let root = self.index_root(dir)?;
-        let path = self.index_path(dir, &root, root.hasher.hash(name).hash)?;
+        let hash = root.hasher.hash(name).hash;
+        let path = self.index_path(dir, &root, hash)?;
         let leaf = path.leaf(self, dir)?;
-        if self.has_room(dir, &leaf, name)? {
-            return Ok(Room::Block(leaf));
+        let room = self.room_in(dir, &leaf, name)?;
+        if path.goes_on(self, dir, hash)? && self.find_indexed(dir, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        if let Some(offset) = room {
+            return Ok(Room::Block(leaf, offset));
         }
         let entry = NewEntry { inode: ANY_INODE, name, file_type: FileType::Unknown.dirent_byte() };
         let bytes = leaf.bytes();
@@ -185,10 +208,10 @@ impl Update<'_> {
             file_type: format.file_type_byte(entry.file_type),
         };
         match plan.room {
-            Room::Block(buffer) => self.insert_into(dir, &buffer, entry)?,
+            Room::Block(buffer, offset) => self.insert_into(dir, &buffer, offset, entry)?,
             Room::Append => {
                 let (_, buffer) = self.grow_empty(dir)?;
-                self.insert_into(dir, &buffer, entry)?;
+                self.insert_into(dir, &buffer, 0, entry)?;
             }
             Room::Convert(block) => self.convert(dir, &block, entry)?,
             Room::Split(path, leaf) => self.split(dir, path, &leaf, entry)?,
@@ -209,13 +232,17 @@ impl Update<'_> {
         });
     }
 
-    fn insert_into(&mut self, dir: &Arc<Node>, buffer: &Arc<Buffer>, entry: NewEntry<'_>) -> Result<()> {
+    fn insert_into(
+        &mut self,
+        dir: &Arc<Node>,
+        buffer: &Arc<Buffer>,
+        offset: usize,
+        entry: NewEntry<'_>,
+    ) -> Result<()> {
         let usable = self.volume.names.format.usable;
         let place = place_in(dir, buffer);
         let inserted = self
-            .modify_buffer(buffer, |bytes| {
-                dirent::insert(bytes, usable, entry.inode, entry.name, entry.file_type)
-            })
+            .modify_buffer(buffer, |bytes| dirent::insert_at(bytes, usable, offset, &entry))
             .map_err(|e| place.format(e))?;
         // Planned under the same lock.
         if inserted { Ok(()) } else { Err(place.corrupt("room for a name is gone")) }

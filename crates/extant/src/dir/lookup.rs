@@ -5,7 +5,6 @@
 use extant_ondisk::{InodeNumber, LogicalBlock, dirent};
 use extant_rt::Arc;
 
-use super::index::Next;
 use super::place_in;
 use crate::buffer::{Buffer, Kind};
 use crate::error::{Error, Result};
@@ -67,7 +66,7 @@ impl Volume {
         Ok(None)
     }
 
-    fn find_indexed(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Option<Found>> {
+    pub(super) fn find_indexed(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Option<Found>> {
         let root = self.index_root(dir)?;
         let hash = root.hasher.hash(name).hash;
         let mut path = self.index_path(dir, &root, hash)?;
@@ -76,15 +75,14 @@ impl Volume {
             if let Some(found) = self.find_in(dir, leaf, self.names.format.usable, name)? {
                 return Ok(Some(found));
             }
-            // Names of one hash may go on in the next leaf, which then says so in bit 0.
-            match path.next(self, dir)? {
-                Next::Leaf(next) if next & !1 == hash => {}
-                _ => return Ok(None),
+            if !path.goes_on(self, dir, hash)? {
+                return Ok(None);
             }
+            path.next(self, dir)?;
         }
     }
 
-    fn find_scanning(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Option<Found>> {
+    pub(super) fn find_scanning(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Option<Found>> {
         let mut found = None;
         let scanned = self.scan_directory(dir, &mut |logical, bytes, usable| {
             if dirent::find(bytes, usable, name).is_ok_and(|entry| entry.is_some()) {

@@ -91,14 +91,11 @@ impl Volume {
         self.writable()?;
         let _content = dir.content.write();
         self.check_may_add(dir)?;
-        if self.find_entry(dir, name)?.is_some() {
-            return Err(Error::Exists);
-        }
+        let plan = self.plan_insert(dir, name)?;
         let is_directory = new.kind == NewKind::Directory;
         if is_directory {
             self.check_subdirectories(dir)?;
         }
-        let plan = self.plan_insert(dir, name)?;
         let inode = self.plan_inode(dir, new)?;
         let mut update = self.begin(plan.need.and(inode.need))?;
         let node = update.make_inode(dir, &inode)?;

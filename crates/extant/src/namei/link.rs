@@ -34,9 +34,6 @@ impl Volume {
         if is_directory(&inode) || inode.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             return Err(Error::NotPermitted);
         }
-        if self.find_entry(dir, name)?.is_some() {
-            return Err(Error::Exists);
-        }
         let plan = self.plan_insert(dir, name)?;
         let mut update = self.begin(plan.need.and(Need::new(1 + ORPHAN_CREDITS, 0)))?;
         update.add_link(node)?;

@@ -2,6 +2,7 @@
 
 use extant_block::BlockDevice;
 use extant_ondisk::InodeNumber;
+use extant_ondisk::dir_hash::{DirHasher, HashVersion};
 use extant_rt::Arc;
 
 use super::disk::{Random, assert_clean, format, has_tools, mount};
@@ -150,4 +151,42 @@ fn subdirectories_past_the_link_limit_are_refused_or_no_longer_counted() {
         volume.unmount().unwrap();
         assert_clean(&*device, feature);
     }
+}
+
+#[test]
+fn names_of_one_hash_in_two_leaves_are_found_and_not_made_twice() {
+    if !has_tools() {
+        return;
+    }
+    // Found by trying out 48 million names with the seed of `format`.
+    let names = [17_985_554, 21_101_200, 23_415_418, 40_760_659, 42_334_432];
+    let names = names.map(|number: u32| format!("{number:->255}").into_bytes());
+    let (device, _) = format(&["-b", "1024"], 4 << 10, &[]);
+    let device = Arc::new(device);
+    let volume = mount(&device);
+    let hasher = DirHasher::new(HashVersion::HalfMd4, volume.superblock.lock().s_hash_seed());
+    let hash = hasher.hash(&names[0]).hash;
+    assert!(names.iter().all(|name| hasher.hash(name).hash == hash), "not of one hash");
+
+    let dir = volume.create(&root(&volume), b"dir", &new(NewKind::Directory)).unwrap();
+    for name in &names {
+        volume.create(&dir, name, &new(NewKind::File)).unwrap();
+    }
+    assert_eq!(dir.inode().size(), 3 << 10, "not an index and two leaves");
+    let file = volume.lookup(&dir, &names[0]).unwrap();
+    for name in &names {
+        assert!(volume.lookup(&dir, name).is_ok());
+        let made = volume.create(&dir, name, &new(NewKind::File)).map(drop);
+        assert!(matches!(made, Err(Error::Exists)), "{made:?}");
+        let linked = volume.link(&file, &dir, name);
+        assert!(matches!(linked, Err(Error::Exists)), "{linked:?}");
+    }
+    assert_eq!(list(&volume, &dir).len(), 2 + names.len());
+    for name in &names[1..] {
+        volume.unlink(&dir, name).unwrap();
+    }
+    assert_eq!(list(&volume, &dir).len(), 3);
+    drop((dir, file));
+    volume.unmount().unwrap();
+    assert_clean(&*device, "names of one hash");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use extant_ondisk::dirent::{
-    self, entries, entry_bytes, find, insert, live_entries, remove, room_for, usable_bytes,
+    self, NewEntry, Search, entries, entry_bytes, find, insert, live_entries, remove, search, usable_bytes,
 };
 use extant_ondisk::{FileType, InodeNumber};
 
@@ -38,16 +38,20 @@ fn churn(block_bytes: usize, has_csum: bool, rng: &mut Rng) {
         let names: Vec<_> = model.keys().cloned().collect();
         match rng.below(10) {
             0..=4 if !model.contains_key(&name) => {
-                let fits = room_for(&block, usable, name.len()).unwrap();
-                let before = block.clone();
+                let room = match search(&block, usable, &name).unwrap() {
+                    Search::Room(offset) => Some(offset),
+                    Search::Found(_) | Search::Full => None,
+                };
+                let mut before = block.clone();
                 let entry = (1 + rng.below(1000) as u32, 1 + rng.below(7) as u8);
                 let done = insert(&mut block, usable, InodeNumber(entry.0), &name, entry.1).unwrap();
-                assert_eq!(done, fits);
-                if done {
+                assert_eq!(done, room.is_some());
+                if let Some(offset) = room {
+                    let new = NewEntry { inode: InodeNumber(entry.0), name: &name, file_type: entry.1 };
+                    assert!(dirent::insert_at(&mut before, usable, offset, &new).unwrap());
                     model.insert(name, entry);
-                } else {
-                    assert_eq!(block, before);
                 }
+                assert!(block == before, "put into another place, or written in vain");
             }
             5..=7 if !names.is_empty() => {
                 let name = &names[rng.below(names.len())];
@@ -63,7 +67,15 @@ fn churn(block_bytes: usize, has_csum: bool, rng: &mut Rng) {
                     .unwrap();
                 model.insert(name.clone(), (77, FileType::Fifo.dirent_byte()));
             }
-            _ => assert_eq!(find(&block, usable, &name).unwrap().is_some(), model.contains_key(&name)),
+            _ => {
+                let found = find(&block, usable, &name).unwrap();
+                assert_eq!(found.is_some(), model.contains_key(&name));
+                let searched = search(&block, usable, &name).unwrap();
+                assert_eq!(
+                    found.map(Search::Found),
+                    Some(searched).filter(|s| matches!(s, Search::Found(_)))
+                );
+            }
         }
         if step % 16 == 0 {
             assert_same(&block, usable, &model);
