@@ -121,6 +121,7 @@ impl Control {
             atime: time,
             mtime: time,
             ctime: time,
+            birth: None,
             device: 0,
             block_size: 4096,
         }

@@ -84,6 +84,8 @@ pub struct Attributes {
     pub mtime: Timestamp,
     /// The last change of the inode.
     pub ctime: Timestamp,
+    /// When it was made, if that is known.
+    pub birth: Option<Timestamp>,
     /// The number of a device, as `st_rdev`.
     pub device: u32,
     /// What to read and write at a time.
@@ -196,6 +198,18 @@ pub struct Fullness {
     pub free_inodes: u64,
 }
 
+/// The number of a device as `st_rdev` has it (`new_encode_dev`).
+#[must_use]
+pub const fn encode_device((major, minor): (u32, u32)) -> u32 {
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+/// Major and minor of a device (`new_decode_dev`).
+#[must_use]
+pub const fn decode_device(device: u32) -> (u32, u32) {
+    ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xf_ff00))
+}
+
 /// Takes the entries of a directory.
 pub trait Listing {
     /// Takes a name and its inode; false if there is no room for it.
@@ -230,6 +244,14 @@ pub trait Ops: Send + Sync + 'static {
     fn read_link(&self, node: NodeId) -> Reply<Vec<u8>>;
     /// Makes an inode and its name.
     fn make(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry>;
+    /// Makes a file without a name, which [`Ops::link`] may give it.
+    ///
+    /// # Errors
+    /// `ENOSYS` where there is no such thing.
+    fn make_unnamed(&self, caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<Entry> {
+        let _ = (caller, parent, make);
+        Err(Errno::NOSYS)
+    }
     /// Takes a name of a file away.
     fn unlink(&self, parent: NodeId, name: &[u8]) -> Reply<()>;
     /// Removes an empty directory.
@@ -287,6 +309,7 @@ forward! {
     set_attributes(caller: Caller, node: NodeId, changes: &Changes) -> Reply<(Attributes, Duration)>;
     read_link(node: NodeId) -> Reply<Vec<u8>>;
     make(caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry>;
+    make_unnamed(caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<Entry>;
     unlink(parent: NodeId, name: &[u8]) -> Reply<()>;
     rmdir(parent: NodeId, name: &[u8]) -> Reply<()>;
     rename(from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()>;
@@ -303,4 +326,17 @@ forward! {
     allocate(caller: Caller, node: NodeId, mode: i32, offset: u64, bytes: u64) -> Reply<()>;
     seek(node: NodeId, offset: u64, for_data: bool) -> Reply<u64>;
     ioctl(caller: Caller, node: NodeId, command: u32, input: &[u8], out_bytes: u32) -> Reply<Vec<u8>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{decode_device, encode_device};
+
+    #[test]
+    fn device_numbers_come_back() {
+        for device in [(1, 3), (8, 300), (0xfff, 0xf_ffff), (0, 0)] {
+            assert_eq!(decode_device(encode_device(device)), device);
+        }
+        assert_eq!(encode_device((8, 1)), 0x801);
+    }
 }

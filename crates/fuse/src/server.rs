@@ -136,6 +136,7 @@ impl Server {
             atime: metadata.atime,
             mtime: metadata.mtime,
             ctime: metadata.ctime,
+            birth: metadata.crtime,
             device: encode_device(metadata.device),
             block_size: 4096,
         }
@@ -179,16 +180,6 @@ fn entry_of(node: NodeId, generation: u32, attributes: Attributes) -> Entry {
     }
 }
 
-/// The number of a device as `st_rdev` has it (`new_encode_dev`).
-fn encode_device((major, minor): (u32, u32)) -> u32 {
-    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
-}
-
-/// Major and minor of a device (`new_decode_dev`).
-fn decode_device(device: u32) -> (u32, u32) {
-    ((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xf_ff00))
-}
-
 impl Ops for Server {
     fn begin(&self, transport: Transport) {
         // The first word stands.
@@ -220,6 +211,10 @@ impl Ops for Server {
 
     fn make(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry> {
         self.make_inode(caller, parent, name, make)
+    }
+
+    fn make_unnamed(&self, caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<Entry> {
+        self.make_unnamed_file(caller, parent, make)
     }
 
     fn unlink(&self, parent: NodeId, name: &[u8]) -> Reply<()> {
@@ -301,18 +296,5 @@ impl Ops for Server {
         out_bytes: u32,
     ) -> Reply<Vec<u8>> {
         self.control_inode(caller, node, command, input, out_bytes)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{decode_device, encode_device};
-
-    #[test]
-    fn device_numbers_come_back() {
-        for device in [(1, 3), (8, 300), (0xfff, 0xf_ffff), (0, 0)] {
-            assert_eq!(decode_device(encode_device(device)), device);
-        }
-        assert_eq!(encode_device((8, 1)), 0x801);
     }
 }

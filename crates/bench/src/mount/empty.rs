@@ -164,6 +164,7 @@ fn new_attributes(node: NodeId, file_type: FileType, mode: u16, uid: u32, gid: u
         atime: now,
         mtime: now,
         ctime: now,
+        birth: None,
         device: 0,
         block_size: BLOCK_BYTES,
     }

@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::common::{Disk, Random, can_mount, seed};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+
+use crate::common::{self, Disk, Random, assert_clean, can_mount, run, seed};
 
 const THREADS: u64 = 8;
 const OPERATIONS: u64 = 2000;
@@ -151,4 +154,51 @@ fn file_without_names_lives_until_it_is_closed() {
     assert_eq!(file.metadata().expect("stat").nlink(), 0);
     drop(file);
     disk.finish();
+}
+
+#[test]
+fn file_made_without_a_name_can_get_one() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    disk.mount("rw");
+    let unnamed = || {
+        let flags = OFlags::TMPFILE | OFlags::RDWR;
+        fs::File::from(rustix::fs::open(&disk.point, flags, Mode::from_raw_mode(0o640)).expect("O_TMPFILE"))
+    };
+    let gone = unnamed();
+    gone.write_at(&[1; 10_000], 0).expect("write");
+    let kept = unnamed();
+    kept.write_at(b"kept", 0).expect("write");
+    assert_eq!(kept.metadata().expect("stat").nlink(), 0);
+    let name = disk.point.join("named");
+    let descriptor = format!("/proc/self/fd/{}", kept.as_raw_fd());
+    rustix::fs::linkat(CWD, &descriptor, CWD, &name, AtFlags::SYMLINK_FOLLOW).expect("a name");
+    drop((gone, kept));
+    disk.umount();
+    assert_clean(&disk.image);
+    assert_eq!(run(&["cat", &format!("{}:/named", disk.image.display())]), "kept");
+}
+
+#[test]
+fn time_of_birth_is_the_disks() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    disk.mount("rw");
+    let path = disk.point.join("file");
+    fs::write(&path, b"x").expect("write");
+    let birth = fs::metadata(&path).expect("stat").created();
+    disk.umount();
+    let birth = match birth {
+        Ok(birth) => birth.duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs(),
+        Err(error) => return println!("skipped: this kernel asks FUSE for no time of birth: {error}"),
+    };
+    let mut command = std::process::Command::new("debugfs");
+    let output = command.args(["-R", "stat /file"]).arg(&disk.image).env("PATH", common::path()).output();
+    let Ok(output) = output else { return println!("skipped: debugfs") };
+    let words = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(words.contains(&format!("crtime: 0x{birth:08x}:")), "{birth:x}: {words}");
 }

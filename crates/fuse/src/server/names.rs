@@ -47,11 +47,28 @@ impl Server {
                 }
             }
         };
-        let (uid, gid) = self.owners.stored(caller.uid, caller.gid);
-        let mode = if self.has_default_acl(dir)? { make.mode } else { make.mode & !make.umask };
-        let new = New { kind, mode, uid, gid, times: None, xattrs: &[] };
+        let new = self.new_inode(caller, dir, kind, make)?;
         let file = dir.create(name, &new).map_err(|error| errno(&error))?;
         self.give(file)
+    }
+
+    pub(super) fn make_unnamed_file(&self, caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<Entry> {
+        let served = self.get(Request::Make, parent)?;
+        let dir = served.dir()?;
+        let new = self.new_inode(caller, dir, NewKind::File, make)?;
+        self.give(dir.create_unnamed(&new).map_err(|error| errno(&error))?)
+    }
+
+    fn new_inode<'n>(
+        &self,
+        caller: Caller,
+        dir: &extant::Dir,
+        kind: NewKind<'n>,
+        make: &Make<'_>,
+    ) -> Reply<New<'n>> {
+        let (uid, gid) = self.owners.stored(caller.uid, caller.gid);
+        let mode = if self.has_default_acl(dir)? { make.mode } else { make.mode & !make.umask };
+        Ok(New { kind, mode, uid, gid, times: None, xattrs: &[] })
     }
 
     /// Whether a directory's default access control list decides instead of the caller's mask.

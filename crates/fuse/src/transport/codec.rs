@@ -14,6 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::wire::{self, opcode};
 use crate::ops::{
     Attributes, Caller, Changes, Entry, Kind, Listing, Make, NodeId, Ops, Rename, Reply, SetTime, WriteHow,
+    decode_device,
 };
 
 const S_IFMT: u32 = 0o170_000;
@@ -121,6 +122,10 @@ impl Message<'_> {
                 let found = ops.attributes(node)?;
                 self.put(attributes_out(found).as_bytes())
             }
+            opcode::STATX => {
+                let found = ops.attributes(node)?;
+                self.put(statx_out(found).as_bytes())
+            }
             opcode::SETATTR => {
                 let changed = ops.set_attributes(self.caller(), node, &changes(&self.fixed()?))?;
                 self.put(attributes_out(changed).as_bytes())
@@ -130,6 +135,7 @@ impl Message<'_> {
                 self.put(&target)
             }
             opcode::SYMLINK | opcode::MKNOD | opcode::MKDIR => self.make(ops),
+            opcode::TMPFILE => self.make_unnamed(ops),
             opcode::UNLINK => ops.unlink(node, self.name()?).map(|()| 0),
             opcode::RMDIR => ops.rmdir(node, self.name()?).map(|()| 0),
             opcode::RENAME => {
@@ -231,6 +237,15 @@ impl Message<'_> {
         let make = Make { kind, mode: mode as u16 & 0o7777, umask: umask as u16 };
         let entry = ops.make(self.caller(), self.node(), name, &make)?;
         self.put(entry_out(&entry).as_bytes())
+    }
+
+    fn make_unnamed(&mut self, ops: &impl Ops) -> Reply<usize> {
+        let fixed: wire::CreateIn = self.fixed()?;
+        let (mode, umask) = (fixed.mode as u16 & 0o7777, fixed.umask as u16);
+        let make = Make { kind: Kind::File, mode, umask };
+        let entry = ops.make_unnamed(self.caller(), self.node(), &make)?;
+        let open = wire::OpenOut { open_flags: wire::FOPEN_KEEP_CACHE, ..wire::OpenOut::default() };
+        self.put(&[entry_out(&entry).as_bytes(), open.as_bytes()].concat())
     }
 
     fn write(&mut self, ops: &impl Ops) -> Reply<usize> {
@@ -383,6 +398,40 @@ fn attributes_out((attributes, lifetime): (Attributes, Duration)) -> wire::AttrO
         attr_valid_nsec: lifetime.subsec_nanos(),
         dummy: 0,
         attr: attr(&attributes),
+    }
+}
+
+fn statx_out((attributes, lifetime): (Attributes, Duration)) -> wire::StatxOut {
+    let time = |time: Timestamp| wire::StatxTime {
+        seconds: time.seconds,
+        nanoseconds: time.nanoseconds,
+        reserved: 0,
+    };
+    let (major, minor) = decode_device(attributes.device);
+    let birth = if attributes.birth.is_some() { wire::STATX_BTIME } else { 0 };
+    let stat = wire::Statx {
+        mask: wire::STATX_BASIC_STATS | birth,
+        blksize: attributes.block_size,
+        nlink: attributes.links,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        mode: type_bits(attributes.file_type) as u16 | attributes.mode,
+        ino: attributes.inode,
+        size: attributes.size,
+        blocks: attributes.blocks_512,
+        atime: time(attributes.atime),
+        btime: attributes.birth.map_or_else(Default::default, time),
+        ctime: time(attributes.ctime),
+        mtime: time(attributes.mtime),
+        rdev_major: major,
+        rdev_minor: minor,
+        ..wire::Statx::default()
+    };
+    wire::StatxOut {
+        attr_valid: lifetime.as_secs(),
+        attr_valid_nsec: lifetime.subsec_nanos(),
+        stat,
+        ..wire::StatxOut::default()
     }
 }
 

@@ -45,6 +45,8 @@ pub mod opcode {
     pub const READDIRPLUS: u32 = 44;
     pub const RENAME2: u32 = 45;
     pub const LSEEK: u32 = 46;
+    pub const TMPFILE: u32 = 51;
+    pub const STATX: u32 = 52;
 }
 
 /// Bits of INIT; those from 32 on travel in `flags2`.
@@ -87,6 +89,12 @@ pub mod set {
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// Of WRITE: set-id bits are to go.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// Of STATX: what `stat` has always told.
+pub const STATX_BASIC_STATS: u32 = 0x7ff;
+/// Of STATX: the time of birth.
+pub const STATX_BTIME: u32 = 0x800;
+/// Of an open file: what the kernel has of its content stays.
+pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// Of FSYNC: only what is needed to read the data back.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 
@@ -180,6 +188,31 @@ layouts! {
         attr: Attr,
     }
     AttrOut { attr_valid: u64, attr_valid_nsec: u32, dummy: u32, attr: Attr, }
+    StatxOut { attr_valid: u64, attr_valid_nsec: u32, flags: u32, spare: [u64; 2], stat: Statx, }
+    StatxTime { seconds: i64, nanoseconds: u32, reserved: i32, }
+    Statx {
+        mask: u32,
+        blksize: u32,
+        attributes: u64,
+        nlink: u32,
+        uid: u32,
+        gid: u32,
+        mode: u16,
+        spare0: u16,
+        ino: u64,
+        size: u64,
+        blocks: u64,
+        attributes_mask: u64,
+        atime: StatxTime,
+        btime: StatxTime,
+        ctime: StatxTime,
+        mtime: StatxTime,
+        rdev_major: u32,
+        rdev_minor: u32,
+        dev_major: u32,
+        dev_minor: u32,
+        spare2: [u64; 14],
+    }
     SetattrIn {
         valid: u32,
         padding: u32,
@@ -202,6 +235,9 @@ layouts! {
     BatchForgetIn { count: u32, dummy: u32, }
     ForgetOne { nodeid: u64, nlookup: u64, }
     MknodIn { mode: u32, rdev: u32, umask: u32, padding: u32, }
+    /// Of CREATE and TMPFILE.
+    CreateIn { flags: u32, mode: u32, umask: u32, open_flags: u32, }
+    OpenOut { fh: u64, open_flags: u32, backing_id: i32, }
     MkdirIn { mode: u32, umask: u32, }
     RenameIn { newdir: u64, }
     Rename2In { newdir: u64, flags: u32, padding: u32, }
@@ -278,6 +314,8 @@ mod tests {
             (size_of::<FallocateIn>(), 32),
             (size_of::<LseekIn>(), 24),
             (size_of::<Dirent>(), 24),
+            (size_of::<StatxOut>(), 288),
+            (size_of::<OpenOut>(), 16),
             (size_of::<RingHeader>(), 288),
             (size_of::<RingCommand>(), 24),
         ];

@@ -40,7 +40,8 @@ fn attributes() -> Attributes {
         atime: TIME,
         mtime: TIME,
         ctime: TIME,
-        device: 9,
+        birth: Some(Timestamp { seconds: 11, nanoseconds: 12 }),
+        device: 0x801,
         block_size: 4096,
     }
 }
@@ -195,8 +196,14 @@ fn replies_stand_where_the_kernel_looks_for_them() {
     assert_eq!((at(0), at(8), at(16), at(40), at(48)), (77, 5, 3, 12, 6));
     assert_eq!(at(64).cast_signed(), -2, "a time before 1970");
     assert_eq!(u32::from_ne_bytes(body[100..104].try_into().expect("mode")), 0o120_751);
+    let (outcome, body) = ask(&notes, opcode::STATX, &[0; 24], &[], 288);
+    assert_eq!(outcome, Outcome::Done(288));
+    let at = |offset: usize| u32::from_ne_bytes(body[offset..offset + 4].try_into().expect("4 bytes"));
+    assert_eq!((at(32), at(48), at(112), at(120)), (0xfff, 3, 11, 12), "mask, links, birth");
+    assert_eq!((at(160), at(164)), (8, 1), "the device");
     let (outcome, body) = ask(&notes, opcode::LOOKUP, &[], b"gone\0", 256);
     assert_eq!((outcome, body[0], body[16]), (Outcome::Done(128), 0, 9));
+    assert_eq!(ask(&notes, opcode::TMPFILE, &[0; 16], b"x\0", 144).0, Outcome::Failed(Errno::NOSYS));
     assert_eq!(ask(&notes, opcode::RMDIR, &[], b"dir\0", 0).0, Outcome::Failed(Errno::NOTEMPTY));
     assert_eq!(ask(&notes, 47, &[0; 56], &[], 64).0, Outcome::Failed(Errno::NOSYS));
 }
