@@ -11,9 +11,13 @@ use std::collections::VecDeque;
 use extant_ondisk::{Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
 use extant_rt::{LockClass, Mutex};
 
+use crate::bands::Bands;
 use crate::counters::Counters;
-use crate::group::{Bitmap, BlockBits, Group, Hint, InodeBits, Run, State, Summary};
+use crate::group::{Bitmap, BlockBits, Group, InodeBits, Record, Run, State};
 use crate::group_set::GroupSet;
+use crate::mballoc::buddy::Buddy;
+use crate::mballoc::{Goals, OrderIndex, Statistics, Summary};
+use crate::tuning::Tuning;
 use crate::words::{Gap, Words};
 use crate::zones::{Zones, uninit_inode_bitmap};
 use crate::{BoxError, Error, Reservation, Result};
@@ -46,6 +50,11 @@ pub struct Allocator {
     pub(crate) geometry: Geometry,
     pub(crate) groups: Box<[Group]>,
     pub(crate) counters: Counters,
+    /// Groups by their free space.
+    pub(crate) index: OrderIndex,
+    pub(crate) goals: Goals,
+    pub(crate) statistics: Statistics,
+    pub(crate) tuning: Tuning,
     /// Groups that may have blocks to give out.
     pub(crate) with_blocks: GroupSet,
     /// Groups that may have free inodes.
@@ -82,20 +91,24 @@ impl Allocator {
         geometry: Geometry,
         descriptors: Vec<GroupDescriptor>,
         reserved_blocks: u64,
+        tuning: Tuning,
         store: Box<dyn GroupStore>,
     ) -> Self {
         let zones = Zones::new(&geometry, &descriptors);
         let count = geometry.group_count;
         let (with_blocks, with_inodes) = (GroupSet::new(count), GroupSet::new(count));
+        let (index, order_max) = (OrderIndex::new(count), order_max(&geometry));
         let (mut free_blocks, mut free_inodes) = (0, 0);
         let groups = (0..count)
             .map(GroupNumber)
             .zip(descriptors)
             .map(|(number, descriptor)| {
                 let blocks = descriptor.free_blocks_count().min(geometry.blocks_in_group(number));
+                let summary = Summary::unread(blocks, order_max);
                 let inodes = descriptor.free_inodes_count().min(geometry.inodes_per_group);
                 free_blocks += u64::from(blocks);
                 free_inodes += u64::from(inodes);
+                index.change(number, Summary::NONE, summary);
                 if blocks > 0 {
                     with_blocks.insert(number);
                 }
@@ -105,13 +118,17 @@ impl Allocator {
                 let directories = descriptor.used_dirs_count();
                 let state = State::new(descriptor);
                 let state = Mutex::with_key(LockClass::GROUP, u64::from(number.0), state);
-                Group::new(state, blocks, directories)
+                Group::new(state, summary, directories)
             })
             .collect();
         Self {
             geometry,
             groups,
             counters: Counters::new(free_blocks, free_inodes, reserved_blocks),
+            index,
+            goals: Goals::new(Bands::new(count), tuning.stream_goals_max),
+            statistics: Statistics::new(),
+            tuning,
             with_blocks,
             with_inodes,
             changed: GroupSet::new(count),
@@ -119,6 +136,12 @@ impl Allocator {
             zones,
             store,
         }
+    }
+
+    /// How it works.
+    #[must_use]
+    pub fn tuning(&self) -> &Tuning {
+        &self.tuning
     }
 
     /// Reserves `blocks` blocks. Unless `privileged`, the disk's reserved blocks stay out of reach.
@@ -158,7 +181,7 @@ impl Allocator {
     /// # Errors
     /// `Corrupt` if there is no such group.
     pub fn descriptor(&self, group: GroupNumber) -> Result<GroupDescriptor> {
-        Ok(self.group(group)?.state.lock().summary.descriptor.clone())
+        Ok(self.group(group)?.state.lock().record.descriptor.clone())
     }
 
     /// How many inodes at the end of the group's table were never used: their table blocks need not hold zeros.
@@ -166,7 +189,7 @@ impl Allocator {
     /// # Errors
     /// `Corrupt` if there is no such group.
     pub fn itable_unused(&self, group: GroupNumber) -> Result<u32> {
-        Ok(self.group(group)?.state.lock().summary.descriptor.itable_unused())
+        Ok(self.group(group)?.state.lock().record.descriptor.itable_unused())
     }
 
     /// Whether none of the blocks is in use, as the running transaction says. `false` for blocks outside the disk.
@@ -231,20 +254,20 @@ impl Allocator {
     pub(crate) fn with_block_bits<T>(
         &self,
         number: GroupNumber,
-        act: impl FnOnce(&Group, &mut Summary, &mut BlockBits) -> Result<T>,
+        act: impl FnOnce(&Group, &mut Record, &mut BlockBits) -> Result<T>,
     ) -> Result<T> {
         let group = self.group(number)?;
         let mut state = group.state.lock();
         if matches!(state.blocks, Bitmap::Unread) {
-            let descriptor = state.summary.descriptor.clone();
+            let descriptor = state.record.descriptor.clone();
             drop(state);
             let loaded = self.load_block_bits(number, &descriptor);
             state = group.state.lock();
             self.install_block_bits(number, group, &mut state, loaded)?;
         }
-        let State { summary, blocks, .. } = &mut *state;
+        let State { record, blocks, .. } = &mut *state;
         match blocks {
-            Bitmap::Loaded(bits) => act(group, summary, bits),
+            Bitmap::Loaded(bits) => act(group, record, bits),
             Bitmap::Bad(what) => Err(Error::Corrupt { group: number, what }),
             Bitmap::Unread => Err(Error::Corrupt { group: number, what: "block bitmap cannot be read" }),
         }
@@ -254,27 +277,31 @@ impl Allocator {
     pub(crate) fn with_inode_bits<T>(
         &self,
         number: GroupNumber,
-        act: impl FnOnce(&Group, &mut Summary, &mut InodeBits) -> Result<T>,
+        act: impl FnOnce(&Group, &mut Record, &mut InodeBits) -> Result<T>,
     ) -> Result<T> {
         let group = self.group(number)?;
         let mut state = group.state.lock();
         if matches!(state.inodes, Bitmap::Unread) {
-            let descriptor = state.summary.descriptor.clone();
+            let descriptor = state.record.descriptor.clone();
             drop(state);
             let loaded = self.load_inode_bits(number, &descriptor);
             state = group.state.lock();
             self.install_inode_bits(number, &mut state, loaded)?;
         }
-        let State { summary, inodes, .. } = &mut *state;
+        let State { record, inodes, .. } = &mut *state;
         match inodes {
-            Bitmap::Loaded(bits) => act(group, summary, bits),
+            Bitmap::Loaded(bits) => act(group, record, bits),
             Bitmap::Bad(what) => Err(Error::Corrupt { group: number, what }),
             Bitmap::Unread => Err(Error::Corrupt { group: number, what: "inode bitmap cannot be read" }),
         }
     }
 
     /// Reads and checks a block bitmap (kernel `ext4_validate_block_bitmap`, `ext4_mb_generate_buddy`).
-    fn load_block_bits(&self, number: GroupNumber, descriptor: &GroupDescriptor) -> Result<BlockBits> {
+    pub(crate) fn load_block_bits(
+        &self,
+        number: GroupNumber,
+        descriptor: &GroupDescriptor,
+    ) -> Result<BlockBits> {
         let corrupt = |what| Err(Error::Corrupt { group: number, what });
         let bits = self.geometry.blocks_in_group(number);
         let disk = if descriptor.flags().contains(GroupFlags::BLOCK_UNINIT) {
@@ -293,14 +320,15 @@ impl Allocator {
         if !system_is_used {
             return corrupt("block bitmap shows file system metadata as free");
         }
-        if busy.count_clear() != descriptor.free_blocks_count() {
+        let buddy = Buddy::new(busy, order_max(&self.geometry));
+        if buddy.free() != descriptor.free_blocks_count() {
             return corrupt("block bitmap and free block count differ");
         }
-        Ok(BlockBits { disk: disk.into(), busy })
+        Ok(BlockBits { disk: disk.into(), buddy })
     }
 
     /// Puts loaded bits in place, unless another thread was quicker; marks the group bad if there are none.
-    fn install_block_bits(
+    pub(crate) fn install_block_bits(
         &self,
         number: GroupNumber,
         group: &Group,
@@ -310,17 +338,20 @@ impl Allocator {
         if !matches!(state.blocks, Bitmap::Unread) {
             return Ok(());
         }
+        let before = group.summary();
         match loaded {
-            Ok(bits) => state.blocks = Bitmap::Loaded(bits),
+            Ok(bits) => {
+                self.set_summary(number, group, before, Summary::of(&bits.buddy));
+                state.blocks = Bitmap::Loaded(bits);
+                Ok(())
+            }
             Err(error) => {
                 state.blocks = Bitmap::Bad(error.as_corrupt("block bitmap cannot be read"));
-                self.counters.lose(u64::from(group.hint().free));
-                group.set_hint(Hint { free: 0, longest: 0 });
-                self.with_blocks.remove(number);
-                return Err(error);
+                self.counters.lose(u64::from(before.free));
+                self.set_summary(number, group, before, Summary::NONE);
+                Err(error)
             }
         }
-        Ok(())
     }
 
     fn load_inode_bits(&self, number: GroupNumber, descriptor: &GroupDescriptor) -> Result<InodeBits> {
@@ -367,4 +398,9 @@ impl Allocator {
         let first = u64::from(self.geometry.first_ino.saturating_sub(1)).saturating_sub(before);
         first.min(u64::from(self.geometry.inodes_per_group)) as u32
     }
+}
+
+/// The highest order of a buddy (kernel `MB_NUM_ORDERS`).
+fn order_max(geometry: &Geometry) -> u8 {
+    geometry.block_size.ilog2() as u8 + 1
 }

@@ -46,22 +46,22 @@ impl Allocator {
         let changed = self.changed.drain();
         let groups = changed.into_iter().filter_map(|number| {
             let mut state = self.groups.get(number.0 as usize)?.state.lock();
-            let State { summary, blocks, inodes } = &mut *state;
-            debug_assert_eq!(summary.tid, tid, "group {number} was changed by another transaction");
-            freed.extend(summary.freed.drain(..).map(|gap| (number, gap)));
+            let State { record, blocks, inodes } = &mut *state;
+            debug_assert_eq!(record.tid, tid, "group {number} was changed by another transaction");
+            freed.extend(record.freed.drain(..).map(|gap| (number, gap)));
             let block_bitmap = match blocks {
-                Bitmap::Loaded(bits) if summary.blocks_changed => Some(Arc::clone(&bits.disk)),
+                Bitmap::Loaded(bits) if record.blocks_changed => Some(Arc::clone(&bits.disk)),
                 _ => None,
             };
             let inode_bitmap = match inodes {
-                Bitmap::Loaded(bits) if summary.inodes_changed => Some(Arc::clone(&bits.disk)),
+                Bitmap::Loaded(bits) if record.inodes_changed => Some(Arc::clone(&bits.disk)),
                 _ => None,
             };
-            summary.blocks_changed = false;
-            summary.inodes_changed = false;
+            record.blocks_changed = false;
+            record.inodes_changed = false;
             Some(FrozenGroup {
                 group: number,
-                descriptor: summary.descriptor.clone(),
+                descriptor: record.descriptor.clone(),
                 block_bitmap,
                 inode_bitmap,
             })
@@ -96,11 +96,10 @@ impl Allocator {
         // Blocks are freed in loaded bitmaps only, and those stay.
         let Bitmap::Loaded(bits) = &mut state.blocks else { return };
         for gap in gaps {
-            group.vacate(bits, gap);
+            self.change_free(number, group, bits, |buddy| buddy.give(gap));
             self.counters.release(u64::from(gap.len));
             self.counters.pending.subtract(number, u64::from(gap.len));
         }
-        self.with_blocks.insert(number);
     }
 }
 

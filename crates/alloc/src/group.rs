@@ -1,16 +1,19 @@
-//! One block group in memory: its descriptor, its bitmaps, and a hint that is read without its lock.
+//! One block group in memory: its descriptor, its bitmaps, and a summary that is read without its lock.
 //!
 //! Invariants, under the lock, once the block bitmaps are loaded:
-//! - `busy` ⊇ `disk`; a bit of `busy` that `disk` lacks was taken and not yet marked, or freed and not committed.
+//! - the buddy's `busy` ⊇ `disk`; a bit of `busy` that `disk` lacks was taken and not yet marked, or freed and not
+//!   committed;
 //! - the descriptor's free count is the number of clear bits of `disk`;
-//! - `Hint::free` is the number of clear bits of `busy`, and no gap is longer than `Hint::longest`.
+//! - the summary is the buddy's, and the group is listed by it.
 //!
 //! Locks: the group's own (`GROUP`). No I/O under it.
 
 use extant_ondisk::{FsBlock, GroupDescriptor, GroupFlags, TransactionId, bitmap};
 use extant_rt::{Arc, AtomicU32, AtomicU64, Mutex, Ordering};
 
-use crate::words::{Gap, Words};
+use crate::mballoc::Summary;
+use crate::mballoc::buddy::Buddy;
+use crate::words::Gap;
 
 /// A run of blocks. Those that the allocator gives out lie in one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,33 +28,24 @@ pub struct Run {
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Group {
-    /// `free` in the upper half, `longest` in the lower.
-    hint: AtomicU64,
+    /// A packed [`Summary`].
+    summary: AtomicU64,
     /// As the descriptor says.
     directories: AtomicU32,
     pub state: Mutex<State>,
 }
 
-/// What can be known of a group without its lock. It may be stale: whoever acts on it looks again under the lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hint {
-    /// Blocks that can be given out.
-    pub free: u32,
-    /// No run of free blocks is longer.
-    pub longest: u32,
-}
-
 /// What the lock protects.
 #[derive(Debug)]
 pub(crate) struct State {
-    pub summary: Summary,
+    pub record: Record,
     pub blocks: Bitmap<BlockBits>,
     pub inodes: Bitmap<InodeBits>,
 }
 
 /// What a group keeps beside its bitmaps.
 #[derive(Debug)]
-pub(crate) struct Summary {
+pub(crate) struct Record {
     /// As the running transaction says; its checksums are stale.
     pub descriptor: GroupDescriptor,
     /// The block bitmap changed in the running transaction.
@@ -80,8 +74,8 @@ pub(crate) enum Bitmap<T> {
 pub(crate) struct BlockBits {
     /// As the running transaction says.
     pub disk: Arc<[u8]>,
-    /// What may not be given out.
-    pub busy: Words,
+    /// What may be given out.
+    pub buddy: Buddy,
 }
 
 /// The inode bitmap, as the running transaction says.
@@ -93,72 +87,35 @@ pub(crate) struct InodeBits {
 }
 
 impl Group {
-    pub fn new(state: Mutex<State>, free_blocks: u32, directories: u32) -> Self {
-        let group = Self { hint: AtomicU64::new(0), directories: AtomicU32::new(directories), state };
-        group.set_hint(Hint { free: free_blocks, longest: free_blocks });
-        group
+    pub fn new(state: Mutex<State>, summary: Summary, directories: u32) -> Self {
+        Self { summary: AtomicU64::new(summary.pack()), directories: AtomicU32::new(directories), state }
     }
 
-    pub fn hint(&self) -> Hint {
-        let packed = self.hint.load(Ordering::Relaxed);
-        Hint { free: (packed >> 32) as u32, longest: packed as u32 }
+    /// Its free space. May be stale without the lock.
+    pub fn summary(&self) -> Summary {
+        Summary::unpack(self.summary.load(Ordering::Relaxed))
     }
 
     /// To be called with the lock held.
-    pub fn set_hint(&self, hint: Hint) {
-        let longest = hint.longest.min(hint.free);
-        self.hint.store(u64::from(hint.free) << 32 | u64::from(longest), Ordering::Relaxed);
+    pub fn set_summary(&self, summary: Summary) {
+        self.summary.store(summary.pack(), Ordering::Relaxed);
     }
 
-    /// How many directories it has. May be stale, as the hint.
+    /// How many directories it has. May be stale, as the summary.
     pub fn directories(&self) -> u32 {
         self.directories.load(Ordering::Relaxed)
     }
 
     /// Sets how many directories it has. To be called with the lock held, with what it protects.
-    pub fn count_directories(&self, summary: &mut Summary, directories: u32) {
-        summary.descriptor.set_used_dirs_count(directories);
+    pub fn count_directories(&self, record: &mut Record, directories: u32) {
+        record.descriptor.set_used_dirs_count(directories);
         self.directories.store(directories, Ordering::Relaxed);
-    }
-
-    /// Sets the busy bits of a gap. To be called with the lock held.
-    pub fn occupy(&self, bits: &mut BlockBits, gap: Gap) {
-        bits.busy.set(gap.start, gap.len);
-        let hint = self.hint();
-        self.set_hint(Hint { free: hint.free.saturating_sub(gap.len), ..hint });
-    }
-
-    /// Clears the busy bits of a gap. To be called with the lock held.
-    pub fn vacate(&self, bits: &mut BlockBits, gap: Gap) {
-        bits.busy.clear(gap.start, gap.len);
-        let merged = bits.busy.next_set(gap.start) - bits.busy.gap_start(gap.start);
-        let hint = self.hint();
-        self.set_hint(Hint { free: hint.free + gap.len, longest: hint.longest.max(merged) });
-    }
-
-    /// A gap of `want` bits, preferably at or after `from`, or else the longest. To be called with the lock held.
-    pub fn find(&self, bits: &BlockBits, from: u32, want: u32) -> Gap {
-        // No gap is longer than `longest`, so the search may end at the first that is as long.
-        let want = want.min(self.hint().longest);
-        let right = bits.busy.find_gap(from, u32::MAX, want);
-        if right.len >= want || from == 0 {
-            if from == 0 && right.len < want {
-                self.set_hint(Hint { longest: right.len, ..self.hint() });
-            }
-            return right;
-        }
-        // Nothing right of the goal is long enough, so gaps on its left may as well reach over it.
-        let any = bits.busy.find_gap(0, u32::MAX, want);
-        if any.len < want {
-            self.set_hint(Hint { longest: any.len, ..self.hint() });
-        }
-        if any.len > right.len { any } else { right }
     }
 }
 
 impl State {
     pub fn new(descriptor: GroupDescriptor) -> Self {
-        let summary = Summary {
+        let record = Record {
             descriptor,
             blocks_changed: false,
             inodes_changed: false,
@@ -166,11 +123,11 @@ impl State {
             inodes_made: 0,
             freed: Vec::new(),
         };
-        Self { summary, blocks: Bitmap::Unread, inodes: Bitmap::Unread }
+        Self { record, blocks: Bitmap::Unread, inodes: Bitmap::Unread }
     }
 }
 
-impl Summary {
+impl Record {
     /// Notes a change of the block bitmap: how many blocks the transaction did not have to write before.
     pub fn change_blocks(&mut self, tid: TransactionId) -> u32 {
         let descriptor = self.change(tid, GroupFlags::BLOCK_UNINIT);

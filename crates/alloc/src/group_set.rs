@@ -3,61 +3,96 @@
 use extant_ondisk::GroupNumber;
 use extant_rt::{AtomicU64, Ordering};
 
-/// A bit per group.
+/// A tree of words: a bit per group at the bottom, and above it a bit per word that may have a member below.
 ///
 /// A member's meaning is checked again under the group's lock, and its bit is only changed under it (or, for
-/// [`GroupSet::drain`], when nobody else inserts), so relaxed operations are enough: a stale bit costs a visit.
+/// [`GroupSet::drain`], when nobody else inserts), so a stale bit costs a visit. A word above never lacks the bit of a
+/// word with members for longer than a change takes: who empties a word looks at it again after clearing its bit.
 #[derive(Debug)]
 pub(crate) struct GroupSet {
-    words: Box<[AtomicU64]>,
+    /// From the bottom to the top, which is one word.
+    levels: Box<[Box<[AtomicU64]>]>,
 }
 
 impl GroupSet {
     /// No member; room for groups below `count`.
     pub fn new(count: u32) -> Self {
-        Self { words: (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() }
+        let mut levels: Vec<Box<[AtomicU64]>> = Vec::new();
+        let mut words = count.max(1);
+        while words > 1 || levels.is_empty() {
+            words = words.div_ceil(64);
+            levels.push((0..words).map(|_| AtomicU64::new(0)).collect());
+        }
+        Self { levels: levels.into() }
     }
 
     /// Puts the group in. Writes nothing if it is in already.
     pub fn insert(&self, group: GroupNumber) {
-        let (word, bit) = self.place(group);
-        if word.load(Ordering::Relaxed) & bit == 0 {
-            word.fetch_or(bit, Ordering::Relaxed);
+        self.set_from(0, group.0);
+    }
+
+    fn set_from(&self, level: usize, mut index: u32) {
+        for words in &self.levels[level..] {
+            let (word, bit) = (&words[(index / 64) as usize], 1 << (index % 64));
+            // SeqCst, with `remove`: one of the two sees what the other did.
+            if word.load(Ordering::SeqCst) & bit == 0 {
+                word.fetch_or(bit, Ordering::SeqCst);
+            }
+            index /= 64;
         }
     }
 
     /// Takes the group out.
     pub fn remove(&self, group: GroupNumber) {
-        let (word, bit) = self.place(group);
-        if word.load(Ordering::Relaxed) & bit != 0 {
-            word.fetch_and(!bit, Ordering::Relaxed);
+        let mut index = group.0;
+        for (level, words) in self.levels.iter().enumerate() {
+            let (word, bit) = (&words[(index / 64) as usize], 1 << (index % 64));
+            if word.load(Ordering::SeqCst) & bit == 0 {
+                return;
+            }
+            let left = word.fetch_and(!bit, Ordering::SeqCst) & !bit;
+            // Somebody put a member below in again before the bit went.
+            if level > 0 && self.levels[level - 1][index as usize].load(Ordering::SeqCst) != 0 {
+                return self.set_from(level, index);
+            }
+            if left != 0 {
+                return;
+            }
+            index /= 64;
         }
     }
 
     /// The first member at or after `from`.
     pub fn next(&self, from: GroupNumber) -> Option<GroupNumber> {
-        let mut index = (from.0 / 64) as usize;
-        let mut mask = u64::MAX << (from.0 % 64);
+        let (mut level, mut index) = (0, from.0);
         loop {
-            let word = self.words.get(index)?.load(Ordering::Relaxed) & mask;
-            if word != 0 {
-                return Some(GroupNumber(index as u32 * 64 + word.trailing_zeros()));
+            let words = self.levels.get(level)?;
+            let word = words.get((index / 64) as usize)?.load(Ordering::Relaxed) & (u64::MAX << (index % 64));
+            if word == 0 {
+                // Nothing more in this word: on with the next, from one level above.
+                index = index / 64 + 1;
+                level += 1;
+            } else {
+                index = index / 64 * 64 + word.trailing_zeros();
+                match level.checked_sub(1) {
+                    None => return Some(GroupNumber(index)),
+                    Some(below) => {
+                        level = below;
+                        index *= 64;
+                    }
+                }
             }
-            index += 1;
-            mask = u64::MAX;
         }
     }
 
     /// Takes all members out, in order.
     pub fn drain(&self) -> Vec<GroupNumber> {
         let mut members = Vec::new();
-        for (index, word) in self.words.iter().enumerate() {
-            let mut left =
-                if word.load(Ordering::Relaxed) == 0 { 0 } else { word.swap(0, Ordering::Relaxed) };
-            while left != 0 {
-                members.push(GroupNumber(index as u32 * 64 + left.trailing_zeros()));
-                left &= left - 1;
-            }
+        let mut from = GroupNumber(0);
+        while let Some(group) = self.next(from) {
+            self.remove(group);
+            members.push(group);
+            from = GroupNumber(group.0.saturating_add(1));
         }
         members
     }
@@ -84,10 +119,6 @@ impl GroupSet {
             }
         })
     }
-
-    fn place(&self, group: GroupNumber) -> (&AtomicU64, u64) {
-        (&self.words[(group.0 / 64) as usize], 1 << (group.0 % 64))
-    }
 }
 
 #[cfg(test)]
@@ -107,5 +138,47 @@ mod tests {
         set.remove(GroupNumber(130));
         assert_eq!(set.drain(), [0, 5, 63, 64, 199].map(GroupNumber));
         assert_eq!(walk(3), []);
+    }
+
+    #[test]
+    fn a_set_of_millions_is_walked_as_a_plain_one() {
+        const COUNT: u32 = 4_900_000;
+        let set = GroupSet::new(COUNT);
+        let mut plain = std::collections::BTreeSet::new();
+        let mut at = 1_u32;
+        for round in 0..20_000 {
+            at = at.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let group = if round % 3 == 0 { at % 300 } else { at % COUNT };
+            if round % 7 == 0 {
+                set.remove(GroupNumber(group))
+            } else {
+                set.insert(GroupNumber(group))
+            }
+            if round % 7 == 0 {
+                plain.remove(&group)
+            } else {
+                plain.insert(group)
+            };
+            let from = at.rotate_left(9) % COUNT;
+            let expected = plain.range(from..).next().copied();
+            assert_eq!(set.next(GroupNumber(from)).map(|group| group.0), expected, "from {from}");
+        }
+        assert_eq!(set.drain().into_iter().map(|group| group.0).collect::<Vec<_>>(), Vec::from_iter(plain));
+        assert_eq!(set.next(GroupNumber(0)), None);
+    }
+
+    #[test]
+    fn threads_lose_no_member() {
+        let set = GroupSet::new(64 * 64 * 3);
+        extant_rt::parallel(4, |thread| {
+            for round in 0..20_000_u32 {
+                // All in one word and its neighbours, each thread its own bits.
+                let group = GroupNumber(thread as u32 + 4 * (round % 5) + 64 * (round % 3));
+                set.insert(group);
+                assert!(set.next(group) == Some(group), "inserted and not found");
+                set.remove(group);
+            }
+        });
+        assert_eq!(set.next(GroupNumber(0)), None);
     }
 }

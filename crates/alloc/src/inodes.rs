@@ -9,7 +9,7 @@
 
 use extant_ondisk::{GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
 
-use crate::group::{Group, InodeBits, Summary};
+use crate::group::{Group, InodeBits, Record};
 use crate::{Allocator, Error, Result};
 
 /// What an inode is to be, as far as its place goes.
@@ -86,7 +86,7 @@ impl Allocator {
     }
 
     fn free_in(&self, group: GroupNumber) -> u32 {
-        self.groups.get(group.0 as usize).map_or(0, |group| group.hint().free)
+        self.groups.get(group.0 as usize).map_or(0, |group| group.summary().free)
     }
 
     /// Frees an inode in the running transaction `tid`. It may be given out again at once. Gives how many blocks
@@ -103,18 +103,18 @@ impl Allocator {
         if bit < self.first_usable_bit(number) {
             return Err(Error::Corrupt { group: number, what: "reserved inode freed" });
         }
-        self.with_inode_bits(number, |group, summary, bits| {
+        self.with_inode_bits(number, |group, record, bits| {
             if !bitmap::is_set(&bits.disk, bit) {
                 return Err(Error::Corrupt { group: number, what: "free inode freed" });
             }
             bitmap::clear(bits.disk_mut(), bit);
             bits.first_free = bits.first_free.min(bit);
-            let free = summary.descriptor.free_inodes_count() + 1;
-            summary.descriptor.set_free_inodes_count(free);
+            let free = record.descriptor.free_inodes_count() + 1;
+            record.descriptor.set_free_inodes_count(free);
             if kind.is_directory() {
-                group.count_directories(summary, summary.descriptor.used_dirs_count().saturating_sub(1));
+                group.count_directories(record, record.descriptor.used_dirs_count().saturating_sub(1));
             }
-            let written = summary.change_inodes(tid);
+            let written = record.change_inodes(tid);
             self.with_inodes.insert(number);
             self.changed.insert(number);
             self.counters.free_inodes.add(number, 1);
@@ -129,7 +129,7 @@ impl Allocator {
         kind: InodeKind,
     ) -> Option<NewInode> {
         let inodes_per_group = self.geometry.inodes_per_group;
-        let take = |group: &Group, summary: &mut Summary, bits: &mut InodeBits| {
+        let take = |group: &Group, record: &mut Record, bits: &mut InodeBits| {
             let Some(bit) = bitmap::find_zero(&bits.disk, bits.first_free..inodes_per_group) else {
                 self.with_inodes.remove(number);
                 return Ok(None);
@@ -137,25 +137,25 @@ impl Allocator {
             bitmap::set(bits.disk_mut(), bit);
             bits.first_free = bit + 1;
             let behind = inodes_per_group - bit - 1;
-            let unused = match summary.descriptor.flags().contains(GroupFlags::INODE_UNINIT) {
+            let unused = match record.descriptor.flags().contains(GroupFlags::INODE_UNINIT) {
                 true => behind,
-                false => summary.descriptor.itable_unused().min(behind),
+                false => record.descriptor.itable_unused().min(behind),
             };
-            summary.descriptor.set_itable_unused(unused);
-            let free = summary.descriptor.free_inodes_count().saturating_sub(1);
-            summary.descriptor.set_free_inodes_count(free);
+            record.descriptor.set_itable_unused(unused);
+            let free = record.descriptor.free_inodes_count().saturating_sub(1);
+            record.descriptor.set_free_inodes_count(free);
             if kind.is_directory() {
-                group.count_directories(summary, summary.descriptor.used_dirs_count() + 1);
+                group.count_directories(record, record.descriptor.used_dirs_count() + 1);
             }
-            summary.inodes_made = summary.inodes_made.wrapping_add(1);
-            let written = summary.change_inodes(tid);
+            record.inodes_made = record.inodes_made.wrapping_add(1);
+            let written = record.change_inodes(tid);
             if free == 0 {
                 self.with_inodes.remove(number);
             }
             self.changed.insert(number);
             self.counters.free_inodes.subtract(number, 1);
             let number = InodeNumber(number.0 * inodes_per_group + bit + 1);
-            Ok(Some(NewInode { number, turn: summary.inodes_made, written }))
+            Ok(Some(NewInode { number, turn: record.inodes_made, written }))
         };
         self.with_inode_bits(number, take).ok().flatten()
     }

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod allocator;
+mod bands;
 mod blocks;
 mod counters;
 mod error;
@@ -16,13 +17,18 @@ mod freeze;
 mod group;
 mod group_set;
 mod inodes;
+mod mballoc;
+mod tuning;
 mod words;
 mod zones;
 
 pub use allocator::{Allocator, GroupStore};
+pub use bands::Bands;
 pub use counters::Reservation;
 pub use error::{BoxError, Error, Result};
 pub use freeze::{Frozen, FrozenGroup};
 pub use group::Run;
 pub use inodes::{InodeKind, NewInode};
+pub use mballoc::{MballocStatistics, Purpose, Request};
+pub use tuning::{Scan, Tuning};
 pub use zones::{uninit_block_bitmap, uninit_inode_bitmap};

@@ -42,11 +42,14 @@ impl Words {
         Self { words, len }
     }
 
-    /// How many bits are clear.
-    pub fn count_clear(&self) -> u32 {
-        let mut clear = 0;
-        self.masks(0, self.len, |word, mask| clear += (!word & mask).count_ones());
-        clear
+    /// So many set bits.
+    pub fn all_set(len: u32) -> Self {
+        Self { words: vec![u64::MAX; (len as usize).div_ceil(64)].into(), len }
+    }
+
+    /// How many bits there are.
+    pub fn len(&self) -> u32 {
+        self.len
     }
 
     /// Whether every bit of the range is set.
@@ -76,40 +79,19 @@ impl Words {
         self.next(from, |word| word)
     }
 
-    /// The first bit of the run of clear bits that `at` belongs to.
-    pub fn gap_start(&self, at: u32) -> u32 {
-        let mut index = (at / 64) as usize;
-        // Bits above `at` are masked away, so the highest set bit left is the last one before the run.
-        let mut word = self.words[index] & (u64::MAX >> (63 - at % 64));
-        loop {
+    /// The first set bit in `from..before`, or `before`, or `len` if that is less.
+    pub fn next_set_before(&self, from: u32, before: u32) -> u32 {
+        let before = before.min(self.len);
+        let mut at = from;
+        while at < before {
+            let word = self.words[(at / 64) as usize] & (u64::MAX << (at % 64));
+            let word_start = at - at % 64;
             if word != 0 {
-                return index as u32 * 64 + (64 - word.leading_zeros());
+                return (word_start + word.trailing_zeros()).min(before);
             }
-            if index == 0 {
-                return 0;
-            }
-            index -= 1;
-            word = self.words[index];
+            at = word_start + 64;
         }
-    }
-
-    /// The first gap in `from..to` of at least `want` bits, or else the longest there. Gaps are cut at `from`
-    /// and at `to`.
-    pub fn find_gap(&self, from: u32, to: u32, want: u32) -> Gap {
-        let mut longest = Gap::default();
-        let to = to.min(self.len);
-        let mut at = self.next_clear(from);
-        while at < to {
-            let end = self.next_set(at).min(to);
-            if end - at > longest.len {
-                longest = Gap { start: at, len: end - at };
-                if longest.len >= want {
-                    break;
-                }
-            }
-            at = self.next_clear(end);
-        }
-        longest
+        before
     }
 
     fn next(&self, from: u32, pick: impl Fn(u64) -> u64) -> u32 {
@@ -148,25 +130,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_are_found_across_words_and_cut_at_the_ends() {
+    fn bits_are_found_across_words_and_at_the_ends() {
         let mut words = Words::from_bytes(&[0; 32], 200);
         words.set(0, 60);
-        words.set(70, 30);
-        assert_eq!(words.next_clear(0), 60);
-        assert_eq!(words.find_gap(0, 200, 11), Gap { start: 100, len: 100 });
-        assert_eq!(words.find_gap(0, 200, 10), Gap { start: 60, len: 10 });
-        assert_eq!(words.find_gap(62, 100, 9), Gap { start: 62, len: 8 });
-        assert_eq!(words.find_gap(0, 200, 150), Gap { start: 100, len: 100 });
-        assert_eq!((words.gap_start(199), words.gap_start(69), words.next_set(100)), (100, 60, 200));
-        assert_eq!(words.count_clear(), 110);
-        words.clear(0, 64);
-        assert_eq!(words.gap_start(65), 0);
+        words.set(70, 130);
+        assert_eq!([0, 60, 70].map(|from| words.next_clear(from)), [60, 60, 200]);
+        assert_eq!([0, 60, 70, 199, 200].map(|from| words.next_set(from)), [0, 70, 70, 199, 200]);
+        assert_eq!(
+            [(60, 65), (60, 71), (60, 500)].map(|(from, to)| words.next_set_before(from, to)),
+            [65, 70, 70]
+        );
+        assert!(words.is_set(70, 130) && !words.is_set(69, 2));
+        words.clear(64, 136);
+        assert_eq!((words.next_set(60), words.next_set_before(60, 1000)), (200, 200));
     }
 
     #[test]
     fn missing_bytes_are_never_free() {
         let words = Words::from_bytes(&[0; 3], 64);
-        assert_eq!(words.count_clear(), 24);
-        assert_eq!(words.find_gap(0, 64, 64), Gap { start: 0, len: 24 });
+        assert_eq!((words.next_clear(0), words.next_set(0), words.next_clear(24)), (0, 24, 64));
     }
 }

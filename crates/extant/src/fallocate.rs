@@ -130,7 +130,9 @@ impl Volume {
         let len = len.min(u32::from(MAX_UNWRITTEN_LEN));
         let mut reservation = self.reserve(1 + growth, len + growth, privileged)?;
         let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
-        let run = self.allocator.take(&mut reservation, goal, len)?;
+        let end = (u64::from(logical.0) + u64::from(len)) * self.block_bytes();
+        let request = self.request(node, goal, len, end);
+        let run = self.allocator.take(&mut reservation, &request)?;
         let mut update = match self.begin_reserved(hole.credits() + RUN_CREDITS, reservation) {
             Ok(update) => update,
             Err(error) => {

@@ -41,6 +41,7 @@ pub use attributes::{Metadata, SetAttributes, Times};
 pub use check::{FINDINGS_MAX, Finding, Pass, Progress};
 pub use dir::DirItem;
 pub use error::{Error, Place, Result};
+pub use extant_alloc::{MballocStatistics, Scan, Tuning};
 pub use extant_journal::Stats as JournalStatistics;
 pub use extant_ondisk::{FileType, InodeFlags, InodeNumber, Timestamp};
 pub use fallocate::Fallocate;

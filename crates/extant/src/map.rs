@@ -5,7 +5,7 @@
 //!
 //! Locks: the caller holds `INODE` of the file, to fill a hole exclusively. Tests: `tests/files.rs`, `tests/trees.rs`.
 
-use extant_alloc::Run;
+use extant_alloc::{Purpose, Request, Run};
 use extant_ondisk::extent::MAX_LEN;
 use extant_ondisk::{Extent, FileType, FsBlock, Inode, InodeFlags, InodeNumber, LogicalBlock, Structure};
 use extant_rt::Arc;
@@ -141,6 +141,16 @@ impl Volume {
             Hole::Indirect(hole) => hole.goal(),
         };
         goal.unwrap_or_else(|| self.goal_of_inode(node.number))
+    }
+
+    /// A request for blocks of a file's content that ends at the byte `end`. A file that is or gets large is a stream.
+    pub(crate) fn request(&self, node: &Node, goal: FsBlock, len: u32, end: u64) -> Request {
+        let blocks = self.blocks_of(end.max(node.inode().size()));
+        let purpose = match blocks > u64::from(self.allocator.tuning().stream_req) {
+            true => Purpose::Stream(node.number),
+            false => Purpose::Data,
+        };
+        Request { goal, len, least: 1, purpose }
     }
 
     /// What up to `len_max` blocks from `logical` on are. `len_max` is at least 1.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use extant_alloc::Allocator;
+use extant_alloc::{Allocator, Tuning};
 use extant_block::BlockDevice;
 use extant_journal::{Journal, LogMap, recovery};
 use extant_ondisk::{
@@ -62,6 +62,7 @@ pub(crate) struct Options {
     pub(crate) clock: WallClock,
     /// Bytes of clean metadata blocks to keep.
     pub(crate) cache_bytes: u64,
+    pub(crate) tuning: Tuning,
     /// What `s_last_mounted` is to say.
     pub(crate) last_mounted: Option<Vec<u8>>,
     /// Commit every 5 s and checkpoint in the background.
@@ -75,6 +76,7 @@ impl Default for Options {
             no_recovery: false,
             clock: WallClock::System,
             cache_bytes: 64 << 20,
+            tuning: Tuning::default(),
             last_mounted: None,
             background: true,
         }
@@ -186,8 +188,9 @@ impl Volume {
             .collect();
         let bitmaps = Bitmaps::new(device.clone(), geometry.block_size, checksums, replayed.clone());
         let inode_tables = descriptors.iter().map(GroupDescriptor::inode_table).collect();
+        let kept = superblock.r_blocks_count();
         let allocator =
-            Allocator::new(geometry.clone(), descriptors, superblock.r_blocks_count(), Box::new(bitmaps));
+            Allocator::new(geometry.clone(), descriptors, kept, options.tuning, Box::new(bitmaps));
         let buffer_count = options.cache_bytes / u64::from(geometry.block_size);
         Ok(Self {
             device,

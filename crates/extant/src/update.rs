@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use extant_alloc::{Reservation, Run};
+use extant_alloc::{Purpose, Request, Reservation, Run};
 use extant_journal::Handle;
 use extant_ondisk::{FsBlock, Inode, Structure, Superblock, Timestamp, TransactionId, xattr};
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Padded};
@@ -203,7 +203,8 @@ impl<'v> Update<'v> {
     /// # Errors
     /// `NoSpace` if the update did not reserve it or no block is free in fact; `Corrupt` bitmaps.
     pub(crate) fn allocate_metadata(&mut self, goal: FsBlock, kind: Kind) -> Result<Arc<Buffer>> {
-        let run = self.volume.allocator.take(&mut self.reservation, goal, 1)?;
+        let request = Request { goal, len: 1, least: 1, purpose: Purpose::Metadata };
+        let run = self.volume.allocator.take(&mut self.reservation, &request)?;
         self.mark_used(run)?;
         Ok(self.new_buffer(run.start, kind))
     }

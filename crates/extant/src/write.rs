@@ -172,7 +172,8 @@ impl Volume {
         let goal = self.goal(node, &hole, piece.logical);
         let mut reservation = self.reserve(1 + growth, len + growth, piece.privileged)?;
         let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
-        let run = self.allocator.take(&mut reservation, goal, len)?;
+        let request = self.request(node, goal, len, piece.end());
+        let run = self.allocator.take(&mut reservation, &request)?;
         let buf = &piece.buf[..self.bytes_in(run.len, piece.within, piece.buf.len())];
         let piece = Piece { buf, ..piece };
         let written = match hole.can_name(run) {

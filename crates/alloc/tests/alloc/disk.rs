@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use extant_alloc::{Allocator, BoxError, Frozen, GroupStore, uninit_block_bitmap, uninit_inode_bitmap};
+use extant_alloc::{
+    Allocator, BoxError, Frozen, GroupStore, Purpose, Request, Tuning, uninit_block_bitmap,
+    uninit_inode_bitmap,
+};
 use extant_ondisk::{
     FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures, RoCompatFeatures,
     Superblock, bitmap,
@@ -59,7 +62,12 @@ impl Disk {
     }
 
     pub fn open(&self) -> Allocator {
-        Allocator::new(self.geometry.clone(), self.descriptors.clone(), 0, Box::new(self.clone()))
+        self.open_with(0, Tuning::default())
+    }
+
+    pub fn open_with(&self, reserved_blocks: u64, tuning: Tuning) -> Allocator {
+        let store = Box::new(self.clone());
+        Allocator::new(self.geometry.clone(), self.descriptors.clone(), reserved_blocks, tuning, store)
     }
 
     /// Does what a commit does.
@@ -148,4 +156,9 @@ impl Random {
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % end
     }
+}
+
+/// A request for the content of a small file.
+pub fn request(goal: u64, len: u32) -> Request {
+    Request { goal: FsBlock(goal), len, least: 1, purpose: Purpose::Data }
 }

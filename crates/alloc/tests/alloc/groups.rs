@@ -1,14 +1,14 @@
 //! Claims about single groups: uninitialised, damaged, reserved, and where runs come from.
 
-use crate::disk::Disk;
-use extant_alloc::{Allocator, Error, InodeKind, NewInode, Run};
+use crate::disk::{Disk, request};
+use extant_alloc::{Allocator, Error, InodeKind, NewInode, Run, Tuning};
 use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, TransactionId, bitmap};
 
 const TID: TransactionId = TransactionId(5);
 
 fn take(alloc: &Allocator, goal: u64, len: u32) -> Run {
     let mut reservation = alloc.reserve(u64::from(len), true).expect("free blocks");
-    alloc.take(&mut reservation, FsBlock(goal), len).expect("a reserved block")
+    alloc.take(&mut reservation, &request(goal, len)).expect("a reserved block")
 }
 
 fn run(start: u64, len: u32) -> Run {
@@ -110,7 +110,7 @@ fn a_damaged_group_is_skipped_and_its_blocks_are_not_counted() {
     let mut reservation = alloc.reserve(alloc.free_blocks(), true).expect("what descriptors promise");
     let mut taken = 0;
     loop {
-        match alloc.take(&mut reservation, FsBlock(300), 50) {
+        match alloc.take(&mut reservation, &request(300, 50)) {
             Ok(run) => {
                 assert!(run.start.0 <= 256);
                 taken += u64::from(run.len);
@@ -143,7 +143,7 @@ fn runs_are_contiguous_from_the_goal_and_long_ones_are_preferred() {
 #[test]
 fn reserved_blocks_are_for_the_privileged() {
     let disk = Disk::new(1 + 256, 256, false);
-    let alloc = Allocator::new(disk.geometry.clone(), disk.descriptors.clone(), 10, Box::new(disk));
+    let alloc = disk.open_with(10, Tuning::default());
     let all = alloc.free_blocks();
     assert!(matches!(alloc.reserve(all - 9, false), Err(Error::NoSpace)));
     let mut most = alloc.reserve(all - 10, false).expect("all but the reserved");
@@ -164,7 +164,7 @@ fn directories_prefer_groups_with_blocks() {
     let directory = alloc.allocate_inode(TID, GroupNumber(6), InodeKind::Directory).expect("an inode").number;
     assert_eq!(directory.0, 4 * 32 + 1, "the start of the parent's flex group");
     while let Ok(mut reservation) = alloc.reserve(1, true) {
-        let run = alloc.take(&mut reservation, FsBlock(1 + 256 * 4), 1).expect("a block");
+        let run = alloc.take(&mut reservation, &request(1 + 256 * 4, 1)).expect("a block");
         if run.start.0 > 256 * 5 {
             break;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::disk::{Disk, INODES_PER_GROUP, Random};
+use crate::disk::{Disk, INODES_PER_GROUP, Random, request};
 use extant_alloc::{Allocator, Error, InodeKind, NewInode, Run};
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, TransactionId};
 
@@ -54,7 +54,7 @@ impl Model {
         assert_eq!(alloc.free_blocks(), available);
         match alloc.reserve(u64::from(len), true) {
             Ok(mut reservation) => {
-                let run = alloc.take(&mut reservation, FsBlock(goal), len).expect("a reserved block");
+                let run = alloc.take(&mut reservation, &request(goal, len)).expect("a reserved block");
                 assert!(run.len >= 1 && run.len <= len);
                 assert!(numbers(run).all(|block| !busy.contains(&block)), "{run:?} is busy");
                 self.taken.push(run);
@@ -179,7 +179,7 @@ fn reopened_after_a_crash_is_the_same(model: &Model) {
     let mut reservation = alloc.reserve(free.len() as u64, true).expect("the free blocks");
     let mut got = Vec::new();
     while reservation.blocks() > 0 {
-        got.extend(numbers(alloc.take(&mut reservation, FsBlock(700), 64).expect("a reserved block")));
+        got.extend(numbers(alloc.take(&mut reservation, &request(700, 64)).expect("a reserved block")));
     }
     got.sort_unstable();
     assert_eq!(got, free);
@@ -205,12 +205,12 @@ fn every_block_is_given_out_and_then_there_is_no_space() {
     assert!(matches!(alloc.reserve(1, true), Err(Error::NoSpace)));
     let mut seen = BTreeSet::new();
     while reservation.blocks() > 0 {
-        let run = alloc.take(&mut reservation, FsBlock(1000), 7).expect("a reserved block");
+        let run = alloc.take(&mut reservation, &request(1000, 7)).expect("a reserved block");
         assert!(numbers(run).all(|block| seen.insert(block)));
         alloc.mark_used(TransactionId(1), run).expect("taken blocks");
     }
     assert_eq!(seen.len() as u64, all);
-    assert!(matches!(alloc.take(&mut reservation, FsBlock(0), 1), Err(Error::NoSpace)));
+    assert!(matches!(alloc.take(&mut reservation, &request(0, 1)), Err(Error::NoSpace)));
     assert_eq!(alloc.freeze(TransactionId(1)).free_blocks, 0);
 }
 

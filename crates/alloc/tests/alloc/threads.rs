@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::disk::{Disk, Random};
+use crate::disk::{Disk, Random, request};
 use extant_alloc::{InodeKind, NewInode, Run};
 use extant_ondisk::{FsBlock, GroupNumber, TransactionId};
 use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, RwLock};
@@ -30,7 +30,7 @@ fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
                             let len = 1 + random.below(12) as u32;
                             let Ok(mut reservation) = alloc.reserve(u64::from(len), true) else { continue };
                             let run = alloc
-                                .take(&mut reservation, FsBlock(random.below(768)), len)
+                                .take(&mut reservation, &request(random.below(768), len))
                                 .expect("reserved");
                             for block in run.start.0..run.start.0 + u64::from(run.len) {
                                 assert_eq!(
@@ -76,7 +76,7 @@ fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
         disk.write(&frozen);
         let mut reservation = alloc.reserve(all, true).expect("all blocks");
         while reservation.blocks() > 0 {
-            alloc.take(&mut reservation, FsBlock(0), 64).expect("no block is lost");
+            alloc.take(&mut reservation, &request(0, 64)).expect("no block is lost");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use extant_alloc::Tuning;
 use extant_block::{Access, BlockDevice, FileDevice};
 use extant_rt::{Arc, WallClock};
 
@@ -64,6 +65,13 @@ impl Mount {
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.options.cache_bytes = bytes;
+        self
+    }
+
+    /// How the allocators work.
+    #[must_use]
+    pub fn tuning(mut self, tuning: Tuning) -> Self {
+        self.options.tuning = tuning;
         self
     }
 

@@ -1,0 +1,260 @@
+//! The free blocks of one group as a binary buddy: aligned chunks of powers of two.
+//!
+//! Invariants: `busy` has a bit set for each block that may not be given out. The free chunks are those that a greedy
+//! cut of every run of free blocks into aligned chunks gives, none of an order above the highest; `chunks[k - 1]` has a clear bit for each
+//! of order `k`, and `counts` their number. `fragments` is the number of runs, and no block before `first_free` is free.
+//!
+//! Source: kernel `mb_mark_used`, `mb_free_blocks`, `ext4_mb_generate_buddy` (`fs/ext4/mballoc.c`).
+
+use crate::words::{Gap, Words};
+
+/// Orders that a group can have: blocks of 64 KiB have 17 and the one of single blocks.
+pub(crate) const ORDERS_MAX: usize = 18;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Buddy {
+    busy: Words,
+    /// By order, from 1 on.
+    chunks: Box<[Words]>,
+    counts: [u32; ORDERS_MAX],
+    free: u32,
+    fragments: u32,
+    first_free: u32,
+}
+
+impl Buddy {
+    /// The buddy of a bitmap, with orders up to `order_max`.
+    pub fn new(busy: Words, order_max: u8) -> Self {
+        let order_max = order_max.min(ORDERS_MAX as u8 - 1);
+        let len = busy.len();
+        let mut buddy = Self {
+            chunks: (1..=order_max).map(|order| Words::all_set(len >> order)).collect(),
+            counts: [0; ORDERS_MAX],
+            free: 0,
+            fragments: 0,
+            first_free: busy.next_clear(0),
+            busy,
+        };
+        let mut at = buddy.first_free;
+        while at < len {
+            let end = buddy.busy.next_set(at);
+            buddy.free += end - at;
+            buddy.fragments += 1;
+            for (start, order) in aligned_chunks(at, end, order_max) {
+                buddy.add(start, order);
+            }
+            at = buddy.busy.next_clear(end);
+        }
+        buddy
+    }
+
+    /// What may not be given out.
+    pub fn busy(&self) -> &Words {
+        &self.busy
+    }
+
+    /// Free blocks.
+    pub fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// Runs of free blocks.
+    pub fn fragments(&self) -> u32 {
+        self.fragments
+    }
+
+    /// The largest order of a free chunk.
+    pub fn largest_order(&self) -> Option<u8> {
+        self.counts.iter().rposition(|count| *count > 0).map(|order| order as u8)
+    }
+
+    /// Takes a run of free blocks out.
+    pub fn take(&mut self, gap: Gap) {
+        let Gap { start, len } = gap;
+        let end = start + len;
+        let is_free = |block: Option<u32>| block.is_some_and(|block| !self.busy.is_set(block, 1));
+        let after = (end < self.busy.len()).then_some(end);
+        match (is_free(start.checked_sub(1)), is_free(after)) {
+            (true, true) => self.fragments += 1,
+            (false, false) => self.fragments -= 1,
+            _ => {}
+        }
+        self.free -= len;
+        let mut at = start;
+        while at < end {
+            let (chunk, order) = self.chunk_of(at);
+            self.remove(chunk, order);
+            let chunk_end = chunk + (1 << order);
+            // What stands before and behind the run in its first and last chunk becomes smaller chunks.
+            for (start, order) in
+                aligned_chunks(chunk, at, order).chain(aligned_chunks(end, chunk_end, order))
+            {
+                self.add(start, order);
+            }
+            at = chunk_end;
+        }
+        self.busy.set(start, len);
+        if start == self.first_free {
+            self.first_free = self.busy.next_clear(end);
+        }
+    }
+
+    /// Puts a run of busy blocks back.
+    pub fn give(&mut self, gap: Gap) {
+        let Gap { start, len } = gap;
+        let end = start + len;
+        let is_free = |block: Option<u32>| block.is_some_and(|block| !self.busy.is_set(block, 1));
+        let after = (end < self.busy.len()).then_some(end);
+        match (is_free(start.checked_sub(1)), is_free(after)) {
+            (true, true) => self.fragments -= 1,
+            (false, false) => self.fragments += 1,
+            _ => {}
+        }
+        self.free += len;
+        self.first_free = self.first_free.min(start);
+        let order_max = self.chunks.len() as u8;
+        for (start, order) in aligned_chunks(start, end, order_max) {
+            let (mut start, mut order) = (start, order);
+            // Two buddies are one chunk of the next order.
+            while order < order_max && self.is_chunk(start ^ 1 << order, order) {
+                self.remove(start ^ 1 << order, order);
+                start &= !(1 << order);
+                order += 1;
+            }
+            self.add(start, order);
+        }
+        self.busy.clear(start, len);
+    }
+
+    /// A free chunk of at least an order, the smallest such order first.
+    pub fn find_chunk(&self, order: u8) -> Option<u32> {
+        let order = (usize::from(order)..self.counts.len()).find(|order| self.counts[*order] > 0)?;
+        match order.checked_sub(1) {
+            None => Some(self.busy.next_clear(self.first_free)),
+            Some(above) => Some(self.chunks[above].next_clear(0) << order),
+        }
+    }
+
+    /// The free run from `at` on, up to `len_max`; empty if that block is busy.
+    pub fn run_at(&self, at: u32, len_max: u32) -> Gap {
+        if at >= self.busy.len() || self.busy.is_set(at, 1) {
+            return Gap { start: at, len: 0 };
+        }
+        Gap { start: at, len: self.busy.next_set_before(at, at.saturating_add(len_max)) - at }
+    }
+
+    /// The runs of free blocks, in order.
+    pub fn runs(&self) -> impl Iterator<Item = Gap> + '_ {
+        let mut at = self.first_free;
+        std::iter::from_fn(move || {
+            let start = self.busy.next_clear(at);
+            if start >= self.busy.len() {
+                return None;
+            }
+            at = self.busy.next_set(start);
+            Some(Gap { start, len: at - start })
+        })
+    }
+
+    /// The chunk that a free block belongs to.
+    fn chunk_of(&self, block: u32) -> (u32, u8) {
+        let above =
+            (1..=self.chunks.len() as u8).find(|order| self.is_chunk(block >> order << order, *order));
+        let order = above.unwrap_or(0);
+        (block >> order << order, order)
+    }
+
+    /// Whether a free chunk of that order begins there. A block that is free and in no larger chunk is one of order 0.
+    fn is_chunk(&self, start: u32, order: u8) -> bool {
+        match usize::from(order).checked_sub(1) {
+            None => start < self.busy.len() && !self.busy.is_set(start, 1),
+            Some(above) => {
+                let words = &self.chunks[above];
+                start >> order < words.len() && !words.is_set(start >> order, 1)
+            }
+        }
+    }
+
+    fn add(&mut self, start: u32, order: u8) {
+        self.counts[usize::from(order)] += 1;
+        if let Some(above) = usize::from(order).checked_sub(1) {
+            self.chunks[above].clear(start >> order, 1);
+        }
+    }
+
+    fn remove(&mut self, start: u32, order: u8) {
+        self.counts[usize::from(order)] -= 1;
+        if let Some(above) = usize::from(order).checked_sub(1) {
+            self.chunks[above].set(start >> order, 1);
+        }
+    }
+}
+
+/// Cuts `start..end` into the largest aligned chunks, in order.
+fn aligned_chunks(start: u32, end: u32, order_max: u8) -> impl Iterator<Item = (u32, u8)> {
+    let mut at = start;
+    std::iter::from_fn(move || {
+        let left = end.checked_sub(at).filter(|left| *left > 0)?;
+        let order = (at.trailing_zeros() as u8).min(left.ilog2() as u8).min(order_max);
+        let chunk = (at, order);
+        at += 1 << order;
+        Some(chunk)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that look random (SplitMix64).
+    fn random(state: &mut u64) -> u32 {
+        *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = *state;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ z >> 31) as u32
+    }
+
+    #[test]
+    fn takes_and_gives_leave_the_buddy_that_the_bitmap_has() {
+        for (len, order_max) in [(1000, 5), (256, 13), (777, 0), (4096, 11)] {
+            let mut state = u64::from(len);
+            let mut buddy = Buddy::new(Words::from_bytes(&vec![0; 512], len), order_max);
+            assert_eq!((buddy.free(), buddy.fragments()), (len, 1));
+            for _ in 0..3000 {
+                let start = random(&mut state) % len;
+                let free = buddy.run_at(start, 1 + random(&mut state) % 70);
+                if free.len > 0 {
+                    buddy.take(free);
+                } else {
+                    let until = buddy.busy.next_clear(start).min(len);
+                    buddy.give(Gap { start, len: 1 + random(&mut state) % (until - start) });
+                }
+                assert_eq!(buddy, Buddy::new(buddy.busy.clone(), order_max), "after {start}");
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_and_runs_are_found() {
+        let mut buddy = Buddy::new(Words::from_bytes(&[0; 32], 256), 8);
+        assert_eq!((buddy.largest_order(), buddy.find_chunk(8)), (Some(8), Some(0)));
+        buddy.take(Gap { start: 0, len: 3 });
+        buddy.take(Gap { start: 130, len: 1 });
+        assert_eq!(buddy.largest_order(), Some(6));
+        assert_eq!(buddy.find_chunk(6), Some(64));
+        assert_eq!(buddy.find_chunk(2), Some(4));
+        assert_eq!(buddy.find_chunk(7), None);
+        assert_eq!(buddy.fragments(), 2);
+        assert_eq!(
+            buddy.runs().collect::<Vec<_>>(),
+            [(3, 127), (131, 125)].map(|(start, len)| Gap { start, len })
+        );
+        assert_eq!(buddy.run_at(128, 9), Gap { start: 128, len: 2 });
+        assert_eq!(buddy.run_at(130, 9).len, 0);
+        buddy.take(Gap { start: 3, len: 127 });
+        buddy.take(Gap { start: 131, len: 125 });
+        assert_eq!((buddy.largest_order(), buddy.find_chunk(0), buddy.runs().count()), (None, None, 0));
+    }
+}

@@ -1,0 +1,55 @@
+//! What can be chosen about the allocators, the kernel's tunables among it. Each mechanism can be put back to its older
+//! form, so that before and after are measured from one binary.
+
+/// In which order the groups of a criterion are visited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scan {
+    /// Group by group from the goal, then from 0 (kernel `mb_optimize_scan=0`).
+    Linear,
+    /// By order, always from the first group of the lowest sufficient one (kernel before 6.17).
+    ListHead,
+    /// By order, from the goal rightwards through all, then from 0 (kernel since 6.17).
+    Ordered,
+    /// The nearest sufficient group right of the goal, of whatever order, then from 0.
+    #[default]
+    Nearest,
+}
+
+/// How the allocators work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// In which order groups are visited.
+    pub scan: Scan,
+    /// Skip groups whose lock is taken, but for the last criterion; else wait for each.
+    pub skip_busy: bool,
+    /// Goals that streams share, at most; 0 means none.
+    pub stream_goals_max: u32,
+    /// Groups looked at one by one from the goal before `scan` (kernel `mb_max_linear_groups`).
+    pub max_linear_groups: u32,
+    /// Runs looked at for a longer one (kernel `mb_max_to_scan`).
+    pub max_to_scan: u32,
+    /// Sufficient runs looked at for a closer fit (kernel `mb_min_to_scan`).
+    pub min_to_scan: u32,
+    /// The least order that is looked for in the buddy (kernel `mb_order2_req`).
+    pub order2_req: u8,
+    /// Blocks up to which a file is small (kernel `mb_stream_req`).
+    pub stream_req: u32,
+    /// Orders by which a goal's length may be trimmed (kernel `mb_best_avail_max_trim_order`).
+    pub best_avail_max_trim_order: u8,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            scan: Scan::default(),
+            skip_busy: true,
+            stream_goals_max: 64,
+            max_linear_groups: 0,
+            max_to_scan: 200,
+            min_to_scan: 10,
+            order2_req: 2,
+            stream_req: 16,
+            best_avail_max_trim_order: 3,
+        }
+    }
+}
