@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::disk::{Disk, Random, request};
 use extant_alloc::{InodeKind, NewInode, Run};
-use extant_ondisk::{FsBlock, GroupNumber, TransactionId};
+use extant_ondisk::{GroupNumber, TransactionId};
 use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, RwLock};
 
 const THREADS: u64 = 8;
