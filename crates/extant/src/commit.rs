@@ -23,8 +23,8 @@ use crate::volume::Volume;
 /// What stays in the caches until the transaction is durable.
 #[derive(Debug)]
 pub(crate) struct Pinned {
-    _buffers: Vec<Arc<Buffer>>,
-    _nodes: Vec<Arc<Node>>,
+    buffers: Vec<Arc<Buffer>>,
+    nodes: Vec<Arc<Node>>,
 }
 
 /// Snapshots of all that a transaction changed.
@@ -46,7 +46,9 @@ impl Client for Volume {
 
     fn committed(&self, tid: TransactionId) {
         self.allocator.committed(tid);
-        drop(self.pinned.lock().take());
+        let Some(pinned) = self.pinned.lock().take() else { return };
+        pinned.nodes.iter().for_each(|node| self.nodes.let_go(node));
+        pinned.buffers.iter().for_each(|buffer| self.buffers.let_go(buffer));
     }
 
     fn aborted(&self, error: &extant_journal::Error) {
@@ -83,7 +85,7 @@ impl Volume {
         let groups = self.allocator.freeze(tid);
         let superblock =
             (superblock_changed || !groups.groups.is_empty()).then(|| self.superblock.lock().clone());
-        *self.pinned.lock() = Some(Pinned { _buffers: changed_buffers, _nodes: nodes });
+        *self.pinned.lock() = Some(Pinned { buffers: changed_buffers, nodes });
         Snapshot { buffers, inodes, groups, superblock }
     }
 

@@ -134,6 +134,7 @@ impl Volume {
             };
             volume = Self::assemble(device, superblock, replayed, options)?;
         }
+        volume.log_blocks = log.as_ref().map_or(0, |log| u64::from(log.len()));
         if options.read_only {
             return Ok((Arc::new(volume), mounted));
         }
@@ -198,6 +199,7 @@ impl Volume {
             checksums,
             allocator,
             inode_tables,
+            log_blocks: 0,
             journal: None,
             replayed,
             buffers: Cache::new(usize::try_from(buffer_count).unwrap_or(usize::MAX)),

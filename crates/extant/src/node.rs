@@ -133,6 +133,8 @@ struct Doomed {
     /// Whether there may be any, in this or another shard.
     any: Arc<Padded<AtomicBool>>,
     nodes: Mutex<Vec<Arc<Node>>>,
+    /// What other nodes without users may leave.
+    cache: Arc<Cache<Node>>,
 }
 
 impl NodeRef {
@@ -167,6 +169,8 @@ impl Drop for NodeRef {
         if doomed {
             self.doomed.nodes.lock().push(self.node.clone());
             self.doomed.any.store(true, Ordering::Release);
+        } else {
+            self.doomed.cache.let_go(&self.node);
         }
     }
 }
@@ -184,7 +188,7 @@ impl Cached for Node {
 /// The inodes in memory, by number.
 #[derive(Debug)]
 pub(crate) struct NodeCache {
-    nodes: Cache<Node>,
+    nodes: Arc<Cache<Node>>,
     any_doomed: Arc<Padded<AtomicBool>>,
     /// By [`thread_slot`]: each use counts on one, and threads that have nothing in common write no common line.
     doomed: Vec<Arc<Padded<Doomed>>>,
@@ -196,9 +200,13 @@ impl NodeCache {
     /// A cache of about `count_max` inodes that nobody uses.
     pub(crate) fn new(count_max: usize) -> Self {
         let any_doomed = Arc::new(Padded(AtomicBool::new(false)));
-        let shard = || Doomed { any: any_doomed.clone(), nodes: Mutex::new(LockClass::CACHE, Vec::new()) };
-        let doomed = (0..SHARDS).map(|_| Arc::new(Padded(shard()))).collect();
-        Self { nodes: Cache::new(count_max), any_doomed, doomed }
+        let cache = Arc::new(Cache::new(count_max));
+        let shard = |_| {
+            let nodes = Mutex::new(LockClass::CACHE, Vec::new());
+            Arc::new(Padded(Doomed { any: any_doomed.clone(), nodes, cache: cache.clone() }))
+        };
+        let doomed = (0..SHARDS).map(shard).collect();
+        Self { nodes: cache, any_doomed, doomed }
     }
 
     /// Takes the nodes out that are to be deleted.
@@ -227,6 +235,11 @@ impl NodeCache {
         let used = self.used(&node);
         self.nodes.replace(node);
         used
+    }
+
+    /// Drops a node that nobody uses and the caller is the last to hold, if there is no room for it.
+    pub(crate) fn let_go(&self, node: &Arc<Node>) {
+        self.nodes.let_go(node);
     }
 
     fn used(&self, node: &Arc<Node>) -> NodeRef {

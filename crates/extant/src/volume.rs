@@ -34,6 +34,8 @@ pub(crate) struct Volume {
     pub(crate) allocator: Allocator,
     /// Where each group's inode table starts.
     pub(crate) inode_tables: Vec<FsBlock>,
+    /// Blocks of the log inside the file system.
+    pub(crate) log_blocks: u64,
     /// None when opened for reading.
     pub(crate) journal: Option<Arc<Journal>>,
     /// What a dirty journal says, when opened for reading.
@@ -271,7 +273,8 @@ impl Volume {
             .sum::<u64>()
             + u64::from(self.geometry.group_count)
                 * (2 + u64::from(self.geometry.inode_table_blocks_per_group))
-            + u64::from(self.geometry.first_data_block);
+            + u64::from(self.geometry.first_data_block)
+            + self.log_blocks;
         let free_blocks = self.allocator.free_blocks() + self.allocator.pending_free();
         Statistics {
             block_size: self.geometry.block_size,

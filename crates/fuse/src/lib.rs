@@ -7,6 +7,7 @@
 
 mod control;
 mod errno;
+mod heap;
 mod metrics;
 mod nodes;
 pub mod ops;

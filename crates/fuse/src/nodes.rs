@@ -14,9 +14,12 @@ use extant_rt::{Arc, AtomicU64, LockClass, Ordering, RwLock};
 use rustix::io::Errno;
 
 use crate::control::Snapshot;
+use crate::heap;
 use crate::ops::{NodeId, Reply};
 
 const SHARDS: usize = 64;
+/// So small a part of the table is never made smaller.
+const SHARD_CAPACITY_MIN: usize = 1024;
 
 /// What stands behind a number.
 #[derive(Debug)]
@@ -96,12 +99,14 @@ type Shard = HashMap<u64, Arc<Served>, BuildHasherDefault<NumberHasher>>;
 #[derive(Debug)]
 pub(crate) struct Nodes {
     shards: Vec<RwLock<Shard>>,
+    /// How often a shard became smaller.
+    shrinks: AtomicU64,
 }
 
 impl Nodes {
     pub(crate) fn new() -> Self {
         let shard = |key| RwLock::with_key(LockClass::SERVED, key as u64, Shard::default());
-        Self { shards: (0..SHARDS).map(shard).collect() }
+        Self { shards: (0..SHARDS).map(shard).collect(), shrinks: AtomicU64::new(0) }
     }
 
     fn shard(&self, id: NodeId) -> &RwLock<Shard> {
@@ -154,8 +159,18 @@ impl Nodes {
         // Uses are counted up under the shared lock: none can come now.
         let is_unused = shard.get(&id.0).is_some_and(|served| served.uses.load(Ordering::Relaxed) == 0);
         let gone = if is_unused { shard.remove(&id.0) } else { None };
+        // A table that once was large gives its space back.
+        let shrinks = shard.capacity() > SHARD_CAPACITY_MIN && shard.len() < shard.capacity() / 8;
+        if shrinks {
+            let capacity = shard.len() * 2;
+            shard.shrink_to(capacity);
+        }
         drop(shard);
         drop(gone);
+        // The shards shrink at about the same time.
+        if shrinks && self.shrinks.fetch_add(1, Ordering::Relaxed) % SHARDS as u64 == SHARDS as u64 - 1 {
+            heap::give_back();
+        }
     }
 
     /// How many inodes the kernel knows.
