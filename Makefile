@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual lint demo install bench conflicts test-mount bench-mount deny setup-build setup-test clean
+.PHONY: all build test test-virtual lint demo install bench conflicts test-mount test-scale bench-mount deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -53,9 +53,16 @@ conflicts: setup-test
 	$(CARGO) run --release --locked -p extant-bench -- conflicts create-unlink
 
 # Public suites and programs of every day on a mounted disk; needs root, /dev/fuse and, the first time, the registry.
+# PJDFSTEST names a checkout of github.com/pjd/pjdfstest, the C original; without one it is left out.
 test-mount: setup-test build
-	@scripts/setup git:git sqlite3:sqlite3 make:make
+	@scripts/setup git:git sqlite3:sqlite3 make:make rsync:rsync
 	scripts/test-mount target/release/extant
+	@if [ -n "$(PJDFSTEST)" ]; then scripts/setup autoreconf:autoconf automake:automake prove:perl openssl:openssl && \
+	scripts/pjdfstest "$(PJDFSTEST)" target/release/extant; else echo "skipped: pjdfstest's C original: make test-mount PJDFSTEST=DIR"; fi
+
+# 10,000 mounts, a million files in one directory, a file of 12 TiB; needs root, /dev/fuse and 4 GiB on /dev/shm.
+test-scale: setup-test
+	$(CARGO) test --release --locked -p extant-cli --test mount -- --ignored --nocapture --test-threads 1
 
 # A mount beside an empty server, fuse2fs and the kernel's ext4; needs root, /dev/fuse and an idle machine.
 bench-mount: setup-test build

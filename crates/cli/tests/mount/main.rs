@@ -2,7 +2,12 @@
 
 mod common;
 mod crash;
+mod cycles;
+mod kernel;
 mod load;
+mod million;
 mod mounting;
 mod names;
 mod rootless;
+mod semantics;
+mod sparse;

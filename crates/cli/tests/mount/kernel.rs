@@ -1,0 +1,32 @@
+//! The same disk, or another like it, mounted by the running kernel.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::is_root;
+
+/// A mount of the kernel's, on a loop device.
+pub struct Kernel(PathBuf);
+
+impl Kernel {
+    /// Mounts; none, and says so, without root or loop devices.
+    pub fn mount(image: &Path, point: &Path, options: &str) -> Option<Self> {
+        if !is_root() || !Path::new("/dev/loop-control").exists() {
+            println!("skipped: the kernel's mount needs root and loop devices");
+            return None;
+        }
+        let mut command = Command::new("mount");
+        command.args(["-t", "ext4", "-o", &format!("loop,{options}")]).arg(image).arg(point);
+        let output = command.output().expect("mount");
+        assert!(output.status.success(), "the kernel refuses: {}", String::from_utf8_lossy(&output.stderr));
+        Some(Self(point.to_owned()))
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        let status = Command::new("umount").arg(&self.0).status();
+        // A panic under way has more to say.
+        assert!(std::thread::panicking() || status.is_ok_and(|status| status.success()), "umount");
+    }
+}

@@ -1,0 +1,225 @@
+//! What a mount means where FUSE leaves a choice, beside the kernel's ext4 where that can be asked.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{IFlags, StatVfs, ioctl_getflags, ioctl_setflags, statvfs};
+use rustix::io::Errno;
+
+use crate::common::{Disk, can_mount, path, run};
+use crate::kernel::Kernel;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const PERM: Option<i32> = Some(Errno::PERM.raw_os_error());
+
+fn errno<T>(result: io::Result<T>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+/// Reads a file after its times of access and change were set so long ago; whether the access was noted.
+fn is_noted(file: &Path, accessed: Duration, modified: Duration) -> bool {
+    let now = SystemTime::now();
+    let times = fs::FileTimes::new().set_accessed(now - accessed).set_modified(now - modified);
+    File::options().write(true).open(file).expect("open").set_times(times).expect("times");
+    let before = fs::metadata(file).expect("stat").accessed().expect("atime");
+    assert!(!fs::read(file).expect("read").is_empty());
+    fs::metadata(file).expect("stat").accessed().expect("atime") > before
+}
+
+/// The cases of relatime: an old access, one before the last change, a fresh one.
+fn noted(dir: &Path) -> [bool; 2] {
+    let file = |name: &str| {
+        let file = dir.join(name);
+        fs::write(&file, b"content").expect("write");
+        file
+    };
+    // The change of the times is itself a change (ctime), so only a future access is newer than it.
+    let fresh = {
+        let file = file("fresh");
+        let future = SystemTime::now() + DAY;
+        let times = fs::FileTimes::new().set_accessed(future).set_modified(future - DAY);
+        File::options().write(true).open(&file).expect("open").set_times(times).expect("times");
+        fs::read(&file).expect("read");
+        fs::metadata(&file).expect("stat").accessed().expect("atime") != future
+    };
+    [is_noted(&file("old"), 2 * DAY, 3 * DAY), fresh]
+}
+
+#[test]
+fn access_times_are_kept_as_relatime_keeps_them() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    disk.mount("rw");
+    let ours = noted(&disk.point);
+    assert_eq!(ours, [true, false]);
+    disk.umount();
+    disk.mount("noatime");
+    assert_eq!(noted(&disk.point), [false, false]);
+    disk.umount();
+    if let Some(mounted) = Kernel::mount(&disk.image, &disk.point, "relatime") {
+        assert_eq!(noted(&disk.point), ours, "as the kernel's ext4");
+        drop(mounted);
+    }
+    disk.mount("rw");
+    disk.finish();
+}
+
+#[test]
+fn truncation_at_open_empties_the_file_and_moves_its_times() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    disk.mount("rw");
+    let path = disk.point.join("file");
+    for content in [&b"some content"[..], b""] {
+        fs::write(&path, content).expect("write");
+        let old = SystemTime::now() - DAY;
+        File::options().write(true).open(&path).expect("open").set_modified(old).expect("times");
+        // Read through the cache, so that stale pages would be seen.
+        assert_eq!(fs::read(&path).expect("read"), content);
+        let reader = File::open(&path).expect("open");
+        let writer = File::options().write(true).truncate(true).open(&path).expect("open");
+        let metadata = writer.metadata().expect("stat");
+        assert_eq!((metadata.len(), metadata.blocks()), (0, 0));
+        assert!(
+            metadata.modified().expect("mtime") > old,
+            "a truncation, even of an empty file, is a change"
+        );
+        let mut buffer = [0; 8];
+        assert_eq!(reader.read_at(&mut buffer, 0).expect("read"), 0, "another reader sees it");
+    }
+    disk.umount();
+    disk.mount("rw");
+    assert_eq!(fs::metadata(&path).expect("stat").len(), 0);
+    disk.finish();
+}
+
+fn statvfs_values(found: &StatVfs) -> [u64; 6] {
+    [found.f_blocks, found.f_bfree, found.f_files, found.f_ffree, found.f_bsize, found.f_namemax]
+}
+
+#[test]
+fn statfs_tells_what_the_kernels_ext4_tells() {
+    if !can_mount() {
+        return;
+    }
+    for (size, options) in [("64M", &[][..]), ("512M", &["-m", "1"]), ("96M", &["-b", "1024"])] {
+        let disk = Disk::new("64M");
+        let image = disk.image.to_str().expect("path");
+        run(&[&["mkfs", "-q", "-F"], options, &[image, size]].concat());
+        disk.mount("rw");
+        fs::write(disk.point.join("file"), vec![1; 1 << 20]).expect("write");
+        let ours = statvfs(&disk.point).expect("statvfs");
+        disk.umount();
+        if let Some(mounted) = Kernel::mount(&disk.image, &disk.point, "ro") {
+            let kernels = statvfs(&disk.point).expect("statvfs");
+            assert_eq!(statvfs_values(&ours), statvfs_values(&kernels), "{size} {options:?}");
+            // The kernel keeps this many blocks from everybody, for the conversion of unwritten extents; here each
+            // operation reserves what it may need.
+            let blocks = fs::metadata(&disk.image).expect("stat").len() / ours.f_bsize;
+            assert_eq!(ours.f_bavail, kernels.f_bavail + (blocks / 50).min(4096), "{size} {options:?}");
+            drop(mounted);
+        }
+        disk.mount("rw");
+        disk.finish();
+    }
+}
+
+#[test]
+fn label_is_read_and_set_through_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    let label = |what: &str, point: &Path, name: &str| {
+        let mut command = Command::new("xfs_io");
+        command.args(["-x", "-c", &format!("label{name}")]).arg(point).env("PATH", path());
+        let output = command.output().ok()?;
+        assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let disk = Disk::new("64M");
+    run(&["mkfs", "-q", "-F", "-L", "first", disk.image.to_str().expect("path"), "64M"]);
+    disk.mount("rw");
+    let Some(found) = label("get", &disk.point, "") else {
+        println!("skipped: no xfs_io");
+        return;
+    };
+    assert_eq!(found, "label = \"first\"");
+    // 16 bytes: as long as it can be.
+    assert_eq!(
+        label("set", &disk.point, " -s sixteen-letters.").as_deref(),
+        Some("label = \"sixteen-letters.\"")
+    );
+    assert_eq!(label("get", &disk.point, "").as_deref(), Some("label = \"sixteen-letters.\""));
+    disk.umount();
+    let output = Command::new("dumpe2fs").arg("-h").arg(&disk.image).env("PATH", path()).output();
+    if let Ok(output) = output {
+        let header = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(header.lines().any(|line| line == "Filesystem volume name:   sixteen-letters."), "{header}");
+    }
+    disk.mount("rw");
+    disk.finish();
+}
+
+#[test]
+fn trimming_the_mount_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    disk.mount("rw");
+    let Ok(output) = Command::new("fstrim").arg(&disk.point).env("PATH", path()).output() else {
+        println!("skipped: no fstrim");
+        return;
+    };
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && words.contains("not supported"), "{words}");
+    disk.finish();
+}
+
+#[test]
+fn immutable_and_append_only_files_are_opened_and_refuse_what_they_must() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    disk.mount("rw");
+    let path = disk.point.join("file");
+    fs::write(&path, b"content").expect("write");
+    let file = File::open(&path).expect("open");
+    let plain = ioctl_getflags(&file).expect("flags");
+
+    ioctl_setflags(&file, plain | IFlags::IMMUTABLE).expect("immutable");
+    // The kernel's ext4 refuses the open already; here the first change is refused.
+    let writer = File::options().write(true).open(&path).expect("an open asks nobody");
+    assert_eq!(errno(writer.write_at(b"x", 0)), PERM);
+    assert_eq!(errno(writer.set_len(0)), PERM);
+    assert_eq!(errno(File::options().write(true).truncate(true).open(&path)), PERM);
+    assert_eq!(errno(writer.set_modified(SystemTime::now() - DAY)), PERM);
+    assert_eq!(errno(fs::hard_link(&path, disk.point.join("link"))), PERM);
+    assert_eq!(errno(fs::rename(&path, disk.point.join("other"))), PERM);
+    assert_eq!(errno(fs::remove_file(&path)), PERM);
+
+    ioctl_setflags(&file, plain | IFlags::APPEND).expect("append-only");
+    drop(writer);
+    let writer = File::options().write(true).open(&path).expect("an open asks nobody");
+    assert_eq!(errno(writer.write_at(b"x", 0)), PERM);
+    assert_eq!(errno(writer.set_len(0)), PERM);
+    assert_eq!(errno(File::options().write(true).truncate(true).open(&path)), PERM);
+    assert_eq!(errno(fs::remove_file(&path)), PERM);
+    io::Write::write_all(&mut File::options().append(true).open(&path).expect("append"), b" more")
+        .expect("append");
+
+    ioctl_setflags(&file, plain).expect("plain again");
+    drop((file, writer));
+    assert_eq!(fs::read(&path).expect("read"), b"content more");
+    fs::remove_file(&path).expect("remove");
+    disk.finish();
+}
