@@ -15,8 +15,9 @@ const DISK_BYTES: &str = "3G";
 /// Inodes: more than mkfs makes for that size.
 const INODES: &str = "1100000";
 /// Memory that the server may keep when the kernel has forgotten all inodes: its caches of buffers (64 MiB) and of
-/// inodes, and the part of the journal that is not home.
-const RESIDENT_KIB_MAX: u64 = 256 << 10;
+/// inodes, and the part of the journal that is not home (64 MiB at most), with as much again or twice for pages of
+/// which these hold a part.
+const RESIDENT_KIB_MAX: u64 = 384 << 10;
 /// Memory for each inode that the kernel knows.
 const INODE_BYTES_MAX: u64 = 1024;
 
