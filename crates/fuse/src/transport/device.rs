@@ -54,6 +54,7 @@ impl Device {
         let mut bytes = self.take();
         loop {
             match rustix::io::read(&self.fd, &mut *bytes) {
+                Ok(0) | Err(Errno::NODEV) => return Ok(None),
                 Ok(count) => {
                     let header = InHeader::read_from_prefix(&bytes[..count]);
                     // The kernel hands out whole requests.
@@ -64,7 +65,6 @@ impl Device {
                 }
                 // Interrupted, or its caller was before it was read.
                 Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
-                Err(Errno::NODEV) => return Ok(None),
                 Err(error) => return Err(error),
             }
         }

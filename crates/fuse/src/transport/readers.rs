@@ -7,8 +7,9 @@
 //! Locks: `REQUESTS`, over nothing.
 
 use std::io;
+use std::time::Duration;
 
-use extant_rt::{Arc, Condvar, JoinHandle, LockClass, Mutex};
+use extant_rt::{Arc, Condvar, JoinHandle, LockClass, Monotonic, Mutex};
 
 use super::device::Device;
 use super::placement::{Home, LOOK_EVERY, Placement};
@@ -18,6 +19,8 @@ use crate::ops::Ops;
 
 /// Looks in a row that must agree.
 const STREAK: i32 = 2;
+/// What holds up those behind it: after an answer that took so long, one look suffices, at the next request.
+const LONG: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Default)]
 struct State {
@@ -76,7 +79,8 @@ impl<T: Ops> Readers<T> {
         let (mut until_look, mut streak) = (LOOK_EVERY, 0_i32);
         while let Some(request) = device.receive()? {
             until_look -= 1;
-            if until_look == 0 {
+            let looks = until_look == 0;
+            if looks {
                 until_look = LOOK_EVERY;
                 streak = if device.has_more() { streak.max(0) + 1 } else { streak.min(0) - 1 };
                 if streak >= STREAK {
@@ -86,11 +90,18 @@ impl<T: Ops> Readers<T> {
                 // Before the reply: afterwards the caller runs.
                 if self.is_one() { placement.follow(request.header.pid) } else { placement.float() }
             }
+            let start = Monotonic::now();
             if let Some((request, outcome)) = self.service.serve(&self.pool, request) {
                 request.finish(outcome);
             }
-            if streak <= -STREAK && !self.stay(index) {
-                break;
+            if start.elapsed() >= LONG {
+                (until_look, streak) = (1, STREAK - 1);
+            }
+            if looks && streak <= -STREAK {
+                streak = 0;
+                if !self.stay(index) {
+                    break;
+                }
             }
         }
         Ok(())
