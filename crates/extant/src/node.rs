@@ -13,7 +13,8 @@ use std::ops::Deref;
 
 use extant_ondisk::{FileType, FsBlock, Inode, InodeNumber, TransactionId};
 use extant_rt::{
-    Arc, AtomicBool, AtomicU32, LockClass, Mutex, MutexGuard, Ordering, Padded, RwLock, thread_slot,
+    Arc, AtomicBool, AtomicU32, AtomicU64, LockClass, Mutex, MutexGuard, Ordering, Padded, RwLock,
+    thread_slot,
 };
 
 use crate::buffer::Owner;
@@ -130,8 +131,9 @@ pub(crate) struct NodeRef {
 /// Nodes without links and without users, to be deleted by whoever next may take locks.
 #[derive(Debug)]
 struct Doomed {
-    /// Whether there may be any, in this or another shard.
-    any: Arc<Padded<AtomicBool>>,
+    /// The cache's `any_doomed`, of which this shard has one bit.
+    any: Arc<Padded<AtomicU64>>,
+    bit: u64,
     nodes: Mutex<Vec<Arc<Node>>>,
     /// What other nodes without users may leave.
     cache: Arc<Cache<Node>>,
@@ -168,7 +170,7 @@ impl Drop for NodeRef {
         drop(core);
         if doomed {
             self.doomed.nodes.lock().push(self.node.clone());
-            self.doomed.any.store(true, Ordering::Release);
+            self.doomed.any.fetch_or(self.doomed.bit, Ordering::Release);
         } else {
             self.doomed.cache.let_go(&self.node);
         }
@@ -189,21 +191,28 @@ impl Cached for Node {
 #[derive(Debug)]
 pub(crate) struct NodeCache {
     nodes: Arc<Cache<Node>>,
-    any_doomed: Arc<Padded<AtomicBool>>,
+    /// A bit for each shard that may hold any.
+    any_doomed: Arc<Padded<AtomicU64>>,
     /// By [`thread_slot`]: each use counts on one, and threads that have nothing in common write no common line.
     doomed: Vec<Arc<Padded<Doomed>>>,
 }
 
-const SHARDS: usize = 64;
+/// As many as a word has bits.
+const SHARDS: usize = u64::BITS as usize;
 
 impl NodeCache {
     /// A cache of about `count_max` inodes that nobody uses.
     pub(crate) fn new(count_max: usize) -> Self {
-        let any_doomed = Arc::new(Padded(AtomicBool::new(false)));
+        let any_doomed = Arc::new(Padded(AtomicU64::new(0)));
         let cache = Arc::new(Cache::new(count_max));
-        let shard = |_| {
+        let shard = |index| {
             let nodes = Mutex::new(LockClass::CACHE, Vec::new());
-            Arc::new(Padded(Doomed { any: any_doomed.clone(), nodes, cache: cache.clone() }))
+            Arc::new(Padded(Doomed {
+                any: any_doomed.clone(),
+                bit: 1_u64 << index,
+                nodes,
+                cache: cache.clone(),
+            }))
         };
         let doomed = (0..SHARDS).map(shard).collect();
         Self { nodes: cache, any_doomed, doomed }
@@ -212,9 +221,14 @@ impl NodeCache {
     /// Takes the nodes out that are to be deleted.
     pub(crate) fn take_doomed(&self) -> Vec<Arc<Node>> {
         let mut nodes = Vec::new();
-        // Before the nodes: one that comes later sets it again.
-        if self.any_doomed.load(Ordering::Relaxed) && self.any_doomed.swap(false, Ordering::AcqRel) {
-            self.doomed.iter().for_each(|shard| nodes.append(&mut shard.nodes.lock()));
+        if self.any_doomed.load(Ordering::Relaxed) == 0 {
+            return nodes;
+        }
+        // Before the nodes: one that comes later sets its bit again.
+        let mut bits = self.any_doomed.swap(0, Ordering::AcqRel);
+        while bits != 0 {
+            nodes.append(&mut self.doomed[bits.trailing_zeros() as usize].nodes.lock());
+            bits &= bits - 1;
         }
         nodes
     }
