@@ -44,7 +44,8 @@ deny:
 
 # The engine beside the kernel's ext4, and mkfs beside mke2fs; needs root, loop devices and an idle machine.
 bench: setup-test build
-	$(CARGO) run --release --locked -p extant-bench -- create-unlink
+	$(CARGO) run --release --locked -p extant-bench -- in-process create-unlink
+	$(CARGO) run --release --locked -p extant-bench -- in-process fallocate2
 	scripts/bench-mkfs target/release/extant
 
 # Which cache lines two threads share that work in two directories, by traces of their memory.

@@ -5,7 +5,7 @@
 //! fuse2fs its package; without them they are named as missing.
 
 mod conflicts;
-mod create_unlink;
+mod in_process;
 mod kernel;
 mod mount;
 mod report;
@@ -30,8 +30,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Creates and unlinks empty files: one thread beside the kernel, two threads beside two processes.
-    CreateUnlink {
+    /// A load through the library: one thread beside the kernel, two threads beside two processes.
+    InProcess {
+        /// What each thread does.
+        load: in_process::Load,
         /// Rounds of each side.
         #[arg(long, default_value_t = 7)]
         rounds: usize,
@@ -84,6 +86,8 @@ enum What {
     /// One process of the share-nothing ceiling; started by the other measurements.
     #[command(hide = true)]
     Worker {
+        /// What it does.
+        load: in_process::Load,
         /// The image.
         image: PathBuf,
         /// How long.
@@ -93,11 +97,11 @@ enum What {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().what {
-        What::CreateUnlink { rounds, milliseconds, dir } => {
-            create_unlink::compare(rounds.max(1), Duration::from_millis(milliseconds), &dir)
+        What::InProcess { load, rounds, milliseconds, dir } => {
+            in_process::compare(load, rounds.max(1), Duration::from_millis(milliseconds), &dir)
         }
-        What::Worker { image, milliseconds } => {
-            create_unlink::worker(&image, Duration::from_millis(milliseconds))
+        What::Worker { load, image, milliseconds } => {
+            in_process::worker(load, &image, Duration::from_millis(milliseconds))
         }
         What::Mount { runs, dir } => mount::compare(runs.max(1), &dir),
         What::Empty { point, image } => mount::empty(&point, image.as_deref()),

@@ -1,0 +1,233 @@
+//! Loads in process: the engine as a library beside the kernel's ext4.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use extant::{Dir, Fallocate, Filesystem, Mount, New, NewKind};
+
+use crate::Result;
+use crate::kernel::KernelMount;
+use crate::report::Series;
+use crate::scratch::Scratch;
+
+/// Files that exist at once: those of one round of creating, then of one of unlinking.
+const BATCH: usize = 1000;
+
+/// What each thread does in its own directory.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Load {
+    /// Creates and unlinks empty files; both count.
+    CreateUnlink,
+    /// will-it-scale's fallocate2: appends 8 KiB by fallocate until 1 MiB, truncates to 0; the appends count.
+    Fallocate2,
+}
+
+/// Bytes of an append, and at which a file is truncated.
+const APPEND_BYTES: u64 = 8 << 10;
+const FILE_BYTES: u64 = 1 << 20;
+
+impl Load {
+    fn name(self) -> Result<String> {
+        Ok(self.to_possible_value().ok_or("a hidden load")?.get_name().to_owned())
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::CreateUnlink => "create + unlink of empty files",
+            Self::Fallocate2 => "append 8 KiB by fallocate to 1 MiB, truncate",
+        }
+    }
+
+    /// Through the library for a while; how many operations.
+    fn engine_round(self, dir: &Dir, stop: &AtomicBool) -> Result<u64> {
+        let new = New { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0, times: None, xattrs: &[] };
+        let mut done = 0;
+        match self {
+            Self::CreateUnlink => {
+                let names: Vec<String> = (0..BATCH).map(|index| format!("file-{index}")).collect();
+                while !stop.load(Ordering::Relaxed) {
+                    for name in &names {
+                        dir.create(name.as_bytes(), &new)?;
+                    }
+                    for name in &names {
+                        dir.unlink(name.as_bytes())?;
+                    }
+                    done += 2 * BATCH as u64;
+                }
+            }
+            Self::Fallocate2 => {
+                let file = dir.create(b"appended", &new)?;
+                while !stop.load(Ordering::Relaxed) {
+                    for at in (0..FILE_BYTES).step_by(APPEND_BYTES as usize) {
+                        file.allocate(Fallocate::Allocate { keep_size: false }, at, APPEND_BYTES)?;
+                        done += 1;
+                    }
+                    file.set_len(0)?;
+                }
+                drop(file);
+                dir.unlink(b"appended")?;
+            }
+        }
+        Ok(done)
+    }
+
+    /// The same as system calls.
+    fn kernel_round(self, dir: &Path, stop: &AtomicBool) -> Result<u64> {
+        let mut done = 0;
+        match self {
+            Self::CreateUnlink => {
+                let names: Vec<PathBuf> = (0..BATCH).map(|index| dir.join(format!("file-{index}"))).collect();
+                while !stop.load(Ordering::Relaxed) {
+                    for name in &names {
+                        std::fs::File::create_new(name)?;
+                    }
+                    for name in &names {
+                        std::fs::remove_file(name)?;
+                    }
+                    done += 2 * BATCH as u64;
+                }
+            }
+            Self::Fallocate2 => {
+                let path = dir.join("appended");
+                let file = std::fs::File::create_new(&path)?;
+                while !stop.load(Ordering::Relaxed) {
+                    for at in (0..FILE_BYTES).step_by(APPEND_BYTES as usize) {
+                        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), at, APPEND_BYTES)?;
+                        done += 1;
+                    }
+                    file.set_len(0)?;
+                }
+                std::fs::remove_file(&path)?;
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Runs `round` on `threads` threads for `time`; operations per second of all together.
+fn timed(
+    threads: usize,
+    time: Duration,
+    round: impl Fn(usize, &AtomicBool) -> Result<u64> + Sync,
+) -> Result<f64> {
+    let (stop, done, failed) = (AtomicBool::new(false), AtomicU64::new(0), AtomicBool::new(false));
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (stop, done, failed, round) = (&stop, &done, &failed, &round);
+            scope.spawn(move || match round(thread, stop) {
+                Ok(count) => {
+                    done.fetch_add(count, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    eprintln!("extant-bench: {error}");
+                    failed.store(true, Ordering::Relaxed);
+                }
+            });
+        }
+        std::thread::sleep(time);
+        stop.store(true, Ordering::Relaxed);
+    });
+    if failed.into_inner() {
+        return Err("a thread failed".into());
+    }
+    Ok(done.into_inner() as f64 / start.elapsed().as_secs_f64())
+}
+
+fn engine(load: Load, fs: &Filesystem, threads: usize, time: Duration) -> Result<f64> {
+    let mut dirs = Vec::new();
+    for thread in 0..threads {
+        let path = format!("/dir-{thread}");
+        fs.create_dir_all(&path)?;
+        dirs.push(fs.dir(&path)?);
+    }
+    timed(threads, time, |thread, stop| load.engine_round(&dirs[thread], stop))
+}
+
+fn kernel(load: Load, mount: &KernelMount, threads: usize, time: Duration) -> Result<f64> {
+    for thread in 0..threads {
+        std::fs::create_dir_all(mount.path().join(format!("dir-{thread}")))?;
+    }
+    timed(threads, time, |thread, stop| load.kernel_round(&mount.path().join(format!("dir-{thread}")), stop))
+}
+
+/// One process of its own on one image; prints its operations per second.
+pub fn worker(load: Load, image: &Path, time: Duration) -> Result<()> {
+    let fs = Mount::new().open(image)?;
+    println!("{}", engine(load, &fs, 1, time)?);
+    fs.unmount()?;
+    Ok(())
+}
+
+/// Two processes on two images: what two threads could give if they shared nothing.
+fn ceiling(load: Load, images: &[PathBuf], time: Duration) -> Result<f64> {
+    let own = std::env::current_exe()?;
+    let mut children = Vec::new();
+    for image in images {
+        let mut command = Command::new(&own);
+        command
+            .arg("worker")
+            .arg(load.name()?)
+            .arg(image)
+            .arg(time.as_millis().to_string())
+            .stdout(Stdio::piped());
+        children.push(command.spawn()?);
+    }
+    let mut sum = 0.0;
+    for child in children {
+        let output = child.wait_with_output()?;
+        sum += String::from_utf8(output.stdout)?.trim().parse::<f64>()?;
+    }
+    Ok(sum)
+}
+
+/// See [`crate::What::InProcess`].
+pub fn compare(load: Load, rounds: usize, time: Duration, dir: &Path) -> Result<()> {
+    let scratch = Scratch::new(dir)?;
+    let fs = Mount::new().open(scratch.image("engine.img")?)?;
+    let images = [scratch.image("worker-0.img")?, scratch.image("worker-1.img")?];
+    let mounted = KernelMount::new(&scratch.image("kernel.img")?, &scratch.path("kernel"));
+    if let Err(error) = &mounted {
+        println!("kernel ext4: not measured ({error})");
+    }
+    let mut series: [Series; 6] = Default::default();
+    for round in 0..=rounds {
+        let kernel_of = |threads| mounted.as_ref().map_or(Ok(f64::NAN), |m| kernel(load, m, threads, time));
+        let figures = [
+            engine(load, &fs, 1, time)?,
+            kernel_of(1)?,
+            engine(load, &fs, 2, time)?,
+            kernel_of(2)?,
+            ceiling(load, &images[..1], time)?,
+            ceiling(load, &images, time)?,
+        ];
+        // The first round warms caches.
+        if round > 0 {
+            series.iter_mut().zip(figures).for_each(|(series, figure)| series.push(figure));
+        }
+    }
+    fs.unmount()?;
+    let [engine1, kernel1, engine2, kernel2, alone1, alone2] = series;
+    println!("{}, {rounds} rounds of {} ms, alternating", load.title(), time.as_millis());
+    let line = |series: &Series, name: &str| series.line(name, 1e3, "k/s");
+    println!("{}", line(&engine1, "extant, 1 thread"));
+    println!("{}", line(&engine2, "extant, 2 threads, 2 directories"));
+    println!("{}", line(&alone1, "extant, 1 process on its own image"));
+    println!("{}", line(&alone2, "extant, 2 processes on 2 images"));
+    let scaling = engine2.over(&engine1);
+    let ceiling = alone2.over(&alone1);
+    if mounted.is_ok() {
+        println!("{}", line(&kernel1, "kernel ext4, 1 thread"));
+        println!("{}", line(&kernel2, "kernel ext4, 2 threads, 2 directories"));
+        println!("{}", engine1.over(&kernel1).ratio_line("extant / kernel, 1 thread"));
+        println!("{}", engine2.over(&kernel2).ratio_line("extant / kernel, 2 threads"));
+        println!("{}", kernel2.over(&kernel1).ratio_line("T2/T1, kernel"));
+    }
+    println!("{}", scaling.ratio_line("T2/T1, extant"));
+    println!("{}", ceiling.ratio_line("T2/T1, share-nothing ceiling"));
+    println!("{}", scaling.over(&ceiling).ratio_line("T2/T1, extant / ceiling"));
+    Ok(())
+}
