@@ -5,7 +5,7 @@
 //! before it is taken there.
 
 use extant_ondisk::GroupNumber;
-use extant_rt::{AtomicU64, Ordering, Padded};
+use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, Padded, thread_slot};
 
 use crate::{Error, Result};
 
@@ -42,66 +42,141 @@ impl Tally {
     }
 }
 
+/// Free blocks that nobody has, waits for or reserved, as tokens: most in a pool, some held ready by shards of threads.
+///
+/// Tokens that move between the pool and a shard do so under a lock, so that whoever looks for the last ones misses none.
+#[derive(Debug)]
+struct Escrow {
+    /// Two's complement, for a group found bad may take away blocks that are reserved.
+    pool: Padded<AtomicU64>,
+    shards: Box<[Padded<AtomicU64>]>,
+    moving: Mutex<()>,
+    /// What unprivileged claims must leave in the pool.
+    kept: u64,
+}
+
+/// Blocks that a shard holds ready, at most twice that.
+const PORTION_MAX: u64 = 1024;
+/// The part of the pool that all shards together hold ready.
+const READY_PART: u64 = 4;
+
+impl Escrow {
+    fn new(blocks: u64, kept: u64) -> Self {
+        Self {
+            pool: Padded(AtomicU64::new(blocks)),
+            shards: (0..SHARDS).map(|_| Padded::default()).collect(),
+            moving: Mutex::new(LockClass::FREE_BLOCKS, ()),
+            kept,
+        }
+    }
+
+    fn shard(&self) -> &AtomicU64 {
+        &self.shards[thread_slot() % SHARDS]
+    }
+
+    fn claim(&self, blocks: u64, privileged: bool) -> Result<()> {
+        if take(self.shard(), blocks, 0) {
+            return Ok(());
+        }
+        let _moving = self.moving.lock();
+        let portion = (self.sum() / READY_PART / SHARDS as u64).min(PORTION_MAX);
+        if take(&self.pool, blocks.saturating_add(portion), self.kept) {
+            self.shard().fetch_add(portion, Ordering::Relaxed);
+            return Ok(());
+        }
+        // Little is left: no shard holds any of it back.
+        for shard in &self.shards {
+            self.pool.fetch_add(shard.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let kept = if privileged { 0 } else { self.kept };
+        if take(&self.pool, blocks, kept) { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
+    fn release(&self, blocks: u64) {
+        // What root may need comes back first, and a long run is for all.
+        let for_all = blocks >= PORTION_MAX || signed(self.pool.load(Ordering::Relaxed)) < signed(self.kept);
+        if for_all {
+            self.pool.fetch_add(blocks, Ordering::Relaxed);
+            return;
+        }
+        let shard = self.shard();
+        if shard.fetch_add(blocks, Ordering::Relaxed) + blocks > 2 * PORTION_MAX {
+            let _moving = self.moving.lock();
+            if take(shard, PORTION_MAX, 0) {
+                self.pool.fetch_add(PORTION_MAX, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// All tokens; exact while nobody changes them.
+    fn sum(&self) -> u64 {
+        let all = std::iter::once(&self.pool).chain(&self.shards);
+        let sum = all.fold(0u64, |sum, tokens| sum.wrapping_add(tokens.load(Ordering::Relaxed)));
+        u64::try_from(sum.cast_signed()).unwrap_or(0)
+    }
+}
+
+/// A count in two's complement.
+fn signed(count: u64) -> i64 {
+    count.cast_signed()
+}
+
+/// Takes tokens if at least `kept` stay.
+fn take(tokens: &AtomicU64, blocks: u64, kept: u64) -> bool {
+    let Some(wanted) = blocks.checked_add(kept).and_then(|wanted| i64::try_from(wanted).ok()) else {
+        return false;
+    };
+    tokens
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
+            (signed(held) >= wanted).then(|| held.wrapping_sub(blocks))
+        })
+        .is_ok()
+}
+
 /// Totals of all groups.
 ///
 /// All operations are relaxed: each number stands for itself, and a group's bits are handed over by its lock.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    /// Blocks nobody has, waits for or reserved; two's complement, for a group found bad may take away blocks
-    /// that are reserved.
-    available: Padded<AtomicU64>,
+    escrow: Escrow,
     /// Blocks freed in transactions that are not committed.
     pub pending: Tally,
     /// Free blocks as the running transaction says.
     pub disk_free: Tally,
     /// Free inodes as the running transaction says.
     pub free_inodes: Tally,
-    /// Blocks that only privileged reservations may touch.
-    kept: u64,
 }
 
 impl Counters {
+    /// Of so many free blocks and inodes; unprivileged claims leave `kept` blocks.
     pub fn new(free_blocks: u64, free_inodes: u64, kept: u64) -> Self {
         Self {
-            available: Padded(AtomicU64::new(free_blocks)),
+            escrow: Escrow::new(free_blocks, kept),
             pending: Tally::new(0),
             disk_free: Tally::new(free_blocks),
             free_inodes: Tally::new(free_inodes),
-            kept,
         }
     }
 
     pub fn available(&self) -> u64 {
-        u64::try_from(self.available.load(Ordering::Relaxed).cast_signed()).unwrap_or(0)
+        self.escrow.sum()
     }
 
     /// Takes `blocks` out of the available ones.
     pub fn claim(&self, blocks: u64, privileged: bool) -> Result<()> {
-        // Most updates allocate nothing; they do not write the line that all threads share.
-        if blocks == 0 {
-            return Ok(());
-        }
-        let kept = if privileged { 0 } else { self.kept };
-        let wanted =
-            blocks.checked_add(kept).and_then(|wanted| i64::try_from(wanted).ok()).ok_or(Error::NoSpace)?;
-        self.available
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |available| {
-                (available.cast_signed() >= wanted).then(|| available.wrapping_sub(blocks))
-            })
-            .map(|_| ())
-            .map_err(|_| Error::NoSpace)
+        if blocks == 0 { Ok(()) } else { self.escrow.claim(blocks, privileged) }
     }
 
     /// Gives blocks back that were claimed, or that became free.
     pub fn release(&self, blocks: u64) {
         if blocks > 0 {
-            self.available.fetch_add(blocks, Ordering::Relaxed);
+            self.escrow.release(blocks);
         }
     }
 
     /// Takes away blocks that turned out not to be there, whoever counts on them.
     pub fn lose(&self, blocks: u64) {
-        self.available.fetch_sub(blocks, Ordering::Relaxed);
+        self.escrow.pool.fetch_sub(blocks, Ordering::Relaxed);
     }
 }
 
@@ -165,5 +240,36 @@ impl<'a> Reservation<'a> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         self.counters.release(self.blocks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_share_the_last_blocks_and_leave_what_is_kept() {
+        const BLOCKS: u64 = 5000;
+        let counters = Counters::new(BLOCKS, 0, 100);
+        extant_rt::parallel(4, |thread| {
+            for round in 0..20_000_u64 {
+                let blocks = 1 + (round * 7 + thread as u64) % 1600;
+                // At most 4 × 1600 are claimed, so some claims fail; what is claimed is given back.
+                if counters.claim(blocks, false).is_ok() {
+                    assert!(counters.available() <= BLOCKS);
+                    counters.release(blocks);
+                }
+            }
+        });
+        assert_eq!(counters.available(), BLOCKS);
+        // However the tokens lie, the last one can be had.
+        counters.claim(BLOCKS - 100, false).expect("all but what is kept");
+        counters.claim(1, false).expect_err("what is kept");
+        counters.claim(100, true).expect("for the privileged");
+        counters.claim(1, true).expect_err("nothing left");
+        counters.release(60);
+        counters.claim(1, false).expect_err("what is kept comes back first");
+        counters.release(BLOCKS - 60);
+        assert_eq!(counters.available(), BLOCKS);
     }
 }

@@ -26,7 +26,7 @@ pub struct Run {
 
 /// A block group, on cache lines of its own.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(align(128))]
 pub(crate) struct Group {
     /// A packed [`Summary`].
     summary: AtomicU64,

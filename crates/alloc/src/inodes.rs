@@ -72,13 +72,17 @@ impl Allocator {
         roomy.or_else(|| self.with_inodes.walk(start).find_map(allocate)).ok_or(Error::NoInodes)
     }
 
-    /// Of groups evenly over the disk, the one with the fewest directories that has its share of the free blocks; the
-    /// first of equals.
+    /// Of groups evenly over the disk, the one with the fewest directories that has its share of the free blocks; of
+    /// equals, the one farthest from those before it: the first, the middle, the quarters, and so on.
     fn group_of_top(&self) -> GroupNumber {
         let groups = self.geometry.group_count;
         let share = self.free_blocks() / u64::from(groups.max(1));
-        (0..groups)
-            .step_by(groups.div_ceil(TOP_GROUPS_MAX).max(1) as usize)
+        let candidates = groups.min(TOP_GROUPS_MAX);
+        let bits = candidates.next_power_of_two().ilog2();
+        (0..1 << bits)
+            .map(|index: u32| index.reverse_bits().checked_shr(u32::BITS - bits).unwrap_or(0))
+            .filter(|place| *place < candidates)
+            .map(|place| (u64::from(place) * u64::from(groups) / u64::from(candidates)) as u32)
             .map(GroupNumber)
             .filter(|group| u64::from(self.free_in(*group)) >= share)
             .min_by_key(|group| self.groups[group.0 as usize].directories())

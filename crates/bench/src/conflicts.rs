@@ -30,12 +30,14 @@ const PLACES_MAX: usize = 4;
 const SAYS: &str = "extant-bench: ";
 
 /// What both threads do, each in its own directory.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Operation {
     /// An empty file is created and unlinked.
     CreateUnlink,
     /// 8 KiB are allocated at the end of a file.
     Append,
+    /// The same, and every 16th time the file is truncated to 0.
+    Fallocate2,
     /// 4 KiB are written over.
     Overwrite,
 }
@@ -50,9 +52,12 @@ impl Operation {
                     dir.create(b"file", &new)?;
                     dir.unlink(b"file")?;
                 }
-                Self::Append => {
+                Self::Append | Self::Fallocate2 => {
                     let end = file.metadata().size;
                     file.allocate(Fallocate::Allocate { keep_size: false }, end, 8192)?;
+                    if self == Self::Fallocate2 && turn % 16 == 15 {
+                        file.set_len(0)?;
+                    }
                 }
                 Self::Overwrite => {
                     file.write_at(&block, u64::from(turn % 16) * 4096)?;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::Result;
 
-const IMAGE_BYTES: u64 = 1 << 30;
+const IMAGE_BYTES: u64 = 4 << 30;
 
 /// Images and mount points of one run; removed on drop.
 pub struct Scratch(PathBuf);

@@ -42,6 +42,8 @@ classes! {
     GROUP = 80;
     /// One per file system: runs of freed blocks that wait for a commit.
     FREED = 85;
+    /// One per file system: blocks on their way between the pool of free ones and a shard.
+    FREE_BLOCKS = 87;
     /// One per file system: the superblock's fields.
     SUPERBLOCK = 86;
     /// One per buffer; never two at once.
