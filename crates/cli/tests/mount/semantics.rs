@@ -169,6 +169,25 @@ fn label_is_read_and_set_through_the_mount() {
 }
 
 #[test]
+#[ignore = "long: make test-scale"]
+fn link_limit_is_that_of_ext4_whatever_pathconf_says() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    disk.mount("rw");
+    let link = |number: u32| disk.point.join(format!("link{number}"));
+    File::create_new(link(1)).expect("create");
+    for number in 2..=65_000 {
+        fs::hard_link(link(1), link(number)).expect("link");
+    }
+    let too_many = fs::hard_link(link(1), link(65_001));
+    assert_eq!(errno(too_many), Some(Errno::MLINK.raw_os_error()));
+    assert_eq!(fs::metadata(link(1)).expect("stat").nlink(), 65_000);
+    disk.finish();
+}
+
+#[test]
 fn trimming_the_mount_is_refused() {
     if !can_mount() {
         return;
