@@ -26,10 +26,10 @@ use self::buddy::Buddy;
 use self::index::Key;
 use self::scan::Walk;
 use self::statistics::Counts;
-use crate::Allocator;
 use crate::group::{Bitmap, BlockBits, Group, Run, State};
 use crate::tuning::Tuning;
 use crate::words::Gap;
+use crate::{Allocator, Result};
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +103,16 @@ impl Allocator {
     #[must_use]
     pub fn statistics(&self) -> MballocStatistics {
         self.statistics.read()
+    }
+
+    /// The runs of blocks of a group that can be given out, in order.
+    ///
+    /// # Errors
+    /// `Store` and `Corrupt` if its bitmap cannot be had.
+    pub fn free_runs(&self, group: GroupNumber) -> Result<Vec<Run>> {
+        let first = self.geometry.group_first_block(group).0;
+        let run = |gap: Gap| Run { start: FsBlock(first + u64::from(gap.start)), len: gap.len };
+        self.with_block_bits(group, |_, _, bits| Ok(bits.buddy.runs().map(run).collect()))
     }
 
     /// Changes what may be given out of a group, with its lock held.

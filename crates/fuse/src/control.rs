@@ -16,7 +16,7 @@ pub(crate) const NAME: &[u8] = b".extant";
 pub(crate) const DIRECTORY: NodeId = NodeId(1 << 48);
 
 /// The files.
-const FILES: [&str; 6] = ["journal", "metrics", "options", "pid", "transport", "version"];
+const FILES: [&str; 7] = ["journal", "mb_stats", "metrics", "options", "pid", "transport", "version"];
 
 /// A control file as it was when it was looked up.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Control {
     }
 
     /// The names of the files.
-    pub(crate) const fn names() -> [&'static str; 6] {
+    pub(crate) const fn names() -> [&'static str; 7] {
         FILES
     }
 
@@ -87,6 +87,7 @@ impl Control {
             b"options" => self.mounter.options.clone(),
             b"transport" => transport.name().to_owned(),
             b"journal" => journal(fs),
+            b"mb_stats" => mb_stats(fs),
             b"metrics" => metrics.text(fs, known_inodes, transport),
             _ => return None,
         };
@@ -140,4 +141,27 @@ fn journal(fs: &Filesystem) -> String {
         ("start_waits", stats.start_waits),
     ];
     values.iter().map(|(name, value)| format!("{name} {value}\n")).collect()
+}
+
+/// Searches for blocks, in the names and the layout of the kernel's `mb_stats` where it has them.
+fn mb_stats(fs: &Filesystem) -> String {
+    const CRITERIA: [&str; 5] =
+        ["cr_p2_aligned", "cr_goal_fast", "cr_best_avail", "cr_goal_slow", "cr_any_free"];
+    let stats = fs.mballoc_statistics();
+    let mut text = format!(
+        "mballoc:\n\treqs: {}\n\tsuccess: {}\n\tblocks: {}\n\tgoal_hits: {}\n",
+        stats.requests,
+        stats.requests - stats.failed,
+        stats.blocks,
+        stats.at_goal
+    );
+    for (criterion, name) in CRITERIA.iter().enumerate() {
+        let (hits, considered) = (stats.hits[criterion], stats.considered[criterion]);
+        text += &format!("\t{name}_stats:\n\t\thits: {hits}\n\t\tgroups_considered: {considered}\n");
+    }
+    text += &format!(
+        "\textents_scanned: {}\n\tgroups_locked: {}\n\tgroups_skipped: {}\n\tgroups_waited: {}\n\tlost: {}\n\tbitmaps_read: {}\n",
+        stats.runs_scanned, stats.locks, stats.skipped, stats.waited, stats.lost, stats.bitmaps_read
+    );
+    text
 }

@@ -6,6 +6,7 @@ mod cat;
 mod check;
 mod cp;
 mod exec;
+mod frag;
 mod info;
 mod ls;
 mod mkfs;
@@ -74,6 +75,7 @@ enum Verb {
     Info(info::Info),
     Check(check::Check),
     Replay(replay::Replay),
+    Frag(frag::Frag),
 }
 
 /// Does what the command line says.
@@ -135,6 +137,7 @@ impl Verb {
             Self::Info(verb) => verb.run(),
             Self::Check(verb) => verb.run(),
             Self::Replay(verb) => verb.run(),
+            Self::Frag(verb) => verb.run(),
         }
     }
 }

@@ -15,6 +15,8 @@ const READINGS: [&[&str]; 12] = [
     &["stat", "--json", "disk.img:/etc/link"],
     &["info", DISK],
     &["info", "--json", DISK],
+    &["frag", DISK],
+    &["frag", "--json", DISK],
     &["check", DISK],
     &["check", "--json", DISK],
     &["export", DISK, "-o", "out.tar"],
@@ -114,6 +116,35 @@ fn info_tells_what_dumpe2fs_tells() {
     assert_eq!(features.join(" "), field("Filesystem features:"));
     let text = bench.ok(&["info", DISK]).out;
     assert!(text.contains("data") && text.contains(&field("Filesystem UUID:")), "{text}");
+}
+
+#[test]
+fn frag_counts_what_e2freefrag_and_debugfs_count() {
+    let Some(bench) = Bench::new() else { return };
+    bench.debugfs_write(DISK, "rm /bin/tool\n");
+    let listed = bench.program("e2freefrag", &[DISK]).out;
+    let field = |name: &str| {
+        let line = listed.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}"));
+        line[name.len()..].split_whitespace().next().expect("a value").to_owned()
+    };
+    let document = bench.ok(&["frag", "--json", DISK]).json();
+    assert_eq!(document["free"]["runs"].to_string(), field("Num. free extent:"));
+    let free: u64 = field("Free blocks:").parse().expect("number");
+    assert_eq!(document["free"]["bytes"].as_u64(), Some(free * 4096));
+    let extents = |path: &str| {
+        let blocks = bench.program("debugfs", &["-R", &format!("blocks {path}"), DISK]).out;
+        let blocks: Vec<u64> =
+            blocks.split_whitespace().map(|block| block.parse().expect("a block")).collect();
+        blocks.chunk_by(|a, b| a + 1 == *b).count() as u64
+    };
+    let large: Vec<u8> = vec![7; 300_000];
+    std::fs::write(bench.path("large"), &large).expect("file");
+    let before = document["extents"]["runs"].as_u64().expect("number");
+    bench.ok(&["cp", "large", "disk.img:/large"]);
+    let document = bench.ok(&["frag", "--json", DISK]).json();
+    assert_eq!(document["extents"]["runs"].as_u64(), Some(before + extents("/large")));
+    let text = bench.ok(&["frag", DISK]).out;
+    assert!(text.contains("free space: ") && text.contains("\nscore: "), "{text}");
 }
 
 #[test]

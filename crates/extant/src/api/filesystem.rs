@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use extant_alloc::MballocStatistics;
 use extant_journal::Stats as JournalStatistics;
-use extant_ondisk::{InodeNumber, Superblock};
+use extant_ondisk::{GroupNumber, InodeNumber, Superblock};
 use extant_rt::{Arc, Padded};
 
 use super::{Dir, DirEntry, File, OpenOptions};
@@ -121,6 +122,27 @@ impl Filesystem {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.volume().statistics()
+    }
+
+    /// What the block allocator's searches did since mounting.
+    #[must_use]
+    pub fn mballoc_statistics(&self) -> MballocStatistics {
+        self.volume().allocator.statistics()
+    }
+
+    /// Calls `each` with the first block and the length of every run of free blocks, in order. Runs end with their
+    /// group.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`, naming the group's bitmap.
+    pub fn free_runs(&self, mut each: impl FnMut(u64, u32)) -> Result<()> {
+        let volume = self.volume();
+        for group in (0..volume.geometry.group_count).map(GroupNumber) {
+            for run in self.settle(volume.allocator.free_runs(group).map_err(Error::from))? {
+                each(run.start.0, run.len);
+            }
+        }
+        Ok(())
     }
 
     /// Whether writes are refused.
