@@ -66,7 +66,7 @@ fn table() -> Result<Vec<Mounted>, Failure> {
 /// The whole path of a directory that may be a mount whose server is gone.
 pub fn whole_path(dir: &Path) -> io::Result<PathBuf> {
     match dir.canonicalize() {
-        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+        Err(error) if Errno::from_io_error(&error).is_some_and(is_gone) => {
             let Some(name) = dir.file_name() else { return Err(error) };
             let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
             Ok(parent.unwrap_or(Path::new(".")).canonicalize()?.join(name))
@@ -78,7 +78,12 @@ pub fn whole_path(dir: &Path) -> io::Result<PathBuf> {
 /// Whether it is a mount whose server is gone.
 pub fn is_stale(dir: &Path) -> bool {
     // The kernel remembers attributes; how full it is it always asks.
-    matches!(rustix::fs::statfs(dir), Err(Errno::NOTCONN))
+    rustix::fs::statfs(dir).is_err_and(is_gone)
+}
+
+/// Whether an error says that a mount's server is gone: before, or while the request was under way.
+fn is_gone(error: Errno) -> bool {
+    matches!(error, Errno::NOTCONN | Errno::CONNABORTED)
 }
 
 /// Our mount at `dir`, the topmost.
