@@ -6,7 +6,7 @@ use std::process::Stdio;
 use super::bench::{Bench, DISK, tool};
 
 /// Every way to read a disk.
-const READINGS: [&[&str]; 12] = [
+const READINGS: [&[&str]; 14] = [
     &["ls", "-laR", DISK],
     &["ls", "--json", "-R", DISK],
     &["cat", "disk.img:/etc/passwd"],
