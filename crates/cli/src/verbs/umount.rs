@@ -14,8 +14,12 @@ use super::Outcome;
 use crate::failure::Failure;
 use crate::mounts::{self, Mounted};
 
-/// How long to wait between two looks at the lock of an image whose server cannot be watched.
+/// How long to wait between two looks at what is in use.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How often a mount that is in use is tried, an interval apart. A child that was just forked holds what its parent has
+/// open until it executes its program.
+const TRIES: u32 = 50;
 
 /// Unmount a disk. Returns when it is consistent and its server gone.
 #[derive(Args)]
@@ -38,7 +42,7 @@ impl Umount {
         };
         let is_stale = mounts::is_stale(&dir);
         let server = if is_stale { None } else { server_of(&dir) };
-        mounts::unmount(&dir, self.lazy || is_stale).map_err(|error| match error.kind() {
+        unmount(&dir, self.lazy || is_stale).map_err(|error| match error.kind() {
             ErrorKind::ResourceBusy => {
                 Failure::new("busy", place(), "in use; end what uses it, or detach it with --lazy")
             }
@@ -49,6 +53,17 @@ impl Umount {
         }
         Ok(0)
     }
+}
+
+/// Unmounts, and does not take the first refusal for the last.
+fn unmount(dir: &Path, lazy: bool) -> std::io::Result<()> {
+    for _ in 1..TRIES {
+        match mounts::unmount(dir, lazy) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => extant_rt::sleep(LOOK_INTERVAL),
+            done => return done,
+        }
+    }
+    mounts::unmount(dir, lazy)
 }
 
 /// The process that serves a mount, if it can be known.
