@@ -59,8 +59,10 @@ impl Allocator {
     ) -> Result<NewInode> {
         let parent = if parent.0 < self.geometry.group_count { parent } else { GroupNumber(0) };
         let start = match kind {
-            InodeKind::TopDirectory => self.group_of_top(),
-            InodeKind::Directory => GroupNumber(parent.0 - parent.0 % self.geometry.groups_per_flex.max(1)),
+            InodeKind::TopDirectory if self.tuning.spread_directories => self.group_of_top(),
+            InodeKind::TopDirectory | InodeKind::Directory => {
+                GroupNumber(parent.0 - parent.0 % self.geometry.groups_per_flex.max(1))
+            }
             InodeKind::Other => parent,
         };
         let has_blocks = |group: &GroupNumber| self.free_in(*group) > 0;

@@ -20,6 +20,8 @@ pub enum Scan {
 pub struct Tuning {
     /// In which order groups are visited.
     pub scan: Scan,
+    /// Directories at the top are spread over the groups; else all go where their parent is.
+    pub spread_directories: bool,
     /// Skip groups whose lock is taken, but for the last criterion; else wait for each.
     pub skip_busy: bool,
     /// Goals that streams share, at most; 0 means none.
@@ -38,10 +40,19 @@ pub struct Tuning {
     pub best_avail_max_trim_order: u8,
 }
 
+impl Tuning {
+    /// For a disk that is filled once and has hardly more room than its content needs: one file behind the other.
+    #[must_use]
+    pub fn packed() -> Self {
+        Self { spread_directories: false, stream_goals_max: 0, order2_req: u8::MAX, ..Self::default() }
+    }
+}
+
 impl Default for Tuning {
     fn default() -> Self {
         Self {
             scan: Scan::default(),
+            spread_directories: true,
             skip_busy: true,
             stream_goals_max: 64,
             max_linear_groups: 0,

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use extant::mkfs::{Error, Mkfs as Builder};
-use extant::{Mount, Timestamp};
+use extant::{Mount, Timestamp, Tuning};
 use extant_archive::{
     Adjust, Census, DiskFormat, Entry, Extent, Import, Input, Listed, Manner, Needs, Source, TarReader, Walk,
     pour_concurrently,
@@ -148,7 +148,7 @@ impl Content {
         quiet: bool,
     ) -> Result<(), Failure> {
         // Without a thread in the background the same work gives the same journal.
-        let fs = mount(image, device, Mount::new().clock(clock).background(false))?;
+        let fs = mount(image, device, Mount::new().clock(clock).background(false).tuning(Tuning::packed()))?;
         let failed = |error| bad_archive(&self.path, Failure::tree(image, error));
         let mut import = Import::new(&fs, "/", Manner::Unpack, times()?).map_err(failed)?;
         let mut progress = Progress::new(&mut import, Some(content_bytes), quiet);
