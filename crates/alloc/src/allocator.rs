@@ -3,7 +3,7 @@
 //! Leaves out: checksums, descriptor blocks and superblocks (the committer writes them), and which blocks belong
 //! to what (the caller knows).
 //!
-//! Locks: a group's (`GROUP`, keyed by its number), never two at once; the queue of freed runs (`FREED`), never
+//! Locks: for a reservation that finds too little, those of [`crate::prealloc`]; a group's (`GROUP`, keyed by its number), never two at once; the queue of freed runs (`FREED`), never
 //! together with a group. A bitmap is loaded with no lock held.
 
 use std::collections::VecDeque;
@@ -12,11 +12,12 @@ use extant_ondisk::{Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNum
 use extant_rt::{LockClass, Mutex};
 
 use crate::bands::Bands;
-use crate::counters::Counters;
+use crate::counters::{Counters, Totals};
 use crate::group::{Bitmap, BlockBits, Group, InodeBits, Record, Run, State};
 use crate::group_set::GroupSet;
 use crate::mballoc::buddy::Buddy;
 use crate::mballoc::{Goals, OrderIndex, Statistics, Summary};
+use crate::prealloc::{Lookups, Owners};
 use crate::tuning::Tuning;
 use crate::words::{Gap, Words};
 use crate::zones::{Zones, uninit_inode_bitmap};
@@ -45,6 +46,11 @@ pub trait GroupStore: Send + Sync {
     ) -> Result<Box<[u8]>, BoxError>;
 }
 
+/// The part of a disk that is not taken ahead: preallocations are for disks with room.
+const SCARCE_PART: u64 = 8;
+/// How often preallocations are discarded for one reservation (kernel `ext4_mb_new_blocks`).
+const DISCARDS_MAX: u32 = 2;
+
 /// Which blocks and which inode. See the module and ARCHITECTURE.md, "Free blocks".
 pub struct Allocator {
     pub(crate) geometry: Geometry,
@@ -54,6 +60,9 @@ pub struct Allocator {
     pub(crate) index: OrderIndex,
     pub(crate) goals: Goals,
     pub(crate) statistics: Statistics,
+    /// Inodes with preallocations.
+    pub(crate) owners: Owners,
+    pub(crate) lookups: Lookups,
     pub(crate) tuning: Tuning,
     /// Groups that may have blocks to give out.
     pub(crate) with_blocks: GroupSet,
@@ -121,13 +130,21 @@ impl Allocator {
                 Group::new(state, summary, directories)
             })
             .collect();
+        let totals = Totals {
+            free_blocks,
+            free_inodes,
+            kept_blocks: reserved_blocks,
+            scarce_blocks: geometry.blocks_count / SCARCE_PART,
+        };
         Self {
             geometry,
             groups,
-            counters: Counters::new(free_blocks, free_inodes, reserved_blocks),
+            counters: Counters::new(&totals),
             index,
             goals: Goals::new(Bands::new(count), tuning.stream_goals_max),
             statistics: Statistics::new(),
+            owners: Owners::new(),
+            lookups: Lookups::new(),
             tuning,
             with_blocks,
             with_inodes,
@@ -144,15 +161,30 @@ impl Allocator {
         &self.tuning
     }
 
-    /// Reserves `blocks` blocks. Unless `privileged`, the disk's reserved blocks stay out of reach.
+    /// Reserves `blocks` blocks. Unless `privileged`, the disk's reserved blocks stay out of reach. Preallocations are
+    /// discarded for it.
     ///
     /// # Errors
     /// `NoSpace` if so many are not available now; blocks that wait for a commit are not.
+    ///
+    /// # Locks
+    /// May take `PREALLOCATIONS` of any inode.
     pub fn reserve(&self, blocks: u64, privileged: bool) -> Result<Reservation<'_>> {
-        Reservation::new(&self.counters, blocks, privileged)
+        let mut discards = 0;
+        loop {
+            match Reservation::new(&self.counters, blocks, privileged) {
+                Err(Error::NoSpace)
+                    if discards < DISCARDS_MAX
+                        && self.discard_some(self.counters.lacking(blocks, privileged)) =>
+                {
+                    discards += 1;
+                }
+                other => return other,
+            }
+        }
     }
 
-    /// Blocks that are free and not reserved.
+    /// Blocks that are free, not reserved and not preallocated.
     #[must_use]
     pub fn free_blocks(&self) -> u64 {
         self.counters.available()

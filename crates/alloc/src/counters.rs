@@ -53,6 +53,8 @@ struct Escrow {
     moving: Mutex<()>,
     /// What unprivileged claims must leave in the pool.
     kept: u64,
+    /// Below so many blocks in the pool, beside those kept, nobody takes any ahead.
+    scarce: u64,
 }
 
 /// Blocks that a shard holds ready, at most twice that.
@@ -61,12 +63,13 @@ const PORTION_MAX: u64 = 1024;
 const READY_PART: u64 = 4;
 
 impl Escrow {
-    fn new(blocks: u64, kept: u64) -> Self {
+    fn new(blocks: u64, kept: u64, scarce: u64) -> Self {
         Self {
             pool: Padded(AtomicU64::new(blocks)),
             shards: (0..SHARDS).map(|_| Padded::default()).collect(),
             moving: Mutex::new(LockClass::FREE_BLOCKS, ()),
             kept,
+            scarce,
         }
     }
 
@@ -90,6 +93,13 @@ impl Escrow {
         }
         let kept = if privileged { 0 } else { self.kept };
         if take(&self.pool, blocks, kept) { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
+    fn claim_spare(&self, blocks: u64) -> bool {
+        let least = self.kept.saturating_add(self.scarce).saturating_add(blocks);
+        let is_spare =
+            i64::try_from(least).is_ok_and(|least| signed(self.pool.load(Ordering::Relaxed)) >= least);
+        is_spare && self.claim(blocks, false).is_ok()
     }
 
     fn release(&self, blocks: u64) {
@@ -133,6 +143,17 @@ fn take(tokens: &AtomicU64, blocks: u64, kept: u64) -> bool {
         .is_ok()
 }
 
+/// What the counts start from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub free_blocks: u64,
+    pub free_inodes: u64,
+    /// What unprivileged claims leave.
+    pub kept_blocks: u64,
+    /// What claims of spare blocks leave besides.
+    pub scarce_blocks: u64,
+}
+
 /// Totals of all groups.
 ///
 /// All operations are relaxed: each number stands for itself, and a group's bits are handed over by its lock.
@@ -141,6 +162,8 @@ pub(crate) struct Counters {
     escrow: Escrow,
     /// Blocks freed in transactions that are not committed.
     pub pending: Tally,
+    /// Blocks in preallocations.
+    pub preallocated: Tally,
     /// Free blocks as the running transaction says.
     pub disk_free: Tally,
     /// Free inodes as the running transaction says.
@@ -148,11 +171,12 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Of so many free blocks and inodes; unprivileged claims leave `kept` blocks.
-    pub fn new(free_blocks: u64, free_inodes: u64, kept: u64) -> Self {
+    pub fn new(totals: &Totals) -> Self {
+        let Totals { free_blocks, free_inodes, kept_blocks, scarce_blocks } = *totals;
         Self {
-            escrow: Escrow::new(free_blocks, kept),
+            escrow: Escrow::new(free_blocks, kept_blocks, scarce_blocks),
             pending: Tally::new(0),
+            preallocated: Tally::new(0),
             disk_free: Tally::new(free_blocks),
             free_inodes: Tally::new(free_inodes),
         }
@@ -165,6 +189,17 @@ impl Counters {
     /// Takes `blocks` out of the available ones.
     pub fn claim(&self, blocks: u64, privileged: bool) -> Result<()> {
         if blocks == 0 { Ok(()) } else { self.escrow.claim(blocks, privileged) }
+    }
+
+    /// Takes `blocks` that nobody will miss out of the available ones; whether there were so many.
+    pub fn claim_spare(&self, blocks: u64) -> bool {
+        self.escrow.claim_spare(blocks)
+    }
+
+    /// How many must become available before a claim can succeed.
+    pub fn lacking(&self, blocks: u64, privileged: bool) -> u64 {
+        let kept = if privileged { 0 } else { self.escrow.kept };
+        blocks.saturating_add(kept).saturating_sub(self.available())
     }
 
     /// Gives blocks back that were claimed, or that became free.
@@ -211,6 +246,11 @@ impl<'a> Reservation<'a> {
         Ok(())
     }
 
+    /// Adds blocks that were claimed for it.
+    pub(crate) fn add_claimed(&mut self, blocks: u64) {
+        self.blocks += blocks;
+    }
+
     /// Adds the blocks of `other`, a reservation of the same allocator.
     pub fn merge(&mut self, mut other: Reservation<'a>) {
         debug_assert!(std::ptr::eq(self.counters, other.counters), "reservations of two allocators");
@@ -250,7 +290,7 @@ mod tests {
     #[test]
     fn threads_share_the_last_blocks_and_leave_what_is_kept() {
         const BLOCKS: u64 = 5000;
-        let counters = Counters::new(BLOCKS, 0, 100);
+        let counters = Counters::new(&Totals { free_blocks: BLOCKS, kept_blocks: 100, ..Totals::default() });
         extant_rt::parallel(4, |thread| {
             for round in 0..20_000_u64 {
                 let blocks = 1 + (round * 7 + thread as u64) % 1600;

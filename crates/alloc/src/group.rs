@@ -1,8 +1,8 @@
 //! One block group in memory: its descriptor, its bitmaps, and a summary that is read without its lock.
 //!
 //! Invariants, under the lock, once the block bitmaps are loaded:
-//! - the buddy's `busy` ⊇ `disk`; a bit of `busy` that `disk` lacks was taken and not yet marked, or freed and not
-//!   committed;
+//! - the buddy's `busy` ⊇ `disk`; a bit of `busy` that `disk` lacks was taken and not yet marked, preallocated ones
+//!   among them, or freed and not committed;
 //! - the descriptor's free count is the number of clear bits of `disk`;
 //! - the summary is the buddy's, and the group is listed by it.
 //!

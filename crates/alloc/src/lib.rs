@@ -5,7 +5,7 @@
 //! Invariants: a block is given to one owner at a time and, once freed, to the next only after the transaction
 //! that freed it is committed; every count is exact; operations in different groups share no lock.
 //!
-//! Locks, by rank: `GROUP`, one at a time; `FREED`. Source: kernel `mballoc.c`, `ialloc.c`. Tests: `tests/alloc/`.
+//! Locks, by rank: an inode's `PREALLOCATIONS`; `PREALLOCATING`; `GROUP`, one at a time; `FREED`. Source: kernel `mballoc.c`, `ialloc.c`. Tests: `tests/alloc/`.
 #![forbid(unsafe_code)]
 
 mod allocator;
@@ -18,6 +18,7 @@ mod group;
 mod group_set;
 mod inodes;
 mod mballoc;
+mod prealloc;
 mod tuning;
 mod words;
 mod zones;
@@ -30,5 +31,6 @@ pub use freeze::{Frozen, FrozenGroup};
 pub use group::Run;
 pub use inodes::{InodeKind, NewInode};
 pub use mballoc::{MballocStatistics, Purpose, Request};
-pub use tuning::{Scan, Tuning};
+pub use prealloc::{PreallocStatistics, Preallocated, Preallocations, predicted_end};
+pub use tuning::{Preallocation, Scan, Tuning};
 pub use zones::{uninit_block_bitmap, uninit_inode_bitmap};

@@ -15,6 +15,18 @@ pub enum Scan {
     Nearest,
 }
 
+/// How an inode keeps the blocks that were taken ahead for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preallocation {
+    /// None are taken ahead.
+    Off,
+    /// A list that is searched from the newest on, capped and trimmed (kernel before 6.4).
+    List,
+    /// A balanced tree by logical start (kernel since 6.4).
+    #[default]
+    Tree,
+}
+
 /// How the allocators work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
@@ -38,6 +50,8 @@ pub struct Tuning {
     pub stream_req: u32,
     /// Orders by which a goal's length may be trimmed (kernel `mb_best_avail_max_trim_order`).
     pub best_avail_max_trim_order: u8,
+    /// How preallocations are kept.
+    pub preallocation: Preallocation,
 }
 
 impl Tuning {
@@ -61,6 +75,7 @@ impl Default for Tuning {
             order2_req: 2,
             stream_req: 16,
             best_avail_max_trim_order: 3,
+            preallocation: Preallocation::default(),
         }
     }
 }

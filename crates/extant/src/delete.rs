@@ -44,6 +44,7 @@ impl Update<'_> {
     /// # Errors
     /// `Corrupt`.
     pub(crate) fn free_node(&mut self, node: &Arc<Node>) -> Result<()> {
+        self.volume.discard_preallocations(node);
         self.free_xattr_block(node)?;
         self.remove_orphan(node);
         let kind = if node.is_directory() { InodeKind::Directory } else { InodeKind::Other };

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::extent::Shift;
 use crate::map::{LOGICAL_END, MapKind, Mapping, map_kind};
 use crate::node::Node;
+use crate::prealloc::Wanted;
 use crate::update::{Change, Need, Update};
 use crate::volume::Volume;
 use crate::write::RUN_CREDITS;
@@ -88,6 +89,9 @@ impl Volume {
             .filter(|end| *end <= self.size_max(&inode))
             .ok_or(Error::FileTooLarge)?;
         drop(inode);
+        if !allocates {
+            self.discard_preallocations(node);
+        }
         let range = Range { start: offset, end, privileged };
         match what {
             Fallocate::Allocate { keep_size } => self.allocate_range(node, range, keep_size),
@@ -125,14 +129,11 @@ impl Volume {
     /// Maps the first blocks of a hole to unwritten blocks: how many.
     fn fill_hole(&self, node: &Arc<Node>, logical: LogicalBlock, len: u32, privileged: bool) -> Result<u32> {
         let hole = self.hole(node, logical)?;
-        let growth = hole.growth();
-        let goal = self.goal(node, &hole, logical);
         let len = len.min(u32::from(MAX_UNWRITTEN_LEN));
-        let mut reservation = self.reserve(1 + growth, len + growth, privileged)?;
-        let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
         let end = (u64::from(logical.0) + u64::from(len)) * self.block_bytes();
-        let request = self.request(node, goal, len, end);
-        let run = self.allocator.take(&mut reservation, &request)?;
+        // Who allocates says how much is wanted.
+        let wanted = Wanted { logical, len, end, grows: false, privileged };
+        let (run, reservation) = self.take_content(node, &hole, wanted)?;
         let mut update = match self.begin_reserved(hole.credits() + RUN_CREDITS, reservation) {
             Ok(update) => update,
             Err(error) => {

@@ -24,6 +24,7 @@ mod mount;
 mod namei;
 mod node;
 mod orphan;
+mod prealloc;
 mod reserve;
 mod seek;
 #[cfg(test)]
@@ -41,7 +42,7 @@ pub use attributes::{Metadata, SetAttributes, Times};
 pub use check::{FINDINGS_MAX, Finding, Pass, Progress};
 pub use dir::DirItem;
 pub use error::{Error, Place, Result};
-pub use extant_alloc::{MballocStatistics, Scan, Tuning};
+pub use extant_alloc::{MballocStatistics, PreallocStatistics, Preallocation, Scan, Tuning};
 pub use extant_journal::Stats as JournalStatistics;
 pub use extant_ondisk::{FileType, InodeFlags, InodeNumber, Timestamp};
 pub use fallocate::Fallocate;

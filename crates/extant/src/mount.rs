@@ -290,6 +290,7 @@ impl Volume {
             return Ok(());
         }
         self.reap();
+        self.allocator.discard_some(u64::MAX);
         let closed = journal.close();
         self.failed.store(true, Ordering::Release);
         closed?;

@@ -11,6 +11,7 @@
 
 use std::ops::Deref;
 
+use extant_alloc::Preallocations;
 use extant_ondisk::{FileType, FsBlock, Inode, InodeNumber, TransactionId};
 use extant_rt::{
     Arc, AtomicBool, AtomicU32, AtomicU64, LockClass, Mutex, MutexGuard, Ordering, Padded, RwLock,
@@ -31,6 +32,8 @@ pub(crate) struct Node {
     pub(crate) xattrs: RwLock<()>,
     /// Where its inode stands: the block of the table and the byte in it.
     pub(crate) home: (FsBlock, usize),
+    /// Blocks taken ahead for its content.
+    pub(crate) preallocations: Arc<Preallocations>,
     core: Mutex<Core>,
     users: AtomicU32,
     recently_used: AtomicBool,
@@ -65,6 +68,7 @@ impl Node {
             content: RwLock::with_key(LockClass::INODE, u64::from(number.0), ()),
             xattrs: RwLock::with_key(LockClass::XATTR, u64::from(number.0), ()),
             home,
+            preallocations: Arc::new(Preallocations::new(number)),
             core: Mutex::new(LockClass::INODE_CORE, core),
             users: AtomicU32::new(0),
             recently_used: AtomicBool::new(true),
@@ -128,7 +132,7 @@ pub(crate) struct NodeRef {
     doomed: Arc<Padded<Doomed>>,
 }
 
-/// Nodes without links and without users, to be deleted by whoever next may take locks.
+/// Nodes without users that are to be deleted or have blocks taken ahead, for whoever next may take locks.
 #[derive(Debug)]
 struct Doomed {
     /// The cache's `any_doomed`, of which this shard has one bit.
@@ -168,7 +172,7 @@ impl Drop for NodeRef {
         let core = self.node.core.lock();
         let doomed = core.inode.links_count() == 0 && !core.deleted;
         drop(core);
-        if doomed {
+        if doomed || self.node.preallocations.may_be_live() {
             self.doomed.nodes.lock().push(self.node.clone());
             self.doomed.any.fetch_or(self.doomed.bit, Ordering::Release);
         } else {
@@ -218,7 +222,7 @@ impl NodeCache {
         Self { nodes: cache, any_doomed, doomed }
     }
 
-    /// Takes the nodes out that are to be deleted.
+    /// Takes the nodes out that lost their last user and leave something to do.
     pub(crate) fn take_doomed(&self) -> Vec<Arc<Node>> {
         let mut nodes = Vec::new();
         if self.any_doomed.load(Ordering::Relaxed) == 0 {

@@ -170,13 +170,18 @@ impl Volume {
         Ok(())
     }
 
-    /// Deletes inodes that have neither links nor users. Called where no lock is held. What cannot be deleted now
-    /// stays in the on-disk list for the next mount.
+    /// Gives back what inodes without users have taken ahead, and deletes those without links. Called where no lock is
+    /// held. What cannot be deleted now stays in the on-disk list for the next mount.
     pub(crate) fn reap(&self) {
         for node in self.nodes.take_doomed() {
-            if node.user_count() == 0 && !self.is_read_only() {
+            if node.user_count() > 0 {
+                continue;
+            }
+            self.discard_preallocations(&node);
+            if !self.is_read_only() {
                 let _ = self.delete(&node);
             }
+            self.nodes.let_go(&node);
         }
     }
 }

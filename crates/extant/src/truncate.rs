@@ -115,6 +115,7 @@ impl Volume {
         if size > size_max {
             return Err(Error::FileTooLarge);
         }
+        self.discard_preallocations(node);
         if size > size_old {
             self.zero_tail(node, size_old)?;
             self.begin(Need::new(1, 0))?.resized(node, size);

@@ -275,7 +275,9 @@ impl Volume {
                 * (2 + u64::from(self.geometry.inode_table_blocks_per_group))
             + u64::from(self.geometry.first_data_block)
             + self.log_blocks;
-        let free_blocks = self.allocator.free_blocks() + self.allocator.pending_free();
+        let free_blocks = self.allocator.free_blocks()
+            + self.allocator.preallocated_blocks()
+            + self.allocator.pending_free();
         Statistics {
             block_size: self.geometry.block_size,
             blocks: self.geometry.blocks_count.saturating_sub(overhead),

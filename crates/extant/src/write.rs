@@ -21,6 +21,7 @@ use extant_rt::Arc;
 use crate::error::{Error, Result};
 use crate::map::Mapping;
 use crate::node::Node;
+use crate::prealloc::Wanted;
 use crate::update::{Change, Feature, Need, Update};
 use crate::volume::Volume;
 
@@ -168,12 +169,14 @@ impl Volume {
 
     fn write_hole(&self, node: &Arc<Node>, piece: Piece<'_>, len: u32) -> Result<usize> {
         let hole = self.hole(node, piece.logical)?;
-        let (growth, len) = (hole.growth(), len.min(hole.len_max()));
-        let goal = self.goal(node, &hole, piece.logical);
-        let mut reservation = self.reserve(1 + growth, len + growth, piece.privileged)?;
-        let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
-        let request = self.request(node, goal, len, piece.end());
-        let run = self.allocator.take(&mut reservation, &request)?;
+        let wanted = Wanted {
+            logical: piece.logical,
+            len: len.min(hole.len_max()),
+            end: piece.end(),
+            grows: true,
+            privileged: piece.privileged,
+        };
+        let (run, reservation) = self.take_content(node, &hole, wanted)?;
         let buf = &piece.buf[..self.bytes_in(run.len, piece.within, piece.buf.len())];
         let piece = Piece { buf, ..piece };
         let written = match hole.can_name(run) {

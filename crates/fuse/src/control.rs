@@ -163,5 +163,10 @@ fn mb_stats(fs: &Filesystem) -> String {
         "\textents_scanned: {}\n\tgroups_locked: {}\n\tgroups_skipped: {}\n\tgroups_waited: {}\n\tlost: {}\n\tbitmaps_read: {}\n",
         stats.runs_scanned, stats.locks, stats.skipped, stats.waited, stats.lost, stats.bitmaps_read
     );
+    let ahead = fs.prealloc_statistics();
+    text += &format!(
+        "\tpreallocated: {}\n\tpa_lookups: {}\n\tpa_visits: {}\n\tpa_hits: {}\n",
+        ahead.blocks, ahead.lookups, ahead.visits, ahead.hits
+    );
     text
 }

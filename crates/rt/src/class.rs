@@ -38,6 +38,10 @@ classes! {
     ORPHAN = 55;
     /// One per inode: its decoded fields.
     INODE_CORE = 75;
+    /// One per inode: blocks taken ahead for it.
+    PREALLOCATIONS = 77;
+    /// The shards of the inodes that have such blocks.
+    PREALLOCATING = 78;
     /// One per block group, keyed by its number.
     GROUP = 80;
     /// One per file system: runs of freed blocks that wait for a commit.

@@ -3,4 +3,5 @@
 mod disk;
 mod groups;
 mod model;
+mod prealloc;
 mod threads;

@@ -59,6 +59,8 @@ struct Pending {
     path: TreePath,
     attributes: Attributes,
     size: u64,
+    /// Whether the size was set before the content.
+    is_sized: bool,
     written_end: u64,
 }
 
@@ -162,7 +164,8 @@ impl Import {
         };
         let (file, temporary) = begun.map_err(failed)?;
         let Entry { path, attributes, .. } = entry;
-        self.pending = Some(Pending { file, level, temporary, path, attributes, size, written_end: 0 });
+        self.pending =
+            Some(Pending { file, level, temporary, path, attributes, size, is_sized: false, written_end: 0 });
         Ok(())
     }
 
@@ -228,7 +231,8 @@ impl Sink for Import {
         let Some(pending) = &mut self.pending else {
             return Err(Error::Stream(std::io::Error::other("content without a file")));
         };
-        let written = pending.file.write_all_at(&bytes, offset);
+        let written = pending.set_size_before(offset + bytes.len() as u64);
+        let written = written.and_then(|()| pending.file.write_all_at(&bytes, offset));
         written.map_err(|source| Error::disk(&pending.path, source))?;
         pending.written_end = offset + bytes.len() as u64;
         self.imported.content_bytes += bytes.len() as u64;
@@ -254,9 +258,18 @@ impl Drop for Import {
 }
 
 impl Pending {
+    /// Sets the size before content that does not reach it, so that no blocks are taken ahead of what is to come.
+    fn set_size_before(&mut self, end: u64) -> extant::Result<()> {
+        if end < self.size && !self.is_sized {
+            self.file.set_len(self.size)?;
+            self.is_sized = true;
+        }
+        Ok(())
+    }
+
     fn complete(&self) -> extant::Result<()> {
         let Self { file, attributes, .. } = self;
-        if self.size > self.written_end {
+        if self.size > self.written_end && !self.is_sized {
             file.set_len(self.size)?;
         }
         if self.size > 0 {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use extant_alloc::MballocStatistics;
+use extant_alloc::{MballocStatistics, PreallocStatistics};
 use extant_journal::Stats as JournalStatistics;
 use extant_ondisk::{GroupNumber, InodeNumber, Superblock};
 use extant_rt::{Arc, Padded};
@@ -128,6 +128,12 @@ impl Filesystem {
     #[must_use]
     pub fn mballoc_statistics(&self) -> MballocStatistics {
         self.volume().allocator.statistics()
+    }
+
+    /// What files have taken ahead, and the look-ups there since mounting.
+    #[must_use]
+    pub fn prealloc_statistics(&self) -> PreallocStatistics {
+        self.volume().allocator.prealloc_statistics()
     }
 
     /// Calls `each` with the first block and the length of every run of free blocks, in order. Runs end with their

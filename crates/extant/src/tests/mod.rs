@@ -10,6 +10,7 @@ mod kernel;
 mod large_dirs;
 mod limits;
 mod names;
+mod prealloc;
 mod read_dir;
 mod restart;
 mod reuse;

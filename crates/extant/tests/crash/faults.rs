@@ -184,6 +184,8 @@ fn a_missing_revoke_of_an_extent_node_is_found() {
         return;
     }
     let ops = vec![
+        // Inside the size no blocks are taken ahead, so that the node is among the first free ones afterwards.
+        Op::Truncate { file: "a", bytes: 100 << 10 },
         Op::Sparse { file: "a", block: 10, count: 5 },
         Op::Sync,
         Op::Truncate { file: "a", bytes: 4096 },

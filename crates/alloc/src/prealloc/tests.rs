@@ -1,0 +1,147 @@
+//! Live ranges against a plain map, and how many ranges a look-up visits.
+
+use std::collections::BTreeMap;
+
+use extant_ondisk::{FsBlock, LogicalBlock};
+
+use super::list::List;
+use super::predicted_end;
+use super::ranges::{Found, Range, Ranges};
+use crate::group::Run;
+use crate::tuning::Preallocation;
+
+fn range(logical: u32, start: u64, len: u32) -> Range {
+    Range { logical: LogicalBlock(logical), run: Run { start: FsBlock(start), len } }
+}
+
+/// Ranges of 8 blocks, 16 apart, in an order without pattern.
+fn scattered(count: u32) -> impl Iterator<Item = Range> {
+    // A step that has no factor in common with any power of ten passes through all.
+    (0..u64::from(count)).map(move |index| {
+        let at = (index * 7_368_787 % u64::from(count)) as u32;
+        range(at * 16, u64::from(at) * 8, 8)
+    })
+}
+
+#[test]
+fn a_look_up_visits_at_most_twice_the_logarithm_of_the_ranges() {
+    for count in [100, 10_000, 1_000_000_u32] {
+        let most = (2.0 * f64::from(count).log2()).floor() as u64;
+        let orders: [Vec<Range>; 2] =
+            [scattered(count).collect(), (0..count).map(|at| range(at * 16, u64::from(at) * 8, 8)).collect()];
+        for order in orders {
+            let mut tree = Ranges::new(Preallocation::Tree);
+            order.iter().for_each(|range| drop(tree.insert(*range)));
+            let visits = |at: u32| tree.around(LogicalBlock(at)).visits;
+            let (mut worst, mut all) = (0, 0);
+            for at in 0..count {
+                let seen = visits(at * 16 + at % 16);
+                worst = worst.max(seen);
+                all += seen;
+            }
+            let mean = all as f64 / f64::from(count);
+            println!("tree of {count}: at most {worst} visits, {mean:.1} on average");
+            assert!(worst <= most, "{worst} of {most} with {count} ranges");
+        }
+        let list = List::uncapped(scattered(count).collect());
+        let lookups = 200.min(count);
+        let all: u64 = (0..lookups)
+            .map(|index| {
+                let at = (u64::from(index) * u64::from(count) / u64::from(lookups)) as u32;
+                list.around(LogicalBlock(at * 16)).visits
+            })
+            .sum();
+        let mean = all as f64 / f64::from(lookups);
+        println!("list of {count}: {mean:.1} visits on average");
+        assert!(mean > f64::from(count) / 4.0, "{mean} visits in a list of {count}");
+    }
+}
+
+#[test]
+fn the_list_keeps_512_ranges_and_the_tree_all() {
+    for (form, kept) in [(Preallocation::List, 512..=640), (Preallocation::Tree, 5_000..=5_000)] {
+        let mut ranges = Ranges::new(form);
+        let gone: usize = scattered(5_000).map(|range| ranges.insert(range).len()).sum();
+        let left = ranges.into_ranges().len();
+        assert_eq!(left + gone, 5_000);
+        assert!(kept.contains(&left), "{form:?}: {left} ranges");
+    }
+}
+
+/// Random ranges and look-ups against a map from each logical block to its block.
+#[test]
+fn random_ranges_give_each_block_once_and_never_overlap() {
+    for seed in 1..=40_u64 {
+        let form = if seed % 4 == 0 { Preallocation::List } else { Preallocation::Tree };
+        let (mut ranges, mut model) = (Ranges::new(form), BTreeMap::new());
+        let mut state = seed;
+        let mut below = |end: u64| {
+            state ^= state >> 12;
+            state ^= state << 25;
+            state ^= state >> 27;
+            state.wrapping_mul(0x2545_F491_4F6C_DD1D) % end
+        };
+        let mut next = 0;
+        for _ in 0..3_000 {
+            let (at, len) = (below(4_000) as u32, 1 + below(30) as u32);
+            if below(2) == 0 {
+                let room = model.range(at..).next().map_or(u32::MAX, |(found, _)| found - at);
+                let len = len.min(room);
+                if len > 0 {
+                    model.extend((0..len).map(|index| (at + index, next + u64::from(index))));
+                    let gone = ranges.insert(range(at, next, len));
+                    forget(&mut model, &gone);
+                    next += 100;
+                }
+                continue;
+            }
+            let (found, _, gone) = ranges.take(LogicalBlock(at), len);
+            match found {
+                Found::Run(run) => {
+                    assert!(run.len >= 1 && run.len <= len);
+                    for index in 0..run.len {
+                        let block = model.remove(&(at + index));
+                        assert_eq!(block, Some(run.start.0 + u64::from(index)), "seed {seed}");
+                    }
+                }
+                Found::Room(room) => {
+                    let expected = model.range(at..).next().map_or(u32::MAX, |(found, _)| found - at);
+                    assert!(!model.contains_key(&at), "seed {seed}: {at} is covered");
+                    assert_eq!(room, expected, "seed {seed}");
+                }
+            }
+            forget(&mut model, &gone);
+        }
+        forget(&mut model, &ranges.into_ranges());
+        assert!(model.is_empty(), "seed {seed}: {} blocks lost", model.len());
+    }
+}
+
+fn forget(model: &mut BTreeMap<u32, u64>, gone: &[Range]) {
+    for Range { logical, run } in gone {
+        for index in 0..run.len {
+            assert_eq!(model.remove(&(logical.0 + index)), Some(run.start.0 + u64::from(index)));
+        }
+    }
+}
+
+#[test]
+fn files_are_taken_to_grow_in_the_kernels_steps() {
+    const KIB: u64 = 1 << 10;
+    const MIB: u64 = 1 << 20;
+    let steps = [
+        (1, 16 * KIB),
+        (16 * KIB, 16 * KIB),
+        (16 * KIB + 1, 32 * KIB),
+        (MIB, MIB),
+        (MIB + 1, 2 * MIB),
+        (3 * MIB, 4 * MIB),
+        (4 * MIB + 1, 8 * MIB),
+        (8 * MIB + 1, 16 * MIB),
+        (100 * MIB, 104 * MIB),
+        (u64::MAX, u64::MAX),
+    ];
+    for (end, predicted) in steps {
+        assert_eq!(predicted_end(end), predicted, "{end}");
+    }
+}

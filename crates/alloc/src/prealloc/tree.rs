@@ -1,0 +1,168 @@
+//! The live ranges of an inode in a balanced tree by logical start (post E; an AVL tree: Adelson-Velsky and Landis, 1962).
+//!
+//! Invariant: the heights of a branch's two sides differ by at most one, so a way from the root has at most
+//! 1.45 log2(n + 2) branches.
+
+use std::cmp::Ordering;
+
+use extant_ondisk::LogicalBlock;
+
+use super::ranges::{Around, Range};
+
+type Link = Option<Box<Branch>>;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    root: Link,
+}
+
+#[derive(Debug)]
+struct Branch {
+    range: Range,
+    height: u8,
+    left: Link,
+    right: Link,
+}
+
+impl Tree {
+    /// One way down: left of a range that starts behind the block, else right.
+    pub fn around(&self, logical: LogicalBlock) -> Around {
+        let mut around = Around::default();
+        let mut link = &self.root;
+        while let Some(branch) = link {
+            link = if around.visit(branch.range, logical) { &branch.right } else { &branch.left };
+        }
+        around
+    }
+
+    pub fn insert(&mut self, range: Range) {
+        self.root = Some(inserted(self.root.take(), range));
+    }
+
+    /// Puts a part of a range in its place: the order stays.
+    pub fn change(&mut self, logical: LogicalBlock, part: Range) {
+        let mut link = &mut self.root;
+        while let Some(branch) = link {
+            link = match logical.cmp(&branch.range.logical) {
+                Ordering::Less => &mut branch.left,
+                Ordering::Greater => &mut branch.right,
+                Ordering::Equal => {
+                    branch.range = part;
+                    return;
+                }
+            };
+        }
+    }
+
+    pub fn remove(&mut self, logical: LogicalBlock) {
+        self.root = removed(self.root.take(), logical);
+    }
+
+    /// In order.
+    pub fn into_ranges(self) -> Vec<Range> {
+        let mut ranges = Vec::new();
+        collect(self.root, &mut ranges);
+        ranges
+    }
+}
+
+fn height(link: &Link) -> u8 {
+    link.as_ref().map_or(0, |branch| branch.height)
+}
+
+impl Branch {
+    fn grow(&mut self) {
+        self.height = 1 + height(&self.left).max(height(&self.right));
+    }
+}
+
+fn inserted(link: Link, range: Range) -> Box<Branch> {
+    let Some(mut branch) = link else {
+        return Box::new(Branch { range, height: 1, left: None, right: None });
+    };
+    if range.logical < branch.range.logical {
+        branch.left = Some(inserted(branch.left.take(), range));
+    } else {
+        branch.right = Some(inserted(branch.right.take(), range));
+    }
+    balanced(branch)
+}
+
+fn removed(link: Link, logical: LogicalBlock) -> Link {
+    let mut branch = link?;
+    match logical.cmp(&branch.range.logical) {
+        Ordering::Less => branch.left = removed(branch.left.take(), logical),
+        Ordering::Greater => branch.right = removed(branch.right.take(), logical),
+        Ordering::Equal => match (branch.left.take(), branch.right.take()) {
+            (Some(left), Some(right)) => {
+                let (first, rest) = without_first(right);
+                branch.range = first;
+                (branch.left, branch.right) = (Some(left), rest);
+            }
+            (left, right) => return left.or(right),
+        },
+    }
+    Some(balanced(branch))
+}
+
+/// The first range of a part of a tree, and what is left.
+fn without_first(mut branch: Box<Branch>) -> (Range, Link) {
+    match branch.left.take() {
+        None => (branch.range, branch.right),
+        Some(left) => {
+            let (first, rest) = without_first(left);
+            branch.left = rest;
+            (first, Some(balanced(branch)))
+        }
+    }
+}
+
+/// Makes a branch whose sides' heights differ by at most two balanced.
+fn balanced(mut branch: Box<Branch>) -> Box<Branch> {
+    let (left, right) = (height(&branch.left), height(&branch.right));
+    if left > right + 1 {
+        branch.left = branch.left.map(|side| match height(&side.right) > height(&side.left) {
+            true => turned_left(side),
+            false => side,
+        });
+        turned_right(branch)
+    } else if right > left + 1 {
+        branch.right = branch.right.map(|side| match height(&side.left) > height(&side.right) {
+            true => turned_right(side),
+            false => side,
+        });
+        turned_left(branch)
+    } else {
+        branch.grow();
+        branch
+    }
+}
+
+/// The left side comes up.
+fn turned_right(mut branch: Box<Branch>) -> Box<Branch> {
+    let Some(mut top) = branch.left.take() else { return branch };
+    branch.left = top.right.take();
+    branch.grow();
+    top.right = Some(branch);
+    top.grow();
+    top
+}
+
+/// The right side comes up.
+fn turned_left(mut branch: Box<Branch>) -> Box<Branch> {
+    let Some(mut top) = branch.right.take() else { return branch };
+    branch.right = top.left.take();
+    branch.grow();
+    top.left = Some(branch);
+    top.grow();
+    top
+}
+
+fn collect(link: Link, ranges: &mut Vec<Range>) {
+    if let Some(branch) = link {
+        collect(branch.left, ranges);
+        ranges.push(branch.range);
+        collect(branch.right, ranges);
+    }
+}

@@ -1,0 +1,206 @@
+//! Blocks taken ahead: none is lost, none has two owners, and nobody is refused one that lies there.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::disk::{Disk, Random, request};
+use extant_alloc::{Allocator, Error, Preallocated, Preallocation, Preallocations, Run, Tuning};
+use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, LogicalBlock, TransactionId};
+use extant_rt::Arc;
+
+fn numbers(run: Run) -> impl Iterator<Item = u64> {
+    (0..u64::from(run.len)).map(move |i| run.start.0 + i)
+}
+
+fn free_blocks(alloc: &Allocator, disk: &Disk) -> BTreeSet<u64> {
+    (0..disk.geometry.group_count)
+        .flat_map(|group| alloc.free_runs(GroupNumber(group)).expect("a bitmap"))
+        .flat_map(numbers)
+        .collect()
+}
+
+fn owners(count: u32) -> Vec<Arc<Preallocations>> {
+    (0..count).map(|index| Arc::new(Preallocations::new(InodeNumber(11 + index * 50)))).collect()
+}
+
+/// Takes up to `len` blocks for `logical`, ahead if need be.
+fn take(
+    alloc: &Allocator,
+    owner: &Arc<Preallocations>,
+    (logical, len, surplus): (u32, u32, u32),
+    goal: u64,
+) -> Result<Run, Error> {
+    let room = match alloc.take_preallocated(owner, LogicalBlock(logical), len) {
+        Preallocated::Run(run) => return Ok(run),
+        Preallocated::None { room } => room,
+    };
+    let len = len.min(room);
+    let mut reservation = alloc.reserve(u64::from(len), true)?;
+    let surplus = surplus.min(room - len);
+    let request = request(goal, len);
+    alloc.take_ahead(&mut reservation, &request, owner, LogicalBlock(logical), surplus)
+}
+
+fn random_operations(seed: u64, form: Preallocation) {
+    println!("seed {seed}, {form:?}");
+    let mut random = Random(seed);
+    let disk = Disk::new(1 + 256 * 12, 256, seed.is_multiple_of(2));
+    let alloc = disk.open_with(0, Tuning { preallocation: form, ..Tuning::default() });
+    let owners = owners(6);
+    let total = alloc.free_blocks();
+    let (mut used, mut freed) = (BTreeMap::new(), VecDeque::from([BTreeSet::new()]));
+    let mut mapped: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); owners.len()];
+    let mut tid = TransactionId(5);
+    for step in 0..3_000 {
+        let at = random.below(owners.len() as u64) as usize;
+        match random.below(20) {
+            0..13 => {
+                let logical = random.below(3_000) as u32;
+                if mapped[at].contains(&logical) {
+                    continue;
+                }
+                let room = mapped[at].range(logical..).next().map_or(u32::MAX, |next| next - logical);
+                let len = room.min(1 + random.below(6) as u32);
+                let surplus = (room - len).min(random.below(60) as u32);
+                match take(&alloc, &owners[at], (logical, len, surplus), random.below(3_000)) {
+                    Ok(run) => {
+                        assert!(run.len >= 1 && run.len <= len);
+                        alloc.mark_used(tid, run).expect("taken blocks");
+                        for (index, block) in numbers(run).enumerate() {
+                            let place = (at, logical + index as u32);
+                            assert_eq!(used.insert(block, place), None, "block {block} has two owners");
+                            assert!(freed.iter().all(|freed| !freed.contains(&block)));
+                            mapped[at].insert(place.1);
+                        }
+                    }
+                    Err(Error::NoSpace) => {
+                        let waiting: usize = freed.iter().map(BTreeSet::len).sum();
+                        assert!(total - ((used.len() + waiting) as u64) < u64::from(len), "a false NoSpace");
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            13..17 => {
+                let from = random.below(3_000);
+                let some: Vec<_> =
+                    used.range(from..).take(20).map(|(block, place)| (*block, *place)).collect();
+                for (block, (at, logical)) in some {
+                    alloc.mark_free(tid, Run { start: FsBlock(block), len: 1 }).expect("a used block");
+                    used.remove(&block);
+                    mapped[at].remove(&logical);
+                    // As cutting does: what is behind a hole that was cut is not where it was meant to be.
+                    alloc.discard(&owners[at]);
+                    freed.back_mut().expect("the running one").insert(block);
+                }
+            }
+            17 => {
+                alloc.discard(&owners[at]);
+            }
+            18 => {
+                alloc.freeze(tid);
+                freed.push_back(BTreeSet::new());
+                tid = tid.next();
+            }
+            _ if freed.len() > 1 => {
+                let done = TransactionId(tid.0 - (freed.len() as u32 - 1));
+                alloc.committed(done);
+                freed.pop_front();
+            }
+            _ => {}
+        }
+        if step % 50 > 0 {
+            continue;
+        }
+        let free = free_blocks(&alloc, &disk);
+        assert_eq!(free.len() as u64, alloc.free_blocks());
+        assert!(free.iter().all(|block| !used.contains_key(block)));
+        let waiting: usize = freed.iter().map(BTreeSet::len).sum();
+        let ahead = alloc.preallocated_blocks();
+        assert_eq!(free.len() as u64 + ahead + (used.len() + waiting) as u64, total, "seed {seed}");
+    }
+    assert!(alloc.prealloc_statistics().hits > 0, "nothing was taken ahead");
+    for owner in &owners {
+        alloc.discard(owner);
+    }
+    assert_eq!(alloc.preallocated_blocks(), 0);
+    let waiting: usize = freed.iter().map(BTreeSet::len).sum();
+    assert_eq!(free_blocks(&alloc, &disk).len() as u64 + (used.len() + waiting) as u64, total);
+}
+
+#[test]
+fn random_takes_and_discards_lose_no_block_and_give_none_twice() {
+    for seed in 1..=12 {
+        let form = if seed % 3 == 0 { Preallocation::List } else { Preallocation::Tree };
+        random_operations(seed, form);
+    }
+}
+
+#[test]
+fn files_that_grow_in_turns_get_long_runs_only_with_preallocation() {
+    let mut runs = Vec::new();
+    for form in [Preallocation::Off, Preallocation::List, Preallocation::Tree] {
+        let disk = Disk::new(1 + 1024 * 32, 1024, true);
+        let alloc = disk.open_with(0, Tuning { preallocation: form, ..Tuning::default() });
+        let owners = owners(8);
+        let mut ends = vec![(0, 0_u32); owners.len()];
+        for logical in 0..256_u32 {
+            for (owner, (end, count)) in owners.iter().zip(&mut ends) {
+                let surplus = (logical + 1).next_power_of_two() - logical - 1;
+                let run = take(&alloc, owner, (logical, 1, surplus), *end).expect("room");
+                *count += u32::from(run.start.0 != *end);
+                *end = run.start.0 + 1;
+            }
+        }
+        assert_eq!(form == Preallocation::Off, alloc.prealloc_statistics().lookups == 0);
+        runs.push(ends.iter().map(|(_, count)| *count).max().expect("files"));
+    }
+    println!("runs per file of 256 blocks: off {}, list {}, tree {}", runs[0], runs[1], runs[2]);
+    assert!(runs[0] > 200 && runs[1] <= 9 && runs[2] <= 9, "{runs:?}");
+}
+
+#[test]
+fn nothing_is_taken_ahead_of_scarce_or_kept_blocks() {
+    let disk = Disk::new(1 + 256 * 8, 256, true);
+    let blocks = disk.geometry.blocks_count;
+    let free = disk.open().free_blocks();
+    let kept = 300;
+    let alloc = disk.open_with(kept, Tuning::default());
+    let owner = &owners(1)[0];
+    let spare = free - kept - blocks / 8;
+    let hold = alloc.reserve(spare - 40, true).expect("what is spare");
+    let run = take(&alloc, owner, (1, 1, 100), 0).expect("a block");
+    assert_eq!((run.len, alloc.preallocated_blocks()), (1, 0), "100 are not spare");
+    take(&alloc, owner, (2, 1, 8), 0).expect("a block");
+    assert_eq!(alloc.preallocated_blocks(), 8);
+    // The last blocks but for those kept include what was taken ahead.
+    let least = free - 2 - hold.blocks();
+    assert!(matches!(alloc.reserve(least - kept + 1, false), Err(Error::NoSpace)));
+    let all = alloc.reserve(least - kept, false).expect("all but what is kept");
+    assert_eq!(alloc.preallocated_blocks(), 0);
+    drop((all, hold));
+    assert_eq!(alloc.free_blocks(), free - 2);
+}
+
+#[test]
+fn threads_that_fill_a_disk_are_refused_only_when_it_is_full() {
+    for form in [Preallocation::Tree, Preallocation::List] {
+        let disk = Disk::new(1 + 1024 * 16, 1024, true);
+        let alloc = disk.open_with(0, Tuning { preallocation: form, ..Tuning::default() });
+        let (owners, all) = (owners(4), alloc.free_blocks());
+        let taken = extant_rt::parallel(4, |thread| {
+            let mut blocks = Vec::new();
+            for logical in (0_u32..).map(|index| index * 3) {
+                match take(&alloc, &owners[thread], (logical, 1, 200), blocks.last().copied().unwrap_or(0)) {
+                    Ok(run) => blocks.extend(numbers(run)),
+                    // Each asks for one block and holds no other reservation: none is left.
+                    Err(Error::NoSpace) => return blocks,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            unreachable!("a disk without end")
+        });
+        let distinct: BTreeSet<u64> = taken.iter().flatten().copied().collect();
+        assert_eq!(distinct.len(), taken.iter().map(Vec::len).sum::<usize>(), "a block was given twice");
+        assert_eq!(distinct.len() as u64 + alloc.free_blocks() + alloc.preallocated_blocks(), all);
+        assert_eq!(distinct.len() as u64, all, "{form:?}: refused with blocks left");
+    }
+}

@@ -1,0 +1,100 @@
+//! Blocks for holes of files: out of what was taken ahead for the file, else from the allocator, with more taken ahead if
+//! the file grows.
+//!
+//! Only a write at or behind the end of a file that is not empty takes ahead. So a file that is written in one piece, or
+//! whose size was set before, gets what it needs and no more. What was taken ahead goes with the last user of the file,
+//! and before its content is cut or moved.
+//!
+//! Locks: `INODE` of the file is held exclusively; the allocator's.
+//!
+//! Source: `ext4_mb_normalize_request`, `ext4_discard_preallocations`. Tests: `tests/prealloc.rs`.
+
+use extant_alloc::{Preallocated, Reservation, Run, predicted_end};
+use extant_ondisk::LogicalBlock;
+use extant_ondisk::extent::MAX_LEN;
+use extant_rt::Arc;
+
+use crate::error::Result;
+use crate::map::{Hole, Mapping};
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// Blocks wanted for the start of a hole.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) logical: LogicalBlock,
+    /// At most.
+    pub(crate) len: u32,
+    /// The byte of the file where they end.
+    pub(crate) end: u64,
+    /// Whether the file may grow in the same way.
+    pub(crate) grows: bool,
+    pub(crate) privileged: bool,
+}
+
+impl Volume {
+    /// Takes blocks for the start of a hole: a run of at least one, and a reservation of what the map needs for it.
+    ///
+    /// # Errors
+    /// `NoSpace`; `ReadOnly`; the journal's.
+    ///
+    /// # Locks
+    /// As [`Volume::reserve`].
+    pub(crate) fn take_content(
+        &self,
+        node: &Arc<Node>,
+        hole: &Hole,
+        wanted: Wanted,
+    ) -> Result<(Run, Reservation<'_>)> {
+        let growth = hole.growth();
+        let Wanted { logical, privileged, .. } = wanted;
+        let room = match self.allocator.take_preallocated(&node.preallocations, logical, wanted.len) {
+            Preallocated::Run(run) => {
+                let reserved = self.reserve(growth, growth, privileged);
+                return match reserved {
+                    Ok(reservation) => Ok((run, reservation)),
+                    Err(error) => {
+                        self.allocator.give_back(run);
+                        Err(error)
+                    }
+                };
+            }
+            Preallocated::None { room } => room,
+        };
+        let len = wanted.len.min(room);
+        let mut reservation = self.reserve(1 + growth, len + growth, privileged)?;
+        let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
+        let surplus = if wanted.grows { self.surplus(node, logical, len, room)? } else { 0 };
+        let goal = self.goal(node, hole, logical);
+        let request = self.request(node, goal, len, wanted.end);
+        let preallocations = &node.preallocations;
+        let run = self.allocator.take_ahead(&mut reservation, &request, preallocations, logical, surplus)?;
+        Ok((run, reservation))
+    }
+
+    /// How many blocks to take ahead behind `len` blocks from `logical` on, where the next ones taken ahead are `room`
+    /// blocks away.
+    fn surplus(&self, node: &Node, logical: LogicalBlock, len: u32, room: u32) -> Result<u32> {
+        let size = node.core().inode.size();
+        if size == 0 || u64::from(logical.0) < self.blocks_of(size) {
+            return Ok(0);
+        }
+        let end = u64::from(logical.0) + u64::from(len);
+        let predicted = self.blocks_of(predicted_end(end * u64::from(self.geometry.block_size)));
+        // Half a group at most, so that a run of that length can be there.
+        let most = u64::from(self.geometry.blocks_per_group / 2).min(u64::from(MAX_LEN)).min(u64::from(room));
+        let window = (predicted - u64::from(logical.0)).min(most) as u32;
+        if window <= len {
+            return Ok(0);
+        }
+        Ok(match self.map(node, logical, window)? {
+            Mapping::Hole { len: free } => free.saturating_sub(len),
+            Mapping::Data { .. } => 0,
+        })
+    }
+
+    /// Gives back what was taken ahead for a file.
+    pub(crate) fn discard_preallocations(&self, node: &Node) {
+        self.allocator.discard(&node.preallocations);
+    }
+}
