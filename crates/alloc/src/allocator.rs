@@ -16,7 +16,7 @@ use crate::counters::{Counters, Totals};
 use crate::group::{Bitmap, BlockBits, Group, InodeBits, Record, Run, State};
 use crate::group_set::GroupSet;
 use crate::mballoc::buddy::Buddy;
-use crate::mballoc::{Goals, OrderIndex, Statistics, Summary};
+use crate::mballoc::{Expectation, Goals, OrderIndex, Statistics, Summary};
 use crate::prealloc::{Lookups, Owners};
 use crate::tuning::Tuning;
 use crate::words::{Gap, Words};
@@ -58,6 +58,7 @@ pub struct Allocator {
     pub(crate) counters: Counters,
     /// Groups by their free space.
     pub(crate) index: OrderIndex,
+    pub(crate) expectation: Expectation,
     pub(crate) goals: Goals,
     pub(crate) statistics: Statistics,
     /// Inodes with preallocations.
@@ -113,7 +114,8 @@ impl Allocator {
             .zip(descriptors)
             .map(|(number, descriptor)| {
                 let blocks = descriptor.free_blocks_count().min(geometry.blocks_in_group(number));
-                let summary = Summary::unread(blocks, order_max);
+                let is_unused = descriptor.flags().contains(GroupFlags::BLOCK_UNINIT);
+                let summary = if is_unused { Summary::unused } else { Summary::unread }(blocks, order_max);
                 let inodes = descriptor.free_inodes_count().min(geometry.inodes_per_group);
                 free_blocks += u64::from(blocks);
                 free_inodes += u64::from(inodes);
@@ -141,6 +143,7 @@ impl Allocator {
             groups,
             counters: Counters::new(&totals),
             index,
+            expectation: Expectation::new(),
             goals: Goals::new(Bands::new(count), tuning.stream_goals_max),
             statistics: Statistics::new(),
             owners: Owners::new(),
@@ -159,6 +162,12 @@ impl Allocator {
     #[must_use]
     pub fn tuning(&self) -> &Tuning {
         &self.tuning
+    }
+
+    /// The layout of the disk.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
     }
 
     /// Reserves `blocks` blocks. Unless `privileged`, the disk's reserved blocks stay out of reach. Preallocations are
@@ -373,7 +382,11 @@ impl Allocator {
         let before = group.summary();
         match loaded {
             Ok(bits) => {
-                self.set_summary(number, group, before, Summary::of(&bits.buddy));
+                let now = Summary::of(&bits.buddy);
+                if before.is_unread() {
+                    self.expectation.learn(now);
+                }
+                self.set_summary(number, group, before, now);
                 state.blocks = Bitmap::Loaded(bits);
                 Ok(())
             }
@@ -433,6 +446,6 @@ impl Allocator {
 }
 
 /// The highest order of a buddy (kernel `MB_NUM_ORDERS`).
-fn order_max(geometry: &Geometry) -> u8 {
+pub(crate) fn order_max(geometry: &Geometry) -> u8 {
     geometry.block_size.ilog2() as u8 + 1
 }

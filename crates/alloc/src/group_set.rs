@@ -64,7 +64,20 @@ impl GroupSet {
 
     /// The first member at or after `from`.
     pub fn next(&self, from: GroupNumber) -> Option<GroupNumber> {
-        let (mut level, mut index) = (0, from.0);
+        self.search(0, from.0, GroupNumber(u32::MAX))
+    }
+
+    /// The first member at or after `from`, if it is before `end`: the nearer the end, the less is looked at. A member that
+    /// another thread just put in may be missed.
+    pub fn next_before(&self, from: GroupNumber, end: GroupNumber) -> Option<GroupNumber> {
+        // The words above are few and at hand in a cache; most of those at the bottom are not, and are empty.
+        let word = from.0 / 64;
+        let above = self.levels.get(1).and_then(|words| words.get((word / 64) as usize));
+        let is_empty = above.is_some_and(|above| above.load(Ordering::Relaxed) >> (word % 64) & 1 == 0);
+        if is_empty { self.search(1, word + 1, end) } else { self.search(0, from.0, end) }
+    }
+
+    fn search(&self, mut level: usize, mut index: u32, end: GroupNumber) -> Option<GroupNumber> {
         loop {
             let words = self.levels.get(level)?;
             let word = words.get((index / 64) as usize)?.load(Ordering::Relaxed) & (u64::MAX << (index % 64));
@@ -72,10 +85,13 @@ impl GroupSet {
                 // Nothing more in this word: on with the next, from one level above.
                 index = index / 64 + 1;
                 level += 1;
+                if u64::from(index) << (6 * level) >= u64::from(end.0) {
+                    return None;
+                }
             } else {
                 index = index / 64 * 64 + word.trailing_zeros();
                 match level.checked_sub(1) {
-                    None => return Some(GroupNumber(index)),
+                    None => return Some(GroupNumber(index)).filter(|group| *group < end),
                     Some(below) => {
                         level = below;
                         index *= 64;
@@ -162,6 +178,10 @@ mod tests {
             let from = at.rotate_left(9) % COUNT;
             let expected = plain.range(from..).next().copied();
             assert_eq!(set.next(GroupNumber(from)).map(|group| group.0), expected, "from {from}");
+            for end in [from, from + 1, from + 90, expected.unwrap_or(from), expected.unwrap_or(from) + 1] {
+                let found = set.next_before(GroupNumber(from), GroupNumber(end)).map(|group| group.0);
+                assert_eq!(found, expected.filter(|group| *group < end), "from {from} before {end}");
+            }
         }
         assert_eq!(set.drain().into_iter().map(|group| group.0).collect::<Vec<_>>(), Vec::from_iter(plain));
         assert_eq!(set.next(GroupNumber(0)), None);

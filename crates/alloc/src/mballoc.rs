@@ -7,12 +7,14 @@
 //! Leaves out: reservations and counts ([`crate::counters`]), what the disk knows ([`crate::blocks`]).
 
 pub(crate) mod buddy;
+mod expectation;
 mod goals;
 mod index;
 mod scan;
 mod statistics;
 mod summary;
 
+pub(crate) use expectation::Expectation;
 pub(crate) use goals::Goals;
 pub(crate) use index::OrderIndex;
 pub use statistics::MballocStatistics;
@@ -24,10 +26,10 @@ use extant_rt::MutexGuard;
 
 use self::buddy::Buddy;
 use self::index::Key;
-use self::scan::Walk;
+use self::scan::{Walk, Wanted};
 use self::statistics::Counts;
 use crate::group::{Bitmap, BlockBits, Group, Run, State};
-use crate::tuning::Tuning;
+use crate::tuning::{Scan, Tuning};
 use crate::words::Gap;
 use crate::{Allocator, Result};
 
@@ -215,10 +217,16 @@ impl<'a> Search<'a> {
         want: u32,
     ) -> Option<(Run, GroupNumber)> {
         let alloc = self.alloc;
-        let groups = alloc.geometry.group_count;
-        let Tuning { scan, max_linear_groups, .. } = alloc.tuning;
-        let mut listed =
-            listed.map(|order| Walk::new(&alloc.index, scan, order, goal, groups, max_linear_groups));
+        let (groups, Tuning { scan, max_linear_groups, .. }) = (alloc.geometry.group_count, alloc.tuning);
+        let mut listed = listed.map(|(key, order)| {
+            let wanted = Wanted { key, order, len: want };
+            // The goal's summary is at hand, and often enough: the index need not be asked.
+            let is_near = scan == Scan::Auto && self.is_good_at(criterion, goal, want);
+            let linear = max_linear_groups.max(u32::from(is_near));
+            Walk::new(&alloc.index, &alloc.expectation, (scan, linear), wanted, goal, groups)
+        });
+        // Nothing longer is expected of groups not read than the first that is looked into has.
+        let is_hopeless = scan == Scan::Auto && !alloc.expectation.meets(Key::Average, want);
         let mut all = alloc.with_blocks.walk(goal);
         loop {
             let group = match &mut listed {
@@ -231,7 +239,7 @@ impl<'a> Search<'a> {
                 return Some((run, group));
             }
             let is_long = self.counts.runs_scanned > alloc.tuning.max_to_scan;
-            if criterion == Criterion::GoalLenSlow && is_long && self.longest.is_some() {
+            if criterion == Criterion::GoalLenSlow && (is_long || is_hopeless) && self.longest.is_some() {
                 return None;
             }
         }
@@ -264,9 +272,23 @@ impl<'a> Search<'a> {
         None
     }
 
+    fn is_good_at(&self, criterion: Criterion, number: GroupNumber, want: u32) -> bool {
+        let group = self.alloc.groups.get(number.0 as usize);
+        group.is_some_and(|group| self.is_good(criterion, number, group.summary(), want))
+    }
+
     /// Whether a group may be looked into for `want` blocks (kernel `ext4_mb_good_group`).
     fn is_good(&self, criterion: Criterion, number: GroupNumber, summary: Summary, want: u32) -> bool {
         if summary.free == 0 {
+            return false;
+        }
+        let key = match criterion {
+            Criterion::Power2Aligned => Some(Key::Largest),
+            Criterion::GoalLenFast | Criterion::BestAvailLen => Some(Key::Average),
+            Criterion::GoalLenSlow | Criterion::AnyFree => None,
+        };
+        let is_doubted = self.alloc.tuning.scan == Scan::Auto && summary.is_unread();
+        if is_doubted && key.is_some_and(|key| !self.alloc.expectation.meets(key, want)) {
             return false;
         }
         match criterion {

@@ -11,8 +11,10 @@ pub enum Scan {
     /// By order, from the goal rightwards through all, then from 0 (kernel since 6.17).
     Ordered,
     /// The nearest sufficient group right of the goal, of whatever order, then from 0.
-    #[default]
     Nearest,
+    /// As `Nearest`, after the goal's own group; a group not read is passed over if those read lately had shorter runs.
+    #[default]
+    Auto,
 }
 
 /// How an inode keeps the blocks that were taken ahead for it.

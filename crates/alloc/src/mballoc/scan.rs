@@ -7,16 +7,27 @@ use std::ops::Range;
 
 use extant_ondisk::GroupNumber;
 
+use super::buddy::ORDERS_MAX;
+use super::expectation::Expectation;
 use super::index::{Key, OrderIndex};
 use crate::tuning::Scan;
+
+/// What a group is to have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub key: Key,
+    /// The least order that suffices.
+    pub order: u8,
+    /// Blocks in a run.
+    pub len: u32,
+}
 
 /// The groups of at least an order, from a goal on and round: each once, as long as it keeps its order.
 pub(crate) struct Walk<'a> {
     index: &'a OrderIndex,
+    expectation: &'a Expectation,
     scan: Scan,
-    key: Key,
-    /// The least order that suffices.
-    least: u8,
+    wanted: Wanted,
     /// The order that is walked now, of a walk by order.
     order: u8,
     /// What is left of this part of the walk, and the part after it.
@@ -29,38 +40,40 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Over `groups` groups; the first `linear` of them one by one.
+    /// Over all groups; the first `linear` ones one by one.
     pub fn new(
         index: &'a OrderIndex,
-        scan: Scan,
-        (key, least): (Key, u8),
+        expectation: &'a Expectation,
+        (scan, linear): (Scan, u32),
+        wanted: Wanted,
         goal: GroupNumber,
         groups: u32,
-        linear: u32,
     ) -> Self {
         let goal = if scan == Scan::ListHead { 0 } else { goal.0.min(groups) };
-        Self { index, scan, key, least, order: least, now: goal..groups, then: 0..goal, start: goal, linear }
+        let (order, now, then) = (wanted.order, goal..groups, 0..goal);
+        Self { index, expectation, scan, wanted, order, now, then, start: goal, linear }
     }
 
     fn next_in_part(&mut self) -> Option<GroupNumber> {
+        let Wanted { key, order: least, len } = self.wanted;
         loop {
-            let from = GroupNumber(self.now.start);
+            let range = self.now.clone();
             let found = match self.scan {
-                Scan::Linear => Some(from),
-                Scan::Nearest => self.index.nearest(self.key, self.least, from),
-                Scan::Ordered | Scan::ListHead => self.index.groups(self.key, self.order)?.next(from),
+                Scan::Linear => (!range.is_empty()).then_some(GroupNumber(range.start)),
+                Scan::Nearest => self.index.nearest(key, least, range, true),
+                Scan::Auto => self.index.nearest(key, least, range, self.expectation.meets(key, len)),
+                Scan::Ordered | Scan::ListHead => self.index.first(key, self.order, range),
             };
-            match found.filter(|found| found.0 < self.now.end) {
-                Some(found) => {
-                    self.now.start = found.0 + 1;
-                    return Some(found);
-                }
-                None if matches!(self.scan, Scan::Linear | Scan::Nearest) => return None,
-                None => {
-                    self.order += 1;
-                    self.now.start = self.start;
-                }
+            if let Some(found) = found {
+                self.now.start = found.0 + 1;
+                return Some(found);
             }
+            let is_by_order = matches!(self.scan, Scan::Ordered | Scan::ListHead);
+            if !is_by_order || usize::from(self.order) + 1 >= ORDERS_MAX {
+                return None;
+            }
+            self.order += 1;
+            self.now.start = self.start;
         }
     }
 }
@@ -79,7 +92,7 @@ impl Iterator for Walk<'_> {
         }
         self.now = std::mem::take(&mut self.then);
         self.start = self.now.start;
-        self.order = self.least;
+        self.order = self.wanted.order;
         self.linear = 0;
         self.next_in_part()
     }
@@ -97,7 +110,18 @@ mod tests {
             let now = Summary { free: 1 << largest, fragments: 1, largest: Some(largest) };
             index.change(GroupNumber(group), Summary::NONE, now);
         }
-        let walk = Walk::new(&index, scan, (Key::Largest, 2), GroupNumber(goal), 200, linear);
+        walk_of(&index, &Expectation::new(), scan, goal, linear)
+    }
+
+    fn walk_of(
+        index: &OrderIndex,
+        expectation: &Expectation,
+        scan: Scan,
+        goal: u32,
+        linear: u32,
+    ) -> Vec<u32> {
+        let wanted = Wanted { key: Key::Largest, order: 2, len: 4 };
+        let walk = Walk::new(index, expectation, (scan, linear), wanted, GroupNumber(goal), 200);
         walk.map(|group| group.0).collect()
     }
 
@@ -109,6 +133,23 @@ mod tests {
         assert_eq!(walk(Scan::Linear, 71, 0), (71..200).chain(0..71).collect::<Vec<_>>());
         assert_eq!(walk(Scan::Nearest, 71, 2), [71, 72, 80, 150, 1, 5, 70]);
         assert_eq!(walk(Scan::Nearest, 199, 4), [199, 1, 5, 70, 80, 150]);
+        assert_eq!(walk(Scan::Auto, 71, 0), [80, 150, 1, 5, 70]);
         assert_eq!(walk(Scan::Ordered, 0, 0), [5, 80, 1, 150, 70]);
+    }
+
+    #[test]
+    fn unread_groups_are_passed_over_while_those_read_have_shorter_runs() {
+        let (index, expectation) = (OrderIndex::new(200), Expectation::new());
+        let read = Summary { free: 64, fragments: 2, largest: Some(5) };
+        for (group, summary) in [(3, read), (90, Summary::unread(64, 13)), (100, read)] {
+            index.change(GroupNumber(group), Summary::NONE, summary);
+        }
+        let walk = |scan| walk_of(&index, &expectation, scan, 80, 0);
+        assert_eq!(walk(Scan::Auto), [90, 100, 3]);
+        expectation.learn(Summary { free: 64, fragments: 64, largest: Some(0) });
+        assert_eq!(walk(Scan::Auto), [100, 3]);
+        assert_eq!(walk(Scan::Nearest), [90, 100, 3]);
+        index.change(GroupNumber(90), Summary::unread(64, 13), read);
+        assert_eq!(walk(Scan::Auto), [90, 100, 3]);
     }
 }

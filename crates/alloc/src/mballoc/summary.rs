@@ -28,6 +28,16 @@ impl Summary {
         Self { free, fragments: 0, largest }
     }
 
+    /// Of a group that was never used: its free blocks lie together.
+    pub fn unused(free: u32, order_max: u8) -> Self {
+        Self { fragments: u32::from(free > 0), ..Self::unread(free, order_max) }
+    }
+
+    /// Whether it is an upper bound.
+    pub fn is_unread(self) -> bool {
+        self.free > 0 && self.fragments == 0
+    }
+
     pub fn of(buddy: &Buddy) -> Self {
         Self { free: buddy.free(), fragments: buddy.fragments(), largest: buddy.largest_order() }
     }

@@ -1,7 +1,7 @@
 //! Claims about single groups: uninitialised, damaged, reserved, and where runs come from.
 
 use crate::disk::{Disk, request};
-use extant_alloc::{Allocator, Error, InodeKind, NewInode, Run, Tuning};
+use extant_alloc::{Allocator, Error, InodeKind, NewInode, Run, Scan, Tuning};
 use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, TransactionId, bitmap};
 
 const TID: TransactionId = TransactionId(5);
@@ -198,4 +198,25 @@ fn a_change_costs_a_bitmap_and_a_descriptor_once_a_transaction() {
     assert_eq!(alloc.freeze(TID).groups.len(), 2);
     assert_eq!(alloc.free_inode(TID.next(), inode, InodeKind::Other).expect("a used inode"), 2);
     assert_eq!(alloc.mark_free(TID.next(), first).expect("used blocks"), 1);
+}
+
+#[test]
+fn a_search_for_runs_that_do_not_exist_does_not_read_every_bitmap() {
+    const GROUPS: u32 = 60;
+    let mut disk = Disk::new(1 + 256 * u64::from(GROUPS), 256, false);
+    for (number, bits) in &mut disk.blocks {
+        (0..256).step_by(2).for_each(|bit| bitmap::set(bits, bit));
+        let free = bitmap::count_zeros(bits, 0..256);
+        disk.descriptors[number.0 as usize].set_free_blocks_count(free);
+    }
+    let bitmaps_read = |scan| {
+        let alloc = disk.open_with(0, Tuning { scan, ..Tuning::default() });
+        for goal in [300, 5000, 9000] {
+            assert_eq!(take(&alloc, goal, 16).len, 1);
+        }
+        alloc.statistics().bitmaps_read
+    };
+    let (auto, nearest) = (bitmaps_read(Scan::Auto), bitmaps_read(Scan::Nearest));
+    assert!(auto <= 6, "{auto} bitmaps read by three searches");
+    assert!(nearest >= u64::from(GROUPS) - 1, "the descriptors' word is taken: {nearest}");
 }

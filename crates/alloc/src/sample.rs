@@ -1,0 +1,54 @@
+//! Groups made believe to be in a state, for measurements on disks whose bitmaps no memory holds.
+
+use extant_ondisk::{Geometry, GroupNumber, bitmap};
+
+use crate::allocator::order_max;
+use crate::group::{Bitmap, State};
+use crate::mballoc::buddy::Buddy;
+use crate::mballoc::{Expectation, Summary};
+use crate::tuning::Scan;
+use crate::words::Words;
+use crate::{Allocator, Result};
+
+/// What can be known of a block bitmap that many groups share.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    summary: Summary,
+    order_max: u8,
+}
+
+impl Sample {
+    /// Of a whole group's block bitmap.
+    #[must_use]
+    pub fn new(geometry: &Geometry, bits: &[u8]) -> Self {
+        let order_max = order_max(geometry);
+        let summary = Summary::of(&Buddy::new(Words::from_bytes(bits, geometry.blocks_per_group), order_max));
+        debug_assert_eq!(summary.free, bitmap::count_zeros(bits, 0..geometry.blocks_per_group));
+        Self { summary, order_max }
+    }
+}
+
+impl Allocator {
+    /// Changes the order in which groups are visited, and forgets what reading taught of unread ones.
+    pub fn set_scan(&mut self, scan: Scan) {
+        self.tuning.scan = scan;
+        self.expectation = Expectation::new();
+    }
+
+    /// Puts a group back to one whose block bitmap, the sample's, is not in memory; its free space is known as if it had
+    /// been read, or by its descriptor only. Counts of the whole disk stay as they are.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is no such group.
+    pub fn assume(&mut self, number: GroupNumber, sample: &Sample, is_known: bool) -> Result<()> {
+        let group = self.group(number)?;
+        let mut state = group.state.lock();
+        let State { record, blocks, .. } = &mut *state;
+        record.descriptor.set_free_blocks_count(sample.summary.free);
+        *blocks = Bitmap::Unread;
+        let unread = Summary::unread(sample.summary.free, sample.order_max);
+        let now = if is_known { sample.summary } else { unread };
+        self.set_summary(number, group, group.summary(), now);
+        Ok(())
+    }
+}
