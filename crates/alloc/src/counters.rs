@@ -183,6 +183,8 @@ impl Counters {
     }
 
     pub fn available(&self) -> u64 {
+        // Or tokens on their way from the pool to a shard are seen in both.
+        let _moving = self.escrow.moving.lock();
         self.escrow.sum()
     }
 
