@@ -36,10 +36,14 @@ impl Tally {
 
     /// The number; exact while nobody changes it.
     pub fn sum(&self) -> u64 {
-        let sum = self.shards.iter().fold(0u64, |sum, shard| sum.wrapping_add(shard.load(Ordering::Relaxed)));
-        // A change that moves a count between groups may be seen by half.
-        u64::try_from(sum.cast_signed()).unwrap_or(0)
+        sum(&self.shards)
     }
+}
+
+/// The sum of parts in two's complement; 0 if a change that moves a count between them is seen by half.
+fn sum<'a>(parts: impl IntoIterator<Item = &'a Padded<AtomicU64>>) -> u64 {
+    let sum = parts.into_iter().fold(0u64, |sum, part| sum.wrapping_add(part.load(Ordering::Relaxed)));
+    u64::try_from(signed(sum)).unwrap_or(0)
 }
 
 /// Free blocks that nobody has, waits for or reserved, as tokens: most in a pool, some held ready by shards of threads.
@@ -120,9 +124,7 @@ impl Escrow {
 
     /// All tokens; exact while nobody changes them.
     fn sum(&self) -> u64 {
-        let all = std::iter::once(&self.pool).chain(&self.shards);
-        let sum = all.fold(0u64, |sum, tokens| sum.wrapping_add(tokens.load(Ordering::Relaxed)));
-        u64::try_from(sum.cast_signed()).unwrap_or(0)
+        sum(std::iter::once(&self.pool).chain(&self.shards))
     }
 }
 

@@ -35,8 +35,11 @@ fn can_user_mount(disk: &Disk) -> bool {
     can
 }
 
-/// A disk whose image and mount point are the user's; the files in it root's.
-fn users_disk() -> Disk {
+/// A disk whose image and mount point are the user's, the files in it root's; if the user can mount here.
+fn users_disk() -> Option<Disk> {
+    if !can_mount() {
+        return None;
+    }
     let disk = Disk::new("64M");
     if is_root() {
         for path in [disk.image.as_path(), &disk.point, disk.image.parent().expect("directory")] {
@@ -45,7 +48,7 @@ fn users_disk() -> Disk {
         let dir = disk.image.parent().expect("directory");
         std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).expect("mode");
     }
-    disk
+    can_user_mount(&disk).then_some(disk)
 }
 
 fn assert_done(output: &Output) -> String {
@@ -55,13 +58,7 @@ fn assert_done(output: &Output) -> String {
 
 #[test]
 fn ordinary_user_mounts_and_files_are_stored_as_roots() {
-    if !can_mount() {
-        return;
-    }
-    let disk = users_disk();
-    if !can_user_mount(&disk) {
-        return;
-    }
+    let Some(disk) = users_disk() else { return };
     let (image, point) = (disk.image.display(), disk.point.display());
     let owner = assert_done(&user(&format!(
         "{EXTANT} mount {image} {point}; echo x >{point}/file; mkdir {point}/dir; stat -c %u {point}/file; \
@@ -76,13 +73,7 @@ fn ordinary_user_mounts_and_files_are_stored_as_roots() {
 
 #[test]
 fn idmap_swaps_root_and_the_user() {
-    if !can_mount() {
-        return;
-    }
-    let disk = users_disk();
-    if !can_user_mount(&disk) {
-        return;
-    }
+    let Some(disk) = users_disk() else { return };
     let (image, point) = (disk.image.display(), disk.point.display());
     assert_done(&user(&format!(
         "{EXTANT} mount -o idmap {image} {point}; echo x >{point}/file; {EXTANT} umount {point}"

@@ -360,15 +360,9 @@ fn changes(fixed: &wire::SetattrIn) -> Changes {
 
 /// The bits of `st_mode` that say what an inode is.
 const fn type_bits(file_type: FileType) -> u32 {
-    match file_type {
-        FileType::Directory => 0o040_000,
-        FileType::Symlink => 0o120_000,
-        FileType::Fifo => 0o010_000,
-        FileType::Socket => 0o140_000,
-        FileType::CharDevice => 0o020_000,
-        FileType::BlockDevice => 0o060_000,
-        _ => 0o100_000,
-    }
+    // What is of no known type is shown as a file.
+    let shown = if matches!(file_type, FileType::Unknown) { FileType::Regular } else { file_type };
+    shown.mode_bits() as u32
 }
 
 fn attr(attributes: &Attributes) -> wire::Attr {
