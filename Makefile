@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual lint demo install bench conflicts scan-policies test-mount test-scale bench-mount deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-checked lint demo install bench conflicts scan-policies test-mount test-scale bench-mount deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -29,10 +29,15 @@ build: setup-build
 test: setup-test lint
 	$(CARGO) test --workspace --locked
 	$(MAKE) test-virtual
+	$(MAKE) test-checked
 
 # The runtime of virtual CPUs, in its own target directory: a --cfg changes every crate.
 test-virtual:
 	RUSTFLAGS='--cfg extant_rt="virtual"' $(CARGO) test --locked -p extant-rt --target-dir target/virtual
+
+# The runtime whose schedules shuttle chooses, likewise.
+test-checked:
+	RUSTFLAGS='--cfg extant_rt="shuttle"' $(CARGO) test --locked -p extant-rt --test checked --target-dir target/shuttle
 
 lint:
 	$(CARGO) fmt --all --check

@@ -5,7 +5,7 @@
 //! before it is taken there.
 
 use extant_ondisk::GroupNumber;
-use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, Padded, thread_slot};
+use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, Padded, SHARDS, thread_slot};
 
 use crate::{Error, Result};
 
@@ -15,8 +15,6 @@ pub(crate) struct Tally {
     /// Two's complement: only the sum means something.
     shards: Box<[Padded<AtomicU64>]>,
 }
-
-const SHARDS: usize = 64;
 
 impl Tally {
     pub fn new(value: u64) -> Self {

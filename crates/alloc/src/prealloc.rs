@@ -17,7 +17,7 @@ mod ranges;
 mod tree;
 
 use extant_ondisk::{InodeNumber, LogicalBlock};
-use extant_rt::{Arc, AtomicBool, AtomicU64, LockClass, Mutex, Ordering, Padded, thread_slot};
+use extant_rt::{Arc, AtomicBool, AtomicU64, LockClass, Mutex, Ordering, Padded, SHARDS, thread_slot};
 
 pub(crate) use self::owners::Owners;
 use self::ranges::{Found, Range, Ranges};
@@ -66,8 +66,6 @@ pub struct PreallocStatistics {
 pub(crate) struct Lookups {
     shards: Box<[Padded<[AtomicU64; 3]>]>,
 }
-
-const SHARDS: usize = 64;
 
 impl Lookups {
     pub fn new() -> Self {

@@ -11,7 +11,7 @@
 //! Leaves out: waiting (`handle.rs`, `commit.rs`). Locks: the pool (`JOURNAL`), for a portion. Checked by
 //! `tests/threads.rs`.
 
-use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, Padded, thread_slot};
+use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, Padded, SHARDS, thread_slot};
 
 const OPEN: u64 = (1 << 16) - 1;
 const LOCKED: u64 = 1 << 16;
@@ -22,7 +22,6 @@ const TAKEN_SHIFT: u32 = 42;
 /// More than a third of the largest log that mke2fs makes, 10,240,000 blocks.
 const CREDITS_MAX: u32 = (1 << 22) - 1;
 
-const SHARDS: usize = 64;
 /// A portion is this part of all credits.
 const PORTIONS: u32 = 32;
 

@@ -2,12 +2,14 @@
 //!
 //! Nothing above this crate uses `std::sync`, a clock or a third-party lock, so that another runtime can
 //! take this one's place by `--cfg extant_rt="…"`, under the same names: the virtual CPUs of the lab
-//! (`"virtual"`), later shuttle's schedules.
+//! (`"virtual"`), or schedules that shuttle chooses (`"shuttle"`).
 //!
 //! Leaves out: policy.
 
 mod class;
 mod clock;
+#[cfg(not(extant_rt = "virtual"))]
+mod exploration;
 #[cfg(not(extant_rt = "virtual"))]
 mod native;
 mod padded;
@@ -18,8 +20,10 @@ mod virtual_rt;
 pub use class::LockClass;
 pub use clock::WallClock;
 #[cfg(not(extant_rt = "virtual"))]
+pub use exploration::Exploration;
+#[cfg(not(extant_rt = "virtual"))]
 pub use native::*;
-pub use padded::Padded;
+pub use padded::{Padded, SHARDS};
 pub use rank::Rank;
 #[cfg(extant_rt = "virtual")]
 pub use virtual_rt::*;

@@ -1,13 +1,18 @@
-//! The native runtime: the standard library's locks, atomics, threads and clocks.
+//! The native runtime: the standard library's locks, atomics, threads and clocks. The checked runtime is the same
+//! over shuttle's stand-ins for them, so that a test can run under many chosen schedules.
+//!
+//! Leaves out, when checked: time, which moves with the schedule, so that a wait with a timeout ends by a notification
+//! only; and orderings weaker than `SeqCst`, for shuttle keeps all atomics in one order that every thread sees.
 
+#[cfg_attr(extant_rt = "shuttle", path = "native/shuttle.rs")]
+#[cfg_attr(not(extant_rt = "shuttle"), path = "native/standard.rs")]
+mod base;
 mod sync;
 mod thread;
 
-pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-pub use std::sync::{Arc, OnceLock, Weak};
-
+pub(crate) use base::since_epoch;
+pub use base::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+pub use base::sync::{Arc, Weak};
+pub use base::{Monotonic, OnceLock, available_parallelism, explore, thread_slot};
 pub use sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-pub(crate) use thread::since_epoch;
-pub use thread::{
-    JoinHandle, Monotonic, available_parallelism, is_current, parallel, sleep, spawn, thread_slot, yield_now,
-};
+pub use thread::{JoinHandle, is_current, parallel, sleep, spawn, yield_now};

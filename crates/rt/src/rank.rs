@@ -1,13 +1,15 @@
 //! The order of locks, checked in debug builds.
 //!
 //! What a thread holds is listed per thread; the virtual runtime, whose CPUs share one thread, changes the list
-//! with the CPU.
+//! with the CPU, and shuttle keeps one for each of its threads.
 
 use crate::LockClass;
 
 #[cfg(debug_assertions)]
 pub(crate) mod order {
     use super::LockClass;
+    #[cfg(extant_rt = "shuttle")]
+    use shuttle::thread_local;
     use std::cell::RefCell;
 
     /// The classes and keys of what is held.
@@ -18,7 +20,8 @@ pub(crate) mod order {
     }
 
     pub fn check(class: &'static LockClass, key: u64) {
-        HELD.with_borrow(|held| {
+        HELD.with(|held| {
+            let held = held.borrow();
             if let Some((outer, outer_key)) = held.iter().find(|(c, k)| (c.rank, *k) >= (class.rank, key)) {
                 panic!("lock order: {} {key} taken while {} {outer_key} is held", class.name, outer.name);
             }
@@ -26,7 +29,7 @@ pub(crate) mod order {
     }
 
     pub fn push(class: &'static LockClass, key: u64) {
-        HELD.with_borrow_mut(|held| held.push((class, key)));
+        HELD.with(|held| held.borrow_mut().push((class, key)));
     }
 
     pub fn pop(class: &'static LockClass, key: u64) {
@@ -42,7 +45,7 @@ pub(crate) mod order {
     /// Exchanges the thread's list with another.
     #[cfg(extant_rt = "virtual")]
     pub fn exchange(other: &mut Held) {
-        HELD.with_borrow_mut(|held| std::mem::swap(held, other));
+        HELD.with(|held| std::mem::swap(&mut *held.borrow_mut(), other));
     }
 }
 

@@ -1,10 +1,9 @@
 //! What searches did, counted on lines of the thread's own.
 
-use extant_rt::{AtomicU64, Ordering, Padded, thread_slot};
+use extant_rt::{AtomicU64, Ordering, Padded, SHARDS, thread_slot};
 
 use super::{CRITERIA, Criterion};
 
-const SHARDS: usize = 64;
 /// Numbers of [`Counts`].
 const NUMBERS: usize = 9 + 2 * CRITERIA;
 

@@ -5,11 +5,10 @@
 use std::collections::BTreeMap;
 
 use extant_ondisk::InodeNumber;
-use extant_rt::{Arc, LockClass, Mutex, Padded};
+use extant_rt::{Arc, LockClass, Mutex, Padded, SHARDS};
 
 use super::Preallocations;
 
-const SHARDS: usize = 64;
 /// Inodes that share a shard.
 const NEIGHBOURS: u32 = 64;
 

@@ -1,9 +1,9 @@
-//! The standard library's locks, with a class and without poison.
+//! Locks with a class and without poison.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
+use super::base::sync::{self, PoisonError, TryLockError};
 use crate::{LockClass, Rank};
 
 /// A mutual exclusion lock. A panic of its holder does not poison it.
@@ -11,13 +11,13 @@ use crate::{LockClass, Rank};
 pub struct Mutex<T> {
     class: &'static LockClass,
     key: u64,
-    inner: std::sync::Mutex<T>,
+    inner: sync::Mutex<T>,
 }
 
 /// Holds a [`Mutex`].
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
-    inner: std::sync::MutexGuard<'a, T>,
+    inner: sync::MutexGuard<'a, T>,
     rank: Rank,
 }
 
@@ -29,7 +29,7 @@ impl<T> Mutex<T> {
 
     /// A lock of `class` that orders by `key` among its kind.
     pub const fn with_key(class: &'static LockClass, key: u64, value: T) -> Self {
-        Self { class, key, inner: std::sync::Mutex::new(value) }
+        Self { class, key, inner: sync::Mutex::new(value) }
     }
 
     /// Takes the lock; blocks.
@@ -77,13 +77,13 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 
 /// Waits for a change of what a [`Mutex`] protects.
 #[derive(Debug, Default)]
-pub struct Condvar(std::sync::Condvar);
+pub struct Condvar(sync::Condvar);
 
 impl Condvar {
     /// Nobody waiting.
     #[must_use]
     pub const fn new() -> Self {
-        Self(std::sync::Condvar::new())
+        Self(sync::Condvar::new())
     }
 
     /// Gives the lock up, waits for a notification (or for nothing: check again), and takes it back.
@@ -117,20 +117,20 @@ impl Condvar {
 pub struct RwLock<T> {
     class: &'static LockClass,
     key: u64,
-    inner: std::sync::RwLock<T>,
+    inner: sync::RwLock<T>,
 }
 
 /// Holds an [`RwLock`] for reading.
 #[derive(Debug)]
 pub struct RwLockReadGuard<'a, T> {
-    inner: std::sync::RwLockReadGuard<'a, T>,
+    inner: sync::RwLockReadGuard<'a, T>,
     _rank: Rank,
 }
 
 /// Holds an [`RwLock`] for writing.
 #[derive(Debug)]
 pub struct RwLockWriteGuard<'a, T> {
-    inner: std::sync::RwLockWriteGuard<'a, T>,
+    inner: sync::RwLockWriteGuard<'a, T>,
     _rank: Rank,
 }
 
@@ -142,7 +142,7 @@ impl<T> RwLock<T> {
 
     /// A lock of `class` that orders by `key` among its kind.
     pub const fn with_key(class: &'static LockClass, key: u64, value: T) -> Self {
-        Self { class, key, inner: std::sync::RwLock::new(value) }
+        Self { class, key, inner: sync::RwLock::new(value) }
     }
 
     /// Takes the lock beside other readers; blocks.

@@ -1,0 +1,16 @@
+//! What schedules a test of threads is to run under.
+
+use std::path::PathBuf;
+
+/// What `explore` does: the checked runtime tries schedules, the native one leaves them to the host.
+#[derive(Clone, Debug)]
+pub struct Exploration {
+    /// How many of each kind.
+    pub schedules: usize,
+    /// What they and the work are derived from.
+    pub seed: u64,
+    /// A directory for schedules that failed.
+    pub failures: PathBuf,
+    /// The file of a schedule that failed, to be the only one.
+    pub replay: Option<PathBuf>,
+}

@@ -1,0 +1,121 @@
+//! The runtime of shuttle's schedules: that it finds what it is for.
+//!
+//! Run by `RUSTFLAGS='--cfg extant_rt="shuttle"' cargo test -p extant-rt --test checked --target-dir target/shuttle`.
+#![cfg(extant_rt = "shuttle")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use extant_rt::{
+    Arc, AtomicU64, Condvar, Exploration, LockClass, Mutex, OnceLock, Ordering, Rank, RwLock, explore,
+    parallel, spawn, thread_slot,
+};
+
+fn plan(failures: &Path) -> Exploration {
+    Exploration { schedules: 300, seed: 1, failures: failures.to_owned(), replay: None }
+}
+
+/// The message of the failure that the exploration finds.
+fn failure(exploration: &Exploration, body: impl Fn(u64) + Send + Sync + 'static) -> Option<String> {
+    let panic = catch_unwind(AssertUnwindSafe(|| explore(exploration, body))).err()?;
+    Some(match panic.downcast_ref::<String>() {
+        Some(text) => text.clone(),
+        None => (*panic.downcast_ref::<&str>().expect("text")).to_owned(),
+    })
+}
+
+/// A directory of its own for a test.
+fn scratch(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).expect("a directory");
+    path
+}
+
+fn lost_update(seed: u64) {
+    let number = AtomicU64::new(0);
+    parallel(2, |_| {
+        let found = number.load(Ordering::SeqCst);
+        number.store(found + 1, Ordering::SeqCst);
+    });
+    assert_eq!(number.load(Ordering::SeqCst), 2, "an update is lost, random number {seed}");
+}
+
+#[test]
+fn a_lost_update_is_found_and_its_schedule_replayed() {
+    let directory = scratch("lost-update");
+    let found = failure(&plan(&directory), lost_update).expect("a race");
+    assert!(found.contains("an update is lost"), "{found}");
+    let schedules: Vec<_> = std::fs::read_dir(&directory).expect("a directory").collect();
+    let [Ok(schedule)] = &schedules[..] else { panic!("{schedules:?}") };
+    let replay = Exploration { replay: Some(schedule.path()), ..plan(&directory) };
+    assert_eq!(failure(&replay, lost_update).expect("the same race"), found, "and the same random number");
+}
+
+#[test]
+fn what_is_right_passes() {
+    explore(&plan(&scratch("right")), |_| {
+        let (number, slots) = (AtomicU64::new(0), Mutex::new(LockClass::GROUP, Vec::new()));
+        parallel(3, |_| {
+            number.fetch_add(1, Ordering::Relaxed);
+            slots.lock().push(thread_slot());
+        });
+        assert_eq!(number.into_inner(), 3);
+        let mut slots = slots.into_inner();
+        slots.sort_unstable();
+        slots.dedup();
+        assert_eq!(slots.len(), 3, "threads have slots of their own");
+    });
+}
+
+#[test]
+fn a_value_is_made_once() {
+    explore(&plan(&scratch("once")), |_| {
+        let (made, once) = (AtomicU64::new(0), OnceLock::new());
+        let got = parallel(3, |_| *once.get_or_init(|| made.fetch_add(1, Ordering::Relaxed)));
+        assert_eq!((got, once.set(9)), (vec![0; 3], Err(9)));
+    });
+}
+
+#[test]
+fn a_missed_notification_is_a_deadlock() {
+    let body = |_| {
+        let both = Arc::new((Mutex::new(LockClass::JOURNAL, false), Condvar::new()));
+        let other = Arc::clone(&both);
+        let thread = spawn("waker", move || {
+            *other.0.lock() = true;
+            other.1.notify_all();
+        });
+        // Looked at before the lock is taken to wait.
+        if !*both.0.lock() {
+            drop(both.1.wait(both.0.lock()));
+        }
+        thread.expect("a thread").join().expect("its end");
+    };
+    let found = failure(&plan(&scratch("deadlock")), body).expect("a deadlock");
+    assert!(found.starts_with("deadlock!"), "{found}");
+}
+
+#[test]
+fn the_order_of_locks_is_each_threads_own() {
+    explore(&plan(&scratch("order")), |_| {
+        let (outer, inner) = (RwLock::new(LockClass::INODE, 0), Mutex::new(LockClass::GROUP, 0));
+        parallel(3, |index| match index {
+            0 => *outer.write() += 1,
+            1 => *inner.lock() += 1,
+            _ => {
+                let _handle = Rank::enter(LockClass::HANDLE, 0);
+                drop(inner.lock());
+            }
+        });
+        assert_eq!((outer.into_inner(), inner.into_inner()), (1, 1));
+    });
+    if cfg!(debug_assertions) {
+        let found = failure(&plan(&scratch("breach")), |_| {
+            let (outer, inner) = (Mutex::new(LockClass::INODE, ()), Mutex::new(LockClass::GROUP, ()));
+            let _inner = inner.lock();
+            drop(outer.lock());
+        });
+        assert_eq!(found.as_deref(), Some("lock order: INODE 0 taken while GROUP 0 is held"));
+    }
+}
