@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-checked lint demo install bench conflicts scan-policies test-mount test-scale bench-mount deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-checked lint demo install bench bench-layout conflicts scan-policies test-mount test-scale bench-mount deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -52,6 +52,11 @@ bench: setup-test build
 	$(CARGO) run --release --locked -p extant-bench -- in-process create-unlink
 	$(CARGO) run --release --locked -p extant-bench -- in-process fallocate2
 	scripts/bench-mkfs target/release/extant
+
+# Extents and free space after many writers, fresh and aged, beside the kernel's ext4; needs root, loop devices and 6 GiB on
+# /dev/shm; 2 minutes.
+bench-layout: setup-test
+	$(CARGO) run --release --locked -p extant-bench -- layout
 
 # Which cache lines two threads share that work in two directories, by traces of their memory.
 conflicts: setup-test

@@ -1,4 +1,4 @@
-//! The kernel's ext4 on a loop device.
+//! The kernel's file systems on loop devices.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use crate::scratch::run;
 #[derive(Debug)]
 pub struct KernelMount {
     point: PathBuf,
+    is_mounted: bool,
 }
 
 impl KernelMount {
@@ -17,7 +18,19 @@ impl KernelMount {
     pub fn new(image: &Path, point: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(point)?;
         run(Command::new("mount").args(["-o", "loop"]).arg(image).arg(point))?;
-        Ok(Self { point: point.to_owned() })
+        Ok(Self { point: point.to_owned(), is_mounted: true })
+    }
+
+    /// Unmounts it; the loop device goes with it.
+    pub fn unmount(mut self) -> io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        match std::mem::take(&mut self.is_mounted) {
+            true => run(Command::new("umount").arg(&self.point)),
+            false => Ok(()),
+        }
     }
 
     /// Where it is mounted.
@@ -28,7 +41,7 @@ impl KernelMount {
 
 impl Drop for KernelMount {
     fn drop(&mut self) {
-        if let Err(error) = run(Command::new("umount").arg(&self.point)) {
+        if let Err(error) = self.end() {
             eprintln!("extant-bench: {} stays mounted: {error}", self.point.display());
         }
     }

@@ -7,8 +7,10 @@
 mod conflicts;
 mod in_process;
 mod kernel;
+mod layout;
 mod mount;
 mod policies;
+mod random;
 mod report;
 mod scratch;
 
@@ -41,6 +43,15 @@ enum What {
         /// Milliseconds of each measurement.
         #[arg(long, default_value_t = 1000)]
         milliseconds: u64,
+        /// Where the images are made.
+        #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
+    /// Extents of files that grow beside each other, and of free space: extant beside the kernel on the same images.
+    Layout {
+        /// Seeds of ageing and sizes, from 1 on.
+        #[arg(long, default_value_t = 5)]
+        seeds: u64,
         /// Where the images are made.
         #[arg(long, default_value = "/dev/shm")]
         dir: PathBuf,
@@ -113,6 +124,7 @@ fn main() -> ExitCode {
         What::Worker { load, image, milliseconds } => {
             in_process::worker(load, &image, Duration::from_millis(milliseconds))
         }
+        What::Layout { seeds, dir } => layout::compare(seeds.max(1), &dir),
         What::Mount { runs, dir } => mount::compare(runs.max(1), &dir),
         What::Empty { point, image } => mount::empty(&point, image.as_deref()),
         What::Client { dir } => mount::client(&dir),

@@ -18,6 +18,7 @@ use extant_ondisk::{
 };
 
 use crate::Result;
+use crate::random::mix;
 
 mod plot;
 
@@ -45,13 +46,6 @@ const STREAM_REQUESTS: usize = 64;
 /// A measurement ends early after so many bitmaps or so long.
 const READS_MAX: usize = 1024;
 const TIME_MAX: Duration = Duration::from_millis(150);
-/// Numbers that look random (SplitMix64).
-fn mix(value: u64) -> u64 {
-    let z = value.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
-}
 
 /// Which sample a group is.
 fn sample_of(group: GroupNumber) -> usize {

@@ -44,10 +44,18 @@ impl Drop for Scratch {
 /// # Errors
 /// What it wrote to standard error.
 pub fn run(command: &mut Command) -> io::Result<()> {
+    output(command).map(drop)
+}
+
+/// Runs a command that must succeed: what it wrote to standard output.
+///
+/// # Errors
+/// What it wrote to standard error.
+pub fn output(command: &mut Command) -> io::Result<String> {
     let program = command.get_program().display().to_string();
     let output = command.output().map_err(|error| io::Error::other(format!("{program}: {error}")))?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let words = String::from_utf8_lossy(&output.stderr);
     Err(io::Error::other(format!("{program}: {}", words.trim())))
