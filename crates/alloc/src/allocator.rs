@@ -73,6 +73,8 @@ pub struct Allocator {
     pub(crate) changed: GroupSet,
     /// Runs freed in frozen transactions that are not committed, oldest first.
     pub(crate) freed: Mutex<VecDeque<Freed>>,
+    /// Held while a free run is out of its group, so that whoever misses it can wait.
+    pub(crate) discarding: Mutex<()>,
     pub(crate) zones: Zones,
     store: Box<dyn GroupStore>,
 }
@@ -153,6 +155,7 @@ impl Allocator {
             with_inodes,
             changed: GroupSet::new(count),
             freed: Mutex::new(LockClass::FREED, VecDeque::new()),
+            discarding: Mutex::new(LockClass::DISCARDING, ()),
             zones,
             store,
         }
@@ -177,8 +180,16 @@ impl Allocator {
     /// `NoSpace` if so many are not available now; blocks that wait for a commit are not.
     ///
     /// # Locks
-    /// May take `PREALLOCATIONS` of any inode.
+    /// May take `DISCARDING` and wait for a discard; `PREALLOCATIONS` of any inode.
     pub fn reserve(&self, blocks: u64, privileged: bool) -> Result<Reservation<'_>> {
+        Reservation::new(&self.counters, blocks, privileged)
+            .or_else(|_| self.reserve_of_last(blocks, privileged))
+    }
+
+    /// [`Allocator::reserve`] where little is left.
+    fn reserve_of_last(&self, blocks: u64, privileged: bool) -> Result<Reservation<'_>> {
+        // What is out for a discard is back then.
+        let _no_discard = self.discarding.lock();
         let mut discards = 0;
         loop {
             match Reservation::new(&self.counters, blocks, privileged) {
@@ -365,7 +376,7 @@ impl Allocator {
         if buddy.free() != descriptor.free_blocks_count() {
             return corrupt("block bitmap and free block count differ");
         }
-        Ok(BlockBits { disk: disk.into(), buddy })
+        Ok(BlockBits { disk: disk.into(), buddy, discarded: u32::MAX })
     }
 
     /// Puts loaded bits in place, unless another thread was quicker; marks the group bad if there are none.

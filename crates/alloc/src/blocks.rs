@@ -46,6 +46,7 @@ impl Allocator {
             let given = self.with_block_bits(number, |group, _, bits| {
                 let taken = bits.is_free(gap) && bits.buddy.busy().is_set(gap.start, gap.len);
                 if taken {
+                    bits.discarded = u32::MAX;
                     self.change_free(number, group, bits, |buddy| buddy.give(gap));
                     self.counters.release(u64::from(gap.len));
                 }

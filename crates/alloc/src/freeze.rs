@@ -95,6 +95,7 @@ impl Allocator {
         let mut state = group.state.lock();
         // Blocks are freed in loaded bitmaps only, and those stay.
         let Bitmap::Loaded(bits) = &mut state.blocks else { return };
+        bits.discarded = u32::MAX;
         for gap in gaps {
             self.change_free(number, group, bits, |buddy| buddy.give(gap));
             self.counters.release(u64::from(gap.len));

@@ -76,6 +76,8 @@ pub(crate) struct BlockBits {
     pub disk: Arc<[u8]>,
     /// What may be given out.
     pub buddy: Buddy,
+    /// The least length of runs that are all discarded; `u32::MAX` if blocks came back since.
+    pub discarded: u32,
 }
 
 /// The inode bitmap, as the running transaction says.

@@ -5,7 +5,7 @@
 //! Invariants: a block is given to one owner at a time and, once freed, to the next only after the transaction
 //! that freed it is committed; every count is exact; operations in different groups share no lock.
 //!
-//! Locks, by rank: an inode's `PREALLOCATIONS`; `PREALLOCATING`; `GROUP`, one at a time; `FREED`. Source: kernel `mballoc.c`, `ialloc.c`. Tests: `tests/alloc/`.
+//! Locks, by rank: `DISCARDING`; an inode's `PREALLOCATIONS`; `PREALLOCATING`; `GROUP`, one at a time; `FREED`. Source: kernel `mballoc.c`, `ialloc.c`. Tests: `tests/alloc/`.
 #![forbid(unsafe_code)]
 
 mod allocator;
@@ -20,6 +20,7 @@ mod inodes;
 mod mballoc;
 mod prealloc;
 mod sample;
+mod trim;
 mod tuning;
 mod words;
 mod zones;

@@ -277,10 +277,12 @@ impl BlockDevice for FileDevice {
         if bytes == 0 {
             return Ok(());
         }
-        if self.is_block_special {
-            return discard_block_special(&self.file, offset, bytes);
-        }
-        self.punch(offset, bytes).map(|_| ())
+        let is_discarded = if self.is_block_special {
+            discard_block_special(&self.file, offset, bytes)?
+        } else {
+            self.punch(offset, bytes)?
+        };
+        if is_discarded { Ok(()) } else { Err(io::ErrorKind::Unsupported.into()) }
     }
 
     fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
@@ -385,17 +387,18 @@ fn supported(result: Result<(), Errno>) -> io::Result<bool> {
     }
 }
 
+/// Discards the whole sectors of a range of a block special; false if it cannot discard.
 #[expect(unsafe_code, reason = "BLKDISCARD has no safe wrapper")]
-fn discard_block_special(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+fn discard_block_special(file: &File, offset: u64, bytes: u64) -> io::Result<bool> {
     const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
     let sector = u64::from(rustix::fs::ioctl_blksszget(file)?);
     // Only whole sectors can be discarded; what is left at the ends stays as it is.
     let (Some(start), end) = (offset.checked_next_multiple_of(sector), (offset + bytes) / sector * sector)
     else {
-        return Ok(());
+        return Ok(true);
     };
     if start >= end {
-        return Ok(());
+        return Ok(true);
     }
     let discarded = retry_on_intr(|| {
         // SAFETY: BLKDISCARD reads two u64, the offset and the length, from the address it is given.
@@ -403,7 +406,7 @@ fn discard_block_special(file: &File, offset: u64, bytes: u64) -> io::Result<()>
         // SAFETY: the request carries its argument, and the kernel writes nothing into it.
         unsafe { rustix::ioctl::ioctl(file, request) }
     });
-    supported(discarded).map(|_| ())
+    supported(discarded)
 }
 
 /// The device and inode that identify a file.

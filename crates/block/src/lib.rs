@@ -70,7 +70,7 @@ pub trait BlockDevice: Send + Sync {
     /// Says that the bytes are not needed; afterwards they read as anything.
     ///
     /// # Errors
-    /// The device's own. A device that cannot discard does nothing.
+    /// `Unsupported` if the device cannot discard: nothing was done. Else the device's own.
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()>;
 
     /// Makes the bytes read as zero, without writing them where the device can.

@@ -29,6 +29,7 @@ mod reserve;
 mod seek;
 #[cfg(test)]
 mod tests;
+mod trim;
 mod truncate;
 mod update;
 mod verify;

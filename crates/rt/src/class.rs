@@ -38,6 +38,8 @@ classes! {
     ORPHAN = 55;
     /// One per inode: its decoded fields.
     INODE_CORE = 75;
+    /// One per file system: a run of free blocks is out of its group while the device discards it.
+    DISCARDING = 76;
     /// One per inode: blocks taken ahead for it.
     PREALLOCATIONS = 77;
     /// The shards of the inodes that have such blocks.

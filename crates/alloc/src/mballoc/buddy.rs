@@ -6,6 +6,8 @@
 //!
 //! Source: kernel `mb_mark_used`, `mb_free_blocks`, `ext4_mb_generate_buddy` (`fs/ext4/mballoc.c`).
 
+use std::ops::Range;
+
 use crate::words::{Gap, Words};
 
 /// Orders that a group can have: blocks of 64 KiB have 17 and the one of single blocks.
@@ -142,6 +144,19 @@ impl Buddy {
             return Gap { start: at, len: 0 };
         }
         Gap { start: at, len: self.busy.next_set_before(at, at.saturating_add(len_max)) - at }
+    }
+
+    /// The first run of at least `least` free blocks in a range; what lies outside the range does not count.
+    pub fn run_in(&self, range: Range<u32>, least: u32) -> Option<Gap> {
+        let mut start = self.busy.next_clear(range.start);
+        while start < range.end {
+            let end = self.busy.next_set_before(start, range.end);
+            if end - start >= least {
+                return Some(Gap { start, len: end - start });
+            }
+            start = self.busy.next_clear(end);
+        }
+        None
     }
 
     /// The runs of free blocks, in order.

@@ -5,3 +5,4 @@ mod groups;
 mod model;
 mod prealloc;
 mod threads;
+mod trim;

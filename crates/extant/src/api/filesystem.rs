@@ -151,6 +151,19 @@ impl Filesystem {
         Ok(())
     }
 
+    /// Tells the device that free blocks are not needed (`FITRIM`): each run of at least `least` bytes in the bytes
+    /// `range` of the disk, group by group; a group that was done already is passed over until blocks come back to it. What was
+    /// freed and is not committed yet is left out. Gives how many bytes were discarded.
+    ///
+    /// Nobody is given a block before its discard ended.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the range begins behind the disk or is shorter than a block, or if `least` is longer than a
+    /// group; `Unsupported` if the device cannot discard; `ReadOnly`; `Io`; `Corrupt`. What was discarded before stays so.
+    pub fn trim(&self, range: std::ops::Range<u64>, least: u64) -> Result<u64> {
+        self.settle(self.volume().trim(range, least))
+    }
+
     /// Whether writes are refused.
     #[must_use]
     pub fn is_read_only(&self) -> bool {

@@ -67,7 +67,10 @@ pub(super) fn write(layout: &mut Layout, options: &Mkfs, device: &dyn BlockDevic
 fn clear(layout: &Layout, options: &Mkfs, sink: &Sink<'_>) -> Result<()> {
     let bytes = layout.geometry.blocks_count * sink.block_size;
     if options.extended.discard {
-        sink.device.discard(0, bytes).map_err(io_error("discard"))?;
+        match sink.device.discard(0, bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+            discarded => discarded.map_err(io_error("discard"))?,
+        }
     }
     let head = bytes.min(SUPERBLOCK_OFFSET + extant_ondisk::SUPERBLOCK_SIZE as u64);
     sink.device.write_zeroes(0, head).map_err(io_error("start of the device"))?;

@@ -1,0 +1,148 @@
+//! Discards of free space: what they give back to the host, and what they must not touch.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use extant::mkfs::Mkfs;
+use extant::{Error, Filesystem, Mount};
+use extant_block::{Event, Fault, FaultDevice, MemoryDevice, Operation, Recorder, Tearing};
+
+const MIB: u64 = 1 << 20;
+const ALL: std::ops::Range<u64> = 0..u64::MAX;
+
+/// Bytes that say where they stand.
+fn content(seed: u64, bytes: u64) -> Vec<u8> {
+    (0..bytes / 8).flat_map(|word| (word.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ seed).to_le_bytes()).collect()
+}
+
+fn allocated_bytes(image: &Path) -> u64 {
+    std::fs::metadata(image).expect("an image").blocks() * 512
+}
+
+fn assert_clean(image: &Path) {
+    let judged = Command::new("e2fsck").arg("-fn").arg(image).output().expect("e2fsck runs");
+    let words = String::from_utf8_lossy(&judged.stdout);
+    assert!(judged.status.success() && !words.contains("Fix?") && !words.contains("WARNING"), "{words}");
+}
+
+#[test]
+fn trim_gives_the_space_of_removed_files_back_to_the_host() {
+    let scratch = tempfile::tempdir().expect("scratch");
+    let image = scratch.path().join("disk.img");
+    let made = Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image).arg("192M").output();
+    assert!(made.expect("mke2fs runs").status.success());
+    let fs = Mount::new().open(&image).expect("mount");
+    fs.write("/kept", content(1, 5 * MIB)).expect("write");
+    fs.write("/removed", content(2, 40 * MIB)).expect("write");
+    fs.write("/kept-too", content(3, 5 * MIB)).expect("write");
+    fs.sync().expect("sync");
+    let full = allocated_bytes(&image);
+    fs.remove_file("/removed").expect("unlink");
+    fs.sync().expect("sync");
+    assert!(allocated_bytes(&image) >= 50 * MIB, "the host does not know yet");
+
+    let trimmed = fs.trim(ALL, 0).expect("trim");
+    let left = allocated_bytes(&image);
+    assert!(left + 40 * MIB <= full, "{full} bytes before, {left} after");
+    let statistics = fs.statistics();
+    let free = statistics.free_blocks * u64::from(statistics.block_size);
+    assert_eq!(trimmed, free, "every free block, once");
+    assert_eq!(fs.trim(ALL, 0).expect("trim"), 0);
+    assert_eq!(fs.read("/kept").expect("read"), content(1, 5 * MIB));
+    assert_eq!(fs.read("/kept-too").expect("read"), content(3, 5 * MIB));
+    fs.unmount().expect("unmount");
+    assert_clean(&image);
+}
+
+#[test]
+fn ranges_are_the_kernels() {
+    let device = Arc::new(MemoryDevice::new(64 * MIB));
+    Mkfs::new().format(&*device).expect("format");
+    let fs = Mount::new().open_device(device.clone()).expect("mount");
+    for (range, least) in [(64 * MIB..u64::MAX, 0), (0..4095, 0), (5 * MIB..5 * MIB, 0), (ALL, 129 * MIB)] {
+        assert!(matches!(fs.trim(range, least), Err(Error::InvalidArgument(_))));
+    }
+    assert_eq!(fs.trim(40 * MIB..50 * MIB, 11 * MIB).expect("trim"), 0, "the part in the range is shorter");
+    assert_eq!(fs.trim(40 * MIB..50 * MIB, 10 * MIB).expect("trim"), 10 * MIB);
+    fs.unmount().expect("unmount");
+    let fs = Mount::new().read_only(true).open_device(device).expect("mount");
+    assert!(matches!(fs.trim(ALL, 0), Err(Error::ReadOnly)));
+}
+
+#[test]
+fn a_device_that_cannot_discard_is_named_and_one_that_fails_too() {
+    for (kind, is_named) in [(std::io::ErrorKind::Unsupported, true), (std::io::ErrorKind::Other, false)] {
+        let device = MemoryDevice::new(64 * MIB);
+        Mkfs::new().format(&device).expect("format");
+        let discards = move |request: &extant_block::Request| {
+            if request.operation == Operation::Discard { Fault::Error(kind) } else { Fault::None }
+        };
+        let device = FaultDevice::new(device, discards);
+        let fs = Mount::new().open_device(Arc::new(device)).expect("mount");
+        let free = fs.statistics().free_blocks;
+        let error = fs.trim(ALL, 0).expect_err("no discard");
+        assert_eq!(matches!(error, Error::Unsupported(_)), is_named, "{error}");
+        assert_eq!(fs.statistics().free_blocks, free);
+        fs.write("/file", b"goes on").expect("write");
+        fs.unmount().expect("unmount");
+    }
+}
+
+/// A disk in memory with two files, recorded from then on.
+fn recorded(mount: impl Fn() -> Mount) -> (Arc<Recorder<MemoryDevice>>, Filesystem) {
+    let device = MemoryDevice::new(32 * MIB);
+    Mkfs::new().format(&device).expect("format");
+    let recorder = Arc::new(Recorder::over(device));
+    let fs = mount().background(false).open_device(recorder.clone()).expect("mount");
+    fs.write("/removed", content(2, 4 * MIB)).expect("write");
+    fs.write("/kept", content(1, 4 * MIB)).expect("write");
+    fs.sync().expect("sync");
+    (recorder, fs)
+}
+
+fn discards(recorder: &Recorder<MemoryDevice>, from: usize) -> Vec<(u64, u64)> {
+    let log = recorder.log();
+    let discards = log.events()[from..].iter().filter_map(|event| match event {
+        Event::Discard { offset, bytes } => Some((*offset, *bytes)),
+        _ => None,
+    });
+    discards.collect()
+}
+
+/// Crashes after each event from `from` on, with all, none and half of what is not flushed: a file that is there is whole.
+fn assert_every_crash_keeps_files(recorder: &Recorder<MemoryDevice>, from: usize) {
+    let log = recorder.log();
+    let mut cursor = log.cursor();
+    for events in from..=log.events().len() {
+        cursor.advance_to(events).expect("a log");
+        for survivors in 0..3 {
+            let survives = |part: &extant_block::Unflushed| match survivors {
+                0 => false,
+                1 => true,
+                _ => part.event.is_multiple_of(2),
+            };
+            let image = cursor.crash_image(Tearing::Requests, survives).expect("an image");
+            let fs = Mount::new().background(false).open_device(Arc::new(image)).expect("mount");
+            assert_eq!(fs.read("/kept").expect("read"), content(1, 4 * MIB), "after event {events}");
+            match fs.read("/removed") {
+                Ok(bytes) => assert!(bytes == content(2, 4 * MIB), "discarded after event {events}"),
+                Err(error) => assert!(matches!(error, Error::NotFound), "{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_are_discarded_only_when_their_release_is_durable() {
+    let (recorder, fs) = recorded(Mount::new);
+    fs.trim(ALL, 0).expect("trim");
+    let from = recorder.event_count();
+    fs.remove_file("/removed").expect("unlink");
+    assert_eq!(fs.trim(ALL, 0).expect("trim"), 0, "nothing is free for certain");
+    fs.sync().expect("sync");
+    assert!(fs.trim(ALL, 0).expect("trim") >= 4 * MIB);
+    assert!(discards(&recorder, from).iter().any(|(_, bytes)| *bytes >= 4 * MIB));
+    assert_every_crash_keeps_files(&recorder, from);
+}
