@@ -216,6 +216,13 @@ impl Allocator {
         self.counters.pending.sum()
     }
 
+    /// Whether a commit should begin now, before blocks run out: few are left, and at least as many as an eighth of the
+    /// disk wait for it. Each wish is told once.
+    #[must_use]
+    pub fn wants_commit(&self) -> bool {
+        self.counters.takes_wish_for_commit()
+    }
+
     /// Free inodes.
     #[must_use]
     pub fn free_inodes(&self) -> u64 {

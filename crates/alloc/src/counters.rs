@@ -5,7 +5,7 @@
 //! before it is taken there.
 
 use extant_ondisk::GroupNumber;
-use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, Padded, SHARDS, thread_slot};
+use extant_rt::{AtomicBool, AtomicU64, LockClass, Mutex, Ordering, Padded, SHARDS, thread_slot};
 
 use crate::{Error, Result};
 
@@ -61,8 +61,6 @@ struct Escrow {
 
 /// Blocks that a shard holds ready, at most twice that.
 const PORTION_MAX: u64 = 1024;
-/// The part of the pool that all shards together hold ready.
-const READY_PART: u64 = 4;
 
 impl Escrow {
     fn new(blocks: u64, kept: u64, scarce: u64) -> Self {
@@ -79,35 +77,37 @@ impl Escrow {
         &self.shards[thread_slot() % SHARDS]
     }
 
-    fn claim(&self, blocks: u64, privileged: bool) -> Result<()> {
+    /// Takes tokens: whether the shard had them, so that the pool was not asked.
+    fn claim(&self, blocks: u64, privileged: bool) -> Result<bool> {
         if take(self.shard(), blocks, 0) {
-            return Ok(());
+            return Ok(true);
         }
         let _moving = self.moving.lock();
-        let portion = (self.sum() / READY_PART / SHARDS as u64).min(PORTION_MAX);
+        // Of the pool alone: what the shards hold lies on lines that other threads write.
+        let portion = (self.spare() / SHARDS as u64).min(PORTION_MAX);
         if take(&self.pool, blocks.saturating_add(portion), self.kept) {
             self.shard().fetch_add(portion, Ordering::Relaxed);
-            return Ok(());
+            return Ok(false);
+        }
+        // Once it came so low the shards were emptied, and what is released goes to the pool.
+        if privileged && self.is_low() && take(&self.pool, blocks, 0) {
+            return Ok(false);
         }
         // Little is left: no shard holds any of it back.
         for shard in &self.shards {
             self.pool.fetch_add(shard.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         }
         let kept = if privileged { 0 } else { self.kept };
-        if take(&self.pool, blocks, kept) { Ok(()) } else { Err(Error::NoSpace) }
+        if take(&self.pool, blocks, kept) { Ok(false) } else { Err(Error::NoSpace) }
     }
 
     fn claim_spare(&self, blocks: u64) -> bool {
-        let least = self.kept.saturating_add(self.scarce).saturating_add(blocks);
-        let is_spare =
-            i64::try_from(least).is_ok_and(|least| signed(self.pool.load(Ordering::Relaxed)) >= least);
-        is_spare && self.claim(blocks, false).is_ok()
+        self.spare() >= self.scarce.saturating_add(blocks) && self.claim(blocks, false).is_ok()
     }
 
     fn release(&self, blocks: u64) {
         // What root may need comes back first, and a long run is for all.
-        let for_all = blocks >= PORTION_MAX || signed(self.pool.load(Ordering::Relaxed)) < signed(self.kept);
-        if for_all {
+        if blocks >= PORTION_MAX || self.is_low() {
             self.pool.fetch_add(blocks, Ordering::Relaxed);
             return;
         }
@@ -118,6 +118,16 @@ impl Escrow {
                 self.pool.fetch_add(PORTION_MAX, Ordering::Relaxed);
             }
         }
+    }
+
+    /// What the pool has beside what is kept.
+    fn spare(&self) -> u64 {
+        u64::try_from(signed(self.pool.load(Ordering::Relaxed))).unwrap_or(0).saturating_sub(self.kept)
+    }
+
+    /// Whether only the privileged may take of the pool.
+    fn is_low(&self) -> bool {
+        signed(self.pool.load(Ordering::Relaxed)) < signed(self.kept)
     }
 
     /// All tokens; exact while nobody changes them.
@@ -160,6 +170,8 @@ pub(crate) struct Totals {
 #[derive(Debug)]
 pub(crate) struct Counters {
     escrow: Escrow,
+    /// Little is left, and a commit would bring much.
+    wants_commit: AtomicBool,
     /// Blocks freed in transactions that are not committed.
     pub pending: Tally,
     /// Blocks in preallocations.
@@ -175,6 +187,7 @@ impl Counters {
         let Totals { free_blocks, free_inodes, kept_blocks, scarce_blocks } = *totals;
         Self {
             escrow: Escrow::new(free_blocks, kept_blocks, scarce_blocks),
+            wants_commit: AtomicBool::new(false),
             pending: Tally::new(0),
             preallocated: Tally::new(0),
             disk_free: Tally::new(free_blocks),
@@ -190,7 +203,21 @@ impl Counters {
 
     /// Takes `blocks` out of the available ones.
     pub fn claim(&self, blocks: u64, privileged: bool) -> Result<()> {
-        if blocks == 0 { Ok(()) } else { self.escrow.claim(blocks, privileged) }
+        if blocks == 0 || self.escrow.claim(blocks, privileged)? {
+            return Ok(());
+        }
+        // The pool was asked, which is seldom: time to look at how much there is.
+        let scarce = self.escrow.scarce;
+        if self.escrow.spare() < scarce && self.pending.sum() >= scarce {
+            self.wants_commit.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Whether a commit is worth its while, told to one caller.
+    pub fn takes_wish_for_commit(&self) -> bool {
+        // Looked at first: it is nearly always false, and all may read it side by side.
+        self.wants_commit.load(Ordering::Relaxed) && self.wants_commit.swap(false, Ordering::Relaxed)
     }
 
     /// Takes `blocks` that nobody will miss out of the available ones; whether there were so many.
@@ -313,5 +340,33 @@ mod tests {
         counters.claim(1, false).expect_err("what is kept comes back first");
         counters.release(BLOCKS - 60);
         assert_eq!(counters.available(), BLOCKS);
+    }
+
+    #[test]
+    fn a_commit_is_wished_for_once_few_are_left_and_many_pend() {
+        let totals =
+            Totals { free_blocks: 100_000, kept_blocks: 5000, scarce_blocks: 12_500, ..Totals::default() };
+        let counters = Counters::new(&totals);
+        counters.claim(80_000, false).expect("enough");
+        assert!(!counters.takes_wish_for_commit(), "much is left");
+        counters.claim(4000, false).expect("enough");
+        assert!(!counters.takes_wish_for_commit(), "nothing pends");
+        counters.pending.add(GroupNumber(7), 12_500);
+        // More than the shard holds ready, so that the pool is asked.
+        counters.claim(2 * PORTION_MAX + 1, false).expect("enough");
+        assert!(counters.takes_wish_for_commit());
+        assert!(!counters.takes_wish_for_commit(), "told already");
+    }
+
+    #[test]
+    fn the_privileged_take_what_is_kept_however_the_rest_lies() {
+        let counters = Counters::new(&Totals { free_blocks: 10_000, kept_blocks: 1000, ..Totals::default() });
+        for _ in 0..5000 {
+            counters.claim(2, true).expect("enough for root");
+        }
+        counters.claim(1, true).expect_err("nothing left");
+        counters.release(500);
+        counters.claim(1, false).expect_err("what is kept comes back first");
+        counters.claim(500, true).expect("for root");
     }
 }

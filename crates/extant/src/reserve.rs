@@ -27,7 +27,13 @@ impl Volume {
                 }
                 Err(AllocError::NoSpace) if blocks > least => blocks = (blocks / 2).max(least),
                 Err(AllocError::NoSpace) => return Err(Error::NoSpace),
-                other => return Ok(other?),
+                Err(error) => return Err(error.into()),
+                Ok(reservation) => {
+                    if self.allocator.wants_commit() {
+                        journal.ask_for_commit();
+                    }
+                    return Ok(reservation);
+                }
             }
         }
     }

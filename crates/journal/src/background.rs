@@ -27,6 +27,7 @@ struct Signal {
 #[derive(Debug, Default)]
 struct Wish {
     stop: bool,
+    commit: bool,
     checkpoint: bool,
 }
 
@@ -54,6 +55,12 @@ impl Background {
         }
     }
 
+    /// Earlier than at the end of the interval.
+    pub fn ask_for_commit(&self) {
+        self.signal.wish.lock().commit = true;
+        self.signal.changed.notify_all();
+    }
+
     /// The log is half full.
     pub fn ask_for_checkpoint(&self) {
         self.signal.wish.lock().checkpoint = true;
@@ -71,8 +78,12 @@ enum Turn {
 impl Signal {
     fn wait(&self, interval: Duration) -> Turn {
         let mut wish = self.wish.lock();
-        if !wish.stop && !wish.checkpoint {
+        if !wish.stop && !wish.commit && !wish.checkpoint {
             wish = self.changed.wait_timeout(wish, interval);
+        }
+        // Either a commit was asked for, or it is time for one.
+        if !wish.checkpoint {
+            wish.commit = false;
         }
         match (wish.stop, std::mem::take(&mut wish.checkpoint)) {
             (true, _) => Turn::Stop,

@@ -282,6 +282,11 @@ impl Journal {
         self.changed.wait(state)
     }
 
+    /// Has the background thread commit now, if there is one. Does not wait.
+    pub fn ask_for_commit(&self) {
+        self.background.ask_for_commit();
+    }
+
     /// Commits, checkpoints, marks the log empty and stops the background thread. No handle opens afterwards.
     /// Closing again changes nothing.
     ///

@@ -231,6 +231,20 @@ fn the_background_thread_commits_and_checkpoints_by_itself() {
     eventually("the log is half empty again", || journal.stats().checkpoints > 0);
 }
 
+#[test]
+fn the_background_thread_commits_before_its_time_when_asked() {
+    let device = Arc::new(MemoryDevice::new(BLOCKS * u64::from(BLOCK)));
+    let map = format_log(&*device, BLOCK, 1, 60);
+    let journal = Journal::open(device.clone(), device, BLOCK, map, Options::default()).expect("open");
+    let pairs = attach(&journal);
+    journal.spawn_background(Duration::from_secs(3600)).expect("thread");
+    for _ in 0..3 {
+        let tid = raise(&journal, &pairs, 0);
+        journal.ask_for_commit();
+        eventually("the transaction is durable", || journal.is_durable(tid));
+    }
+}
+
 /// A client that owns its journal and closes it when it is dropped.
 struct Owner {
     journal: Arc<Journal>,
