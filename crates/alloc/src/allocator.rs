@@ -9,16 +9,18 @@
 use std::collections::VecDeque;
 
 use extant_ondisk::{Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
-use extant_rt::{LockClass, Mutex};
+use extant_rt::{AtomicU32, LockClass, Mutex, MutexGuard, Padded};
 
 use crate::bands::Bands;
 use crate::counters::{Counters, Totals};
 use crate::group::{Bitmap, BlockBits, Group, InodeBits, Record, Run, State};
 use crate::group_set::GroupSet;
+use crate::ialloc::Averages;
+use crate::ialloc::repeat::Repeat;
 use crate::mballoc::buddy::Buddy;
 use crate::mballoc::{Expectation, Goals, OrderIndex, Statistics, Summary};
 use crate::prealloc::{Lookups, Owners};
-use crate::tuning::Tuning;
+use crate::tuning::{InodeSearch, Tuning};
 use crate::words::{Gap, Words};
 use crate::zones::{Zones, uninit_inode_bitmap};
 use crate::{BoxError, Error, Reservation, Result};
@@ -76,6 +78,11 @@ pub struct Allocator {
     /// Held while a free run is out of its group, so that whoever misses it can wait.
     pub(crate) discarding: Mutex<()>,
     pub(crate) zones: Zones,
+    pub(crate) averages: Averages,
+    /// What the older search for inodes needs.
+    pub(crate) repeat: Option<Repeat>,
+    /// The last transaction known to be durable.
+    pub(crate) committed: Padded<AtomicU32>,
     store: Box<dyn GroupStore>,
 }
 
@@ -110,7 +117,7 @@ impl Allocator {
         let count = geometry.group_count;
         let (with_blocks, with_inodes) = (GroupSet::new(count), GroupSet::new(count));
         let (index, order_max) = (OrderIndex::new(count), order_max(&geometry));
-        let (mut free_blocks, mut free_inodes) = (0, 0);
+        let (mut free_blocks, mut free_inodes, mut all_directories) = (0, 0, 0);
         let groups = (0..count)
             .map(GroupNumber)
             .zip(descriptors)
@@ -129,18 +136,20 @@ impl Allocator {
                     with_inodes.insert(number);
                 }
                 let directories = descriptor.used_dirs_count();
+                all_directories += u64::from(directories);
                 let state = State::new(descriptor);
                 let state = Mutex::with_key(LockClass::GROUP, u64::from(number.0), state);
-                Group::new(state, summary, directories)
+                Group::new(state, summary, directories, inodes)
             })
             .collect();
         let totals = Totals {
             free_blocks,
             free_inodes,
+            directories: all_directories,
             kept_blocks: reserved_blocks,
             scarce_blocks: geometry.blocks_count / SCARCE_PART,
         };
-        Self {
+        let allocator = Self {
             geometry,
             groups,
             counters: Counters::new(&totals),
@@ -157,8 +166,13 @@ impl Allocator {
             freed: Mutex::new(LockClass::FREED, VecDeque::new()),
             discarding: Mutex::new(LockClass::DISCARDING, ()),
             zones,
+            averages: Averages::new(),
+            repeat: (tuning.inode_search == InodeSearch::Repeat).then(|| Repeat::new(count)),
+            committed: Padded(AtomicU32::new(0)),
             store,
-        }
+        };
+        allocator.renew_averages();
+        allocator
     }
 
     /// How it works.
@@ -309,6 +323,11 @@ impl Allocator {
         }))
     }
 
+    fn lock<'a>(&self, group: &'a Group) -> MutexGuard<'a, State> {
+        self.statistics.add_lock();
+        group.state.lock()
+    }
+
     /// Calls `act` with the group's lock held and its block bitmaps loaded.
     pub(crate) fn with_block_bits<T>(
         &self,
@@ -316,12 +335,12 @@ impl Allocator {
         act: impl FnOnce(&Group, &mut Record, &mut BlockBits) -> Result<T>,
     ) -> Result<T> {
         let group = self.group(number)?;
-        let mut state = group.state.lock();
+        let mut state = self.lock(group);
         if matches!(state.blocks, Bitmap::Unread) {
             let descriptor = state.record.descriptor.clone();
             drop(state);
             let loaded = self.load_block_bits(number, &descriptor);
-            state = group.state.lock();
+            state = self.lock(group);
             self.install_block_bits(number, group, &mut state, loaded)?;
         }
         let State { record, blocks, .. } = &mut *state;
@@ -339,12 +358,12 @@ impl Allocator {
         act: impl FnOnce(&Group, &mut Record, &mut InodeBits) -> Result<T>,
     ) -> Result<T> {
         let group = self.group(number)?;
-        let mut state = group.state.lock();
+        let mut state = self.lock(group);
         if matches!(state.inodes, Bitmap::Unread) {
             let descriptor = state.record.descriptor.clone();
             drop(state);
             let loaded = self.load_inode_bits(number, &descriptor);
-            state = group.state.lock();
+            state = self.lock(group);
             self.install_inode_bits(number, &mut state, loaded)?;
         }
         let State { record, inodes, .. } = &mut *state;
@@ -432,7 +451,7 @@ impl Allocator {
         if bitmap::count_zeros(&disk, 0..self.geometry.inodes_per_group) != descriptor.free_inodes_count() {
             return corrupt("inode bitmap and free inode count differ");
         }
-        Ok(InodeBits { disk: disk.into(), first_free: self.first_usable_bit(number) })
+        Ok(InodeBits { disk: disk.into(), first_free: self.first_usable_bit(number), avoided: None })
     }
 
     fn install_inode_bits(

@@ -158,6 +158,7 @@ fn take(tokens: &AtomicU64, blocks: u64, kept: u64) -> bool {
 pub(crate) struct Totals {
     pub free_blocks: u64,
     pub free_inodes: u64,
+    pub directories: u64,
     /// What unprivileged claims leave.
     pub kept_blocks: u64,
     /// What claims of spare blocks leave besides.
@@ -180,11 +181,13 @@ pub(crate) struct Counters {
     pub disk_free: Tally,
     /// Free inodes as the running transaction says.
     pub free_inodes: Tally,
+    /// Directories as the running transaction says.
+    pub directories: Tally,
 }
 
 impl Counters {
     pub fn new(totals: &Totals) -> Self {
-        let Totals { free_blocks, free_inodes, kept_blocks, scarce_blocks } = *totals;
+        let Totals { free_blocks, free_inodes, directories, kept_blocks, scarce_blocks } = *totals;
         Self {
             escrow: Escrow::new(free_blocks, kept_blocks, scarce_blocks),
             wants_commit: AtomicBool::new(false),
@@ -192,6 +195,7 @@ impl Counters {
             preallocated: Tally::new(0),
             disk_free: Tally::new(free_blocks),
             free_inodes: Tally::new(free_inodes),
+            directories: Tally::new(directories),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a commit takes from the allocator, and what it gives back when it is durable.
 
 use extant_ondisk::{GroupDescriptor, GroupNumber, TransactionId};
-use extant_rt::Arc;
+use extant_rt::{Arc, Ordering};
 
 use crate::Allocator;
 use crate::allocator::Freed;
@@ -70,6 +70,7 @@ impl Allocator {
         if !freed.is_empty() {
             self.freed.lock().push_back(Freed { tid, gaps: freed });
         }
+        self.renew_averages();
         Frozen { groups, free_blocks: self.disk_free_blocks(), free_inodes: self.free_inodes() }
     }
 
@@ -78,6 +79,7 @@ impl Allocator {
     /// # Locks
     /// Takes the queue's, then the groups', one after the other.
     pub fn committed(&self, tid: TransactionId) {
+        self.committed.store(tid.0, Ordering::Relaxed);
         loop {
             let oldest = self.freed.lock().pop_front_if(|freed| !freed.tid.is_after(tid));
             let Some(Freed { mut gaps, .. }) = oldest else { return };

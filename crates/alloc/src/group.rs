@@ -32,6 +32,7 @@ pub(crate) struct Group {
     summary: AtomicU64,
     /// As the descriptor says.
     directories: AtomicU32,
+    free_inodes: AtomicU32,
     pub state: Mutex<State>,
 }
 
@@ -86,11 +87,26 @@ pub(crate) struct InodeBits {
     pub disk: Arc<[u8]>,
     /// No free inode has a lower bit.
     pub first_free: u32,
+    pub avoided: Option<Avoided>,
+}
+
+/// Inodes that are not given out while there are others.
+#[derive(Debug)]
+pub(crate) struct Avoided {
+    /// The last transaction that freed one of them; when it is durable, none is avoided.
+    pub tid: TransactionId,
+    /// The inode bitmap with theirs set.
+    pub used: Box<[u8]>,
 }
 
 impl Group {
-    pub fn new(state: Mutex<State>, summary: Summary, directories: u32) -> Self {
-        Self { summary: AtomicU64::new(summary.pack()), directories: AtomicU32::new(directories), state }
+    pub fn new(state: Mutex<State>, summary: Summary, directories: u32, free_inodes: u32) -> Self {
+        Self {
+            summary: AtomicU64::new(summary.pack()),
+            directories: AtomicU32::new(directories),
+            free_inodes: AtomicU32::new(free_inodes),
+            state,
+        }
     }
 
     /// Its free space. May be stale without the lock.
@@ -112,6 +128,17 @@ impl Group {
     pub fn count_directories(&self, record: &mut Record, directories: u32) {
         record.descriptor.set_used_dirs_count(directories);
         self.directories.store(directories, Ordering::Relaxed);
+    }
+
+    /// How many free inodes it has. May be stale, as the summary.
+    pub fn free_inodes(&self) -> u32 {
+        self.free_inodes.load(Ordering::Relaxed)
+    }
+
+    /// Sets how many free inodes it has. To be called with the lock held, with what it protects.
+    pub fn count_free_inodes(&self, record: &mut Record, free: u32) {
+        record.descriptor.set_free_inodes_count(free);
+        self.free_inodes.store(free, Ordering::Relaxed);
     }
 }
 
@@ -173,5 +200,28 @@ impl InodeBits {
     /// The bytes to change; copied if a freeze holds them.
     pub fn disk_mut(&mut self) -> &mut [u8] {
         Arc::make_mut(&mut self.disk)
+    }
+
+    /// Sets a clear bit.
+    pub fn set(&mut self, bit: u32) {
+        bitmap::set(self.disk_mut(), bit);
+        if bit == self.first_free {
+            self.first_free = bit + 1;
+        }
+        if let Some(avoided) = &mut self.avoided {
+            bitmap::set(&mut avoided.used, bit);
+        }
+    }
+
+    /// Avoids what is in use now, should it be freed, until `tid` is durable.
+    pub fn avoid_until_committed(&mut self, tid: TransactionId) {
+        self.avoided.get_or_insert_with(|| Avoided { tid, used: self.disk[..].into() }).tid = tid;
+    }
+
+    /// Avoids nothing any longer, if all of it was freed in transactions up to `committed`.
+    pub fn forget_avoided(&mut self, committed: TransactionId) {
+        if self.avoided.as_ref().is_some_and(|avoided| !avoided.tid.is_after(committed)) {
+            self.avoided = None;
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! A set of groups that threads change and walk without a lock.
 
+use std::ops::Range;
+
 use extant_ondisk::GroupNumber;
 use extant_rt::{AtomicU64, Ordering};
 
@@ -99,6 +101,22 @@ impl GroupSet {
                 }
             }
         }
+    }
+
+    /// Whether the group is a member.
+    pub fn contains(&self, group: GroupNumber) -> bool {
+        let word = self.levels.first().and_then(|words| words.get((group.0 / 64) as usize));
+        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (group.0 % 64) & 1 == 1)
+    }
+
+    /// The members of a range of groups, in order.
+    pub fn range(&self, range: Range<u32>) -> impl Iterator<Item = GroupNumber> + '_ {
+        let mut from = range.start;
+        std::iter::from_fn(move || {
+            let found = self.next_before(GroupNumber(from), GroupNumber(range.end))?;
+            from = found.0 + 1;
+            Some(found)
+        })
     }
 
     /// Takes all members out, in order.

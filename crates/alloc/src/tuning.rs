@@ -29,6 +29,17 @@ pub enum Preallocation {
     Tree,
 }
 
+/// How a free inode is found in a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InodeSearch {
+    /// Found and set in one hold of the group's lock.
+    #[default]
+    Hold,
+    /// Found without the lock, then tested and set under it, and again from the next bit if another was quicker (kernel
+    /// before 4.14).
+    Repeat,
+}
+
 /// How the allocators work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
@@ -54,6 +65,11 @@ pub struct Tuning {
     pub best_avail_max_trim_order: u8,
     /// How preallocations are kept.
     pub preallocation: Preallocation,
+    /// How free inodes are found.
+    pub inode_search: InodeSearch,
+    /// Freed inodes are given out again at once; else rather not before the transaction that freed them is durable, as
+    /// is good for disks without a journal.
+    pub reuse_inodes: bool,
 }
 
 impl Tuning {
@@ -78,6 +94,8 @@ impl Default for Tuning {
             stream_req: 16,
             best_avail_max_trim_order: 3,
             preallocation: Preallocation::default(),
+            inode_search: InodeSearch::default(),
+            reuse_inodes: true,
         }
     }
 }

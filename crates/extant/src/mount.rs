@@ -190,8 +190,10 @@ impl Volume {
         let bitmaps = Bitmaps::new(device.clone(), geometry.block_size, checksums, replayed.clone());
         let inode_tables = descriptors.iter().map(GroupDescriptor::inode_table).collect();
         let kept = superblock.r_blocks_count();
-        let allocator =
-            Allocator::new(geometry.clone(), descriptors, kept, options.tuning, Box::new(bitmaps));
+        // Without a log, a name may outlast its inode in a crash, and must not name the next one.
+        let has_journal = superblock.compat().contains(CompatFeatures::HAS_JOURNAL);
+        let tuning = Tuning { reuse_inodes: options.tuning.reuse_inodes && has_journal, ..options.tuning };
+        let allocator = Allocator::new(geometry.clone(), descriptors, kept, tuning, Box::new(bitmaps));
         let buffer_count = options.cache_bytes / u64::from(geometry.block_size);
         Ok(Self {
             device,

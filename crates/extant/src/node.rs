@@ -11,7 +11,7 @@
 
 use std::ops::Deref;
 
-use extant_alloc::Preallocations;
+use extant_alloc::{LastGroups, Preallocations};
 use extant_ondisk::{FileType, FsBlock, Inode, InodeNumber, TransactionId};
 use extant_rt::{
     Arc, AtomicBool, AtomicU32, AtomicU64, LockClass, Mutex, MutexGuard, Ordering, Padded, RwLock,
@@ -34,6 +34,8 @@ pub(crate) struct Node {
     pub(crate) home: (FsBlock, usize),
     /// Blocks taken ahead for its content.
     pub(crate) preallocations: Arc<Preallocations>,
+    /// Where what was last made in it went, of a directory.
+    pub(crate) last_groups: LastGroups,
     core: Mutex<Core>,
     users: AtomicU32,
     recently_used: AtomicBool,
@@ -69,6 +71,7 @@ impl Node {
             xattrs: RwLock::with_key(LockClass::XATTR, u64::from(number.0), ()),
             home,
             preallocations: Arc::new(Preallocations::new(number)),
+            last_groups: LastGroups::default(),
             core: Mutex::new(LockClass::INODE_CORE, core),
             users: AtomicU32::new(0),
             recently_used: AtomicBool::new(true),

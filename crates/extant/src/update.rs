@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use extant_alloc::{Purpose, Request, Reservation, Run};
+use extant_alloc::{InodeKind, NewInode, Parent, Purpose, Request, Reservation, Run};
 use extant_journal::Handle;
 use extant_ondisk::{FsBlock, Inode, Structure, Superblock, Timestamp, TransactionId, xattr};
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Padded};
@@ -256,11 +256,7 @@ impl<'v> Update<'v> {
     ///
     /// # Errors
     /// `NoInodes`; `Corrupt` bitmaps.
-    pub(crate) fn allocate_inode(
-        &mut self,
-        parent: extant_ondisk::GroupNumber,
-        kind: extant_alloc::InodeKind,
-    ) -> Result<extant_alloc::NewInode> {
+    pub(crate) fn allocate_inode(&mut self, parent: Parent<'_>, kind: InodeKind) -> Result<NewInode> {
         let made = self.volume.allocator.allocate_inode(self.tid(), parent, kind)?;
         self.handle.charge(made.written);
         Ok(made)
@@ -270,7 +266,7 @@ impl<'v> Update<'v> {
     ///
     /// # Errors
     /// `Corrupt` if it is free already.
-    pub(crate) fn free_inode(&mut self, node: &Arc<Node>, kind: extant_alloc::InodeKind) -> Result<()> {
+    pub(crate) fn free_inode(&mut self, node: &Arc<Node>, kind: InodeKind) -> Result<()> {
         let changed = self.volume.allocator.free_inode(self.tid(), node.number, kind)?;
         self.handle.charge(changed);
         Ok(())

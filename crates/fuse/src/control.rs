@@ -160,8 +160,14 @@ fn mb_stats(fs: &Filesystem) -> String {
         text += &format!("\t{name}_stats:\n\t\thits: {hits}\n\t\tgroups_considered: {considered}\n");
     }
     text += &format!(
-        "\textents_scanned: {}\n\tgroups_locked: {}\n\tgroups_skipped: {}\n\tgroups_waited: {}\n\tlost: {}\n\tbitmaps_read: {}\n",
-        stats.runs_scanned, stats.locks, stats.skipped, stats.waited, stats.lost, stats.bitmaps_read
+        "\textents_scanned: {}\n\tgroups_locked: {}\n\tgroups_locked_otherwise: {}\n\tgroups_skipped: {}\n\tgroups_waited: {}\n\tlost: {}\n\tbitmaps_read: {}\n",
+        stats.runs_scanned,
+        stats.locks,
+        stats.other_locks,
+        stats.skipped,
+        stats.waited,
+        stats.lost,
+        stats.bitmaps_read
     );
     let ahead = fs.prealloc_statistics();
     text += &format!(

@@ -44,8 +44,10 @@ pub struct MballocStatistics {
     pub failed: u64,
     /// Searches that ended at their goal.
     pub at_goal: u64,
-    /// Groups whose lock was taken.
+    /// Groups whose lock was taken by searches.
     pub locks: u64,
+    /// Times a group's lock was taken by whatever else changes or asks for its bitmaps.
+    pub other_locks: u64,
     /// Groups left out because another held their lock.
     pub skipped: u64,
     /// Groups whose lock had to be waited for.
@@ -66,12 +68,19 @@ pub struct MballocStatistics {
 #[derive(Debug)]
 pub(crate) struct Statistics {
     shards: Box<[Padded<[AtomicU64; NUMBERS + 1]>]>,
+    other_locks: Box<[Padded<AtomicU64>]>,
 }
 
 impl Statistics {
     pub fn new() -> Self {
         let shard = |_| Padded(std::array::from_fn(|_| AtomicU64::new(0)));
-        Self { shards: (0..SHARDS).map(shard).collect() }
+        let other_locks = (0..SHARDS).map(|_| Padded::default()).collect();
+        Self { shards: (0..SHARDS).map(shard).collect(), other_locks }
+    }
+
+    /// Counts a group's lock that was taken by no search.
+    pub fn add_lock(&self) {
+        self.other_locks[thread_slot() % SHARDS].fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn add(&self, counts: &Counts) {
@@ -97,6 +106,7 @@ impl Statistics {
             failed,
             at_goal,
             locks,
+            other_locks: self.other_locks.iter().map(|shard| shard.load(Ordering::Relaxed)).sum(),
             skipped,
             waited,
             lost,

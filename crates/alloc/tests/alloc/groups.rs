@@ -162,15 +162,19 @@ fn reserved_blocks_are_for_the_privileged() {
 fn directories_prefer_groups_with_blocks() {
     let alloc = Disk::new(1 + 256 * 8, 256, true).open();
     let directory = alloc.allocate_inode(TID, GroupNumber(6), InodeKind::Directory).expect("an inode").number;
-    assert_eq!(directory.0, 4 * 32 + 1, "the start of the parent's flex group");
+    assert_eq!(directory.0, 7 * 32 + 1, "the next group of the parent's flex group");
     while let Ok(mut reservation) = alloc.reserve(1, true) {
         let run = alloc.take(&mut reservation, &request(1 + 256 * 4, 1)).expect("a block");
         if run.start.0 > 256 * 5 {
             break;
         }
     }
-    let directory = alloc.allocate_inode(TID, GroupNumber(6), InodeKind::Directory).expect("an inode").number;
+    let directory = alloc.allocate_inode(TID, GroupNumber(7), InodeKind::Directory).expect("an inode").number;
     assert_eq!(directory.0, 5 * 32 + 1, "group 4 is full");
+    let packed = Disk::new(1 + 256 * 8, 256, true).open_with(0, Tuning::packed());
+    let directory =
+        packed.allocate_inode(TID, GroupNumber(6), InodeKind::Directory).expect("an inode").number;
+    assert_eq!(directory.0, 4 * 32 + 1, "the start of the parent's flex group");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod disk;
 mod groups;
+mod inodes;
 mod model;
 mod prealloc;
 mod threads;

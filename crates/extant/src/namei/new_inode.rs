@@ -2,7 +2,7 @@
 //!
 //! Source: `__ext4_new_inode` of `fs/ext4/ialloc.c`, `ext4_init_acl` of `fs/ext4/acl.c`.
 
-use extant_alloc::{InodeKind, NewInode};
+use extant_alloc::{InodeKind, NewInode, Parent};
 use extant_ondisk::extent::{ExtentNode, ROOT_CAPACITY};
 use extant_ondisk::inode::I_BLOCK_SIZE;
 use extant_ondisk::{FileType, Inode, InodeFlags, InodeNumber, Structure, crc32c};
@@ -117,7 +117,8 @@ impl Update<'_> {
             NewKind::Directory => InodeKind::Directory,
             _ => InodeKind::Other,
         };
-        let NewInode { number, turn, .. } = self.allocate_inode(volume.group_of_inode(dir.number), kind)?;
+        let parent = Parent { group: volume.group_of_inode(dir.number), last: Some(&dir.last_groups) };
+        let NewInode { number, turn, .. } = self.allocate_inode(parent, kind)?;
         let home = volume.inode_home(number)?;
         let mut inode = plan.inode.clone();
         inode.set_generation(self.generation(number, turn));

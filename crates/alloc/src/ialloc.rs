@@ -1,0 +1,173 @@
+//! Allocating and freeing inodes.
+//!
+//! Leaves out: in which group ([`places`]); the inodes' contents (the caller's).
+//!
+//! A free bit is found and set in one hold of the group's lock, and the descriptor changes in the same hold, so creators
+//! never race for one bit and each takes the lock once (post C). The older form is kept to be measured ([`repeat`]).
+//! Groups without a free inode are not looked at.
+//!
+//! Source: kernel `__ext4_new_inode`, `find_inode_bit`, `ext4_free_inode`. Tests: `tests/alloc/inodes.rs`.
+
+mod places;
+pub(crate) mod repeat;
+
+use extant_ondisk::{GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
+use extant_rt::Ordering;
+
+pub(crate) use self::places::Averages;
+pub use self::places::{LastGroups, Parent};
+use crate::group::{Group, InodeBits, Record};
+use crate::{Allocator, Error, Result};
+
+/// What an inode is to be, as far as its place goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InodeKind {
+    /// A directory in the root, or in one marked as the top of trees.
+    TopDirectory,
+    /// Any other directory.
+    Directory,
+    /// Anything else.
+    Other,
+}
+
+impl InodeKind {
+    fn is_directory(self) -> bool {
+        self != Self::Other
+    }
+}
+
+/// An inode that was given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewInode {
+    /// Which.
+    pub number: InodeNumber,
+    /// Counts the inodes given out in its group since mounting.
+    pub turn: u32,
+    /// Blocks that the transaction did not have to write before.
+    pub written: u32,
+}
+
+impl Allocator {
+    /// Allocates an inode in the running transaction `tid`, in a group that its kind and its parent call for.
+    ///
+    /// Lowers `itable_unused` to what lies behind the inode. Reserved inodes are never given out.
+    ///
+    /// # Errors
+    /// `NoInodes` if no group has one. Groups with bad bitmaps are skipped.
+    ///
+    /// # Locks
+    /// Takes the group's, once; may read its bitmap before.
+    pub fn allocate_inode<'a>(
+        &self,
+        tid: TransactionId,
+        parent: impl Into<Parent<'a>>,
+        kind: InodeKind,
+    ) -> Result<NewInode> {
+        self.find_place(parent.into(), kind, |group| match &self.repeat {
+            Some(repeat) => self.allocate_inode_repeating(repeat, tid, group, kind),
+            None => self.allocate_inode_in(tid, group, kind),
+        })
+        .ok_or(Error::NoInodes)
+    }
+
+    /// Frees an inode in the running transaction `tid`. It may be given out again at once, unless
+    /// [`crate::Tuning::reuse_inodes`] says otherwise. Gives how many blocks the transaction did not have to write before.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is free, reserved or outside the disk; nothing has changed then. `Store` if the bitmap
+    /// cannot be read.
+    pub fn free_inode(&self, tid: TransactionId, inode: InodeNumber, kind: InodeKind) -> Result<u32> {
+        let (number, bit) = self
+            .geometry
+            .inode_place(inode)
+            .ok_or(Error::Corrupt { group: GroupNumber(0), what: "inode outside the disk freed" })?;
+        if bit < self.first_usable_bit(number) {
+            return Err(Error::Corrupt { group: number, what: "reserved inode freed" });
+        }
+        self.with_inode_bits(number, |group, record, bits| {
+            if !bitmap::is_set(&bits.disk, bit) {
+                return Err(Error::Corrupt { group: number, what: "free inode freed" });
+            }
+            if !self.tuning.reuse_inodes {
+                bits.avoid_until_committed(tid);
+            }
+            bitmap::clear(bits.disk_mut(), bit);
+            bits.first_free = bits.first_free.min(bit);
+            if let Some(repeat) = &self.repeat {
+                repeat.clear(number, bit);
+            }
+            group.count_free_inodes(record, record.descriptor.free_inodes_count() + 1);
+            if kind.is_directory() {
+                group.count_directories(record, record.descriptor.used_dirs_count().saturating_sub(1));
+                self.counters.directories.subtract(number, 1);
+            }
+            let written = record.change_inodes(tid);
+            self.with_inodes.insert(number);
+            self.changed.insert(number);
+            self.counters.free_inodes.add(number, 1);
+            Ok(written)
+        })
+    }
+
+    /// Finds and sets a free bit of a group.
+    fn allocate_inode_in(
+        &self,
+        tid: TransactionId,
+        number: GroupNumber,
+        kind: InodeKind,
+    ) -> Option<NewInode> {
+        let take = |group: &Group, record: &mut Record, bits: &mut InodeBits| {
+            let Some(bit) = self.free_bit(bits) else {
+                self.with_inodes.remove(number);
+                return Ok(None);
+            };
+            bits.set(bit);
+            Ok(Some(self.note_inode(tid, number, bit, kind, (group, record))))
+        };
+        self.with_inode_bits(number, take).ok().flatten()
+    }
+
+    /// A free bit, if there is one: rather not of an inode that was freed in a transaction that is not durable.
+    fn free_bit(&self, bits: &mut InodeBits) -> Option<u32> {
+        let end = self.geometry.inodes_per_group;
+        let lowest = bitmap::find_zero(&bits.disk, bits.first_free..end)?;
+        bits.first_free = lowest;
+        // Relaxed: a stale number avoids inodes for longer.
+        bits.forget_avoided(TransactionId(self.committed.load(Ordering::Relaxed)));
+        let rather = bits.avoided.as_ref().and_then(|avoided| bitmap::find_zero(&avoided.used, lowest..end));
+        rather.or(Some(lowest))
+    }
+
+    /// Notes in the descriptor and in the counts that a bit was set.
+    fn note_inode(
+        &self,
+        tid: TransactionId,
+        number: GroupNumber,
+        bit: u32,
+        kind: InodeKind,
+        (group, record): (&Group, &mut Record),
+    ) -> NewInode {
+        let inodes_per_group = self.geometry.inodes_per_group;
+        let behind = inodes_per_group - bit - 1;
+        let unused = match record.descriptor.flags().contains(GroupFlags::INODE_UNINIT) {
+            true => behind,
+            false => record.descriptor.itable_unused().min(behind),
+        };
+        record.descriptor.set_itable_unused(unused);
+        let free = record.descriptor.free_inodes_count().saturating_sub(1);
+        group.count_free_inodes(record, free);
+        if kind.is_directory() {
+            group.count_directories(record, record.descriptor.used_dirs_count() + 1);
+            self.counters.directories.add(number, 1);
+        }
+        record.inodes_made = record.inodes_made.wrapping_add(1);
+        let written = record.change_inodes(tid);
+        if free == 0 {
+            self.with_inodes.remove(number);
+        }
+        self.changed.insert(number);
+        self.counters.free_inodes.subtract(number, 1);
+        let number = InodeNumber(number.0 * inodes_per_group + bit + 1);
+        NewInode { number, turn: record.inodes_made, written }
+    }
+}

@@ -1,0 +1,259 @@
+//! In which group an inode goes.
+//!
+//! Directories at the top are spread over the disk, so that the trees below them have room and their writers do not meet.
+//! Other directories stay in their parent's neighbourhood (its flex group) as long as that is not worse than most, and
+//! take its groups in turns: creators in one tree work in different groups, while a directory and its files share one.
+//! Files go to their directory's group, then where its last one went, then elsewhere in the neighbourhood.
+//!
+//! Nothing here is locked: all of it is hints, and whoever finds a group full goes on.
+//!
+//! Source: kernel `find_group_orlov`, `find_group_other`, which puts all that a flex group takes into its first group with
+//! room, and looks at every flex group.
+
+use std::ops::Range;
+
+use extant_ondisk::{GroupNumber, InodeNumber};
+use extant_rt::{AtomicU32, AtomicU64, Ordering};
+
+use super::{InodeKind, NewInode};
+use crate::Allocator;
+
+/// Groups that are looked at for a directory at the top.
+const TOP_GROUPS_MAX: u32 = 64;
+/// Groups of a neighbourhood where there are no flex groups, and at most.
+const NEIGHBOURS: u32 = 16;
+const NEIGHBOURS_MAX: u32 = 64;
+/// Neighbourhoods that are looked at for another directory.
+const NEIGHBOURHOODS_MAX: u32 = 64;
+
+/// The directory in which an inode is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Parent<'a> {
+    /// Its group.
+    pub group: GroupNumber,
+    /// Where its last inodes went, if that is known.
+    pub last: Option<&'a LastGroups>,
+}
+
+impl From<GroupNumber> for Parent<'_> {
+    fn from(group: GroupNumber) -> Self {
+        Self { group, last: None }
+    }
+}
+
+/// The groups that a directory's last subdirectory and its last file outside its own group went to (kernel
+/// `i_last_alloc_group`).
+#[derive(Debug)]
+pub struct LastGroups {
+    directory: AtomicU32,
+    other: AtomicU32,
+}
+
+impl Default for LastGroups {
+    fn default() -> Self {
+        Self { directory: AtomicU32::new(u32::MAX), other: AtomicU32::new(u32::MAX) }
+    }
+}
+
+impl LastGroups {
+    fn of(&self, kind: InodeKind) -> &AtomicU32 {
+        if kind.is_directory() { &self.directory } else { &self.other }
+    }
+}
+
+/// What a neighbourhood has on average, as of the last freeze.
+#[derive(Debug)]
+pub(crate) struct Averages {
+    free_blocks: AtomicU64,
+    free_inodes: AtomicU64,
+    directories: AtomicU64,
+}
+
+/// What groups have together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    free_blocks: u64,
+    free_inodes: u64,
+    directories: u64,
+}
+
+impl Averages {
+    pub fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self { free_blocks: zero(), free_inodes: zero(), directories: zero() }
+    }
+
+    // Relaxed: each number stands for itself, and old ones do.
+    fn get(&self) -> Sums {
+        Sums {
+            free_blocks: self.free_blocks.load(Ordering::Relaxed),
+            free_inodes: self.free_inodes.load(Ordering::Relaxed),
+            directories: self.directories.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Allocator {
+    /// The first inode that `allocate` gives of a group, tried in the order that suits the inode.
+    pub(super) fn find_place(
+        &self,
+        parent: Parent<'_>,
+        kind: InodeKind,
+        allocate: impl Fn(GroupNumber) -> Option<NewInode>,
+    ) -> Option<NewInode> {
+        let group = if parent.group.0 < self.geometry.group_count { parent.group } else { GroupNumber(0) };
+        let last = parent.last.map(|last| last.of(kind));
+        let hint = last.map_or(u32::MAX, |last| last.load(Ordering::Relaxed));
+        let hint = Some(GroupNumber(hint)).filter(|hint| hint.0 < self.geometry.group_count);
+        let made = match kind {
+            InodeKind::Other => self.find_place_of_file(group, hint, allocate),
+            InodeKind::TopDirectory | InodeKind::Directory => {
+                self.find_place_of_directory(group, hint, kind, allocate)
+            }
+        }?;
+        let place = self.group_of(made.number);
+        if let Some(last) = last
+            && place != hint
+            && (kind.is_directory() || place != Some(group))
+        {
+            last.store(place.map_or(u32::MAX, |place| place.0), Ordering::Relaxed);
+        }
+        Some(made)
+    }
+
+    fn group_of(&self, inode: InodeNumber) -> Option<GroupNumber> {
+        self.geometry.inode_place(inode).map(|(group, _)| group)
+    }
+
+    fn find_place_of_file(
+        &self,
+        own: GroupNumber,
+        hint: Option<GroupNumber>,
+        allocate: impl Fn(GroupNumber) -> Option<NewInode>,
+    ) -> Option<NewInode> {
+        let near = self.neighbourhood(own);
+        let first = [Some(own), hint].into_iter().flatten().filter(|group| self.with_inodes.contains(*group));
+        let rest = self.with_inodes.range(own.0..near.end).chain(self.with_inodes.range(near.start..own.0));
+        first.chain(rest).find_map(&allocate).or_else(|| {
+            let start = self.neighbour_with_room(own, hint).unwrap_or(GroupNumber(near.end));
+            self.with_inodes.walk(start).find_map(&allocate)
+        })
+    }
+
+    fn find_place_of_directory(
+        &self,
+        parent: GroupNumber,
+        hint: Option<GroupNumber>,
+        kind: InodeKind,
+        allocate: impl Fn(GroupNumber) -> Option<NewInode>,
+    ) -> Option<NewInode> {
+        let start = match kind {
+            _ if !self.tuning.spread_directories => GroupNumber(self.neighbourhood(parent).start),
+            InodeKind::TopDirectory => self.group_of_top(),
+            _ => self
+                .neighbour_with_room(parent, hint)
+                .or_else(|| self.with_inodes.walk(parent).find(|group| self.has_share_of_inodes(*group)))
+                .unwrap_or(parent),
+        };
+        let has_blocks = |group: &GroupNumber| self.free_in(*group) > 0;
+        let roomy = self.with_inodes.walk(start).filter(has_blocks).find_map(&allocate);
+        roomy.or_else(|| self.with_inodes.walk(start).find_map(&allocate))
+    }
+
+    /// Of groups evenly over the disk, the one with the fewest directories that has its share of the free blocks and
+    /// inodes; of equals, the one farthest from those before it: the first, the middle, the quarters, and so on.
+    fn group_of_top(&self) -> GroupNumber {
+        let groups = self.geometry.group_count;
+        let share = self.free_blocks() / u64::from(groups.max(1));
+        let candidates = groups.min(TOP_GROUPS_MAX);
+        let bits = candidates.next_power_of_two().ilog2();
+        (0..1 << bits)
+            .map(|index: u32| index.reverse_bits().checked_shr(u32::BITS - bits).unwrap_or(0))
+            .filter(|place| *place < candidates)
+            .map(|place| (u64::from(place) * u64::from(groups) / u64::from(candidates)) as u32)
+            .map(GroupNumber)
+            .filter(|group| u64::from(self.free_in(*group)) >= share && self.has_share_of_inodes(*group))
+            .min_by_key(|group| self.groups[group.0 as usize].directories())
+            .unwrap_or(GroupNumber(0))
+    }
+
+    fn free_in(&self, group: GroupNumber) -> u32 {
+        self.groups.get(group.0 as usize).map_or(0, |group| group.summary().free)
+    }
+
+    /// Whether the group has at least a quarter of the free inodes that groups have on average. The kernel asks for the
+    /// average itself, which one inode more than in all the others suffices to miss.
+    fn has_share_of_inodes(&self, number: GroupNumber) -> bool {
+        let average = self.averages.get().free_inodes / u64::from(self.neighbours());
+        let free = self.groups.get(number.0 as usize).map_or(0, |group| group.free_inodes());
+        free > 0 && u64::from(free) >= average / 4
+    }
+
+    fn neighbours(&self) -> u32 {
+        match self.geometry.groups_per_flex {
+            0 | 1 => NEIGHBOURS,
+            groups => groups.min(NEIGHBOURS_MAX),
+        }
+    }
+
+    /// The groups of a group's neighbourhood.
+    fn neighbourhood(&self, group: GroupNumber) -> Range<u32> {
+        let start = group.0 - group.0 % self.neighbours();
+        start..(start + self.neighbours()).min(self.geometry.group_count)
+    }
+
+    /// The next group in turn of the first neighbourhood, from that of the parent's last subdirectory on, that is not
+    /// much worse than most: in directories, free inodes and free blocks.
+    fn neighbour_with_room(&self, parent: GroupNumber, hint: Option<GroupNumber>) -> Option<GroupNumber> {
+        let last = hint.unwrap_or(parent);
+        let average = self.averages.get();
+        let mut start = self.neighbourhood(last).start;
+        for _ in 0..NEIGHBOURHOODS_MAX.min(self.neighbourhood_count()) {
+            let groups = self.neighbourhood(GroupNumber(start));
+            let sums = self.sums(groups.clone());
+            let inodes = u64::from(self.geometry.inodes_per_group) * groups.len() as u64;
+            let blocks = u64::from(self.geometry.blocks_per_group) * groups.len() as u64;
+            let is_good = sums.directories < average.directories + (inodes / 16).max(1)
+                && sums.free_inodes >= average.free_inodes.saturating_sub(inodes / 4).max(1)
+                && sums.free_blocks >= average.free_blocks.saturating_sub(blocks / 4);
+            if is_good {
+                let share = sums.free_blocks / groups.len() as u64 / 2;
+                return self.next_in_turn(groups, last, share as u32);
+            }
+            start = if groups.end < self.geometry.group_count { groups.end } else { 0 };
+        }
+        None
+    }
+
+    fn neighbourhood_count(&self) -> u32 {
+        self.geometry.group_count.div_ceil(self.neighbours())
+    }
+
+    fn sums(&self, groups: Range<u32>) -> Sums {
+        let groups = self.groups.get(groups.start as usize..groups.end as usize).unwrap_or_default();
+        groups.iter().fold(Sums::default(), |sums, group| Sums {
+            free_blocks: sums.free_blocks + u64::from(group.summary().free),
+            free_inodes: sums.free_inodes + u64::from(group.free_inodes()),
+            directories: sums.directories + u64::from(group.directories()),
+        })
+    }
+
+    /// The first of the groups behind `last`, and round, that has free inodes and at least `blocks` free blocks.
+    fn next_in_turn(&self, groups: Range<u32>, last: GroupNumber, blocks: u32) -> Option<GroupNumber> {
+        let from = if groups.contains(&last.0) { last.0 + 1 } else { groups.start };
+        let in_turn = |number: &u32| {
+            let group = &self.groups[*number as usize];
+            group.free_inodes() > 0 && group.summary().free >= blocks.max(1)
+        };
+        (from..groups.end).chain(groups.start..from).find(in_turn).map(GroupNumber)
+    }
+
+    /// Sets what neighbourhoods have on average.
+    pub(crate) fn renew_averages(&self) {
+        let count = u64::from(self.neighbourhood_count().max(1));
+        let averages = &self.averages;
+        averages.free_blocks.store(self.disk_free_blocks() / count, Ordering::Relaxed);
+        averages.free_inodes.store(self.free_inodes() / count, Ordering::Relaxed);
+        averages.directories.store(self.counters.directories.sum() / count, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,99 @@
+//! The older search for a free inode (kernel before 4.14): a bit is found without the group's lock, and then tested and set
+//! under it; who loses goes on from the next bit. The descriptor changes in a second hold.
+//!
+//! Kept to be measured beside the search that holds the lock over both.
+
+use extant_ondisk::{GroupNumber, TransactionId, bitmap};
+use extant_rt::{AtomicU64, OnceLock, Ordering};
+
+use super::{InodeKind, NewInode};
+use crate::Allocator;
+
+/// Copies of the inode bitmaps that are read without a lock; each changes under its group's.
+#[derive(Debug)]
+pub(crate) struct Repeat {
+    groups: Box<[OnceLock<Box<[AtomicU64]>>]>,
+}
+
+impl Repeat {
+    pub fn new(groups: u32) -> Self {
+        Self { groups: (0..groups).map(|_| OnceLock::new()).collect() }
+    }
+
+    fn word(&self, group: GroupNumber, bit: u32) -> Option<&AtomicU64> {
+        self.groups.get(group.0 as usize)?.get()?.get((bit / 64) as usize)
+    }
+
+    /// The first clear bit in `from..end`.
+    fn find(&self, group: GroupNumber, mut from: u32, end: u32) -> Option<u32> {
+        while from < end {
+            let free = !self.word(group, from)?.load(Ordering::Relaxed) & (u64::MAX << (from % 64));
+            let start = from - from % 64;
+            if free != 0 {
+                return Some(start + free.trailing_zeros()).filter(|bit| *bit < end);
+            }
+            from = start + 64;
+        }
+        None
+    }
+
+    /// Notes that a bit was set, with the group's lock held.
+    fn set(&self, group: GroupNumber, bit: u32) {
+        if let Some(word) = self.word(group, bit) {
+            word.fetch_or(1 << (bit % 64), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that a bit was cleared, with the group's lock held.
+    pub fn clear(&self, group: GroupNumber, bit: u32) {
+        if let Some(word) = self.word(group, bit) {
+            word.fetch_and(!(1 << (bit % 64)), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Allocator {
+    pub(super) fn allocate_inode_repeating(
+        &self,
+        repeat: &Repeat,
+        tid: TransactionId,
+        number: GroupNumber,
+        kind: InodeKind,
+    ) -> Option<NewInode> {
+        let copy = repeat.groups.get(number.0 as usize)?;
+        if copy.get().is_none() {
+            let read = |disk: &[u8]| {
+                let words = disk.chunks(8).map(|bytes| {
+                    let mut eight = [0xff; 8];
+                    eight[..bytes.len()].copy_from_slice(bytes);
+                    AtomicU64::new(u64::from_le_bytes(eight))
+                });
+                words.collect()
+            };
+            self.with_inode_bits(number, |_, _, bits| {
+                copy.get_or_init(|| read(&bits.disk));
+                Ok(())
+            })
+            .ok()?;
+        }
+        let mut from = self.first_usable_bit(number);
+        loop {
+            let bit = repeat.find(number, from, self.geometry.inodes_per_group)?;
+            let is_won = self.with_inode_bits(number, |_, _, bits| {
+                let is_free = !bitmap::is_set(&bits.disk, bit);
+                if is_free {
+                    bits.set(bit);
+                    repeat.set(number, bit);
+                }
+                Ok(is_free)
+            });
+            if is_won.ok()? {
+                let note = |group: &_, record: &mut _, _: &mut _| {
+                    Ok(self.note_inode(tid, number, bit, kind, (group, record)))
+                };
+                return self.with_inode_bits(number, note).ok();
+            }
+            from = bit + 1;
+        }
+    }
+}
