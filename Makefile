@@ -75,7 +75,7 @@ test-mount: setup-test build
 	@if [ -n "$(PJDFSTEST)" ]; then scripts/setup autoreconf:autoconf automake:automake prove:perl openssl:openssl && \
 	scripts/pjdfstest "$(PJDFSTEST)" target/release/extant; else echo "skipped: pjdfstest's C original: make test-mount PJDFSTEST=DIR"; fi
 
-# 10,000 mounts, a million files in one directory, a file of 12 TiB; needs root, /dev/fuse and 4 GiB on /dev/shm.
+# 10,000 mounts, a million files in one directory, a file of 12 TiB, CPUs that others want; needs root, /dev/fuse and 4 GiB on /dev/shm.
 test-scale: setup-test
 	$(CARGO) test --release --locked -p extant-cli --test mount -- --ignored --nocapture --test-threads 1
 

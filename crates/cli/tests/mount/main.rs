@@ -11,3 +11,4 @@ mod names;
 mod rootless;
 mod semantics;
 mod sparse;
+mod wanted;

@@ -1,18 +1,20 @@
 //! A descriptor of `/dev/fuse`, and requests read from it.
 
 use std::fs::OpenOptions;
-use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
 
 use extant_rt::{Arc, LockClass, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::codec::{Message, Outcome};
 use super::mount::DEVICE;
 use super::service::Exchange;
-use super::wire::{InHeader, OutHeader, WriteIn};
+use super::wire::{InHeader, OutHeader, WriteIn, opcode};
 
 const HEADER_BYTES: usize = size_of::<InHeader>();
 /// Buffers kept for later; each has the pages that requests filled.
@@ -33,9 +35,11 @@ impl Device {
         Self { fd, buffer_bytes, spares: Mutex::new(LockClass::REQUESTS, Vec::new()) }
     }
 
-    /// A further descriptor of the same mount, whose requests another thread reads without meeting this one's locks.
-    pub(super) fn duplicate(&self) -> Result<Self, Errno> {
-        let file = OpenOptions::new().read(true).write(true).open(DEVICE);
+    /// A further descriptor of the same mount, whose requests another thread reads without meeting this one's locks;
+    /// with `flags` of `open(2)`.
+    pub(super) fn duplicate(&self, flags: OFlags) -> Result<Self, Errno> {
+        let flags = flags.bits().cast_signed();
+        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(DEVICE);
         let file = file.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         clone_into(&file, &self.fd)?;
         let spares = Mutex::new(LockClass::REQUESTS, Vec::new());
@@ -49,7 +53,7 @@ impl Device {
     /// Waits for a request; none if it is unmounted.
     ///
     /// # Errors
-    /// What the host has never said so far.
+    /// What the host has never said so far; `EAGAIN` of a descriptor that does not block, if none waits.
     pub(super) fn receive(self: &Arc<Self>) -> Result<Option<Received>, Errno> {
         let mut bytes = self.take();
         loop {
@@ -64,16 +68,21 @@ impl Device {
                     }
                 }
                 // Interrupted, or its caller was before it was read.
-                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
-                Err(error) => return Err(error),
+                Err(Errno::INTR | Errno::NOENT) => {}
+                Err(error) => {
+                    self.give_back(bytes);
+                    return Err(error);
+                }
             }
         }
     }
 
-    /// Whether a request waits to be read.
-    pub(super) fn has_more(&self) -> bool {
+    /// Whether a request waits to be read, or does within `time`.
+    pub(super) fn has_more(&self, time: Duration) -> bool {
         let mut wanted = [PollFd::new(&self.fd, PollFlags::IN)];
-        poll(&mut wanted, Some(&Timespec::default())).is_ok_and(|ready| ready == 1)
+        // A few milliseconds at most.
+        let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+        poll(&mut wanted, Some(&time)).is_ok_and(|ready| ready == 1)
     }
 
     fn take(&self) -> Box<[u8]> {
@@ -108,19 +117,36 @@ pub(super) struct Received {
 }
 
 impl Received {
+    /// Whether nobody waits for it.
+    pub(super) const fn is_forget(&self) -> bool {
+        matches!(self.header.opcode, opcode::FORGET | opcode::BATCH_FORGET)
+    }
+
     /// What follows the header.
     pub(super) fn body(&self) -> &[u8] {
         &self.bytes[HEADER_BYTES..self.count]
     }
 
     /// Replies with bytes that are not the request's own.
-    pub(super) fn reply(&self, error: i32, body: &[u8]) {
+    pub(super) fn reply(&mut self, body: &[u8]) {
+        self.bytes[HEADER_BYTES..HEADER_BYTES + body.len()].copy_from_slice(body);
+        self.send(0, body.len());
+    }
+
+    /// Replies with an error alone.
+    pub(super) fn refuse(&mut self, error: Errno) {
+        self.send(-error.raw_os_error(), 0);
+    }
+
+    /// Sends the first bytes of the body, in one piece with the reply's header, which is shorter than the request's was.
+    fn send(&mut self, error: i32, body_bytes: usize) {
+        const START: usize = HEADER_BYTES - size_of::<OutHeader>();
+        let end = HEADER_BYTES + body_bytes;
         // 16 bytes and at most a buffer's: far below 4 GiB.
-        let len = (size_of::<OutHeader>() + body.len()) as u32;
-        let header = OutHeader { len, error, unique: self.header.unique };
-        let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(body)];
+        let header = OutHeader { len: (end - START) as u32, error, unique: self.header.unique };
+        self.bytes[START..HEADER_BYTES].copy_from_slice(header.as_bytes());
         // Nobody waits any more: the caller was interrupted, or it is unmounted.
-        let _ = rustix::io::writev(&self.device.fd, &parts);
+        let _ = rustix::io::write(&self.device.fd, &self.bytes[START..end]);
     }
 }
 
@@ -130,10 +156,10 @@ impl Exchange for Received {
         Message { header: self.header, fixed: None, body, body_bytes: self.count - HEADER_BYTES }
     }
 
-    fn finish(self, outcome: Outcome) {
+    fn finish(mut self, outcome: Outcome) {
         match outcome {
-            Outcome::Done(bytes) => self.reply(0, &self.bytes[HEADER_BYTES..HEADER_BYTES + bytes]),
-            Outcome::Failed(error) => self.reply(-error.raw_os_error(), &[]),
+            Outcome::Done(bytes) => self.send(0, bytes),
+            Outcome::Failed(error) => self.refuse(error),
             Outcome::Silent => {}
         }
         self.device.give_back(self.bytes);

@@ -8,7 +8,7 @@
 //! Whoever is started by a reader is to float again: affinity is inherited.
 
 use rustix::fs::{Mode, OFlags, open};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 /// Requests from one look to the next: a look costs as much as a short request.
 pub(super) const LOOK_EVERY: u32 = 16;
@@ -23,11 +23,11 @@ impl Home {
         Self(sched_getaffinity(None).ok())
     }
 
-    /// Lets the thread that calls run everywhere.
-    pub(super) fn float(&self) {
+    /// Lets a thread of this process, or the one that calls, run everywhere.
+    pub(super) fn free(&self, thread: Option<Pid>) {
         if let Some(cpus) = &self.0 {
             // Without it, it stays where it is: slower, and nothing worse.
-            let _ = sched_setaffinity(None, cpus);
+            let _ = sched_setaffinity(thread, cpus);
         }
     }
 }
@@ -54,25 +54,20 @@ impl Placement {
         Self { home, pinned: None }
     }
 
-    /// Runs where the task runs, if it waits.
-    pub(super) fn follow(&mut self, task: u32) {
-        match waits_on(task) {
-            Some(cpu) if self.pinned == Some(cpu) => {}
-            Some(cpu) if pin(cpu) => self.pinned = Some(cpu),
-            _ => self.float(),
+    /// Runs on that CPU, or anywhere.
+    pub(super) fn be_on(&mut self, cpu: Option<usize>) {
+        if self.pinned == cpu {
+            return;
         }
-    }
-
-    /// Runs anywhere.
-    pub(super) fn float(&mut self) {
-        if self.pinned.take().is_some() {
-            self.home.float();
+        self.pinned = cpu.filter(|cpu| pin(*cpu));
+        if self.pinned.is_none() {
+            self.home.free(None);
         }
     }
 }
 
 /// The CPU of a task that waits; none if it runs, or cannot be seen.
-fn waits_on(task: u32) -> Option<usize> {
+pub(super) fn waits_on(task: u32) -> Option<usize> {
     let file = open(format!("/proc/{task}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut text = [0; 1024];
     let count = rustix::io::read(&file, &mut text).ok()?;

@@ -67,12 +67,12 @@ struct State {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    home: Home,
 }
 
 /// The threads. Dropping it waits for all jobs.
 pub(super) struct Pool {
     shared: Arc<Shared>,
-    home: Home,
 }
 
 impl std::fmt::Debug for Pool {
@@ -82,26 +82,18 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// Threads that run where `home` says, wherever those who submit do.
+    /// Threads that run where `home` says, with the policy of the thread that calls.
     pub(super) fn new(home: Home) -> Self {
         let state = Mutex::new(LockClass::REQUESTS, State::default());
-        Self { shared: Arc::new(Shared { state, changed: Condvar::new() }), home }
+        let shared = Arc::new(Shared { state, changed: Condvar::new(), home });
+        Shared::add(&shared, &mut shared.state.lock());
+        Self { shared }
     }
 
-    /// Has a thread do it; there is one more thread if none is idle and they are not too many.
+    /// Has a thread do it.
     pub(super) fn submit(&self, job: impl FnOnce() + Send + 'static) {
         let mut state = self.shared.state.lock();
         state.jobs.push_back(Box::new(job));
-        if state.idle < state.jobs.len() && state.threads.len() < THREADS_MAX {
-            let (shared, home) = (self.shared.clone(), self.home);
-            let work = move || {
-                home.float();
-                shared.work();
-            };
-            if let Ok(thread) = extant_rt::spawn("extant-wait", work) {
-                state.threads.push(thread);
-            }
-        }
         // No thread at all: the reader does it, as it would have.
         let own = if state.threads.is_empty() { state.jobs.pop_front() } else { None };
         drop(state);
@@ -113,10 +105,29 @@ impl Pool {
 }
 
 impl Shared {
-    fn work(&self) {
+    /// One thread more, if they are not too many.
+    fn add(self: &Arc<Self>, state: &mut State) {
+        if state.threads.len() == THREADS_MAX {
+            return;
+        }
+        let shared = self.clone();
+        let work = move || {
+            shared.home.free(None);
+            shared.work();
+        };
+        if let Ok(thread) = extant_rt::spawn("extant-wait", work) {
+            state.threads.push(thread);
+        }
+    }
+
+    fn work(self: &Arc<Self>) {
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
+                // One waits besides, for the next job: whoever submits it starts none, for it would be like the submitter.
+                if state.idle <= state.jobs.len() {
+                    self.add(&mut state);
+                }
                 drop(state);
                 job();
                 state = self.state.lock();

@@ -1,8 +1,9 @@
 //! Threads that read `/dev/fuse`: one, and more only while requests queue.
 //!
 //! Readers wait in turns: with two, each request of a lone caller wakes the one that has slept longest, on another CPU.
-//! So the first is alone, near its caller ([`Placement`]), until it twice in a row finds another request waiting behind the
-//! one it has read; a further reader goes once it twice in a row finds none. Several float.
+//! So the first is alone, on the CPU of its caller ([`Placement`]), until it twice in a row finds another request waiting
+//! behind the one it has read; a further reader goes once it twice in a row finds none. Several float. While the machine
+//! is quiet ([`Quiet`]), the first gives its turn to the near one ([`Near`]).
 //!
 //! Locks: `REQUESTS`, over nothing.
 
@@ -11,9 +12,14 @@ use std::time::Duration;
 
 use extant_rt::{Arc, Condvar, JoinHandle, LockClass, Monotonic, Mutex};
 
-use super::device::Device;
-use super::placement::{Home, LOOK_EVERY, Placement};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::device::{Device, Received};
+use super::near::Near;
+use super::placement::{self, Home, LOOK_EVERY, Placement};
 use super::pool::Pool;
+use super::quiet::{Policy, Quiet};
 use super::service::{Exchange, Service};
 use crate::ops::Ops;
 
@@ -21,6 +27,8 @@ use crate::ops::Ops;
 const STREAK: i32 = 2;
 /// What holds up those behind it: after an answer that took so long, one look suffices, at the next request.
 const LONG: Duration = Duration::from_millis(1);
+/// How long the near reader waits for a request before it looks whether it still is its turn.
+const NEAR_WAIT: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
 struct State {
@@ -38,6 +46,7 @@ pub(super) struct Readers<T> {
     device: Arc<Device>,
     home: Home,
     readers_max: usize,
+    near: Near,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -50,6 +59,7 @@ impl<T: Ops> Readers<T> {
             device,
             home,
             readers_max: extant_rt::available_parallelism(),
+            near: Near::new(),
             state: Mutex::new(LockClass::REQUESTS, State { active: 1, ..State::default() }),
             changed: Condvar::new(),
         })
@@ -60,13 +70,20 @@ impl<T: Ops> Readers<T> {
     /// # Errors
     /// Those of reading requests.
     pub(super) fn run(self: &Arc<Self>) -> io::Result<()> {
+        let readers = self.clone();
+        let near = extant_rt::spawn("extant-near", move || {
+            readers.read_near();
+            readers.near.end();
+        });
         let end = self.read(0, &self.device);
-        let threads = {
+        self.near.end();
+        let mut threads = {
             let mut state = self.state.lock();
             state.ends = true;
             std::mem::take(&mut state.threads)
         };
         self.changed.notify_all();
+        threads.extend(near);
         for thread in threads {
             // A panic has been told where it happened.
             let _ = thread.join();
@@ -76,28 +93,35 @@ impl<T: Ops> Readers<T> {
 
     fn read(self: &Arc<Self>, index: usize, device: &Arc<Device>) -> io::Result<()> {
         let mut placement = Placement::new(self.home);
+        let mut quiet = Quiet::new();
         let (mut until_look, mut streak) = (LOOK_EVERY, 0_i32);
         while let Some(request) = device.receive()? {
-            until_look -= 1;
+            // The next request stands behind a FORGET, for which nobody waits.
+            until_look -= u32::from(!request.is_forget());
             let looks = until_look == 0;
+            let mut near = None;
             if looks {
                 until_look = LOOK_EVERY;
-                streak = if device.has_more() { streak.max(0) + 1 } else { streak.min(0) - 1 };
+                streak = if device.has_more(Duration::ZERO) { streak.max(0) + 1 } else { streak.min(0) - 1 };
                 if streak >= STREAK {
                     self.add();
                     streak = 0;
                 }
                 // Before the reply: afterwards the caller runs.
-                if self.is_one() { placement.follow(request.header.pid) } else { placement.float() }
+                let cpu = if self.is_one() { placement::waits_on(request.header.pid) } else { None };
+                placement.be_on(cpu);
+                near = cpu.filter(|_| quiet.look());
             }
             let start = Monotonic::now();
-            if let Some((request, outcome)) = self.service.serve(&self.pool, request) {
-                request.finish(outcome);
-            }
+            self.answer(request);
             if start.elapsed() >= LONG {
                 (until_look, streak) = (1, STREAK - 1);
             }
-            if looks && streak <= -STREAK {
+            if near.is_some_and(|cpu| self.near.begin(cpu)) {
+                placement.be_on(None);
+                self.near.watch(self.home);
+                quiet.assume(false);
+            } else if looks && streak <= -STREAK {
                 streak = 0;
                 if !self.stay(index) {
                     break;
@@ -105,6 +129,56 @@ impl<T: Ops> Readers<T> {
             }
         }
         Ok(())
+    }
+
+    fn answer(&self, request: Received) {
+        if let Some((request, outcome)) = self.service.serve(&self.pool, request) {
+            request.finish(outcome);
+        }
+    }
+
+    /// Reads whenever it is the near reader's turn. Ends if the host does not let it, or with the mount.
+    fn read_near(&self) {
+        let Ok(device) = self.device.duplicate(OFlags::NONBLOCK).map(Arc::new) else { return };
+        let mut quiet = Quiet::new();
+        while let Some(cpu) = self.near.wait() {
+            if Policy::Idle.give(None).is_err() {
+                return;
+            }
+            let mut placement = Placement::new(self.home);
+            placement.be_on(Some(cpu));
+            quiet.assume(true);
+            let (mut until_look, mut caller, mut has_waited) = (LOOK_EVERY, 0, false);
+            while self.near.has_turn() {
+                let request = match device.receive() {
+                    Ok(Some(request)) => request,
+                    Err(Errno::AGAIN) => {
+                        has_waited = true;
+                        device.has_more(NEAR_WAIT);
+                        continue;
+                    }
+                    // The others meet the same.
+                    Ok(None) | Err(_) => return,
+                };
+                self.near.took();
+                until_look -= 1;
+                if until_look == 0 {
+                    until_look = LOOK_EVERY;
+                    if !quiet.look() {
+                        self.near.give_back();
+                    }
+                }
+                // On one CPU the caller's next request is there as soon as this thread runs again.
+                let pid = request.header.pid;
+                if pid != 0 && (has_waited || pid != caller) {
+                    (caller, has_waited) = (pid, false);
+                    if let Some(cpu) = placement::waits_on(pid) {
+                        placement.be_on(Some(cpu));
+                    }
+                }
+                self.answer(request);
+            }
+        }
     }
 
     fn is_one(&self) -> bool {
@@ -128,9 +202,9 @@ impl<T: Ops> Readers<T> {
     }
 
     fn further(self: Arc<Self>, index: usize) {
-        self.home.float();
+        self.home.free(None);
         // Where the device cannot be opened again, one descriptor serves for all.
-        let device = self.device.duplicate().map_or_else(|_| self.device.clone(), Arc::new);
+        let device = self.device.duplicate(OFlags::empty()).map_or_else(|_| self.device.clone(), Arc::new);
         // The first reader meets the same error and tells it.
         let _ = self.read(index, &device);
     }

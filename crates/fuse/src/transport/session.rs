@@ -46,7 +46,7 @@ impl<T: Ops> Session<T> {
     pub fn run(self) -> io::Result<()> {
         let home = Home::current();
         let device = Arc::new(Device::new(self.device, TRANSFER_BYTES_MAX as usize));
-        let Some((request, offer)) = greet(&device)? else { return Ok(()) };
+        let Some((mut request, offer)) = greet(&device)? else { return Ok(()) };
         let rings = if offer.has_rings() {
             Rings::make(&self.service, TRANSFER_BYTES_MAX as usize, home)
         } else {
@@ -57,7 +57,7 @@ impl<T: Ops> Session<T> {
             more |= init::OVER_IO_URING;
         }
         self.service.ops().begin(if rings.is_some() { Transport::Rings } else { Transport::Device });
-        request.reply(0, offer.answer(TRANSFER_BYTES_MAX, more).as_bytes());
+        request.reply(offer.answer(TRANSFER_BYTES_MAX, more).as_bytes());
         match rings {
             Some(rings) => rings.run(&self.service, &device),
             None => Readers::new(self.service, device, home).run(),
@@ -67,19 +67,19 @@ impl<T: Ops> Session<T> {
 
 /// INIT, which is to be answered; none if it is unmounted before.
 fn greet(device: &Arc<Device>) -> io::Result<Option<(Received, Offer)>> {
-    while let Some(request) = device.receive()? {
+    while let Some(mut request) = device.receive()? {
         let offer = Offer::read(request.body()).filter(|_| request.header.opcode == opcode::INIT);
         let Some(offer) = offer else {
-            request.reply(-Errno::IO.raw_os_error(), &[]);
+            request.refuse(Errno::IO);
             continue;
         };
         match offer.understanding() {
             Understanding::Again => {
                 let ours = InitOut { major: MAJOR, minor: MINOR, ..InitOut::default() };
-                request.reply(0, ours.as_bytes());
+                request.reply(ours.as_bytes());
             }
             Understanding::TooOld => {
-                request.reply(-Errno::PROTO.raw_os_error(), &[]);
+                request.refuse(Errno::PROTO);
                 return Err(io::Error::new(
                     io::ErrorKind::Unsupported,
                     "the kernel's FUSE is older than 7.31",
