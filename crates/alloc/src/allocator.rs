@@ -67,8 +67,6 @@ pub struct Allocator {
     pub(crate) owners: Owners,
     pub(crate) lookups: Lookups,
     pub(crate) tuning: Tuning,
-    /// Groups that may have blocks to give out.
-    pub(crate) with_blocks: GroupSet,
     /// Groups that may have free inodes.
     pub(crate) with_inodes: GroupSet,
     /// Groups changed in the running transaction.
@@ -115,7 +113,7 @@ impl Allocator {
     ) -> Self {
         let zones = Zones::new(&geometry, &descriptors);
         let count = geometry.group_count;
-        let (with_blocks, with_inodes) = (GroupSet::new(count), GroupSet::new(count));
+        let with_inodes = GroupSet::new(count);
         let (index, order_max) = (OrderIndex::new(count), order_max(&geometry));
         let (mut free_blocks, mut free_inodes, mut all_directories) = (0, 0, 0);
         let groups = (0..count)
@@ -128,10 +126,7 @@ impl Allocator {
                 let inodes = descriptor.free_inodes_count().min(geometry.inodes_per_group);
                 free_blocks += u64::from(blocks);
                 free_inodes += u64::from(inodes);
-                index.change(number, Summary::NONE, summary);
-                if blocks > 0 {
-                    with_blocks.insert(number);
-                }
+                index.set(number, summary);
                 if inodes > 0 {
                     with_inodes.insert(number);
                 }
@@ -139,7 +134,7 @@ impl Allocator {
                 all_directories += u64::from(directories);
                 let state = State::new(descriptor);
                 let state = Mutex::with_key(LockClass::GROUP, u64::from(number.0), state);
-                Group::new(state, summary, directories, inodes)
+                Group::new(state, directories, inodes)
             })
             .collect();
         let totals = Totals {
@@ -160,7 +155,6 @@ impl Allocator {
             owners: Owners::new(),
             lookups: Lookups::new(),
             tuning,
-            with_blocks,
             with_inodes,
             changed: GroupSet::new(count),
             freed: Mutex::new(LockClass::FREED, VecDeque::new()),
@@ -270,7 +264,7 @@ impl Allocator {
     /// # Errors
     /// `Store` and `Corrupt` if a bitmap cannot be had.
     pub fn is_free(&self, run: Run) -> Result<bool> {
-        self.each_piece(run, |group, gap| self.with_block_bits(group, |_, _, bits| Ok(bits.is_free(gap))))
+        self.each_piece(run, |group, gap| self.with_block_bits(group, |_, bits| Ok(bits.is_free(gap))))
     }
 
     /// Whether all of the blocks are in use, as the running transaction says. `false` for blocks outside the disk.
@@ -278,7 +272,7 @@ impl Allocator {
     /// # Errors
     /// `Store` and `Corrupt` if a bitmap cannot be had.
     pub fn is_used(&self, run: Run) -> Result<bool> {
-        self.each_piece(run, |group, gap| self.with_block_bits(group, |_, _, bits| Ok(bits.is_used(gap))))
+        self.each_piece(run, |group, gap| self.with_block_bits(group, |_, bits| Ok(bits.is_used(gap))))
     }
 
     /// Whether any of the blocks is a superblock, descriptor, bitmap or inode table of any group.
@@ -332,7 +326,7 @@ impl Allocator {
     pub(crate) fn with_block_bits<T>(
         &self,
         number: GroupNumber,
-        act: impl FnOnce(&Group, &mut Record, &mut BlockBits) -> Result<T>,
+        act: impl FnOnce(&mut Record, &mut BlockBits) -> Result<T>,
     ) -> Result<T> {
         let group = self.group(number)?;
         let mut state = self.lock(group);
@@ -341,11 +335,11 @@ impl Allocator {
             drop(state);
             let loaded = self.load_block_bits(number, &descriptor);
             state = self.lock(group);
-            self.install_block_bits(number, group, &mut state, loaded)?;
+            self.install_block_bits(number, &mut state, loaded)?;
         }
         let State { record, blocks, .. } = &mut *state;
         match blocks {
-            Bitmap::Loaded(bits) => act(group, record, bits),
+            Bitmap::Loaded(bits) => act(record, bits),
             Bitmap::Bad(what) => Err(Error::Corrupt { group: number, what }),
             Bitmap::Unread => Err(Error::Corrupt { group: number, what: "block bitmap cannot be read" }),
         }
@@ -409,28 +403,27 @@ impl Allocator {
     pub(crate) fn install_block_bits(
         &self,
         number: GroupNumber,
-        group: &Group,
         state: &mut State,
         loaded: Result<BlockBits>,
     ) -> Result<()> {
         if !matches!(state.blocks, Bitmap::Unread) {
             return Ok(());
         }
-        let before = group.summary();
+        let before = self.index.get(number);
         match loaded {
             Ok(bits) => {
                 let now = Summary::of(&bits.buddy);
                 if before.is_unread() {
                     self.expectation.learn(now);
                 }
-                self.set_summary(number, group, before, now);
+                self.index.set(number, now);
                 state.blocks = Bitmap::Loaded(bits);
                 Ok(())
             }
             Err(error) => {
                 state.blocks = Bitmap::Bad(error.as_corrupt("block bitmap cannot be read"));
                 self.counters.lose(u64::from(before.free));
-                self.set_summary(number, group, before, Summary::NONE);
+                self.index.set(number, Summary::NONE);
                 Err(error)
             }
         }

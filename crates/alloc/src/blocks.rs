@@ -28,7 +28,7 @@ impl Allocator {
                 break run;
             }
             // The reservation promises free blocks, so another thread moved them behind this walk.
-            if self.with_blocks.next(GroupNumber(0)).is_none() {
+            if self.index.is_empty() {
                 return Err(Error::NoSpace);
             }
             yield_now();
@@ -43,11 +43,11 @@ impl Allocator {
     /// In debug builds, if a block was not taken or is marked.
     pub fn give_back(&self, run: Run) {
         for (number, gap) in self.pieces(run).into_iter().flatten() {
-            let given = self.with_block_bits(number, |group, _, bits| {
+            let given = self.with_block_bits(number, |_, bits| {
                 let taken = bits.is_free(gap) && bits.buddy.busy().is_set(gap.start, gap.len);
                 if taken {
                     bits.discarded = u32::MAX;
-                    self.change_free(number, group, bits, |buddy| buddy.give(gap));
+                    self.change_free(number, bits, |buddy| buddy.give(gap));
                     self.counters.release(u64::from(gap.len));
                 }
                 Ok(taken)
@@ -64,7 +64,7 @@ impl Allocator {
     pub fn mark_used(&self, tid: TransactionId, run: Run) -> Result<u32> {
         let mut written = 0;
         for (number, gap) in self.pieces(run).ok_or_else(outside)? {
-            written += self.with_block_bits(number, |_, record, bits| {
+            written += self.with_block_bits(number, |record, bits| {
                 if !bits.is_free(gap) {
                     return Err(Error::Corrupt { group: number, what: "block allocated twice" });
                 }
@@ -96,7 +96,7 @@ impl Allocator {
             if self.zones.overlap(start, gap.len) {
                 return Err(Error::Corrupt { group: number, what: "file system metadata freed" });
             }
-            written += self.with_block_bits(number, |_, record, bits| {
+            written += self.with_block_bits(number, |record, bits| {
                 if !bits.is_used(gap) {
                     return Err(Error::Corrupt { group: number, what: "free block freed" });
                 }

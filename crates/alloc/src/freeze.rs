@@ -99,7 +99,7 @@ impl Allocator {
         let Bitmap::Loaded(bits) = &mut state.blocks else { return };
         bits.discarded = u32::MAX;
         for gap in gaps {
-            self.change_free(number, group, bits, |buddy| buddy.give(gap));
+            self.change_free(number, bits, |buddy| buddy.give(gap));
             self.counters.release(u64::from(gap.len));
             self.counters.pending.subtract(number, u64::from(gap.len));
         }

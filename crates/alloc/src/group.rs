@@ -1,17 +1,16 @@
-//! One block group in memory: its descriptor, its bitmaps, and a summary that is read without its lock.
+//! One block group in memory: its descriptor and its bitmaps. A summary of its free space is kept in [`crate::mballoc`].
 //!
 //! Invariants, under the lock, once the block bitmaps are loaded:
 //! - the buddy's `busy` ⊇ `disk`; a bit of `busy` that `disk` lacks was taken and not yet marked, preallocated ones
 //!   among them, or freed and not committed;
 //! - the descriptor's free count is the number of clear bits of `disk`;
-//! - the summary is the buddy's, and the group is listed by it.
+//! - the summary in the index is the buddy's.
 //!
 //! Locks: the group's own (`GROUP`). No I/O under it.
 
 use extant_ondisk::{FsBlock, GroupDescriptor, GroupFlags, TransactionId, bitmap};
-use extant_rt::{Arc, AtomicU32, AtomicU64, Mutex, Ordering};
+use extant_rt::{Arc, AtomicU32, Mutex, Ordering};
 
-use crate::mballoc::Summary;
 use crate::mballoc::buddy::Buddy;
 use crate::words::Gap;
 
@@ -28,8 +27,6 @@ pub struct Run {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Group {
-    /// A packed [`Summary`].
-    summary: AtomicU64,
     /// As the descriptor says.
     directories: AtomicU32,
     free_inodes: AtomicU32,
@@ -100,26 +97,11 @@ pub(crate) struct Avoided {
 }
 
 impl Group {
-    pub fn new(state: Mutex<State>, summary: Summary, directories: u32, free_inodes: u32) -> Self {
-        Self {
-            summary: AtomicU64::new(summary.pack()),
-            directories: AtomicU32::new(directories),
-            free_inodes: AtomicU32::new(free_inodes),
-            state,
-        }
+    pub fn new(state: Mutex<State>, directories: u32, free_inodes: u32) -> Self {
+        Self { directories: AtomicU32::new(directories), free_inodes: AtomicU32::new(free_inodes), state }
     }
 
-    /// Its free space. May be stale without the lock.
-    pub fn summary(&self) -> Summary {
-        Summary::unpack(self.summary.load(Ordering::Relaxed))
-    }
-
-    /// To be called with the lock held.
-    pub fn set_summary(&self, summary: Summary) {
-        self.summary.store(summary.pack(), Ordering::Relaxed);
-    }
-
-    /// How many directories it has. May be stale, as the summary.
+    /// How many directories it has. May be stale without the lock.
     pub fn directories(&self) -> u32 {
         self.directories.load(Ordering::Relaxed)
     }
@@ -130,7 +112,7 @@ impl Group {
         self.directories.store(directories, Ordering::Relaxed);
     }
 
-    /// How many free inodes it has. May be stale, as the summary.
+    /// How many free inodes it has. May be stale without the lock.
     pub fn free_inodes(&self) -> u32 {
         self.free_inodes.load(Ordering::Relaxed)
     }

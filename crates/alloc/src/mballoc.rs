@@ -1,12 +1,15 @@
-//! Which blocks: the search by criteria, from a goal on (kernel `ext4_mb_regular_allocator`).
+//! Which blocks: the search from a goal on (kernel `ext4_mb_regular_allocator`).
 //!
-//! First the goal itself, then, from the group of the goal or of the stream, one [`Criterion`] after the other. A group
+//! First the goal itself, then, from the group of the goal or of the stream, a search by the largest chunks of groups
+//! ([`by_chunk`]) or, in the older forms, by one [`Criterion`] after the other ([`by_criteria`]). A group
 //! is chosen by its summary and looked at again under its lock. A group whose lock is taken is skipped; only the last
 //! criterion waits, so that free blocks are never missed (posts A and B).
 //!
 //! Leaves out: reservations and counts ([`crate::counters`]), what the disk knows ([`crate::blocks`]).
 
 pub(crate) mod buddy;
+mod by_chunk;
+mod by_criteria;
 mod expectation;
 mod goals;
 mod index;
@@ -25,11 +28,9 @@ use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber};
 use extant_rt::MutexGuard;
 
 use self::buddy::Buddy;
-use self::index::Key;
-use self::scan::{Walk, Wanted};
 use self::statistics::Counts;
-use crate::group::{Bitmap, BlockBits, Group, Run, State};
-use crate::tuning::{Scan, Tuning};
+use crate::group::{Bitmap, BlockBits, Run, State};
+use crate::tuning::Scan;
 use crate::words::Gap;
 use crate::{Allocator, Result};
 
@@ -114,31 +115,18 @@ impl Allocator {
     pub fn free_runs(&self, group: GroupNumber) -> Result<Vec<Run>> {
         let first = self.geometry.group_first_block(group).0;
         let run = |gap: Gap| Run { start: FsBlock(first + u64::from(gap.start)), len: gap.len };
-        self.with_block_bits(group, |_, _, bits| Ok(bits.buddy.runs().map(run).collect()))
+        self.with_block_bits(group, |_, bits| Ok(bits.buddy.runs().map(run).collect()))
     }
 
     /// Changes what may be given out of a group, with its lock held.
     pub(crate) fn change_free(
         &self,
         number: GroupNumber,
-        group: &Group,
         bits: &mut BlockBits,
-        change: impl FnOnce(&mut buddy::Buddy),
+        change: impl FnOnce(&mut Buddy),
     ) {
-        let before = group.summary();
         change(&mut bits.buddy);
-        self.set_summary(number, group, before, Summary::of(&bits.buddy));
-    }
-
-    /// Changes a group's summary and where it is listed, with its lock held.
-    pub(crate) fn set_summary(&self, number: GroupNumber, group: &Group, before: Summary, now: Summary) {
-        group.set_summary(now);
-        self.index.change(number, before, now);
-        match (before.free > 0, now.free > 0) {
-            (false, true) => self.with_blocks.insert(number),
-            (true, false) => self.with_blocks.remove(number),
-            _ => {}
-        }
+        self.index.set(number, Summary::of(&bits.buddy));
     }
 }
 
@@ -147,187 +135,48 @@ impl<'a> Search<'a> {
         let alloc = self.alloc;
         let (home, bit) = alloc.place(self.request.goal);
         if let Some(run) = self.at_goal(home, bit) {
-            self.counts.at_goal = 1;
             return Some(run);
         }
-        let stream = match self.request.purpose {
-            Purpose::Stream(inode) => Some(inode),
-            _ => None,
-        };
-        let goal = stream.and_then(|inode| alloc.goals.get(home, inode)).unwrap_or(home);
-        let (run, group) = self.by_criteria(goal)?;
-        if let Some(inode) = stream {
+        let goal = self.start(home);
+        let (run, group) =
+            if alloc.tuning.scan == Scan::Auto { self.by_chunk(goal) } else { self.by_criteria(goal) }?;
+        if let Purpose::Stream(inode) = self.request.purpose {
             alloc.goals.set(home, inode, group);
         }
         Some(run)
     }
 
-    /// The whole length at the goal itself.
+    /// Where the search begins if there is nothing at the goal itself.
+    fn start(&self, home: GroupNumber) -> GroupNumber {
+        let stream = match self.request.purpose {
+            Purpose::Stream(inode) => self.alloc.goals.get(home, inode),
+            _ => None,
+        };
+        stream.unwrap_or(home)
+    }
+
+    /// The whole length at the goal itself, or in its group where the search would begin there.
     fn at_goal(&mut self, number: GroupNumber, bit: u32) -> Option<Run> {
-        let group = self.alloc.groups.get(number.0 as usize)?;
-        if group.summary().free < self.len {
+        let summary = self.alloc.index.get(number);
+        let by_chunk = self.alloc.tuning.scan == Scan::Auto;
+        if summary.free < self.len || by_chunk && summary.is_unread() && self.is_kept(number) {
             return None;
         }
         let locked = self.lock(number, false)?;
         let gap = locked.buddy()?.run_at(bit, self.len);
-        if gap.len == self.len { locked.take(gap) } else { None }
-    }
-
-    fn by_criteria(&mut self, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
-        let tuning = self.alloc.tuning;
-        let order = self.len.ilog2() as u8;
-        if self.len.is_power_of_two() && order >= tuning.order2_req {
-            let found = self.walk(Criterion::Power2Aligned, Some((Key::Largest, order)), goal, self.len);
-            if found.is_some() {
-                return found;
-            }
-        }
-        let average = |len| Some((Key::Average, Summary::average_order(len)));
-        let found = self.walk(Criterion::GoalLenFast, average(self.len), goal, self.len);
-        if found.is_some() {
-            return found;
-        }
-        if self.request.purpose != Purpose::Metadata {
-            let (len, least) = (self.len, self.request.least);
-            let trimmed = (0..=tuning.best_avail_max_trim_order.min(order)).map(|trim| 1 << (order - trim));
-            for want in trimmed.filter(|want| (least..len).contains(want)) {
-                let found = self.walk(Criterion::BestAvailLen, average(want), goal, want);
-                if found.is_some() {
-                    return found;
-                }
-            }
-        }
-        self.walk(Criterion::GoalLenSlow, None, goal, self.len)
-            .or_else(|| self.longest_seen())
-            .or_else(|| self.walk(Criterion::AnyFree, None, goal, 1))
-    }
-
-    /// The longest run that was too short, if it is still there.
-    fn longest_seen(&mut self) -> Option<(Run, GroupNumber)> {
-        let (group, len) = self.longest.take().filter(|(_, len)| *len >= self.request.least)?;
-        Some((self.visit(Criterion::GoalLenSlow, group, len)?, group))
-    }
-
-    /// Visits groups until one gives a run: those listed under a key from an order on, or all that have blocks.
-    fn walk(
-        &mut self,
-        criterion: Criterion,
-        listed: Option<(Key, u8)>,
-        goal: GroupNumber,
-        want: u32,
-    ) -> Option<(Run, GroupNumber)> {
-        let alloc = self.alloc;
-        let (groups, Tuning { scan, max_linear_groups, .. }) = (alloc.geometry.group_count, alloc.tuning);
-        let mut listed = listed.map(|(key, order)| {
-            let wanted = Wanted { key, order, len: want };
-            // The goal's summary is at hand, and often enough: the index need not be asked.
-            let is_near = scan == Scan::Auto && self.is_good_at(criterion, goal, want);
-            let linear = max_linear_groups.max(u32::from(is_near));
-            Walk::new(&alloc.index, &alloc.expectation, (scan, linear), wanted, goal, groups)
-        });
-        // Nothing longer is expected of groups not read than the first that is looked into has.
-        let is_hopeless = scan == Scan::Auto && !alloc.expectation.meets(Key::Average, want);
-        let mut all = alloc.with_blocks.walk(goal);
-        loop {
-            let group = match &mut listed {
-                Some(listed) => listed.next()?,
-                None => all.next()?,
-            };
-            self.counts.considered(criterion);
-            if let Some(run) = self.visit(criterion, group, want) {
-                self.counts.hit(criterion);
-                return Some((run, group));
-            }
-            let is_long = self.counts.runs_scanned > alloc.tuning.max_to_scan;
-            if criterion == Criterion::GoalLenSlow && (is_long || is_hopeless) && self.longest.is_some() {
-                return None;
-            }
-        }
-    }
-
-    fn visit(&mut self, criterion: Criterion, number: GroupNumber, want: u32) -> Option<Run> {
-        let group = self.alloc.groups.get(number.0 as usize)?;
-        if !self.is_good(criterion, number, group.summary(), want) {
-            return None;
-        }
-        let locked = self.lock(number, criterion == Criterion::AnyFree)?;
-        if !self.is_good(criterion, number, group.summary(), want) {
-            self.counts.lost += 1;
-            return None;
-        }
-        let buddy = locked.buddy()?;
-        let gap = match criterion {
-            Criterion::Power2Aligned => {
-                buddy.find_chunk(want.ilog2() as u8).map(|start| Gap { start, len: want })?
-            }
-            Criterion::AnyFree => self.best_fit(buddy, self.len)?,
-            _ => self.best_fit(buddy, want)?,
-        };
-        if gap.len >= want {
+        if gap.len == self.len {
+            self.counts.at_goal = 1;
             return locked.take(gap);
         }
-        if self.longest.is_none_or(|(_, len)| gap.len > len) {
-            self.longest = Some((number, gap.len));
-        }
-        None
+        if by_chunk && self.start(number) == number { self.whole_chunk(locked) } else { None }
     }
 
-    fn is_good_at(&self, criterion: Criterion, number: GroupNumber, want: u32) -> bool {
-        let group = self.alloc.groups.get(number.0 as usize);
-        group.is_some_and(|group| self.is_good(criterion, number, group.summary(), want))
-    }
-
-    /// Whether a group may be looked into for `want` blocks (kernel `ext4_mb_good_group`).
-    fn is_good(&self, criterion: Criterion, number: GroupNumber, summary: Summary, want: u32) -> bool {
-        if summary.free == 0 {
-            return false;
-        }
-        let key = match criterion {
-            Criterion::Power2Aligned => Some(Key::Largest),
-            Criterion::GoalLenFast | Criterion::BestAvailLen => Some(Key::Average),
-            Criterion::GoalLenSlow | Criterion::AnyFree => None,
-        };
-        let is_doubted = self.alloc.tuning.scan == Scan::Auto && summary.is_unread();
-        if is_doubted && key.is_some_and(|key| !self.alloc.expectation.meets(key, want)) {
-            return false;
-        }
-        match criterion {
-            Criterion::Power2Aligned => {
-                let flex = self.alloc.geometry.groups_per_flex;
-                let is_kept = self.request.purpose != Purpose::Metadata
-                    && flex >= FLEX_SIZE_FOR_DATA
-                    && number.0.is_multiple_of(flex);
-                !is_kept && summary.largest.is_some_and(|largest| u32::from(largest) >= want.ilog2())
-            }
-            Criterion::GoalLenFast | Criterion::BestAvailLen => {
-                summary.free / summary.fragments.max(1) >= want
-            }
-            Criterion::GoalLenSlow => summary.free >= want,
-            Criterion::AnyFree => true,
-        }
-    }
-
-    /// The run that fits `want` most closely, cut to it, of those that a search of reasonable length sees; else the
-    /// longest (kernel `ext4_mb_complex_scan_group`, `ext4_mb_measure_extent`).
-    fn best_fit(&mut self, buddy: &Buddy, want: u32) -> Option<Gap> {
-        let (mut best, mut sufficient) = (None::<Gap>, 0);
-        for run in buddy.runs() {
-            self.counts.runs_scanned += 1;
-            let is_better = |best: Gap| match (run.len >= want, best.len >= want) {
-                (true, true) => run.len < best.len,
-                (false, false) => run.len > best.len,
-                (is_sufficient, _) => is_sufficient,
-            };
-            if best.is_none_or(is_better) {
-                best = Some(run);
-            }
-            sufficient += u32::from(run.len >= want);
-            let enough = run.len == want || sufficient > self.alloc.tuning.min_to_scan;
-            if enough || self.counts.runs_scanned > self.alloc.tuning.max_to_scan {
-                break;
-            }
-        }
-        best.map(|best| Gap { len: best.len.min(want), ..best })
+    /// Whether a group is left to directories and other metadata, as long as others have what is asked for.
+    fn is_kept(&self, number: GroupNumber) -> bool {
+        let flex = self.alloc.geometry.groups_per_flex;
+        self.request.purpose != Purpose::Metadata
+            && flex >= FLEX_SIZE_FOR_DATA
+            && number.0.is_multiple_of(flex)
     }
 
     /// Takes a group's lock and has its bitmaps in memory. `None` if they are bad, or if another holds the lock and this
@@ -353,9 +202,9 @@ impl<'a> Search<'a> {
             self.counts.bitmaps_read += u32::from(!descriptor.flags().contains(GroupFlags::BLOCK_UNINIT));
             let loaded = alloc.load_block_bits(number, &descriptor);
             state = group.state.lock();
-            alloc.install_block_bits(number, group, &mut state, loaded).ok()?;
+            alloc.install_block_bits(number, &mut state, loaded).ok()?;
         }
-        matches!(state.blocks, Bitmap::Loaded(_)).then_some(LockedGroup { alloc, number, group, state })
+        matches!(state.blocks, Bitmap::Loaded(_)).then_some(LockedGroup { alloc, number, state })
     }
 }
 
@@ -363,7 +212,6 @@ impl<'a> Search<'a> {
 pub(crate) struct LockedGroup<'a> {
     alloc: &'a Allocator,
     number: GroupNumber,
-    group: &'a Group,
     state: MutexGuard<'a, State>,
 }
 
@@ -379,7 +227,7 @@ impl LockedGroup<'_> {
     /// Takes free blocks out and lets the lock go.
     pub fn take(mut self, gap: Gap) -> Option<Run> {
         let Bitmap::Loaded(bits) = &mut self.state.blocks else { return None };
-        self.alloc.change_free(self.number, self.group, bits, |buddy| buddy.take(gap));
+        self.alloc.change_free(self.number, bits, |buddy| buddy.take(gap));
         let start = self.alloc.geometry.group_first_block(self.number).0 + u64::from(gap.start);
         Some(Run { start: FsBlock(start), len: gap.len })
     }

@@ -48,7 +48,7 @@ impl Allocator {
         *blocks = Bitmap::Unread;
         let unread = Summary::unread(sample.summary.free, sample.order_max);
         let now = if is_known { sample.summary } else { unread };
-        self.set_summary(number, group, group.summary(), now);
+        self.index.set(number, now);
         Ok(())
     }
 }

@@ -58,7 +58,7 @@ impl Allocator {
             blocks += u64::from(gap.len);
         };
         if done.is_err() {
-            self.with_block_bits(group, |_, _, bits| {
+            self.with_block_bits(group, |_, bits| {
                 bits.discarded = u32::MAX;
                 Ok(())
             })?;
@@ -69,7 +69,7 @@ impl Allocator {
     /// Whether there is anything to do; if so and the whole group is done, notes it. At the beginning, so that blocks that
     /// come back meanwhile undo it.
     fn begin_trim(&self, group: GroupNumber, whole: Option<u32>, least: u32) -> Result<bool> {
-        self.with_block_bits(group, |_, _, bits| {
+        self.with_block_bits(group, |_, bits| {
             let is_needed = least < bits.discarded;
             bits.discarded = bits.discarded.min(whole.unwrap_or(u32::MAX));
             Ok(is_needed)
@@ -78,13 +78,13 @@ impl Allocator {
 
     /// Takes a run out of the group and its tokens out of the available ones.
     fn take_out(&self, number: GroupNumber, range: Range<u32>, least: u32) -> Result<Option<Gap>> {
-        self.with_block_bits(number, |group, _, bits| {
+        self.with_block_bits(number, |_, bits| {
             let mut at = range.start;
             while let Some(mut gap) = bits.buddy.run_in(at..range.end, least) {
                 at = gap.start + gap.len;
                 while gap.len >= least {
                     if self.counters.claim(u64::from(gap.len), true).is_ok() {
-                        self.change_free(number, group, bits, |buddy| buddy.take(gap));
+                        self.change_free(number, bits, |buddy| buddy.take(gap));
                         return Ok(Some(gap));
                     }
                     // The rest is promised to others.
@@ -97,8 +97,8 @@ impl Allocator {
     }
 
     fn put_back(&self, number: GroupNumber, gap: Gap) -> Result<()> {
-        self.with_block_bits(number, |group, _, bits: &mut BlockBits| {
-            self.change_free(number, group, bits, |buddy| buddy.give(gap));
+        self.with_block_bits(number, |_, bits: &mut BlockBits| {
+            self.change_free(number, bits, |buddy| buddy.give(gap));
             self.counters.release(u64::from(gap.len));
             Ok(())
         })

@@ -1,7 +1,7 @@
 //! What can be chosen about the allocators, the kernel's tunables among it. Each mechanism can be put back to its older
 //! form, so that before and after are measured from one binary.
 
-/// In which order the groups of a criterion are visited.
+/// How a group is searched for: all but the last by the kernel's criteria, in this order of groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scan {
     /// Group by group from the goal, then from 0 (kernel `mb_optimize_scan=0`).
@@ -12,7 +12,8 @@ pub enum Scan {
     Ordered,
     /// The nearest sufficient group right of the goal, of whatever order, then from 0.
     Nearest,
-    /// As `Nearest`, after the goal's own group; a group not read is passed over if those read lately had shorter runs.
+    /// The nearest group with a chunk as long as wanted, else with the longest there is; a group not read is passed over
+    /// if those read lately had smaller ones.
     #[default]
     Auto,
 }

@@ -79,6 +79,18 @@ impl Words {
         self.next(from, |word| word)
     }
 
+    /// The first bit of the run of clear bits that a clear bit belongs to.
+    pub fn run_start(&self, bit: u32) -> u32 {
+        let mut index = (bit / 64) as usize;
+        let mut word = self.words[index] & !(u64::MAX << (bit % 64));
+        while word == 0 {
+            let Some(before) = index.checked_sub(1) else { return 0 };
+            index = before;
+            word = self.words[index];
+        }
+        index as u32 * 64 + 64 - word.leading_zeros()
+    }
+
     /// The first set bit in `from..before`, or `before`, or `len` if that is less.
     pub fn next_set_before(&self, from: u32, before: u32) -> u32 {
         let before = before.min(self.len);
@@ -140,9 +152,12 @@ mod tests {
             [(60, 65), (60, 71), (60, 500)].map(|(from, to)| words.next_set_before(from, to)),
             [65, 70, 70]
         );
+        assert_eq!([60, 63, 64, 69].map(|bit| words.run_start(bit)), [60; 4]);
         assert!(words.is_set(70, 130) && !words.is_set(69, 2));
         words.clear(64, 136);
         assert_eq!((words.next_set(60), words.next_set_before(60, 1000)), (200, 200));
+        words.clear(0, 60);
+        assert_eq!([0, 63, 199].map(|bit| words.run_start(bit)), [0; 3]);
     }
 
     #[test]

@@ -178,7 +178,7 @@ impl Allocator {
     }
 
     fn free_in(&self, group: GroupNumber) -> u32 {
-        self.groups.get(group.0 as usize).map_or(0, |group| group.summary().free)
+        self.index.get(group).free
     }
 
     /// Whether the group has at least a quarter of the free inodes that groups have on average. The kernel asks for the
@@ -230,11 +230,12 @@ impl Allocator {
     }
 
     fn sums(&self, groups: Range<u32>) -> Sums {
+        let free_blocks = groups.clone().map(|group| u64::from(self.free_in(GroupNumber(group)))).sum();
         let groups = self.groups.get(groups.start as usize..groups.end as usize).unwrap_or_default();
-        groups.iter().fold(Sums::default(), |sums, group| Sums {
-            free_blocks: sums.free_blocks + u64::from(group.summary().free),
+        groups.iter().fold(Sums { free_blocks, ..Sums::default() }, |sums, group| Sums {
             free_inodes: sums.free_inodes + u64::from(group.free_inodes()),
             directories: sums.directories + u64::from(group.directories()),
+            ..sums
         })
     }
 
@@ -242,8 +243,8 @@ impl Allocator {
     fn next_in_turn(&self, groups: Range<u32>, last: GroupNumber, blocks: u32) -> Option<GroupNumber> {
         let from = if groups.contains(&last.0) { last.0 + 1 } else { groups.start };
         let in_turn = |number: &u32| {
-            let group = &self.groups[*number as usize];
-            group.free_inodes() > 0 && group.summary().free >= blocks.max(1)
+            self.groups[*number as usize].free_inodes() > 0
+                && self.free_in(GroupNumber(*number)) >= blocks.max(1)
         };
         (from..groups.end).chain(groups.start..from).find(in_turn).map(GroupNumber)
     }

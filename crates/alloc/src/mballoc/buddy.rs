@@ -13,6 +13,10 @@ use crate::words::{Gap, Words};
 /// Orders that a group can have: blocks of 64 KiB have 17 and the one of single blocks.
 pub(crate) const ORDERS_MAX: usize = 18;
 
+/// Runs that are compared where none is known to suffice: of as many that end anywhere, the longest is nearly as long as
+/// they get.
+const RUNS_COMPARED: u32 = 8;
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Buddy {
@@ -134,8 +138,33 @@ impl Buddy {
         let order = (usize::from(order)..self.counts.len()).find(|order| self.counts[*order] > 0)?;
         match order.checked_sub(1) {
             None => Some(self.busy.next_clear(self.first_free)),
-            Some(above) => Some(self.chunks[above].next_clear(0) << order),
+            Some(above) => Some(self.chunks[above].next_clear(self.first_free >> order) << order),
         }
+    }
+
+    /// Up to `len` free blocks: from the smallest chunk that has so many, where it begins or, unless `is_aligned`, where its
+    /// run does; else the longest of the runs around a few of the largest chunks.
+    pub fn fit(&self, len: u32, is_aligned: bool) -> Option<Gap> {
+        if let Some(chunk) = self.find_chunk(order_of(len)) {
+            return Some(Gap { start: if is_aligned { chunk } else { self.busy.run_start(chunk) }, len });
+        }
+        let order = self.largest_order()?;
+        let chunks = order.checked_sub(1).map_or(&self.busy, |above| &self.chunks[usize::from(above)]);
+        let mut longest = Gap::default();
+        let mut at = self.first_free >> order;
+        for _ in 0..RUNS_COMPARED {
+            let chunk = chunks.next_clear(at);
+            if chunk >= chunks.len() || longest.len >= len {
+                break;
+            }
+            let start = self.busy.run_start(chunk << order);
+            let end = self.busy.next_set(chunk << order);
+            if end - start > longest.len {
+                longest = Gap { start, len: end - start };
+            }
+            at = end.div_ceil(1 << order);
+        }
+        Some(Gap { len: longest.len.min(len), ..longest })
     }
 
     /// The free run from `at` on, up to `len_max`; empty if that block is busy.
@@ -206,6 +235,11 @@ impl Buddy {
     }
 }
 
+/// The order of a chunk of at least so many blocks.
+pub(crate) fn order_of(len: u32) -> u8 {
+    (u32::BITS - (len.max(1) - 1).leading_zeros()) as u8
+}
+
 /// Cuts `start..end` into the largest aligned chunks, in order.
 fn aligned_chunks(start: u32, end: u32, order_max: u8) -> impl Iterator<Item = (u32, u8)> {
     let mut at = start;
@@ -249,6 +283,43 @@ mod tests {
                 assert_eq!(buddy, Buddy::new(buddy.busy.clone(), order_max), "after {start}");
             }
         }
+    }
+
+    #[test]
+    fn a_fit_is_free_and_as_long_as_a_chunk_or_a_run_of_the_largest_allows() {
+        let (len, order_max) = (2000, 8);
+        for density in [2, 3, 5, 17, 64] {
+            let mut state = u64::from(density);
+            let mut buddy = Buddy::new(Words::from_bytes(&[0; 256], len), order_max);
+            for at in 0..len {
+                if random(&mut state).is_multiple_of(density) {
+                    buddy.take(Gap { start: at, len: 1 });
+                }
+            }
+            while let Some(largest) = buddy.largest_order() {
+                let want = 1 + random(&mut state) % 300;
+                let gap = buddy.fit(want, random(&mut state).is_multiple_of(2)).expect("free blocks");
+                assert_eq!(buddy.run_at(gap.start, gap.len), gap, "blocks in use");
+                assert!(gap.len <= want && gap.len >= want.min(1 << largest), "{gap:?} of {want}");
+                buddy.take(gap);
+            }
+            assert_eq!((buddy.free(), buddy.fit(1, true)), (0, None));
+        }
+    }
+
+    #[test]
+    fn a_fit_takes_the_smallest_chunk_that_suffices() {
+        let mut buddy = Buddy::new(Words::from_bytes(&[0; 32], 256), 8);
+        buddy.take(Gap { start: 0, len: 3 });
+        buddy.take(Gap { start: 17, len: 1 });
+        // Free: 3..17 and 18..256.
+        let fit = |len, is_aligned| buddy.fit(len, is_aligned).map(|gap| (gap.start, gap.len));
+        assert_eq!([fit(2, true), fit(2, false)], [Some((18, 2)), Some((18, 2))]);
+        assert_eq!([fit(8, true), fit(8, false)], [Some((8, 8)), Some((3, 8))]);
+        assert_eq!(
+            [fit(200, true), fit(238, true), fit(256, true)],
+            [Some((18, 200)), Some((18, 238)), Some((18, 238))]
+        );
     }
 
     #[test]

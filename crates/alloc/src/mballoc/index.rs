@@ -1,103 +1,271 @@
-//! The groups by what they have: per order the groups whose largest chunk, or average run, is of that order.
+//! The groups by what they have: all summaries side by side, and above them a tree of what is to be found where.
 //!
-//! Membership is a hint that is read without a lock and checked again under the group's. It changes under the group's
-//! lock only; a group that moves is put into its new set before it leaves the old one, so no walk misses it in between. A group
-//! without free blocks is in no set. Groups whose bitmaps were never read are listed apart, by upper bounds.
+//! A word of the tree has the marks of the eight words below it, which share a cache line; so a search reads a line per
+//! level, from its goal upwards and down to what it finds, whatever number of orders suffices, and one word tells what no
+//! group has. The bottom line is a window of eight groups around the goal. Eight divides the groups of a band
+//! ([`crate::bands`]), so groups of different bands share neither a line of summaries nor the one above it.
+//!
+//! Marks are hints that are read without a lock: whoever acts on one looks again under the group's. A summary changes under
+//! its group's lock only. A word never lacks a mark of a word below for longer than a change takes: who takes a mark away
+//! looks again below afterwards, and puts it back if another put one there meanwhile. A mark too many costs a search a few
+//! lines.
 
 use std::ops::Range;
 
 use extant_ondisk::GroupNumber;
+use extant_rt::{AtomicU64, Ordering};
 
-use super::buddy::ORDERS_MAX;
-use super::summary::Summary;
-use crate::group_set::GroupSet;
+use super::summary::{Marks, Summary};
 
-/// By what groups are sorted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Key {
-    /// The largest order of a free chunk.
-    Largest,
-    /// The order of the average run.
-    Average,
-}
+/// Words below a word.
+const FANOUT: u32 = 8;
+const FANOUT_SHIFT: u32 = FANOUT.ilog2();
+
+/// Words below one word, on a cache line.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Line([AtomicU64; FANOUT as usize]);
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct OrderIndex {
-    known: Orders,
-    /// Groups by upper bounds.
-    unread: Orders,
-}
-
-/// Per key and order the groups.
-#[derive(Debug)]
-struct Orders([Box<[GroupSet]>; 2]);
-
-impl Orders {
-    fn new(groups: u32) -> Self {
-        Self(std::array::from_fn(|_| (0..ORDERS_MAX).map(|_| GroupSet::new(groups)).collect()))
-    }
-
-    fn of(&self, key: Key, order: u8) -> Option<&GroupSet> {
-        self.0[key as usize].get(usize::from(order))
-    }
+    /// Packed [`Summary`]s, then per level [`Marks`], up to a single word.
+    levels: Box<[Box<[Line]>]>,
+    groups: u32,
 }
 
 impl OrderIndex {
-    /// Of `groups` groups, none listed.
+    /// Of `groups` groups, none with free blocks.
     pub fn new(groups: u32) -> Self {
-        Self { known: Orders::new(groups), unread: Orders::new(groups) }
+        let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
+        let mut levels: Vec<Box<[Line]>> = Vec::new();
+        let mut words = groups.max(1);
+        loop {
+            levels.push((0..words.div_ceil(FANOUT)).map(line).collect());
+            if words == 1 {
+                break;
+            }
+            words = words.div_ceil(FANOUT);
+        }
+        Self { levels: levels.into(), groups }
     }
 
-    fn list(&self, summary: Summary) -> &Orders {
-        if summary.is_unread() { &self.unread } else { &self.known }
+    /// A group's free space. May be stale without its lock.
+    pub fn get(&self, group: GroupNumber) -> Summary {
+        let word = (group.0 < self.groups).then(|| self.word(0, group.0)).flatten();
+        word.map_or(Summary::NONE, |word| Summary::unpack(word.load(Ordering::Relaxed)))
     }
 
-    /// A group's summary changes. To be called with the group's lock held.
-    pub fn change(&self, group: GroupNumber, from: Summary, to: Summary) {
-        let is_moved = from.is_unread() != to.is_unread();
-        let changes =
-            [(Key::Largest, from.largest, to.largest), (Key::Average, from.average(), to.average())];
-        for (key, old, new) in changes {
-            if old == new && !is_moved {
-                continue;
-            }
-            if let Some(set) = new.and_then(|order| self.list(to).of(key, order)) {
-                set.insert(group);
-            }
-            if let Some(set) = old.and_then(|order| self.list(from).of(key, order)) {
-                set.remove(group);
+    /// A group's free space changes. To be called with its lock held.
+    pub fn set(&self, group: GroupNumber, to: Summary) {
+        let Some(word) = self.word(0, group.0) else { return };
+        let (old, new) = (Marks::of(word.load(Ordering::Relaxed)), to.marks());
+        if old == new {
+            word.store(to.pack(), Ordering::Relaxed);
+            return;
+        }
+        // SeqCst, with `lower`: of two that change neighbours one sees what the other did.
+        word.store(to.pack(), Ordering::SeqCst);
+        self.raise(1, group.0, new.without(old));
+        self.lower(group.0, old.without(new));
+    }
+
+    /// Puts marks into the words above a word of the level below `level`.
+    fn raise(&self, level: usize, mut index: u32, marks: Marks) {
+        for level in level..self.levels.len() {
+            index >>= FANOUT_SHIFT;
+            let Some(word) = self.word(level, index) else { return };
+            if !marks.without(Marks(word.load(Ordering::SeqCst))).is_empty() {
+                word.fetch_or(marks.0, Ordering::SeqCst);
             }
         }
     }
 
-    /// The first group of an order in a range.
-    pub fn first(&self, key: Key, order: u8, range: Range<u32>) -> Option<GroupNumber> {
-        self.first_of(key, order..order + 1, range, true)
+    /// Takes marks that a group no longer has out of the words above it, as far up as no other has them.
+    fn lower(&self, mut index: u32, mut marks: Marks) {
+        for level in 1..self.levels.len() {
+            index >>= FANOUT_SHIFT;
+            let Some(word) = self.word(level, index) else { return };
+            marks = marks.without(self.below(level, index)).and(Marks(word.load(Ordering::SeqCst)));
+            if marks.is_empty() {
+                return;
+            }
+            word.fetch_and(!marks.0, Ordering::SeqCst);
+            let back = marks.and(self.below(level, index));
+            if !back.is_empty() {
+                self.raise(level, index << FANOUT_SHIFT, back);
+                marks = marks.without(back);
+            }
+        }
     }
 
-    /// The first group of at least an order in a range, among those read or all.
-    pub fn nearest(&self, key: Key, order: u8, range: Range<u32>, with_unread: bool) -> Option<GroupNumber> {
-        self.first_of(key, order..ORDERS_MAX as u8, range, with_unread)
+    /// What the words below a word have.
+    fn below(&self, level: usize, index: u32) -> Marks {
+        let line = self.levels.get(level - 1).and_then(|lines| lines.get(index as usize));
+        let marks = |word: &AtomicU64| Self::marks(level - 1, word.load(Ordering::SeqCst));
+        line.map_or(Marks::NONE, |line| line.0.iter().map(marks).fold(Marks::NONE, Marks::or))
     }
 
-    fn first_of(
-        &self,
-        key: Key,
-        orders: Range<u8>,
-        range: Range<u32>,
-        with_unread: bool,
-    ) -> Option<GroupNumber> {
-        let (from, mut end) = (GroupNumber(range.start), GroupNumber(range.end));
-        let mut found = None;
-        for list in [Some(&self.known), with_unread.then_some(&self.unread)].into_iter().flatten() {
-            for order in orders.clone() {
-                // What is found ends the search of the next.
-                if let Some(nearer) = list.of(key, order).and_then(|set| set.next_before(from, end)) {
-                    (found, end) = (Some(nearer), nearer);
+    fn word(&self, level: usize, index: u32) -> Option<&AtomicU64> {
+        let line = self.levels.get(level)?.get((index / FANOUT) as usize)?;
+        line.0.get((index % FANOUT) as usize)
+    }
+
+    fn marks(level: usize, word: u64) -> Marks {
+        if level == 0 { Marks::of(word) } else { Marks(word) }
+    }
+
+    /// Whether no group has free blocks.
+    pub fn is_empty(&self) -> bool {
+        self.first(Marks::ANY, 0..self.groups).is_none()
+    }
+
+    /// The first group in a range that has one of the marks.
+    pub fn first(&self, wanted: Marks, range: Range<u32>) -> Option<GroupNumber> {
+        let top = self.levels.len() - 1;
+        self.first_in_line(top, 0, wanted)?;
+        let (mut level, mut at) = (0, range.start);
+        loop {
+            if u64::from(at) << (FANOUT_SHIFT * level as u32) >= u64::from(range.end) {
+                return None;
+            }
+            match self.first_in_line(level, at, wanted) {
+                Some(found) if level == 0 => return (found < range.end).then_some(GroupNumber(found)),
+                Some(found) => {
+                    level -= 1;
+                    at = found << FANOUT_SHIFT;
+                }
+                None => {
+                    level += 1;
+                    at = (at >> FANOUT_SHIFT) + 1;
+                    // At the start of a line the word above it tells whether that is worth reading.
+                    while at.is_multiple_of(FANOUT) && level < top {
+                        level += 1;
+                        at >>= FANOUT_SHIFT;
+                    }
+                    if level > top {
+                        return None;
+                    }
                 }
             }
         }
-        found
+    }
+
+    /// The first word at or behind `at`, of its line, with one of the marks.
+    fn first_in_line(&self, level: usize, at: u32, wanted: Marks) -> Option<u32> {
+        let line = self.levels.get(level)?.get((at / FANOUT) as usize)?;
+        let slot = (at % FANOUT) as usize;
+        let found = line.0[slot..]
+            .iter()
+            .position(|word| !Self::marks(level, word.load(Ordering::Relaxed)).and(wanted).is_empty())?;
+        Some(at + found as u32)
+    }
+}
+
+/// The groups from a goal rightwards, then those from 0 to it, so that searches which begin at different goals do not
+/// meet in the lowest groups (post B).
+#[derive(Clone, Debug)]
+pub(crate) struct Round {
+    now: Range<u32>,
+    then: Range<u32>,
+}
+
+impl Round {
+    pub fn new(index: &OrderIndex, goal: GroupNumber) -> Self {
+        let goal = goal.0.min(index.groups);
+        Self { now: goal..index.groups, then: 0..goal }
+    }
+
+    /// The next group of these that has one of the marks.
+    pub fn next(&mut self, index: &OrderIndex, wanted: Marks) -> Option<GroupNumber> {
+        loop {
+            match index.first(wanted, self.now.clone()) {
+                Some(group) => {
+                    self.now.start = group.0 + 1;
+                    return Some(group);
+                }
+                None if self.then.is_empty() => return None,
+                None => self.now = std::mem::take(&mut self.then),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(order: u8) -> Summary {
+        Summary { free: 3 << order, fragments: 2, largest: Some(order) }
+    }
+
+    /// Numbers that look random (SplitMix64).
+    fn random(state: &mut u64) -> u32 {
+        *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = *state;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ z >> 31) as u32
+    }
+
+    #[test]
+    fn a_search_finds_what_a_look_at_every_group_finds() {
+        for groups in [1, 8, 9, 64, 200, 5000] {
+            let index = OrderIndex::new(groups);
+            let mut plain = vec![Summary::NONE; groups as usize];
+            let mut state = u64::from(groups);
+            for _ in 0..4000 {
+                let at = random(&mut state) % groups;
+                let order = (random(&mut state) % 14) as u8;
+                let summary = match random(&mut state) % 8 {
+                    0..4 => Summary::NONE,
+                    4 => Summary::unread(1 << order, 13),
+                    _ => known(order),
+                };
+                index.set(GroupNumber(at), summary);
+                plain[at as usize] = summary;
+                let wanted = Marks::of_chunk(order, random(&mut state).is_multiple_of(2));
+                let (start, end) = (random(&mut state) % groups, random(&mut state) % (groups + 1));
+                let expected = (start..end).find(|at| !plain[*at as usize].marks().and(wanted).is_empty());
+                assert_eq!(index.first(wanted, start..end), expected.map(GroupNumber), "{start}..{end}");
+                assert_eq!(index.get(GroupNumber(at)), summary);
+            }
+            for at in 0..groups {
+                index.set(GroupNumber(at), Summary::NONE);
+            }
+            let words = index.levels.iter().flatten().flat_map(|line| &line.0);
+            assert!(words.into_iter().all(|word| word.load(Ordering::Relaxed) == 0), "a mark stays behind");
+        }
+    }
+
+    #[test]
+    fn a_round_meets_every_group_once() {
+        let index = OrderIndex::new(200);
+        for group in [0, 5, 63, 64, 130, 199] {
+            index.set(GroupNumber(group), known(3));
+        }
+        let round = |from| {
+            let mut round = Round::new(&index, GroupNumber(from));
+            std::iter::from_fn(|| Some(round.next(&index, Marks::of_chunk(2, false))?.0)).collect::<Vec<_>>()
+        };
+        assert_eq!(round(64), [64, 130, 199, 0, 5, 63]);
+        assert_eq!(round(0), [0, 5, 63, 64, 130, 199]);
+        assert_eq!(round(1000), [0, 5, 63, 64, 130, 199]);
+    }
+
+    #[test]
+    fn threads_lose_no_mark() {
+        let index = OrderIndex::new(64 * 3);
+        extant_rt::parallel(4, |thread| {
+            for round in 0..20_000_u32 {
+                // All on a line and its neighbours, each thread its own groups.
+                let group = GroupNumber(thread as u32 + 4 * (round % 2) + 64 * (round % 3));
+                index.set(group, known(5));
+                let found = index.first(Marks::of_chunk(5, false), group.0..group.0 + 1);
+                assert_eq!(found, Some(group), "set and not found");
+                index.set(group, Summary::NONE);
+            }
+        });
+        assert_eq!(index.first(Marks::ANY, 0..192), None);
     }
 }

@@ -1,0 +1,88 @@
+//! The default search: the nearest group with a chunk as long as wanted; if there is none, with the longest there is.
+//!
+//! One search of the index finds a group for certain, or that none has such a chunk; so nothing is tried that cannot
+//! succeed, and no group is looked into in vain but those never read. The index is asked for each order only as long as some
+//! group may have it. Groups never read are passed over while those read lately had smaller chunks ([`super::expectation`]).
+
+use extant_ondisk::GroupNumber;
+
+use super::buddy::order_of;
+use super::index::Round;
+use super::summary::Marks;
+use super::{Criterion, LockedGroup, Search};
+use crate::allocator::order_max;
+use crate::group::Run;
+
+impl<'a> Search<'a> {
+    pub(super) fn by_chunk(&mut self, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
+        let whole = self.order();
+        let found = self.nearest(Criterion::Power2Aligned, whole, goal);
+        if found.is_some() {
+            return found;
+        }
+        for order in (0..=whole).rev() {
+            let found = self.nearest(Criterion::BestAvailLen, order, goal);
+            if found.is_some() {
+                return found;
+            }
+        }
+        self.nearest(Criterion::AnyFree, 0, goal)
+    }
+
+    /// The nearest group with a chunk of an order: as much of the length as it has.
+    fn nearest(&mut self, criterion: Criterion, order: u8, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
+        let alloc = self.alloc;
+        let (mut round, mut has_passed) = (Round::new(&alloc.index, goal), false);
+        // A miss lowers what is expected, so it is asked anew for each group.
+        while let Some(group) =
+            round.next(&alloc.index, Marks::of_chunk(order, alloc.expectation.meets(order)))
+        {
+            self.counts.considered(criterion);
+            // The second one in a row says that there is nothing between them.
+            if criterion == Criterion::Power2Aligned && !has_passed && self.is_kept_now(group) {
+                has_passed = true;
+                continue;
+            }
+            let Some(locked) = self.lock(group, criterion == Criterion::AnyFree) else { continue };
+            if alloc.index.get(group).largest < Some(order) {
+                self.counts.lost += 1;
+                continue;
+            }
+            if let Some(run) = self.take(locked) {
+                self.counts.hit(criterion);
+                return Some((run, group));
+            }
+        }
+        None
+    }
+
+    /// The whole length out of the goal's group, if it has a chunk of it.
+    pub(super) fn whole_chunk(&mut self, locked: LockedGroup<'a>) -> Option<Run> {
+        let largest = self.alloc.index.get(locked.number).largest;
+        if largest < Some(self.order()) || self.is_kept_now(locked.number) {
+            return None;
+        }
+        self.counts.considered(Criterion::Power2Aligned);
+        self.counts.hit(Criterion::Power2Aligned);
+        self.take(locked)
+    }
+
+    fn take(&self, locked: LockedGroup<'a>) -> Option<Run> {
+        let gap = locked.buddy()?.fit(self.len, self.is_aligned())?;
+        locked.take(gap)
+    }
+
+    /// The order of a chunk that the whole length fits into.
+    fn order(&self) -> u8 {
+        order_of(self.len).min(order_max(&self.alloc.geometry))
+    }
+
+    /// Whether the run begins where a chunk does, as the kernel's for large powers of two.
+    fn is_aligned(&self) -> bool {
+        self.order() >= self.alloc.tuning.order2_req
+    }
+
+    fn is_kept_now(&self, group: GroupNumber) -> bool {
+        self.is_aligned() && self.is_kept(group)
+    }
+}

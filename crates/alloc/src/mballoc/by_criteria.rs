@@ -1,0 +1,148 @@
+//! The search by the kernel's criteria, one after the other, over groups in the order of a [`Scan`](crate::tuning::Scan): the
+//! older forms (kernel `ext4_mb_regular_allocator`, `ext4_mb_scan_groups`).
+
+use extant_ondisk::GroupNumber;
+
+use super::buddy::Buddy;
+use super::index::Round;
+use super::scan::Walk;
+use super::summary::{Key, Marks, Summary};
+use super::{Criterion, Purpose, Search};
+use crate::group::Run;
+use crate::tuning::Tuning;
+use crate::words::Gap;
+
+impl Search<'_> {
+    pub(super) fn by_criteria(&mut self, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
+        let tuning = self.alloc.tuning;
+        let order = self.len.ilog2() as u8;
+        if self.len.is_power_of_two() && order >= tuning.order2_req {
+            let found = self.walk(Criterion::Power2Aligned, Some((Key::Largest, order)), goal, self.len);
+            if found.is_some() {
+                return found;
+            }
+        }
+        let average = |len| Some((Key::Average, Summary::average_order(len)));
+        let found = self.walk(Criterion::GoalLenFast, average(self.len), goal, self.len);
+        if found.is_some() {
+            return found;
+        }
+        if self.request.purpose != Purpose::Metadata {
+            let (len, least) = (self.len, self.request.least);
+            let trimmed = (0..=tuning.best_avail_max_trim_order.min(order)).map(|trim| 1 << (order - trim));
+            for want in trimmed.filter(|want| (least..len).contains(want)) {
+                let found = self.walk(Criterion::BestAvailLen, average(want), goal, want);
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        self.walk(Criterion::GoalLenSlow, None, goal, self.len)
+            .or_else(|| self.longest_seen())
+            .or_else(|| self.walk(Criterion::AnyFree, None, goal, 1))
+    }
+
+    /// The longest run that was too short, if it is still there.
+    fn longest_seen(&mut self) -> Option<(Run, GroupNumber)> {
+        let (group, len) = self.longest.take().filter(|(_, len)| *len >= self.request.least)?;
+        Some((self.visit(Criterion::GoalLenSlow, group, len)?, group))
+    }
+
+    /// Visits groups until one gives a run: those listed under a key from an order on, or all that have blocks.
+    fn walk(
+        &mut self,
+        criterion: Criterion,
+        listed: Option<(Key, u8)>,
+        goal: GroupNumber,
+        want: u32,
+    ) -> Option<(Run, GroupNumber)> {
+        let alloc = self.alloc;
+        let (groups, Tuning { scan, max_linear_groups, .. }) = (alloc.geometry.group_count, alloc.tuning);
+        let mut listed =
+            listed.map(|listed| Walk::new(&alloc.index, (scan, max_linear_groups), listed, goal, groups));
+        let mut all = Round::new(&alloc.index, goal);
+        loop {
+            let group = match &mut listed {
+                Some(listed) => listed.next()?,
+                None => all.next(&alloc.index, Marks::ANY)?,
+            };
+            self.counts.considered(criterion);
+            if let Some(run) = self.visit(criterion, group, want) {
+                self.counts.hit(criterion);
+                return Some((run, group));
+            }
+            let is_long = self.counts.runs_scanned > alloc.tuning.max_to_scan;
+            if criterion == Criterion::GoalLenSlow && is_long && self.longest.is_some() {
+                return None;
+            }
+        }
+    }
+
+    fn visit(&mut self, criterion: Criterion, number: GroupNumber, want: u32) -> Option<Run> {
+        let index = &self.alloc.index;
+        if !self.is_good(criterion, number, index.get(number), want) {
+            return None;
+        }
+        let locked = self.lock(number, criterion == Criterion::AnyFree)?;
+        if !self.is_good(criterion, number, index.get(number), want) {
+            self.counts.lost += 1;
+            return None;
+        }
+        let buddy = locked.buddy()?;
+        let gap = match criterion {
+            Criterion::Power2Aligned => {
+                buddy.find_chunk(want.ilog2() as u8).map(|start| Gap { start, len: want })?
+            }
+            Criterion::AnyFree => self.best_fit(buddy, self.len)?,
+            _ => self.best_fit(buddy, want)?,
+        };
+        if gap.len >= want {
+            return locked.take(gap);
+        }
+        if self.longest.is_none_or(|(_, len)| gap.len > len) {
+            self.longest = Some((number, gap.len));
+        }
+        None
+    }
+
+    /// Whether a group may be looked into for `want` blocks (kernel `ext4_mb_good_group`).
+    fn is_good(&self, criterion: Criterion, number: GroupNumber, summary: Summary, want: u32) -> bool {
+        if summary.free == 0 {
+            return false;
+        }
+        match criterion {
+            Criterion::Power2Aligned => {
+                !self.is_kept(number)
+                    && summary.largest.is_some_and(|largest| u32::from(largest) >= want.ilog2())
+            }
+            Criterion::GoalLenFast | Criterion::BestAvailLen => {
+                summary.free / summary.fragments.max(1) >= want
+            }
+            Criterion::GoalLenSlow => summary.free >= want,
+            Criterion::AnyFree => true,
+        }
+    }
+
+    /// The run that fits `want` most closely, cut to it, of those that a search of reasonable length sees; else the
+    /// longest (kernel `ext4_mb_complex_scan_group`, `ext4_mb_measure_extent`).
+    fn best_fit(&mut self, buddy: &Buddy, want: u32) -> Option<Gap> {
+        let (mut best, mut sufficient) = (None::<Gap>, 0);
+        for run in buddy.runs() {
+            self.counts.runs_scanned += 1;
+            let is_better = |best: Gap| match (run.len >= want, best.len >= want) {
+                (true, true) => run.len < best.len,
+                (false, false) => run.len > best.len,
+                (is_sufficient, _) => is_sufficient,
+            };
+            if best.is_none_or(is_better) {
+                best = Some(run);
+            }
+            sufficient += u32::from(run.len >= want);
+            let enough = run.len == want || sufficient > self.alloc.tuning.min_to_scan;
+            if enough || self.counts.runs_scanned > self.alloc.tuning.max_to_scan {
+                break;
+            }
+        }
+        best.map(|best| Gap { len: best.len.min(want), ..best })
+    }
+}
