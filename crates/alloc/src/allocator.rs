@@ -8,17 +8,18 @@
 
 use std::collections::VecDeque;
 
-use extant_ondisk::{Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
+use extant_ondisk::{Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, bitmap};
 use extant_rt::{AtomicU32, LockClass, Mutex, MutexGuard, Padded};
 
-use crate::bands::Bands;
 use crate::counters::{Counters, Totals};
+use crate::freed::Freed;
 use crate::group::{Bitmap, BlockBits, Group, InodeBits, Record, Run, State};
 use crate::group_set::GroupSet;
 use crate::ialloc::Averages;
 use crate::ialloc::repeat::Repeat;
 use crate::mballoc::buddy::Buddy;
 use crate::mballoc::{Expectation, Goals, OrderIndex, Statistics, Summary};
+use crate::one_lock::OneLock;
 use crate::prealloc::{Lookups, Owners};
 use crate::tuning::{InodeSearch, Tuning};
 use crate::words::{Gap, Words};
@@ -62,6 +63,7 @@ pub struct Allocator {
     pub(crate) index: OrderIndex,
     pub(crate) expectation: Expectation,
     pub(crate) goals: Goals,
+    pub(crate) one_lock: OneLock,
     pub(crate) statistics: Statistics,
     /// Inodes with preallocations.
     pub(crate) owners: Owners,
@@ -82,13 +84,6 @@ pub struct Allocator {
     /// The last transaction known to be durable.
     pub(crate) committed: Padded<AtomicU32>,
     store: Box<dyn GroupStore>,
-}
-
-/// What a frozen transaction freed.
-#[derive(Debug)]
-pub(crate) struct Freed {
-    pub tid: TransactionId,
-    pub gaps: Vec<(GroupNumber, Gap)>,
 }
 
 impl std::fmt::Debug for Allocator {
@@ -150,7 +145,8 @@ impl Allocator {
             counters: Counters::new(&totals),
             index,
             expectation: Expectation::new(),
-            goals: Goals::new(Bands::new(count), tuning.stream_goals_max),
+            goals: Goals::new(count, tuning.stream_goals),
+            one_lock: OneLock::new(),
             statistics: Statistics::new(),
             owners: Owners::new(),
             lookups: Lookups::new(),

@@ -7,6 +7,7 @@ use extant_rt::yield_now;
 
 use crate::group::Run;
 use crate::mballoc::Request;
+use crate::tuning::Frees;
 use crate::{Allocator, Error, Reservation, Result};
 
 impl Allocator {
@@ -102,7 +103,10 @@ impl Allocator {
                 }
                 bitmap::clear_range(bits.disk_mut(), gap.range());
                 record.descriptor.set_free_blocks_count(record.descriptor.free_blocks_count() + gap.len);
-                record.freed.push(gap);
+                match self.tuning.frees {
+                    Frees::OneList => self.one_lock.free(number, gap),
+                    form => record.freed.add(gap, form == Frees::Joined),
+                }
                 let written = record.change_blocks(tid);
                 self.changed.insert(number);
                 self.counters.disk_free.add(number, u64::from(gap.len));

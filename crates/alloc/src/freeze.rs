@@ -4,9 +4,9 @@ use extant_ondisk::{GroupDescriptor, GroupNumber, TransactionId};
 use extant_rt::{Arc, Ordering};
 
 use crate::Allocator;
-use crate::allocator::Freed;
+use crate::freed::{Freed, FreedRuns};
 use crate::group::{Bitmap, State};
-use crate::words::Gap;
+use crate::tuning::Frees;
 
 /// A group as a transaction left it.
 #[derive(Clone, Debug)]
@@ -42,13 +42,19 @@ impl Allocator {
     /// # Locks
     /// Takes the changed groups', one after the other.
     pub fn freeze(&self, tid: TransactionId) -> Frozen {
-        let mut freed = Vec::new();
+        let mut freed: Vec<_> = match self.tuning.frees {
+            Frees::OneList => self.one_lock.take_freed().into_iter().collect(),
+            _ => Vec::new(),
+        };
         let changed = self.changed.drain();
         let groups = changed.into_iter().filter_map(|number| {
             let mut state = self.groups.get(number.0 as usize)?.state.lock();
             let State { record, blocks, inodes } = &mut *state;
             debug_assert_eq!(record.tid, tid, "group {number} was changed by another transaction");
-            freed.extend(record.freed.drain(..).map(|gap| (number, gap)));
+            let runs = std::mem::take(&mut record.freed);
+            if !runs.is_empty() {
+                freed.push((number, runs));
+            }
             let block_bitmap = match blocks {
                 Bitmap::Loaded(bits) if record.blocks_changed => Some(Arc::clone(&bits.disk)),
                 _ => None,
@@ -68,7 +74,7 @@ impl Allocator {
         });
         let groups = groups.collect();
         if !freed.is_empty() {
-            self.freed.lock().push_back(Freed { tid, gaps: freed });
+            self.freed.lock().push_back(Freed { tid, groups: freed });
         }
         self.renew_averages();
         Frozen { groups, free_blocks: self.disk_free_blocks(), free_inodes: self.free_inodes() }
@@ -82,38 +88,21 @@ impl Allocator {
         self.committed.store(tid.0, Ordering::Relaxed);
         loop {
             let oldest = self.freed.lock().pop_front_if(|freed| !freed.tid.is_after(tid));
-            let Some(Freed { mut gaps, .. }) = oldest else { return };
-            gaps.sort_unstable_by_key(|(group, gap)| (*group, gap.start));
-            for same in gaps.chunk_by(|a, b| a.0 == b.0) {
-                if let Some((number, _)) = same.first() {
-                    self.release_group(*number, merged(same.iter().map(|(_, gap)| *gap)));
-                }
-            }
+            let Some(Freed { groups, .. }) = oldest else { return };
+            groups.iter().for_each(|(number, runs)| self.release_group(*number, runs));
         }
     }
 
-    fn release_group(&self, number: GroupNumber, gaps: impl Iterator<Item = Gap>) {
+    fn release_group(&self, number: GroupNumber, runs: &FreedRuns) {
         let Some(group) = self.groups.get(number.0 as usize) else { return };
         let mut state = group.state.lock();
         // Blocks are freed in loaded bitmaps only, and those stay.
         let Bitmap::Loaded(bits) = &mut state.blocks else { return };
         bits.discarded = u32::MAX;
-        for gap in gaps {
+        for gap in runs.iter() {
             self.change_free(number, bits, |buddy| buddy.give(gap));
             self.counters.release(u64::from(gap.len));
             self.counters.pending.subtract(number, u64::from(gap.len));
         }
     }
-}
-
-/// Joins gaps that touch; they come sorted.
-fn merged(gaps: impl Iterator<Item = Gap>) -> impl Iterator<Item = Gap> {
-    let mut gaps = gaps.peekable();
-    std::iter::from_fn(move || {
-        let mut whole = gaps.next()?;
-        while let Some(next) = gaps.next_if(|next| next.start == whole.start + whole.len) {
-            whole.len += next.len;
-        }
-        Some(whole)
-    })
 }

@@ -11,6 +11,7 @@
 use extant_ondisk::{FsBlock, GroupDescriptor, GroupFlags, TransactionId, bitmap};
 use extant_rt::{Arc, AtomicU32, Mutex, Ordering};
 
+use crate::freed::FreedRuns;
 use crate::mballoc::buddy::Buddy;
 use crate::words::Gap;
 
@@ -55,7 +56,7 @@ pub(crate) struct Record {
     /// Inodes given out since mounting.
     pub inodes_made: u32,
     /// Freed in the running transaction.
-    pub freed: Vec<Gap>,
+    pub freed: FreedRuns,
 }
 
 /// A bitmap that is read when it is first needed.
@@ -132,7 +133,7 @@ impl State {
             inodes_changed: false,
             tid: TransactionId(0),
             inodes_made: 0,
-            freed: Vec::new(),
+            freed: FreedRuns::default(),
         };
         Self { record, blocks: Bitmap::Unread, inodes: Bitmap::Unread }
     }

@@ -30,7 +30,7 @@ use extant_rt::MutexGuard;
 use self::buddy::Buddy;
 use self::statistics::Counts;
 use crate::group::{Bitmap, BlockBits, Run, State};
-use crate::tuning::Scan;
+use crate::tuning::{Scan, StreamGoals};
 use crate::words::Gap;
 use crate::{Allocator, Result};
 
@@ -102,6 +102,21 @@ impl Allocator {
         found
     }
 
+    /// The group where a stream goes on.
+    fn stream_goal(&self, home: GroupNumber, inode: InodeNumber) -> Option<GroupNumber> {
+        match self.tuning.stream_goals {
+            StreamGoals::Locked => Some(self.one_lock.goal()),
+            _ => self.goals.get(home, inode),
+        }
+    }
+
+    fn set_stream_goal(&self, home: GroupNumber, inode: InodeNumber, group: GroupNumber) {
+        match self.tuning.stream_goals {
+            StreamGoals::Locked => self.one_lock.set_goal(group),
+            _ => self.goals.set(home, inode, group),
+        }
+    }
+
     /// What searches did since mounting.
     #[must_use]
     pub fn statistics(&self) -> MballocStatistics {
@@ -141,7 +156,7 @@ impl<'a> Search<'a> {
         let (run, group) =
             if alloc.tuning.scan == Scan::Auto { self.by_chunk(goal) } else { self.by_criteria(goal) }?;
         if let Purpose::Stream(inode) = self.request.purpose {
-            alloc.goals.set(home, inode, group);
+            alloc.set_stream_goal(home, inode, group);
         }
         Some(run)
     }
@@ -149,7 +164,7 @@ impl<'a> Search<'a> {
     /// Where the search begins if there is nothing at the goal itself.
     fn start(&self, home: GroupNumber) -> GroupNumber {
         let stream = match self.request.purpose {
-            Purpose::Stream(inode) => self.alloc.goals.get(home, inode),
+            Purpose::Stream(inode) => self.alloc.stream_goal(home, inode),
             _ => None,
         };
         stream.unwrap_or(home)

@@ -41,6 +41,32 @@ pub enum InodeSearch {
     Repeat,
 }
 
+/// Where the streams of large files go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StreamGoals {
+    /// Each at its own goal.
+    Off,
+    /// Where the last of all ended, which is kept under a lock (kernel before 6.17).
+    Locked,
+    /// Where the last of all ended, without a lock.
+    One,
+    /// Where the last of their band and number ended (kernel since 6.17: of their number).
+    #[default]
+    Several,
+}
+
+/// How freed runs wait for the commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Frees {
+    /// In one list under a lock (kernel before 6.17).
+    OneList,
+    /// With their group, each by itself.
+    Apart,
+    /// With their group; those that touch are one.
+    #[default]
+    Joined,
+}
+
 /// How the allocators work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
@@ -50,8 +76,10 @@ pub struct Tuning {
     pub spread_directories: bool,
     /// Skip groups whose lock is taken, but for the last criterion; else wait for each.
     pub skip_busy: bool,
-    /// Goals that streams share, at most; 0 means none.
-    pub stream_goals_max: u32,
+    /// Where streams go on.
+    pub stream_goals: StreamGoals,
+    /// How freed runs wait.
+    pub frees: Frees,
     /// Groups looked at one by one from the goal before `scan` (kernel `mb_max_linear_groups`).
     pub max_linear_groups: u32,
     /// Runs looked at for a longer one (kernel `mb_max_to_scan`).
@@ -74,10 +102,29 @@ pub struct Tuning {
 }
 
 impl Tuning {
+    /// Every mechanism in its oldest form, as before the kernel's 6.17.
+    #[must_use]
+    pub fn oldest() -> Self {
+        Self {
+            scan: Scan::ListHead,
+            skip_busy: false,
+            stream_goals: StreamGoals::Locked,
+            frees: Frees::OneList,
+            preallocation: Preallocation::List,
+            inode_search: InodeSearch::Repeat,
+            ..Self::default()
+        }
+    }
+
     /// For a disk that is filled once and has hardly more room than its content needs: one file behind the other.
     #[must_use]
     pub fn packed() -> Self {
-        Self { spread_directories: false, stream_goals_max: 0, order2_req: u8::MAX, ..Self::default() }
+        Self {
+            spread_directories: false,
+            stream_goals: StreamGoals::Off,
+            order2_req: u8::MAX,
+            ..Self::default()
+        }
     }
 }
 
@@ -87,7 +134,8 @@ impl Default for Tuning {
             scan: Scan::default(),
             spread_directories: true,
             skip_busy: true,
-            stream_goals_max: 64,
+            stream_goals: StreamGoals::default(),
+            frees: Frees::default(),
             max_linear_groups: 0,
             max_to_scan: 200,
             min_to_scan: 10,

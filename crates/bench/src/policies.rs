@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use extant_alloc::{
-    Allocator, BoxError, GroupStore, Purpose, Request, Reservation, Run, Sample, Scan, Tuning,
+    Allocator, BoxError, GroupStore, Purpose, Request, Reservation, Run, Sample, Scan, StreamGoals, Tuning,
 };
 use extant_ondisk::{
     FsBlock, Geometry, GroupDescriptor, GroupNumber, IncompatFeatures, InodeNumber, RoCompatFeatures,
@@ -145,7 +145,7 @@ fn allocator(store: &Store) -> Result<Allocator> {
     let geometry = Geometry::new(&superblock)?;
     let mut descriptor = GroupDescriptor::new(64)?;
     descriptor.set_free_blocks_count(GROUP_BLOCKS - SYSTEM_BLOCKS);
-    let tuning = Tuning { stream_goals_max: 0, ..Tuning::default() };
+    let tuning = Tuning { stream_goals: StreamGoals::Off, ..Tuning::default() };
     Ok(Allocator::new(geometry, vec![descriptor; GROUPS as usize], 0, tuning, Box::new(store.clone())))
 }
 

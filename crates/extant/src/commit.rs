@@ -45,6 +45,7 @@ impl Client for Volume {
     }
 
     fn committed(&self, tid: TransactionId) {
+        self.discard_freed(tid);
         self.allocator.committed(tid);
         let Some(pinned) = self.pinned.lock().take() else { return };
         pinned.nodes.iter().for_each(|node| self.nodes.let_go(node));

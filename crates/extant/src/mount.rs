@@ -67,6 +67,8 @@ pub(crate) struct Options {
     pub(crate) last_mounted: Option<Vec<u8>>,
     /// Commit every 5 s and checkpoint in the background.
     pub(crate) background: bool,
+    /// Discard what transactions freed.
+    pub(crate) discard: bool,
 }
 
 impl Default for Options {
@@ -79,6 +81,7 @@ impl Default for Options {
             tuning: Tuning::default(),
             last_mounted: None,
             background: true,
+            discard: false,
         }
     }
 }
@@ -213,6 +216,7 @@ impl Volume {
             names: Names::new(&superblock),
             superblock: Mutex::new(LockClass::SUPERBLOCK, superblock),
             clock: options.clock,
+            discards: AtomicBool::new(options.discard),
             failed: AtomicBool::new(false),
             unmounted: AtomicBool::new(false),
         })

@@ -1,4 +1,4 @@
-//! Discarding free space.
+//! Discarding free space: on demand, or at each commit what it freed.
 //!
 //! Invariant: what is discarded is free in the last durable transaction too, so that no crash brings back a use of it. The
 //! allocator gives out nothing else: freed blocks come to it when the transaction that freed them is durable.
@@ -9,7 +9,8 @@ use std::io::ErrorKind;
 use std::ops::Range;
 
 use extant_alloc::Run;
-use extant_ondisk::{FsBlock, Structure};
+use extant_ondisk::{FsBlock, GroupNumber, Structure, TransactionId};
+use extant_rt::Ordering;
 
 use crate::error::{Error, Place, Result};
 use crate::volume::Volume;
@@ -39,7 +40,7 @@ impl Volume {
             return Ok(0);
         };
         let mut blocks = 0;
-        for group in (from.0..=to.0).map(extant_ondisk::GroupNumber) {
+        for group in (from.0..=to.0).map(GroupNumber) {
             let begin = if group == from { bit } else { 0 };
             let end = if group == to { bit_last + 1 } else { u32::MAX };
             blocks += self.allocator.trim(group, begin..end, least, |run| {
@@ -48,6 +49,20 @@ impl Volume {
             })?;
         }
         Ok(blocks * block_size)
+    }
+
+    /// Discards what `tid` freed, which is durable and not yet anybody's, if mounted so. A discard that fails costs space on the
+    /// device and nothing else; a device that cannot discard is not asked again.
+    pub(crate) fn discard_freed(&self, tid: TransactionId) {
+        if !self.discards.load(Ordering::Relaxed) {
+            return;
+        }
+        for run in self.allocator.freed(tid) {
+            if let Err(Error::Unsupported(_)) = self.discard(run) {
+                self.discards.store(false, Ordering::Relaxed);
+                return;
+            }
+        }
     }
 
     fn discard(&self, run: Run) -> Result<()> {

@@ -50,6 +50,8 @@ pub(crate) struct Volume {
     /// What the operations on names share.
     pub(crate) names: Names,
     pub(crate) clock: WallClock,
+    /// What a transaction freed is discarded at its commit; cleared by a device that cannot.
+    pub(crate) discards: AtomicBool,
     /// Set after an error that must stop all writing.
     pub(crate) failed: AtomicBool,
     /// Set by unmounting.

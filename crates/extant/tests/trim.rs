@@ -4,10 +4,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant::mkfs::Mkfs;
 use extant::{Error, Filesystem, Mount};
-use extant_block::{Event, Fault, FaultDevice, MemoryDevice, Operation, Recorder, Tearing};
+use extant_block::{BlockDevice, Event, Fault, FaultDevice, MemoryDevice, Operation, Recorder, Tearing};
 
 const MIB: u64 = 1 << 20;
 const ALL: std::ops::Range<u64> = 0..u64::MAX;
@@ -131,6 +132,58 @@ fn assert_every_crash_keeps_files(recorder: &Recorder<MemoryDevice>, from: usize
                 Err(error) => assert!(matches!(error, Error::NotFound), "{error}"),
             }
         }
+    }
+}
+
+#[test]
+fn a_mount_with_discard_discards_what_a_commit_freed() {
+    let (recorder, fs) = recorded(|| Mount::new().discard(true));
+    let from = recorder.event_count();
+    fs.remove_file("/removed").expect("unlink");
+    assert_eq!(discards(&recorder, from), [], "nothing is free for certain");
+    fs.sync().expect("sync");
+    let done = discards(&recorder, from);
+    assert!(done.iter().map(|(_, bytes)| bytes).sum::<u64>() >= 4 * MIB && done.len() < 8, "{done:?}");
+    // What is freed is used again, and freed again, under more discards.
+    for round in 0..3 {
+        fs.write("/more", content(round, 20 * MIB)).expect("write");
+        fs.sync().expect("sync");
+        assert!(fs.read("/more").expect("read") == content(round, 20 * MIB));
+        fs.remove_file("/more").expect("unlink");
+    }
+    fs.sync().expect("sync");
+    assert_every_crash_keeps_files(&recorder, from);
+    drop(fs);
+    let image = tempfile::NamedTempFile::new().expect("an image");
+    let mut bytes = vec![0; 32 << 20];
+    recorder.inner().read_at(0, &mut bytes).expect("read");
+    std::fs::write(image.path(), bytes).expect("write");
+    assert_clean(image.path());
+}
+
+#[test]
+fn a_device_that_cannot_discard_is_asked_once_and_one_that_fails_goes_on() {
+    for (kind, asked) in [(std::io::ErrorKind::Unsupported, 1), (std::io::ErrorKind::Other, 3)] {
+        let device = MemoryDevice::new(64 * MIB);
+        Mkfs::new().format(&device).expect("format");
+        let requests = Arc::new(AtomicU64::new(0));
+        let count = requests.clone();
+        let device = FaultDevice::new(device, move |request| match request.operation {
+            Operation::Discard => {
+                count.fetch_add(1, Ordering::Relaxed);
+                Fault::Error(kind)
+            }
+            _ => Fault::None,
+        });
+        let fs = Mount::new().background(false).discard(true).open_device(Arc::new(device)).expect("mount");
+        let free = fs.statistics().free_blocks;
+        for round in 0..3 {
+            fs.write("/file", content(round, MIB)).expect("write");
+            fs.remove_file("/file").expect("unlink");
+            fs.sync().expect("sync");
+        }
+        assert_eq!((requests.load(Ordering::Relaxed), fs.statistics().free_blocks), (asked, free));
+        fs.unmount().expect("unmount");
     }
 }
 

@@ -46,6 +46,8 @@ classes! {
     PREALLOCATING = 78;
     /// One per block group, keyed by its number.
     GROUP = 80;
+    /// One per file system, in an older form that measurements compare: the stream goal and freed runs.
+    ONE_LOCK = 84;
     /// One per file system: runs of freed blocks that wait for a commit.
     FREED = 85;
     /// One per file system: blocks on their way between the pool of free ones and a shard.

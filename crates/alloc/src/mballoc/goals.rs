@@ -6,9 +6,12 @@ use extant_ondisk::{GroupNumber, InodeNumber};
 use extant_rt::{AtomicU32, Ordering, Padded};
 
 use crate::bands::Bands;
+use crate::tuning::StreamGoals;
 
 /// Groups for each goal at least (kernel: a quarter of the groups).
 const GROUPS_PER_GOAL: u32 = 4;
+/// Goals at most.
+const GOALS_MAX: u32 = 64;
 
 /// See the module.
 #[derive(Debug)]
@@ -19,12 +22,16 @@ pub(crate) struct Goals {
 }
 
 impl Goals {
-    /// At most `goals_max` goals, but one for each band unless that is 0.
-    pub fn new(bands: Bands, goals_max: u32) -> Self {
+    /// Goals for `groups` groups. [`StreamGoals::Locked`] is kept elsewhere.
+    pub fn new(groups: u32, form: StreamGoals) -> Self {
+        let bands = if form == StreamGoals::One { Bands::one(groups) } else { Bands::new(groups) };
         let (_, groups_per_band) = bands.groups(0);
-        let per_band = match goals_max {
-            0 => 0,
-            _ => (goals_max / bands.count()).min(groups_per_band.div_ceil(GROUPS_PER_GOAL)).max(1),
+        let per_band = match form {
+            StreamGoals::Off | StreamGoals::Locked => 0,
+            StreamGoals::One => 1,
+            StreamGoals::Several => {
+                (GOALS_MAX / bands.count()).min(groups_per_band.div_ceil(GROUPS_PER_GOAL)).max(1)
+            }
         };
         let starts = (0..bands.count()).flat_map(|band| {
             let (first, count) = bands.groups(band);
@@ -61,18 +68,21 @@ mod tests {
 
     #[test]
     fn slots_start_apart_inside_their_band() {
-        let goals = Goals::new(Bands::new(8), 64);
+        let goals = Goals::new(8, StreamGoals::Several);
         let start = |inode| goals.get(GroupNumber(0), InodeNumber(inode));
         assert_eq!([12, 13, 14].map(start), [0, 4, 0].map(|group| Some(GroupNumber(group))));
         goals.set(GroupNumber(7), InodeNumber(15), GroupNumber(6));
         assert_eq!([12, 13].map(start), [0, 6].map(|group| Some(GroupNumber(group))));
 
-        let goals = Goals::new(Bands::new(1000), 64);
+        let goals = Goals::new(1000, StreamGoals::Several);
         for group in [0, 100, 700, 999] {
             let group = GroupNumber(group);
             let goal = goals.get(group, InodeNumber(99)).expect("a goal");
             assert_eq!(goals.bands.of(goal), goals.bands.of(group));
         }
-        assert_eq!(Goals::new(Bands::new(8), 0).get(GroupNumber(0), InodeNumber(12)), None);
+        let goals = Goals::new(1000, StreamGoals::One);
+        goals.set(GroupNumber(7), InodeNumber(15), GroupNumber(6));
+        assert_eq!(goals.get(GroupNumber(999), InodeNumber(12)), Some(GroupNumber(6)));
+        assert_eq!(Goals::new(8, StreamGoals::Off).get(GroupNumber(0), InodeNumber(12)), None);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::disk::{Disk, INODES_PER_GROUP, Random, request};
-use extant_alloc::{Allocator, Error, InodeKind, NewInode, Run};
+use extant_alloc::{Allocator, Error, Frees, InodeKind, NewInode, Run, Tuning};
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, TransactionId};
 
 /// What the allocator should know, in plain sets.
@@ -120,11 +120,11 @@ fn pick(runs: &mut Vec<Run>, random: &mut Random) -> Option<Run> {
     (at < runs.len()).then(|| runs.swap_remove(at))
 }
 
-fn random_operations(seed: u64, uninit: bool) {
+fn random_operations(seed: u64, uninit: bool, tuning: Tuning) {
     println!("seed {seed}");
     let mut random = Random(seed);
     let disk = Disk::new(1 + 256 * 9 + 100, 256, uninit);
-    let alloc = disk.open();
+    let alloc = disk.open_with(0, tuning);
     let mut model = Model::new(&disk);
     let mut tid = TransactionId(u32::MAX - 3);
     for _ in 0..4000 {
@@ -160,7 +160,17 @@ fn random_operations(seed: u64, uninit: bool) {
                 tid = tid.next();
             }
             _ => {
-                if let Some((done, _, disk)) = model.waiting.pop_front() {
+                if let Some((done, mut blocks, disk)) = model.waiting.pop_front() {
+                    let runs = alloc.freed(done);
+                    blocks.sort_unstable();
+                    assert_eq!(runs.iter().copied().flat_map(numbers).collect::<Vec<_>>(), blocks);
+                    let touches = |pair: &[Run]| {
+                        numbers(pair[0])
+                            .last()
+                            .is_some_and(|last| last + 1 == pair[1].start.0 && last % 256 != 0)
+                    };
+                    let is_joined = tuning.frees == Frees::Joined;
+                    assert!(!is_joined || !runs.windows(2).any(touches), "{runs:?}");
                     alloc.committed(done);
                     model.durable = disk;
                 }
@@ -192,7 +202,11 @@ fn reopened_after_a_crash_is_the_same(model: &Model) {
 #[test]
 fn random_operations_agree_with_plain_sets_at_every_freeze() {
     for seed in 1..=12 {
-        random_operations(seed, seed % 2 == 0);
+        random_operations(seed, seed % 2 == 0, Tuning::default());
+    }
+    for seed in 13..=16 {
+        random_operations(seed, seed % 2 == 0, Tuning::oldest());
+        random_operations(seed, seed % 2 == 0, Tuning { frees: Frees::Apart, ..Tuning::default() });
     }
 }
 

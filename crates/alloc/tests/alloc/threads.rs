@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::disk::{Disk, Random, request};
-use extant_alloc::{InodeKind, NewInode, Run};
+use extant_alloc::{InodeKind, NewInode, Run, Tuning};
 use extant_ondisk::{GroupNumber, TransactionId};
 use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, RwLock};
 
@@ -11,10 +11,12 @@ const THREADS: u64 = 8;
 
 #[test]
 fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
-    for seed in 1..=4_u64 {
+    for (seed, tuning) in
+        [(1_u64, Tuning::default()), (2, Tuning::default()), (3, Tuning::oldest()), (4, Tuning::oldest())]
+    {
         println!("seed {seed}");
         let mut disk = Disk::new(1 + 64 * 12, 64, true);
-        let alloc = disk.open();
+        let alloc = disk.open_with(0, tuning);
         let all = alloc.free_blocks();
         let owners: Vec<AtomicU64> = (0..disk.geometry.blocks_count).map(|_| AtomicU64::new(0)).collect();
         // Stands in for the journal: handles hold it shared, a freeze alone.

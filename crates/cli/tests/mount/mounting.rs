@@ -186,3 +186,25 @@ fn shutdown_stops_writing_and_leaves_a_disk_to_recover() {
     assert!(disk.point.join("before").exists() && !disk.point.join("after").exists());
     disk.finish();
 }
+
+#[test]
+fn a_mount_with_discard_gives_the_space_of_removed_files_back() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    disk.mount("discard");
+    let allocated = || fs::metadata(&disk.image).expect("image").blocks() * 512;
+    let (file, bytes) = (disk.point.join("file"), 16 << 20);
+    fs::write(&file, vec![7; bytes]).expect("write");
+    assert_eq!(run(&["sync".as_ref(), disk.point.as_os_str()]), "");
+    let full = allocated();
+    fs::remove_file(&file).expect("unlink");
+    // The kernel says a moment later that it has forgotten the file; the log meanwhile grows on the host.
+    let start = std::time::Instant::now();
+    while allocated() + bytes as u64 / 2 > full {
+        assert!(start.elapsed().as_secs() < 60, "{full} bytes before, {} after", allocated());
+        assert_eq!(run(&["sync".as_ref(), disk.point.as_os_str()]), "");
+    }
+    disk.finish();
+}

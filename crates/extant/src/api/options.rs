@@ -89,6 +89,14 @@ impl Mount {
         self
     }
 
+    /// Whether blocks that a transaction freed are discarded on the device, once it is durable and before they are given out
+    /// again; whoever waits for the commit waits for it. Discards that fail are left, as the kernel's `discard` does. Off unless told.
+    #[must_use]
+    pub fn discard(mut self, discard: bool) -> Self {
+        self.options.discard = discard;
+        self
+    }
+
     /// Mounts an image file or a block special, locked for as long as it is mounted.
     ///
     /// # Errors

@@ -31,7 +31,8 @@ pub fn mount_in_background(device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
 }
 
 fn options(read_only: bool) -> Mount {
-    Mount::new().read_only(read_only).clock(WallClock::Fixed(1_700_000_000, 0))
+    // With discards, so that one that comes too early is found.
+    Mount::new().read_only(read_only).discard(true).clock(WallClock::Fixed(1_700_000_000, 0))
 }
 
 fn new_file<'n>(mode: u16) -> New<'n> {

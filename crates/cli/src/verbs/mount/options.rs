@@ -20,6 +20,7 @@ pub struct Options {
     pub noatime: bool,
     pub nocontrol: bool,
     pub norecovery: bool,
+    pub discard: bool,
     pub offset: Option<u64>,
     pub partition: Option<u32>,
 }
@@ -84,6 +85,8 @@ impl Options {
             "nofakeroot" => self.fakeroot = Some(false),
             "noatime" => self.noatime = true,
             "nocontrol" => self.nocontrol = true,
+            "discard" => self.discard = true,
+            "nodiscard" => self.discard = false,
             "norecovery" | "noload" => self.norecovery = true,
             _ => return self.add_with_value(word),
         }
@@ -127,6 +130,7 @@ impl Options {
         add(self.fakeroot == Some(true), "fakeroot");
         add(self.noatime, "noatime");
         add(self.norecovery, "norecovery");
+        add(self.discard, "discard");
         words.join(",")
     }
 }

@@ -136,6 +136,7 @@ fn open(image: &Path, dir: &Path, options: &Options) -> Result<Filesystem, Failu
     let how = extant::Mount::new()
         .read_only(options.read_only)
         .no_recovery(options.norecovery)
+        .discard(options.discard)
         .last_mounted(dir.as_os_str().as_bytes());
     let fs = disks::mount(image, device, how)?;
     let blocks = fs.mounted().replayed_blocks;
