@@ -19,15 +19,23 @@ use crate::ialloc::Averages;
 use crate::ialloc::repeat::Repeat;
 use crate::mballoc::buddy::Buddy;
 use crate::mballoc::{Expectation, Goals, OrderIndex, Statistics, Summary};
+use crate::meta_groups::{MetaGroups, unknown};
 use crate::one_lock::OneLock;
 use crate::prealloc::{Lookups, Owners};
 use crate::tuning::{InodeSearch, Tuning};
 use crate::words::{Gap, Words};
-use crate::zones::{Zones, uninit_inode_bitmap};
+use crate::zones::{block_bitmap, uninit_inode_bitmap};
 use crate::{BoxError, Error, Reservation, Result};
 
-/// What the engine lends the allocators: bitmaps as the last transaction left them.
+/// What the engine lends the allocators: descriptors and bitmaps as the last transaction left them.
 pub trait GroupStore: Send + Sync {
+    /// The descriptors of `count` groups from `first` on, all of one block of descriptors, checked: their places lie on
+    /// the disk, and they have flags only where the disk has checksums of groups. Never asked for one that changed.
+    ///
+    /// # Errors
+    /// Whatever keeps one of them from being read or believed.
+    fn load_descriptors(&self, first: GroupNumber, count: u32) -> Result<Vec<GroupDescriptor>, BoxError>;
+
     /// The block bitmap of a group without `BLOCK_UNINIT`, a whole block, its checksum verified.
     ///
     /// # Errors
@@ -49,6 +57,19 @@ pub trait GroupStore: Send + Sync {
     ) -> Result<Box<[u8]>, BoxError>;
 }
 
+/// What an allocator starts from.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setup {
+    /// Free blocks of the disk, as the superblock says: believed until all descriptors are read.
+    pub free_blocks: u64,
+    /// Free inodes, likewise.
+    pub free_inodes: u64,
+    /// Blocks kept for privileged reservations.
+    pub reserved_blocks: u64,
+    /// How it works.
+    pub tuning: Tuning,
+}
+
 /// The part of a disk that is not taken ahead: preallocations are for disks with room.
 const SCARCE_PART: u64 = 8;
 /// How often preallocations are discarded for one reservation (kernel `ext4_mb_new_blocks`).
@@ -57,7 +78,7 @@ const DISCARDS_MAX: u32 = 2;
 /// Which blocks and which inode. See the module and ARCHITECTURE.md, "Free blocks".
 pub struct Allocator {
     pub(crate) geometry: Geometry,
-    pub(crate) groups: Box<[Group]>,
+    pub(crate) groups: MetaGroups,
     pub(crate) counters: Counters,
     /// Groups by their free space.
     pub(crate) index: OrderIndex,
@@ -77,71 +98,45 @@ pub struct Allocator {
     pub(crate) freed: Mutex<VecDeque<Freed>>,
     /// Held while a free run is out of its group, so that whoever misses it can wait.
     pub(crate) discarding: Mutex<()>,
-    pub(crate) zones: Zones,
     pub(crate) averages: Averages,
     /// What the older search for inodes needs.
     pub(crate) repeat: Option<Repeat>,
     /// The last transaction known to be durable.
     pub(crate) committed: Padded<AtomicU32>,
-    store: Box<dyn GroupStore>,
+    /// The highest order of a buddy.
+    pub(crate) order_max: u8,
+    pub(crate) store: Box<dyn GroupStore>,
 }
 
 impl std::fmt::Debug for Allocator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Allocator")
-            .field("groups", &self.groups.len())
+            .field("groups", &self.geometry.group_count)
             .field("counters", &self.counters)
             .finish()
     }
 }
 
 impl Allocator {
-    /// An allocator over the groups of a disk, given all descriptors in order. `reserved_blocks` are kept for
-    /// privileged reservations. Reads nothing.
+    /// An allocator over the groups of a disk. Reads nothing.
     #[must_use]
-    pub fn new(
-        geometry: Geometry,
-        descriptors: Vec<GroupDescriptor>,
-        reserved_blocks: u64,
-        tuning: Tuning,
-        store: Box<dyn GroupStore>,
-    ) -> Self {
-        let zones = Zones::new(&geometry, &descriptors);
-        let count = geometry.group_count;
-        let with_inodes = GroupSet::new(count);
-        let (index, order_max) = (OrderIndex::new(count), order_max(&geometry));
-        let (mut free_blocks, mut free_inodes, mut all_directories) = (0, 0, 0);
-        let groups = (0..count)
-            .map(GroupNumber)
-            .zip(descriptors)
-            .map(|(number, descriptor)| {
-                let blocks = descriptor.free_blocks_count().min(geometry.blocks_in_group(number));
-                let is_unused = descriptor.flags().contains(GroupFlags::BLOCK_UNINIT);
-                let summary = if is_unused { Summary::unused } else { Summary::unread }(blocks, order_max);
-                let inodes = descriptor.free_inodes_count().min(geometry.inodes_per_group);
-                free_blocks += u64::from(blocks);
-                free_inodes += u64::from(inodes);
-                index.set(number, summary);
-                if inodes > 0 {
-                    with_inodes.insert(number);
-                }
-                let directories = descriptor.used_dirs_count();
-                all_directories += u64::from(directories);
-                let state = State::new(descriptor);
-                let state = Mutex::with_key(LockClass::GROUP, u64::from(number.0), state);
-                Group::new(state, directories, inodes)
-            })
-            .collect();
+    pub fn new(geometry: Geometry, setup: &Setup, store: Box<dyn GroupStore>) -> Self {
+        let (count, tuning) = (geometry.group_count, setup.tuning);
         let totals = Totals {
-            free_blocks,
-            free_inodes,
-            directories: all_directories,
-            kept_blocks: reserved_blocks,
+            free_blocks: setup.free_blocks.min(geometry.blocks_count),
+            free_inodes: setup.free_inodes.min(u64::from(geometry.inodes_count)),
+            directories: 0,
+            kept_blocks: setup.reserved_blocks,
             scarce_blocks: geometry.blocks_count / SCARCE_PART,
         };
+        let order_max = order_max(&geometry);
+        let (first, last) = (GroupNumber(0), GroupNumber(count.saturating_sub(1)));
+        let of = |group| unknown(&geometry, group, order_max);
+        let index = OrderIndex::full(count, of(first));
+        // Only the last group may be shorter.
+        index.set(last, of(last));
         let allocator = Self {
-            geometry,
-            groups,
+            groups: MetaGroups::new(&geometry),
             counters: Counters::new(&totals),
             index,
             expectation: Expectation::new(),
@@ -151,14 +146,15 @@ impl Allocator {
             owners: Owners::new(),
             lookups: Lookups::new(),
             tuning,
-            with_inodes,
+            with_inodes: GroupSet::full(count),
             changed: GroupSet::new(count),
             freed: Mutex::new(LockClass::FREED, VecDeque::new()),
             discarding: Mutex::new(LockClass::DISCARDING, ()),
-            zones,
             averages: Averages::new(),
             repeat: (tuning.inode_search == InodeSearch::Repeat).then(|| Repeat::new(count)),
             committed: Padded(AtomicU32::new(0)),
+            order_max,
+            geometry,
             store,
         };
         allocator.renew_averages();
@@ -203,6 +199,8 @@ impl Allocator {
                 {
                     discards += 1;
                 }
+                // The superblock may have promised too little.
+                Err(Error::NoSpace) if self.count_exactly() => {}
                 other => return other,
             }
         }
@@ -271,10 +269,13 @@ impl Allocator {
         self.each_piece(run, |group, gap| self.with_block_bits(group, |_, bits| Ok(bits.is_used(gap))))
     }
 
-    /// Whether any of the blocks is a superblock, descriptor, bitmap or inode table of any group.
-    #[must_use]
-    pub fn is_system(&self, run: Run) -> bool {
-        self.zones.overlap(run.start, run.len)
+    /// Whether any of the blocks is a superblock, descriptor, bitmap or inode table, of any group of the same flex group or
+    /// that was read. `false` for blocks outside the disk.
+    ///
+    /// # Errors
+    /// `Store` and `Corrupt` if descriptors cannot be read.
+    pub fn is_system(&self, run: Run) -> Result<bool> {
+        Ok(!self.each_piece(run, |group, gap| Ok(!self.has_own(group, gap)?))? && self.pieces(run).is_some())
     }
 
     /// Whether the inode is in use, as the running transaction says. `false` if there is no such inode.
@@ -294,10 +295,6 @@ impl Allocator {
             }
         }
         Ok(true)
-    }
-
-    pub(crate) fn group(&self, group: GroupNumber) -> Result<&Group> {
-        self.groups.get(group.0 as usize).ok_or(Error::Corrupt { group, what: "no such group" })
     }
 
     /// The parts of a run by group, or `None` if it is not wholly inside the disk.
@@ -372,8 +369,10 @@ impl Allocator {
     ) -> Result<BlockBits> {
         let corrupt = |what| Err(Error::Corrupt { group: number, what });
         let bits = self.geometry.blocks_in_group(number);
+        let mut own = Vec::new();
+        self.each_own(number, |start, len| own.push((start, len)))?;
         let disk = if descriptor.flags().contains(GroupFlags::BLOCK_UNINIT) {
-            self.zones.uninit_block_bitmap(&self.geometry, number)
+            block_bitmap(&self.geometry, number, own.iter().copied())
         } else {
             self.store
                 .load_block_bitmap(number, descriptor)
@@ -383,12 +382,10 @@ impl Allocator {
             return corrupt("block bitmap is not a block");
         }
         let busy = Words::from_bytes(&disk, bits);
-        let mut system_is_used = true;
-        self.zones.in_group(&self.geometry, number, |start, len| system_is_used &= busy.is_set(start, len));
-        if !system_is_used {
+        if !own.iter().all(|(start, len)| busy.is_set(*start, *len)) {
             return corrupt("block bitmap shows file system metadata as free");
         }
-        let buddy = Buddy::new(busy, order_max(&self.geometry));
+        let buddy = Buddy::new(busy, self.order_max);
         if buddy.free() != descriptor.free_blocks_count() {
             return corrupt("block bitmap and free block count differ");
         }
@@ -413,7 +410,7 @@ impl Allocator {
                     self.expectation.learn(now);
                 }
                 self.index.set(number, now);
-                state.blocks = Bitmap::Loaded(bits);
+                state.blocks = Bitmap::Loaded(Box::new(bits));
                 Ok(())
             }
             Err(error) => {
@@ -453,7 +450,7 @@ impl Allocator {
             return Ok(());
         }
         match loaded {
-            Ok(bits) => state.inodes = Bitmap::Loaded(bits),
+            Ok(bits) => state.inodes = Bitmap::Loaded(Box::new(bits)),
             Err(error) => {
                 state.inodes = Bitmap::Bad(error.as_corrupt("inode bitmap cannot be read"));
                 self.with_inodes.remove(number);

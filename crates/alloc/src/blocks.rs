@@ -93,8 +93,7 @@ impl Allocator {
     pub fn mark_free(&self, tid: TransactionId, run: Run) -> Result<u32> {
         let mut written = 0;
         for (number, gap) in self.pieces(run).ok_or_else(outside)? {
-            let start = FsBlock(self.geometry.group_first_block(number).0 + u64::from(gap.start));
-            if self.zones.overlap(start, gap.len) {
+            if self.has_own(number, gap)? {
                 return Err(Error::Corrupt { group: number, what: "file system metadata freed" });
             }
             written += self.with_block_bits(number, |record, bits| {

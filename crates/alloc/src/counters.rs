@@ -183,6 +183,8 @@ pub(crate) struct Counters {
     pub free_inodes: Tally,
     /// Directories as the running transaction says.
     pub directories: Tally,
+    /// What these started from.
+    claimed: (u64, u64),
 }
 
 impl Counters {
@@ -196,7 +198,17 @@ impl Counters {
             disk_free: Tally::new(free_blocks),
             free_inodes: Tally::new(free_inodes),
             directories: Tally::new(directories),
+            claimed: (free_blocks, free_inodes),
         }
+    }
+
+    /// The free blocks and inodes that the counts should have started from. To be called once.
+    pub fn correct(&self, free_blocks: u64, free_inodes: u64) {
+        let (blocks, inodes) = self.claimed;
+        let (blocks, inodes) = (free_blocks.wrapping_sub(blocks), free_inodes.wrapping_sub(inodes));
+        self.escrow.pool.fetch_add(blocks, Ordering::Relaxed);
+        self.disk_free.add(GroupNumber(0), blocks);
+        self.free_inodes.add(GroupNumber(0), inodes);
     }
 
     pub fn available(&self) -> u64 {

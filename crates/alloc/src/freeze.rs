@@ -15,6 +15,8 @@ pub struct FrozenGroup {
     pub group: GroupNumber,
     /// Its counts and flags; the checksums are stale.
     pub descriptor: GroupDescriptor,
+    /// Inodes at the start of its table that stand in blocks which were written before.
+    pub inodes_written: u32,
     /// The block bitmap, if the transaction changed it.
     pub block_bitmap: Option<Arc<[u8]>>,
     /// The inode bitmap, if the transaction changed it.
@@ -48,7 +50,7 @@ impl Allocator {
         };
         let changed = self.changed.drain();
         let groups = changed.into_iter().filter_map(|number| {
-            let mut state = self.groups.get(number.0 as usize)?.state.lock();
+            let mut state = self.groups.touched(number)?.state.lock();
             let State { record, blocks, inodes } = &mut *state;
             debug_assert_eq!(record.tid, tid, "group {number} was changed by another transaction");
             let runs = std::mem::take(&mut record.freed);
@@ -65,9 +67,13 @@ impl Allocator {
             };
             record.blocks_changed = false;
             record.inodes_changed = false;
+            let used = self.geometry.inodes_per_group.saturating_sub(record.descriptor.itable_unused());
+            let inodes_written = record.inodes_written;
+            record.inodes_written = inodes_written.max(used);
             Some(FrozenGroup {
                 group: number,
                 descriptor: record.descriptor.clone(),
+                inodes_written,
                 block_bitmap,
                 inode_bitmap,
             })
@@ -94,7 +100,7 @@ impl Allocator {
     }
 
     fn release_group(&self, number: GroupNumber, runs: &FreedRuns) {
-        let Some(group) = self.groups.get(number.0 as usize) else { return };
+        let Some(group) = self.groups.touched(number) else { return };
         let mut state = group.state.lock();
         // Blocks are freed in loaded bitmaps only, and those stay.
         let Bitmap::Loaded(bits) = &mut state.blocks else { return };

@@ -1,4 +1,4 @@
-//! One block group in memory: its descriptor and its bitmaps. A summary of its free space is kept in [`crate::mballoc`].
+//! One block group that was touched: its descriptor and its bitmaps. A summary of its free space is kept in [`crate::mballoc`].
 //!
 //! Invariants, under the lock, once the block bitmaps are loaded:
 //! - the buddy's `busy` ⊇ `disk`; a bit of `busy` that `disk` lacks was taken and not yet marked, preallocated ones
@@ -8,8 +8,8 @@
 //!
 //! Locks: the group's own (`GROUP`). No I/O under it.
 
-use extant_ondisk::{FsBlock, GroupDescriptor, GroupFlags, TransactionId, bitmap};
-use extant_rt::{Arc, AtomicU32, Mutex, Ordering};
+use extant_ondisk::{FsBlock, GroupDescriptor, GroupFlags, GroupNumber, TransactionId, bitmap};
+use extant_rt::{Arc, AtomicU32, LockClass, Mutex, Ordering};
 
 use crate::freed::FreedRuns;
 use crate::mballoc::buddy::Buddy;
@@ -57,13 +57,15 @@ pub(crate) struct Record {
     pub inodes_made: u32,
     /// Freed in the running transaction.
     pub freed: FreedRuns,
+    /// Inodes at the start of the table that stand in blocks which frozen transactions, or those before, wrote.
+    pub inodes_written: u32,
 }
 
 /// A bitmap that is read when it is first needed.
 #[derive(Debug)]
 pub(crate) enum Bitmap<T> {
     Unread,
-    Loaded(T),
+    Loaded(Box<T>),
     /// It contradicts its descriptor; the group is left alone.
     Bad(&'static str),
 }
@@ -98,8 +100,15 @@ pub(crate) struct Avoided {
 }
 
 impl Group {
-    pub fn new(state: Mutex<State>, directories: u32, free_inodes: u32) -> Self {
-        Self { directories: AtomicU32::new(directories), free_inodes: AtomicU32::new(free_inodes), state }
+    /// As its descriptor says, its block bitmap not read.
+    pub fn new(number: GroupNumber, descriptor: GroupDescriptor, inodes_per_group: u32) -> Self {
+        let (directories, free_inodes) = (descriptor.used_dirs_count(), descriptor.free_inodes_count());
+        let state = State::new(descriptor, inodes_per_group);
+        Self {
+            directories: AtomicU32::new(directories),
+            free_inodes: AtomicU32::new(free_inodes.min(inodes_per_group)),
+            state: Mutex::with_key(LockClass::GROUP, u64::from(number.0), state),
+        }
     }
 
     /// How many directories it has. May be stale without the lock.
@@ -126,8 +135,11 @@ impl Group {
 }
 
 impl State {
-    pub fn new(descriptor: GroupDescriptor) -> Self {
+    fn new(descriptor: GroupDescriptor, inodes_per_group: u32) -> Self {
+        let is_zeroed = descriptor.flags().contains(GroupFlags::INODE_ZEROED);
+        let unwritten = if is_zeroed { 0 } else { descriptor.itable_unused() };
         let record = Record {
+            inodes_written: inodes_per_group.saturating_sub(unwritten),
             descriptor,
             blocks_changed: false,
             inodes_changed: false,

@@ -28,6 +28,19 @@ impl GroupSet {
         Self { levels: levels.into() }
     }
 
+    /// All groups below `count` are members.
+    pub fn full(count: u32) -> Self {
+        let set = Self::new(count);
+        let mut members = count;
+        for words in &set.levels {
+            for (word, first) in words.iter().zip((0..members).step_by(64)) {
+                word.store(u64::MAX >> (64 - (members - first).min(64)), Ordering::Relaxed);
+            }
+            members = members.div_ceil(64);
+        }
+        set
+    }
+
     /// Puts the group in. Writes nothing if it is in already.
     pub fn insert(&self, group: GroupNumber) {
         self.set_from(0, group.0);
@@ -172,6 +185,15 @@ mod tests {
         set.remove(GroupNumber(130));
         assert_eq!(set.drain(), [0, 5, 63, 64, 199].map(GroupNumber));
         assert_eq!(walk(3), []);
+    }
+
+    #[test]
+    fn a_full_set_has_every_group() {
+        for count in [0, 1, 63, 64, 65, 4096, 4097, 300_000] {
+            let set = GroupSet::full(count);
+            assert!(set.walk(GroupNumber(0)).map(|group| group.0).eq(0..count), "{count}");
+            assert_eq!(set.drain().len(), count as usize);
+        }
     }
 
     #[test]

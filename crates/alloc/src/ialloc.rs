@@ -63,9 +63,15 @@ impl Allocator {
         parent: impl Into<Parent<'a>>,
         kind: InodeKind,
     ) -> Result<NewInode> {
-        self.find_place(parent.into(), kind, |group| match &self.repeat {
-            Some(repeat) => self.allocate_inode_repeating(repeat, tid, group, kind),
-            None => self.allocate_inode_in(tid, group, kind),
+        self.find_place(parent.into(), kind, |group| {
+            // Of a group whose descriptor was not read, nothing is known: it is not touched to find it full.
+            if self.counts_of(group).free_inodes == 0 {
+                return None;
+            }
+            match &self.repeat {
+                Some(repeat) => self.allocate_inode_repeating(repeat, tid, group, kind),
+                None => self.allocate_inode_in(tid, group, kind),
+            }
         })
         .ok_or(Error::NoInodes)
     }

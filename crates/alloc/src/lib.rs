@@ -5,7 +5,7 @@
 //! Invariants: a block is given to one owner at a time and, once freed, to the next only after the transaction
 //! that freed it is committed; every count is exact; operations in different groups share no lock.
 //!
-//! Locks, by rank: `DISCARDING`; an inode's `PREALLOCATIONS`; `PREALLOCATING`; `GROUP`, one at a time; `FREED`. Source: kernel `mballoc.c`, `ialloc.c`. Tests: `tests/alloc/`.
+//! Locks, by rank: `DISCARDING`; an inode's `PREALLOCATIONS`; `PREALLOCATING`; `DESCRIPTORS`; `GROUP`, one at a time; `FREED`. Source: kernel `mballoc.c`, `ialloc.c`. Tests: `tests/alloc/`.
 #![forbid(unsafe_code)]
 
 mod allocator;
@@ -19,6 +19,7 @@ mod group;
 mod group_set;
 mod ialloc;
 mod mballoc;
+mod meta_groups;
 mod one_lock;
 mod prealloc;
 mod sample;
@@ -27,7 +28,7 @@ mod tuning;
 mod words;
 mod zones;
 
-pub use allocator::{Allocator, GroupStore};
+pub use allocator::{Allocator, GroupStore, Setup};
 pub use bands::Bands;
 pub use counters::Reservation;
 pub use error::{BoxError, Error, Result};

@@ -172,6 +172,7 @@ impl<'a> Search<'a> {
 
     /// The whole length at the goal itself, or in its group where the search would begin there.
     fn at_goal(&mut self, number: GroupNumber, bit: u32) -> Option<Run> {
+        self.alloc.know(number);
         let summary = self.alloc.index.get(number);
         let by_chunk = self.alloc.tuning.scan == Scan::Auto;
         if summary.free < self.len || by_chunk && summary.is_unread() && self.is_kept(number) {
@@ -198,7 +199,7 @@ impl<'a> Search<'a> {
     /// search does not wait.
     fn lock(&mut self, number: GroupNumber, waits: bool) -> Option<LockedGroup<'a>> {
         let alloc = self.alloc;
-        let group = alloc.groups.get(number.0 as usize)?;
+        let group = alloc.group(number).ok()?;
         let mut state = match group.state.try_lock() {
             Some(state) => state,
             None if waits || !alloc.tuning.skip_busy => {

@@ -3,7 +3,6 @@
 use extant_ondisk::{Geometry, GroupNumber, bitmap};
 
 use crate::allocator::order_max;
-use crate::group::{Bitmap, State};
 use crate::mballoc::buddy::Buddy;
 use crate::mballoc::{Expectation, Summary};
 use crate::tuning::Scan;
@@ -35,20 +34,16 @@ impl Allocator {
         self.expectation = Expectation::new();
     }
 
-    /// Puts a group back to one whose block bitmap, the sample's, is not in memory; its free space is known as if it had
-    /// been read, or by its descriptor only. Counts of the whole disk stay as they are.
+    /// Puts a group back to one that was never touched, whose block bitmap is the sample's; its free space is known as if it
+    /// had been read, or by its descriptor only. Counts of the whole disk stay as they are.
     ///
     /// # Errors
     /// `Corrupt` if there is no such group.
     pub fn assume(&mut self, number: GroupNumber, sample: &Sample, is_known: bool) -> Result<()> {
-        let group = self.group(number)?;
-        let mut state = group.state.lock();
-        let State { record, blocks, .. } = &mut *state;
-        record.descriptor.set_free_blocks_count(sample.summary.free);
-        *blocks = Bitmap::Unread;
+        self.inode_table(number)?;
+        self.groups.forget(number);
         let unread = Summary::unread(sample.summary.free, sample.order_max);
-        let now = if is_known { sample.summary } else { unread };
-        self.index.set(number, now);
+        self.index.set(number, if is_known { sample.summary } else { unread });
         Ok(())
     }
 }

@@ -5,25 +5,19 @@
 
 use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupNumber, bitmap};
 
-/// The blocks of superblocks, descriptors, bitmaps and inode tables, as sorted, disjoint ranges.
-#[derive(Debug)]
+/// Runs of blocks in few bytes, sorted and disjoint: the start in the upper 48 bits, which is more than a disk of 2^63 bytes
+/// has, and the length in the lower 16.
+#[derive(Debug, Default)]
 pub(crate) struct Zones {
-    /// First block and the block after the last.
-    ranges: Box<[(u64, u64)]>,
+    runs: Box<[u64]>,
 }
 
+const LEN_BITS: u32 = 16;
+const LEN_MAX: u64 = (1 << LEN_BITS) - 1;
+
 impl Zones {
-    /// The zones of all groups. Descriptors that point past the device are cut; checking them is the caller's.
-    pub fn new(geometry: &Geometry, descriptors: &[GroupDescriptor]) -> Self {
-        let mut ranges = Vec::with_capacity(descriptors.len() * 2);
-        for (group, descriptor) in (0..geometry.group_count).map(GroupNumber).zip(descriptors) {
-            let first = geometry.group_first_block(group).0;
-            ranges.push((first, first.saturating_add(u64::from(geometry.base_meta_blocks(group)))));
-            for (place, len) in group_places(geometry, descriptor) {
-                ranges.push((place.0, place.0.saturating_add(len)));
-            }
-        }
-        ranges.retain(|(start, end)| start < end);
+    /// Of ranges of blocks, in any order.
+    pub fn new(mut ranges: Vec<(u64, u64)>) -> Self {
         ranges.sort_unstable();
         let mut merged: Vec<(u64, u64)> = Vec::new();
         for (start, end) in ranges {
@@ -32,42 +26,52 @@ impl Zones {
                 _ => merged.push((start, end)),
             }
         }
-        Self { ranges: merged.into() }
+        let pieces = merged.into_iter().flat_map(|(start, end)| {
+            let end = end.min(1 << (u64::BITS - LEN_BITS));
+            (start..end).step_by(LEN_MAX as usize).map(move |at| at << LEN_BITS | (end - at).min(LEN_MAX))
+        });
+        Self { runs: pieces.collect() }
     }
 
-    /// Whether any of `len` blocks from `start` is the file system's own.
-    pub fn overlap(&self, start: FsBlock, len: u32) -> bool {
-        let end = start.0.saturating_add(u64::from(len));
-        let after = self.ranges.partition_point(|range| range.1 <= start.0);
-        self.ranges.get(after).is_some_and(|range| range.0 < end)
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
     }
 
-    /// Calls `each(first bit, bits)` for what lies in a group.
-    pub fn in_group(&self, geometry: &Geometry, group: GroupNumber, mut each: impl FnMut(u32, u32)) {
-        let first = geometry.group_first_block(group).0;
-        let end = first + u64::from(geometry.blocks_in_group(group));
-        let after = self.ranges.partition_point(|range| range.1 <= first);
-        for &(from, to) in self.ranges[after..].iter().take_while(|range| range.0 < end) {
-            let (from, to) = (from.max(first), to.min(end));
-            each((from - first) as u32, (to - from) as u32);
+    /// Calls `each(start, end)` for what lies in a range of blocks.
+    pub fn each_in(&self, from: u64, to: u64, each: &mut impl FnMut(u64, u64)) {
+        let run = |packed: u64| (packed >> LEN_BITS, (packed >> LEN_BITS) + (packed & LEN_MAX));
+        let after = self.runs.partition_point(|packed| run(*packed).1 <= from);
+        for (start, end) in self.runs[after..].iter().map(|packed| run(*packed)) {
+            if start >= to {
+                return;
+            }
+            each(start.max(from), end.min(to));
         }
-    }
-
-    /// The block bitmap of a group that holds nothing but the file system's own blocks.
-    pub fn uninit_block_bitmap(&self, geometry: &Geometry, group: GroupNumber) -> Box<[u8]> {
-        let mut bits = vec![0; geometry.block_size as usize].into_boxed_slice();
-        self.in_group(geometry, group, |start, len| bitmap::set_range(&mut bits, start..start + len));
-        pad(&mut bits, geometry.blocks_in_group(group));
-        bits
     }
 }
 
-fn group_places(geometry: &Geometry, descriptor: &GroupDescriptor) -> [(FsBlock, u64); 3] {
+/// Where a group's bitmaps and its inode table are.
+pub(crate) fn places(geometry: &Geometry, descriptor: &GroupDescriptor) -> [(u64, u64); 3] {
     [
         (descriptor.block_bitmap(), 1),
         (descriptor.inode_bitmap(), 1),
         (descriptor.inode_table(), u64::from(geometry.inode_table_blocks_per_group)),
     ]
+    .map(|(start, len)| (start.0, start.0.saturating_add(len)))
+}
+
+/// A block bitmap with the runs of bits set, and those past the group's end.
+pub(crate) fn block_bitmap(
+    geometry: &Geometry,
+    group: GroupNumber,
+    runs: impl IntoIterator<Item = (u32, u32)>,
+) -> Box<[u8]> {
+    let mut bits = vec![0; geometry.block_size as usize].into_boxed_slice();
+    for (start, len) in runs {
+        bitmap::set_range(&mut bits, start..start + len);
+    }
+    pad(&mut bits, geometry.blocks_in_group(group));
+    bits
 }
 
 /// Sets the bits from `used` on.
@@ -86,7 +90,13 @@ pub fn uninit_block_bitmap(
     descriptors: &[GroupDescriptor],
     group: GroupNumber,
 ) -> Box<[u8]> {
-    Zones::new(geometry, descriptors).uninit_block_bitmap(geometry, group)
+    let FsBlock(first) = geometry.group_first_block(group);
+    let end = first + u64::from(geometry.blocks_in_group(group));
+    let mut runs = vec![(0, geometry.base_meta_blocks(group))];
+    let all = descriptors.iter().flat_map(|descriptor| places(geometry, descriptor));
+    Zones::new(all.collect())
+        .each_in(first, end, &mut |from, to| runs.push(((from - first) as u32, (to - from) as u32)));
+    block_bitmap(geometry, group, runs)
 }
 
 /// The inode bitmap of a group without an inode in use. Bits past its inodes are set.
@@ -95,4 +105,24 @@ pub fn uninit_inode_bitmap(geometry: &Geometry) -> Box<[u8]> {
     let mut bits = vec![0; geometry.block_size as usize].into_boxed_slice();
     pad(&mut bits, geometry.inodes_per_group);
     bits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_joined_and_long_ones_kept_whole() {
+        let zones = Zones::new(vec![(500, 400_000), (10, 12), (12, 20), (1 << 46, (1 << 46) + 3)]);
+        let found = |from, to| {
+            let mut ranges = Vec::new();
+            zones.each_in(from, to, &mut |start, end| ranges.push((start, end)));
+            (ranges.len(), ranges.iter().map(|(start, end)| end - start).sum::<u64>())
+        };
+        assert_eq!(found(0, 500), (1, 10));
+        assert_eq!(found(15, 16), (1, 1));
+        assert_eq!(found(20, 500), (0, 0));
+        assert_eq!(found(0, u64::MAX).1, 10 + 399_500 + 3);
+        assert_eq!(found((1 << 46) + 2, u64::MAX), (1, 1));
+    }
 }

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use extant_alloc::{
-    Allocator, BoxError, GroupStore, Purpose, Request, Reservation, Run, Sample, Scan, StreamGoals, Tuning,
+    Allocator, BoxError, GroupStore, Purpose, Request, Reservation, Run, Sample, Scan, Setup, StreamGoals,
+    Tuning,
 };
 use extant_ondisk::{
     FsBlock, Geometry, GroupDescriptor, GroupNumber, IncompatFeatures, InodeNumber, RoCompatFeatures,
@@ -27,6 +28,10 @@ const GROUPS: u32 = 4_900_000;
 const GROUP_BLOCKS: u32 = 32_768;
 /// Blocks at the start of a group that are the file system's own.
 const SYSTEM_BLOCKS: u32 = 32;
+/// Of these, what a superblock and descriptors may take.
+const SUPER_BLOCKS: u32 = 2;
+/// Inodes of the table in the rest.
+const INODES: u32 = (SYSTEM_BLOCKS - SUPER_BLOCKS - 2) * 16;
 const SAMPLES: usize = 1024;
 const FULL: [u32; 7] = [0, 60, 80, 90, 95, 98, 99];
 /// Blocks of a run of free ones on average.
@@ -113,6 +118,13 @@ impl Store {
 struct TooManyReads;
 
 impl GroupStore for Store {
+    fn load_descriptors(&self, first: GroupNumber, count: u32) -> Result<Vec<GroupDescriptor>, BoxError> {
+        let free = |group| {
+            self.with(|groups| bitmap::count_zeros(&groups.samples[sample_of(group)], 0..GROUP_BLOCKS))
+        };
+        (first.0..first.0 + count).map(GroupNumber).map(|group| descriptor(group, free(group))).collect()
+    }
+
     fn load_block_bitmap(&self, group: GroupNumber, _: &GroupDescriptor) -> Result<Box<[u8]>, BoxError> {
         let bits = self.with(|groups| {
             groups.read.push(group);
@@ -135,18 +147,29 @@ fn allocator(store: &Store) -> Result<Allocator> {
     superblock.set_s_blocks_per_group(GROUP_BLOCKS);
     superblock.set_s_clusters_per_group(GROUP_BLOCKS);
     superblock.set_s_log_cluster_size(2);
-    superblock.set_s_inodes_per_group(SYSTEM_BLOCKS * 16);
+    superblock.set_s_inodes_per_group(INODES);
     superblock.set_s_log_groups_per_flex(4);
     superblock.set_s_desc_size(64);
     superblock.set_incompat(IncompatFeatures::FLEX_BG | IncompatFeatures::META_BG | IncompatFeatures::BIT64);
     superblock.set_ro_compat(RoCompatFeatures::SPARSE_SUPER);
     superblock.set_blocks_count(u64::from(GROUPS) * u64::from(GROUP_BLOCKS));
-    superblock.set_s_inodes_count(GROUPS.saturating_mul(SYSTEM_BLOCKS * 16));
+    superblock.set_s_inodes_count(GROUPS.saturating_mul(INODES));
     let geometry = Geometry::new(&superblock)?;
-    let mut descriptor = GroupDescriptor::new(64)?;
-    descriptor.set_free_blocks_count(GROUP_BLOCKS - SYSTEM_BLOCKS);
     let tuning = Tuning { stream_goals: StreamGoals::Off, ..Tuning::default() };
-    Ok(Allocator::new(geometry, vec![descriptor; GROUPS as usize], 0, tuning, Box::new(store.clone())))
+    let free_blocks = u64::from(GROUPS) * u64::from(GROUP_BLOCKS - SYSTEM_BLOCKS);
+    let setup = Setup { free_blocks, tuning, ..Setup::default() };
+    Ok(Allocator::new(geometry, &setup, Box::new(store.clone())))
+}
+
+/// Of a group whose own blocks are its first ones.
+fn descriptor(group: GroupNumber, free_blocks: u32) -> Result<GroupDescriptor> {
+    let own = |place: u32| FsBlock(u64::from(group.0) * u64::from(GROUP_BLOCKS) + u64::from(place));
+    let mut descriptor = GroupDescriptor::new(64)?;
+    descriptor.set_block_bitmap(own(SUPER_BLOCKS));
+    descriptor.set_inode_bitmap(own(SUPER_BLOCKS + 1));
+    descriptor.set_inode_table(own(SUPER_BLOCKS + 2));
+    descriptor.set_free_blocks_count(free_blocks);
+    Ok(descriptor)
 }
 
 /// Where requests want to be.

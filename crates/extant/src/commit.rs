@@ -178,17 +178,15 @@ impl Volume {
     /// The inode-table blocks that come into use with this commit. What stands in them on the disk was never
     /// written by anyone, where mkfs left the tables to be initialised lazily.
     fn fresh_tables(&self, groups: &[FrozenGroup]) -> BTreeSet<FsBlock> {
-        let mut tables = self.tables_written.lock();
         let per_group = self.geometry.inodes_per_group;
         let per_block = self.geometry.block_size / u32::from(self.geometry.inode_size);
         let mut fresh = BTreeSet::new();
         for frozen in groups {
-            let Some(written) = tables.get_mut(frozen.group.0 as usize) else { continue };
             let used = per_group.saturating_sub(frozen.descriptor.itable_unused());
-            for index in (written.next_multiple_of(per_block)..used).step_by(per_block as usize) {
+            for index in (frozen.inodes_written.next_multiple_of(per_block)..used).step_by(per_block as usize)
+            {
                 fresh.insert(self.geometry.inode_block(frozen.descriptor.inode_table(), index).0);
             }
-            *written = used.max(*written);
         }
         fresh
     }

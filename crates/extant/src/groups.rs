@@ -1,48 +1,74 @@
-//! The bitmaps of block groups, read and verified for the allocators, which make those of uninitialised groups
-//! themselves.
+//! The descriptors and bitmaps of block groups, read and verified for the allocators, which make bitmaps of uninitialised
+//! groups themselves.
 //!
-//! Bitmaps in memory belong to the allocators, which ask for each once; what a commit has not brought home yet is
-//! never asked for again.
+//! What is in memory belongs to the allocators, which ask for each once; what a commit has not brought home yet is never
+//! asked for again.
 
 use std::collections::BTreeMap;
 
 use extant_alloc::{BoxError, GroupStore};
 use extant_block::BlockDevice;
-use extant_ondisk::{Checksums, FsBlock, GroupDescriptor, GroupNumber, Structure};
+use extant_ondisk::{Checksums, FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, Structure};
 use extant_rt::Arc;
 
 use crate::error::{Place, Result};
 
-/// Reads bitmaps from the device, or from what the journal says when mounted for reading.
-pub(crate) struct Bitmaps {
-    device: Arc<dyn BlockDevice>,
-    block_size: u32,
-    checksums: Checksums,
-    replayed: BTreeMap<FsBlock, Arc<[u8]>>,
+/// Reads from the device, or from what the journal says when mounted for reading.
+pub(crate) struct Groups {
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) geometry: Geometry,
+    pub(crate) checksums: Checksums,
+    pub(crate) replayed: BTreeMap<FsBlock, Arc<[u8]>>,
 }
 
-impl Bitmaps {
-    pub(crate) fn new(
-        device: Arc<dyn BlockDevice>,
-        block_size: u32,
-        checksums: Checksums,
-        replayed: BTreeMap<FsBlock, Arc<[u8]>>,
-    ) -> Self {
-        Self { device, block_size, checksums, replayed }
-    }
-
+impl Groups {
     fn read(&self, block: FsBlock, place: Place) -> Result<Box<[u8]>> {
         if let Some(bytes) = self.replayed.get(&block) {
             return Ok((**bytes).into());
         }
-        let size = self.block_size;
+        let size = self.geometry.block_size;
         let mut bytes = vec![0; size as usize].into_boxed_slice();
         self.device.read_at(block.0 * u64::from(size), &mut bytes).map_err(|e| place.io(e))?;
         Ok(bytes)
     }
+
+    fn descriptor(&self, group: GroupNumber, raw: &[u8], place: Place) -> Result<GroupDescriptor> {
+        let geometry = &self.geometry;
+        let mut descriptor = GroupDescriptor::parse(raw, geometry.desc_size).map_err(|e| place.format(e))?;
+        if !descriptor.verify_checksum(&self.checksums, group) {
+            return Err(place.corrupt("bad checksum"));
+        }
+        let table_blocks = u64::from(geometry.inode_table_blocks_per_group);
+        if !geometry.is_valid_block_run(descriptor.block_bitmap(), 1)
+            || !geometry.is_valid_block_run(descriptor.inode_bitmap(), 1)
+            || !geometry.is_valid_block_run(descriptor.inode_table(), table_blocks)
+        {
+            return Err(place.corrupt("points outside the disk"));
+        }
+        if !self.checksums.has_group_checksums() {
+            // Without checksums these mean nothing, and the allocator believes them.
+            descriptor.set_flags(GroupFlags::empty());
+            descriptor.set_itable_unused(0);
+        }
+        Ok(descriptor)
+    }
 }
 
-impl GroupStore for Bitmaps {
+impl GroupStore for Groups {
+    fn load_descriptors(&self, first: GroupNumber, count: u32) -> Result<Vec<GroupDescriptor>, BoxError> {
+        let (block, _) = self.geometry.descriptor_location(first);
+        let place = Place::of(Structure::GroupDescriptor).group(first).block(block);
+        let bytes = self.read(block, place)?;
+        let descriptor = |group| {
+            let place = Place::of(Structure::GroupDescriptor).group(group).block(block);
+            let (_, offset) = self.geometry.descriptor_location(group);
+            self.descriptor(group, bytes.get(offset as usize..).unwrap_or_default(), place)
+        };
+        Ok((first.0..first.0.saturating_add(count))
+            .map(|group| descriptor(GroupNumber(group)))
+            .collect::<Result<_>>()?)
+    }
+
     fn load_block_bitmap(
         &self,
         group: GroupNumber,

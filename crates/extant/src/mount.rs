@@ -8,18 +8,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use extant_alloc::{Allocator, Tuning};
+use extant_alloc::{Allocator, Setup, Tuning};
 use extant_block::BlockDevice;
 use extant_journal::{Journal, LogMap, recovery};
 use extant_ondisk::{
-    Checksums, CompatFeatures, FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures,
-    InodeNumber, RoCompatFeatures, State, Structure, Superblock,
+    Checksums, CompatFeatures, FsBlock, Geometry, IncompatFeatures, InodeNumber, RoCompatFeatures, State,
+    Structure, Superblock,
 };
-use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, WallClock, Weak};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, OnceLock, Ordering, WallClock, Weak};
 
 use crate::cache::Cache;
+use crate::counting::DESCRIPTOR_BLOCKS_AT_MOUNT;
 use crate::error::{Error, Place, Result};
-use crate::groups::Bitmaps;
+use crate::groups::Groups;
 use crate::namei::Names;
 use crate::node::NodeCache;
 use crate::orphan::Orphans;
@@ -105,6 +106,8 @@ impl Volume {
         let mut mounted = Mounted::default();
         let superblock = read_superblock(&*device)?;
         check_features(&superblock, options.read_only)?;
+        let is_crashed = superblock.incompat().contains(IncompatFeatures::RECOVER)
+            || superblock.state() & (State::VALID | State::ERROR) != State::VALID;
         let mut volume = Self::assemble(device.clone(), superblock, BTreeMap::new(), options)?;
         let log = volume.find_log()?;
         let mut replayed = BTreeMap::new();
@@ -138,6 +141,8 @@ impl Volume {
             volume = Self::assemble(device, superblock, replayed, options)?;
         }
         volume.log_blocks = log.as_ref().map_or(0, |log| u64::from(log.len()));
+        volume.is_crashed = is_crashed;
+        volume.allocator.read_descriptors(0..DESCRIPTOR_BLOCKS_AT_MOUNT)?;
         if options.read_only {
             return Ok((Arc::new(volume), mounted));
         }
@@ -157,6 +162,9 @@ impl Volume {
             && options.background
         {
             journal.spawn_background(COMMIT_INTERVAL)?;
+            if is_crashed {
+                volume.start_counting();
+            }
         }
         Ok((volume, mounted))
     }
@@ -173,45 +181,38 @@ impl Volume {
             return Err(place.corrupt("the file system is larger than its device"));
         }
         let checksums = Checksums::new(&superblock);
-        let mut descriptors = read_descriptors(&*device, &geometry, &checksums, &replayed)?;
-        let uninit = checksums.has_group_checksums();
-        if !uninit {
-            // Without checksums the flags mean nothing, and the allocator believes them.
-            descriptors.iter_mut().for_each(|descriptor| descriptor.set_flags(GroupFlags::empty()));
-        }
-        let tables_written = descriptors
-            .iter()
-            .map(|descriptor| {
-                let flags = descriptor.flags();
-                if !uninit || flags.contains(GroupFlags::INODE_ZEROED) {
-                    geometry.inodes_per_group
-                } else {
-                    geometry.inodes_per_group.saturating_sub(descriptor.itable_unused())
-                }
-            })
-            .collect();
-        let bitmaps = Bitmaps::new(device.clone(), geometry.block_size, checksums, replayed.clone());
-        let inode_tables = descriptors.iter().map(GroupDescriptor::inode_table).collect();
-        let kept = superblock.r_blocks_count();
         // Without a log, a name may outlast its inode in a crash, and must not name the next one.
         let has_journal = superblock.compat().contains(CompatFeatures::HAS_JOURNAL);
         let tuning = Tuning { reuse_inodes: options.tuning.reuse_inodes && has_journal, ..options.tuning };
-        let allocator = Allocator::new(geometry.clone(), descriptors, kept, tuning, Box::new(bitmaps));
+        let setup = Setup {
+            free_blocks: superblock.free_blocks_count(),
+            free_inodes: u64::from(superblock.s_free_inodes_count()),
+            reserved_blocks: superblock.r_blocks_count(),
+            tuning,
+        };
+        let groups = Groups {
+            device: device.clone(),
+            geometry: geometry.clone(),
+            checksums,
+            replayed: replayed.clone(),
+        };
+        let allocator = Allocator::new(geometry.clone(), &setup, Box::new(groups));
         let buffer_count = options.cache_bytes / u64::from(geometry.block_size);
         Ok(Self {
             device,
             geometry,
             checksums,
             allocator,
-            inode_tables,
             log_blocks: 0,
+            overhead: OnceLock::new(),
+            is_crashed: false,
+            counting: Mutex::with_key(LockClass::CACHE, 1, None),
             journal: None,
             replayed,
             buffers: Cache::new(usize::try_from(buffer_count).unwrap_or(usize::MAX)),
             nodes: NodeCache::new(16_384),
             changes: Changes::new(),
             pinned: Mutex::new(LockClass::CACHE, None),
-            tables_written: Mutex::new(LockClass::CACHE, tables_written),
             orphans: Mutex::new(LockClass::ORPHAN, Orphans::default()),
             names: Names::new(&superblock),
             superblock: Mutex::new(LockClass::SUPERBLOCK, superblock),
@@ -299,6 +300,7 @@ impl Volume {
         self.allocator.discard_some(u64::MAX);
         let closed = journal.close();
         self.failed.store(true, Ordering::Release);
+        self.finish_counting();
         closed?;
         let now = u64::try_from(self.now().seconds).unwrap_or(0);
         let copy = {
@@ -357,44 +359,4 @@ fn list(names: impl Iterator<Item = &'static str>, nameless: u32) -> String {
         list.push(format!("{nameless:#x}"));
     }
     list.join(", ")
-}
-
-fn read_descriptors(
-    device: &dyn BlockDevice,
-    geometry: &Geometry,
-    checksums: &Checksums,
-    replayed: &BTreeMap<FsBlock, Arc<[u8]>>,
-) -> Result<Vec<GroupDescriptor>> {
-    let size = geometry.block_size as usize;
-    let mut descriptors = Vec::new();
-    let mut held: Option<(FsBlock, Vec<u8>)> = None;
-    for group in (0..geometry.group_count).map(GroupNumber) {
-        let (block, offset) = geometry.descriptor_location(group);
-        let place = Place::of(Structure::GroupDescriptor).group(group).block(block);
-        let bytes = match &held {
-            Some((at, bytes)) if *at == block => bytes,
-            _ => {
-                let mut bytes = vec![0; size];
-                match replayed.get(&block) {
-                    Some(newer) => bytes.copy_from_slice(newer),
-                    None => device.read_at(block.0 * size as u64, &mut bytes).map_err(|e| place.io(e))?,
-                }
-                &held.insert((block, bytes)).1
-            }
-        };
-        let raw = bytes.get(offset as usize..).unwrap_or_default();
-        let descriptor = GroupDescriptor::parse(raw, geometry.desc_size).map_err(|e| place.format(e))?;
-        if !descriptor.verify_checksum(checksums, group) {
-            return Err(place.corrupt("bad checksum"));
-        }
-        let table_end = geometry.inode_table_blocks_per_group;
-        if !geometry.is_valid_block_run(descriptor.block_bitmap(), 1)
-            || !geometry.is_valid_block_run(descriptor.inode_bitmap(), 1)
-            || !geometry.is_valid_block_run(descriptor.inode_table(), u64::from(table_end))
-        {
-            return Err(place.corrupt("points outside the disk"));
-        }
-        descriptors.push(descriptor);
-    }
-    Ok(descriptors)
 }

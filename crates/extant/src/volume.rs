@@ -12,7 +12,7 @@ use extant_journal::Journal;
 use extant_ondisk::{
     Checksums, FsBlock, Geometry, GroupNumber, Inode, InodeNumber, Structure, Superblock, Timestamp,
 };
-use extant_rt::{Arc, AtomicBool, Mutex, Ordering, WallClock};
+use extant_rt::{Arc, AtomicBool, JoinHandle, Mutex, OnceLock, Ordering, WallClock};
 
 use crate::api::Statistics;
 use crate::buffer::{Buffer, Kind};
@@ -32,10 +32,14 @@ pub(crate) struct Volume {
     pub(crate) checksums: Checksums,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) allocator: Allocator,
-    /// Where each group's inode table starts.
-    pub(crate) inode_tables: Vec<FsBlock>,
     /// Blocks of the log inside the file system.
     pub(crate) log_blocks: u64,
+    /// Blocks that are the file system's own, once somebody asked for them.
+    pub(crate) overhead: OnceLock<u64>,
+    /// Whether it was not unmounted cleanly, so that the superblock's counts may be old.
+    pub(crate) is_crashed: bool,
+    /// The thread that counts then.
+    pub(crate) counting: Mutex<Option<JoinHandle<()>>>,
     /// None when opened for reading.
     pub(crate) journal: Option<Arc<Journal>>,
     /// What a dirty journal says, when opened for reading.
@@ -44,8 +48,6 @@ pub(crate) struct Volume {
     pub(crate) nodes: NodeCache,
     pub(crate) changes: Changes,
     pub(crate) pinned: Mutex<Option<Pinned>>,
-    /// Per group, how many inodes from its start stand in table blocks that were written. The committer's.
-    pub(crate) tables_written: Mutex<Vec<u32>>,
     pub(crate) orphans: Mutex<Orphans>,
     /// What the operations on names share.
     pub(crate) names: Names,
@@ -154,7 +156,7 @@ impl Volume {
         let place = Place::of(Structure::Inode).inode(number);
         let (group, index) =
             self.geometry.inode_place(number).ok_or(place.corrupt("no such inode number"))?;
-        let table = self.inode_tables[group.0 as usize];
+        let table = self.allocator.inode_table(group)?;
         let (block, offset) = self.geometry.inode_block(table, index);
         Ok((block, offset as usize))
     }
@@ -270,13 +272,7 @@ impl Volume {
     /// How full the file system is.
     pub(crate) fn statistics(&self) -> Statistics {
         let superblock = self.superblock.lock();
-        let overhead: u64 = (0..self.geometry.group_count)
-            .map(|group| u64::from(self.geometry.base_meta_blocks(GroupNumber(group))))
-            .sum::<u64>()
-            + u64::from(self.geometry.group_count)
-                * (2 + u64::from(self.geometry.inode_table_blocks_per_group))
-            + u64::from(self.geometry.first_data_block)
-            + self.log_blocks;
+        let overhead = *self.overhead.get_or_init(|| self.count_overhead());
         let free_blocks = self.allocator.free_blocks()
             + self.allocator.preallocated_blocks()
             + self.allocator.pending_free();
@@ -288,6 +284,16 @@ impl Volume {
             inodes: superblock.s_inodes_count(),
             free_inodes: u32::try_from(self.allocator.free_inodes()).unwrap_or(u32::MAX),
         }
+    }
+
+    /// Blocks that hold neither files nor directories. Linear in the groups.
+    fn count_overhead(&self) -> u64 {
+        let groups = self.geometry.group_count;
+        let own = |group| u64::from(self.geometry.base_meta_blocks(GroupNumber(group)));
+        (0..groups).map(own).sum::<u64>()
+            + u64::from(groups) * (2 + u64::from(self.geometry.inode_table_blocks_per_group))
+            + u64::from(self.geometry.first_data_block)
+            + self.log_blocks
     }
 
     /// The group of an inode.

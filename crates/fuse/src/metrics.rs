@@ -146,6 +146,9 @@ impl Metrics {
         family("available_bytes", "gauge", &bytes(full.available_blocks));
         family("inodes", "gauge", &plain(u64::from(full.inodes)));
         family("free_inodes", "gauge", &plain(u64::from(full.free_inodes)));
+        let descriptors = fs.descriptors();
+        family("descriptor_blocks", "gauge", &plain(u64::from(descriptors.blocks)));
+        family("descriptor_blocks_read", "gauge", &plain(u64::from(descriptors.read)));
         if let Some(journal) = fs.journal_statistics() {
             family("journal_commits", "counter", &plain(journal.commits));
             family("journal_copies", "counter", &plain(journal.copies));

@@ -44,6 +44,8 @@ classes! {
     PREALLOCATIONS = 77;
     /// The shards of the inodes that have such blocks.
     PREALLOCATING = 78;
+    /// One per file system: descriptors that were read are entered.
+    DESCRIPTORS = 79;
     /// One per block group, keyed by its number.
     GROUP = 80;
     /// One per file system, in an older form that measurements compare: the stream goal and freed runs.

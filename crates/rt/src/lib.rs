@@ -12,6 +12,7 @@ mod clock;
 mod exploration;
 #[cfg(not(extant_rt = "virtual"))]
 mod native;
+mod once_box;
 mod padded;
 mod rank;
 #[cfg(extant_rt = "virtual")]
@@ -23,6 +24,7 @@ pub use clock::WallClock;
 pub use exploration::Exploration;
 #[cfg(not(extant_rt = "virtual"))]
 pub use native::*;
+pub use once_box::OnceBox;
 pub use padded::{Padded, SHARDS};
 pub use rank::Rank;
 #[cfg(extant_rt = "virtual")]

@@ -173,19 +173,19 @@ impl Allocator {
             .map(|place| (u64::from(place) * u64::from(groups) / u64::from(candidates)) as u32)
             .map(GroupNumber)
             .filter(|group| u64::from(self.free_in(*group)) >= share && self.has_share_of_inodes(*group))
-            .min_by_key(|group| self.groups[group.0 as usize].directories())
+            .min_by_key(|group| self.counts_of(*group).directories)
             .unwrap_or(GroupNumber(0))
     }
 
     fn free_in(&self, group: GroupNumber) -> u32 {
-        self.index.get(group).free
+        self.counts_of(group).free_blocks
     }
 
     /// Whether the group has at least a quarter of the free inodes that groups have on average. The kernel asks for the
     /// average itself, which one inode more than in all the others suffices to miss.
     fn has_share_of_inodes(&self, number: GroupNumber) -> bool {
         let average = self.averages.get().free_inodes / u64::from(self.neighbours());
-        let free = self.groups.get(number.0 as usize).map_or(0, |group| group.free_inodes());
+        let free = self.counts_of(number).free_inodes;
         free > 0 && u64::from(free) >= average / 4
     }
 
@@ -230,12 +230,10 @@ impl Allocator {
     }
 
     fn sums(&self, groups: Range<u32>) -> Sums {
-        let free_blocks = groups.clone().map(|group| u64::from(self.free_in(GroupNumber(group)))).sum();
-        let groups = self.groups.get(groups.start as usize..groups.end as usize).unwrap_or_default();
-        groups.iter().fold(Sums { free_blocks, ..Sums::default() }, |sums, group| Sums {
-            free_inodes: sums.free_inodes + u64::from(group.free_inodes()),
-            directories: sums.directories + u64::from(group.directories()),
-            ..sums
+        groups.map(|group| self.counts_of(GroupNumber(group))).fold(Sums::default(), |sums, group| Sums {
+            free_blocks: sums.free_blocks + u64::from(group.free_blocks),
+            free_inodes: sums.free_inodes + u64::from(group.free_inodes),
+            directories: sums.directories + u64::from(group.directories),
         })
     }
 
@@ -243,8 +241,8 @@ impl Allocator {
     fn next_in_turn(&self, groups: Range<u32>, last: GroupNumber, blocks: u32) -> Option<GroupNumber> {
         let from = if groups.contains(&last.0) { last.0 + 1 } else { groups.start };
         let in_turn = |number: &u32| {
-            self.groups[*number as usize].free_inodes() > 0
-                && self.free_in(GroupNumber(*number)) >= blocks.max(1)
+            let group = self.counts_of(GroupNumber(*number));
+            group.free_inodes > 0 && group.free_blocks >= blocks.max(1)
         };
         (from..groups.end).chain(groups.start..from).find(in_turn).map(GroupNumber)
     }
@@ -255,6 +253,9 @@ impl Allocator {
         let averages = &self.averages;
         averages.free_blocks.store(self.disk_free_blocks() / count, Ordering::Relaxed);
         averages.free_inodes.store(self.free_inodes() / count, Ordering::Relaxed);
-        averages.directories.store(self.counters.directories.sum() / count, Ordering::Relaxed);
+        // Of the groups that were read; others are taken to have as many.
+        let (blocks, read) = (self.geometry.descriptor_block_count(), self.descriptor_blocks_read());
+        let directories = self.counters.directories.sum() as f64 * f64::from(blocks) / f64::from(read.max(1));
+        averages.directories.store(directories as u64 / count, Ordering::Relaxed);
     }
 }

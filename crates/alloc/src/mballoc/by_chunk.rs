@@ -34,10 +34,14 @@ impl<'a> Search<'a> {
         let alloc = self.alloc;
         let (mut round, mut has_passed) = (Round::new(&alloc.index, goal), false);
         // A miss lowers what is expected, so it is asked anew for each group.
-        while let Some(group) =
-            round.next(&alloc.index, Marks::of_chunk(order, alloc.expectation.meets(order)))
-        {
+        loop {
+            let wanted = Marks::of_chunk(order, alloc.expectation.meets(order));
+            let group = round.next(&alloc.index, wanted)?;
             self.counts.considered(criterion);
+            alloc.know(group);
+            if alloc.index.get(group).marks().and(wanted).is_empty() {
+                continue;
+            }
             // The second one in a row says that there is nothing between them.
             if criterion == Criterion::Power2Aligned && !has_passed && self.is_kept_now(group) {
                 has_passed = true;
@@ -53,7 +57,6 @@ impl<'a> Search<'a> {
                 return Some((run, group));
             }
         }
-        None
     }
 
     /// The whole length out of the goal's group, if it has a chunk of it.

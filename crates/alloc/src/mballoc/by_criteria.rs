@@ -83,6 +83,10 @@ impl Search<'_> {
         if !self.is_good(criterion, number, index.get(number), want) {
             return None;
         }
+        self.alloc.know(number);
+        if !self.is_good(criterion, number, index.get(number), want) {
+            return None;
+        }
         let locked = self.lock(number, criterion == Criterion::AnyFree)?;
         if !self.is_good(criterion, number, index.get(number), want) {
             self.counts.lost += 1;

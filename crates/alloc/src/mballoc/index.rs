@@ -50,6 +50,18 @@ impl OrderIndex {
         Self { levels: levels.into(), groups }
     }
 
+    /// Of `groups` groups that all have the same.
+    pub fn full(groups: u32, summary: Summary) -> Self {
+        let index = Self::new(groups);
+        let (mut word, mut words) = (summary.pack(), groups);
+        for level in &index.levels {
+            let all = level.iter().flat_map(|line| &line.0);
+            all.take(words as usize).for_each(|place| place.store(word, Ordering::Relaxed));
+            (word, words) = (summary.marks().0, words.div_ceil(FANOUT));
+        }
+        index
+    }
+
     /// A group's free space. May be stale without its lock.
     pub fn get(&self, group: GroupNumber) -> Summary {
         let word = (group.0 < self.groups).then(|| self.word(0, group.0)).flatten();
@@ -235,6 +247,19 @@ mod tests {
             }
             let words = index.levels.iter().flatten().flat_map(|line| &line.0);
             assert!(words.into_iter().all(|word| word.load(Ordering::Relaxed) == 0), "a mark stays behind");
+        }
+    }
+
+    #[test]
+    fn a_full_index_is_one_whose_groups_were_set() {
+        for groups in [1, 8, 9, 65, 5000] {
+            let (full, set) = (OrderIndex::full(groups, known(5)), OrderIndex::new(groups));
+            (0..groups).for_each(|group| set.set(GroupNumber(group), known(5)));
+            let words = |index: &OrderIndex| {
+                let words = index.levels.iter().flatten().flat_map(|line| &line.0);
+                words.map(|word| word.load(Ordering::Relaxed)).collect::<Vec<_>>()
+            };
+            assert_eq!(words(&full), words(&set), "{groups} groups");
         }
     }
 

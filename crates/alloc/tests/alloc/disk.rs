@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use extant_alloc::{
-    Allocator, BoxError, Frozen, GroupStore, Purpose, Request, Tuning, uninit_block_bitmap,
+    Allocator, BoxError, Frozen, GroupStore, Purpose, Request, Setup, Tuning, uninit_block_bitmap,
     uninit_inode_bitmap,
 };
 use extant_ondisk::{
@@ -66,8 +66,9 @@ impl Disk {
     }
 
     pub fn open_with(&self, reserved_blocks: u64, tuning: Tuning) -> Allocator {
-        let store = Box::new(self.clone());
-        Allocator::new(self.geometry.clone(), self.descriptors.clone(), reserved_blocks, tuning, store)
+        let free_inodes = self.descriptors.iter().map(|d| u64::from(d.free_inodes_count())).sum();
+        let setup = Setup { free_blocks: self.free_blocks(), free_inodes, reserved_blocks, tuning };
+        Allocator::new(self.geometry.clone(), &setup, Box::new(self.clone()))
     }
 
     /// Does what a commit does.
@@ -120,6 +121,11 @@ impl Disk {
 }
 
 impl GroupStore for Disk {
+    fn load_descriptors(&self, first: GroupNumber, count: u32) -> Result<Vec<GroupDescriptor>, BoxError> {
+        let range = first.0 as usize..(first.0 + count) as usize;
+        Ok(self.descriptors.get(range).ok_or("bad sector")?.to_vec())
+    }
+
     fn load_block_bitmap(&self, group: GroupNumber, _: &GroupDescriptor) -> Result<Box<[u8]>, BoxError> {
         self.blocks.get(&group).cloned().ok_or_else(|| "bad sector".into())
     }

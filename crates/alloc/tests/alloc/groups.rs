@@ -90,7 +90,7 @@ fn the_groups_own_blocks_cannot_be_freed() {
     }));
     for block in own {
         let run = Run { start: block, len: 1 };
-        assert!(alloc.is_system(run) && alloc.is_used(run).expect("a bitmap"));
+        assert!(alloc.is_system(run).expect("descriptors") && alloc.is_used(run).expect("a bitmap"));
         assert!(matches!(alloc.mark_free(TID, run), Err(Error::Corrupt { .. })), "block {block}");
     }
     for outside in [run(0, 1), run(1 + 256 * 6, 1), run(256 * 6, 2), run(u64::MAX, 2), run(5, 0)] {

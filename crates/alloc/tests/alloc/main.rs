@@ -1,5 +1,6 @@
 //! The allocators against models, damage and many threads.
 
+mod descriptors;
 mod disk;
 mod groups;
 mod inodes;

@@ -9,6 +9,7 @@ use extant_rt::{Arc, Padded};
 
 use super::{Dir, DirEntry, File, OpenOptions};
 use crate::attributes::{Metadata, SetAttributes, Times};
+use crate::counting::Descriptors;
 use crate::error::{Error, Result};
 use crate::mount::Mounted;
 use crate::namei::{Access, Credentials, New, NewKind, RenameFlags};
@@ -128,6 +129,12 @@ impl Filesystem {
     #[must_use]
     pub fn mballoc_statistics(&self) -> MballocStatistics {
         self.volume().allocator.statistics()
+    }
+
+    /// How far its free blocks and inodes are counted by descriptors, where a large disk is not read wholly by mounting.
+    #[must_use]
+    pub fn descriptors(&self) -> Descriptors {
+        self.volume().descriptors()
     }
 
     /// What files have taken ahead, and the look-ups there since mounting.

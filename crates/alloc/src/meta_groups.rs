@@ -1,0 +1,385 @@
+//! The groups of a disk in memory. A group never touched costs its counts, a pointer, and its part of what its meta
+//! group has in common; the [`Group`] with its lock and its bitmaps is made at the first touch.
+//!
+//! Descriptors are read by the block, which is a meta group's. Of a meta group that was not read, groups are believed to be
+//! empty, so that whoever looks for space comes, reads, and looks again.
+//!
+//! Invariants: a meta group is listed by its descriptors before it is published, and changes afterwards under the groups'
+//! locks only. A group's descriptor is read from the disk before anything in it changes: by then the disk has all of it.
+//! Once all are read, the counts of the disk are the sums over the descriptors, whatever the superblock said.
+//!
+//! The file system's own blocks in a group are those that groups of its flex group keep there, which are read before
+//! the group's bitmap is believed or a block of it is freed; and those of any other group that was read. A block that a
+//! group keeps outside of its flex group is protected by its bit in the bitmap alone until that group is read.
+//!
+//! Locks: `DESCRIPTORS` while a meta group is entered; no I/O under it. Tests: `tests/alloc/descriptors.rs`.
+
+use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber};
+use extant_rt::{AtomicU32, LockClass, Mutex, OnceBox, Ordering};
+
+use crate::group::Group;
+use crate::group_set::GroupSet;
+use crate::mballoc::Summary;
+use crate::words::Gap;
+use crate::zones::{Zones, places};
+use crate::{Allocator, Error, Result};
+
+/// All meta groups, by number.
+#[derive(Debug)]
+pub(crate) struct MetaGroups {
+    all: Box<[OnceBox<MetaGroup>]>,
+    groups_per_meta_group: u32,
+    /// How many were read.
+    read: AtomicU32,
+    /// What the descriptors read so far count.
+    sums: Mutex<Sums>,
+    /// Those with blocks outside of their flex groups.
+    with_far: GroupSet,
+}
+
+/// Sums over descriptors.
+#[derive(Debug, Default)]
+struct Sums {
+    free_blocks: u64,
+    free_inodes: u64,
+}
+
+/// Groups whose descriptors share a block.
+#[derive(Debug)]
+pub(crate) struct MetaGroup {
+    /// None if the descriptors could not be read.
+    counts: Box<[Counts]>,
+    groups: Box<[OnceBox<Group>]>,
+    tables: Box<[Tables]>,
+    /// Bitmaps and tables inside of the flex groups that they belong to, and others.
+    near: Zones,
+    far: Zones,
+}
+
+/// What a group has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Available {
+    pub free_blocks: u32,
+    pub free_inodes: u32,
+    pub directories: u32,
+}
+
+/// What a descriptor says of inodes, for who chooses a group: more than fits in is as good as what does.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    free_inodes: u16,
+    directories: u16,
+}
+
+/// Inode tables at equal distances.
+#[derive(Clone, Copy, Debug)]
+struct Tables {
+    start: FsBlock,
+    /// The first group's place in the meta group.
+    index: u32,
+    /// Blocks from one table's start to the next one's.
+    stride: u32,
+}
+
+impl Counts {
+    fn new(descriptor: &GroupDescriptor) -> Self {
+        let fit = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
+        Self {
+            free_inodes: fit(descriptor.free_inodes_count()),
+            directories: fit(descriptor.used_dirs_count()),
+        }
+    }
+}
+
+impl MetaGroup {
+    /// By the descriptors of its groups, of which the first is `first`.
+    fn new(geometry: &Geometry, first: GroupNumber, descriptors: &[GroupDescriptor]) -> Self {
+        let (mut near, mut far, mut tables) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, descriptor) in (0..).zip(descriptors) {
+            let group = GroupNumber(first.0 + index);
+            add_table(&mut tables, index, descriptor.inode_table());
+            let flex = flex_blocks(geometry, group);
+            for (start, end) in places(geometry, descriptor) {
+                let is_near = flex.0 <= start && end <= flex.1;
+                if is_near { &mut near } else { &mut far }.push((start, end));
+            }
+        }
+        Self {
+            counts: descriptors.iter().map(Counts::new).collect(),
+            groups: descriptors.iter().map(|_| OnceBox::new()).collect(),
+            tables: tables.into(),
+            near: Zones::new(near),
+            far: Zones::new(far),
+        }
+    }
+
+    fn at(&self, index: u32) -> Option<(&OnceBox<Group>, Counts)> {
+        Some((self.groups.get(index as usize)?, *self.counts.get(index as usize)?))
+    }
+
+    fn table(&self, index: u32) -> Option<FsBlock> {
+        let after = self.tables.partition_point(|tables| tables.index <= index);
+        let tables = self.tables.get(after.checked_sub(1)?)?;
+        Some(FsBlock(tables.start.0 + u64::from(index - tables.index) * u64::from(tables.stride)))
+    }
+}
+
+/// Adds the table of the next group.
+fn add_table(all: &mut Vec<Tables>, index: u32, start: FsBlock) {
+    if let Some(last) = all.last_mut() {
+        let count = index - last.index;
+        let distance = start.0.checked_sub(last.start.0).and_then(|distance| u32::try_from(distance).ok());
+        match distance {
+            // The second one says at which distance they follow.
+            Some(distance) if count == 1 => return last.stride = distance,
+            Some(distance) if u64::from(count) * u64::from(last.stride) == u64::from(distance) => return,
+            _ => {}
+        }
+    }
+    all.push(Tables { start, index, stride: 0 });
+}
+
+/// The groups of a group's flex group: the first, and the one after the last.
+fn flex_groups(geometry: &Geometry, group: GroupNumber) -> (u32, u32) {
+    let per_flex = geometry.groups_per_flex.max(1);
+    let first = group.0 - group.0 % per_flex;
+    (first, first.saturating_add(per_flex).min(geometry.group_count))
+}
+
+/// The blocks of a group's flex group: the first, and the one after the last.
+fn flex_blocks(geometry: &Geometry, group: GroupNumber) -> (u64, u64) {
+    let (first, end) = flex_groups(geometry, group);
+    (geometry.group_first_block(GroupNumber(first)).0, geometry.group_first_block(GroupNumber(end)).0)
+}
+
+impl MetaGroups {
+    /// None read.
+    pub fn new(geometry: &Geometry) -> Self {
+        let count = geometry.descriptor_block_count();
+        Self {
+            all: (0..count).map(|_| OnceBox::new()).collect(),
+            groups_per_meta_group: geometry.desc_per_block,
+            read: AtomicU32::new(0),
+            sums: Mutex::new(LockClass::DESCRIPTORS, Sums::default()),
+            with_far: GroupSet::new(count),
+        }
+    }
+
+    fn place(&self, group: GroupNumber) -> (u32, u32) {
+        (group.0 / self.groups_per_meta_group, group.0 % self.groups_per_meta_group)
+    }
+
+    fn are_all_read(&self) -> bool {
+        self.read.load(Ordering::Acquire) as usize == self.all.len()
+    }
+
+    /// A group that was touched.
+    pub fn touched(&self, group: GroupNumber) -> Option<&Group> {
+        let (number, index) = self.place(group);
+        self.all.get(number as usize)?.get()?.groups.get(index as usize)?.get()
+    }
+
+    /// Forgets a group that was touched.
+    pub fn forget(&mut self, group: GroupNumber) {
+        let (number, index) = self.place(group);
+        let meta_group = self.all.get_mut(number as usize).and_then(OnceBox::get_mut);
+        if let Some(touched) = meta_group.and_then(|meta_group| meta_group.groups.get_mut(index as usize)) {
+            *touched = OnceBox::new();
+        }
+    }
+}
+
+fn unreadable(group: GroupNumber) -> Error {
+    Error::Corrupt { group, what: "group descriptor cannot be read" }
+}
+
+/// What stands for a group whose descriptor was not read.
+pub(crate) fn unknown(geometry: &Geometry, group: GroupNumber, order_max: u8) -> Summary {
+    Summary::unused(geometry.blocks_in_group(group), order_max)
+}
+
+impl Allocator {
+    /// What a group has; may be stale without its lock. Reads its descriptor if need be; nothing if that cannot be.
+    pub(crate) fn counts_of(&self, number: GroupNumber) -> Available {
+        let (_, index) = self.groups.place(number);
+        let meta_group = self.meta_group(number).ok();
+        let Some((group, counts)) = meta_group.and_then(|meta_group| meta_group.at(index)) else {
+            return Available::default();
+        };
+        let free_blocks = self.index.get(number).free;
+        let (free_inodes, directories) = match group.get() {
+            Some(group) => (group.free_inodes(), group.directories()),
+            None => (counts.free_inodes.into(), counts.directories.into()),
+        };
+        Available { free_blocks, free_inodes, directories }
+    }
+
+    /// Has a group listed by its descriptor, or as nothing if that cannot be read.
+    pub(crate) fn know(&self, group: GroupNumber) {
+        // Whoever goes on to touch the group is told.
+        let _ = self.meta_group(group);
+    }
+
+    /// A group, touched.
+    ///
+    /// # Errors
+    /// `Store` and `Corrupt` if its descriptor cannot be read.
+    pub(crate) fn group(&self, number: GroupNumber) -> Result<&Group> {
+        let (_, index) = self.groups.place(number);
+        let (group, _) = self.meta_group(number)?.at(index).ok_or(unreadable(number))?;
+        if let Some(group) = group.get() {
+            return Ok(group);
+        }
+        let descriptor = self.load_descriptors(number, 1)?.swap_remove(0);
+        Ok(group.get_or_init(|| Group::new(number, descriptor, self.geometry.inodes_per_group)))
+    }
+
+    /// The first block of a group's inode table. Touches no group.
+    ///
+    /// # Errors
+    /// `Store` and `Corrupt` if its descriptor cannot be read.
+    pub fn inode_table(&self, group: GroupNumber) -> Result<FsBlock> {
+        let (_, index) = self.groups.place(group);
+        self.meta_group(group)?.table(index).ok_or(unreadable(group))
+    }
+
+    /// Reads the descriptors of some blocks of them, from block `first` on, that were not read.
+    ///
+    /// # Errors
+    /// `Store` and `Corrupt` of the first that cannot be read; those behind it are not.
+    pub fn read_descriptors(&self, blocks: std::ops::Range<u32>) -> Result<()> {
+        let count = self.geometry.descriptor_block_count();
+        (blocks.start.min(count)..blocks.end.min(count)).try_for_each(|block| {
+            self.meta_group(GroupNumber(block * self.geometry.desc_per_block)).map(drop)
+        })
+    }
+
+    /// How many of the blocks of descriptors were read; all, once the counts of free blocks and inodes are their sums.
+    pub fn descriptor_blocks_read(&self) -> u32 {
+        self.groups.read.load(Ordering::Acquire)
+    }
+
+    /// Reads all descriptors that can be read, so that all counts are exact. False if they were read before.
+    pub fn count_exactly(&self) -> bool {
+        if self.groups.are_all_read() {
+            return false;
+        }
+        for block in 0..self.geometry.descriptor_block_count() {
+            // What cannot be read has nothing to give out.
+            let _ = self.read_descriptors(block..block + 1);
+        }
+        true
+    }
+
+    /// Calls `each(first bit, bits)` for the file system's own blocks in a group.
+    ///
+    /// # Errors
+    /// As [`Allocator::group`], for the groups of its flex group.
+    pub(crate) fn each_own(&self, group: GroupNumber, mut each: impl FnMut(u32, u32)) -> Result<()> {
+        let FsBlock(first) = self.geometry.group_first_block(group);
+        let end = first + u64::from(self.geometry.blocks_in_group(group));
+        each(0, self.geometry.base_meta_blocks(group));
+        let mut in_group = |from: u64, to: u64| each((from - first) as u32, (to - from) as u32);
+        let (mut member, flex_end) = flex_groups(&self.geometry, group);
+        while member < flex_end {
+            self.meta_group(GroupNumber(member))?.near.each_in(first, end, &mut in_group);
+            let (number, _) = self.groups.place(GroupNumber(member));
+            member = (number + 1) * self.groups.groups_per_meta_group;
+        }
+        for GroupNumber(number) in self.groups.with_far.walk(GroupNumber(0)) {
+            if let Some(meta_group) = self.groups.all.get(number as usize).and_then(OnceBox::get) {
+                meta_group.far.each_in(first, end, &mut in_group);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether any block of a part of a group is the file system's own.
+    ///
+    /// # Errors
+    /// As [`Allocator::group`], for the groups of its flex group.
+    pub(crate) fn has_own(&self, group: GroupNumber, gap: Gap) -> Result<bool> {
+        let mut found = false;
+        self.each_own(group, |start, len| found |= start < gap.start + gap.len && gap.start < start + len)?;
+        Ok(found)
+    }
+
+    fn load_descriptors(&self, first: GroupNumber, count: u32) -> Result<Vec<GroupDescriptor>> {
+        let descriptors = self
+            .store
+            .load_descriptors(first, count)
+            .map_err(|source| Error::Store { group: first, source })?;
+        if descriptors.len() != count as usize {
+            return Err(unreadable(first));
+        }
+        Ok(descriptors)
+    }
+
+    /// The meta group of a group, read if it was not.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is no such group; `Store` and `Corrupt` the first time that its descriptors cannot be read: from
+    /// then on it has no groups.
+    ///
+    /// # Locks
+    /// `DESCRIPTORS`, only if it was not read.
+    fn meta_group(&self, group: GroupNumber) -> Result<&MetaGroup> {
+        let (number, _) = self.groups.place(group);
+        let place =
+            self.groups.all.get(number as usize).ok_or(Error::Corrupt { group, what: "no such group" })?;
+        match place.get() {
+            Some(meta_group) => Ok(meta_group),
+            None => self.enter_meta_group(number, place),
+        }
+    }
+
+    fn enter_meta_group<'a>(&'a self, number: u32, place: &'a OnceBox<MetaGroup>) -> Result<&'a MetaGroup> {
+        let first = GroupNumber(number * self.groups.groups_per_meta_group);
+        let count = self.groups.groups_per_meta_group.min(self.geometry.group_count - first.0);
+        let loaded = self.load_descriptors(first, count);
+        let mut sums = self.groups.sums.lock();
+        if let Some(meta_group) = place.get() {
+            return Ok(meta_group);
+        }
+        let (descriptors, error) = match loaded {
+            Ok(descriptors) => (descriptors, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        for index in 0..count {
+            let group = GroupNumber(first.0 + index);
+            let Available { free_blocks, free_inodes, directories } =
+                self.list(group, descriptors.get(index as usize));
+            sums.free_blocks += u64::from(free_blocks);
+            sums.free_inodes += u64::from(free_inodes);
+            self.counters.directories.add(group, u64::from(directories));
+        }
+        let meta_group = MetaGroup::new(&self.geometry, first, &descriptors);
+        if !meta_group.far.is_empty() {
+            self.groups.with_far.insert(GroupNumber(number));
+        }
+        let meta_group = place.get_or_init(|| meta_group);
+        // Release, with the acquire of who asks whether all are read: the counts are seen to be exact then.
+        let is_last = self.groups.read.load(Ordering::Relaxed) as usize + 1 == self.groups.all.len();
+        if is_last {
+            self.counters.correct(sums.free_blocks, sums.free_inodes);
+        }
+        self.groups.read.fetch_add(1, Ordering::Release);
+        error.map_or(Ok(meta_group), Err)
+    }
+
+    /// Lists a group by what its descriptor counts, which may be missing, instead of as unknown.
+    fn list(&self, group: GroupNumber, descriptor: Option<&GroupDescriptor>) -> Available {
+        let available = descriptor.map_or_else(Available::default, |descriptor| Available {
+            free_blocks: descriptor.free_blocks_count().min(self.geometry.blocks_in_group(group)),
+            free_inodes: descriptor.free_inodes_count().min(self.geometry.inodes_per_group),
+            directories: descriptor.used_dirs_count().min(self.geometry.inodes_per_group),
+        });
+        let is_unused = descriptor.is_some_and(|it| it.flags().contains(GroupFlags::BLOCK_UNINIT));
+        let summary = if is_unused { Summary::unused } else { Summary::unread };
+        self.index.set(group, summary(available.free_blocks, self.order_max));
+        if available.free_inodes == 0 {
+            self.with_inodes.remove(group);
+        }
+        available
+    }
+}

@@ -1,0 +1,123 @@
+//! A box that is filled once, as large as a pointer: for tables of millions of places most of which stay empty.
+//!
+//! [`OnceLock`](crate::OnceLock) waits while another fills it and has a word for that; here both make a value, and the
+//! second is dropped. So neither form of the runtime has a scheduling point in it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// See the module.
+pub struct OnceBox<T> {
+    /// Null, or a box's that this owns.
+    value: AtomicPtr<T>,
+    owns: PhantomData<Box<T>>,
+}
+
+impl<T> OnceBox<T> {
+    /// Empty.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { value: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
+    }
+
+    /// The value, if there is one.
+    #[expect(unsafe_code, reason = "a pointer that is put in once")]
+    pub fn get(&self) -> Option<&T> {
+        // Acquire pairs with the release of `get_or_init`: what is pointed to is seen whole.
+        let value = self.value.load(Ordering::Acquire);
+        // SAFETY: not null, it came from `Box::into_raw`, and it is neither freed nor lent mutably while `self` is lent.
+        unsafe { value.as_ref() }
+    }
+
+    /// The value, for who has the box alone.
+    #[expect(unsafe_code, reason = "a pointer that is put in once")]
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        // SAFETY: as in `get`; and `self` is lent mutably, so that nobody else has a reference.
+        unsafe { self.value.get_mut().as_mut() }
+    }
+}
+
+// A value that one thread puts in is read and dropped by others.
+impl<T: Send + Sync> OnceBox<T> {
+    /// The value; if there is none, what `make` makes, or what another thread was quicker to put in.
+    #[expect(unsafe_code, reason = "a pointer that is put in once")]
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        if let Some(value) = self.get() {
+            return value;
+        }
+        let made = Box::into_raw(Box::new(make()));
+        // Release pairs with the acquire of `get`.
+        match self.value.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: from `Box::into_raw` above, owned by `self` from now on.
+            Ok(_) => unsafe { &*made },
+            Err(other) => {
+                // SAFETY: `made` was not put in, so it is still this call's; `other` is as in `get`.
+                unsafe {
+                    drop(Box::from_raw(made));
+                    &*other
+                }
+            }
+        }
+    }
+}
+
+impl<T> Default for OnceBox<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for OnceBox<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnceBox").field(&self.get()).finish()
+    }
+}
+
+impl<T> Drop for OnceBox<T> {
+    #[expect(unsafe_code, reason = "the box behind the pointer is its own")]
+    fn drop(&mut self) {
+        let value = *self.value.get_mut();
+        if !value.is_null() {
+            // SAFETY: it came from `Box::into_raw`, and whoever had a reference lent `self`.
+            drop(unsafe { Box::from_raw(value) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Arc, AtomicUsize, parallel};
+
+    /// Counts itself out.
+    struct Counted(Arc<AtomicUsize>, usize);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn threads_agree_on_one_value_and_all_others_are_dropped() {
+        assert_eq!(size_of::<OnceBox<[u64; 9]>>(), size_of::<usize>());
+        let alive = Arc::new(AtomicUsize::new(0));
+        for _ in 0..200 {
+            let once = OnceBox::new();
+            let seen = parallel(4, |thread| {
+                let make = || {
+                    alive.fetch_add(1, Ordering::Relaxed);
+                    Counted(alive.clone(), thread)
+                };
+                once.get_or_init(make).1
+            });
+            let value = once.get().expect("a value").1;
+            assert!(seen.iter().all(|thread| *thread == value), "{seen:?}");
+            assert_eq!(alive.load(Ordering::Relaxed), 1);
+            drop(once);
+            assert_eq!(alive.load(Ordering::Relaxed), 0);
+        }
+    }
+}
