@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-checked lint demo install bench bench-layout conflicts scan-policies test-mount test-scale bench-mount deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-checked test-schedules lint demo install bench bench-layout conflicts scan-policies test-mount test-scale bench-mount deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -35,9 +35,14 @@ test: setup-test lint
 test-virtual:
 	RUSTFLAGS='--cfg extant_rt="virtual"' $(CARGO) test --locked -p extant-rt --target-dir target/virtual
 
-# The runtime whose schedules shuttle chooses, likewise.
+# The runtime whose schedules shuttle chooses, likewise, and a few schedules of each test.
+CHECKED := RUSTFLAGS='--cfg extant_rt="shuttle"' $(CARGO) test --locked --target-dir target/shuttle -p extant-alloc -p extant-journal --test schedules
 test-checked:
-	RUSTFLAGS='--cfg extant_rt="shuttle"' $(CARGO) test --locked -p extant-rt --test checked --target-dir target/shuttle
+	$(CHECKED) -p extant-rt --test checked
+
+# 100,000 random schedules and 100,000 by priorities for each test; EXTANT_REPLAY=FILE TEST=NAME runs the one that failed.
+test-schedules: setup-build
+	EXTANT_SCHEDULES=$${EXTANT_SCHEDULES:-100000} $(CHECKED) -- $(TEST)
 
 lint:
 	$(CARGO) fmt --all --check

@@ -9,7 +9,7 @@ pub struct Exploration {
     pub schedules: usize,
     /// What they and the work are derived from.
     pub seed: u64,
-    /// A directory for schedules that failed.
+    /// A directory for schedules that failed: the first that is named in a process serves all.
     pub failures: PathBuf,
     /// The file of a schedule that failed, to be the only one.
     pub replay: Option<PathBuf>,

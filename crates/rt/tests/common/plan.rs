@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use extant_rt::Exploration;
 
-/// `schedules` of them unless `EXTANT_SCHEDULES` says otherwise, from `EXTANT_SEED`; or the one in the file `EXTANT_REPLAY`.
+/// `schedules` of each kind unless `EXTANT_SCHEDULES` says otherwise, from `EXTANT_SEED` on; or the one in the file
+/// `EXTANT_REPLAY`.
 pub fn exploration(schedules: usize) -> Exploration {
     let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let plan = Exploration {

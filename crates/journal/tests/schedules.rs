@@ -1,0 +1,213 @@
+//! The journal's gate under many schedules: handles against transactions that close, credits in shards, revokes,
+//! checkpoints. Threads of shuttle's in the checked runtime, threads of the host in the native one.
+
+mod common;
+#[path = "../../rt/tests/common/plan.rs"]
+mod plan;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::{Rng, format_log, read_block};
+use extant_block::{BlockDevice, MemoryDevice};
+use extant_journal::{BoxError, Client, Error, FinalBlock, Journal, Options, recovery};
+use extant_ondisk::{FsBlock, TransactionId};
+use extant_rt::{Arc, Weak, explore, parallel, yield_now};
+
+/// Schedules of each kind in a run of all tests: a few seconds.
+const SCHEDULES: usize = 500;
+
+const BLOCK: u32 = 1024;
+const LOG: u64 = 1;
+const LOG_BLOCKS: u32 = 48;
+const HOME: u64 = 60;
+const COUNTERS: u64 = 3;
+
+/// What the tasks know, kept apart from the journal. A handle is noted after it opened and crossed out before it closes.
+#[derive(Default)]
+struct Books {
+    /// Of each transaction: handles that are open, and credits that they hold or used.
+    open: BTreeMap<u32, (u32, u32)>,
+    /// What the metadata blocks hold.
+    values: BTreeMap<u64, u64>,
+    /// Changed in the running transaction.
+    changed: BTreeSet<u64>,
+    frozen: u32,
+    committed: Vec<u32>,
+}
+
+struct Counters {
+    books: std::sync::Mutex<Books>,
+    credits_max: u32,
+}
+
+impl Counters {
+    fn books(&self) -> std::sync::MutexGuard<'_, Books> {
+        self.books.lock().expect("no task panicked with the books")
+    }
+
+    /// Handles that are open on `tid`, and their credits, change by so many.
+    fn count(&self, tid: TransactionId, (handles, credits): (i32, i64)) {
+        let mut books = self.books();
+        assert!(tid.0 > books.frozen, "a handle is open on {tid}, which is frozen");
+        let open = books.open.entry(tid.0).or_default();
+        open.0 = open.0.strict_add_signed(handles);
+        open.1 = u32::try_from(i64::from(open.1) + credits).expect("credits");
+        assert!(open.1 <= self.credits_max, "{} credits of {} are taken", open.1, self.credits_max);
+    }
+}
+
+fn bytes_of(value: u64) -> Arc<[u8]> {
+    let mut bytes = vec![0; BLOCK as usize];
+    bytes[..8].copy_from_slice(&value.to_be_bytes());
+    bytes.into()
+}
+
+impl Client for Counters {
+    fn freeze(
+        &self,
+        tid: TransactionId,
+    ) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
+        let mut books = self.books();
+        assert_eq!(books.open.get(&tid.0).map_or(0, |open| open.0), 0, "a handle is open in a freeze");
+        assert!(tid.0 > books.frozen);
+        books.frozen = tid.0;
+        let changed = std::mem::take(&mut books.changed);
+        let values: Vec<_> = changed.into_iter().map(|block| (block, books.values[&block])).collect();
+        Box::new(move || {
+            let block = |(block, value)| FinalBlock { block: FsBlock(block), bytes: bytes_of(value) };
+            Ok(values.into_iter().map(block).collect())
+        })
+    }
+
+    fn committed(&self, tid: TransactionId) {
+        yield_now();
+        self.books().committed.push(tid.0);
+    }
+
+    fn aborted(&self, error: &Error) {
+        panic!("aborted: {error}");
+    }
+}
+
+/// One operation: opens a handle, perhaps extends it, changes a counter, closes. Gives its transaction, if that has to be
+/// written for it.
+fn count(journal: &Journal, counters: &Counters, random: &mut Rng) -> Option<TransactionId> {
+    let max = journal.max_credits();
+    let mut credits =
+        1 + if random.one_in(4) { random.below(u64::from(max)) } else { random.below(4) } as u32;
+    let handle = journal.start(credits).expect("a handle");
+    let tid = handle.tid();
+    counters.count(tid, (1, i64::from(credits)));
+    let more = random.below(4) as u32;
+    if more > 0 && handle.extend(more) {
+        counters.count(tid, (0, i64::from(more)));
+        credits += more;
+    }
+    let changes = !random.one_in(5);
+    if changes {
+        let block = HOME + random.below(COUNTERS);
+        let mut books = counters.books();
+        *books.values.entry(block).or_default() += 1;
+        books.changed.insert(block);
+    }
+    let used = if random.one_in(2) { credits } else { u32::from(changes) };
+    if used < credits {
+        handle.charge(used);
+    }
+    counters.count(tid, (-1, i64::from(used) - i64::from(credits)));
+    drop(handle);
+    (used > 0).then_some(tid)
+}
+
+/// A block that is metadata, then freed, then the content of a file, which no older copy may overwrite.
+fn reuse(journal: &Journal, counters: &Counters, block: u64, device: &MemoryDevice, value: u64) {
+    let handle = journal.start(1).expect("a handle");
+    {
+        let mut books = counters.books();
+        books.values.insert(block, value);
+        books.changed.insert(block);
+    }
+    let logged = handle.tid();
+    handle.cancel_revoke(FsBlock(block));
+    drop(handle);
+    if value.is_multiple_of(2) {
+        journal.commit(logged).expect("commit");
+    }
+    let handle = journal.start(1).expect("a handle");
+    counters.books().changed.remove(&block);
+    handle.revoke(FsBlock(block));
+    let freed = handle.tid();
+    drop(handle);
+    journal.commit(freed).expect("commit");
+    assert_eq!(journal.overlay(FsBlock(block)).map(drop), None, "a copy of a freed block");
+    device.write_at(block * u64::from(BLOCK), &bytes_of(value + 1)).expect("memory");
+}
+
+/// Gives what the task's own block holds as the content of a file.
+fn task(
+    journal: &Journal,
+    counters: &Counters,
+    own: u64,
+    device: &MemoryDevice,
+    random: &mut Rng,
+) -> Option<u64> {
+    let (mut changed, mut content) = (Vec::new(), None);
+    for _ in 0..2 + random.below(4) {
+        match random.below(10) {
+            0..6 => changed.extend(count(journal, counters, random)),
+            6..8 => {
+                let Some(tid) = changed.pop() else { continue };
+                journal.commit(tid).expect("commit");
+                assert!(journal.is_durable(tid), "{tid} is committed");
+            }
+            8 => journal.checkpoint().expect("checkpoint"),
+            _ => {
+                let value = random.below(1 << 40);
+                reuse(journal, counters, own, device, value);
+                content = Some(value + 1);
+            }
+        }
+        for tid in changed.iter().filter(|tid| journal.is_durable(**tid)) {
+            assert!(
+                counters.books().committed.contains(&tid.0),
+                "{tid} is durable and its client was not told"
+            );
+        }
+    }
+    content
+}
+
+#[test]
+fn no_handle_is_open_in_a_freeze_and_no_freed_block_is_written_over() {
+    explore(&plan::exploration(SCHEDULES), |seed| {
+        let mut random = Rng(seed);
+        let device = Arc::new(MemoryDevice::new(128 * u64::from(BLOCK)));
+        let map = format_log(&*device, BLOCK, LOG, LOG_BLOCKS);
+        let journal = Journal::open(device.clone(), device.clone(), BLOCK, map.clone(), Options::default());
+        let journal = journal.expect("an empty log");
+        let credits_max = journal.max_credits();
+        let counters = Arc::new(Counters { books: std::sync::Mutex::default(), credits_max });
+        let client: Arc<dyn Client> = counters.clone();
+        let weak: Weak<dyn Client> = Arc::downgrade(&client);
+        journal.set_client(weak);
+        let seeds: Vec<u64> = (0..2 + random.below(5)).map(|_| random.next()).collect();
+        let own = |index: usize| HOME + COUNTERS + index as u64;
+        let contents = parallel(seeds.len(), |index| {
+            task(&journal, &counters, own(index), &device, &mut Rng(seeds[index]))
+        });
+        journal.close().expect("close");
+        for (index, value) in
+            contents.into_iter().enumerate().filter_map(|(index, value)| Some((index, value?)))
+        {
+            let found = read_block(&*device, BLOCK, own(index));
+            assert_eq!(found[..], bytes_of(value)[..], "a freed block was written over");
+        }
+        let books = counters.books();
+        for (block, value) in books.values.range(..HOME + COUNTERS) {
+            assert_eq!(read_block(&*device, BLOCK, *block)[..], bytes_of(*value)[..], "counter {block}");
+        }
+        assert!(books.committed.is_sorted(), "{:?}", books.committed);
+        let replay = recovery::replay(&*device, &map, BLOCK, 128).expect("a clean log");
+        assert!(replay.is_empty());
+    });
+}
