@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-checked test-schedules lint demo install bench bench-layout conflicts scan-policies test-mount test-scale bench-mount deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-checked test-schedules test-threads lint demo install bench bench-layout conflicts scan-policies test-mount test-scale bench-mount deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -43,6 +43,11 @@ test-checked:
 # 100,000 random schedules and 100,000 by priorities for each test; EXTANT_REPLAY=FILE TEST=NAME runs the one that failed.
 test-schedules: setup-build
 	EXTANT_SCHEDULES=$${EXTANT_SCHEDULES:-100000} $(CHECKED) -- $(TEST)
+
+# Sixteen threads on filling disks for ten minutes, then 100 disks filled to the last block and inode; images on /dev/shm.
+test-threads: setup-test
+	EXTANT_THREADS_SECONDS=$${EXTANT_THREADS_SECONDS:-600} EXTANT_FILL_SEEDS=$${EXTANT_FILL_SEEDS:-100} \
+	$(CARGO) test --locked -p extant --test threads -- --nocapture --test-threads 1
 
 lint:
 	$(CARGO) fmt --all --check
