@@ -57,10 +57,13 @@ lint:
 deny:
 	$(CARGO) deny check
 
-# The engine beside the kernel's ext4, and mkfs beside mke2fs; needs root, loop devices and an idle machine.
+# The engine beside the kernel's ext4 and XFS, and mkfs beside mke2fs; needs root, loop devices and an idle machine.
 bench: setup-test build
+	@scripts/setup mkfs.xfs:xfsprogs
 	$(CARGO) run --release --locked -p extant-bench -- in-process create-unlink
 	$(CARGO) run --release --locked -p extant-bench -- in-process fallocate2
+	$(CARGO) run --release --locked -p extant-bench -- mdtest
+	$(CARGO) run --release --locked -p extant-bench -- preallocations
 	scripts/bench-mkfs target/release/extant
 
 # Extents and free space after many writers, fresh and aged, beside the kernel's ext4; needs root, loop devices and 6 GiB on

@@ -30,7 +30,7 @@ use extant_rt::MutexGuard;
 use self::buddy::Buddy;
 use self::statistics::Counts;
 use crate::group::{Bitmap, BlockBits, Run, State};
-use crate::tuning::{Scan, StreamGoals};
+use crate::tuning::{Scan, StreamGoals, Tuning};
 use crate::words::Gap;
 use crate::{Allocator, Result};
 
@@ -84,6 +84,7 @@ struct Search<'a> {
     alloc: &'a Allocator,
     request: &'a Request,
     len: u32,
+    scan: Scan,
     counts: Counts,
     /// The longest run that was too short, and its group.
     longest: Option<(GroupNumber, u32)>,
@@ -92,7 +93,8 @@ struct Search<'a> {
 impl Allocator {
     /// Takes a run of up to `len` blocks out of the free ones. `None` if others were quicker everywhere.
     pub(crate) fn search(&self, request: &Request, len: u32) -> Option<Run> {
-        let mut search = Search { alloc: self, request, len, counts: Counts::default(), longest: None };
+        let scan = self.tuning.scan;
+        let mut search = Search { alloc: self, request, len, scan, counts: Counts::default(), longest: None };
         let found = search.run();
         match found {
             Some(run) => search.counts.blocks = run.len,
@@ -153,9 +155,18 @@ impl<'a> Search<'a> {
             return Some(run);
         }
         let goal = self.start(home);
+        if self.is_crumb(home) {
+            self.scan = Scan::Ordered;
+            for number in alloc.goals.survey(goal) {
+                self.lock(GroupNumber(number), false);
+            }
+        }
         let (run, group) =
-            if alloc.tuning.scan == Scan::Auto { self.by_chunk(goal) } else { self.by_criteria(goal) }?;
+            if self.scan == Scan::Auto { self.by_chunk(goal) } else { self.by_criteria(goal) }?;
         if let Purpose::Stream(inode) = self.request.purpose {
+            if self.counts.skipped + self.counts.waited > 0 {
+                alloc.goals.part(home);
+            }
             alloc.set_stream_goal(home, inode, group);
         }
         Some(run)
@@ -184,7 +195,19 @@ impl<'a> Search<'a> {
             self.counts.at_goal = 1;
             return locked.take(gap);
         }
-        if by_chunk && self.start(number) == number { self.whole_chunk(locked) } else { None }
+        let is_whole = by_chunk && self.start(number) == number && !self.is_crumb(number);
+        if is_whole { self.whole_chunk(locked) } else { None }
+    }
+
+    /// Whether a large file grows by so little, where its next block in the group `home` is another's, that it may as well go
+    /// where free space is in pieces, and leave long runs to others.
+    fn is_crumb(&self, home: GroupNumber) -> bool {
+        let Tuning { scan, stream_goals, stream_req, .. } = self.alloc.tuning;
+        matches!(self.request.purpose, Purpose::Stream(_))
+            && scan == Scan::Auto
+            && stream_goals == StreamGoals::Several
+            && self.len < stream_req
+            && self.alloc.index.get(home).free > 0
     }
 
     /// Whether a group is left to directories and other metadata, as long as others have what is asked for.

@@ -16,8 +16,13 @@ pub struct KernelMount {
 impl KernelMount {
     /// Mounts `image` at `point`, which is made.
     pub fn new(image: &Path, point: &Path) -> io::Result<Self> {
+        Self::with_options(image, point, "rw")
+    }
+
+    /// [`KernelMount::new`] with further mount options.
+    pub fn with_options(image: &Path, point: &Path, options: &str) -> io::Result<Self> {
         std::fs::create_dir_all(point)?;
-        run(Command::new("mount").args(["-o", "loop"]).arg(image).arg(point))?;
+        run(Command::new("mount").arg("-o").arg(format!("loop,{options}")).arg(image).arg(point))?;
         Ok(Self { point: point.to_owned(), is_mounted: true })
     }
 

@@ -8,8 +8,10 @@ mod conflicts;
 mod in_process;
 mod kernel;
 mod layout;
+mod mdtest;
 mod mount;
 mod policies;
+mod preallocations;
 mod random;
 mod report;
 mod scratch;
@@ -52,6 +54,38 @@ enum What {
         /// Seeds of ageing and sizes, from 1 on.
         #[arg(long, default_value_t = 5)]
         seeds: u64,
+        /// Where the images are made.
+        #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
+    /// Empty files created, asked for and unlinked through the library, beside the kernel's ext4 and XFS.
+    Mdtest {
+        /// Rounds of each side.
+        #[arg(long, default_value_t = 7)]
+        rounds: usize,
+        /// Files of each thread.
+        #[arg(long, default_value_t = 30_000)]
+        files: usize,
+        /// Where the images are made.
+        #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
+    /// One process of mdtest's ceiling; started by `mdtest`.
+    #[command(hide = true)]
+    MdtestWorker {
+        /// The image.
+        image: PathBuf,
+        /// Files.
+        files: usize,
+    },
+    /// Sparse writes, random filling and small files with each form of preallocations, beside the kernel.
+    Preallocations {
+        /// Rounds of each side.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Writes, or files.
+        #[arg(long, default_value_t = 50_000)]
+        count: u64,
         /// Where the images are made.
         #[arg(long, default_value = "/dev/shm")]
         dir: PathBuf,
@@ -125,6 +159,11 @@ fn main() -> ExitCode {
             in_process::worker(load, &image, Duration::from_millis(milliseconds))
         }
         What::Layout { seeds, dir } => layout::compare(seeds.max(1), &dir),
+        What::Mdtest { rounds, files, dir } => mdtest::compare(rounds.max(1), files.max(1), &dir),
+        What::MdtestWorker { image, files } => mdtest::worker(&image, files),
+        What::Preallocations { rounds, count, dir } => {
+            preallocations::compare(rounds.max(1), count.max(1), &dir)
+        }
         What::Mount { runs, dir } => mount::compare(runs.max(1), &dir),
         What::Empty { point, image } => mount::empty(&point, image.as_deref()),
         What::Client { dir } => mount::client(&dir),

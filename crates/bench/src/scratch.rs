@@ -31,6 +31,23 @@ impl Scratch {
         run(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0"]).arg(&path))?;
         Ok(path)
     }
+
+    /// An image of `bytes` bytes with few inodes and a short journal, so that hardly any of it is written.
+    pub fn sparse_image(&self, name: &str, bytes: u64) -> Result<PathBuf> {
+        let path = self.path(name);
+        std::fs::File::create(&path)?.set_len(bytes)?;
+        let arguments = ["-q", "-F", "-t", "ext4", "-N", "65536", "-J", "size=64"];
+        run(Command::new("mke2fs").args(arguments).arg(&path))?;
+        Ok(path)
+    }
+
+    /// An image as mkfs.xfs makes it.
+    pub fn xfs_image(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        std::fs::File::create(&path)?.set_len(IMAGE_BYTES)?;
+        run(Command::new("mkfs.xfs").args(["-q", "-f"]).arg(&path))?;
+        Ok(path)
+    }
 }
 
 impl Drop for Scratch {

@@ -57,9 +57,9 @@ impl Search<'_> {
         want: u32,
     ) -> Option<(Run, GroupNumber)> {
         let alloc = self.alloc;
-        let (groups, Tuning { scan, max_linear_groups, .. }) = (alloc.geometry.group_count, alloc.tuning);
-        let mut listed =
-            listed.map(|listed| Walk::new(&alloc.index, (scan, max_linear_groups), listed, goal, groups));
+        let (groups, Tuning { max_linear_groups, .. }) = (alloc.geometry.group_count, alloc.tuning);
+        let mut listed = listed
+            .map(|listed| Walk::new(&alloc.index, (self.scan, max_linear_groups), listed, goal, groups));
         let mut all = Round::new(&alloc.index, goal);
         loop {
             let group = match &mut listed {

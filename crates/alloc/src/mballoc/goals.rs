@@ -1,9 +1,13 @@
 //! Where streams go on: a group for each of several slots, chosen by the inode's band and number.
 //!
-//! A goal is a hint. Large files of one slot are packed one behind the other; those of different slots stay apart.
+//! A goal is a hint. Large files of one slot are packed one behind the other; those of different slots stay apart. As long
+//! as no two streams of a band meet in a group they share one slot, so that free space stays in one piece too. A slot begins
+//! where the first of its files is.
+
+use std::ops::Range;
 
 use extant_ondisk::{GroupNumber, InodeNumber};
-use extant_rt::{AtomicU32, Ordering, Padded};
+use extant_rt::{AtomicBool, AtomicU32, Ordering, Padded};
 
 use crate::bands::Bands;
 use crate::tuning::StreamGoals;
@@ -13,12 +17,21 @@ const GROUPS_PER_GOAL: u32 = 4;
 /// Goals at most.
 const GOALS_MAX: u32 = 64;
 
+/// Groups that are surveyed together: four flex groups of usual size, whose bitmaps lie side by side.
+const SURVEYED_TOGETHER: u32 = 64;
+/// Nobody used the slot yet.
+const UNSET: u32 = u32::MAX;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Goals {
     bands: Bands,
+    /// Slots that a band may have, and those in use by band: a power of two, or all.
     per_band: u32,
+    in_use: Box<[Padded<AtomicU32>]>,
     groups: Box<[Padded<AtomicU32>]>,
+    /// By [`SURVEYED_TOGETHER`] groups, whether their bitmaps were read.
+    surveyed: Box<[AtomicBool]>,
 }
 
 impl Goals {
@@ -33,18 +46,20 @@ impl Goals {
                 (GOALS_MAX / bands.count()).min(groups_per_band.div_ceil(GROUPS_PER_GOAL)).max(1)
             }
         };
-        let starts = (0..bands.count()).flat_map(|band| {
-            let (first, count) = bands.groups(band);
-            // Spread over the band.
-            (0..per_band)
-                .map(move |slot| first.0 + (u64::from(slot) * u64::from(count) / u64::from(per_band)) as u32)
-        });
-        Self { bands, per_band, groups: starts.map(|start| Padded(AtomicU32::new(start))).collect() }
+        let slots = bands.count() * per_band;
+        Self {
+            bands,
+            per_band,
+            in_use: (0..bands.count()).map(|_| Padded(AtomicU32::new(per_band.min(1)))).collect(),
+            groups: (0..slots).map(|_| Padded(AtomicU32::new(UNSET))).collect(),
+            surveyed: (0..groups.div_ceil(SURVEYED_TOGETHER)).map(|_| AtomicBool::new(false)).collect(),
+        }
     }
 
-    /// The group where a stream of the inode goes on.
+    /// The group where a stream of the inode goes on, if any did so far.
     pub fn get(&self, home: GroupNumber, inode: InodeNumber) -> Option<GroupNumber> {
-        Some(GroupNumber(self.slot(home, inode)?.load(Ordering::Relaxed)))
+        let group = self.slot(home, inode)?.load(Ordering::Relaxed);
+        (group != UNSET).then_some(GroupNumber(group))
     }
 
     /// The stream goes on in `group`. Writes nothing if that is known.
@@ -56,9 +71,34 @@ impl Goals {
         }
     }
 
+    /// A stream met another one: those of its band use twice as many slots from now on, as far as there are.
+    pub fn part(&self, home: GroupNumber) {
+        let Some(in_use) = self.in_use.get(self.bands.of(home) as usize) else { return };
+        let now = in_use.load(Ordering::Relaxed);
+        if now < self.per_band {
+            in_use.store((now * 2).min(self.per_band), Ordering::Relaxed);
+        }
+    }
+
+    /// The groups around `goal`, the first time that they are asked for: how their free space is broken up is known only
+    /// when their bitmaps are read (kernel `ext4_mb_prefetch`).
+    pub fn survey(&self, goal: GroupNumber) -> Range<u32> {
+        let place = goal.0 / SURVEYED_TOGETHER;
+        match self.surveyed.get(place as usize) {
+            Some(known) if !known.load(Ordering::Relaxed) => {
+                known.store(true, Ordering::Relaxed);
+                let first = place * SURVEYED_TOGETHER;
+                first..first + SURVEYED_TOGETHER
+            }
+            _ => 0..0,
+        }
+    }
+
     fn slot(&self, home: GroupNumber, inode: InodeNumber) -> Option<&AtomicU32> {
-        let slot = inode.0.checked_rem(self.per_band)?;
-        self.groups.get((self.bands.of(home) * self.per_band + slot) as usize).map(|padded| &padded.0)
+        let band = self.bands.of(home);
+        let in_use = self.in_use.get(band as usize)?.load(Ordering::Relaxed);
+        let slot = inode.0.checked_rem(in_use)?;
+        self.groups.get((band * self.per_band + slot) as usize).map(|padded| &padded.0)
     }
 }
 
@@ -66,23 +106,48 @@ impl Goals {
 mod tests {
     use super::*;
 
-    #[test]
-    fn slots_start_apart_inside_their_band() {
-        let goals = Goals::new(8, StreamGoals::Several);
-        let start = |inode| goals.get(GroupNumber(0), InodeNumber(inode));
-        assert_eq!([12, 13, 14].map(start), [0, 4, 0].map(|group| Some(GroupNumber(group))));
-        goals.set(GroupNumber(7), InodeNumber(15), GroupNumber(6));
-        assert_eq!([12, 13].map(start), [0, 6].map(|group| Some(GroupNumber(group))));
+    fn goal(goals: &Goals, home: u32, inode: u32) -> Option<u32> {
+        goals.get(GroupNumber(home), InodeNumber(inode)).map(|group| group.0)
+    }
 
-        let goals = Goals::new(1000, StreamGoals::Several);
-        for group in [0, 100, 700, 999] {
-            let group = GroupNumber(group);
-            let goal = goals.get(group, InodeNumber(99)).expect("a goal");
-            assert_eq!(goals.bands.of(goal), goals.bands.of(group));
-        }
-        let goals = Goals::new(1000, StreamGoals::One);
+    #[test]
+    fn streams_share_a_slot_of_their_band_until_they_meet() {
+        let goals = Goals::new(8, StreamGoals::Several);
+        assert_eq!(goal(&goals, 7, 15), None);
         goals.set(GroupNumber(7), InodeNumber(15), GroupNumber(6));
-        assert_eq!(goals.get(GroupNumber(999), InodeNumber(12)), Some(GroupNumber(6)));
-        assert_eq!(Goals::new(8, StreamGoals::Off).get(GroupNumber(0), InodeNumber(12)), None);
+        assert_eq!([12, 13].map(|inode| goal(&goals, 0, inode)), [Some(6); 2]);
+        goals.part(GroupNumber(3));
+        assert_eq!([12, 13, 14].map(|inode| goal(&goals, 0, inode)), [Some(6), None, Some(6)]);
+        goals.set(GroupNumber(0), InodeNumber(13), GroupNumber(1));
+        goals.part(GroupNumber(3));
+        assert_eq!(
+            [12, 13].map(|inode| goal(&goals, 0, inode)),
+            [Some(6), Some(1)],
+            "there are but two slots"
+        );
+    }
+
+    #[test]
+    fn each_neighbourhood_is_surveyed_once() {
+        let goals = Goals::new(100, StreamGoals::Several);
+        assert_eq!([70, 64, 99, 0].map(|goal| goals.survey(GroupNumber(goal))), [64..128, 0..0, 0..0, 0..64]);
+        assert_eq!(goals.survey(GroupNumber(128)), 0..0);
+    }
+
+    #[test]
+    fn bands_have_their_own_slots() {
+        let goals = Goals::new(1000, StreamGoals::Several);
+        for (home, group) in [(0, 5), (999, 990)] {
+            goals.set(GroupNumber(home), InodeNumber(99), GroupNumber(group));
+        }
+        assert_eq!([0, 999, 500].map(|home| goal(&goals, home, 99)), [Some(5), Some(990), None]);
+        let one = Goals::new(1000, StreamGoals::One);
+        one.set(GroupNumber(7), InodeNumber(15), GroupNumber(6));
+        one.part(GroupNumber(7));
+        assert_eq!(goal(&one, 999, 12), Some(6));
+        let none = Goals::new(8, StreamGoals::Off);
+        none.set(GroupNumber(0), InodeNumber(12), GroupNumber(3));
+        none.part(GroupNumber(0));
+        assert_eq!(goal(&none, 0, 12), None);
     }
 }

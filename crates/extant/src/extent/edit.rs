@@ -4,7 +4,7 @@
 
 use extant_alloc::Run;
 use extant_ondisk::extent::{ROOT_CAPACITY, block_capacity};
-use extant_ondisk::{Entries, Extent, ExtentIndex, ExtentNode, LogicalBlock, Structure};
+use extant_ondisk::{Entries, Extent, ExtentIndex, ExtentNode, GroupNumber, LogicalBlock, Structure};
 use extant_rt::Arc;
 
 use super::leaf::{self, Splice};
@@ -101,9 +101,12 @@ impl Update<'_> {
         self.count_blocks(node, change)
     }
 
-    /// Buffers for new nodes, near the inode.
+    /// Buffers for new nodes: at the start of the inode's flex group, out of the way of the file's next blocks
+    /// (kernel `ext4_inode_to_goal_block`).
     fn allocate_nodes(&mut self, node: &Arc<Node>, count: u32) -> Result<Vec<Arc<Buffer>>> {
-        let goal = self.volume.goal_of_inode(node.number);
+        let (geometry, group) = (&self.volume.geometry, self.volume.group_of_inode(node.number));
+        let goal =
+            geometry.group_first_block(GroupNumber(group.0 - group.0 % geometry.groups_per_flex.max(1)));
         (0..count).map(|_| self.allocate_metadata(goal, Kind::Extent(node.owner()))).collect()
     }
 

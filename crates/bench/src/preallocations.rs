@@ -1,0 +1,203 @@
+//! The four loads by which the kernel's tree of preallocations was judged, scaled to the machine: the tree beside the
+//! list that it took the place of, none, and the kernel's ext4 without and with delayed allocation.
+//!
+//! Every load ends with a sync, whose time counts. A figure is made on a file system of its own.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use extant::{Filesystem, Mount};
+use extant_alloc::{Preallocation, Tuning};
+
+use crate::Result;
+use crate::kernel::KernelMount;
+use crate::random::Random;
+use crate::report::Series;
+use crate::scratch::Scratch;
+
+/// Bytes of a write, and of a small file.
+const BURST_BYTES: u64 = 1 << 10;
+const SMALL_BYTES: u64 = 2 << 10;
+/// Bytes from one sparse write to the next: as many as are taken ahead, so that each has a preallocation of its own.
+const SPARSE_STEP_BYTES: u64 = 8 << 20;
+/// Sequential writes at one place of the second filling.
+const SEQUENTIAL: u64 = 4;
+const THREADS: usize = 64;
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    SparseWrites,
+    RandomFill,
+    RandomFillBySequences,
+    SmallFiles,
+}
+
+const LOADS: [(Load, &str); 4] = [
+    (Load::SparseWrites, "sparse writes of 1 KiB"),
+    (Load::RandomFill, "random filling by 1 KiB"),
+    (Load::RandomFillBySequences, "random filling by 4 times 1 KiB"),
+    (Load::SmallFiles, "files of 2 KiB, 64 threads"),
+];
+
+/// Who does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Extant(Preallocation),
+    /// With further mount options.
+    Kernel(&'static str),
+}
+
+const SIDES: [(Side, &str); 5] = [
+    (Side::Extant(Preallocation::Tree), "extant, tree"),
+    (Side::Extant(Preallocation::List), "extant, list"),
+    (Side::Extant(Preallocation::Off), "extant, none"),
+    (Side::Kernel("nodelalloc"), "kernel ext4, nodelalloc"),
+    (Side::Kernel("delalloc"), "kernel ext4, delalloc"),
+];
+
+/// A mounted disk of either kind.
+trait Disk: Sync {
+    type File;
+
+    fn create(&self, name: &str) -> Result<Self::File>;
+    fn write(&self, file: &Self::File, at: u64, bytes: &[u8]) -> Result<()>;
+    fn sync(&self) -> Result<()>;
+}
+
+impl Disk for Filesystem {
+    type File = extant::File;
+
+    fn create(&self, name: &str) -> Result<Self::File> {
+        Ok(self.options().write(true).create_new(true).open(name)?)
+    }
+
+    fn write(&self, file: &Self::File, at: u64, bytes: &[u8]) -> Result<()> {
+        Ok(file.write_all_at(bytes, at)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(Self::sync(self)?)
+    }
+}
+
+impl Disk for KernelMount {
+    type File = std::fs::File;
+
+    fn create(&self, name: &str) -> Result<Self::File> {
+        Ok(std::fs::File::create_new(self.path().join(name))?)
+    }
+
+    fn write(&self, file: &Self::File, at: u64, bytes: &[u8]) -> Result<()> {
+        Ok(file.write_all_at(bytes, at)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(rustix::fs::syncfs(std::fs::File::open(self.path())?)?)
+    }
+}
+
+impl Load {
+    /// Does it `count` times, with a sync behind: how many times per second.
+    fn run<D: Disk>(self, disk: &D, count: u64) -> Result<f64> {
+        let bytes = [7; SMALL_BYTES as usize];
+        let burst = &bytes[..BURST_BYTES as usize];
+        let offsets = self.offsets(count);
+        let start = Instant::now();
+        match self {
+            Self::SmallFiles => small_files(disk, count, &bytes)?,
+            _ => {
+                let file = disk.create("file")?;
+                for at in offsets {
+                    disk.write(&file, at, burst)?;
+                }
+            }
+        }
+        disk.sync()?;
+        Ok(count as f64 / start.elapsed().as_secs_f64())
+    }
+
+    /// Where the writes go.
+    fn offsets(self, count: u64) -> Vec<u64> {
+        let in_a_row = match self {
+            Self::SmallFiles => return Vec::new(),
+            Self::SparseWrites => return (0..count).map(|index| index * SPARSE_STEP_BYTES).collect(),
+            Self::RandomFill => 1,
+            Self::RandomFillBySequences => SEQUENTIAL,
+        };
+        let mut places: Vec<u64> = (0..count / in_a_row).collect();
+        Random::new(1).shuffle(&mut places);
+        let writes = |place| (0..in_a_row).map(move |index| (place * in_a_row + index) * BURST_BYTES);
+        places.into_iter().flat_map(writes).collect()
+    }
+}
+
+fn small_files<D: Disk>(disk: &D, count: u64, bytes: &[u8]) -> Result<()> {
+    let failed = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let failed = &failed;
+            scope.spawn(move || {
+                for index in (thread as u64..count).step_by(THREADS) {
+                    let written =
+                        disk.create(&format!("small-{index}")).and_then(|file| disk.write(&file, 0, bytes));
+                    if let Err(error) = written {
+                        eprintln!("extant-bench: {error}");
+                        failed.store(true, Ordering::Relaxed);
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    if failed.into_inner() { Err("a thread failed".into()) } else { Ok(()) }
+}
+
+fn measure(side: Side, load: Load, scratch: &Scratch, count: u64) -> Result<f64> {
+    let image = match load {
+        // With room for all preallocations, and not so full that none are made.
+        Load::SparseWrites => scratch.sparse_image("disk.img", count * SPARSE_STEP_BYTES * 3 / 2)?,
+        _ => scratch.image("disk.img")?,
+    };
+    match side {
+        Side::Extant(preallocation) => {
+            let tuning = Tuning { preallocation, ..Tuning::default() };
+            let fs = Mount::new().tuning(tuning).open(&image)?;
+            let rate = load.run(&fs, count)?;
+            fs.unmount()?;
+            Ok(rate)
+        }
+        Side::Kernel(options) => {
+            let mount = KernelMount::with_options(&image, &scratch.path("kernel"), options)?;
+            let rate = load.run(&mount, count)?;
+            mount.unmount()?;
+            Ok(rate)
+        }
+    }
+}
+
+/// See [`crate::What::Preallocations`].
+pub fn compare(rounds: usize, count: u64, dir: &Path) -> Result<()> {
+    let scratch = Scratch::new(dir)?;
+    let mut series: [[Series; SIDES.len()]; LOADS.len()] = Default::default();
+    for _ in 0..rounds {
+        for ((load, _), sides) in LOADS.into_iter().zip(&mut series) {
+            for ((side, _), series) in SIDES.into_iter().zip(sides) {
+                series.push(measure(side, load, &scratch, count)?);
+            }
+        }
+    }
+    println!("{count} operations with a sync behind, {rounds} rounds, alternating");
+    for ((_, name), sides) in LOADS.into_iter().zip(&series) {
+        println!("{name}");
+        for ((_, side), series) in SIDES.into_iter().zip(sides) {
+            println!("  {}", series.line(side, 1e3, "k/s"));
+        }
+        for ((_, side), series) in SIDES.into_iter().zip(sides).skip(1) {
+            println!("  {}", sides[0].over(series).ratio_line(&format!("extant, tree / {side}")));
+        }
+    }
+    Ok(())
+}
