@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use extant_ondisk::{Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, bitmap};
 use extant_rt::{AtomicU32, LockClass, Mutex, MutexGuard, Padded};
 
+use crate::bands::Bands;
 use crate::counters::{Counters, Totals};
 use crate::freed::Freed;
 use crate::group::{Bitmap, BlockBits, Group, InodeBits, Record, Run, State};
@@ -21,7 +22,7 @@ use crate::mballoc::buddy::Buddy;
 use crate::mballoc::{Expectation, Goals, OrderIndex, Statistics, Summary};
 use crate::meta_groups::{MetaGroups, unknown};
 use crate::one_lock::OneLock;
-use crate::prealloc::{Lookups, Owners};
+use crate::prealloc::{Localities, Lookups, Owners};
 use crate::tuning::{InodeSearch, Tuning};
 use crate::words::{Gap, Words};
 use crate::zones::{block_bitmap, uninit_inode_bitmap};
@@ -89,6 +90,7 @@ pub struct Allocator {
     /// Inodes with preallocations.
     pub(crate) owners: Owners,
     pub(crate) lookups: Lookups,
+    pub(crate) localities: Localities,
     pub(crate) tuning: Tuning,
     /// Groups that may have free inodes.
     pub(crate) with_inodes: GroupSet,
@@ -145,6 +147,7 @@ impl Allocator {
             statistics: Statistics::new(),
             owners: Owners::new(),
             lookups: Lookups::new(),
+            localities: Localities::new(Bands::new(count)),
             tuning,
             with_inodes: GroupSet::full(count),
             changed: GroupSet::new(count),

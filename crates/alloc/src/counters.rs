@@ -175,8 +175,10 @@ pub(crate) struct Counters {
     wants_commit: AtomicBool,
     /// Blocks freed in transactions that are not committed.
     pub pending: Tally,
-    /// Blocks in preallocations.
+    /// Blocks in preallocations of inodes.
     pub preallocated: Tally,
+    /// Blocks in chunks of locality groups.
+    pub local: Tally,
     /// Free blocks as the running transaction says.
     pub disk_free: Tally,
     /// Free inodes as the running transaction says.
@@ -195,6 +197,7 @@ impl Counters {
             wants_commit: AtomicBool::new(false),
             pending: Tally::new(0),
             preallocated: Tally::new(0),
+            local: Tally::new(0),
             disk_free: Tally::new(free_blocks),
             free_inodes: Tally::new(free_inodes),
             directories: Tally::new(directories),
@@ -273,6 +276,11 @@ impl<'a> Reservation<'a> {
     pub(crate) fn new(counters: &'a Counters, blocks: u64, privileged: bool) -> Result<Self> {
         counters.claim(blocks, privileged)?;
         Ok(Self { counters, blocks, privileged })
+    }
+
+    /// Of blocks that were claimed before.
+    pub(crate) fn of_claimed(counters: &'a Counters, blocks: u64) -> Self {
+        Self { counters, blocks, privileged: false }
     }
 
     /// How many blocks may still be taken.

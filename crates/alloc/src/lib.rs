@@ -36,7 +36,7 @@ pub use freeze::{Frozen, FrozenGroup};
 pub use group::Run;
 pub use ialloc::{InodeKind, LastGroups, NewInode, Parent};
 pub use mballoc::{MballocStatistics, Purpose, Request};
-pub use prealloc::{PreallocStatistics, Preallocated, Preallocations, predicted_end};
+pub use prealloc::{Place, PreallocStatistics, Preallocated, Preallocations, predicted_end};
 pub use sample::Sample;
 pub use tuning::{Frees, InodeSearch, Preallocation, Scan, StreamGoals, Tuning};
 pub use zones::{uninit_block_bitmap, uninit_inode_bitmap};

@@ -1,5 +1,6 @@
 //! Preallocations: blocks taken ahead for the parts of a file that are not written yet, so that a file that grows by small
-//! appends stays in one piece beside other writers (post E; kernel `ext4_mb_normalize_request`, `ext4_mb_use_preallocated`).
+//! appends stays in one piece beside other writers (post E; kernel `ext4_mb_normalize_request`, `ext4_mb_use_preallocated`);
+//! and for the next small files of a place ([`locality`]), out of which those of growing small files come too.
 //!
 //! Leaves out: which writes take ahead, and when an inode's preallocations go (the engine knows). The disk knows nothing
 //! of them.
@@ -8,17 +9,20 @@
 //! ranges of an inode do not overlap; an inode that has any is among the owners, so that nobody is refused a block while
 //! one lies in a preallocation.
 //!
-//! Locks: an inode's `PREALLOCATIONS`, held over the search for the blocks it will keep; inside it `PREALLOCATING` and, by
-//! way of the search, `GROUP`. With a group's lock held neither is taken. Tests: `tests/alloc/prealloc.rs`.
+//! Locks: an inode's `PREALLOCATIONS`, held over the search for the blocks it will keep; inside it `PREALLOCATING`,
+//! `LOCALITY` and, by way of the search, `GROUP`. With a group's lock held none of them is taken. Tests: `tests/alloc/prealloc.rs`.
 
 mod list;
+mod locality;
 mod owners;
 mod ranges;
 mod tree;
 
-use extant_ondisk::{InodeNumber, LogicalBlock};
+use extant_ondisk::{GroupNumber, InodeNumber, LogicalBlock};
 use extant_rt::{Arc, AtomicBool, AtomicU64, LockClass, Mutex, Ordering, Padded, SHARDS, thread_slot};
 
+pub(crate) use self::locality::Localities;
+pub use self::locality::Place;
 pub(crate) use self::owners::Owners;
 use self::ranges::{Found, Range, Ranges};
 use crate::group::Run;
@@ -48,6 +52,9 @@ pub enum Preallocated {
     },
 }
 
+/// Chunks that a group has room for at least.
+const CHUNKS_PER_GROUP_MIN: u32 = 8;
+
 /// What look-ups in preallocations did since mounting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PreallocStatistics {
@@ -57,14 +64,41 @@ pub struct PreallocStatistics {
     pub visits: u64,
     /// Look-ups that gave blocks.
     pub hits: u64,
-    /// Blocks in live ranges now.
+    /// Blocks in live ranges of inodes now.
     pub blocks: u64,
+    /// Requests of small files that a chunk of their locality group served.
+    pub local_hits: u64,
+    /// Chunks that were searched for.
+    pub local_chunks: u64,
+    /// Blocks in chunks now.
+    pub local_blocks: u64,
+    /// Inodes whose ranges were given back.
+    pub discards: u64,
+    /// Blocks of inodes and chunks that were given back.
+    pub discarded_blocks: u64,
+    /// Times that ranges and chunks were given back because blocks were lacking.
+    pub shortages: u64,
 }
 
-/// Look-ups, visits and hits, on lines of the thread's own.
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Count {
+    Lookups,
+    Visits,
+    Hits,
+    LocalHits,
+    LocalChunks,
+    Discards,
+    DiscardedBlocks,
+    Shortages,
+}
+
+const COUNTS: usize = Count::Shortages as usize + 1;
+
+/// Counts on lines of the thread's own.
 #[derive(Debug)]
 pub(crate) struct Lookups {
-    shards: Box<[Padded<[AtomicU64; 3]>]>,
+    shards: Box<[Padded<[AtomicU64; COUNTS]>]>,
 }
 
 impl Lookups {
@@ -72,15 +106,14 @@ impl Lookups {
         Self { shards: (0..SHARDS).map(|_| Padded::default()).collect() }
     }
 
-    fn add(&self, visits: u64, is_hit: bool) {
-        for (number, count) in self.shards[thread_slot() % SHARDS].iter().zip([1, visits, u64::from(is_hit)])
-        {
-            number.fetch_add(count, Ordering::Relaxed);
+    fn add(&self, count: Count, added: u64) {
+        if added > 0 {
+            self.shards[thread_slot() % SHARDS][count as usize].fetch_add(added, Ordering::Relaxed);
         }
     }
 
-    fn sum(&self, number: usize) -> u64 {
-        self.shards.iter().map(|shard| shard[number].load(Ordering::Relaxed)).sum()
+    fn sum(&self, count: Count) -> u64 {
+        self.shards.iter().map(|shard| shard[count as usize].load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -127,7 +160,9 @@ impl Allocator {
         let Some(ranges) = ranges.as_mut() else { return none };
         let (found, visits, gone) = ranges.take(logical, len);
         self.give_back_ranges(gone);
-        self.lookups.add(visits, matches!(found, Found::Run(_)));
+        self.lookups.add(Count::Lookups, 1);
+        self.lookups.add(Count::Visits, visits);
+        self.lookups.add(Count::Hits, u64::from(matches!(found, Found::Run(_))));
         match found {
             Found::Run(run) => {
                 self.counters.preallocated.subtract(self.place(run.start).0, u64::from(run.len));
@@ -159,12 +194,7 @@ impl Allocator {
             return self.take(reservation, request);
         }
         let mut ranges = owner.ranges.lock();
-        let ranges = ranges.get_or_insert_with(|| {
-            // Before its tokens are claimed: whoever misses them finds the inode and waits for its lock.
-            owner.is_owner.store(true, Ordering::Release);
-            self.owners.insert(owner.clone());
-            Ranges::new(form)
-        });
+        let ranges = self.register(owner, &mut ranges);
         if !self.counters.claim_spare(u64::from(surplus)) {
             return self.take(reservation, request);
         }
@@ -183,57 +213,187 @@ impl Allocator {
         Ok(given.run)
     }
 
-    /// Gives all of an inode's preallocations back: how many blocks.
+    /// The ranges of an inode, which is among the owners from now on: before its tokens are claimed, so that whoever
+    /// misses them finds the inode and waits for its lock.
+    fn register<'r>(&self, owner: &Arc<Preallocations>, ranges: &'r mut Option<Ranges>) -> &'r mut Ranges {
+        ranges.get_or_insert_with(|| {
+            owner.is_owner.store(true, Ordering::Release);
+            self.owners.insert(owner.clone());
+            Ranges::new(self.tuning.preallocation)
+        })
+    }
+
+    /// Takes `request.len` blocks for a small file out of the locality group of its place, and `surplus` blocks behind
+    /// them as a preallocation of the inode for what follows `logical`. `None` if no run of so many is at hand, blocks
+    /// are scarce, or there are no locality groups.
+    ///
+    /// # Locks
+    /// Takes `PREALLOCATIONS` if there is a surplus, and `LOCALITY`; may read bitmaps.
+    #[must_use]
+    pub fn take_local(
+        &self,
+        request: &Request,
+        place: Place,
+        owner: &Arc<Preallocations>,
+        logical: LogicalBlock,
+        surplus: u32,
+    ) -> Option<Run> {
+        let len = request.len.checked_add(surplus).filter(|_| request.len > 0)?;
+        if self.chunk_len() < len || (surplus > 0 && self.tuning.preallocation == Preallocation::Off) {
+            return None;
+        }
+        if surplus == 0 {
+            return self.take_of_chunk(request, place, len);
+        }
+        let mut ranges = owner.ranges.lock();
+        let ranges = self.register(owner, &mut ranges);
+        let run = self.take_of_chunk(request, place, len)?;
+        let (given, kept) = Range { logical, run }.split(request.len);
+        self.counters.preallocated.add(self.place(kept.run.start).0, u64::from(kept.run.len));
+        self.give_back_ranges(ranges.insert(kept));
+        Some(given.run)
+    }
+
+    /// Blocks of a chunk at most; 0 if there are to be none.
+    fn chunk_len(&self) -> u32 {
+        self.tuning.group_prealloc.min(self.geometry.blocks_per_group / CHUNKS_PER_GROUP_MIN)
+    }
+
+    /// Takes `len` blocks of a chunk, which is searched for if there is none.
+    fn take_of_chunk(&self, request: &Request, place: Place, len: u32) -> Option<Run> {
+        let taken = self.localities.take(place, len).or_else(|| {
+            self.find_chunk(request, place, len);
+            self.localities.take(place, len)
+        })?;
+        self.counters.local.subtract(self.place(taken.start).0, u64::from(len));
+        self.lookups.add(Count::LocalHits, 1);
+        Some(taken)
+    }
+
+    fn find_chunk(&self, request: &Request, place: Place, least: u32) {
+        let halved = self.localities.begin_search(place.home);
+        let len = self.chunk_len().checked_shr(halved).unwrap_or(0).max(least);
+        let found = self.counters.claim_spare(u64::from(len)).then(|| {
+            let mut reservation = Reservation::of_claimed(&self.counters, u64::from(len));
+            self.take(&mut reservation, &Request { len, least, ..*request }).ok()
+        });
+        let found = found.flatten();
+        if let Some(run) = found {
+            self.counters.local.add(self.place(run.start).0, u64::from(run.len));
+            self.lookups.add(Count::LocalChunks, 1);
+        }
+        for run in self.localities.end_search(place, len, found) {
+            self.give_back_chunk(run);
+        }
+    }
+
+    fn give_back_chunk(&self, run: Run) {
+        self.counters.local.subtract(self.place(run.start).0, u64::from(run.len));
+        self.give_back(run);
+        self.lookups.add(Count::DiscardedBlocks, u64::from(run.len));
+    }
+
+    /// Gives all of an inode's preallocations back: how many blocks. Those that follow on what its locality group gave
+    /// last go back there.
     ///
     /// # Locks
     /// Takes `PREALLOCATIONS`.
     pub fn discard(&self, owner: &Preallocations) -> u64 {
+        let home = self.geometry.inode_place(owner.inode).map(|(group, _)| group);
+        self.discard_to(owner, home.filter(|_| self.chunk_len() > 0))
+    }
+
+    /// Gives all of an inode's preallocations back, if there is a `home` to its locality groups where they fit.
+    fn discard_to(&self, owner: &Preallocations, home: Option<GroupNumber>) -> u64 {
         if !owner.may_be_live() {
             return 0;
         }
         let mut held = owner.ranges.lock();
         let Some(ranges) = held.take() else { return 0 };
-        let blocks = self.give_back_ranges(ranges.into_ranges());
+        let mut ranges = ranges.into_ranges();
+        let all: u64 = ranges.iter().map(|range| u64::from(range.run.len)).sum();
+        if let Some(home) = home {
+            ranges.retain(|Range { run, .. }| !self.give_to_chunk(home, *run));
+        }
+        self.give_back_ranges(ranges);
+        self.lookups.add(Count::Discards, u64::from(all > 0));
+        self.lookups.add(Count::DiscardedBlocks, all);
         // Afterwards, and with the lock held: whoever finds the inode no longer finds its blocks available.
         self.owners.remove(owner.inode);
         owner.is_owner.store(false, Ordering::Release);
-        blocks
+        all
     }
 
-    /// Discards preallocations, inode by inode, until `blocks` were given back. False if there were none.
+    /// Puts blocks that were taken ahead back into the chunk that they precede, if there is one.
+    fn give_to_chunk(&self, home: GroupNumber, run: Run) -> bool {
+        let (group, blocks) = (self.place(run.start).0, u64::from(run.len));
+        // Before they are there, or whoever takes them counts them out first.
+        self.counters.local.add(group, blocks);
+        self.counters.preallocated.subtract(group, blocks);
+        let is_given = self.localities.give(home, run);
+        if !is_given {
+            self.counters.preallocated.add(group, blocks);
+            self.counters.local.subtract(group, blocks);
+        }
+        is_given
+    }
+
+    /// Discards chunks of locality groups, slot by slot, then preallocations, inode by inode, until `blocks` were given
+    /// back. False if there were none.
     pub fn discard_some(&self, blocks: u64) -> bool {
         let (mut any, mut discarded) = (false, 0);
-        for owner in self.owners.iter() {
-            any = true;
-            discarded += self.discard(&owner);
+        for chunks in self.localities.drain() {
+            any |= !chunks.is_empty();
+            for run in chunks {
+                discarded += u64::from(run.len);
+                self.give_back_chunk(run);
+            }
             if discarded >= blocks {
                 break;
             }
         }
+        if discarded < blocks {
+            for owner in self.owners.iter() {
+                any = true;
+                discarded += self.discard_to(&owner, None);
+                if discarded >= blocks {
+                    break;
+                }
+            }
+        }
+        self.lookups.add(Count::Shortages, u64::from(any));
         any
     }
 
     /// What look-ups in preallocations did since mounting.
     #[must_use]
     pub fn prealloc_statistics(&self) -> PreallocStatistics {
-        let [lookups, visits, hits] = std::array::from_fn(|number| self.lookups.sum(number));
-        PreallocStatistics { lookups, visits, hits, blocks: self.preallocated_blocks() }
+        let sum = |count| self.lookups.sum(count);
+        PreallocStatistics {
+            lookups: sum(Count::Lookups),
+            visits: sum(Count::Visits),
+            hits: sum(Count::Hits),
+            blocks: self.counters.preallocated.sum(),
+            local_hits: sum(Count::LocalHits),
+            local_chunks: sum(Count::LocalChunks),
+            local_blocks: self.counters.local.sum(),
+            discards: sum(Count::Discards),
+            discarded_blocks: sum(Count::DiscardedBlocks),
+            shortages: sum(Count::Shortages),
+        }
     }
 
-    /// Blocks in preallocations: free on the disk, and to be had by discarding.
+    /// Blocks in preallocations and in chunks: free on the disk, and to be had by discarding.
     #[must_use]
     pub fn preallocated_blocks(&self) -> u64 {
-        self.counters.preallocated.sum()
+        self.counters.preallocated.sum() + self.counters.local.sum()
     }
 
-    fn give_back_ranges(&self, ranges: Vec<Range>) -> u64 {
-        let mut blocks = 0;
+    fn give_back_ranges(&self, ranges: Vec<Range>) {
         for Range { run, .. } in ranges {
             self.counters.preallocated.subtract(self.place(run.start).0, u64::from(run.len));
             self.give_back(run);
-            blocks += u64::from(run.len);
         }
-        blocks
     }
 }
 

@@ -92,6 +92,8 @@ pub struct Tuning {
     pub stream_req: u32,
     /// Orders by which a goal's length may be trimmed (kernel `mb_best_avail_max_trim_order`).
     pub best_avail_max_trim_order: u8,
+    /// Blocks that are taken ahead for small files of one place; 0 means none (kernel `mb_group_prealloc`).
+    pub group_prealloc: u32,
     /// How preallocations are kept.
     pub preallocation: Preallocation,
     /// How free inodes are found.
@@ -123,6 +125,7 @@ impl Tuning {
             spread_directories: false,
             stream_goals: StreamGoals::Off,
             order2_req: u8::MAX,
+            group_prealloc: 0,
             ..Self::default()
         }
     }
@@ -142,6 +145,7 @@ impl Default for Tuning {
             order2_req: 2,
             stream_req: 16,
             best_avail_max_trim_order: 3,
+            group_prealloc: 512,
             preallocation: Preallocation::default(),
             inode_search: InodeSearch::default(),
             reuse_inodes: true,

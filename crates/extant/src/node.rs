@@ -34,6 +34,8 @@ pub(crate) struct Node {
     pub(crate) home: (FsBlock, usize),
     /// Blocks taken ahead for its content.
     pub(crate) preallocations: Arc<Preallocations>,
+    /// The directory that it was made in, if that was since it came into memory.
+    pub(crate) directory: InodeNumber,
     /// Where what was last made in it went, of a directory.
     pub(crate) last_groups: LastGroups,
     core: Mutex<Core>,
@@ -71,6 +73,7 @@ impl Node {
             xattrs: RwLock::with_key(LockClass::XATTR, u64::from(number.0), ()),
             home,
             preallocations: Arc::new(Preallocations::new(number)),
+            directory: InodeNumber::default(),
             last_groups: LastGroups::default(),
             core: Mutex::new(LockClass::INODE_CORE, core),
             users: AtomicU32::new(0),

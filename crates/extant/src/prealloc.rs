@@ -1,5 +1,5 @@
-//! Blocks for holes of files: out of what was taken ahead for the file, else from the allocator, with more taken ahead if
-//! the file grows.
+//! Blocks for holes of files: out of what was taken ahead for the file, or for small files of its place, else from the
+//! allocator, with more taken ahead if the file grows.
 //!
 //! Only a write at or behind the end of a file that is not empty takes ahead. So a file that is written in one piece, or
 //! whose size was set before, gets what it needs and no more. What was taken ahead goes with the last user of the file,
@@ -9,7 +9,7 @@
 //!
 //! Source: `ext4_mb_normalize_request`, `ext4_discard_preallocations`. Tests: `tests/prealloc.rs`.
 
-use extant_alloc::{Preallocated, Reservation, Run, predicted_end};
+use extant_alloc::{Place, Preallocated, Purpose, Reservation, Run, predicted_end};
 use extant_ondisk::LogicalBlock;
 use extant_ondisk::extent::MAX_LEN;
 use extant_rt::Arc;
@@ -61,6 +61,9 @@ impl Volume {
             }
             Preallocated::None { room } => room,
         };
+        if let Some(taken) = self.take_local(node, hole, wanted, room)? {
+            return Ok(taken);
+        }
         let len = wanted.len.min(room);
         let mut reservation = self.reserve(1 + growth, len + growth, privileged)?;
         let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
@@ -70,6 +73,27 @@ impl Volume {
         let preallocations = &node.preallocations;
         let run = self.allocator.take_ahead(&mut reservation, &request, preallocations, logical, surplus)?;
         Ok((run, reservation))
+    }
+
+    /// The same for a small file, out of its locality group: all that is wanted, or none.
+    fn take_local(
+        &self,
+        node: &Arc<Node>,
+        hole: &Hole,
+        wanted: Wanted,
+        room: u32,
+    ) -> Result<Option<(Run, Reservation<'_>)>> {
+        let Wanted { logical, privileged, .. } = wanted;
+        let len = wanted.len.min(room);
+        let request = self.request(node, self.goal(node, hole, logical), len, wanted.end);
+        if request.purpose != Purpose::Data {
+            return Ok(None);
+        }
+        let surplus = if wanted.grows { self.surplus(node, logical, len, room)? } else { 0 };
+        let reservation = self.reserve(hole.growth(), hole.growth(), privileged)?;
+        let place = Place { home: self.group_of_inode(node.number), directory: node.directory };
+        let taken = self.allocator.take_local(&request, place, &node.preallocations, logical, surplus);
+        Ok(taken.map(|run| (run, reservation)))
     }
 
     /// How many blocks to take ahead behind `len` blocks from `logical` on, where the next ones taken ahead are `room`

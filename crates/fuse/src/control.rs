@@ -171,8 +171,18 @@ fn mb_stats(fs: &Filesystem) -> String {
     );
     let ahead = fs.prealloc_statistics();
     text += &format!(
-        "\tpreallocated: {}\n\tpa_lookups: {}\n\tpa_visits: {}\n\tpa_hits: {}\n",
-        ahead.blocks, ahead.lookups, ahead.visits, ahead.hits
+        "\tpreallocated: {}\n\tpa_lookups: {}\n\tpa_visits: {}\n\tpa_hits: {}\n\tpa_discards: {}\n\tpa_discarded: {}\n\tpa_shortages: {}\n",
+        ahead.blocks,
+        ahead.lookups,
+        ahead.visits,
+        ahead.hits,
+        ahead.discards,
+        ahead.discarded_blocks,
+        ahead.shortages
+    );
+    text += &format!(
+        "\tlg_preallocated: {}\n\tlg_hits: {}\n\tlg_chunks: {}\n",
+        ahead.local_blocks, ahead.local_hits, ahead.local_chunks
     );
     text
 }

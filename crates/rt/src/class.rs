@@ -46,6 +46,8 @@ classes! {
     PREALLOCATING = 78;
     /// One per file system: descriptors that were read are entered.
     DESCRIPTORS = 79;
+    /// The slots of locality groups.
+    LOCALITY = 79;
     /// One per block group, keyed by its number.
     GROUP = 80;
     /// One per file system, in an older form that measurements compare: the stream goal and freed runs.

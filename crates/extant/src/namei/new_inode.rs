@@ -128,7 +128,9 @@ impl Update<'_> {
         inode.set_mtime(times.mtime);
         inode.set_ctime(now);
         inode.set_crtime(now);
-        let node = volume.nodes.replace(Node::new(number, home, inode));
+        let mut node = Node::new(number, home, inode);
+        node.directory = dir.number;
+        let node = volume.nodes.replace(node);
         self.modify_inode(&node, Change::Mapping, |_| ());
         Ok(node)
     }

@@ -276,6 +276,6 @@ fn files_without_extents_reach_through_three_levels() {
         mount(&copy).unmount().unwrap();
         assert_clean(&*copy, &format!("cut to {block} blocks"));
     }
-    assert_eq!(volume.allocator.free_blocks(), free);
+    assert_eq!(volume.statistics().free_blocks, free);
     assert_eq!(node.inode().blocks_512(1024), 0);
 }

@@ -106,7 +106,7 @@ fn what_was_taken_ahead_goes_with_the_last_user_and_before_cuts() {
     let volume = mount(&device, Preallocation::Tree);
     let free = volume.allocator.free_blocks();
     let root = volume.node(InodeNumber::ROOT).unwrap();
-    let ahead = || volume.allocator.preallocated_blocks();
+    let ahead = || volume.allocator.prealloc_statistics().blocks;
     let grow = |file: &NodeRef| {
         append(&volume, file, &[1; 5 * BLOCK as usize]);
         append(&volume, file, &[2; BLOCK as usize]);
@@ -174,7 +174,8 @@ fn what_was_taken_ahead_goes_with_the_last_user_and_before_cuts() {
     }
     volume.reap();
     volume.sync().unwrap();
-    assert_eq!(volume.allocator.free_blocks(), free);
+    assert_eq!(volume.statistics().free_blocks, free);
+    assert!(volume.allocator.prealloc_statistics().local_blocks > 0, "no chunk is kept for small files");
     drop(root);
     volume.unmount().unwrap();
     assert_clean(&*device, "cut");
@@ -184,7 +185,7 @@ fn grow_again(volume: &Volume, file: &NodeRef) {
     // Beyond what zeroing allocated behind the end.
     for turn in 0..20 {
         append(volume, file, &[turn; BLOCK as usize]);
-        if volume.allocator.preallocated_blocks() > 0 {
+        if volume.allocator.prealloc_statistics().blocks > 0 {
             return;
         }
     }

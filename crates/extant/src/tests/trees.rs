@@ -179,7 +179,7 @@ fn a_full_disk_stays_clean_and_gives_its_space_back() {
             volume.set_size(node, 0).unwrap();
         }
         volume.sync().unwrap();
-        assert_eq!(volume.allocator.free_blocks(), free, "seed {seed}");
+        assert_eq!(volume.statistics().free_blocks, free, "seed {seed}");
         volume.unmount().unwrap();
         drop((nodes, volume));
         assert_clean(&*device, "emptied");

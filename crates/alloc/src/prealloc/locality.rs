@@ -1,0 +1,269 @@
+//! Locality groups: chunks of blocks taken ahead for small files, which are packed one behind the other in them. A chunk is
+//! searched for once for many files, and threads that write in different groups meet neither in a lock nor in a buddy.
+//!
+//! A file's place is its home, the group of its inode, and its directory. Chunks of homes that fall into one slot of their
+//! band share a lock. A directory takes over the chunk of the one that wrote before it in their home; one that comes
+//! back to find its chunk taken over gets one of its own, so that directories written one after the other are packed,
+//! and those written at once do not mix.
+//!
+//! Invariant: as of [`crate::prealloc`]; a search for a chunk is announced, so that whoever lacks blocks waits for it.
+//!
+//! Locks: `LOCALITY`, one per slot, held over no search. Source: kernel `ext4_mb_group_or_file`, `struct
+//! ext4_locality_group`, which goes by the CPU instead. Tests: below and `tests/alloc/locality.rs`.
+
+use std::collections::VecDeque;
+
+use extant_ondisk::{FsBlock, GroupNumber, InodeNumber};
+use extant_rt::{Condvar, LockClass, Mutex, Padded};
+
+use crate::bands::Bands;
+use crate::group::Run;
+
+/// Slots of a band at most: one for each group of a band of the least size, so that directories far apart share none.
+const SLOTS_MAX: u32 = 64;
+/// Chunks of a slot, and of one home.
+const CHUNKS_MAX: usize = 8;
+const CHUNKS_OF_HOME_MAX: usize = 4;
+/// Orders of free blocks that are told apart (kernel `PREALLOC_TB_SIZE`).
+const ORDERS: usize = 10;
+
+/// Where a small file belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The group of its inode.
+    pub home: GroupNumber,
+    /// The directory that it was made in; 0 if that is not known.
+    pub directory: InodeNumber,
+}
+
+/// What is left of a chunk, and the place that took of it last.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    place: Place,
+    run: Run,
+}
+
+#[derive(Debug, Default)]
+struct Locality {
+    /// By the order of their free blocks, at least one; of one order, the newest last.
+    chunks: [Vec<Chunk>; ORDERS],
+    /// Places whose chunks others took over, the newest last.
+    displaced: VecDeque<Place>,
+    /// Threads that search for a chunk.
+    searching: u32,
+    /// How often the blocks that are asked for were halved, because no run of so many was found.
+    halved: u32,
+}
+
+#[derive(Debug)]
+struct Slot {
+    locality: Mutex<Locality>,
+    /// A search has ended.
+    searched: Condvar,
+}
+
+/// The locality groups of a disk.
+#[derive(Debug)]
+pub(crate) struct Localities {
+    bands: Bands,
+    per_band: u32,
+    slots: Box<[Padded<Slot>]>,
+}
+
+fn order(len: u32) -> usize {
+    (len.max(1).ilog2() as usize).min(ORDERS - 1)
+}
+
+impl Localities {
+    pub fn new(bands: Bands) -> Self {
+        let slot = |_| {
+            let locality = Mutex::new(LockClass::LOCALITY, Locality::default());
+            Padded(Slot { locality, searched: Condvar::new() })
+        };
+        let per_band = bands.groups(0).1.min(SLOTS_MAX);
+        Self { bands, per_band, slots: (0..bands.count() * per_band).map(slot).collect() }
+    }
+
+    fn slot(&self, home: GroupNumber) -> &Slot {
+        let band = self.bands.of(home);
+        let (first, _) = self.bands.groups(band);
+        &self.slots[(band * self.per_band + home.0.saturating_sub(first.0) % self.per_band) as usize].0
+    }
+
+    /// Takes `len` blocks for a file of `place`.
+    pub fn take(&self, place: Place, len: u32) -> Option<Run> {
+        let mut locality = self.slot(place.home).locality.lock();
+        let (at, index) = locality.find(place, len)?;
+        let mut chunk = locality.chunks[at].remove(index);
+        if chunk.place != place {
+            locality.displace(std::mem::replace(&mut chunk.place, place));
+        }
+        let taken = Run { len, ..chunk.run };
+        chunk.run = Run { start: FsBlock(chunk.run.start.0 + u64::from(len)), len: chunk.run.len - len };
+        locality.put(chunk);
+        Some(taken)
+    }
+
+    /// Announces a search for a chunk: how often to halve what is asked for.
+    pub fn begin_search(&self, home: GroupNumber) -> u32 {
+        let mut locality = self.slot(home).locality.lock();
+        locality.searching += 1;
+        locality.halved
+    }
+
+    /// Ends a search with what it found, of `asked` blocks: chunks that must go for it.
+    pub fn end_search(&self, place: Place, asked: u32, found: Option<Run>) -> Vec<Run> {
+        let slot = self.slot(place.home);
+        let mut locality = slot.locality.lock();
+        locality.searching -= 1;
+        let gone = match found {
+            Some(run) => {
+                let is_short = run.len < asked / 2;
+                locality.halved =
+                    if is_short { locality.halved + 1 } else { locality.halved.saturating_sub(1) };
+                locality.displaced.retain(|displaced| *displaced != place);
+                locality.put(Chunk { place, run });
+                locality.trim()
+            }
+            None => Vec::new(),
+        };
+        drop(locality);
+        slot.searched.notify_all();
+        gone
+    }
+
+    /// Takes blocks back into the chunk that they were taken from last: whether there is one.
+    pub fn give(&self, home: GroupNumber, run: Run) -> bool {
+        let mut locality = self.slot(home).locality.lock();
+        let end = run.start.0 + u64::from(run.len);
+        let follows = |chunk: &Chunk| chunk.run.start.0 == end;
+        let found = locality.chunks.iter_mut().find_map(|chunks| {
+            let index = chunks.iter().position(follows)?;
+            Some(chunks.remove(index))
+        });
+        let Some(mut chunk) = found else { return false };
+        chunk.run = Run { start: run.start, len: chunk.run.len + run.len };
+        locality.put(chunk);
+        true
+    }
+
+    /// Takes all chunks out, slot by slot, those too that are being searched for.
+    pub fn drain(&self) -> impl Iterator<Item = Vec<Run>> {
+        self.slots.iter().map(|slot| {
+            let mut locality = slot.locality.lock();
+            while locality.searching > 0 {
+                locality = slot.searched.wait(locality);
+            }
+            let chunks = std::mem::take(&mut locality.chunks);
+            chunks.into_iter().flatten().map(|chunk| chunk.run).collect()
+        })
+    }
+}
+
+impl Locality {
+    /// The chunk for `len` blocks of a place: its order and its index there.
+    fn find(&self, place: Place, len: u32) -> Option<(usize, usize)> {
+        let (mut newest, mut of_home) = (None, 0);
+        for (at, chunks) in self.chunks.iter().enumerate().skip(order(len)) {
+            for (index, chunk) in chunks.iter().enumerate() {
+                if chunk.place.home != place.home || chunk.run.len < len {
+                    continue;
+                }
+                if chunk.place == place {
+                    return Some((at, index));
+                }
+                of_home += 1;
+                newest = Some((at, index));
+            }
+        }
+        newest.filter(|_| of_home >= CHUNKS_OF_HOME_MAX || !self.displaced.contains(&place))
+    }
+
+    fn displace(&mut self, place: Place) {
+        if self.displaced.len() >= CHUNKS_MAX {
+            self.displaced.pop_front();
+        }
+        self.displaced.push_back(place);
+    }
+
+    fn put(&mut self, chunk: Chunk) {
+        if chunk.run.len > 0 {
+            self.chunks[order(chunk.run.len)].push(chunk);
+        }
+    }
+
+    /// Takes out the chunks with the fewest blocks, if there are too many.
+    fn trim(&mut self) -> Vec<Run> {
+        let count: usize = self.chunks.iter().map(Vec::len).sum();
+        let mut gone = Vec::new();
+        for chunks in &mut self.chunks {
+            let excess = count.saturating_sub(CHUNKS_MAX + gone.len()).min(chunks.len());
+            gone.extend(chunks.drain(..excess).map(|chunk| chunk.run));
+        }
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(home: u32, directory: u32) -> Place {
+        Place { home: GroupNumber(home), directory: InodeNumber(directory) }
+    }
+
+    fn add(localities: &Localities, place: Place, start: u64, len: u32) -> Vec<Run> {
+        localities.begin_search(place.home);
+        localities.end_search(place, len, Some(Run { start: FsBlock(start), len }))
+    }
+
+    fn starts(localities: &Localities, place: Place, count: usize) -> Vec<Option<u64>> {
+        (0..count).map(|_| localities.take(place, 2).map(|run| run.start.0)).collect()
+    }
+
+    #[test]
+    fn directories_in_turn_are_packed_and_those_at_once_are_kept_apart() {
+        let localities = Localities::new(Bands::new(8));
+        let [first, second, third] = [1, 2, 3].map(|directory| place(5, directory));
+        assert_eq!(starts(&localities, first, 1), [None]);
+        add(&localities, first, 100, 20);
+        assert_eq!(starts(&localities, first, 2), [Some(100), Some(102)]);
+        assert_eq!(starts(&localities, second, 2), [Some(104), Some(106)], "packed behind the first");
+        assert_eq!(starts(&localities, first, 1), [None], "displaced: one of its own is to be searched");
+        add(&localities, first, 200, 20);
+        assert_eq!(starts(&localities, first, 2), [Some(200), Some(202)]);
+        assert_eq!(starts(&localities, second, 2), [Some(108), Some(110)]);
+        assert_eq!(starts(&localities, place(6, 1), 1), [None], "another home");
+        assert!(starts(&localities, third, 1)[0].is_some());
+    }
+
+    #[test]
+    fn what_was_taken_last_can_be_given_back_and_small_rests_serve_small_files() {
+        let localities = Localities::new(Bands::new(8));
+        let here = place(5, 1);
+        add(&localities, here, 100, 8);
+        let taken = localities.take(here, 5).expect("a chunk");
+        assert!(!localities.give(here.home, Run { len: 2, ..taken }), "not what comes before the chunk");
+        assert!(localities.give(here.home, Run { start: FsBlock(103), len: 2 }));
+        assert_eq!(localities.take(here, 4).expect("a chunk").start.0, 103);
+        assert_eq!(localities.take(here, 2), None);
+        assert_eq!(localities.take(here, 1).expect("a rest").start.0, 107);
+        assert_eq!(localities.drain().flatten().count(), 0);
+    }
+
+    #[test]
+    fn chunks_with_the_fewest_blocks_go_first_and_short_runs_halve_what_is_asked_for() {
+        let localities = Localities::new(Bands::new(8));
+        let lens: Vec<u32> = vec![64, 3, 64, 64, 64, 1, 64, 64];
+        for (index, len) in lens.iter().enumerate() {
+            assert!(add(&localities, place(5, index as u32), index as u64 * 100, *len).is_empty());
+        }
+        let gone = add(&localities, place(5, 9), 900, 64);
+        assert_eq!(gone, [Run { start: FsBlock(500), len: 1 }]);
+        assert_eq!(localities.begin_search(GroupNumber(5)), 0);
+        localities.end_search(place(5, 9), 512, Some(Run { start: FsBlock(2000), len: 9 }));
+        assert_eq!(localities.begin_search(GroupNumber(5)), 1);
+        localities.end_search(place(5, 9), 256, None);
+        assert_eq!(localities.drain().flatten().map(|run| run.len).sum::<u32>(), 7 * 64 + 9);
+    }
+}
