@@ -313,7 +313,7 @@ impl Allocator {
         }))
     }
 
-    fn lock<'a>(&self, group: &'a Group) -> MutexGuard<'a, State> {
+    pub(crate) fn lock<'a>(&self, group: &'a Group) -> MutexGuard<'a, State> {
         self.statistics.add_lock();
         group.state.lock()
     }

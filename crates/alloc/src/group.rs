@@ -164,6 +164,13 @@ impl Record {
         descriptor + u32::from(!std::mem::replace(&mut self.inodes_changed, true))
     }
 
+    /// Notes more flags: how many blocks the transaction did not have to write before.
+    pub fn change_flags(&mut self, tid: TransactionId, more: GroupFlags) -> u32 {
+        let written = self.change(tid, GroupFlags::empty());
+        self.descriptor.set_flags(self.descriptor.flags() | more);
+        written
+    }
+
     fn change(&mut self, tid: TransactionId, no_longer: GroupFlags) -> u32 {
         debug_assert!(
             self.tid == tid || !(self.blocks_changed || self.inodes_changed),

@@ -115,6 +115,45 @@ impl Allocator {
         })
     }
 
+    /// Refuses a group in which an inode is in use that the descriptor says was never used.
+    ///
+    /// # Errors
+    /// `Corrupt` then; `Store` if the bitmap cannot be read.
+    pub fn check_unused_inodes(&self, number: GroupNumber) -> Result<()> {
+        if self.descriptor(number)?.flags().contains(GroupFlags::INODE_UNINIT) {
+            return Ok(());
+        }
+        let all = self.geometry.inodes_per_group;
+        self.with_inode_bits(number, |_, record, bits| {
+            let unused = all.saturating_sub(record.descriptor.itable_unused())..all;
+            match bitmap::find_one(&bits.disk, unused) {
+                Some(_) => Err(Error::Corrupt { group: number, what: "unused inode in use" }),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// How many inodes of a group, from its first on, stand in table blocks that frozen transactions, or those before,
+    /// wrote.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is no such group.
+    pub fn inodes_written(&self, number: GroupNumber) -> Result<u32> {
+        Ok(self.lock(self.group(number)?).record.inodes_written)
+    }
+
+    /// Notes in the running transaction `tid` that a group's whole inode table was written. Gives how many blocks the
+    /// transaction did not have to write before.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is no such group.
+    pub fn mark_table_zeroed(&self, tid: TransactionId, number: GroupNumber) -> Result<u32> {
+        let mut state = self.lock(self.group(number)?);
+        let written = state.record.change_flags(tid, GroupFlags::INODE_ZEROED);
+        self.changed.insert(number);
+        Ok(written)
+    }
+
     /// Finds and sets a free bit of a group.
     fn allocate_inode_in(
         &self,

@@ -234,6 +234,18 @@ impl Allocator {
         Ok(group.get_or_init(|| Group::new(number, descriptor, self.geometry.inodes_per_group)))
     }
 
+    /// Whether a group's whole inode table was written. Touches no group.
+    ///
+    /// # Errors
+    /// `Store` and `Corrupt` if its descriptor cannot be read.
+    pub fn is_table_zeroed(&self, number: GroupNumber) -> Result<bool> {
+        let flags = match self.groups.touched(number) {
+            Some(group) => group.state.lock().record.descriptor.flags(),
+            None => self.load_descriptors(number, 1)?.swap_remove(0).flags(),
+        };
+        Ok(flags.contains(GroupFlags::INODE_ZEROED))
+    }
+
     /// The first block of a group's inode table. Touches no group.
     ///
     /// # Errors

@@ -97,6 +97,9 @@ impl Volume {
             out.push(self.finish_superblock(superblock, groups.free_blocks, groups.free_inodes)?);
         }
         let mut fresh = self.fresh_tables(&groups.groups);
+        if !fresh.is_empty() {
+            self.tables.pass();
+        }
         self.finish_groups(groups.groups, &mut out)?;
         for (block, inodes) in inodes {
             let fresh = fresh.remove(&block);

@@ -24,6 +24,7 @@ use crate::groups::Groups;
 use crate::namei::Names;
 use crate::node::NodeCache;
 use crate::orphan::Orphans;
+use crate::tables::Tables;
 use crate::update::Changes;
 use crate::volume::Volume;
 
@@ -165,6 +166,7 @@ impl Volume {
             if is_crashed {
                 volume.start_counting();
             }
+            volume.start_zeroing_tables()?;
         }
         Ok((volume, mounted))
     }
@@ -213,6 +215,7 @@ impl Volume {
             nodes: NodeCache::new(16_384),
             changes: Changes::new(),
             pinned: Mutex::new(LockClass::CACHE, None),
+            tables: Tables::new(),
             orphans: Mutex::new(LockClass::ORPHAN, Orphans::default()),
             names: Names::new(&superblock),
             superblock: Mutex::new(LockClass::SUPERBLOCK, superblock),
@@ -296,6 +299,7 @@ impl Volume {
         if self.unmounted.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        self.tables.stop();
         self.reap();
         self.allocator.discard_some(u64::MAX);
         let closed = journal.close();

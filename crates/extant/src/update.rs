@@ -138,6 +138,11 @@ impl<'v> Update<'v> {
         self.handle.extend(credits)
     }
 
+    /// Counts blocks that the transaction did not have to write before.
+    pub(crate) fn charge(&self, blocks: u32) {
+        self.handle.charge(blocks);
+    }
+
     /// Changes an inode's fields; counts its version up.
     pub(crate) fn modify_inode<R>(
         &mut self,

@@ -22,6 +22,7 @@ use crate::error::{Error, Place, Result};
 use crate::namei::Names;
 use crate::node::{Node, NodeCache, NodeRef};
 use crate::orphan::Orphans;
+use crate::tables::Tables;
 use crate::update::{Changes, Need, Update};
 use crate::verify;
 
@@ -48,6 +49,7 @@ pub(crate) struct Volume {
     pub(crate) nodes: NodeCache,
     pub(crate) changes: Changes,
     pub(crate) pinned: Mutex<Option<Pinned>>,
+    pub(crate) tables: Tables,
     pub(crate) orphans: Mutex<Orphans>,
     /// What the operations on names share.
     pub(crate) names: Names,

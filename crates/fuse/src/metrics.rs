@@ -149,6 +149,10 @@ impl Metrics {
         let descriptors = fs.descriptors();
         family("descriptor_blocks", "gauge", &plain(u64::from(descriptors.blocks)));
         family("descriptor_blocks_read", "gauge", &plain(u64::from(descriptors.read)));
+        let tables = fs.table_initialisation();
+        family("inode_tables_seen", "gauge", &plain(u64::from(tables.seen)));
+        family("inode_tables_zeroed", "counter", &plain(u64::from(tables.zeroed)));
+        family("inode_tables_skipped", "counter", &plain(u64::from(tables.skipped)));
         if let Some(journal) = fs.journal_statistics() {
             family("journal_commits", "counter", &plain(journal.commits));
             family("journal_copies", "counter", &plain(journal.copies));

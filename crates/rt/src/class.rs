@@ -34,6 +34,8 @@ classes! {
     XATTR = 40;
     /// Not a lock: an open journal handle.
     HANDLE = 50;
+    /// One per file system: inode tables that are being zeroed; held over I/O, and by a commit for a moment.
+    TABLES = 52;
     /// One per file system: the on-disk and in-memory orphan list.
     ORPHAN = 55;
     /// One per inode: its decoded fields.

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::mount::Mounted;
 use crate::namei::{Access, Credentials, New, NewKind, RenameFlags};
 use crate::node::NodeRef;
+use crate::tables::TableInitialisation;
 use crate::volume::Volume;
 
 /// A mounted file system. Clones are the same mount; the last one to go unmounts it as well as it can. Paths start
@@ -141,6 +142,12 @@ impl Filesystem {
     #[must_use]
     pub fn prealloc_statistics(&self) -> PreallocStatistics {
         self.volume().allocator.prealloc_statistics()
+    }
+
+    /// How far the inode tables are zeroed that mkfs left to be initialised lazily.
+    #[must_use]
+    pub fn table_initialisation(&self) -> TableInitialisation {
+        self.volume().table_initialisation()
     }
 
     /// Calls `each` with the first block and the length of every run of free blocks, in order. Runs end with their

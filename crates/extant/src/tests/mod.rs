@@ -16,6 +16,7 @@ mod read_dir;
 mod restart;
 mod reuse;
 mod shared_files;
+mod tables;
 mod threads;
 mod trees;
 mod users;

@@ -1,0 +1,200 @@
+//! Zeroing the inode tables that mkfs left to be initialised lazily, in the background.
+//!
+//! Of each group without `INODE_ZEROED`, what nobody wrote of the table becomes zero, and then its descriptor says so. Until
+//! then a commit zeroes the table blocks that it brings into use (`commit.rs`). The two do not meet: a piece is zeroed
+//! with `TABLES` held, from behind what commits have brought into use; a commit that brings more into use notes it
+//! first, and then takes and gives up `TABLES` before it writes, so that no zeroes come after its inodes.
+//!
+//! A group takes a while, and then ten times as long goes by before the next (kernel `init_itable`). Ends with
+//! unmounting and at the first error; whatever is left is the next mount's. A group whose inode bitmap contradicts its
+//! descriptor is left alone.
+//!
+//! Locks: `TABLES`: key 0 over the zeroing of a piece, the others for moments.
+//!
+//! Source: kernel `ext4_init_inode_table`, `ext4_lazyinit_thread`. Tests: `tests/tables.rs`, `../tests/lazy_tables.rs`.
+
+use std::time::Duration;
+
+use extant_ondisk::{FsBlock, GroupNumber, Structure};
+use extant_rt::{Arc, AtomicU32, Condvar, JoinHandle, LockClass, Monotonic, Mutex, Ordering, Weak};
+
+use crate::error::{Place, Result};
+use crate::update::{Need, Update};
+use crate::volume::Volume;
+
+/// Before the first group, so that short mounts do without (the kernel's at most).
+const START_DELAY: Duration = Duration::from_secs(5);
+/// The rest after a group, in times of what it took (kernel `EXT4_DEF_LI_WAIT_MULT`).
+const REST_FACTOR: u32 = 10;
+/// Table blocks that are zeroed in one hold of the lock.
+const PIECE_BLOCKS: u32 = 64;
+
+/// How far the inode tables are zeroed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableInitialisation {
+    /// Groups that were looked at since mounting, of all.
+    pub seen: u32,
+    /// Of those, the groups whose tables were zeroed.
+    pub zeroed: u32,
+    /// Of those, the groups left alone because of a contradiction.
+    pub skipped: u32,
+}
+
+/// The thread that zeroes tables, and what it and commits share.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    zeroing: Mutex<()>,
+    signal: Arc<Signal>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    seen: AtomicU32,
+    zeroed: AtomicU32,
+    skipped: AtomicU32,
+}
+
+#[derive(Debug)]
+struct Signal {
+    is_stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Signal {
+    /// Waits for a while; false if it is to end instead.
+    fn rest(&self, time: Duration) -> bool {
+        let mut is_stopped = self.is_stopped.lock();
+        if !*is_stopped {
+            is_stopped = self.changed.wait_timeout(is_stopped, time);
+        }
+        !*is_stopped
+    }
+}
+
+impl Tables {
+    pub(crate) fn new() -> Self {
+        let is_stopped = Mutex::with_key(LockClass::TABLES, 2, false);
+        Self {
+            zeroing: Mutex::new(LockClass::TABLES, ()),
+            signal: Arc::new(Signal { is_stopped, changed: Condvar::new() }),
+            thread: Mutex::with_key(LockClass::TABLES, 1, None),
+            seen: AtomicU32::new(0),
+            zeroed: AtomicU32::new(0),
+            skipped: AtomicU32::new(0),
+        }
+    }
+
+    /// Waits until no piece is being zeroed that was not in use when it was chosen.
+    pub(crate) fn pass(&self) {
+        drop(self.zeroing.lock());
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(&self) {
+        *self.signal.is_stopped.lock() = true;
+        self.signal.changed.notify_all();
+        let thread = self.thread.lock().take();
+        // The thread itself comes here if it lets go of the volume last.
+        if let Some(thread) = thread.filter(|thread| !extant_rt::is_current(thread)) {
+            // A panic has been reported where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Volume {
+    /// How far the inode tables are zeroed.
+    pub(crate) fn table_initialisation(&self) -> TableInitialisation {
+        let read = |number: &AtomicU32| number.load(Ordering::Relaxed);
+        let Tables { seen, zeroed, skipped, .. } = &self.tables;
+        TableInitialisation { seen: read(seen), zeroed: read(zeroed), skipped: read(skipped) }
+    }
+
+    /// Starts the thread, if descriptors have flags at all.
+    ///
+    /// # Errors
+    /// `Io` if the host gives no thread.
+    pub(crate) fn start_zeroing_tables(self: &Arc<Self>) -> Result<()> {
+        if !self.checksums.has_group_checksums() {
+            return Ok(());
+        }
+        let (volume, signal) = (Arc::downgrade(self), self.tables.signal.clone());
+        let thread = extant_rt::spawn("extant-tables", move || zero_tables(&volume, &signal))
+            .map_err(|error| Place::of(Structure::Inode).io(error))?;
+        *self.tables.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    /// Zeroes what nobody wrote of a group's table, and says so in its descriptor; whether there was anything to do.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`; the journal's. The descriptor then says what it said.
+    pub(crate) fn zero_table(&self, group: GroupNumber) -> Result<bool> {
+        if self.allocator.is_table_zeroed(group)? {
+            return Ok(false);
+        }
+        self.allocator.check_unused_inodes(group)?;
+        let (table, mut at) = (self.allocator.inode_table(group)?, 0);
+        while let Some(next) = self.zero_piece(group, table, at)? {
+            at = next;
+        }
+        // Before the descriptor says so, even without a log.
+        self.device.flush().map_err(|error| self.table_place(group).io(error))?;
+        self.begin(Need::new(1, 0))?.mark_table_zeroed(group)?;
+        Ok(true)
+    }
+
+    /// Zeroes the next blocks of the table from the block `at` on that are not in use: where to go on.
+    fn zero_piece(&self, group: GroupNumber, table: FsBlock, at: u32) -> Result<Option<u32>> {
+        let per_block = self.geometry.block_size / u32::from(self.geometry.inode_size);
+        let blocks = self.geometry.inode_table_blocks_per_group;
+        let _zeroing = self.tables.zeroing.lock();
+        let at = at.max(self.allocator.inodes_written(group)?.div_ceil(per_block));
+        if at >= blocks {
+            return Ok(None);
+        }
+        let len = (blocks - at).min(PIECE_BLOCKS);
+        let size = u64::from(self.geometry.block_size);
+        let start = (table.0 + u64::from(at)) * size;
+        self.device
+            .write_zeroes(start, u64::from(len) * size)
+            .map_err(|error| self.table_place(group).io(error))?;
+        Ok(Some(at + len))
+    }
+
+    fn table_place(&self, group: GroupNumber) -> Place {
+        Place::of(Structure::Inode).group(group)
+    }
+}
+
+impl Update<'_> {
+    /// Says in a group's descriptor that its inode table was written as a whole. Takes one credit.
+    fn mark_table_zeroed(&mut self, group: GroupNumber) -> Result<()> {
+        let changed = self.volume.allocator.mark_table_zeroed(self.tid(), group)?;
+        self.charge(changed);
+        Ok(())
+    }
+}
+
+/// What the thread does.
+fn zero_tables(volume: &Weak<Volume>, signal: &Signal) {
+    let mut is_on = signal.rest(START_DELAY);
+    for group in (0..).map(GroupNumber) {
+        let Some(volume) = volume.upgrade().filter(|_| is_on) else { return };
+        if group.0 >= volume.geometry.group_count {
+            return;
+        }
+        let start = Monotonic::now();
+        let counted = match volume.zero_table(group) {
+            Ok(false) => None,
+            Ok(true) => Some(&volume.tables.zeroed),
+            Err(crate::Error::Corrupt { .. }) if volume.writable().is_ok() => Some(&volume.tables.skipped),
+            // Whoever comes next is told.
+            Err(_) => return,
+        };
+        volume.tables.seen.fetch_add(1, Ordering::Relaxed);
+        if let Some(counted) = counted {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let took = start.elapsed();
+            drop(volume);
+            is_on = signal.rest(took.saturating_mul(REST_FACTOR));
+        }
+    }
+}
