@@ -239,7 +239,7 @@ impl Allocator {
         surplus: u32,
     ) -> Option<Run> {
         let len = request.len.checked_add(surplus).filter(|_| request.len > 0)?;
-        if self.chunk_len() < len || (surplus > 0 && self.tuning.preallocation == Preallocation::Off) {
+        if self.chunk_len() < len {
             return None;
         }
         if surplus == 0 {
@@ -254,9 +254,27 @@ impl Allocator {
         Some(given.run)
     }
 
+    /// Takes up to `request.len` blocks at the goal of a file that is no longer small, if a chunk of its home begins there.
+    ///
+    /// # Locks
+    /// Takes `LOCALITY`.
+    #[must_use]
+    pub fn take_chunk_at_goal(&self, request: &Request, home: GroupNumber) -> Option<Run> {
+        if self.chunk_len() == 0 {
+            return None;
+        }
+        let taken = self.localities.take_at(home, request.goal, request.len)?;
+        self.counters.local.subtract(self.place(taken.start).0, u64::from(taken.len));
+        self.lookups.add(Count::LocalHits, 1);
+        Some(taken)
+    }
+
     /// Blocks of a chunk at most; 0 if there are to be none.
     fn chunk_len(&self) -> u32 {
-        self.tuning.group_prealloc.min(self.geometry.blocks_per_group / CHUNKS_PER_GROUP_MIN)
+        match self.tuning.preallocation {
+            Preallocation::Off => 0,
+            _ => self.tuning.group_prealloc.min(self.geometry.blocks_per_group / CHUNKS_PER_GROUP_MIN),
+        }
     }
 
     /// Takes `len` blocks of a chunk, which is searched for if there is none.

@@ -75,7 +75,8 @@ impl Volume {
         Ok((run, reservation))
     }
 
-    /// The same for a small file, out of its locality group: all that is wanted, or none.
+    /// The same for a small file, out of its locality group, all that is wanted or none; for a larger one what of that
+    /// follows on its last block.
     fn take_local(
         &self,
         node: &Arc<Node>,
@@ -86,13 +87,15 @@ impl Volume {
         let Wanted { logical, privileged, .. } = wanted;
         let len = wanted.len.min(room);
         let request = self.request(node, self.goal(node, hole, logical), len, wanted.end);
-        if request.purpose != Purpose::Data {
-            return Ok(None);
-        }
-        let surplus = if wanted.grows { self.surplus(node, logical, len, room)? } else { 0 };
-        let reservation = self.reserve(hole.growth(), hole.growth(), privileged)?;
         let place = Place { home: self.group_of_inode(node.number), directory: node.directory };
-        let taken = self.allocator.take_local(&request, place, &node.preallocations, logical, surplus);
+        let reservation = self.reserve(hole.growth(), hole.growth(), privileged)?;
+        let taken = match request.purpose {
+            Purpose::Data => {
+                let surplus = if wanted.grows { self.surplus(node, logical, len, room)? } else { 0 };
+                self.allocator.take_local(&request, place, &node.preallocations, logical, surplus)
+            }
+            _ => self.allocator.take_chunk_at_goal(&request, place.home),
+        };
         Ok(taken.map(|run| (run, reservation)))
     }
 

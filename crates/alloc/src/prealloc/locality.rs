@@ -104,6 +104,17 @@ impl Localities {
         Some(taken)
     }
 
+    /// Takes up to `len` blocks from `goal` on, if a chunk of the home begins there: a file that outgrows its place
+    /// stays in one piece.
+    pub fn take_at(&self, home: GroupNumber, goal: FsBlock, len: u32) -> Option<Run> {
+        let mut locality = self.slot(home).locality.lock();
+        let mut chunk = locality.remove(|chunk| chunk.run.start == goal)?;
+        let taken = Run { len: len.min(chunk.run.len), ..chunk.run };
+        chunk.run = Run { start: FsBlock(goal.0 + u64::from(taken.len)), len: chunk.run.len - taken.len };
+        locality.put(chunk);
+        Some(taken)
+    }
+
     /// Announces a search for a chunk: how often to halve what is asked for.
     pub fn begin_search(&self, home: GroupNumber) -> u32 {
         let mut locality = self.slot(home).locality.lock();
@@ -136,12 +147,7 @@ impl Localities {
     pub fn give(&self, home: GroupNumber, run: Run) -> bool {
         let mut locality = self.slot(home).locality.lock();
         let end = run.start.0 + u64::from(run.len);
-        let follows = |chunk: &Chunk| chunk.run.start.0 == end;
-        let found = locality.chunks.iter_mut().find_map(|chunks| {
-            let index = chunks.iter().position(follows)?;
-            Some(chunks.remove(index))
-        });
-        let Some(mut chunk) = found else { return false };
+        let Some(mut chunk) = locality.remove(|chunk| chunk.run.start.0 == end) else { return false };
         chunk.run = Run { start: run.start, len: chunk.run.len + run.len };
         locality.put(chunk);
         true
@@ -184,6 +190,13 @@ impl Locality {
             self.displaced.pop_front();
         }
         self.displaced.push_back(place);
+    }
+
+    fn remove(&mut self, is_it: impl Fn(&Chunk) -> bool) -> Option<Chunk> {
+        self.chunks.iter_mut().find_map(|chunks| {
+            let index = chunks.iter().position(&is_it)?;
+            Some(chunks.remove(index))
+        })
     }
 
     fn put(&mut self, chunk: Chunk) {
@@ -247,7 +260,9 @@ mod tests {
         assert!(localities.give(here.home, Run { start: FsBlock(103), len: 2 }));
         assert_eq!(localities.take(here, 4).expect("a chunk").start.0, 103);
         assert_eq!(localities.take(here, 2), None);
-        assert_eq!(localities.take(here, 1).expect("a rest").start.0, 107);
+        assert_eq!(localities.take_at(here.home, FsBlock(106), 1), None);
+        let rest = localities.take_at(here.home, FsBlock(107), 9);
+        assert_eq!(rest, Some(Run { start: FsBlock(107), len: 1 }));
         assert_eq!(localities.drain().flatten().count(), 0);
     }
 

@@ -125,15 +125,16 @@ fn a_commit_block_that_is_not_durable_is_found() {
     let base = base("1k-plain");
     let mut ops = vec![Op::Write { file: "b", at: 0, bytes: 300 << 10 }, Op::Sync, Op::Unlink("b")];
     ops.extend([Op::Fill { dir: "e", count: 120 }; 5]);
-    ops.extend(small_files());
+    ops.extend(files_of_a_block(0));
     assert_found(Fault::Recording(Mutation::DropFua), [scenario(&base, ops)]);
 }
 
-/// New files of one block each, which take the first free blocks that there are.
-fn small_files() -> Vec<Op> {
+/// New files of one block each at the byte `at`. From 64 KiB on they are too large for a chunk of small files, and take
+/// the first free blocks that there are.
+fn files_of_a_block(at: u64) -> Vec<Op> {
     ["c", "d/b", "e/b", "d/c", "e/c", "d/d", "e/e", "d/e"]
         .into_iter()
-        .flat_map(|file| [Op::Create(file), Op::Write { file, at: 0, bytes: 1000 }])
+        .flat_map(|file| [Op::Create(file), Op::Write { file, at, bytes: 1000 }])
         .collect()
 }
 
@@ -141,7 +142,7 @@ fn small_files() -> Vec<Op> {
 /// checkpoint.
 fn assert_revoke_needed(base: &Base, mut ops: Vec<Op>) {
     ops.push(Op::Sync);
-    ops.extend(small_files());
+    ops.extend(files_of_a_block(80 << 10));
     ops.push(Op::Sync);
     assert_found(Fault::NoRevokes, [scenario(base, ops)]);
 }
