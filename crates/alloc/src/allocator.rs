@@ -73,8 +73,6 @@ pub struct Setup {
 
 /// The part of a disk that is not taken ahead: preallocations are for disks with room.
 const SCARCE_PART: u64 = 8;
-/// How often preallocations are discarded for one reservation (kernel `ext4_mb_new_blocks`).
-const DISCARDS_MAX: u32 = 2;
 
 /// Which blocks and which inode. See the module and ARCHITECTURE.md, "Free blocks".
 pub struct Allocator {
@@ -193,14 +191,13 @@ impl Allocator {
     fn reserve_of_last(&self, blocks: u64, privileged: bool) -> Result<Reservation<'_>> {
         // What is out for a discard is back then.
         let _no_discard = self.discarding.lock();
-        let mut discards = 0;
+        let mut more_to_discard = true;
         loop {
             match Reservation::new(&self.counters, blocks, privileged) {
-                Err(Error::NoSpace)
-                    if discards < DISCARDS_MAX
-                        && self.discard_some(self.counters.lacking(blocks, privileged)) =>
-                {
-                    discards += 1;
+                // Others may have been quicker with what was discarded. Once more after nothing was left to discard: whoever
+                // discarded it meanwhile may have made room.
+                Err(Error::NoSpace) if more_to_discard => {
+                    more_to_discard = self.discard_some(self.counters.lacking(blocks, privileged)) > 0;
                 }
                 // The superblock may have promised too little.
                 Err(Error::NoSpace) if self.count_exactly() => {}

@@ -357,11 +357,29 @@ impl Allocator {
     }
 
     /// Discards chunks of locality groups, slot by slot, then preallocations, inode by inode, until `blocks` were given
-    /// back. False if there were none.
-    pub fn discard_some(&self, blocks: u64) -> bool {
-        let (mut any, mut discarded) = (false, 0);
+    /// back: how many were.
+    pub fn discard_some(&self, blocks: u64) -> u64 {
+        let mut discarded = self.discard_chunks(blocks);
+        if discarded < blocks {
+            for owner in self.owners.iter() {
+                discarded += self.discard_to(&owner, None);
+                if discarded >= blocks {
+                    break;
+                }
+            }
+        }
+        // An inode that went out of use meanwhile may have put its blocks into a chunk.
+        if discarded < blocks {
+            discarded += self.discard_chunks(blocks - discarded);
+        }
+        self.lookups.add(Count::Shortages, u64::from(discarded > 0));
+        discarded
+    }
+
+    /// The part of [`Allocator::discard_some`] that lies in chunks.
+    fn discard_chunks(&self, blocks: u64) -> u64 {
+        let mut discarded = 0;
         for chunks in self.localities.drain() {
-            any |= !chunks.is_empty();
             for run in chunks {
                 discarded += u64::from(run.len);
                 self.give_back_chunk(run);
@@ -370,17 +388,7 @@ impl Allocator {
                 break;
             }
         }
-        if discarded < blocks {
-            for owner in self.owners.iter() {
-                any = true;
-                discarded += self.discard_to(&owner, None);
-                if discarded >= blocks {
-                    break;
-                }
-            }
-        }
-        self.lookups.add(Count::Shortages, u64::from(any));
-        any
+        discarded
     }
 
     /// What look-ups in preallocations did since mounting.
