@@ -299,7 +299,7 @@ impl Stage {
     }
 }
 
-/// Of the schedules asked for, the share that a number of groups has.
+/// `share` is what the schedules asked for are divided by: more groups take longer.
 fn explore_disk(groups: u64, share: usize) {
     let disk = Disk::new(1 + u64::from(BLOCKS_PER_GROUP) * groups, BLOCKS_PER_GROUP, true);
     let mut plan = plan::exploration(SCHEDULES);
@@ -322,4 +322,9 @@ fn blocks_have_one_owner_and_none_is_lost() {
 #[test]
 fn blocks_of_many_groups_have_one_owner_and_none_is_lost() {
     explore_disk(66, 20);
+}
+
+#[test]
+fn blocks_of_nine_groups_have_one_owner_and_none_is_lost() {
+    explore_disk(9, 4);
 }
