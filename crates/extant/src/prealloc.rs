@@ -72,6 +72,8 @@ impl Volume {
         let request = self.request(node, goal, len, wanted.end);
         let preallocations = &node.preallocations;
         let run = self.allocator.take_ahead(&mut reservation, &request, preallocations, logical, surplus)?;
+        // The run may be shorter: nobody shall be refused the rest while the data is written.
+        reservation.shrink_to(u64::from(growth));
         Ok((run, reservation))
     }
 
