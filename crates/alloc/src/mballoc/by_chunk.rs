@@ -71,7 +71,9 @@ impl<'a> Search<'a> {
     }
 
     fn take(&self, locked: LockedGroup<'a>) -> Option<Run> {
-        let gap = locked.buddy()?.fit(self.len, self.is_aligned())?;
+        // Another length leaves a gap behind its chunk, and one before it if its run begins earlier.
+        let is_aligned = self.is_aligned() && self.len.is_power_of_two();
+        let gap = locked.buddy()?.fit(self.len, is_aligned)?;
         locked.take(gap)
     }
 

@@ -134,8 +134,8 @@ fn runs_are_contiguous_from_the_goal_and_long_ones_are_preferred() {
     assert_eq!(take(&alloc, 400, 10), run(400, 10));
     assert_eq!(
         take(&alloc, 400, 10),
-        run(273, 10),
-        "the goal is taken: the group's smallest chunk of ten blocks"
+        run(259, 10),
+        "the goal is taken: where the run of the group's smallest chunk of ten blocks begins"
     );
     let elsewhere = take(&alloc, 395, 10);
     assert!(
