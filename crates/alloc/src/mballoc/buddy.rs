@@ -150,11 +150,13 @@ impl Buddy {
         }
         let order = self.largest_order()?;
         let chunks = order.checked_sub(1).map_or(&self.busy, |above| &self.chunks[usize::from(above)]);
+        // Few runs are twice as long as their largest chunk.
+        let enough = if len <= 2 << order { len } else { (2 << order) - 1 };
         let mut longest = Gap::default();
         let mut at = self.first_free >> order;
         for _ in 0..RUNS_COMPARED {
             let chunk = chunks.next_clear(at);
-            if chunk >= chunks.len() || longest.len >= len {
+            if chunk >= chunks.len() || longest.len >= enough {
                 break;
             }
             let start = self.busy.run_start(chunk << order);

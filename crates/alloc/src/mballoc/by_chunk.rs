@@ -32,10 +32,14 @@ impl<'a> Search<'a> {
     /// The nearest group with a chunk of an order: as much of the length as it has.
     fn nearest(&mut self, criterion: Criterion, order: u8, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
         let alloc = self.alloc;
-        let (mut round, mut has_passed) = (Round::new(&alloc.index, goal), false);
         // A miss lowers what is expected, so it is asked anew for each group.
+        let wanted = || Marks::of_chunk(order, alloc.expectation.meets(order));
+        if !alloc.index.may_have(wanted()) {
+            return None;
+        }
+        let (mut round, mut has_passed) = (Round::new(&alloc.index, goal), false);
         loop {
-            let wanted = Marks::of_chunk(order, alloc.expectation.meets(order));
+            let wanted = wanted();
             let group = round.next(&alloc.index, wanted)?;
             self.counts.considered(criterion);
             alloc.know(group);
