@@ -26,8 +26,8 @@ const FEW_MAX: u32 = 2;
 
 #[derive(Debug, Default)]
 struct State {
-    /// The CPU to begin the next turn on.
-    begins: Option<usize>,
+    /// A turn begins.
+    begins: bool,
     thread: Option<Pid>,
     /// The thread waits for a turn.
     waits: bool,
@@ -51,14 +51,14 @@ impl Near {
         Self { reads: AtomicBool::new(false), taken: AtomicU64::new(0), state, changed: Condvar::new() }
     }
 
-    /// Gives the thread the turn, on that CPU; false if it does not wait for one.
-    pub(super) fn begin(&self, cpu: usize) -> bool {
+    /// Gives the thread the turn; false if it does not wait for one.
+    pub(super) fn begin(&self) -> bool {
         let mut state = self.state.lock();
         if !state.waits {
             return false;
         }
         state.waits = false;
-        state.begins = Some(cpu);
+        state.begins = true;
         // Whoever sees it late takes no request too many: it is read under the lock, or once more after each request.
         self.reads.store(true, Ordering::Relaxed);
         drop(state);
@@ -94,18 +94,16 @@ impl Near {
         self.changed.notify_all();
     }
 
-    /// The thread that calls is the one. Waits for a turn: the CPU to be on; none if there will be no more.
-    pub(super) fn wait(&self) -> Option<usize> {
+    /// The thread that calls is the one. Waits for a turn; false if there will be no more.
+    pub(super) fn wait(&self) -> bool {
         let mut state = self.state.lock();
         state.thread = Some(gettid());
         state.waits = !state.ends;
-        while !state.ends {
-            match state.begins.take() {
-                Some(cpu) => return Some(cpu),
-                None => state = self.changed.wait(state),
-            }
+        while !state.ends && !state.begins {
+            state = self.changed.wait(state);
         }
-        None
+        state.begins = false;
+        !state.ends
     }
 
     /// Whether the thread still has the turn.

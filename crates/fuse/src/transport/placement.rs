@@ -2,11 +2,16 @@
 //!
 //! All CPUs share one queue there, and whoever is woken by a request wakes on a CPU that idles, if there is one. On
 //! virtual machines that costs 30 times what a switch to a thread of the same CPU costs. So a reader follows its
-//! caller: now and then it looks where the task runs that waits for it, and goes there. A caller that does not wait (read
-//! ahead, writing back) is not followed, for both then have work at once.
+//! caller: now and then it has another thread look where that task runs, and put it there ([`Follower`]).
+//!
+//! It never looks itself: a task that begins another program closes files, which may be ours, while it holds what
+//! `/proc` waits for, and the reader that should answer would wait for the caller.
 //!
 //! Whoever is started by a reader is to float again: affinity is inherited.
+//!
+//! Locks: `REQUESTS`, over nothing.
 
+use extant_rt::{Condvar, LockClass, Mutex};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
@@ -32,68 +37,86 @@ impl Home {
     }
 }
 
-/// Keeps the thread that calls on one CPU; whether the host lets it.
-pub(super) fn pin(cpu: usize) -> bool {
-    if cpu >= CpuSet::MAX_CPU {
-        return false;
+/// Keeps a thread of this process, or the one that calls, on one CPU, if the host lets it.
+pub(super) fn pin(thread: Option<Pid>, cpu: usize) {
+    if cpu < CpuSet::MAX_CPU {
+        let mut cpus = CpuSet::new();
+        cpus.set(cpu);
+        let _ = sched_setaffinity(thread, &cpus);
     }
-    let mut cpus = CpuSet::new();
-    cpus.set(cpu);
-    sched_setaffinity(None, &cpus).is_ok()
 }
 
-/// Where a reader is.
+/// Who follows whom.
+#[derive(Debug, Default)]
+struct Wish {
+    reader_and_task: Option<(Pid, u32)>,
+    ends: bool,
+}
+
+/// Puts readers where their callers run, by a thread of its own.
 #[derive(Debug)]
-pub(super) struct Placement {
-    home: Home,
-    pinned: Option<usize>,
+pub(super) struct Follower {
+    wish: Mutex<Wish>,
+    changed: Condvar,
 }
 
-impl Placement {
-    pub(super) const fn new(home: Home) -> Self {
-        Self { home, pinned: None }
+impl Follower {
+    pub(super) fn new() -> Self {
+        Self { wish: Mutex::new(LockClass::REQUESTS, Wish::default()), changed: Condvar::new() }
     }
 
-    /// Runs on that CPU, or anywhere.
-    pub(super) fn be_on(&mut self, cpu: Option<usize>) {
-        if self.pinned == cpu {
-            return;
-        }
-        self.pinned = cpu.filter(|cpu| pin(*cpu));
-        if self.pinned.is_none() {
-            self.home.free(None);
+    /// Has `reader` run, soon, where the task does. A later wish takes the place of one not yet looked at.
+    pub(super) fn follow(&self, reader: Pid, task: u32) {
+        self.wish.lock().reader_and_task = Some((reader, task));
+        self.changed.notify_one();
+    }
+
+    /// No wishes come any more.
+    pub(super) fn end(&self) {
+        self.wish.lock().ends = true;
+        self.changed.notify_one();
+    }
+
+    /// What the thread does, until the end.
+    pub(super) fn run(&self) {
+        let mut wish = self.wish.lock();
+        while !wish.ends {
+            let Some((reader, task)) = wish.reader_and_task.take() else {
+                wish = self.changed.wait(wish);
+                continue;
+            };
+            drop(wish);
+            if let Some(cpu) = cpu_of(task) {
+                pin(Some(reader), cpu);
+            }
+            wish = self.wish.lock();
         }
     }
 }
 
-/// The CPU of a task that waits; none if it runs, or cannot be seen.
-pub(super) fn waits_on(task: u32) -> Option<usize> {
+/// The CPU that a task is on, or was last; none if it cannot be seen.
+fn cpu_of(task: u32) -> Option<usize> {
     let file = open(format!("/proc/{task}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut text = [0; 1024];
     let count = rustix::io::read(&file, &mut text).ok()?;
-    waiting_cpu(&text[..count])
+    parse_cpu(&text[..count])
 }
 
-/// State and CPU: the 3rd and the 39th field. The 2nd, the program's name in parentheses, may hold anything.
-fn waiting_cpu(stat: &[u8]) -> Option<usize> {
+/// The 39th field. The 2nd, the program's name in parentheses, may hold anything.
+fn parse_cpu(stat: &[u8]) -> Option<usize> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
-    let mut fields = std::str::from_utf8(stat.get(name_end + 2..)?).ok()?.split(' ');
-    let state = fields.next()?;
-    let cpu = fields.nth(35)?.parse().ok()?;
-    matches!(state, "S" | "D").then_some(cpu)
+    std::str::from_utf8(stat.get(name_end + 2..)?).ok()?.split(' ').nth(36)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::waiting_cpu;
+    use super::parse_cpu;
 
     #[test]
-    fn cpu_of_a_waiting_task_is_read_whatever_its_name() {
+    fn cpu_of_a_task_is_read_whatever_its_name() {
         let fields: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
-        let line = |state: &str| format!("77 (a ) R b) {state} {}\n", fields.join(" "));
-        assert_eq!(waiting_cpu(line("D").as_bytes()), Some(39));
-        assert_eq!(waiting_cpu(line("S").as_bytes()), Some(39));
-        assert_eq!(waiting_cpu(line("R").as_bytes()), None);
-        assert_eq!(waiting_cpu(b"77 (x) S 1 2"), None);
+        let line = format!("77 (a ) R b) S {}\n", fields.join(" "));
+        assert_eq!(parse_cpu(line.as_bytes()), Some(39));
+        assert_eq!(parse_cpu(b"77 (x) S 1 2"), None);
     }
 }

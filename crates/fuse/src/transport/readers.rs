@@ -1,7 +1,7 @@
 //! Threads that read `/dev/fuse`: one, and more only while requests queue.
 //!
 //! Readers wait in turns: with two, each request of a lone caller wakes the one that has slept longest, on another CPU.
-//! So the first is alone, on the CPU of its caller ([`Placement`]), until it twice in a row finds another request waiting
+//! So the first is alone, on the CPU of its caller ([`Follower`]), until it twice in a row finds another request waiting
 //! behind the one it has read; a further reader goes once it twice in a row finds none. Several float. While the machine
 //! is quiet ([`Quiet`]), the first gives its turn to the near one ([`Near`]).
 //!
@@ -14,10 +14,11 @@ use extant_rt::{Arc, Condvar, JoinHandle, LockClass, Monotonic, Mutex};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use rustix::thread::gettid;
 
 use super::device::{Device, Received};
 use super::near::Near;
-use super::placement::{self, Home, LOOK_EVERY, Placement};
+use super::placement::{Follower, Home, LOOK_EVERY};
 use super::pool::Pool;
 use super::quiet::{Policy, Quiet};
 use super::service::{Exchange, Service};
@@ -47,6 +48,7 @@ pub(super) struct Readers<T> {
     home: Home,
     readers_max: usize,
     near: Near,
+    follower: Follower,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -60,6 +62,7 @@ impl<T: Ops> Readers<T> {
             home,
             readers_max: extant_rt::available_parallelism(),
             near: Near::new(),
+            follower: Follower::new(),
             state: Mutex::new(LockClass::REQUESTS, State { active: 1, ..State::default() }),
             changed: Condvar::new(),
         })
@@ -75,15 +78,18 @@ impl<T: Ops> Readers<T> {
             readers.read_near();
             readers.near.end();
         });
+        let readers = self.clone();
+        let follower = extant_rt::spawn("extant-follow", move || readers.follower.run());
         let end = self.read(0, &self.device);
         self.near.end();
+        self.follower.end();
         let mut threads = {
             let mut state = self.state.lock();
             state.ends = true;
             std::mem::take(&mut state.threads)
         };
         self.changed.notify_all();
-        threads.extend(near);
+        threads.extend(near.into_iter().chain(follower));
         for thread in threads {
             // A panic has been told where it happened.
             let _ = thread.join();
@@ -92,14 +98,14 @@ impl<T: Ops> Readers<T> {
     }
 
     fn read(self: &Arc<Self>, index: usize, device: &Arc<Device>) -> io::Result<()> {
-        let mut placement = Placement::new(self.home);
         let mut quiet = Quiet::new();
+        let (thread, mut follows) = (gettid(), false);
         let (mut until_look, mut streak) = (LOOK_EVERY, 0_i32);
         while let Some(request) = device.receive()? {
             // The next request stands behind a FORGET, for which nobody waits.
             until_look -= u32::from(!request.is_forget());
             let looks = until_look == 0;
-            let mut near = None;
+            let mut is_quiet = false;
             if looks {
                 until_look = LOOK_EVERY;
                 streak = if device.has_more(Duration::ZERO) { streak.max(0) + 1 } else { streak.min(0) - 1 };
@@ -107,18 +113,21 @@ impl<T: Ops> Readers<T> {
                     self.add();
                     streak = 0;
                 }
-                // Before the reply: afterwards the caller runs.
-                let cpu = if self.is_one() { placement::waits_on(request.header.pid) } else { None };
-                placement.be_on(cpu);
-                near = cpu.filter(|_| quiet.look());
+                if self.is_one() {
+                    self.follower.follow(thread, request.header.pid);
+                    is_quiet = quiet.look();
+                } else if follows {
+                    self.home.free(None);
+                }
+                follows = self.is_one();
             }
             let start = Monotonic::now();
             self.answer(request);
             if start.elapsed() >= LONG {
                 (until_look, streak) = (1, STREAK - 1);
             }
-            if near.is_some_and(|cpu| self.near.begin(cpu)) {
-                placement.be_on(None);
+            if is_quiet && self.near.begin() {
+                self.home.free(None);
                 self.near.watch(self.home);
                 quiet.assume(false);
             } else if looks && streak <= -STREAK {
@@ -141,12 +150,11 @@ impl<T: Ops> Readers<T> {
     fn read_near(&self) {
         let Ok(device) = self.device.duplicate(OFlags::NONBLOCK).map(Arc::new) else { return };
         let mut quiet = Quiet::new();
-        while let Some(cpu) = self.near.wait() {
+        let thread = gettid();
+        while self.near.wait() {
             if Policy::Idle.give(None).is_err() {
                 return;
             }
-            let mut placement = Placement::new(self.home);
-            placement.be_on(Some(cpu));
             quiet.assume(true);
             let (mut until_look, mut caller, mut has_waited) = (LOOK_EVERY, 0, false);
             while self.near.has_turn() {
@@ -172,9 +180,7 @@ impl<T: Ops> Readers<T> {
                 let pid = request.header.pid;
                 if pid != 0 && (has_waited || pid != caller) {
                     (caller, has_waited) = (pid, false);
-                    if let Some(cpu) = placement::waits_on(pid) {
-                        placement.be_on(Some(cpu));
-                    }
+                    self.follower.follow(thread, pid);
                 }
                 self.answer(request);
             }
