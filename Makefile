@@ -62,8 +62,8 @@ bench: setup-test build
 	@scripts/setup mkfs.xfs:xfsprogs
 	$(CARGO) run --release --locked -p extant-bench -- in-process create-unlink
 	$(CARGO) run --release --locked -p extant-bench -- in-process fallocate2
-	$(CARGO) run --release --locked -p extant-bench -- mdtest
-	$(CARGO) run --release --locked -p extant-bench -- preallocations
+	$(CARGO) run --release --locked -p extant-bench -- mdtest --rounds 3
+	$(CARGO) run --release --locked -p extant-bench -- preallocations --rounds 3
 	scripts/bench-mkfs target/release/extant
 
 # Extents and free space after many writers, fresh and aged, beside the kernel's ext4; needs root, loop devices and 6 GiB on
