@@ -14,6 +14,7 @@ mod policies;
 mod preallocations;
 mod random;
 mod report;
+mod scale;
 mod scratch;
 
 use std::error::Error;
@@ -122,6 +123,30 @@ enum What {
         #[arg(long)]
         plot: Option<PathBuf>,
     },
+    /// A disk of 600 TiB: time and memory of mounting it, and the cost of an allocation by the number of groups.
+    Scale {
+        /// Runs of each figure.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Where the image is made: 2.2 GB.
+        #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+        /// Where a plot goes, as SVG.
+        #[arg(long)]
+        plot: Option<PathBuf>,
+    },
+    /// One mount of such a disk; started by `scale`.
+    #[command(hide = true)]
+    ScaleWorker {
+        /// The image.
+        image: PathBuf,
+        /// Ends without unmounting.
+        #[arg(long)]
+        crash: bool,
+        /// Waits until all groups are counted.
+        #[arg(long)]
+        count: bool,
+    },
     /// Traces two threads with valgrind and prints the cache lines that one writes and the other touches.
     Conflicts {
         /// What each does in its own directory.
@@ -168,6 +193,8 @@ fn main() -> ExitCode {
         What::Empty { point, image } => mount::empty(&point, image.as_deref()),
         What::Client { dir } => mount::client(&dir),
         What::ScanPolicies { csv, plot } => policies::compare(&csv, plot.as_deref()),
+        What::Scale { rounds, dir, plot } => scale::measure(&dir, rounds.max(1), plot.as_deref()),
+        What::ScaleWorker { image, crash, count } => scale::worker_main(&image, crash, count),
         What::Conflicts { operation, dir } => conflicts::conflicts(operation, &dir),
         What::Traced { image, operation } => conflicts::traced(&image, operation),
     };
