@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-checked test-schedules test-threads lint demo install bench bench-layout conflicts scan-policies bench-scale test-mount test-scale bench-mount deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-checked test-schedules test-threads lint demo install bench bench-layout ladder conflicts scan-policies bench-scale test-mount test-scale bench-mount deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -75,6 +75,10 @@ bench-layout: setup-test
 conflicts: setup-test
 	@scripts/setup valgrind:valgrind addr2line:binutils
 	$(CARGO) run --release --locked -p extant-bench -- conflicts create-unlink
+
+# The allocator's mechanisms from their oldest forms to the default; needs an idle machine, a minute.
+ladder: setup-test
+	$(CARGO) run --release --locked -p extant-bench -- ladder
 
 # Orders of visiting groups on a disk of 600 TB, beside an oracle; 3 GiB of memory, 3 minutes. Rewrites the plot in docs/.
 scan-policies: setup-build

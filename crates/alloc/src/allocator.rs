@@ -9,13 +9,14 @@
 use std::collections::VecDeque;
 
 use extant_ondisk::{Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, bitmap};
-use extant_rt::{AtomicU32, LockClass, Mutex, MutexGuard, Padded};
+use extant_rt::{AtomicU32, LockClass, Mutex, Padded};
 
 use crate::bands::Bands;
 use crate::counters::{Counters, Totals};
 use crate::freed::Freed;
 use crate::group::{Bitmap, BlockBits, Group, InodeBits, Record, Run, State};
 use crate::group_set::GroupSet;
+use crate::hashed_locks::{GroupGuard, HashedLocks};
 use crate::ialloc::Averages;
 use crate::ialloc::repeat::Repeat;
 use crate::mballoc::buddy::Buddy;
@@ -90,6 +91,7 @@ pub struct Allocator {
     pub(crate) lookups: Lookups,
     pub(crate) localities: Localities,
     pub(crate) tuning: Tuning,
+    pub(crate) locks: HashedLocks,
     /// Groups that may have free inodes.
     pub(crate) with_inodes: GroupSet,
     /// Groups changed in the running transaction.
@@ -147,6 +149,7 @@ impl Allocator {
             lookups: Lookups::new(),
             localities: Localities::new(Bands::new(count)),
             tuning,
+            locks: HashedLocks::new(tuning.hashed_locks),
             with_inodes: GroupSet::full(count),
             changed: GroupSet::new(count),
             freed: Mutex::new(LockClass::FREED, VecDeque::new()),
@@ -242,7 +245,7 @@ impl Allocator {
     /// # Errors
     /// `Corrupt` if there is no such group.
     pub fn descriptor(&self, group: GroupNumber) -> Result<GroupDescriptor> {
-        Ok(self.group(group)?.state.lock().record.descriptor.clone())
+        Ok(self.locks.lock(group, self.group(group)?).record.descriptor.clone())
     }
 
     /// How many inodes at the end of the group's table were never used: their table blocks need not hold zeros.
@@ -250,7 +253,7 @@ impl Allocator {
     /// # Errors
     /// `Corrupt` if there is no such group.
     pub fn itable_unused(&self, group: GroupNumber) -> Result<u32> {
-        Ok(self.group(group)?.state.lock().record.descriptor.itable_unused())
+        Ok(self.locks.lock(group, self.group(group)?).record.descriptor.itable_unused())
     }
 
     /// Whether none of the blocks is in use, as the running transaction says. `false` for blocks outside the disk.
@@ -310,9 +313,9 @@ impl Allocator {
         }))
     }
 
-    pub(crate) fn lock<'a>(&self, group: &'a Group) -> MutexGuard<'a, State> {
+    pub(crate) fn lock<'a>(&'a self, number: GroupNumber, group: &'a Group) -> GroupGuard<'a> {
         self.statistics.add_lock();
-        group.state.lock()
+        self.locks.lock(number, group)
     }
 
     /// Calls `act` with the group's lock held and its block bitmaps loaded.
@@ -322,12 +325,12 @@ impl Allocator {
         act: impl FnOnce(&mut Record, &mut BlockBits) -> Result<T>,
     ) -> Result<T> {
         let group = self.group(number)?;
-        let mut state = self.lock(group);
+        let mut state = self.lock(number, group);
         if matches!(state.blocks, Bitmap::Unread) {
             let descriptor = state.record.descriptor.clone();
             drop(state);
             let loaded = self.load_block_bits(number, &descriptor);
-            state = self.lock(group);
+            state = self.lock(number, group);
             self.install_block_bits(number, &mut state, loaded)?;
         }
         let State { record, blocks, .. } = &mut *state;
@@ -345,12 +348,12 @@ impl Allocator {
         act: impl FnOnce(&Group, &mut Record, &mut InodeBits) -> Result<T>,
     ) -> Result<T> {
         let group = self.group(number)?;
-        let mut state = self.lock(group);
+        let mut state = self.lock(number, group);
         if matches!(state.inodes, Bitmap::Unread) {
             let descriptor = state.record.descriptor.clone();
             drop(state);
             let loaded = self.load_inode_bits(number, &descriptor);
-            state = self.lock(group);
+            state = self.lock(number, group);
             self.install_inode_bits(number, &mut state, loaded)?;
         }
         let State { record, inodes, .. } = &mut *state;

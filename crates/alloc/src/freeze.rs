@@ -50,7 +50,7 @@ impl Allocator {
         };
         let changed = self.changed.drain();
         let groups = changed.into_iter().filter_map(|number| {
-            let mut state = self.groups.touched(number)?.state.lock();
+            let mut state = self.locks.lock(number, self.groups.touched(number)?);
             let State { record, blocks, inodes } = &mut *state;
             debug_assert_eq!(record.tid, tid, "group {number} was changed by another transaction");
             let runs = std::mem::take(&mut record.freed);
@@ -101,7 +101,7 @@ impl Allocator {
 
     fn release_group(&self, number: GroupNumber, runs: &FreedRuns) {
         let Some(group) = self.groups.touched(number) else { return };
-        let mut state = group.state.lock();
+        let mut state = self.locks.lock(number, group);
         // Blocks are freed in loaded bitmaps only, and those stay.
         let Bitmap::Loaded(bits) = &mut state.blocks else { return };
         bits.discarded = u32::MAX;

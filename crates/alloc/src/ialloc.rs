@@ -139,7 +139,7 @@ impl Allocator {
     /// # Errors
     /// `Corrupt` if there is no such group.
     pub fn inodes_written(&self, number: GroupNumber) -> Result<u32> {
-        Ok(self.lock(self.group(number)?).record.inodes_written)
+        Ok(self.lock(number, self.group(number)?).record.inodes_written)
     }
 
     /// Notes in the running transaction `tid` that a group's whole inode table was written. Gives how many blocks the
@@ -148,7 +148,7 @@ impl Allocator {
     /// # Errors
     /// `Corrupt` if there is no such group.
     pub fn mark_table_zeroed(&self, tid: TransactionId, number: GroupNumber) -> Result<u32> {
-        let mut state = self.lock(self.group(number)?);
+        let mut state = self.lock(number, self.group(number)?);
         let written = state.record.change_flags(tid, GroupFlags::INODE_ZEROED);
         self.changed.insert(number);
         Ok(written)

@@ -17,6 +17,7 @@ mod freed;
 mod freeze;
 mod group;
 mod group_set;
+mod hashed_locks;
 mod ialloc;
 mod mballoc;
 mod meta_groups;

@@ -25,11 +25,11 @@ pub(crate) use statistics::Statistics;
 pub(crate) use summary::Summary;
 
 use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber};
-use extant_rt::MutexGuard;
 
 use self::buddy::Buddy;
 use self::statistics::Counts;
-use crate::group::{Bitmap, BlockBits, Run, State};
+use crate::group::{Bitmap, BlockBits, Run};
+use crate::hashed_locks::GroupGuard;
 use crate::tuning::{Scan, StreamGoals, Tuning};
 use crate::words::Gap;
 use crate::{Allocator, Result};
@@ -223,11 +223,11 @@ impl<'a> Search<'a> {
     fn lock(&mut self, number: GroupNumber, waits: bool) -> Option<LockedGroup<'a>> {
         let alloc = self.alloc;
         let group = alloc.group(number).ok()?;
-        let mut state = match group.state.try_lock() {
+        let mut state = match alloc.locks.try_lock(number, group) {
             Some(state) => state,
             None if waits || !alloc.tuning.skip_busy => {
                 self.counts.waited += 1;
-                group.state.lock()
+                alloc.locks.lock(number, group)
             }
             None => {
                 self.counts.skipped += 1;
@@ -240,7 +240,7 @@ impl<'a> Search<'a> {
             drop(state);
             self.counts.bitmaps_read += u32::from(!descriptor.flags().contains(GroupFlags::BLOCK_UNINIT));
             let loaded = alloc.load_block_bits(number, &descriptor);
-            state = group.state.lock();
+            state = alloc.locks.lock(number, group);
             alloc.install_block_bits(number, &mut state, loaded).ok()?;
         }
         matches!(state.blocks, Bitmap::Loaded(_)).then_some(LockedGroup { alloc, number, state })
@@ -251,7 +251,7 @@ impl<'a> Search<'a> {
 pub(crate) struct LockedGroup<'a> {
     alloc: &'a Allocator,
     number: GroupNumber,
-    state: MutexGuard<'a, State>,
+    state: GroupGuard<'a>,
 }
 
 impl LockedGroup<'_> {

@@ -240,7 +240,7 @@ impl Allocator {
     /// `Store` and `Corrupt` if its descriptor cannot be read.
     pub fn is_table_zeroed(&self, number: GroupNumber) -> Result<bool> {
         let flags = match self.groups.touched(number) {
-            Some(group) => group.state.lock().record.descriptor.flags(),
+            Some(group) => self.locks.lock(number, group).record.descriptor.flags(),
             None => self.load_descriptors(number, 1)?.swap_remove(0).flags(),
         };
         Ok(flags.contains(GroupFlags::INODE_ZEROED))

@@ -74,6 +74,8 @@ pub struct Tuning {
     pub scan: Scan,
     /// Directories at the top are spread over the groups; else all go where their parent is.
     pub spread_directories: bool,
+    /// Groups share 128 locks, as the kernel's; else each has its own.
+    pub hashed_locks: bool,
     /// Skip groups whose lock is taken, but for the last criterion; else wait for each.
     pub skip_busy: bool,
     /// Where streams go on.
@@ -109,6 +111,7 @@ impl Tuning {
     pub fn oldest() -> Self {
         Self {
             scan: Scan::ListHead,
+            hashed_locks: true,
             skip_busy: false,
             stream_goals: StreamGoals::Locked,
             frees: Frees::OneList,
@@ -136,6 +139,7 @@ impl Default for Tuning {
         Self {
             scan: Scan::default(),
             spread_directories: true,
+            hashed_locks: false,
             skip_busy: true,
             stream_goals: StreamGoals::default(),
             frees: Frees::default(),

@@ -25,6 +25,9 @@ pub enum Load {
     Fallocate2,
 }
 
+/// What `statfs` says of tmpfs.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
 /// Bytes of an append, and at which a file is truncated.
 const APPEND_BYTES: u64 = 8 << 10;
 const FILE_BYTES: u64 = 1 << 20;
@@ -42,12 +45,12 @@ impl Load {
     }
 
     /// Through the library for a while; how many operations.
-    fn engine_round(self, dir: &Dir, stop: &AtomicBool) -> Result<u64> {
+    fn engine_round(self, dir: &Dir, thread: usize, stop: &AtomicBool) -> Result<u64> {
         let new = New { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0, times: None, xattrs: &[] };
         let mut done = 0;
         match self {
             Self::CreateUnlink => {
-                let names: Vec<String> = (0..BATCH).map(|index| format!("file-{index}")).collect();
+                let names: Vec<String> = (0..BATCH).map(|index| format!("file-{thread}-{index}")).collect();
                 while !stop.load(Ordering::Relaxed) {
                     for name in &names {
                         dir.create(name.as_bytes(), &new)?;
@@ -59,7 +62,8 @@ impl Load {
                 }
             }
             Self::Fallocate2 => {
-                let file = dir.create(b"appended", &new)?;
+                let name = format!("appended-{thread}");
+                let file = dir.create(name.as_bytes(), &new)?;
                 while !stop.load(Ordering::Relaxed) {
                     for at in (0..FILE_BYTES).step_by(APPEND_BYTES as usize) {
                         file.allocate(Fallocate::Allocate { keep_size: false }, at, APPEND_BYTES)?;
@@ -68,7 +72,7 @@ impl Load {
                     file.set_len(0)?;
                 }
                 drop(file);
-                dir.unlink(b"appended")?;
+                dir.unlink(name.as_bytes())?;
             }
         }
         Ok(done)
@@ -107,14 +111,35 @@ impl Load {
     }
 }
 
-/// Runs `round` on `threads` threads for `time`; operations per second of all together.
+/// What a load did and what it took.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// Operations of all threads.
+    pub operations: u64,
+    /// Operations per second of all threads together.
+    pub per_second: f64,
+    /// Seconds of this process's CPUs per operation, user and system.
+    pub cpu_seconds: f64,
+}
+
+impl Measured {
+    const NONE: Self = Self { operations: 0, per_second: f64::NAN, cpu_seconds: f64::NAN };
+}
+
+/// Seconds of CPU that this process has used.
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Runs `round` on `threads` threads for `time`.
 fn timed(
     threads: usize,
     time: Duration,
     round: impl Fn(usize, &AtomicBool) -> Result<u64> + Sync,
-) -> Result<f64> {
+) -> Result<Measured> {
     let (stop, done, failed) = (AtomicBool::new(false), AtomicU64::new(0), AtomicBool::new(false));
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), cpu_seconds());
     std::thread::scope(|scope| {
         for thread in 0..threads {
             let (stop, done, failed, round) = (&stop, &done, &failed, &round);
@@ -134,30 +159,51 @@ fn timed(
     if failed.into_inner() {
         return Err("a thread failed".into());
     }
-    Ok(done.into_inner() as f64 / start.elapsed().as_secs_f64())
+    let operations = done.into_inner();
+    Ok(Measured {
+        operations,
+        per_second: operations as f64 / start.elapsed().as_secs_f64(),
+        cpu_seconds: (cpu_seconds() - cpu) / operations as f64,
+    })
 }
 
-fn engine(load: Load, fs: &Filesystem, threads: usize, time: Duration) -> Result<f64> {
+/// Threads of a load, and where they work.
+#[derive(Clone, Copy, Debug)]
+pub struct Threads {
+    /// How many.
+    pub count: usize,
+    /// Directories at the top that they share out.
+    pub directories: usize,
+}
+
+/// Threads with a directory each.
+fn apart(count: usize) -> Threads {
+    Threads { count, directories: count }
+}
+
+/// Through the library.
+pub fn engine(load: Load, fs: &Filesystem, threads: Threads, time: Duration) -> Result<Measured> {
     let mut dirs = Vec::new();
-    for thread in 0..threads {
-        let path = format!("/dir-{thread}");
+    for index in 0..threads.directories {
+        let path = format!("/dir-{index}");
         fs.create_dir_all(&path)?;
         dirs.push(fs.dir(&path)?);
     }
-    timed(threads, time, |thread, stop| load.engine_round(&dirs[thread], stop))
+    timed(threads.count, time, |thread, stop| load.engine_round(&dirs[thread % dirs.len()], thread, stop))
 }
 
-fn kernel(load: Load, mount: &KernelMount, threads: usize, time: Duration) -> Result<f64> {
+/// As system calls, in directories of `path`.
+fn kernel(load: Load, path: &Path, threads: usize, time: Duration) -> Result<Measured> {
     for thread in 0..threads {
-        std::fs::create_dir_all(mount.path().join(format!("dir-{thread}")))?;
+        std::fs::create_dir_all(path.join(format!("dir-{thread}")))?;
     }
-    timed(threads, time, |thread, stop| load.kernel_round(&mount.path().join(format!("dir-{thread}")), stop))
+    timed(threads, time, |thread, stop| load.kernel_round(&path.join(format!("dir-{thread}")), stop))
 }
 
 /// One process of its own on one image; prints its operations per second.
 pub fn worker(load: Load, image: &Path, time: Duration) -> Result<()> {
     let fs = Mount::new().open(image)?;
-    println!("{}", engine(load, &fs, 1, time)?);
+    println!("{}", engine(load, &fs, apart(1), time)?.per_second);
     fs.unmount()?;
     Ok(())
 }
@@ -193,20 +239,30 @@ pub fn compare(load: Load, rounds: usize, time: Duration, dir: &Path) -> Result<
     if let Err(error) = &mounted {
         println!("kernel ext4: not measured ({error})");
     }
+    let tmpfs = scratch.path("tmpfs");
+    std::fs::create_dir_all(&tmpfs)?;
+    let is_tmpfs = rustix::fs::statfs(&tmpfs)?.f_type == TMPFS_MAGIC;
     let mut series: [Series; 6] = Default::default();
+    let mut cpu: [Series; 4] = Default::default();
     for round in 0..=rounds {
-        let kernel_of = |threads| mounted.as_ref().map_or(Ok(f64::NAN), |m| kernel(load, m, threads, time));
+        let kernel_of =
+            |threads| mounted.as_ref().map_or(Ok(Measured::NONE), |m| kernel(load, m.path(), threads, time));
+        let (engine1, kernel1) = (engine(load, &fs, apart(1), time)?, kernel_of(1)?);
+        let (engine2, kernel2) = (engine(load, &fs, apart(2), time)?, kernel_of(2)?);
+        let tmpfs1 = if is_tmpfs { kernel(load, &tmpfs, 1, time)? } else { Measured::NONE };
         let figures = [
-            engine(load, &fs, 1, time)?,
-            kernel_of(1)?,
-            engine(load, &fs, 2, time)?,
-            kernel_of(2)?,
+            engine1.per_second,
+            kernel1.per_second,
+            engine2.per_second,
+            kernel2.per_second,
             ceiling(load, &images[..1], time)?,
             ceiling(load, &images, time)?,
         ];
         // The first round warms caches.
         if round > 0 {
             series.iter_mut().zip(figures).for_each(|(series, figure)| series.push(figure));
+            let figures = [engine1, engine2, kernel1, tmpfs1].map(|measured| measured.cpu_seconds);
+            cpu.iter_mut().zip(figures).for_each(|(series, figure)| series.push(figure));
         }
     }
     fs.unmount()?;
@@ -229,5 +285,22 @@ pub fn compare(load: Load, rounds: usize, time: Duration, dir: &Path) -> Result<
     println!("{}", scaling.ratio_line("T2/T1, extant"));
     println!("{}", ceiling.ratio_line("T2/T1, share-nothing ceiling"));
     println!("{}", scaling.over(&ceiling).ratio_line("T2/T1, extant / ceiling"));
+    print_cpu(&cpu, mounted.is_ok(), is_tmpfs);
     Ok(())
+}
+
+/// CPU per operation: the engine's own, with all its I/O to the image, and the kernel's ext4 without what any file system
+/// pays for system calls, for which tmpfs stands.
+fn print_cpu([engine1, engine2, kernel1, tmpfs1]: &[Series; 4], has_kernel: bool, is_tmpfs: bool) {
+    let line = |series: &Series, name: &str| series.line(name, 1e-6, "us");
+    println!("{}", line(engine1, "CPU per operation, extant, 1 thread"));
+    println!("{}", line(engine2, "CPU per operation, extant, 2 threads"));
+    println!("{}", engine2.over(engine1).ratio_line("CPU per operation, 2 threads / 1, extant"));
+    if has_kernel && is_tmpfs {
+        println!("{}", line(kernel1, "CPU per operation, kernel ext4, 1 thread"));
+        println!("{}", line(tmpfs1, "CPU per operation, tmpfs, 1 thread"));
+        let own = kernel1.minus(tmpfs1);
+        println!("{}", line(&own, "kernel ext4 without tmpfs's"));
+        println!("{}", own.over(engine1).ratio_line("kernel ext4 without tmpfs's / extant"));
+    }
 }

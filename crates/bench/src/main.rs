@@ -7,6 +7,7 @@
 mod conflicts;
 mod in_process;
 mod kernel;
+mod ladder;
 mod layout;
 mod mdtest;
 mod mount;
@@ -87,6 +88,21 @@ enum What {
         /// Writes, or files.
         #[arg(long, default_value_t = 50_000)]
         count: u64,
+        /// Where the images are made.
+        #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
+    /// The allocator's mechanisms from their oldest forms to the default, step by step, with one thread and with two.
+    Ladder {
+        /// Visit groups one by one until the last step, as `mb_optimize_scan=0`; else from the head of lists by order.
+        #[arg(long)]
+        linear: bool,
+        /// Rounds of each step.
+        #[arg(long, default_value_t = 7)]
+        rounds: usize,
+        /// Milliseconds of each measurement.
+        #[arg(long, default_value_t = 150)]
+        milliseconds: u64,
         /// Where the images are made.
         #[arg(long, default_value = "/dev/shm")]
         dir: PathBuf,
@@ -179,6 +195,9 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().what {
         What::InProcess { load, rounds, milliseconds, dir } => {
             in_process::compare(load, rounds.max(1), Duration::from_millis(milliseconds), &dir)
+        }
+        What::Ladder { linear, rounds, milliseconds, dir } => {
+            ladder::climb(linear, rounds.max(1), Duration::from_millis(milliseconds), &dir)
         }
         What::Worker { load, image, milliseconds } => {
             in_process::worker(load, &image, Duration::from_millis(milliseconds))

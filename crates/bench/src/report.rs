@@ -1,13 +1,13 @@
 //! Figures with their spread.
 
-/// Operations per second of several rounds.
+/// A figure of several rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Series(Vec<f64>);
 
 impl Series {
     /// Adds a round.
-    pub fn push(&mut self, per_second: f64) {
-        self.0.push(per_second);
+    pub fn push(&mut self, figure: f64) {
+        self.0.push(figure);
     }
 
     /// The figure in the middle; 0 of none.
@@ -22,12 +22,23 @@ impl Series {
     }
 
     fn max(&self) -> f64 {
-        self.0.iter().copied().fold(0.0, f64::max)
+        self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
     /// Round by round, this series over another.
     pub fn over(&self, other: &Self) -> Self {
         Self(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
+    }
+
+    /// Round by round, this series without another.
+    pub fn minus(&self, other: &Self) -> Self {
+        Self(self.0.iter().zip(&other.0).map(|(a, b)| a - b).collect())
+    }
+
+    /// The median and the spread in a unit of so much, to so many decimal places.
+    pub fn cell(&self, unit: f64, places: usize) -> String {
+        let [median, min, max] = [self.median(), self.min(), self.max()].map(|figure| figure / unit);
+        format!("{median:.places$} ({min:.places$}–{max:.places$})")
     }
 
     /// A line in a unit that is so much per second.

@@ -46,7 +46,9 @@ pub use check::{FINDINGS_MAX, Finding, Pass, Progress};
 pub use counting::Descriptors;
 pub use dir::DirItem;
 pub use error::{Error, Place, Result};
-pub use extant_alloc::{InodeSearch, MballocStatistics, PreallocStatistics, Preallocation, Scan, Tuning};
+pub use extant_alloc::{
+    Frees, InodeSearch, MballocStatistics, PreallocStatistics, Preallocation, Scan, StreamGoals, Tuning,
+};
 pub use extant_journal::Stats as JournalStatistics;
 pub use extant_ondisk::{FileType, InodeFlags, InodeNumber, Timestamp};
 pub use fallocate::Fallocate;

@@ -50,8 +50,10 @@ classes! {
     DESCRIPTORS = 79;
     /// The slots of locality groups.
     LOCALITY = 79;
+    /// Those of an older form that measurements compare: each for many groups, keyed by its index.
+    GROUPS = 80;
     /// One per block group, keyed by its number.
-    GROUP = 80;
+    GROUP = 81;
     /// One per file system, in an older form that measurements compare: the stream goal and freed runs.
     ONE_LOCK = 84;
     /// One per file system: runs of freed blocks that wait for a commit.

@@ -1,0 +1,65 @@
+//! The groups' locks, and their older form: under one of 128 for all groups (kernel `struct blockgroup_lock`), so that a
+//! group may be found busy for another's sake. Only for measurements, through [`crate::Tuning`].
+//!
+//! Locks: `GROUPS`, outside the group's own.
+
+use std::ops::{Deref, DerefMut};
+
+use extant_ondisk::GroupNumber;
+use extant_rt::{LockClass, Mutex, MutexGuard, Padded};
+
+use crate::group::{Group, State};
+
+/// Kernel `NR_BG_LOCKS`.
+const LOCKS: usize = 128;
+
+/// See the module; empty unless the older form is used.
+#[derive(Debug)]
+pub(crate) struct HashedLocks(Box<[Padded<Mutex<()>>]>);
+
+/// Holds a group's lock.
+#[derive(Debug)]
+pub(crate) struct GroupGuard<'a> {
+    state: MutexGuard<'a, State>,
+    _shared: Option<MutexGuard<'a, ()>>,
+}
+
+impl HashedLocks {
+    pub fn new(is_used: bool) -> Self {
+        let count = if is_used { LOCKS } else { 0 };
+        let lock = |key| Padded(Mutex::with_key(LockClass::GROUPS, key as u64, ()));
+        Self((0..count).map(lock).collect())
+    }
+
+    fn of(&self, number: GroupNumber) -> Option<&Mutex<()>> {
+        self.0.get((number.0 as usize).checked_rem(self.0.len())?).map(|padded| &padded.0)
+    }
+
+    /// Takes the group's lock; blocks.
+    pub fn lock<'a>(&'a self, number: GroupNumber, group: &'a Group) -> GroupGuard<'a> {
+        let shared = self.of(number).map(Mutex::lock);
+        GroupGuard { state: group.state.lock(), _shared: shared }
+    }
+
+    /// Takes the group's lock if nobody holds it.
+    pub fn try_lock<'a>(&'a self, number: GroupNumber, group: &'a Group) -> Option<GroupGuard<'a>> {
+        let shared = match self.of(number) {
+            Some(shared) => Some(shared.try_lock()?),
+            None => None,
+        };
+        Some(GroupGuard { state: group.state.try_lock()?, _shared: shared })
+    }
+}
+
+impl Deref for GroupGuard<'_> {
+    type Target = State;
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for GroupGuard<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}

@@ -1,0 +1,145 @@
+//! The steps that the kernel's allocator took, each put back to its older form by `Tuning`: will-it-scale's fallocate2 with
+//! one thread, with two in two directories, and with two in one, whose files begin in one group and so want its lock at
+//! once; on as many disks as there are steps, in turns.
+//!
+//! Source: the commits of Linux 4.14, 6.4 and 6.17 that the names of the steps say.
+
+use std::path::Path;
+use std::time::Duration;
+
+use extant::{
+    Filesystem, Frees, InodeSearch, MballocStatistics, Mount, Preallocation, Scan, StreamGoals, Tuning,
+};
+
+use crate::Result;
+use crate::in_process::{Load, Measured, Threads, engine};
+use crate::report::Series;
+use crate::scratch::Scratch;
+
+/// A step: what it is called, and all steps up to it.
+struct Step {
+    name: &'static str,
+    tuning: Tuning,
+}
+
+/// From the oldest form of everything to the default. `scan` is the order of visiting groups until the kernel's last.
+fn steps(scan: Scan) -> Vec<Step> {
+    let mut tuning = Tuning { scan, ..Tuning::oldest() };
+    let mut steps = vec![Step { name: "every mechanism in its oldest form", tuning }];
+    let mut step = |name, change: &dyn Fn(&mut Tuning)| {
+        change(&mut tuning);
+        steps.push(Step { name, tuning });
+    };
+    step("inodes found and set in one hold (4.14)", &|tuning| tuning.inode_search = InodeSearch::Hold);
+    step("preallocations in a tree (6.4): the published base", &|tuning| {
+        tuning.preallocation = Preallocation::Tree;
+    });
+    step("busy groups are skipped (6.17, patch 1)", &|tuning| tuning.skip_busy = true);
+    step("stream goal without a lock (patch 4)", &|tuning| tuning.stream_goals = StreamGoals::One);
+    step("several stream goals (patch 5)", &|tuning| tuning.stream_goals = StreamGoals::Several);
+    step("freed runs without a lock of the disk (patch 8)", &|tuning| tuning.frees = Frees::Apart);
+    step("freed runs join (patch 9)", &|tuning| tuning.frees = Frees::Joined);
+    step("groups by order from the goal on (patches 15, 17)", &|tuning| tuning.scan = Scan::Ordered);
+    step("one lock for each group, not 128 for all", &|tuning| tuning.hashed_locks = false);
+    step("the default: the nearest group with a chunk", &|tuning| *tuning = Tuning::default());
+    steps
+}
+
+/// What a step showed with one number of threads.
+#[derive(Default)]
+struct Shown {
+    per_second: Series,
+    cpu_seconds: Series,
+    /// Of all rounds together.
+    operations: u64,
+    counts: [u64; COUNTS.len()],
+}
+
+/// The threads that are compared.
+const SIDES: [(&str, Threads); 3] = [
+    ("1 thread", Threads { count: 1, directories: 1 }),
+    ("2 threads, 2 directories", Threads { count: 2, directories: 2 }),
+    ("2 threads, 1 directory", Threads { count: 2, directories: 1 }),
+];
+
+/// What is counted per operation.
+const COUNTS: [&str; 5] = ["searches", "group locks", "waited for", "skipped", "groups considered"];
+
+fn counts(statistics: &MballocStatistics) -> [u64; COUNTS.len()] {
+    let MballocStatistics { requests, locks, other_locks, waited, skipped, considered, .. } = *statistics;
+    [requests, locks + other_locks, waited, skipped, considered.iter().sum()]
+}
+
+impl Shown {
+    fn add(&mut self, fs: &Filesystem, threads: Threads, time: Duration, counted: bool) -> Result<()> {
+        let before = counts(&fs.mballoc_statistics());
+        let Measured { operations, per_second, cpu_seconds } = engine(Load::Fallocate2, fs, threads, time)?;
+        if counted {
+            self.per_second.push(per_second);
+            self.cpu_seconds.push(cpu_seconds);
+            self.operations += operations;
+            let now = counts(&fs.mballoc_statistics());
+            self.counts.iter_mut().zip(now).zip(before).for_each(|((sum, now), before)| *sum += now - before);
+        }
+        Ok(())
+    }
+
+    fn per_operation(&self) -> String {
+        let cells = self.counts.map(|count| format!("{:.3}", count as f64 / self.operations as f64));
+        cells.join(" | ")
+    }
+}
+
+/// See [`crate::What::Ladder`].
+pub fn climb(is_linear: bool, rounds: usize, time: Duration, dir: &Path) -> Result<()> {
+    let scratch = Scratch::new(dir)?;
+    let steps = steps(if is_linear { Scan::Linear } else { Scan::ListHead });
+    let mut disks = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        let image = scratch.image(&format!("step-{index}.img"))?;
+        disks.push(Mount::new().tuning(step.tuning).open(image)?);
+    }
+    let mut shown: Vec<[Shown; SIDES.len()]> = steps.iter().map(|_| Default::default()).collect();
+    for round in 0..=rounds {
+        for (fs, shown) in disks.iter().zip(&mut shown) {
+            for ((_, threads), shown) in SIDES.into_iter().zip(shown) {
+                // The first round warms caches.
+                shown.add(fs, threads, time, round > 0)?;
+            }
+        }
+    }
+    for fs in disks {
+        fs.unmount()?;
+    }
+    print(&steps, &shown, rounds, time);
+    Ok(())
+}
+
+fn print(steps: &[Step], shown: &[[Shown; SIDES.len()]], rounds: usize, time: Duration) {
+    let names = SIDES.map(|(name, _)| name).join(" | ");
+    let rule = |cells: usize| format!("|---|{}", "---|".repeat(cells));
+    let millis = time.as_millis();
+    println!(
+        "Each line has all steps above it; medians of {rounds} rounds of {millis} ms in turns, with their spread."
+    );
+    println!("\n| 1000 operations per second | {names} |\n{}", rule(SIDES.len()));
+    for (step, shown) in steps.iter().zip(shown) {
+        let cells = shown.each_ref().map(|side| side.per_second.cell(1e3, 0));
+        println!("| {} | {} |", step.name, cells.join(" | "));
+    }
+    println!(
+        "\n| CPU per operation, us | {names} | 2 threads, 2 directories / 1 thread |\n{}",
+        rule(SIDES.len() + 1)
+    );
+    for (step, shown) in steps.iter().zip(shown) {
+        let cells = shown.each_ref().map(|side| side.cpu_seconds.cell(1e-6, 2));
+        let ratio = shown[1].cpu_seconds.over(&shown[0].cpu_seconds).cell(1.0, 2);
+        println!("| {} | {} | {ratio} |", step.name, cells.join(" | "));
+    }
+    for (index, (name, _)) in SIDES.into_iter().enumerate() {
+        println!("\n| per operation, {name} | {} |\n{}", COUNTS.join(" | "), rule(COUNTS.len()));
+        for (step, shown) in steps.iter().zip(shown) {
+            println!("| {} | {} |", step.name, shown[index].per_operation());
+        }
+    }
+}
