@@ -132,6 +132,9 @@ enum What {
     },
     /// Orders of visiting groups on a disk of 600 TB, each by what it costs beside an oracle.
     ScanPolicies {
+        /// From what disks and requests are made.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
         /// Where the figures go, as comma-separated values.
         #[arg(long, default_value = "scan-policies.csv")]
         csv: PathBuf,
@@ -211,7 +214,7 @@ fn main() -> ExitCode {
         What::Mount { runs, dir } => mount::compare(runs.max(1), &dir),
         What::Empty { point, image } => mount::empty(&point, image.as_deref()),
         What::Client { dir } => mount::client(&dir),
-        What::ScanPolicies { csv, plot } => policies::compare(&csv, plot.as_deref()),
+        What::ScanPolicies { seed, csv, plot } => policies::compare(seed, &csv, plot.as_deref()),
         What::Scale { rounds, dir, plot } => scale::measure(&dir, rounds.max(1), plot.as_deref()),
         What::ScaleWorker { image, crash, count } => scale::worker_main(&image, crash, count),
         What::Conflicts { operation, dir } => conflicts::conflicts(operation, &dir),

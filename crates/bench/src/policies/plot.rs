@@ -4,7 +4,8 @@ use std::path::Path;
 
 use plotters::prelude::*;
 
-use super::{FULL, Row, SCANS, middle_and_least};
+use super::report::{Row, middle_and_least};
+use super::{FULL, SCANS};
 use crate::Result;
 
 const COLOURS: [RGBColor; SCANS.len()] =
@@ -16,7 +17,7 @@ pub fn draw(path: &Path, rows: &[Row]) -> Result<()> {
     area.fill(&WHITE)?;
     let panels = area.split_evenly((1, 3));
     let share = |cost: usize| move |row: &Row| row.of_oracle[cost];
-    panel(&panels[0], rows, "in memory, data at 5 GB/s: of the oracle", 1.3, true, share(1))?;
+    panel(&panels[0], rows, "in memory, data at 5 GB/s: of the oracle", 1.3, true, share(0))?;
     panel(&panels[1], rows, "cold, a read 100 us: of the oracle", 1.3, false, share(2))?;
     panel(&panels[2], rows, "in memory: groups considered", 12.0, true, |row| {
         row.figures.per_run(row.figures.considered)
