@@ -14,8 +14,9 @@ use std::time::Duration;
 use extant_rt::{AtomicBool, AtomicU64, Condvar, LockClass, Mutex, Ordering};
 use rustix::thread::{Pid, gettid};
 
-use super::placement::{Home, LOOK_EVERY};
+use super::placement::Home;
 use super::quiet::Policy;
+use super::readers::LOOK_EVERY;
 
 /// From one look to the next.
 const WATCH: Duration = Duration::from_millis(4);

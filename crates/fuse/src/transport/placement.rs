@@ -1,22 +1,16 @@
-//! Which CPU a reader of `/dev/fuse` runs on.
+//! Which CPUs threads run on.
 //!
-//! All CPUs share one queue there, and whoever is woken by a request wakes on a CPU that idles, if there is one. On
-//! virtual machines that costs 30 times what a switch to a thread of the same CPU costs. So a reader follows its
-//! caller: now and then it has another thread look where that task runs, and put it there ([`Follower`]).
+//! All CPUs share the one queue of `/dev/fuse`, and whoever is woken by a request wakes on a CPU that idles, if there is
+//! one. On virtual machines that costs 30 times what a switch to a thread of the same CPU costs. So the near reader keeps
+//! to one CPU, its caller's ([`Seat`]).
 //!
-//! It never looks itself: a task that begins another program closes files, which may be ours, while it holds what
-//! `/proc` waits for, and the reader that should answer would wait for the caller.
+//! Where that is the kernel tells in `/proc` alone, and there a server must not look: a task that begins another program
+//! closes files, which may be ours, while it holds what `/proc` waits for, and who should answer would wait for the
+//! caller. So the seat is found by trial.
 //!
-//! Whoever is started by a reader is to float again: affinity is inherited.
-//!
-//! Locks: `REQUESTS`, over nothing.
+//! Whoever is started by such a thread is to float again: affinity is inherited.
 
-use extant_rt::{Condvar, LockClass, Mutex};
-use rustix::fs::{Mode, OFlags, open};
-use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
-
-/// Requests from one look to the next: a look costs as much as a short request.
-pub(super) const LOOK_EVERY: u32 = 16;
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 /// Where the threads of this process may run.
 #[derive(Clone, Copy, Debug)]
@@ -35,88 +29,62 @@ impl Home {
             let _ = sched_setaffinity(thread, cpus);
         }
     }
+
+    /// The CPU behind `cpu`, in turns.
+    fn after(&self, cpu: usize) -> Option<usize> {
+        let cpus = self.0.as_ref()?;
+        (cpu + 1..CpuSet::MAX_CPU).chain(0..=cpu).find(|cpu| cpus.is_set(*cpu))
+    }
 }
 
-/// Keeps a thread of this process, or the one that calls, on one CPU, if the host lets it.
-pub(super) fn pin(thread: Option<Pid>, cpu: usize) {
+/// Keeps the thread that calls on one CPU, if the host lets it.
+pub(super) fn pin(cpu: usize) {
     if cpu < CpuSet::MAX_CPU {
         let mut cpus = CpuSet::new();
         cpus.set(cpu);
-        let _ = sched_setaffinity(thread, &cpus);
+        let _ = sched_setaffinity(None, &cpus);
     }
 }
 
-/// Who follows whom.
-#[derive(Debug, Default)]
-struct Wish {
-    reader_and_task: Option<(Pid, u32)>,
-    ends: bool,
-}
-
-/// Puts readers where their callers run, by a thread of its own.
+/// The CPU that a thread keeps to.
 #[derive(Debug)]
-pub(super) struct Follower {
-    wish: Mutex<Wish>,
-    changed: Condvar,
+pub(super) struct Seat {
+    home: Home,
+    cpu: usize,
 }
 
-impl Follower {
-    pub(super) fn new() -> Self {
-        Self { wish: Mutex::new(LockClass::REQUESTS, Wish::default()), changed: Condvar::new() }
+impl Seat {
+    /// Nowhere as yet: it runs where `home` says.
+    pub(super) const fn new(home: Home) -> Self {
+        Self { home, cpu: 0 }
     }
 
-    /// Has `reader` run, soon, where the task does. A later wish takes the place of one not yet looked at.
-    pub(super) fn follow(&self, reader: Pid, task: u32) {
-        self.wish.lock().reader_and_task = Some((reader, task));
-        self.changed.notify_one();
+    /// The thread that calls stays on the CPU it is on.
+    pub(super) fn take(&mut self) {
+        self.cpu = sched_getcpu();
+        pin(self.cpu);
     }
 
-    /// No wishes come any more.
-    pub(super) fn end(&self) {
-        self.wish.lock().ends = true;
-        self.changed.notify_one();
-    }
-
-    /// What the thread does, until the end.
-    pub(super) fn run(&self) {
-        let mut wish = self.wish.lock();
-        while !wish.ends {
-            let Some((reader, task)) = wish.reader_and_task.take() else {
-                wish = self.changed.wait(wish);
-                continue;
-            };
-            drop(wish);
-            if let Some(cpu) = cpu_of(task) {
-                pin(Some(reader), cpu);
-            }
-            wish = self.wish.lock();
+    /// It goes to the next one.
+    pub(super) fn change(&mut self) {
+        if let Some(cpu) = self.home.after(self.cpu) {
+            self.cpu = cpu;
+            pin(cpu);
         }
     }
 }
 
-/// The CPU that a task is on, or was last; none if it cannot be seen.
-fn cpu_of(task: u32) -> Option<usize> {
-    let file = open(format!("/proc/{task}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut text = [0; 1024];
-    let count = rustix::io::read(&file, &mut text).ok()?;
-    parse_cpu(&text[..count])
-}
-
-/// The 39th field. The 2nd, the program's name in parentheses, may hold anything.
-fn parse_cpu(stat: &[u8]) -> Option<usize> {
-    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
-    std::str::from_utf8(stat.get(name_end + 2..)?).ok()?.split(' ').nth(36)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::parse_cpu;
+    use super::{CpuSet, Home};
 
     #[test]
-    fn cpu_of_a_task_is_read_whatever_its_name() {
-        let fields: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
-        let line = format!("77 (a ) R b) S {}\n", fields.join(" "));
-        assert_eq!(parse_cpu(line.as_bytes()), Some(39));
-        assert_eq!(parse_cpu(b"77 (x) S 1 2"), None);
+    fn cpus_come_in_turns() {
+        let mut cpus = CpuSet::new();
+        [1, 2, 70].into_iter().for_each(|cpu| cpus.set(cpu));
+        let home = Home(Some(cpus));
+        assert_eq!([0, 1, 2, 70, 1023].map(|cpu| home.after(cpu)), [1, 2, 70, 1, 1].map(Some));
+        assert_eq!(Home(None).after(0), None);
+        assert_eq!(Home(Some(CpuSet::new())).after(3), None);
     }
 }

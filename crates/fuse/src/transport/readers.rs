@@ -1,9 +1,9 @@
 //! Threads that read `/dev/fuse`: one, and more only while requests queue.
 //!
 //! Readers wait in turns: with two, each request of a lone caller wakes the one that has slept longest, on another CPU.
-//! So the first is alone, on the CPU of its caller ([`Follower`]), until it twice in a row finds another request waiting
-//! behind the one it has read; a further reader goes once it twice in a row finds none. Several float. While the machine
-//! is quiet ([`Quiet`]), the first gives its turn to the near one ([`Near`]).
+//! So the first is alone until it twice in a row finds another request waiting behind the one it has read; a further
+//! reader goes once it twice in a row finds none. While the machine is quiet ([`Quiet`]), the first gives its turn to the
+//! near one ([`Near`]), which keeps to the CPU of its caller ([`Seat`]).
 //!
 //! Locks: `REQUESTS`, over nothing.
 
@@ -14,22 +14,27 @@ use extant_rt::{Arc, Condvar, JoinHandle, LockClass, Monotonic, Mutex};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::thread::gettid;
 
 use super::device::{Device, Received};
 use super::near::Near;
-use super::placement::{Follower, Home, LOOK_EVERY};
+use super::placement::{Home, Seat};
 use super::pool::Pool;
 use super::quiet::{Policy, Quiet};
 use super::service::{Exchange, Service};
 use crate::ops::Ops;
 
+/// Requests from one look at what waits and what runs to the next: a look costs as much as a short request.
+pub(super) const LOOK_EVERY: u32 = 16;
 /// Looks in a row that must agree.
 const STREAK: i32 = 2;
 /// What holds up those behind it: after an answer that took so long, one look suffices, at the next request.
 const LONG: Duration = Duration::from_millis(1);
 /// How long the near reader waits for a request before it looks whether it still is its turn.
 const NEAR_WAIT: Duration = Duration::from_millis(20);
+/// Requests in a row that were waited for, until the caller is looked for on the next CPU.
+const WAITS_MAX: u32 = 5;
+/// A caller that is away for so long sleeps, wherever it is.
+const SLEEP: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Default)]
 struct State {
@@ -48,7 +53,6 @@ pub(super) struct Readers<T> {
     home: Home,
     readers_max: usize,
     near: Near,
-    follower: Follower,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -62,7 +66,6 @@ impl<T: Ops> Readers<T> {
             home,
             readers_max: extant_rt::available_parallelism(),
             near: Near::new(),
-            follower: Follower::new(),
             state: Mutex::new(LockClass::REQUESTS, State { active: 1, ..State::default() }),
             changed: Condvar::new(),
         })
@@ -78,18 +81,15 @@ impl<T: Ops> Readers<T> {
             readers.read_near();
             readers.near.end();
         });
-        let readers = self.clone();
-        let follower = extant_rt::spawn("extant-follow", move || readers.follower.run());
         let end = self.read(0, &self.device);
         self.near.end();
-        self.follower.end();
         let mut threads = {
             let mut state = self.state.lock();
             state.ends = true;
             std::mem::take(&mut state.threads)
         };
         self.changed.notify_all();
-        threads.extend(near.into_iter().chain(follower));
+        threads.extend(near);
         for thread in threads {
             // A panic has been told where it happened.
             let _ = thread.join();
@@ -99,7 +99,6 @@ impl<T: Ops> Readers<T> {
 
     fn read(self: &Arc<Self>, index: usize, device: &Arc<Device>) -> io::Result<()> {
         let mut quiet = Quiet::new();
-        let (thread, mut follows) = (gettid(), false);
         let (mut until_look, mut streak) = (LOOK_EVERY, 0_i32);
         while let Some(request) = device.receive()? {
             // The next request stands behind a FORGET, for which nobody waits.
@@ -113,13 +112,7 @@ impl<T: Ops> Readers<T> {
                     self.add();
                     streak = 0;
                 }
-                if self.is_one() {
-                    self.follower.follow(thread, request.header.pid);
-                    is_quiet = quiet.look();
-                } else if follows {
-                    self.home.free(None);
-                }
-                follows = self.is_one();
+                is_quiet = self.is_one() && quiet.look();
             }
             let start = Monotonic::now();
             self.answer(request);
@@ -127,7 +120,6 @@ impl<T: Ops> Readers<T> {
                 (until_look, streak) = (1, STREAK - 1);
             }
             if is_quiet && self.near.begin() {
-                self.home.free(None);
                 self.near.watch(self.home);
                 quiet.assume(false);
             } else if looks && streak <= -STREAK {
@@ -150,18 +142,19 @@ impl<T: Ops> Readers<T> {
     fn read_near(&self) {
         let Ok(device) = self.device.duplicate(OFlags::NONBLOCK).map(Arc::new) else { return };
         let mut quiet = Quiet::new();
-        let thread = gettid();
+        let mut seat = Seat::new(self.home);
         while self.near.wait() {
             if Policy::Idle.give(None).is_err() {
                 return;
             }
             quiet.assume(true);
-            let (mut until_look, mut caller, mut has_waited) = (LOOK_EVERY, 0, false);
+            seat.take();
+            let (mut until_look, mut waited_since, mut waits) = (LOOK_EVERY, None, 0);
             while self.near.has_turn() {
                 let request = match device.receive() {
                     Ok(Some(request)) => request,
                     Err(Errno::AGAIN) => {
-                        has_waited = true;
+                        waited_since.get_or_insert_with(Monotonic::now);
                         device.has_more(NEAR_WAIT);
                         continue;
                     }
@@ -176,11 +169,15 @@ impl<T: Ops> Readers<T> {
                         self.near.give_back();
                     }
                 }
-                // On one CPU the caller's next request is there as soon as this thread runs again.
-                let pid = request.header.pid;
-                if pid != 0 && (has_waited || pid != caller) {
-                    (caller, has_waited) = (pid, false);
-                    self.follower.follow(thread, pid);
+                // On one CPU the caller's next request is mostly there as soon as this thread runs again.
+                if !request.is_forget() {
+                    let has_waited =
+                        waited_since.take().is_some_and(|since: Monotonic| since.elapsed() < SLEEP);
+                    waits = if has_waited { waits + 1 } else { 0 };
+                    if waits == WAITS_MAX {
+                        waits = 0;
+                        seat.change();
+                    }
                 }
                 self.answer(request);
             }
@@ -208,7 +205,6 @@ impl<T: Ops> Readers<T> {
     }
 
     fn further(self: Arc<Self>, index: usize) {
-        self.home.free(None);
         // Where the device cannot be opened again, one descriptor serves for all.
         let device = self.device.duplicate(OFlags::empty()).map_or_else(|_| self.device.clone(), Arc::new);
         // The first reader meets the same error and tells it.

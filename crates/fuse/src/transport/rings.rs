@@ -183,7 +183,7 @@ fn is_passing(error: &io::Error) -> bool {
 /// The thread of a ring.
 fn serve<T: Ops>(cpu: u16, payload_bytes: usize, service: Arc<Service<T>>, pool: &Pool, meeting: &Meeting) {
     // Of a CPU that is not there, or not ours, requests are few or none.
-    pin(None, usize::from(cpu));
+    pin(usize::from(cpu));
     let made = Worker::make(cpu, payload_bytes);
     let mut state = meeting.state.lock();
     let Ok(mut worker) = made else {
