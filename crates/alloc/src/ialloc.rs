@@ -19,6 +19,9 @@ pub use self::places::{LastGroups, Parent};
 use crate::group::{Group, InodeBits, Record};
 use crate::{Allocator, Error, Result};
 
+/// Walks through the groups for one inode, while there are groups that have any.
+const PASSES_MAX: u32 = 16;
+
 /// What an inode is to be, as far as its place goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InodeKind {
@@ -63,7 +66,8 @@ impl Allocator {
         parent: impl Into<Parent<'a>>,
         kind: InodeKind,
     ) -> Result<NewInode> {
-        self.find_place(parent.into(), kind, |group| {
+        let parent = parent.into();
+        let allocate = |group| {
             // Of a group whose descriptor was not read, nothing is known: it is not touched to find it full.
             if self.counts_of(group).free_inodes == 0 {
                 return None;
@@ -72,8 +76,17 @@ impl Allocator {
                 Some(repeat) => self.allocate_inode_repeating(repeat, tid, group, kind),
                 None => self.allocate_inode_in(tid, group, kind),
             }
-        })
-        .ok_or(Error::NoInodes)
+        };
+        for _ in 0..PASSES_MAX {
+            if let Some(made) = self.find_place(parent, kind, allocate) {
+                return Ok(made);
+            }
+            // Others may have freed where this walk had passed, and taken where it came later.
+            if self.with_inodes.next(GroupNumber(0)).is_none() {
+                break;
+            }
+        }
+        Err(Error::NoInodes)
     }
 
     /// Frees an inode in the running transaction `tid`. It may be given out again at once, unless

@@ -70,15 +70,20 @@ impl Stage {
         self.books.lock().expect("no task panicked with the books")
     }
 
+    /// A task looks for an inode from now on.
+    fn begin(&self, task: usize) {
+        let mut books = self.books();
+        books.expect(-1);
+        books.least[task] = Some(books.certain);
+    }
+
     fn allocate(&self, task: usize, random: &mut Random) {
         let kinds = [InodeKind::TopDirectory, InodeKind::Directory, InodeKind::Other, InodeKind::Other];
         let kind = kinds[random.below(4) as usize];
         let last = self.last.get(random.below(3) as usize);
         let parent = Parent { group: GroupNumber(random.below(u64::from(GROUPS)) as u32), last };
         let tid = self.running.read();
-        self.books().expect(-1);
-        let certain = self.books().certain;
-        self.books().least[task] = Some(certain);
+        self.begin(task);
         let made = self.alloc.allocate_inode(*tid, parent, kind);
         let certain = self.books().least[task].take().expect("it began");
         match made {
