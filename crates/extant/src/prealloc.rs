@@ -9,7 +9,7 @@
 //!
 //! Source: `ext4_mb_normalize_request`, `ext4_discard_preallocations`. Tests: `tests/prealloc.rs`.
 
-use extant_alloc::{Place, Preallocated, Purpose, Reservation, Run, predicted_end};
+use extant_alloc::{Place, Preallocated, Purpose, Request, Reservation, Run, predicted_end};
 use extant_ondisk::LogicalBlock;
 use extant_ondisk::extent::MAX_LEN;
 use extant_rt::Arc;
@@ -61,15 +61,16 @@ impl Volume {
             }
             Preallocated::None { room } => room,
         };
-        if let Some(taken) = self.take_local(node, hole, wanted, room)? {
+        let goal = self.goal(node, hole, logical);
+        let len = wanted.len.min(room);
+        let request = self.request(node, goal, len, wanted.end);
+        if let Some(taken) = self.take_local(node, growth, wanted, &request, room)? {
             return Ok(taken);
         }
-        let len = wanted.len.min(room);
         let mut reservation = self.reserve(1 + growth, len + growth, privileged)?;
         let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
         let surplus = if wanted.grows { self.surplus(node, logical, len, room)? } else { 0 };
-        let goal = self.goal(node, hole, logical);
-        let request = self.request(node, goal, len, wanted.end);
+        let request = Request { len, ..request };
         let preallocations = &node.preallocations;
         let run = self.allocator.take_ahead(&mut reservation, &request, preallocations, logical, surplus)?;
         // The run may be shorter: nobody shall be refused the rest while the data is written.
@@ -82,21 +83,20 @@ impl Volume {
     fn take_local(
         &self,
         node: &Arc<Node>,
-        hole: &Hole,
+        growth: u32,
         wanted: Wanted,
+        request: &Request,
         room: u32,
     ) -> Result<Option<(Run, Reservation<'_>)>> {
         let Wanted { logical, privileged, .. } = wanted;
-        let len = wanted.len.min(room);
-        let request = self.request(node, self.goal(node, hole, logical), len, wanted.end);
         let place = Place { home: self.group_of_inode(node.number), directory: node.directory };
-        let reservation = self.reserve(hole.growth(), hole.growth(), privileged)?;
+        let reservation = self.reserve(growth, growth, privileged)?;
         let taken = match request.purpose {
             Purpose::Data => {
-                let surplus = if wanted.grows { self.surplus(node, logical, len, room)? } else { 0 };
-                self.allocator.take_local(&request, place, &node.preallocations, logical, surplus)
+                let surplus = if wanted.grows { self.surplus(node, logical, request.len, room)? } else { 0 };
+                self.allocator.take_local(request, place, &node.preallocations, logical, surplus)
             }
-            _ => self.allocator.take_chunk_at_goal(&request, place.home),
+            _ => self.allocator.take_chunk_at_goal(request, place.home),
         };
         Ok(taken.map(|run| (run, reservation)))
     }
