@@ -8,11 +8,15 @@ use std::sync::Arc as Shared;
 use std::time::Duration;
 
 use extant_rt::{
-    AtomicU64, Condvar, Costs, LockClass, Machine, Monotonic, Mutex, OnceLock, Ordering, Report, RwLock,
-    WallClock, available_parallelism, parallel, sleep, spawn, work, yield_now,
+    AtomicU64, Condvar, Costs, Level, LockClass, Machine, Monotonic, Mutex, OnceLock, Ordering, Padded,
+    Report, RwLock, Topology, WallClock, available_parallelism, parallel, sleep, spawn, work, yield_now,
 };
 
-const MACHINE: Machine = Machine { costs: Costs { lock_ns: 10, unlock_ns: 5, handoff_ns: 50, atomic_ns: 7 } };
+/// A transfer between any two CPUs takes 25 ns, a lock handed over two of them.
+fn machine() -> Machine {
+    let topology = Topology::new(&[Level { cpus: 1, transfer_ns: 25 }]);
+    Machine { costs: Costs { read_ns: 3, write_ns: 10, wake_ns: 50 }, topology }
+}
 
 fn ns(count: u64) -> Duration {
     Duration::from_nanos(count)
@@ -29,43 +33,44 @@ fn on(cpus: usize, task: impl Fn(usize) + 'static) -> Report {
         let task = Shared::clone(&task);
         Box::new(move || task(cpu)) as Box<dyn FnOnce()>
     });
-    MACHINE.run(tasks.collect())
+    machine().run(tasks.collect())
 }
 
 /// Two CPUs do 100 ns of work, 1000 under one lock, and 100 again, twice. Returns the order of the holders with
 /// the times at which they got the lock.
 fn two_on_one_lock() -> (Report, Vec<(usize, u64)>) {
-    let lock = Shared::new(Mutex::new(LockClass::GROUP, Vec::new()));
+    let lock = Mutex::new(LockClass::GROUP, ());
+    let order = Shared::new(std::sync::Mutex::new(Vec::new()));
     let report = on(2, {
-        let lock = Shared::clone(&lock);
+        let order = Shared::clone(&order);
         move |cpu| {
             for _ in 0..2 {
                 work(ns(100));
-                let mut order = lock.lock();
-                order.push((cpu, now()));
+                let held = lock.lock();
+                order.lock().expect("not poisoned").push((cpu, now()));
                 work(ns(1000));
-                drop(order);
+                drop(held);
                 work(ns(100));
             }
         }
     });
-    let order = std::mem::take(&mut *lock.lock());
+    let order = std::mem::take(&mut *order.lock().expect("not poisoned"));
     (report, order)
 }
 
 #[test]
 fn contended_lock_takes_the_time_computed_by_hand_in_the_order_of_arrival() {
     let (report, order) = two_on_one_lock();
-    // CPU 0: work to 100, lock to 110, work to 1110, unlock to 1115, hand-off to CPU 1 at 1165.
-    // CPU 0: work to 1215 and 1315, waits. CPU 1: work to 2165, unlock to 2170, hand-off to CPU 0 at 2220.
-    // CPU 1: work to 2270 and 2370, waits. CPU 0: work to 3220, unlock to 3225, hand-off to CPU 1 at 3275; ends
-    // at 3325. CPU 1: work to 4275, unlock to 4280; ends at 4380.
-    assert_eq!(order, [(0, 110), (1, 1165), (0, 2220), (1, 3275)]);
-    assert_eq!(report.cpus_ns, [3325, 4380]);
-    assert_eq!(report.total_ns(), 4380);
-    // Waits: CPU 1 from 100 to 1165, CPU 0 from 1315 to 2220, CPU 1 from 2370 to 3275.
+    // CPU 0: work to 100, lock to 110, work to 1110. CPU 1 comes at 100 and has the lock's line from 125 on, so that
+    // CPU 0 unlocks to 1145; hand-over to CPU 1 at 1195. CPU 0: work to 1245 and 1345, waits.
+    // CPU 1: work to 2195, unlock to 2230; hand-over at 2280. CPU 1: work to 2330 and 2430, waits.
+    // CPU 0: work to 3280, unlock to 3315; hand-over at 3365; ends at 3415. CPU 1: work to 4365, unlock to 4400.
+    assert_eq!(order, [(0, 110), (1, 1195), (0, 2280), (1, 3365)]);
+    assert_eq!(report.cpus_ns, [3415, 4500]);
+    assert_eq!(report.total_ns(), 4500);
+    // Waits: CPU 1 from 100 to 1195, CPU 0 from 1345 to 2280, CPU 1 from 2430 to 3365.
     let group = report.locks["GROUP"];
-    assert_eq!((group.acquired, group.contended, group.waited_ns), (4, 3, 1065 + 905 + 905));
+    assert_eq!((group.acquired, group.contended, group.waited_ns), (4, 3, 1095 + 935 + 935));
 }
 
 #[test]
@@ -80,7 +85,7 @@ fn locks_apart_do_not_wait() {
         let _guard = locks[cpu].lock();
         work(ns(1000));
     });
-    assert_eq!(report.cpus_ns, [1015, 1015]);
+    assert_eq!(report.cpus_ns, [1020, 1020]);
     assert_eq!(report.locks["GROUP"].contended, 0);
 }
 
@@ -116,13 +121,14 @@ fn readers_share_and_a_writer_waits_for_all_of_them() {
             work(ns(1000));
         }
     });
-    // Both readers unlock from 1010 to 1015; the second lets the writer go on at 1065.
-    assert_eq!(report.cpus_ns, [1015, 1015, 2070]);
-    assert_eq!(report.locks["INODE"].waited_ns, 965);
+    // The readers change the lock's line one after the other, to 10 and to 35. The writer takes it at 100, the readers
+    // take it back to unlock, to 1045 and to 1070; the second lets the writer go on at 1120.
+    assert_eq!(report.cpus_ns, [1045, 1070, 2155]);
+    assert_eq!(report.locks["INODE"].waited_ns, 1020);
 }
 
 #[test]
-fn failed_try_lock_costs_one_access_and_does_not_wait() {
+fn failed_try_lock_reads_the_line_and_does_not_wait() {
     let lock = Shared::new(Mutex::new(LockClass::GROUP, ()));
     let report = on(2, move |cpu| {
         if cpu == 0 {
@@ -135,7 +141,8 @@ fn failed_try_lock_costs_one_access_and_does_not_wait() {
             assert!(lock.try_lock().is_some());
         }
     });
-    assert_eq!(report.cpus_ns, [1015, 500 + 7 + 1000 + 7 + 5]);
+    // The one who looked has the line too, and loses it when the holder unlocks.
+    assert_eq!(report.cpus_ns, [1010 + 25 + 10, 500 + 25 + 3 + 1000 + 25 + 10 + 10]);
     assert_eq!(report.locks["GROUP"].contended, 0);
 }
 
@@ -154,31 +161,76 @@ fn atomics_are_seen_in_the_order_of_time() {
             counter.store(5, Ordering::Relaxed);
         }
     });
-    assert_eq!(report.cpus_ns, [37, 27]);
+    // The line is CPU 0's until 20, on its way to CPU 1 until 45, and then to CPU 0 until 70.
+    assert_eq!(report.cpus_ns, [80, 55]);
+}
+
+#[test]
+fn line_that_two_write_is_reported_by_its_place_also_if_they_write_different_words() {
+    #[derive(Default)]
+    #[repr(align(64))]
+    struct OneLine([AtomicU64; 2]);
+
+    let line = OneLine::default();
+    let report = on(2, move |cpu| {
+        for _ in 0..100 {
+            line.0[cpu].fetch_add(1, Ordering::Relaxed);
+            work(ns(1000));
+        }
+    });
+    let (place, counts) = report.lines.first_key_value().expect("one place");
+    assert_eq!(report.lines.len(), 1);
+    assert!(place.file().ends_with("tests/virtual_rt.rs"), "{place}");
+    // All but the first touch find the line with the other; the two touch it at the same time at first.
+    assert_eq!((counts.accesses, counts.shared), (200, 199));
+    assert!(counts.waited_ns >= 199 * 25, "{counts:?}");
+
+    let padded = <[Padded<AtomicU64>; 2]>::default();
+    let report = on(2, move |cpu| {
+        padded[cpu].fetch_add(1, Ordering::Relaxed);
+    });
+    assert!(report.lines.values().all(|line| line.shared == 0));
+}
+
+#[test]
+fn what_a_lock_guards_comes_with_it() {
+    #[repr(align(64))]
+    struct FourLines([u8; 256]);
+
+    let guarded = Mutex::new(LockClass::GROUP, FourLines([0; 256]));
+    let report = on(2, move |cpu| {
+        work(ns(1000 * cpu as u64));
+        let guard = guarded.lock();
+        assert_eq!(guard.0[0], 0);
+    });
+    // Four transfers, two in the time of one, after that of the lock's own line.
+    assert_eq!(report.cpus_ns, [20, 1000 + 25 + 10 + 50 + 10]);
 }
 
 #[test]
 fn notification_wakes_and_a_timeout_ends_a_wait() {
-    let shared = Shared::new((Mutex::new(LockClass::JOURNAL, false), Condvar::new()));
+    let lock = Padded(Mutex::new(LockClass::JOURNAL, ()));
+    let (ready, changed) = (std::sync::atomic::AtomicBool::new(false), Padded(Condvar::new()));
     let report = on(2, move |cpu| {
-        let (lock, changed) = &*shared;
         if cpu == 0 {
-            let mut ready = lock.lock();
-            while !*ready {
-                ready = changed.wait(ready);
+            let mut held = lock.lock();
+            while !ready.load(Ordering::Relaxed) {
+                held = changed.wait(held);
             }
-            // Notified at 1022, woken at 1072, and the lock is free: 1082.
-            assert_eq!(now(), 1082);
-            let _ready = changed.wait_timeout(ready, ns(10_000));
-            assert_eq!(now(), 1082 + 10_000 + 10);
+            // Notified at 1055, woken at 1105, and the lock is free: 1140.
+            assert_eq!(now(), 1140);
+            let _held = changed.wait_timeout(held, ns(10_000));
+            assert_eq!(now(), 1140 + 10_000 + 10);
         } else {
             work(ns(1000));
-            *lock.lock() = true;
+            let held = lock.lock();
+            ready.store(true, Ordering::Relaxed);
+            drop(held);
             changed.notify_one();
         }
     });
-    // Lock to 1010, unlock to 1015, notification to 1022.
-    assert_eq!(report.cpus_ns, [11_092 + 5, 1022]);
+    // Lock to 1035, unlock to 1045, notification to 1055.
+    assert_eq!(report.cpus_ns, [11_150 + 10, 1055]);
 }
 
 #[test]
@@ -250,7 +302,7 @@ fn deadlock_is_reported_and_a_panic_ends_the_simulation_alone() {
     });
     assert_eq!(message, "on purpose");
     let (report, _) = two_on_one_lock();
-    assert_eq!(report.total_ns(), 4380, "the next simulation is not touched");
+    assert_eq!(report.total_ns(), 4500, "the next simulation is not touched");
 }
 
 #[test]

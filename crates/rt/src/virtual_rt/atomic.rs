@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::lines::Access;
 use super::world::touch;
 
 macro_rules! atomic {
@@ -18,14 +19,16 @@ macro_rules! atomic {
             }
 
             /// The value.
+            #[track_caller]
             pub fn load(&self, order: Ordering) -> $value {
-                touch();
+                touch(self, Access::Read);
                 self.0.load(order)
             }
 
             /// Replaces the value.
+            #[track_caller]
             pub fn store(&self, value: $value, order: Ordering) {
-                touch();
+                touch(self, Access::Write);
                 self.0.store(value, order);
             }
 
@@ -33,6 +36,7 @@ macro_rules! atomic {
             ///
             /// # Errors
             /// The value, if it is another.
+            #[track_caller]
             pub fn compare_exchange(
                 &self,
                 current: $value,
@@ -40,7 +44,7 @@ macro_rules! atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                touch();
+                touch(self, Access::Write);
                 self.0.compare_exchange(current, new, success, failure)
             }
 
@@ -48,6 +52,7 @@ macro_rules! atomic {
             ///
             /// # Errors
             /// The value, if it is another.
+            #[track_caller]
             pub fn compare_exchange_weak(
                 &self,
                 current: $value,
@@ -62,20 +67,22 @@ macro_rules! atomic {
             ///
             /// # Errors
             /// The value, if `update` makes nothing of it.
+            #[track_caller]
             pub fn fetch_update(
                 &self,
                 set: Ordering,
                 fetch: Ordering,
                 update: impl FnMut($value) -> Option<$value>,
             ) -> Result<$value, $value> {
-                touch();
+                touch(self, Access::Write);
                 self.0.fetch_update(set, fetch, update)
             }
 
             $(
                 /// As `std`'s: changes the value and returns the one before.
+                #[track_caller]
                 pub fn $operation(&self, value: $value, order: Ordering) -> $value {
-                    touch();
+                    touch(self, Access::Write);
                     self.0.$operation(value, order)
                 }
             )*

@@ -4,8 +4,10 @@
 //! tries that one only once the gate has let it through.
 
 use std::collections::VecDeque;
+use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
 
+use super::lines::Access;
 use super::world;
 use crate::LockClass;
 
@@ -36,6 +38,7 @@ pub struct Gate {
 pub struct Pass<'a> {
     /// `None` outside a simulation.
     held: Option<(&'a Gate, Mode)>,
+    place: &'static Location<'static>,
 }
 
 impl Queue {
@@ -62,30 +65,38 @@ impl Gate {
     }
 
     /// Waits until the lock is the current CPU's.
+    #[track_caller]
     pub fn enter(&self, mode: Mode) -> Pass<'_> {
+        let place = Location::caller();
         world::reach();
         let must_wait = world::with(|world| {
             let mut queue = self.queue();
-            if queue.waiting.is_empty() && queue.admits(mode) {
+            let free = queue.waiting.is_empty() && queue.admits(mode);
+            if free {
                 queue.admit(mode);
-                world.charge(world.costs.lock_ns);
                 world.count(self.class, None);
-                false
             } else {
                 queue.waiting.push_back((world.current, mode, world.now()));
-                true
             }
+            world.access(self.address(), Access::Write, place);
+            !free
         });
         if must_wait == Some(true) {
             // Whoever wakes this CPU has let it through.
             world::block(None);
         }
-        Pass { held: must_wait.map(|_| (self, mode)) }
+        Pass { held: must_wait.map(|_| (self, mode)), place }
     }
 
-    /// Goes through if nobody is in the way.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Goes through if nobody is in the way; else it has only looked.
+    #[track_caller]
     pub fn try_enter(&self, mode: Mode) -> Option<Pass<'_>> {
-        world::touch();
+        let place = Location::caller();
+        world::reach();
         let entered = world::with(|world| {
             let mut queue = self.queue();
             let free = queue.waiting.is_empty() && queue.admits(mode);
@@ -93,24 +104,25 @@ impl Gate {
                 queue.admit(mode);
                 world.count(self.class, None);
             }
+            world.access(self.address(), if free { Access::Write } else { Access::Read }, place);
             free
         });
         match entered {
             Some(false) => None,
-            Some(true) => Some(Pass { held: Some((self, mode)) }),
-            None => Some(Pass { held: None }),
+            Some(true) => Some(Pass { held: Some((self, mode)), place }),
+            None => Some(Pass { held: None, place }),
         }
     }
 
-    fn leave(&self, mode: Mode) {
+    fn leave(&self, mode: Mode, place: &'static Location<'static>) {
         world::reach();
-        self.leave_now(mode);
+        self.leave_now(mode, place);
     }
 
     /// Gives the lock up and lets through those who have waited longest and may hold it together.
-    fn leave_now(&self, mode: Mode) {
+    fn leave_now(&self, mode: Mode, place: &'static Location<'static>) {
         world::with(|world| {
-            world.charge(world.costs.unlock_ns);
+            world.access(self.address(), Access::Write, place);
             let mut queue = self.queue();
             match mode {
                 Mode::Shared => queue.readers -= 1,
@@ -121,7 +133,7 @@ impl Gate {
             {
                 queue.waiting.pop_front();
                 queue.admit(mode);
-                let waited_ns = world.wake(cpu) - since;
+                let waited_ns = world.hand_over(cpu) - since;
                 world.count(self.class, Some(waited_ns));
             }
         });
@@ -134,10 +146,18 @@ impl Pass<'_> {
         self.held.is_some()
     }
 
+    /// The CPU that goes through gets what the lock guards: to change it, or beside other readers.
+    pub fn fetch<T>(&self, guarded: &T) {
+        let Some((_, mode)) = self.held else { return };
+        let access = if mode == Mode::Shared { Access::Read } else { Access::Write };
+        let address = std::ptr::from_ref(guarded).addr();
+        world::with(|world| world.access_data(address, size_of::<T>(), access, self.place));
+    }
+
     /// Gives the lock up without letting others run first.
     pub fn give_up_now(mut self) {
         if let Some((gate, mode)) = self.held.take() {
-            gate.leave_now(mode);
+            gate.leave_now(mode, self.place);
         }
     }
 }
@@ -145,7 +165,7 @@ impl Pass<'_> {
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if let Some((gate, mode)) = self.held {
-            gate.leave(mode);
+            gate.leave(mode, self.place);
         }
     }
 }

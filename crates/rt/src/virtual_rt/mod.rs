@@ -2,19 +2,21 @@
 //!
 //! Each virtual CPU is a coroutine with a clock of its own. The one with the smallest clock runs, the lower number
 //! first among equals. Locks and atomics are scheduling points: before one takes effect, every CPU whose clock is
-//! behind has run. Each costs what [`Costs`] says; a contended lock is handed to the one who has waited longest.
+//! behind has run. Each costs what [`Costs`] says and the way of the cache lines that it touches over the
+//! [`Topology`]: its own, and those of what a lock guards; a contended lock is handed to the one who has waited longest.
 //! The same program on the same machine therefore gives the same times, to the nanosecond.
 //!
 //! Outside a simulation ([`Machine::run`]) the same types work as the native ones do.
 //!
-//! Leaves out: cache lines and their owners (every atomic costs the same), the cost of `Arc`, and anything that no
-//! lock, atomic or [`work`] charges. Virtual time hides data races: the same tests also run natively.
+//! Leaves out: the counts of `Arc`, data behind pointers of what a lock guards, and anything that no lock, atomic or
+//! [`work`] charges. Virtual time hides data races: the same tests also run natively.
 //!
 //! Source: FIFO hand-off and the smallest clock as in discrete-event simulators of multiprocessors (Graphite,
 //! ZSim). Test: `tests/virtual_rt.rs`, against times computed by hand.
 
 mod atomic;
 mod gate;
+mod lines;
 mod sync;
 mod thread;
 mod world;
@@ -23,9 +25,10 @@ pub use std::sync::atomic::{Ordering, fence};
 pub use std::sync::{Arc, Weak};
 
 pub use atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+pub use lines::{Level, Topology};
 pub use sync::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub(crate) use thread::since_epoch;
 pub use thread::{
     JoinHandle, Monotonic, available_parallelism, is_current, parallel, sleep, spawn, thread_slot, yield_now,
 };
-pub use world::{Costs, LockReport, Machine, Report, work};
+pub use world::{Costs, LineReport, LockReport, Machine, Report, work};

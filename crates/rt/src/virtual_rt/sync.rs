@@ -6,6 +6,7 @@ use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
 use super::gate::{Gate, Mode, Pass};
+use super::lines::Access;
 use super::thread::nanoseconds;
 use super::world;
 use crate::{LockClass, Rank};
@@ -43,22 +44,22 @@ impl<T> Mutex<T> {
     ///
     /// # Panics
     /// In debug builds, on a breach of the lock order.
+    #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let rank = Rank::enter(self.class, self.key);
         self.lock_in(rank)
     }
 
+    #[track_caller]
     fn lock_in(&self, rank: Rank) -> MutexGuard<'_, T> {
         let pass = self.gate.enter(Mode::Exclusive);
-        MutexGuard {
-            inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner),
-            rank,
-            pass,
-            mutex: self,
-        }
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        pass.fetch(&*inner);
+        MutexGuard { inner, rank, pass, mutex: self }
     }
 
     /// Takes the lock if it is free. The order is not checked, for nobody waits.
+    #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let pass = self.gate.try_enter(Mode::Exclusive)?;
         let inner = match self.inner.try_lock() {
@@ -66,6 +67,7 @@ impl<T> Mutex<T> {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
+        pass.fetch(&*inner);
         Some(MutexGuard { inner, rank: Rank::entered(self.class, self.key), pass, mutex: self })
     }
 
@@ -101,6 +103,7 @@ impl Condvar {
 
     /// Gives the lock up, waits for a notification (or for nothing: check again), and takes it back.
     #[must_use]
+    #[track_caller]
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         if guard.pass.is_virtual() {
             return self.wait_virtual(guard, None);
@@ -112,6 +115,7 @@ impl Condvar {
 
     /// As [`Condvar::wait`], but no longer than `timeout`.
     #[must_use]
+    #[track_caller]
     pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> MutexGuard<'a, T> {
         if guard.pass.is_virtual() {
             return self.wait_virtual(guard, Some(timeout));
@@ -121,6 +125,7 @@ impl Condvar {
         MutexGuard { inner, rank, pass, mutex }
     }
 
+    #[track_caller]
     fn wait_virtual<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Option<Duration>) -> MutexGuard<'a, T> {
         // From here until the CPU is blocked no other runs, so no notification is missed.
         world::reach();
@@ -140,19 +145,22 @@ impl Condvar {
     }
 
     /// Wakes one.
+    #[track_caller]
     pub fn notify_one(&self) {
         self.notify(1);
         self.host.notify_one();
     }
 
     /// Wakes all.
+    #[track_caller]
     pub fn notify_all(&self) {
         self.notify(usize::MAX);
         self.host.notify_all();
     }
 
+    #[track_caller]
     fn notify(&self, count: usize) {
-        world::touch();
+        world::touch(self, Access::Write);
         world::with(|world| {
             let mut waiting = self.waiting();
             let count = count.min(waiting.len());
@@ -203,10 +211,12 @@ impl<T> RwLock<T> {
     ///
     /// # Panics
     /// In debug builds, on a breach of the lock order.
+    #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let rank = Rank::enter(self.class, self.key);
         let pass = self.gate.enter(Mode::Shared);
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        pass.fetch(&*inner);
         RwLockReadGuard { inner, _rank: rank, _pass: pass }
     }
 
@@ -214,10 +224,12 @@ impl<T> RwLock<T> {
     ///
     /// # Panics
     /// In debug builds, on a breach of the lock order.
+    #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let rank = Rank::enter(self.class, self.key);
         let pass = self.gate.enter(Mode::Exclusive);
         let inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        pass.fetch(&*inner);
         RwLockWriteGuard { inner, _rank: rank, _pass: pass }
     }
 
@@ -285,6 +297,7 @@ impl<T> OnceLock<T> {
     }
 
     /// The value, which `make` makes if it was not.
+    #[track_caller]
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         if self.inner.get().is_none() {
             let _pass = self.gate.enter(Mode::Exclusive);
@@ -297,6 +310,7 @@ impl<T> OnceLock<T> {
     ///
     /// # Errors
     /// The value, if there is one already.
+    #[track_caller]
     pub fn set(&self, value: T) -> Result<(), T> {
         let _pass = self.gate.enter(Mode::Exclusive);
         self.inner.set(value)

@@ -134,7 +134,7 @@ pub fn sleep(time: Duration) {
 
 /// Lets others run.
 pub fn yield_now() {
-    if with(|_| ()).is_some() { world::touch() } else { std::thread::yield_now() }
+    if with(|_| ()).is_some() { world::pass() } else { std::thread::yield_now() }
 }
 
 pub fn nanoseconds(time: Duration) -> u64 {

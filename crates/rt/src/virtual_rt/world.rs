@@ -2,39 +2,41 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::panic::Location;
 use std::time::Duration;
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
+use super::lines::{Access, Lines, Topology, Transfer};
 use crate::LockClass;
 #[cfg(debug_assertions)]
 use crate::rank::order;
 
-/// What operations cost, in nanoseconds.
+/// What operations cost beside the way of the lines that they touch, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// Taking a free lock.
-    pub lock_ns: u64,
-    /// Giving a lock up.
-    pub unlock_ns: u64,
-    /// From a lock given up, or a notification, until the one who waited goes on.
-    pub handoff_ns: u64,
-    /// An atomic access, and trying a lock.
-    pub atomic_ns: u64,
+    /// Reading an atomic.
+    pub read_ns: u64,
+    /// Changing an atomic; taking and giving up a lock.
+    pub write_ns: u64,
+    /// From a notification until the one who waited goes on.
+    pub wake_ns: u64,
 }
 
 impl Default for Costs {
-    /// A small server: 7 ns for an atomic on a line of one's own, 30 ns to move a line, two moves a hand-off.
+    /// A small server.
     fn default() -> Self {
-        Self { lock_ns: 7, unlock_ns: 7, handoff_ns: 60, atomic_ns: 7 }
+        Self { read_ns: 1, write_ns: 7, wake_ns: 2000 }
     }
 }
 
 /// A machine to run on. Every thread has a CPU of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     /// What operations cost.
     pub costs: Costs,
+    /// How long lines are on their way.
+    pub topology: Topology,
 }
 
 /// What the locks of one class cost.
@@ -48,6 +50,17 @@ pub struct LockReport {
     pub waited_ns: u64,
 }
 
+/// What the accesses of one place in the source to lines cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LineReport {
+    /// How often it touched one.
+    pub accesses: u64,
+    /// How often another CPU had it.
+    pub shared: u64,
+    /// Nanoseconds waited for those in all.
+    pub waited_ns: u64,
+}
+
 /// What a simulation took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -55,6 +68,8 @@ pub struct Report {
     pub cpus_ns: Vec<u64>,
     /// By the name of the lock class.
     pub locks: BTreeMap<&'static str, LockReport>,
+    /// By the place of the access: atomics, and locks with what they hold.
+    pub lines: BTreeMap<&'static Location<'static>, LineReport>,
 }
 
 impl Report {
@@ -87,6 +102,8 @@ struct Cpu {
 pub struct World {
     pub costs: Costs,
     pub locks: BTreeMap<&'static str, LockReport>,
+    lines: Lines,
+    places: BTreeMap<&'static Location<'static>, LineReport>,
     pub current: usize,
     /// With how many CPUs it began.
     pub task_count: usize,
@@ -130,9 +147,48 @@ impl World {
         self.current == cpu
     }
 
-    /// Lets a blocked CPU go on after a hand-off from the current one; returns its new clock.
-    pub fn wake(&mut self, cpu: usize) -> u64 {
-        let at = self.now() + self.costs.handoff_ns;
+    /// The current CPU accesses the line of an atomic or a lock.
+    pub fn access(&mut self, address: usize, access: Access, place: &'static Location<'static>) {
+        let own_ns = match access {
+            Access::Read => self.costs.read_ns,
+            Access::Write => self.costs.write_ns,
+        };
+        let transfer = self.lines.access(address, self.current, self.now(), access);
+        self.arrive(transfer, place);
+        self.charge(own_ns);
+    }
+
+    /// The current CPU accesses data that nobody changes meanwhile.
+    pub fn access_data(
+        &mut self,
+        address: usize,
+        bytes: usize,
+        access: Access,
+        place: &'static Location<'static>,
+    ) {
+        let transfer = self.lines.access_data(address, bytes, self.current, self.now(), access);
+        self.arrive(transfer, place);
+    }
+
+    fn arrive(&mut self, transfer: Transfer, place: &'static Location<'static>) {
+        let counts = self.places.entry(place).or_default();
+        counts.accesses += 1;
+        counts.shared += u64::from(transfer.is_shared);
+        counts.waited_ns += transfer.ns;
+        self.charge(transfer.ns);
+    }
+
+    /// Hands a lock to a blocked CPU, which gets its line and what it needs to see of it; returns its new clock.
+    pub fn hand_over(&mut self, cpu: usize) -> u64 {
+        self.wake_at(cpu, self.now() + 2 * self.lines.transfer_ns(self.current, cpu))
+    }
+
+    /// Lets a blocked CPU go on after a notification.
+    pub fn wake(&mut self, cpu: usize) {
+        self.wake_at(cpu, self.now() + self.costs.wake_ns);
+    }
+
+    fn wake_at(&mut self, cpu: usize, at: u64) -> u64 {
         let woken = &mut self.cpus[cpu];
         woken.state = State::Ready;
         woken.clock = woken.clock.max(at);
@@ -160,10 +216,18 @@ pub fn reach() {
     }
 }
 
-/// As [`reach`], and charges the cost of an atomic access.
-pub fn touch() {
+/// As [`reach`], and lets a moment go by, so that whoever looks again and again comes to an end.
+pub fn pass() {
     reach();
-    with(|world| world.charge(world.costs.atomic_ns));
+    with(|world| world.charge(world.costs.write_ns.max(1)));
+}
+
+/// As [`reach`], and then accesses the line of `what`.
+#[track_caller]
+pub fn touch<T>(what: &T, access: Access) {
+    let place = Location::caller();
+    reach();
+    with(|world| world.access(std::ptr::from_ref(what).addr(), access, place));
 }
 
 /// Stops the current CPU until it is woken, or until its clock shows `until`.
@@ -237,6 +301,8 @@ impl Machine {
         let mut world = World {
             costs: self.costs,
             locks: BTreeMap::new(),
+            lines: Lines::new(self.topology),
+            places: BTreeMap::new(),
             current: usize::MAX,
             task_count: tasks.len(),
             cpus: Vec::new(),
@@ -272,7 +338,8 @@ impl World {
         let stuck: Vec<_> = (0..self.cpus.len()).filter(|cpu| !self.is_done(*cpu)).collect();
         assert!(stuck.is_empty(), "deadlock: the virtual CPUs {stuck:?} wait for each other");
         let cpus_ns = self.cpus.iter().map(|cpu| cpu.clock).collect();
-        Report { cpus_ns, locks: std::mem::take(&mut self.locks) }
+        let (locks, lines) = (std::mem::take(&mut self.locks), std::mem::take(&mut self.places));
+        Report { cpus_ns, locks, lines }
     }
 
     /// Counts that a lock of `class` was taken, after a wait if there was one.
