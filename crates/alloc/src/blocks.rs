@@ -77,7 +77,7 @@ impl Allocator {
                 record.descriptor.set_free_blocks_count(free.saturating_sub(gap.len));
                 let written = record.change_blocks(tid);
                 self.changed.insert(number);
-                self.counters.disk_free.subtract(number, u64::from(gap.len));
+                self.counters.disk_free.subtract(u64::from(gap.len));
                 Ok(written)
             })?;
         }
@@ -108,8 +108,8 @@ impl Allocator {
                 }
                 let written = record.change_blocks(tid);
                 self.changed.insert(number);
-                self.counters.disk_free.add(number, u64::from(gap.len));
-                self.counters.pending.add(number, u64::from(gap.len));
+                self.counters.disk_free.add(u64::from(gap.len));
+                self.counters.pending.add(u64::from(gap.len));
                 Ok(written)
             })?;
         }

@@ -4,12 +4,11 @@
 //! groups found bad. So a block becomes free in its group before it is counted here, and is counted out here
 //! before it is taken there.
 
-use extant_ondisk::GroupNumber;
 use extant_rt::{AtomicBool, AtomicU64, LockClass, Mutex, Ordering, Padded, SHARDS, thread_slot};
 
 use crate::{Error, Result};
 
-/// A number kept in shards, so that changes in different groups write no line in common.
+/// A number kept in shards, so that different threads that change it write no line in common.
 #[derive(Debug)]
 pub(crate) struct Tally {
     /// Two's complement: only the sum means something.
@@ -22,14 +21,16 @@ impl Tally {
         Self { shards: (0..SHARDS).map(shard).collect() }
     }
 
-    /// Adds for something in a group.
-    pub fn add(&self, group: GroupNumber, count: u64) {
-        self.shards[group.0 as usize % SHARDS].fetch_add(count, Ordering::Relaxed);
+    pub fn add(&self, count: u64) {
+        self.shard().fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Subtracts for something in a group.
-    pub fn subtract(&self, group: GroupNumber, count: u64) {
-        self.shards[group.0 as usize % SHARDS].fetch_sub(count, Ordering::Relaxed);
+    pub fn subtract(&self, count: u64) {
+        self.shard().fetch_sub(count, Ordering::Relaxed);
+    }
+
+    fn shard(&self) -> &AtomicU64 {
+        &self.shards[thread_slot() % SHARDS]
     }
 
     /// The number; exact while nobody changes it.
@@ -210,8 +211,8 @@ impl Counters {
         let (blocks, inodes) = self.claimed;
         let (blocks, inodes) = (free_blocks.wrapping_sub(blocks), free_inodes.wrapping_sub(inodes));
         self.escrow.pool.fetch_add(blocks, Ordering::Relaxed);
-        self.disk_free.add(GroupNumber(0), blocks);
-        self.free_inodes.add(GroupNumber(0), inodes);
+        self.disk_free.add(blocks);
+        self.free_inodes.add(inodes);
     }
 
     pub fn available(&self) -> u64 {
@@ -375,7 +376,7 @@ mod tests {
         assert!(!counters.takes_wish_for_commit(), "much is left");
         counters.claim(4000, false).expect("enough");
         assert!(!counters.takes_wish_for_commit(), "nothing pends");
-        counters.pending.add(GroupNumber(7), 12_500);
+        counters.pending.add(12_500);
         // More than the shard holds ready, so that the pool is asked.
         counters.claim(2 * PORTION_MAX + 1, false).expect("enough");
         assert!(counters.takes_wish_for_commit());

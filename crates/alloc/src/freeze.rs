@@ -108,7 +108,7 @@ impl Allocator {
         for gap in runs.iter() {
             self.change_free(number, bits, |buddy| buddy.give(gap));
             self.counters.release(u64::from(gap.len));
-            self.counters.pending.subtract(number, u64::from(gap.len));
+            self.counters.pending.subtract(u64::from(gap.len));
         }
     }
 }

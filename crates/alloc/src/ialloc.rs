@@ -118,12 +118,12 @@ impl Allocator {
             group.count_free_inodes(record, record.descriptor.free_inodes_count() + 1);
             if kind.is_directory() {
                 group.count_directories(record, record.descriptor.used_dirs_count().saturating_sub(1));
-                self.counters.directories.subtract(number, 1);
+                self.counters.directories.subtract(1);
             }
             let written = record.change_inodes(tid);
             self.with_inodes.insert(number);
             self.changed.insert(number);
-            self.counters.free_inodes.add(number, 1);
+            self.counters.free_inodes.add(1);
             Ok(written)
         })
     }
@@ -216,7 +216,7 @@ impl Allocator {
         group.count_free_inodes(record, free);
         if kind.is_directory() {
             group.count_directories(record, record.descriptor.used_dirs_count() + 1);
-            self.counters.directories.add(number, 1);
+            self.counters.directories.add(1);
         }
         record.inodes_made = record.inodes_made.wrapping_add(1);
         let written = record.change_inodes(tid);
@@ -224,7 +224,7 @@ impl Allocator {
             self.with_inodes.remove(number);
         }
         self.changed.insert(number);
-        self.counters.free_inodes.subtract(number, 1);
+        self.counters.free_inodes.subtract(1);
         let number = InodeNumber(number.0 * inodes_per_group + bit + 1);
         NewInode { number, turn: record.inodes_made, written }
     }

@@ -363,7 +363,7 @@ impl Allocator {
                 self.list(group, descriptors.get(index as usize));
             sums.free_blocks += u64::from(free_blocks);
             sums.free_inodes += u64::from(free_inodes);
-            self.counters.directories.add(group, u64::from(directories));
+            self.counters.directories.add(u64::from(directories));
         }
         let meta_group = MetaGroup::new(&self.geometry, first, &descriptors);
         if !meta_group.far.is_empty() {

@@ -165,7 +165,7 @@ impl Allocator {
         self.lookups.add(Count::Hits, u64::from(matches!(found, Found::Run(_))));
         match found {
             Found::Run(run) => {
-                self.counters.preallocated.subtract(self.place(run.start).0, u64::from(run.len));
+                self.counters.preallocated.subtract(u64::from(run.len));
                 Preallocated::Run(run)
             }
             Found::Room(room) => Preallocated::None { room },
@@ -207,7 +207,7 @@ impl Allocator {
         let taken = taken?;
         let (given, kept) = Range { logical, run: taken }.split(spent);
         if kept.run.len > 0 {
-            self.counters.preallocated.add(self.place(kept.run.start).0, u64::from(kept.run.len));
+            self.counters.preallocated.add(u64::from(kept.run.len));
             self.give_back_ranges(ranges.insert(kept));
         }
         Ok(given.run)
@@ -249,7 +249,7 @@ impl Allocator {
         let ranges = self.register(owner, &mut ranges);
         let run = self.take_of_chunk(request, place, len)?;
         let (given, kept) = Range { logical, run }.split(request.len);
-        self.counters.preallocated.add(self.place(kept.run.start).0, u64::from(kept.run.len));
+        self.counters.preallocated.add(u64::from(kept.run.len));
         self.give_back_ranges(ranges.insert(kept));
         Some(given.run)
     }
@@ -264,7 +264,7 @@ impl Allocator {
             return None;
         }
         let taken = self.localities.take_at(home, request.goal, request.len)?;
-        self.counters.local.subtract(self.place(taken.start).0, u64::from(taken.len));
+        self.counters.local.subtract(u64::from(taken.len));
         self.lookups.add(Count::LocalHits, 1);
         Some(taken)
     }
@@ -283,7 +283,7 @@ impl Allocator {
             self.find_chunk(request, place, len);
             self.localities.take(place, len)
         })?;
-        self.counters.local.subtract(self.place(taken.start).0, u64::from(len));
+        self.counters.local.subtract(u64::from(len));
         self.lookups.add(Count::LocalHits, 1);
         Some(taken)
     }
@@ -297,7 +297,7 @@ impl Allocator {
         });
         let found = found.flatten();
         if let Some(run) = found {
-            self.counters.local.add(self.place(run.start).0, u64::from(run.len));
+            self.counters.local.add(u64::from(run.len));
             self.lookups.add(Count::LocalChunks, 1);
         }
         for run in self.localities.end_search(place, len, found) {
@@ -306,7 +306,7 @@ impl Allocator {
     }
 
     fn give_back_chunk(&self, run: Run) {
-        self.counters.local.subtract(self.place(run.start).0, u64::from(run.len));
+        self.counters.local.subtract(u64::from(run.len));
         self.give_back(run);
         self.lookups.add(Count::DiscardedBlocks, u64::from(run.len));
     }
@@ -344,14 +344,14 @@ impl Allocator {
 
     /// Puts blocks that were taken ahead back into the chunk that they precede, if there is one.
     fn give_to_chunk(&self, home: GroupNumber, run: Run) -> bool {
-        let (group, blocks) = (self.place(run.start).0, u64::from(run.len));
+        let blocks = u64::from(run.len);
         // Before they are there, or whoever takes them counts them out first.
-        self.counters.local.add(group, blocks);
-        self.counters.preallocated.subtract(group, blocks);
+        self.counters.local.add(blocks);
+        self.counters.preallocated.subtract(blocks);
         let is_given = self.localities.give(home, run);
         if !is_given {
-            self.counters.preallocated.add(group, blocks);
-            self.counters.local.subtract(group, blocks);
+            self.counters.preallocated.add(blocks);
+            self.counters.local.subtract(blocks);
         }
         is_given
     }
@@ -417,7 +417,7 @@ impl Allocator {
 
     fn give_back_ranges(&self, ranges: Vec<Range>) {
         for Range { run, .. } in ranges {
-            self.counters.preallocated.subtract(self.place(run.start).0, u64::from(run.len));
+            self.counters.preallocated.subtract(u64::from(run.len));
             self.give_back(run);
         }
     }

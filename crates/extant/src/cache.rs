@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use extant_rt::{Arc, AtomicBool, LockClass, Mutex, MutexGuard, Ordering, Padded};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, MutexGuard, Ordering, Padded, shard_of};
 
 /// A thing in a [`Cache`].
 pub(crate) trait Cached {
@@ -18,15 +18,10 @@ pub(crate) trait Cached {
     fn recently_used(&self) -> &AtomicBool;
 }
 
-const SHARDS: usize = 256;
-/// Neighbours that share a shard, so that threads which work in different places share none.
-const NEIGHBOURS: u64 = 64;
-
-/// The shard of a block or an inode, of `count`.
-pub(crate) fn shard_of(key: u64, count: usize) -> usize {
-    // By the golden ratio: shards of places any distance apart differ.
-    ((key / NEIGHBOURS).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % count
-}
+/// Things that a shard has room for, where there are so many: neighbours, which share one.
+const SHARD_COUNT: usize = 64;
+const SHARDS_MIN: usize = 64;
+const SHARDS_MAX: usize = 4096;
 
 /// Things by number.
 #[derive(Debug)]
@@ -54,17 +49,18 @@ struct Content<T> {
 impl<T: Cached> Cache<T> {
     /// A cache of about `count_max` things that nobody holds.
     pub(crate) fn new(count_max: usize) -> Self {
-        let shard_count_max = (count_max / SHARDS).max(16);
+        let shards = (count_max / SHARD_COUNT).clamp(SHARDS_MIN, SHARDS_MAX);
+        let shard_count_max = (count_max / shards).max(16);
         let shard = |_| {
             let content = Content { things: BTreeMap::new(), hand: 0, search_at: shard_count_max };
             let content = Mutex::new(LockClass::CACHE, content);
             Padded(Shard { is_overfull: AtomicBool::new(false), content })
         };
-        Self { shards: (0..SHARDS).map(shard).collect(), shard_count_max }
+        Self { shards: (0..shards).map(shard).collect(), shard_count_max }
     }
 
     fn shard(&self, key: u64) -> &Shard<T> {
-        &self.shards[shard_of(key, SHARDS)]
+        &self.shards[shard_of(key, self.shards.len())]
     }
 
     /// The thing of this number; `hold` runs while it cannot be dropped.
@@ -171,9 +167,11 @@ mod tests {
         }
     }
 
+    const COUNT: usize = 64 * SHARDS_MIN;
+
     #[test]
     fn held_things_stay_and_the_count_stays_bounded() {
-        let cache = Cache::new(SHARDS * 16);
+        let cache = Cache::new(COUNT);
         let held: Vec<_> = (0..100)
             .map(|key| cache.insert(Arc::new(Thing(key, AtomicBool::new(true))), Arc::clone))
             .collect();
@@ -183,12 +181,12 @@ mod tests {
         for thing in &held {
             assert!(cache.get(thing.0, |found| Arc::ptr_eq(found, thing)).unwrap());
         }
-        assert!(cache.count() <= SHARDS * (16 + 8), "{} things", cache.count());
+        assert!(cache.count() <= COUNT + 8 * SHARDS_MIN, "{} things", cache.count());
     }
 
     #[test]
     fn what_was_held_beyond_the_room_goes_when_it_is_let_go() {
-        let cache = Cache::new(SHARDS * 16);
+        let cache = Cache::new(COUNT);
         let thing = |key| Arc::new(Thing(key, AtomicBool::new(true)));
         let held: Vec<_> = (0..100_000).map(|key| cache.insert(thing(key), Arc::clone)).collect();
         assert_eq!(cache.count(), 100_000);
@@ -196,7 +194,7 @@ mod tests {
         for thing in &held {
             cache.let_go(thing);
         }
-        assert_eq!(cache.count(), SHARDS * 16);
+        assert_eq!(cache.count(), COUNT);
         cache.get(last.0, |found| assert!(Arc::ptr_eq(found, &last))).unwrap();
     }
 }

@@ -15,7 +15,9 @@ use extant_ondisk::{
     Checksums, CompatFeatures, FsBlock, Geometry, IncompatFeatures, InodeNumber, RoCompatFeatures, State,
     Structure, Superblock,
 };
-use extant_rt::{Arc, AtomicBool, LockClass, Mutex, OnceLock, Ordering, WallClock, Weak};
+use extant_rt::{
+    Arc, AtomicBool, LockClass, Mutex, OnceLock, Ordering, WallClock, Weak, available_parallelism,
+};
 
 use crate::cache::Cache;
 use crate::counting::DESCRIPTOR_BLOCKS_AT_MOUNT;
@@ -73,13 +75,19 @@ pub(crate) struct Options {
     pub(crate) discard: bool,
 }
 
+/// Bytes of the cache for each CPU, if that is more than 64 MiB: so its shards are many enough for threads not to meet.
+const CPU_CACHE_BYTES: u64 = 4 << 20;
+
+/// For so many bytes of blocks in the cache there may be an inode.
+const INODE_BYTES: u64 = 4096;
+
 impl Default for Options {
     fn default() -> Self {
         Self {
             read_only: false,
             no_recovery: false,
             clock: WallClock::System,
-            cache_bytes: 64 << 20,
+            cache_bytes: (64 << 20).max(available_parallelism() as u64 * CPU_CACHE_BYTES),
             tuning: Tuning::default(),
             last_mounted: None,
             background: true,
@@ -212,7 +220,7 @@ impl Volume {
             journal: None,
             replayed,
             buffers: Cache::new(usize::try_from(buffer_count).unwrap_or(usize::MAX)),
-            nodes: NodeCache::new(16_384),
+            nodes: NodeCache::new(usize::try_from(options.cache_bytes / INODE_BYTES).unwrap_or(usize::MAX)),
             changes: Changes::new(),
             pinned: Mutex::new(LockClass::CACHE, None),
             tables: Tables::new(),

@@ -14,7 +14,7 @@ use std::ops::Deref;
 use extant_alloc::{LastGroups, Preallocations};
 use extant_ondisk::{FileType, FsBlock, Inode, InodeNumber, TransactionId};
 use extant_rt::{
-    Arc, AtomicBool, AtomicU32, AtomicU64, LockClass, Mutex, MutexGuard, Ordering, Padded, RwLock,
+    Arc, AtomicBool, AtomicU32, AtomicU64, LockClass, Mutex, MutexGuard, Ordering, Padded, RwLock, SHARDS,
     thread_slot,
 };
 
@@ -141,7 +141,7 @@ pub(crate) struct NodeRef {
 /// Nodes without users that are to be deleted or have blocks taken ahead, for whoever next may take locks.
 #[derive(Debug)]
 struct Doomed {
-    /// The cache's `any_doomed`, of which this shard has one bit.
+    /// The cache's `any_doomed`, of which this shard has one bit; more shards may have the same.
     any: Arc<Padded<AtomicU64>>,
     bit: u64,
     nodes: Mutex<Vec<Arc<Node>>>,
@@ -207,9 +207,6 @@ pub(crate) struct NodeCache {
     doomed: Vec<Arc<Padded<Doomed>>>,
 }
 
-/// As many as a word has bits.
-const SHARDS: usize = u64::BITS as usize;
-
 impl NodeCache {
     /// A cache of about `count_max` inodes that nobody uses.
     pub(crate) fn new(count_max: usize) -> Self {
@@ -219,7 +216,7 @@ impl NodeCache {
             let nodes = Mutex::new(LockClass::CACHE, Vec::new());
             Arc::new(Padded(Doomed {
                 any: any_doomed.clone(),
-                bit: 1_u64 << index,
+                bit: 1_u64 << (index % u64::BITS as usize),
                 nodes,
                 cache: cache.clone(),
             }))
@@ -237,7 +234,10 @@ impl NodeCache {
         // Before the nodes: one that comes later sets its bit again.
         let mut bits = self.any_doomed.swap(0, Ordering::AcqRel);
         while bits != 0 {
-            nodes.append(&mut self.doomed[bits.trailing_zeros() as usize].nodes.lock());
+            for doomed in self.doomed.iter().skip(bits.trailing_zeros() as usize).step_by(u64::BITS as usize)
+            {
+                nodes.append(&mut doomed.nodes.lock());
+            }
             bits &= bits - 1;
         }
         nodes

@@ -13,10 +13,9 @@ use std::collections::BTreeMap;
 use extant_alloc::{InodeKind, NewInode, Parent, Purpose, Request, Reservation, Run};
 use extant_journal::Handle;
 use extant_ondisk::{FsBlock, Inode, Structure, Superblock, Timestamp, TransactionId, xattr};
-use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Padded};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Padded, shard_of, thread_slot};
 
 use crate::buffer::{Buffer, Kind};
-use crate::cache::shard_of;
 use crate::error::{Place, Result};
 use crate::node::Node;
 use crate::volume::Volume;
@@ -70,7 +69,7 @@ pub(crate) struct Changes {
     superblock: Padded<AtomicBool>,
 }
 
-const SHARDS: usize = 64;
+const SHARDS: usize = 512;
 
 impl Changes {
     pub(crate) fn new() -> Self {
@@ -96,7 +95,7 @@ impl Changes {
     }
 
     fn add_buffer(&self, buffer: Arc<Buffer>) {
-        self.buffers[shard_of(buffer.block.0, SHARDS)].lock().push(buffer);
+        self.buffers[thread_slot() % SHARDS].lock().push(buffer);
     }
 
     /// Whether the table block was not in yet.

@@ -22,9 +22,6 @@ const TAKEN_SHIFT: u32 = 42;
 /// More than a third of the largest log that mke2fs makes, 10,240,000 blocks.
 const CREDITS_MAX: u32 = (1 << 22) - 1;
 
-/// A portion is this part of all credits.
-const PORTIONS: u32 = 32;
-
 /// Why a handle did not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
@@ -136,7 +133,8 @@ impl Gate {
         if *pool < missing {
             return Err(Refused::Full);
         }
-        let portion = missing.max((self.credits_max / PORTIONS).min(*pool));
+        // A part of what is left: however many threads there are, all get some.
+        let portion = missing.max(*pool / SHARDS as u32);
         *pool -= portion;
         let added = u64::from(portion) << GRANTED_SHIFT;
         Ok(word.fetch_add(added, Ordering::AcqRel) + added)

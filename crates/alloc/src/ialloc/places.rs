@@ -19,7 +19,7 @@ use super::{InodeKind, NewInode};
 use crate::Allocator;
 
 /// Groups that are looked at for a directory at the top.
-const TOP_GROUPS_MAX: u32 = 64;
+const TOP_GROUPS_MAX: u32 = 128;
 /// Groups of a neighbourhood where there are no flex groups, and at most.
 const NEIGHBOURS: u32 = 16;
 const NEIGHBOURS_MAX: u32 = 64;
@@ -160,11 +160,12 @@ impl Allocator {
         roomy.or_else(|| self.with_inodes.walk(start).find_map(&allocate))
     }
 
-    /// Of groups evenly over the disk, the one with the fewest directories that has its share of the free blocks and
+    /// Of groups evenly over the disk, the one with the fewest directories that has a fair part of the free blocks and
     /// inodes; of equals, the one farthest from those before it: the first, the middle, the quarters, and so on.
     fn group_of_top(&self) -> GroupNumber {
         let groups = self.geometry.group_count;
-        let share = self.free_blocks() / u64::from(groups.max(1));
+        // A quarter of the average: the first group of a flex group has the tables of all.
+        let share = self.free_blocks() / u64::from(groups.max(1)) / 4;
         let candidates = groups.min(TOP_GROUPS_MAX);
         let bits = candidates.next_power_of_two().ilog2();
         (0..1 << bits)

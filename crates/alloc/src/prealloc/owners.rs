@@ -5,12 +5,9 @@
 use std::collections::BTreeMap;
 
 use extant_ondisk::InodeNumber;
-use extant_rt::{Arc, LockClass, Mutex, Padded, SHARDS};
+use extant_rt::{Arc, LockClass, Mutex, Padded, SHARDS, shard_of};
 
 use super::Preallocations;
-
-/// Inodes that share a shard.
-const NEIGHBOURS: u32 = 64;
 
 type Shard = Mutex<BTreeMap<InodeNumber, Arc<Preallocations>>>;
 
@@ -27,7 +24,7 @@ impl Owners {
     }
 
     fn shard(&self, inode: InodeNumber) -> &Shard {
-        &self.shards[(inode.0 / NEIGHBOURS) as usize % SHARDS].0
+        &self.shards[shard_of(u64::from(inode.0), SHARDS)].0
     }
 
     pub fn insert(&self, owner: Arc<Preallocations>) {

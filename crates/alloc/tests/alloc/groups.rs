@@ -188,13 +188,24 @@ fn directories_prefer_groups_with_blocks() {
 #[test]
 fn directories_at_the_top_are_spread_over_groups_with_room() {
     let alloc = Disk::new(1 + 256 * 8, 256, true).open();
-    take(&alloc, 1 + 256 * 2, 200);
+    take(&alloc, 1 + 256 * 2, 210);
     let group_of_next = || {
         let made = alloc.allocate_inode(TID, GroupNumber(0), InodeKind::TopDirectory).expect("an inode");
         (made.number.0 - 1) / 32
     };
     let first: Vec<u32> = (0..8).map(|_| group_of_next()).collect();
     assert_eq!(first, [0, 4, 6, 1, 5, 3, 7, 0], "fewest directories first; group 2 has too few blocks");
+}
+
+#[test]
+fn directories_at_the_top_of_a_large_disk_share_no_group_though_each_begins_with_tables() {
+    let alloc = Disk::new(1 + 256 * 1024, 256, true).open();
+    let mut groups: Vec<u32> = (0..128)
+        .map(|_| alloc.allocate_inode(TID, GroupNumber(0), InodeKind::TopDirectory).expect("an inode"))
+        .map(|made| (made.number.0 - 1) / 32)
+        .collect();
+    groups.sort_unstable();
+    assert_eq!(groups, (0..1024).step_by(8).collect::<Vec<_>>());
 }
 
 #[test]

@@ -61,7 +61,8 @@ impl Mount {
         self
     }
 
-    /// Bytes of clean metadata blocks to keep in memory; 64 MiB unless told.
+    /// Bytes of clean metadata blocks to keep in memory, and an inode for each 4 KiB of them; 64 MiB unless told, or 4 MiB for
+    /// each CPU if that is more.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.options.cache_bytes = bytes;
