@@ -20,12 +20,22 @@ impl Allocator {
     /// `NoSpace` if the reservation is used up, or if all that is left lies in groups with bad bitmaps. Such
     /// groups are skipped.
     pub fn take(&self, reservation: &mut Reservation<'_>, request: &Request) -> Result<Run> {
+        self.take_for(reservation, request, None)
+    }
+
+    /// [`Allocator::take`], of a chunk if it is for the locality group of a home.
+    pub(crate) fn take_for(
+        &self,
+        reservation: &mut Reservation<'_>,
+        request: &Request,
+        home: Option<GroupNumber>,
+    ) -> Result<Run> {
         let len = u64::from(request.len).min(reservation.blocks()) as u32;
         if len == 0 {
             return Err(Error::NoSpace);
         }
         let taken = loop {
-            if let Some(run) = self.search(request, len) {
+            if let Some(run) = self.search(request, len, home) {
                 break run;
             }
             // The reservation promises free blocks, so another thread moved them behind this walk.

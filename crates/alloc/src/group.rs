@@ -31,6 +31,8 @@ pub(crate) struct Group {
     /// As the descriptor says.
     directories: AtomicU32,
     free_inodes: AtomicU32,
+    /// The slot of the locality group that found a chunk here last, and one; 0 if none did.
+    chunk_slot: AtomicU32,
     pub state: Mutex<State>,
 }
 
@@ -107,6 +109,7 @@ impl Group {
         Self {
             directories: AtomicU32::new(directories),
             free_inodes: AtomicU32::new(free_inodes.min(inodes_per_group)),
+            chunk_slot: AtomicU32::new(0),
             state: Mutex::with_key(LockClass::GROUP, u64::from(number.0), state),
         }
     }
@@ -125,6 +128,16 @@ impl Group {
     /// How many free inodes it has. May be stale without the lock.
     pub fn free_inodes(&self) -> u32 {
         self.free_inodes.load(Ordering::Relaxed)
+    }
+
+    /// The slot of the locality group that found a chunk here last. A hint.
+    pub fn chunk_slot(&self) -> Option<u32> {
+        self.chunk_slot.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// A locality group found a chunk here.
+    pub fn set_chunk_slot(&self, slot: u32) {
+        self.chunk_slot.store(slot + 1, Ordering::Relaxed);
     }
 
     /// Sets how many free inodes it has. To be called with the lock held, with what it protects.

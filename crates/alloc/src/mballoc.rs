@@ -28,7 +28,7 @@ use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber};
 
 use self::buddy::Buddy;
 use self::statistics::Counts;
-use crate::group::{Bitmap, BlockBits, Run};
+use crate::group::{Bitmap, BlockBits, Group, Run};
 use crate::hashed_locks::GroupGuard;
 use crate::tuning::{Scan, StreamGoals, Tuning};
 use crate::words::Gap;
@@ -84,6 +84,8 @@ struct Search<'a> {
     alloc: &'a Allocator,
     request: &'a Request,
     len: u32,
+    /// Of the locality group that searches for a chunk.
+    home: Option<GroupNumber>,
     scan: Scan,
     counts: Counts,
     /// The longest run that was too short, and its group.
@@ -91,17 +93,32 @@ struct Search<'a> {
 }
 
 impl Allocator {
-    /// Takes a run of up to `len` blocks out of the free ones. `None` if others were quicker everywhere.
-    pub(crate) fn search(&self, request: &Request, len: u32) -> Option<Run> {
-        let scan = self.tuning.scan;
-        let mut search = Search { alloc: self, request, len, scan, counts: Counts::default(), longest: None };
+    /// Takes a run of up to `len` blocks out of the free ones; a chunk if it is for the locality group of a `home`. `None` if
+    /// others were quicker everywhere.
+    pub(crate) fn search(&self, request: &Request, len: u32, home: Option<GroupNumber>) -> Option<Run> {
+        let (scan, counts) = (self.tuning.scan, Counts::default());
+        let mut search = Search { alloc: self, request, len, home, scan, counts, longest: None };
         let found = search.run();
+        if let (Some(home), Some(run)) = (home, found) {
+            self.note_chunk(home, self.place(run.start).0);
+        }
         match found {
             Some(run) => search.counts.blocks = run.len,
             None => search.counts.failed = 1,
         }
         self.statistics.add(&search.counts);
         found
+    }
+
+    /// A chunk was found in a group for the locality group of a home.
+    fn note_chunk(&self, home: GroupNumber, number: GroupNumber) {
+        let slot = self.localities.slot_of(home);
+        if let Some(group) = self.groups.touched(number)
+            && !(self.localities.is_in(slot, number) && group.chunk_slot() == Some(slot))
+        {
+            self.localities.set_group(slot, number);
+            group.set_chunk_slot(slot);
+        }
     }
 
     /// The group where a stream goes on.
@@ -195,7 +212,8 @@ impl<'a> Search<'a> {
             self.counts.at_goal = 1;
             return locked.take(gap);
         }
-        let is_whole = by_chunk && self.start(number) == number && !self.is_crumb(number);
+        let is_whole =
+            by_chunk && self.start(number) == number && !self.is_crumb(number) && !self.is_anothers(number);
         if is_whole { self.whole_chunk(locked) } else { None }
     }
 
@@ -216,6 +234,15 @@ impl<'a> Search<'a> {
         self.request.purpose != Purpose::Metadata
             && flex >= FLEX_SIZE_FOR_DATA
             && number.0.is_multiple_of(flex)
+    }
+
+    /// Whether a chunk is searched for, and the last one of another locality group lies in this group, which is not home:
+    /// who fills both would take the group's lock for each block.
+    fn is_anothers(&self, number: GroupNumber) -> bool {
+        let Some(home) = self.home.filter(|home| *home != number) else { return false };
+        let localities = &self.alloc.localities;
+        let slot = self.alloc.groups.touched(number).and_then(Group::chunk_slot);
+        slot.is_some_and(|slot| slot != localities.slot_of(home) && localities.is_in(slot, number))
     }
 
     /// Takes a group's lock and has its bitmaps in memory. `None` if they are bad, or if another holds the lock and this

@@ -293,7 +293,7 @@ impl Allocator {
         let len = self.chunk_len().checked_shr(halved).unwrap_or(0).max(least);
         let found = self.counters.claim_spare(u64::from(len)).then(|| {
             let mut reservation = Reservation::of_claimed(&self.counters, u64::from(len));
-            self.take(&mut reservation, &Request { len, least, ..*request }).ok()
+            self.take_for(&mut reservation, &Request { len, least, ..*request }, Some(place.home)).ok()
         });
         let found = found.flatten();
         if let Some(run) = found {

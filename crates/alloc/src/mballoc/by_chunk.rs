@@ -31,6 +31,23 @@ impl<'a> Search<'a> {
 
     /// The nearest group with a chunk of an order: as much of the length as it has.
     fn nearest(&mut self, criterion: Criterion, order: u8, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
+        let mut has_met = false;
+        let apart = self.nearest_but(criterion, order, goal, |search, group| {
+            let is_anothers = search.is_anothers(group);
+            has_met |= is_anothers;
+            is_anothers
+        });
+        // Rather in a group that another fills than in no such group.
+        apart.or_else(|| has_met.then(|| self.nearest_but(criterion, order, goal, |_, _| false))?)
+    }
+
+    fn nearest_but(
+        &mut self,
+        criterion: Criterion,
+        order: u8,
+        goal: GroupNumber,
+        mut is_passed: impl FnMut(&Self, GroupNumber) -> bool,
+    ) -> Option<(Run, GroupNumber)> {
         let alloc = self.alloc;
         // A miss lowers what is expected, so it is asked anew for each group.
         let wanted = || Marks::of_chunk(order, alloc.expectation.meets(order));
@@ -42,6 +59,9 @@ impl<'a> Search<'a> {
             let wanted = wanted();
             let group = round.next(&alloc.index, wanted)?;
             self.counts.considered(criterion);
+            if is_passed(self, group) {
+                continue;
+            }
             alloc.know(group);
             if alloc.index.get(group).marks().and(wanted).is_empty() {
                 continue;

@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber};
-use extant_rt::{Condvar, LockClass, Mutex, Padded};
+use extant_rt::{AtomicU32, Condvar, LockClass, Mutex, Ordering, Padded};
 
 use crate::bands::Bands;
 use crate::group::Run;
@@ -60,6 +60,8 @@ struct Slot {
     locality: Mutex<Locality>,
     /// A search has ended.
     searched: Condvar,
+    /// The group where the last chunk was found.
+    group: AtomicU32,
 }
 
 /// The locality groups of a disk.
@@ -78,16 +80,33 @@ impl Localities {
     pub fn new(bands: Bands) -> Self {
         let slot = |_| {
             let locality = Mutex::new(LockClass::LOCALITY, Locality::default());
-            Padded(Slot { locality, searched: Condvar::new() })
+            Padded(Slot { locality, searched: Condvar::new(), group: AtomicU32::new(u32::MAX) })
         };
         let per_band = bands.groups(0).1.min(SLOTS_MAX);
         Self { bands, per_band, slots: (0..bands.count() * per_band).map(slot).collect() }
     }
 
     fn slot(&self, home: GroupNumber) -> &Slot {
+        &self.slots[self.slot_of(home) as usize].0
+    }
+
+    /// The number of a home's slot.
+    pub fn slot_of(&self, home: GroupNumber) -> u32 {
         let band = self.bands.of(home);
         let (first, _) = self.bands.groups(band);
-        &self.slots[(band * self.per_band + home.0.saturating_sub(first.0) % self.per_band) as usize].0
+        band * self.per_band + home.0.saturating_sub(first.0) % self.per_band
+    }
+
+    /// Whether the last chunk of a slot lies in a group. A hint.
+    pub fn is_in(&self, slot: u32, group: GroupNumber) -> bool {
+        self.slots.get(slot as usize).is_some_and(|slot| slot.group.load(Ordering::Relaxed) == group.0)
+    }
+
+    /// The last chunk of a slot lies in a group from now on.
+    pub fn set_group(&self, slot: u32, group: GroupNumber) {
+        if let Some(slot) = self.slots.get(slot as usize) {
+            slot.group.store(group.0, Ordering::Relaxed);
+        }
     }
 
     /// Takes `len` blocks for a file of `place`.

@@ -62,6 +62,26 @@ fn files_of_one_directory_lie_behind_each_other_beside_other_writers() {
 }
 
 #[test]
+fn files_of_two_homes_share_no_group_while_there_are_others() {
+    let disk = Disk::new(1 + 1024 * 16, 1024, true);
+    let alloc = disk.open();
+    // One comes upon the other's home, then upon whatever it fills; both go round the disk.
+    let homes = [5, 6].map(|home| place(home, 50 + home));
+    let mut groups = [(); 2].map(|()| BTreeSet::new());
+    while alloc.free_blocks() > 4096 {
+        for (place, groups) in homes.into_iter().zip(&mut groups) {
+            let run = take(&alloc, place, &owner(11), 8, 0).expect("room");
+            groups.insert(alloc.geometry().group_of(run.start).expect("on the disk").0);
+        }
+    }
+    assert!(groups[0].is_disjoint(&groups[1]) && groups.iter().all(|groups| groups.len() >= 5), "{groups:?}");
+    // The last groups with room for a chunk are shared before anybody goes without.
+    let mut turns = homes.into_iter().cycle();
+    while take(&alloc, turns.next().expect("no end"), &owner(11), 8, 0).is_some() {}
+    assert!(alloc.free_blocks() < 8 && alloc.preallocated_blocks() == 0);
+}
+
+#[test]
 fn what_a_small_file_had_ahead_goes_back_to_its_chunk_when_it_is_closed() {
     let alloc = Disk::new(1 + 1024 * 32, 1024, true).open();
     let (first, second) = (owner(5 * 32 + 1), owner(5 * 32 + 2));
