@@ -71,10 +71,12 @@ bench: setup-test build
 bench-layout: setup-test
 	$(CARGO) run --release --locked -p extant-bench -- layout
 
-# Which cache lines two threads share that work in two directories, by traces of their memory.
+# Which cache lines two threads share that work in two directories, by traces of their memory; fails if one passes
+# to and fro in more than one of 64 operations.
 conflicts: setup-test
 	@scripts/setup valgrind:valgrind addr2line:binutils
-	$(CARGO) run --release --locked -p extant-bench -- conflicts create-unlink
+	for load in append fallocate2 overwrite create-unlink; do \
+		$(CARGO) run --release --locked -p extant-bench -- conflicts $$load || exit 1; done
 
 # The allocator's mechanisms from their oldest forms to the default; needs an idle machine, a minute.
 ladder: setup-test

@@ -7,11 +7,13 @@
 //! Leaves out: how often it costs anything. That is for the measurements on CPUs.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, IoSlice};
+use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use extant::{Dir, Fallocate, File, Mount, New, NewKind};
@@ -23,9 +25,17 @@ use crate::scratch::Scratch;
 const LINE: u64 = 64;
 /// Operations of each thread before the trace counts, and while it counts.
 const OPERATIONS: u32 = 64;
+/// Operations of a thread that may touch a line in common, for a refill.
+const REFILLS_MAX: u64 = 1;
+/// Until a thread that has nothing to do sleeps.
+const ASLEEP: Duration = Duration::from_millis(300);
 /// Shown of the places that touch a line.
 const PLACES_MAX: usize = 4;
 
+/// What a thread says when its turn begins, written before it does.
+const TURNS: [&str; 2] = ["turn 0", "turn 1"];
+/// What it says before each operation.
+const NEXT: &str = "next";
 /// Starts a line of the traced process among lackey's.
 const SAYS: &str = "extant-bench: ";
 
@@ -47,6 +57,7 @@ impl Operation {
         let new = New { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0, times: None, xattrs: &[] };
         let block = [7; 4096];
         for turn in 0..count {
+            say(NEXT)?;
             match self {
                 Self::CreateUnlink => {
                     dir.create(b"file", &new)?;
@@ -68,21 +79,44 @@ impl Operation {
     }
 }
 
+/// How many operations did something.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    operations: u64,
+    last: Option<u64>,
+}
+
+impl Seen {
+    fn add(&mut self, operation: u64) {
+        if self.last.replace(operation) != Some(operation) {
+            self.operations += 1;
+        }
+    }
+
+    /// Of an operation.
+    fn share(self) -> f64 {
+        self.operations as f64 / f64::from(OPERATIONS)
+    }
+}
+
 /// What a thread did to a line.
 #[derive(Clone, Debug, Default)]
 struct Touches {
-    stores: u64,
-    loads: u64,
-    /// How often each instruction did.
+    stores: Seen,
+    loads: Seen,
+    either: Seen,
+    /// How often each instruction of the program did, itself or through a library that it called.
     places: BTreeMap<u64, u64>,
 }
 
 /// The traced process: takes turns in two threads.
 pub fn traced(image: &Path, operation: Operation) -> Result<()> {
-    let fs = Mount::new().open(image)?;
-    say(&format!("code {:x}", say as *const () as usize))?;
+    // A commit of the background thread would count as the turn's.
+    let fs = Mount::new().background(false).open(image)?;
+    let code = own_code()?;
+    say(&format!("code {:x} {:x} {:x}", say as *const () as usize, code.start, code.end))?;
     let mut threads = Vec::new();
-    for thread in 0..2 {
+    for (thread, turn) in TURNS.into_iter().enumerate() {
         let path = format!("/dir-{thread}");
         fs.create_dir_all(&path)?;
         let dir = fs.dir(&path)?;
@@ -95,7 +129,7 @@ pub fn traced(image: &Path, operation: Operation) -> Result<()> {
             operation.run(&dir, &file, OPERATIONS)?;
             end.send(())?;
             started.recv()?;
-            say(&format!("turn {thread}"))?;
+            say(turn)?;
             operation.run(&dir, &file, OPERATIONS)?;
             say("end")?;
             end.send(())?;
@@ -108,6 +142,8 @@ pub fn traced(image: &Path, operation: Operation) -> Result<()> {
         ended.recv()?;
     }
     for (start, ended, _) in &threads {
+        // Whoever had the turn before sleeps then, and does nothing that would count as this one's.
+        std::thread::sleep(ASLEEP);
         start.send(())?;
         ended.recv()?;
     }
@@ -119,10 +155,25 @@ pub fn traced(image: &Path, operation: Operation) -> Result<()> {
     Ok(())
 }
 
-/// Says something between the lines of the trace, by one system call and no lock.
+/// Says something between the lines of the trace, by one system call and with no memory of its own.
 fn say(what: &str) -> Result<()> {
-    rustix::io::write(std::io::stderr(), format!("{SAYS}{what}\n").as_bytes())?;
+    let parts = [SAYS, what, "\n"].map(|part| IoSlice::new(part.as_bytes()));
+    rustix::io::writev(std::io::stderr(), &parts)?;
     Ok(())
+}
+
+/// Where the code of this program stands, without its libraries'.
+fn own_code() -> Result<Range<u64>> {
+    let here = say as *const () as u64;
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let mut ranges = maps.lines().filter_map(|line| range_of(line.split(' ').next()?, '-'));
+    ranges.find(|range| range.contains(&here)).ok_or("no code of this program".into())
+}
+
+/// Two hexadecimal numbers.
+fn range_of(text: &str, between: char) -> Option<Range<u64>> {
+    let (start, end) = text.split_once(between)?;
+    Some(u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
 }
 
 /// See [`crate::What::Conflicts`].
@@ -153,14 +204,14 @@ pub fn conflicts(operation: Operation, dir: &Path) -> Result<()> {
     }
     let shared = reader.shared();
     println!("{} lines of {LINE} bytes shared by two threads of {OPERATIONS} operations each", shared.len());
-    println!("stores and loads of each per operation, and the functions that touch the line:");
+    println!("how many of each one's operations write it and read it, and the functions that do:");
     for [first, second] in &shared {
         println!(
             "{:6.2} {:6.2}   {:6.2} {:6.2}",
-            first.stores(),
-            first.loads(),
-            second.stores(),
-            second.loads()
+            first.stores.share(),
+            first.loads.share(),
+            second.stores.share(),
+            second.loads.share()
         );
         let mut places: Vec<_> = first.places.iter().collect();
         places.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
@@ -168,7 +219,15 @@ pub fn conflicts(operation: Operation, dir: &Path) -> Result<()> {
             println!("       {}", function(&own, place.wrapping_sub(reader.code))?);
         }
     }
-    Ok(())
+    // It passes to and fro no more often than the one touches it who does so in fewer.
+    let is_steady = |both: &&&[Touches; 2]| both.iter().all(|one| one.either.operations > REFILLS_MAX);
+    match shared.iter().filter(is_steady).count() {
+        0 => Ok(()),
+        lines => Err(format!(
+            "{lines} lines pass to and fro in more than {REFILLS_MAX} of {OPERATIONS} operations"
+        )
+        .into()),
+    }
 }
 
 /// The functions, inlined ones first, that the instruction at `offset` from [`say`] belongs to.
@@ -200,10 +259,13 @@ fn function(program: &Path, offset: u64) -> Result<String> {
 /// Reads lackey's lines.
 #[derive(Debug, Default)]
 struct Reader {
-    /// Where [`say`] stands in the traced process.
+    /// Where [`say`] stands in the traced process, and all code of the program.
     code: u64,
+    own: Range<u64>,
     turns: usize,
     turn: Option<usize>,
+    operation: u64,
+    /// The last one of the program itself.
     instruction: u64,
     lines: BTreeMap<u64, [Touches; 2]>,
 }
@@ -220,7 +282,7 @@ impl Reader {
                 return;
             };
             match kind {
-                "I  " => self.instruction = address,
+                "I  " if self.own.contains(&address) => self.instruction = address,
                 " L " => self.touch(thread, address, bytes, false),
                 " S " | " M " => self.touch(thread, address, bytes, true),
                 _ => {}
@@ -232,8 +294,12 @@ impl Reader {
         if let Some(thread) = said.strip_prefix("turn ") {
             self.turn = thread.parse().ok().filter(|thread| *thread < 2);
             self.turns += 1;
+        } else if said == NEXT {
+            self.operation += 1;
         } else if let Some(code) = said.strip_prefix("code ") {
-            self.code = u64::from_str_radix(code, 16).unwrap_or(0);
+            let (say, own) = code.split_once(' ').unwrap_or((code, ""));
+            self.code = u64::from_str_radix(say, 16).unwrap_or(0);
+            self.own = range_of(own, ' ').unwrap_or_default();
         } else {
             self.turn = None;
         }
@@ -242,10 +308,11 @@ impl Reader {
     fn touch(&mut self, thread: usize, address: u64, bytes: u64, is_store: bool) {
         for line in address / LINE..=(address + bytes.max(1) - 1) / LINE {
             let touches = &mut self.lines.entry(line).or_default()[thread];
+            touches.either.add(self.operation);
             if is_store {
-                touches.stores += 1
+                touches.stores.add(self.operation);
             } else {
-                touches.loads += 1
+                touches.loads.add(self.operation);
             }
             *touches.places.entry(self.instruction).or_default() += 1;
         }
@@ -254,21 +321,11 @@ impl Reader {
     /// The lines that one thread writes and the other touches, the most written first.
     fn shared(&self) -> Vec<&[Touches; 2]> {
         let is_shared = |[a, b]: &&[Touches; 2]| {
-            let touched = |touches: &Touches| touches.stores + touches.loads > 0;
-            (a.stores > 0 && touched(b)) || (b.stores > 0 && touched(a))
+            let is_written = a.stores.operations + b.stores.operations > 0;
+            is_written && a.either.operations > 0 && b.either.operations > 0
         };
         let mut shared: Vec<_> = self.lines.values().filter(is_shared).collect();
-        shared.sort_by_key(|[a, b]| std::cmp::Reverse(a.stores + b.stores));
+        shared.sort_by_key(|[a, b]| std::cmp::Reverse(a.stores.operations + b.stores.operations));
         shared
-    }
-}
-
-impl Touches {
-    fn stores(&self) -> f64 {
-        self.stores as f64 / f64::from(OPERATIONS)
-    }
-
-    fn loads(&self) -> f64 {
-        self.loads as f64 / f64::from(OPERATIONS)
     }
 }

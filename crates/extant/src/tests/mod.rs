@@ -1,6 +1,7 @@
 //! Tests that need the inside of the engine.
 
 mod acls;
+mod appenders;
 mod creators;
 mod damage;
 mod damaged_maps;
