@@ -32,8 +32,10 @@ test: setup-test lint
 	$(MAKE) test-checked
 
 # The runtime of virtual CPUs, in its own target directory: a --cfg changes every crate.
+VIRTUAL := RUSTFLAGS='--cfg extant_rt="virtual"' $(CARGO) test --locked --target-dir target/virtual
 test-virtual:
-	RUSTFLAGS='--cfg extant_rt="virtual"' $(CARGO) test --locked -p extant-rt --target-dir target/virtual
+	$(VIRTUAL) -p extant-rt
+	$(VIRTUAL) -p extant-block --test modelled
 
 # The runtime whose schedules shuttle chooses, likewise, and a few schedules of each test.
 CHECKED := RUSTFLAGS='--cfg extant_rt="shuttle"' $(CARGO) test --locked --target-dir target/shuttle -p extant-alloc -p extant-journal --test schedules

@@ -87,6 +87,9 @@ pub enum Error {
         /// The device's size in bytes.
         device_bytes: u64,
     },
+    /// The figures of a modelled device are not as they should be.
+    #[error("device model: {0}")]
+    Model(String),
 }
 
 fn named(holder: Option<&Holder>) -> String {
@@ -101,9 +104,10 @@ impl From<Error> for io::Error {
             | Error::Mounted { .. }
             | Error::Busy { .. }
             | Error::LoopAttached { .. } => io::ErrorKind::ResourceBusy,
-            Error::NotADevice { .. } | Error::Unsuitable { .. } | Error::OutOfRange { .. } => {
-                io::ErrorKind::InvalidInput
-            }
+            Error::NotADevice { .. }
+            | Error::Unsuitable { .. }
+            | Error::OutOfRange { .. }
+            | Error::Model(_) => io::ErrorKind::InvalidInput,
         };
         Self::new(kind, error)
     }

@@ -7,6 +7,7 @@ mod error;
 mod fault;
 mod file;
 mod memory;
+mod modelled;
 mod partition;
 mod recorder;
 
@@ -19,6 +20,7 @@ pub use error::{Error, Holder};
 pub use fault::{Fault, FaultDevice, Operation, Request};
 pub use file::{Access, Create, FileDevice, Transfer};
 pub use memory::MemoryDevice;
+pub use modelled::{Model, ModelledDevice, Rotating};
 pub use partition::Partition;
 pub use recorder::{Cursor, Event, Log, Mutation, Recorder, Tearing, Unflushed};
 
