@@ -1,6 +1,6 @@
 //! One linear directory block: entries end to end, and the checksum tail behind them.
 //!
-//! For: finding, adding and removing names in one block. Leaves out: which block (that is [`crate::htree`]) and
+//! For: finding ([`find`], [`search`]), adding and removing names in one block. Leaves out: which block (that is [`crate::htree`]) and
 //! what a name may contain (names are bytes; `/` and NUL are the engine's to refuse).
 //!
 //! Invariants: entries cover `usable` bytes exactly; every `rec_len` is a multiple of 4 that holds its name; a block
@@ -12,6 +12,10 @@
 //!
 //! Source: kernel `fs/ext4/dir.c` (`__ext4_check_dir_entry`), `namei.c` (`ext4_find_dest_de`,
 //! `ext4_generic_delete_entry`, `ext4_dirblock_csum_verify`). Tests: `tests/dirs_and_xattrs/dirent_model.rs`, `dir_image.rs`.
+
+mod search;
+
+pub use search::{Search, find, search};
 
 use crate::checksum::{Checksums, crc32c};
 use crate::error::{Error, Result, Structure};
@@ -51,13 +55,6 @@ impl DirEntry<'_> {
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.inode.0 != 0
-    }
-
-    /// Whether the entry is live and has this name.
-    #[must_use]
-    pub fn is_named(&self, name: &[u8]) -> bool {
-        // Names of one directory often begin alike.
-        self.name.last() == name.last() && self.name == name && self.is_live()
     }
 
     /// Bytes of `rec_len` that the entry itself needs; the rest is slack.
@@ -117,79 +114,70 @@ pub fn live_entries(block: &[u8], usable: usize) -> impl Iterator<Item = Result<
 /// `Corrupt` when the bytes are no entry that fits the block.
 #[inline]
 pub fn entry_at(block: &[u8], usable: usize, offset: usize) -> Result<DirEntry<'_>> {
+    let head = Head::at(block, usable.min(block.len()), offset).ok_or_else(|| flaw(block, usable, offset))?;
+    let name_start = offset + HEADER_BYTES;
+    let name = block.get(name_start..name_start + head.name_len).unwrap_or_default();
+    let Head { inode, rec_len, file_type, .. } = head;
+    Ok(DirEntry { offset, inode: InodeNumber(inode), rec_len, name, file_type })
+}
+
+/// What stands before an entry's name.
+#[derive(Clone, Copy)]
+struct Head {
+    inode: u32,
+    rec_len: usize,
+    name_len: usize,
+    file_type: u8,
+}
+
+impl Head {
+    /// The head of an entry that fits the block.
+    #[inline]
+    fn at(block: &[u8], usable: usize, offset: usize) -> Option<Self> {
+        let room = usable.checked_sub(offset)?;
+        let [i0, i1, i2, i3, r0, r1, name_len, file_type] = *block.get(offset..)?.first_chunk()?;
+        let inode = u32::from_le_bytes([i0, i1, i2, i3]);
+        let rec_len = decode_rec_len(u16::from_le_bytes([r0, r1]), block.len());
+        let name_len = usize::from(name_len);
+        // As one condition, for a walk over a block comes to this some hundred times.
+        let fits = (rec_len >= MIN_REC_LEN)
+            & rec_len.is_multiple_of(4)
+            & (rec_len >= entry_bytes(name_len))
+            & ((rec_len == room) | (rec_len + MIN_REC_LEN <= room))
+            & ((inode == 0) | (name_len != 0));
+        fits.then_some(Self { inode, rec_len, name_len, file_type })
+    }
+
+    /// Bytes of `rec_len` that the entry itself needs.
+    #[inline]
+    const fn used_bytes(self) -> usize {
+        if self.inode == 0 { 0 } else { entry_bytes(self.name_len) }
+    }
+}
+
+/// Why there is no entry at `offset`.
+#[cold]
+fn flaw(block: &[u8], usable: usize, offset: usize) -> Error {
     let usable = usable.min(block.len());
     let room = usable.saturating_sub(offset);
     let header = block.get(offset..usable).filter(|rest| rest.len() >= MIN_REC_LEN);
-    let [i0, i1, i2, i3, r0, r1, name_len, file_type, ..] = *header.unwrap_or_default() else {
-        return Err(corrupt("entry starts too close to the end of the block"));
+    let [_, _, _, _, r0, r1, name_len, ..] = *header.unwrap_or_default() else {
+        return corrupt("entry starts too close to the end of the block");
     };
     let rec_len = decode_rec_len(u16::from_le_bytes([r0, r1]), block.len());
-    let inode = InodeNumber(u32::from_le_bytes([i0, i1, i2, i3]));
-    let name_len = usize::from(name_len);
-    if rec_len < MIN_REC_LEN {
-        return Err(corrupt("rec_len is smaller than the smallest entry"));
-    }
-    if !rec_len.is_multiple_of(4) {
-        return Err(corrupt("rec_len is not a multiple of 4"));
-    }
-    if rec_len < entry_bytes(name_len) {
-        return Err(corrupt("rec_len is too small for the name"));
-    }
-    if rec_len > room {
-        return Err(corrupt("entry runs past the end of the block"));
-    }
-    if rec_len != room && room - rec_len < MIN_REC_LEN {
-        return Err(corrupt("entry ends too close to the end of the block"));
-    }
-    if inode.0 != 0 && name_len == 0 {
-        return Err(corrupt("entry has an inode and no name"));
-    }
-    let name_start = offset + HEADER_BYTES;
-    let name = block.get(name_start..name_start + name_len).unwrap_or_default();
-    Ok(DirEntry { offset, inode, rec_len, name, file_type })
-}
-
-/// The live entry of that name.
-///
-/// # Errors
-/// `Corrupt` when a broken entry stands before it.
-pub fn find<'a>(block: &'a [u8], usable: usize, name: &[u8]) -> Result<Option<DirEntry<'a>>> {
-    for entry in entries(block, usable) {
-        let entry = entry?;
-        if entry.is_named(name) {
-            return Ok(Some(entry));
-        }
-    }
-    Ok(None)
-}
-
-/// What [`search`] came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Search<'a> {
-    /// The live entry of that name.
-    Found(DirEntry<'a>),
-    /// It is not there, and there is room for it in the entry that begins at this offset: the first such.
-    Room(usize),
-    /// It is not there, and there is no room for it.
-    Full,
-}
-
-/// Looks for a name and for where it could go in one walk over the block.
-///
-/// # Errors
-/// `Corrupt` when an entry is broken that does not stand behind the name.
-pub fn search<'a>(block: &'a [u8], usable: usize, name: &[u8]) -> Result<Search<'a>> {
-    let mut search = Search::Full;
-    for entry in entries(block, usable) {
-        let entry = entry?;
-        if entry.is_named(name) {
-            return Ok(Search::Found(entry));
-        }
-        if search == Search::Full && Slot::of(&entry, name.len()).is_some() {
-            search = Search::Room(entry.offset);
-        }
-    }
-    Ok(search)
+    corrupt(if rec_len < MIN_REC_LEN {
+        "rec_len is smaller than the smallest entry"
+    } else if !rec_len.is_multiple_of(4) {
+        "rec_len is not a multiple of 4"
+    } else if rec_len < entry_bytes(usize::from(name_len)) {
+        "rec_len is too small for the name"
+    } else if rec_len > room {
+        "entry runs past the end of the block"
+    } else if rec_len != room && room - rec_len < MIN_REC_LEN {
+        "entry ends too close to the end of the block"
+    } else {
+        "entry has an inode and no name"
+    })
 }
 
 /// Adds an entry in the room that [`search`] found at `offset`; `false`, and no change, when there is none.
@@ -230,18 +218,20 @@ pub fn insert(
 /// # Errors
 /// `Corrupt`, and no change, when no live entry begins at `offset`.
 pub fn remove(block: &mut [u8], usable: usize, offset: usize) -> Result<()> {
-    let (mut before, mut found) = (None, None);
-    for entry in entries(block, usable) {
-        let entry = entry?;
-        if entry.offset >= offset {
-            found = Some((entry.offset, entry.rec_len, entry.is_live()));
-            break;
+    let end = usable.min(block.len());
+    let (mut before, mut at) = (None, 0);
+    let rec_len = loop {
+        let head = Head::at(block, end, at).ok_or_else(|| flaw(block, usable, at))?;
+        if at >= offset {
+            break (at == offset && head.inode != 0).then_some(head.rec_len);
         }
-        before = Some((entry.offset, entry.rec_len));
-    }
-    let Some((_, rec_len, true)) = found.filter(|f| f.0 == offset) else {
-        return Err(corrupt("no entry begins where one is to be removed"));
+        before = Some((at, head.rec_len));
+        at += head.rec_len;
+        if at >= end {
+            break None;
+        }
     };
+    let rec_len = rec_len.ok_or(corrupt("no entry begins where one is to be removed"))?;
     let bytes = block.get_mut(offset..offset + rec_len).unwrap_or_default();
     bytes.fill(0);
     match before {
@@ -394,9 +384,9 @@ pub(crate) fn put_entry(block: &mut [u8], offset: usize, rec_len: usize, entry: 
     bytes.fill(0);
     field::write::<u32>(bytes, 0, entry.inode.0);
     field::write::<u16>(bytes, 4, raw_len);
-    for (to, from) in bytes.iter_mut().skip(6).zip([name_len, entry.file_type].iter().chain(entry.name)) {
-        *to = *from;
-    }
+    let (head, name) = bytes.split_at_mut(HEADER_BYTES);
+    head[6..].copy_from_slice(&[name_len, entry.file_type]);
+    name[..entry.name.len()].copy_from_slice(entry.name);
 }
 
 fn put_rec_len(block: &mut [u8], offset: usize, rec_len: usize) {

@@ -1,0 +1,102 @@
+//! Looking for a name in a block.
+//!
+//! A block holds some hundred entries, and each look-up and each new name walks over them: the walk decodes no more of
+//! an entry than its head, and compares names by the word that they end with before it compares them wholly.
+
+use super::{DirEntry, HEADER_BYTES, Head, NAME_MAX, entry_at, entry_bytes, flaw};
+use crate::error::Result;
+
+/// What [`search`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search<'a> {
+    /// The live entry of that name.
+    Found(DirEntry<'a>),
+    /// It is not there, and there is room for it in the entry that begins at this offset: the first such.
+    Room(usize),
+    /// It is not there, and there is no room for it.
+    Full,
+}
+
+/// The live entry of that name.
+///
+/// # Errors
+/// `Corrupt` when a broken entry stands before it.
+pub fn find<'a>(block: &'a [u8], usable: usize, name: &[u8]) -> Result<Option<DirEntry<'a>>> {
+    walk(block, usable, name, |_, _| ())
+}
+
+/// Looks for a name and for where it could go in one walk over the block.
+///
+/// # Errors
+/// `Corrupt` when an entry is broken that does not stand behind the name.
+pub fn search<'a>(block: &'a [u8], usable: usize, name: &[u8]) -> Result<Search<'a>> {
+    let needed = if (1..=NAME_MAX).contains(&name.len()) { entry_bytes(name.len()) } else { usize::MAX };
+    let mut room = None;
+    let found = walk(block, usable, name, |offset, head| {
+        if head.rec_len - head.used_bytes() >= needed {
+            room.get_or_insert(offset);
+        }
+    })?;
+    Ok(match (found, room) {
+        (Some(entry), _) => Search::Found(entry),
+        (None, Some(offset)) => Search::Room(offset),
+        (None, None) => Search::Full,
+    })
+}
+
+/// Walks to the live entry of that name; `pass` gets the heads of the entries before it.
+#[inline]
+fn walk<'a>(
+    block: &'a [u8],
+    usable: usize,
+    name: &[u8],
+    mut pass: impl FnMut(usize, Head),
+) -> Result<Option<DirEntry<'a>>> {
+    let end = usable.min(block.len());
+    let wanted = Ending::of(name);
+    let mut offset = 0;
+    while offset < end {
+        let Some(head) = Head::at(block, end, offset) else {
+            return Err(flaw(block, usable, offset));
+        };
+        if wanted.may_be(block, offset, head) {
+            let entry = entry_at(block, usable, offset)?;
+            if entry.is_live() && entry.name == name {
+                return Ok(Some(entry));
+            }
+        }
+        pass(offset, head);
+        offset += head.rec_len;
+    }
+    Ok(None)
+}
+
+/// The length of a name and its last bytes, where names of one directory differ most.
+struct Ending {
+    name_len: usize,
+    /// Up to four, the last one highest.
+    word: u32,
+    /// The bits of `word` that are the name's.
+    mask: u32,
+}
+
+impl Ending {
+    fn of(name: &[u8]) -> Self {
+        let last = &name[name.len().saturating_sub(4)..];
+        let mut bytes = [0; 4];
+        bytes[4 - last.len()..].copy_from_slice(last);
+        let mask = u32::MAX.checked_shl(8 * (4 - last.len() as u32)).unwrap_or(0);
+        Self { name_len: name.len(), word: u32::from_le_bytes(bytes), mask }
+    }
+
+    /// Whether the entry at `offset` has a name of that length and that ending.
+    #[inline]
+    fn may_be(&self, block: &[u8], offset: usize, head: Head) -> bool {
+        // The four bytes up to the end of the name, the head's last ones among them if it is shorter. They lie in the
+        // block if the entry's name has the length; else they may be another entry's, or none.
+        let at = offset + HEADER_BYTES + self.name_len - 4;
+        let word =
+            block.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_le_bytes(*word));
+        (head.name_len == self.name_len) & (word & self.mask == self.word)
+    }
+}
