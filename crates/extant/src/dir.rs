@@ -18,11 +18,13 @@ mod index;
 mod insert;
 mod iterate;
 mod lookup;
+mod misses;
 mod scan;
 
 pub(crate) use insert::{InsertPlan, Insertion};
 pub use iterate::DirItem;
 pub(crate) use lookup::Found;
+pub(crate) use misses::Misses;
 
 use extant_ondisk::dir_hash::{DirHasher, HashVersion};
 use extant_ondisk::{

@@ -32,7 +32,7 @@ use extant_ondisk::{
 };
 use extant_rt::{Arc, LockClass, Mutex, RwLockWriteGuard};
 
-use crate::dir::Format;
+use crate::dir::{Format, Misses};
 use crate::error::{Error, Place, Result};
 use crate::node::{Node, NodeRef};
 use crate::update::Update;
@@ -45,6 +45,7 @@ const LINKS_MAX: u16 = 65_000;
 #[derive(Debug)]
 pub(crate) struct Names {
     pub(crate) format: Format,
+    pub(crate) misses: Misses,
     /// Held while a directory gets another parent.
     rename: Mutex<()>,
     has_dir_nlink: bool,
@@ -69,6 +70,7 @@ impl Names {
         }
         Self {
             format: Format::new(superblock),
+            misses: Misses::new(),
             rename: Mutex::new(LockClass::RENAME, ()),
             has_dir_nlink: ro_compat.contains(RoCompatFeatures::DIR_NLINK),
             has_extents: superblock.incompat().contains(IncompatFeatures::EXTENTS),

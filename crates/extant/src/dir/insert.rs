@@ -3,12 +3,14 @@
 //! Source: `ext4_add_entry`, `make_indexed_dir`, `ext4_dx_add_entry`, `do_split`, `ext4_delete_entry` of
 //! `fs/ext4/namei.c`.
 
-use extant_ondisk::dirent::{NewEntry, Search};
+use extant_ondisk::dirent::NewEntry;
 use extant_ondisk::htree::{DxKind, DxNodeMut, LeafSplit, make_root_from_linear, max_indirect_levels};
 use extant_ondisk::{FileType, InodeFlags, InodeNumber, LogicalBlock, dirent};
 use extant_rt::Arc;
 
 use super::index::{IndexPath, Level, index_place};
+use super::lookup::Looked;
+use super::misses::Room;
 use super::{Found, place_in};
 use crate::buffer::{Buffer, Kind};
 use crate::error::{Error, Result};
@@ -18,14 +20,14 @@ use crate::volume::Volume;
 
 /// Where a name will go.
 pub(crate) struct InsertPlan {
-    room: Room,
+    place: InsertPlace,
     /// What [`Update::insert_entry`] takes, the directory's inode included.
     pub(crate) need: Need,
 }
 
-enum Room {
-    /// There is room in this block, in the entry at this offset.
-    Block(Arc<Buffer>, usize),
+enum InsertPlace {
+    /// There is room.
+    Block(Room),
     /// Into a further block of a linear directory.
     Append,
     /// The only block, which becomes the root of an index.
@@ -54,21 +56,15 @@ impl Volume {
     /// # Locks
     /// `INODE` of the directory must be held alone.
     pub(crate) fn plan_insert(&self, dir: &Arc<Node>, name: &[u8]) -> Result<InsertPlan> {
-        let room = if self.is_indexed(dir) {
-            match self.room_indexed(dir, name) {
-                // Nothing can be added; what is there is still found.
-                Err(Error::Corrupt { .. }) if self.find_scanning(dir, name)?.is_some() => Err(Error::Exists),
-                other => other,
-            }
-        } else {
-            self.room_linear(dir, name)
+        let place = match self.names.misses.room(dir, name) {
+            Some(room) => InsertPlace::Block(room),
+            None => self.place_of_new(dir, name)?,
         };
-        let room = room?;
-        let (changed, new) = match &room {
-            Room::Block(..) => (1, 0),
-            Room::Append => (0, 1),
-            Room::Convert(_) => (1, 2),
-            Room::Split(path, _) => {
+        let (changed, new) = match &place {
+            InsertPlace::Block(_) => (1, 0),
+            InsertPlace::Append => (0, 1),
+            InsertPlace::Convert(_) => (1, 2),
+            InsertPlace::Split(path, _) => {
                 let full = self.full_levels(dir, path)?;
                 // The leaf and the levels above it; a split adds an entry to one that is not full.
                 (1 + path.levels.len() as u32, 1 + full as u32)
@@ -77,57 +73,39 @@ impl Volume {
         // The inode as well.
         let grown = self.grow_need(&dir.inode(), new);
         let need = Need { credits: grown.credits + changed + 1, ..grown };
-        Ok(InsertPlan { room, need })
+        Ok(InsertPlan { place, need })
     }
 
-    fn room_linear(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Room> {
-        let len = self.directory_len(dir)?;
-        let (mut first, mut room) = (None, None);
-        for logical in (0..len).map(LogicalBlock) {
-            let buffer = self.directory_buffer(dir, logical, Kind::Directory(dir.owner()))?;
-            if let Some(offset) = self.room_in(dir, &buffer, name)? {
-                room.get_or_insert_with(|| Room::Block(buffer.clone(), offset));
+    fn place_of_new(&self, dir: &Arc<Node>, name: &[u8]) -> Result<InsertPlace> {
+        match self.find_place(dir, name) {
+            // Nothing can be added; what is there is still found.
+            Err(Error::Corrupt { .. })
+                if self.is_indexed(dir) && self.find_scanning(dir, name)?.is_some() =>
+            {
+                Err(Error::Exists)
             }
-            first.get_or_insert(buffer);
+            other => other,
         }
-        if let Some(room) = room {
-            return Ok(room);
-        }
-        match first {
-            Some(block) if self.names.format.has_index && len == 1 => {
+    }
+
+    fn find_place(&self, dir: &Arc<Node>, name: &[u8]) -> Result<InsertPlace> {
+        match self.look_for(dir, name)? {
+            Looked::Found(_) => Err(Error::Exists),
+            Looked::Missing(Some(room)) => Ok(InsertPlace::Block(room)),
+            Looked::Missing(None) if self.is_indexed(dir) => self.plan_split(dir, name),
+            Looked::Missing(None) if self.names.format.has_index && self.directory_len(dir)? == 1 => {
+                let block = self.directory_buffer(dir, LogicalBlock(0), Kind::Directory(dir.owner()))?;
                 self.try_convert(dir, &block, name)?;
-                Ok(Room::Convert(block))
+                Ok(InsertPlace::Convert(block))
             }
-            _ => Ok(Room::Append),
+            Looked::Missing(None) => Ok(InsertPlace::Append),
         }
     }
 
-    /// Where in a block there is room for a name that the block does not have.
-    fn room_in(&self, dir: &Node, buffer: &Buffer, name: &[u8]) -> Result<Option<usize>> {
-        let usable = self.names.format.usable;
-        buffer
-            .read(|bytes| {
-                Ok(match dirent::search(bytes, usable, name)? {
-                    Search::Found(_) => Err(Error::Exists),
-                    Search::Room(offset) => Ok(Some(offset)),
-                    Search::Full => Ok(None),
-                })
-            })
-            .map_err(|e: extant_ondisk::Error| place_in(dir, buffer).format(e))?
-    }
-
-    fn room_indexed(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Room> {
+    fn plan_split(&self, dir: &Arc<Node>, name: &[u8]) -> Result<InsertPlace> {
         let root = self.index_root(dir)?;
-        let hash = root.hasher.hash(name).hash;
-        let path = self.index_path(dir, &root, hash)?;
+        let path = self.index_path(dir, &root, root.hasher.hash(name).hash)?;
         let leaf = path.leaf(self, dir)?;
-        let room = self.room_in(dir, &leaf, name)?;
-        if path.goes_on(self, dir, hash)? && self.find_indexed(dir, name)?.is_some() {
-            return Err(Error::Exists);
-        }
-        if let Some(offset) = room {
-            return Ok(Room::Block(leaf, offset));
-        }
         let entry = NewEntry { inode: ANY_INODE, name, file_type: FileType::Unknown.dirent_byte() };
         let bytes = leaf.bytes();
         let split = LeafSplit::plan(&bytes, self.names.format.usable, entry, &root.hasher)
@@ -145,7 +123,7 @@ impl Volume {
             return Err(Error::NoSpace);
         }
         drop(split);
-        Ok(Room::Split(path, leaf))
+        Ok(InsertPlace::Split(path, leaf))
     }
 
     /// How many levels from the lowest up are full.
@@ -207,14 +185,14 @@ impl Update<'_> {
             name: entry.name,
             file_type: format.file_type_byte(entry.file_type),
         };
-        match plan.room {
-            Room::Block(buffer, offset) => self.insert_into(dir, &buffer, offset, entry)?,
-            Room::Append => {
+        match plan.place {
+            InsertPlace::Block(room) => self.insert_into(dir, &room, entry)?,
+            InsertPlace::Append => {
                 let (_, buffer) = self.grow_empty(dir)?;
-                self.insert_into(dir, &buffer, 0, entry)?;
+                self.insert_into(dir, &Room { buffer, offset: 0 }, entry)?;
             }
-            Room::Convert(block) => self.convert(dir, &block, entry)?,
-            Room::Split(path, leaf) => self.split(dir, path, &leaf, entry)?,
+            InsertPlace::Convert(block) => self.convert(dir, &block, entry)?,
+            InsertPlace::Split(path, leaf) => self.split(dir, path, &leaf, entry)?,
         }
         self.touch_directory(dir);
         Ok(())
@@ -232,17 +210,11 @@ impl Update<'_> {
         });
     }
 
-    fn insert_into(
-        &mut self,
-        dir: &Arc<Node>,
-        buffer: &Arc<Buffer>,
-        offset: usize,
-        entry: NewEntry<'_>,
-    ) -> Result<()> {
+    fn insert_into(&mut self, dir: &Arc<Node>, room: &Room, entry: NewEntry<'_>) -> Result<()> {
         let usable = self.volume.names.format.usable;
-        let place = place_in(dir, buffer);
+        let place = place_in(dir, &room.buffer);
         let inserted = self
-            .modify_buffer(buffer, |bytes| dirent::insert_at(bytes, usable, offset, &entry))
+            .modify_buffer(&room.buffer, |bytes| dirent::insert_at(bytes, usable, room.offset, &entry))
             .map_err(|e| place.format(e))?;
         // Planned under the same lock.
         if inserted { Ok(()) } else { Err(place.corrupt("room for a name is gone")) }

@@ -2,9 +2,11 @@
 //!
 //! Source: `__ext4_find_entry`, `ext4_dx_find_entry`, `ext4_empty_dir` of `fs/ext4/namei.c`.
 
+use extant_ondisk::dirent::Search;
 use extant_ondisk::{InodeNumber, LogicalBlock, dirent};
 use extant_rt::Arc;
 
+use super::misses::Room;
 use super::place_in;
 use crate::buffer::{Buffer, Kind};
 use crate::error::{Error, Result};
@@ -21,8 +23,16 @@ pub(crate) struct Found {
     pub(crate) inode: InodeNumber,
 }
 
+/// What a look for a name came to.
+pub(super) enum Looked {
+    /// It is there.
+    Found(Found),
+    /// It is not, and there may be room for it, in the first leaf that may hold it or in any block without an index.
+    Missing(Option<Room>),
+}
+
 impl Volume {
-    /// The entry of that name.
+    /// The entry of that name. One that is missing is kept in mind for whoever makes it.
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
@@ -32,54 +42,77 @@ impl Volume {
     pub(crate) fn find_entry(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Option<Found>> {
         if matches!(name, b"." | b"..") {
             let (buffer, usable) = self.first_directory_buffer(dir)?;
-            return self.find_in(dir, buffer, usable, name);
+            return Ok(match self.look_in(dir, buffer, usable, name)? {
+                Looked::Found(found) => Some(found),
+                Looked::Missing(_) => None,
+            });
         }
-        if !self.is_indexed(dir) {
-            return self.find_linear(dir, name);
-        }
-        match self.find_indexed(dir, name) {
-            Err(Error::Corrupt { .. }) => self.find_scanning(dir, name),
-            other => other,
+        match self.look_for(dir, name) {
+            Ok(Looked::Found(found)) => Ok(Some(found)),
+            Ok(Looked::Missing(room)) => {
+                if let Some(room) = room {
+                    self.names.misses.keep(dir, name, room);
+                }
+                Ok(None)
+            }
+            Err(Error::Corrupt { .. }) if self.is_indexed(dir) => self.find_scanning(dir, name),
+            Err(error) => Err(error),
         }
     }
 
-    fn find_in(
-        &self,
-        dir: &Arc<Node>,
-        buffer: Arc<Buffer>,
-        usable: usize,
-        name: &[u8],
-    ) -> Result<Option<Found>> {
-        let found = buffer
-            .read(|bytes| dirent::find(bytes, usable, name).map(|found| found.map(|e| (e.offset, e.inode))))
+    /// Looks where the name belongs, for it and for room.
+    pub(super) fn look_for(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Looked> {
+        if self.is_indexed(dir) { self.look_indexed(dir, name) } else { self.look_linear(dir, name) }
+    }
+
+    fn look_in(&self, dir: &Arc<Node>, buffer: Arc<Buffer>, usable: usize, name: &[u8]) -> Result<Looked> {
+        enum At {
+            Found(usize, InodeNumber),
+            Room(usize),
+            Full,
+        }
+        let at = buffer
+            .read(|bytes| {
+                dirent::search(bytes, usable, name).map(|search| match search {
+                    Search::Found(entry) => At::Found(entry.offset, entry.inode),
+                    Search::Room(offset) => At::Room(offset),
+                    Search::Full => At::Full,
+                })
+            })
             .map_err(|e| place_in(dir, &buffer).format(e))?;
-        Ok(found.map(|(offset, inode)| Found { buffer, offset, usable, inode }))
+        Ok(match at {
+            At::Found(offset, inode) => Looked::Found(Found { buffer, offset, usable, inode }),
+            At::Room(offset) => Looked::Missing(Some(Room { buffer, offset })),
+            At::Full => Looked::Missing(None),
+        })
     }
 
-    fn find_linear(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Option<Found>> {
+    fn look_linear(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Looked> {
+        let mut first = None;
         for logical in (0..self.directory_len(dir)?).map(LogicalBlock) {
             let buffer = self.directory_buffer(dir, logical, Kind::Directory(dir.owner()))?;
-            if let Some(found) = self.find_in(dir, buffer, self.names.format.usable, name)? {
-                return Ok(Some(found));
+            match self.look_in(dir, buffer, self.names.format.usable, name)? {
+                Looked::Missing(room) => first = first.or(room),
+                found => return Ok(found),
             }
         }
-        Ok(None)
+        Ok(Looked::Missing(first))
     }
 
-    pub(super) fn find_indexed(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Option<Found>> {
+    fn look_indexed(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Looked> {
         let root = self.index_root(dir)?;
         let hash = root.hasher.hash(name).hash;
         let mut path = self.index_path(dir, &root, hash)?;
-        loop {
-            let leaf = path.leaf(self, dir)?;
-            if let Some(found) = self.find_in(dir, leaf, self.names.format.usable, name)? {
-                return Ok(Some(found));
-            }
-            if !path.goes_on(self, dir, hash)? {
-                return Ok(None);
-            }
+        let usable = self.names.format.usable;
+        let looked = self.look_in(dir, path.leaf(self, dir)?, usable, name)?;
+        while matches!(looked, Looked::Missing(_)) && path.goes_on(self, dir, hash)? {
             path.next(self, dir)?;
+            let found = self.look_in(dir, path.leaf(self, dir)?, usable, name)?;
+            if matches!(found, Looked::Found(_)) {
+                return Ok(found);
+            }
         }
+        Ok(looked)
     }
 
     pub(super) fn find_scanning(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Option<Found>> {
@@ -93,7 +126,10 @@ impl Volume {
         match found {
             Some(logical) => {
                 let buffer = self.directory_buffer(dir, logical, Kind::Directory(dir.owner()))?;
-                self.find_in(dir, buffer, self.names.format.usable, name)
+                Ok(match self.look_in(dir, buffer, self.names.format.usable, name)? {
+                    Looked::Found(found) => Some(found),
+                    Looked::Missing(_) => None,
+                })
             }
             None => scanned.map(|()| None),
         }

@@ -11,6 +11,7 @@ mod files;
 mod kernel;
 mod large_dirs;
 mod limits;
+mod misses;
 mod names;
 mod prealloc;
 mod read_dir;

@@ -1,0 +1,64 @@
+//! Names that were just looked for in vain, and where there is room for them: mostly the next to be made.
+//!
+//! Whoever makes a file asks for its name first, and both walk over the same block. What the first walk saw is kept for
+//! the second, one name for each slot of threads, so that what threads have in common is never more than a slot.
+//!
+//! Invariant: what is kept is true as long as the directory's version is the same, for every change of its names counts
+//! that up.
+//!
+//! Locks: `CACHE`, one per slot, over nothing. Test: `tests/misses.rs`.
+
+use extant_rt::{Arc, LockClass, Mutex, Padded, thread_slot};
+
+use crate::buffer::{Buffer, Owner};
+use crate::node::Node;
+
+const SLOTS: usize = 64;
+
+/// Room for a name in a block: in the entry at this offset.
+#[derive(Clone, Debug)]
+pub(super) struct Room {
+    pub(super) buffer: Arc<Buffer>,
+    pub(super) offset: usize,
+}
+
+#[derive(Debug)]
+struct Miss {
+    dir: Owner,
+    version: u64,
+    name: Vec<u8>,
+    room: Room,
+}
+
+/// What was looked for in vain lately.
+#[derive(Debug)]
+pub(crate) struct Misses(Vec<Padded<Mutex<Option<Miss>>>>);
+
+impl Misses {
+    pub(crate) fn new() -> Self {
+        Self((0..SLOTS).map(|_| Padded(Mutex::new(LockClass::CACHE, None))).collect())
+    }
+
+    fn slot(&self) -> &Mutex<Option<Miss>> {
+        &self.0[thread_slot() % SLOTS]
+    }
+
+    /// Keeps that a directory, whose lock is held, has no such name, but room for it.
+    pub(super) fn keep(&self, dir: &Node, name: &[u8], room: Room) {
+        let version = dir.core().inode.version();
+        let mut slot = self.slot().lock();
+        // One that was kept before lends its memory.
+        let mut kept = slot.take().map_or_else(Vec::new, |miss| miss.name);
+        kept.clear();
+        kept.extend_from_slice(name);
+        *slot = Some(Miss { dir: dir.owner(), version, name: kept, room });
+    }
+
+    /// The room for a name, if it is known that a directory, whose lock is held, does not have it.
+    pub(super) fn room(&self, dir: &Node, name: &[u8]) -> Option<Room> {
+        let version = dir.core().inode.version();
+        let slot = self.slot().lock();
+        let is_it = |miss: &&Miss| miss.dir == dir.owner() && miss.version == version && miss.name == name;
+        slot.as_ref().filter(is_it).map(|miss| miss.room.clone())
+    }
+}
