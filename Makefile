@@ -36,9 +36,10 @@ VIRTUAL := RUSTFLAGS='--cfg extant_rt="virtual"' $(CARGO) test --locked --target
 test-virtual:
 	$(VIRTUAL) -p extant-rt
 	$(VIRTUAL) -p extant-block --test modelled
+	$(VIRTUAL) -p extant-writeback --test timing
 
 # The runtime whose schedules shuttle chooses, likewise, and a few schedules of each test.
-CHECKED := RUSTFLAGS='--cfg extant_rt="shuttle"' $(CARGO) test --locked --target-dir target/shuttle -p extant-alloc -p extant-journal --test schedules
+CHECKED := RUSTFLAGS='--cfg extant_rt="shuttle"' $(CARGO) test --locked --target-dir target/shuttle -p extant-alloc -p extant-journal -p extant-writeback --test schedules
 test-checked:
 	$(CHECKED) -p extant-rt --test checked
 

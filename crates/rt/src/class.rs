@@ -26,6 +26,8 @@ classes! {
     SERVED = 5;
     /// A server's requests that wait for a thread.
     REQUESTS = 6;
+    /// One per file system: the count of writeback contexts changes.
+    CONTEXTS = 7;
     /// One per file system: renames of directories between directories.
     RENAME = 10;
     /// One per inode, keyed by its number: the file's or directory's content.
@@ -66,6 +68,12 @@ classes! {
     BUFFER = 100;
     /// The shards of the buffer and inode caches.
     CACHE = 105;
+    /// One per inode: its place in writeback.
+    ENTRY = 106;
+    /// One per writeback context, keyed by its index: its lists.
+    CONTEXT = 107;
+    /// One per file system: the handles of the contexts' threads.
+    THREADS = 108;
     /// The journal's state.
     JOURNAL = 110;
     /// What stands before a device and keeps books: a recorder, a fault injector.

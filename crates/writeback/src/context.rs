@@ -1,0 +1,276 @@
+//! A context: its lists, what it is asked for, and what it does next.
+//!
+//! Dirty inodes stand by age. Who waits and what is old is served from the front; writing in the background goes round,
+//! so that a file that grows without end leaves others their turn. A busy inode stands aside for a while.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use extant_rt::{Arc, AtomicU64, Condvar, LockClass, Mutex, Ordering};
+
+use crate::statistics::Counts;
+use crate::{Inode, Reason};
+
+/// How long a busy inode stands aside. The checked runtime's time moves by other threads' steps alone.
+const BUSY_NS: u64 = if cfg!(extant_rt = "shuttle") { 0 } else { 5_000_000 };
+/// How long one stands aside that could not be written: a device that fails is not asked without end.
+const FAILED_NS: u64 = 200 * BUSY_NS;
+
+/// The age of an inode's oldest dirty byte: older ones are less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    /// How many calls had asked for all that was dirty.
+    pub epoch: u64,
+    /// Nanoseconds since the begin.
+    pub time: u64,
+    /// Makes keys differ: the inode's number.
+    pub inode: u64,
+}
+
+/// What a thread is to do.
+#[derive(Debug)]
+pub(crate) struct Work<I> {
+    pub key: Key,
+    pub inode: Arc<I>,
+    pub reason: Reason,
+}
+
+/// Which list an inode comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum List {
+    Dirty,
+    Times,
+    Busy,
+    Failed,
+}
+
+/// What is under a context's lock.
+#[derive(Debug)]
+pub(crate) struct Lists<I> {
+    dirty: BTreeMap<Key, Arc<I>>,
+    /// Those with nothing dirty but times.
+    times: BTreeMap<Key, Arc<I>>,
+    /// With the time at which they are tried again.
+    requeued: BTreeMap<Key, (u64, Arc<I>)>,
+    in_flight: BTreeSet<Key>,
+    /// Where writing in the background stands.
+    cursor: Key,
+    /// Somebody waits for all with a smaller epoch.
+    pub synced: u64,
+    /// All with a smaller epoch are wanted out of memory.
+    pub pressed: u64,
+    /// What became dirty earlier is old.
+    old: u64,
+    /// Times that were changed earlier are written.
+    old_times: u64,
+    /// When it is looked next for what is old.
+    tick: u64,
+    /// Since when something is in flight.
+    busy_since: u64,
+    busy_ns: u64,
+    busy_bytes: u64,
+    /// Threads that were started and did not end.
+    pub threads: usize,
+}
+
+/// Where a context is and what it has done.
+#[derive(Debug)]
+pub(crate) struct Context<I> {
+    pub lists: Mutex<Lists<I>>,
+    /// Something to do for a thread.
+    pub work: Condvar,
+    /// Something is out of flight.
+    pub progress: Condvar,
+    /// Of the inodes that are listed here.
+    pub dirty: AtomicU64,
+    /// Of this context's threads while they write, bytes in a second; 0 while nothing is known.
+    pub bandwidth: AtomicU64,
+    /// Until when writers have used what the context can write.
+    pub paced: AtomicU64,
+    pub counts: Counts,
+}
+
+/// Time in flight after which the bandwidth is estimated anew; the first time, when anything is better than nothing.
+const ESTIMATE_NS: u64 = 200_000_000;
+const ESTIMATE_FIRST_NS: u64 = 10_000_000;
+
+impl<I: Inode> Context<I> {
+    pub fn new(index: usize) -> Self {
+        Self {
+            lists: Mutex::with_key(LockClass::CONTEXT, index as u64, Lists::new()),
+            work: Condvar::new(),
+            progress: Condvar::new(),
+            dirty: AtomicU64::new(0),
+            bandwidth: AtomicU64::new(0),
+            paced: AtomicU64::new(0),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Takes a number of bytes that a thread wrote into the estimate; the work is out of flight at `now`.
+    ///
+    /// An estimate is the first measurement, and moves an eighth of the way to each other one.
+    pub fn measure(&self, lists: &mut Lists<I>, written: u64, now: u64) {
+        lists.busy_bytes += written;
+        lists.busy_ns += now.saturating_sub(lists.busy_since);
+        lists.busy_since = now;
+        // Relaxed: a number by itself, changed under the lock.
+        let before = self.bandwidth.load(Ordering::Relaxed);
+        let enough = if before == 0 { ESTIMATE_FIRST_NS } else { ESTIMATE_NS };
+        if lists.busy_ns >= enough && lists.busy_bytes > 0 {
+            let measured = u128::from(lists.busy_bytes) * 1_000_000_000 / u128::from(lists.busy_ns);
+            let measured = u64::try_from(measured).unwrap_or(u64::MAX / 2);
+            let after = match before {
+                0 => measured,
+                _ if before > measured => before - (before - measured) / 8,
+                _ => before + (measured - before) / 8,
+            };
+            self.bandwidth.store(after.max(1), Ordering::Relaxed);
+            (lists.busy_ns, lists.busy_bytes) = (0, 0);
+        }
+    }
+}
+
+impl<I: Inode> Lists<I> {
+    fn new() -> Self {
+        Self {
+            dirty: BTreeMap::new(),
+            times: BTreeMap::new(),
+            requeued: BTreeMap::new(),
+            in_flight: BTreeSet::new(),
+            cursor: Key::default(),
+            synced: 0,
+            pressed: 0,
+            old: 0,
+            old_times: 0,
+            tick: 0,
+            busy_since: 0,
+            busy_ns: 0,
+            busy_bytes: 0,
+            threads: 0,
+        }
+    }
+
+    /// Adds an inode. True if a thread that rests must hear of it: it looks at no clock while it has nothing, and what is
+    /// asked for already must not wait for one.
+    pub fn add(&mut self, inode: &Arc<I>, list: List, key: Key, now: u64, period: u64) -> bool {
+        let was_empty = self.has_no_waiting();
+        if was_empty {
+            self.tick = self.tick.max(now + period);
+        }
+        match list {
+            List::Dirty => drop(self.dirty.insert(key, inode.clone())),
+            List::Times => drop(self.times.insert(key, inode.clone())),
+            List::Busy => drop(self.requeued.insert(key, (now + BUSY_NS, inode.clone()))),
+            List::Failed => drop(self.requeued.insert(key, (now + FAILED_NS, inode.clone()))),
+        }
+        was_empty || key.epoch < self.synced.max(self.pressed)
+    }
+
+    /// Takes an inode from its list. None if it is in flight.
+    pub fn remove(&mut self, key: Key) -> Option<(List, Arc<I>)> {
+        let dirty = self.dirty.remove(&key).map(|inode| (List::Dirty, inode));
+        let times = || self.times.remove(&key).map(|inode| (List::Times, inode));
+        let requeued = || self.requeued.remove(&key).map(|(_, inode)| (List::Busy, inode));
+        dirty.or_else(times).or_else(requeued)
+    }
+
+    /// An inode with times alone has dirty bytes now.
+    pub fn promote(&mut self, key: Key) {
+        if let Some(inode) = self.times.remove(&key) {
+            self.dirty.insert(key, inode);
+        }
+    }
+
+    /// A dirty inode has times alone now.
+    pub fn demote(&mut self, key: Key) {
+        if let Some((_, inode)) = self.remove(key) {
+            self.times.insert(key, inode);
+        }
+    }
+
+    /// Takes an inode out of flight.
+    pub fn land(&mut self, key: Key) {
+        self.in_flight.remove(&key);
+    }
+
+    /// All that are listed and not in flight.
+    pub fn waiting(&self) -> Vec<Arc<I>> {
+        let requeued = self.requeued.values().map(|(_, inode)| inode);
+        self.dirty.values().chain(self.times.values()).chain(requeued).cloned().collect()
+    }
+
+    /// Whether nothing is listed that is not in flight.
+    pub fn has_no_waiting(&self) -> bool {
+        self.dirty.is_empty() && self.times.is_empty() && self.requeued.is_empty()
+    }
+
+    /// Whether something of an epoch before `epoch` is not written.
+    pub fn owes(&self, epoch: u64) -> bool {
+        let is_owed = |key: Option<&Key>| key.is_some_and(|key| key.epoch < epoch);
+        is_owed(self.dirty.keys().next())
+            || is_owed(self.times.keys().next())
+            || is_owed(self.in_flight.first())
+            || is_owed(self.requeued.keys().next())
+    }
+
+    /// Inodes that are dirty, in flight, requeued, and have only their times dirty.
+    pub fn lens(&self) -> [usize; 4] {
+        [self.dirty.len(), self.in_flight.len(), self.requeued.len(), self.times.len()]
+    }
+
+    /// Takes the inode to write now, if there is any; it is in flight then.
+    pub fn choose(
+        &mut self,
+        now: u64,
+        is_over_background: bool,
+        period: u64,
+        expire: u64,
+    ) -> Option<Work<I>> {
+        if now >= self.tick {
+            self.tick = now + period;
+            (self.old, self.old_times) = ((now + 1).saturating_sub(expire), now + 1);
+        }
+        let ready: Vec<Key> =
+            self.requeued.iter().filter(|(_, (until, _))| *until <= now).map(|(key, _)| *key).collect();
+        for key in ready {
+            if let Some((_, inode)) = self.requeued.remove(&key) {
+                self.dirty.insert(key, inode);
+            }
+        }
+        let (key, reason) = self.next(is_over_background)?;
+        let inode = self.dirty.remove(&key).or_else(|| self.times.remove(&key))?;
+        if self.in_flight.is_empty() {
+            self.busy_since = now;
+        }
+        self.in_flight.insert(key);
+        Some(Work { key, inode, reason })
+    }
+
+    fn next(&mut self, is_over_background: bool) -> Option<(Key, Reason)> {
+        let (dirty, times) = (self.dirty.keys().next().copied(), self.times.keys().next().copied());
+        let before = |epoch| move |key: &Key| key.epoch < epoch;
+        if let Some(key) = dirty.filter(before(self.synced)).or(times.filter(before(self.synced))) {
+            return Some((key, Reason::Sync));
+        }
+        if let Some(key) = dirty.filter(before(self.pressed)) {
+            return Some((key, Reason::Pressure));
+        }
+        let old = dirty.filter(|key| key.time < self.old);
+        if let Some(key) = old.or(times.filter(|key| key.time < self.old_times)) {
+            return Some((key, Reason::Periodic));
+        }
+        if !is_over_background {
+            return None;
+        }
+        let behind = (std::ops::Bound::Excluded(self.cursor), std::ops::Bound::Unbounded);
+        self.cursor = self.dirty.range(behind).next().map(|(key, _)| *key).or(dirty)?;
+        Some((self.cursor, Reason::Background))
+    }
+
+    /// How long a thread that found nothing to do may rest; nothing wakes it by the clock where all is clean.
+    pub fn rest_ns(&self, now: u64) -> Option<u64> {
+        let tick = (!self.dirty.is_empty() || !self.times.is_empty()).then_some(self.tick);
+        let busy = self.requeued.values().map(|(until, _)| *until).min();
+        tick.into_iter().chain(busy).min().map(|at| at.saturating_sub(now))
+    }
+}

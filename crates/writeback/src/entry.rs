@@ -1,0 +1,56 @@
+//! An inode's place in writeback.
+
+use extant_rt::{LockClass, Mutex, MutexGuard};
+
+use crate::context::Key;
+
+/// An inode's place in writeback, kept in the inode.
+#[derive(Debug)]
+pub struct Entry(Mutex<State>);
+
+/// What is under an entry's lock.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// Dirty bytes. With any, or with `times`, the inode is listed.
+    pub bytes: u64,
+    /// Its times are to be written.
+    pub times: bool,
+    /// Where it is listed.
+    pub listed: Option<Listed>,
+    /// Bytes dirtied since its writer was last looked at.
+    pub unseen: u64,
+}
+
+/// The context and the key of an inode on one of its lists, or in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listed {
+    pub context: usize,
+    /// The count of contexts for which it was chosen.
+    pub count: usize,
+    pub key: Key,
+}
+
+impl Entry {
+    /// Of a clean inode.
+    #[must_use]
+    pub const fn new() -> Self {
+        let clean = State { bytes: 0, times: false, listed: None, unseen: 0 };
+        Self(Mutex::new(LockClass::ENTRY, clean))
+    }
+
+    /// Bytes that are dirty.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
+        self.lock().bytes
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock()
+    }
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,99 @@
+//! Writeback: which dirty inode is written back by whom and when, and how writers are slowed meanwhile.
+//!
+//! A **writeback context** owns a part of the file system, has threads of its own that write its inodes back, and lists:
+//! *dirty*, *in flight*, *requeued* (busy when its turn came), *only times dirty*. A [`Geometry`] says which inode belongs
+//! where; an inode changes its context only while it is clean, or when the count of contexts changes, which happens at
+//! run time, stops no writer and writes nothing.
+//!
+//! Leaves out: pages, blocks, and how an inode is written; the [`Store`] knows them.
+//!
+//! Invariants:
+//! 1. An inode with dirty bytes or times is on one list of one context.
+//! 2. It is written by one thread at a time.
+//! 3. [`Writeback::write_all`] returns when all is written that was dirty when it was called, and waits for nothing that
+//!    became dirty afterwards: every inode bears the epoch of its oldest dirty byte, and each such call begins another.
+//! 4. No inode is dirty for longer than `expire` + `period`, unless its writing takes longer or it is busy.
+//! 5. A writer goes on only below the dirty limit, and is never stopped for more than 200 ms at a time.
+//!
+//! Locks: `CONTEXTS` while the count changes; `ENTRY`, one inode's place; inside it `CONTEXT`, one context's lists. None is
+//! held while the store writes.
+//!
+//! Source: fs/fs-writeback.c, mm/page-writeback.c and mm/backing-dev.c of Linux for the terms, periods and limits; several
+//! contexts for a device after *Parallelizing filesystem writeback* (Kundan Kumar, 2025). Tests: `tests/`; under chosen
+//! schedules `tests/schedules`.
+
+mod context;
+mod dispatch;
+mod entry;
+mod statistics;
+mod throttle;
+mod tuning;
+mod writeback;
+
+use extant_rt::Arc;
+
+pub use entry::Entry;
+pub use statistics::{ContextStatistics, Statistics};
+pub use tuning::Tuning;
+pub use writeback::Writeback;
+
+/// What is written back.
+pub trait Inode: Send + Sync + 'static {
+    /// Its number.
+    fn number(&self) -> u64;
+    /// Its place in the lists.
+    fn entry(&self) -> &Entry;
+}
+
+/// Why an inode is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Somebody waits until all is written.
+    Sync,
+    /// Memory is wanted.
+    Pressure,
+    /// It is dirty for long.
+    Periodic,
+    /// Much is dirty.
+    Background,
+}
+
+/// What is left to write of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Nothing of what was dirty when the call began.
+    Clean,
+    /// Something of it, for as much as was asked for is written.
+    More,
+    /// All: somebody else works on the inode. Another comes first.
+    Busy,
+    /// The device failed, or had no room. What cannot be written has become clean, and the store tells who has it open.
+    Failed,
+}
+
+/// What was done for an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes that were written.
+    pub written: u64,
+    /// What is left.
+    pub left: Left,
+}
+
+/// Who can write an inode.
+pub trait Store<I>: Send + Sync + 'static {
+    /// Writes dirty bytes of the inode, about `bytes`, and its times. With `u64::MAX` all that is dirty when the call
+    /// begins. No lock of this crate is held. What becomes clean is told by [`Writeback::cleaned`].
+    fn write(&self, inode: &Arc<I>, bytes: u64, reason: Reason) -> Progress;
+}
+
+/// Where inodes belong.
+pub trait Geometry: Send + Sync + 'static {
+    /// How many contexts there can be, at least 1: as many as have something of their own, and few enough to be looked at
+    /// one after the other.
+    fn contexts_max(&self) -> usize;
+    /// How many there are unless somebody says otherwise.
+    fn contexts_wanted(&self) -> usize;
+    /// The context of an inode, below `contexts`.
+    fn context_of(&self, inode: u64, contexts: usize) -> usize;
+}

@@ -1,0 +1,131 @@
+//! How writers are slowed: each bit more, the more is dirty, so that they go at the device's pace before the limit.
+//!
+//! Between the middle of the background limit and the dirty limit, and the latter, a context's writers together get a
+//! share of its measured bandwidth that falls in a straight line from twice it to nearly nothing: all of it half way, which
+//! is the set point. They wait in a line in which each stands for as long as its bytes take at that rate. The way counts
+//! that is longer, the device's to its limit or the context's to its own. Above the device's limit nobody goes on.
+//!
+//! Source: `balance_dirty_pages` and `wb_position_ratio` of Linux; the line instead of an estimated number of writers.
+
+use std::time::Duration;
+
+use extant_rt::{Arc, Ordering, sleep};
+
+use crate::context::Context;
+use crate::writeback::Shared;
+use crate::{Inode, Tuning};
+
+/// A writer is looked at when it has dirtied so much of an inode, and at each write while much is dirty.
+const LOOK_BYTES: u64 = 256 << 10;
+/// Nobody is stopped for longer at a time.
+pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// Nor for less while too much is dirty.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Writers get at least this part of the bandwidth, so that who waits in line gets on.
+const SHARE_MIN: f64 = 1.0 / 16.0;
+
+impl<I: Inode> Shared<I> {
+    /// Dirty bytes of all contexts.
+    pub(crate) fn dirty(&self) -> u64 {
+        // Relaxed: a sum of moving parts, whose entries' locks order what must be ordered.
+        self.contexts.iter().map(|context| context.dirty.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The dirty limit of a context: an even part among those that have something dirty, so that one which is stuck does not
+    /// stop the writers of others.
+    ///
+    /// Not by bandwidth: who may have little dirty writes it in small pieces, and would be found slow for that.
+    pub(crate) fn limit_of(&self, index: usize) -> u64 {
+        let is_used = |(other, context): &(usize, &Context<I>)| {
+            *other != index && context.dirty.load(Ordering::Relaxed) > LOOK_BYTES
+        };
+        let others = self.contexts.iter().enumerate().filter(is_used).count() as u64;
+        self.tuning.dirty_bytes_max / (1 + others)
+    }
+
+    /// The part of a limit above which contexts write without being asked.
+    pub(crate) fn background_of(&self, limit: u64) -> u64 {
+        let Tuning { background_bytes, dirty_bytes_max, .. } = self.tuning;
+        (u128::from(limit) * u128::from(background_bytes) / u128::from(dirty_bytes_max.max(1))) as u64
+    }
+
+    /// Looks at how much is dirty once in a while: `before` bytes of a context were when a writer added `bytes`.
+    pub(crate) fn look(&self, before: u64, bytes: u64) {
+        if before / LOOK_BYTES == (before + bytes) / LOOK_BYTES {
+            return;
+        }
+        let dirty = self.dirty();
+        if dirty > self.tuning.background_bytes {
+            self.wake_all();
+        }
+        // Relaxed, and written only to be changed: a hint for writers, who look for themselves.
+        let is_much =
+            dirty > self.background_of(self.tuning.dirty_bytes_max).midpoint(self.tuning.dirty_bytes_max);
+        if self.is_much.load(Ordering::Relaxed) != is_much {
+            self.is_much.store(is_much, Ordering::Relaxed);
+        }
+    }
+
+    /// How far `dirty` is on its way from where writers are free to a limit: from 0 to 1.
+    fn way(&self, dirty: u64, limit: u64) -> f64 {
+        let free = self.background_of(limit).midpoint(limit);
+        (dirty.saturating_sub(free) as f64 / limit.saturating_sub(free).max(1) as f64).min(1.0)
+    }
+
+    /// [`crate::Writeback::throttle`].
+    pub(crate) fn throttle(&self, inode: &Arc<I>) {
+        let (index, mut bytes) = {
+            let mut state = inode.entry().lock();
+            if state.unseen < LOOK_BYTES && !(self.is_much.load(Ordering::Relaxed) && state.unseen > 0) {
+                return;
+            }
+            (state.listed.map(|listed| listed.context), std::mem::take(&mut state.unseen))
+        };
+        // Who has become clean meanwhile stands in nobody's line.
+        let Some(index) = index else { return };
+        let context = &self.contexts[index];
+        while !self.is_stopped() {
+            let dirty = self.dirty();
+            if dirty > self.tuning.background_bytes {
+                self.wake_all();
+            }
+            let limit = self.tuning.dirty_bytes_max;
+            let own = self.way(context.dirty.load(Ordering::Relaxed), self.limit_of(index));
+            let way = self.way(dirty, limit).max(own);
+            if way == 0.0 {
+                return;
+            }
+            let bandwidth = context.bandwidth.load(Ordering::Relaxed) as f64;
+            let rate = bandwidth * (2.0 * (1.0 - way)).max(SHARE_MIN);
+            // Of a context that has not written yet nothing is known: the limit alone stops its writers.
+            let seconds = if bandwidth > 0.0 { bytes as f64 / rate } else { 0.0 };
+            let mut pause = self.stand_in_line(index, seconds);
+            if dirty > limit {
+                pause = pause.max(PAUSE_MIN);
+            }
+            let pause = pause.min(PAUSE_MAX);
+            if !pause.is_zero() {
+                context.counts.throttled.fetch_add(1, Ordering::Relaxed);
+                context.counts.throttled_ns.fetch_add(pause.as_nanos() as u64, Ordering::Relaxed);
+                sleep(pause);
+            }
+            if dirty <= limit {
+                return;
+            }
+            // Paid for already.
+            bytes = 0;
+        }
+    }
+
+    /// Uses `seconds` of what a context can write, behind those who came before; how long the line is.
+    fn stand_in_line(&self, index: usize, seconds: f64) -> Duration {
+        let now = self.now();
+        let own = (seconds * 1e9) as u64;
+        // Relaxed: a time by itself. Nobody leaves a line longer than a pause can be.
+        let end = |paced: u64| paced.clamp(now, now + PAUSE_MAX.as_nanos() as u64).saturating_add(own);
+        let paced = self.contexts[index]
+            .paced
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |paced| Some(end(paced)));
+        Duration::from_nanos(end(paced.unwrap_or(now)).saturating_sub(now))
+    }
+}

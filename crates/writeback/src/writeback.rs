@@ -1,0 +1,345 @@
+//! What the owner of inodes calls.
+
+use extant_rt::{
+    Arc, AtomicBool, AtomicU64, AtomicUsize, JoinHandle, LockClass, Monotonic, Mutex, Ordering, is_current,
+};
+
+use crate::context::{Context, Key, List};
+use crate::dispatch::From;
+use crate::entry::State;
+use crate::{ContextStatistics, Geometry, Inode, Reason, Statistics, Store, Tuning};
+
+/// The writeback of one file system. Dropping it stops its threads.
+#[derive(Debug)]
+pub struct Writeback<I: Inode> {
+    shared: Arc<Shared<I>>,
+}
+
+/// What all threads share.
+pub(crate) struct Shared<I: Inode> {
+    pub store: Box<dyn Store<I>>,
+    geometry: Box<dyn Geometry>,
+    pub tuning: Tuning,
+    /// As many as there can be; those in use come first.
+    pub contexts: Box<[Context<I>]>,
+    count: AtomicUsize,
+    /// How many calls asked for all that was dirty.
+    pub epoch: AtomicU64,
+    /// How often an inode came from one context to another.
+    pub moves: AtomicU64,
+    /// More is dirty than writers may add to freely.
+    pub is_much: AtomicBool,
+    is_stopped: AtomicBool,
+    begin: Monotonic,
+    /// Held while the count changes.
+    changing: Mutex<()>,
+    pub threads: Mutex<Vec<(usize, JoinHandle<()>)>>,
+}
+
+impl<I: Inode> std::fmt::Debug for Shared<I> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("count", &self.count())
+            .field("tuning", &self.tuning)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<I: Inode> Shared<I> {
+    /// How many contexts are in use.
+    pub(crate) fn count(&self) -> usize {
+        // SeqCst, as where it changes: who finds it the same under a context's lock is seen by the change.
+        self.count.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn context_of(&self, inode: &Arc<I>, count: usize) -> usize {
+        self.geometry.context_of(inode.number(), count).min(count - 1)
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        // SeqCst, as where it is set: a thread looks under its context's lock before it rests.
+        self.is_stopped.load(Ordering::SeqCst)
+    }
+
+    /// Nanoseconds since the begin.
+    pub(crate) fn now(&self) -> u64 {
+        u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn period(&self) -> u64 {
+        u64::try_from(self.tuning.period.as_nanos()).unwrap_or(u64::MAX / 4)
+    }
+
+    pub(crate) fn expire(&self) -> u64 {
+        u64::try_from(self.tuning.expire.as_nanos()).unwrap_or(u64::MAX / 4)
+    }
+
+    /// Waits for the end of the threads of the contexts from `first` on.
+    fn join(&self, first: usize) {
+        let ended: Vec<_> = self.threads.lock().extract_if(.., |(index, _)| *index >= first).collect();
+        for (_, thread) in ended {
+            // A thread itself comes here if it lets go of the owner last. A panic was reported where it happened.
+            if !is_current(&thread) {
+                let _ = thread.join();
+            }
+        }
+    }
+
+    /// Has every context look for something to do.
+    pub(crate) fn wake_all(&self) {
+        for context in &self.contexts[..self.count()] {
+            if context.dirty.load(Ordering::Relaxed) > 0 {
+                context.work.notify_all();
+            }
+        }
+    }
+}
+
+impl<I: Inode> Writeback<I> {
+    /// With as many contexts as the geometry wants.
+    ///
+    /// # Errors
+    /// If the host gives no threads.
+    pub fn new(store: impl Store<I>, geometry: impl Geometry, tuning: Tuning) -> std::io::Result<Self> {
+        let max = geometry.contexts_max().max(1);
+        let wanted = geometry.contexts_wanted().clamp(1, max);
+        let writeback = Self {
+            shared: Arc::new(Shared {
+                store: Box::new(store),
+                geometry: Box::new(geometry),
+                tuning,
+                contexts: (0..max).map(Context::new).collect(),
+                count: AtomicUsize::new(wanted),
+                epoch: AtomicU64::new(0),
+                moves: AtomicU64::new(0),
+                is_much: AtomicBool::new(false),
+                is_stopped: AtomicBool::new(false),
+                begin: Monotonic::now(),
+                changing: Mutex::new(LockClass::CONTEXTS, ()),
+                threads: Mutex::new(LockClass::THREADS, Vec::new()),
+            }),
+        };
+        for index in 0..wanted {
+            writeback.shared.start(index)?;
+        }
+        Ok(writeback)
+    }
+
+    /// Says that `bytes` more of the inode are dirty.
+    ///
+    /// # Locks
+    /// `ENTRY`, `CONTEXT`. Nobody is waited for.
+    pub fn dirtied(&self, inode: &Arc<I>, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let shared = &*self.shared;
+        let mut state = inode.entry().lock();
+        match state.listed {
+            None => shared.place(inode, &mut state, self.key_of(inode), From::Nowhere(List::Dirty)),
+            Some(listed) if state.bytes == 0 => {
+                shared.contexts[listed.context].lists.lock().promote(listed.key)
+            }
+            Some(_) => {}
+        }
+        state.bytes += bytes;
+        state.unseen += bytes;
+        if let Some(listed) = state.listed {
+            let context = &shared.contexts[listed.context];
+            context.counts.dirtied.fetch_add(bytes, Ordering::Relaxed);
+            let before = context.dirty.fetch_add(bytes, Ordering::Relaxed);
+            drop(state);
+            shared.look(before, bytes);
+        }
+    }
+
+    /// The key of an inode that becomes dirty now.
+    fn key_of(&self, inode: &Arc<I>) -> Key {
+        // SeqCst, as where it is raised: who was dirty before has an epoch before.
+        let epoch = self.shared.epoch.load(Ordering::SeqCst);
+        Key { epoch, time: self.shared.now(), inode: inode.number() }
+    }
+
+    /// Says that times of the inode changed that are to be written.
+    ///
+    /// # Locks
+    /// As [`Self::dirtied`].
+    pub fn dirtied_times(&self, inode: &Arc<I>) {
+        let mut state = inode.entry().lock();
+        state.times = true;
+        if state.listed.is_none() {
+            self.shared.place(inode, &mut state, self.key_of(inode), From::Nowhere(List::Times));
+        }
+    }
+
+    /// Says that `bytes` of the inode are dirty no more: written, by whomever, or dropped.
+    ///
+    /// # Locks
+    /// As [`Self::dirtied`].
+    ///
+    /// # Panics
+    /// In debug builds, if so many were not dirty.
+    pub fn cleaned(&self, inode: &Arc<I>, bytes: u64) {
+        let mut state = inode.entry().lock();
+        debug_assert!(bytes <= state.bytes, "{bytes} of {} dirty bytes are cleaned", state.bytes);
+        state.bytes = state.bytes.saturating_sub(bytes);
+        if let Some(listed) = state.listed {
+            self.shared.contexts[listed.context].dirty.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        self.leave(inode, &mut state);
+    }
+
+    /// Says that the times of the inode are written, by whomever.
+    ///
+    /// # Locks
+    /// As [`Self::dirtied`].
+    pub fn cleaned_times(&self, inode: &Arc<I>) {
+        let mut state = inode.entry().lock();
+        state.times = false;
+        self.leave(inode, &mut state);
+    }
+
+    /// Takes an inode with no dirty bytes from its list. One in flight leaves when it lands.
+    fn leave(&self, inode: &Arc<I>, state: &mut State) {
+        let Some(listed) = state.listed.filter(|_| state.bytes == 0) else { return };
+        let context = &self.shared.contexts[listed.context];
+        let mut lists = context.lists.lock();
+        if state.times {
+            lists.demote(listed.key);
+        } else if let Some((_, removed)) = lists.remove(listed.key) {
+            debug_assert!(Arc::ptr_eq(&removed, inode));
+            state.listed = None;
+            context.progress.notify_all();
+        }
+    }
+
+    /// Has a writer wait that has dirtied the inode, as long as is right for how much is dirty. Call it with no lock
+    /// held; at most 200 ms unless the dirty limit is passed.
+    pub fn throttle(&self, inode: &Arc<I>) {
+        self.shared.throttle(inode);
+    }
+
+    /// Asks all contexts to write all that is dirty now, and waits for it, or with [`Reason::Pressure`] does not. Call it
+    /// with no lock held. Once stopped it returns at once.
+    pub fn write_all(&self, reason: Reason) {
+        let shared = &*self.shared;
+        // SeqCst: before it are the epochs of all that is dirty now.
+        let epochs = shared.epoch.fetch_add(1, Ordering::SeqCst) + 1;
+        loop {
+            let moves = shared.moves.load(Ordering::SeqCst);
+            for context in &shared.contexts {
+                let mut lists = context.lists.lock();
+                let asked = if reason == Reason::Pressure { &mut lists.pressed } else { &mut lists.synced };
+                *asked = epochs.max(*asked);
+                context.work.notify_all();
+            }
+            if reason == Reason::Pressure {
+                return;
+            }
+            for context in &shared.contexts {
+                let mut lists = context.lists.lock();
+                while lists.owes(epochs) && !shared.is_stopped() {
+                    lists = context.progress.wait(lists);
+                }
+            }
+            if shared.moves.load(Ordering::SeqCst) == moves {
+                return;
+            }
+        }
+    }
+
+    /// How many contexts there are.
+    #[must_use]
+    pub fn contexts(&self) -> usize {
+        self.shared.count()
+    }
+
+    /// How many there can be.
+    #[must_use]
+    pub fn contexts_max(&self) -> usize {
+        self.shared.contexts.len()
+    }
+
+    /// Changes the count of contexts; inodes that are not in flight come to where they belong now, others when they land.
+    /// Nothing is written for it; of contexts that are one too many, what is in flight is waited for. Call it with no lock held.
+    ///
+    /// # Errors
+    /// If the host gives no threads; the count is as before.
+    pub fn set_contexts(&self, count: usize) -> std::io::Result<()> {
+        let shared = &self.shared;
+        let count = count.clamp(1, shared.contexts.len());
+        let _changing = shared.changing.lock();
+        let before = shared.count();
+        if count == before || shared.is_stopped() {
+            return Ok(());
+        }
+        shared.count.store(count, Ordering::SeqCst);
+        let started = (0..count).try_for_each(|index| shared.start(index));
+        if started.is_err() {
+            shared.count.store(before, Ordering::SeqCst);
+        }
+        // With the lock of each once held after the count changed, nobody lists by the older count any more.
+        for (index, context) in shared.contexts.iter().enumerate() {
+            let waiting = context.lists.lock().waiting();
+            for inode in &waiting {
+                let mut state = inode.entry().lock();
+                if let Some(listed) = state.listed.filter(|listed| listed.context == index) {
+                    shared.place(inode, &mut state, listed.key, From::Waiting(index));
+                }
+            }
+            let _lists = context.lists.lock();
+            context.work.notify_all();
+            context.progress.notify_all();
+        }
+        shared.join(shared.count());
+        started
+    }
+
+    /// Where all contexts stand.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let shared = &*self.shared;
+        let count = shared.count();
+        let one = |(index, context): (usize, &Context<I>)| {
+            let [dirty, in_flight, requeued, only_times] = context.lists.lock().lens();
+            let is_shown = index < count || dirty + in_flight + requeued + only_times > 0;
+            is_shown.then(|| ContextStatistics {
+                in_flight,
+                dirty,
+                requeued,
+                only_times,
+                dirty_bytes: context.dirty.load(Ordering::Relaxed),
+                dirty_bytes_max: shared.limit_of(index),
+                bandwidth: context.bandwidth.load(Ordering::Relaxed),
+                ..context.counts.read()
+            })
+        };
+        Statistics {
+            background_bytes: shared.tuning.background_bytes,
+            dirty_bytes_max: shared.tuning.dirty_bytes_max,
+            contexts: shared.contexts.iter().enumerate().filter_map(one).collect(),
+        }
+    }
+
+    /// Ends the threads; what is dirty stays so. Who waits is let go.
+    pub fn stop(&self) {
+        let shared = &*self.shared;
+        {
+            let _changing = shared.changing.lock();
+            // SeqCst: seen by whoever takes a context's lock after this does.
+            shared.is_stopped.store(true, Ordering::SeqCst);
+        }
+        for context in &shared.contexts {
+            let _lists = context.lists.lock();
+            context.work.notify_all();
+            context.progress.notify_all();
+        }
+        shared.join(0);
+    }
+}
+
+impl<I: Inode> Drop for Writeback<I> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
