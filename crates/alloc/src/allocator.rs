@@ -190,6 +190,11 @@ impl Allocator {
             .or_else(|_| self.reserve_of_last(blocks, privileged))
     }
 
+    /// A reservation of blocks that [`Reservation::keep`] gave.
+    pub fn resume(&self, kept: u64) -> Reservation<'_> {
+        Reservation::of_claimed(&self.counters, kept)
+    }
+
     /// [`Allocator::reserve`] where little is left.
     fn reserve_of_last(&self, blocks: u64, privileged: bool) -> Result<Reservation<'_>> {
         // What is out for a discard is back then.

@@ -325,6 +325,12 @@ impl<'a> Reservation<'a> {
         self.counters.release(rest);
     }
 
+    /// Makes a number of it that is kept somewhere, until [`Allocator::resume`](crate::Allocator::resume).
+    #[must_use = "blocks that nobody gives back are lost until the next mount"]
+    pub fn keep(mut self) -> u64 {
+        std::mem::take(&mut self.blocks)
+    }
+
     /// Counts blocks as taken.
     pub(crate) fn consume(&mut self, blocks: u64) {
         self.blocks -= blocks;
@@ -381,6 +387,20 @@ mod tests {
         counters.claim(2 * PORTION_MAX + 1, false).expect("enough");
         assert!(counters.takes_wish_for_commit());
         assert!(!counters.takes_wish_for_commit(), "told already");
+    }
+
+    #[test]
+    fn what_is_kept_is_neither_available_nor_lost() {
+        let counters = Counters::new(&Totals { free_blocks: 5000, ..Totals::default() });
+        let kept = Reservation::new(&counters, 3000, false).expect("enough").keep();
+        assert_eq!((kept, counters.available()), (3000, 2000));
+        let mut resumed = Reservation::of_claimed(&counters, kept);
+        resumed.shrink_to(1000);
+        assert_eq!(counters.available(), 4000);
+        let again = resumed.keep();
+        assert_eq!((again, counters.available()), (1000, 4000));
+        drop(Reservation::of_claimed(&counters, again));
+        assert_eq!(counters.available(), 5000);
     }
 
     #[test]

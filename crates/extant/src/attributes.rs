@@ -106,7 +106,10 @@ const SETTABLE: InodeFlags = InodeFlags::SECRM
 impl Volume {
     /// What `stat` tells.
     pub(crate) fn attributes(&self, node: &Node) -> Metadata {
-        let inode = node.inode();
+        let (inode, size, ahead) = {
+            let core = node.core();
+            (core.inode.clone(), core.size(), core.ahead)
+        };
         let file_type = inode.file_type();
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
         Metadata {
@@ -117,11 +120,12 @@ impl Volume {
             links: inode.links_count(),
             uid: inode.uid(),
             gid: inode.gid(),
-            size: inode.size(),
-            blocks_512: inode.blocks_512(self.geometry.block_size),
+            size,
+            blocks_512: inode.blocks_512(self.geometry.block_size)
+                + ahead.delayed * u64::from(self.geometry.block_size / 512),
             atime: inode.atime(),
-            mtime: inode.mtime(),
-            ctime: inode.ctime(),
+            mtime: ahead.time.unwrap_or(inode.mtime()),
+            ctime: ahead.time.unwrap_or(inode.ctime()),
             crtime: inode.crtime(),
             device: if is_device { inode.device() } else { (0, 0) },
             flags: inode.flags() & InodeFlags::USER_VISIBLE,
@@ -203,11 +207,13 @@ impl Volume {
         const DAY_SECONDS: i64 = 24 * 60 * 60;
         let now = self.now();
         let is_due = {
-            let inode = &node.core().inode;
+            let core = node.core();
+            let inode = &core.inode;
             let atime = inode.atime();
             let is_old = now.seconds.saturating_sub(atime.seconds) >= DAY_SECONDS;
             let keeps_none = inode.flags().contains(InodeFlags::NOATIME);
-            !keeps_none && (is_old || atime <= inode.mtime() || atime <= inode.ctime())
+            let is_written = core.ahead.time.is_some_and(|time| atime <= time);
+            !keeps_none && (is_old || is_written || atime <= inode.mtime() || atime <= inode.ctime())
         };
         if !is_due || self.is_read_only() {
             return Ok(());

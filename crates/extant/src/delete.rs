@@ -31,6 +31,7 @@ impl Volume {
                 return Ok(());
             }
         }
+        self.forget_pages(node);
         self.free_all_blocks(node)?;
         let mut update = self.begin(Need::new(DELETE_CREDITS, 0))?;
         update.free_node(node)

@@ -70,6 +70,8 @@ impl Volume {
         self.failed.store(true, Ordering::Release);
         self.unmounted.store(true, Ordering::Release);
         journal.abort(extant_journal::Error::ShutDown);
+        // What is left in memory is lost.
+        let _ = self.finish_flushing();
         synced
     }
 

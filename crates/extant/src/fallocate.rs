@@ -75,6 +75,7 @@ impl Volume {
         self.check_regular(node)?;
         self.writable()?;
         let _content = node.content.write();
+        self.flush_out(node);
         let inode = node.inode();
         let flags = inode.flags();
         let allocates = matches!(what, Fallocate::Allocate { .. });
@@ -133,7 +134,7 @@ impl Volume {
         let end = (u64::from(logical.0) + u64::from(len)) * self.block_bytes();
         // Who allocates says how much is wanted.
         let wanted = Wanted { logical, len, end, grows: false, privileged };
-        let (run, reservation) = self.take_content(node, &hole, wanted)?;
+        let (run, reservation) = self.take_content(node, &hole, wanted, None)?;
         let mut update = match self.begin_reserved(hole.credits() + RUN_CREDITS, reservation) {
             Ok(update) => update,
             Err(error) => {

@@ -5,6 +5,7 @@
 use std::io::IoSlice;
 
 use extant_ondisk::{FsBlock, LogicalBlock, Structure};
+use extant_rt::Arc;
 
 use crate::error::{Error, Place, Result};
 use crate::map::{LOGICAL_END, Mapping};
@@ -16,13 +17,19 @@ impl Volume {
     ///
     /// # Errors
     /// `IsADirectory`; `Io`; `Corrupt`.
-    pub(crate) fn read_at(&self, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub(crate) fn read_at(&self, node: &Arc<Node>, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.check_regular(node)?;
         let _content = node.content.read();
-        self.read_content(node, offset, buf)
+        let Some(pages) = self.pages_of(node) else { return self.read_content(node, offset, buf) };
+        let size = node.core().size();
+        let bytes = size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        if bytes > 0 {
+            self.read_pages(pages, node, offset, &mut buf[..bytes], size)?;
+        }
+        Ok(bytes)
     }
 
-    /// [`Volume::read_at`] of anything that has content.
+    /// [`Volume::read_at`] of what has nothing in memory.
     ///
     /// # Errors
     /// `Io`; `Corrupt`.

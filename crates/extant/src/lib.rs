@@ -25,6 +25,7 @@ mod mount;
 mod namei;
 mod node;
 mod orphan;
+mod pages;
 mod prealloc;
 mod reserve;
 mod seek;

@@ -26,6 +26,7 @@ use crate::groups::Groups;
 use crate::namei::Names;
 use crate::node::NodeCache;
 use crate::orphan::Orphans;
+use crate::pages::Pages;
 use crate::tables::Tables;
 use crate::update::Changes;
 use crate::volume::Volume;
@@ -66,6 +67,10 @@ pub(crate) struct Options {
     pub(crate) clock: WallClock,
     /// Bytes of clean metadata blocks to keep.
     pub(crate) cache_bytes: u64,
+    /// Bytes of files to keep in memory; none: all is written at once.
+    pub(crate) page_cache_bytes: u64,
+    /// Whether those stay that are on the disk.
+    pub(crate) keep_clean_pages: bool,
     pub(crate) tuning: Tuning,
     /// What `s_last_mounted` is to say.
     pub(crate) last_mounted: Option<Vec<u8>>,
@@ -88,6 +93,8 @@ impl Default for Options {
             no_recovery: false,
             clock: WallClock::System,
             cache_bytes: (64 << 20).max(available_parallelism() as u64 * CPU_CACHE_BYTES),
+            page_cache_bytes: 0,
+            keep_clean_pages: true,
             tuning: Tuning::default(),
             last_mounted: None,
             background: true,
@@ -175,6 +182,7 @@ impl Volume {
                 volume.start_counting();
             }
             volume.start_zeroing_tables()?;
+            volume.start_flushing()?;
         }
         Ok((volume, mounted))
     }
@@ -221,6 +229,8 @@ impl Volume {
             replayed,
             buffers: Cache::new(usize::try_from(buffer_count).unwrap_or(usize::MAX)),
             nodes: NodeCache::new(usize::try_from(options.cache_bytes / INODE_BYTES).unwrap_or(usize::MAX)),
+            pages: (options.page_cache_bytes > 0)
+                .then(|| Arc::new(Pages::new(options.page_cache_bytes, options.keep_clean_pages))),
             changes: Changes::new(),
             pinned: Mutex::new(LockClass::CACHE, None),
             tables: Tables::new(),
@@ -308,6 +318,7 @@ impl Volume {
             return Ok(());
         }
         self.tables.stop();
+        let flushed = self.finish_flushing();
         self.reap();
         self.allocator.discard_some(u64::MAX);
         let closed = journal.close();
@@ -326,7 +337,8 @@ impl Volume {
             superblock.set_write_time(now);
             superblock.clone()
         };
-        self.write_superblock(copy).map_err(|e| Place::of(Structure::Superblock).io(e))
+        self.write_superblock(copy).map_err(|e| Place::of(Structure::Superblock).io(e))?;
+        flushed
     }
 }
 

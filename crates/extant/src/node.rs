@@ -7,7 +7,7 @@
 //! under way has frozen, is held by that transaction and so stays in the cache. An inode without links is deleted
 //! when its last [`NodeRef`] is gone.
 //!
-//! Locks: `INODE` (the content) and `XATTR`, keyed by number; `INODE_CORE` (the fields).
+//! Locks: `INODE` (the content) and `XATTR`, keyed by number; `PAGES` (the content in memory); `INODE_CORE` (the fields).
 
 use std::ops::Deref;
 
@@ -20,6 +20,7 @@ use extant_rt::{
 
 use crate::buffer::Owner;
 use crate::cache::{Cache, Cached};
+use crate::pages::{Ahead, Losses, NodePages};
 
 /// An inode in memory.
 #[derive(Debug)]
@@ -38,6 +39,12 @@ pub(crate) struct Node {
     pub(crate) directory: InodeNumber,
     /// Where what was last made in it went, of a directory.
     pub(crate) last_groups: LastGroups,
+    /// Its content in memory.
+    pub(crate) pages: Mutex<NodePages>,
+    /// Data that could not be written back.
+    pub(crate) losses: Losses,
+    /// Cut to nothing since it was last flushed: what is written then must not be lost with what was there before.
+    pub(crate) is_replaced: AtomicBool,
     core: Mutex<Core>,
     users: AtomicU32,
     recently_used: AtomicBool,
@@ -51,6 +58,8 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) inode: Arc<Inode>,
+    /// What it does not have yet.
+    pub(crate) ahead: Ahead,
     /// In the running transaction's list.
     pub(crate) dirty: bool,
     /// Freed in the running or an earlier transaction; the number may be given out again.
@@ -61,11 +70,24 @@ pub(crate) struct Core {
     pub(crate) datasync_tid: Option<TransactionId>,
 }
 
+impl Core {
+    /// Where the content ends, which the inode on the disk may not know yet.
+    pub(crate) fn size(&self) -> u64 {
+        self.inode.size().max(self.ahead.end)
+    }
+}
+
 impl Node {
     pub(crate) fn new(number: InodeNumber, home: (FsBlock, usize), inode: Inode) -> Self {
         let generation = inode.generation();
-        let core =
-            Core { inode: Arc::new(inode), dirty: false, deleted: false, sync_tid: None, datasync_tid: None };
+        let core = Core {
+            inode: Arc::new(inode),
+            ahead: Ahead::default(),
+            dirty: false,
+            deleted: false,
+            sync_tid: None,
+            datasync_tid: None,
+        };
         Self {
             number,
             generation,
@@ -75,6 +97,9 @@ impl Node {
             preallocations: Arc::new(Preallocations::new(number)),
             directory: InodeNumber::default(),
             last_groups: LastGroups::default(),
+            pages: Mutex::new(LockClass::PAGES, NodePages::default()),
+            losses: Losses::default(),
+            is_replaced: AtomicBool::new(false),
             core: Mutex::new(LockClass::INODE_CORE, core),
             users: AtomicU32::new(0),
             recently_used: AtomicBool::new(true),
@@ -178,7 +203,8 @@ impl Drop for NodeRef {
         let core = self.node.core.lock();
         let doomed = core.inode.links_count() == 0 && !core.deleted;
         drop(core);
-        if doomed || self.node.preallocations.may_be_live() {
+        let is_replaced = self.node.is_replaced.load(Ordering::Relaxed);
+        if doomed || is_replaced || self.node.preallocations.may_be_live() {
             self.doomed.nodes.lock().push(self.node.clone());
             self.doomed.any.fetch_or(self.doomed.bit, Ordering::Release);
         } else {

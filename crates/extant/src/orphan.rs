@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use extant_ondisk::{InodeNumber, RoCompatFeatures, Structure, orphan_file};
-use extant_rt::Arc;
+use extant_rt::{Arc, Ordering};
 
 use crate::buffer::Kind;
 use crate::error::{Error, Place, Result};
@@ -176,6 +176,11 @@ impl Volume {
         for node in self.nodes.take_doomed() {
             if node.user_count() > 0 {
                 continue;
+            }
+            if node.is_replaced.load(Ordering::Relaxed) && node.inode().links_count() > 0 {
+                // Who opens it again and syncs it is told of an error.
+                let _ = self.flush(&node);
+                node.is_replaced.store(false, Ordering::Relaxed);
             }
             self.discard_preallocations(&node);
             if !self.is_read_only() {

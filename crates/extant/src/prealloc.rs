@@ -33,49 +33,59 @@ pub(crate) struct Wanted {
 }
 
 impl Volume {
-    /// Takes blocks for the start of a hole: a run of at least one, and a reservation of what the map needs for it.
+    /// Takes blocks for the start of a hole: a run of at least one, and a reservation of what the map needs for it. All of
+    /// it is out of what is `kept`, if there is such, as far as that goes.
     ///
     /// # Errors
     /// `NoSpace`; `ReadOnly`; the journal's.
     ///
     /// # Locks
     /// As [`Volume::reserve`].
-    pub(crate) fn take_content(
-        &self,
+    pub(crate) fn take_content<'v>(
+        &'v self,
         node: &Arc<Node>,
         hole: &Hole,
         wanted: Wanted,
-    ) -> Result<(Run, Reservation<'_>)> {
+        mut kept: Option<&mut Reservation<'v>>,
+    ) -> Result<(Run, Reservation<'v>)> {
         let growth = hole.growth();
         let Wanted { logical, privileged, .. } = wanted;
+        let mut reservation = self.reserve_of(kept.as_deref_mut(), (growth, growth), privileged)?;
         let room = match self.allocator.take_preallocated(&node.preallocations, logical, wanted.len) {
-            Preallocated::Run(run) => {
-                let reserved = self.reserve(growth, growth, privileged);
-                return match reserved {
-                    Ok(reservation) => Ok((run, reservation)),
-                    Err(error) => {
-                        self.allocator.give_back(run);
-                        Err(error)
-                    }
-                };
-            }
+            Preallocated::Run(run) => return Ok((run, reservation)),
             Preallocated::None { room } => room,
         };
         let goal = self.goal(node, hole, logical);
         let len = wanted.len.min(room);
         let request = self.request(node, goal, len, wanted.end);
-        if let Some(taken) = self.take_local(node, growth, wanted, &request, room)? {
-            return Ok(taken);
+        if let Some(run) = self.take_local(node, wanted, &request, room)? {
+            return Ok((run, reservation));
         }
-        let mut reservation = self.reserve(1 + growth, len + growth, privileged)?;
+        reservation.merge(self.reserve_of(kept.as_deref_mut(), (1, len), privileged)?);
         let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
         let surplus = if wanted.grows { self.surplus(node, logical, len, room)? } else { 0 };
         let request = Request { len, ..request };
         let preallocations = &node.preallocations;
         let run = self.allocator.take_ahead(&mut reservation, &request, preallocations, logical, surplus)?;
         // The run may be shorter: nobody shall be refused the rest while the data is written.
-        reservation.shrink_to(u64::from(growth));
+        let rest = reservation.split(reservation.blocks().saturating_sub(u64::from(growth)));
+        if let Some(kept) = kept {
+            kept.merge(rest);
+        }
         Ok((run, reservation))
+    }
+
+    /// [`Volume::reserve`] out of what is kept, as far as that goes.
+    fn reserve_of<'v>(
+        &'v self,
+        kept: Option<&mut Reservation<'v>>,
+        (least, most): (u32, u32),
+        privileged: bool,
+    ) -> Result<Reservation<'v>> {
+        match kept {
+            Some(kept) if kept.blocks() >= u64::from(least) => Ok(kept.split(u64::from(most))),
+            _ => self.reserve(least, most, privileged),
+        }
     }
 
     /// The same for a small file, out of its locality group, all that is wanted or none; for a larger one what of that
@@ -83,14 +93,12 @@ impl Volume {
     fn take_local(
         &self,
         node: &Arc<Node>,
-        growth: u32,
         wanted: Wanted,
         request: &Request,
         room: u32,
-    ) -> Result<Option<(Run, Reservation<'_>)>> {
-        let Wanted { logical, privileged, .. } = wanted;
+    ) -> Result<Option<Run>> {
+        let logical = wanted.logical;
         let place = Place { home: self.group_of_inode(node.number), directory: node.directory };
-        let reservation = self.reserve(growth, growth, privileged)?;
         let taken = match request.purpose {
             Purpose::Data => {
                 let surplus = if wanted.grows { self.surplus(node, logical, request.len, room)? } else { 0 };
@@ -98,7 +106,7 @@ impl Volume {
             }
             _ => self.allocator.take_chunk_at_goal(request, place.home),
         };
-        Ok(taken.map(|run| (run, reservation)))
+        Ok(taken)
     }
 
     /// How many blocks to take ahead behind `len` blocks from `logical` on, where the next ones taken ahead are `room`

@@ -1,6 +1,7 @@
 //! Where a file has data and where it has holes.
 
 use extant_ondisk::{FsBlock, LogicalBlock};
+use extant_rt::Arc;
 
 use crate::error::{Error, Result};
 use crate::map::{LOGICAL_END, Mapping};
@@ -35,10 +36,10 @@ impl Volume {
     ///
     /// # Errors
     /// `NoSuchOffset` if there is none before the end of the file; `IsADirectory`; `Io`; `Corrupt`.
-    pub(crate) fn seek(&self, node: &Node, offset: u64, to: SeekTo) -> Result<u64> {
+    pub(crate) fn seek(&self, node: &Arc<Node>, offset: u64, to: SeekTo) -> Result<u64> {
         self.check_regular(node)?;
-        let _content = node.content.read();
-        let size = node.core().inode.size();
+        let _content = self.read_written(node);
+        let size = node.core().size();
         let mut at = offset;
         while at < size {
             let (logical, within) = self.block_at(at)?;
@@ -57,8 +58,8 @@ impl Volume {
     ///
     /// # Errors
     /// `Io`; `Corrupt`.
-    pub(crate) fn fiemap(&self, node: &Node, offset: u64, bytes: u64) -> Result<Vec<FileExtent>> {
-        let _content = node.content.read();
+    pub(crate) fn fiemap(&self, node: &Arc<Node>, offset: u64, bytes: u64) -> Result<Vec<FileExtent>> {
+        let _content = self.read_written(node);
         let block_size = u64::from(self.geometry.block_size);
         let end = self.blocks_of(offset.saturating_add(bytes)).min(LOGICAL_END);
         let mut at = offset / block_size;

@@ -12,7 +12,7 @@
 
 use extant_alloc::Run;
 use extant_ondisk::{FileType, InodeFlags, LogicalBlock};
-use extant_rt::Arc;
+use extant_rt::{Arc, Ordering};
 
 use crate::buffer::{Buffer, Kind};
 use crate::error::{Error, Result};
@@ -105,9 +105,9 @@ impl Volume {
         self.check_regular(node)?;
         self.writable()?;
         let _content = node.content.write();
-        let (flags, size_old, size_max) = {
+        let (flags, size_max) = {
             let inode = node.inode();
-            (inode.flags(), inode.size(), self.size_max(&inode))
+            (inode.flags(), self.size_max(&inode))
         };
         if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             return Err(Error::NotPermitted);
@@ -115,7 +115,9 @@ impl Volume {
         if size > size_max {
             return Err(Error::FileTooLarge);
         }
+        self.cut_pages(node, size);
         self.discard_preallocations(node);
+        let size_old = node.core().inode.size();
         if size > size_old {
             self.zero_tail(node, size_old)?;
             self.begin(Need::new(1, 0))?.resized(node, size);
@@ -135,6 +137,26 @@ impl Volume {
         }
         drop(update);
         if whole { Ok(()) } else { self.cut(node) }
+    }
+
+    /// Drops what memory has of a file behind `size`, and has the rest written.
+    fn cut_pages(&self, node: &Arc<Node>, size: u64) {
+        if self.pages.is_none() {
+            return;
+        }
+        let size_old = {
+            let mut core = node.core();
+            let size_old = core.size();
+            core.ahead.end = core.ahead.end.min(size);
+            size_old
+        };
+        if size < size_old {
+            self.drop_pages_from(node, self.blocks_of(size).min(LOGICAL_END) as u32);
+        }
+        self.flush_out(node);
+        if size == 0 && size_old > 0 {
+            node.is_replaced.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Whether bytes of a written block lie behind `size`.

@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 use extant_alloc::{InodeKind, NewInode, Parent, Purpose, Request, Reservation, Run};
 use extant_journal::Handle;
 use extant_ondisk::{FsBlock, Inode, Structure, Superblock, Timestamp, TransactionId, xattr};
-use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Padded, shard_of, thread_slot};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, MutexGuard, Ordering, Padded, shard_of, thread_slot};
 
 use crate::buffer::{Buffer, Kind};
 use crate::error::{Place, Result};
-use crate::node::Node;
+use crate::node::{Core, Node};
 use crate::volume::Volume;
 
 /// What an update may need at worst.
@@ -142,23 +142,46 @@ impl<'v> Update<'v> {
         self.handle.charge(blocks);
     }
 
-    /// Changes an inode's fields; counts its version up.
+    /// Changes an inode's fields; counts its version up. The time of a write that it has not got comes first.
     pub(crate) fn modify_inode<R>(
         &mut self,
         node: &Arc<Node>,
         change: Change,
         modify: impl FnOnce(&mut Inode) -> R,
     ) -> R {
+        self.modify_core(node, node.core(), change, modify)
+    }
+
+    /// Puts the time of the last write into an inode, if it has not got it and is not deleted. Takes one credit.
+    pub(crate) fn put_times(&mut self, node: &Arc<Node>) {
+        let core = node.core();
+        // Looked at in the same hold of the lock: its number may be another's by the next.
+        if !core.deleted && core.ahead.time.is_some() {
+            self.modify_core(node, core, Change::Attributes, |_| ());
+        }
+    }
+
+    fn modify_core<R>(
+        &mut self,
+        node: &Arc<Node>,
+        mut core: MutexGuard<'_, Core>,
+        change: Change,
+        modify: impl FnOnce(&mut Inode) -> R,
+    ) -> R {
         let tid = self.tid();
-        let mut core = node.core();
         let first = !std::mem::replace(&mut core.dirty, true);
         core.sync_tid = Some(tid);
         if change == Change::Mapping {
             core.datasync_tid = Some(tid);
         }
+        let written = core.ahead.time.take();
         let inode = Arc::make_mut(&mut core.inode);
         if first {
             grow_fields(inode, self.volume.names.extra_isize);
+        }
+        if let Some(written) = written {
+            inode.set_mtime(written);
+            inode.set_ctime(written);
         }
         inode.set_version(inode.version().wrapping_add(1));
         let result = modify(inode);

@@ -22,6 +22,7 @@ use crate::error::{Error, Place, Result};
 use crate::namei::Names;
 use crate::node::{Node, NodeCache, NodeRef};
 use crate::orphan::Orphans;
+use crate::pages::Pages;
 use crate::tables::Tables;
 use crate::update::{Changes, Need, Update};
 use crate::verify;
@@ -47,6 +48,8 @@ pub(crate) struct Volume {
     pub(crate) replayed: BTreeMap<FsBlock, Arc<[u8]>>,
     pub(crate) buffers: Cache<Buffer>,
     pub(crate) nodes: NodeCache,
+    /// None if all is written at once.
+    pub(crate) pages: Option<Arc<Pages>>,
     pub(crate) changes: Changes,
     pub(crate) pinned: Mutex<Option<Pinned>>,
     pub(crate) tables: Tables,
@@ -250,16 +253,19 @@ impl Volume {
     pub(crate) fn sync(&self) -> Result<()> {
         self.reap();
         let Some(journal) = &self.journal else { return Ok(()) };
+        let flushed = self.flush_all();
         journal.commit_running()?;
-        Ok(journal.flush()?)
+        journal.flush()?;
+        flushed
     }
 
     /// Makes one inode durable: its data, and its fields if `attributes`, or what is needed to read the data back.
     ///
     /// # Errors
     /// The journal's and the device's.
-    pub(crate) fn sync_node(&self, node: &Node, attributes: bool) -> Result<()> {
+    pub(crate) fn sync_node(&self, node: &Arc<Node>, attributes: bool) -> Result<()> {
         let Some(journal) = &self.journal else { return Ok(()) };
+        self.flush_with(node, attributes)?;
         let core = node.core();
         let tid = if attributes { core.sync_tid } else { core.datasync_tid };
         drop(core);

@@ -75,6 +75,9 @@ impl Volume {
         if buf.is_empty() {
             return Ok(0);
         }
+        if let Some(pages) = self.pages_of(node) {
+            return self.write_cached(pages, node, offset, buf, privileged);
+        }
         if let Some(offset) = offset
             && self.overwrite(node, offset, buf, privileged)?
         {
@@ -92,6 +95,23 @@ impl Volume {
         if offset > size {
             self.zero_tail(node, size)?;
         }
+        self.write_through(node, offset, buf, privileged)
+    }
+
+    /// Writes to the disk at once: how many bytes.
+    ///
+    /// # Errors
+    /// As [`Volume::write_at`].
+    ///
+    /// # Locks
+    /// `INODE` is held exclusively.
+    pub(crate) fn write_through(
+        &self,
+        node: &Arc<Node>,
+        offset: u64,
+        buf: &[u8],
+        privileged: bool,
+    ) -> Result<usize> {
         let mut done = 0;
         while done < buf.len() {
             match self.write_piece(node, offset + done as u64, &buf[done..], privileged) {
@@ -176,7 +196,7 @@ impl Volume {
             grows: true,
             privileged: piece.privileged,
         };
-        let (run, reservation) = self.take_content(node, &hole, wanted)?;
+        let (run, reservation) = self.take_content(node, &hole, wanted, None)?;
         let buf = &piece.buf[..self.bytes_in(run.len, piece.within, piece.buf.len())];
         let piece = Piece { buf, ..piece };
         let written = match hole.can_name(run) {
@@ -225,7 +245,7 @@ impl Update<'_> {
 }
 
 /// Takes set-user-id and set-group-id away (`should_remove_suid`).
-fn drop_privileges(inode: &mut Inode) {
+pub(crate) fn drop_privileges(inode: &mut Inode) {
     let mut mode = inode.mode() & !S_ISUID;
     if mode & S_IXGRP != 0 {
         mode &= !S_ISGID;

@@ -40,6 +40,8 @@ classes! {
     TABLES = 52;
     /// One per file system: the on-disk and in-memory orphan list.
     ORPHAN = 55;
+    /// One per inode: the pages of its content. Held over no I/O.
+    PAGES = 60;
     /// One per inode: its decoded fields.
     INODE_CORE = 75;
     /// One per file system: a run of free blocks is out of its group while the device discards it.

@@ -91,7 +91,7 @@ impl Dir {
     /// As [`Dir::create`].
     pub fn create_unnamed(&self, new: &New<'_>) -> Result<File> {
         let new = self.fs().as_made_by_user(self.node(), new)?;
-        let node = self.fs().settle(self.fs().volume().tmpfile(self.node(), &new))?;
+        let node = self.fs().attempt(|volume| volume.tmpfile(self.node(), &new))?;
         Ok(File::new(self.fs().clone(), node))
     }
 
@@ -101,7 +101,7 @@ impl Dir {
     /// As [`Filesystem::hard_link`].
     pub fn link(&self, file: &File, name: &[u8]) -> Result<()> {
         self.fs().check_access(self.node(), Access::WRITE | Access::EXECUTE)?;
-        self.fs().settle(self.fs().volume().link(file.node(), self.node(), name))
+        self.fs().attempt(|volume| volume.link(file.node(), self.node(), name))
     }
 
     /// Takes a name of a file away.

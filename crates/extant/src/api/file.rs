@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::fallocate::Fallocate;
 use crate::namei::Access;
 use crate::node::NodeRef;
+use crate::pages::Seen;
 use crate::seek::{FileExtent, SeekTo};
 use crate::xattr::XattrMode;
 
@@ -29,6 +30,8 @@ pub struct File {
     readable: bool,
     writable: bool,
     append: bool,
+    /// Losses of data that it was told.
+    seen: Seen,
 }
 
 /// Deletes on drop what lost its last use.
@@ -53,11 +56,13 @@ impl File {
     pub(super) fn new(fs: Filesystem, node: NodeRef) -> Self {
         let readable = fs.check_access(&node, Access::READ).is_ok();
         let writable = fs.check_access(&node, Access::WRITE).is_ok();
-        Self { node, fs: Reaper(fs), position: 0, readable, writable, append: false }
+        let seen = node.losses.opened();
+        Self { node, fs: Reaper(fs), position: 0, readable, writable, append: false, seen }
     }
 
     pub(super) fn opened(fs: Filesystem, node: NodeRef, options: &OpenOptions) -> Self {
         Self {
+            seen: node.losses.opened(),
             node,
             fs: Reaper(fs),
             position: 0,
@@ -147,7 +152,7 @@ impl File {
             return Err(Error::PermissionDenied);
         }
         let offset = if self.append { None } else { Some(offset) };
-        self.fs.settle(self.fs.volume().write_at(&self.node, offset, buf, self.fs.is_privileged()))
+        self.fs.attempt(|volume| volume.write_at(&self.node, offset, buf, self.fs.is_privileged()))
     }
 
     /// Writes at `offset` for somebody who is not root, whoever opened it: without the blocks that are kept for root,
@@ -159,7 +164,7 @@ impl File {
         if !self.writable {
             return Err(Error::PermissionDenied);
         }
-        self.fs.settle(self.fs.volume().write_at(&self.node, Some(offset), buf, false))
+        self.fs.attempt(|volume| volume.write_at(&self.node, Some(offset), buf, false))
     }
 
     /// Writes all of `buf` at `offset`.
@@ -196,7 +201,7 @@ impl File {
         if !self.writable {
             return Err(Error::PermissionDenied);
         }
-        self.fs.settle(self.fs.volume().fallocate(&self.node, what, offset, bytes, self.fs.is_privileged()))
+        self.fs.attempt(|volume| volume.fallocate(&self.node, what, offset, bytes, self.fs.is_privileged()))
     }
 
     /// The first offset from `offset` on that is data, or a hole.
@@ -235,7 +240,7 @@ impl File {
             Some(user) => self.fs.volume().check_set_attributes(&self.node, user, set)?,
             None => *set,
         };
-        self.fs.settle(self.fs.volume().set_attributes(&self.node, &set))
+        self.fs.attempt(|volume| volume.set_attributes(&self.node, &set))
     }
 
     /// Its flags as `chattr` shows them.
@@ -303,7 +308,7 @@ impl File {
     /// `NoSpace` (the attributes of an inode share one block), `Exists` and `NoAttribute` by `mode`, `ReadOnly`.
     pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let mode = self.check_set_xattr(name, mode)?;
-        self.fs.settle(self.fs.volume().set_xattr(&self.node, name, value, mode))
+        self.fs.attempt(|volume| volume.set_xattr(&self.node, name, value, mode))
     }
 
     /// Removes an extended attribute.
@@ -337,9 +342,17 @@ impl File {
     /// Makes its data and its fields durable.
     ///
     /// # Errors
-    /// The journal's and the device's.
+    /// The journal's and the device's; once also that data written before was lost since.
     pub fn sync_all(&self) -> Result<()> {
-        self.fs.settle(self.fs.volume().sync_node(&self.node, true))
+        self.sync(true)
+    }
+
+    fn sync(&self, attributes: bool) -> Result<()> {
+        let synced = self.fs.volume().sync_node(&self.node, attributes);
+        // Whatever it was, it is told now.
+        let is_lost = self.node.losses.tell(&self.seen);
+        self.fs.settle(synced)?;
+        if is_lost { Err(self.fs.volume().lost(&self.node)) } else { Ok(()) }
     }
 
     /// Makes its data durable, and of its fields what is needed to read the data back.
@@ -347,7 +360,7 @@ impl File {
     /// # Errors
     /// The journal's and the device's.
     pub fn sync_data(&self) -> Result<()> {
-        self.fs.settle(self.fs.volume().sync_node(&self.node, false))
+        self.sync(false)
     }
 }
 

@@ -101,6 +101,11 @@ impl Filesystem {
         result
     }
 
+    /// [`Self::settle`]s what `act` gives, which may be done again if it finds no space.
+    pub(super) fn attempt<T>(&self, act: impl Fn(&Volume) -> Result<T>) -> Result<T> {
+        self.settle(self.volume().with_room(|| act(self.volume())))
+    }
+
     /// The same file system, as this user sees it: permissions are checked, new files are theirs. Without it
     /// everything is allowed and new files belong to root.
     #[must_use]
@@ -222,6 +227,12 @@ impl Filesystem {
         Ok(File::new(self.clone(), node))
     }
 
+    /// Bytes of files in memory, and of those that are to be written; None without a page cache.
+    #[must_use]
+    pub fn page_cache_used(&self) -> Option<(u64, u64)> {
+        self.volume().pages.as_ref().map(|pages| pages.used())
+    }
+
     /// What the journal did since mounting; none if opened for reading.
     #[must_use]
     pub fn journal_statistics(&self) -> Option<JournalStatistics> {
@@ -324,7 +335,7 @@ impl Filesystem {
 
     pub(super) fn create_in(&self, parent: &NodeRef, name: &[u8], new: &New<'_>) -> Result<NodeRef> {
         let new = self.as_made_by_user(parent, new)?;
-        self.settle(self.volume().create(parent, name, &new))
+        self.attempt(|volume| volume.create(parent, name, &new))
     }
 
     /// Something new as it comes out when this view's user makes it.
@@ -465,7 +476,7 @@ impl Filesystem {
         if flags.exchange {
             self.may_move(to_dir, to_name, from_dir)?;
         }
-        self.settle(self.volume().rename(from_dir, from_name, to_dir, to_name, flags))
+        self.attempt(|volume| volume.rename(from_dir, from_name, to_dir, to_name, flags))
     }
 
     /// Gives a file a further name.
@@ -476,7 +487,7 @@ impl Filesystem {
         let node = self.settle(self.walk(original.as_ref(), false))?;
         let (parent, name) = self.settle(self.walk_parent(link.as_ref()))?;
         self.check_access(&parent, Access::WRITE | Access::EXECUTE)?;
-        self.settle(self.volume().link(&node, &parent, name))
+        self.attempt(|volume| volume.link(&node, &parent, name))
     }
 
     /// Makes a symbolic link that says `target`.

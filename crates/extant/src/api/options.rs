@@ -69,6 +69,22 @@ impl Mount {
         self
     }
 
+    /// Bytes of files to keep in memory, at most half of them not yet written: a write into a file with extents is in memory
+    /// first and gets blocks when it is written back, after 5 s, at a `sync` or when memory is short. 0: all writes go to
+    /// the disk at once. 0 unless told.
+    #[must_use]
+    pub fn page_cache_bytes(mut self, bytes: u64) -> Self {
+        self.options.page_cache_bytes = bytes;
+        self
+    }
+
+    /// Whether the page cache keeps what is on the disk too; not where somebody above keeps it. On unless told.
+    #[must_use]
+    pub fn keep_clean_pages(mut self, keep: bool) -> Self {
+        self.options.keep_clean_pages = keep;
+        self
+    }
+
     /// How the allocators work.
     #[must_use]
     pub fn tuning(mut self, tuning: Tuning) -> Self {

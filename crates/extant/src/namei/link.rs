@@ -178,7 +178,7 @@ impl Update<'_> {
     /// the directory's lock, or from other uses.
     pub(super) fn delete_or_orphan(&mut self, node: &Arc<Node>) {
         let is_file = matches!(node.file_type(), FileType::Regular | FileType::Directory | FileType::Symlink);
-        if node.user_count() == 1 {
+        if node.user_count() == 1 && self.volume.forget_pages(node) {
             let freed = !is_file || self.try_free_all(node).unwrap_or(false);
             if freed && self.free_node(node).is_ok() {
                 return;

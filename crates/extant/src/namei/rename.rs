@@ -107,6 +107,10 @@ impl Volume {
                 self.check_no_loop(target, from, error)?;
             }
         }
+        if target.is_some() && !flags.exchange {
+            // Or a crash could leave neither what is replaced nor what replaces it. Who syncs it is told of an error.
+            let _ = self.flush(&child);
+        }
         let moved: Vec<Arc<Node>> = [Some(&child), target.as_ref()]
             .into_iter()
             .flatten()

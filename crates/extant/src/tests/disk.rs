@@ -135,6 +135,12 @@ pub(crate) fn dumped(device: &dyn BlockDevice, inode: InodeNumber) -> Vec<u8> {
 
 /// Mounts for writing, without a thread in the background.
 pub(crate) fn mount(device: &Arc<MemoryDevice>) -> Arc<Volume> {
-    let options = Options { background: false, ..Options::default() };
+    mount_with_pages(device, 0, true)
+}
+
+/// The same with a page cache.
+pub(crate) fn mount_with_pages(device: &Arc<MemoryDevice>, bytes: u64, keep_clean: bool) -> Arc<Volume> {
+    let pages = Options { page_cache_bytes: bytes, keep_clean_pages: keep_clean, ..Options::default() };
+    let options = Options { background: false, ..pages };
     Volume::mount(device.clone(), &options).expect("a disk that was clean").0
 }

@@ -5,7 +5,7 @@ use extant_block::MemoryDevice;
 use extant_ondisk::{InodeFlags, InodeNumber};
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, dumped, format, has_tools, mount};
+use super::disk::{Random, assert_clean, dumped, format, has_tools, mount, mount_with_pages};
 use crate::error::Error;
 use crate::fallocate::Fallocate;
 use crate::node::NodeRef;
@@ -28,7 +28,13 @@ struct Model {
 
 impl Model {
     fn new(device: &Arc<MemoryDevice>, inodes: &[InodeNumber], block_size: u64, seed: u64) -> Self {
-        let volume = mount(device);
+        let volume = match seed % 4 {
+            0 => mount(device),
+            // So small that folios come and go and writers flush.
+            1 => mount_with_pages(device, 64 << 10, true),
+            2 => mount_with_pages(device, 32 << 20, true),
+            _ => mount_with_pages(device, 32 << 20, false),
+        };
         let nodes: Vec<_> = inodes.iter().map(|inode| volume.node(*inode).unwrap()).collect();
         let contents = vec![Vec::new(); inodes.len()];
         let ranges = nodes.iter().all(|node: &NodeRef| node.inode().flags().contains(InodeFlags::EXTENTS));
@@ -149,7 +155,7 @@ impl Model {
 
     fn check(&mut self, file: usize) {
         let (node, content) = (&self.nodes[file], &self.contents[file]);
-        assert_eq!(node.inode().size(), content.len() as u64);
+        assert_eq!(node.core().size(), content.len() as u64);
         let mut read = vec![0xAA; content.len() + 10];
         assert_eq!(self.volume.read_at(node, 0, &mut read).unwrap(), content.len());
         let wrong = content.iter().zip(&read).position(|(a, b)| a != b);

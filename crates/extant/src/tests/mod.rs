@@ -13,6 +13,7 @@ mod large_dirs;
 mod limits;
 mod misses;
 mod names;
+mod pages;
 mod prealloc;
 mod read_dir;
 mod restart;

@@ -2,17 +2,18 @@
 
 use std::fs;
 
+use extant_block::MemoryDevice;
 use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
 
-use super::disk::{Random, assert_clean, format, has_tools, mount};
+use super::disk::{Random, assert_clean, format, has_tools, mount, mount_with_pages};
 use super::kernel::KernelMount;
 use crate::fallocate::Fallocate;
 use crate::node::NodeRef;
 use crate::volume::Volume;
 
 fn content(volume: &Volume, node: &NodeRef) -> Vec<u8> {
-    let mut bytes = vec![0; node.inode().size() as usize];
+    let mut bytes = vec![0; node.core().size() as usize];
     let read = volume.read_at(node, 0, &mut bytes).unwrap();
     assert_eq!(read, bytes.len());
     bytes
@@ -77,17 +78,23 @@ fn the_kernel_reads_and_changes_what_we_wrote_and_we_read_that() {
     }
 }
 
+const THREADS: u64 = 4;
+const SHARE: u64 = 64 << 10;
+
 #[test]
 fn threads_write_grow_and_cut_files_of_their_own_and_one_together() {
-    const THREADS: u64 = 4;
-    const SHARE: u64 = 64 << 10;
     if !has_tools() {
         return;
     }
     let names = ["0", "1", "2", "3", "shared"];
     let (device, inodes) = format(&["-b", "1024", "-J", "size=4", "-N", "64"], 32 << 10, &names);
-    let device = Arc::new(device);
-    let volume = mount(&device);
+    for pages in [0, 96 << 10, 32 << 20] {
+        share(&Arc::new(device.snapshot()), &inodes, pages);
+    }
+}
+
+fn share(device: &Arc<MemoryDevice>, inodes: &[InodeNumber], pages: u64) {
+    let volume = mount_with_pages(device, pages, true);
     let shared = volume.node(inodes[4]).unwrap();
     volume.write_at(&shared, Some(0), &vec![9; (THREADS * SHARE) as usize], true).unwrap();
     let own = |thread: u64| -> Vec<u8> {
@@ -132,7 +139,7 @@ fn threads_write_grow_and_cut_files_of_their_own_and_one_together() {
         assert!(share.iter().all(|byte| *byte == 9 || usize::from(*byte) == thread), "share {thread}");
     }
     volume.unmount().unwrap();
-    assert_clean(&*device, "after all threads");
+    assert_clean(&**device, "after all threads");
 }
 
 #[test]

@@ -1,0 +1,510 @@
+//! The pages of one file in memory: folios by their first block.
+//!
+//! A folio is 2^k blocks, naturally aligned, at most 64 blocks and 256 KiB; its size is chosen by the write or the read that
+//! makes it. All of its bytes are the file's. Each block is clean (as on the disk), dirty (its place on the disk has older
+//! bytes), or delayed (dirty, and it has no place yet).
+//!
+//! Invariants: folios do not overlap; a block that is not delayed is mapped and written on the disk; bytes behind the end of
+//! the file are zero.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+use extant_rt::Arc;
+
+/// Bytes of a folio at most.
+const FOLIO_BYTES_MAX: usize = 256 << 10;
+/// Blocks of a folio at most: a word has a bit for each.
+const FOLIO_BLOCKS_MAX: u32 = u64::BITS;
+
+/// What blocks become when they come into memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Block {
+    Clean,
+    Dirty,
+    Delayed,
+}
+
+/// Dirty blocks that stand together, all delayed or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DirtyRun {
+    pub(crate) block: u32,
+    pub(crate) len: u32,
+    pub(crate) is_delayed: bool,
+}
+
+struct Folio {
+    /// Shared while somebody reads or writes it to the disk: who changes it then copies it.
+    bytes: Arc<Vec<u8>>,
+    /// A bit for each block; those delayed are dirty too.
+    dirty: u64,
+    delayed: u64,
+    /// Used since the search for memory last passed it.
+    is_used: bool,
+}
+
+/// Bytes of a part of a folio.
+#[derive(Debug)]
+pub(crate) struct Part {
+    bytes: Arc<Vec<u8>>,
+    from: usize,
+    end: usize,
+}
+
+impl Part {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[self.from..self.end]
+    }
+}
+
+/// The folios of a file.
+pub(crate) struct Folios {
+    block_size: usize,
+    by_block: BTreeMap<u32, Folio>,
+    /// Where the search for memory goes on.
+    hand: u32,
+    bytes: u64,
+    dirty: u64,
+    /// All dirty blocks lie in here.
+    dirty_within: Range<u32>,
+    delayed: u64,
+    /// Runs of delayed blocks with none on either side.
+    delayed_runs: u64,
+}
+
+impl fmt::Debug for Folios {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes, dirty, delayed, .. } = self;
+        write!(f, "{bytes} bytes, {dirty} blocks dirty, {delayed} delayed")
+    }
+}
+
+impl Folios {
+    pub(crate) fn new(block_size: u32) -> Self {
+        Self {
+            block_size: block_size as usize,
+            by_block: BTreeMap::new(),
+            hand: 0,
+            bytes: 0,
+            dirty: 0,
+            dirty_within: 0..0,
+            delayed: 0,
+            delayed_runs: 0,
+        }
+    }
+
+    /// Bytes of all folios.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes of dirty blocks.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.dirty * self.block_size as u64
+    }
+
+    pub(crate) fn delayed(&self) -> u64 {
+        self.delayed
+    }
+
+    pub(crate) fn delayed_runs(&self) -> u64 {
+        self.delayed_runs
+    }
+
+    /// The folio of a block, with its first block.
+    fn find(&self, block: u32) -> Option<(u32, &Folio)> {
+        let (first, folio) = self.by_block.range(..=block).next_back()?;
+        (block - first < self.len_of(folio)).then_some((*first, folio))
+    }
+
+    fn find_mut(&mut self, block: u32) -> Option<(u32, &mut Folio)> {
+        let block_size = self.block_size;
+        let (first, folio) = self.by_block.range_mut(..=block).next_back()?;
+        (((block - first) as usize) < folio.bytes.len() / block_size).then_some((*first, folio))
+    }
+
+    fn len_of(&self, folio: &Folio) -> u32 {
+        (folio.bytes.len() / self.block_size) as u32
+    }
+
+    fn is_delayed(&self, block: u32) -> bool {
+        self.find(block).is_some_and(|(first, folio)| folio.delayed >> (block - first) & 1 != 0)
+    }
+
+    pub(crate) fn is_dirty(&self, block: u32) -> bool {
+        self.find(block).is_some_and(|(first, folio)| folio.dirty >> (block - first) & 1 != 0)
+    }
+
+    /// How many blocks from `block` on, of `len`, are not in memory: 0 if the first one is.
+    pub(crate) fn gap(&self, block: u32, len: u32) -> u32 {
+        if self.find(block).is_some() {
+            return 0;
+        }
+        let next = self.by_block.range(block..).next().map_or(u32::MAX, |(first, _)| *first);
+        len.min(next - block)
+    }
+
+    /// Up to `bytes` bytes from the byte `within` of a block on, as far as its folio goes.
+    pub(crate) fn part(&mut self, block: u32, within: usize, bytes: usize) -> Option<Part> {
+        let block_size = self.block_size;
+        let (first, folio) = self.find_mut(block)?;
+        // Not written again and again: whoever reads the same side by side shall share it.
+        if !folio.is_used {
+            folio.is_used = true;
+        }
+        let from = (block - first) as usize * block_size + within;
+        Some(Part { bytes: folio.bytes.clone(), from, end: folio.bytes.len().min(from + bytes) })
+    }
+
+    /// All parts of blocks in memory.
+    pub(crate) fn parts(&mut self, run: DirtyRun) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let (mut block, mut rest) = (run.block, run.len as usize * self.block_size);
+        while let Some(part) = self.part(block, 0, rest).filter(|_| rest > 0) {
+            rest -= part.bytes().len();
+            block += (part.bytes().len() / self.block_size) as u32;
+            parts.push(part);
+        }
+        parts
+    }
+
+    /// Writes into the folio of a block, as far as it goes: how many bytes. 0 if the block is not in memory.
+    pub(crate) fn write(&mut self, block: u32, within: usize, buf: &[u8]) -> usize {
+        let block_size = self.block_size;
+        let Some((first, folio)) = self.find_mut(block) else { return 0 };
+        let index = block - first;
+        let from = index as usize * block_size + within;
+        let end = folio.bytes.len().min(from + buf.len());
+        Arc::make_mut(&mut folio.bytes)[from..end].copy_from_slice(&buf[..end - from]);
+        folio.is_used = true;
+        let len = end.div_ceil(block_size) as u32 - index;
+        let fresh = (bits(index, len) & !folio.dirty).count_ones();
+        folio.dirty |= bits(index, len);
+        self.add_dirty(block..block + len, fresh);
+        end - from
+    }
+
+    fn add_dirty(&mut self, blocks: Range<u32>, count: u32) {
+        self.dirty_within = match self.dirty {
+            0 => blocks,
+            _ => self.dirty_within.start.min(blocks.start)..self.dirty_within.end.max(blocks.end),
+        };
+        self.dirty += u64::from(count);
+    }
+
+    /// Puts blocks in, as many as `bytes` holds; none of them may be in memory.
+    pub(crate) fn insert(&mut self, block: u32, bytes: &[u8], what: Block) {
+        let len = (bytes.len() / self.block_size) as u32;
+        if what == Block::Delayed {
+            let before = block.checked_sub(1).is_some_and(|before| self.is_delayed(before));
+            let behind = self.is_delayed(block + len);
+            self.delayed_runs += 1;
+            self.delayed_runs -= u64::from(before) + u64::from(behind);
+            self.delayed += u64::from(len);
+        }
+        if what != Block::Clean {
+            self.add_dirty(block..block + len, len);
+        }
+        self.bytes += bytes.len() as u64;
+        let len_max = ((FOLIO_BYTES_MAX / self.block_size) as u32).min(FOLIO_BLOCKS_MAX);
+        let (mut at, mut rest) = (block, bytes);
+        while !rest.is_empty() {
+            let left = (rest.len() / self.block_size) as u32;
+            // As its place is aligned, and no more than there is.
+            let aligned = if at == 0 { len_max } else { 1 << at.trailing_zeros().min(6) };
+            let len = aligned.min(len_max).min(1 << left.ilog2());
+            let (own, behind) = rest.split_at(len as usize * self.block_size);
+            let all = bits(0, len);
+            let folio = Folio {
+                bytes: Arc::new(own.to_vec()),
+                dirty: if what == Block::Clean { 0 } else { all },
+                delayed: if what == Block::Delayed { all } else { 0 },
+                is_used: true,
+            };
+            self.by_block.insert(at, folio);
+            (at, rest) = (at + len, behind);
+        }
+    }
+
+    /// The first dirty blocks from `from` on, at most `len_max`.
+    pub(crate) fn next_dirty(&self, from: u32, len_max: u32) -> Option<DirtyRun> {
+        let Range { start, end } = self.dirty_within;
+        let from = from.max(start);
+        if self.dirty == 0 || from >= end {
+            return None;
+        }
+        let first = self.find(from).map_or(from, |(first, _)| first);
+        let mut found: Option<DirtyRun> = None;
+        for (first, folio) in self.by_block.range(first..end) {
+            let mut index = from.saturating_sub(*first);
+            while index < self.len_of(folio) {
+                let block = first + index;
+                let is_delayed = folio.delayed >> index & 1 != 0;
+                match &mut found {
+                    // Clean blocks in front.
+                    None if folio.dirty >> index == 0 => break,
+                    None if folio.dirty >> index & 1 == 0 => index += (folio.dirty >> index).trailing_zeros(),
+                    None => {
+                        found = Some(DirtyRun { block, len: 1, is_delayed });
+                        index += 1;
+                    }
+                    Some(run)
+                        if run.block + run.len == block
+                            && folio.dirty >> index & 1 != 0
+                            && run.is_delayed == is_delayed
+                            && run.len < len_max =>
+                    {
+                        run.len += 1;
+                        index += 1;
+                    }
+                    Some(run) => return Some(*run),
+                }
+            }
+        }
+        found
+    }
+
+    /// Notes that blocks of the file's first dirty run, from its start on, are on the disk.
+    pub(crate) fn clean(&mut self, run: DirtyRun) {
+        let mut block = run.block;
+        let end = run.block + run.len;
+        while block < end {
+            let block_size = self.block_size;
+            let Some((first, folio)) = self.find_mut(block) else { break };
+            let len = (first + (folio.bytes.len() / block_size) as u32).min(end) - block;
+            let mask = bits(block - first, len);
+            folio.dirty &= !mask;
+            folio.delayed &= !mask;
+            block += len;
+        }
+        self.dirty -= u64::from(run.len);
+        if run.is_delayed {
+            self.delayed -= u64::from(run.len);
+            self.delayed_runs -= u64::from(!self.is_delayed(end));
+        }
+    }
+
+    /// Drops all blocks from `from` on, dirty or not. Of a folio that begins before it, the others stay.
+    pub(crate) fn drop_from(&mut self, from: u32) {
+        if let Some((first, folio)) = self.find(from)
+            && first < from
+        {
+            let kept = bits(0, from - first);
+            let bytes = folio.bytes[..(from - first) as usize * self.block_size].to_vec();
+            let (dirty, delayed) = (folio.dirty & kept, folio.delayed & kept);
+            self.remove(first);
+            self.split_in(first, &bytes, dirty, delayed);
+        }
+        while let Some((first, _)) = self.by_block.range(from..).next() {
+            self.remove(*first);
+        }
+        self.delayed_runs = self.count_delayed_runs();
+    }
+
+    /// Drops blocks of the file's first dirty run, with the clean ones of their folios.
+    pub(crate) fn drop_run(&mut self, run: DirtyRun) {
+        for block in run.block..run.block + run.len {
+            let Some((first, folio)) = self.find(block) else { continue };
+            let keeps_others = folio.dirty & !bits(block - first, (run.block + run.len - block).min(64)) != 0;
+            if !keeps_others {
+                self.remove(first);
+                continue;
+            }
+            let (bytes, dirty, delayed) = (folio.bytes.clone(), folio.dirty, folio.delayed);
+            self.remove(first);
+            for index in 0..(bytes.len() / self.block_size) as u32 {
+                let is_gone = (run.block..run.block + run.len).contains(&(first + index));
+                if !is_gone {
+                    let from = index as usize * self.block_size;
+                    let own = &bytes[from..from + self.block_size];
+                    self.split_in(first + index, own, dirty >> index & 1, delayed >> index & 1);
+                }
+            }
+        }
+        self.delayed_runs = self.count_delayed_runs();
+    }
+
+    /// Puts blocks in one by one, each as its bits say.
+    fn split_in(&mut self, first: u32, bytes: &[u8], dirty: u64, delayed: u64) {
+        for (index, own) in (0_u32..).zip(bytes.chunks(self.block_size)) {
+            let what = match (dirty >> index & 1, delayed >> index & 1) {
+                (0, _) => Block::Clean,
+                (_, 0) => Block::Dirty,
+                _ => Block::Delayed,
+            };
+            self.insert(first + index, own, what);
+        }
+    }
+
+    fn remove(&mut self, first: u32) {
+        let Some(folio) = self.by_block.remove(&first) else { return };
+        self.bytes -= folio.bytes.len() as u64;
+        self.dirty -= u64::from(folio.dirty.count_ones());
+        self.delayed -= u64::from(folio.delayed.count_ones());
+    }
+
+    fn count_delayed_runs(&self) -> u64 {
+        let (mut runs, mut last_end) = (0, None);
+        for (first, folio) in self.by_block.iter().filter(|(_, folio)| folio.delayed != 0) {
+            let continues = last_end == Some(*first) && folio.delayed & 1 != 0;
+            // A run begins at each bit whose lower neighbour is not set.
+            runs += u64::from((folio.delayed & !(folio.delayed << 1)).count_ones()) - u64::from(continues);
+            let len = self.len_of(folio);
+            last_end = (folio.delayed >> (len - 1) & 1 != 0).then_some(first + len);
+        }
+        runs
+    }
+
+    /// Drops clean folios that were not used since the last search, about `bytes` of them: how many bytes.
+    pub(crate) fn evict(&mut self, bytes: u64) -> u64 {
+        let mut freed = 0;
+        // Once round, and the part before the hand again: what was used is passed over once.
+        let mut looks_left = 2 * self.by_block.len();
+        while freed < bytes && looks_left > 0 {
+            let Some((first, folio)) = self.by_block.range_mut(self.hand..).next() else {
+                if self.hand == 0 {
+                    break;
+                }
+                self.hand = 0;
+                continue;
+            };
+            let first = *first;
+            looks_left -= 1;
+            self.hand = first + 1;
+            if folio.dirty == 0 && !std::mem::take(&mut folio.is_used) {
+                freed += folio.bytes.len() as u64;
+                self.remove(first);
+            }
+        }
+        freed
+    }
+
+    /// Drops all clean folios.
+    pub(crate) fn drop_clean(&mut self) {
+        let bytes = &mut self.bytes;
+        self.by_block.retain(|_, folio| {
+            let stays = folio.dirty != 0;
+            *bytes -= if stays { 0 } else { folio.bytes.len() as u64 };
+            stays
+        });
+    }
+}
+
+/// `len` bits from bit `from` on.
+fn bits(from: u32, len: u32) -> u64 {
+    (u64::MAX >> (u64::BITS - len.clamp(1, u64::BITS))) << from
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: usize = 1024;
+
+    /// Each block by itself.
+    type Model = BTreeMap<u32, (Block, Vec<u8>)>;
+
+    fn runs(model: &Model, from: u32, len_max: u32) -> Option<DirtyRun> {
+        let mut run: Option<DirtyRun> = None;
+        for (block, (what, _)) in model.range(from..).filter(|(_, (what, _))| *what != Block::Clean) {
+            let is_delayed = *what == Block::Delayed;
+            match &mut run {
+                None => run = Some(DirtyRun { block: *block, len: 1, is_delayed }),
+                Some(run)
+                    if run.block + run.len == *block && run.is_delayed == is_delayed && run.len < len_max =>
+                {
+                    run.len += 1;
+                }
+                Some(_) => break,
+            }
+        }
+        run
+    }
+
+    fn check(folios: &mut Folios, model: &Model, end: u32) {
+        let count = |wanted: Block| model.values().filter(|(what, _)| *what == wanted).count() as u64;
+        assert_eq!(folios.delayed(), count(Block::Delayed));
+        assert_eq!(folios.dirty_bytes(), (count(Block::Delayed) + count(Block::Dirty)) * BLOCK as u64);
+        assert_eq!(folios.bytes(), model.len() as u64 * BLOCK as u64);
+        let delayed = |block: u32| model.get(&block).is_some_and(|(what, _)| *what == Block::Delayed);
+        let starts = (0..end).filter(|block| delayed(*block) && (*block == 0 || !delayed(block - 1)));
+        assert_eq!(folios.delayed_runs(), starts.count() as u64);
+        for block in 0..end {
+            let part = folios.part(block, 0, BLOCK);
+            assert_eq!(part.as_ref().map(Part::bytes), model.get(&block).map(|(_, bytes)| &bytes[..]));
+            assert_eq!(folios.next_dirty(block, 7), runs(model, block, 7), "from {block}");
+            let gap = (block..end).take_while(|block| !model.contains_key(block)).count() as u32;
+            assert_eq!(folios.gap(block, end - block), gap);
+        }
+    }
+
+    #[test]
+    fn folios_hold_what_a_block_each_would() {
+        const END: u32 = 200;
+        for seed in 1..60_u64 {
+            let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+            let mut below = move |bound: u32| {
+                state ^= state >> 12;
+                state ^= state << 25;
+                state ^= state >> 27;
+                (state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as u32 % bound
+            };
+            let (mut folios, mut model) = (Folios::new(BLOCK as u32), Model::new());
+            for step in 0..120_u32 {
+                let (block, fill) = (below(END), vec![step as u8; BLOCK]);
+                match below(8) {
+                    0..4 => {
+                        let what = [Block::Clean, Block::Dirty, Block::Delayed, Block::Delayed];
+                        let what = what[below(4) as usize];
+                        let len = folios.gap(block, (1 + below(80)).min(END - block));
+                        if len > 0 {
+                            folios.insert(block, &fill.repeat(len as usize), what);
+                        }
+                        model.extend((block..block + len).map(|block| (block, (what, fill.clone()))));
+                    }
+                    4 => {
+                        let bytes = 1 + below(3 * BLOCK as u32) as usize;
+                        let written = folios.write(block, 100, &vec![step as u8; bytes]);
+                        let mut at = 100;
+                        while at < 100 + written {
+                            let (what, own) = model.get_mut(&(block + (at / BLOCK) as u32)).unwrap();
+                            *what = if *what == Block::Clean { Block::Dirty } else { *what };
+                            own[at % BLOCK] = step as u8;
+                            at += 1;
+                        }
+                        assert_eq!(written > 0, model.contains_key(&block));
+                    }
+                    5 => {
+                        if let Some(run) = folios.next_dirty(0, 1 + below(20)) {
+                            folios.clean(run);
+                            for block in run.block..run.block + run.len {
+                                model.get_mut(&block).unwrap().0 = Block::Clean;
+                            }
+                        }
+                    }
+                    6 if step % 3 == 0 => {
+                        folios.drop_from(block);
+                        model.retain(|own, _| *own < block);
+                    }
+                    6 => {
+                        if let Some(run) = folios.next_dirty(0, 1 + below(20)) {
+                            folios.drop_run(run);
+                            // Clean blocks may go too.
+                            model.retain(|own, _| folios.find(*own).is_some());
+                            let gone = |block: u32| !model.contains_key(&block);
+                            assert!((run.block..run.block + run.len).all(gone));
+                        }
+                    }
+                    _ => {
+                        folios.evict(u64::from(below(40)) * BLOCK as u64);
+                        let before = model.len();
+                        model.retain(|own, (what, _)| *what != Block::Clean || folios.find(*own).is_some());
+                        assert!(before >= model.len());
+                    }
+                }
+                check(&mut folios, &model, END);
+            }
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The page cache: files' bytes in memory, and blocks that are given out when those are written back.
+//!
+//! A write into a file with extents goes into memory; a hole that it fills gets a reservation and no blocks. Flushing the
+//! inode ([`flush`]) takes blocks for each run of such blocks as a whole, writes it, waits, and only then opens the update
+//! that names it. What the inode does not have yet is kept beside it ([`Ahead`]): where the file ends, the time of its last
+//! write, how many blocks it waits for. Files without extents, writes into blocks that were allocated and never written, and
+//! writes for which no reservation can be had go to the disk at once, as all do where there is no page cache.
+//!
+//! Invariants: docs/writeback.md, by number.
+//!
+//! Who meets whom:
+//! - *Flush and write, read, truncate, range operations, fiemap*: all hold `INODE`, all but reading exclusively. Who works on
+//!   blocks flushes first and holds `INODE` on.
+//! - *Flush and unlink*: the last name goes without `INODE`. Both look at [`NodePages::is_busy`] with `PAGES` held: while a
+//!   flush works the inode becomes an orphan; else its pages go first, and a flush that comes later finds nothing. Times are
+//!   put into an inode only while it is not deleted, in one hold of `INODE_CORE`.
+//! - *Flush and commit*: nothing is waited for with the update open. The data was waited for before.
+//! - *Flush and unmount*: the list of nodes with something to write is closed before its last flush; who would dirty another
+//!   node then is refused.
+//! - *Search for memory and all others*: takes clean folios only, of nodes that are not busy, with `PAGES` held. A reader
+//!   that misses one reads it again; a writer is busy from its first look at the pages to its last.
+//! - *No space within the flush*: every delayed block holds a token, and each run of them as many as its tree may need
+//!   ([`tree_need`]), so there is none but on a disk whose bitmaps lie. Then, and when the device fails, the run's pages are
+//!   dropped, the file does not grow over it, and each open file is told once ([`Losses`]).
+//! - *No space elsewhere*: tokens held for trees may be too many, so whoever is refused a block has all inodes flushed, with
+//!   no lock held, and tries once more ([`Volume::with_room`]).
+//!
+//! Locks: `INODE`; inside it `PAGES` for the folios, never over I/O; inside that `CACHE` for the lists.
+//!
+//! Tests: `tests/pages.rs`, `tests/files.rs` (a model), `../tests/crash`, `../tests/threads`.
+
+mod budget;
+mod flush;
+mod flusher;
+mod folios;
+mod list;
+mod losses;
+mod read;
+mod write;
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use extant_ondisk::Timestamp;
+use extant_rt::{Arc, LockClass, Mutex, Padded, Weak, shard_of};
+
+use self::budget::Budget;
+use self::flusher::Flusher;
+pub(crate) use self::folios::{Block, DirtyRun, Folios};
+use self::list::Dirty;
+pub(crate) use self::losses::{Losses, Seen};
+
+use crate::map::{MapKind, map_kind};
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// What a node has that its inode does not have yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ahead {
+    /// The file ends here, if its inode does not say that it ends later.
+    pub(crate) end: u64,
+    /// Blocks without a place.
+    pub(crate) delayed: u64,
+    /// When it was last written.
+    pub(crate) time: Option<Timestamp>,
+}
+
+/// The pages of all files.
+pub(crate) struct Pages {
+    /// Of folios.
+    memory: Budget,
+    /// Of dirty blocks.
+    dirty: Budget,
+    nodes: Dirty,
+    /// Nodes with folios, by shards, in the order of the search for memory.
+    queues: Vec<Padded<Mutex<VecDeque<Weak<Node>>>>>,
+    flusher: Flusher,
+    /// Clean folios are kept. Else the cache holds only what is to be written.
+    keeps_clean: bool,
+}
+
+/// Shards of the lists.
+const SHARDS: usize = 64;
+/// How much a search for memory takes of a node at once.
+const EVICTED_BYTES: u64 = 1 << 20;
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (bytes, dirty) = self.used();
+        write!(f, "{bytes} bytes, {dirty} dirty")
+    }
+}
+
+impl Pages {
+    /// Of at most `bytes` bytes, half of them dirty.
+    pub(crate) fn new(bytes: u64, keeps_clean: bool) -> Self {
+        let queue = |_| Padded(Mutex::new(LockClass::CACHE, VecDeque::new()));
+        Self {
+            memory: Budget::new(bytes),
+            dirty: Budget::new(bytes / 2),
+            nodes: Dirty::new(),
+            queues: (0..SHARDS).map(queue).collect(),
+            flusher: Flusher::new(),
+            keeps_clean,
+        }
+    }
+
+    /// Bytes of folios, and of dirty blocks.
+    pub(crate) fn used(&self) -> (u64, u64) {
+        (self.memory.used(), self.dirty.used())
+    }
+
+    /// Drops clean folios until there is room again, or none is left that may go.
+    fn make_room(&self, near: u64) {
+        let first = shard_of(near, SHARDS);
+        for index in (first..SHARDS).chain(0..first) {
+            let count = self.queues[index].lock().len();
+            for _ in 0..count {
+                if !self.memory.is_exhausted() {
+                    return;
+                }
+                self.evict_from(&self.queues[index]);
+            }
+        }
+    }
+
+    fn evict_from(&self, queue: &Mutex<VecDeque<Weak<Node>>>) {
+        let Some(weak) = queue.lock().pop_front() else { return };
+        let Some(node) = weak.upgrade() else { return };
+        if let Some(mut pages) = node.pages.try_lock()
+            && !pages.is_busy
+            && let Some(folios) = &mut pages.folios
+        {
+            folios.evict(EVICTED_BYTES);
+            let is_empty = folios.bytes() == 0;
+            pages.account(self);
+            if is_empty {
+                pages.is_queued = false;
+                return;
+            }
+        }
+        queue.lock().push_back(weak);
+    }
+}
+
+/// The pages of a node, under `PAGES`.
+#[derive(Debug, Default)]
+pub(crate) struct NodePages {
+    /// None until the first.
+    pub(crate) folios: Option<Folios>,
+    /// Whoever holds `INODE` exclusively works on them.
+    pub(crate) is_busy: bool,
+    /// Blocks that are reserved for those delayed and their tree.
+    kept: u64,
+    /// Where it stands in the list of those with something to write.
+    listed: Option<u64>,
+    is_queued: bool,
+    /// What was told to the budgets: folios, dirty blocks.
+    accounted: (u64, u64),
+    read_ahead: read::ReadAhead,
+    /// Whose budgets they are.
+    owner: Option<Arc<Pages>>,
+}
+
+impl NodePages {
+    /// Tells the budgets what changed.
+    fn account(&mut self, pages: &Pages) {
+        let now = self.folios.as_ref().map_or((0, 0), |folios| (folios.bytes(), folios.dirty_bytes()));
+        let before = std::mem::replace(&mut self.accounted, now);
+        for (budget, now, before) in [(&pages.memory, now.0, before.0), (&pages.dirty, now.1, before.1)] {
+            match now.checked_sub(before) {
+                Some(0) => {}
+                Some(more) => budget.take(more),
+                None => budget.give_back(before - now),
+            }
+        }
+    }
+
+    fn dirty_bytes(&self) -> u64 {
+        self.folios.as_ref().map_or(0, Folios::dirty_bytes)
+    }
+
+    /// Has the folios, of a node that comes into the queue of those that have any.
+    fn folios_of(&mut self, node: &Arc<Node>, pages: &Arc<Pages>, block_size: u32) -> &mut Folios {
+        if !std::mem::replace(&mut self.is_queued, true) {
+            let queue = &pages.queues[shard_of(u64::from(node.number.0), SHARDS)];
+            queue.lock().push_back(Arc::downgrade(node));
+        }
+        self.owner.get_or_insert_with(|| pages.clone());
+        self.folios.get_or_insert_with(|| Folios::new(block_size))
+    }
+}
+
+impl Drop for NodePages {
+    fn drop(&mut self) {
+        if let Some(owner) = self.owner.take() {
+            self.folios = None;
+            self.account(&owner);
+        }
+    }
+}
+
+/// How many blocks must be kept for `delayed` blocks in `runs` runs, of a tree that is `depth` deep: their own, and those
+/// that the tree may take. A run goes into one place of the tree: each of the nodes on its way may be full, and the tree may
+/// become one deeper; if it comes in pieces, each half of a node full of them takes another node.
+fn tree_need(delayed: u64, runs: u64, depth: u64, block_size: u32) -> u64 {
+    let half_node = (u64::from(block_size) / 12 - 1) / 2;
+    delayed + runs * (depth + 2) + 2 * (delayed / half_node)
+}
+
+impl Volume {
+    /// The page cache, if the node's content goes through it.
+    pub(crate) fn pages_of(&self, node: &Node) -> Option<&Arc<Pages>> {
+        let pages = self.pages.as_ref()?;
+        let is_regular = node.file_type() == extant_ondisk::FileType::Regular;
+        let has_extents = || map_kind(&node.core().inode, self.geometry.block_size) == MapKind::Extents;
+        (is_regular && has_extents()).then_some(pages)
+    }
+}

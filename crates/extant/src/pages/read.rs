@@ -1,0 +1,139 @@
+//! Reading through the page cache.
+//!
+//! Who reads on where the last read of the file ended has more read ahead each time, up to 256 KiB; who reads elsewhere has
+//! nothing. Holes come into no memory.
+
+use extant_ondisk::{LogicalBlock, Structure};
+use extant_rt::Arc;
+
+use super::{Block, Pages};
+use crate::error::{Place, Result};
+use crate::map::Mapping;
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// The window of the second read in a row, and the largest.
+const WINDOW_BYTES_MIN: u64 = 16 << 10;
+const WINDOW_BYTES_MAX: u64 = 256 << 10;
+/// Bytes that are read into memory at once.
+const READ_BYTES_MAX: u64 = 1 << 20;
+
+/// Where the last read ended, and how much to read at least if the next one goes on there.
+#[derive(Debug, Default)]
+pub(super) struct ReadAhead {
+    next: u64,
+    window: u64,
+}
+
+impl ReadAhead {
+    /// Bytes to read at least for a read that begins at `offset`.
+    fn window(&mut self, offset: u64, bytes: u64) -> u64 {
+        self.window = match offset == self.next && offset > 0 {
+            true => (2 * self.window).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX),
+            false => 0,
+        };
+        self.next = offset + bytes;
+        self.window
+    }
+}
+
+impl Volume {
+    /// Reads all of `buf`, which lies inside the file, which ends at `size`.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    ///
+    /// # Locks
+    /// `INODE` is held.
+    pub(crate) fn read_pages(
+        &self,
+        pages: &Arc<Pages>,
+        node: &Arc<Node>,
+        offset: u64,
+        buf: &mut [u8],
+        size: u64,
+    ) -> Result<()> {
+        let place = Place::of(Structure::Inode).inode(node.number);
+        let too_large = |_| place.corrupt("larger than the format allows");
+        let window = node.pages.lock().read_ahead.window(offset, buf.len() as u64);
+        let mut rest = buf;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let (logical, within) = self.block_at(at).map_err(too_large)?;
+            let part = {
+                let mut node_pages = node.pages.lock();
+                let folios = node_pages.folios.as_mut();
+                folios.and_then(|folios| folios.part(logical.0, within as usize, rest.len()))
+            };
+            let bytes = match part {
+                Some(part) => {
+                    let bytes = part.bytes();
+                    rest[..bytes.len()].copy_from_slice(bytes);
+                    bytes.len()
+                }
+                None => self.read_missing(pages, node, (logical, within), rest, (size, window))?,
+            };
+            at += bytes as u64;
+            rest = &mut rest[bytes..];
+        }
+        Ok(())
+    }
+
+    /// Reads what is not in memory from a byte of a block on, up to what is: how many bytes.
+    fn read_missing(
+        &self,
+        pages: &Arc<Pages>,
+        node: &Arc<Node>,
+        (logical, within): (LogicalBlock, u64),
+        buf: &mut [u8],
+        (size, window): (u64, u64),
+    ) -> Result<usize> {
+        let place = Place::of(Structure::Inode).inode(node.number);
+        let wanted = self.block_count(within, buf.len());
+        let ahead = self.blocks_of(window.min(READ_BYTES_MAX)) as u32;
+        let before_end = self.blocks_of(size).saturating_sub(u64::from(logical.0)).min(u64::from(u32::MAX));
+        let len_max = wanted.max(ahead).min(before_end as u32).max(1);
+        let gap = node.pages.lock().folios.as_ref().map_or(len_max, |folios| folios.gap(logical.0, len_max));
+        let mapping = self.map(node, logical, gap.max(1))?;
+        let len = mapping.len();
+        let Mapping::Data { start, unwritten: false, .. } = mapping else {
+            let bytes = self.bytes_in(len, within, buf.len());
+            buf[..bytes].fill(0);
+            return Ok(bytes);
+        };
+        if !pages.keeps_clean {
+            let bytes = self.bytes_in(len.min(wanted), within, buf.len());
+            self.read_data(start, within, &mut buf[..bytes], place)?;
+            return Ok(bytes);
+        }
+        let len = len.min(self.blocks_of(READ_BYTES_MAX) as u32).max(1);
+        let block_size = u64::from(self.geometry.block_size);
+        let mut content = vec![0; (u64::from(len) * block_size) as usize];
+        self.read_data(start, 0, &mut content, place)?;
+        let inside = size.saturating_sub(u64::from(logical.0) * block_size).min(content.len() as u64);
+        content[inside as usize..].fill(0);
+        let bytes = self.bytes_in(len, within, buf.len());
+        buf[..bytes].copy_from_slice(&content[within as usize..within as usize + bytes]);
+        let mut node_pages = node.pages.lock();
+        let folios = node_pages.folios_of(node, pages, self.geometry.block_size);
+        let (mut block, end) = (logical.0, logical.0 + len);
+        while block < end {
+            // Others may have read some of it meanwhile.
+            match folios.gap(block, end - block) {
+                0 => block += 1,
+                gap => {
+                    let from = (u64::from(block - logical.0) * block_size) as usize;
+                    let own = &content[from..from + (u64::from(gap) * block_size) as usize];
+                    folios.insert(block, own, Block::Clean);
+                    block += gap;
+                }
+            }
+        }
+        node_pages.account(pages);
+        drop(node_pages);
+        if pages.memory.is_exhausted() {
+            pages.make_room(u64::from(node.number.0));
+        }
+        Ok(bytes)
+    }
+}

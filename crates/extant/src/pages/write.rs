@@ -1,0 +1,333 @@
+//! Writing into the page cache.
+
+use extant_ondisk::{ExtentNode, FsBlock, LogicalBlock, Structure};
+use extant_rt::{Arc, shard_of};
+
+use super::{Block, NodePages, Pages, tree_need};
+
+use crate::error::{Error, Place, Result};
+use crate::map::Mapping;
+use crate::node::Node;
+use crate::update::{Change, Need};
+use crate::volume::Volume;
+use crate::write::drop_privileges;
+
+/// Bytes that are copied into memory in one hold of `PAGES`, and between two looks at how much is dirty.
+const PIECE_BYTES: usize = 1 << 20;
+/// Inodes that a writer flushes at most because too much is dirty.
+const FLUSHED_MAX: usize = 64;
+
+/// Blocks that a write touches and that are not in memory.
+struct Gap {
+    block: u32,
+    len: u32,
+    /// None in a hole.
+    start: Option<FsBlock>,
+}
+
+/// Marks the pages of a node as worked on. `INODE` is held exclusively.
+pub(super) struct Busy<'n>(&'n Node);
+
+impl<'n> Busy<'n> {
+    pub fn new(node: &'n Node) -> Self {
+        node.pages.lock().is_busy = true;
+        Self(node)
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.pages.lock().is_busy = false;
+    }
+}
+
+impl Volume {
+    /// [`Volume::write_at`] of a file whose content goes through memory, with all its checks done.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn write_cached(
+        &self,
+        pages: &Arc<Pages>,
+        node: &Arc<Node>,
+        offset: Option<u64>,
+        buf: &[u8],
+        privileged: bool,
+    ) -> Result<usize> {
+        self.relieve(pages, node);
+        let _content = node.content.write();
+        let (size, size_max) = {
+            let core = node.core();
+            (core.size(), self.size_max(&core.inode))
+        };
+        let offset = offset.unwrap_or(size);
+        let room =
+            Some(size_max.saturating_sub(offset)).filter(|room| *room > 0).ok_or(Error::FileTooLarge)?;
+        let buf = &buf[..room.min(buf.len() as u64) as usize];
+        if !privileged {
+            self.remove_set_ids(node)?;
+        }
+        if offset > size {
+            self.list(pages, node)?;
+            self.keep_tail(pages, node, size)?;
+        }
+        let mut done = 0;
+        while done < buf.len() {
+            let piece = &buf[done..buf.len().min(done + PIECE_BYTES)];
+            let at = offset + done as u64;
+            // Each time: a flush in between takes it out.
+            self.list(pages, node)?;
+            if self.write_pages(pages, node, at, piece, privileged)? {
+                done += piece.len();
+            } else {
+                // Tokens held for this file's own tree may be what is lacking.
+                let _ = self.flush_locked(pages, node, true);
+                self.drop_pages_from(node, 0);
+                return match self.write_through(node, at, &buf[done..], privileged) {
+                    Err(Error::NoSpace) if done > 0 => Ok(done),
+                    written => Ok(done + written?),
+                };
+            }
+            if pages.dirty.is_exhausted() {
+                // Whoever syncs the file is told of an error.
+                let _ = self.flush_locked(pages, node, true);
+            }
+        }
+        if pages.memory.is_exhausted() {
+            pages.make_room(u64::from(node.number.0));
+        }
+        if pages.dirty.is_half_used() {
+            pages.flusher.wake();
+        }
+        Ok(done)
+    }
+
+    /// Flushes inodes until there is room for dirty blocks.
+    fn relieve(&self, pages: &Pages, node: &Node) {
+        let near = shard_of(u64::from(node.number.0), super::SHARDS);
+        for _ in 0..FLUSHED_MAX {
+            if !pages.dirty.is_exhausted() {
+                return;
+            }
+            let Some(oldest) = pages.nodes.oldest(near) else { return };
+            let _ = self.flush(&oldest);
+        }
+    }
+
+    /// Puts a node into the list of those with something to write.
+    ///
+    /// # Errors
+    /// `ReadOnly` while the volume is being unmounted.
+    fn list(&self, pages: &Pages, node: &Arc<Node>) -> Result<()> {
+        let mut node_pages = node.pages.lock();
+        if node_pages.listed.is_none() {
+            node_pages.listed = Some(pages.nodes.add(node).ok_or(Error::ReadOnly)?);
+        }
+        Ok(())
+    }
+
+    /// Takes set-user-id and set-group-id away, if the file has them.
+    fn remove_set_ids(&self, node: &Arc<Node>) -> Result<()> {
+        let mut without = node.inode();
+        drop_privileges(Arc::make_mut(&mut without));
+        if without.mode() != node.core().inode.mode() {
+            self.begin(Need::new(1, 0))?.modify_inode(node, Change::Attributes, drop_privileges);
+        }
+        Ok(())
+    }
+
+    /// Has the rest of the last block written as zeroes before the file grows over it, if the block is on the disk.
+    fn keep_tail(&self, pages: &Arc<Pages>, node: &Arc<Node>, size: u64) -> Result<()> {
+        let (logical, within) = self.block_at(size)?;
+        if within == 0 {
+            return Ok(());
+        }
+        let zeroes = vec![0; (u64::from(self.geometry.block_size) - within) as usize];
+        {
+            let mut node_pages = node.pages.lock();
+            let written = match &mut node_pages.folios {
+                Some(folios) if folios.is_dirty(logical.0) => return Ok(()),
+                Some(folios) => folios.write(logical.0, within as usize, &zeroes),
+                None => 0,
+            };
+            if written > 0 {
+                node_pages.account(pages);
+                return Ok(());
+            }
+        }
+        if let Mapping::Data { start, unwritten: false, .. } = self.map(node, logical, 1)? {
+            let old = self.old_block(node, logical, Some(start), size)?;
+            let mut node_pages = node.pages.lock();
+            node_pages.folios_of(node, pages, self.geometry.block_size).insert(logical.0, &old, Block::Dirty);
+            node_pages.account(pages);
+        }
+        Ok(())
+    }
+
+    /// What a block holds: zeroes behind `size` and in a hole.
+    fn old_block(
+        &self,
+        node: &Node,
+        logical: LogicalBlock,
+        start: Option<FsBlock>,
+        size: u64,
+    ) -> Result<Vec<u8>> {
+        let block_size = u64::from(self.geometry.block_size);
+        let mut old = vec![0; block_size as usize];
+        let inside = size.saturating_sub(u64::from(logical.0) * block_size).min(block_size) as usize;
+        if let Some(start) = start.filter(|_| inside > 0) {
+            let place = Place::of(Structure::Inode).inode(node.number);
+            self.read_data(start, 0, &mut old, place)?;
+            old[inside..].fill(0);
+        }
+        Ok(old)
+    }
+
+    /// Copies a write into memory. False, and nothing is done, if it must go to the disk at once.
+    fn write_pages(
+        &self,
+        pages: &Arc<Pages>,
+        node: &Arc<Node>,
+        at: u64,
+        buf: &[u8],
+        privileged: bool,
+    ) -> Result<bool> {
+        let _busy = Busy::new(node);
+        let size = node.core().size();
+        let end = at + buf.len() as u64;
+        let Some(gaps) = self.gaps(node, at, buf.len())? else { return Ok(false) };
+        let holes = || gaps.iter().filter(|gap| gap.start.is_none());
+        let blocks: u64 = holes().map(|gap| u64::from(gap.len)).sum();
+        let mut reservation = None;
+        if blocks > 0 {
+            let (kept, need) = {
+                let node_pages = node.pages.lock();
+                let runs = node_pages.folios.as_ref().map_or(0, super::Folios::delayed_runs);
+                let delayed = node_pages.folios.as_ref().map_or(0, super::Folios::delayed);
+                let runs = runs + holes().count() as u64;
+                (node_pages.kept, self.need_of(node, delayed + blocks, runs)?)
+            };
+            let more = u32::try_from(need.saturating_sub(kept)).map_err(|_| Error::NoSpace)?;
+            match self.reserve(more, more, privileged) {
+                Ok(reserved) => reservation = Some(reserved),
+                Err(Error::NoSpace) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        let edges = self.edges(node, &gaps, (at, end), size)?;
+        let now = self.now();
+        let mut node_pages = node.pages.lock();
+        self.copy_in(node_pages.folios_of(node, pages, self.geometry.block_size), &gaps, edges, at, buf);
+        if let Some(reservation) = reservation {
+            self.keep(node, &mut node_pages, reservation.keep())?;
+        }
+        node_pages.account(pages);
+        let delayed = node_pages.folios.as_ref().map_or(0, super::Folios::delayed);
+        let mut core = node.core();
+        core.ahead.end = core.ahead.end.max(end);
+        core.ahead.delayed = delayed;
+        core.ahead.time = Some(now);
+        Ok(true)
+    }
+
+    /// Keeps `more` tokens for a node beside those that it has, and gives back what it does not need.
+    pub(super) fn keep(&self, node: &Node, node_pages: &mut NodePages, more: u64) -> Result<()> {
+        let (delayed, runs) =
+            node_pages.folios.as_ref().map_or((0, 0), |folios| (folios.delayed(), folios.delayed_runs()));
+        let mut kept = self.allocator.resume(std::mem::take(&mut node_pages.kept) + more);
+        let need = if delayed == 0 { 0 } else { self.need_of(node, delayed, runs)? };
+        kept.shrink_to(need);
+        node_pages.kept = kept.keep();
+        Ok(())
+    }
+
+    /// [`tree_need`] of a node's tree.
+    fn need_of(&self, node: &Node, delayed: u64, runs: u64) -> Result<u64> {
+        let place = Place::of(Structure::ExtentNode).inode(node.number);
+        let root = ExtentNode::parse(node.core().inode.i_block(), None).map_err(|e| place.format(e))?;
+        Ok(tree_need(delayed, runs, u64::from(root.depth), self.geometry.block_size))
+    }
+
+    /// What a write touches and is not in memory. None if blocks that were allocated and never written are among it.
+    fn gaps(&self, node: &Arc<Node>, at: u64, bytes: usize) -> Result<Option<Vec<Gap>>> {
+        let (first, within) = self.block_at(at)?;
+        let end = first.0 + self.block_count(within, bytes);
+        let mut gaps = Vec::new();
+        let mut block = first.0;
+        while block < end {
+            let gap = {
+                let node_pages = node.pages.lock();
+                node_pages.folios.as_ref().map_or(end - block, |folios| folios.gap(block, end - block))
+            };
+            if gap == 0 {
+                block += 1;
+                continue;
+            }
+            let (start, len) = match self.map(node, LogicalBlock(block), gap)? {
+                Mapping::Hole { len } => (None, len),
+                Mapping::Data { start, len, unwritten: false } => (Some(start), len),
+                Mapping::Data { .. } => return Ok(None),
+            };
+            gaps.push(Gap { block, len, start });
+            block += len;
+        }
+        Ok(Some(gaps))
+    }
+
+    /// What blocks hold that the write from `at` to `end` touches in part and that are not in memory.
+    fn edges(
+        &self,
+        node: &Arc<Node>,
+        gaps: &[Gap],
+        (at, end): (u64, u64),
+        size: u64,
+    ) -> Result<Vec<(u32, Vec<u8>)>> {
+        let block_size = u64::from(self.geometry.block_size);
+        let mut edges: Vec<(u32, Vec<u8>)> = Vec::new();
+        for offset in [at, end].into_iter().filter(|offset| !offset.is_multiple_of(block_size)) {
+            let (logical, _) = self.block_at(offset)?;
+            let known = edges.iter().any(|(block, _)| *block == logical.0);
+            let gap = gaps.iter().find(|gap| (gap.block..gap.block + gap.len).contains(&logical.0));
+            let (Some(gap), false) = (gap, known) else { continue };
+            let start = gap.start.map(|start| FsBlock(start.0 + u64::from(logical.0 - gap.block)));
+            // All of its bytes that are in the file are written.
+            let is_covered = at <= u64::from(logical.0) * block_size && end >= size;
+            edges.push((logical.0, self.old_block(node, logical, start.filter(|_| !is_covered), size)?));
+        }
+        Ok(edges)
+    }
+
+    fn copy_in(
+        &self,
+        folios: &mut super::Folios,
+        gaps: &[Gap],
+        mut edges: Vec<(u32, Vec<u8>)>,
+        at: u64,
+        buf: &[u8],
+    ) {
+        let block_size = u64::from(self.geometry.block_size);
+        let (mut at, mut rest) = (at, buf);
+        let mut gaps = gaps.iter().peekable();
+        while !rest.is_empty() {
+            let (block, within) = ((at / block_size) as u32, (at % block_size) as usize);
+            let mut bytes = folios.write(block, within, rest);
+            if bytes == 0 {
+                while gaps.next_if(|gap| gap.block + gap.len <= block).is_some() {}
+                let Some(gap) = gaps.peek() else { return };
+                let what = if gap.start.is_some() { Block::Dirty } else { Block::Delayed };
+                if let Some(edge) = edges.iter_mut().find(|(edge, _)| *edge == block) {
+                    bytes = rest.len().min(edge.1.len() - within);
+                    edge.1[within..within + bytes].copy_from_slice(&rest[..bytes]);
+                    folios.insert(block, &edge.1, what);
+                } else {
+                    let before_edge = edges.iter().map(|(edge, _)| *edge).filter(|edge| *edge > block).min();
+                    let gap_end = before_edge.unwrap_or(u32::MAX).min(gap.block + gap.len);
+                    bytes = rest.len().min((u64::from(gap_end - block) * block_size) as usize);
+                    folios.insert(block, &rest[..bytes], what);
+                }
+            }
+            at += bytes as u64;
+            rest = &rest[bytes..];
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The page cache and delayed allocation: what is where, what is kept, what is told.
+
+use std::io::{self, IoSlice};
+
+use extant_block::{BlockDevice, MemoryDevice};
+use extant_ondisk::InodeNumber;
+use extant_rt::{Arc, AtomicBool, AtomicU64, Ordering};
+
+use super::disk::{Random, assert_clean, format, has_tools, mount_with_pages};
+use super::names::new;
+use crate::error::Error;
+use crate::fallocate::Fallocate;
+use crate::mount::Options;
+use crate::namei::{NewKind, RenameFlags};
+use crate::node::NodeRef;
+use crate::seek::SeekTo;
+use crate::volume::Volume;
+
+const BLOCK: u64 = 4096;
+const MIB: u64 = 1 << 20;
+
+fn disk(kilobytes: u32) -> Arc<MemoryDevice> {
+    Arc::new(format(&["-b", "4096", "-J", "size=4", "-N", "256"], kilobytes, &[]).0)
+}
+
+fn create(volume: &Arc<Volume>, name: &str) -> NodeRef {
+    let root = volume.node(InodeNumber::ROOT).unwrap();
+    volume.create(&root, name.as_bytes(), &new(NewKind::File)).unwrap()
+}
+
+fn write(volume: &Volume, file: &NodeRef, at: u64, bytes: u64) {
+    let buf = vec![7; bytes as usize];
+    assert_eq!(volume.write_at(file, Some(at), &buf, true).unwrap(), buf.len());
+}
+
+/// What is not free, of what the disk says is free.
+fn kept(volume: &Volume) -> u64 {
+    let allocator = &volume.allocator;
+    allocator.disk_free_blocks()
+        - allocator.free_blocks()
+        - allocator.preallocated_blocks()
+        - allocator.pending_free()
+}
+
+/// A device that counts, and fails to write data when told to.
+struct Watched {
+    inner: Arc<MemoryDevice>,
+    reads: AtomicU64,
+    writes: AtomicU64,
+    is_broken: AtomicBool,
+}
+
+impl Watched {
+    fn new(inner: &Arc<MemoryDevice>) -> Arc<Self> {
+        let (reads, writes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { inner: inner.clone(), reads, writes, is_broken: AtomicBool::new(false) })
+    }
+}
+
+impl BlockDevice for Watched {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.inner.read_at(offset, buf)
+    }
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        // Content here is of sevens.
+        let is_content = bufs.first().is_some_and(|buf| buf.first() == Some(&7));
+        if is_content && self.is_broken.load(Ordering::Relaxed) {
+            return Err(io::Error::other("broken"));
+        }
+        self.writes.fetch_add(u64::from(is_content), Ordering::Relaxed);
+        self.inner.write_vectored_at(offset, bufs)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()
+    }
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.inner.discard(offset, bytes)
+    }
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.inner.write_zeroes(offset, bytes)
+    }
+}
+
+fn mount_watched(device: &Arc<Watched>, bytes: u64) -> Arc<Volume> {
+    let options = Options { background: false, page_cache_bytes: bytes, ..Options::default() };
+    Volume::mount(device.clone(), &options).unwrap().0
+}
+
+#[test]
+fn what_is_written_gets_blocks_when_it_is_flushed_and_is_counted_before() {
+    if !has_tools() {
+        return;
+    }
+    let device = disk(32 << 10);
+    let volume = mount_with_pages(&device, 16 * MIB, true);
+    let (file, other) = (create(&volume, "a"), create(&volume, "b"));
+    volume.sync().unwrap();
+    let free = volume.statistics().free_blocks;
+    // In turns: without delay they would lie in each other's way.
+    for block in 0..100 {
+        write(&volume, &file, block * BLOCK, BLOCK);
+        write(&volume, &other, block * BLOCK, BLOCK);
+    }
+    let told = volume.attributes(&file);
+    assert_eq!((told.size, told.blocks_512), (100 * BLOCK, 100 * BLOCK / 512));
+    assert_eq!((file.inode().size(), file.inode().blocks_512(4096)), (0, 0));
+    let reserved = free - volume.statistics().free_blocks;
+    assert!((200..230).contains(&reserved), "{reserved} blocks kept for 200");
+    assert_eq!(volume.seek(&other, 0, SeekTo::Hole).unwrap(), 100 * BLOCK, "flushed before it is told");
+    assert_eq!(other.inode().size(), 100 * BLOCK);
+    volume.sync().unwrap();
+    assert_eq!(file.inode().size(), 100 * BLOCK);
+    for file in [&file, &other] {
+        assert_eq!(volume.all_extents(file.number, &file.inode()).unwrap().len(), 1);
+    }
+    assert_eq!((free - volume.statistics().free_blocks, kept(&volume)), (200, 0));
+    volume.unmount().unwrap();
+    assert!(matches!(volume.write_at(&file, Some(0), b"x", true), Err(Error::ReadOnly)));
+    assert_clean(&*device, "after an unmount");
+}
+
+#[test]
+fn nothing_is_kept_once_all_is_written_cut_or_deleted() {
+    if !has_tools() {
+        return;
+    }
+    for (seed, pages) in [(1, 64 << 10), (2, MIB), (3, 16 * MIB), (4, 16 * MIB)] {
+        let device = disk(16 << 10);
+        let volume = mount_with_pages(&device, pages, true);
+        let root = volume.node(InodeNumber::ROOT).unwrap();
+        let mut random = Random::new(seed);
+        for round in 0..60 {
+            let name = format!("f{}", round % 7);
+            let file = volume.lookup(&root, name.as_bytes()).unwrap_or_else(|_| create(&volume, &name));
+            for _ in 0..random.below(40) {
+                let at = random.below(400) * BLOCK + random.below(2) * random.below(BLOCK);
+                write(&volume, &file, at, 1 + random.below(5 * BLOCK));
+            }
+            let (at, bytes) = (random.below(400) * BLOCK, 1 + random.below(40 * BLOCK));
+            match random.below(8) {
+                0 | 1 => volume.set_size(&file, random.below(400 * BLOCK)).unwrap(),
+                2 => volume.fallocate(&file, Fallocate::PunchHole, at, bytes, true).unwrap(),
+                3 | 4 => volume.unlink(&root, name.as_bytes()).unwrap(),
+                5 => volume.sync_node(&file, false).unwrap(),
+                6 => volume.set_size(&file, 0).unwrap(),
+                _ => {}
+            }
+            drop(file);
+            volume.reap();
+        }
+        volume.flush_all().unwrap();
+        volume.allocator.discard_some(u64::MAX);
+        assert_eq!(kept(&volume), 0, "seed {seed}");
+        let used = volume.pages.as_ref().unwrap().used();
+        assert!(used.0 <= pages + MIB && used.1 == 0, "seed {seed}: {used:?}");
+        volume.unmount().unwrap();
+        assert_clean(&*device, "after all");
+    }
+}
+
+#[test]
+fn a_file_that_is_deleted_before_it_is_flushed_is_never_written() {
+    if !has_tools() {
+        return;
+    }
+    let device = Watched::new(&disk(32 << 10));
+    let volume = mount_watched(&device, 16 * MIB);
+    let root = volume.node(InodeNumber::ROOT).unwrap();
+    for (is_open, name) in [(false, "closed"), (true, "open")] {
+        let file = create(&volume, name);
+        write(&volume, &file, 0, MIB);
+        let held = is_open.then(|| file.clone());
+        drop(file);
+        volume.unlink(&root, name.as_bytes()).unwrap();
+        drop(held);
+        volume.reap();
+    }
+    volume.sync().unwrap();
+    assert_eq!((device.writes.load(Ordering::Relaxed), kept(&volume)), (0, 0));
+    assert_eq!(volume.pages.as_ref().unwrap().used(), (0, 0));
+    volume.unmount().unwrap();
+}
+
+#[test]
+fn what_replaces_a_file_is_written_before_it_does() {
+    if !has_tools() {
+        return;
+    }
+    let device = disk(32 << 10);
+    let volume = mount_with_pages(&device, 16 * MIB, true);
+    let root = volume.node(InodeNumber::ROOT).unwrap();
+    // By a rename.
+    let old = create(&volume, "old");
+    let file = create(&volume, "new");
+    write(&volume, &file, 0, 3 * BLOCK);
+    volume.rename(&root, b"new", &root, b"free", RenameFlags::default()).unwrap();
+    assert_eq!(file.inode().size(), 0, "nothing is replaced");
+    volume.rename(&root, b"free", &root, b"old", RenameFlags::default()).unwrap();
+    assert_eq!(file.inode().size(), 3 * BLOCK);
+    drop(old);
+    // By cutting it to nothing.
+    volume.set_size(&file, 0).unwrap();
+    write(&volume, &file, 0, 2 * BLOCK);
+    assert_eq!(file.inode().size(), 0, "until it is closed");
+    let again = file.clone();
+    drop(file);
+    drop(again);
+    volume.reap();
+    assert_eq!(volume.lookup(&root, b"old").unwrap().inode().size(), 2 * BLOCK);
+    volume.unmount().unwrap();
+    assert_clean(&*device, "after all");
+}
+
+#[test]
+fn data_that_is_lost_is_told_once_and_the_file_does_not_grow_over_it() {
+    if !has_tools() {
+        return;
+    }
+    let device = Watched::new(&disk(32 << 10));
+    let volume = mount_watched(&device, 16 * MIB);
+    let file = create(&volume, "a");
+    write(&volume, &file, 0, 2 * BLOCK + 100);
+    volume.sync().unwrap();
+    let (one, other) = (file.losses.opened(), file.losses.opened());
+    write(&volume, &file, 10 * BLOCK, BLOCK);
+    write(&volume, &file, BLOCK, BLOCK);
+    device.is_broken.store(true, Ordering::Relaxed);
+    assert!(matches!(volume.sync_node(&file, true), Err(Error::Io { .. })));
+    assert_eq!(volume.attributes(&file).size, 2 * BLOCK + 100);
+    assert!(file.losses.tell(&one) && !file.losses.tell(&one) && file.losses.tell(&other));
+    assert_eq!(kept(&volume), 0);
+    device.is_broken.store(false, Ordering::Relaxed);
+    volume.sync_node(&file, true).unwrap();
+    assert!(!file.losses.tell(&one));
+    let mut read = vec![0; 3 * BLOCK as usize];
+    assert_eq!(volume.read_at(&file, 0, &mut read).unwrap() as u64, 2 * BLOCK + 100);
+    assert!(read[..2 * BLOCK as usize + 100].iter().all(|byte| *byte == 7));
+    volume.unmount().unwrap();
+    drop((file, volume));
+    assert_clean(&*device.inner, "after losses");
+}
+
+#[test]
+fn a_write_opens_no_update_and_its_time_is_seen_at_once() {
+    if !has_tools() {
+        return;
+    }
+    let device = disk(32 << 10);
+    let volume = mount_with_pages(&device, 16 * MIB, true);
+    let file = create(&volume, "a");
+    write(&volume, &file, 0, BLOCK);
+    volume.sync().unwrap();
+    let before = (volume.attributes(&file), file.core().sync_tid);
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    write(&volume, &file, 100, 100);
+    let after = volume.attributes(&file);
+    assert!(after.mtime > before.0.mtime && after.ctime == after.mtime);
+    assert_eq!(file.core().sync_tid, before.1);
+    volume.sync_node(&file, false).unwrap();
+    assert_eq!(file.inode().mtime(), before.0.mtime, "fdatasync writes no times");
+    assert_eq!(volume.attributes(&file), after);
+    volume.sync_node(&file, true).unwrap();
+    assert_eq!(file.inode().mtime(), after.mtime);
+    volume.unmount().unwrap();
+}
+
+#[test]
+fn memory_stays_bounded_and_reading_on_reads_ahead() {
+    if !has_tools() {
+        return;
+    }
+    const LIMIT: u64 = 4 * MIB;
+    const BYTES: u64 = 40 * MIB;
+    let device = Watched::new(&disk(64 << 10));
+    let volume = mount_watched(&device, LIMIT);
+    let pages = volume.pages.as_ref().unwrap();
+    let file = create(&volume, "a");
+    let mut most = (0, 0);
+    for at in (0..BYTES).step_by(64 << 10) {
+        write(&volume, &file, at, 64 << 10);
+        most = (most.0.max(pages.used().0), most.1.max(pages.used().1));
+    }
+    // Beside the limit, what was written last.
+    assert!(most.0 <= LIMIT + MIB && most.1 <= LIMIT / 2 + MIB, "{most:?}");
+    volume.sync().unwrap();
+    let reads = || device.reads.swap(0, Ordering::Relaxed);
+    let mut buf = vec![0; BLOCK as usize];
+    reads();
+    for at in (0..BYTES).step_by(BLOCK as usize) {
+        assert_eq!(volume.read_at(&file, at, &mut buf).unwrap() as u64, BLOCK);
+        assert!(buf.iter().all(|byte| *byte == 7));
+        assert!(pages.used().0 <= LIMIT + MIB);
+    }
+    let in_order = reads();
+    assert!(in_order <= BYTES / (256 << 10) + 16, "{in_order} reads");
+    let mut random = Random::new(1);
+    for _ in 0..500 {
+        volume.read_at(&file, random.below(BYTES / BLOCK) * BLOCK, &mut buf).unwrap();
+    }
+    let used = pages.used().0;
+    assert!((300..=500).contains(&reads()) && used <= LIMIT + MIB, "random reads have nothing ahead");
+    volume.unmount().unwrap();
+}
+
+#[test]
+fn where_clean_pages_are_not_kept_memory_holds_only_what_is_to_be_written() {
+    if !has_tools() {
+        return;
+    }
+    let device = disk(32 << 10);
+    let volume = mount_with_pages(&device, 16 * MIB, false);
+    let file = create(&volume, "a");
+    write(&volume, &file, 0, MIB);
+    assert_eq!(volume.pages.as_ref().unwrap().used(), (MIB, MIB));
+    volume.sync_node(&file, true).unwrap();
+    let mut buf = vec![0; MIB as usize];
+    assert_eq!(volume.read_at(&file, 0, &mut buf).unwrap() as u64, MIB);
+    assert_eq!(volume.pages.as_ref().unwrap().used(), (0, 0));
+    assert!(buf.iter().all(|byte| *byte == 7));
+    volume.unmount().unwrap();
+}
