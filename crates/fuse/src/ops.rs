@@ -8,7 +8,7 @@ use std::time::Duration;
 use extant_rt::Arc;
 use rustix::io::Errno;
 
-use extant::{FileType, Timestamp};
+use extant::{FileType, SetAttributes, Timestamp};
 
 /// The result of a request.
 pub type Reply<T> = Result<T, Errno>;
@@ -32,6 +32,9 @@ impl Transport {
         }
     }
 }
+
+/// The `ioctl` that goes over the whole disk: no other request is to wait behind it.
+pub const FITRIM: u32 = 0xc018_5879;
 
 /// What the kernel calls an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,33 +110,12 @@ pub struct Entry {
     pub attributes_lifetime: Duration,
 }
 
-/// A time to set.
+/// A size to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetTime {
-    /// The server's.
-    Now,
-    /// This.
-    At(Timestamp),
-}
-
-/// What is to change; the rest stays. Nothing at all is a change of owner that changes no number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Permission, set-id and sticky bits.
-    pub mode: Option<u16>,
-    /// The owner, as the host counts.
-    pub uid: Option<u32>,
-    /// The group, as the host counts.
-    pub gid: Option<u32>,
+pub struct SetSize {
     /// Bytes.
-    pub size: Option<u64>,
-    /// The last access.
-    pub atime: Option<SetTime>,
-    /// The last change of the content.
-    pub mtime: Option<SetTime>,
-    /// The last change of the inode.
-    pub ctime: Option<Timestamp>,
-    /// With a new size: set-user-id and set-group-id are to go.
+    pub bytes: u64,
+    /// Set-user-id and set-group-id are to go.
     pub remove_set_id: bool,
 }
 
@@ -233,12 +215,13 @@ pub trait Ops: Send + Sync + 'static {
     fn forget(&self, node: NodeId, count: u64);
     /// What `stat` tells, and how long the kernel may remember it.
     fn attributes(&self, node: NodeId) -> Reply<(Attributes, Duration)>;
-    /// Changes attributes and size.
+    /// Changes attributes, owners as the host counts, and size. Nothing at all is a change of owner that changes no
+    /// number.
     fn set_attributes(
         &self,
-        caller: Caller,
         node: NodeId,
-        changes: &Changes,
+        set: &SetAttributes,
+        size: Option<SetSize>,
     ) -> Reply<(Attributes, Duration)>;
     /// What a symbolic link says.
     fn read_link(&self, node: NodeId) -> Reply<Vec<u8>>;
@@ -306,7 +289,7 @@ forward! {
     lookup(parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>>;
     forget(node: NodeId, count: u64);
     attributes(node: NodeId) -> Reply<(Attributes, Duration)>;
-    set_attributes(caller: Caller, node: NodeId, changes: &Changes) -> Reply<(Attributes, Duration)>;
+    set_attributes(node: NodeId, set: &SetAttributes, size: Option<SetSize>) -> Reply<(Attributes, Duration)>;
     read_link(node: NodeId) -> Reply<Vec<u8>>;
     make(caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry>;
     make_unnamed(caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<Entry>;

@@ -14,7 +14,9 @@ mod xattrs;
 
 use std::time::Duration;
 
-use extant::{Error, File, FileType, Filesystem, InodeFlags, InodeNumber, Metadata, Timestamp};
+use extant::{
+    Error, File, FileType, Filesystem, InodeFlags, InodeNumber, Metadata, SetAttributes, Timestamp,
+};
 use extant_rt::{Arc, OnceLock, WallClock};
 use rustix::io::Errno;
 
@@ -200,8 +202,13 @@ impl Ops for Server {
         self.stat(node)
     }
 
-    fn set_attributes(&self, _: Caller, node: NodeId, changes: &Changes) -> Reply<(Attributes, Duration)> {
-        self.change(node, changes)
+    fn set_attributes(
+        &self,
+        node: NodeId,
+        set: &SetAttributes,
+        size: Option<SetSize>,
+    ) -> Reply<(Attributes, Duration)> {
+        self.change(node, set, size)
     }
 
     fn read_link(&self, node: NodeId) -> Reply<Vec<u8>> {

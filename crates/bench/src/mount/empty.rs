@@ -15,10 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use extant::{FileType, Timestamp};
+use extant::{FileType, SetAttributes, Timestamp};
 use extant_fuse::ops::{
-    Attributes, Caller, Changes, Entry, Fullness, Kind, Listing, Make, NodeId, Rename, Reply, SetTime,
-    WriteHow,
+    Attributes, Caller, Entry, Fullness, Kind, Listing, Make, NodeId, Rename, Reply, SetSize, WriteHow,
 };
 use extant_fuse::{MountOptions, Ops, Session};
 use rustix::io::Errno;
@@ -262,27 +261,28 @@ impl Ops for Tree {
         Ok((attributes, LIFETIME))
     }
 
-    fn set_attributes(&self, _: Caller, node: NodeId, changes: &Changes) -> Reply<(Attributes, Duration)> {
+    fn set_attributes(
+        &self,
+        node: NodeId,
+        set: &SetAttributes,
+        size: Option<SetSize>,
+    ) -> Reply<(Attributes, Duration)> {
         let held = self.get(node)?;
         let mut inode = lock(&held);
         let now = now();
-        let time = |time| match time {
-            SetTime::Now => now,
-            SetTime::At(time) => time,
-        };
-        if let Some(size) = changes.size {
+        if let Some(SetSize { bytes: size, .. }) = size {
             let Body::File(content) = &mut inode.body else { return Err(Errno::INVAL) };
             self.store.set_len(content, size).map_err(failed)?;
             inode.set_size(size);
             inode.touch(now);
         }
         let attributes = &mut inode.attributes;
-        attributes.mode = changes.mode.unwrap_or(attributes.mode);
-        attributes.uid = changes.uid.unwrap_or(attributes.uid);
-        attributes.gid = changes.gid.unwrap_or(attributes.gid);
-        attributes.atime = changes.atime.map_or(attributes.atime, time);
-        attributes.mtime = changes.mtime.map_or(attributes.mtime, time);
-        attributes.ctime = changes.ctime.unwrap_or(now);
+        attributes.mode = set.mode.unwrap_or(attributes.mode);
+        attributes.uid = set.uid.unwrap_or(attributes.uid);
+        attributes.gid = set.gid.unwrap_or(attributes.gid);
+        attributes.atime = set.atime.unwrap_or(attributes.atime);
+        attributes.mtime = set.mtime.unwrap_or(attributes.mtime);
+        attributes.ctime = set.ctime.unwrap_or(now);
         Ok((*attributes, LIFETIME))
     }
 

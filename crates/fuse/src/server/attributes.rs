@@ -1,7 +1,6 @@
 //! Requests on attributes.
 
 use super::*;
-use extant::SetAttributes;
 
 impl Server {
     pub(super) fn stat(&self, node: NodeId) -> Reply<(Attributes, Duration)> {
@@ -20,43 +19,39 @@ impl Server {
         Ok((self.shown(&served.file()?.metadata()), LIFETIME))
     }
 
-    pub(super) fn change(&self, node: NodeId, changes: &Changes) -> Reply<(Attributes, Duration)> {
+    pub(super) fn change(
+        &self,
+        node: NodeId,
+        set: &SetAttributes,
+        size: Option<SetSize>,
+    ) -> Reply<(Attributes, Duration)> {
         let served = self.get(Request::SetAttributes, node)?;
         let file = served.file()?;
-        if let Some(size) = changes.size {
+        if let Some(size) = size {
             Self::check_changeable(file, false)?;
-            self.drop_privileges(file, changes.remove_set_id)?;
-            file.set_len(size).map_err(|error| errno(&error))?;
+            self.drop_privileges(file, size.remove_set_id)?;
+            file.set_len(size.bytes).map_err(|error| errno(&error))?;
         }
-        let rest = Changes { size: None, remove_set_id: false, ..*changes };
-        if changes.size.is_none() || rest != Changes::default() {
-            self.set(file, &rest)?;
+        if size.is_none() || *set != SetAttributes::default() {
+            self.set(file, set)?;
         }
         Ok((self.shown(&file.metadata()), LIFETIME))
     }
 
-    fn set(&self, file: &File, changes: &Changes) -> Reply<()> {
-        let (uid, gid) = self.owners.stored(changes.uid.unwrap_or(0), changes.gid.unwrap_or(0));
-        let time = |time| match time {
-            SetTime::Now => Self::now(),
-            SetTime::At(time) => time,
-        };
+    fn set(&self, file: &File, set: &SetAttributes) -> Reply<()> {
+        let (uid, gid) = self.owners.stored(set.uid.unwrap_or(0), set.gid.unwrap_or(0));
         // The kernel leaves it to us to take set-id bits away where the owner changes, and so does `chown` to nobody.
-        let is_chown = changes.uid.is_some() || changes.gid.is_some() || *changes == Changes::default();
+        let is_chown = set.uid.is_some() || set.gid.is_some() || *set == SetAttributes::default();
         if is_chown {
             self.drop_privileges(file, false)?;
         }
-        let set = SetAttributes {
-            mode: changes.mode,
-            uid: changes.uid.map(|_| uid),
-            gid: changes.gid.map(|_| gid),
-            atime: changes.atime.map(time),
-            mtime: changes.mtime.map(time),
-            ctime: changes.ctime,
-            clear_set_id: is_chown && changes.mode.is_none(),
-            ..SetAttributes::default()
+        let stored = SetAttributes {
+            uid: set.uid.map(|_| uid),
+            gid: set.gid.map(|_| gid),
+            clear_set_id: is_chown && set.mode.is_none(),
+            ..*set
         };
-        file.set_attributes(&set).map_err(|error| errno(&error))
+        file.set_attributes(&stored).map_err(|error| errno(&error))
     }
 
     /// Takes away what a change of content takes away: always file capabilities, set-id bits if `set_id`.

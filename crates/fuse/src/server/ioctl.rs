@@ -3,6 +3,8 @@
 //! Source: `include/uapi/linux/fs.h`, `fs/ext4/ioctl.c`. For flags the kernel asks with 4 bytes, whatever the number
 //! says (`fuse_fileattr_get`).
 
+use zerocopy::{FromBytes, IntoBytes};
+
 use super::*;
 
 const GETFLAGS: u32 = 0x8008_6601;
@@ -73,6 +75,10 @@ impl Server {
                 self.fs.shut_down(true).map_err(|error| errno(&error))?;
                 Vec::new()
             }
+            FITRIM => {
+                self.check_administrator(caller)?;
+                self.trim(input)?
+            }
             _ => return Err(Errno::NOTTY),
         };
         // The whole buffer is the caller's to read.
@@ -83,6 +89,15 @@ impl Server {
     /// That the caller is root or mounted it.
     fn check_administrator(&self, caller: Caller) -> Reply<()> {
         if caller.is_root() || caller.uid == self.mounter { Ok(()) } else { Err(Errno::PERM) }
+    }
+
+    /// `struct fstrim_range`: start, bytes and the least of a run; the bytes discarded take the place of the second.
+    fn trim(&self, input: &[u8]) -> Reply<Vec<u8>> {
+        let (range, _) = <[u64; 3]>::read_from_prefix(input).map_err(|_| Errno::INVAL)?;
+        let [start, bytes, least] = range;
+        let trimmed =
+            self.fs.trim(start..start.saturating_add(bytes), least).map_err(|error| errno(&error))?;
+        Ok([start, trimmed, least].as_bytes().to_vec())
     }
 
     fn set_flags(&self, file: &File, flags: InodeFlags) -> Reply<()> {

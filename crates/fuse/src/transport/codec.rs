@@ -7,13 +7,14 @@
 
 use std::time::Duration;
 
-use extant::{FileType, Timestamp};
+use extant::{FileType, SetAttributes, Timestamp};
+use extant_rt::WallClock;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::wire::{self, opcode};
 use crate::ops::{
-    Attributes, Caller, Changes, Entry, Kind, Listing, Make, NodeId, Ops, Rename, Reply, SetTime, WriteHow,
+    Attributes, Caller, Entry, FITRIM, Kind, Listing, Make, NodeId, Ops, Rename, Reply, SetSize, WriteHow,
     decode_device,
 };
 
@@ -85,6 +86,12 @@ impl Message<'_> {
         self.body.get_mut(..bytes as usize).ok_or(Errno::INVAL)
     }
 
+    /// Whether it goes over the whole disk.
+    pub(super) fn is_trim(&self) -> bool {
+        let is_ioctl = self.header.opcode == opcode::IOCTL;
+        is_ioctl && self.fixed::<wire::IoctlIn>().is_ok_and(|fixed| fixed.cmd == FITRIM)
+    }
+
     /// Has `ops` answer it and writes the reply.
     pub(super) fn answer(&mut self, ops: &impl Ops) -> Outcome {
         match self.header.opcode {
@@ -127,7 +134,8 @@ impl Message<'_> {
                 self.put(statx_out(found).as_bytes())
             }
             opcode::SETATTR => {
-                let changed = ops.set_attributes(self.caller(), node, &changes(&self.fixed()?))?;
+                let (set, size) = changes(&self.fixed()?);
+                let changed = ops.set_attributes(node, &set, size)?;
                 self.put(attributes_out(changed).as_bytes())
             }
             opcode::READLINK => {
@@ -339,23 +347,23 @@ fn rename(ops: &impl Ops, from: NodeId, to: NodeId, names: &[u8], flags: u32) ->
     ops.rename((from, old), (to, name(rest)?.0), how).map(|()| 0)
 }
 
-fn changes(fixed: &wire::SetattrIn) -> Changes {
+fn changes(fixed: &wire::SetattrIn) -> (SetAttributes, Option<SetSize>) {
     let has = |bit| fixed.valid & bit != 0;
     let at = |seconds: u64, nanoseconds| Timestamp { seconds: seconds.cast_signed(), nanoseconds };
-    let time = |bit, now, seconds, nanoseconds| {
-        let told = if has(now) { SetTime::Now } else { SetTime::At(at(seconds, nanoseconds)) };
-        has(bit).then_some(told)
-    };
-    Changes {
+    let (seconds, nanoseconds) = WallClock::System.now();
+    let now = Timestamp { seconds, nanoseconds };
+    let time = |bit, is_now, told| has(bit).then_some(if has(is_now) { now } else { told });
+    let set = SetAttributes {
         mode: has(wire::set::MODE).then_some(fixed.mode as u16 & 0o7777),
         uid: has(wire::set::UID).then_some(fixed.uid),
         gid: has(wire::set::GID).then_some(fixed.gid),
-        size: has(wire::set::SIZE).then_some(fixed.size),
-        atime: time(wire::set::ATIME, wire::set::ATIME_NOW, fixed.atime, fixed.atimensec),
-        mtime: time(wire::set::MTIME, wire::set::MTIME_NOW, fixed.mtime, fixed.mtimensec),
+        atime: time(wire::set::ATIME, wire::set::ATIME_NOW, at(fixed.atime, fixed.atimensec)),
+        mtime: time(wire::set::MTIME, wire::set::MTIME_NOW, at(fixed.mtime, fixed.mtimensec)),
         ctime: has(wire::set::CTIME).then_some(at(fixed.ctime, fixed.ctimensec)),
-        remove_set_id: has(wire::set::KILL_SUIDGID),
-    }
+        ..SetAttributes::default()
+    };
+    let size = SetSize { bytes: fixed.size, remove_set_id: has(wire::set::KILL_SUIDGID) };
+    (set, has(wire::set::SIZE).then_some(size))
 }
 
 /// The bits of `st_mode` that say what an inode is.

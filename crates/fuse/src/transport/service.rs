@@ -63,7 +63,8 @@ impl<T: Ops> Service<T> {
     /// Answers here, and gives the request back with what is to be sent; or by the pool, which sends it.
     pub(super) fn serve<E: Exchange>(self: &Arc<Self>, pool: &Pool, mut request: E) -> Option<(E, Outcome)> {
         let mut message = request.message();
-        if !self.pace(message.header.opcode).is_some_and(Pace::is_slow) {
+        let waits = message.is_trim() || self.pace(message.header.opcode).is_some_and(Pace::is_slow);
+        if !waits {
             let outcome = self.answer(&mut message);
             return Some((request, outcome));
         }

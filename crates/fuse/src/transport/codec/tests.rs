@@ -71,8 +71,14 @@ impl Ops for Notes {
         Ok((attributes(), Duration::from_secs(1)))
     }
 
-    fn set_attributes(&self, _: Caller, _: NodeId, changes: &Changes) -> Reply<(Attributes, Duration)> {
-        self.note(format!("{changes:?}"));
+    fn set_attributes(
+        &self,
+        _: NodeId,
+        set: &SetAttributes,
+        size: Option<SetSize>,
+    ) -> Reply<(Attributes, Duration)> {
+        self.note(format!("{:?} {size:?}", SetAttributes { mtime: None, ..*set }));
+        self.note(format!("{}", set.mtime.is_some_and(|mtime| mtime.seconds > 1)));
         self.attributes(NodeId::ROOT)
     }
 
@@ -249,9 +255,9 @@ fn wishes_are_read_as_they_were_written() {
         ..wire::SetattrIn::default()
     };
     ask(&notes, opcode::SETATTR, set.as_bytes(), &[], 128);
-    let changes =
-        Changes { size: Some(9), mtime: Some(SetTime::Now), remove_set_id: true, ..Changes::default() };
-    assert_eq!(notes.taken(), [format!("{changes:?}")]);
+    let size = SetSize { bytes: 9, remove_set_id: true };
+    let rest = format!("{:?} {:?}", SetAttributes::default(), Some(size));
+    assert_eq!(notes.taken(), [rest, "true".to_owned()], "the server's own time");
     let mknod = wire::MknodIn { mode: 0o020_644, rdev: 5, umask: 0o22, padding: 0 };
     ask(&notes, opcode::MKNOD, mknod.as_bytes(), b"tty\0", 128);
     let make = Make { kind: Kind::Special(FileType::CharDevice, 5), mode: 0o644, umask: 0o22 };
