@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
+use extant_rt::{LockClass, Mutex};
+
 use crate::{BlockDevice, Error, check_range, total_bytes};
 use direct::Direct;
 use mapped::Mapping;
@@ -94,6 +96,8 @@ enum Way {
 pub struct FileDevice {
     path: PathBuf,
     file: File,
+    /// Of a block special that is written, the kernel's exclusion of mounts and of others that want it.
+    claim: Mutex<Option<File>>,
     bytes: u64,
     read_only: bool,
     is_block_special: bool,
@@ -119,8 +123,10 @@ impl FileDevice {
         if is_block_special {
             in_use::refuse_mounted(path)?;
         }
-        let file = open_file(path, access, is_block_special)
-            .map_err(|source| refusal(path, access, is_block_special, source))?;
+        let refused = |source| refusal(path, access, is_block_special, source);
+        let is_claimed = is_block_special && !access.read_only;
+        let claim = if is_claimed { Some(claim(path).map_err(refused)?) } else { None };
+        let file = open_file(path, access, is_block_special).map_err(refused)?;
         let found = file.metadata().map_err(failed)?;
         if check_kind(path, &found)? != is_block_special {
             return Err(Error::NotADevice { path: path.to_owned() });
@@ -136,6 +142,7 @@ impl FileDevice {
         let mut device = Self {
             path: path.to_owned(),
             file,
+            claim: Mutex::new(LockClass::DEVICE, claim),
             bytes,
             read_only: access.read_only,
             is_block_special,
@@ -155,6 +162,36 @@ impl FileDevice {
     #[must_use]
     pub fn is_block_special(&self) -> bool {
         self.is_block_special
+    }
+
+    /// Lets the kernel mount a block special on our behalf, which then excludes others as this device did. The lock stays.
+    pub fn yield_claim(&self) {
+        *self.claim.lock() = None;
+    }
+
+    /// Does what takes pages out of the host's cache. Of a block special that is claimed, by us or by a mount, the kernel takes
+    /// clean ones only, so that it may have to be flushed (`truncate_bdev_range`).
+    fn settled(&self, request: impl Fn() -> io::Result<bool>) -> io::Result<bool> {
+        match request() {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                self.file.sync_data()?;
+                request()
+            }
+            other => other,
+        }
+    }
+
+    /// Excludes others from a block special again.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if somebody was quicker: then nothing may be written any more; [`Error::Io`].
+    pub fn claim_again(&self) -> Result<(), Error> {
+        let claimed = claim(&self.path).map_err(|source| match source.raw_os_error() {
+            Some(libc::EBUSY) => Error::Busy { path: self.path.clone() },
+            _ => self.failed(source),
+        })?;
+        *self.claim.lock() = Some(claimed);
+        Ok(())
     }
 
     /// Makes an image file `bytes` long; what is added reads as zero and takes no space.
@@ -243,7 +280,7 @@ impl FileDevice {
             return mapping.punch(&self.file, offset, bytes);
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        supported(retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)))
+        self.settled(|| supported(retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, offset, bytes))))
     }
 }
 
@@ -278,7 +315,7 @@ impl BlockDevice for FileDevice {
             return Ok(());
         }
         let is_discarded = if self.is_block_special {
-            discard_block_special(&self.file, offset, bytes)?
+            self.settled(|| discard_block_special(&self.file, offset, bytes))?
         } else {
             self.punch(offset, bytes)?
         };
@@ -287,11 +324,17 @@ impl BlockDevice for FileDevice {
 
     fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
         self.check_write(offset, bytes)?;
-        if bytes == 0 || self.punch(offset, bytes)? {
+        // Zeroes can always be written.
+        let is_made = |made: io::Result<bool>| match made {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(false),
+            other => other,
+        };
+        if bytes == 0 || is_made(self.punch(offset, bytes))? {
             return Ok(());
         }
         let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-        if supported(retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)))? {
+        let zero = || supported(retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)));
+        if is_made(self.settled(zero))? {
             return Ok(());
         }
         let (mut at, mut left) = (offset, bytes);
@@ -325,12 +368,7 @@ fn open_file(path: &Path, access: Access, is_block_special: bool) -> io::Result<
     if access.transfer == Transfer::Direct {
         flags |= libc::O_DIRECT;
     }
-    if is_block_special {
-        // The kernel's own exclusion: neither mounts nor other exclusive openers while it is written.
-        if !access.read_only {
-            flags |= libc::O_EXCL;
-        }
-    } else if !access.read_only {
+    if !is_block_special && !access.read_only {
         return OpenOptions::new()
             .read(true)
             .write(true)
@@ -341,6 +379,11 @@ fn open_file(path: &Path, access: Access, is_block_special: bool) -> io::Result<
             .open(path);
     }
     OpenOptions::new().read(true).write(!access.read_only).custom_flags(flags).open(path)
+}
+
+/// The kernel's own exclusion: neither mounts nor other exclusive openers of a block special while this is open.
+fn claim(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path)
 }
 
 /// What the host's refusal to open means.

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 pub struct Mounted {
     /// Where.
     pub point: PathBuf,
-    /// The type, as `fuse.extant`.
+    /// The type: one of ours, or another's.
     pub kind: String,
     /// What is mounted.
     pub source: PathBuf,
@@ -24,8 +24,14 @@ pub struct Mounted {
     device: String,
 }
 
-/// The type of our mounts.
-const KIND: &str = "fuse.extant";
+/// The types of our mounts: of images, and of block devices that the kernel claims.
+const KINDS: [&str; 2] = ["fuse.extant", "fuseblk.extant"];
+
+impl Mounted {
+    fn is_ours(&self) -> bool {
+        KINDS.contains(&self.kind.as_str())
+    }
+}
 
 /// Undoes the escapes of the mount table: a backslash and three octal digits.
 fn unescape(field: &str) -> PathBuf {
@@ -89,14 +95,14 @@ fn is_gone(error: Errno) -> bool {
 /// Our mount at `dir`, the topmost.
 pub fn ours_at(dir: &Path) -> Result<Option<Mounted>, Failure> {
     let at = table()?.into_iter().rfind(|mounted| mounted.point == dir);
-    Ok(at.filter(|mounted| mounted.kind == KIND))
+    Ok(at.filter(Mounted::is_ours))
 }
 
 /// Our mount that `path` is in.
 pub fn ours_around(path: &Path) -> Result<Option<Mounted>, Failure> {
     let stat = rustix::fs::stat(path).map_err(|error| Failure::host(path, &error.into()))?;
     let device = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    Ok(table()?.into_iter().rfind(|mounted| mounted.device == device && mounted.kind == KIND))
+    Ok(table()?.into_iter().rfind(|mounted| mounted.device == device && mounted.is_ours()))
 }
 
 /// Unmounts; `lazily` even if it is in use.

@@ -206,6 +206,8 @@ pub trait Ops: Send + Sync + 'static {
     fn begin(&self, transport: Transport) {
         let _ = transport;
     }
+    /// Told once the mount is gone and before its device is anybody else's, of a mount that claims one.
+    fn end(&self) {}
     /// The inode of a name, if there is one, and how long the kernel may remember that there is none.
     ///
     /// # Errors
@@ -286,6 +288,7 @@ macro_rules! forward {
 
 forward! {
     begin(transport: Transport);
+    end();
     lookup(parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>>;
     forget(node: NodeId, count: u64);
     attributes(node: NodeId) -> Reply<(Attributes, Duration)>;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use extant::{
     Error, File, FileType, Filesystem, InodeFlags, InodeNumber, Metadata, SetAttributes, Timestamp,
 };
-use extant_rt::{Arc, OnceLock, WallClock};
+use extant_rt::{Arc, LockClass, Mutex, OnceLock, WallClock};
 use rustix::io::Errno;
 
 use crate::control::{self, Control, Mounter};
@@ -60,6 +60,8 @@ pub struct Server {
     mounter: u32,
     metrics: Metrics,
     transport: OnceLock<Transport>,
+    /// What unmounting the disk came to, if that was bad and is not yet told.
+    failure: Mutex<Option<Error>>,
 }
 
 impl Server {
@@ -82,6 +84,7 @@ impl Server {
             mounter: options.uid,
             metrics: Metrics::new(),
             transport: OnceLock::new(),
+            failure: Mutex::new(LockClass::REQUESTS, None),
         }))
     }
 
@@ -91,7 +94,8 @@ impl Server {
     /// The journal's and the device's.
     pub fn finish(&self) -> Result<(), Error> {
         self.nodes.clear();
-        self.fs.clone().unmount()
+        let unmounted = self.fs.clone().unmount();
+        self.failure.lock().take().map_or(unmounted, Err)
     }
 
     fn now() -> Timestamp {
@@ -186,6 +190,12 @@ impl Ops for Server {
     fn begin(&self, transport: Transport) {
         // The first word stands.
         let _ = self.transport.set(transport);
+    }
+
+    fn end(&self) {
+        if let Err(error) = self.finish() {
+            *self.failure.lock() = Some(error);
+        }
     }
 
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>> {

@@ -9,8 +9,8 @@ use super::Outcome;
 use crate::failure::Failure;
 use crate::mounts;
 
-/// Make everything in a mounted disk durable. `sync` and `syncfs` do not reach a FUSE server: they write back what the
-/// kernel holds, and no more.
+/// Make everything in a mounted disk durable. Of an image, `sync` and `syncfs` do not reach the server: they write back what
+/// the kernel holds, and no more.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  extant sync dir")]
 pub struct Sync {

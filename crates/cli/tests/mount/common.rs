@@ -46,6 +46,25 @@ pub fn assert_clean(image: &Path) {
     assert!(is_clean, "{}: {words}", output.status);
 }
 
+/// Has `fstrim` trim a mount until `is_done`, or for five seconds: the kernel may hold what was unlinked for a while. False if
+/// there is no such program.
+pub fn trim_until(point: &Path, is_done: impl Fn() -> bool) -> bool {
+    for _ in 0..100 {
+        // What was freed counts as free once that is durable.
+        std::fs::File::open(point).and_then(|root| root.sync_all()).expect("sync");
+        let Ok(output) = Command::new("fstrim").arg(point).env("PATH", path()).output() else {
+            println!("skipped: no fstrim");
+            return false;
+        };
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        if is_done() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    true
+}
+
 /// The search path with the administrator's programs.
 pub fn path() -> String {
     format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())

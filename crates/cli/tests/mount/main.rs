@@ -1,5 +1,6 @@
 //! Disks mounted through FUSE, used as people and programs use them. Skipped where there is no `/dev/fuse`.
 
+mod claimed;
 mod common;
 mod crash;
 mod cycles;

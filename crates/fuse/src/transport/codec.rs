@@ -169,6 +169,7 @@ impl Message<'_> {
                 let fixed: wire::FsyncIn = self.fixed()?;
                 ops.sync(node, fixed.fsync_flags & wire::FSYNC_FDATASYNC != 0).map(|()| 0)
             }
+            opcode::SYNCFS => ops.sync(NodeId::ROOT, false).map(|()| 0),
             opcode::SETXATTR => {
                 let (fixed, rest) = self.split::<wire::SetxattrIn>()?;
                 let (name, value) = name(rest)?;
@@ -194,8 +195,12 @@ impl Message<'_> {
                 ops.allocate(self.caller(), node, mode, fixed.offset, fixed.length).map(|()| 0)
             }
             opcode::LSEEK => self.seek(ops),
-            // Nothing was opened, so nothing is to be closed; the end of the mount is seen by the transport.
-            opcode::RELEASE | opcode::RELEASEDIR | opcode::DESTROY => Ok(0),
+            opcode::DESTROY => {
+                ops.end();
+                Ok(0)
+            }
+            // Nothing was opened, so nothing is to be closed.
+            opcode::RELEASE | opcode::RELEASEDIR => Ok(0),
             // Among others OPEN, OPENDIR, CREATE and FLUSH, which the kernel then does without, and COPY_FILE_RANGE,
             // which it then does itself.
             _ => Err(Errno::NOSYS),

@@ -39,6 +39,9 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// The kernel may keep what is written.
     pub writeback: bool,
+    /// The source is a block device that the kernel is to claim, as it claims those of its own file systems, and to use in
+    /// blocks of so many bytes. Only root can.
+    pub claims: Option<u32>,
 }
 
 /// Why it could not be mounted.
@@ -122,12 +125,16 @@ fn mount_by_call(dir: &Path, options: &MountOptions) -> Result<Option<OwnedFd>, 
     if options.allow_other {
         settings.push_str(",allow_other");
     }
+    if let Some(block_bytes) = options.claims {
+        settings.push_str(&format!(",blksize={block_bytes}"));
+    }
     let settings = CString::new(settings).map_err(|error| MountError::Refused(error.into()))?;
     let source = CString::new(options.source.as_os_str().as_bytes());
     let source = source.map_err(|error| MountError::Refused(error.into()))?;
-    match rustix::mount::mount(&*source, dir, c"fuse.extant", options.flags(), &*settings) {
+    let kind = if options.claims.is_some() { c"fuseblk.extant" } else { c"fuse.extant" };
+    match rustix::mount::mount(&*source, dir, kind, options.flags(), &*settings) {
         Ok(()) => Ok(Some(device.into())),
-        Err(Errno::PERM) => Ok(None),
+        Err(Errno::PERM) if options.claims.is_none() => Ok(None),
         Err(error) => Err(MountError::Refused(error.into())),
     }
 }

@@ -45,7 +45,7 @@ impl<T: Ops> Service<T> {
         match kind {
             opcode::READ => Some(&self.read),
             opcode::WRITE => Some(&self.write),
-            opcode::FSYNC | opcode::FSYNCDIR => Some(&self.sync),
+            opcode::FSYNC | opcode::FSYNCDIR | opcode::SYNCFS => Some(&self.sync),
             opcode::FALLOCATE => Some(&self.allocate),
             _ => None,
         }

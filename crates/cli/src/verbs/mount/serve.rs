@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use extant::Filesystem;
-use extant_block::Access;
+use extant_block::{Access, BlockDevice, FileDevice};
 use extant_fuse::{MountError, MountOptions, Owners, Server, ServerOptions, Session};
 use extant_rt::{Arc, JoinHandle, LockClass, Mutex};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -45,7 +45,7 @@ impl Serving {
             return Err(Failure::new("not_permitted", "", "only root can mount with suid or dev"));
         }
         options.allow_other = Some(options.allow_other.unwrap_or(is_root));
-        let fs = open(image, dir, &options)?;
+        let (fs, claimed) = open(image, dir, &options, is_root)?;
         options.read_only |= fs.is_read_only();
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let owners = owners(image, &fs, &mut options, uid, gid)?;
@@ -58,7 +58,7 @@ impl Serving {
             pid: std::process::id(),
             description: options.describe(),
         };
-        let server = Server::new(fs, how).map_err(|error| Failure::disk(image.display(), &error))?;
+        let server = Server::new(fs.clone(), how).map_err(|error| Failure::disk(image.display(), &error))?;
         let mount = MountOptions {
             source: image.to_owned(),
             read_only: options.read_only,
@@ -67,8 +67,12 @@ impl Serving {
             noexec: options.noexec,
             allow_other: options.allow_other == Some(true),
             writeback: options.writeback,
+            claims: None,
         };
-        let session = Session::mount(server.clone(), dir, &mount).map_err(mount_failure)?;
+        let session = match claimed {
+            Some(device) => mount_claiming(&server, &fs, &device, dir, &mount)?,
+            None => Session::mount(server.clone(), dir, &mount).map_err(mount_failure)?,
+        };
         let ended = Arc::new(Mutex::new(LockClass::PIPE, Ok(())));
         let result = ended.clone();
         let threads = extant_rt::spawn("extant-serve", move || {
@@ -129,10 +133,46 @@ impl Serving {
     }
 }
 
-fn open(image: &Path, dir: &Path, options: &Options) -> Result<Filesystem, Failure> {
+/// Has the kernel claim the device, so that `sync` reaches us, or mounts without if it does not.
+fn mount_claiming(
+    server: &Arc<Server>,
+    fs: &Filesystem,
+    device: &FileDevice,
+    dir: &Path,
+    mount: &MountOptions,
+) -> Result<Session<Arc<Server>>, Failure> {
+    // A page at most.
+    let claiming = MountOptions { claims: Some(fs.statistics().block_size.min(4096)), ..mount.clone() };
+    device.yield_claim();
+    if let Ok(session) = Session::mount(server.clone(), dir, &claiming) {
+        return Ok(session);
+    }
+    if let Err(error) = device.claim_again() {
+        // It is another's now: not a byte more.
+        let _ = fs.shut_down(false);
+        return Err(disks::device_failure(device.path(), error));
+    }
+    Session::mount(server.clone(), dir, mount).map_err(mount_failure)
+}
+
+/// The file system, and its device if that is a block device that the kernel can claim for the mount.
+fn open(
+    image: &Path,
+    dir: &Path,
+    options: &Options,
+    is_root: bool,
+) -> Result<(Filesystem, Option<Arc<FileDevice>>), Failure> {
     use std::os::unix::ffi::OsStrExt;
     let access = if options.read_only { Access::read_only() } else { Access::read_write() };
-    let device = locate(image, open_device(image, access)?, options.location())?;
+    let (device, location) = (open_device(image, access)?, options.location());
+    let is_whole = location.offset.is_none() && location.partition.is_none();
+    let (device, claimed): (Arc<dyn BlockDevice>, _) =
+        if is_root && is_whole && device.is_block_special() && !options.read_only {
+            let device = Arc::new(device);
+            (device.clone(), Some(device))
+        } else {
+            (locate(image, device, location)?, None)
+        };
     let how = extant::Mount::new()
         .read_only(options.read_only)
         .no_recovery(options.norecovery)
@@ -143,7 +183,7 @@ fn open(image: &Path, dir: &Path, options: &Options) -> Result<Filesystem, Failu
     if blocks > 0 && !options.read_only {
         output::note(&format!("{}: replayed the journal: {blocks} blocks", image.display()));
     }
-    Ok(fs)
+    Ok((fs, claimed))
 }
 
 /// Whose files they are: for an ordinary user, on a disk whose root directory is root's, the user's own.

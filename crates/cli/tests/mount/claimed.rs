@@ -1,0 +1,123 @@
+//! Block devices: the kernel claims them for the mount, and `sync` reaches the server.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+
+use crate::common::{Disk, assert_clean, can_mount, extant, is_root, path, trim_until};
+
+/// A loop device over an image; detached on drop.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn new(image: &Path) -> Option<Self> {
+        let output =
+            Command::new("losetup").args(["--find", "--show"]).arg(image).env("PATH", path()).output();
+        let output = output.ok().filter(|output| output.status.success())?;
+        Some(Self(String::from_utf8_lossy(&output.stdout).trim().into()))
+    }
+
+    /// Whether somebody excludes all others from it.
+    fn is_claimed(&self) -> bool {
+        let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+        open(&self.0, flags, Mode::empty()).is_err_and(|error| error == Errno::BUSY)
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).env("PATH", path()).status();
+    }
+}
+
+/// A disk whose image is a loop device over another's; the device is to outlive it.
+fn disk_on_loop() -> Option<(Disk, Loop, Disk)> {
+    if !can_mount() {
+        return None;
+    }
+    let backing = Disk::new("64M");
+    let device = if is_root() { Loop::new(&backing.image) } else { None };
+    let Some(device) = device else {
+        println!("skipped: no loop device");
+        return None;
+    };
+    let mut disk = Disk::new("64M");
+    disk.image = device.0.clone();
+    Some((disk, device, backing))
+}
+
+fn kind(point: &Path) -> String {
+    let table = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let at = |line: &&str| line.split(' ').nth(1) == point.to_str();
+    table.lines().rfind(at).and_then(|line| line.split(' ').nth(2)).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn what_was_there_at_a_sync_of_the_file_system_survives_a_kill() {
+    let Some((mut disk, device, _backing)) = disk_on_loop() else { return };
+    disk.serve();
+    assert_eq!(kind(&disk.point), "fuseblk.extant");
+    assert!(device.is_claimed());
+    fs::create_dir(disk.point.join("dir")).expect("directory");
+    fs::write(disk.point.join("dir/file"), "what was written").expect("write");
+    let status = Command::new("sync").arg("--file-system").arg(&disk.point).status().expect("sync");
+    assert!(status.success(), "{status}");
+    disk.kill();
+    // The claim is the mount's, not the server's: nobody takes the device before the dead mount is gone.
+    assert!(device.is_claimed());
+    disk.umount();
+    assert!(!device.is_claimed());
+    disk.serve();
+    let found = fs::read_to_string(disk.point.join("dir/file")).expect("the file");
+    assert_eq!(found, "what was written");
+    disk.finish();
+}
+
+#[test]
+fn a_device_is_clean_as_soon_as_others_can_claim_it() {
+    let Some((mut disk, device, _backing)) = disk_on_loop() else { return };
+    for round in 0..20 {
+        disk.serve();
+        for number in 0..50 {
+            fs::write(disk.point.join(format!("{round}-{number}")), vec![1; 5000]).expect("write");
+        }
+        // Not ours: it waits for nobody but the kernel.
+        let status = Command::new("umount").arg("-i").arg(&disk.point).env("PATH", path()).status();
+        assert!(status.expect("umount").success());
+        assert!(!device.is_claimed());
+        assert_clean(&disk.image);
+        disk.wait();
+    }
+}
+
+#[test]
+fn a_claimed_device_is_trimmed() {
+    let Some((disk, _device, backing)) = disk_on_loop() else { return };
+    let taken = || fs::metadata(&backing.image).expect("image").blocks() * 512;
+    disk.mount("rw");
+    for round in 0..5 {
+        let file = disk.point.join("file");
+        fs::write(&file, vec![1; 20 << 20]).expect("write");
+        fs::remove_file(&file).expect("unlink");
+        if !trim_until(&disk.point, || taken() < 20 << 20) {
+            return;
+        }
+        assert!(taken() < 20 << 20, "{round}: {} bytes", taken());
+    }
+    disk.finish();
+}
+
+#[test]
+fn a_device_that_only_reads_is_not_claimed() {
+    let Some((disk, device, _backing)) = disk_on_loop() else { return };
+    disk.mount("ro");
+    assert_eq!(kind(&disk.point), "fuse.extant");
+    assert!(!device.is_claimed());
+    let second = extant(&["ls".as_ref(), disk.image.as_os_str()]);
+    assert!(second.status.success(), "{}", String::from_utf8_lossy(&second.stderr));
+    disk.finish();
+}
