@@ -214,7 +214,7 @@ impl<'a> Search<'a> {
         }
         let is_whole =
             by_chunk && self.start(number) == number && !self.is_crumb(number) && !self.is_anothers(number);
-        if is_whole { self.whole_chunk(locked) } else { None }
+        if is_whole { self.best_chunk(locked) } else { None }
     }
 
     /// Whether a large file grows by so little, where its next block in the group `home` is another's, that it may as well go

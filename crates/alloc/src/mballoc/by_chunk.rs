@@ -15,18 +15,27 @@ use crate::group::Run;
 
 impl<'a> Search<'a> {
     pub(super) fn by_chunk(&mut self, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
-        let whole = self.order();
-        let found = self.nearest(Criterion::Power2Aligned, whole, goal);
-        if found.is_some() {
-            return found;
+        let (whole, best) = (self.order(), self.best_order());
+        if best == Some(whole) {
+            let found = self.nearest(Criterion::Power2Aligned, whole, goal);
+            if found.is_some() {
+                return found;
+            }
         }
-        for order in (0..=whole).rev() {
+        for order in best.into_iter().flat_map(|best| (0..=best).rev()) {
             let found = self.nearest(Criterion::BestAvailLen, order, goal);
             if found.is_some() {
                 return found;
             }
         }
         self.nearest(Criterion::AnyFree, 0, goal)
+    }
+
+    /// The highest order, up to that of the whole length, of which any group may have a chunk.
+    fn best_order(&self) -> Option<u8> {
+        let (all, expectation) = (self.alloc.index.all(), &self.alloc.expectation);
+        let may_be_had = |order: &u8| !Marks::of_chunk(*order, expectation.meets(*order)).and(all).is_empty();
+        (0..=self.order()).rev().find(may_be_had)
     }
 
     /// The nearest group with a chunk of an order: as much of the length as it has.
@@ -83,14 +92,17 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The whole length out of the goal's group, if it has a chunk of it.
-    pub(super) fn whole_chunk(&mut self, locked: LockedGroup<'a>) -> Option<Run> {
-        let largest = self.alloc.index.get(locked.number).largest;
-        if largest < Some(self.order()) || self.is_kept_now(locked.number) {
+    /// What there is in the goal's group, if it has a chunk of the whole length, or none has a longer one.
+    pub(super) fn best_chunk(&mut self, locked: LockedGroup<'a>) -> Option<Run> {
+        let largest = self.alloc.index.get(locked.number).largest?;
+        let has_whole = largest >= self.order();
+        let is_best = has_whole || self.best_order().is_none_or(|best| largest >= best);
+        if !is_best || self.is_kept_now(locked.number) {
             return None;
         }
-        self.counts.considered(Criterion::Power2Aligned);
-        self.counts.hit(Criterion::Power2Aligned);
+        let criterion = if has_whole { Criterion::Power2Aligned } else { Criterion::BestAvailLen };
+        self.counts.considered(criterion);
+        self.counts.hit(criterion);
         self.take(locked)
     }
 

@@ -132,6 +132,11 @@ impl OrderIndex {
         (0..self.groups).all(|group| self.get(GroupNumber(group)).free == 0)
     }
 
+    /// What any group may have.
+    pub fn all(&self) -> Marks {
+        self.below(self.levels.len(), 0)
+    }
+
     /// Whether any group may have one of the marks.
     pub fn may_have(&self, wanted: Marks) -> bool {
         self.first_in_line(self.levels.len() - 1, 0, wanted).is_some()

@@ -243,3 +243,20 @@ fn a_search_for_runs_that_do_not_exist_does_not_read_every_bitmap() {
     assert!(auto <= 6, "{auto} bitmaps read by three searches");
     assert!(nearest >= u64::from(GROUPS) - 1, "the descriptors' word is taken: {nearest}");
 }
+
+#[test]
+fn the_longest_there_is_is_taken_under_one_lock_where_the_goal_is() {
+    let mut disk = Disk::new(1 + 256 * 60, 256, false);
+    for (number, bits) in &mut disk.blocks {
+        (0..256).filter(|bit| bit % 3 == 0).for_each(|bit| bitmap::set(bits, bit));
+        let free = bitmap::count_zeros(bits, 0..256);
+        disk.descriptors[number.0 as usize].set_free_blocks_count(free);
+    }
+    let alloc = disk.open();
+    (0..60).for_each(|group| assert!(alloc.free_runs(GroupNumber(group)).is_ok()));
+    let before = alloc.statistics();
+    assert_eq!(alloc.geometry().group_of(take(&alloc, 1 + 256 * 21, 16).start).expect("on the disk").0.0, 21);
+    let after = alloc.statistics();
+    let considered = after.considered.iter().sum::<u64>() - before.considered.iter().sum::<u64>();
+    assert_eq!((after.locks - before.locks, considered), (1, 1));
+}
