@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-checked test-schedules test-threads lint demo install bench bench-layout ladder conflicts scan-policies bench-scale test-mount test-scale bench-mount deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-checked test-schedules test-threads lint demo install bench bench-layout ladder conflicts scan-policies bench-scale test-mount test-scale bench-mount lab deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -32,11 +32,16 @@ test: setup-test lint
 	$(MAKE) test-checked
 
 # The runtime of virtual CPUs, in its own target directory: a --cfg changes every crate.
-VIRTUAL := RUSTFLAGS='--cfg extant_rt="virtual"' $(CARGO) test --locked --target-dir target/virtual
+VIRTUAL := RUSTFLAGS='--cfg extant_rt="virtual"' $(CARGO)
 test-virtual:
-	$(VIRTUAL) -p extant-rt
-	$(VIRTUAL) -p extant-block --test modelled
-	$(VIRTUAL) -p extant-writeback --test timing
+	$(VIRTUAL) test --locked --target-dir target/virtual -p extant-rt
+	$(VIRTUAL) test --locked --target-dir target/virtual -p extant-block --test modelled
+	$(VIRTUAL) test --locked --target-dir target/virtual -p extant-writeback --test timing
+	$(VIRTUAL) test --locked --target-dir target/virtual -p extant-lab
+
+# The engine on virtual CPUs: target/virtual/release/extant-lab.
+lab: setup-build
+	$(VIRTUAL) build --release --locked -p extant-lab --target-dir target/virtual
 
 # The runtime whose schedules shuttle chooses, likewise, and a few schedules of each test.
 CHECKED := RUSTFLAGS='--cfg extant_rt="shuttle"' $(CARGO) test --locked --target-dir target/shuttle -p extant-alloc -p extant-journal -p extant-writeback --test schedules

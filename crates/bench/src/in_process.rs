@@ -6,109 +6,79 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use extant::{Dir, Fallocate, Filesystem, Mount, New, NewKind};
+use extant::{Dir, Filesystem, Mount};
+use extant_loads::{APPEND_BYTES, BATCH, FILE_BYTES, Load, Runner, Step};
 
 use crate::Result;
 use crate::kernel::KernelMount;
 use crate::report::Series;
 use crate::scratch::Scratch;
 
-/// Files that exist at once: those of one round of creating, then of one of unlinking.
-const BATCH: usize = 1000;
-
-/// What each thread does in its own directory.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Load {
-    /// Creates and unlinks empty files; both count.
-    CreateUnlink,
-    /// will-it-scale's fallocate2: appends 8 KiB by fallocate until 1 MiB, truncates to 0; the appends count.
-    Fallocate2,
-}
-
 /// What `statfs` says of tmpfs.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
-/// Bytes of an append, and at which a file is truncated.
-const APPEND_BYTES: u64 = 8 << 10;
-const FILE_BYTES: u64 = 1 << 20;
+/// Counts what a thread does until it is told to stop.
+struct Counter<'a> {
+    load: Load,
+    stop: &'a AtomicBool,
+    done: u64,
+}
 
-impl Load {
-    fn name(self) -> Result<String> {
-        Ok(self.to_possible_value().ok_or("a hidden load")?.get_name().to_owned())
+impl Runner for Counter<'_> {
+    fn did(&mut self, step: Step) {
+        self.done += u64::from(self.load.counts(step));
     }
 
-    fn title(self) -> &'static str {
-        match self {
-            Self::CreateUnlink => "create + unlink of empty files",
-            Self::Fallocate2 => "append 8 KiB by fallocate to 1 MiB, truncate",
-        }
+    fn goes_on(&mut self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
     }
+}
 
-    /// Through the library for a while; how many operations.
-    fn engine_round(self, dir: &Dir, thread: usize, stop: &AtomicBool) -> Result<u64> {
-        let new = New { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0, times: None, xattrs: &[] };
-        let mut done = 0;
-        match self {
-            Self::CreateUnlink => {
-                let names: Vec<String> = (0..BATCH).map(|index| format!("file-{thread}-{index}")).collect();
-                while !stop.load(Ordering::Relaxed) {
-                    for name in &names {
-                        dir.create(name.as_bytes(), &new)?;
-                    }
-                    for name in &names {
-                        dir.unlink(name.as_bytes())?;
-                    }
-                    done += 2 * BATCH as u64;
-                }
-            }
-            Self::Fallocate2 => {
-                let name = format!("appended-{thread}");
-                let file = dir.create(name.as_bytes(), &new)?;
-                while !stop.load(Ordering::Relaxed) {
-                    for at in (0..FILE_BYTES).step_by(APPEND_BYTES as usize) {
-                        file.allocate(Fallocate::Allocate { keep_size: false }, at, APPEND_BYTES)?;
-                        done += 1;
-                    }
-                    file.set_len(0)?;
-                }
-                drop(file);
-                dir.unlink(name.as_bytes())?;
+/// Through the library for a while; how many operations.
+fn engine_round(load: Load, dir: &Dir, thread: usize, stop: &AtomicBool) -> Result<u64> {
+    let mut counter = Counter { load, stop, done: 0 };
+    load.run(dir, thread, &mut counter)?;
+    Ok(counter.done)
+}
+
+/// The same as system calls.
+fn kernel_round(load: Load, dir: &Path, stop: &AtomicBool) -> Result<u64> {
+    let names: Vec<PathBuf> = (0..BATCH).map(|index| dir.join(format!("file-{index}"))).collect();
+    let create_all = || names.iter().try_for_each(|name| std::fs::File::create_new(name).map(drop));
+    let unlink_all = || names.iter().try_for_each(std::fs::remove_file);
+    let mut done = 0;
+    match load {
+        Load::CreateUnlink => {
+            while !stop.load(Ordering::Relaxed) {
+                create_all()?;
+                unlink_all()?;
+                done += 2 * BATCH as u64;
             }
         }
-        Ok(done)
-    }
-
-    /// The same as system calls.
-    fn kernel_round(self, dir: &Path, stop: &AtomicBool) -> Result<u64> {
-        let mut done = 0;
-        match self {
-            Self::CreateUnlink => {
-                let names: Vec<PathBuf> = (0..BATCH).map(|index| dir.join(format!("file-{index}"))).collect();
-                while !stop.load(Ordering::Relaxed) {
-                    for name in &names {
-                        std::fs::File::create_new(name)?;
-                    }
-                    for name in &names {
-                        std::fs::remove_file(name)?;
-                    }
-                    done += 2 * BATCH as u64;
+        Load::Fallocate2 => {
+            let path = dir.join("appended");
+            let file = std::fs::File::create_new(&path)?;
+            while !stop.load(Ordering::Relaxed) {
+                for at in (0..FILE_BYTES).step_by(APPEND_BYTES as usize) {
+                    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), at, APPEND_BYTES)?;
+                    done += 1;
                 }
+                file.set_len(0)?;
             }
-            Self::Fallocate2 => {
-                let path = dir.join("appended");
-                let file = std::fs::File::create_new(&path)?;
-                while !stop.load(Ordering::Relaxed) {
-                    for at in (0..FILE_BYTES).step_by(APPEND_BYTES as usize) {
-                        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), at, APPEND_BYTES)?;
-                        done += 1;
-                    }
-                    file.set_len(0)?;
-                }
-                std::fs::remove_file(&path)?;
-            }
+            std::fs::remove_file(&path)?;
         }
-        Ok(done)
+        Load::Stat => {
+            create_all()?;
+            while !stop.load(Ordering::Relaxed) {
+                for name in &names {
+                    std::hint::black_box(rustix::fs::lstat(name)?);
+                }
+                done += BATCH as u64;
+            }
+            unlink_all()?;
+        }
     }
+    Ok(done)
 }
 
 /// What a load did and what it took.
@@ -189,7 +159,7 @@ pub fn engine(load: Load, fs: &Filesystem, threads: Threads, time: Duration) -> 
         fs.create_dir_all(&path)?;
         dirs.push(fs.dir(&path)?);
     }
-    timed(threads.count, time, |thread, stop| load.engine_round(&dirs[thread % dirs.len()], thread, stop))
+    timed(threads.count, time, |thread, stop| engine_round(load, &dirs[thread % dirs.len()], thread, stop))
 }
 
 /// As system calls, in directories of `path`.
@@ -197,7 +167,7 @@ fn kernel(load: Load, path: &Path, threads: usize, time: Duration) -> Result<Mea
     for thread in 0..threads {
         std::fs::create_dir_all(path.join(format!("dir-{thread}")))?;
     }
-    timed(threads, time, |thread, stop| load.kernel_round(&path.join(format!("dir-{thread}")), stop))
+    timed(threads, time, |thread, stop| kernel_round(load, &path.join(format!("dir-{thread}")), stop))
 }
 
 /// One process of its own on one image; prints its operations per second.
@@ -216,7 +186,7 @@ fn ceiling(load: Load, images: &[PathBuf], time: Duration) -> Result<f64> {
         let mut command = Command::new(&own);
         command
             .arg("worker")
-            .arg(load.name()?)
+            .arg(load.to_possible_value().ok_or("a hidden load")?.get_name())
             .arg(image)
             .arg(time.as_millis().to_string())
             .stdout(Stdio::piped());

@@ -11,8 +11,10 @@ use extant::{
     Filesystem, Frees, InodeSearch, MballocStatistics, Mount, Preallocation, Scan, StreamGoals, Tuning,
 };
 
+use extant_loads::Load;
+
 use crate::Result;
-use crate::in_process::{Load, Measured, Threads, engine};
+use crate::in_process::{Measured, Threads, engine};
 use crate::report::Series;
 use crate::scratch::Scratch;
 

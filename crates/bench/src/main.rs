@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use extant_loads::Load;
 
 /// What a measurement ends with.
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
@@ -40,7 +41,7 @@ enum What {
     /// A load through the library: one thread beside the kernel, two threads beside two processes.
     InProcess {
         /// What each thread does.
-        load: in_process::Load,
+        load: Load,
         /// Rounds of each side.
         #[arg(long, default_value_t = 7)]
         rounds: usize,
@@ -186,7 +187,7 @@ enum What {
     #[command(hide = true)]
     Worker {
         /// What it does.
-        load: in_process::Load,
+        load: Load,
         /// The image.
         image: PathBuf,
         /// How long.

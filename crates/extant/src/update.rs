@@ -62,6 +62,7 @@ type NodesByBlock = BTreeMap<FsBlock, Vec<Arc<Node>>>;
 /// What the running transaction changed.
 #[derive(Debug)]
 pub(crate) struct Changes {
+    /// By thread: a block that was freed is given out again only after the commit, so none stands twice.
     buffers: Vec<Padded<Mutex<Vec<Arc<Buffer>>>>>,
     /// By block of the inode table, in the order of their first change: a number that was deleted and given out
     /// again within one transaction stands twice, the later last.
@@ -69,7 +70,7 @@ pub(crate) struct Changes {
     superblock: Padded<AtomicBool>,
 }
 
-const SHARDS: usize = 512;
+const SHARDS: usize = 1024;
 
 impl Changes {
     pub(crate) fn new() -> Self {

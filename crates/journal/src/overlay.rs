@@ -7,8 +7,8 @@
 //!
 //! Locks: its shards are `JOURNAL`, keys from [`FIRST_KEY`]; one at a time, inside the state lock.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::{Arc, LockClass, RwLock};
@@ -25,7 +25,7 @@ pub struct Copy {
     pub bytes: Arc<[u8]>,
 }
 
-type Shard = RwLock<HashMap<FsBlock, (TransactionId, Arc<[u8]>)>>;
+type Shard = RwLock<BTreeMap<FsBlock, (TransactionId, Arc<[u8]>)>>;
 
 /// See the module.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub struct Overlay {
 
 impl Overlay {
     pub fn new() -> Self {
-        let shard = |index| RwLock::with_key(LockClass::JOURNAL, FIRST_KEY + index, HashMap::new());
+        let shard = |index| RwLock::with_key(LockClass::JOURNAL, FIRST_KEY + index, BTreeMap::new());
         Self { shards: (0..SHARDS).map(shard).collect() }
     }
 

@@ -7,7 +7,7 @@
 //!
 //! Leaves out: the overlay, which knows the blocks by number. Checked by `tests/crash.rs`.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::Arc;
@@ -37,7 +37,7 @@ pub struct State {
     /// A thread is writing blocks home.
     pub checkpointing: bool,
     /// Blocks whose home writes may be under way.
-    pub in_flight: HashSet<FsBlock>,
+    pub in_flight: BTreeSet<FsBlock>,
     /// Why the journal was aborted.
     pub aborted: Option<Arc<Error>>,
 }
@@ -60,7 +60,7 @@ impl State {
             logged: VecDeque::new(),
             committing: false,
             checkpointing: false,
-            in_flight: HashSet::new(),
+            in_flight: BTreeSet::new(),
             aborted: None,
         }
     }

@@ -8,12 +8,10 @@
 //!
 //! Locks: `CACHE`, one per slot, over nothing. Test: `tests/misses.rs`.
 
-use extant_rt::{Arc, LockClass, Mutex, Padded, thread_slot};
+use extant_rt::{Arc, LockClass, Mutex, Padded, SHARDS, thread_slot};
 
 use crate::buffer::{Buffer, Owner};
 use crate::node::Node;
-
-const SLOTS: usize = 64;
 
 /// Room for a name in a block: in the entry at this offset.
 #[derive(Clone, Debug)]
@@ -36,11 +34,11 @@ pub(crate) struct Misses(Vec<Padded<Mutex<Option<Miss>>>>);
 
 impl Misses {
     pub(crate) fn new() -> Self {
-        Self((0..SLOTS).map(|_| Padded(Mutex::new(LockClass::CACHE, None))).collect())
+        Self((0..SHARDS).map(|_| Padded(Mutex::new(LockClass::CACHE, None))).collect())
     }
 
     fn slot(&self) -> &Mutex<Option<Miss>> {
-        &self.0[thread_slot() % SLOTS]
+        &self.0[thread_slot() % SHARDS]
     }
 
     /// Keeps that a directory, whose lock is held, has no such name, but room for it.

@@ -1,7 +1,7 @@
 //! The simulation: CPUs, their clocks, and who runs next.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 use std::time::Duration;
 
@@ -108,6 +108,8 @@ pub struct World {
     /// With how many CPUs it began.
     pub task_count: usize,
     cpus: Vec<Cpu>,
+    /// When each CPU but the current one goes on, unless it waits for another.
+    due: BTreeSet<(u64, usize)>,
     /// Threads that have a CPU but no coroutine yet.
     born: Vec<Task>,
 }
@@ -136,6 +138,7 @@ impl World {
         let clock = self.cpus.get(self.current).map_or(0, |cpu| cpu.clock);
         self.cpus.push(Cpu { clock, state: State::Ready, yielder: std::ptr::null() });
         self.born.push(task);
+        self.due.insert((clock, self.cpus.len() - 1));
         self.cpus.len() - 1
     }
 
@@ -190,28 +193,37 @@ impl World {
 
     fn wake_at(&mut self, cpu: usize, at: u64) -> u64 {
         let woken = &mut self.cpus[cpu];
+        if let State::Blocked(Some(until)) = woken.state {
+            self.due.remove(&(until.max(woken.clock), cpu));
+        }
         woken.state = State::Ready;
         woken.clock = woken.clock.max(at);
+        self.due.insert((woken.clock, cpu));
         woken.clock
     }
 
-    /// The CPU to run next, and when it does.
-    fn next(&self) -> Option<(u64, usize)> {
-        let times = self.cpus.iter().enumerate().filter_map(|(number, cpu)| match cpu.state {
-            State::Ready => Some((cpu.clock, number)),
-            State::Blocked(Some(until)) => Some((until.max(cpu.clock), number)),
-            State::Blocked(None) | State::Done => None,
-        });
-        times.min()
+    /// Whether another CPU's clock is behind the current one's.
+    fn is_ahead(&self) -> bool {
+        self.due.first().is_some_and(|due| *due < (self.now(), self.current))
+    }
+
+    /// The current CPU stops until it is due.
+    fn stop(&mut self, state: State) {
+        let cpu = &mut self.cpus[self.current];
+        cpu.state = state;
+        match state {
+            State::Ready => self.due.insert((cpu.clock, self.current)),
+            State::Blocked(Some(until)) => self.due.insert((until.max(cpu.clock), self.current)),
+            State::Blocked(None) | State::Done => false,
+        };
     }
 }
 
 /// A scheduling point: returns once no other CPU's clock is behind. A panic takes no scheduling points, for a
 /// coroutine that unwinds cannot be left.
 pub fn reach() {
-    while !std::thread::panicking()
-        && with(|world| world.next() != Some((world.now(), world.current))) == Some(true)
-    {
+    while !std::thread::panicking() && with(|world| world.is_ahead()) == Some(true) {
+        with(|world| world.stop(State::Ready));
         suspend();
     }
 }
@@ -232,7 +244,7 @@ pub fn touch<T>(what: &T, access: Access) {
 
 /// Stops the current CPU until it is woken, or until its clock shows `until`.
 pub fn block(until: Option<u64>) {
-    with(|world| world.cpus[world.current].state = State::Blocked(until));
+    with(|world| world.stop(State::Blocked(until)));
     suspend();
 }
 
@@ -306,6 +318,7 @@ impl Machine {
             current: usize::MAX,
             task_count: tasks.len(),
             cpus: Vec::new(),
+            due: BTreeSet::new(),
             born: Vec::new(),
         };
         for task in tasks {
@@ -317,7 +330,7 @@ impl Machine {
             coroutines.adopt(with(|world| std::mem::take(&mut world.born)).unwrap_or_default());
             let Some(cpu) = with(World::start_next).flatten() else { break };
             if coroutines.resume(cpu) {
-                with(|world| world.cpus[cpu].state = State::Done);
+                with(|world| world.stop(State::Done));
             }
         }
         with(World::report).unwrap_or_default()
@@ -327,7 +340,7 @@ impl Machine {
 impl World {
     /// Makes the CPU that is due the current one.
     fn start_next(&mut self) -> Option<usize> {
-        let (clock, cpu) = self.next()?;
+        let (clock, cpu) = self.due.pop_first()?;
         self.current = cpu;
         self.cpus[cpu].clock = clock;
         self.cpus[cpu].state = State::Ready;

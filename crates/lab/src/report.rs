@@ -1,0 +1,61 @@
+//! What runs showed, as tables or JSON.
+
+use std::fmt::Write as _;
+
+use extant_loads::Load;
+use serde::Serialize;
+
+use crate::run::Run;
+
+/// Classes of locks and places that a table shows: those that were waited for longest.
+const SHOWN: usize = 8;
+
+/// One JSON document.
+///
+/// # Errors
+/// None that is known.
+pub fn json(load: Load, runs: &[Run]) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Document<'a> {
+        load: &'a str,
+        runs: &'a [Run],
+    }
+
+    let mut text = serde_json::to_string_pretty(&Document { load: load.title(), runs })?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// Throughput over CPUs, and for the most of them what they waited for.
+pub fn tables(load: Load, runs: &[Run]) -> String {
+    let mut text = format!("{}, simulated\n\n| CPUs | operations/s of each | of linear |\n", load.title());
+    text.push_str("|--:|--:|--:|\n");
+    let Some(first) = runs.first() else { return text };
+    for run in runs {
+        let share = 100.0 * run.per_second / first.per_second;
+        let _ = writeln!(text, "| {} | {:.0} | {share:.1} % |", run.cpus, run.per_second);
+    }
+    let Some(most) = runs.iter().max_by_key(|run| run.cpus) else { return text };
+    let _ = writeln!(text, "\nPer operation on {} CPUs\n", most.cpus);
+    text.push_str("| locks | taken | waited for | ns waited |\n|---|--:|--:|--:|\n");
+    let mut locks: Vec<_> = most.locks.iter().collect();
+    locks.sort_by(|(_, a), (_, b)| b.waited_ns.total_cmp(&a.waited_ns));
+    for (class, share) in locks.into_iter().take(SHOWN) {
+        let _ = writeln!(
+            text,
+            "| {class} | {:.3} | {:.3} | {:.1} |",
+            share.acquired, share.contended, share.waited_ns
+        );
+    }
+    text.push_str("\n| lines touched at | touched | another's | ns waited |\n|---|--:|--:|--:|\n");
+    let mut lines: Vec<_> = most.lines.iter().collect();
+    lines.sort_by(|(_, a), (_, b)| b.waited_ns.total_cmp(&a.waited_ns));
+    for (place, share) in lines.into_iter().take(SHOWN) {
+        let _ = writeln!(
+            text,
+            "| {place} | {:.3} | {:.3} | {:.1} |",
+            share.accesses, share.shared, share.waited_ns
+        );
+    }
+    text
+}

@@ -1,0 +1,75 @@
+//! The lab gives the same bytes each time, and the engine scales on its CPUs.
+//!
+//! Run by `make test-virtual`.
+#![cfg(extant_rt = "virtual")]
+
+use std::process::Command;
+
+use serde_json::Value;
+
+fn lab(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_extant-lab")).args(arguments).output().expect("the lab");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn run(load: &str, cpus: &str) -> String {
+    lab(&["run", load, "--cpus", cpus, "--microseconds", "200", "--json"])
+}
+
+#[test]
+fn two_runs_give_the_same_bytes() {
+    let first = run("fallocate2", "1,8");
+    assert_eq!(first, run("fallocate2", "1,8"));
+    let tables = lab(&["run", "fallocate2", "--cpus", "1,8", "--microseconds", "200"]);
+    assert!(tables.contains("\n| 8 | "), "{tables}");
+}
+
+/// The runs of a load on one CPU and on 32, in directories of their own: these are as fast as that one alone.
+fn scales(load: &str) -> Value {
+    let document: Value = serde_json::from_str(&run(load, "1,32")).expect("JSON");
+    let rate = |run: usize| document["runs"][run]["per_second"].as_f64().expect("a rate");
+    assert!(rate(1) >= 0.95 * rate(0), "{load}: {} of {}", rate(1), rate(0));
+    document
+}
+
+#[test]
+fn appends_scale_and_move_no_line_of_another_but_for_refills() {
+    let document = scales("fallocate2");
+    let lines = document["runs"][1]["lines"].as_object().expect("lines");
+    let moved: f64 = lines.values().map(|line| line["shared"].as_f64().expect("a share")).sum();
+    assert!(moved <= 1.0 / 16.0, "{moved} lines per operation: {lines:#?}");
+}
+
+#[test]
+fn older_forms_do_not_scale() {
+    let document =
+        lab(&["run", "fallocate2", "--cpus", "1,16", "--microseconds", "200", "--oldest", "--json"]);
+    let document: Value = serde_json::from_str(&document).expect("JSON");
+    let rate = |run: usize| document["runs"][run]["per_second"].as_f64().expect("a rate");
+    assert!(rate(1) < 0.5 * rate(0), "{} of {}", rate(1), rate(0));
+}
+
+#[test]
+fn creates_and_unlinks_scale() {
+    scales("create-unlink");
+}
+
+#[test]
+fn stats_scale() {
+    scales("stat");
+}
+
+#[test]
+fn machines_are_listed_and_serve_as_files() {
+    assert_eq!(lab(&["list"]), "kunpeng920\n");
+    let file = std::env::temp_dir().join(format!("extant-lab-{}.toml", std::process::id()));
+    std::fs::write(&file, lab(&["machine", "kunpeng920"])).expect("a file");
+    let by_file = ["run", "fallocate2", "--cpus", "2", "--microseconds", "50", "--machine"];
+    let by_file = lab(&[&by_file[..], &[file.to_str().expect("a path")]].concat());
+    std::fs::remove_file(&file).expect("the file");
+    let by_name = lab(&["run", "fallocate2", "--cpus", "2", "--microseconds", "50"]);
+    // Longer arguments move what is allocated behind them, and with it who shares a line for once.
+    let rates = |tables: &str| tables.split("Per operation").next().map(str::to_owned);
+    assert_eq!(rates(&by_file), rates(&by_name));
+}
