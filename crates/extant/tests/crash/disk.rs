@@ -9,7 +9,7 @@ use extant::mkfs::Mkfs;
 use extant_block::{BlockDevice, MemoryDevice};
 
 /// What free blocks of a disk hold before anything is written to it: it must never be seen in a file.
-const POISON: u8 = 0xDB;
+pub const POISON: u8 = 0xDB;
 
 /// How a disk is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

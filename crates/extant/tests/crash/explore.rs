@@ -4,16 +4,16 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use extant::Filesystem;
-use extant_block::{Cursor, Event, Log, MemoryDevice, Recorder, Tearing};
+use extant_block::{BlockDevice, Cursor, Event, Log, MemoryDevice, Recorder, Tearing};
 use extant_rt::Arc;
 
-use crate::disk::{Checker, DiskKind, journal_blocks};
+use crate::disk::{Checker, DiskKind, POISON, journal_blocks};
 use crate::fault::{Fault, FaultyDevice};
 use crate::generate::preparation;
 use crate::model::Model;
 use crate::op::Op;
 use crate::random::{Random, hash};
-use crate::session::{Session, mount, mount_in_background};
+use crate::session::{Pages, Session, mount, mount_in_background};
 use crate::tree::{self, Allowed, Entry};
 
 /// A disk with files on it, cleanly unmounted, and the model of them.
@@ -35,7 +35,7 @@ impl Base {
     pub fn with_free_blocks(kind: DiskKind, free_blocks: Option<u64>) -> Self {
         let image = Arc::new(kind.make());
         let mut model = Model::new(kind.block_size, kind.has_extents());
-        let mut session = Session::mount(image.clone()).expect("mount a new disk");
+        let mut session = Session::mount(image.clone(), Pages::default()).expect("mount a new disk");
         let mut prepare = |op| {
             step(&mut session, &mut model, op, false).unwrap_or_else(|what| panic!("{what}"));
             session.fs().sync().expect("sync");
@@ -51,7 +51,12 @@ impl Base {
             // A file without extents takes some more blocks than it has content.
             free = prepare(Op::Append { file: "full", bytes: blocks.div_ceil(2) * kind.block_size });
         }
+        let tails = ["a", "b"].map(|file| session.tail_of(file).expect("the end of a file"));
         session.unmount().expect("unmount");
+        // Nobody promised that it is zero: who maps a file into memory may write there.
+        for (offset, bytes) in tails {
+            image.write_at(offset, &vec![POISON; bytes as usize]).expect("poison");
+        }
         Checker::new().check(&image).expect("a clean disk to start from");
         let journal = journal_blocks(&image);
         Self {
@@ -74,12 +79,14 @@ pub struct Scenario<'b> {
     pub commits: u32,
     /// Of the choice of crashes.
     pub seed: u64,
+    pub pages: Pages,
 }
 
 impl fmt::Display for Scenario<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (disk, seed, commits) = (self.base.kind.name, self.seed, self.commits);
-        writeln!(f, "disk {disk}, seed {seed}, {commits} commits before, fault {:?}", self.fault)?;
+        let (fault, pages) = (self.fault, self.pages);
+        writeln!(f, "disk {disk}, seed {seed}, {commits} commits before, fault {fault:?}, {pages:?}")?;
         self.ops.iter().try_for_each(|op| writeln!(f, "    Op::{op:?},"))
     }
 }
@@ -100,25 +107,32 @@ pub struct History {
     pub model: Model,
     /// Its marks in the log, one after each operation.
     pub mark: u64,
+    /// What was written may have no place yet.
+    pub is_delayed: bool,
 }
 
 impl History {
     /// That the tree is one that a crash after so many operations may leave.
-    fn check(&self, tree: &Entry, done: usize) -> Result<(), String> {
+    fn check(&self, tree: &Entry, done: usize, is_delayed: bool) -> Result<(), String> {
         let tree = match self.dir {
             Some(dir) => tree.child(dir).ok_or(format!("directory {dir} is missing"))?,
             None => tree,
         };
         let model = &self.model;
         let last = model.ends[(done + 1).min(model.ends.len() - 1)];
-        let allowed =
-            Allowed { model, promise: &model.promises[done], last, is_whole_disk: self.dir.is_none() };
+        let allowed = Allowed {
+            model,
+            promise: &model.promises[done],
+            last,
+            is_whole_disk: self.dir.is_none(),
+            is_delayed,
+        };
         allowed.check(tree).map(drop).map_err(|what| format!("after {done} operations: {what}"))
     }
 
     /// That the tree is the last one.
     pub fn check_end(&self, tree: &Entry) -> Result<(), String> {
-        self.check(tree, self.model.ends.len() - 1).map_err(|what| format!("without a crash: {what}"))
+        self.check(tree, self.model.ends.len() - 1, false).map_err(|what| format!("without a crash: {what}"))
     }
 }
 
@@ -161,7 +175,8 @@ impl Scenario<'_> {
         let device =
             FaultyDevice::new(recorder, self.fault, self.base.kind.block_size, self.base.journal.clone());
         let mut model = self.base.model.clone();
-        let mut session = Session::mount(device.clone()).map_err(|error| format!("mount: {error}"))?;
+        let mut session =
+            Session::mount(device.clone(), self.pages).map_err(|error| format!("mount: {error}"))?;
         for _ in 0..self.commits {
             for op in [Op::Chmod { path: "d", mode: 0o755 }, Op::Sync] {
                 session.run(op, &model).map_err(|error| error.to_string())?;
@@ -186,7 +201,8 @@ impl Scenario<'_> {
             }
         }
         let log = device.recorder.log();
-        let history = History { dir: None, model, mark: 0 };
+        let is_delayed = self.pages.bytes > 0;
+        let history = History { dir: None, model, mark: 0, is_delayed };
         if is_whole {
             history.check_end(&tree::read(session.fs())?)?;
         }
@@ -198,11 +214,15 @@ impl Scenario<'_> {
 ///
 /// # Errors
 /// An operation that does not do what the model does.
-pub fn record_threads(base: &Base, sequences: &[(&'static str, Vec<Op>)]) -> Result<Recording, String> {
+pub fn record_threads(
+    base: &Base,
+    pages: Pages,
+    sequences: &[(&'static str, Vec<Op>)],
+) -> Result<Recording, String> {
     /// After so many commits the log is about half full, from where on it is checkpointed in the background.
     const COMMITS: u32 = 80;
     let device = Arc::new(Recorder::over(base.image.snapshot()));
-    let fs = mount_in_background(device.clone()).map_err(|error| format!("mount: {error}"))?;
+    let fs = mount_in_background(device.clone(), pages).map_err(|error| format!("mount: {error}"))?;
     for (dir, _) in sequences {
         fs.create_dir(dir).map_err(|error| error.to_string())?;
     }
@@ -223,7 +243,7 @@ pub fn record_threads(base: &Base, sequences: &[(&'static str, Vec<Op>)]) -> Res
                             .map_err(|what| format!("{dir}, operation {index}, {what}"))?;
                         device.mark(mark);
                     }
-                    Ok(History { dir: Some(dir), model, mark })
+                    Ok(History { dir: Some(dir), model, mark, is_delayed: pages.bytes > 0 })
                 })
             })
             .collect();
@@ -443,7 +463,7 @@ fn judge(
     let tree = tree_as_is(image)?;
     for history in &recording.histories {
         let done = events.iter().filter(|event| **event == Event::Mark(history.mark)).count();
-        history.check(&tree, done)?;
+        history.check(&tree, done, history.is_delayed)?;
     }
 
     let device = Arc::new(Recorder::over(image.snapshot()));

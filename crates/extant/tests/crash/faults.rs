@@ -7,8 +7,8 @@ use crate::disk::{Checker, DiskKind, has_tools};
 use crate::explore::{Base, Crash, Outcome, Plan, Recording, Scenario, Survival, explore, tree_as_is};
 use crate::fault::{Fault, FaultyDevice};
 use crate::op::Op;
-use crate::sequences::log_end_scenario;
-use crate::session::mount;
+use crate::sequences::{log_end_scenario, pages};
+use crate::session::{Pages, mount};
 
 const PLAN: Plan = Plan { trees: 400, checked: 5, compared: 0 };
 
@@ -21,7 +21,7 @@ fn base(name: &str) -> Base {
 }
 
 fn scenario(base: &Base, ops: Vec<Op>) -> Scenario<'_> {
-    Scenario { base, ops, fault: Fault::None, commits: 0, seed: 1 }
+    Scenario { base, ops, fault: Fault::None, commits: 0, seed: 1, pages: Pages::default() }
 }
 
 /// That one of the sequences leaves bad images with the fault, and none without.
@@ -204,6 +204,19 @@ fn data_that_arrives_after_its_commit_is_found() {
         let base = base(name);
         let ops = synced_operations(base.kind.block_size);
         assert_found(Fault::LateWrites, [scenario(&base, ops)]);
+    }
+}
+
+/// Invariant 1 of `docs/writeback.md`.
+#[test]
+fn delayed_data_that_arrives_after_its_commit_is_found() {
+    if !has_tools() {
+        return;
+    }
+    for name in ["1k-checksums", "4k-checksums"] {
+        let base = base(name);
+        let ops = synced_operations(base.kind.block_size);
+        assert_found(Fault::LateWrites, [Scenario { pages: pages(0), ..scenario(&base, ops) }]);
     }
 }
 

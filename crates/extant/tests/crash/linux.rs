@@ -8,6 +8,7 @@ use crate::fault::Fault;
 use crate::op::Op;
 use crate::random::{Random, hash};
 use crate::sequences::{deep_scenario, log_end_scenario, random_scenario, unsynced_scenario};
+use crate::session::Pages;
 use crate::session::mount;
 
 /// Crashes of each sequence that Linux recovers.
@@ -89,7 +90,7 @@ fn truncation_when_full(base: &Base, count: u32) -> Scenario<'_> {
         Op::Create("c"),
         Op::Sparse { file: "c", block: 4, count: 47 },
     ];
-    Scenario { base, ops, fault: Fault::None, commits: 0, seed: u64::from(count) }
+    Scenario { base, ops, fault: Fault::None, commits: 0, seed: u64::from(count), pages: Pages::default() }
 }
 
 /// How many crashes within a truncation Linux finished.

@@ -14,6 +14,10 @@
 //!
 //! Assumed of the device: the 1024 bytes of the superblock survive together.
 //!
+//! With a page cache, what was written to a file may have no place yet: since the file was last settled (by a sync, by a change
+//! of its blocks, as what replaces another), each of its blocks is as it was then or later, or was not there then and is not yet;
+//! its size lies between. Behind the ends of two files there is poison from the beginning, which growing must never show.
+//!
 //! The rules of `docs/journal.md` are named by their numbers where they are tested.
 //!
 //! `EXTANT_CRASH_SCALE=10` looks at ten times as many random sequences. `EXTANT_CRASH_CASE=1k-plain:17:30` makes

@@ -49,6 +49,8 @@ pub struct Promise {
     pub step: usize,
     /// The bytes of these inodes are as after this step or a later one.
     pub content: BTreeMap<Id, usize>,
+    /// Those of all inodes.
+    pub all_content: usize,
 }
 
 /// The history of a sequence.
@@ -79,6 +81,8 @@ pub struct Model {
     pub promises: Vec<Promise>,
     changed: BTreeMap<Id, usize>,
     mapped: BTreeMap<Id, usize>,
+    /// Of each file, steps with which all that was written before had its place.
+    settled: BTreeMap<Id, Vec<usize>>,
 }
 
 /// What the real operation must answer.
@@ -108,6 +112,7 @@ impl Model {
             promises: vec![Promise::default()],
             changed: BTreeMap::new(),
             mapped: BTreeMap::new(),
+            settled: BTreeMap::new(),
         }
     }
 
@@ -147,7 +152,13 @@ impl Model {
 
     /// Does `op`, and keeps what it changed.
     pub fn apply(&mut self, op: Op) -> Answer {
+        let steps = self.steps.len();
         let answer = self.change(op);
+        if self.steps.len() > steps
+            && let Some(id) = self.settles(op)
+        {
+            self.settled.entry(id).or_default().push(self.steps.len() - 1);
+        }
         if self.in_steps.len() < self.steps.len() {
             let target = if op.is_in_steps() { self.target(op) } else { None };
             self.in_steps.resize(self.steps.len(), target);
@@ -156,6 +167,40 @@ impl Model {
         self.promises.push(promise);
         self.ends.push(self.steps.len() - 1);
         answer
+    }
+
+    /// The file of which everything is written before the operation changes it, or gives it the name of another.
+    fn settles(&self, op: Op) -> Option<Id> {
+        match op {
+            Op::Truncate { .. }
+            | Op::Allocate { .. }
+            | Op::Zero { .. }
+            | Op::Punch { .. }
+            | Op::Collapse { .. }
+            | Op::Insert { .. } => self.target(op),
+            Op::Rename { to, .. } => self.find(to).filter(|_| self.has_replaced()),
+            _ => None,
+        }
+    }
+
+    /// Whether the last step took an inode away or a name of one.
+    fn has_replaced(&self) -> bool {
+        let names = |state: &State| {
+            let entries = state.values().map(|inode| match &inode.body {
+                Body::Directory(entries) => entries.len(),
+                _ => 0,
+            });
+            entries.sum::<usize>()
+        };
+        let before = self.steps.len() - 2;
+        names(&self.steps[before]) > names(&self.state)
+    }
+
+    /// The last step up to `step` with which a file had a place for all that was written, or in which it is new.
+    pub fn settled(&self, id: Id, step: usize) -> usize {
+        let settled = self.settled.get(&id).into_iter().flatten().rev().find(|settled| **settled <= step);
+        let first = || (0..=step).rev().take_while(|step| self.steps[*step].contains_key(&id)).last();
+        settled.copied().or_else(first).unwrap_or(step)
     }
 
     fn target(&self, op: Op) -> Option<Id> {
@@ -182,6 +227,7 @@ impl Model {
         let (path, since) = match op {
             Op::Sync | Op::Remount => {
                 promise.step = now;
+                promise.all_content = now;
                 return promise;
             }
             Op::Fsync(path) => (path, &self.changed),

@@ -10,6 +10,7 @@ use crate::fault::Fault;
 use crate::generate::{random_content_sequence, random_sequence, random_unsynced_sequence, short_sequences};
 use crate::op::{FILES, Op};
 use crate::random::hash;
+use crate::session::Pages;
 
 const THREADS: usize = 2;
 /// Findings after which a test gives up.
@@ -18,6 +19,15 @@ const FINDINGS_MAX: usize = 5;
 /// How often a test does its random part.
 pub fn scale() -> u64 {
     env::var("EXTANT_CRASH_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(1)
+}
+
+/// Page caches of several kinds: large, so small that writers flush, and without what is written already.
+pub fn pages(seed: u64) -> Pages {
+    match seed % 3 {
+        0 => Pages { bytes: 16 << 20, keep_clean: true },
+        1 => Pages { bytes: 32 << 10, keep_clean: true },
+        _ => Pages { bytes: 16 << 20, keep_clean: false },
+    }
 }
 
 /// Explores all scenarios and fails if anything is bad, shortened.
@@ -65,7 +75,7 @@ fn report(scenario: &Scenario<'_>, finding: &Finding) {
 /// The random sequence of a disk, seed and length.
 pub fn random_scenario(base: &Base, seed: u64, len: usize, commits: u32) -> Scenario<'_> {
     let ops = random_sequence(&base.model, len, hash(&[seed, len as u64]));
-    Scenario { base, ops, fault: Fault::None, commits, seed }
+    Scenario { base, ops, fault: Fault::None, commits, seed, pages: Pages::default() }
 }
 
 /// A sequence with a commit after every operation, within which the log turns round.
@@ -82,14 +92,14 @@ pub fn deep_scenario(base: &Base, seed: u64) -> Scenario<'_> {
     let mut model = base.model.clone();
     ops.iter().for_each(|op| model.apply(*op).expect("the model takes it"));
     ops.extend(random_content_sequence(&model, 12, hash(&[seed])));
-    Scenario { base, ops, fault: Fault::None, commits: 0, seed }
+    Scenario { base, ops, fault: Fault::None, commits: 0, seed, pages: Pages::default() }
 }
 
 /// A sequence in which nothing asks for a commit before the end.
 pub fn unsynced_scenario(base: &Base, seed: u64) -> Scenario<'_> {
     let mut ops = random_unsynced_sequence(&base.model, 50, hash(&[seed]));
     ops.push(Op::Sync);
-    Scenario { base, ops, fault: Fault::None, commits: 0, seed }
+    Scenario { base, ops, fault: Fault::None, commits: 0, seed, pages: Pages::default() }
 }
 
 /// Runs `explore` on each kind of disk.
@@ -112,12 +122,72 @@ fn every_sequence_of_two_operations_survives_every_crash() {
             .into_iter()
             .zip(0..)
             .filter(|(_, seed)| hash(&[*seed]) % KINDS.len() as u64 == index)
-            .map(|(ops, seed)| Scenario { base, ops, fault: Fault::None, commits: 0, seed })
+            .map(|(ops, seed)| Scenario {
+                base,
+                ops,
+                fault: Fault::None,
+                commits: 0,
+                seed,
+                pages: Pages::default(),
+            })
             .collect();
         let plan = Plan { trees: 3, checked: 1, compared: 0 };
         explore_all(&format!("short sequences, {}", base.kind.name), &scenarios, plan)
     });
     println!("short sequences: {total}");
+}
+
+/// The same through a page cache: writes get their places later, and several at once.
+#[test]
+fn every_delayed_sequence_of_two_operations_survives_every_crash() {
+    if !has_tools() {
+        return;
+    }
+    let total = on_each_disk(|base, index| {
+        let scenarios: Vec<Scenario<'_>> = short_sequences(base.kind.block_size)
+            .into_iter()
+            .zip(0..)
+            .filter(|(_, seed)| hash(&[*seed, 1]) % KINDS.len() as u64 == index)
+            .map(|(ops, seed)| Scenario {
+                base,
+                ops,
+                fault: Fault::None,
+                commits: 0,
+                seed,
+                pages: pages(seed),
+            })
+            .collect();
+        let plan = Plan { trees: 3, checked: 1, compared: 0 };
+        explore_all(&format!("delayed short sequences, {}", base.kind.name), &scenarios, plan)
+    });
+    println!("delayed short sequences: {total}");
+}
+
+/// Sequences of all kinds, also on full disks and with deep trees, through page caches of several kinds.
+#[test]
+fn delayed_sequences_survive_every_crash() {
+    if !has_tools() {
+        return;
+    }
+    let total = on_each_disk(|base, index| {
+        let full = Base::with_free_blocks(base.kind, Some(20 + index * 5));
+        let scenarios: Vec<Scenario<'_>> = (0..8 * scale())
+            .map(|seed| {
+                let number = seed * KINDS.len() as u64 + index;
+                let scenario = match seed % 8 {
+                    0 => deep_scenario(base, number),
+                    1 => unsynced_scenario(base, number),
+                    2 => log_end_scenario(base, number),
+                    3 => random_scenario(&full, number, 20, 0),
+                    _ => random_scenario(base, number, 5 + seed as usize % 36, 0),
+                };
+                Scenario { pages: pages(seed), ..scenario }
+            })
+            .collect();
+        let plan = Plan { trees: 25, checked: 8, compared: 1 };
+        explore_all(&format!("delayed sequences, {}", base.kind.name), &scenarios, plan)
+    });
+    println!("delayed sequences: {total}");
 }
 
 #[test]

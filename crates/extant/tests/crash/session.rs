@@ -18,6 +18,15 @@ pub struct Session {
     root: String,
     held: Vec<File>,
     unnamed: Vec<File>,
+    pages: Pages,
+}
+
+/// The page cache of a mount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pages {
+    /// None: all is written at once.
+    pub bytes: u64,
+    pub keep_clean: bool,
 }
 
 /// As every mount here: the same work gives the same bytes, and nothing happens by itself.
@@ -25,9 +34,21 @@ pub fn mount(device: Arc<dyn BlockDevice>, read_only: bool) -> Result<Filesystem
     options(read_only).background(false).open_device(device)
 }
 
+fn mount_with(device: Arc<dyn BlockDevice>, pages: Pages) -> Result<Filesystem> {
+    options(false)
+        .background(false)
+        .page_cache_bytes(pages.bytes)
+        .keep_clean_pages(pages.keep_clean)
+        .open_device(device)
+}
+
 /// As [`mount`], but a thread commits and checkpoints.
-pub fn mount_in_background(device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
-    options(false).background(true).open_device(device)
+pub fn mount_in_background(device: Arc<dyn BlockDevice>, pages: Pages) -> Result<Filesystem> {
+    options(false)
+        .background(true)
+        .page_cache_bytes(pages.bytes)
+        .keep_clean_pages(pages.keep_clean)
+        .open_device(device)
 }
 
 fn options(read_only: bool) -> Mount {
@@ -65,18 +86,30 @@ fn repeat(count: u32, mut work: impl FnMut(u32) -> Result<()>) -> Result<u32> {
 }
 
 impl Session {
-    pub fn mount(device: Arc<dyn BlockDevice>) -> Result<Self> {
-        let fs = mount(device.clone(), false)?;
-        Ok(Self { device, fs: Some(fs), root: "/".to_owned(), held: Vec::new(), unnamed: Vec::new() })
+    pub fn mount(device: Arc<dyn BlockDevice>, pages: Pages) -> Result<Self> {
+        let fs = Some(mount_with(device.clone(), pages)?);
+        Ok(Self { device, fs, root: "/".to_owned(), held: Vec::new(), unnamed: Vec::new(), pages })
     }
 
     /// Works in a directory of a disk that others use too.
     pub fn within(device: Arc<dyn BlockDevice>, fs: Filesystem, dir: &str) -> Self {
-        Self { device, fs: Some(fs), root: format!("/{dir}/"), held: Vec::new(), unnamed: Vec::new() }
+        let (root, pages) = (format!("/{dir}/"), Pages::default());
+        Self { device, fs: Some(fs), root, held: Vec::new(), unnamed: Vec::new(), pages }
     }
 
     pub fn fs(&self) -> &Filesystem {
         self.fs.as_ref().expect("mounted")
+    }
+
+    /// Where what lies behind the end of a file in its last block stands on the disk, and how long it is.
+    pub fn tail_of(&self, file: Name) -> Result<(u64, u64)> {
+        let file = self.lookup(file)?;
+        let block = u64::from(self.fs().statistics().block_size);
+        let size = file.metadata().size;
+        let extents = file.extents(size, 1)?;
+        let extent = extents.first().ok_or(Error::NoSuchOffset)?;
+        let start = extent.start.0 + size / block - u64::from(extent.logical.0);
+        Ok((start * block + size % block, block - size % block))
     }
 
     pub fn unmount(mut self) -> Result<()> {
@@ -250,7 +283,7 @@ impl Session {
                 if let Some(fs) = self.fs.take() {
                     fs.unmount()?;
                 }
-                self.fs = Some(mount(self.device.clone(), false)?);
+                self.fs = Some(mount_with(self.device.clone(), self.pages)?);
             }
             _ => unreachable!("works on files held open"),
         }

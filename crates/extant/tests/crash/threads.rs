@@ -9,7 +9,8 @@ use crate::generate::random_sequence;
 use crate::model::Model;
 use crate::op::Op;
 use crate::random::hash;
-use crate::sequences::scale;
+use crate::sequences::{pages, scale};
+use crate::session::Pages;
 
 /// Unmounting is left to who mounted.
 fn sequence_within(base: &Base, seed: u64) -> Vec<Op> {
@@ -36,12 +37,14 @@ fn threads_at_work_survive_every_crash() {
         let base = Base::new(kind);
         for round in 0..8 * scale() {
             let seed = hash(&[index, round]);
+            let pages = if round % 2 == 0 { Pages::default() } else { pages(round / 2) };
             let sequences: Vec<(&str, Vec<Op>)> = ["one", "two", "three"]
                 .into_iter()
                 .zip(0..)
                 .map(|(dir, thread)| (dir, sequence_within(&base, hash(&[seed, thread]))))
                 .collect();
-            let outcome = explore_recording(record_threads(&base, &sequences), seed, plan, &mut checker);
+            let outcome =
+                explore_recording(record_threads(&base, pages, &sequences), seed, plan, &mut checker);
             if let Some(finding) = outcome.bad.first() {
                 println!("disk {}, round {round}: {:?}: {}", kind.name, finding.crash, finding.what);
                 sequences.iter().for_each(|(dir, ops)| println!("{dir}: {ops:#?}"));

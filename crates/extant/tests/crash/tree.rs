@@ -168,6 +168,8 @@ pub struct Allowed<'m> {
     pub last: usize,
     /// The root of the model is that of the disk, in which there is `lost+found` too.
     pub is_whole_disk: bool,
+    /// What was written may have no place yet, in files that the model has settled before.
+    pub is_delayed: bool,
 }
 
 impl Allowed<'_> {
@@ -250,7 +252,9 @@ impl Comparison<'_> {
                 same("target", &String::from_utf8_lossy(found), wanted)?;
             }
             (Content::File(bytes), Body::File { size, blocks }) => {
-                if self.partial == Some(id) {
+                if self.allowed.is_delayed {
+                    self.delayed_content(bytes, id, path)?;
+                } else if self.partial == Some(id) {
                     self.partial_content(bytes, id, path)?;
                 } else {
                     same("size", &bytes.len(), size)?;
@@ -298,15 +302,18 @@ impl Comparison<'_> {
     /// The blocks of that identity which later steps have, and what they hold there. What of them the caller was
     /// promised is counted from that step on.
     fn versions(&self, id: Id, identity: u64) -> Vec<&Block> {
+        self.versions_from(self.step, id, identity)
+    }
+
+    fn versions_from(&self, step: usize, id: Id, identity: u64) -> Vec<&Block> {
         let promised = self.allowed.promise.content.get(&id).copied().unwrap_or(0);
         let at = |step: usize| match &self.state(step).get(&id)?.body {
             Body::File { blocks, .. } => blocks.values().find(|block| block.identity == identity),
             _ => None,
         };
-        let mut versions: Vec<&Block> =
-            (self.step.max(promised)..=self.allowed.last).filter_map(at).collect();
+        let mut versions: Vec<&Block> = (step.max(promised)..=self.allowed.last).filter_map(at).collect();
         if versions.is_empty() {
-            versions.extend(at(self.step));
+            versions.extend(at(step));
         }
         versions.dedup_by(|a, b| std::sync::Arc::ptr_eq(&a.bytes, &b.bytes));
         versions
@@ -339,6 +346,64 @@ impl Comparison<'_> {
                     return Err(format!(
                         "/{path}: byte {} is {byte:#x}, not one of {allowed:x?}",
                         start + at
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A file of which not all may be written: since it was settled it only grew, and each block of it is as it was then or
+    /// later, or zero if it was not there then.
+    fn delayed_content(&self, found: &[u8], id: Id, path: &str) -> Result<(), String> {
+        let block_size = self.allowed.model.block_size() as usize;
+        let promise = self.allowed.promise;
+        let promised = promise.content.get(&id).copied().unwrap_or(0).max(promise.all_content);
+        let from = self.allowed.model.settled(id, self.step).max(promised).min(self.step);
+        let is_partial = self.partial == Some(id);
+        let maps: Vec<(u64, &BTreeMap<u64, Block>)> = (from..=self.step + usize::from(is_partial))
+            .filter_map(|step| match &self.state(step).get(&id)?.body {
+                Body::File { size, blocks } => Some((*size, blocks)),
+                _ => None,
+            })
+            .collect();
+        let sizes = || maps.iter().map(|(size, _)| *size);
+        let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
+        let size = found.len() as u64;
+        if size < least || size > most {
+            return Err(format!("/{path}: size {size} is not between {least} and {most}"));
+        }
+        let moved = if is_partial { maps[maps.len() - 2].0.abs_diff(maps[maps.len() - 1].0) } else { 0 };
+        let moved = moved / block_size as u64;
+        for (index, bytes) in found.chunks(block_size).enumerate() {
+            let index = index as u64;
+            let was_there = maps[0].1.get(&index).is_some_and(|block| block.is_written);
+            let may_be_zero = is_partial || !was_there;
+            // Nearly always one whole version, as it was in one of the steps.
+            let is_whole = |(_, blocks): &(u64, &BTreeMap<u64, Block>)| {
+                let block = blocks.get(&index).filter(|block| block.is_written);
+                promised <= self.step && block.is_some_and(|block| block.bytes[..bytes.len()] == *bytes)
+            };
+            if may_be_zero && bytes.iter().all(|byte| *byte == 0) || maps.iter().rev().any(is_whole) {
+                continue;
+            }
+            let near = [Some(index), index.checked_sub(moved), index.checked_add(moved)];
+            let mut identities: Vec<u64> = (near.iter().flatten())
+                .flat_map(|at| maps.iter().filter_map(|(_, blocks)| blocks.get(at)))
+                .map(|block| block.identity)
+                .collect();
+            identities.sort_unstable();
+            identities.dedup();
+            let versions: Vec<&Block> = identities
+                .iter()
+                .flat_map(|identity| self.versions_from(from, id, *identity))
+                .filter(|block| block.is_written)
+                .collect();
+            for (at, byte) in bytes.iter().enumerate() {
+                if !(*byte == 0 && may_be_zero || versions.iter().any(|version| version.bytes[at] == *byte)) {
+                    let (at, step) = (index as usize * block_size + at, self.step);
+                    return Err(format!(
+                        "/{path}: byte {at} is {byte:#x}, of no version of the steps {from}..={step} or later"
                     ));
                 }
             }

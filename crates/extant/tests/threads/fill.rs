@@ -83,7 +83,7 @@ fn remove_all(fs: &Filesystem) {
     }
 }
 
-fn fill(seed: u64) {
+fn fill(seed: u64, page_cache_bytes: u64) {
     let mut random = Random(seed);
     let image = Image::new((8 + random.below(57)) << 20);
     let block_size = [1024, 2048, 4096][random.below(3) as usize];
@@ -105,7 +105,7 @@ fn fill(seed: u64) {
     assert_clean(&image.path, &format!("seed {seed}, without inodes"));
     assert_eq!(Usage::of(&image.path), fresh, "seed {seed}: something is lost with the inodes");
 
-    let fs = Mount::new().open(&image.path).expect("a mount");
+    let fs = Mount::new().page_cache_bytes(page_cache_bytes).open(&image.path).expect("a mount");
     let of_users = [0, THREADS / 2, THREADS][random.below(3) as usize];
     let refused = on_threads(&fs, of_users, &mut random, fill_blocks);
     fs.unmount().expect("an unmount");
@@ -129,5 +129,16 @@ fn disks_are_filled_to_the_last_block_and_inode_and_emptied_again() {
         return;
     }
     let first = number("EXTANT_SEED", 1);
-    (first..first + number("EXTANT_FILL_SEEDS", 3)).for_each(fill);
+    (first..first + number("EXTANT_FILL_SEEDS", 3)).for_each(|seed| fill(seed, 0));
+}
+
+#[test]
+fn disks_are_filled_to_the_last_block_with_delayed_blocks() {
+    if !has("e2fsck") || !has("dumpe2fs") {
+        return;
+    }
+    let first = number("EXTANT_SEED", 1);
+    for seed in first..first + number("EXTANT_FILL_SEEDS", 3) {
+        fill(seed, [16 << 20, 1 << 20][seed as usize % 2]);
+    }
 }
