@@ -52,6 +52,7 @@ pub use extant_alloc::{
 };
 pub use extant_journal::Stats as JournalStatistics;
 pub use extant_ondisk::{FileType, InodeFlags, InodeNumber, Timestamp};
+pub use extant_writeback::{ContextStatistics, Statistics as WritebackStatistics};
 pub use fallocate::Fallocate;
 pub use mount::Mounted;
 pub use namei::{New, NewKind, RenameFlags};

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use extant_alloc::{Allocator, Setup, Tuning};
+use extant_alloc::{Allocator, Bands, Setup, Tuning};
 use extant_block::BlockDevice;
 use extant_journal::{Journal, LogMap, recovery};
 use extant_ondisk::{
@@ -26,7 +26,7 @@ use crate::groups::Groups;
 use crate::namei::Names;
 use crate::node::NodeCache;
 use crate::orphan::Orphans;
-use crate::pages::Pages;
+use crate::pages::{InodeBands, Pages};
 use crate::tables::Tables;
 use crate::update::Changes;
 use crate::volume::Volume;
@@ -164,6 +164,7 @@ impl Volume {
         }
         volume.open_journal(log)?;
         let volume = Arc::new(volume);
+        volume.start_flushing();
         if journal_errno != 0 {
             // The superblock has it now, so that the journal may forget it.
             volume.record_error("journal aborted");
@@ -182,7 +183,6 @@ impl Volume {
                 volume.start_counting();
             }
             volume.start_zeroing_tables()?;
-            volume.start_flushing()?;
         }
         Ok((volume, mounted))
     }
@@ -216,6 +216,15 @@ impl Volume {
         };
         let allocator = Allocator::new(geometry.clone(), &setup, Box::new(groups));
         let buffer_count = options.cache_bytes / u64::from(geometry.block_size);
+        let bands = InodeBands {
+            bands: Bands::new(geometry.group_count),
+            inodes_per_group: geometry.inodes_per_group,
+        };
+        let new_pages = || {
+            let (bytes, keeps_clean) = (options.page_cache_bytes, options.keep_clean_pages);
+            let background = options.background && !options.read_only;
+            Pages::new(bytes, keeps_clean, bands, background).map(Arc::new)
+        };
         Ok(Self {
             device,
             geometry,
@@ -229,8 +238,7 @@ impl Volume {
             replayed,
             buffers: Cache::new(usize::try_from(buffer_count).unwrap_or(usize::MAX)),
             nodes: NodeCache::new(usize::try_from(options.cache_bytes / INODE_BYTES).unwrap_or(usize::MAX)),
-            pages: (options.page_cache_bytes > 0)
-                .then(|| Arc::new(Pages::new(options.page_cache_bytes, options.keep_clean_pages))),
+            pages: (options.page_cache_bytes > 0).then(new_pages).transpose()?,
             changes: Changes::new(),
             pinned: Mutex::new(LockClass::CACHE, None),
             tables: Tables::new(),

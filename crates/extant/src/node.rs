@@ -41,6 +41,8 @@ pub(crate) struct Node {
     pub(crate) last_groups: LastGroups,
     /// Its content in memory.
     pub(crate) pages: Mutex<NodePages>,
+    /// Its place in writeback.
+    pub(crate) writeback: extant_writeback::Entry,
     /// Data that could not be written back.
     pub(crate) losses: Losses,
     /// Cut to nothing since it was last flushed: what is written then must not be lost with what was there before.
@@ -98,6 +100,7 @@ impl Node {
             directory: InodeNumber::default(),
             last_groups: LastGroups::default(),
             pages: Mutex::new(LockClass::PAGES, NodePages::default()),
+            writeback: extant_writeback::Entry::new(),
             losses: Losses::default(),
             is_replaced: AtomicBool::new(false),
             core: Mutex::new(LockClass::INODE_CORE, core),

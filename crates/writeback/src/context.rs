@@ -3,7 +3,7 @@
 //! Dirty inodes stand by age. Who waits and what is old is served from the front; writing in the background goes round,
 //! so that a file that grows without end leaves others their turn. A busy inode stands aside for a while.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use extant_rt::{Arc, AtomicU64, Condvar, LockClass, Mutex, Ordering};
 
@@ -51,7 +51,7 @@ pub(crate) struct Lists<I> {
     times: BTreeMap<Key, Arc<I>>,
     /// With the time at which they are tried again.
     requeued: BTreeMap<Key, (u64, Arc<I>)>,
-    in_flight: BTreeSet<Key>,
+    in_flight: BTreeMap<Key, Arc<I>>,
     /// Where writing in the background stands.
     cursor: Key,
     /// Somebody waits for all with a smaller epoch.
@@ -136,7 +136,7 @@ impl<I: Inode> Lists<I> {
             dirty: BTreeMap::new(),
             times: BTreeMap::new(),
             requeued: BTreeMap::new(),
-            in_flight: BTreeSet::new(),
+            in_flight: BTreeMap::new(),
             cursor: Key::default(),
             synced: 0,
             pressed: 0,
@@ -199,6 +199,11 @@ impl<I: Inode> Lists<I> {
         self.dirty.values().chain(self.times.values()).chain(requeued).cloned().collect()
     }
 
+    /// Those in flight.
+    pub fn flying(&self) -> impl Iterator<Item = &Arc<I>> {
+        self.in_flight.values()
+    }
+
     /// Whether nothing is listed that is not in flight.
     pub fn has_no_waiting(&self) -> bool {
         self.dirty.is_empty() && self.times.is_empty() && self.requeued.is_empty()
@@ -209,7 +214,7 @@ impl<I: Inode> Lists<I> {
         let is_owed = |key: Option<&Key>| key.is_some_and(|key| key.epoch < epoch);
         is_owed(self.dirty.keys().next())
             || is_owed(self.times.keys().next())
-            || is_owed(self.in_flight.first())
+            || is_owed(self.in_flight.keys().next())
             || is_owed(self.requeued.keys().next())
     }
 
@@ -242,7 +247,7 @@ impl<I: Inode> Lists<I> {
         if self.in_flight.is_empty() {
             self.busy_since = now;
         }
-        self.in_flight.insert(key);
+        self.in_flight.insert(key, inode.clone());
         Some(Work { key, inode, reason })
     }
 

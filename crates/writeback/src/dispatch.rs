@@ -39,7 +39,7 @@ impl<I: Inode> Shared<I> {
     /// If the host gives none.
     pub(crate) fn start(self: &Arc<Self>, index: usize) -> std::io::Result<()> {
         let mut lists = self.contexts[index].lists.lock();
-        while lists.threads < self.tuning.dispatch_threads.max(1) {
+        while lists.threads < self.tuning.dispatch_threads {
             let shared = self.clone();
             let thread = spawn(&format!("writeback-{index}"), move || shared.dispatch(index))?;
             lists.threads += 1;

@@ -44,6 +44,12 @@ impl Entry {
         self.lock().bytes
     }
 
+    /// Whether anything is dirty, or in flight.
+    #[must_use]
+    pub fn is_listed(&self) -> bool {
+        self.lock().listed.is_some()
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock()
     }

@@ -74,6 +74,9 @@ impl<I: Inode> Shared<I> {
 
     /// [`crate::Writeback::throttle`].
     pub(crate) fn throttle(&self, inode: &Arc<I>) {
+        if !self.has_threads() {
+            return;
+        }
         let (index, mut bytes) = {
             let mut state = inode.entry().lock();
             if state.unseen < LOOK_BYTES && !(self.is_much.load(Ordering::Relaxed) && state.unseen > 0) {
@@ -84,7 +87,7 @@ impl<I: Inode> Shared<I> {
         // Who has become clean meanwhile stands in nobody's line.
         let Some(index) = index else { return };
         let context = &self.contexts[index];
-        while !self.is_stopped() {
+        while self.has_threads() {
             let dirty = self.dirty();
             if dirty > self.tuning.background_bytes {
                 self.wake_all();

@@ -13,7 +13,8 @@ pub struct Tuning {
     pub period: Duration,
     /// How long is long.
     pub expire: Duration,
-    /// Threads of each context.
+    /// Threads of each context. With none nothing is written but by who asks for [`crate::Writeback::listed`], and nobody is
+    /// slowed.
     pub dispatch_threads: usize,
 }
 

@@ -61,6 +61,10 @@ impl<I: Inode> Shared<I> {
         self.is_stopped.load(Ordering::SeqCst)
     }
 
+    pub(crate) fn has_threads(&self) -> bool {
+        self.tuning.dispatch_threads > 0 && !self.is_stopped()
+    }
+
     /// Nanoseconds since the begin.
     pub(crate) fn now(&self) -> u64 {
         u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
@@ -220,9 +224,12 @@ impl<I: Inode> Writeback<I> {
     }
 
     /// Asks all contexts to write all that is dirty now, and waits for it, or with [`Reason::Pressure`] does not. Call it
-    /// with no lock held. Once stopped it returns at once.
+    /// with no lock held. It returns at once where no threads are, or no more.
     pub fn write_all(&self, reason: Reason) {
         let shared = &*self.shared;
+        if !shared.has_threads() {
+            return;
+        }
         // SeqCst: before it are the epochs of all that is dirty now.
         let epochs = shared.epoch.fetch_add(1, Ordering::SeqCst) + 1;
         loop {
@@ -246,6 +253,36 @@ impl<I: Inode> Writeback<I> {
                 return;
             }
         }
+    }
+
+    /// All inodes with dirty bytes or times, for who writes them himself.
+    #[must_use]
+    pub fn listed(&self) -> Vec<Arc<I>> {
+        let of = |context: &Context<I>| {
+            let lists = context.lists.lock();
+            let mut inodes = lists.waiting();
+            inodes.extend(lists.flying().cloned());
+            inodes
+        };
+        self.shared.contexts.iter().flat_map(of).collect()
+    }
+
+    /// Whether contexts write by themselves.
+    #[must_use]
+    pub fn has_threads(&self) -> bool {
+        self.shared.has_threads()
+    }
+
+    /// Bytes that are dirty.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
+        self.shared.dirty()
+    }
+
+    /// Whether more is dirty than may be.
+    #[must_use]
+    pub fn is_over_limit(&self) -> bool {
+        self.dirty_bytes() > self.shared.tuning.dirty_bytes_max
     }
 
     /// How many contexts there are.

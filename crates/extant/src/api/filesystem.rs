@@ -6,6 +6,7 @@ use extant_alloc::{MballocStatistics, PreallocStatistics};
 use extant_journal::Stats as JournalStatistics;
 use extant_ondisk::{GroupNumber, InodeNumber, Superblock};
 use extant_rt::{Arc, Padded};
+use extant_writeback::Statistics as WritebackStatistics;
 
 use super::{Dir, DirEntry, File, OpenOptions};
 use crate::attributes::{Metadata, SetAttributes, Times};
@@ -231,6 +232,28 @@ impl Filesystem {
     #[must_use]
     pub fn page_cache_used(&self) -> Option<(u64, u64)> {
         self.volume().pages.as_ref().map(|pages| pages.used())
+    }
+
+    /// How many writeback contexts there are, and how many there can be; None without a page cache.
+    #[must_use]
+    pub fn writeback_contexts(&self) -> Option<(usize, usize)> {
+        let writeback = self.volume().pages.as_ref()?.writeback();
+        Some((writeback.contexts(), writeback.contexts_max()))
+    }
+
+    /// Changes the count of writeback contexts; no writer is stopped and no page dropped for it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` without a page cache, and if it is 0 or more than there can be; `Io` if the host gives no
+    /// threads. The count is as before.
+    pub fn set_writeback_contexts(&self, count: usize) -> Result<()> {
+        self.volume().set_writeback_contexts(count)
+    }
+
+    /// Where all writeback contexts stand; None without a page cache.
+    #[must_use]
+    pub fn writeback_statistics(&self) -> Option<WritebackStatistics> {
+        self.volume().pages.as_ref().map(|pages| pages.writeback().statistics())
     }
 
     /// What the journal did since mounting; none if opened for reading.

@@ -56,11 +56,6 @@ impl Budget {
         self.left() < 0
     }
 
-    /// Whether less than half is left.
-    pub fn is_half_used(&self) -> bool {
-        self.left() < (self.limit / 2).cast_signed()
-    }
-
     fn left(&self) -> i64 {
         self.pool.load(Ordering::Relaxed).cast_signed()
     }

@@ -4,7 +4,6 @@
 //! zeroes behind the old end among them.
 
 use std::io::IoSlice;
-use std::time::Duration;
 
 use extant_ondisk::extent::MAX_LEN;
 use extant_ondisk::{FsBlock, LogicalBlock, Structure};
@@ -44,36 +43,11 @@ impl Volume {
     /// As there.
     pub(crate) fn flush_with(&self, node: &Arc<Node>, times: bool) -> Result<()> {
         let Some(pages) = &self.pages else { return Ok(()) };
-        if node.pages.lock().listed.is_none() {
+        if !node.writeback.is_listed() {
             return Ok(());
         }
         let _content = node.content.write();
         self.flush_locked(pages, node, times)
-    }
-
-    /// Flushes all inodes that have had something to write for `age` or longer.
-    ///
-    /// # Errors
-    /// The first; the others are flushed all the same.
-    ///
-    /// # Locks
-    /// Takes `INODE` of one after the other.
-    pub(crate) fn flush_older(&self, age: Duration) -> Result<()> {
-        let Some(pages) = &self.pages else { return Ok(()) };
-        let mut result = Ok(());
-        for node in pages.nodes.older(age) {
-            let flushed = self.flush(&node);
-            result = result.and(flushed);
-        }
-        result
-    }
-
-    /// Flushes all inodes.
-    ///
-    /// # Errors
-    /// As [`Volume::flush_older`].
-    pub(crate) fn flush_all(&self) -> Result<()> {
-        self.flush_older(Duration::ZERO)
     }
 
     /// Does `act`; if it finds no space while reserved blocks may be too many, flushes all inodes and does it again.
@@ -85,7 +59,9 @@ impl Volume {
     /// None may be held.
     pub(crate) fn with_room<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
         match act() {
-            Err(Error::NoSpace) if self.pages.as_ref().is_some_and(|pages| !pages.nodes.is_empty()) => {
+            Err(Error::NoSpace)
+                if self.pages.as_ref().is_some_and(|pages| pages.writeback().dirty_bytes() > 0) =>
+            {
                 // Who lost something is told by its own file.
                 let _ = self.flush_all();
                 act()
@@ -154,7 +130,7 @@ impl Volume {
         let delayed = node_pages.folios.as_ref().map_or(0, super::Folios::delayed);
         // What cannot be counted stays reserved; the next to flush gives it back.
         let _ = self.keep(node, node_pages, 0);
-        node_pages.account(pages);
+        node_pages.account(pages, node);
         let is_clean = node_pages.dirty_bytes() == 0;
         let has_time = {
             let mut core = node.core();
@@ -164,11 +140,8 @@ impl Volume {
             }
             core.ahead.time.is_some()
         };
-        if is_clean
-            && !has_time
-            && let Some(place) = node_pages.listed.take()
-        {
-            pages.nodes.remove(node, place);
+        if !has_time {
+            pages.writeback().cleaned_times(node);
         }
     }
 
@@ -177,9 +150,23 @@ impl Volume {
     /// # Locks
     /// `INODE` is held exclusively.
     pub(super) fn flush_locked(&self, pages: &Pages, node: &Arc<Node>, times: bool) -> Result<()> {
+        self.flush_some(pages, node, times, u64::MAX).1
+    }
+
+    /// [`Volume::flush_locked`], but no more runs once `bytes` bytes are written: how many were, and the first error.
+    ///
+    /// # Locks
+    /// As there.
+    pub(super) fn flush_some(
+        &self,
+        pages: &Pages,
+        node: &Arc<Node>,
+        times: bool,
+        bytes: u64,
+    ) -> (u64, Result<()>) {
         let busy = Busy::new(node);
         node.is_replaced.store(false, Ordering::Relaxed);
-        let written = self.flush_runs(pages, node);
+        let (done, written) = self.flush_runs(pages, node, bytes);
         let timed = if times { self.put_times(node) } else { Ok(()) };
         let mut node_pages = node.pages.lock();
         if !pages.keeps_clean
@@ -194,14 +181,14 @@ impl Volume {
             self.discard_preallocations(node);
             self.nodes.let_go(node);
         }
-        written.and(timed)
+        (done, written.and(timed))
     }
 
-    fn flush_runs(&self, pages: &Pages, node: &Arc<Node>) -> Result<()> {
+    fn flush_runs(&self, pages: &Pages, node: &Arc<Node>, bytes: u64) -> (u64, Result<()>) {
         let len_max = (RUN_BYTES_MAX / self.geometry.block_size).clamp(1, u32::from(MAX_LEN));
         let mut result = Ok(());
-        let mut at = 0;
-        loop {
+        let (mut at, mut done) = (0, 0);
+        while done < bytes {
             let run = node.pages.lock().folios.as_ref().and_then(|folios| folios.next_dirty(at, len_max));
             let Some(run) = run else { break };
             let flushed = match &result {
@@ -215,6 +202,7 @@ impl Volume {
                 Ok(Some(len)) => {
                     folios.clean(DirtyRun { len, ..run });
                     at = run.block + len;
+                    done += u64::from(len) * u64::from(self.geometry.block_size);
                 }
                 lost => {
                     folios.drop_run(run);
@@ -224,13 +212,13 @@ impl Volume {
             }
             let delayed = folios.delayed();
             let _ = self.keep(node, &mut node_pages, 0);
-            node_pages.account(pages);
+            node_pages.account(pages, node);
             node.core().ahead.delayed = delayed;
         }
         if result.is_err() {
             node.losses.add();
         }
-        result
+        (done, result)
     }
 
     /// Where a run ends in the file.

@@ -15,7 +15,7 @@
 //!   flush works the inode becomes an orphan; else its pages go first, and a flush that comes later finds nothing. Times are
 //!   put into an inode only while it is not deleted, in one hold of `INODE_CORE`.
 //! - *Flush and commit*: nothing is waited for with the update open. The data was waited for before.
-//! - *Flush and unmount*: the list of nodes with something to write is closed before its last flush; who would dirty another
+//! - *Flush and unmount*: the lists of nodes with something to write are closed before the last flush; who would dirty another
 //!   node then is refused.
 //! - *Search for memory and all others*: takes clean folios only, of nodes that are not busy, with `PAGES` held. A reader
 //!   that misses one reads it again; a writer is busy from its first look at the pages to its last.
@@ -25,15 +25,14 @@
 //! - *No space elsewhere*: tokens held for trees may be too many, so whoever is refused a block has all inodes flushed, with
 //!   no lock held, and tries once more ([`Volume::with_room`]).
 //!
-//! Locks: `INODE`; inside it `PAGES` for the folios, never over I/O; inside that `CACHE` for the lists.
+//! Locks: `INODE`; inside it `PAGES` for the folios, never over I/O; inside that `CACHE` for the queues, and those of `writeback`.
 //!
 //! Tests: `tests/pages.rs`, `tests/files.rs` (a model), `../tests/crash`, `../tests/threads`.
 
 mod budget;
+mod contexts;
 mod flush;
-mod flusher;
 mod folios;
-mod list;
 mod losses;
 mod read;
 mod write;
@@ -45,11 +44,14 @@ use extant_ondisk::Timestamp;
 use extant_rt::{Arc, LockClass, Mutex, Padded, Weak, shard_of};
 
 use self::budget::Budget;
-use self::flusher::Flusher;
+use self::contexts::Contexts;
+pub(crate) use self::contexts::InodeBands;
 pub(crate) use self::folios::{Block, DirtyRun, Folios};
-use self::list::Dirty;
 pub(crate) use self::losses::{Losses, Seen};
 
+use extant_writeback::Writeback;
+
+use crate::error::Result;
 use crate::map::{MapKind, map_kind};
 use crate::node::Node;
 use crate::volume::Volume;
@@ -69,12 +71,10 @@ pub(crate) struct Ahead {
 pub(crate) struct Pages {
     /// Of folios.
     memory: Budget,
-    /// Of dirty blocks.
-    dirty: Budget,
-    nodes: Dirty,
+    /// Who writes it back, and how much is dirty.
+    contexts: Contexts,
     /// Nodes with folios, by shards, in the order of the search for memory.
     queues: Vec<Padded<Mutex<VecDeque<Weak<Node>>>>>,
-    flusher: Flusher,
     /// Clean folios are kept. Else the cache holds only what is to be written.
     keeps_clean: bool,
 }
@@ -92,22 +92,28 @@ impl fmt::Debug for Pages {
 }
 
 impl Pages {
-    /// Of at most `bytes` bytes, half of them dirty.
-    pub(crate) fn new(bytes: u64, keeps_clean: bool) -> Self {
+    /// Of at most `bytes` bytes, half of them dirty; written back in the background if `background`.
+    ///
+    /// # Errors
+    /// `Io` if the host gives no threads.
+    pub(crate) fn new(bytes: u64, keeps_clean: bool, bands: InodeBands, background: bool) -> Result<Self> {
         let queue = |_| Padded(Mutex::new(LockClass::CACHE, VecDeque::new()));
-        Self {
+        Ok(Self {
             memory: Budget::new(bytes),
-            dirty: Budget::new(bytes / 2),
-            nodes: Dirty::new(),
+            contexts: Contexts::new(bytes / 2, bands, background)?,
             queues: (0..SHARDS).map(queue).collect(),
-            flusher: Flusher::new(),
             keeps_clean,
-        }
+        })
+    }
+
+    /// The contexts that write it back.
+    pub(crate) fn writeback(&self) -> &Writeback<Node> {
+        &self.contexts.writeback
     }
 
     /// Bytes of folios, and of dirty blocks.
     pub(crate) fn used(&self) -> (u64, u64) {
-        (self.memory.used(), self.dirty.used())
+        (self.memory.used(), self.writeback().dirty_bytes())
     }
 
     /// Drops clean folios until there is room again, or none is left that may go.
@@ -133,7 +139,7 @@ impl Pages {
         {
             folios.evict(EVICTED_BYTES);
             let is_empty = folios.bytes() == 0;
-            pages.account(self);
+            pages.account_memory(self);
             if is_empty {
                 pages.is_queued = false;
                 return;
@@ -152,10 +158,8 @@ pub(crate) struct NodePages {
     pub(crate) is_busy: bool,
     /// Blocks that are reserved for those delayed and their tree.
     kept: u64,
-    /// Where it stands in the list of those with something to write.
-    listed: Option<u64>,
     is_queued: bool,
-    /// What was told to the budgets: folios, dirty blocks.
+    /// What was told: bytes of folios to the budget, and dirty ones to the contexts.
     accounted: (u64, u64),
     read_ahead: read::ReadAhead,
     /// Whose budgets they are.
@@ -163,16 +167,26 @@ pub(crate) struct NodePages {
 }
 
 impl NodePages {
-    /// Tells the budgets what changed.
-    fn account(&mut self, pages: &Pages) {
-        let now = self.folios.as_ref().map_or((0, 0), |folios| (folios.bytes(), folios.dirty_bytes()));
-        let before = std::mem::replace(&mut self.accounted, now);
-        for (budget, now, before) in [(&pages.memory, now.0, before.0), (&pages.dirty, now.1, before.1)] {
-            match now.checked_sub(before) {
-                Some(0) => {}
-                Some(more) => budget.take(more),
-                None => budget.give_back(before - now),
-            }
+    /// Tells the budget and the contexts what changed.
+    fn account(&mut self, pages: &Pages, node: &Arc<Node>) {
+        self.account_memory(pages);
+        let now = self.dirty_bytes();
+        let before = std::mem::replace(&mut self.accounted.1, now);
+        match now.checked_sub(before) {
+            Some(0) => {}
+            Some(more) => pages.writeback().dirtied(node, more),
+            None => pages.writeback().cleaned(node, before - now),
+        }
+    }
+
+    /// Tells the budget what changed, where nothing dirty did.
+    fn account_memory(&mut self, pages: &Pages) {
+        let now = self.folios.as_ref().map_or(0, Folios::bytes);
+        let before = std::mem::replace(&mut self.accounted.0, now);
+        match now.checked_sub(before) {
+            Some(0) => {}
+            Some(more) => pages.memory.take(more),
+            None => pages.memory.give_back(before - now),
         }
     }
 
@@ -195,7 +209,7 @@ impl Drop for NodePages {
     fn drop(&mut self) {
         if let Some(owner) = self.owner.take() {
             self.folios = None;
-            self.account(&owner);
+            self.account_memory(&owner);
         }
     }
 }

@@ -129,7 +129,7 @@ impl Volume {
                 }
             }
         }
-        node_pages.account(pages);
+        node_pages.account(pages, node);
         drop(node_pages);
         if pages.memory.is_exhausted() {
             pages.make_room(u64::from(node.number.0));

@@ -1,7 +1,7 @@
 //! Writing into the page cache.
 
 use extant_ondisk::{ExtentNode, FsBlock, LogicalBlock, Structure};
-use extant_rt::{Arc, shard_of};
+use extant_rt::Arc;
 
 use super::{Block, NodePages, Pages, tree_need};
 
@@ -14,8 +14,6 @@ use crate::write::drop_privileges;
 
 /// Bytes that are copied into memory in one hold of `PAGES`, and between two looks at how much is dirty.
 const PIECE_BYTES: usize = 1 << 20;
-/// Inodes that a writer flushes at most because too much is dirty.
-const FLUSHED_MAX: usize = 64;
 
 /// Blocks that a write touches and that are not in memory.
 struct Gap {
@@ -88,7 +86,7 @@ impl Volume {
                     written => Ok(done + written?),
                 };
             }
-            if pages.dirty.is_exhausted() {
+            if pages.writeback().is_over_limit() {
                 // Whoever syncs the file is told of an error.
                 let _ = self.flush_locked(pages, node, true);
             }
@@ -96,21 +94,14 @@ impl Volume {
         if pages.memory.is_exhausted() {
             pages.make_room(u64::from(node.number.0));
         }
-        if pages.dirty.is_half_used() {
-            pages.flusher.wake();
-        }
         Ok(done)
     }
 
-    /// Flushes inodes until there is room for dirty blocks.
-    fn relieve(&self, pages: &Pages, node: &Node) {
-        let near = shard_of(u64::from(node.number.0), super::SHARDS);
-        for _ in 0..FLUSHED_MAX {
-            if !pages.dirty.is_exhausted() {
-                return;
-            }
-            let Some(oldest) = pages.nodes.oldest(near) else { return };
-            let _ = self.flush(&oldest);
+    /// Waits as is right for how much is dirty; where nobody else writes it back, flushes all if that is too much.
+    fn relieve(&self, pages: &Pages, node: &Arc<Node>) {
+        pages.writeback().throttle(node);
+        if !pages.writeback().has_threads() && pages.writeback().is_over_limit() {
+            let _ = self.flush_all();
         }
     }
 
@@ -119,11 +110,7 @@ impl Volume {
     /// # Errors
     /// `ReadOnly` while the volume is being unmounted.
     fn list(&self, pages: &Pages, node: &Arc<Node>) -> Result<()> {
-        let mut node_pages = node.pages.lock();
-        if node_pages.listed.is_none() {
-            node_pages.listed = Some(pages.nodes.add(node).ok_or(Error::ReadOnly)?);
-        }
-        Ok(())
+        pages.contexts.list(node)
     }
 
     /// Takes set-user-id and set-group-id away, if the file has them.
@@ -151,7 +138,7 @@ impl Volume {
                 None => 0,
             };
             if written > 0 {
-                node_pages.account(pages);
+                node_pages.account(pages, node);
                 return Ok(());
             }
         }
@@ -159,7 +146,7 @@ impl Volume {
             let old = self.old_block(node, logical, Some(start), size)?;
             let mut node_pages = node.pages.lock();
             node_pages.folios_of(node, pages, self.geometry.block_size).insert(logical.0, &old, Block::Dirty);
-            node_pages.account(pages);
+            node_pages.account(pages, node);
         }
         Ok(())
     }
@@ -221,7 +208,7 @@ impl Volume {
         if let Some(reservation) = reservation {
             self.keep(node, &mut node_pages, reservation.keep())?;
         }
-        node_pages.account(pages);
+        node_pages.account(pages, node);
         let delayed = node_pages.folios.as_ref().map_or(0, super::Folios::delayed);
         let mut core = node.core();
         core.ahead.end = core.ahead.end.max(end);

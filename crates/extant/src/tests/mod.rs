@@ -2,6 +2,7 @@
 
 mod acls;
 mod appenders;
+mod contexts;
 mod creators;
 mod damage;
 mod damaged_maps;

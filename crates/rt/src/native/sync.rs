@@ -154,6 +154,16 @@ impl<T> RwLock<T> {
         RwLockReadGuard { inner: self.inner.read().unwrap_or_else(PoisonError::into_inner), _rank: rank }
     }
 
+    /// Takes the lock alone if nobody has it. The order is not checked, for nobody waits.
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        let inner = match self.inner.try_write() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(RwLockWriteGuard { inner, _rank: Rank::entered(self.class, self.key) })
+    }
+
     /// Takes the lock alone; blocks.
     ///
     /// # Panics

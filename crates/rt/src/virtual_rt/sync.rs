@@ -220,6 +220,18 @@ impl<T> RwLock<T> {
         RwLockReadGuard { inner, _rank: rank, _pass: pass }
     }
 
+    /// Takes the lock alone if nobody has it. The order is not checked, for nobody waits.
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        let pass = self.gate.try_enter(Mode::Exclusive)?;
+        let inner = match self.inner.try_write() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        pass.fetch(&*inner);
+        Some(RwLockWriteGuard { inner, _rank: Rank::entered(self.class, self.key), _pass: pass })
+    }
+
     /// Takes the lock alone; blocks.
     ///
     /// # Panics

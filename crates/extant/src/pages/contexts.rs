@@ -1,0 +1,212 @@
+//! Who writes inodes back: the crate `writeback`, with this file system's geometry.
+//!
+//! Contexts are cut along the allocator's bands of groups, so that their threads meet neither in a group nor in a stream's
+//! goal. An inode belongs to the band of its own group, where its blocks are sought first.
+
+use extant_alloc::Bands;
+use extant_ondisk::{GroupNumber, Structure};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, OnceLock, Ordering, Weak, available_parallelism};
+use extant_writeback::{Geometry, Inode, Left, Progress, Reason, Store, Tuning, Writeback};
+
+use crate::error::{Error, Place, Result};
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// As many contexts, where there are so many bands, keep a device busy whose writers wait for their requests one by one.
+const CONTEXTS_WANTED_MIN: usize = 4;
+
+/// The contexts and what they write to.
+#[derive(Debug)]
+pub(super) struct Contexts {
+    pub(super) writeback: Writeback<Node>,
+    target: Arc<Target>,
+    /// Nothing may become dirty any more.
+    is_closed: AtomicBool,
+}
+
+/// What the contexts' threads know. They hold the volume only while they write.
+#[derive(Debug)]
+struct Target {
+    volume: OnceLock<Weak<Volume>>,
+    /// The first error since somebody was told of one.
+    failed: Mutex<Option<Error>>,
+}
+
+impl Inode for Node {
+    fn number(&self) -> u64 {
+        self.number.0.into()
+    }
+
+    fn entry(&self) -> &extant_writeback::Entry {
+        &self.writeback
+    }
+}
+
+/// Bands of groups, for inodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InodeBands {
+    pub(crate) bands: Bands,
+    pub(crate) inodes_per_group: u32,
+}
+
+impl Geometry for InodeBands {
+    fn contexts_max(&self) -> usize {
+        self.bands.count() as usize
+    }
+
+    fn contexts_wanted(&self) -> usize {
+        self.contexts_max().min(available_parallelism().max(CONTEXTS_WANTED_MIN))
+    }
+
+    fn context_of(&self, inode: u64, contexts: usize) -> usize {
+        let group = inode.saturating_sub(1) / u64::from(self.inodes_per_group);
+        let band = self.bands.of(GroupNumber(u32::try_from(group).unwrap_or(u32::MAX)));
+        band as usize * contexts / self.contexts_max()
+    }
+}
+
+impl Store<Node> for Arc<Target> {
+    fn write(&self, node: &Arc<Node>, bytes: u64, reason: Reason) -> Progress {
+        let busy = Progress { written: 0, left: Left::Busy };
+        let Some(volume) = self.volume.get().and_then(Weak::upgrade) else { return busy };
+        let Some(pages) = &volume.pages else { return busy };
+        let content = match reason {
+            Reason::Sync => Some(node.content.write()),
+            _ => node.content.try_write(),
+        };
+        let Some(content) = content else { return busy };
+        let (written, result) = volume.flush_some(pages, node, true, bytes);
+        drop(content);
+        volume.reap();
+        let left = match result {
+            Ok(()) if written >= bytes => Left::More,
+            Ok(()) => Left::Clean,
+            Err(error) => {
+                self.failed.lock().get_or_insert(error);
+                Left::Failed
+            }
+        };
+        Progress { written, left }
+    }
+}
+
+impl Contexts {
+    /// With `dirty_bytes_max` bytes that may be dirty; with threads if `background`.
+    ///
+    /// # Errors
+    /// `Io` if the host gives no threads.
+    pub fn new(dirty_bytes_max: u64, geometry: InodeBands, background: bool) -> Result<Self> {
+        let failed = Mutex::with_key(LockClass::TABLES, 3, None);
+        let target = Arc::new(Target { volume: OnceLock::new(), failed });
+        let threads = usize::from(background);
+        let tuning = Tuning { dispatch_threads: threads, ..Tuning::new(dirty_bytes_max) };
+        let writeback = Writeback::new(target.clone(), geometry, tuning)
+            .map_err(|error| Place::of(Structure::Inode).io(error))?;
+        Ok(Self { writeback, target, is_closed: AtomicBool::new(false) })
+    }
+
+    /// Says that the node will have something to write: before it has, so that who waits for all finds it.
+    ///
+    /// # Errors
+    /// `ReadOnly` while the volume is being unmounted.
+    pub fn list(&self, node: &Arc<Node>) -> Result<()> {
+        self.writeback.dirtied_times(node);
+        // SeqCst, as where it is set: either this finds it closed, or the last flush finds the node.
+        if self.is_closed.load(Ordering::SeqCst) {
+            if node.core().ahead.time.is_none() {
+                self.writeback.cleaned_times(node);
+            }
+            return Err(Error::ReadOnly);
+        }
+        Ok(())
+    }
+}
+
+impl Volume {
+    /// Lets the contexts write to this volume.
+    pub(crate) fn start_flushing(self: &Arc<Self>) {
+        if let Some(pages) = &self.pages {
+            let _ = pages.contexts.target.volume.set(Arc::downgrade(self));
+        }
+    }
+
+    /// Flushes all inodes: the contexts do, where there are any.
+    ///
+    /// # Errors
+    /// The first since somebody was told of one; the others are flushed all the same.
+    ///
+    /// # Locks
+    /// None may be held.
+    pub(crate) fn flush_all(&self) -> Result<()> {
+        let Some(pages) = &self.pages else { return Ok(()) };
+        let contexts = &pages.contexts;
+        // A volume that is dropped is out of the contexts' reach.
+        let alive = contexts.target.volume.get().and_then(Weak::upgrade);
+        if alive.is_some() && contexts.writeback.has_threads() {
+            contexts.writeback.write_all(Reason::Sync);
+            return contexts.target.failed.lock().take().map_or(Ok(()), Err);
+        }
+        let mut result = Ok(());
+        for node in contexts.writeback.listed() {
+            let flushed = self.flush(&node);
+            result = result.and(flushed);
+        }
+        result
+    }
+
+    /// Refuses to have more dirtied, ends the contexts, and flushes all.
+    ///
+    /// # Errors
+    /// The first of flushing.
+    pub(crate) fn finish_flushing(&self) -> Result<()> {
+        let Some(pages) = &self.pages else { return Ok(()) };
+        pages.contexts.is_closed.store(true, Ordering::SeqCst);
+        let flushed = self.flush_all();
+        pages.contexts.writeback.stop();
+        // What was lost to an end of the threads.
+        let rest = self.flush_all();
+        flushed.and(rest)
+    }
+    /// Changes the count of contexts.
+    ///
+    /// # Errors
+    /// As [`crate::Filesystem::set_writeback_contexts`].
+    pub(crate) fn set_writeback_contexts(&self, count: usize) -> Result<()> {
+        let writeback = self.pages.as_ref().map(|pages| pages.writeback());
+        let writeback = writeback.filter(|writeback| (1..=writeback.contexts_max()).contains(&count));
+        let writeback = writeback.ok_or(Error::InvalidArgument("not a count of writeback contexts"))?;
+        writeback.set_contexts(count).map_err(|error| Place::of(Structure::Inode).io(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bands_are_dealt_out_whole_and_every_context_has_one() {
+        for groups in [1, 64, 65, 400, 4096, 4_900_000] {
+            let geometry = InodeBands { bands: Bands::new(groups), inodes_per_group: 128 };
+            let max = geometry.contexts_max();
+            assert!((1..=64).contains(&max));
+            for contexts in 1..=max {
+                let of_band = |band: u32| {
+                    let (first, len) = geometry.bands.groups(band);
+                    let first_inode = u64::from(first.0) * 128 + 1;
+                    let last_inode = u64::from(first.0 + len) * 128;
+                    let context = geometry.context_of(first_inode, contexts);
+                    assert_eq!(
+                        geometry.context_of(last_inode, contexts),
+                        context,
+                        "band {band} of {groups} groups"
+                    );
+                    context
+                };
+                let mut dealt: Vec<_> = (0..max as u32).map(of_band).collect();
+                assert!(dealt.is_sorted());
+                dealt.dedup();
+                assert_eq!(dealt, (0..contexts).collect::<Vec<_>>());
+            }
+        }
+    }
+}
