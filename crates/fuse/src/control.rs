@@ -5,9 +5,11 @@
 
 use extant::{FileType, Filesystem, Timestamp};
 use extant_rt::{AtomicU64, Ordering};
+use rustix::io::Errno;
 
+use crate::errno::errno;
 use crate::metrics::Metrics;
-use crate::ops::{Attributes, NodeId, Transport};
+use crate::ops::{Attributes, NodeId, Reply, Transport};
 
 /// The directory's name.
 pub(crate) const NAME: &[u8] = b".extant";
@@ -16,13 +18,28 @@ pub(crate) const NAME: &[u8] = b".extant";
 pub(crate) const DIRECTORY: NodeId = NodeId(1 << 48);
 
 /// The files.
-const FILES: [&str; 7] = ["journal", "mb_stats", "metrics", "options", "pid", "transport", "version"];
+const FILES: [&str; 9] = [
+    "journal",
+    "mb_stats",
+    "metrics",
+    NWRITEBACKS,
+    "options",
+    "pid",
+    "transport",
+    "version",
+    "writeback_stats",
+];
+
+/// The one that can be written: the count of writeback contexts.
+const NWRITEBACKS: &str = "nwritebacks";
 
 /// A control file as it was when it was looked up.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     content: Vec<u8>,
     made: Timestamp,
+    /// What is written to it changes something.
+    is_setting: bool,
 }
 
 impl Snapshot {
@@ -33,6 +50,26 @@ impl Snapshot {
         let count = buf.len().min(self.content.len() - from);
         buf[..count].copy_from_slice(&self.content[from..from + count]);
         count
+    }
+
+    /// Sets the value: a number in decimals, with or without an end of line, in one piece.
+    ///
+    /// # Errors
+    /// `EPERM` if it is none to be set; `EINVAL` for another text and for a number that cannot be; then nothing changes.
+    pub(crate) fn write(&self, fs: &Filesystem, offset: u64, bytes: &[u8]) -> Reply<usize> {
+        self.check_writable()?;
+        let text = std::str::from_utf8(bytes).ok().filter(|_| offset == 0);
+        let count = text.and_then(|text| text.trim_end().parse().ok()).ok_or(Errno::INVAL)?;
+        fs.set_writeback_contexts(count).map_err(|error| errno(&error))?;
+        Ok(bytes.len())
+    }
+
+    /// That something can be set by it.
+    ///
+    /// # Errors
+    /// `EPERM`.
+    pub(crate) fn check_writable(&self) -> Reply<()> {
+        if self.is_setting { Ok(()) } else { Err(Errno::PERM) }
     }
 }
 
@@ -67,7 +104,7 @@ impl Control {
     }
 
     /// The names of the files.
-    pub(crate) const fn names() -> [&'static str; 7] {
+    pub(crate) const fn names() -> [&'static str; 9] {
         FILES
     }
 
@@ -88,6 +125,8 @@ impl Control {
             b"transport" => transport.name().to_owned(),
             b"journal" => journal(fs),
             b"mb_stats" => mb_stats(fs),
+            b"nwritebacks" => fs.writeback_contexts().map_or(0, |(count, _)| count).to_string(),
+            b"writeback_stats" => writeback_stats(fs),
             b"metrics" => metrics.text(fs, known_inodes, transport),
             _ => return None,
         };
@@ -95,7 +134,10 @@ impl Control {
             text.push('\n');
         }
         let id = NodeId(self.next.fetch_add(1, Ordering::Relaxed));
-        Some((id, Snapshot { content: text.into_bytes(), made: now }))
+        Some((
+            id,
+            Snapshot { content: text.into_bytes(), made: now, is_setting: name == NWRITEBACKS.as_bytes() },
+        ))
     }
 
     /// The attributes of the directory.
@@ -105,7 +147,8 @@ impl Control {
 
     /// The attributes of a file.
     pub(crate) fn file(&self, id: NodeId, snapshot: &Snapshot) -> Attributes {
-        self.attributes(id, FileType::Regular, snapshot.content.len() as u64, snapshot.made)
+        let attributes = self.attributes(id, FileType::Regular, snapshot.content.len() as u64, snapshot.made);
+        Attributes { mode: if snapshot.is_setting { 0o600 } else { 0o400 }, ..attributes }
     }
 
     fn attributes(&self, id: NodeId, file_type: FileType, size: u64, time: Timestamp) -> Attributes {
@@ -141,6 +184,38 @@ fn journal(fs: &Filesystem) -> String {
         ("start_waits", stats.start_waits),
     ];
     values.iter().map(|(name, value)| format!("{name} {value}\n")).collect()
+}
+
+/// All writeback contexts together and each, in the names and the layout of the kernel's `wb_stats`.
+fn writeback_stats(fs: &Filesystem) -> String {
+    let Some(stats) = fs.writeback_statistics() else { return "none".to_owned() };
+    let kilobytes = |bytes: u64| bytes.div_ceil(1024);
+    let (thresh, background) = (kilobytes(stats.dirty_bytes_max), kilobytes(stats.background_bytes));
+    let mut text = format!("DirtyThresh: {thresh} kB\nBackgroundThresh: {background} kB\n");
+    for (index, context) in stats.contexts.iter().enumerate() {
+        let values = [
+            ("WbReclaimable", kilobytes(context.dirty_bytes), " kB"),
+            ("WbDirtyThresh", kilobytes(context.dirty_bytes_max), " kB"),
+            ("WbDirtied", kilobytes(context.dirtied_bytes), " kB"),
+            ("WbWritten", kilobytes(context.written_bytes), " kB"),
+            ("WbWriteBandwidth", kilobytes(context.bandwidth), " kBps"),
+            ("b_dirty", context.dirty as u64, ""),
+            ("b_io", context.in_flight as u64, ""),
+            ("b_more_io", context.requeued as u64, ""),
+            ("b_dirty_time", context.only_times as u64, ""),
+            ("for_sync", context.for_sync, ""),
+            ("for_pressure", context.for_pressure, ""),
+            ("for_age", context.for_age, ""),
+            ("for_background", context.for_background, ""),
+            ("busy", context.busy, ""),
+            ("failed", context.failed, ""),
+            ("throttled", context.throttled, ""),
+            ("throttled_ms", context.throttled_for.as_millis() as u64, ""),
+        ];
+        text += &format!("context {index}\n");
+        text.extend(values.map(|(name, value, unit)| format!("\t{name}: {value}{unit}\n")));
+    }
+    text
 }
 
 /// Searches for blocks, in the names and the layout of the kernel's `mb_stats` where it has them.
@@ -185,4 +260,62 @@ fn mb_stats(fs: &Filesystem) -> String {
         ahead.local_blocks, ahead.local_hits, ahead.local_chunks
     );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant::Mount;
+    use extant_block::MemoryDevice;
+    use extant_rt::Arc;
+
+    fn open(page_cache_bytes: u64) -> Filesystem {
+        // Sixty-five groups of 8 MiB: two bands.
+        let device = MemoryDevice::new(520 << 20);
+        extant::mkfs::Mkfs::new().block_size(1024).format(&device).expect("a file system");
+        Mount::new().page_cache_bytes(page_cache_bytes).open_device(Arc::new(device)).expect("a mount")
+    }
+
+    fn file(control: &Control, fs: &Filesystem, name: &str) -> Snapshot {
+        let made = Timestamp::default();
+        let (_, snapshot) = control
+            .snapshot(name.as_bytes(), made, fs, &Metrics::new(), 0, Transport::Device)
+            .expect("a control file");
+        snapshot
+    }
+
+    #[test]
+    fn count_of_writeback_contexts_is_read_and_written() {
+        let control = Control::new(Mounter::default());
+        let fs = open(8 << 20);
+        let max = fs.writeback_contexts().expect("a page cache").1;
+        assert_eq!(max, 2);
+        let nwritebacks = file(&control, &fs, "nwritebacks");
+        assert_eq!(nwritebacks.write(&fs, 0, b"1\n"), Ok(2));
+        assert_eq!(file(&control, &fs, "nwritebacks").content, b"1\n");
+        for (offset, bad) in [(0, "0"), (0, "3"), (0, "two"), (0, ""), (0, "-1"), (1, "2")] {
+            assert_eq!(nwritebacks.write(&fs, offset, bad.as_bytes()), Err(Errno::INVAL), "{bad}");
+            assert_eq!(fs.writeback_contexts(), Some((1, max)));
+        }
+        assert_eq!(nwritebacks.write(&fs, 0, b"2"), Ok(1));
+        let stats = String::from_utf8(file(&control, &fs, "writeback_stats").content).expect("text");
+        assert!(
+            stats.starts_with(
+                "DirtyThresh: 4096 kB\nBackgroundThresh: 2048 kB\ncontext 0\n\tWbReclaimable: 0 kB\n"
+            ),
+            "{stats}"
+        );
+        assert!(stats.contains("\ncontext 1\n") && !stats.contains("context 2"), "{stats}");
+        assert_eq!(file(&control, &fs, "version").write(&fs, 0, b"2"), Err(Errno::PERM));
+    }
+
+    #[test]
+    fn without_a_page_cache_there_is_no_count() {
+        let control = Control::new(Mounter::default());
+        let fs = open(0);
+        let nwritebacks = file(&control, &fs, "nwritebacks");
+        assert_eq!(nwritebacks.content, b"0\n");
+        assert_eq!(nwritebacks.write(&fs, 0, b"1"), Err(Errno::INVAL));
+        assert_eq!(file(&control, &fs, "writeback_stats").content, b"none\n");
+    }
 }

@@ -38,6 +38,9 @@ impl Server {
         how: WriteHow,
     ) -> Reply<usize> {
         let served = self.get(Request::Write, node)?;
+        if let Some(snapshot) = served.control() {
+            return snapshot.write(&self.fs, offset, bytes);
+        }
         let file = served.file()?;
         Self::check_changeable(file, how.append)?;
         self.drop_privileges(file, false)?;
