@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-checked test-schedules test-threads lint demo install bench bench-layout ladder conflicts scan-policies bench-scale test-mount test-scale bench-mount lab deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-checked test-schedules test-threads lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-scale bench-mount lab deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -93,6 +93,12 @@ ladder: setup-test
 # Orders of visiting groups on a disk of 600 TB, beside an oracle; 3 GiB of memory, 3 minutes. Rewrites the plot in docs/.
 scan-policies: setup-build
 	$(CARGO) run --release --locked -p extant-bench -- scan-policies --csv target/scan-policies.csv --plot docs/linear-or-ordered.svg
+
+# Small files and small writes with and without a page cache, and the memory that 10 GiB take through one of 256 MiB; needs
+# 11 GiB on /dev/shm; a minute.
+bench-pages: setup-test
+	$(CARGO) run --release --locked -p extant-bench -- pages
+	$(CARGO) run --release --locked -p extant-bench -- page-memory --dir /dev/shm
 
 # A disk of 600 TiB, mounted, crashed and mounted again, and allocations by the number of groups; 3 GiB of memory, 3 minutes.
 # Rewrites the plot in docs/.

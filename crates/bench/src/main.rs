@@ -11,6 +11,7 @@ mod ladder;
 mod layout;
 mod mdtest;
 mod mount;
+mod pages;
 mod policies;
 mod preallocations;
 mod random;
@@ -91,6 +92,27 @@ enum What {
         count: u64,
         /// Where the images are made.
         #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
+    /// Small files and small writes with and without a page cache.
+    Pages {
+        /// Rounds of each side.
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Where the images are made.
+        #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
+    /// The memory that a large file takes through a page cache.
+    PageMemory {
+        /// GiB of the file.
+        #[arg(long, default_value_t = 10)]
+        gib: u64,
+        /// MiB of the page cache.
+        #[arg(long, default_value_t = 256)]
+        limit_mib: u64,
+        /// Where the image is made.
+        #[arg(long, default_value = "/tmp")]
         dir: PathBuf,
     },
     /// The allocator's mechanisms from their oldest forms to the default, step by step, with one thread and with two.
@@ -212,6 +234,8 @@ fn main() -> ExitCode {
         What::Preallocations { rounds, count, dir } => {
             preallocations::compare(rounds.max(1), count.max(1), &dir)
         }
+        What::Pages { rounds, dir } => pages::compare(rounds.max(1), &dir),
+        What::PageMemory { gib, limit_mib, dir } => pages::memory(gib.max(1), limit_mib.max(1), &dir),
         What::Mount { runs, dir } => mount::compare(runs.max(1), &dir),
         What::Empty { point, image } => mount::empty(&point, image.as_deref()),
         What::Client { dir } => mount::client(&dir),

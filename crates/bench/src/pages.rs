@@ -1,0 +1,140 @@
+//! The page cache: small files, writes in order and at random with and without it, each with the `sync` at its end; and the
+//! memory that a large file takes.
+
+use std::path::Path;
+use std::time::Instant;
+
+use extant::{Filesystem, Mount};
+
+use crate::Result;
+use crate::random::Random;
+use crate::report::Series;
+use crate::scratch::Scratch;
+
+const BLOCK: u64 = 4096;
+const CACHE_BYTES: u64 = 256 << 20;
+const FILE_BYTES: u64 = 256 << 20;
+const FILES: u64 = 20_000;
+const DIRECTORIES: u64 = 16;
+const RANDOM_WRITES: u64 = 60_000;
+/// How much of the large file is written and read at once.
+const PIECE_BYTES: u64 = 128 << 10;
+
+/// What is measured: its name, and what it does on a fresh disk, giving how often.
+type Work = (&'static str, fn(&Filesystem) -> Result<u64>);
+
+const WORKS: [Work; 4] = [
+    ("small files of 4 KiB", small_files),
+    ("writes of 4 KiB in order", in_order),
+    ("writes of 4 KiB at random, new", at_random),
+    ("writes of 4 KiB at random, over old", over_old),
+];
+
+fn small_files(fs: &Filesystem) -> Result<u64> {
+    for directory in 0..DIRECTORIES {
+        fs.create_dir(format!("/{directory}"))?;
+    }
+    let content = [5; BLOCK as usize];
+    for file in 0..FILES {
+        fs.write(format!("/{}/{file}", file % DIRECTORIES), content)?;
+    }
+    Ok(FILES)
+}
+
+fn in_order(fs: &Filesystem) -> Result<u64> {
+    let file = fs.options().write(true).create(true).open("/file")?;
+    for at in (0..FILE_BYTES).step_by(BLOCK as usize) {
+        file.write_all_at(&[5; BLOCK as usize], at)?;
+    }
+    Ok(FILE_BYTES / BLOCK)
+}
+
+fn at_random(fs: &Filesystem) -> Result<u64> {
+    let file = fs.options().write(true).create(true).open("/file")?;
+    let mut random = Random::new(1);
+    for _ in 0..RANDOM_WRITES {
+        file.write_all_at(&[5; BLOCK as usize], random.below(FILE_BYTES / BLOCK) * BLOCK)?;
+    }
+    Ok(RANDOM_WRITES)
+}
+
+fn over_old(fs: &Filesystem) -> Result<u64> {
+    at_random(fs)
+}
+
+/// Prints operations per second of each work without and with a page cache, in turns.
+pub fn compare(rounds: usize, dir: &Path) -> Result<()> {
+    println!("| operations/s, with the sync at the end | without | with {} MiB | |", CACHE_BYTES >> 20);
+    println!("|---|---|---|---|");
+    for (name, work) in WORKS {
+        let mut rates = [Series::default(), Series::default()];
+        for round in 0..2 * rounds {
+            let bytes = if round % 2 == 0 { 0 } else { CACHE_BYTES };
+            rates[round % 2].push(rate(dir, bytes, name, work)?);
+        }
+        let [without, with] = &rates;
+        let ratio = with.over(without);
+        println!("| {name} | {} | {} | {} |", without.cell(1.0, 0), with.cell(1.0, 0), ratio.cell(1.0, 2));
+    }
+    Ok(())
+}
+
+fn rate(dir: &Path, cache_bytes: u64, name: &str, work: fn(&Filesystem) -> Result<u64>) -> Result<f64> {
+    let scratch = Scratch::new(dir)?;
+    let image = scratch.image("image")?;
+    let fs = Mount::new().page_cache_bytes(cache_bytes).open(&image)?;
+    if name.ends_with("old") {
+        in_order(&fs)?;
+        fs.sync()?;
+    }
+    let start = Instant::now();
+    let count = work(&fs)?;
+    fs.sync()?;
+    let seconds = start.elapsed().as_secs_f64();
+    fs.unmount()?;
+    Ok(count as f64 / seconds)
+}
+
+/// Writes and reads a file of `gib` GiB through a page cache of `limit_mib` MiB, and prints the most memory that the process
+/// had resident.
+///
+/// # Errors
+/// If that is more than 1.2 times the limit and 64 MiB.
+pub fn memory(gib: u64, limit_mib: u64, dir: &Path) -> Result<()> {
+    let scratch = Scratch::new(dir)?;
+    let image = scratch.sparse_image("image", (gib + 1) << 30)?;
+    let fs = Mount::new().page_cache_bytes(limit_mib << 20).open(&image)?;
+    let file = fs.options().read(true).write(true).create(true).open("/file")?;
+    let mut piece = vec![0; PIECE_BYTES as usize];
+    let start = Instant::now();
+    for at in (0..gib << 30).step_by(PIECE_BYTES as usize) {
+        piece.fill((at / PIECE_BYTES) as u8);
+        file.write_all_at(&piece, at)?;
+    }
+    fs.sync()?;
+    let written = (start.elapsed().as_secs_f64(), resident_max_kib()?);
+    for at in (0..gib << 30).step_by(PIECE_BYTES as usize) {
+        file.read_at(&mut piece, at)?;
+        if piece.iter().any(|byte| *byte != (at / PIECE_BYTES) as u8) {
+            return Err(format!("other bytes at {at}").into());
+        }
+    }
+    let most_kib = resident_max_kib()?;
+    let allowed_kib = limit_mib * 1024 * 12 / 10 + (64 << 10);
+    println!(
+        "{gib} GiB through {limit_mib} MiB: written in {:.1} s; resident {} MiB after writing, {} MiB after reading, allowed {} MiB",
+        written.0,
+        written.1 >> 10,
+        most_kib >> 10,
+        allowed_kib >> 10
+    );
+    drop(file);
+    fs.unmount()?;
+    if most_kib > allowed_kib { Err("more memory than allowed".into()) } else { Ok(()) }
+}
+
+fn resident_max_kib() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
