@@ -106,10 +106,8 @@ const SETTABLE: InodeFlags = InodeFlags::SECRM
 impl Volume {
     /// What `stat` tells.
     pub(crate) fn attributes(&self, node: &Node) -> Metadata {
-        let (inode, size, ahead) = {
-            let core = node.core();
-            (core.inode.clone(), core.size(), core.ahead)
-        };
+        let core = node.core();
+        let (inode, size, ahead) = (&core.inode, core.size(), core.ahead);
         let file_type = inode.file_type();
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
         Metadata {

@@ -65,7 +65,7 @@ pub(crate) struct Options {
     /// Leave a dirty journal alone; for reading only.
     pub(crate) no_recovery: bool,
     pub(crate) clock: WallClock,
-    /// Bytes of clean metadata blocks to keep.
+    /// Bytes of clean metadata blocks, inodes and names to keep.
     pub(crate) cache_bytes: u64,
     /// Bytes of files to keep in memory; none: all is written at once.
     pub(crate) page_cache_bytes: u64,
@@ -80,11 +80,15 @@ pub(crate) struct Options {
     pub(crate) discard: bool,
 }
 
-/// Bytes of the cache for each CPU, if that is more than 64 MiB: so its shards are many enough for threads not to meet.
-const CPU_CACHE_BYTES: u64 = 4 << 20;
+/// Bytes of the cache for each CPU, if that is more than 256 MiB: so its shards are many enough for threads not to meet.
+const CPU_CACHE_BYTES: u64 = 16 << 20;
 
-/// For so many bytes of blocks in the cache there may be an inode.
+/// For so many bytes of the cache there may be an inode that nobody uses. A quarter of them is for blocks.
 const INODE_BYTES: u64 = 4096;
+
+/// For so many there may be a name. Inodes that were looked up by it stay in memory with it: a name and an inode are 1,152
+/// bytes.
+const NAME_BYTES: u64 = 2048;
 
 impl Default for Options {
     fn default() -> Self {
@@ -92,7 +96,7 @@ impl Default for Options {
             read_only: false,
             no_recovery: false,
             clock: WallClock::System,
-            cache_bytes: (64 << 20).max(available_parallelism() as u64 * CPU_CACHE_BYTES),
+            cache_bytes: (256 << 20).max(available_parallelism() as u64 * CPU_CACHE_BYTES),
             page_cache_bytes: 0,
             keep_clean_pages: true,
             tuning: Tuning::default(),
@@ -215,7 +219,8 @@ impl Volume {
             replayed: replayed.clone(),
         };
         let allocator = Allocator::new(geometry.clone(), &setup, Box::new(groups));
-        let buffer_count = options.cache_bytes / u64::from(geometry.block_size);
+        let count = |bytes: u64, each: u64| usize::try_from(bytes / each).unwrap_or(usize::MAX);
+        let buffer_count = count(options.cache_bytes / 4, u64::from(geometry.block_size));
         let bands = InodeBands {
             bands: Bands::new(geometry.group_count),
             inodes_per_group: geometry.inodes_per_group,
@@ -236,14 +241,14 @@ impl Volume {
             counting: Mutex::with_key(LockClass::CACHE, 1, None),
             journal: None,
             replayed,
-            buffers: Cache::new(usize::try_from(buffer_count).unwrap_or(usize::MAX)),
-            nodes: NodeCache::new(usize::try_from(options.cache_bytes / INODE_BYTES).unwrap_or(usize::MAX)),
+            buffers: Cache::new(buffer_count),
+            nodes: NodeCache::new(count(options.cache_bytes, INODE_BYTES)),
             pages: (options.page_cache_bytes > 0).then(new_pages).transpose()?,
             changes: Changes::new(),
             pinned: Mutex::new(LockClass::CACHE, None),
             tables: Tables::new(),
             orphans: Mutex::new(LockClass::ORPHAN, Orphans::default()),
-            names: Names::new(&superblock),
+            names: Names::new(&superblock, count(options.cache_bytes, NAME_BYTES)),
             superblock: Mutex::new(LockClass::SUPERBLOCK, superblock),
             clock: options.clock,
             discards: AtomicBool::new(options.discard),

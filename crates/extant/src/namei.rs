@@ -17,6 +17,7 @@
 //!
 //! Source: `fs/ext4/namei.c`, `fs/ext4/ialloc.c`. Tests: `tests/names.rs`, `tests/threads.rs`.
 
+mod cache;
 mod create;
 mod link;
 mod new_inode;
@@ -32,6 +33,8 @@ use extant_ondisk::{
 };
 use extant_rt::{Arc, LockClass, Mutex, RwLockWriteGuard};
 
+pub(crate) use self::cache::NameCache;
+use crate::attributes::Metadata;
 use crate::dir::{Format, Misses};
 use crate::error::{Error, Place, Result};
 use crate::node::{Node, NodeRef};
@@ -46,6 +49,7 @@ const LINKS_MAX: u16 = 65_000;
 pub(crate) struct Names {
     pub(crate) format: Format,
     pub(crate) misses: Misses,
+    cache: NameCache,
     /// Held while a directory gets another parent.
     rename: Mutex<()>,
     has_dir_nlink: bool,
@@ -57,7 +61,8 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn new(superblock: &Superblock) -> Self {
+    /// With `cached_count` names in memory.
+    pub(crate) fn new(superblock: &Superblock, cached_count: usize) -> Self {
         let inode_size = superblock.inode_size();
         let ro_compat = superblock.ro_compat();
         let mut extra_isize = extant_ondisk::inode::EXTRA_ISIZE;
@@ -71,6 +76,7 @@ impl Names {
         Self {
             format: Format::new(superblock),
             misses: Misses::new(),
+            cache: NameCache::new(cached_count),
             rename: Mutex::new(LockClass::RENAME, ()),
             has_dir_nlink: ro_compat.contains(RoCompatFeatures::DIR_NLINK),
             has_extents: superblock.incompat().contains(IncompatFeatures::EXTENTS),
@@ -86,7 +92,34 @@ impl Volume {
     ///
     /// # Errors
     /// `NotFound`, `NotADirectory`, `NameTooLong`, `Unsupported`, `Corrupt`, `Io`.
+    ///
+    /// # Locks
+    /// Takes `INODE` of the directory, shared, unless the name is in memory.
     pub(crate) fn lookup(&self, dir: &Arc<Node>, name: &[u8]) -> Result<NodeRef> {
+        let in_memory = self.names.cache.get(dir, name, |node| {
+            let node = self.nodes.used(node);
+            node.is_named().then_some(node)
+        });
+        match in_memory {
+            Some(known) => known.ok_or(Error::NotFound),
+            None => self.lookup_in_blocks(dir, name),
+        }
+    }
+
+    /// What `stat` tells of the inode of that name. A symbolic link is not followed.
+    ///
+    /// # Errors
+    /// As [`Volume::lookup`].
+    pub(crate) fn attributes_of(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Metadata> {
+        let in_memory =
+            self.names.cache.get(dir, name, |node| node.is_named().then(|| self.attributes(node)));
+        match in_memory {
+            Some(known) => known.ok_or(Error::NotFound),
+            None => Ok(self.attributes(&*self.lookup_in_blocks(dir, name)?)),
+        }
+    }
+
+    fn lookup_in_blocks(&self, dir: &Arc<Node>, name: &[u8]) -> Result<NodeRef> {
         self.check_directory(dir)?;
         if name.len() > NAME_MAX {
             return Err(Error::NameTooLong);
@@ -96,8 +129,23 @@ impl Volume {
         if dir.inode().links_count() == 0 {
             return Err(Error::NotFound);
         }
-        let found = self.find_entry(dir, name)?.ok_or(Error::NotFound)?;
-        self.named_node(dir, found.inode)
+        let Some(found) = self.find_entry(dir, name)? else {
+            self.note_name(dir, name, None);
+            return Err(Error::NotFound);
+        };
+        let node = self.named_node(dir, found.inode)?;
+        self.note_name(dir, name, Some(&node));
+        Ok(node)
+    }
+
+    /// Keeps in memory what a directory, whose lock is held, holds under a name.
+    fn note_name(&self, dir: &Node, name: &[u8], node: Option<&Arc<Node>>) {
+        self.names.cache.put(&self.nodes, dir, name, node);
+    }
+
+    /// Has whoever looks for a name that is about to change wait for the lock of the directory, which is held alone.
+    fn forget_name(&self, dir: &Node, name: &[u8]) {
+        self.names.cache.forget(&self.nodes, dir, name);
     }
 
     /// The inode that an entry of `dir`, whose lock is held, names.
@@ -107,7 +155,7 @@ impl Volume {
             return Err(place.corrupt("an entry names a reserved inode"));
         }
         match self.node(number) {
-            Ok(node) if node.inode().links_count() > 0 => Ok(node),
+            Ok(node) if node.is_named() => Ok(node),
             Ok(_) | Err(Error::Stale) => Err(place.corrupt("an entry names a free inode")),
             Err(error) => Err(error),
         }

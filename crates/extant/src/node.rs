@@ -14,8 +14,8 @@ use std::ops::Deref;
 use extant_alloc::{LastGroups, Preallocations};
 use extant_ondisk::{FileType, FsBlock, Inode, InodeNumber, TransactionId};
 use extant_rt::{
-    Arc, AtomicBool, AtomicU32, AtomicU64, LockClass, Mutex, MutexGuard, Ordering, Padded, RwLock, SHARDS,
-    thread_slot,
+    Arc, AtomicBool, AtomicU32, AtomicU64, LockClass, Mutex, MutexGuard, OnceBox, Ordering, Padded, RwLock,
+    SHARDS, thread_slot,
 };
 
 use crate::buffer::Owner;
@@ -33,8 +33,8 @@ pub(crate) struct Node {
     pub(crate) xattrs: RwLock<()>,
     /// Where its inode stands: the block of the table and the byte in it.
     pub(crate) home: (FsBlock, usize),
-    /// Blocks taken ahead for its content.
-    pub(crate) preallocations: Arc<Preallocations>,
+    /// Blocks taken ahead for its content; made when they are first asked for.
+    preallocations: OnceBox<Arc<Preallocations>>,
     /// The directory that it was made in, if that was since it came into memory.
     pub(crate) directory: InodeNumber,
     /// Where what was last made in it went, of a directory.
@@ -47,6 +47,8 @@ pub(crate) struct Node {
     pub(crate) losses: Losses,
     /// Cut to nothing since it was last flushed: what is written then must not be lost with what was there before.
     pub(crate) is_replaced: AtomicBool,
+    /// Tells a directory that names are kept of from all others that were ever in memory; 0 if none are.
+    pub(crate) identity: AtomicU64,
     core: Mutex<Core>,
     users: AtomicU32,
     recently_used: AtomicBool,
@@ -96,13 +98,14 @@ impl Node {
             content: RwLock::with_key(LockClass::INODE, u64::from(number.0), ()),
             xattrs: RwLock::with_key(LockClass::XATTR, u64::from(number.0), ()),
             home,
-            preallocations: Arc::new(Preallocations::new(number)),
+            preallocations: OnceBox::new(),
             directory: InodeNumber::default(),
             last_groups: LastGroups::default(),
             pages: Mutex::new(LockClass::PAGES, NodePages::default()),
             writeback: extant_writeback::Entry::new(),
             losses: Losses::default(),
             is_replaced: AtomicBool::new(false),
+            identity: AtomicU64::new(0),
             core: Mutex::new(LockClass::INODE_CORE, core),
             users: AtomicU32::new(0),
             recently_used: AtomicBool::new(true),
@@ -131,6 +134,16 @@ impl Node {
         self.orphan.store(is_orphan, Ordering::Release);
     }
 
+    /// The blocks taken ahead for its content.
+    pub(crate) fn preallocations(&self) -> &Arc<Preallocations> {
+        self.preallocations.get_or_init(|| Arc::new(Preallocations::new(self.number)))
+    }
+
+    /// Whether blocks may be taken ahead for its content.
+    pub(crate) fn may_have_preallocations(&self) -> bool {
+        self.preallocations.get().is_some_and(|preallocations| preallocations.may_be_live())
+    }
+
     /// The fields as they are now. Holding them makes the next change copy them.
     pub(crate) fn inode(&self) -> Arc<Inode> {
         self.core.lock().inode.clone()
@@ -150,6 +163,12 @@ impl Node {
 
     pub(crate) fn is_directory(&self) -> bool {
         self.file_type() == FileType::Directory
+    }
+
+    /// Whether it is in use on the disk and has a name, or is a directory that has one.
+    pub(crate) fn is_named(&self) -> bool {
+        let core = self.core.lock();
+        core.inode.links_count() > 0 && !core.deleted
     }
 
     /// How many [`NodeRef`]s there are.
@@ -207,7 +226,7 @@ impl Drop for NodeRef {
         let doomed = core.inode.links_count() == 0 && !core.deleted;
         drop(core);
         let is_replaced = self.node.is_replaced.load(Ordering::Relaxed);
-        if doomed || is_replaced || self.node.preallocations.may_be_live() {
+        if doomed || is_replaced || self.node.may_have_preallocations() {
             self.doomed.nodes.lock().push(self.node.clone());
             self.doomed.any.fetch_or(self.doomed.bit, Ordering::Release);
         } else {
@@ -295,7 +314,8 @@ impl NodeCache {
         self.nodes.let_go(node);
     }
 
-    fn used(&self, node: &Arc<Node>) -> NodeRef {
+    /// A use of a node that the caller knows to be in the cache.
+    pub(crate) fn used(&self, node: &Arc<Node>) -> NodeRef {
         node.users.fetch_add(1, Ordering::Relaxed);
         NodeRef { node: node.clone(), doomed: self.doomed[thread_slot() % SHARDS].clone() }
     }

@@ -51,7 +51,7 @@ impl Volume {
         let growth = hole.growth();
         let Wanted { logical, privileged, .. } = wanted;
         let mut reservation = self.reserve_of(kept.as_deref_mut(), (growth, growth), privileged)?;
-        let room = match self.allocator.take_preallocated(&node.preallocations, logical, wanted.len) {
+        let room = match self.allocator.take_preallocated(node.preallocations(), logical, wanted.len) {
             Preallocated::Run(run) => return Ok((run, reservation)),
             Preallocated::None { room } => room,
         };
@@ -65,7 +65,7 @@ impl Volume {
         let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
         let surplus = if wanted.grows { self.surplus(node, logical, len, room)? } else { 0 };
         let request = Request { len, ..request };
-        let preallocations = &node.preallocations;
+        let preallocations = node.preallocations();
         let run = self.allocator.take_ahead(&mut reservation, &request, preallocations, logical, surplus)?;
         // The run may be shorter: nobody shall be refused the rest while the data is written.
         let rest = reservation.split(reservation.blocks().saturating_sub(u64::from(growth)));
@@ -102,7 +102,7 @@ impl Volume {
         let taken = match request.purpose {
             Purpose::Data => {
                 let surplus = if wanted.grows { self.surplus(node, logical, request.len, room)? } else { 0 };
-                self.allocator.take_local(request, place, &node.preallocations, logical, surplus)
+                self.allocator.take_local(request, place, node.preallocations(), logical, surplus)
             }
             _ => self.allocator.take_chunk_at_goal(request, place.home),
         };
@@ -132,6 +132,8 @@ impl Volume {
 
     /// Gives back what was taken ahead for a file.
     pub(crate) fn discard_preallocations(&self, node: &Node) {
-        self.allocator.discard(&node.preallocations);
+        if node.may_have_preallocations() {
+            self.allocator.discard(node.preallocations());
+        }
     }
 }

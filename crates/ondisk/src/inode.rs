@@ -8,6 +8,8 @@
 //!
 //! Source: kernel `struct ext4_inode`, `ext4_inode_csum`, `ext4_inode_blocks_set`, `EXT4_FITS_IN_INODE`.
 
+use smallvec::SmallVec;
+
 use crate::checksum::{Checksums, crc32c};
 use crate::error::{Error, Result, Structure};
 use crate::field::{self, fields};
@@ -18,6 +20,8 @@ use crate::types::{FsBlock, InodeNumber};
 
 /// Bytes that every inode has.
 pub const GOOD_OLD_INODE_SIZE: usize = 128;
+/// Bytes of an inode unless `mke2fs` is told otherwise.
+const COMMON_SIZE: usize = 256;
 /// Bytes of an inode that have names.
 const NAMED_SIZE: usize = 160;
 /// Bytes above 128 that new inodes reserve for named fields.
@@ -39,7 +43,8 @@ const I_PROJID: usize = 0x9C;
 /// An inode. See the module.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Inode {
-    bytes: Box<[u8]>,
+    /// In place as most disks have them, so that an inode in memory is in one piece.
+    bytes: SmallVec<[u8; COMMON_SIZE]>,
 }
 
 impl Inode {
@@ -52,7 +57,7 @@ impl Inode {
         if bytes.len() < GOOD_OLD_INODE_SIZE || !bytes.len().is_power_of_two() {
             return Err(corrupt("size out of range"));
         }
-        let inode = Self { bytes: bytes.into() };
+        let inode = Self { bytes: SmallVec::from_slice(bytes) };
         let extra = usize::from(inode.extra_isize());
         if !extra.is_multiple_of(4) || GOOD_OLD_INODE_SIZE + extra > bytes.len() {
             return Err(corrupt("extra size out of range"));
@@ -70,7 +75,7 @@ impl Inode {
         if size < GOOD_OLD_INODE_SIZE || !size.is_power_of_two() {
             return Err(Error::NotRepresentable("inode size"));
         }
-        let mut inode = Self { bytes: vec![0; size].into_boxed_slice() };
+        let mut inode = Self { bytes: SmallVec::from_elem(0, size) };
         inode.set_extra_isize(extra_isize)?;
         Ok(inode)
     }

@@ -42,6 +42,8 @@ classes! {
     ORPHAN = 55;
     /// One per inode: the pages of its content. Held over no I/O.
     PAGES = 60;
+    /// One per slot of the names in memory; never two at once.
+    NAME = 70;
     /// One per inode: its decoded fields.
     INODE_CORE = 75;
     /// One per file system: a run of free blocks is out of its group while the device discards it.

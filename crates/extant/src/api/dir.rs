@@ -5,6 +5,7 @@ use std::ops::Deref;
 use extant_ondisk::{FileType, InodeNumber};
 
 use super::{File, Filesystem};
+use crate::attributes::Metadata;
 use crate::dir::DirItem;
 use crate::error::{Error, Result};
 use crate::namei::{Access, New, RenameFlags};
@@ -50,6 +51,15 @@ impl Dir {
         self.fs().check_access(self.node(), Access::EXECUTE)?;
         let node = self.fs().settle(self.fs().volume().lookup(self.node(), name))?;
         Ok(File::new(self.fs().clone(), node))
+    }
+
+    /// What `lstat` tells of the inode of that name.
+    ///
+    /// # Errors
+    /// As [`Dir::lookup`].
+    pub fn symlink_metadata(&self, name: &[u8]) -> Result<Metadata> {
+        self.fs().check_access(self.node(), Access::EXECUTE)?;
+        self.fs().settle(self.fs().volume().attributes_of(self.node(), name))
     }
 
     /// The same inode, as whatever it is.

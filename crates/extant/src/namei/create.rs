@@ -107,6 +107,7 @@ impl Volume {
                     update
                         .modify_inode(dir, Change::Attributes, |parent| add_subdirectory(parent, is_indexed));
                 }
+                self.note_name(dir, name, Some(&node));
                 self.finish_names(update, &[dir])?;
                 Ok(node)
             }

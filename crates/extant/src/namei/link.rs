@@ -9,7 +9,7 @@ use super::{LINKS_MAX, check_new_name, check_old_name, is_directory, lock_all, r
 use crate::delete::DELETE_CREDITS;
 use crate::dir::{Found, Insertion};
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::node::{Node, NodeRef};
 use crate::orphan::ORPHAN_CREDITS;
 use crate::truncate::FREE_ALL_CREDITS;
 use crate::update::{Change, Need, Update};
@@ -43,6 +43,7 @@ impl Volume {
             update.add_orphan(node);
         }
         inserted?;
+        self.note_name(dir, name, Some(node));
         self.finish_names(update, &[dir])
     }
 
@@ -68,6 +69,7 @@ impl Volume {
         let need = Need::new(3 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut update = self.begin(need)?;
         update.remove_entry(dir, &found)?;
+        self.note_name(dir, name, None);
         if update.drop_link(&child) {
             update.delete_or_orphan(&child);
         }
@@ -94,14 +96,16 @@ impl Volume {
             let _content = lock_all(&[dir, &child]);
             match self.find_entry(dir, name)? {
                 None => return Err(Error::NotFound),
-                Some(found) if found.inode == child.number => return self.rmdir_locked(dir, &found, &child),
+                Some(found) if found.inode == child.number => {
+                    return self.rmdir_locked(dir, name, &found, &child);
+                }
                 // Someone put another in its place meanwhile.
                 Some(_) => {}
             }
         }
     }
 
-    fn rmdir_locked(&self, dir: &Arc<Node>, found: &Found, child: &crate::node::NodeRef) -> Result<()> {
+    fn rmdir_locked(&self, dir: &Arc<Node>, name: &[u8], found: &Found, child: &NodeRef) -> Result<()> {
         self.check_may_remove(dir, child)?;
         if !self.is_directory_empty(child)? {
             return Err(Error::NotEmpty);
@@ -109,6 +113,7 @@ impl Volume {
         let need = Need::new(3 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut update = self.begin(need)?;
         update.remove_entry(dir, found)?;
+        self.note_name(dir, name, None);
         update.modify_inode(dir, Change::Attributes, remove_subdirectory);
         update.drop_all_links(child);
         update.delete_or_orphan(child);
@@ -175,7 +180,7 @@ impl Update<'_> {
     /// last use and the orphan list.
     ///
     /// With one use there is nobody who could hold or wait for the inode's own lock, for uses are got by names, under
-    /// the directory's lock, or from other uses.
+    /// the directory's lock or from memory, where this name no longer is; or from other uses.
     pub(super) fn delete_or_orphan(&mut self, node: &Arc<Node>) {
         let is_file = matches!(node.file_type(), FileType::Regular | FileType::Directory | FileType::Symlink);
         if node.user_count() == 1 && self.volume.forget_pages(node) {

@@ -199,6 +199,9 @@ impl Volume {
             need = need.and(whiteout.need);
         }
         let mut update = self.begin(need)?;
+        // Nobody is to see one name changed and not the other.
+        self.forget_name(from, names.from_name);
+        self.forget_name(to, to_name);
         let whiteout = whiteout.map(|plan| update.make_whiteout(from, &plan)).transpose()?;
         let named = update.name_target(to, to_name, &entries, plan);
         if let (Err(_), Some(whiteout)) = (&named, &whiteout) {
@@ -220,6 +223,8 @@ impl Volume {
         if let Some((target, _)) = &entries.target {
             update.drop_replaced(to, target, moves_directory);
         }
+        self.note_name(from, names.from_name, whiteout.as_ref().map(NodeRef::node));
+        self.note_name(to, to_name, Some(child));
         self.finish_names(update, &[from, to])
     }
 
@@ -266,6 +271,8 @@ impl Volume {
         let target_parent = target_moves.then(|| self.parent_entry(to, target)).transpose()?;
         // Two entries, two `..`, four inodes.
         let mut update = self.begin(Need::new(8, 0))?;
+        self.forget_name(from, names.from_name);
+        self.forget_name(to, names.to_name);
         update.replace_entry(from, found, target.number, target.inode().file_type())?;
         update.replace_entry(to, target_found, child.number, child.inode().file_type())?;
         if let Some(found) = child_parent {
@@ -286,6 +293,8 @@ impl Volume {
         for node in [child, target] {
             update.modify_inode(node, Change::Attributes, |inode| inode.set_ctime(now));
         }
+        self.note_name(from, names.from_name, Some(target));
+        self.note_name(to, names.to_name, Some(child));
         self.finish_names(update, &[from, to])
     }
 }

@@ -2,6 +2,7 @@
 
 mod acls;
 mod appenders;
+mod cached_names;
 mod contexts;
 mod creators;
 mod damage;

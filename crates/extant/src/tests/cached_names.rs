@@ -1,0 +1,286 @@
+//! Names in memory: never wrong, whoever changes them, and never more than there is room for.
+
+use extant_block::MemoryDevice;
+use extant_ondisk::{Inode, InodeNumber};
+use extant_rt::{Arc, AtomicBool, AtomicU32, LockClass, Mutex, Ordering};
+
+use super::disk::{Random, assert_clean, format, has_tools};
+use super::names::new;
+use crate::error::Error;
+use crate::mount::Options;
+use crate::namei::{NameCache, New, NewKind, RenameFlags};
+use crate::node::{Node, NodeCache, NodeRef};
+use crate::volume::Volume;
+
+/// Room for hardly any name, for some, and for all.
+const CACHE_BYTES: [u64; 3] = [1 << 10, 1 << 19, 1 << 26];
+
+fn mounted(cache_bytes: u64) -> (Arc<MemoryDevice>, Arc<Volume>) {
+    let device = Arc::new(format(&["-b", "1024", "-N", "8192"], 32 << 10, &[]).0);
+    let options = Options { background: true, cache_bytes, ..Options::default() };
+    let volume = Volume::mount(device.clone(), &options).unwrap().0;
+    (device, volume)
+}
+
+fn directories(volume: &Volume) -> Vec<NodeRef> {
+    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let dir = |name: &[u8]| volume.create(&root, name, &new(NewKind::Directory)).unwrap();
+    vec![dir(b"one"), dir(b"two"), root.clone()]
+}
+
+/// A file that says its number in its sequence by its owner.
+fn numbered(number: u32) -> New<'static> {
+    New { uid: number, ..new(NewKind::File) }
+}
+
+/// What is known to be under each of these names, by directory; who has the lock changes or asks.
+type Known = Vec<Vec<Mutex<Option<InodeNumber>>>>;
+
+const NAMES: usize = 300;
+
+fn name(index: usize) -> Vec<u8> {
+    let mut name = format!("name-{index}").into_bytes();
+    // Too long to be kept in memory, some.
+    name.resize(name.len() + index % 3 * 40, b'x');
+    name
+}
+
+/// One operation on a name that nobody else touches meanwhile, and whether it went as it must.
+fn step(volume: &Volume, dirs: &[NodeRef], known: &Known, random: &mut Random) {
+    let mut pick = || (random.below(dirs.len() as u64) as usize, random.below(NAMES as u64) as usize);
+    let ((dir, index), (to_dir, to_index)) = (pick(), pick());
+    let mut here = known[dir][index].lock();
+    let (node, name, to_name) = (&dirs[dir], name(index), name(to_index));
+    let found = |dir: &NodeRef, name: &[u8]| match volume.lookup(dir, name) {
+        Ok(node) => Some(node.number),
+        Err(Error::NotFound) => None,
+        Err(error) => panic!("{error}"),
+    };
+    match random.below(8) {
+        0 => match volume.create(node, &name, &new(NewKind::File)) {
+            Ok(made) if here.is_none() => *here = Some(made.number),
+            Err(Error::Exists) if here.is_some() => {}
+            other => panic!("{other:?}"),
+        },
+        1 => match volume.unlink(node, &name) {
+            Ok(()) if here.is_some() => *here = None,
+            Err(Error::NotFound) if here.is_none() => {}
+            other => panic!("{other:?}"),
+        },
+        kind @ (2 | 3) if (dir, index) < (to_dir, to_index) => {
+            let mut there = known[to_dir][to_index].lock();
+            let (to, exchange) = (&dirs[to_dir], kind == 2);
+            let flags = RenameFlags { exchange, ..RenameFlags::default() };
+            match volume.rename(node, &name, to, &to_name, flags) {
+                Ok(()) if exchange => std::mem::swap(&mut *here, &mut *there),
+                // Two names of one file stay.
+                Ok(()) if *here == *there => assert!(here.is_some()),
+                Ok(()) => *there = here.take(),
+                Err(Error::NotFound) if here.is_none() || exchange && there.is_none() => {}
+                Err(error) => panic!("{error}"),
+            }
+            assert_eq!(found(to, &to_name), *there);
+        }
+        4 if (dir, index) < (to_dir, to_index) => {
+            let mut there = known[to_dir][to_index].lock();
+            if let Some(number) = *here {
+                match volume.link(&volume.node(number).unwrap(), &dirs[to_dir], &to_name) {
+                    Ok(()) if there.is_none() => *there = Some(number),
+                    Err(Error::Exists) if there.is_some() => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!(found(&dirs[to_dir], &to_name), *there);
+        }
+        _ => {}
+    }
+    assert_eq!(found(node, &name), *here);
+    match volume.attributes_of(node, &name) {
+        Ok(attributes) => assert_eq!(Some(attributes.inode), *here),
+        Err(error) => assert!(matches!(error, Error::NotFound) && here.is_none(), "{error}"),
+    }
+}
+
+#[test]
+fn whatever_threads_do_a_name_gives_what_has_it() {
+    if !has_tools() {
+        return;
+    }
+    for (seed, cache_bytes) in CACHE_BYTES.into_iter().enumerate() {
+        let (device, volume) = mounted(cache_bytes);
+        let dirs = directories(&volume);
+        let known: Known = (0..dirs.len() as u64)
+            .map(|dir| {
+                let lock = |name| Mutex::with_key(LockClass::SERVED, dir * NAMES as u64 + name as u64, None);
+                (0..NAMES).map(lock).collect()
+            })
+            .collect();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (volume, dirs, known) = (&volume, &dirs, &known);
+                scope.spawn(move || {
+                    let mut random = Random::new((seed as u64) << 8 | thread);
+                    for _ in 0..4000 {
+                        step(volume, dirs, known, &mut random);
+                        volume.reap();
+                    }
+                });
+            }
+        });
+        drop(dirs);
+        volume.unmount().unwrap();
+        assert_clean(&*device, &format!("{cache_bytes} bytes"));
+    }
+}
+
+/// Calls `look` in threads until `change` has gone through all numbers.
+fn beside(look: impl Fn(&mut u32) + Sync, change: impl Fn(u32)) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut last = 0;
+                while !done.load(Ordering::Acquire) {
+                    look(&mut last);
+                }
+            });
+        }
+        (1..=2000).for_each(&change);
+        done.store(true, Ordering::Release);
+    });
+}
+
+#[test]
+fn what_is_replaced_is_there_throughout_and_never_comes_back() {
+    for cache_bytes in CACHE_BYTES {
+        let (_, volume) = mounted(cache_bytes);
+        let dirs = directories(&volume);
+        let (from, to) = (&dirs[0], &dirs[1]);
+        volume.create(to, b"it", &numbered(0)).unwrap();
+        let look = |last: &mut u32| {
+            let number = volume.attributes_of(to, b"it").unwrap().uid;
+            let node = volume.lookup(to, b"it").unwrap();
+            let then = node.inode().uid();
+            assert!(*last <= number && number <= then, "{number}, {then} after {last}");
+            *last = then;
+        };
+        beside(look, |number| {
+            volume.create(from, b"next", &numbered(number)).unwrap();
+            volume.rename(from, b"next", to, b"it", RenameFlags::default()).unwrap();
+            volume.reap();
+        });
+    }
+}
+
+#[test]
+fn what_was_unlinked_is_not_found_and_its_inode_serves_others() {
+    for cache_bytes in CACHE_BYTES {
+        let (_, volume) = mounted(cache_bytes);
+        let dirs = directories(&volume);
+        // The last that was made, and the last that was unlinked.
+        let (made, gone) = (AtomicU32::new(0), AtomicU32::new(0));
+        let look = |_: &mut u32| {
+            let before = gone.load(Ordering::SeqCst);
+            let found = volume.lookup(&dirs[0], b"it").map(|node| node.inode().uid());
+            match found {
+                Ok(uid) => assert!(before < uid && uid <= made.load(Ordering::SeqCst) + 1, "{uid}"),
+                Err(error) => assert!(matches!(error, Error::NotFound), "{error}"),
+            }
+        };
+        beside(look, |number| {
+            volume.create(&dirs[0], b"it", &numbered(number)).unwrap();
+            made.store(number, Ordering::SeqCst);
+            volume.unlink(&dirs[0], b"it").unwrap();
+            gone.store(number, Ordering::SeqCst);
+            // Takes the number over, under another name.
+            volume.create(&dirs[1], b"other", &numbered(1 << 20)).unwrap();
+            volume.unlink(&dirs[1], b"other").unwrap();
+            volume.reap();
+        });
+    }
+}
+
+#[test]
+fn nothing_is_found_below_what_has_the_number_of_a_removed_directory() {
+    let (_, volume) = mounted(1 << 26);
+    let root = volume.node(InodeNumber::ROOT).unwrap();
+    // In every group.
+    let others: Vec<_> = (0..8)
+        .map(|other| {
+            let name = format!("other-{other}").into_bytes();
+            volume.create(&root, &name, &new(NewKind::Directory)).unwrap()
+        })
+        .collect();
+    let mut again = 0;
+    for _ in 0..40 {
+        let dir = volume.create(&root, b"dir", &new(NewKind::Directory)).unwrap();
+        assert!(matches!(volume.lookup(&dir, b"file"), Err(Error::NotFound)));
+        volume.create(&dir, b"kept", &new(NewKind::File)).unwrap();
+        volume.rename(&dir, b"kept", &root, b"file", RenameFlags::default()).unwrap();
+        assert_eq!(volume.lookup(&root, b"dir").unwrap().number, dir.number);
+        volume.rmdir(&root, b"dir").unwrap();
+        assert!(matches!(volume.lookup(&root, b"dir"), Err(Error::NotFound)));
+        for name in [&b"kept"[..], b"file", b"..", b"."] {
+            assert!(matches!(volume.lookup(&dir, name), Err(Error::NotFound)), "{name:?}");
+        }
+        let number = dir.number;
+        drop(dir);
+        volume.reap();
+        volume.sync().unwrap();
+        for other in &others {
+            let file = volume.create(other, b"file", &new(NewKind::File)).unwrap();
+            if file.number == number {
+                assert!(matches!(volume.lookup(&file, b"file"), Err(Error::NotADirectory)));
+                again += 1;
+            }
+            volume.unlink(other, b"file").unwrap();
+        }
+    }
+    assert!(again > 0, "no number came again");
+}
+
+#[test]
+fn names_hold_no_more_inodes_than_there_is_room_for() {
+    const COUNT: usize = 1024;
+    let (names, nodes) = (NameCache::new(COUNT), NodeCache::new(16));
+    let inode = |mode| {
+        let mut inode = Inode::new(256, 32).unwrap();
+        inode.set_mode(mode);
+        inode.set_links_count(1);
+        inode
+    };
+    let node = |number| Node::new(InodeNumber(number), (extant_ondisk::FsBlock(0), 0), inode(0o100_644));
+    let dirs = [node(1), node(2)];
+    let name = |number: u32| format!("name-{number}").into_bytes();
+    let mut weak = Vec::new();
+    for number in 11..20_000 {
+        let made = nodes.insert(node(number));
+        for dir in &dirs {
+            names.put(&nodes, dir, &name(number), Some(&made));
+            // The same again is no second one.
+            names.put(&nodes, dir, &name(number), Some(&made));
+        }
+        weak.push(Arc::downgrade(made.node()));
+        drop(made);
+        let found = names.get(&dirs[0], &name(number), |node| Some(node.number)).unwrap();
+        assert_eq!(found, Some(InodeNumber(number)));
+    }
+    let found = |dir: &Node| {
+        let held = |number: &u32| names.get(dir, &name(*number), |_| Some(())).is_some();
+        (11..20_000).filter(held).count()
+    };
+    let (held, alive) =
+        (found(&dirs[0]) + found(&dirs[1]), weak.iter().filter(|node| node.strong_count() > 0).count());
+    // Two names for each; and the cache of inodes keeps at least 16 for each of its shards.
+    let others = 16 * 64;
+    assert!((COUNT / 2..=COUNT).contains(&held), "{held} names");
+    assert!(alive <= COUNT + others, "{alive} inodes");
+
+    for number in 11..20_000 {
+        names.forget(&nodes, &dirs[0], &name(number));
+        names.put(&nodes, &dirs[1], &name(number), None);
+    }
+    assert_eq!(found(&dirs[0]), 0);
+    let alive = weak.iter().filter(|node| node.strong_count() > 0).count();
+    assert!(alive <= others, "{alive} inodes");
+}
