@@ -7,7 +7,7 @@
 //! Source: `ext4_getattr`, `ext4_setattr` of `fs/ext4/inode.c`, `ext4_ioctl_setflags` of `fs/ext4/ioctl.c`.
 //! Tests: `tests/acls.rs`.
 
-use extant_ondisk::{FileType, InodeFlags, InodeNumber, Timestamp};
+use extant_ondisk::{FileType, Inode, InodeFlags, InodeNumber, Timestamp};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
@@ -107,7 +107,18 @@ impl Volume {
     /// What `stat` tells.
     pub(crate) fn attributes(&self, node: &Node) -> Metadata {
         let core = node.core();
-        let (inode, size, ahead) = (&core.inode, core.size(), core.ahead);
+        let (size, ahead) = (core.size(), core.ahead);
+        let mut written;
+        let inode = match ahead.time {
+            // As exactly as the inode can say it.
+            Some(time) => {
+                written = Inode::clone(&core.inode);
+                written.set_mtime(time);
+                written.set_ctime(time);
+                &written
+            }
+            None => &*core.inode,
+        };
         let file_type = inode.file_type();
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
         Metadata {
@@ -122,8 +133,8 @@ impl Volume {
             blocks_512: inode.blocks_512(self.geometry.block_size)
                 + ahead.delayed * u64::from(self.geometry.block_size / 512),
             atime: inode.atime(),
-            mtime: ahead.time.unwrap_or(inode.mtime()),
-            ctime: ahead.time.unwrap_or(inode.ctime()),
+            mtime: inode.mtime(),
+            ctime: inode.ctime(),
             crtime: inode.crtime(),
             device: if is_device { inode.device() } else { (0, 0) },
             flags: inode.flags() & InodeFlags::USER_VISIBLE,

@@ -323,3 +323,21 @@ fn where_clean_pages_are_not_kept_memory_holds_only_what_is_to_be_written() {
     assert!(buf.iter().all(|byte| *byte == 7));
     volume.unmount().unwrap();
 }
+
+#[test]
+fn the_time_of_a_write_is_told_as_exactly_as_the_inode_can_say_it() {
+    if !has_tools() {
+        return;
+    }
+    for inode_size in ["128", "256"] {
+        let arguments = ["-b", "4096", "-J", "size=4", "-N", "256", "-I", inode_size];
+        let volume = mount_with_pages(&Arc::new(format(&arguments, 32 << 10, &[]).0), MIB, true);
+        let file = create(&volume, "a");
+        write(&volume, &file, 0, BLOCK);
+        let told = volume.attributes(&file);
+        volume.sync().unwrap();
+        let after = volume.attributes(&file);
+        assert_eq!((told.mtime, told.ctime), (after.mtime, after.ctime), "inodes of {inode_size}");
+        volume.unmount().unwrap();
+    }
+}
