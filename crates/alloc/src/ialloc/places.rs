@@ -160,22 +160,24 @@ impl Allocator {
         roomy.or_else(|| self.with_inodes.walk(start).find_map(&allocate))
     }
 
-    /// Of groups evenly over the disk, the one with the fewest directories that has a fair part of the free blocks and
-    /// inodes; of equals, the one farthest from those before it: the first, the middle, the quarters, and so on.
+    /// Of groups evenly over the disk, the one with the fewest directories that has its share of the free blocks and
+    /// inodes; of equals, the one farthest from those before it: the first, the middle, the quarters, and so on. If all are
+    /// first groups of flex groups, with the tables of the others, a quarter of the share will do.
     fn group_of_top(&self) -> GroupNumber {
         let groups = self.geometry.group_count;
-        // A quarter of the average: the first group of a flex group has the tables of all.
-        let share = self.free_blocks() / u64::from(groups.max(1)) / 4;
+        let share = self.free_blocks() / u64::from(groups.max(1));
         let candidates = groups.min(TOP_GROUPS_MAX);
         let bits = candidates.next_power_of_two().ilog2();
-        (0..1 << bits)
-            .map(|index: u32| index.reverse_bits().checked_shr(u32::BITS - bits).unwrap_or(0))
-            .filter(|place| *place < candidates)
-            .map(|place| (u64::from(place) * u64::from(groups) / u64::from(candidates)) as u32)
-            .map(GroupNumber)
-            .filter(|group| u64::from(self.free_in(*group)) >= share && self.has_share_of_inodes(*group))
-            .min_by_key(|group| self.counts_of(*group).directories)
-            .unwrap_or(GroupNumber(0))
+        let fewest = |share: u64| {
+            (0..1 << bits)
+                .map(|index: u32| index.reverse_bits().checked_shr(u32::BITS - bits).unwrap_or(0))
+                .filter(|place| *place < candidates)
+                .map(|place| (u64::from(place) * u64::from(groups) / u64::from(candidates)) as u32)
+                .map(GroupNumber)
+                .filter(|group| u64::from(self.free_in(*group)) >= share && self.has_share_of_inodes(*group))
+                .min_by_key(|group| self.counts_of(*group).directories)
+        };
+        fewest(share).or_else(|| fewest(share / 4)).unwrap_or(GroupNumber(0))
     }
 
     fn free_in(&self, group: GroupNumber) -> u32 {

@@ -188,7 +188,7 @@ fn directories_prefer_groups_with_blocks() {
 #[test]
 fn directories_at_the_top_are_spread_over_groups_with_room() {
     let alloc = Disk::new(1 + 256 * 8, 256, true).open();
-    take(&alloc, 1 + 256 * 2, 210);
+    take(&alloc, 1 + 256 * 2, 200);
     let group_of_next = || {
         let made = alloc.allocate_inode(TID, GroupNumber(0), InodeKind::TopDirectory).expect("an inode");
         (made.number.0 - 1) / 32
