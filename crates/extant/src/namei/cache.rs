@@ -60,7 +60,9 @@ struct Slot {
     entry: Mutex<Entry>,
 }
 
-const _: () = assert!(size_of::<Padded<Slot>>() == 128);
+// Other runtimes' locks and atomics are larger.
+const _: () =
+    assert!(size_of::<Padded<Slot>>() == 128 || cfg!(any(extant_rt = "virtual", extant_rt = "shuttle")));
 
 /// What a directory holds under a name.
 #[derive(Debug)]
