@@ -1,6 +1,6 @@
 //! The engine on virtual CPUs in virtual time: what its locks and cache lines cost on machines with more of them.
 //!
-//! It is the same source as everywhere, built for the virtual runtime (`make lab`). A run gives the same bytes each time.
+//! It is the same source as everywhere, built for the virtual runtime (`make lab`). A run gives the same rates each time.
 //! Leaves out: the costs of memory that no lock or atomic stands for, and devices, which take no time.
 
 #[cfg(extant_rt = "virtual")]
