@@ -57,8 +57,9 @@ fn in_time<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     {
         let result = std::rc::Rc::new(std::cell::Cell::new(None));
         let place = std::rc::Rc::clone(&result);
-        let costs = extant_rt::Costs { lock_ns: 0, unlock_ns: 0, handoff_ns: 0, atomic_ns: 0 };
-        extant_rt::Machine { costs }.run(vec![Box::new(move || place.set(Some(body())))]);
+        let costs = extant_rt::Costs { read_ns: 0, write_ns: 0, wake_ns: 0 };
+        let topology = extant_rt::Topology::new(&[extant_rt::Level { cpus: 1, transfer_ns: 0 }]);
+        extant_rt::Machine { costs, topology }.run(vec![Box::new(move || place.set(Some(body())))]);
         result.take().expect("an end")
     }
     #[cfg(not(extant_rt = "virtual"))]

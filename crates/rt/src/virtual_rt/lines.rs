@@ -3,14 +3,14 @@
 //! A line has one CPU that wrote it last, those that have read it since, and the time until which it is on its way. Whoever
 //! reads a line that it lacks waits for one transfer; whoever changes a line that others have waits for a transfer, unless
 //! it has the line, and then until the farthest of the other readers has lost it, one such change after the other.
-//! Lines are known by their real addresses, so that false sharing is seen.
+//! Lines are known by their real addresses, so that false sharing within an object is seen.
 //!
 //! Source: the MESI protocol; Linux's `cacheline_aligned` and 64 bytes as on x86 and Armv8.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Bytes of a line.
-const LINE_BYTES: usize = 64;
+pub const LINE_BYTES: usize = 64;
 
 /// How far CPUs are from each other.
 ///
@@ -88,12 +88,12 @@ struct Line {
 #[derive(Debug, Default)]
 pub struct Lines {
     topology: Topology,
-    lines: HashMap<usize, Line>,
+    lines: BTreeMap<usize, Line>,
 }
 
 impl Lines {
     pub fn new(topology: Topology) -> Self {
-        Self { topology, lines: HashMap::new() }
+        Self { topology, lines: BTreeMap::new() }
     }
 
     /// From one CPU to another, in nanoseconds.
@@ -101,11 +101,21 @@ impl Lines {
         self.topology.transfer_ns(from, to)
     }
 
+    /// Nobody has the lines of memory that was freed.
+    pub fn forget(&mut self, address: usize, bytes: usize) {
+        let end = (address + bytes).div_ceil(LINE_BYTES);
+        let mut next = address / LINE_BYTES;
+        while let Some((line, _)) = self.lines.range(next..end).next() {
+            next = line + 1;
+            self.lines.remove(&(next - 1));
+        }
+    }
+
     /// An access of `cpu` at the time `now` to the line of an address.
     pub fn access(&mut self, address: usize, cpu: usize, now: u64, access: Access) -> Transfer {
         let line = match self.lines.entry(address / LINE_BYTES) {
-            std::collections::hash_map::Entry::Occupied(line) => line.into_mut(),
-            std::collections::hash_map::Entry::Vacant(place) => {
+            std::collections::btree_map::Entry::Occupied(line) => line.into_mut(),
+            std::collections::btree_map::Entry::Vacant(place) => {
                 place.insert(Line { writer: cpu, holders: vec![cpu], busy_until: 0 });
                 return Transfer::default();
             }

@@ -17,6 +17,7 @@
 mod atomic;
 mod gate;
 mod lines;
+mod memory;
 mod sync;
 mod thread;
 mod world;

@@ -123,6 +123,15 @@ pub fn with<T>(ask: impl FnOnce(&mut World) -> T) -> Option<T> {
     WORLD.try_with(|world| world.borrow_mut().as_mut().map(ask)).ok().flatten()
 }
 
+/// Nobody has the lines of memory that was freed; that of the simulation itself has none.
+pub fn forget(address: usize, bytes: usize) {
+    let _ = WORLD.try_with(|world| {
+        if let Ok(Some(world)) = world.try_borrow_mut().as_deref_mut().map(Option::as_mut) {
+            world.lines.forget(address, bytes);
+        }
+    });
+}
+
 impl World {
     /// The current CPU's clock.
     pub fn now(&self) -> u64 {
