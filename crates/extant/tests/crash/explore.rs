@@ -424,9 +424,9 @@ pub fn explore_recording(
         let image = crash.image(&mut cursor);
         outcome.images += 1;
         outcome.checked += usize::from(depth >= Depth::Checked);
-        outcome.compared += usize::from(depth == Depth::Compared);
-        if let Err(what) = quietly(|| judge(&image, &recording, crash, depth, checker)) {
-            outcome.bad.push(Finding { crash: Some(crash), what });
+        match quietly(|| judge(&image, &recording, crash, depth, checker)) {
+            Ok(reached) => outcome.compared += usize::from(reached == Depth::Compared),
+            Err(what) => outcome.bad.push(Finding { crash: Some(crash), what }),
         }
     }
     outcome
@@ -452,13 +452,14 @@ pub fn tree_as_is(image: &MemoryDevice) -> Result<Entry, String> {
     if device.event_count() > 0 { Err("a mount for reading wrote".to_owned()) } else { Ok(tree) }
 }
 
+/// How deep it came: to the comparison only if e2fsck can recover the image.
 fn judge(
     image: &MemoryDevice,
     recording: &Recording,
     crash: Crash,
     depth: Depth,
     checker: &mut Checker,
-) -> Result<(), String> {
+) -> Result<Depth, String> {
     let events = &recording.log.events()[recording.start..crash.events];
     let tree = tree_as_is(image)?;
     for history in &recording.histories {
@@ -480,7 +481,7 @@ fn judge(
         crash_recovery(&device.log(), recovery_events, &tree, crash)?;
     }
     if depth == Depth::Compared {
-        let recovered = checker.recover(image)?;
+        let Some(recovered) = checker.recover(image)? else { return Ok(Depth::Checked) };
         let theirs = tree_as_is(&recovered)?;
         // When e2fsck finishes a truncation that a crash interrupted, it takes the file's attribute block away as if
         // the file were deleted (seen in 1.47.0). Linux does not.
@@ -492,7 +493,7 @@ fn judge(
             return Err(format!("recovered by e2fsck, the tree is another: {what}"));
         }
     }
-    Ok(())
+    Ok(depth)
 }
 
 /// Life goes on after the recovery, if there is room for it.
