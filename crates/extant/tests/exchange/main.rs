@@ -1,7 +1,8 @@
 //! One disk, changed in turn by the running kernel and by the engine.
 //!
 //! Each side works at random, leaves its journal dirty, and lists what it sees. The other side must see the same
-//! before it goes on. At the end of each round `e2fsck -fn` must find a replayed copy clean.
+//! before it goes on. At the end of each round `e2fsck -fn` must find a replayed copy clean. In two of three rounds the engine
+//! has a page cache, roomy or tight.
 
 mod kernel;
 mod listing;
@@ -16,6 +17,8 @@ use ops::Random;
 
 const ROUNDS: u64 = 36;
 const OPS_PER_TURN: usize = 60;
+/// Bytes of the engine's page cache, one per round of the same disk in turn.
+const PAGE_CACHES: [u64; 3] = [0, 16 << 20, 32 << 10];
 
 /// Sets of mkfs options, one per round in turn.
 const DISKS: &[&[&str]] = &[
@@ -42,14 +45,15 @@ fn the_kernel_and_the_engine_see_the_same_disk() {
     let scratch = tempfile::tempdir_in("/dev/shm").expect("scratch on /dev/shm");
     for round in 0..ROUNDS {
         let options = DISKS[(round as usize) % DISKS.len()];
-        exchange(scratch.path(), options, round);
+        let pages = PAGE_CACHES[(round as usize / DISKS.len()) % PAGE_CACHES.len()];
+        exchange(scratch.path(), options, pages, round);
     }
     println!("{ROUNDS} rounds, each with both journals left dirty: the same tree on both sides, clean");
 }
 
-fn exchange(scratch: &Path, options: &[&str], seed: u64) {
+fn exchange(scratch: &Path, options: &[&str], pages: u64, seed: u64) {
     let image = scratch.join("disk.img");
-    let what = format!("round {seed}, mke2fs {}", options.join(" "));
+    let what = format!("round {seed}, mke2fs {}, {pages} bytes of pages", options.join(" "));
     std::fs::File::create(&image).and_then(|file| file.set_len(48 << 20)).expect("image");
     let mut mkfs = Command::new("mke2fs");
     mkfs.args(["-q", "-F", "-t", "ext4", "-J", "size=4"]);
@@ -66,7 +70,7 @@ fn exchange(scratch: &Path, options: &[&str], seed: u64) {
         let listings = if (turn + seed).is_multiple_of(2) {
             kernel::turn(&image, scratch, &mut random, OPS_PER_TURN, !options.contains(&"^has_journal"))
         } else {
-            ours::turn(&image, &mut random, OPS_PER_TURN, !options.contains(&"^has_journal"))
+            ours::turn(&image, pages, &mut random, OPS_PER_TURN, !options.contains(&"^has_journal"))
         };
         if let Some(before) = seen {
             before.assert_equals(&listings.found, &format!("{what}, turn {turn}"));

@@ -12,8 +12,8 @@ use crate::listing::{Listing, Seen, Turn};
 use crate::ops::{self, Op, Random, filler};
 
 /// Mounts, lists, works, lists; the image is left with the journal dirty, as a crash after `sync` would.
-pub fn turn(image: &Path, random: &mut Random, ops: usize, dirty: bool) -> Turn {
-    let fs = Mount::new().background(false).open(image).expect("the engine mounts");
+pub fn turn(image: &Path, pages: u64, random: &mut Random, ops: usize, dirty: bool) -> Turn {
+    let fs = Mount::new().background(false).page_cache_bytes(pages).open(image).expect("the engine mounts");
     let found = list(&fs);
     for _ in 0..ops {
         let op = ops::draw(random);
