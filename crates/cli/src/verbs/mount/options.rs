@@ -21,6 +21,8 @@ pub struct Options {
     pub nocontrol: bool,
     pub norecovery: bool,
     pub discard: bool,
+    /// Bytes of written data that may wait for the disk; none: each write goes there at once.
+    pub page_cache: u64,
     pub offset: Option<u64>,
     pub partition: Option<u32>,
 }
@@ -96,11 +98,11 @@ impl Options {
     fn add_with_value(&mut self, word: &str) -> Result<(), Failure> {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         let invalid = |_| Failure::usage(format!("-o {word}: not a number"));
+        let bytes =
+            || size::parse_bytes(value).map_err(|error| Failure::usage(format!("-o {word}: {error}")));
         match key {
-            "offset" => {
-                let bytes = size::parse_bytes(value);
-                self.offset = Some(bytes.map_err(|error| Failure::usage(format!("-o {word}: {error}")))?);
-            }
+            "offset" => self.offset = Some(bytes()?),
+            "page_cache" => self.page_cache = bytes()?,
             "partition" => self.partition = Some(value.parse().map_err(invalid)?),
             _ if IGNORED.contains(&key) || key.starts_with("x-") || key.starts_with("X-") => {}
             _ => return Err(Failure::usage(format!("unknown mount option '{word}'"))),
@@ -131,6 +133,9 @@ impl Options {
         add(self.noatime, "noatime");
         add(self.norecovery, "norecovery");
         add(self.discard, "discard");
+        if self.page_cache > 0 {
+            words.push(format!("page_cache={}", self.page_cache));
+        }
         words.join(",")
     }
 }
@@ -145,10 +150,11 @@ mod tests {
 
     #[test]
     fn words_of_fstab_are_read() {
-        let options = parse("defaults,noauto,x-systemd.automount,ro,norecovery,offset=1M").unwrap();
+        let options =
+            parse("defaults,noauto,x-systemd.automount,ro,norecovery,offset=1M,page_cache=64k").unwrap();
         assert!(options.read_only && options.norecovery);
         assert_eq!(options.offset, Some(1 << 20));
-        assert_eq!(options.describe(), "ro,nosuid,nodev,norecovery");
+        assert_eq!(options.describe(), "ro,nosuid,nodev,norecovery,page_cache=65536");
     }
 
     #[test]
@@ -157,5 +163,6 @@ mod tests {
         assert!(parse("norecovery").unwrap_err().contains("ro"));
         assert!(parse("idmap,fakeroot").is_err());
         assert!(parse("partition=x").is_err());
+        assert!(parse("page_cache=much").unwrap_err().contains("page_cache=much"));
     }
 }

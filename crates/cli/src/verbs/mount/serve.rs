@@ -177,6 +177,9 @@ fn open(
         .read_only(options.read_only)
         .no_recovery(options.norecovery)
         .discard(options.discard)
+        // What is on the disk stays in the kernel's page cache, not in this one too.
+        .page_cache_bytes(options.page_cache)
+        .keep_clean_pages(false)
         .last_mounted(dir.as_os_str().as_bytes());
     let fs = disks::mount(image, device, how)?;
     let blocks = fs.mounted().replayed_blocks;
