@@ -97,7 +97,7 @@ impl Measured {
 }
 
 /// Seconds of CPU that this process has used.
-fn cpu_seconds() -> f64 {
+pub fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

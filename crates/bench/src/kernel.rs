@@ -38,6 +38,11 @@ impl KernelMount {
         }
     }
 
+    /// Makes everything durable.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(std::fs::File::open(&self.point)?)?)
+    }
+
     /// Where it is mounted.
     pub fn path(&self) -> &Path {
         &self.point

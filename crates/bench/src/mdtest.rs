@@ -3,6 +3,9 @@
 //!
 //! The kernel's sides get names relative to an open directory, which spares them the walk. The ceiling is one process
 //! for each thread, on an image of its own.
+//!
+//! Everything is synced before each phase, and that time does not count; journals have room for all. So no phase has the
+//! commits and checkpoints of another, which would weigh more the more CPUs work.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -15,6 +18,7 @@ use extant::{Dir, Filesystem, Mount, New, NewKind};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, statat, unlinkat};
 
 use crate::Result;
+use crate::in_process::cpu_seconds;
 use crate::kernel::KernelMount;
 use crate::report::Series;
 use crate::scratch::Scratch;
@@ -90,11 +94,15 @@ fn names(thread: usize, files: usize) -> Vec<String> {
     (0..files).map(|index| format!("file.mdtest.{thread}.{index}")).collect()
 }
 
-/// Operations per second of all threads together, by phase.
-fn phases<D: Names>(dirs: &[D], files: usize) -> Result<[f64; 3]> {
+/// By phase.
+type Rates = [f64; 3];
+
+/// Operations per second of all threads together, and seconds of this process's CPUs per operation.
+fn phases<D: Names>(dirs: &[D], files: usize, sync: impl Fn() -> Result<()>) -> Result<(Rates, Rates)> {
     let names: Vec<_> = (0..dirs.len()).map(|thread| names(thread, files)).collect();
     let barrier = Barrier::new(dirs.len() + 1);
-    let mut rates = [0.0; 3];
+    let operations = (dirs.len() * files) as f64;
+    let (mut rates, mut cpu) = ([0.0; 3], [0.0; 3]);
     std::thread::scope(|scope| {
         let threads: Vec<_> = dirs
             .iter()
@@ -113,15 +121,19 @@ fn phases<D: Names>(dirs: &[D], files: usize) -> Result<[f64; 3]> {
                 })
             })
             .collect();
-        for rate in &mut rates {
+        let mut synced = Ok(());
+        for (rate, cpu) in rates.iter_mut().zip(&mut cpu) {
+            synced = synced.and_then(|()| sync());
             barrier.wait();
-            let start = Instant::now();
+            let (start, used) = (Instant::now(), cpu_seconds());
             barrier.wait();
-            *rate = (dirs.len() * files) as f64 / start.elapsed().as_secs_f64();
+            *rate = operations / start.elapsed().as_secs_f64();
+            *cpu = (cpu_seconds() - used) / operations;
         }
-        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)?;
+        synced
     })?;
-    Ok(rates)
+    Ok((rates, cpu))
 }
 
 fn engine_dirs(fs: &Filesystem, threads: usize, dirs: Dirs) -> Result<Vec<Dir>> {
@@ -151,16 +163,22 @@ fn dir_name(thread: usize, dirs: Dirs) -> String {
     }
 }
 
-/// A process of the ceiling: does a phase for every line that it reads, and prints its operations per second.
+/// With room in memory for all files, as the kernel's sides have.
+fn mount(image: &Path) -> Result<Filesystem> {
+    Ok(Mount::new().cache_bytes(1 << 30).open(image)?)
+}
+
+/// A process of the ceiling: does the phase of which it reads the number, or syncs, and says so.
 pub fn worker(image: &Path, files: usize) -> Result<()> {
-    let fs = Mount::new().open(image)?;
+    let fs = mount(image)?;
     let dirs = engine_dirs(&fs, 1, Dirs::Own)?;
     let names = names(0, files);
-    for (phase, line) in (0..PHASES.len()).cycle().zip(std::io::stdin().lines()) {
-        line?;
-        let start = Instant::now();
-        dirs[0].phase(phase, &names)?;
-        println!("{}", files as f64 / start.elapsed().as_secs_f64());
+    for line in std::io::stdin().lines() {
+        match line?.parse() {
+            Ok(phase) => dirs[0].phase(phase, &names)?,
+            Err(_) => fs.sync()?,
+        }
+        println!();
     }
     drop(dirs);
     Ok(fs.unmount()?)
@@ -185,15 +203,22 @@ impl Worker {
         Ok(Self { child, said })
     }
 
-    fn go(&mut self) -> Result<()> {
-        Ok(self.child.stdin.as_mut().ok_or("no input")?.write_all(b"\n")?)
+    fn begin(&mut self, what: &str) -> Result<()> {
+        Ok(writeln!(self.child.stdin.as_mut().ok_or("no input")?, "{what}")?)
     }
 
-    fn rate(&mut self) -> Result<f64> {
-        let mut line = String::new();
-        self.said.read_line(&mut line)?;
-        Ok(line.trim().parse()?)
+    fn end(&mut self) -> Result<()> {
+        let count = self.said.read_line(&mut String::new())?;
+        if count > 0 { Ok(()) } else { Err("a process of the ceiling failed".into()) }
     }
+}
+
+/// Has all of them do something: how many seconds until the last has.
+fn all(workers: &mut [Worker], what: &str) -> Result<f64> {
+    let start = Instant::now();
+    workers.iter_mut().try_for_each(|worker| worker.begin(what))?;
+    workers.iter_mut().try_for_each(Worker::end)?;
+    Ok(start.elapsed().as_secs_f64())
 }
 
 impl Drop for Worker {
@@ -204,11 +229,11 @@ impl Drop for Worker {
 }
 
 /// The phases of processes that share nothing.
-fn alone(workers: &mut [Worker]) -> Result<[f64; 3]> {
+fn alone(workers: &mut [Worker], files: usize) -> Result<Rates> {
     let mut rates = [0.0; 3];
-    for rate in &mut rates {
-        workers.iter_mut().try_for_each(Worker::go)?;
-        *rate = workers.iter_mut().map(Worker::rate).sum::<Result<f64>>()?;
+    for (phase, rate) in rates.iter_mut().enumerate() {
+        all(workers, "sync")?;
+        *rate = (workers.len() * files) as f64 / all(workers, &phase.to_string())?;
     }
     Ok(rates)
 }
@@ -216,16 +241,17 @@ fn alone(workers: &mut [Worker]) -> Result<[f64; 3]> {
 /// A series for each phase.
 type ByPhase = [Series; 3];
 
-fn push(series: &mut ByPhase, rates: [f64; 3]) {
+fn push(series: &mut ByPhase, rates: Rates) {
     series.iter_mut().zip(rates).for_each(|(series, rate)| series.push(rate));
 }
 
 /// See [`crate::What::Mdtest`].
 pub fn compare(rounds: usize, files: usize, dir: &Path) -> Result<()> {
     let scratch = Scratch::new(dir)?;
-    let fs = Mount::new().open(scratch.image("engine.img")?)?;
-    let images: [PathBuf; 2] = [scratch.image("worker-0.img")?, scratch.image("worker-1.img")?];
-    let ext4 = KernelMount::new(&scratch.image("ext4.img")?, &scratch.path("ext4"))?;
+    let fs = mount(&scratch.journalled_image("engine.img")?)?;
+    let images: [PathBuf; 2] =
+        [scratch.journalled_image("worker-0.img")?, scratch.journalled_image("worker-1.img")?];
+    let ext4 = KernelMount::new(&scratch.journalled_image("ext4.img")?, &scratch.path("ext4"))?;
     let xfs =
         scratch.xfs_image("xfs.img").and_then(|image| Ok(KernelMount::new(&image, &scratch.path("xfs"))?));
     if let Err(error) = &xfs {
@@ -233,27 +259,27 @@ pub fn compare(rounds: usize, files: usize, dir: &Path) -> Result<()> {
     }
     // By layout: the library, ext4, XFS.
     let mut series: [[ByPhase; 3]; 3] = Default::default();
+    let mut cpu: [ByPhase; 3] = Default::default();
     let mut ceilings: [ByPhase; 2] = Default::default();
     for round in 0..=rounds {
         let is_warm = round > 0;
-        for ((threads, dirs, _), sides) in LAYOUTS.into_iter().zip(&mut series) {
-            let mut rates = vec![
-                phases(&engine_dirs(&fs, threads, dirs)?, files)?,
-                phases(&kernel_dirs(&ext4, threads, dirs)?, files)?,
-            ];
-            if let Ok(xfs) = &xfs {
-                rates.push(phases(&kernel_dirs(xfs, threads, dirs)?, files)?);
-            }
+        for (((threads, dirs, _), sides), cpu) in LAYOUTS.into_iter().zip(&mut series).zip(&mut cpu) {
+            let (engine, used) = phases(&engine_dirs(&fs, threads, dirs)?, files, || Ok(fs.sync()?))?;
+            let kernel = |mount: &KernelMount| -> Result<Rates> {
+                Ok(phases(&kernel_dirs(mount, threads, dirs)?, files, || Ok(mount.sync()?))?.0)
+            };
+            let rates = [engine, kernel(&ext4)?, xfs.as_ref().map_or(Ok([0.0; 3]), kernel)?];
             if is_warm {
                 sides.iter_mut().zip(rates).for_each(|(side, rates)| push(side, rates));
+                push(cpu, used);
             }
         }
         for (threads, ceiling) in (1..).zip(&mut ceilings) {
             let workers = images[..threads].iter().map(|image| Worker::start(image, files));
             let mut workers = workers.collect::<Result<Vec<_>>>()?;
             // A first time to warm caches, as those of the others are.
-            alone(&mut workers)?;
-            let rates = alone(&mut workers)?;
+            alone(&mut workers, files)?;
+            let rates = alone(&mut workers, files)?;
             if is_warm {
                 push(ceiling, rates);
             }
@@ -261,11 +287,11 @@ pub fn compare(rounds: usize, files: usize, dir: &Path) -> Result<()> {
     }
     fs.unmount()?;
     println!("{files} empty files per thread, {rounds} rounds, alternating");
-    print(&series, &ceilings, xfs.is_ok());
+    print(&series, &cpu, &ceilings, xfs.is_ok());
     Ok(())
 }
 
-fn print(series: &[[ByPhase; 3]; 3], ceilings: &[ByPhase; 2], has_xfs: bool) {
+fn print(series: &[[ByPhase; 3]; 3], cpu: &[ByPhase; 3], ceilings: &[ByPhase; 2], has_xfs: bool) {
     for (phase, name) in PHASES.iter().enumerate() {
         println!("{name}");
         for ((_, _, layout), [extant, ext4, xfs]) in LAYOUTS.iter().zip(series) {
@@ -283,5 +309,10 @@ fn print(series: &[[ByPhase; 3]; 3], ceilings: &[ByPhase; 2], has_xfs: bool) {
         println!("  {}", scaling.ratio_line("T2/T1, own directories"));
         println!("  {}", ceiling.ratio_line("T2/T1, share-nothing ceiling"));
         println!("  {}", scaling.over(&ceiling).ratio_line("T2/T1, extant / ceiling"));
+        println!("  {}", cpu[0][phase].line("CPU per operation, 1 thread", 1e-6, "us"));
+        println!(
+            "  {}",
+            cpu[1][phase].over(&cpu[0][phase]).ratio_line("CPU per operation, 2 threads, own / 1")
+        );
     }
 }

@@ -1,5 +1,5 @@
 //! The four loads by which the kernel's tree of preallocations was judged, scaled to the machine: the tree beside the
-//! list that it took the place of, none, and the kernel's ext4 without and with delayed allocation.
+//! list that it took the place of, none, and the kernel's ext4, without and with delayed allocation.
 //!
 //! Every load ends with a sync, whose time counts. A figure is made on a file system of its own.
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use extant::{Filesystem, Mount};
+use extant::{Filesystem, Mount, PreallocStatistics};
 use extant_alloc::{Preallocation, Tuning};
 
 use crate::Result;
@@ -45,18 +45,26 @@ const LOADS: [(Load, &str); 4] = [
 /// Who does it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    Extant(Preallocation),
+    /// With so many bytes of page cache; without, blocks are allocated at once.
+    Extant(Preallocation, u64),
     /// With further mount options.
     Kernel(&'static str),
 }
 
-const SIDES: [(Side, &str); 5] = [
-    (Side::Extant(Preallocation::Tree), "extant, tree"),
-    (Side::Extant(Preallocation::List), "extant, list"),
-    (Side::Extant(Preallocation::Off), "extant, none"),
+const PAGE_CACHE_BYTES: u64 = 1 << 30;
+
+const SIDES: [(Side, &str); 7] = [
+    (Side::Extant(Preallocation::Tree, 0), "extant, tree"),
+    (Side::Extant(Preallocation::List, 0), "extant, list"),
+    (Side::Extant(Preallocation::Off, 0), "extant, none"),
     (Side::Kernel("nodelalloc"), "kernel ext4, nodelalloc"),
+    (Side::Extant(Preallocation::Tree, PAGE_CACHE_BYTES), "extant, tree, delayed"),
+    (Side::Extant(Preallocation::List, PAGE_CACHE_BYTES), "extant, list, delayed"),
     (Side::Kernel("delalloc"), "kernel ext4, delalloc"),
 ];
+
+/// Sides over others.
+const RATIOS: [(usize, usize); 5] = [(0, 1), (0, 2), (0, 3), (4, 5), (4, 6)];
 
 /// A mounted disk of either kind.
 trait Disk: Sync {
@@ -95,7 +103,7 @@ impl Disk for KernelMount {
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(rustix::fs::syncfs(std::fs::File::open(self.path())?)?)
+        Ok(Self::sync(self)?)
     }
 }
 
@@ -155,25 +163,32 @@ fn small_files<D: Disk>(disk: &D, count: u64, bytes: &[u8]) -> Result<()> {
     if failed.into_inner() { Err("a thread failed".into()) } else { Ok(()) }
 }
 
-fn measure(side: Side, load: Load, scratch: &Scratch, count: u64) -> Result<f64> {
+/// How many times per second, and for the library what look-ups did until the end.
+fn measure(
+    side: Side,
+    load: Load,
+    scratch: &Scratch,
+    count: u64,
+) -> Result<(f64, Option<PreallocStatistics>)> {
     let image = match load {
         // With room for all preallocations, and not so full that none are made.
         Load::SparseWrites => scratch.sparse_image("disk.img", count * SPARSE_STEP_BYTES * 3 / 2)?,
         _ => scratch.image("disk.img")?,
     };
     match side {
-        Side::Extant(preallocation) => {
+        Side::Extant(preallocation, page_cache_bytes) => {
             let tuning = Tuning { preallocation, ..Tuning::default() };
-            let fs = Mount::new().tuning(tuning).open(&image)?;
+            let fs = Mount::new().tuning(tuning).page_cache_bytes(page_cache_bytes).open(&image)?;
             let rate = load.run(&fs, count)?;
+            let statistics = fs.prealloc_statistics();
             fs.unmount()?;
-            Ok(rate)
+            Ok((rate, Some(statistics)))
         }
         Side::Kernel(options) => {
             let mount = KernelMount::with_options(&image, &scratch.path("kernel"), options)?;
             let rate = load.run(&mount, count)?;
             mount.unmount()?;
-            Ok(rate)
+            Ok((rate, None))
         }
     }
 }
@@ -182,21 +197,31 @@ fn measure(side: Side, load: Load, scratch: &Scratch, count: u64) -> Result<f64>
 pub fn compare(rounds: usize, count: u64, dir: &Path) -> Result<()> {
     let scratch = Scratch::new(dir)?;
     let mut series: [[Series; SIDES.len()]; LOADS.len()] = Default::default();
+    let mut lookups: [[_; SIDES.len()]; LOADS.len()] = Default::default();
     for _ in 0..rounds {
-        for ((load, _), sides) in LOADS.into_iter().zip(&mut series) {
-            for ((side, _), series) in SIDES.into_iter().zip(sides) {
-                series.push(measure(side, load, &scratch, count)?);
+        for (((load, _), sides), lookups) in LOADS.into_iter().zip(&mut series).zip(&mut lookups) {
+            for (((side, _), series), lookups) in SIDES.into_iter().zip(sides).zip(lookups) {
+                let rate;
+                (rate, *lookups) = measure(side, load, &scratch, count)?;
+                series.push(rate);
             }
         }
     }
     println!("{count} operations with a sync behind, {rounds} rounds, alternating");
-    for ((_, name), sides) in LOADS.into_iter().zip(&series) {
+    for (((_, name), sides), lookups) in LOADS.into_iter().zip(&series).zip(&lookups) {
         println!("{name}");
         for ((_, side), series) in SIDES.into_iter().zip(sides) {
             println!("  {}", series.line(side, 1e3, "k/s"));
         }
-        for ((_, side), series) in SIDES.into_iter().zip(sides).skip(1) {
-            println!("  {}", sides[0].over(series).ratio_line(&format!("extant, tree / {side}")));
+        for ((_, side), lookups) in SIDES.into_iter().zip(lookups) {
+            if let Some(PreallocStatistics { lookups, visits, .. }) = lookups.filter(|s| s.lookups > 0) {
+                let each = visits as f64 / lookups as f64;
+                println!("  {side}: {lookups} look-ups, {each:.1} ranges visited by each");
+            }
+        }
+        for (side, other) in RATIOS {
+            let name = format!("{} / {}", SIDES[side].1, SIDES[other].1);
+            println!("  {}", sides[side].over(&sides[other]).ratio_line(&name));
         }
     }
     Ok(())

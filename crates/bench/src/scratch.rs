@@ -32,6 +32,15 @@ impl Scratch {
         Ok(path)
     }
 
+    /// An image as [`Scratch::image`]'s with a journal of 1 GiB, so long that loads of many names wait for nothing to go home.
+    pub fn journalled_image(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        std::fs::File::create(&path)?.set_len(IMAGE_BYTES)?;
+        let arguments = ["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0", "-J", "size=1024"];
+        run(Command::new("mke2fs").args(arguments).arg(&path))?;
+        Ok(path)
+    }
+
     /// An image of `bytes` bytes with few inodes and a short journal, so that hardly any of it is written.
     pub fn sparse_image(&self, name: &str, bytes: u64) -> Result<PathBuf> {
         let path = self.path(name);

@@ -1,6 +1,17 @@
-//! The older form of the live ranges: a list, searched from the newest on, capped and trimmed (kernel before 6.4).
+//! The older form of the live ranges (kernel before 6.4): a linked list, newest first, capped and trimmed.
+//!
+//! A look-up goes through it until a range covers the block. If none does, what the block can have is found in two further
+//! passes, each of which takes the lock of every range: one for the room around the block, one to be sure that nothing
+//! overlaps it.
+//!
+//! Locks: `PREALLOCATIONS` with key 1, one per range; the inode's own is held.
+//!
+//! Source: kernel 6.3 `ext4_mb_use_preallocated`, `ext4_mb_normalize_request`, `ext4_mb_trim_inode_pa`.
+
+use std::collections::LinkedList;
 
 use extant_ondisk::LogicalBlock;
+use extant_rt::{LockClass, Mutex};
 
 use super::ranges::{Around, Range};
 
@@ -8,53 +19,75 @@ use super::ranges::{Around, Range};
 const RANGES_MAX: usize = 512;
 const EXCESS_MAX: usize = RANGES_MAX / 4;
 
+#[derive(Debug)]
+struct Item {
+    /// As under the lock, for passes that do without.
+    range: Range,
+    lock: Mutex<()>,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct List {
-    /// Oldest first.
-    ranges: Vec<Range>,
+    items: LinkedList<Item>,
 }
 
 impl List {
     /// Ends at the range that covers the block, if there is one.
     pub fn around(&self, logical: LogicalBlock) -> Around {
         let mut around = Around::default();
-        for range in self.ranges.iter().rev() {
-            if around.visit(*range, logical) && range.end() > u64::from(logical.0) {
-                break;
+        for item in &self.items {
+            around.visits += 1;
+            if item.range.covers(logical) {
+                around.before = Some(item.range);
+                return around;
             }
+        }
+        for item in &self.items {
+            let _range = item.lock.lock();
+            around.visit(item.range, logical);
+        }
+        for item in &self.items {
+            let _range = item.lock.lock();
+            around.visits += 1;
+            debug_assert!(!item.range.covers(logical), "{:?} covers {logical:?}", item.range);
         }
         around
     }
 
     /// Adds a range; the oldest, if there are too many.
     pub fn insert(&mut self, range: Range) -> Vec<Range> {
-        self.ranges.push(range);
-        if self.ranges.len() <= RANGES_MAX + EXCESS_MAX {
+        self.items.push_front(Item { range, lock: Mutex::with_key(LockClass::PREALLOCATIONS, 1, ()) });
+        if self.items.len() <= RANGES_MAX + EXCESS_MAX {
             return Vec::new();
         }
-        self.ranges.drain(..self.ranges.len() - RANGES_MAX).collect()
+        self.items.split_off(RANGES_MAX).into_iter().map(|item| item.range).collect()
     }
 
     pub fn change(&mut self, logical: LogicalBlock, part: Range) {
-        if let Some(range) = self.ranges.iter_mut().rfind(|range| range.logical == logical) {
-            *range = part;
+        if let Some(item) = self.items.iter_mut().find(|item| item.range.logical == logical) {
+            item.range = part;
         }
     }
 
     pub fn remove(&mut self, logical: LogicalBlock) {
-        self.ranges.retain(|range| range.logical != logical);
+        if let Some(place) = self.items.iter().position(|item| item.range.logical == logical) {
+            let mut behind = self.items.split_off(place);
+            behind.pop_front();
+            self.items.append(&mut behind);
+        }
     }
 
     pub fn into_ranges(self) -> Vec<Range> {
-        self.ranges
+        self.items.into_iter().map(|item| item.range).collect()
     }
 }
 
 #[cfg(test)]
 impl List {
     /// A list beyond its cap, to measure look-ups.
-    pub fn uncapped(ranges: Vec<Range>) -> Self {
-        Self { ranges }
+    pub fn uncapped(ranges: impl Iterator<Item = Range>) -> Self {
+        let item = |range| Item { range, lock: Mutex::with_key(LockClass::PREALLOCATIONS, 1, ()) };
+        Self { items: ranges.map(item).collect() }
     }
 }

@@ -21,7 +21,7 @@ impl Range {
         u64::from(self.logical.0) + u64::from(self.run.len)
     }
 
-    fn covers(&self, logical: LogicalBlock) -> bool {
+    pub fn covers(&self, logical: LogicalBlock) -> bool {
         self.logical <= logical && u64::from(logical.0) < self.end()
     }
 

@@ -43,7 +43,7 @@ fn a_look_up_visits_at_most_twice_the_logarithm_of_the_ranges() {
             println!("tree of {count}: at most {worst} visits, {mean:.1} on average");
             assert!(worst <= most, "{worst} of {most} with {count} ranges");
         }
-        let list = List::uncapped(scattered(count).collect());
+        let list = List::uncapped(scattered(count));
         let lookups = 200.min(count);
         let all: u64 = (0..lookups)
             .map(|index| {

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::path::Path;
 
 use extant::{Fallocate, Filesystem, Mount};
-use rustix::fs::{FallocateFlags, fallocate, syncfs};
+use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::Result;
 use crate::kernel::KernelMount;
@@ -86,7 +86,7 @@ impl Side for KernelMount {
     }
 
     fn settle(&self) -> Result<()> {
-        Ok(syncfs(std::fs::File::open(self.path())?)?)
+        Ok(Self::sync(self)?)
     }
 
     fn finish(self) -> Result<()> {
