@@ -93,7 +93,7 @@ impl Volume {
         // With a list these bits are its mask: without them it grants nobody but the owner and others anything.
         if mode & 0o070 != 0
             && inode.file_type() != FileType::Symlink
-            && let Some(acl) = self.access_acl(node)?
+            && let Some(acl) = self.access_acl(node, inode)?
         {
             let mut groups = user.groups.clone();
             groups.push(user.gid);

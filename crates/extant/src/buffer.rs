@@ -102,6 +102,12 @@ impl Buffer {
         self.state.lock().kind
     }
 
+    /// Whether it is held as that, and its block was not freed.
+    pub(crate) fn is_valid(&self, kind: Kind) -> bool {
+        let state = self.state.lock();
+        state.kind == kind && !state.forgotten
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }

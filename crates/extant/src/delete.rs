@@ -6,12 +6,13 @@
 //! Locks: `INODE` of the inode, then an update.
 
 use extant_alloc::InodeKind;
+use extant_ondisk::FileType;
 use extant_rt::Arc;
 
 use crate::error::Result;
 use crate::node::Node;
 use crate::orphan::ORPHAN_CREDITS;
-use crate::update::{Change, Need, Update};
+use crate::update::{Need, Update};
 use crate::volume::Volume;
 
 /// Credits for the inode's table block, its bitmap, its descriptor, the orphan chain, and an attribute block with
@@ -46,17 +47,21 @@ impl Update<'_> {
     /// `Corrupt`.
     pub(crate) fn free_node(&mut self, node: &Arc<Node>) -> Result<()> {
         self.volume.discard_preallocations(node);
-        self.free_xattr_block(node)?;
+        let inode = node.inode();
+        let kind = match inode.file_type() {
+            FileType::Directory => InodeKind::Directory,
+            _ => InodeKind::Other,
+        };
+        self.free_xattr_block(node, &inode)?;
+        drop(inode);
         self.remove_orphan(node);
-        let kind = if node.is_directory() { InodeKind::Directory } else { InodeKind::Other };
         let now = self.now();
-        self.modify_inode(node, Change::Mapping, |inode| {
+        self.delete_inode(node, |inode| {
             inode.set_dtime(u32::try_from(now.seconds).unwrap_or(u32::MAX));
             inode.set_size(0);
             inode.set_links_count(0);
             inode.set_mode(0);
         });
-        node.core().deleted = true;
         self.free_inode(node, kind)
     }
 }

@@ -19,12 +19,14 @@ mod insert;
 mod iterate;
 mod lookup;
 mod misses;
+mod recent;
 mod scan;
 
 pub(crate) use insert::{InsertPlan, Insertion};
 pub use iterate::DirItem;
 pub(crate) use lookup::Found;
 pub(crate) use misses::Misses;
+pub(crate) use recent::Recent;
 
 use extant_ondisk::dir_hash::{DirHasher, HashVersion};
 use extant_ondisk::{
@@ -101,8 +103,7 @@ impl Volume {
     ///
     /// # Errors
     /// `NotADirectory`; `Unsupported` if it is encrypted or folds case.
-    pub(crate) fn check_directory(&self, dir: &Node) -> Result<()> {
-        let inode = dir.inode();
+    pub(crate) fn check_directory(&self, inode: &Inode) -> Result<()> {
         if inode.file_type() != FileType::Directory {
             return Err(Error::NotADirectory);
         }
@@ -113,8 +114,8 @@ impl Volume {
     }
 
     /// Whether the directory has an index that is to be used.
-    pub(crate) fn is_indexed(&self, dir: &Node) -> bool {
-        self.names.format.has_index && dir.inode().flags().contains(InodeFlags::INDEX)
+    pub(crate) fn is_indexed(&self, dir: &Inode) -> bool {
+        self.names.format.has_index && dir.flags().contains(InodeFlags::INDEX)
     }
 
     /// Blocks of a directory.
@@ -158,13 +159,19 @@ impl Volume {
             Kind::HtreeNode(_) => Structure::HtreeNode,
             _ => Structure::DirectoryBlock,
         };
+        let recent = &self.names.recent;
+        if let Some(buffer) = recent.get(dir, logical).filter(|buffer| buffer.is_valid(kind)) {
+            return Ok(buffer);
+        }
         let block = self.directory_block(dir, logical)?;
-        self.buffer(block, kind, Place::of(structure).inode(dir.number))
+        let buffer = self.buffer(block, kind, Place::of(structure).inode(dir.number))?;
+        recent.keep(dir, logical, &buffer);
+        Ok(buffer)
     }
 
     /// The first block of a directory, in which `.` and `..` stand, and how many of its bytes entries cover.
     fn first_directory_buffer(&self, dir: &Arc<Node>) -> Result<(Arc<Buffer>, usize)> {
-        let (kind, usable) = if self.is_indexed(dir) {
+        let (kind, usable) = if self.is_indexed(&dir.inode()) {
             (Kind::HtreeNode(dir.owner()), self.names.format.block_bytes)
         } else {
             (Kind::Directory(dir.owner()), self.names.format.usable)

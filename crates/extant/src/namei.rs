@@ -35,7 +35,7 @@ use extant_rt::{Arc, LockClass, Mutex, RwLockWriteGuard};
 
 pub(crate) use self::cache::NameCache;
 use crate::attributes::Metadata;
-use crate::dir::{Format, Misses};
+use crate::dir::{Format, Misses, Recent};
 use crate::error::{Error, Place, Result};
 use crate::node::{Node, NodeRef};
 use crate::update::Update;
@@ -49,6 +49,7 @@ const LINKS_MAX: u16 = 65_000;
 pub(crate) struct Names {
     pub(crate) format: Format,
     pub(crate) misses: Misses,
+    pub(crate) recent: Recent,
     cache: NameCache,
     /// Held while a directory gets another parent.
     rename: Mutex<()>,
@@ -76,6 +77,7 @@ impl Names {
         Self {
             format: Format::new(superblock),
             misses: Misses::new(),
+            recent: Recent::new(),
             cache: NameCache::new(cached_count),
             rename: Mutex::new(LockClass::RENAME, ()),
             has_dir_nlink: ro_compat.contains(RoCompatFeatures::DIR_NLINK),
@@ -111,8 +113,10 @@ impl Volume {
     /// # Errors
     /// As [`Volume::lookup`].
     pub(crate) fn attributes_of(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Metadata> {
-        let in_memory =
-            self.names.cache.get(dir, name, |node| node.is_named().then(|| self.attributes(node)));
+        let in_memory = self.names.cache.get(dir, name, |node| {
+            let attributes = self.attributes(node);
+            (attributes.links > 0).then_some(attributes)
+        });
         match in_memory {
             Some(known) => known.ok_or(Error::NotFound),
             None => Ok(self.attributes(&*self.lookup_in_blocks(dir, name)?)),
@@ -120,13 +124,17 @@ impl Volume {
     }
 
     fn lookup_in_blocks(&self, dir: &Arc<Node>, name: &[u8]) -> Result<NodeRef> {
-        self.check_directory(dir)?;
+        let _content = dir.content.read();
+        let links = {
+            let inode = dir.inode();
+            self.check_directory(&inode)?;
+            inode.links_count()
+        };
         if name.len() > NAME_MAX {
             return Err(Error::NameTooLong);
         }
-        let _content = dir.content.read();
         // A removed directory has no names, not even its own.
-        if dir.inode().links_count() == 0 {
+        if links == 0 {
             return Err(Error::NotFound);
         }
         let Some(found) = self.find_entry(dir, name)? else {
@@ -154,7 +162,7 @@ impl Volume {
         if number.0 < self.names.first_inode && number != InodeNumber::ROOT {
             return Err(place.corrupt("an entry names a reserved inode"));
         }
-        match self.node(number) {
+        match self.node_in_use(number) {
             Ok(node) if node.is_named() => Ok(node),
             Ok(_) | Err(Error::Stale) => Err(place.corrupt("an entry names a free inode")),
             Err(error) => Err(error),
@@ -162,18 +170,17 @@ impl Volume {
     }
 
     /// That names may be added to a directory, whose lock is held alone.
-    fn check_may_add(&self, dir: &Node) -> Result<()> {
-        let inode = dir.inode();
-        if inode.links_count() == 0 {
+    fn check_may_add(&self, dir: &Inode) -> Result<()> {
+        if dir.links_count() == 0 {
             return Err(Error::NotFound);
         }
-        if inode.flags().contains(InodeFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(()) }
+        if dir.flags().contains(InodeFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(()) }
     }
 
     /// That names may be taken out of a directory, whose lock is held alone.
-    fn check_may_remove(&self, dir: &Node, child: &Node) -> Result<()> {
+    fn check_may_remove(&self, dir: &Inode, child: &Inode) -> Result<()> {
         let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
-        if dir.inode().flags().intersects(fixed) || child.inode().flags().intersects(fixed) {
+        if dir.flags().intersects(fixed) || child.flags().intersects(fixed) {
             return Err(Error::NotPermitted);
         }
         Ok(())
@@ -188,8 +195,8 @@ impl Volume {
     }
 
     /// That a directory may have one more subdirectory.
-    fn check_subdirectories(&self, dir: &Node) -> Result<()> {
-        let links = dir.inode().links_count();
+    fn check_subdirectories(&self, dir: &Inode) -> Result<()> {
+        let links = dir.links_count();
         let counts_on = self.names.has_dir_nlink && self.is_indexed(dir);
         if links >= LINKS_MAX && !counts_on { Err(Error::TooManyLinks) } else { Ok(()) }
     }

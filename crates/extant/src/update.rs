@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 use extant_alloc::{InodeKind, NewInode, Parent, Purpose, Request, Reservation, Run};
 use extant_journal::Handle;
-use extant_ondisk::{FsBlock, Inode, Structure, Superblock, Timestamp, TransactionId, xattr};
-use extant_rt::{Arc, AtomicBool, LockClass, Mutex, MutexGuard, Ordering, Padded, shard_of, thread_slot};
+use extant_ondisk::{FsBlock, GroupNumber, Inode, Structure, Superblock, Timestamp, TransactionId, xattr};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, MutexGuard, Ordering, Padded, spread, thread_slot};
 
 use crate::buffer::{Buffer, Kind};
 use crate::error::{Place, Result};
@@ -64,7 +64,7 @@ type NodesByBlock = BTreeMap<FsBlock, Vec<Arc<Node>>>;
 pub(crate) struct Changes {
     /// By thread: a block that was freed is given out again only after the commit, so none stands twice.
     buffers: Vec<Padded<Mutex<Vec<Arc<Buffer>>>>>,
-    /// By block of the inode table, in the order of their first change: a number that was deleted and given out
+    /// By group, and there by block of the inode table, in the order of their first change: a number that was deleted and given out
     /// again within one transaction stands twice, the later last.
     nodes: Vec<Padded<Mutex<NodesByBlock>>>,
     superblock: Padded<AtomicBool>,
@@ -100,10 +100,9 @@ impl Changes {
     }
 
     /// Whether the table block was not in yet.
-    fn add_node(&self, node: Arc<Node>) -> bool {
-        let block = node.home.0;
-        let mut shard = self.nodes[shard_of(block.0, SHARDS)].lock();
-        let nodes = shard.entry(block).or_default();
+    fn add_node(&self, group: GroupNumber, node: Arc<Node>) -> bool {
+        let mut shard = self.nodes[spread(u64::from(group.0), SHARDS)].lock();
+        let nodes = shard.entry(node.home.0).or_default();
         nodes.push(node);
         nodes.len() == 1
     }
@@ -153,6 +152,13 @@ impl<'v> Update<'v> {
         self.modify_core(node, node.core(), change, modify)
     }
 
+    /// The last change of an inode: its number may be another's afterwards.
+    pub(crate) fn delete_inode(&mut self, node: &Arc<Node>, modify: impl FnOnce(&mut Inode)) {
+        let mut core = node.core();
+        core.deleted = true;
+        self.modify_core(node, core, Change::Mapping, modify);
+    }
+
     /// Puts the time of the last write into an inode, if it has not got it and is not deleted. Takes one credit.
     pub(crate) fn put_times(&mut self, node: &Arc<Node>) {
         let core = node.core();
@@ -187,7 +193,7 @@ impl<'v> Update<'v> {
         inode.set_version(inode.version().wrapping_add(1));
         let result = modify(inode);
         drop(core);
-        if first && self.volume.changes.add_node(node.clone()) {
+        if first && self.volume.changes.add_node(self.volume.group_of_inode(node.number), node.clone()) {
             self.handle.charge(1);
         }
         result

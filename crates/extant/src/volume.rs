@@ -191,20 +191,20 @@ impl Volume {
     /// # Errors
     /// `Stale` if the inode is free; `Io`; `Corrupt`.
     pub(crate) fn node(&self, number: InodeNumber) -> Result<NodeRef> {
-        let node = match self.nodes.get(number) {
-            Some(node) => node,
-            None => {
-                let inode = self.read_inode(number)?;
-                if inode.links_count() == 0 && inode.mode() == 0 {
-                    return Err(Error::Stale);
-                }
-                self.nodes.insert(Node::new(number, self.inode_home(number)?, inode))
-            }
-        };
-        if node.core().deleted {
+        let node = self.node_in_use(number)?;
+        if node.core().deleted { Err(Error::Stale) } else { Ok(node) }
+    }
+
+    /// [`Volume::node`] of an inode that may have been deleted since it came into memory.
+    pub(crate) fn node_in_use(&self, number: InodeNumber) -> Result<NodeRef> {
+        if let Some(node) = self.nodes.get(number) {
+            return Ok(node);
+        }
+        let inode = self.read_inode(number)?;
+        if inode.links_count() == 0 && inode.mode() == 0 {
             return Err(Error::Stale);
         }
-        Ok(node)
+        Ok(self.nodes.insert(Node::new(number, self.inode_home(number)?, inode)))
     }
 
     /// Reads file data of one block run's worth from `offset` bytes into `block`.

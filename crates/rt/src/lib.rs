@@ -25,7 +25,7 @@ pub use exploration::Exploration;
 #[cfg(not(extant_rt = "virtual"))]
 pub use native::*;
 pub use once_box::OnceBox;
-pub use padded::{Padded, SHARDS, shard_of};
+pub use padded::{Padded, SHARDS, shard_of, spread};
 pub use rank::Rank;
 #[cfg(extant_rt = "virtual")]
 pub use virtual_rt::*;

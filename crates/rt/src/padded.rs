@@ -10,11 +10,17 @@ pub const SHARDS: usize = if cfg!(extant_rt = "shuttle") { 3 } else { 128 };
 const NEIGHBOURS: u64 = 64;
 
 /// The shard of a block or an inode, of `count`: the same for neighbours, and for places any even distance apart others.
+#[must_use]
+pub fn shard_of(key: u64, count: usize) -> usize {
+    spread(key / NEIGHBOURS, count)
+}
+
+/// The shard of a number, of `count`: others for numbers any even distance apart.
 ///
 /// Source: Fibonacci hashing (Knuth, 6.4).
 #[must_use]
-pub fn shard_of(key: u64, count: usize) -> usize {
-    let hash = (key / NEIGHBOURS).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+pub fn spread(number: u64, count: usize) -> usize {
+    let hash = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     ((u128::from(hash) * count as u128) >> 64) as usize
 }
 

@@ -5,7 +5,7 @@
 
 use extant_ondisk::dirent::NewEntry;
 use extant_ondisk::htree::{DxKind, DxNodeMut, LeafSplit, make_root_from_linear, max_indirect_levels};
-use extant_ondisk::{FileType, InodeFlags, InodeNumber, LogicalBlock, dirent};
+use extant_ondisk::{FileType, Inode, InodeFlags, InodeNumber, LogicalBlock, dirent};
 use extant_rt::Arc;
 
 use super::index::{IndexPath, Level, index_place};
@@ -48,15 +48,15 @@ pub(crate) struct Insertion<'n> {
 const ANY_INODE: InodeNumber = InodeNumber::ROOT;
 
 impl Volume {
-    /// Finds out where a new name goes. Stays true while the lock is held.
+    /// Finds out where a new name goes in a directory of these fields. Stays true while the lock is held.
     ///
     /// # Errors
     /// `Exists` if the directory has the name; `NoSpace` if the index cannot grow; `Corrupt`, `Io`.
     ///
     /// # Locks
     /// `INODE` of the directory must be held alone.
-    pub(crate) fn plan_insert(&self, dir: &Arc<Node>, name: &[u8]) -> Result<InsertPlan> {
-        let place = match self.names.misses.room(dir, name) {
+    pub(crate) fn plan_insert(&self, dir: &Arc<Node>, inode: &Inode, name: &[u8]) -> Result<InsertPlan> {
+        let place = match self.names.misses.room(dir, inode.version(), name) {
             Some(room) => InsertPlace::Block(room),
             None => self.place_of_new(dir, name)?,
         };
@@ -71,7 +71,7 @@ impl Volume {
             }
         };
         // The inode as well.
-        let grown = self.grow_need(&dir.inode(), new);
+        let grown = self.grow_need(inode, new);
         let need = Need { credits: grown.credits + changed + 1, ..grown };
         Ok(InsertPlan { place, need })
     }
@@ -80,7 +80,7 @@ impl Volume {
         match self.find_place(dir, name) {
             // Nothing can be added; what is there is still found.
             Err(Error::Corrupt { .. })
-                if self.is_indexed(dir) && self.find_scanning(dir, name)?.is_some() =>
+                if self.is_indexed(&dir.inode()) && self.find_scanning(dir, name)?.is_some() =>
             {
                 Err(Error::Exists)
             }
@@ -92,7 +92,7 @@ impl Volume {
         match self.look_for(dir, name)? {
             Looked::Found(_) => Err(Error::Exists),
             Looked::Missing(Some(room)) => Ok(InsertPlace::Block(room)),
-            Looked::Missing(None) if self.is_indexed(dir) => self.plan_split(dir, name),
+            Looked::Missing(None) if self.is_indexed(&dir.inode()) => self.plan_split(dir, name),
             Looked::Missing(None) if self.names.format.has_index && self.directory_len(dir)? == 1 => {
                 let block = self.directory_buffer(dir, LogicalBlock(0), Kind::Directory(dir.owner()))?;
                 self.try_convert(dir, &block, name)?;

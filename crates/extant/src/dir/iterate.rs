@@ -80,7 +80,7 @@ impl Volume {
         cookie: u64,
         visit: &mut dyn FnMut(DirItem<'_>) -> bool,
     ) -> Result<()> {
-        self.check_directory(dir)?;
+        self.check_directory(&dir.inode())?;
         let mut from = Some(cookie);
         let mut damage = Ok(());
         while let Some(cookie) = from {
@@ -109,7 +109,7 @@ impl Volume {
     }
 
     fn read_batch(&self, dir: &Arc<Node>, cookie: u64) -> Result<Batch> {
-        let mut batch = if self.is_indexed(dir) {
+        let mut batch = if self.is_indexed(&dir.inode()) {
             match self.read_leaves(dir, cookie) {
                 Err(Error::Corrupt { .. }) => {
                     let hasher = self

@@ -55,14 +55,14 @@ impl Volume {
                 }
                 Ok(None)
             }
-            Err(Error::Corrupt { .. }) if self.is_indexed(dir) => self.find_scanning(dir, name),
+            Err(Error::Corrupt { .. }) if self.is_indexed(&dir.inode()) => self.find_scanning(dir, name),
             Err(error) => Err(error),
         }
     }
 
     /// Looks where the name belongs, for it and for room.
     pub(super) fn look_for(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Looked> {
-        if self.is_indexed(dir) { self.look_indexed(dir, name) } else { self.look_linear(dir, name) }
+        if self.is_indexed(&dir.inode()) { self.look_indexed(dir, name) } else { self.look_linear(dir, name) }
     }
 
     fn look_in(&self, dir: &Arc<Node>, buffer: Arc<Buffer>, usable: usize, name: &[u8]) -> Result<Looked> {

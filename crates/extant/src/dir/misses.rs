@@ -52,9 +52,8 @@ impl Misses {
         *slot = Some(Miss { dir: dir.owner(), version, name: kept, room });
     }
 
-    /// The room for a name, if it is known that a directory, whose lock is held, does not have it.
-    pub(super) fn room(&self, dir: &Node, name: &[u8]) -> Option<Room> {
-        let version = dir.core().inode.version();
+    /// The room for a name, if it is known that a directory of that version, whose lock is held, does not have it.
+    pub(super) fn room(&self, dir: &Node, version: u64, name: &[u8]) -> Option<Room> {
         let slot = self.slot().lock();
         let is_it = |miss: &&Miss| miss.dir == dir.owner() && miss.version == version && miss.name == name;
         slot.as_ref().filter(is_it).map(|miss| miss.room.clone())

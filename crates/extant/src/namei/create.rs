@@ -87,23 +87,26 @@ impl Volume {
     /// Takes `INODE` of the directory.
     pub(crate) fn create(&self, dir: &Arc<Node>, name: &[u8], new: &New<'_>) -> Result<NodeRef> {
         check_new_name(name)?;
-        self.check_directory(dir)?;
         self.writable()?;
         let _content = dir.content.write();
-        self.check_may_add(dir)?;
-        let plan = self.plan_insert(dir, name)?;
+        let parent = dir.inode();
+        self.check_directory(&parent)?;
+        self.check_may_add(&parent)?;
+        let plan = self.plan_insert(dir, &parent, name)?;
         let is_directory = new.kind == NewKind::Directory;
         if is_directory {
-            self.check_subdirectories(dir)?;
+            self.check_subdirectories(&parent)?;
         }
-        let inode = self.plan_inode(dir, new)?;
+        let inode = self.plan_inode(dir, &parent, new)?;
+        // Or its first change would copy it.
+        drop(parent);
         let mut update = self.begin(plan.need.and(inode.need))?;
         let node = update.make_inode(dir, &inode)?;
         let entry = Insertion { name, inode: node.number, file_type: new.kind.file_type() };
         match update.fill_and_name(dir, &node, &inode, plan, entry) {
             Ok(()) => {
                 if is_directory {
-                    let is_indexed = self.is_indexed(dir);
+                    let is_indexed = self.is_indexed(&dir.inode());
                     update
                         .modify_inode(dir, Change::Attributes, |parent| add_subdirectory(parent, is_indexed));
                 }
@@ -126,14 +129,16 @@ impl Volume {
     /// # Locks
     /// Takes `INODE` of the directory.
     pub(crate) fn tmpfile(&self, dir: &Arc<Node>, new: &New<'_>) -> Result<NodeRef> {
-        self.check_directory(dir)?;
         self.writable()?;
         if new.kind == NewKind::Directory {
             return Err(Error::InvalidArgument("a directory needs a name"));
         }
         let _content = dir.content.read();
-        self.check_may_add(dir)?;
-        let inode = self.plan_inode(dir, new)?;
+        let parent = dir.inode();
+        self.check_directory(&parent)?;
+        self.check_may_add(&parent)?;
+        let inode = self.plan_inode(dir, &parent, new)?;
+        drop(parent);
         let mut update = self.begin(inode.need.and(Need::new(ORPHAN_CREDITS, 0)))?;
         let node = update.make_inode(dir, &inode)?;
         let filled = update.fill_inode(&node, dir.number, &inode);

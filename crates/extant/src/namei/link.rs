@@ -2,7 +2,7 @@
 //!
 //! Source: `__ext4_link`, `__ext4_unlink`, `ext4_rmdir` of `fs/ext4/namei.c`.
 
-use extant_ondisk::{FileType, InodeFlags};
+use extant_ondisk::InodeFlags;
 use extant_rt::Arc;
 
 use super::{LINKS_MAX, check_new_name, check_old_name, is_directory, lock_all, remove_subdirectory};
@@ -26,15 +26,17 @@ impl Volume {
     /// Takes `INODE` of the directory.
     pub(crate) fn link(&self, node: &Arc<Node>, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
         check_new_name(name)?;
-        self.check_directory(dir)?;
         self.writable()?;
         let _content = dir.content.write();
-        self.check_may_add(dir)?;
+        let parent = dir.inode();
+        self.check_directory(&parent)?;
+        self.check_may_add(&parent)?;
         let inode = node.inode();
         if is_directory(&inode) || inode.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             return Err(Error::NotPermitted);
         }
-        let plan = self.plan_insert(dir, name)?;
+        let plan = self.plan_insert(dir, &parent, name)?;
+        drop(parent);
         let mut update = self.begin(plan.need.and(Need::new(1 + ORPHAN_CREDITS, 0)))?;
         update.add_link(node)?;
         let entry = Insertion { name, inode: node.number, file_type: inode.file_type() };
@@ -56,15 +58,19 @@ impl Volume {
     /// Takes `INODE` of the directory.
     pub(crate) fn unlink(&self, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
         check_old_name(name)?;
-        self.check_directory(dir)?;
         self.writable()?;
         let _content = dir.content.write();
+        let parent = dir.inode();
+        self.check_directory(&parent)?;
         let found = self.find_entry(dir, name)?.ok_or(Error::NotFound)?;
         let child = self.named_node(dir, found.inode)?;
-        if child.is_directory() {
+        let inode = child.inode();
+        if is_directory(&inode) {
             return Err(Error::IsADirectory);
         }
-        self.check_may_remove(dir, &child)?;
+        self.check_may_remove(&parent, &inode)?;
+        // Or their first changes would copy them.
+        drop((parent, inode));
         // The directory's block and inode, the child's inode.
         let need = Need::new(3 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut update = self.begin(need)?;
@@ -85,11 +91,11 @@ impl Volume {
     /// Takes `INODE` of both directories.
     pub(crate) fn rmdir(&self, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
         check_old_name(name)?;
-        self.check_directory(dir)?;
+        self.check_directory(&dir.inode())?;
         self.writable()?;
         loop {
             let child = self.lookup(dir, name)?;
-            self.check_directory(&child)?;
+            self.check_directory(&child.inode())?;
             if child.number == dir.number {
                 return Err(self.names_itself(dir));
             }
@@ -106,7 +112,7 @@ impl Volume {
     }
 
     fn rmdir_locked(&self, dir: &Arc<Node>, name: &[u8], found: &Found, child: &NodeRef) -> Result<()> {
-        self.check_may_remove(dir, child)?;
+        self.check_may_remove(&dir.inode(), &child.inode())?;
         if !self.is_directory_empty(child)? {
             return Err(Error::NotEmpty);
         }
@@ -182,12 +188,11 @@ impl Update<'_> {
     /// With one use there is nobody who could hold or wait for the inode's own lock, for uses are got by names, under
     /// the directory's lock or from memory, where this name no longer is; or from other uses.
     pub(super) fn delete_or_orphan(&mut self, node: &Arc<Node>) {
-        let is_file = matches!(node.file_type(), FileType::Regular | FileType::Directory | FileType::Symlink);
-        if node.user_count() == 1 && self.volume.forget_pages(node) {
-            let freed = !is_file || self.try_free_all(node).unwrap_or(false);
-            if freed && self.free_node(node).is_ok() {
-                return;
-            }
+        let frees = |update: &mut Self| {
+            update.volume.forget_pages(node) && update.try_free_all(node).unwrap_or(false)
+        };
+        if node.user_count() == 1 && frees(self) && self.free_node(node).is_ok() {
+            return;
         }
         self.add_orphan(node);
     }

@@ -33,15 +33,19 @@ pub(super) struct InodePlan<'n> {
 }
 
 impl Volume {
-    /// Works out an inode to be made in `dir`.
+    /// Works out an inode to be made in `dir`, whose fields are those of `parent`.
     ///
     /// # Errors
     /// `InvalidArgument` and `NameTooLong` for a link's target, `InvalidArgument` for a device number; those of the
     /// attributes.
-    pub(super) fn plan_inode<'n>(&self, dir: &Arc<Node>, new: &New<'n>) -> Result<InodePlan<'n>> {
+    pub(super) fn plan_inode<'n>(
+        &self,
+        dir: &Arc<Node>,
+        parent: &Inode,
+        new: &New<'n>,
+    ) -> Result<InodePlan<'n>> {
         let names = &self.names;
         let place = Place::of(Structure::Inode);
-        let parent = dir.inode();
         let file_type = new.kind.file_type();
         let mut inode = Inode::new(names.inode_size, names.extra_isize).map_err(|e| place.format(e))?;
         let (mut gid, mut mode) = (new.gid, new.mode & MODE_BITS);
@@ -51,7 +55,7 @@ impl Volume {
                 mode |= S_ISGID;
             }
         }
-        let acls = self.inherited_acls(dir, file_type, mode, new.xattrs)?;
+        let acls = self.inherited_acls(dir, parent, file_type, mode, new.xattrs)?;
         inode.set_mode(file_type.mode_bits() | acls.mode);
         inode.set_uid(new.uid);
         inode.set_gid(gid);

@@ -69,8 +69,8 @@ impl Volume {
         if flags.exchange && (flags.no_replace || flags.whiteout) {
             return Err(Error::InvalidArgument("flags of a rename contradict each other"));
         }
-        self.check_directory(from)?;
-        self.check_directory(to)?;
+        self.check_directory(&from.inode())?;
+        self.check_directory(&to.inode())?;
         self.writable()?;
         let names = Names { from, from_name, to, to_name };
         loop {
@@ -169,30 +169,31 @@ impl Volume {
         let child = &entries.child;
         let is_directory = child.is_directory();
         let moves_directory = is_directory && from.number != to.number;
-        self.check_may_remove(from, child)?;
-        self.check_may_add(to)?;
+        self.check_may_remove(&from.inode(), &child.inode())?;
+        self.check_may_add(&to.inode())?;
         // Two entries, `..`, three inodes; what is replaced.
         let mut need = Need::new(6 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut plan = None;
         match &entries.target {
             Some((target, _)) => {
-                self.check_may_remove(to, target)?;
+                self.check_may_remove(&to.inode(), &target.inode())?;
                 self.check_replaceable(target, is_directory)?;
             }
             None => {
-                let insert = self.plan_insert(to, to_name)?;
+                let insert = self.plan_insert(to, &to.inode(), to_name)?;
                 need = need.and(insert.need);
                 plan = Some(insert);
             }
         }
         if moves_directory && entries.target.is_none() {
-            self.check_subdirectories(to)?;
+            self.check_subdirectories(&to.inode())?;
         }
         let parent_entry = moves_directory.then(|| self.parent_entry(from, child)).transpose()?;
         let whiteout = whiteout
             .then(|| {
                 let kind = NewKind::CharDevice { major: 0, minor: 0 };
-                self.plan_inode(from, &New { kind, mode: 0, uid: 0, gid: 0, times: None, xattrs: &[] })
+                let new = New { kind, mode: 0, uid: 0, gid: 0, times: None, xattrs: &[] };
+                self.plan_inode(from, &from.inode(), &new)
             })
             .transpose()?;
         if let Some(whiteout) = &whiteout {
@@ -214,7 +215,7 @@ impl Volume {
             update.replace_entry(child, &found, to.number, FileType::Directory)?;
             update.modify_inode(from, Change::Attributes, remove_subdirectory);
             if entries.target.is_none() {
-                let is_indexed = self.is_indexed(to);
+                let is_indexed = self.is_indexed(&to.inode());
                 update.modify_inode(to, Change::Attributes, |inode| add_subdirectory(inode, is_indexed));
             }
         }
@@ -254,18 +255,18 @@ impl Volume {
         let Entries { child, found, target: Some((target, target_found)) } = entries else {
             return Err(Error::NotFound);
         };
-        self.check_may_remove(from, child)?;
-        self.check_may_remove(to, target)?;
-        self.check_may_add(from)?;
-        self.check_may_add(to)?;
+        self.check_may_remove(&from.inode(), &child.inode())?;
+        self.check_may_remove(&to.inode(), &target.inode())?;
+        self.check_may_add(&from.inode())?;
+        self.check_may_add(&to.inode())?;
         let is_across = from.number != to.number;
         let (child_moves, target_moves) =
             (is_across && child.is_directory(), is_across && target.is_directory());
         if child_moves && !target_moves {
-            self.check_subdirectories(to)?;
+            self.check_subdirectories(&to.inode())?;
         }
         if target_moves && !child_moves {
-            self.check_subdirectories(from)?;
+            self.check_subdirectories(&from.inode())?;
         }
         let child_parent = child_moves.then(|| self.parent_entry(from, child)).transpose()?;
         let target_parent = target_moves.then(|| self.parent_entry(to, target)).transpose()?;
@@ -283,7 +284,7 @@ impl Volume {
         }
         if child_moves != target_moves {
             let (more, fewer) = if child_moves { (to, from) } else { (from, to) };
-            let is_indexed = self.is_indexed(more);
+            let is_indexed = self.is_indexed(&more.inode());
             update.modify_inode(more, Change::Attributes, |inode| add_subdirectory(inode, is_indexed));
             update.modify_inode(fewer, Change::Attributes, remove_subdirectory);
         }

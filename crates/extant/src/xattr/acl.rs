@@ -4,7 +4,7 @@
 
 use extant_ondisk::acl::Acl;
 use extant_ondisk::xattr::{Xattr, index};
-use extant_ondisk::{FileType, Structure};
+use extant_ondisk::{FileType, Inode, Structure};
 use extant_rt::Arc;
 
 use super::{Key, Lists};
@@ -43,12 +43,12 @@ impl Volume {
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
-    pub(crate) fn access_acl(&self, node: &Arc<Node>) -> Result<Option<Acl>> {
-        self.acl(node, ACCESS)
+    pub(crate) fn access_acl(&self, node: &Arc<Node>, inode: &Inode) -> Result<Option<Acl>> {
+        self.acl(node, inode, ACCESS)
     }
 
-    fn acl(&self, node: &Arc<Node>, key: Key<'_>) -> Result<Option<Acl>> {
-        if !self.may_have_xattrs(&node.inode()) {
+    fn acl(&self, node: &Arc<Node>, inode: &Inode, key: Key<'_>) -> Result<Option<Acl>> {
+        if !self.may_have_xattrs(inode) {
             return Ok(None);
         }
         let lists = {
@@ -113,21 +113,22 @@ impl Volume {
         self.plan_xattr(node, old, ACCESS, Some(value))
     }
 
-    /// The attributes that something new of `mode` in `dir` gets: what it is given, and lists that `dir` hands down
-    /// unless it is given others.
+    /// The attributes that something new of `mode` in `dir` gets, whose fields are those of `parent`: what it is given,
+    /// and lists that `dir` hands down unless it is given others.
     ///
     /// # Errors
     /// `InvalidArgument`, `Unsupported`, `NameTooLong`, `ValueTooLarge` for what it is given; `Corrupt`, `Io`.
     pub(crate) fn inherited_acls(
         &self,
         dir: &Arc<Node>,
+        parent: &Inode,
         file_type: FileType,
         mode: u16,
         given: &[(&[u8], &[u8])],
     ) -> Result<Inherited> {
         let mut inherited = Inherited { xattrs: Vec::new(), mode };
         if file_type != FileType::Symlink
-            && let Some(default) = self.acl(dir, DEFAULT)?
+            && let Some(default) = self.acl(dir, parent, DEFAULT)?
         {
             let (access, mode) = Acl::create(&default, mode);
             inherited.mode = mode;

@@ -177,9 +177,8 @@ impl Update<'_> {
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
-    pub(crate) fn free_xattr_block(&mut self, node: &Arc<Node>) -> Result<()> {
-        let inode = node.inode();
-        let Some(buffer) = self.volume.xattr_buffer(node, &inode)? else { return Ok(()) };
+    pub(crate) fn free_xattr_block(&mut self, node: &Arc<Node>, inode: &Inode) -> Result<()> {
+        let Some(buffer) = self.volume.xattr_buffer(node, inode)? else { return Ok(()) };
         self.release_block(&buffer)?;
         self.count_blocks(node, -1)?;
         self.modify_inode(node, Change::Attributes, |inode| inode.set_file_acl(FsBlock(0)));
