@@ -172,6 +172,56 @@ fn what_is_replaced_is_there_throughout_and_never_comes_back() {
     }
 }
 
+/// Renames of a round: what is looked for lasts some nanoseconds of each.
+const RENAMES: u32 = 50;
+
+/// Renames between two directories, to and fro, while threads look at both names: first at that which the rename under way
+/// changes first. What they saw goes to `check` if no other rename has begun meanwhile. Before each exchange the first name
+/// is that of file 0.
+fn renamed(exchange: bool, check: impl Fn(Option<u32>, Option<u32>) + Sync) {
+    let (_, volume) = mounted(1 << 26);
+    let dirs = directories(&volume);
+    let begun = AtomicU32::new(0);
+    let of = |number: u32| if number % 2 == 1 { (&dirs[0], &dirs[1]) } else { (&dirs[1], &dirs[0]) };
+    let owner = |dir: &NodeRef| match volume.attributes_of(dir, b"it") {
+        Ok(attributes) => Some(attributes.uid),
+        Err(error) => {
+            assert!(matches!(error, Error::NotFound), "{error}");
+            None
+        }
+    };
+    volume.create(&dirs[0], b"it", &numbered(0)).unwrap();
+    if exchange {
+        volume.create(&dirs[1], b"it", &numbered(1)).unwrap();
+    }
+    let look = |_: &mut u32| {
+        let number = begun.load(Ordering::SeqCst);
+        let (from, to) = of(number.max(1));
+        let seen = (owner(from), owner(to));
+        if begun.load(Ordering::SeqCst) == number {
+            check(seen.0, seen.1);
+        }
+    };
+    beside(look, |round| {
+        for number in RENAMES * (round - 1) + 1..=RENAMES * round {
+            begun.store(number, Ordering::SeqCst);
+            let (from, to) = of(number);
+            let flags = RenameFlags { exchange, ..RenameFlags::default() };
+            volume.rename(from, b"it", to, b"it", flags).unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_moves_is_never_nowhere() {
+    renamed(false, |from, to| assert!(from.is_some() || to.is_some(), "{from:?}, then {to:?}"));
+}
+
+#[test]
+fn what_is_exchanged_is_never_in_both_places() {
+    renamed(true, |from, to| assert!(from == Some(0) || to == Some(0), "{from:?}, then {to:?}"));
+}
+
 #[test]
 fn what_was_unlinked_is_not_found_and_its_inode_serves_others() {
     for cache_bytes in CACHE_BYTES {

@@ -4,6 +4,7 @@
 use extant::mkfs::Mkfs;
 use extant::{Credentials, Error, Filesystem, Mount};
 
+use crate::alone;
 use crate::random::{Random, number};
 use crate::tools::{Image, assert_clean, has};
 use crate::usage::Usage;
@@ -128,6 +129,7 @@ fn disks_are_filled_to_the_last_block_and_inode_and_emptied_again() {
     if !has("e2fsck") || !has("dumpe2fs") {
         return;
     }
+    let _alone = alone();
     let first = number("EXTANT_SEED", 1);
     (first..first + number("EXTANT_FILL_SEEDS", 3)).for_each(|seed| fill(seed, 0));
 }
@@ -137,6 +139,7 @@ fn disks_are_filled_to_the_last_block_with_delayed_blocks() {
     if !has("e2fsck") || !has("dumpe2fs") {
         return;
     }
+    let _alone = alone();
     let first = number("EXTANT_SEED", 1);
     for seed in first..first + number("EXTANT_FILL_SEEDS", 3) {
         fill(seed, [16 << 20, 1 << 20][seed as usize % 2]);

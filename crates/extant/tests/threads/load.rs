@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use extant::mkfs::Mkfs;
 use extant::{Error, Fallocate, File, Filesystem, Mount, Result};
 
+use crate::alone;
 use crate::random::{Random, number};
 use crate::tools::{Image, assert_clean, has};
 use crate::usage::Usage;
@@ -251,6 +252,7 @@ fn sixteen_threads_on_a_disk_that_fills_lose_and_share_nothing() {
     if !has("e2fsck") || !has("dumpe2fs") {
         return;
     }
+    let _alone = alone();
     let mut seconds = number("EXTANT_THREADS_SECONDS", 6).max(2);
     let most = (seconds / 2).min(ROUND_SECONDS_MAX);
     let mut seed = number("EXTANT_SEED", 1);

@@ -10,3 +10,12 @@ mod fill;
 mod load;
 mod random;
 mod usage;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Lets one test at a time go on: a program that it starts has, for a moment, all files that this process has open, and
+/// another test could not lock its image again.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
