@@ -112,7 +112,7 @@ impl File {
         self.fs.volume().attributes(&self.node)
     }
 
-    /// Reads from `offset`; 0 bytes at and past the end. Holes read as zero.
+    /// Reads from `offset` until `buf` is full or the file ends: how many bytes. Holes read as zero.
     ///
     /// # Errors
     /// `PermissionDenied` if not opened for reading; `IsADirectory`; `Io`, `Corrupt`.

@@ -16,13 +16,7 @@ impl Server {
             return Ok(snapshot.read(offset, buf));
         }
         let file = served.file()?;
-        let mut done = 0;
-        while done < buf.len() {
-            match file.read_at(&mut buf[done..], offset + done as u64).map_err(|error| errno(&error))? {
-                0 => break,
-                read => done += read,
-            }
-        }
+        let done = file.read_at(buf, offset).map_err(|error| errno(&error))?;
         if self.notes_access {
             file.note_access().map_err(|error| errno(&error))?;
         }

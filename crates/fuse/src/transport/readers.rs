@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::device::{Device, Received};
-use super::near::Near;
+use super::near::{Near, PUT_OFF_EVERY};
 use super::placement::{Home, Seat};
 use super::pool::Pool;
 use super::quiet::{Policy, Quiet};
@@ -24,15 +24,18 @@ use super::service::{Exchange, Service};
 use crate::ops::Ops;
 
 /// Requests from one look at what waits and what runs to the next: a look costs as much as a short request.
-pub(super) const LOOK_EVERY: u32 = 16;
+const LOOK_EVERY: u32 = 16;
+/// The near reader looks less often: it is watched.
+const NEAR_LOOK_EVERY: u32 = 64;
 /// Looks in a row that must agree.
 const STREAK: i32 = 2;
 /// What holds up those behind it: after an answer that took so long, one look suffices, at the next request.
 const LONG: Duration = Duration::from_millis(1);
 /// How long the near reader waits for a request before it looks whether it still is its turn.
 const NEAR_WAIT: Duration = Duration::from_millis(20);
-/// Requests in a row that were waited for, until the caller is looked for on the next CPU.
-const WAITS_MAX: u32 = 5;
+/// Requests in a row that were waited for, until the caller is looked for on the next CPU. Each costs as much as ten that
+/// were not.
+const WAITS_MAX: u32 = 3;
 /// A caller that is away for so long sleeps, wherever it is.
 const SLEEP: Duration = Duration::from_millis(1);
 
@@ -149,7 +152,7 @@ impl<T: Ops> Readers<T> {
             }
             quiet.assume(true);
             seat.take();
-            let (mut until_look, mut waited_since, mut waits) = (LOOK_EVERY, None, 0);
+            let (mut taken, mut waited_since, mut waits) = (0_u32, None, 0);
             while self.near.has_turn() {
                 let request = match device.receive() {
                     Ok(Some(request)) => request,
@@ -161,13 +164,12 @@ impl<T: Ops> Readers<T> {
                     // The others meet the same.
                     Ok(None) | Err(_) => return,
                 };
-                self.near.took();
-                until_look -= 1;
-                if until_look == 0 {
-                    until_look = LOOK_EVERY;
-                    if !quiet.look() {
-                        self.near.give_back();
-                    }
+                taken = taken.wrapping_add(1);
+                if taken.is_multiple_of(PUT_OFF_EVERY) {
+                    self.near.put_off();
+                }
+                if taken.is_multiple_of(NEAR_LOOK_EVERY) && !quiet.look() {
+                    self.near.give_back();
                 }
                 // On one CPU the caller's next request is mostly there as soon as this thread runs again.
                 if !request.is_forget() {
