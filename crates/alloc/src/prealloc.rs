@@ -26,7 +26,8 @@ pub use self::locality::Place;
 pub(crate) use self::owners::Owners;
 use self::ranges::{Found, Range, Ranges};
 use crate::group::Run;
-use crate::mballoc::Request;
+use crate::mballoc::buddy::order_of;
+use crate::mballoc::{Request, Summary};
 use crate::tuning::Preallocation;
 use crate::{Allocator, Reservation, Result};
 
@@ -280,12 +281,22 @@ impl Allocator {
     /// Takes `len` blocks of a chunk, which is searched for if there is none.
     fn take_of_chunk(&self, request: &Request, place: Place, len: u32) -> Option<Run> {
         let taken = self.localities.take(place, len).or_else(|| {
-            self.find_chunk(request, place, len);
+            if !self.has_piece(place.home, len) {
+                self.find_chunk(request, place, len);
+            }
             self.localities.take(place, len)
         })?;
         self.counters.local.subtract(u64::from(len));
         self.lookups.add(Count::LocalHits, 1);
         Some(taken)
+    }
+
+    /// Whether a group has a chunk of `len` blocks, and its free runs are on average shorter than a chunk for many files: small
+    /// files had better fill them than cut longer ones elsewhere.
+    fn has_piece(&self, group: GroupNumber, len: u32) -> bool {
+        let Summary { free, fragments, largest } = self.index.get(group);
+        let is_in_pieces = free.checked_div(fragments).is_some_and(|average| average < self.chunk_len());
+        is_in_pieces && largest >= Some(order_of(len))
     }
 
     fn find_chunk(&self, request: &Request, place: Place, least: u32) {

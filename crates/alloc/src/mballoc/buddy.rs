@@ -143,12 +143,25 @@ impl Buddy {
     }
 
     /// Up to `len` free blocks: from the smallest chunk that has so many, where it begins or, unless `is_aligned`, where its
-    /// run does; else the longest of the runs around a few of the largest chunks.
+    /// run does; before that, of a run that has so many without such a chunk, if one is soon found. Else the longest of the runs
+    /// around a few of the largest chunks.
     pub fn fit(&self, len: u32, is_aligned: bool) -> Option<Gap> {
-        if let Some(chunk) = self.find_chunk(order_of(len)) {
-            return Some(Gap { start: if is_aligned { chunk } else { self.busy.run_start(chunk) }, len });
+        let whole = order_of(len);
+        let Some(chunk) = self.find_chunk(whole) else {
+            let longest = self.longest_around(self.largest_order()?, len);
+            return Some(Gap { len: longest.len.min(len), ..longest });
+        };
+        if !len.is_power_of_two() {
+            let shorter = self.longest_around(whole - 1, len);
+            if shorter.len >= len {
+                return Some(Gap { len, ..shorter });
+            }
         }
-        let order = self.largest_order()?;
+        Some(Gap { start: if is_aligned { chunk } else { self.busy.run_start(chunk) }, len })
+    }
+
+    /// The longest of the runs around a few chunks of an order, or the first that has `len` blocks.
+    fn longest_around(&self, order: u8, len: u32) -> Gap {
         let chunks = order.checked_sub(1).map_or(&self.busy, |above| &self.chunks[usize::from(above)]);
         // Few runs are twice as long as their largest chunk.
         let enough = if len <= 2 << order { len } else { (2 << order) - 1 };
@@ -166,7 +179,7 @@ impl Buddy {
             }
             at = end.div_ceil(1 << order);
         }
-        Some(Gap { len: longest.len.min(len), ..longest })
+        longest
     }
 
     /// The free run from `at` on, up to `len_max`; empty if that block is busy.
@@ -322,6 +335,16 @@ mod tests {
             [fit(200, true), fit(238, true), fit(256, true)],
             [Some((18, 200)), Some((18, 238)), Some((18, 238))]
         );
+    }
+
+    #[test]
+    fn a_fit_takes_a_run_without_an_aligned_chunk_before_a_longer_one() {
+        let mut buddy = Buddy::new(Words::from_bytes(&[0; 32], 256), 8);
+        buddy.take(Gap { start: 0, len: 2 });
+        buddy.take(Gap { start: 8, len: 1 });
+        // Free: 2..8, with chunks of 2 and 4, and 9..256.
+        let fit = |len| buddy.fit(len, false).map(|gap| (gap.start, gap.len));
+        assert_eq!([5, 6, 7].map(fit), [Some((2, 5)), Some((2, 6)), Some((9, 7))]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::disk::{Disk, request};
 use extant_alloc::{Allocator, Error, Place, Preallocations, Run, Tuning};
-use extant_ondisk::{GroupNumber, InodeNumber, LogicalBlock, TransactionId};
+use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, LogicalBlock, TransactionId};
 use extant_rt::Arc;
 
 fn place(home: u32, directory: u32) -> Place {
@@ -79,6 +79,25 @@ fn files_of_two_homes_share_no_group_while_there_are_others() {
     let mut turns = homes.into_iter().cycle();
     while take(&alloc, turns.next().expect("no end"), &owner(11), 8, 0).is_some() {}
     assert!(alloc.free_blocks() < 8 && alloc.preallocated_blocks() == 0);
+}
+
+#[test]
+fn small_files_fill_a_home_in_pieces_and_cut_no_chunk_for_it() {
+    let alloc = Disk::new(1 + 1024 * 16, 1024, true).open();
+    // Behind a backup of the superblock.
+    let home = alloc.geometry().group_first_block(GroupNumber(5)).0 + 2;
+    // Holes of three blocks up to the middle of the group, and the rest in one.
+    let mut reservation = alloc.reserve(1024, true).expect("free blocks");
+    for start in (home..home + 512).step_by(8) {
+        let run = alloc.take(&mut reservation, &request(start, 5)).expect("reserved");
+        assert_eq!(run, Run { start: FsBlock(start), len: 5 });
+    }
+    drop(reservation);
+    for file in 0..32 {
+        let run = take(&alloc, place(5, 50), &owner(file + 11), 3, 0).expect("room");
+        assert_eq!(run, Run { start: FsBlock(home + 5 + 8 * u64::from(file)), len: 3 });
+        assert_eq!(alloc.preallocated_blocks(), 0);
+    }
 }
 
 #[test]
