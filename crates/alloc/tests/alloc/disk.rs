@@ -13,7 +13,7 @@ use extant_ondisk::{
 
 pub const INODES_PER_GROUP: u32 = 32;
 
-/// What is durable: descriptors and bitmaps of all groups.
+/// What is durable: descriptors and bitmaps of all groups, those too that the allocator is to make itself and never asks for.
 #[derive(Clone)]
 pub struct Disk {
     pub geometry: Geometry,
@@ -53,10 +53,9 @@ impl Disk {
             descriptor.set_itable_unused(INODES_PER_GROUP - reserved);
             if uninit && group.0 > 0 {
                 descriptor.set_flags(GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT);
-            } else {
-                disk.blocks.insert(group, blocks);
-                disk.inodes.insert(group, inodes);
             }
+            disk.blocks.insert(group, blocks);
+            disk.inodes.insert(group, inodes);
         }
         disk
     }
@@ -91,10 +90,7 @@ impl Disk {
     /// Whether the durable bitmaps say that a block is in use.
     pub fn is_used(&self, block: u64) -> bool {
         let (group, bit) = self.geometry.group_of(FsBlock(block)).expect("a block of the disk");
-        match self.blocks.get(&group) {
-            Some(bits) => bitmap::is_set(bits, bit),
-            None => bitmap::is_set(&uninit_block_bitmap(&self.geometry, &self.descriptors, group), bit),
-        }
+        bitmap::is_set(&self.blocks[&group], bit)
     }
 
     /// Asserts that every descriptor counts its own bitmaps right.
@@ -126,11 +122,21 @@ impl GroupStore for Disk {
         Ok(self.descriptors.get(range).ok_or("bad sector")?.to_vec())
     }
 
-    fn load_block_bitmap(&self, group: GroupNumber, _: &GroupDescriptor) -> Result<Box<[u8]>, BoxError> {
+    fn load_block_bitmap(
+        &self,
+        group: GroupNumber,
+        descriptor: &GroupDescriptor,
+    ) -> Result<Box<[u8]>, BoxError> {
+        assert!(!descriptor.flags().contains(GroupFlags::BLOCK_UNINIT), "the block bitmap of group {group}");
         self.blocks.get(&group).cloned().ok_or_else(|| "bad sector".into())
     }
 
-    fn load_inode_bitmap(&self, group: GroupNumber, _: &GroupDescriptor) -> Result<Box<[u8]>, BoxError> {
+    fn load_inode_bitmap(
+        &self,
+        group: GroupNumber,
+        descriptor: &GroupDescriptor,
+    ) -> Result<Box<[u8]>, BoxError> {
+        assert!(!descriptor.flags().contains(GroupFlags::INODE_UNINIT), "the inode bitmap of group {group}");
         self.inodes.get(&group).cloned().ok_or_else(|| "bad sector".into())
     }
 }
