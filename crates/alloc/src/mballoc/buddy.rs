@@ -144,15 +144,15 @@ impl Buddy {
 
     /// Up to `len` free blocks: from the smallest chunk that has so many, where it begins or, unless `is_aligned`, where its
     /// run does; before that, of a run that has so many without such a chunk, if one is soon found. Else the longest of the runs
-    /// around a few of the largest chunks.
-    pub fn fit(&self, len: u32, is_aligned: bool) -> Option<Gap> {
+    /// around a few of the largest chunks, from `near` on.
+    pub fn fit(&self, len: u32, is_aligned: bool, near: u32) -> Option<Gap> {
         let whole = order_of(len);
         let Some(chunk) = self.find_chunk(whole) else {
-            let longest = self.longest_around(self.largest_order()?, len);
+            let longest = self.longest_around(self.largest_order()?, len, near);
             return Some(Gap { len: longest.len.min(len), ..longest });
         };
         if !len.is_power_of_two() {
-            let shorter = self.longest_around(whole - 1, len);
+            let shorter = self.longest_around(whole - 1, len, 0);
             if shorter.len >= len {
                 return Some(Gap { len, ..shorter });
             }
@@ -160,15 +160,21 @@ impl Buddy {
         Some(Gap { start: if is_aligned { chunk } else { self.busy.run_start(chunk) }, len })
     }
 
-    /// The longest of the runs around a few chunks of an order, or the first that has `len` blocks.
-    fn longest_around(&self, order: u8, len: u32) -> Gap {
+    /// The longest of the runs around a few chunks of an order, from the block `near` on and round, or the first that has `len`
+    /// blocks.
+    fn longest_around(&self, order: u8, len: u32, near: u32) -> Gap {
         let chunks = order.checked_sub(1).map_or(&self.busy, |above| &self.chunks[usize::from(above)]);
         // Few runs are twice as long as their largest chunk.
         let enough = if len <= 2 << order { len } else { (2 << order) - 1 };
         let mut longest = Gap::default();
-        let mut at = self.first_free >> order;
+        let (first, near) = (self.first_free >> order, near >> order);
+        let (mut at, mut is_round) = (first.max(near), near <= first);
         for _ in 0..RUNS_COMPARED {
-            let chunk = chunks.next_clear(at);
+            let mut chunk = chunks.next_clear(at);
+            if chunk >= chunks.len() && !is_round {
+                is_round = true;
+                chunk = chunks.next_clear(first);
+            }
             if chunk >= chunks.len() || longest.len >= enough {
                 break;
             }
@@ -313,12 +319,14 @@ mod tests {
             }
             while let Some(largest) = buddy.largest_order() {
                 let want = 1 + random(&mut state) % 300;
-                let gap = buddy.fit(want, random(&mut state).is_multiple_of(2)).expect("free blocks");
+                let gap = buddy
+                    .fit(want, random(&mut state).is_multiple_of(2), random(&mut state) % len)
+                    .expect("free blocks");
                 assert_eq!(buddy.run_at(gap.start, gap.len), gap, "blocks in use");
                 assert!(gap.len <= want && gap.len >= want.min(1 << largest), "{gap:?} of {want}");
                 buddy.take(gap);
             }
-            assert_eq!((buddy.free(), buddy.fit(1, true)), (0, None));
+            assert_eq!((buddy.free(), buddy.fit(1, true, 0)), (0, None));
         }
     }
 
@@ -328,7 +336,7 @@ mod tests {
         buddy.take(Gap { start: 0, len: 3 });
         buddy.take(Gap { start: 17, len: 1 });
         // Free: 3..17 and 18..256.
-        let fit = |len, is_aligned| buddy.fit(len, is_aligned).map(|gap| (gap.start, gap.len));
+        let fit = |len, is_aligned| buddy.fit(len, is_aligned, 0).map(|gap| (gap.start, gap.len));
         assert_eq!([fit(2, true), fit(2, false)], [Some((18, 2)), Some((18, 2))]);
         assert_eq!([fit(8, true), fit(8, false)], [Some((8, 8)), Some((3, 8))]);
         assert_eq!(
@@ -343,8 +351,19 @@ mod tests {
         buddy.take(Gap { start: 0, len: 2 });
         buddy.take(Gap { start: 8, len: 1 });
         // Free: 2..8, with chunks of 2 and 4, and 9..256.
-        let fit = |len| buddy.fit(len, false).map(|gap| (gap.start, gap.len));
+        let fit = |len| buddy.fit(len, false, 0).map(|gap| (gap.start, gap.len));
         assert_eq!([5, 6, 7].map(fit), [Some((2, 5)), Some((2, 6)), Some((9, 7))]);
+    }
+
+    #[test]
+    fn the_longest_run_is_sought_from_a_place_on_and_round() {
+        let mut buddy = Buddy::new(Words::from_bytes(&[0xFF; 32], 256), 8);
+        // Runs of two blocks, and one of three beyond the first that are compared.
+        for start in (0..256).step_by(8) {
+            buddy.give(Gap { start, len: if start == 128 { 3 } else { 2 } });
+        }
+        let fit = |near| buddy.fit(16, false, near).map(|gap| (gap.start, gap.len));
+        assert_eq!([0, 90, 136, 250].map(fit), [Some((0, 2)), Some((128, 3)), Some((136, 2)), Some((0, 2))]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::summary::Marks;
 use super::{Criterion, LockedGroup, Search};
 use crate::allocator::order_max;
 use crate::group::Run;
+use crate::words::Gap;
 
 impl<'a> Search<'a> {
     pub(super) fn by_chunk(&mut self, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
@@ -81,36 +82,43 @@ impl<'a> Search<'a> {
                 continue;
             }
             let Some(locked) = self.lock(group, criterion == Criterion::AnyFree) else { continue };
-            if alloc.index.get(group).largest < Some(order) {
-                self.counts.lost += 1;
-                continue;
-            }
-            if let Some(run) = self.take(locked) {
-                self.counts.hit(criterion);
-                return Some((run, group));
+            // A run may be as long without such a chunk.
+            match self.fit(&locked).filter(|gap| gap.len >= self.len.min(1 << order)) {
+                Some(gap) => {
+                    self.counts.hit(criterion);
+                    return Some((locked.take(gap)?, group));
+                }
+                None => self.counts.lost += 1,
             }
         }
     }
 
-    /// What there is in the goal's group, if it has a chunk of the whole length, or none has a longer one.
+    /// What there is in the goal's group, if it has the whole length, or none has a longer chunk.
     pub(super) fn best_chunk(&mut self, locked: LockedGroup<'a>) -> Option<Run> {
         let largest = self.alloc.index.get(locked.number).largest?;
-        let has_whole = largest >= self.order();
-        let is_best = has_whole || self.best_order().is_none_or(|best| largest >= best);
-        if !is_best || self.is_kept_now(locked.number) {
+        let is_best = || largest >= self.order() || self.best_order().is_none_or(|best| largest >= best);
+        // A run may have the whole length without a chunk of it, but not without one of half of it.
+        let may_have_whole = largest + 1 >= self.order();
+        if !(may_have_whole || is_best()) || self.is_kept_now(locked.number) {
             return None;
         }
-        let criterion = if has_whole { Criterion::Power2Aligned } else { Criterion::BestAvailLen };
+        let gap = self.fit(&locked)?;
+        if gap.len < self.len && !is_best() {
+            return None;
+        }
+        let criterion = if gap.len == self.len { Criterion::Power2Aligned } else { Criterion::BestAvailLen };
         self.counts.considered(criterion);
         self.counts.hit(criterion);
-        self.take(locked)
+        locked.take(gap)
     }
 
-    fn take(&self, locked: LockedGroup<'a>) -> Option<Run> {
+    /// What a group has for the whole length.
+    fn fit(&self, locked: &LockedGroup<'a>) -> Option<Gap> {
         // Another length leaves a gap behind its chunk, and one before it if its run begins earlier.
         let is_aligned = self.is_aligned() && self.len.is_power_of_two();
-        let gap = locked.buddy()?.fit(self.len, is_aligned)?;
-        locked.take(gap)
+        let (home, bit) = self.alloc.place(self.request.goal);
+        let near = if locked.number == home { bit } else { 0 };
+        locked.buddy()?.fit(self.len, is_aligned, near)
     }
 
     /// The order of a chunk that the whole length fits into.

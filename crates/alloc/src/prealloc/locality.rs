@@ -4,7 +4,8 @@
 //! A file's place is its home, the group of its inode, and its directory. Chunks of homes that fall into one slot of their
 //! band share a lock. A directory takes over the chunk of the one that wrote before it in their home; one that comes
 //! back to find its chunk taken over gets one of its own, so that directories written one after the other are packed,
-//! and those written at once do not mix. A home that is full seeks its chunks in groups where no other slot found its last
+//! and those written at once do not mix. No chunk is searched for while a home's own free runs are shorter and suffice: small
+//! files fill these. A home that is full seeks its chunks in groups where no other slot found its last
 //! one: whoever fills a group marks each block under its lock.
 //!
 //! Invariant: as of [`crate::prealloc`]; a search for a chunk is announced, so that whoever lacks blocks waits for it.

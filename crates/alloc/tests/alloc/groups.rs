@@ -260,3 +260,17 @@ fn the_longest_there_is_is_taken_under_one_lock_where_the_goal_is() {
     let considered = after.considered.iter().sum::<u64>() - before.considered.iter().sum::<u64>();
     assert_eq!((after.locks - before.locks, considered), (1, 1));
 }
+
+#[test]
+fn a_run_without_an_aligned_chunk_is_found_in_the_goals_group() {
+    let alloc = Disk::new(1 + 1024 * 16, 1024, true).open();
+    let first = alloc.geometry().group_first_block(GroupNumber(5)).0;
+    let mut reservation = alloc.reserve(2048, true).expect("free blocks");
+    let mut take =
+        |start: u64, len| alloc.take(&mut reservation, &request(first + start, len)).expect("reserved");
+    // Behind a backup of the superblock: all but ten blocks, of which four and no more begin at a multiple.
+    for (start, len) in [(2, 7), (19, 1005)] {
+        assert_eq!(take(start, len), Run { start: FsBlock(first + start), len });
+    }
+    assert_eq!(take(2, 8), Run { start: FsBlock(first + 9), len: 8 });
+}
