@@ -198,16 +198,20 @@ pub fn compare(rounds: usize, count: u64, dir: &Path) -> Result<()> {
     let scratch = Scratch::new(dir)?;
     let mut series: [[Series; SIDES.len()]; LOADS.len()] = Default::default();
     let mut lookups: [[_; SIDES.len()]; LOADS.len()] = Default::default();
+    let mut random = Random::new(1);
     for _ in 0..rounds {
-        for (((load, _), sides), lookups) in LOADS.into_iter().zip(&mut series).zip(&mut lookups) {
-            for (((side, _), series), lookups) in SIDES.into_iter().zip(sides).zip(lookups) {
+        for (((load, _), series), lookups) in LOADS.into_iter().zip(&mut series).zip(&mut lookups) {
+            // In no order, for whoever comes after the kernel has its last writes beside it.
+            let mut order: Vec<usize> = (0..SIDES.len()).collect();
+            random.shuffle(&mut order);
+            for side in order {
                 let rate;
-                (rate, *lookups) = measure(side, load, &scratch, count)?;
-                series.push(rate);
+                (rate, lookups[side]) = measure(SIDES[side].0, load, &scratch, count)?;
+                series[side].push(rate);
             }
         }
     }
-    println!("{count} operations with a sync behind, {rounds} rounds, alternating");
+    println!("{count} operations with a sync behind, {rounds} rounds, each in an order of its own");
     for (((_, name), sides), lookups) in LOADS.into_iter().zip(&series).zip(&lookups) {
         println!("{name}");
         for ((_, side), series) in SIDES.into_iter().zip(sides) {
