@@ -7,10 +7,12 @@
 //!
 //! Source: the MESI protocol; Linux's `cacheline_aligned` and 64 bytes as on x86 and Armv8.
 
-use std::collections::BTreeMap;
+use super::by_address::ByAddress;
 
 /// Bytes of a line.
 pub const LINE_BYTES: usize = 64;
+/// Lines whose entries lie together.
+const PAGE_LINES: usize = 64;
 
 /// How far CPUs are from each other.
 ///
@@ -78,22 +80,25 @@ pub struct Transfer {
 #[derive(Debug)]
 struct Line {
     writer: usize,
-    /// Who has it, the writer among them, in order.
-    holders: Vec<usize>,
+    /// Who else has it.
+    readers: Vec<usize>,
     /// Until then it is on its way.
     busy_until: u64,
 }
+
+/// The lines of a page of memory.
+type Page = [Option<Line>; PAGE_LINES];
 
 /// All lines that were touched.
 #[derive(Debug, Default)]
 pub struct Lines {
     topology: Topology,
-    lines: BTreeMap<usize, Line>,
+    pages: ByAddress<Box<Page>>,
 }
 
 impl Lines {
     pub fn new(topology: Topology) -> Self {
-        Self { topology, lines: BTreeMap::new() }
+        Self { topology, pages: ByAddress::default() }
     }
 
     /// From one CPU to another, in nanoseconds.
@@ -103,44 +108,48 @@ impl Lines {
 
     /// Nobody has the lines of memory that was freed.
     pub fn forget(&mut self, address: usize, bytes: usize) {
-        let end = (address + bytes).div_ceil(LINE_BYTES);
-        let mut next = address / LINE_BYTES;
-        while let Some((line, _)) = self.lines.range(next..end).next() {
-            next = line + 1;
-            self.lines.remove(&(next - 1));
+        let (first, end) = (address / LINE_BYTES, (address + bytes).div_ceil(LINE_BYTES));
+        let mut start = first;
+        while start < end {
+            let page = start / PAGE_LINES;
+            let stop = end.min((page + 1) * PAGE_LINES);
+            if stop - start == PAGE_LINES {
+                self.pages.remove(&page);
+            } else if let Some(lines) = self.pages.get_mut(&page) {
+                lines[start % PAGE_LINES..=(stop - 1) % PAGE_LINES].fill_with(|| None);
+            }
+            start = stop;
         }
     }
 
     /// An access of `cpu` at the time `now` to the line of an address.
     pub fn access(&mut self, address: usize, cpu: usize, now: u64, access: Access) -> Transfer {
-        let line = match self.lines.entry(address / LINE_BYTES) {
-            std::collections::btree_map::Entry::Occupied(line) => line.into_mut(),
-            std::collections::btree_map::Entry::Vacant(place) => {
-                place.insert(Line { writer: cpu, holders: vec![cpu], busy_until: 0 });
-                return Transfer::default();
-            }
+        let number = address / LINE_BYTES;
+        let page =
+            self.pages.entry(number / PAGE_LINES).or_insert_with(|| Box::new([const { None }; PAGE_LINES]));
+        let place = &mut page[number % PAGE_LINES];
+        let Some(line) = place else {
+            *place = Some(Line { writer: cpu, readers: Vec::new(), busy_until: 0 });
+            return Transfer::default();
         };
-        let place = line.holders.binary_search(&cpu);
-        let is_alone = line.holders.as_slice() == [cpu];
-        if is_alone || (access == Access::Read && place.is_ok()) {
+        let has = line.writer == cpu || line.readers.contains(&cpu);
+        if has && (access == Access::Read || line.readers.is_empty()) {
             return Transfer::default();
         }
-        let fetch = if place.is_ok() { 0 } else { self.topology.transfer_ns(line.writer, cpu) };
+        let fetch = if has { 0 } else { self.topology.transfer_ns(line.writer, cpu) };
         let wait = line.busy_until.saturating_sub(now);
         let ns = match access {
             Access::Read => {
-                line.holders.insert(place.unwrap_or_else(|place| place), cpu);
+                line.readers.push(cpu);
                 wait + fetch
             }
             Access::Write => {
                 // The writer's copy goes with the transfer.
-                let fetched = place.is_err().then_some(line.writer);
-                let losers =
-                    line.holders.iter().filter(|holder| **holder != cpu && Some(**holder) != fetched);
-                let farthest = losers.map(|holder| self.topology.transfer_ns(*holder, cpu)).max();
+                let kept = has.then_some(line.writer);
+                let losers = line.readers.iter().copied().chain(kept).filter(|holder| *holder != cpu);
+                let farthest = losers.map(|holder| self.topology.transfer_ns(holder, cpu)).max();
                 line.writer = cpu;
-                line.holders.clear();
-                line.holders.push(cpu);
+                line.readers.clear();
                 let ns = wait + fetch + farthest.unwrap_or(0);
                 line.busy_until = now + ns;
                 ns

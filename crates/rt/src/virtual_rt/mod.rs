@@ -15,6 +15,7 @@
 //! ZSim). Test: `tests/virtual_rt.rs`, against times computed by hand.
 
 mod atomic;
+mod by_address;
 mod gate;
 mod lines;
 mod memory;

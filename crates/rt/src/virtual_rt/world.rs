@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
+use super::by_address::ByAddress;
 use super::lines::{Access, Lines, Topology, Transfer};
 use crate::LockClass;
 #[cfg(debug_assertions)]
@@ -101,9 +102,9 @@ struct Cpu {
 /// The running simulation of this thread of the host.
 pub struct World {
     pub costs: Costs,
-    pub locks: BTreeMap<&'static str, LockReport>,
+    locks: ByAddress<(&'static LockClass, LockReport)>,
     lines: Lines,
-    places: BTreeMap<&'static Location<'static>, LineReport>,
+    places: ByAddress<(&'static Location<'static>, LineReport)>,
     pub current: usize,
     /// With how many CPUs it began.
     pub task_count: usize,
@@ -183,7 +184,10 @@ impl World {
     }
 
     fn arrive(&mut self, transfer: Transfer, place: &'static Location<'static>) {
-        let counts = self.places.entry(place).or_default();
+        let (_, counts) = self
+            .places
+            .entry(std::ptr::from_ref(place).addr())
+            .or_insert_with(|| (place, LineReport::default()));
         counts.accesses += 1;
         counts.shared += u64::from(transfer.is_shared);
         counts.waited_ns += transfer.ns;
@@ -321,9 +325,9 @@ impl Machine {
         assert!(with(|_| ()).is_none(), "a simulation within a simulation");
         let mut world = World {
             costs: self.costs,
-            locks: BTreeMap::new(),
+            locks: ByAddress::default(),
             lines: Lines::new(self.topology),
-            places: BTreeMap::new(),
+            places: ByAddress::default(),
             current: usize::MAX,
             task_count: tasks.len(),
             cpus: Vec::new(),
@@ -360,13 +364,33 @@ impl World {
         let stuck: Vec<_> = (0..self.cpus.len()).filter(|cpu| !self.is_done(*cpu)).collect();
         assert!(stuck.is_empty(), "deadlock: the virtual CPUs {stuck:?} wait for each other");
         let cpus_ns = self.cpus.iter().map(|cpu| cpu.clock).collect();
-        let (locks, lines) = (std::mem::take(&mut self.locks), std::mem::take(&mut self.places));
-        Report { cpus_ns, locks, lines }
+        let mut report = Report { cpus_ns, ..Report::default() };
+        // A class or a place may stand at several addresses.
+        for (class, LockReport { acquired, contended, waited_ns }) in
+            std::mem::take(&mut self.locks).into_values()
+        {
+            let sum = report.locks.entry(class.name).or_default();
+            sum.acquired += acquired;
+            sum.contended += contended;
+            sum.waited_ns += waited_ns;
+        }
+        for (place, LineReport { accesses, shared, waited_ns }) in
+            std::mem::take(&mut self.places).into_values()
+        {
+            let sum = report.lines.entry(place).or_default();
+            sum.accesses += accesses;
+            sum.shared += shared;
+            sum.waited_ns += waited_ns;
+        }
+        report
     }
 
     /// Counts that a lock of `class` was taken, after a wait if there was one.
-    pub fn count(&mut self, class: &LockClass, waited_ns: Option<u64>) {
-        let counts = self.locks.entry(class.name).or_default();
+    pub fn count(&mut self, class: &'static LockClass, waited_ns: Option<u64>) {
+        let (_, counts) = self
+            .locks
+            .entry(std::ptr::from_ref(class).addr())
+            .or_insert_with(|| (class, LockReport::default()));
         counts.acquired += 1;
         counts.contended += u64::from(waited_ns.is_some());
         counts.waited_ns += waited_ns.unwrap_or(0);
