@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use extant_rt::{
     AtomicU64, Condvar, Costs, Level, LockClass, Machine, Monotonic, Mutex, OnceLock, Ordering, Padded,
-    Report, RwLock, Topology, WallClock, available_parallelism, parallel, sleep, spawn, work, yield_now,
+    Report, RwLock, Topology, WallClock, available_parallelism, count_anew, parallel, sleep, spawn, work,
+    yield_now,
 };
 
 /// A transfer between any two CPUs takes 25 ns, a lock handed over two of them.
@@ -205,6 +206,25 @@ fn what_a_lock_guards_comes_with_it() {
     });
     // Four transfers, two in the time of one, after that of the lock's own line.
     assert_eq!(report.cpus_ns, [20, 1000 + 25 + 10 + 50 + 10]);
+}
+
+#[test]
+fn counts_begin_anew_and_lines_of_locks_have_their_class() {
+    let lock = Mutex::new(LockClass::GROUP, ());
+    let word = AtomicU64::new(0);
+    let report = on(2, move |cpu| {
+        drop(lock.lock());
+        word.fetch_add(1, Ordering::Relaxed);
+        work(ns(1000));
+        if cpu == 0 {
+            // CPU 1 has done as much by then.
+            count_anew();
+        }
+        drop(lock.lock());
+    });
+    assert_eq!(report.locks["GROUP"].acquired, 2);
+    let [(_, of_lock)] = report.lines.iter().collect::<Vec<_>>()[..] else { panic!("{:?}", report.lines) };
+    assert_eq!((of_lock.class, of_lock.accesses >= 4), (Some("GROUP"), true), "{of_lock:?}");
 }
 
 #[test]

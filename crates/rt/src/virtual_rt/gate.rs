@@ -8,7 +8,7 @@ use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
 
 use super::lines::Access;
-use super::world;
+use super::world::{self, Place};
 use crate::LockClass;
 
 /// How a lock is held.
@@ -38,7 +38,7 @@ pub struct Gate {
 pub struct Pass<'a> {
     /// `None` outside a simulation.
     held: Option<(&'a Gate, Mode)>,
-    place: &'static Location<'static>,
+    place: Place,
 }
 
 impl Queue {
@@ -67,7 +67,7 @@ impl Gate {
     /// Waits until the lock is the current CPU's.
     #[track_caller]
     pub fn enter(&self, mode: Mode) -> Pass<'_> {
-        let place = Location::caller();
+        let place = self.place(Location::caller());
         world::reach();
         let must_wait = world::with(|world| {
             let mut queue = self.queue();
@@ -88,6 +88,10 @@ impl Gate {
         Pass { held: must_wait.map(|_| (self, mode)), place }
     }
 
+    fn place(&self, location: &'static Location<'static>) -> Place {
+        Place { location, class: Some(self.class) }
+    }
+
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -95,7 +99,7 @@ impl Gate {
     /// Goes through if nobody is in the way; else it has only looked.
     #[track_caller]
     pub fn try_enter(&self, mode: Mode) -> Option<Pass<'_>> {
-        let place = Location::caller();
+        let place = self.place(Location::caller());
         world::reach();
         let entered = world::with(|world| {
             let mut queue = self.queue();
@@ -114,13 +118,13 @@ impl Gate {
         }
     }
 
-    fn leave(&self, mode: Mode, place: &'static Location<'static>) {
+    fn leave(&self, mode: Mode, place: Place) {
         world::reach();
         self.leave_now(mode, place);
     }
 
     /// Gives the lock up and lets through those who have waited longest and may hold it together.
-    fn leave_now(&self, mode: Mode, place: &'static Location<'static>) {
+    fn leave_now(&self, mode: Mode, place: Place) {
         world::with(|world| {
             world.access(self.address(), Access::Write, place);
             let mut queue = self.queue();

@@ -60,6 +60,8 @@ pub struct LineReport {
     pub shared: u64,
     /// Nanoseconds waited for those in all.
     pub waited_ns: u64,
+    /// The class of the lock, if that is what it touches.
+    pub class: Option<&'static str>,
 }
 
 /// What a simulation took.
@@ -79,6 +81,14 @@ impl Report {
     pub fn total_ns(&self) -> u64 {
         self.cpus_ns.iter().copied().max().unwrap_or(0)
     }
+}
+
+/// Where an access stands in the source.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub location: &'static Location<'static>,
+    /// Of the lock that is accessed.
+    pub class: Option<&'static LockClass>,
 }
 
 /// What a virtual thread runs.
@@ -160,8 +170,8 @@ impl World {
         self.current == cpu
     }
 
-    /// The current CPU accesses the line of an atomic or a lock.
-    pub fn access(&mut self, address: usize, access: Access, place: &'static Location<'static>) {
+    /// The current CPU accesses the line of an atomic or, with its class, of a lock.
+    pub fn access(&mut self, address: usize, access: Access, place: Place) {
         let own_ns = match access {
             Access::Read => self.costs.read_ns,
             Access::Write => self.costs.write_ns,
@@ -172,22 +182,15 @@ impl World {
     }
 
     /// The current CPU accesses data that nobody changes meanwhile.
-    pub fn access_data(
-        &mut self,
-        address: usize,
-        bytes: usize,
-        access: Access,
-        place: &'static Location<'static>,
-    ) {
+    pub fn access_data(&mut self, address: usize, bytes: usize, access: Access, place: Place) {
         let transfer = self.lines.access_data(address, bytes, self.current, self.now(), access);
         self.arrive(transfer, place);
     }
 
-    fn arrive(&mut self, transfer: Transfer, place: &'static Location<'static>) {
-        let (_, counts) = self
-            .places
-            .entry(std::ptr::from_ref(place).addr())
-            .or_insert_with(|| (place, LineReport::default()));
+    fn arrive(&mut self, transfer: Transfer, Place { location, class }: Place) {
+        let fresh =
+            || (location, LineReport { class: class.map(|class| class.name), ..LineReport::default() });
+        let (_, counts) = self.places.entry(std::ptr::from_ref(location).addr()).or_insert_with(fresh);
         counts.accesses += 1;
         counts.shared += u64::from(transfer.is_shared);
         counts.waited_ns += transfer.ns;
@@ -250,7 +253,7 @@ pub fn pass() {
 /// As [`reach`], and then accesses the line of `what`.
 #[track_caller]
 pub fn touch<T>(what: &T, access: Access) {
-    let place = Location::caller();
+    let place = Place { location: Location::caller(), class: None };
     reach();
     with(|world| world.access(std::ptr::from_ref(what).addr(), access, place));
 }
@@ -265,6 +268,15 @@ pub fn block(until: Option<u64>) {
 pub fn work(time: Duration) {
     let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     with(|world| world.charge(ns));
+}
+
+/// Counts of locks and lines begin anew, so that a report leaves out what was before. A scheduling point.
+pub fn count_anew() {
+    reach();
+    with(|world| {
+        world.locks.clear();
+        world.places.clear();
+    });
 }
 
 #[expect(unsafe_code, reason = "the coroutine's yielder is kept beside it")]
@@ -374,10 +386,11 @@ impl World {
             sum.contended += contended;
             sum.waited_ns += waited_ns;
         }
-        for (place, LineReport { accesses, shared, waited_ns }) in
+        for (place, LineReport { accesses, shared, waited_ns, class }) in
             std::mem::take(&mut self.places).into_values()
         {
             let sum = report.lines.entry(place).or_default();
+            sum.class = class;
             sum.accesses += accesses;
             sum.shared += shared;
             sum.waited_ns += waited_ns;
