@@ -1,21 +1,29 @@
 //! Loads in process: the engine as a library beside the kernel's ext4.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use extant::{Dir, Filesystem, Mount};
-use extant_loads::{APPEND_BYTES, BATCH, FILE_BYTES, Load, Runner, Step};
+use extant::{Filesystem, Mount};
+use extant_loads::{Directory, Load, Part, Runner, Step};
 
 use crate::Result;
+use crate::host::HostDir;
 use crate::kernel::KernelMount;
 use crate::report::Series;
 use crate::scratch::Scratch;
 
+/// Between two looks whether all threads came to their load's end.
+const POLL: Duration = Duration::from_millis(1);
 /// What `statfs` says of tmpfs.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
+/// Steps of a thread at most, of loads that come to an end.
+const STEPS_MAX: u64 = 30_000;
 
 /// Counts what a thread does until it is told to stop.
 struct Counter<'a> {
@@ -32,53 +40,6 @@ impl Runner for Counter<'_> {
     fn goes_on(&mut self) -> bool {
         !self.stop.load(Ordering::Relaxed)
     }
-}
-
-/// Through the library for a while; how many operations.
-fn engine_round(load: Load, dir: &Dir, thread: usize, stop: &AtomicBool) -> Result<u64> {
-    let mut counter = Counter { load, stop, done: 0 };
-    load.run(dir, thread, &mut counter)?;
-    Ok(counter.done)
-}
-
-/// The same as system calls.
-fn kernel_round(load: Load, dir: &Path, stop: &AtomicBool) -> Result<u64> {
-    let names: Vec<PathBuf> = (0..BATCH).map(|index| dir.join(format!("file-{index}"))).collect();
-    let create_all = || names.iter().try_for_each(|name| std::fs::File::create_new(name).map(drop));
-    let unlink_all = || names.iter().try_for_each(std::fs::remove_file);
-    let mut done = 0;
-    match load {
-        Load::CreateUnlink => {
-            while !stop.load(Ordering::Relaxed) {
-                create_all()?;
-                unlink_all()?;
-                done += 2 * BATCH as u64;
-            }
-        }
-        Load::Fallocate2 => {
-            let path = dir.join("appended");
-            let file = std::fs::File::create_new(&path)?;
-            while !stop.load(Ordering::Relaxed) {
-                for at in (0..FILE_BYTES).step_by(APPEND_BYTES as usize) {
-                    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), at, APPEND_BYTES)?;
-                    done += 1;
-                }
-                file.set_len(0)?;
-            }
-            std::fs::remove_file(&path)?;
-        }
-        Load::Stat => {
-            create_all()?;
-            while !stop.load(Ordering::Relaxed) {
-                for name in &names {
-                    std::hint::black_box(rustix::fs::lstat(name)?);
-                }
-                done += BATCH as u64;
-            }
-            unlink_all()?;
-        }
-    }
-    Ok(done)
 }
 
 /// What a load did and what it took.
@@ -102,38 +63,41 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Runs `round` on `threads` threads for `time`.
-fn timed(
-    threads: usize,
-    time: Duration,
-    round: impl Fn(usize, &AtomicBool) -> Result<u64> + Sync,
-) -> Result<Measured> {
-    let (stop, done, failed) = (AtomicBool::new(false), AtomicU64::new(0), AtomicBool::new(false));
+/// Runs a load on threads that share out `dirs`, for `time` or until all came to its end.
+fn timed<D>(load: Load, dirs: &[D], threads: usize, time: Duration) -> Result<Measured>
+where
+    D: Directory<Error: Error + Send + Sync + 'static> + Sync,
+{
+    let parts: Vec<_> = (0..threads)
+        .map(|thread| Part { dir: &dirs[thread % dirs.len()], thread, steps_max: STEPS_MAX })
+        .collect();
+    parts.iter().try_for_each(|part| load.prepare(part))?;
+    let stop = AtomicBool::new(false);
     let (start, cpu) = (Instant::now(), cpu_seconds());
-    std::thread::scope(|scope| {
-        for thread in 0..threads {
-            let (stop, done, failed, round) = (&stop, &done, &failed, &round);
-            scope.spawn(move || match round(thread, stop) {
-                Ok(count) => {
-                    done.fetch_add(count, Ordering::Relaxed);
-                }
-                Err(error) => {
-                    eprintln!("extant-bench: {error}");
-                    failed.store(true, Ordering::Relaxed);
-                }
-            });
+    let done: Vec<_> = std::thread::scope(|scope| {
+        let run = |part| {
+            let mut counter = Counter { load, stop: &stop, done: 0 };
+            load.run(part, &mut counter)?;
+            Ok((counter.done, start.elapsed()))
+        };
+        let threads: Vec<_> = parts.iter().map(|part| scope.spawn(move || run(part))).collect();
+        while start.elapsed() < time && !threads.iter().all(ScopedJoinHandle::is_finished) {
+            std::thread::sleep(POLL.min(time));
         }
-        std::thread::sleep(time);
         stop.store(true, Ordering::Relaxed);
-    });
-    if failed.into_inner() {
-        return Err("a thread failed".into());
-    }
-    let operations = done.into_inner();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().map_err(|_| "a thread panicked")?)
+            .collect::<Result<_>>()
+    })?;
+    let cpu_seconds = cpu_seconds() - cpu;
+    parts.iter().zip(&done).try_for_each(|(part, (steps, _))| load.clean(part, *steps))?;
+    let operations = done.iter().map(|(steps, _)| steps).sum::<u64>();
+    let end = done.iter().map(|(_, end)| *end).max().unwrap_or_default();
     Ok(Measured {
         operations,
-        per_second: operations as f64 / start.elapsed().as_secs_f64(),
-        cpu_seconds: (cpu_seconds() - cpu) / operations as f64,
+        per_second: operations as f64 / end.as_secs_f64(),
+        cpu_seconds: cpu_seconds / operations as f64,
     })
 }
 
@@ -159,15 +123,13 @@ pub fn engine(load: Load, fs: &Filesystem, threads: Threads, time: Duration) -> 
         fs.create_dir_all(&path)?;
         dirs.push(fs.dir(&path)?);
     }
-    timed(threads.count, time, |thread, stop| engine_round(load, &dirs[thread % dirs.len()], thread, stop))
+    timed(load, &dirs, threads.count, time)
 }
 
 /// As system calls, in directories of `path`.
 fn kernel(load: Load, path: &Path, threads: usize, time: Duration) -> Result<Measured> {
-    for thread in 0..threads {
-        std::fs::create_dir_all(path.join(format!("dir-{thread}")))?;
-    }
-    timed(threads, time, |thread, stop| kernel_round(load, &path.join(format!("dir-{thread}")), stop))
+    let dirs = (0..threads).map(|thread| HostDir::new(&path.join(format!("dir-{thread}"))));
+    timed(load, &dirs.collect::<Result<Vec<_>, _>>()?, threads, time)
 }
 
 /// One process of its own on one image; prints its operations per second.

@@ -15,9 +15,9 @@ use self::side::{Engine, Side};
 use self::witness::{Layout, layout};
 use crate::Result;
 use crate::kernel::KernelMount;
-use crate::random::Random;
 use crate::report::Series;
 use crate::scratch::{Scratch, run};
+use extant_loads::Random;
 
 mod ageing;
 mod side;

@@ -5,6 +5,7 @@
 //! fuse2fs its package; without them they are named as missing.
 
 mod conflicts;
+mod host;
 mod in_process;
 mod kernel;
 mod ladder;
@@ -14,7 +15,6 @@ mod mount;
 mod pages;
 mod policies;
 mod preallocations;
-mod random;
 mod report;
 mod scale;
 mod scratch;

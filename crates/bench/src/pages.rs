@@ -7,9 +7,9 @@ use std::time::Instant;
 use extant::{Filesystem, Mount};
 
 use crate::Result;
-use crate::random::Random;
 use crate::report::Series;
 use crate::scratch::Scratch;
+use extant_loads::Random;
 
 const BLOCK: u64 = 4096;
 const CACHE_BYTES: u64 = 256 << 20;

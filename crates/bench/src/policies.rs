@@ -13,7 +13,7 @@ use extant_ondisk::{FsBlock, GroupNumber, InodeNumber};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::Result;
-use crate::random::mix;
+use extant_loads::mix;
 
 mod disk;
 mod oracle;

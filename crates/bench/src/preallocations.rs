@@ -13,9 +13,9 @@ use extant_alloc::{Preallocation, Tuning};
 
 use crate::Result;
 use crate::kernel::KernelMount;
-use crate::random::Random;
 use crate::report::Series;
 use crate::scratch::Scratch;
+use extant_loads::Random;
 
 /// Bytes of a write, and of a small file.
 const BURST_BYTES: u64 = 1 << 10;

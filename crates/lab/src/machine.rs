@@ -48,6 +48,7 @@ struct StepsFile {
     stat: u64,
     append: u64,
     truncate: u64,
+    write: u64,
 }
 
 impl Model {
@@ -94,6 +95,7 @@ impl Model {
             (Step::Stat, steps.stat),
             (Step::Append, steps.append),
             (Step::Truncate, steps.truncate),
+            (Step::Write, steps.write),
         ];
         Ok(Self { machine: Machine { costs, topology }, steps: steps.into() })
     }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use clap::ValueEnum as _;
 use extant_loads::Load;
 use serde::Serialize;
 
@@ -9,6 +10,11 @@ use crate::run::Run;
 
 /// Classes of locks and places that a table shows: those that were waited for longest.
 const SHOWN: usize = 8;
+
+/// The name of a load on the command line.
+pub fn name(load: Load) -> String {
+    load.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
 
 /// One JSON document.
 ///

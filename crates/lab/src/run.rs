@@ -1,4 +1,4 @@
-//! A run: a disk in memory, a directory for each virtual CPU, and a load in each.
+//! A run: a disk in memory, a directory for each virtual CPU or one for all, and a load in each.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,16 +10,31 @@ use std::time::Duration;
 use extant::mkfs::Mkfs;
 use extant::{Dir, Filesystem, Mount, Tuning};
 use extant_block::MemoryDevice;
-use extant_loads::{Load, Runner, Step};
-use extant_rt::{LineReport, LockReport, Monotonic, work};
+use extant_loads::{Load, Part, Runner, Step};
+use extant_rt::{LineReport, LockReport, Monotonic, Report, work};
 use serde::Serialize;
 
 use crate::machine::Model;
 
 /// Bytes of the disk: groups enough for a CPU to have several.
-const DISK_BYTES: u64 = 256 << 30;
+pub const DISK_BYTES: u64 = 256 << 30;
 /// Bytes of the cache for each CPU, as the engine has it by default on as many.
 const CPU_CACHE_BYTES: u64 = 4 << 20;
+
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub load: Load,
+    pub cpus: usize,
+    /// All CPUs work in one directory.
+    pub one_directory: bool,
+    pub tuning: Tuning,
+    /// So long it warms caches, and so long again it is measured.
+    pub time: Duration,
+    /// Steps of each CPU at most, of loads that come to an end.
+    pub steps_max: u64,
+    pub disk_bytes: u64,
+}
 
 /// What a run showed.
 #[derive(Debug, Serialize)]
@@ -50,8 +65,8 @@ pub struct LineShare {
     pub waited_ns: f64,
 }
 
-/// What all CPUs did.
-#[derive(Debug, Default)]
+/// What a CPU did.
+#[derive(Clone, Copy, Debug, Default)]
 struct Done {
     /// Operations, those of the warm-up too.
     all: u64,
@@ -87,82 +102,125 @@ impl Runner for Cpu<'_> {
 }
 
 impl Cpu<'_> {
-    fn done(&self) -> Done {
-        let [first, last] = self.measured.unwrap_or_default();
+    /// # Errors
+    /// If nothing was done after the warm-up.
+    fn done(&self) -> Result<Done, Box<dyn Error>> {
+        let [first, last] = self.measured.filter(|[first, last]| first.1 < last.1).ok_or(
+            "a CPU had nothing left to do before it was measured: fewer --microseconds, or more --steps-max",
+        )?;
         let ns = (last.0 - first.0).as_nanos().max(1) as f64;
-        Done { all: self.operations, rate: (last.1 - first.1) as f64 / ns }
+        Ok(Done { all: self.operations, rate: (last.1 - first.1) as f64 / ns })
     }
 }
 
-/// Does something on a virtual CPU, with whatever threads it starts, so that none runs beside the next simulation.
-fn alone<T: 'static>(model: &Model, run: impl FnOnce() -> T + 'static) -> Result<T, &'static str> {
-    let result = Rc::new(RefCell::new(None));
-    let place = Rc::clone(&result);
-    model.machine.clone().run(vec![Box::new(move || *place.borrow_mut() = Some(run()))]);
-    result.take().ok_or("a simulation ended early")
+/// Does something on each of so many virtual CPUs, and gives the results in that order.
+///
+/// # Errors
+/// The first of a CPU.
+pub fn on_each<T: 'static>(
+    model: &Model,
+    cpus: usize,
+    run: impl Fn(usize) -> Result<T, Box<dyn Error>> + 'static,
+) -> Result<(Vec<T>, Report), Box<dyn Error>> {
+    let results = Rc::new(RefCell::new((0..cpus).map(|_| None).collect::<Vec<_>>()));
+    let run = Rc::new(run);
+    let mut tasks: Vec<Box<dyn FnOnce()>> = Vec::new();
+    for cpu in 0..cpus {
+        let (results, run) = (Rc::clone(&results), Rc::clone(&run));
+        tasks.push(Box::new(move || {
+            let result = run(cpu);
+            results.borrow_mut()[cpu] = Some(result);
+        }));
+    }
+    let report = model.machine.clone().run(tasks);
+    let done = results.take().into_iter().map(|result| result.ok_or("a simulation ended early")?);
+    Ok((done.collect::<Result<_, _>>()?, report))
 }
 
-/// A mounted disk with a directory at its top for each CPU.
-fn disk(cpus: usize, tuning: Tuning) -> Result<(Filesystem, Vec<Dir>), Box<dyn Error>> {
-    let device = Arc::new(MemoryDevice::new(DISK_BYTES));
+/// Does something on one virtual CPU, with whatever threads it starts, so that none runs beside the next simulation.
+///
+/// # Errors
+/// Its own.
+pub fn alone<T: 'static>(
+    model: &Model,
+    run: impl FnOnce() -> Result<T, Box<dyn Error>> + 'static,
+) -> Result<T, Box<dyn Error>> {
+    let run = RefCell::new(Some(run));
+    let (mut results, _) =
+        on_each(model, 1, move |_| run.take().map_or(Err("done already".into()), |run| run()))?;
+    results.pop().ok_or("a simulation ended early".into())
+}
+
+/// A mounted disk with a directory at its top for each CPU, or one that all have open.
+///
+/// # Errors
+/// The file system's.
+pub fn disk(setup: &Setup) -> Result<(Filesystem, Vec<Dir>), Box<dyn Error>> {
+    let device = Arc::new(MemoryDevice::new(setup.disk_bytes));
     Mkfs::new().uuid([1; 16]).hash_seed([2; 16]).format(&*device)?;
-    let cache_bytes = (64 << 20).max(cpus as u64 * CPU_CACHE_BYTES);
+    let cache_bytes = (64 << 20).max(setup.cpus as u64 * CPU_CACHE_BYTES);
     // What commits in the background would need a CPU of its own; a full log makes whoever fills it commit.
-    let fs = Mount::new().background(false).cache_bytes(cache_bytes).tuning(tuning).open_device(device)?;
+    let fs =
+        Mount::new().background(false).cache_bytes(cache_bytes).tuning(setup.tuning).open_device(device)?;
     let mut dirs = Vec::new();
-    for number in 0..cpus {
-        let path = format!("/cpu-{number}");
+    for number in 0..setup.cpus {
+        let path = format!("/cpu-{}", if setup.one_directory { 0 } else { number });
         fs.create_dir_all(&path)?;
         dirs.push(fs.dir(&path)?);
     }
     Ok((fs, dirs))
 }
 
-/// Runs a load on so many CPUs for `time`, after as much to warm up.
+/// Runs what is to be run.
 ///
 /// # Errors
 /// The file system's.
-pub fn run(
-    load: Load,
-    cpus: usize,
-    model: &Rc<Model>,
-    tuning: Tuning,
-    time: Duration,
-) -> Result<Run, Box<dyn Error>> {
-    let (fs, dirs) = alone(model, move || disk(cpus, tuning))??;
-    let results = Rc::new(RefCell::new(Vec::new()));
-    let mut tasks: Vec<Box<dyn FnOnce()>> = Vec::new();
-    for (number, dir) in dirs.into_iter().enumerate() {
-        let (results, model) = (Rc::clone(&results), Rc::clone(model));
-        tasks.push(Box::new(move || {
-            let begin = Monotonic::now();
-            let mut cpu = Cpu { load, model: &model, begin, half: time, operations: 0, measured: None };
-            let result = load.run(&dir, number, &mut cpu).map(|()| cpu.done());
-            results.borrow_mut().push(result);
-        }));
+pub fn run(setup: Setup, model: &Rc<Model>) -> Result<Run, Box<dyn Error>> {
+    let Setup { load, cpus, time, steps_max, .. } = setup;
+    let (fs, dirs) = alone(model, move || disk(&setup))?;
+    let dirs: Rc<[Dir]> = dirs.into();
+    let prepared = Rc::clone(&dirs);
+    on_each(model, cpus, move |thread| {
+        Ok(load.prepare(&Part { dir: &prepared[thread], thread, steps_max })?)
+    })?;
+    let costs = Rc::clone(model);
+    let (done, report) = on_each(model, cpus, move |thread| {
+        let begin = Monotonic::now();
+        let mut cpu = Cpu { load, model: &costs, begin, half: time, operations: 0, measured: None };
+        load.run(&Part { dir: &dirs[thread], thread, steps_max }, &mut cpu)?;
+        cpu.done()
+    })?;
+    alone(model, move || Ok(fs.unmount()?))?;
+    let operations = done.iter().map(|done| done.all).sum();
+    let rate: f64 = done.iter().map(|done| done.rate).sum();
+    let locks =
+        report.locks.iter().map(|(class, counts)| ((*class).to_owned(), LockShare::of(counts, operations)));
+    let lines =
+        report.lines.iter().map(|(place, counts)| (place.to_string(), LineShare::of(counts, operations)));
+    Ok(Run { cpus, per_second: rate * 1e9 / cpus as f64, locks: locks.collect(), lines: lines.collect() })
+}
+
+fn per_operation(count: u64, operations: u64) -> f64 {
+    count as f64 / operations.max(1) as f64
+}
+
+impl LockShare {
+    fn of(counts: &LockReport, operations: u64) -> Self {
+        Self {
+            acquired: per_operation(counts.acquired, operations),
+            contended: per_operation(counts.contended, operations),
+            waited_ns: per_operation(counts.waited_ns, operations),
+        }
     }
-    let report = model.machine.clone().run(tasks);
-    let mut sum = Done::default();
-    for done in results.take() {
-        let Done { all, rate } = done?;
-        sum = Done { all: sum.all + all, rate: sum.rate + rate };
+}
+
+impl LineShare {
+    /// Per operation, of so many.
+    pub fn of(counts: &LineReport, operations: u64) -> Self {
+        Self {
+            accesses: per_operation(counts.accesses, operations),
+            shared: per_operation(counts.shared, operations),
+            waited_ns: per_operation(counts.waited_ns, operations),
+        }
     }
-    alone(model, move || fs.unmount())??;
-    let per_operation = |count: u64| count as f64 / sum.all.max(1) as f64;
-    let lock = |lock: &LockReport| LockShare {
-        acquired: per_operation(lock.acquired),
-        contended: per_operation(lock.contended),
-        waited_ns: per_operation(lock.waited_ns),
-    };
-    let line = |line: &LineReport| LineShare {
-        accesses: per_operation(line.accesses),
-        shared: per_operation(line.shared),
-        waited_ns: per_operation(line.waited_ns),
-    };
-    Ok(Run {
-        cpus,
-        per_second: sum.rate * 1e9 / cpus as f64,
-        locks: report.locks.iter().map(|(class, counts)| ((*class).to_owned(), lock(counts))).collect(),
-        lines: report.lines.iter().map(|(place, counts)| (place.to_string(), line(counts))).collect(),
-    })
 }

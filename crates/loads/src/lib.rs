@@ -1,27 +1,66 @@
-//! What threads do to a file system, written once: threads of the host run it to be measured, virtual CPUs in the lab.
+//! What threads do to a file system, written once: threads of the host run it to be measured, beside the same as system
+//! calls, and virtual CPUs in the lab.
 //!
-//! Leaves out: clocks, threads, and the same loads as system calls.
+//! Leaves out: clocks and threads.
 #![forbid(unsafe_code)]
 
-use clap::ValueEnum;
-use extant::{Dir, Fallocate, New, NewKind, Result};
+mod directory;
+mod random;
+mod rounds;
 
-/// Files that exist at once: those of one round of creating, then of one of unlinking.
+use clap::ValueEnum;
+
+pub use directory::Directory;
+pub use random::{Random, mix};
+
+/// Files that exist at once in [`Load::CreateUnlink`], and those that [`Load::Stat`] asks for.
 pub const BATCH: usize = 1000;
-/// Bytes of an append, and at which a file is truncated.
+/// Steps between two questions whether to go on, of loads that need not come back to where they began.
+pub const ROUND: u64 = 100;
+/// Bytes of an append, and at which a file of [`Load::Fallocate2`] is truncated.
 pub const APPEND_BYTES: u64 = 8 << 10;
 /// See [`APPEND_BYTES`].
 pub const FILE_BYTES: u64 = 1 << 20;
+/// Bytes at which a file of [`Load::Append`] is truncated, for disks to be large enough.
+pub const APPENDED_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of a sparse or a filling write, of a small file, of an overwrite, and of the file that is written over.
+pub const BURST_BYTES: u64 = 1 << 10;
+/// See [`BURST_BYTES`].
+pub const SMALL_BYTES: u64 = 2 << 10;
+/// See [`BURST_BYTES`].
+pub const BLOCK_BYTES: u64 = 4 << 10;
+/// See [`BURST_BYTES`].
+pub const OVERWRITTEN_BYTES: u64 = 16 << 20;
+/// Bytes from one sparse write to the next: as many as are taken ahead, so that each has a preallocation of its own.
+pub const SPARSE_STEP_BYTES: u64 = 8 << 20;
+/// Writes at one place of the second filling.
+pub const SEQUENTIAL: u64 = 4;
 
 /// What each thread does in a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Load {
     /// Creates and unlinks empty files; both count.
     CreateUnlink,
+    /// mdtest's first phase: creates empty files.
+    Create,
+    /// mdtest's second phase: asks for empty files by name.
+    Stat,
+    /// mdtest's third phase: unlinks empty files.
+    Unlink,
     /// will-it-scale's fallocate2: appends 8 KiB by fallocate until 1 MiB, truncates to 0; the appends count.
     Fallocate2,
-    /// Asks for empty files by name; the answers count.
-    Stat,
+    /// Appends 8 KiB by fallocate to a file that grows to 64 MiB, again and again.
+    Append,
+    /// Writes 4 KiB at random places of a file of 16 MiB.
+    Overwrite,
+    /// Creates files of 2 KiB.
+    SmallFiles,
+    /// Writes 1 KiB each 8 MiB of a file.
+    SparseWrites,
+    /// Fills a file by 1 KiB in random order.
+    RandomFill,
+    /// Fills a file by 4 times 1 KiB in a row, in random order.
+    RandomFillBySequences,
 }
 
 /// What a thread has just done.
@@ -37,6 +76,8 @@ pub enum Step {
     Append,
     /// A file was cut to nothing.
     Truncate,
+    /// Up to 4 KiB were written into a file.
+    Write,
 }
 
 /// Who runs a load.
@@ -47,88 +88,57 @@ pub trait Runner {
     fn goes_on(&mut self) -> bool;
 }
 
+/// One thread's part in a load.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a, D> {
+    /// Where it works, alone or with others.
+    pub dir: &'a D,
+    /// By which its files are told from those of others.
+    pub thread: usize,
+    /// What counts is done so often at most by loads that come to an end.
+    pub steps_max: u64,
+}
+
 impl Load {
     /// In words.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
             Self::CreateUnlink => "create + unlink of empty files",
-            Self::Fallocate2 => "append 8 KiB by fallocate to 1 MiB, truncate",
+            Self::Create => "create of empty files",
             Self::Stat => "stat of empty files",
+            Self::Unlink => "unlink of empty files",
+            Self::Fallocate2 => "append 8 KiB by fallocate to 1 MiB, truncate",
+            Self::Append => "append 8 KiB by fallocate to a growing file",
+            Self::Overwrite => "write 4 KiB at random over 16 MiB",
+            Self::SmallFiles => "create of files of 2 KiB",
+            Self::SparseWrites => "sparse writes of 1 KiB",
+            Self::RandomFill => "random filling by 1 KiB",
+            Self::RandomFillBySequences => "random filling by 4 times 1 KiB",
         }
     }
 
-    /// Whether a step is one of the operations that its figures count.
+    /// The step that its figures count; of [`Load::CreateUnlink`] also the unlinks.
     #[must_use]
     pub fn counts(self, step: Step) -> bool {
         match self {
             Self::CreateUnlink => matches!(step, Step::Create | Step::Unlink),
-            Self::Fallocate2 => step == Step::Append,
+            Self::Create => step == Step::Create,
             Self::Stat => step == Step::Stat,
+            Self::Unlink => step == Step::Unlink,
+            Self::Fallocate2 | Self::Append => step == Step::Append,
+            Self::Overwrite | Self::SmallFiles => step == Step::Write,
+            Self::SparseWrites | Self::RandomFill | Self::RandomFillBySequences => step == Step::Write,
         }
     }
 
-    /// Runs in a directory, which it leaves as it was; threads are told apart by their number.
-    ///
-    /// # Errors
-    /// As the file system's.
-    pub fn run(self, dir: &Dir, thread: usize, runner: &mut dyn Runner) -> Result<()> {
+    /// Whether it has nothing left to do after [`Part::steps_max`] steps; else it can go on without end.
+    #[must_use]
+    pub fn ends(self) -> bool {
         match self {
-            Self::CreateUnlink => {
-                let names = names(thread);
-                while runner.goes_on() {
-                    create_all(dir, &names, runner)?;
-                    unlink_all(dir, &names, runner)?;
-                }
-                Ok(())
-            }
-            Self::Fallocate2 => {
-                let name = format!("appended-{thread}");
-                let file = dir.create(name.as_bytes(), &NEW)?;
-                while runner.goes_on() {
-                    for at in (0..FILE_BYTES).step_by(APPEND_BYTES as usize) {
-                        file.allocate(Fallocate::Allocate { keep_size: false }, at, APPEND_BYTES)?;
-                        runner.did(Step::Append);
-                    }
-                    file.set_len(0)?;
-                    runner.did(Step::Truncate);
-                }
-                drop(file);
-                dir.unlink(name.as_bytes())
-            }
-            Self::Stat => {
-                let names = names(thread);
-                create_all(dir, &names, runner)?;
-                while runner.goes_on() {
-                    for name in &names {
-                        std::hint::black_box(dir.lookup(name.as_bytes())?.metadata());
-                        runner.did(Step::Stat);
-                    }
-                }
-                unlink_all(dir, &names, runner)
-            }
+            Self::CreateUnlink | Self::Stat | Self::Fallocate2 | Self::Append | Self::Overwrite => false,
+            Self::Create | Self::Unlink | Self::SmallFiles => true,
+            Self::SparseWrites | Self::RandomFill | Self::RandomFillBySequences => true,
         }
     }
-}
-
-const NEW: New<'static> = New { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0, times: None, xattrs: &[] };
-
-fn names(thread: usize) -> Vec<String> {
-    (0..BATCH).map(|index| format!("file-{thread}-{index}")).collect()
-}
-
-fn create_all(dir: &Dir, names: &[String], runner: &mut dyn Runner) -> Result<()> {
-    names.iter().try_for_each(|name| {
-        dir.create(name.as_bytes(), &NEW)?;
-        runner.did(Step::Create);
-        Ok(())
-    })
-}
-
-fn unlink_all(dir: &Dir, names: &[String], runner: &mut dyn Runner) -> Result<()> {
-    names.iter().try_for_each(|name| {
-        dir.unlink(name.as_bytes())?;
-        runner.did(Step::Unlink);
-        Ok(())
-    })
 }

@@ -1,7 +1,7 @@
 //! Files that come and go until a disk is as broken up as one long in use, as Geriatrix ages disks: sizes of the
 //! log-normal distribution, each file in one piece by fallocate, any file as likely to go as another.
 
-use crate::random::Random;
+use extant_loads::Random;
 
 /// What happens next to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use extant_ondisk::{
 };
 
 use crate::Result;
-use crate::random::mix;
+use extant_loads::mix;
 
 /// 600 TB in groups of 32768 blocks of 4 KiB.
 pub const GROUPS: u32 = 4_900_000;

@@ -16,8 +16,8 @@ use plotters::prelude::*;
 
 use super::memory;
 use crate::Result;
-use crate::random::Random;
 use crate::report::Series;
+use extant_loads::Random;
 
 const COUNTS: [u32; 6] = [16, 256, 4096, 65_536, 1 << 20, 4_915_200];
 const GROUP_BLOCKS: u32 = 32_768;

@@ -1,0 +1,121 @@
+//! The command line.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum as _};
+use extant::Tuning;
+use extant_loads::Load;
+
+use crate::machine::Model;
+use crate::run::Setup;
+use crate::{conflict, report, run};
+
+#[derive(Parser)]
+#[command(about = "Runs the engine on virtual CPUs in virtual time")]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Runs a load, each CPU in a directory of its own or all in one.
+    Run {
+        /// What each CPU does.
+        load: Load,
+        /// How many CPUs; one run for each number.
+        #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,64")]
+        cpus: Vec<usize>,
+        /// A built-in machine, or a file.
+        #[arg(long, default_value = "kunpeng920")]
+        machine: PathBuf,
+        /// Virtual time of each run; as much before it warms caches.
+        #[arg(long, default_value_t = 1000)]
+        microseconds: u64,
+        /// Steps of each CPU at most, of loads that come to an end.
+        #[arg(long, default_value_t = 4000)]
+        steps_max: u64,
+        /// All CPUs in one directory.
+        #[arg(long)]
+        one_directory: bool,
+        /// The oldest forms of the allocators' mechanisms instead of the default.
+        #[arg(long)]
+        oldest: bool,
+        /// One JSON document instead of tables.
+        #[arg(long)]
+        json: bool,
+    },
+    /// The cache lines that two operations share on files of their own; of each pair of loads without OPERATIONS.
+    Conflict {
+        /// Two, or one beside itself.
+        #[arg(num_args = 0..=2)]
+        operations: Vec<Load>,
+        /// A built-in machine, or a file.
+        #[arg(long, default_value = "kunpeng920")]
+        machine: PathBuf,
+        /// The oldest forms of the allocators' mechanisms instead of the default.
+        #[arg(long)]
+        oldest: bool,
+        /// One JSON document instead of tables.
+        #[arg(long)]
+        json: bool,
+        /// Where a picture of all pairs goes, as SVG.
+        #[arg(long)]
+        svg: Option<PathBuf>,
+    },
+    /// The built-in machines.
+    List,
+    /// A built-in machine as a file, to begin one's own with.
+    Machine {
+        /// Its name.
+        name: String,
+    },
+}
+
+pub fn run() -> Result<(), Box<dyn Error>> {
+    match Arguments::parse().what {
+        What::Run { load, cpus, machine, microseconds, steps_max, one_directory, oldest, json } => {
+            let model = Rc::new(Model::load(&machine)?);
+            let setup = |cpus| Setup {
+                load,
+                cpus,
+                one_directory,
+                tuning: tuning(oldest),
+                time: Duration::from_micros(microseconds),
+                steps_max,
+                disk_bytes: run::DISK_BYTES,
+            };
+            let runs = cpus.iter().map(|cpus| run::run(setup(*cpus), &model));
+            let runs = runs.collect::<Result<Vec<_>, _>>()?;
+            let text = if json { report::json(load, &runs)? } else { report::tables(load, &runs) };
+            print!("{text}");
+        }
+        What::Conflict { operations, machine, oldest, json, svg } => {
+            let (model, tuning) = (Rc::new(Model::load(&machine)?), tuning(oldest));
+            let conflicts = match operations[..] {
+                [] => conflict::matrix(Load::value_variants(), &model, tuning)?,
+                [operation] => vec![conflict::conflict([operation; 2], &model, tuning)?],
+                [first, second, ..] => vec![conflict::conflict([first, second], &model, tuning)?],
+            };
+            if let Some(file) = svg {
+                std::fs::write(file, conflict::report::svg(&conflicts))?;
+            }
+            let text = match (json, &conflicts[..]) {
+                (true, _) => conflict::report::json(&conflicts)?,
+                (false, [pair]) => conflict::report::pair(pair),
+                (false, _) => conflict::report::matrix(&conflicts),
+            };
+            print!("{text}");
+        }
+        What::List => Model::built_in().for_each(|(name, _)| println!("{name}")),
+        What::Machine { name } => print!("{}", Model::source(&name)?),
+    }
+    Ok(())
+}
+
+fn tuning(oldest: bool) -> Tuning {
+    if oldest { Tuning::oldest() } else { Tuning::default() }
+}

@@ -1,0 +1,65 @@
+//! What loads need of a directory, of whatever file system.
+
+use extant::{Dir, Error, Fallocate, File, New, NewKind};
+
+/// A directory that loads work in.
+pub trait Directory {
+    /// An open file.
+    type File;
+    /// Why something failed.
+    type Error;
+
+    /// Makes an empty file.
+    ///
+    /// # Errors
+    /// The file system's, as those of all methods.
+    fn create(&self, name: &str) -> Result<Self::File, Self::Error>;
+    /// Opens a file.
+    fn open(&self, name: &str) -> Result<Self::File, Self::Error>;
+    /// Finds a file by its name and reads its attributes.
+    fn stat(&self, name: &str) -> Result<(), Self::Error>;
+    /// Takes a name away.
+    fn unlink(&self, name: &str) -> Result<(), Self::Error>;
+    /// Allocates blocks for a range and makes the file reach to its end.
+    fn allocate(file: &Self::File, at: u64, bytes: u64) -> Result<(), Self::Error>;
+    /// Writes into a file.
+    fn write(file: &Self::File, at: u64, bytes: &[u8]) -> Result<(), Self::Error>;
+    /// Cuts a file to nothing.
+    fn truncate(file: &Self::File) -> Result<(), Self::Error>;
+}
+
+const NEW: New<'static> = New { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0, times: None, xattrs: &[] };
+
+impl Directory for Dir {
+    type File = File;
+    type Error = Error;
+
+    fn create(&self, name: &str) -> Result<File, Error> {
+        Self::create(self, name.as_bytes(), &NEW)
+    }
+
+    fn open(&self, name: &str) -> Result<File, Error> {
+        self.lookup(name.as_bytes())
+    }
+
+    fn stat(&self, name: &str) -> Result<(), Error> {
+        std::hint::black_box(self.symlink_metadata(name.as_bytes())?);
+        Ok(())
+    }
+
+    fn unlink(&self, name: &str) -> Result<(), Error> {
+        Self::unlink(self, name.as_bytes())
+    }
+
+    fn allocate(file: &File, at: u64, bytes: u64) -> Result<(), Error> {
+        file.allocate(Fallocate::Allocate { keep_size: false }, at, bytes)
+    }
+
+    fn write(file: &File, at: u64, bytes: &[u8]) -> Result<(), Error> {
+        file.write_all_at(bytes, at)
+    }
+
+    fn truncate(file: &File) -> Result<(), Error> {
+        file.set_len(0)
+    }
+}

@@ -1,0 +1,204 @@
+//! What each load does: once before it is measured, in rounds, and once after.
+
+use std::ops::Range;
+
+use crate::{
+    APPEND_BYTES, APPENDED_BYTES_MAX, BATCH, BLOCK_BYTES, BURST_BYTES, Directory, FILE_BYTES, Load,
+    OVERWRITTEN_BYTES, Part, ROUND, Random, Runner, SEQUENTIAL, SMALL_BYTES, SPARSE_STEP_BYTES, Step,
+};
+
+const CONTENT: [u8; BLOCK_BYTES as usize] = [7; BLOCK_BYTES as usize];
+
+impl Load {
+    /// Makes what must be there first.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn prepare<D: Directory>(self, part: &Part<'_, D>) -> Result<(), D::Error> {
+        match self {
+            Self::CreateUnlink | Self::Create | Self::SmallFiles => Ok(()),
+            Self::Stat | Self::Unlink => part.create_all(&part.names(part.made(self)), &mut Silent),
+            Self::Overwrite => {
+                let file = part.dir.create(&part.file())?;
+                let mut places = (0..OVERWRITTEN_BYTES).step_by(CONTENT.len());
+                places.try_for_each(|at| D::write(&file, at, &CONTENT))
+            }
+            _ => part.dir.create(&part.file()).map(drop),
+        }
+    }
+
+    /// Goes on in rounds until the runner wants no more or there is nothing left to do.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn run<D: Directory>(self, part: &Part<'_, D>, runner: &mut dyn Runner) -> Result<(), D::Error> {
+        match self {
+            Self::CreateUnlink => {
+                let names = part.names(part.made(self));
+                while runner.goes_on() {
+                    part.create_all(&names, runner)?;
+                    part.unlink_all(&names, runner)?;
+                }
+                Ok(())
+            }
+            Self::Stat => {
+                let names = part.names(part.made(self));
+                while runner.goes_on() {
+                    for name in &names {
+                        part.dir.stat(name)?;
+                        runner.did(Step::Stat);
+                    }
+                }
+                Ok(())
+            }
+            Self::Create => {
+                part.by_rounds(runner, |indices, runner| part.create_all(&part.names(indices), runner))
+            }
+            Self::Unlink => {
+                part.by_rounds(runner, |indices, runner| part.unlink_all(&part.names(indices), runner))
+            }
+            Self::SmallFiles => {
+                part.by_rounds(runner, |indices, runner| part.write_files(&part.names(indices), runner))
+            }
+            Self::Fallocate2 => part.append(FILE_BYTES, runner),
+            Self::Append => part.append(APPENDED_BYTES_MAX, runner),
+            Self::Overwrite => part.overwrite(runner),
+            Self::SparseWrites => part.burst(|index| index * SPARSE_STEP_BYTES, runner),
+            Self::RandomFill => part.fill(1, runner),
+            Self::RandomFillBySequences => part.fill(SEQUENTIAL, runner),
+        }
+    }
+
+    /// Takes away what is left; `steps` is what the runner counted.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn clean<D: Directory>(self, part: &Part<'_, D>, steps: u64) -> Result<(), D::Error> {
+        match self {
+            Self::CreateUnlink => Ok(()),
+            Self::Create | Self::SmallFiles => part.unlink_all(&part.names(0..steps), &mut Silent),
+            Self::Stat => part.unlink_all(&part.names(part.made(self)), &mut Silent),
+            Self::Unlink => part.unlink_all(&part.names(steps..part.steps_max), &mut Silent),
+            _ => part.dir.unlink(&part.file()),
+        }
+    }
+}
+
+/// What is done before and after does not count.
+struct Silent;
+
+impl Runner for Silent {
+    fn did(&mut self, _: Step) {}
+
+    fn goes_on(&mut self) -> bool {
+        false
+    }
+}
+
+impl<D: Directory> Part<'_, D> {
+    /// The files that are there at once.
+    fn made(&self, load: Load) -> Range<u64> {
+        0..if load.ends() { self.steps_max } else { BATCH as u64 }
+    }
+
+    fn names(&self, indices: Range<u64>) -> Vec<String> {
+        indices.map(|index| format!("file-{}-{index}", self.thread)).collect()
+    }
+
+    /// The file of a load that has but one.
+    fn file(&self) -> String {
+        format!("file-{}", self.thread)
+    }
+
+    fn create_all(&self, names: &[String], runner: &mut dyn Runner) -> Result<(), D::Error> {
+        for name in names {
+            self.dir.create(name)?;
+            runner.did(Step::Create);
+        }
+        Ok(())
+    }
+
+    fn unlink_all(&self, names: &[String], runner: &mut dyn Runner) -> Result<(), D::Error> {
+        for name in names {
+            self.dir.unlink(name)?;
+            runner.did(Step::Unlink);
+        }
+        Ok(())
+    }
+
+    fn write_files(&self, names: &[String], runner: &mut dyn Runner) -> Result<(), D::Error> {
+        for name in names {
+            let file = self.dir.create(name)?;
+            runner.did(Step::Create);
+            D::write(&file, 0, &CONTENT[..SMALL_BYTES as usize])?;
+            runner.did(Step::Write);
+        }
+        Ok(())
+    }
+
+    /// Does each [`ROUND`] of the steps up to the last one, while the runner wants more.
+    fn by_rounds(
+        &self,
+        runner: &mut dyn Runner,
+        mut round: impl FnMut(Range<u64>, &mut dyn Runner) -> Result<(), D::Error>,
+    ) -> Result<(), D::Error> {
+        let mut next = 0;
+        while runner.goes_on() && next < self.steps_max {
+            let end = (next + ROUND).min(self.steps_max);
+            round(next..end, runner)?;
+            next = end;
+        }
+        Ok(())
+    }
+
+    /// Appends up to so many bytes, then from the start again; a round is [`FILE_BYTES`].
+    fn append(&self, bytes_max: u64, runner: &mut dyn Runner) -> Result<(), D::Error> {
+        let file = self.dir.open(&self.file())?;
+        let mut end = 0;
+        while runner.goes_on() {
+            for _ in 0..FILE_BYTES / APPEND_BYTES {
+                D::allocate(&file, end, APPEND_BYTES)?;
+                runner.did(Step::Append);
+                end += APPEND_BYTES;
+            }
+            if end == bytes_max {
+                D::truncate(&file)?;
+                runner.did(Step::Truncate);
+                end = 0;
+            }
+        }
+        Ok(())
+    }
+
+    fn overwrite(&self, runner: &mut dyn Runner) -> Result<(), D::Error> {
+        let file = self.dir.open(&self.file())?;
+        let mut random = Random::new(self.thread as u64);
+        while runner.goes_on() {
+            for _ in 0..ROUND {
+                D::write(&file, random.below(OVERWRITTEN_BYTES / BLOCK_BYTES) * BLOCK_BYTES, &CONTENT)?;
+                runner.did(Step::Write);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes to the place of each index.
+    fn burst(&self, place: impl Fn(u64) -> u64, runner: &mut dyn Runner) -> Result<(), D::Error> {
+        let file = self.dir.open(&self.file())?;
+        self.by_rounds(runner, |indices, runner| {
+            for index in indices {
+                D::write(&file, place(index), &CONTENT[..BURST_BYTES as usize])?;
+                runner.did(Step::Write);
+            }
+            Ok(())
+        })
+    }
+
+    /// Fills the file, so many bursts in a row at each place.
+    fn fill(&self, in_a_row: u64, runner: &mut dyn Runner) -> Result<(), D::Error> {
+        let mut places: Vec<u64> = (0..self.steps_max.div_ceil(in_a_row)).collect();
+        Random::new(1).shuffle(&mut places);
+        let place = |index| (places[(index / in_a_row) as usize] * in_a_row + index % in_a_row) * BURST_BYTES;
+        self.burst(place, runner)
+    }
+}

@@ -1,0 +1,137 @@
+//! Each load on a model of a directory: what it counts, where it writes, and that it leaves nothing behind.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use clap::ValueEnum;
+use extant_loads::{
+    APPEND_BYTES, APPENDED_BYTES_MAX, BURST_BYTES, Directory, FILE_BYTES, Load, Part, Runner,
+    SPARSE_STEP_BYTES, Step,
+};
+
+/// Where each write of a file began, and where its appends ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Content {
+    written: Vec<u64>,
+    end: u64,
+    longest: u64,
+}
+
+type Contents = std::rc::Rc<RefCell<Content>>;
+
+#[derive(Default)]
+struct Model(RefCell<BTreeMap<String, Contents>>);
+
+impl Directory for Model {
+    type File = Contents;
+    type Error = &'static str;
+
+    fn create(&self, name: &str) -> Result<Contents, &'static str> {
+        let file = Contents::default();
+        let taken = self.0.borrow_mut().insert(name.to_owned(), file.clone());
+        if taken.is_some() { Err("the name is taken") } else { Ok(file) }
+    }
+
+    fn open(&self, name: &str) -> Result<Contents, &'static str> {
+        self.0.borrow().get(name).cloned().ok_or("no such file")
+    }
+
+    fn stat(&self, name: &str) -> Result<(), &'static str> {
+        self.open(name).map(drop)
+    }
+
+    fn unlink(&self, name: &str) -> Result<(), &'static str> {
+        self.0.borrow_mut().remove(name).map(drop).ok_or("no such name")
+    }
+
+    fn allocate(file: &Contents, at: u64, bytes: u64) -> Result<(), &'static str> {
+        let mut file = file.borrow_mut();
+        if at != file.end {
+            return Err("not at the end");
+        }
+        file.end += bytes;
+        file.longest = file.longest.max(file.end);
+        Ok(())
+    }
+
+    fn write(file: &Contents, at: u64, _: &[u8]) -> Result<(), &'static str> {
+        file.borrow_mut().written.push(at);
+        Ok(())
+    }
+
+    fn truncate(file: &Contents) -> Result<(), &'static str> {
+        file.borrow_mut().end = 0;
+        Ok(())
+    }
+}
+
+struct Rounds {
+    load: Load,
+    left: u32,
+    counted: u64,
+}
+
+impl Runner for Rounds {
+    fn did(&mut self, step: Step) {
+        self.counted += u64::from(self.load.counts(step));
+    }
+
+    fn goes_on(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.left > 0
+    }
+}
+
+/// Runs a load of two threads in one directory for some rounds; what the first thread's file came to, and its steps.
+fn run(load: Load, rounds: u32, steps_max: u64) -> (Content, u64) {
+    let dir = Model::default();
+    let parts = [0, 1].map(|thread| Part { dir: &dir, thread, steps_max });
+    let mut shown = (Content::default(), 0);
+    parts.iter().for_each(|part| load.prepare(part).expect("prepared"));
+    for part in parts.iter().rev() {
+        let mut runner = Rounds { load, left: rounds + 1, counted: 0 };
+        load.run(part, &mut runner).expect("done");
+        let file = dir.0.borrow().get("file-0").map(|file| file.borrow().clone());
+        shown = (file.unwrap_or_default(), runner.counted);
+        load.clean(part, runner.counted).expect("cleaned");
+    }
+    assert!(dir.0.borrow().is_empty(), "{load:?} leaves files");
+    shown
+}
+
+#[test]
+fn loads_count_their_steps_and_leave_nothing() {
+    for load in Load::value_variants() {
+        let (_, counted) = run(*load, 3, 250);
+        match load.ends() {
+            true => assert_eq!(counted, 250, "{load:?}"),
+            false => assert!(counted >= 3 * 100, "{load:?}: {counted}"),
+        }
+        let (_, counted) = run(*load, 1, 250);
+        assert!(counted > 0 && counted < 250 || !load.ends(), "{load:?} does not stop when told: {counted}");
+    }
+}
+
+#[test]
+fn appends_end_where_the_file_is_cut() {
+    assert_eq!(run(Load::Fallocate2, 2, 0).0.longest, FILE_BYTES);
+    let (grown, counted) = run(Load::Append, 3, 0);
+    assert_eq!((grown.longest, counted), (3 * FILE_BYTES, 3 * FILE_BYTES / APPEND_BYTES));
+    assert_eq!(run(Load::Append, 100, 0).0.longest, APPENDED_BYTES_MAX);
+}
+
+#[test]
+fn bursts_go_where_they_should() {
+    let sparse = run(Load::SparseWrites, 10, 300).0.written;
+    assert_eq!(sparse, (0..300).map(|index| index * SPARSE_STEP_BYTES).collect::<Vec<_>>());
+    let dense: Vec<u64> = (0..300).map(|index| index * BURST_BYTES).collect();
+    for load in [Load::RandomFill, Load::RandomFillBySequences] {
+        let mut filled = run(load, 10, 300).0.written;
+        assert_ne!(filled, dense, "{load:?} is in order");
+        if load == Load::RandomFillBySequences {
+            assert!(filled.chunks(4).all(|four| four[3] == four[0] + 3 * BURST_BYTES));
+        }
+        filled.sort_unstable();
+        assert_eq!(filled, dense, "{load:?}");
+    }
+}
