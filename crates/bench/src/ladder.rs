@@ -1,51 +1,17 @@
-//! The steps that the kernel's allocator took, each put back to its older form by `Tuning`: will-it-scale's fallocate2 with
-//! one thread, with two in two directories, and with two in one, whose files begin in one group and so want its lock at
-//! once; on as many disks as there are steps, in turns.
-//!
-//! Source: the commits of Linux 4.14, 6.4 and 6.17 that the names of the steps say.
+//! The steps of the allocator's ladder: will-it-scale's fallocate2 with one thread, with two in two directories, and with two
+//! in one, whose files begin in one group and so want its lock at once; on as many disks as there are steps, in turns.
 
 use std::path::Path;
 use std::time::Duration;
 
-use extant::{
-    Filesystem, Frees, InodeSearch, MballocStatistics, Mount, Preallocation, Scan, StreamGoals, Tuning,
-};
-
+use extant::{Filesystem, MballocStatistics, Mount, Scan};
 use extant_loads::Load;
+use extant_loads::ladder::{self, Step};
 
 use crate::Result;
 use crate::in_process::{Measured, Threads, engine};
 use crate::report::Series;
 use crate::scratch::Scratch;
-
-/// A step: what it is called, and all steps up to it.
-struct Step {
-    name: &'static str,
-    tuning: Tuning,
-}
-
-/// From the oldest form of everything to the default. `scan` is the order of visiting groups until the kernel's last.
-fn steps(scan: Scan) -> Vec<Step> {
-    let mut tuning = Tuning { scan, ..Tuning::oldest() };
-    let mut steps = vec![Step { name: "every mechanism in its oldest form", tuning }];
-    let mut step = |name, change: &dyn Fn(&mut Tuning)| {
-        change(&mut tuning);
-        steps.push(Step { name, tuning });
-    };
-    step("inodes found and set in one hold (4.14)", &|tuning| tuning.inode_search = InodeSearch::Hold);
-    step("preallocations in a tree (6.4): the published base", &|tuning| {
-        tuning.preallocation = Preallocation::Tree;
-    });
-    step("busy groups are skipped (6.17, patch 1)", &|tuning| tuning.skip_busy = true);
-    step("stream goal without a lock (patch 4)", &|tuning| tuning.stream_goals = StreamGoals::One);
-    step("several stream goals (patch 5)", &|tuning| tuning.stream_goals = StreamGoals::Several);
-    step("freed runs without a lock of the disk (patch 8)", &|tuning| tuning.frees = Frees::Apart);
-    step("freed runs join (patch 9)", &|tuning| tuning.frees = Frees::Joined);
-    step("groups by order from the goal on (patches 15, 17)", &|tuning| tuning.scan = Scan::Ordered);
-    step("one lock for each group, not 128 for all", &|tuning| tuning.hashed_locks = false);
-    step("the default: the nearest group with a chunk", &|tuning| *tuning = Tuning::default());
-    steps
-}
 
 /// What a step showed with one number of threads.
 #[derive(Default)]
@@ -95,7 +61,7 @@ impl Shown {
 /// See [`crate::What::Ladder`].
 pub fn climb(is_linear: bool, rounds: usize, time: Duration, dir: &Path) -> Result<()> {
     let scratch = Scratch::new(dir)?;
-    let steps = steps(if is_linear { Scan::Linear } else { Scan::ListHead });
+    let steps = ladder::steps(if is_linear { Scan::Linear } else { Scan::ListHead });
     let mut disks = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         let image = scratch.image(&format!("step-{index}.img"))?;

@@ -59,7 +59,8 @@ fn in_time<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
         let place = std::rc::Rc::clone(&result);
         let costs = extant_rt::Costs { read_ns: 0, write_ns: 0, wake_ns: 0 };
         let topology = extant_rt::Topology::new(&[extant_rt::Level { cpus: 1, transfer_ns: 0 }]);
-        extant_rt::Machine { costs, topology }.run(vec![Box::new(move || place.set(Some(body())))]);
+        extant_rt::Machine { costs, topology, ..Default::default() }
+            .run(vec![Box::new(move || place.set(Some(body())))]);
         result.take().expect("an end")
     }
     #[cfg(not(extant_rt = "virtual"))]

@@ -11,7 +11,7 @@ use extant_loads::Load;
 
 use crate::machine::Model;
 use crate::run::Setup;
-use crate::{conflict, report, run};
+use crate::{conflict, published, report, reproduce, run};
 
 #[derive(Parser)]
 #[command(about = "Runs the engine on virtual CPUs in virtual time")]
@@ -66,6 +66,20 @@ enum What {
         #[arg(long)]
         svg: Option<PathBuf>,
     },
+    /// What the posts published, beside what the lab shows, as ratios to each table's base.
+    Reproduce {
+        /// Those of one post, A to E.
+        post: Option<String>,
+        /// Those of one table alone.
+        #[arg(long)]
+        table: Option<String>,
+        /// A machine instead of the tables' own: a built-in one, or a file.
+        #[arg(long)]
+        machine: Option<PathBuf>,
+        /// One JSON document instead of tables.
+        #[arg(long)]
+        json: bool,
+    },
     /// The built-in machines.
     List,
     /// A built-in machine as a file, to begin one's own with.
@@ -109,6 +123,18 @@ pub fn run() -> Result<(), Box<dyn Error>> {
                 (false, _) => conflict::report::matrix(&conflicts),
             };
             print!("{text}");
+        }
+        What::Reproduce { post, table, machine, json } => {
+            let mut posts = published::posts()?;
+            posts.retain(|known| post.as_ref().is_none_or(|wanted| known.post.eq_ignore_ascii_case(wanted)));
+            for post in &mut posts {
+                post.table.retain(|known| table.as_ref().is_none_or(|wanted| known.name == *wanted));
+            }
+            if posts.iter().all(|post| post.table.is_empty()) {
+                return Err("no such post or table; posts are A to E".into());
+            }
+            let all = reproduce::compare(&posts, machine.as_deref())?;
+            print!("{}", if json { reproduce::json(&all)? } else { reproduce::text(&posts, &all) });
         }
         What::List => Model::built_in().for_each(|(name, _)| println!("{name}")),
         What::Machine { name } => print!("{}", Model::source(&name)?),

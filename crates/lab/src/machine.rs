@@ -4,10 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use extant_loads::Step;
-use extant_rt::{Costs, Level, Machine, Topology};
+use extant_rt::{Behind, Costs, Level, Machine, Topology};
 use serde::Deserialize;
 
-const BUILT_IN: [(&str, &str); 1] = [("kunpeng920", include_str!("../machines/kunpeng920.toml"))];
+const BUILT_IN: [(&str, &str); 4] = [
+    ("kunpeng920", include_str!("../machines/kunpeng920.toml")),
+    ("kunpeng920-kernel", include_str!("../machines/kunpeng920-kernel.toml")),
+    ("amd9654-kernel", include_str!("../machines/amd9654-kernel.toml")),
+    ("xeon2690v3-kernel", include_str!("../machines/xeon2690v3-kernel.toml")),
+];
 
 /// A machine, and what loads cost on it.
 #[derive(Clone, Debug)]
@@ -22,6 +27,16 @@ struct File {
     level: Vec<LevelFile>,
     costs: CostsFile,
     steps: StepsFile,
+    /// By the class of a lock.
+    #[serde(default)]
+    behind: BTreeMap<String, BehindFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BehindFile {
+    work_ns: u64,
+    lines: u64,
 }
 
 #[derive(Deserialize)]
@@ -81,7 +96,7 @@ impl Model {
     }
 
     fn parse(source: &str) -> Result<Self, String> {
-        let File { level, costs, steps } = toml::from_str(source).map_err(|e| e.to_string())?;
+        let File { level, costs, steps, behind } = toml::from_str(source).map_err(|e| e.to_string())?;
         if level.is_empty() || level.iter().any(|level| level.cpus == 0) {
             return Err("a machine has levels, and each level CPUs".to_owned());
         }
@@ -97,7 +112,10 @@ impl Model {
             (Step::Truncate, steps.truncate),
             (Step::Write, steps.write),
         ];
-        Ok(Self { machine: Machine { costs, topology }, steps: steps.into() })
+        let behind = behind
+            .into_iter()
+            .map(|(class, BehindFile { work_ns, lines })| (class, Behind { work_ns, lines }));
+        Ok(Self { machine: Machine { costs, topology, behind: behind.collect() }, steps: steps.into() })
     }
 
     /// What a step computes, in nanoseconds.

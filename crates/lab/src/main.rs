@@ -10,7 +10,11 @@ mod conflict;
 #[cfg(extant_rt = "virtual")]
 mod machine;
 #[cfg(extant_rt = "virtual")]
+mod published;
+#[cfg(extant_rt = "virtual")]
 mod report;
+#[cfg(extant_rt = "virtual")]
+mod reproduce;
 #[cfg(extant_rt = "virtual")]
 mod run;
 

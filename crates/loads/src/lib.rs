@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod directory;
+pub mod ladder;
 mod random;
 mod rounds;
 

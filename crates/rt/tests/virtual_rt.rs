@@ -8,15 +8,15 @@ use std::sync::Arc as Shared;
 use std::time::Duration;
 
 use extant_rt::{
-    AtomicU64, Condvar, Costs, Level, LockClass, Machine, Monotonic, Mutex, OnceLock, Ordering, Padded,
-    Report, RwLock, Topology, WallClock, available_parallelism, count_anew, parallel, sleep, spawn, work,
-    yield_now,
+    AtomicU64, Behind, Condvar, Costs, Level, LockClass, Machine, Monotonic, Mutex, OnceLock, Ordering,
+    Padded, Report, RwLock, Topology, WallClock, available_parallelism, count_anew, parallel, sleep, spawn,
+    work, yield_now,
 };
 
 /// A transfer between any two CPUs takes 25 ns, a lock handed over two of them.
 fn machine() -> Machine {
     let topology = Topology::new(&[Level { cpus: 1, transfer_ns: 25 }]);
-    Machine { costs: Costs { read_ns: 3, write_ns: 10, wake_ns: 50 }, topology }
+    Machine { costs: Costs { read_ns: 3, write_ns: 10, wake_ns: 50 }, topology, ..Machine::default() }
 }
 
 fn ns(count: u64) -> Duration {
@@ -206,6 +206,25 @@ fn what_a_lock_guards_comes_with_it() {
     });
     // Four transfers, two in the time of one, after that of the lock's own line.
     assert_eq!(report.cpus_ns, [20, 1000 + 25 + 10 + 50 + 10]);
+}
+
+#[test]
+fn what_lies_behind_pointers_comes_from_who_held_the_lock_before() {
+    let lock = Shared::new(Mutex::new(LockClass::GROUP, ()));
+    let other = Shared::new(Mutex::new(LockClass::BUFFER, ()));
+    let tasks = (0..2).map(|cpu| {
+        let (lock, other) = (Shared::clone(&lock), Shared::clone(&other));
+        Box::new(move || {
+            work(ns(1000 * cpu));
+            drop(lock.lock());
+            drop(other.lock());
+            drop(lock.lock());
+        }) as Box<dyn FnOnce()>
+    });
+    let behind = [("GROUP".to_owned(), Behind { work_ns: 100, lines: 4 })].into();
+    let report = Machine { behind, ..machine() }.run(tasks.collect());
+    // Each lock and unlock 10 ns; in each hold of the group's 100 ns; CPU 1 gets two locks' lines, and 4 lines two at a time.
+    assert_eq!(report.cpus_ns, [60 + 200, 1000 + 60 + 200 + 2 * 25 + 4 * 25 / 2]);
 }
 
 #[test]

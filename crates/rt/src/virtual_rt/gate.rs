@@ -22,6 +22,8 @@ pub enum Mode {
 struct Queue {
     readers: u32,
     is_written: bool,
+    /// Who held it exclusively last.
+    last: Option<usize>,
     /// CPU, mode, and its clock when it began to wait; the longest first.
     waiting: VecDeque<(usize, Mode, u64)>,
 }
@@ -56,7 +58,7 @@ impl Queue {
 
 impl Gate {
     pub const fn new(class: &'static LockClass) -> Self {
-        let queue = Queue { readers: 0, is_written: false, waiting: VecDeque::new() };
+        let queue = Queue { readers: 0, is_written: false, last: None, waiting: VecDeque::new() };
         Self { class, queue: Mutex::new(queue) }
     }
 
@@ -152,10 +154,16 @@ impl Pass<'_> {
 
     /// The CPU that goes through gets what the lock guards: to change it, or beside other readers.
     pub fn fetch<T>(&self, guarded: &T) {
-        let Some((_, mode)) = self.held else { return };
+        let Some((gate, mode)) = self.held else { return };
         let access = if mode == Mode::Shared { Access::Read } else { Access::Write };
         let address = std::ptr::from_ref(guarded).addr();
-        world::with(|world| world.access_data(address, size_of::<T>(), access, self.place));
+        world::with(|world| {
+            world.access_data(address, size_of::<T>(), access, self.place);
+            if mode == Mode::Exclusive {
+                let last = gate.queue().last.replace(world.current);
+                world.fetch_behind(gate.class, last.unwrap_or(world.current));
+            }
+        });
     }
 
     /// Gives the lock up without letting others run first.

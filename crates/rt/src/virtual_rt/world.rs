@@ -38,6 +38,17 @@ pub struct Machine {
     pub costs: Costs,
     /// How long lines are on their way.
     pub topology: Topology,
+    /// By the name of a lock class.
+    pub behind: BTreeMap<String, Behind>,
+}
+
+/// What holding a lock takes beside what its value takes: that lies behind pointers and is not seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Behind {
+    /// Nanoseconds of work in each hold.
+    pub work_ns: u64,
+    /// Lines that come from who held the lock before, two in the time of one.
+    pub lines: u64,
 }
 
 /// What the locks of one class cost.
@@ -112,6 +123,7 @@ struct Cpu {
 /// The running simulation of this thread of the host.
 pub struct World {
     pub costs: Costs,
+    behind: BTreeMap<String, Behind>,
     locks: ByAddress<(&'static LockClass, LockReport)>,
     lines: Lines,
     places: ByAddress<(&'static Location<'static>, LineReport)>,
@@ -195,6 +207,13 @@ impl World {
         counts.shared += u64::from(transfer.is_shared);
         counts.waited_ns += transfer.ns;
         self.charge(transfer.ns);
+    }
+
+    /// What lies behind pointers comes to the current CPU from the one that held the lock before.
+    pub fn fetch_behind(&mut self, class: &LockClass, from: usize) {
+        if let Some(Behind { work_ns, lines }) = self.behind.get(class.name).copied() {
+            self.charge(work_ns + lines * self.lines.transfer_ns(from, self.current) / 2);
+        }
     }
 
     /// Hands a lock to a blocked CPU, which gets its line and what it needs to see of it; returns its new clock.
@@ -337,6 +356,7 @@ impl Machine {
         assert!(with(|_| ()).is_none(), "a simulation within a simulation");
         let mut world = World {
             costs: self.costs,
+            behind: self.behind,
             locks: ByAddress::default(),
             lines: Lines::new(self.topology),
             places: ByAddress::default(),

@@ -1,0 +1,168 @@
+//! What the posts published, as data: figures, and with which run of the lab each is compared.
+
+use extant::{Scan, Tuning};
+use extant_loads::{Load, ladder};
+use serde::{Deserialize, Serialize};
+
+const POSTS: [&str; 5] = [
+    include_str!("../published/a.toml"),
+    include_str!("../published/b.toml"),
+    include_str!("../published/c.toml"),
+    include_str!("../published/d.toml"),
+    include_str!("../published/e.toml"),
+];
+
+/// A post with its tables.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Post {
+    pub post: String,
+    pub title: String,
+    pub source: String,
+    pub table: Vec<Table>,
+}
+
+/// Figures that were taken on one machine.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Table {
+    pub name: String,
+    pub title: String,
+    pub unit: String,
+    pub row: Vec<Row>,
+    /// How its rows are simulated; `None` if none is.
+    #[serde(flatten)]
+    pub simulated: Option<Simulated>,
+}
+
+/// What all rows of a table have in common.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Simulated {
+    /// A built-in one.
+    pub machine: String,
+    load: String,
+    /// Figures are those of all CPUs together, not of each.
+    #[serde(default)]
+    pub together: bool,
+    disk_gb: u64,
+    scan: Order,
+}
+
+/// The order of visiting groups before the ladder's last step.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Order {
+    Linear,
+    ListHead,
+}
+
+/// One figure.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    pub name: String,
+    pub value: f64,
+    pub kind: Kind,
+    #[serde(default)]
+    pub cpus: usize,
+    /// Of the allocator's ladder.
+    #[serde(default)]
+    step: String,
+    /// Why it is not simulated.
+    pub reason: Option<String>,
+}
+
+/// What a figure says of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The others are compared as ratios to it.
+    Base,
+    /// A constant of the machine was chosen by it.
+    Fitted,
+    /// Nothing was.
+    Predicted,
+    /// The lab cannot.
+    #[serde(rename = "not simulated")]
+    NotSimulated,
+}
+
+/// The posts.
+///
+/// # Errors
+/// If the built-in data are not as they should be.
+pub fn posts() -> Result<Vec<Post>, String> {
+    POSTS.iter().map(|source| toml::from_str(source).map_err(|error| error.to_string())).collect()
+}
+
+impl Simulated {
+    /// What the CPUs do.
+    ///
+    /// # Errors
+    /// If there is no such load.
+    pub fn load(&self) -> Result<Load, String> {
+        clap::ValueEnum::from_str(&self.load, false)
+    }
+
+    /// Bytes of the disk.
+    pub fn disk_bytes(&self) -> u64 {
+        self.disk_gb * 1_000_000_000 / (1 << 20) * (1 << 20)
+    }
+
+    /// The allocator's forms of a row. Containers' files lie deep in one tree, and fallocate takes no chunks for small files.
+    ///
+    /// # Errors
+    /// If the ladder has no such step.
+    pub fn tuning(&self, row: &Row) -> Result<Tuning, String> {
+        let scan = match self.scan {
+            Order::Linear => Scan::Linear,
+            Order::ListHead => Scan::ListHead,
+        };
+        let step = ladder::steps(scan).into_iter().find(|step| step.key == row.step);
+        let step = step.ok_or_else(|| format!("{}: no such step", row.step))?;
+        Ok(Tuning { spread_directories: false, group_prealloc: 0, ..step.tuning })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_simulated_or_says_why_not() {
+        for post in posts().expect("the data") {
+            for table in &post.table {
+                let simulated: Vec<_> =
+                    table.row.iter().filter(|row| row.kind != Kind::NotSimulated).collect();
+                for row in &table.row {
+                    let place = format!("{}, {}, {}", post.post, table.name, row.name);
+                    assert!(row.value > 0.0, "{place}");
+                    assert_eq!(row.reason.is_some(), row.kind == Kind::NotSimulated, "{place}");
+                }
+                let Some(how) = &table.simulated else {
+                    assert!(simulated.is_empty(), "{}, {}", post.post, table.name);
+                    continue;
+                };
+                how.load().expect("a load");
+                crate::machine::Model::source(&how.machine).expect("a machine");
+                simulated.iter().for_each(|row| assert!(row.cpus > 0 && how.tuning(row).is_ok(), "{row:?}"));
+                assert_eq!(
+                    simulated.iter().filter(|row| row.kind == Kind::Base).count(),
+                    1,
+                    "{}",
+                    table.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn at_most_four_constants_are_fitted_for_a_machine() {
+        let mut fitted = std::collections::BTreeMap::<String, usize>::new();
+        for table in posts().expect("the data").into_iter().flat_map(|post| post.table) {
+            let Some(how) = table.simulated else { continue };
+            *fitted.entry(how.machine).or_default() +=
+                table.row.iter().filter(|row| row.kind == Kind::Fitted).count();
+        }
+        assert!(fitted.values().all(|count| *count <= 4), "{fitted:?}");
+    }
+}

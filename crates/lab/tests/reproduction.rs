@@ -1,0 +1,42 @@
+//! The posts' rows beside the lab's.
+//!
+//! Run by `make test-virtual`.
+#![cfg(extant_rt = "virtual")]
+
+use std::process::Command;
+
+use serde_json::Value;
+
+fn reproduce(arguments: &[&str]) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_extant-lab"));
+    let output = command.arg("reproduce").args(arguments).output().expect("the lab");
+    (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).expect("text"))
+}
+
+#[test]
+fn rows_are_ratios_to_their_base_and_give_the_same_bytes_each_time() {
+    let (_, text) = reproduce(&["A", "--table", "curve", "--json"]);
+    assert_eq!(reproduce(&["a", "--table", "curve", "--json"]).1, text);
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    let rows = document.as_array().expect("rows");
+    assert_eq!(rows.len(), 7, "{text}");
+    assert_eq!((rows[0]["kind"].as_str(), rows[0]["simulated_ratio"].as_f64()), (Some("base"), Some(1.0)));
+    let of = |row: &Value, what: &str| row[what].as_f64().unwrap_or_else(|| panic!("no {what}: {row}"));
+    // The reader of JSON may be off by the last bit.
+    let same = |a: f64, b: f64| assert!((a - b).abs() <= 1e-12 * (1.0 + b.abs()), "{a} is not {b}");
+    for row in rows {
+        let (published, simulated) = (of(row, "published_ratio"), of(row, "simulated_ratio"));
+        same(published, of(row, "published") / 295_287.0);
+        same(simulated, of(row, "simulated") / of(&rows[0], "simulated"));
+        same(of(row, "error"), simulated / published - 1.0);
+    }
+    assert!(of(&rows[6], "simulated_ratio") < 0.05, "the old allocator does not scale: {text}");
+}
+
+#[test]
+fn rows_that_cannot_be_simulated_are_listed_with_the_reason() {
+    let (done, text) = reproduce(&["d"]);
+    assert!(done && text.contains("| 6 | 163 |  |  |  |  | not simulated: as above |"), "{text}");
+    let (done, text) = reproduce(&["f"]);
+    assert!(!done && text.contains("no such post"), "{text}");
+}
