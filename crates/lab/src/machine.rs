@@ -18,6 +18,9 @@ const BUILT_IN: [(&str, &str); 4] = [
 #[derive(Clone, Debug)]
 pub struct Model {
     pub machine: Machine,
+    /// How often each step writes one of two lines that all CPUs have in common, in turns. It stands for the handles of the
+    /// kernel's journal; the engine's, which are in shards, write none.
+    pub handle_writes: u32,
     steps: BTreeMap<Step, u64>,
 }
 
@@ -27,6 +30,9 @@ struct File {
     level: Vec<LevelFile>,
     costs: CostsFile,
     steps: StepsFile,
+    /// See [`Model::handle_writes`].
+    #[serde(default)]
+    handle_writes: u32,
     /// By the class of a lock.
     #[serde(default)]
     behind: BTreeMap<String, BehindFile>,
@@ -96,7 +102,8 @@ impl Model {
     }
 
     fn parse(source: &str) -> Result<Self, String> {
-        let File { level, costs, steps, behind } = toml::from_str(source).map_err(|e| e.to_string())?;
+        let File { level, costs, steps, handle_writes, behind } =
+            toml::from_str(source).map_err(|e| e.to_string())?;
         if level.is_empty() || level.iter().any(|level| level.cpus == 0) {
             return Err("a machine has levels, and each level CPUs".to_owned());
         }
@@ -115,7 +122,11 @@ impl Model {
         let behind = behind
             .into_iter()
             .map(|(class, BehindFile { work_ns, lines })| (class, Behind { work_ns, lines }));
-        Ok(Self { machine: Machine { costs, topology, behind: behind.collect() }, steps: steps.into() })
+        Ok(Self {
+            machine: Machine { costs, topology, behind: behind.collect() },
+            handle_writes,
+            steps: steps.into(),
+        })
     }
 
     /// What a step computes, in nanoseconds.

@@ -11,7 +11,7 @@ use extant::mkfs::Mkfs;
 use extant::{Dir, Filesystem, Mount, Tuning};
 use extant_block::MemoryDevice;
 use extant_loads::{Load, Part, Runner, Step};
-use extant_rt::{LineReport, LockReport, Monotonic, Report, work};
+use extant_rt::{AtomicU64, LineReport, LockReport, Monotonic, Ordering, Padded, Report, work};
 use serde::Serialize;
 
 use crate::machine::Model;
@@ -78,6 +78,8 @@ struct Done {
 struct Cpu<'a> {
     load: Load,
     model: &'a Model,
+    /// See [`Model::handle_writes`].
+    journal: &'a [Padded<AtomicU64>; 2],
     begin: Monotonic,
     /// So long it warms caches, and so long again it is measured, up to the end of a round.
     half: Duration,
@@ -88,6 +90,9 @@ struct Cpu<'a> {
 
 impl Runner for Cpu<'_> {
     fn did(&mut self, step: Step) {
+        for (_, line) in (0..self.model.handle_writes).zip(self.journal.iter().cycle()) {
+            line.fetch_add(1, Ordering::Relaxed);
+        }
         work(Duration::from_nanos(self.model.step_ns(step)));
         self.operations += u64::from(self.load.counts(step));
     }
@@ -183,10 +188,11 @@ pub fn run(setup: Setup, model: &Rc<Model>) -> Result<Run, Box<dyn Error>> {
     on_each(model, cpus, move |thread| {
         Ok(load.prepare(&Part { dir: &prepared[thread], thread, steps_max })?)
     })?;
-    let costs = Rc::clone(model);
+    let (costs, journal) = (Rc::clone(model), <[Padded<AtomicU64>; 2]>::default());
     let (done, report) = on_each(model, cpus, move |thread| {
         let begin = Monotonic::now();
-        let mut cpu = Cpu { load, model: &costs, begin, half: time, operations: 0, measured: None };
+        let mut cpu =
+            Cpu { load, model: &costs, journal: &journal, begin, half: time, operations: 0, measured: None };
         load.run(&Part { dir: &dirs[thread], thread, steps_max }, &mut cpu)?;
         cpu.done()
     })?;

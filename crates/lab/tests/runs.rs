@@ -75,3 +75,20 @@ fn machines_are_listed_and_serve_as_files() {
     let by_name = lab(&["run", "fallocate2", "--cpus", "2", "--microseconds", "50"]);
     assert_eq!(by_file, by_name);
 }
+
+#[test]
+fn lines_that_all_handles_write_keep_a_load_from_scaling() {
+    let file = std::env::temp_dir().join(format!("extant-lab-handles-{}.toml", std::process::id()));
+    let at_8 = |writes: u32| {
+        let machine = format!("handle_writes = {writes}\n{}", lab(&["machine", "kunpeng920"]));
+        std::fs::write(&file, machine).expect("a file");
+        let run = ["run", "fallocate2", "--cpus", "1,8", "--microseconds", "100", "--json", "--machine"];
+        let document = lab(&[&run[..], &[file.to_str().expect("a path")]].concat());
+        let document: Value = serde_json::from_str(&document).expect("JSON");
+        let rate = |run: usize| document["runs"][run]["per_second"].as_f64().expect("a rate");
+        rate(1) / rate(0)
+    };
+    let (apart, together) = (at_8(0), at_8(7));
+    std::fs::remove_file(&file).expect("the file");
+    assert!(apart > 0.95 && together < 0.5, "{apart} {together}");
+}
