@@ -8,6 +8,7 @@ mod cp;
 mod exec;
 mod frag;
 mod info;
+mod lab;
 mod ls;
 mod mkfs;
 mod mount;
@@ -76,6 +77,7 @@ enum Verb {
     Check(check::Check),
     Replay(replay::Replay),
     Frag(frag::Frag),
+    Lab(lab::Lab),
 }
 
 /// Does what the command line says.
@@ -138,6 +140,7 @@ impl Verb {
             Self::Check(verb) => verb.run(),
             Self::Replay(verb) => verb.run(),
             Self::Frag(verb) => verb.run(),
+            Self::Lab(verb) => verb.run(),
         }
     }
 }

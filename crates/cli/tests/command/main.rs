@@ -7,6 +7,7 @@ mod copying;
 mod exclusion;
 mod hostile;
 mod journal;
+mod lab;
 mod mkfs;
 mod ordinary_user;
 mod reading;
