@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use extant::{Mount, Pass, Progress};
 
@@ -60,14 +62,26 @@ fn change_by_kernel(image: &Path, at: &Path, meanwhile: impl FnOnce()) -> Option
     }
     let done = work(at);
     meanwhile();
-    let (unmounted, said) = run("umount", &[&at.to_string_lossy()]);
-    assert!(unmounted, "{said}");
+    unmount(at);
     match done {
         // A full disk has to be consistent too.
         Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
         done => done.expect("the kernel's file system takes files"),
     }
     Some(())
+}
+
+/// Unmounts. A program that another test is just starting has, for a moment, what this process has open there.
+fn unmount(at: &Path) {
+    let begun = Instant::now();
+    loop {
+        let (unmounted, said) = run("umount", &[&at.to_string_lossy()]);
+        if unmounted {
+            return;
+        }
+        assert!(said.contains("busy") && begun.elapsed() < Duration::from_secs(10), "{said}");
+        sleep(Duration::from_millis(20));
+    }
 }
 
 fn work(root: &Path) -> std::io::Result<()> {
