@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn at_most_four_constants_are_fitted_for_a_machine() {
+    fn at_most_four_rows_are_fitted_to_for_a_machine() {
         let mut fitted = std::collections::BTreeMap::<String, usize>::new();
         for table in posts().expect("the data").into_iter().flat_map(|post| post.table) {
             let Some(how) = table.simulated else { continue };

@@ -111,43 +111,17 @@ fn on_each_disk(explore: impl Fn(&Base, u64) -> Outcome) -> Outcome {
     total
 }
 
-#[test]
-fn every_sequence_of_two_operations_survives_every_crash() {
+/// Explores every short sequence through `pages`, each on one of the disks; on which follows from its seed and `salt`.
+fn explore_short(name: &str, salt: &[u64], pages: impl Fn(u64) -> Pages) {
     if !has_tools() {
         return;
     }
     let total = on_each_disk(|base, index| {
-        // Each sequence on one disk; on which changes with the seed of the sequence.
+        let is_here = |seed: u64| hash(&[&[seed], salt].concat()) % KINDS.len() as u64 == index;
         let scenarios: Vec<Scenario<'_>> = short_sequences(base.kind.block_size)
             .into_iter()
             .zip(0..)
-            .filter(|(_, seed)| hash(&[*seed]) % KINDS.len() as u64 == index)
-            .map(|(ops, seed)| Scenario {
-                base,
-                ops,
-                fault: Fault::None,
-                commits: 0,
-                seed,
-                pages: Pages::default(),
-            })
-            .collect();
-        let plan = Plan { trees: 3, checked: 1, compared: 0 };
-        explore_all(&format!("short sequences, {}", base.kind.name), &scenarios, plan)
-    });
-    println!("short sequences: {total}");
-}
-
-/// The same through a page cache: writes get their places later, and several at once.
-#[test]
-fn every_delayed_sequence_of_two_operations_survives_every_crash() {
-    if !has_tools() {
-        return;
-    }
-    let total = on_each_disk(|base, index| {
-        let scenarios: Vec<Scenario<'_>> = short_sequences(base.kind.block_size)
-            .into_iter()
-            .zip(0..)
-            .filter(|(_, seed)| hash(&[*seed, 1]) % KINDS.len() as u64 == index)
+            .filter(|(_, seed)| is_here(*seed))
             .map(|(ops, seed)| Scenario {
                 base,
                 ops,
@@ -158,9 +132,20 @@ fn every_delayed_sequence_of_two_operations_survives_every_crash() {
             })
             .collect();
         let plan = Plan { trees: 3, checked: 1, compared: 0 };
-        explore_all(&format!("delayed short sequences, {}", base.kind.name), &scenarios, plan)
+        explore_all(&format!("{name}, {}", base.kind.name), &scenarios, plan)
     });
-    println!("delayed short sequences: {total}");
+    println!("{name}: {total}");
+}
+
+#[test]
+fn every_sequence_of_two_operations_survives_every_crash() {
+    explore_short("short sequences", &[], |_| Pages::default());
+}
+
+/// The same through a page cache: writes get their places later, and several at once.
+#[test]
+fn every_delayed_sequence_of_two_operations_survives_every_crash() {
+    explore_short("delayed short sequences", &[1], pages);
 }
 
 /// Sequences of all kinds, also on full disks and with deep trees, through page caches of several kinds.
