@@ -83,12 +83,9 @@ pub(crate) struct Options {
 /// Bytes of the cache for each CPU, if that is more than 256 MiB: so its shards are many enough for threads not to meet.
 const CPU_CACHE_BYTES: u64 = 16 << 20;
 
-/// For so many bytes of the cache there may be an inode that nobody uses. A quarter of them is for blocks.
-const INODE_BYTES: u64 = 4096;
-
-/// For so many there may be a name. Inodes that were looked up by it stay in memory with it: a name and an inode are 1,152
-/// bytes.
-const NAME_BYTES: u64 = 2048;
+/// For so many bytes of the cache there may be a name, whose inode stays in memory with it (1,152 bytes both), and an inode
+/// that nobody uses. A quarter of the bytes is for blocks.
+const ENTRY_BYTES: u64 = 4096;
 
 impl Default for Options {
     fn default() -> Self {
@@ -242,13 +239,13 @@ impl Volume {
             journal: None,
             replayed,
             buffers: Cache::new(buffer_count),
-            nodes: NodeCache::new(count(options.cache_bytes, INODE_BYTES)),
+            nodes: NodeCache::new(count(options.cache_bytes, ENTRY_BYTES)),
             pages: (options.page_cache_bytes > 0).then(new_pages).transpose()?,
             changes: Changes::new(),
             pinned: Mutex::new(LockClass::CACHE, None),
             tables: Tables::new(),
             orphans: Mutex::new(LockClass::ORPHAN, Orphans::default()),
-            names: Names::new(&superblock, count(options.cache_bytes, NAME_BYTES)),
+            names: Names::new(&superblock, count(options.cache_bytes, ENTRY_BYTES)),
             superblock: Mutex::new(LockClass::SUPERBLOCK, superblock),
             clock: options.clock,
             discards: AtomicBool::new(options.discard),

@@ -39,10 +39,8 @@ pub(crate) struct Node {
     pub(crate) directory: InodeNumber,
     /// Where what was last made in it went, of a directory.
     pub(crate) last_groups: LastGroups,
-    /// Its content in memory.
-    pub(crate) pages: Mutex<NodePages>,
-    /// Its place in writeback.
-    pub(crate) writeback: extant_writeback::Entry,
+    /// What it has of the page cache; made when it is first asked for.
+    paged: OnceBox<Paged>,
     /// Data that could not be written back.
     pub(crate) losses: Losses,
     /// Cut to nothing since it was last flushed: what is written then must not be lost with what was there before.
@@ -56,6 +54,13 @@ pub(crate) struct Node {
     linkable: AtomicBool,
     /// In the orphan list. Changes under its lock.
     orphan: AtomicBool,
+}
+
+/// What a node has of the page cache.
+#[derive(Debug)]
+struct Paged {
+    pages: Mutex<NodePages>,
+    writeback: extant_writeback::Entry,
 }
 
 /// The fields of a node, under `INODE_CORE`.
@@ -101,8 +106,7 @@ impl Node {
             preallocations: OnceBox::new(),
             directory: InodeNumber::default(),
             last_groups: LastGroups::default(),
-            pages: Mutex::new(LockClass::PAGES, NodePages::default()),
-            writeback: extant_writeback::Entry::new(),
+            paged: OnceBox::new(),
             losses: Losses::default(),
             is_replaced: AtomicBool::new(false),
             identity: AtomicU64::new(0),
@@ -112,6 +116,23 @@ impl Node {
             linkable: AtomicBool::new(false),
             orphan: AtomicBool::new(false),
         }
+    }
+
+    fn paged(&self) -> &Paged {
+        self.paged.get_or_init(|| Paged {
+            pages: Mutex::new(LockClass::PAGES, NodePages::default()),
+            writeback: extant_writeback::Entry::new(),
+        })
+    }
+
+    /// Its content in memory.
+    pub(crate) fn pages(&self) -> &Mutex<NodePages> {
+        &self.paged().pages
+    }
+
+    /// Its place in writeback.
+    pub(crate) fn writeback(&self) -> &extant_writeback::Entry {
+        &self.paged().writeback
     }
 
     /// Lets an inode without links get a name.

@@ -38,7 +38,7 @@ impl Inode for Node {
     }
 
     fn entry(&self) -> &extant_writeback::Entry {
-        &self.writeback
+        self.writeback()
     }
 }
 

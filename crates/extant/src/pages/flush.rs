@@ -43,7 +43,7 @@ impl Volume {
     /// As there.
     pub(crate) fn flush_with(&self, node: &Arc<Node>, times: bool) -> Result<()> {
         let Some(pages) = &self.pages else { return Ok(()) };
-        if !node.writeback.is_listed() {
+        if !node.writeback().is_listed() {
             return Ok(());
         }
         let _content = node.content.write();
@@ -77,7 +77,7 @@ impl Volume {
     pub(crate) fn read_written<'n>(&self, node: &'n Arc<Node>) -> extant_rt::RwLockReadGuard<'n, ()> {
         loop {
             let content = node.content.read();
-            if node.pages.lock().dirty_bytes() == 0 {
+            if node.pages().lock().dirty_bytes() == 0 {
                 return content;
             }
             drop(content);
@@ -103,7 +103,7 @@ impl Volume {
     /// `INODE` is held exclusively.
     pub(crate) fn drop_pages_from(&self, node: &Arc<Node>, block: u32) {
         let Some(pages) = &self.pages else { return };
-        let mut node_pages = node.pages.lock();
+        let mut node_pages = node.pages().lock();
         if let Some(folios) = &mut node_pages.folios {
             folios.drop_from(block);
         }
@@ -113,7 +113,7 @@ impl Volume {
     /// Drops all that memory has of a file that is to be deleted; false, and nothing is done, while somebody works on it.
     pub(crate) fn forget_pages(&self, node: &Arc<Node>) -> bool {
         let Some(pages) = &self.pages else { return true };
-        let mut node_pages = node.pages.lock();
+        let mut node_pages = node.pages().lock();
         if node_pages.is_busy {
             return false;
         }
@@ -168,7 +168,7 @@ impl Volume {
         node.is_replaced.store(false, Ordering::Relaxed);
         let (done, written) = self.flush_runs(pages, node, bytes);
         let timed = if times { self.put_times(node) } else { Ok(()) };
-        let mut node_pages = node.pages.lock();
+        let mut node_pages = node.pages().lock();
         if !pages.keeps_clean
             && let Some(folios) = &mut node_pages.folios
         {
@@ -189,14 +189,14 @@ impl Volume {
         let mut result = Ok(());
         let (mut at, mut done) = (0, 0);
         while done < bytes {
-            let run = node.pages.lock().folios.as_ref().and_then(|folios| folios.next_dirty(at, len_max));
+            let run = node.pages().lock().folios.as_ref().and_then(|folios| folios.next_dirty(at, len_max));
             let Some(run) = run else { break };
             let flushed = match &result {
                 // The file must not grow over what was not written.
                 Err(_) if self.run_end(node, run) > node.core().inode.size() => Ok(None),
                 _ => self.flush_run(node, run).map(Some),
             };
-            let mut node_pages = node.pages.lock();
+            let mut node_pages = node.pages().lock();
             let Some(folios) = &mut node_pages.folios else { break };
             match flushed {
                 Ok(Some(len)) => {
@@ -266,9 +266,9 @@ impl Volume {
             grows: node.user_count() > 0,
             privileged: true,
         };
-        let mut kept = self.allocator.resume(std::mem::take(&mut node.pages.lock().kept));
+        let mut kept = self.allocator.resume(std::mem::take(&mut node.pages().lock().kept));
         let taken = self.take_content(node, &hole, wanted, Some(&mut kept));
-        node.pages.lock().kept += kept.keep();
+        node.pages().lock().kept += kept.keep();
         let (taken, reservation) = taken?;
         let run = DirtyRun { len: taken.len, ..run };
         let written = match hole.can_name(taken) {
@@ -290,7 +290,7 @@ impl Volume {
 
     fn write_run(&self, node: &Arc<Node>, run: DirtyRun, start: FsBlock) -> Result<()> {
         let place = Place::of(Structure::Inode).inode(node.number);
-        let parts = node.pages.lock().folios.as_mut().map(|folios| folios.parts(run)).unwrap_or_default();
+        let parts = node.pages().lock().folios.as_mut().map(|folios| folios.parts(run)).unwrap_or_default();
         let bytes = run.len as usize * self.geometry.block_size as usize;
         let at = self.data_offset(start, 0, bytes, place)?;
         let bufs: Vec<_> = parts.iter().map(|part| IoSlice::new(part.bytes())).collect();

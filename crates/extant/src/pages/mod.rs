@@ -133,7 +133,7 @@ impl Pages {
     fn evict_from(&self, queue: &Mutex<VecDeque<Weak<Node>>>) {
         let Some(weak) = queue.lock().pop_front() else { return };
         let Some(node) = weak.upgrade() else { return };
-        if let Some(mut pages) = node.pages.try_lock()
+        if let Some(mut pages) = node.pages().try_lock()
             && !pages.is_busy
             && let Some(folios) = &mut pages.folios
         {

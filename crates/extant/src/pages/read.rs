@@ -55,13 +55,13 @@ impl Volume {
     ) -> Result<()> {
         let place = Place::of(Structure::Inode).inode(node.number);
         let too_large = |_| place.corrupt("larger than the format allows");
-        let window = node.pages.lock().read_ahead.window(offset, buf.len() as u64);
+        let window = node.pages().lock().read_ahead.window(offset, buf.len() as u64);
         let mut rest = buf;
         let mut at = offset;
         while !rest.is_empty() {
             let (logical, within) = self.block_at(at).map_err(too_large)?;
             let part = {
-                let mut node_pages = node.pages.lock();
+                let mut node_pages = node.pages().lock();
                 let folios = node_pages.folios.as_mut();
                 folios.and_then(|folios| folios.part(logical.0, within as usize, rest.len()))
             };
@@ -93,7 +93,8 @@ impl Volume {
         let ahead = self.blocks_of(window.min(READ_BYTES_MAX)) as u32;
         let before_end = self.blocks_of(size).saturating_sub(u64::from(logical.0)).min(u64::from(u32::MAX));
         let len_max = wanted.max(ahead).min(before_end as u32).max(1);
-        let gap = node.pages.lock().folios.as_ref().map_or(len_max, |folios| folios.gap(logical.0, len_max));
+        let gap =
+            node.pages().lock().folios.as_ref().map_or(len_max, |folios| folios.gap(logical.0, len_max));
         let mapping = self.map(node, logical, gap.max(1))?;
         let len = mapping.len();
         let Mapping::Data { start, unwritten: false, .. } = mapping else {
@@ -114,7 +115,7 @@ impl Volume {
         content[inside as usize..].fill(0);
         let bytes = self.bytes_in(len, within, buf.len());
         buf[..bytes].copy_from_slice(&content[within as usize..within as usize + bytes]);
-        let mut node_pages = node.pages.lock();
+        let mut node_pages = node.pages().lock();
         let folios = node_pages.folios_of(node, pages, self.geometry.block_size);
         let (mut block, end) = (logical.0, logical.0 + len);
         while block < end {

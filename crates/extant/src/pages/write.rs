@@ -28,14 +28,14 @@ pub(super) struct Busy<'n>(&'n Node);
 
 impl<'n> Busy<'n> {
     pub fn new(node: &'n Node) -> Self {
-        node.pages.lock().is_busy = true;
+        node.pages().lock().is_busy = true;
         Self(node)
     }
 }
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        self.0.pages.lock().is_busy = false;
+        self.0.pages().lock().is_busy = false;
     }
 }
 
@@ -131,7 +131,7 @@ impl Volume {
         }
         let zeroes = vec![0; (u64::from(self.geometry.block_size) - within) as usize];
         {
-            let mut node_pages = node.pages.lock();
+            let mut node_pages = node.pages().lock();
             let written = match &mut node_pages.folios {
                 Some(folios) if folios.is_dirty(logical.0) => return Ok(()),
                 Some(folios) => folios.write(logical.0, within as usize, &zeroes),
@@ -144,7 +144,7 @@ impl Volume {
         }
         if let Mapping::Data { start, unwritten: false, .. } = self.map(node, logical, 1)? {
             let old = self.old_block(node, logical, Some(start), size)?;
-            let mut node_pages = node.pages.lock();
+            let mut node_pages = node.pages().lock();
             node_pages.folios_of(node, pages, self.geometry.block_size).insert(logical.0, &old, Block::Dirty);
             node_pages.account(pages, node);
         }
@@ -188,7 +188,7 @@ impl Volume {
         let mut reservation = None;
         if blocks > 0 {
             let (kept, need) = {
-                let node_pages = node.pages.lock();
+                let node_pages = node.pages().lock();
                 let runs = node_pages.folios.as_ref().map_or(0, super::Folios::delayed_runs);
                 let delayed = node_pages.folios.as_ref().map_or(0, super::Folios::delayed);
                 let runs = runs + holes().count() as u64;
@@ -203,7 +203,7 @@ impl Volume {
         }
         let edges = self.edges(node, &gaps, (at, end), size)?;
         let now = self.now();
-        let mut node_pages = node.pages.lock();
+        let mut node_pages = node.pages().lock();
         self.copy_in(node_pages.folios_of(node, pages, self.geometry.block_size), &gaps, edges, at, buf);
         if let Some(reservation) = reservation {
             self.keep(node, &mut node_pages, reservation.keep())?;
@@ -243,7 +243,7 @@ impl Volume {
         let mut block = first.0;
         while block < end {
             let gap = {
-                let node_pages = node.pages.lock();
+                let node_pages = node.pages().lock();
                 node_pages.folios.as_ref().map_or(end - block, |folios| folios.gap(block, end - block))
             };
             if gap == 0 {
