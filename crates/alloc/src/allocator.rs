@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use extant_ondisk::{Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, bitmap};
-use extant_rt::{AtomicU32, LockClass, Mutex, Padded};
+use extant_rt::{AtomicU64, LockClass, Mutex, Padded};
 
 use crate::bands::Bands;
 use crate::counters::{Counters, Totals};
@@ -19,6 +19,7 @@ use crate::group_set::GroupSet;
 use crate::hashed_locks::{GroupGuard, HashedLocks};
 use crate::ialloc::Averages;
 use crate::ialloc::repeat::Repeat;
+use crate::kept::{self, Kept};
 use crate::mballoc::buddy::Buddy;
 use crate::mballoc::{Expectation, Goals, OrderIndex, Statistics, Summary};
 use crate::meta_groups::{MetaGroups, unknown};
@@ -68,6 +69,8 @@ pub struct Setup {
     pub free_inodes: u64,
     /// Blocks kept for privileged reservations.
     pub reserved_blocks: u64,
+    /// Bytes of bitmaps and buddies to keep in memory, beside those in use.
+    pub bitmap_bytes_max: u64,
     /// How it works.
     pub tuning: Tuning,
 }
@@ -103,8 +106,9 @@ pub struct Allocator {
     pub(crate) averages: Averages,
     /// What the older search for inodes needs.
     pub(crate) repeat: Option<Repeat>,
-    /// The last transaction known to be durable.
-    pub(crate) committed: Padded<AtomicU32>,
+    /// The last transaction known to be durable, with bit 32 once there is one.
+    pub(crate) committed: Padded<AtomicU64>,
+    pub(crate) kept: Kept,
     /// The highest order of a buddy.
     pub(crate) order_max: u8,
     pub(crate) store: Box<dyn GroupStore>,
@@ -156,7 +160,8 @@ impl Allocator {
             discarding: Mutex::new(LockClass::DISCARDING, ()),
             averages: Averages::new(),
             repeat: (tuning.inode_search == InodeSearch::Repeat).then(|| Repeat::new(count)),
-            committed: Padded(AtomicU32::new(0)),
+            committed: Padded(AtomicU64::new(0)),
+            kept: Kept::new(count, setup.bitmap_bytes_max / u64::from(geometry.block_size.max(1))),
             order_max,
             geometry,
             store,
@@ -331,13 +336,10 @@ impl Allocator {
     ) -> Result<T> {
         let group = self.group(number)?;
         let mut state = self.lock(number, group);
-        if matches!(state.blocks, Bitmap::Unread) {
-            let descriptor = state.record.descriptor.clone();
-            drop(state);
-            let loaded = self.load_block_bits(number, &descriptor);
-            state = self.lock(number, group);
-            self.install_block_bits(number, &mut state, loaded)?;
+        while matches!(state.blocks, Bitmap::Unread) {
+            state = self.read_blocks(number, group, state)?;
         }
+        state.is_used = true;
         let State { record, blocks, .. } = &mut *state;
         match blocks {
             Bitmap::Loaded(bits) => act(record, bits),
@@ -354,13 +356,10 @@ impl Allocator {
     ) -> Result<T> {
         let group = self.group(number)?;
         let mut state = self.lock(number, group);
-        if matches!(state.inodes, Bitmap::Unread) {
-            let descriptor = state.record.descriptor.clone();
-            drop(state);
-            let loaded = self.load_inode_bits(number, &descriptor);
-            state = self.lock(number, group);
-            self.install_inode_bits(number, &mut state, loaded)?;
+        while matches!(state.inodes, Bitmap::Unread) {
+            state = self.read_inodes(number, group, state)?;
         }
+        state.is_used = true;
         let State { record, inodes, .. } = &mut *state;
         match inodes {
             Bitmap::Loaded(bits) => act(group, record, bits),
@@ -419,6 +418,7 @@ impl Allocator {
                 }
                 self.index.set(number, now);
                 state.blocks = Bitmap::Loaded(Box::new(bits));
+                self.kept.add(number, kept::OF_BLOCKS);
                 Ok(())
             }
             Err(error) => {
@@ -430,7 +430,11 @@ impl Allocator {
         }
     }
 
-    fn load_inode_bits(&self, number: GroupNumber, descriptor: &GroupDescriptor) -> Result<InodeBits> {
+    pub(crate) fn load_inode_bits(
+        &self,
+        number: GroupNumber,
+        descriptor: &GroupDescriptor,
+    ) -> Result<InodeBits> {
         let corrupt = |what| Err(Error::Corrupt { group: number, what });
         let disk = if descriptor.flags().contains(GroupFlags::INODE_UNINIT) {
             uninit_inode_bitmap(&self.geometry)
@@ -448,7 +452,7 @@ impl Allocator {
         Ok(InodeBits { disk: disk.into(), first_free: self.first_usable_bit(number), avoided: None })
     }
 
-    fn install_inode_bits(
+    pub(crate) fn install_inode_bits(
         &self,
         number: GroupNumber,
         state: &mut State,
@@ -458,7 +462,10 @@ impl Allocator {
             return Ok(());
         }
         match loaded {
-            Ok(bits) => state.inodes = Bitmap::Loaded(Box::new(bits)),
+            Ok(bits) => {
+                state.inodes = Bitmap::Loaded(Box::new(bits));
+                self.kept.add(number, kept::OF_INODES);
+            }
             Err(error) => {
                 state.inodes = Bitmap::Bad(error.as_corrupt("inode bitmap cannot be read"));
                 self.with_inodes.remove(number);

@@ -51,7 +51,7 @@ impl Allocator {
         let changed = self.changed.drain();
         let groups = changed.into_iter().filter_map(|number| {
             let mut state = self.locks.lock(number, self.groups.touched(number)?);
-            let State { record, blocks, inodes } = &mut *state;
+            let State { record, blocks, inodes, .. } = &mut *state;
             debug_assert_eq!(record.tid, tid, "group {number} was changed by another transaction");
             let runs = std::mem::take(&mut record.freed);
             if !runs.is_empty() {
@@ -91,18 +91,19 @@ impl Allocator {
     /// # Locks
     /// Takes the queue's, then the groups', one after the other.
     pub fn committed(&self, tid: TransactionId) {
-        self.committed.store(tid.0, Ordering::Relaxed);
+        self.committed.store(1 << u32::BITS | u64::from(tid.0), Ordering::Release);
         loop {
             let oldest = self.freed.lock().pop_front_if(|freed| !freed.tid.is_after(tid));
-            let Some(Freed { groups, .. }) = oldest else { return };
+            let Some(Freed { groups, .. }) = oldest else { break };
             groups.iter().for_each(|(number, runs)| self.release_group(*number, runs));
         }
+        self.drop_excess();
     }
 
     fn release_group(&self, number: GroupNumber, runs: &FreedRuns) {
         let Some(group) = self.groups.touched(number) else { return };
         let mut state = self.locks.lock(number, group);
-        // Blocks are freed in loaded bitmaps only, and those stay.
+        // Blocks are freed in loaded bitmaps only, and those stay until their blocks have come back.
         let Bitmap::Loaded(bits) = &mut state.blocks else { return };
         bits.discarded = u32::MAX;
         for gap in runs.iter() {

@@ -42,6 +42,10 @@ pub(crate) struct State {
     pub record: Record,
     pub blocks: Bitmap<BlockBits>,
     pub inodes: Bitmap<InodeBits>,
+    /// How often bitmaps were dropped.
+    pub drops: u32,
+    /// Bitmaps were used since the search for some to drop last came by.
+    pub is_used: bool,
 }
 
 /// What a group keeps beside its bitmaps.
@@ -53,8 +57,10 @@ pub(crate) struct Record {
     pub blocks_changed: bool,
     /// The inode bitmap changed in the running transaction.
     pub inodes_changed: bool,
-    /// The transaction of these changes.
+    /// The transaction of these changes, or of the last ones.
     pub tid: TransactionId,
+    /// Whether there ever was one.
+    was_changed: bool,
     /// Inodes given out since mounting.
     pub inodes_made: u32,
     /// Freed in the running transaction.
@@ -157,14 +163,20 @@ impl State {
             blocks_changed: false,
             inodes_changed: false,
             tid: TransactionId(0),
+            was_changed: false,
             inodes_made: 0,
             freed: FreedRuns::default(),
         };
-        Self { record, blocks: Bitmap::Unread, inodes: Bitmap::Unread }
+        Self { record, blocks: Bitmap::Unread, inodes: Bitmap::Unread, drops: 0, is_used: false }
     }
 }
 
 impl Record {
+    /// The last transaction that changed the group.
+    pub fn changed_in(&self) -> Option<TransactionId> {
+        self.was_changed.then_some(self.tid)
+    }
+
     /// Notes a change of the block bitmap: how many blocks the transaction did not have to write before.
     pub fn change_blocks(&mut self, tid: TransactionId) -> u32 {
         let descriptor = self.change(tid, GroupFlags::BLOCK_UNINIT);
@@ -191,6 +203,7 @@ impl Record {
             self.tid
         );
         self.tid = tid;
+        self.was_changed = true;
         self.descriptor.set_flags(self.descriptor.flags() - no_longer);
         u32::from(!self.blocks_changed && !self.inodes_changed)
     }

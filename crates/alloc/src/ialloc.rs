@@ -12,7 +12,6 @@ mod places;
 pub(crate) mod repeat;
 
 use extant_ondisk::{GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
-use extant_rt::Ordering;
 
 pub(crate) use self::places::Averages;
 pub use self::places::{LastGroups, Parent};
@@ -191,7 +190,9 @@ impl Allocator {
         let lowest = bitmap::find_zero(&bits.disk, bits.first_free..end)?;
         bits.first_free = lowest;
         // Relaxed: a stale number avoids inodes for longer.
-        bits.forget_avoided(TransactionId(self.committed.load(Ordering::Relaxed)));
+        if let Some(durable) = self.durable() {
+            bits.forget_avoided(durable);
+        }
         let rather = bits.avoided.as_ref().and_then(|avoided| bitmap::find_zero(&avoided.used, lowest..end));
         rather.or(Some(lowest))
     }

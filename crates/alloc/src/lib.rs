@@ -19,6 +19,7 @@ mod group;
 mod group_set;
 mod hashed_locks;
 mod ialloc;
+mod kept;
 mod mballoc;
 mod meta_groups;
 mod one_lock;

@@ -262,14 +262,12 @@ impl<'a> Search<'a> {
             }
         };
         self.counts.locks += 1;
-        if matches!(state.blocks, Bitmap::Unread) {
-            let descriptor = state.record.descriptor.clone();
-            drop(state);
-            self.counts.bitmaps_read += u32::from(!descriptor.flags().contains(GroupFlags::BLOCK_UNINIT));
-            let loaded = alloc.load_block_bits(number, &descriptor);
-            state = alloc.locks.lock(number, group);
-            alloc.install_block_bits(number, &mut state, loaded).ok()?;
+        while matches!(state.blocks, Bitmap::Unread) {
+            let is_unused = state.record.descriptor.flags().contains(GroupFlags::BLOCK_UNINIT);
+            self.counts.bitmaps_read += u32::from(!is_unused);
+            state = alloc.read_blocks(number, group, state).ok()?;
         }
+        state.is_used = true;
         matches!(state.blocks, Bitmap::Loaded(_)).then_some(LockedGroup { alloc, number, state })
     }
 }

@@ -15,7 +15,7 @@
 //! Locks: `DESCRIPTORS` while a meta group is entered; no I/O under it. Tests: `tests/alloc/descriptors.rs`.
 
 use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber};
-use extant_rt::{AtomicU32, LockClass, Mutex, OnceBox, Ordering};
+use extant_rt::{AtomicU32, LockClass, Mutex, OnceBox, OnceBoxes, Ordering, Padded};
 
 use crate::group::Group;
 use crate::group_set::GroupSet;
@@ -27,7 +27,7 @@ use crate::{Allocator, Error, Result};
 /// All meta groups, by number.
 #[derive(Debug)]
 pub(crate) struct MetaGroups {
-    all: Box<[OnceBox<MetaGroup>]>,
+    all: OnceBoxes<Padded<MetaGroup>>,
     groups_per_meta_group: u32,
     /// How many were read.
     read: AtomicU32,
@@ -48,8 +48,9 @@ struct Sums {
 #[derive(Debug)]
 pub(crate) struct MetaGroup {
     /// None if the descriptors could not be read.
+    groups: OnceBoxes<Group>,
+    /// Of groups that nobody has touched.
     counts: Box<[Counts]>,
-    groups: Box<[OnceBox<Group>]>,
     tables: Box<[Tables]>,
     /// Bitmaps and tables inside of the flex groups that they belong to, and others.
     near: Zones,
@@ -105,16 +106,12 @@ impl MetaGroup {
             }
         }
         Self {
+            groups: OnceBoxes::new(descriptors.len()),
             counts: descriptors.iter().map(Counts::new).collect(),
-            groups: descriptors.iter().map(|_| OnceBox::new()).collect(),
             tables: tables.into(),
             near: Zones::new(near),
             far: Zones::new(far),
         }
-    }
-
-    fn at(&self, index: u32) -> Option<(&OnceBox<Group>, Counts)> {
-        Some((self.groups.get(index as usize)?, *self.counts.get(index as usize)?))
     }
 
     fn table(&self, index: u32) -> Option<FsBlock> {
@@ -157,7 +154,7 @@ impl MetaGroups {
     pub fn new(geometry: &Geometry) -> Self {
         let count = geometry.descriptor_block_count();
         Self {
-            all: (0..count).map(|_| OnceBox::new()).collect(),
+            all: OnceBoxes::new(count as usize),
             groups_per_meta_group: geometry.desc_per_block,
             read: AtomicU32::new(0),
             sums: Mutex::new(LockClass::DESCRIPTORS, Sums::default()),
@@ -183,7 +180,7 @@ impl MetaGroups {
     pub fn forget(&mut self, group: GroupNumber) {
         let (number, index) = self.place(group);
         let meta_group = self.all.get_mut(number as usize).and_then(OnceBox::get_mut);
-        if let Some(touched) = meta_group.and_then(|meta_group| meta_group.groups.get_mut(index as usize)) {
+        if let Some(touched) = meta_group.and_then(|meta_group| meta_group.0.groups.get_mut(index as usize)) {
             *touched = OnceBox::new();
         }
     }
@@ -202,16 +199,21 @@ impl Allocator {
     /// What a group has; may be stale without its lock. Reads its descriptor if need be; nothing if that cannot be.
     pub(crate) fn counts_of(&self, number: GroupNumber) -> Available {
         let (_, index) = self.groups.place(number);
-        let meta_group = self.meta_group(number).ok();
-        let Some((group, counts)) = meta_group.and_then(|meta_group| meta_group.at(index)) else {
-            return Available::default();
-        };
+        let Ok(meta_group) = self.meta_group(number) else { return Available::default() };
         let free_blocks = self.index.get(number).free;
-        let (free_inodes, directories) = match group.get() {
-            Some(group) => (group.free_inodes(), group.directories()),
-            None => (counts.free_inodes.into(), counts.directories.into()),
-        };
-        Available { free_blocks, free_inodes, directories }
+        if let Some(group) = meta_group.groups.get(index as usize).and_then(OnceBox::get) {
+            return Available {
+                free_blocks,
+                free_inodes: group.free_inodes(),
+                directories: group.directories(),
+            };
+        }
+        let Some(counts) = meta_group.counts.get(index as usize) else { return Available::default() };
+        Available {
+            free_blocks,
+            free_inodes: counts.free_inodes.into(),
+            directories: counts.directories.into(),
+        }
     }
 
     /// Has a group listed by its descriptor, or as nothing if that cannot be read.
@@ -226,7 +228,7 @@ impl Allocator {
     /// `Store` and `Corrupt` if its descriptor cannot be read.
     pub(crate) fn group(&self, number: GroupNumber) -> Result<&Group> {
         let (_, index) = self.groups.place(number);
-        let (group, _) = self.meta_group(number)?.at(index).ok_or(unreadable(number))?;
+        let group = self.meta_group(number)?.groups.get(index as usize).ok_or(unreadable(number))?;
         if let Some(group) = group.get() {
             return Ok(group);
         }
@@ -345,7 +347,11 @@ impl Allocator {
         }
     }
 
-    fn enter_meta_group<'a>(&'a self, number: u32, place: &'a OnceBox<MetaGroup>) -> Result<&'a MetaGroup> {
+    fn enter_meta_group<'a>(
+        &'a self,
+        number: u32,
+        place: &'a OnceBox<Padded<MetaGroup>>,
+    ) -> Result<&'a MetaGroup> {
         let first = GroupNumber(number * self.groups.groups_per_meta_group);
         let count = self.groups.groups_per_meta_group.min(self.geometry.group_count - first.0);
         let loaded = self.load_descriptors(first, count);
@@ -369,7 +375,7 @@ impl Allocator {
         if !meta_group.far.is_empty() {
             self.groups.with_far.insert(GroupNumber(number));
         }
-        let meta_group = place.get_or_init(|| meta_group);
+        let meta_group = place.get_or_init(|| Padded(meta_group));
         // Release, with the acquire of who asks whether all are read: the counts are seen to be exact then.
         let is_last = self.groups.read.load(Ordering::Relaxed) as usize + 1 == self.groups.all.len();
         if is_last {

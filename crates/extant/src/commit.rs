@@ -152,6 +152,7 @@ impl Volume {
             self.checksums.update_inode_bitmap(&mut descriptor, &bitmap);
             out.push(FinalBlock { block: descriptor.inode_bitmap(), bytes: bitmap });
         }
+        self.allocator.set_checksums(group, descriptor.block_bitmap_csum(), descriptor.inode_bitmap_csum());
         descriptor.update_checksum(&self.checksums, group);
         descriptor.write(into).map_err(|e| place.format(e))
     }

@@ -1,15 +1,16 @@
 //! The descriptors and bitmaps of block groups, read and verified for the allocators, which make bitmaps of uninitialised
 //! groups themselves.
 //!
-//! What is in memory belongs to the allocators, which ask for each once; what a commit has not brought home yet is never
-//! asked for again.
+//! What is in memory belongs to the allocators. They ask for a descriptor before anything in its group changes, and for a
+//! bitmap again once they dropped it, when the last transaction that changed it is durable.
 
 use std::collections::BTreeMap;
 
 use extant_alloc::{BoxError, GroupStore};
 use extant_block::BlockDevice;
+use extant_journal::Journal;
 use extant_ondisk::{Checksums, FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, Structure};
-use extant_rt::Arc;
+use extant_rt::{Arc, OnceLock};
 
 use crate::error::{Place, Result};
 
@@ -19,11 +20,14 @@ pub(crate) struct Groups {
     pub(crate) geometry: Geometry,
     pub(crate) checksums: Checksums,
     pub(crate) replayed: BTreeMap<FsBlock, Arc<[u8]>>,
+    /// Set when the disk may be written: what is committed and not home is found there.
+    pub(crate) journal: Arc<OnceLock<Arc<Journal>>>,
 }
 
 impl Groups {
     fn read(&self, block: FsBlock, place: Place) -> Result<Box<[u8]>> {
-        if let Some(bytes) = self.replayed.get(&block) {
+        let committed = self.journal.get().and_then(|journal| journal.overlay(block));
+        if let Some(bytes) = committed.as_ref().or_else(|| self.replayed.get(&block)) {
             return Ok((**bytes).into());
         }
         let size = self.geometry.block_size;

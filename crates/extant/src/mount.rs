@@ -84,7 +84,7 @@ pub(crate) struct Options {
 const CPU_CACHE_BYTES: u64 = 16 << 20;
 
 /// For so many bytes of the cache there may be a name, whose inode stays in memory with it (1,152 bytes both), and an inode
-/// that nobody uses. A quarter of the bytes is for blocks.
+/// that nobody uses. A quarter of the bytes is for blocks, one for bitmaps.
 const ENTRY_BYTES: u64 = 4096;
 
 impl Default for Options {
@@ -207,13 +207,16 @@ impl Volume {
             free_blocks: superblock.free_blocks_count(),
             free_inodes: u64::from(superblock.s_free_inodes_count()),
             reserved_blocks: superblock.r_blocks_count(),
+            bitmap_bytes_max: options.cache_bytes / 4,
             tuning,
         };
+        let committed = Arc::new(OnceLock::new());
         let groups = Groups {
             device: device.clone(),
             geometry: geometry.clone(),
             checksums,
             replayed: replayed.clone(),
+            journal: committed.clone(),
         };
         let allocator = Allocator::new(geometry.clone(), &setup, Box::new(groups));
         let count = |bytes: u64, each: u64| usize::try_from(bytes / each).unwrap_or(usize::MAX);
@@ -237,6 +240,7 @@ impl Volume {
             is_crashed: false,
             counting: Mutex::with_key(LockClass::CACHE, 1, None),
             journal: None,
+            committed,
             replayed,
             buffers: Cache::new(buffer_count),
             nodes: NodeCache::new(count(options.cache_bytes, ENTRY_BYTES)),
@@ -288,6 +292,7 @@ impl Volume {
             Some(map) => Journal::open(self.device.clone(), self.device.clone(), block_size, map, options)?,
             None => Journal::without_log(self.device.clone(), block_size, options),
         });
+        self.journal.iter().for_each(|journal| drop(self.committed.set(journal.clone())));
         Ok(())
     }
 

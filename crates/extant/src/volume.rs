@@ -44,6 +44,8 @@ pub(crate) struct Volume {
     pub(crate) counting: Mutex<Option<JoinHandle<()>>>,
     /// None when opened for reading.
     pub(crate) journal: Option<Arc<Journal>>,
+    /// The same, for who reads bitmaps.
+    pub(crate) committed: Arc<OnceLock<Arc<Journal>>>,
     /// What a dirty journal says, when opened for reading.
     pub(crate) replayed: BTreeMap<FsBlock, Arc<[u8]>>,
     pub(crate) buffers: Cache<Buffer>,

@@ -24,7 +24,7 @@ pub use clock::WallClock;
 pub use exploration::Exploration;
 #[cfg(not(extant_rt = "virtual"))]
 pub use native::*;
-pub use once_box::OnceBox;
+pub use once_box::{OnceBox, OnceBoxes};
 pub use padded::{Padded, SHARDS, shard_of, spread};
 pub use rank::Rank;
 #[cfg(extant_rt = "virtual")]

@@ -8,6 +8,8 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::Padded;
+
 /// See the module.
 pub struct OnceBox<T> {
     /// Null, or a box's that this owns.
@@ -60,6 +62,44 @@ impl<T: Send + Sync> OnceBox<T> {
                 }
             }
         }
+    }
+}
+
+/// Pointers on the lines of a [`Padded`].
+const PER_LINE: usize = 16;
+
+/// As many [`OnceBox`]es as are wanted, on cache lines of their own: they are read by all and hardly ever written.
+#[derive(Debug)]
+pub struct OnceBoxes<T> {
+    lines: Box<[Padded<[OnceBox<T>; PER_LINE]>]>,
+    len: usize,
+}
+
+impl<T> OnceBoxes<T> {
+    /// All empty.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        let line = |_| Padded([const { OnceBox::new() }; PER_LINE]);
+        Self { lines: (0..len.div_ceil(PER_LINE)).map(line).collect(), len }
+    }
+
+    /// How many there are, empty or not.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "what an array of none is for is its owner's matter")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The box of that index.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&OnceBox<T>> {
+        (index < self.len).then(|| &self.lines[index / PER_LINE].0[index % PER_LINE])
+    }
+
+    /// The box of that index, for who has all alone.
+    #[must_use]
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut OnceBox<T>> {
+        (index < self.len).then(|| &mut self.lines[index / PER_LINE].0[index % PER_LINE])
     }
 }
 

@@ -14,7 +14,7 @@ fn disk(uninit: bool) -> Disk {
 
 /// An allocator that is told so many free blocks and inodes.
 fn open(disk: &Disk, free_blocks: u64, free_inodes: u64) -> Allocator {
-    let setup = Setup { free_blocks, free_inodes, ..Setup::default() };
+    let setup = Setup { free_blocks, free_inodes, bitmap_bytes_max: u64::MAX, ..Setup::default() };
     Allocator::new(disk.geometry.clone(), &setup, Box::new(disk.clone()))
 }
 

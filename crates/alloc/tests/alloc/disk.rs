@@ -1,6 +1,7 @@
 //! A disk of small groups in memory, laid out as flex_bg does, and a seeded source of randomness.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use extant_alloc::{
     Allocator, BoxError, Frozen, GroupStore, Purpose, Request, Setup, Tuning, uninit_block_bitmap,
@@ -65,9 +66,20 @@ impl Disk {
     }
 
     pub fn open_with(&self, reserved_blocks: u64, tuning: Tuning) -> Allocator {
+        self.open_on(Box::new(self.clone()), reserved_blocks, u64::MAX, tuning)
+    }
+
+    fn open_on(
+        &self,
+        store: Box<dyn GroupStore>,
+        reserved_blocks: u64,
+        bitmap_bytes_max: u64,
+        tuning: Tuning,
+    ) -> Allocator {
         let free_inodes = self.descriptors.iter().map(|d| u64::from(d.free_inodes_count())).sum();
-        let setup = Setup { free_blocks: self.free_blocks(), free_inodes, reserved_blocks, tuning };
-        Allocator::new(self.geometry.clone(), &setup, Box::new(self.clone()))
+        let setup =
+            Setup { free_blocks: self.free_blocks(), free_inodes, reserved_blocks, bitmap_bytes_max, tuning };
+        Allocator::new(self.geometry.clone(), &setup, store)
     }
 
     /// Does what a commit does.
@@ -138,6 +150,70 @@ impl GroupStore for Disk {
     ) -> Result<Box<[u8]>, BoxError> {
         assert!(!descriptor.flags().contains(GroupFlags::INODE_UNINIT), "the inode bitmap of group {group}");
         self.inodes.get(&group).cloned().ok_or_else(|| "bad sector".into())
+    }
+}
+
+/// A disk that commits write while its allocator reads it: a bitmap may be asked for again.
+#[derive(Clone)]
+pub struct Platter(Arc<Mutex<(Disk, u64)>>);
+
+impl Platter {
+    pub fn new(disk: &Disk) -> Self {
+        Self(Arc::new(Mutex::new((disk.clone(), 0))))
+    }
+
+    /// With `bitmap_bytes_max` bytes of bitmaps in memory beside those in use.
+    pub fn open(&self, reserved_blocks: u64, bitmap_bytes_max: u64, tuning: Tuning) -> Allocator {
+        let disk = self.with(|(disk, _)| disk.clone());
+        disk.open_on(Box::new(self.clone()), reserved_blocks, bitmap_bytes_max, tuning)
+    }
+
+    /// Read through another store, with no bitmaps in memory but those in use.
+    pub fn open_on(&self, store: Box<dyn GroupStore>, reserved_blocks: u64, tuning: Tuning) -> Allocator {
+        self.with(|(disk, _)| disk.clone()).open_on(store, reserved_blocks, 0, tuning)
+    }
+
+    /// Does what a commit does, before the allocator is told of it.
+    pub fn write(&self, frozen: &Frozen) {
+        self.with(|(disk, _)| disk.write(frozen));
+    }
+
+    /// Bitmaps that were read.
+    pub fn reads(&self) -> u64 {
+        self.with(|(_, reads)| *reads)
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut (Disk, u64)) -> T) -> T {
+        act(&mut self.0.lock().expect("no panic"))
+    }
+
+    fn read<T>(&self, act: impl FnOnce(&Disk) -> T) -> T {
+        self.with(|(disk, reads)| {
+            *reads += 1;
+            act(disk)
+        })
+    }
+}
+
+impl GroupStore for Platter {
+    fn load_descriptors(&self, first: GroupNumber, count: u32) -> Result<Vec<GroupDescriptor>, BoxError> {
+        self.with(|(disk, _)| disk.load_descriptors(first, count))
+    }
+
+    fn load_block_bitmap(
+        &self,
+        group: GroupNumber,
+        descriptor: &GroupDescriptor,
+    ) -> Result<Box<[u8]>, BoxError> {
+        self.read(|disk| disk.load_block_bitmap(group, descriptor))
+    }
+
+    fn load_inode_bitmap(
+        &self,
+        group: GroupNumber,
+        descriptor: &GroupDescriptor,
+    ) -> Result<Box<[u8]>, BoxError> {
+        self.read(|disk| disk.load_inode_bitmap(group, descriptor))
     }
 }
 

@@ -4,6 +4,7 @@ mod descriptors;
 mod disk;
 mod groups;
 mod inodes;
+mod kept;
 mod locality;
 mod model;
 mod prealloc;

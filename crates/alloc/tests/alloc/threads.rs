@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::disk::{Disk, Random, request};
+use crate::disk::{Disk, Platter, Random, request};
 use extant_alloc::{InodeKind, NewInode, Run, Tuning};
 use extant_ondisk::{GroupNumber, TransactionId};
 use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, RwLock};
@@ -11,19 +11,24 @@ const THREADS: u64 = 8;
 
 #[test]
 fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
-    for (seed, tuning) in
-        [(1_u64, Tuning::default()), (2, Tuning::default()), (3, Tuning::oldest()), (4, Tuning::oldest())]
-    {
+    let (all_stay, none_stay) = (u64::MAX, 0);
+    for (seed, bitmap_bytes_max, tuning) in [
+        (1_u64, all_stay, Tuning::default()),
+        (2, none_stay, Tuning::default()),
+        (3, all_stay, Tuning::oldest()),
+        (4, none_stay, Tuning::oldest()),
+    ] {
         println!("seed {seed}");
         let mut disk = Disk::new(1 + 64 * 12, 64, true);
-        let alloc = disk.open_with(0, tuning);
+        let platter = Platter::new(&disk);
+        let alloc = platter.open(0, bitmap_bytes_max, tuning);
         let all = alloc.free_blocks();
         let owners: Vec<AtomicU64> = (0..disk.geometry.blocks_count).map(|_| AtomicU64::new(0)).collect();
         // Stands in for the journal: handles hold it shared, a freeze alone.
         let running = RwLock::new(LockClass::HANDLE, TransactionId(1));
         std::thread::scope(|scope| {
             for thread in 1..=THREADS {
-                let (alloc, owners, running) = (&alloc, &owners, &running);
+                let (alloc, owners, running, platter) = (&alloc, &owners, &running, &platter);
                 scope.spawn(move || {
                     let mut random = Random(seed * 1000 + thread);
                     let mut held: Vec<Run> = Vec::new();
@@ -57,7 +62,7 @@ fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
                         }
                         if random.below(40) == 0 {
                             let mut tid = running.write();
-                            alloc.freeze(*tid);
+                            platter.write(&alloc.freeze(*tid));
                             alloc.committed(*tid);
                             *tid = tid.next();
                         }
@@ -73,6 +78,7 @@ fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
         });
         let tid = *running.read();
         let frozen = alloc.freeze(tid);
+        platter.write(&frozen);
         alloc.committed(tid);
         assert_eq!((alloc.free_blocks(), alloc.pending_free(), frozen.free_blocks), (all, 0, all));
         disk.write(&frozen);

@@ -3,13 +3,13 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use extant_alloc::{
-    Allocator, Error, Frees, Preallocated, Preallocation, Preallocations, Purpose, Request, Run, Scan,
-    StreamGoals, Tuning,
+    Allocator, Error, Frees, Frozen, Preallocated, Preallocation, Preallocations, Purpose, Request, Run,
+    Scan, StreamGoals, Tuning,
 };
 use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber, LogicalBlock, TransactionId, bitmap};
 use extant_rt::{Arc, LockClass, Mutex, RwLock, explore, parallel, yield_now};
 
-use crate::disk::{Disk, Random};
+use crate::disk::{Disk, Platter, Random};
 use crate::ledger::{Block, Ledger, numbers};
 use crate::{SCHEDULES, plan};
 
@@ -29,8 +29,10 @@ struct Stage {
     owners: Vec<Arc<Preallocations>>,
     /// Stands in for the journal: handles hold it shared, a freeze alone.
     running: RwLock<TransactionId>,
-    /// What is written of commits, and which are not durable; whoever commits holds it.
-    durable: Mutex<(Disk, VecDeque<TransactionId>)>,
+    /// What is written of commits, and those that are not durable; whoever commits holds it.
+    durable: Mutex<(Disk, VecDeque<(TransactionId, Frozen)>)>,
+    /// What is durable.
+    platter: Platter,
     /// Runs in use that anybody may free.
     used: std::sync::Mutex<Vec<Run>>,
 }
@@ -97,13 +99,16 @@ impl Stage {
             ledger.change(*run, Block::Taken, Block::Used);
             ledger.expect(-i64::from(run.len));
         }
+        let platter = Platter::new(&filled);
+        let bitmap_bytes_max = [0, u64::MAX][random.below(2) as usize];
         Self {
-            alloc: filled.open_with(kept, tuning(random)),
+            alloc: platter.open(kept, bitmap_bytes_max, tuning(random)),
             ledger,
             kept: kept as i64,
             is_tight,
             owners: (0..3).map(|index| Arc::new(Preallocations::new(InodeNumber(11 + index * 50)))).collect(),
             running: RwLock::new(LockClass::HANDLE, TransactionId(1)),
+            platter,
             durable: Mutex::new(LockClass::RENAME, (filled, VecDeque::new())),
             used: std::sync::Mutex::new(used),
         }
@@ -146,13 +151,14 @@ impl Stage {
         durable.write(&frozen);
         durable.check();
         assert_eq!(frozen.free_blocks, durable.free_blocks(), "the superblock and the descriptors");
-        waiting.push_back(tid);
+        waiting.push_back((tid, frozen));
     }
 
     /// Ends the oldest commit. False if there is none.
     fn committed(&self) -> bool {
         let (_, waiting) = &mut *self.durable.lock();
-        let Some(tid) = waiting.pop_front() else { return false };
+        let Some((tid, frozen)) = waiting.pop_front() else { return false };
+        self.platter.write(&frozen);
         let freed = self.ledger.commit(tid);
         self.alloc.committed(tid);
         self.ledger.expect(freed);

@@ -140,7 +140,7 @@ pub fn allocator(store: &Store) -> Result<Allocator> {
     let geometry = Geometry::new(&superblock)?;
     let tuning = Tuning { stream_goals: StreamGoals::Off, ..Tuning::default() };
     let free_blocks = u64::from(GROUPS) * u64::from(GROUP_BLOCKS - SYSTEM_BLOCKS);
-    let setup = Setup { free_blocks, tuning, ..Setup::default() };
+    let setup = Setup { free_blocks, bitmap_bytes_max: u64::MAX, tuning, ..Setup::default() };
     Ok(Allocator::new(geometry, &setup, Box::new(store.clone())))
 }
 

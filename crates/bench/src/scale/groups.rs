@@ -104,7 +104,7 @@ fn geometry(groups: u32) -> Result<Geometry> {
 
 fn allocator(groups: u32, is_unused: bool) -> Result<Allocator> {
     let free_blocks = u64::from(groups) * u64::from(GROUP_BLOCKS);
-    let setup = Setup { free_blocks, ..Setup::default() };
+    let setup = Setup { free_blocks, bitmap_bytes_max: 64 << 20, ..Setup::default() };
     Ok(Allocator::new(geometry(groups)?, &setup, Box::new(Store::new(groups, is_unused))))
 }
 

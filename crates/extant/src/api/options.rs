@@ -61,8 +61,8 @@ impl Mount {
         self
     }
 
-    /// Bytes of memory for what is on the disk as well: a quarter of them for clean blocks of metadata, the rest for a name and an
-    /// inode for each 4 KiB. 256 MiB unless told, or 16 MiB for each CPU if that is more.
+    /// Bytes of memory for what is on the disk as well: a quarter of them for clean blocks of metadata, a quarter for groups'
+    /// bitmaps, the rest for a name and an inode for each 4 KiB. 256 MiB unless told, or 16 MiB for each CPU if that is more.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.options.cache_bytes = bytes;

@@ -42,10 +42,11 @@ fn mount_with(device: Arc<dyn BlockDevice>, pages: Pages) -> Result<Filesystem> 
         .open_device(device)
 }
 
-/// As [`mount`], but a thread commits and checkpoints.
+/// As [`mount`], but a thread commits and checkpoints, and nothing stays in memory that can be read again.
 pub fn mount_in_background(device: Arc<dyn BlockDevice>, pages: Pages) -> Result<Filesystem> {
     options(false)
         .background(true)
+        .cache_bytes(0)
         .page_cache_bytes(pages.bytes)
         .keep_clean_pages(pages.keep_clean)
         .open_device(device)

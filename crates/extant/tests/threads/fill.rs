@@ -106,7 +106,12 @@ fn fill(seed: u64, page_cache_bytes: u64) {
     assert_clean(&image.path, &format!("seed {seed}, without inodes"));
     assert_eq!(Usage::of(&image.path), fresh, "seed {seed}: something is lost with the inodes");
 
-    let fs = Mount::new().page_cache_bytes(page_cache_bytes).open(&image.path).expect("a mount");
+    let cache_bytes = random.below(2) << 26;
+    let fs = Mount::new()
+        .cache_bytes(cache_bytes)
+        .page_cache_bytes(page_cache_bytes)
+        .open(&image.path)
+        .expect("a mount");
     let of_users = [0, THREADS / 2, THREADS][random.below(3) as usize];
     let refused = on_threads(&fs, of_users, &mut random, fill_blocks);
     fs.unmount().expect("an unmount");

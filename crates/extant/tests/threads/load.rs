@@ -210,7 +210,10 @@ fn round(seed: u64, time: Duration) -> Counts {
     Mkfs::new().block_size(block_size).inodes(inodes).format(&image.device()).expect("an empty disk");
     let fresh = Usage::of(&image.path);
     println!("seed {seed}: {} blocks of {block_size}, {} inodes free", fresh.free_blocks, fresh.free_inodes);
-    let fs = Mount::new().open(&image.path).expect("a mount");
+    // Every other time nothing stays in memory that can be read again.
+    let cache_bytes = random.below(2) << 26;
+    println!("{cache_bytes} bytes of caches");
+    let fs = Mount::new().cache_bytes(cache_bytes).open(&image.path).expect("a mount");
     fs.create_dir("/shared").expect("a directory");
     let counts = Counts::default();
     let until = Instant::now() + time;
