@@ -14,7 +14,7 @@ pub(crate) mod repeat;
 use extant_ondisk::{GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
 
 pub(crate) use self::places::Averages;
-pub use self::places::{LastGroups, Parent};
+pub use self::places::{LastGroup, Parent};
 use crate::group::{Group, InodeBits, Record};
 use crate::{Allocator, Error, Result};
 

@@ -36,7 +36,7 @@ pub use counters::Reservation;
 pub use error::{BoxError, Error, Result};
 pub use freeze::{Frozen, FrozenGroup};
 pub use group::Run;
-pub use ialloc::{InodeKind, LastGroups, NewInode, Parent};
+pub use ialloc::{InodeKind, LastGroup, NewInode, Parent};
 pub use mballoc::{MballocStatistics, Purpose, Request};
 pub use prealloc::{Place, PreallocStatistics, Preallocated, Preallocations, predicted_end};
 pub use sample::Sample;

@@ -125,14 +125,14 @@ impl Allocator {
     fn stream_goal(&self, home: GroupNumber, inode: InodeNumber) -> Option<GroupNumber> {
         match self.tuning.stream_goals {
             StreamGoals::Locked => Some(self.one_lock.goal()),
-            _ => self.goals.get(home, inode),
+            _ => self.goals.stream(home, inode),
         }
     }
 
     fn set_stream_goal(&self, home: GroupNumber, inode: InodeNumber, group: GroupNumber) {
         match self.tuning.stream_goals {
             StreamGoals::Locked => self.one_lock.set_goal(group),
-            _ => self.goals.set(home, inode, group),
+            _ => self.goals.set_stream(home, inode, group),
         }
     }
 

@@ -11,7 +11,7 @@
 
 use std::ops::Deref;
 
-use extant_alloc::{LastGroups, Preallocations};
+use extant_alloc::{LastGroup, Preallocations};
 use extant_ondisk::{FileType, FsBlock, Inode, InodeNumber, TransactionId};
 use extant_rt::{
     Arc, AtomicBool, AtomicU32, AtomicU64, LockClass, Mutex, MutexGuard, OnceBox, Ordering, Padded, RwLock,
@@ -37,8 +37,8 @@ pub(crate) struct Node {
     preallocations: OnceBox<Arc<Preallocations>>,
     /// The directory that it was made in, if that was since it came into memory.
     pub(crate) directory: InodeNumber,
-    /// Where what was last made in it went, of a directory.
-    pub(crate) last_groups: LastGroups,
+    /// Where its last subdirectory went, of a directory.
+    pub(crate) last_group: LastGroup,
     /// What it has of the page cache; made when it is first asked for.
     paged: OnceBox<Paged>,
     /// Data that could not be written back.
@@ -105,7 +105,7 @@ impl Node {
             home,
             preallocations: OnceBox::new(),
             directory: InodeNumber::default(),
-            last_groups: LastGroups::default(),
+            last_group: LastGroup::default(),
             paged: OnceBox::new(),
             losses: Losses::default(),
             is_replaced: AtomicBool::new(false),

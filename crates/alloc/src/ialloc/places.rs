@@ -3,7 +3,8 @@
 //! Directories at the top are spread over the disk, so that the trees below them have room and their writers do not meet.
 //! Other directories stay in their parent's neighbourhood (its flex group) as long as that is not worse than most, and
 //! take its groups in turns: creators in one tree work in different groups, while a directory and its files share one.
-//! Files go to their directory's group, then where its last one went, then elsewhere in the neighbourhood.
+//! Files go to their directory's group, then elsewhere in the neighbourhood, then where the neighbourhood has room: by the
+//! slots in which streams of blocks remember their goals, so that a search begins where the last one ended.
 //!
 //! Nothing here is locked: all of it is hints, and whoever finds a group full goes on.
 //!
@@ -29,35 +30,27 @@ const NEIGHBOURHOODS_MAX: u32 = 64;
 /// The directory in which an inode is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Parent<'a> {
+    /// Its number.
+    pub number: InodeNumber,
     /// Its group.
     pub group: GroupNumber,
-    /// Where its last inodes went, if that is known.
-    pub last: Option<&'a LastGroups>,
+    /// Where its last subdirectory went, if that is known.
+    pub last: Option<&'a LastGroup>,
 }
 
 impl From<GroupNumber> for Parent<'_> {
     fn from(group: GroupNumber) -> Self {
-        Self { group, last: None }
+        Self { number: InodeNumber(0), group, last: None }
     }
 }
 
-/// The groups that a directory's last subdirectory and its last file outside its own group went to (kernel
-/// `i_last_alloc_group`).
+/// The group that a directory's last subdirectory went to (kernel `i_last_alloc_group`).
 #[derive(Debug)]
-pub struct LastGroups {
-    directory: AtomicU32,
-    other: AtomicU32,
-}
+pub struct LastGroup(AtomicU32);
 
-impl Default for LastGroups {
+impl Default for LastGroup {
     fn default() -> Self {
-        Self { directory: AtomicU32::new(u32::MAX), other: AtomicU32::new(u32::MAX) }
-    }
-}
-
-impl LastGroups {
-    fn of(&self, kind: InodeKind) -> &AtomicU32 {
-        if kind.is_directory() { &self.directory } else { &self.other }
+        Self(AtomicU32::new(u32::MAX))
     }
 }
 
@@ -102,23 +95,21 @@ impl Allocator {
         allocate: impl Fn(GroupNumber) -> Option<NewInode>,
     ) -> Option<NewInode> {
         let group = if parent.group.0 < self.geometry.group_count { parent.group } else { GroupNumber(0) };
-        let last = parent.last.map(|last| last.of(kind));
-        let hint = last.map_or(u32::MAX, |last| last.load(Ordering::Relaxed));
-        let hint = Some(GroupNumber(hint)).filter(|hint| hint.0 < self.geometry.group_count);
-        let made = match kind {
-            InodeKind::Other => self.find_place_of_file(group, hint, allocate),
+        match kind {
+            InodeKind::Other => self.find_place_of_file(parent.number, group, allocate),
             InodeKind::TopDirectory | InodeKind::Directory => {
-                self.find_place_of_directory(group, hint, kind, allocate)
+                let hint = parent.last.map_or(u32::MAX, |last| last.0.load(Ordering::Relaxed));
+                let hint = Some(GroupNumber(hint)).filter(|hint| hint.0 < self.geometry.group_count);
+                let made = self.find_place_of_directory(group, hint, kind, allocate)?;
+                let place = self.group_of(made.number);
+                if let Some(last) = parent.last
+                    && place != hint
+                {
+                    last.0.store(place.map_or(u32::MAX, |place| place.0), Ordering::Relaxed);
+                }
+                Some(made)
             }
-        }?;
-        let place = self.group_of(made.number);
-        if let Some(last) = last
-            && place != hint
-            && (kind.is_directory() || place != Some(group))
-        {
-            last.store(place.map_or(u32::MAX, |place| place.0), Ordering::Relaxed);
         }
-        Some(made)
     }
 
     fn group_of(&self, inode: InodeNumber) -> Option<GroupNumber> {
@@ -127,17 +118,24 @@ impl Allocator {
 
     fn find_place_of_file(
         &self,
+        directory: InodeNumber,
         own: GroupNumber,
-        hint: Option<GroupNumber>,
         allocate: impl Fn(GroupNumber) -> Option<NewInode>,
     ) -> Option<NewInode> {
         let near = self.neighbourhood(own);
-        let first = [Some(own), hint].into_iter().flatten().filter(|group| self.with_inodes.contains(*group));
-        let rest = self.with_inodes.range(own.0..near.end).chain(self.with_inodes.range(near.start..own.0));
-        first.chain(rest).find_map(&allocate).or_else(|| {
-            let start = self.neighbour_with_room(own, hint).unwrap_or(GroupNumber(near.end));
-            self.with_inodes.walk(start).find_map(&allocate)
-        })
+        let mut in_turn =
+            self.with_inodes.range(own.0..near.end).chain(self.with_inodes.range(near.start..own.0));
+        if let Some(made) = in_turn.find_map(&allocate) {
+            return Some(made);
+        }
+        let goal = self.goals.inodes(own, directory);
+        let roomy = goal.filter(|goal| self.with_inodes.contains(*goal));
+        let start = roomy.or_else(|| self.neighbour_with_room(own, goal, self.goals.turn(own, directory)));
+        let made = self.with_inodes.walk(start.unwrap_or(GroupNumber(near.end))).find_map(&allocate)?;
+        if let Some(group) = self.group_of(made.number) {
+            self.goals.set_inodes(own, directory, group);
+        }
+        Some(made)
     }
 
     fn find_place_of_directory(
@@ -151,7 +149,7 @@ impl Allocator {
             _ if !self.tuning.spread_directories => GroupNumber(self.neighbourhood(parent).start),
             InodeKind::TopDirectory => self.group_of_top(),
             _ => self
-                .neighbour_with_room(parent, hint)
+                .neighbour_with_room(parent, hint, 0)
                 .or_else(|| self.with_inodes.walk(parent).find(|group| self.has_share_of_inodes(*group)))
                 .unwrap_or(parent),
         };
@@ -205,10 +203,15 @@ impl Allocator {
         start..(start + self.neighbours()).min(self.geometry.group_count)
     }
 
-    /// The next group in turn of the first neighbourhood, from that of the parent's last subdirectory on, that is not
-    /// much worse than most: in directories, free inodes and free blocks.
-    fn neighbour_with_room(&self, parent: GroupNumber, hint: Option<GroupNumber>) -> Option<GroupNumber> {
-        let last = hint.unwrap_or(parent);
+    /// The next group in turn of the first neighbourhood, from that of the last group on, that is not much worse than
+    /// most: in directories, free inodes and free blocks. In a neighbourhood that is entered it is the group of that turn.
+    fn neighbour_with_room(
+        &self,
+        parent: GroupNumber,
+        last: Option<GroupNumber>,
+        turn: u32,
+    ) -> Option<GroupNumber> {
+        let last = last.unwrap_or(parent);
         let average = self.averages.get();
         let mut start = self.neighbourhood(last).start;
         for _ in 0..NEIGHBOURHOODS_MAX.min(self.neighbourhood_count()) {
@@ -221,7 +224,7 @@ impl Allocator {
                 && sums.free_blocks >= average.free_blocks.saturating_sub(blocks / 4);
             if is_good {
                 let share = sums.free_blocks / groups.len() as u64 / 2;
-                return self.next_in_turn(groups, last, share as u32);
+                return self.next_in_turn(groups, last, turn, share as u32);
             }
             start = if groups.end < self.geometry.group_count { groups.end } else { 0 };
         }
@@ -241,8 +244,15 @@ impl Allocator {
     }
 
     /// The first of the groups behind `last`, and round, that has free inodes and at least `blocks` free blocks.
-    fn next_in_turn(&self, groups: Range<u32>, last: GroupNumber, blocks: u32) -> Option<GroupNumber> {
-        let from = if groups.contains(&last.0) { last.0 + 1 } else { groups.start };
+    fn next_in_turn(
+        &self,
+        groups: Range<u32>,
+        last: GroupNumber,
+        turn: u32,
+        blocks: u32,
+    ) -> Option<GroupNumber> {
+        let entered = || groups.start + turn % groups.len().max(1) as u32;
+        let from = if groups.contains(&last.0) { last.0 + 1 } else { entered() };
         let in_turn = |number: &u32| {
             let group = self.counts_of(GroupNumber(*number));
             group.free_inodes > 0 && group.free_blocks >= blocks.max(1)

@@ -1,8 +1,10 @@
-//! Where streams go on: a group for each of several slots, chosen by the inode's band and number.
+//! Where streams go on, and the inodes of directories whose group is full: a group for each in every slot, chosen by the
+//! band and number of the file or directory.
 //!
 //! A goal is a hint. Large files of one slot are packed one behind the other; those of different slots stay apart. As long
 //! as no two streams of a band meet in a group they share one slot, so that free space stays in one piece too. A slot begins
-//! where the first of its files is.
+//! where the first of its files is. Of inodes all slots are in use from the beginning, so that creators in one tree keep
+//! apart; the kernel has the hint in each directory.
 
 use std::ops::Range;
 
@@ -14,8 +16,9 @@ use crate::tuning::StreamGoals;
 
 /// Groups for each goal at least (kernel: a quarter of the groups).
 const GROUPS_PER_GOAL: u32 = 4;
-/// Goals at most.
+/// Goals at most, but for the least of each band.
 const GOALS_MAX: u32 = 64;
+const PER_BAND_MIN: u32 = 4;
 
 /// Groups that are surveyed together: four flex groups of usual size, whose bitmaps lie side by side.
 const SURVEYED_TOGETHER: u32 = 64;
@@ -26,12 +29,19 @@ const UNSET: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Goals {
     bands: Bands,
-    /// Slots that a band may have, and those in use by band: a power of two, or all.
+    /// Slots of a band, and those that its streams use: a power of two, or all.
     per_band: u32,
     in_use: Box<[Padded<AtomicU32>]>,
-    groups: Box<[Padded<AtomicU32>]>,
+    slots: Box<[Padded<Slot>]>,
     /// By [`SURVEYED_TOGETHER`] groups, whether their bitmaps were read.
     surveyed: Box<[AtomicBool]>,
+}
+
+/// The groups where streams and inodes go on.
+#[derive(Debug)]
+struct Slot {
+    stream: AtomicU32,
+    inodes: AtomicU32,
 }
 
 impl Goals {
@@ -40,42 +50,55 @@ impl Goals {
         let bands = if form == StreamGoals::One { Bands::one(groups) } else { Bands::new(groups) };
         let (_, groups_per_band) = bands.groups(0);
         let per_band = match form {
-            StreamGoals::Off | StreamGoals::Locked => 0,
             StreamGoals::One => 1,
-            StreamGoals::Several => {
-                (GOALS_MAX / bands.count()).min(groups_per_band.div_ceil(GROUPS_PER_GOAL)).max(1)
-            }
+            _ => (GOALS_MAX / bands.count()).max(PER_BAND_MIN).min(groups_per_band.div_ceil(GROUPS_PER_GOAL)),
         };
+        let streams = u32::from(!matches!(form, StreamGoals::Off | StreamGoals::Locked));
         let slots = bands.count() * per_band;
+        let unset = || AtomicU32::new(UNSET);
         Self {
             bands,
             per_band,
-            in_use: (0..bands.count()).map(|_| Padded(AtomicU32::new(per_band.min(1)))).collect(),
-            groups: (0..slots).map(|_| Padded(AtomicU32::new(UNSET))).collect(),
+            in_use: (0..bands.count()).map(|_| Padded(AtomicU32::new(streams))).collect(),
+            slots: (0..slots).map(|_| Padded(Slot { stream: unset(), inodes: unset() })).collect(),
             surveyed: (0..groups.div_ceil(SURVEYED_TOGETHER)).map(|_| AtomicBool::new(false)).collect(),
         }
     }
 
     /// The group where a stream of the inode goes on, if any did so far.
-    pub fn get(&self, home: GroupNumber, inode: InodeNumber) -> Option<GroupNumber> {
-        let group = self.slot(home, inode)?.load(Ordering::Relaxed);
-        (group != UNSET).then_some(GroupNumber(group))
+    pub fn stream(&self, home: GroupNumber, inode: InodeNumber) -> Option<GroupNumber> {
+        get(&self.stream_slot(home, inode)?.stream)
     }
 
     /// The stream goes on in `group`. Writes nothing if that is known.
-    pub fn set(&self, home: GroupNumber, inode: InodeNumber, group: GroupNumber) {
-        if let Some(slot) = self.slot(home, inode)
-            && slot.load(Ordering::Relaxed) != group.0
-        {
-            slot.store(group.0, Ordering::Relaxed);
+    pub fn set_stream(&self, home: GroupNumber, inode: InodeNumber, group: GroupNumber) {
+        if let Some(slot) = self.stream_slot(home, inode) {
+            set(&slot.stream, group);
         }
+    }
+
+    /// The group where inodes of the directory go on that its own has no room for, if any did so far.
+    pub fn inodes(&self, home: GroupNumber, directory: InodeNumber) -> Option<GroupNumber> {
+        get(&self.slot(home, self.turn(home, directory))?.inodes)
+    }
+
+    /// The directory's inodes go on in `group`. Writes nothing if that is known.
+    pub fn set_inodes(&self, home: GroupNumber, directory: InodeNumber, group: GroupNumber) {
+        if let Some(slot) = self.slot(home, self.turn(home, directory)) {
+            set(&slot.inodes, group);
+        }
+    }
+
+    /// The number of the directory's slot in its band: another one for the next directory, in its group or in the next.
+    pub fn turn(&self, home: GroupNumber, directory: InodeNumber) -> u32 {
+        home.0.wrapping_add(directory.0) % self.per_band
     }
 
     /// A stream met another one: those of its band use twice as many slots from now on, as far as there are.
     pub fn part(&self, home: GroupNumber) {
         let Some(in_use) = self.in_use.get(self.bands.of(home) as usize) else { return };
         let now = in_use.load(Ordering::Relaxed);
-        if now < self.per_band {
+        if (1..self.per_band).contains(&now) {
             in_use.store((now * 2).min(self.per_band), Ordering::Relaxed);
         }
     }
@@ -94,11 +117,25 @@ impl Goals {
         }
     }
 
-    fn slot(&self, home: GroupNumber, inode: InodeNumber) -> Option<&AtomicU32> {
-        let band = self.bands.of(home);
-        let in_use = self.in_use.get(band as usize)?.load(Ordering::Relaxed);
-        let slot = inode.0.checked_rem(in_use)?;
-        self.groups.get((band * self.per_band + slot) as usize).map(|padded| &padded.0)
+    fn stream_slot(&self, home: GroupNumber, inode: InodeNumber) -> Option<&Slot> {
+        let in_use = self.in_use.get(self.bands.of(home) as usize)?.load(Ordering::Relaxed);
+        self.slot(home, inode.0.checked_rem(in_use)?)
+    }
+
+    fn slot(&self, home: GroupNumber, number: u32) -> Option<&Slot> {
+        let slot = self.slots.get((self.bands.of(home) * self.per_band + number) as usize)?;
+        Some(&slot.0)
+    }
+}
+
+fn get(goal: &AtomicU32) -> Option<GroupNumber> {
+    let group = goal.load(Ordering::Relaxed);
+    (group != UNSET).then_some(GroupNumber(group))
+}
+
+fn set(goal: &AtomicU32, group: GroupNumber) {
+    if goal.load(Ordering::Relaxed) != group.0 {
+        goal.store(group.0, Ordering::Relaxed);
     }
 }
 
@@ -107,18 +144,18 @@ mod tests {
     use super::*;
 
     fn goal(goals: &Goals, home: u32, inode: u32) -> Option<u32> {
-        goals.get(GroupNumber(home), InodeNumber(inode)).map(|group| group.0)
+        goals.stream(GroupNumber(home), InodeNumber(inode)).map(|group| group.0)
     }
 
     #[test]
     fn streams_share_a_slot_of_their_band_until_they_meet() {
         let goals = Goals::new(8, StreamGoals::Several);
         assert_eq!(goal(&goals, 7, 15), None);
-        goals.set(GroupNumber(7), InodeNumber(15), GroupNumber(6));
+        goals.set_stream(GroupNumber(7), InodeNumber(15), GroupNumber(6));
         assert_eq!([12, 13].map(|inode| goal(&goals, 0, inode)), [Some(6); 2]);
         goals.part(GroupNumber(3));
         assert_eq!([12, 13, 14].map(|inode| goal(&goals, 0, inode)), [Some(6), None, Some(6)]);
-        goals.set(GroupNumber(0), InodeNumber(13), GroupNumber(1));
+        goals.set_stream(GroupNumber(0), InodeNumber(13), GroupNumber(1));
         goals.part(GroupNumber(3));
         assert_eq!(
             [12, 13].map(|inode| goal(&goals, 0, inode)),
@@ -138,16 +175,28 @@ mod tests {
     fn bands_have_their_own_slots() {
         let goals = Goals::new(1000, StreamGoals::Several);
         for (home, group) in [(0, 5), (999, 990)] {
-            goals.set(GroupNumber(home), InodeNumber(99), GroupNumber(group));
+            goals.set_stream(GroupNumber(home), InodeNumber(99), GroupNumber(group));
         }
         assert_eq!([0, 999, 500].map(|home| goal(&goals, home, 99)), [Some(5), Some(990), None]);
         let one = Goals::new(1000, StreamGoals::One);
-        one.set(GroupNumber(7), InodeNumber(15), GroupNumber(6));
+        one.set_stream(GroupNumber(7), InodeNumber(15), GroupNumber(6));
         one.part(GroupNumber(7));
         assert_eq!(goal(&one, 999, 12), Some(6));
         let none = Goals::new(8, StreamGoals::Off);
-        none.set(GroupNumber(0), InodeNumber(12), GroupNumber(3));
+        none.set_stream(GroupNumber(0), InodeNumber(12), GroupNumber(3));
         none.part(GroupNumber(0));
         assert_eq!(goal(&none, 0, 12), None);
+    }
+
+    #[test]
+    fn inodes_go_on_in_slots_of_their_own_band_by_directory() {
+        for form in [StreamGoals::Several, StreamGoals::Off] {
+            let goals = Goals::new(8192, form);
+            assert_eq!(goals.inodes(GroupNumber(130), InodeNumber(7)), None);
+            goals.set_inodes(GroupNumber(130), InodeNumber(7), GroupNumber(140));
+            let goal = |home, directory| goals.inodes(GroupNumber(home), InodeNumber(directory));
+            assert_eq!([goal(130, 7), goal(130, 11), goal(131, 6)], [Some(GroupNumber(140)); 3]);
+            assert_eq!([goal(130, 8), goal(131, 7), goal(2, 7)], [None; 3]);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::disk::{Disk, INODES_PER_GROUP};
-use extant_alloc::{Allocator, InodeKind, InodeSearch, LastGroups, Parent, Tuning};
+use extant_alloc::{Allocator, InodeKind, InodeSearch, LastGroup, Parent, Tuning};
 use extant_ondisk::{GroupNumber, InodeNumber, TransactionId};
 
 const TID: TransactionId = TransactionId(5);
@@ -13,9 +13,16 @@ fn group_of(inode: InodeNumber) -> u32 {
     (inode.0 - 1) / INODES_PER_GROUP
 }
 
-fn make(alloc: &Allocator, parent: u32, last: &LastGroups, kind: InodeKind) -> InodeNumber {
-    let parent = Parent { group: GroupNumber(parent), last: Some(last) };
+/// Makes an inode in a directory of group `parent`.
+fn make(alloc: &Allocator, parent: u32, last: &LastGroup, kind: InodeKind) -> InodeNumber {
+    let parent = Parent { number: InodeNumber(0), group: GroupNumber(parent), last: Some(last) };
     alloc.allocate_inode(TID, parent, kind).expect("an inode").number
+}
+
+/// Makes a file in a directory.
+fn make_in(alloc: &Allocator, directory: InodeNumber) -> InodeNumber {
+    let parent = Parent { number: directory, group: GroupNumber(group_of(directory)), last: None };
+    alloc.allocate_inode(TID, parent, InodeKind::Other).expect("an inode").number
 }
 
 fn locks(alloc: &Allocator) -> u64 {
@@ -28,14 +35,13 @@ fn locks_per_inode(search: InodeSearch, is_apart: bool) -> f64 {
     const EACH: usize = 400;
     let disk = Disk::new(1 + 256 * 1024, 256, true);
     let alloc = disk.open_with(0, Tuning { inode_search: search, ..Tuning::default() });
-    let (top, lasts) = (LastGroups::default(), [0; CREATORS].map(|_| LastGroups::default()));
+    let top = LastGroup::default();
     let shared = make(&alloc, 0, &top, InodeKind::Directory);
-    let own: Vec<_> = lasts.iter().map(|_| make(&alloc, 0, &top, InodeKind::Directory)).collect();
+    let own: Vec<_> = (0..CREATORS).map(|_| make(&alloc, 0, &top, InodeKind::Directory)).collect();
     let before = locks(&alloc);
     let made = extant_rt::parallel(CREATORS, |thread| {
-        let (parent, last) = if is_apart { (own[thread], &lasts[thread]) } else { (shared, &lasts[0]) };
-        let parent = group_of(parent);
-        (0..EACH).map(|_| make(&alloc, parent, last, InodeKind::Other)).collect::<Vec<_>>()
+        let directory = if is_apart { own[thread] } else { shared };
+        (0..EACH).map(|_| make_in(&alloc, directory)).collect::<Vec<_>>()
     });
     let taken = locks(&alloc) - before;
     let distinct: BTreeSet<u32> = made.iter().flatten().map(|inode| inode.0).collect();
@@ -60,13 +66,13 @@ fn creators_take_the_groups_lock_once_and_more_often_in_the_older_form() {
 #[test]
 fn full_groups_are_not_looked_at() {
     let alloc = Disk::new(1 + 256 * 64, 256, true).open();
-    let last = LastGroups::default();
+    let last = LastGroup::default();
     for _ in 0..32 * 32 {
         make(&alloc, 1, &last, InodeKind::Other);
     }
     let before = locks(&alloc);
     for _ in 0..20 {
-        make(&alloc, 1, &LastGroups::default(), InodeKind::Other);
+        make(&alloc, 1, &LastGroup::default(), InodeKind::Other);
     }
     assert!(locks(&alloc) - before <= 22, "{} locks", locks(&alloc) - before);
 }
@@ -74,11 +80,11 @@ fn full_groups_are_not_looked_at() {
 #[test]
 fn subdirectories_take_the_groups_of_their_parents_neighbourhood_in_turns_and_files_stay_with_theirs() {
     let alloc = Disk::new(1 + 256 * 64, 256, true).open();
-    let top = LastGroups::default();
+    let top = LastGroup::default();
     let groups: Vec<u32> = (0..8).map(|_| group_of(make(&alloc, 20, &top, InodeKind::Directory))).collect();
     assert_eq!(groups, [21, 22, 23, 20, 21, 22, 23, 20]);
     for group in groups {
-        let last = LastGroups::default();
+        let last = LastGroup::default();
         let files: BTreeSet<u32> =
             (0..5).map(|_| group_of(make(&alloc, group, &last, InodeKind::Other))).collect();
         assert_eq!(files, BTreeSet::from([group]));
@@ -88,10 +94,34 @@ fn subdirectories_take_the_groups_of_their_parents_neighbourhood_in_turns_and_fi
 #[test]
 fn files_that_their_directorys_group_has_no_room_for_stay_together() {
     let alloc = Disk::new(1 + 256 * 64, 256, true).open();
-    let last = LastGroups::default();
+    let last = LastGroup::default();
     let groups: Vec<u32> = (0..100).map(|_| group_of(make(&alloc, 20, &last, InodeKind::Other))).collect();
     assert_eq!(groups.chunk_by(|a, b| a == b).map(<[u32]>::len).collect::<Vec<_>>(), [32, 32, 32, 4]);
     assert_eq!((groups[0], groups[32]), (20, 21));
+}
+
+#[test]
+fn creators_whose_neighbourhood_is_full_go_on_in_different_groups_each_in_one() {
+    const DIRECTORIES: usize = 4;
+    let alloc = Disk::new(1 + 256 * 64, 256, true).open();
+    let top = LastGroup::default();
+    let directories = [0; DIRECTORIES].map(|_| make(&alloc, 20, &top, InodeKind::Directory));
+    let in_neighbourhood = 4 * INODES_PER_GROUP as usize - DIRECTORIES;
+    for _ in 0..in_neighbourhood {
+        make(&alloc, 20, &top, InodeKind::Other);
+    }
+    let groups = directories.map(|directory| {
+        let files: BTreeSet<u32> = (0..8).map(|_| group_of(make_in(&alloc, directory))).collect();
+        assert_eq!(files.len(), 1, "files of {directory} are in groups {files:?}");
+        files.into_iter().next()
+    });
+    assert_eq!(BTreeSet::from(groups).len(), DIRECTORIES, "{groups:?}");
+    // Nothing is searched for again.
+    let before = locks(&alloc);
+    for directory in directories {
+        make_in(&alloc, directory);
+    }
+    assert_eq!(locks(&alloc) - before, DIRECTORIES as u64);
 }
 
 #[test]
@@ -99,7 +129,7 @@ fn directories_leave_a_neighbourhood_that_is_much_worse_than_most() {
     let mut disk = Disk::new(1 + 256 * 64, 256, true);
     let alloc = disk.open();
     // More directories than one of 16 inodes, beside the average.
-    let top = LastGroups::default();
+    let top = LastGroup::default();
     let groups: Vec<u32> = (0..100).map(|_| group_of(make(&alloc, 20, &top, InodeKind::Directory))).collect();
     assert!(groups[..8].iter().all(|group| (20..24).contains(group)), "{groups:?}");
     assert!(groups[8..16].iter().all(|group| (24..28).contains(group)), "{groups:?}");
@@ -109,7 +139,7 @@ fn directories_leave_a_neighbourhood_that_is_much_worse_than_most() {
     assert!((20..24).contains(&group_of(next.number)), "{}", next.number);
     // Few inodes are left in the first neighbourhood.
     let alloc = disk.open();
-    let last = LastGroups::default();
+    let last = LastGroup::default();
     for _ in 0..40 {
         make(&alloc, 5, &last, InodeKind::Other);
     }
@@ -123,7 +153,7 @@ fn inodes_freed_without_a_journal_are_avoided_until_that_is_durable() {
     for (reuse_inodes, expected) in [(true, 33), (false, 35)] {
         let alloc =
             Disk::new(1 + 256 * 8, 256, true).open_with(0, Tuning { reuse_inodes, ..Tuning::default() });
-        let last = LastGroups::default();
+        let last = LastGroup::default();
         let made = [0; 2].map(|_| make(&alloc, 1, &last, InodeKind::Other));
         assert_eq!(made.map(|inode| inode.0), [33, 34]);
         for inode in made {

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use extant_alloc::{Allocator, Error, InodeKind, InodeSearch, LastGroups, Parent, Tuning};
+use extant_alloc::{Allocator, Error, InodeKind, InodeSearch, LastGroup, Parent, Tuning};
 use extant_ondisk::{GroupNumber, InodeNumber, TransactionId};
 use extant_rt::{LockClass, RwLock, explore, parallel, yield_now};
 
@@ -25,7 +25,7 @@ struct Books {
 struct Stage {
     alloc: Allocator,
     /// Of two directories.
-    last: [LastGroups; 2],
+    last: [LastGroup; 2],
     books: Mutex<Books>,
     /// Stands in for the journal: handles hold it shared, a freeze alone.
     running: RwLock<TransactionId>,
@@ -81,7 +81,8 @@ impl Stage {
         let kinds = [InodeKind::TopDirectory, InodeKind::Directory, InodeKind::Other, InodeKind::Other];
         let kind = kinds[random.below(4) as usize];
         let last = self.last.get(random.below(3) as usize);
-        let parent = Parent { group: GroupNumber(random.below(u64::from(GROUPS)) as u32), last };
+        let group = GroupNumber(random.below(u64::from(GROUPS)) as u32);
+        let parent = Parent { number: InodeNumber(random.below(3) as u32), group, last };
         let tid = self.running.read();
         self.begin(task);
         let made = self.alloc.allocate_inode(*tid, parent, kind);

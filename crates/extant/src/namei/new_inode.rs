@@ -121,7 +121,11 @@ impl Update<'_> {
             NewKind::Directory => InodeKind::Directory,
             _ => InodeKind::Other,
         };
-        let parent = Parent { group: volume.group_of_inode(dir.number), last: Some(&dir.last_groups) };
+        let parent = Parent {
+            number: dir.number,
+            group: volume.group_of_inode(dir.number),
+            last: Some(&dir.last_group),
+        };
         let NewInode { number, turn, .. } = self.allocate_inode(parent, kind)?;
         let home = volume.inode_home(number)?;
         let mut inode = plan.inode.clone();
