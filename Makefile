@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-checked test-schedules test-threads lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-scale bench-mount lab deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-checked test-schedules test-threads test-errors lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-scale bench-mount lab deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -56,6 +56,10 @@ test-schedules: setup-build
 test-threads: setup-test
 	EXTANT_THREADS_SECONDS=$${EXTANT_THREADS_SECONDS:-600} EXTANT_FILL_SEEDS=$${EXTANT_FILL_SEEDS:-100} \
 	$(CARGO) test --locked -p extant --test threads -- --nocapture --test-threads 1
+
+# The device fails at every read, write and flush of 378 short sequences, in turn; 3 minutes.
+test-errors: setup-test
+	EXTANT_CRASH_SCALE=2 $(CARGO) test --locked -p extant --test crash errors:: -- --nocapture
 
 lint:
 	$(CARGO) fmt --all --check

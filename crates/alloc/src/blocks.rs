@@ -94,6 +94,18 @@ impl Allocator {
         Ok(written)
     }
 
+    /// Has in memory what [`Allocator::mark_free`] needs to know of the groups of a run, which in the midst of an update could
+    /// not be read without leaving it half done. It stays for as long as what was just used.
+    ///
+    /// # Errors
+    /// `Store` and `Corrupt` if bitmaps or descriptors cannot be had.
+    pub fn prepare_free(&self, run: Run) -> Result<()> {
+        for (number, _) in self.pieces(run).ok_or_else(outside)? {
+            self.with_block_bits(number, |_, _| Ok(()))?;
+        }
+        Ok(())
+    }
+
     /// Marks used blocks as free on the disk, in the running transaction `tid`. They are given out again only
     /// after [`Allocator::committed`]. Gives how many blocks the transaction did not have to write before.
     ///

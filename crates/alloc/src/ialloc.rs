@@ -127,6 +127,19 @@ impl Allocator {
         })
     }
 
+    /// Has in memory what [`Allocator::free_inode`] needs to know of an inode's group, as
+    /// [`Allocator::prepare_free`] for blocks.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is outside the disk; `Store` and `Corrupt` if the bitmap cannot be had.
+    pub fn prepare_free_inode(&self, inode: InodeNumber) -> Result<()> {
+        let (number, _) = self
+            .geometry
+            .inode_place(inode)
+            .ok_or(Error::Corrupt { group: GroupNumber(0), what: "inode outside the disk freed" })?;
+        self.with_inode_bits(number, |_, _, _| Ok(()))
+    }
+
     /// Refuses a group in which an inode is in use that the descriptor says was never used.
     ///
     /// # Errors

@@ -249,7 +249,10 @@ impl<'a> Search<'a> {
     /// search does not wait.
     fn lock(&mut self, number: GroupNumber, waits: bool) -> Option<LockedGroup<'a>> {
         let alloc = self.alloc;
-        let group = alloc.group(number).ok()?;
+        let Ok(group) = alloc.group(number) else {
+            alloc.leave_alone(number);
+            return None;
+        };
         let mut state = match alloc.locks.try_lock(number, group) {
             Some(state) => state,
             None if waits || !alloc.tuning.skip_busy => {

@@ -236,6 +236,16 @@ impl Allocator {
         Ok(group.get_or_init(|| Group::new(number, descriptor, self.geometry.inodes_per_group)))
     }
 
+    /// Has no search come to a group that cannot be touched, or it would come again and again.
+    pub(crate) fn leave_alone(&self, number: GroupNumber) {
+        let _one = self.groups.sums.lock();
+        let before = self.index.get(number);
+        if self.groups.touched(number).is_none() && before.free > 0 {
+            self.counters.lose(u64::from(before.free));
+            self.index.set(number, Summary::NONE);
+        }
+    }
+
     /// Whether a group's whole inode table was written. Touches no group.
     ///
     /// # Errors

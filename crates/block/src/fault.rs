@@ -1,6 +1,6 @@
 //! A device that fails on demand, for tests.
 //!
-//! Locks: `DEVICE_LAYER`, never across a request to the device below.
+//! Locks: `DEVICE_LAYER` with key 1, so that it may stand below a recorder; never across a request to the device below.
 
 use std::fmt;
 use std::io;
@@ -48,6 +48,8 @@ pub enum Fault {
     Error(io::ErrorKind),
     /// Of a write, this many bytes reach the device, and then it fails. Any other request does nothing and fails.
     Short(u64, io::ErrorKind),
+    /// It does nothing and succeeds: a device that lies. What is read stays as it was.
+    Dropped,
 }
 
 type Plan = Box<dyn FnMut(&Request) -> Fault + Send>;
@@ -74,7 +76,7 @@ impl<D: BlockDevice> FaultDevice<D> {
     /// A device that asks `plan` about every request. The plan must not use the device.
     pub fn new(inner: D, plan: impl FnMut(&Request) -> Fault + Send + 'static) -> Self {
         let state = State { plan: Box::new(plan), counts: [0; 6] };
-        Self { inner, state: Mutex::new(LockClass::DEVICE_LAYER, state) }
+        Self { inner, state: Mutex::with_key(LockClass::DEVICE_LAYER, 1, state) }
     }
 
     /// A device whose requests of `operation` fail from the one with this index, counted from 0.
@@ -114,27 +116,28 @@ impl<D: BlockDevice> FaultDevice<D> {
         self.state.lock().counts[operation as usize]
     }
 
-    /// Asks the plan. `Err` fails the request; `Ok(Some(..))` writes only a part and then fails.
-    fn ask(&self, operation: Operation, offset: u64, bytes: u64) -> io::Result<Option<(u64, io::ErrorKind)>> {
+    /// Asks the plan.
+    fn ask(&self, operation: Operation, offset: u64, bytes: u64) -> Fault {
         let mut state = self.state.lock();
         let index = state.counts[operation as usize];
         state.counts[operation as usize] += 1;
-        match (state.plan)(&Request { operation, offset, bytes, index }) {
-            Fault::None => Ok(None),
-            Fault::Error(kind) => Err(kind.into()),
-            Fault::Short(done, kind) => Ok(Some((done.min(bytes), kind))),
+        (state.plan)(&Request { operation, offset, bytes, index })
+    }
+
+    /// Passes a request on that cannot be done in part, or not.
+    fn pass(
+        &self,
+        (operation, offset, bytes): (Operation, u64, u64),
+        request: impl FnOnce(&D) -> io::Result<()>,
+    ) -> io::Result<()> {
+        match self.ask(operation, offset, bytes) {
+            Fault::None => request(&self.inner),
+            Fault::Error(kind) | Fault::Short(_, kind) => Err(kind.into()),
+            Fault::Dropped => Ok(()),
         }
     }
 
-    /// As [`Self::ask`] for requests that cannot be done in part.
-    fn ask_whole(&self, operation: Operation, offset: u64, bytes: u64) -> io::Result<()> {
-        match self.ask(operation, offset, bytes)? {
-            None => Ok(()),
-            Some((_, kind)) => Err(kind.into()),
-        }
-    }
-
-    /// Writes the first `left` bytes of the buffers.
+    /// Writes the first `left` bytes of the buffers, which may be more than there are.
     fn write_part(&self, offset: u64, bufs: &[io::IoSlice<'_>], mut left: u64) -> io::Result<()> {
         let mut at = offset;
         for buf in bufs {
@@ -153,43 +156,39 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.ask_whole(Operation::Read, offset, buf.len() as u64)?;
-        self.inner.read_at(offset, buf)
+        self.pass((Operation::Read, offset, buf.len() as u64), |inner| inner.read_at(offset, buf))
     }
 
     fn write_vectored_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
-        match self.ask(Operation::Write, offset, total_bytes(bufs))? {
-            None => self.inner.write_vectored_at(offset, bufs),
-            Some((done, kind)) => {
-                self.write_part(offset, bufs, done)?;
-                Err(kind.into())
-            }
+        match self.ask(Operation::Write, offset, total_bytes(bufs)) {
+            Fault::Short(done, kind) => self.write_part(offset, bufs, done).and(Err(kind.into())),
+            Fault::None => self.inner.write_vectored_at(offset, bufs),
+            Fault::Error(kind) => Err(kind.into()),
+            Fault::Dropped => Ok(()),
         }
     }
 
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        match self.ask(Operation::WriteFua, offset, buf.len() as u64)? {
-            None => self.inner.write_fua(offset, buf),
-            Some((done, kind)) => {
-                self.inner.write_at(offset, &buf[..done as usize])?;
-                Err(kind.into())
+        match self.ask(Operation::WriteFua, offset, buf.len() as u64) {
+            Fault::Short(done, kind) => {
+                self.write_part(offset, &[io::IoSlice::new(buf)], done).and(Err(kind.into()))
             }
+            Fault::None => self.inner.write_fua(offset, buf),
+            Fault::Error(kind) => Err(kind.into()),
+            Fault::Dropped => Ok(()),
         }
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.ask_whole(Operation::Flush, 0, 0)?;
-        self.inner.flush()
+        self.pass((Operation::Flush, 0, 0), D::flush)
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.ask_whole(Operation::Discard, offset, bytes)?;
-        self.inner.discard(offset, bytes)
+        self.pass((Operation::Discard, offset, bytes), |inner| inner.discard(offset, bytes))
     }
 
     fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.ask_whole(Operation::WriteZeroes, offset, bytes)?;
-        self.inner.write_zeroes(offset, bytes)
+        self.pass((Operation::WriteZeroes, offset, bytes), |inner| inner.write_zeroes(offset, bytes))
     }
 
     fn is_read_only(&self) -> bool {

@@ -1,10 +1,11 @@
 //! A device that remembers every write, and rebuilds from it the image of any crash, for tests.
 //!
 //! What a crash may leave: everything that a flush covered, every `write_fua` that returned, and of the rest any
-//! subset, by whole requests or by sectors of 512 bytes.
+//! subset, by whole requests or by sectors of 512 bytes. Of what a flush should have covered that failed, a crash leaves
+//! nothing, whatever is flushed later: a device that fails may have dropped its cache.
 //!
 //! Invariant: the order of the log is the order in which the device below saw the requests; so requests pass one
-//! at a time. A request that fails is not recorded, except that its bytes may be on the device below.
+//! at a time. Of requests that fail only flushes are recorded; bytes of a write that fails may be on the device below.
 //!
 //! Locks: `DEVICE_LAYER`, held across the request to the device below. Test: `tests/recorder.rs`.
 
@@ -45,6 +46,8 @@ pub enum Event {
     },
     /// Everything before is durable.
     Flush,
+    /// A flush failed: what is not durable by now never will be.
+    FailedFlush,
     /// The caller's own mark.
     Mark(u64),
 }
@@ -95,7 +98,8 @@ impl<D: BlockDevice> Recorder<D> {
         Ok(Self::with_base(MemoryDevice::copy_of(&inner)?, inner))
     }
 
-    fn with_base(base: MemoryDevice, inner: D) -> Self {
+    /// Records from `base`, which is what the device holds now.
+    pub fn with_base(base: MemoryDevice, inner: D) -> Self {
         Self { inner, base, state: Mutex::new(LockClass::DEVICE_LAYER, State::default()) }
     }
 
@@ -130,12 +134,12 @@ impl<D: BlockDevice> Recorder<D> {
     fn pass(
         &self,
         request: impl FnOnce(&D) -> io::Result<()>,
-        event: impl FnOnce(&mut State) -> Option<Event>,
+        event: impl FnOnce(&State) -> Event,
     ) -> io::Result<()> {
         let mut state = self.state.lock();
         request(&self.inner)?;
-        let event = event(&mut state);
-        state.events.extend(event);
+        let event = event(&state);
+        state.events.push(event);
         Ok(())
     }
 }
@@ -151,7 +155,7 @@ impl<D: BlockDevice> BlockDevice for Recorder<D> {
 
     fn write_vectored_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
         let bytes = bufs.iter().map(|buf| &**buf).collect::<Vec<_>>().concat().into();
-        self.pass(|d| d.write_vectored_at(offset, bufs), |_| Some(Event::Write { offset, bytes, fua: false }))
+        self.pass(|d| d.write_vectored_at(offset, bufs), |_| Event::Write { offset, bytes, fua: false })
     }
 
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
@@ -159,30 +163,35 @@ impl<D: BlockDevice> BlockDevice for Recorder<D> {
             |device| device.write_fua(offset, buf),
             |state| {
                 let fua = state.mutation != Mutation::DropFua;
-                Some(Event::Write { offset, bytes: buf.into(), fua })
+                Event::Write { offset, bytes: buf.into(), fua }
             },
         )
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.pass(BlockDevice::flush, |state| {
-            let index = state.flushes;
-            state.flushes += 1;
-            let dropped = match state.mutation {
-                Mutation::DropFlush(which) => which == index,
-                Mutation::DropAllFlushes => true,
-                Mutation::None | Mutation::DropFua => false,
-            };
-            (!dropped).then_some(Event::Flush)
-        })
+        let mut state = self.state.lock();
+        let flushed = self.inner.flush();
+        let index = state.flushes;
+        state.flushes += 1;
+        let is_dropped = match state.mutation {
+            Mutation::DropFlush(which) => which == index,
+            Mutation::DropAllFlushes => true,
+            Mutation::None | Mutation::DropFua => false,
+        };
+        match flushed {
+            Err(_) => state.events.push(Event::FailedFlush),
+            Ok(()) if !is_dropped => state.events.push(Event::Flush),
+            Ok(()) => {}
+        }
+        flushed
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.pass(|device| device.discard(offset, bytes), |_| Some(Event::Discard { offset, bytes }))
+        self.pass(|device| device.discard(offset, bytes), |_| Event::Discard { offset, bytes })
     }
 
     fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        self.pass(|device| device.write_zeroes(offset, bytes), |_| Some(Event::WriteZeroes { offset, bytes }))
+        self.pass(|device| device.write_zeroes(offset, bytes), |_| Event::WriteZeroes { offset, bytes })
     }
 
     fn is_read_only(&self) -> bool {
@@ -277,11 +286,22 @@ impl Cursor<'_> {
     pub fn advance_to(&mut self, events: usize) -> io::Result<()> {
         assert!(events >= self.at, "the cursor stands at event {} and cannot go back to {events}", self.at);
         for at in self.at..events {
-            if self.events[at] == Event::Flush {
-                for event in &self.events[self.flushed..at] {
-                    apply(&self.durable, event)?;
+            match self.events[at] {
+                Event::Flush => {
+                    for event in &self.events[self.flushed..at] {
+                        apply(&self.durable, event)?;
+                    }
+                    self.flushed = at + 1;
                 }
-                self.flushed = at + 1;
+                Event::FailedFlush => {
+                    for event in &self.events[self.flushed..at] {
+                        if pending_range(at, event).is_none() {
+                            apply(&self.durable, event)?;
+                        }
+                    }
+                    self.flushed = at + 1;
+                }
+                _ => {}
             }
         }
         self.at = events;
@@ -324,7 +344,7 @@ fn pending_range(event: usize, what: &Event) -> Option<Unflushed> {
     let (offset, bytes) = match what {
         Event::Write { offset, bytes, fua: false } => (*offset, bytes.len() as u64),
         Event::Discard { offset, bytes } | Event::WriteZeroes { offset, bytes } => (*offset, *bytes),
-        Event::Write { fua: true, .. } | Event::Flush | Event::Mark(_) => return None,
+        Event::Write { fua: true, .. } | Event::Flush | Event::FailedFlush | Event::Mark(_) => return None,
     };
     Some(Unflushed { event, offset, bytes })
 }
@@ -349,7 +369,7 @@ fn apply(image: &MemoryDevice, event: &Event) -> io::Result<()> {
         Event::Discard { offset, bytes } | Event::WriteZeroes { offset, bytes } => {
             image.write_zeroes(*offset, *bytes)
         }
-        Event::Flush | Event::Mark(_) => Ok(()),
+        Event::Flush | Event::FailedFlush | Event::Mark(_) => Ok(()),
     }
 }
 

@@ -3,7 +3,7 @@
 #[path = "common/random.rs"]
 mod random;
 
-use extant_block::{BlockDevice, Event, MemoryDevice, Mutation, Recorder, Tearing};
+use extant_block::{BlockDevice, Event, FaultDevice, MemoryDevice, Mutation, Operation, Recorder, Tearing};
 use random::Random;
 
 const SECTOR: u64 = 512;
@@ -182,4 +182,18 @@ fn every_crash_image_has_only_contents_that_the_sector_may_have() {
             );
         }
     }
+}
+
+#[test]
+fn what_a_failed_flush_should_have_covered_is_lost_but_for_fua() {
+    let below = FaultDevice::failing_once(MemoryDevice::new(1 << 20), Operation::Flush, 0);
+    let device = Recorder::with_base(MemoryDevice::new(1 << 20), below);
+    device.write_at(0, &[1]).expect("write");
+    device.write_fua(512, &[2]).expect("write_fua");
+    assert!(device.flush().is_err());
+    device.write_at(1024, &[3]).expect("write");
+    device.flush().expect("flush");
+    let log = device.log();
+    let image = log.crash_image(log.events().len(), Tearing::Requests, |_| true).expect("image");
+    assert_eq!([byte(&image, 0), byte(&image, 512), byte(&image, 1024)], [0, 2, 3]);
 }

@@ -44,9 +44,10 @@ impl Update<'_> {
     /// [`DELETE_CREDITS`].
     ///
     /// # Errors
-    /// `Corrupt`.
+    /// `Io`; `Corrupt`. Nothing is changed if something could not be read.
     pub(crate) fn free_node(&mut self, node: &Arc<Node>) -> Result<()> {
         self.volume.discard_preallocations(node);
+        self.volume.allocator.prepare_free_inode(node.number)?;
         let inode = node.inode();
         let kind = match inode.file_type() {
             FileType::Directory => InodeKind::Directory,

@@ -2,7 +2,7 @@
 //!
 //! Source: `save_error_info` and `ext4_handle_error` of `fs/ext4/super.c`.
 
-use extant_ondisk::{FsBlock, InodeNumber, State, Superblock};
+use extant_ondisk::{FsBlock, InodeNumber, State, Structure, Superblock};
 use extant_rt::Ordering;
 
 use crate::error::{Error, Place, Result};
@@ -31,17 +31,28 @@ impl Volume {
     }
 
     fn record(&self, words: &str, place: Option<&Place>) {
-        let now = self.now();
-        let copy = {
-            let superblock = &mut *self.superblock.lock();
-            let inode = place.and_then(|place| place.inode).unwrap_or(InodeNumber(0));
-            let block = place.and_then(|place| place.block).unwrap_or(FsBlock(0));
+        let seconds = self.now().seconds;
+        let inode = place.and_then(|place| place.inode).unwrap_or(InodeNumber(0));
+        let block = place.and_then(|place| place.block).unwrap_or(FsBlock(0));
+        let note = |superblock: &mut Superblock| {
             superblock.set_state(superblock.state() | State::ERROR);
-            note_error(superblock, now.seconds, words.as_bytes(), inode, block);
-            superblock.clone()
+            note_error(superblock, seconds, words.as_bytes(), inode, block);
         };
+        // For the commits that may still come.
+        note(&mut self.superblock.lock());
+        // What the running transaction changed must not get past the journal, such as the head of the list of orphans.
+        let Ok(mut committed) = self.committed_superblock() else { return };
+        note(&mut committed);
         // If even this cannot be written there is nowhere left to say so; the caller has its error.
-        let _ = self.write_superblock(copy);
+        let _ = self.write_superblock(committed);
+    }
+
+    fn committed_superblock(&self) -> Result<Superblock> {
+        let (block, offset) = self.superblock_place();
+        let place = Place::of(Structure::Superblock);
+        let bytes = self.read_block(block, place)?;
+        let superblock = bytes.get(offset..offset + 1024).unwrap_or_default();
+        Superblock::parse(superblock).map_err(|e| place.format(e))
     }
 
     /// Sets the volume's label: up to 16 bytes.

@@ -75,7 +75,7 @@ impl Volume {
         self.check_regular(node)?;
         self.writable()?;
         let _content = node.content.write();
-        self.flush_out(node);
+        self.flush_out(node)?;
         let inode = node.inode();
         let flags = inode.flags();
         let allocates = matches!(what, Fallocate::Allocate { .. });

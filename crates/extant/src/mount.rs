@@ -26,7 +26,7 @@ use crate::groups::Groups;
 use crate::namei::Names;
 use crate::node::NodeCache;
 use crate::orphan::Orphans;
-use crate::pages::{InodeBands, Pages};
+use crate::pages::{InodeBands, Losses, Pages};
 use crate::tables::Tables;
 use crate::update::Changes;
 use crate::volume::Volume;
@@ -230,6 +230,7 @@ impl Volume {
             let background = options.background && !options.read_only;
             Pages::new(bytes, keeps_clean, bands, background).map(Arc::new)
         };
+        let losses = Losses::default();
         Ok(Self {
             device,
             geometry,
@@ -245,6 +246,8 @@ impl Volume {
             buffers: Cache::new(buffer_count),
             nodes: NodeCache::new(count(options.cache_bytes, ENTRY_BYTES)),
             pages: (options.page_cache_bytes > 0).then(new_pages).transpose()?,
+            losses_told: losses.opened(),
+            losses,
             changes: Changes::new(),
             pinned: Mutex::new(LockClass::CACHE, None),
             tables: Tables::new(),
@@ -353,7 +356,7 @@ impl Volume {
             superblock.clone()
         };
         self.write_superblock(copy).map_err(|e| Place::of(Structure::Superblock).io(e))?;
-        flushed
+        flushed.and(self.check_losses())
     }
 }
 

@@ -153,7 +153,8 @@ impl Volume {
         if size < size_old {
             self.drop_pages_from(node, self.blocks_of(size).min(LOGICAL_END) as u32);
         }
-        self.flush_out(node);
+        // Noted for those who sync.
+        let _ = self.flush_out(node);
         if size == 0 && size_old > 0 {
             node.is_replaced.store(true, Ordering::Relaxed);
         }

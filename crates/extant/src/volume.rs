@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use extant_alloc::Allocator;
+use extant_alloc::{Allocator, Run};
 use extant_block::BlockDevice;
 use extant_journal::Journal;
 use extant_ondisk::{
@@ -22,7 +22,7 @@ use crate::error::{Error, Place, Result};
 use crate::namei::Names;
 use crate::node::{Node, NodeCache, NodeRef};
 use crate::orphan::Orphans;
-use crate::pages::Pages;
+use crate::pages::{Losses, Pages, Seen};
 use crate::tables::Tables;
 use crate::update::{Changes, Need, Update};
 use crate::verify;
@@ -52,6 +52,9 @@ pub(crate) struct Volume {
     pub(crate) nodes: NodeCache,
     /// None if all is written at once.
     pub(crate) pages: Option<Arc<Pages>>,
+    /// Data of any file that was lost, and what a sync said of it.
+    pub(crate) losses: Losses,
+    pub(crate) losses_told: Seen,
     pub(crate) changes: Changes,
     pub(crate) pinned: Mutex<Option<Pinned>>,
     pub(crate) tables: Tables,
@@ -155,6 +158,14 @@ impl Volume {
         Ok(buffer)
     }
 
+    /// Has in memory what freeing a block needs, as [`Allocator::prepare_free`].
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn prepare_free_block(&self, block: FsBlock) -> Result<()> {
+        Ok(self.allocator.prepare_free(Run { start: block, len: 1 })?)
+    }
+
     /// Where an inode stands: the block of the table and the byte in it.
     ///
     /// # Errors
@@ -251,14 +262,15 @@ impl Volume {
     /// Makes everything done so far durable.
     ///
     /// # Errors
-    /// The journal's and the device's.
+    /// The journal's and the device's; `Io` once if data of any file was lost before.
     pub(crate) fn sync(&self) -> Result<()> {
         self.reap();
         let Some(journal) = &self.journal else { return Ok(()) };
         let flushed = self.flush_all();
         journal.commit_running()?;
         journal.flush()?;
-        flushed
+        let lost = self.check_losses();
+        flushed.and(lost)
     }
 
     /// Makes one inode durable: its data, and its fields if `attributes`, or what is needed to read the data back.

@@ -221,9 +221,11 @@ impl Journal {
     /// Makes every write durable that has returned: for an fsync that needs no commit.
     ///
     /// # Errors
-    /// The device's.
+    /// [`Error::Aborted`]. A device that fails here may have dropped what it held back, whoever wrote it: this aborts too, or a later
+    /// flush would seem to cover it.
     pub fn flush(&self) -> Result<()> {
-        Ok(self.device.flush()?)
+        Self::check_aborted(&self.state.lock())?;
+        self.device.flush().map_err(|error| self.fail(error.into()))
     }
 
     /// Stops all writing; the superblock says so, but of [`Error::ShutDown`], which is no damage. The first error stays the cause.

@@ -158,6 +158,7 @@ impl Update<'_> {
         let Entries::Index(indexes) = &root.entries else { return None };
         let [index] = indexes.as_slice() else { return None };
         let child = self.volume.extent_node(node.owner(), index.child, root.depth - 1).ok()?.1;
+        self.volume.prepare_free_block(index.child).ok()?;
         let fits = !child.entries.is_empty() && child.entries.len() <= usize::from(ROOT_CAPACITY);
         fits.then_some((index.child, child))
     }

@@ -37,6 +37,11 @@ impl Path {
         self.levels.len() - 1
     }
 
+    /// The blocks of the levels below the root.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = FsBlock> {
+        self.levels.iter().filter_map(|level| level.buffer.as_ref().map(|buffer| buffer.block))
+    }
+
     /// The extents of the leaf.
     pub(super) fn extents(&self) -> &[Extent] {
         match self.levels.last().map(|leaf| &leaf.node.entries) {

@@ -69,6 +69,8 @@ impl Volume {
             }
             if cut_from < end {
                 let (splice, freed) = leaf::remove(path.extents(), cut_from, end);
+                freed.iter().try_for_each(|run| self.allocator.prepare_free(*run))?;
+                path.nodes().try_for_each(|block| self.prepare_free_block(block))?;
                 let blocks = path.growth(splice.added());
                 let end = left_end(&path, splice.at.start, from, cut_from);
                 return Ok(Some(Removal { path, splice, freed, kind, credits, blocks, end }));

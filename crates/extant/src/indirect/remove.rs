@@ -98,6 +98,9 @@ impl Volume {
             }
             cleared.start = index;
         }
+        freed.iter().try_for_each(|run| self.allocator.prepare_free(*run))?;
+        let buffers = tables.iter().filter_map(|table| table.buffer.as_ref());
+        buffers.map(|buffer| buffer.block).try_for_each(|block| self.prepare_free_block(block))?;
         let end = if (0..cleared.start).all(|index| table.pointer(index) == 0) && tables.len() == 1 {
             from
         } else {

@@ -86,15 +86,18 @@ impl Volume {
         }
     }
 
-    /// Flushes a file and empties its pages, before its blocks are worked on. Errors are noted.
+    /// Flushes a file and empties its pages, before its blocks are worked on.
+    ///
+    /// # Errors
+    /// As [`Volume::flush`].
     ///
     /// # Locks
     /// `INODE` is held exclusively.
-    pub(crate) fn flush_out(&self, node: &Arc<Node>) {
-        if let Some(pages) = &self.pages {
-            let _ = self.flush_locked(pages, node, true);
-            self.drop_pages_from(node, 0);
-        }
+    pub(crate) fn flush_out(&self, node: &Arc<Node>) -> Result<()> {
+        let Some(pages) = &self.pages else { return Ok(()) };
+        let flushed = self.flush_locked(pages, node, true);
+        self.drop_pages_from(node, 0);
+        flushed
     }
 
     /// Drops the pages of a file from a block on, written or not.
@@ -217,6 +220,7 @@ impl Volume {
         }
         if result.is_err() {
             node.losses.add();
+            self.losses.add();
         }
         (done, result)
     }
@@ -225,6 +229,15 @@ impl Volume {
     fn run_end(&self, node: &Node, run: DirtyRun) -> u64 {
         let end = (u64::from(run.block) + u64::from(run.len)) * u64::from(self.geometry.block_size);
         end.min(node.core().size())
+    }
+
+    /// That no data was lost of any file since this was told last.
+    ///
+    /// # Errors
+    /// `Io` if some was.
+    pub(crate) fn check_losses(&self) -> Result<()> {
+        let error = || Place::of(Structure::Inode).io(std::io::Error::other("data of some files was lost"));
+        if self.losses.tell(&self.losses_told) { Err(error()) } else { Ok(()) }
     }
 
     /// The error of data that was lost earlier.

@@ -239,6 +239,8 @@ fn data_that_is_lost_is_told_once_and_the_file_does_not_grow_over_it() {
     let mut read = vec![0; 3 * BLOCK as usize];
     assert_eq!(volume.read_at(&file, 0, &mut read).unwrap() as u64, 2 * BLOCK + 100);
     assert!(read[..2 * BLOCK as usize + 100].iter().all(|byte| *byte == 7));
+    assert!(matches!(volume.sync(), Err(Error::Io { .. })), "who syncs all is told once too");
+    volume.sync().unwrap();
     volume.unmount().unwrap();
     drop((file, volume));
     assert_clean(&*device.inner, "after losses");

@@ -107,6 +107,7 @@ impl Volume {
             Some(_) if new.block == old.block => BlockPlan::Keep,
             None if new.block.is_empty() => BlockPlan::Keep,
             Some(buffer) if new.block.is_empty() => {
+                self.prepare_free_block(buffer.block)?;
                 credits += RELEASE_CREDITS;
                 BlockPlan::Drop(buffer)
             }
@@ -115,6 +116,7 @@ impl Volume {
                 BlockPlan::Rewrite(buffer, new.block)
             }
             buffer => {
+                buffer.iter().try_for_each(|buffer| self.prepare_free_block(buffer.block))?;
                 credits += RELEASE_CREDITS + ALLOCATE_CREDITS;
                 blocks += 1;
                 BlockPlan::Replace(buffer, new.block)
@@ -179,6 +181,7 @@ impl Update<'_> {
     /// `Corrupt`, `Io`.
     pub(crate) fn free_xattr_block(&mut self, node: &Arc<Node>, inode: &Inode) -> Result<()> {
         let Some(buffer) = self.volume.xattr_buffer(node, inode)? else { return Ok(()) };
+        self.volume.prepare_free_block(buffer.block)?;
         self.release_block(&buffer)?;
         self.count_blocks(node, -1)?;
         self.modify_inode(node, Change::Attributes, |inode| inode.set_file_acl(FsBlock(0)));

@@ -113,7 +113,7 @@ pub struct History {
 
 impl History {
     /// That the tree is one that a crash after so many operations may leave.
-    fn check(&self, tree: &Entry, done: usize, is_delayed: bool) -> Result<(), String> {
+    pub fn check(&self, tree: &Entry, done: usize, is_delayed: bool) -> Result<(), String> {
         let tree = match self.dir {
             Some(dir) => tree.child(dir).ok_or(format!("directory {dir} is missing"))?,
             None => tree,
@@ -433,7 +433,7 @@ pub fn explore_recording(
 }
 
 /// A panic of the engine is a finding like any other.
-fn quietly<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub fn quietly<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().cloned();
         Err(format!(
@@ -467,25 +467,17 @@ fn judge(
         history.check(&tree, done, history.is_delayed)?;
     }
 
-    let device = Arc::new(Recorder::over(image.snapshot()));
-    let fs = mount(device.clone(), false).map_err(|error| format!("mount for writing: {error}"))?;
-    let recovery_events = device.event_count();
-    let orphans = fs.mounted().orphans;
-    if tree::read(&fs)? != tree {
-        return Err("mounted for writing, the tree is another than mounted for reading".to_owned());
-    }
-    go_on(&fs).map_err(|error| format!("writing after the recovery: {error}"))?;
-    fs.unmount().map_err(|error| format!("unmount after the recovery: {error}"))?;
+    let recovered = recover(image, &tree)?;
     if depth >= Depth::Checked {
-        checker.check(device.inner()).map_err(|what| format!("recovered: {what}"))?;
-        crash_recovery(&device.log(), recovery_events, &tree, crash)?;
+        checker.check(recovered.device.inner()).map_err(|what| format!("recovered: {what}"))?;
+        crash_recovery(&recovered.device.log(), recovered.events, &tree, crash)?;
     }
     if depth == Depth::Compared {
-        let Some(recovered) = checker.recover(image)? else { return Ok(Depth::Checked) };
-        let theirs = tree_as_is(&recovered)?;
+        let Some(theirs) = checker.recover(image)? else { return Ok(Depth::Checked) };
+        let theirs = tree_as_is(&theirs)?;
         // When e2fsck finishes a truncation that a crash interrupted, it takes the file's attribute block away as if
         // the file were deleted (seen in 1.47.0). Linux does not.
-        let difference = match orphans {
+        let difference = match recovered.orphans {
             0 => tree.difference(&theirs),
             _ => tree.without_xattrs().difference(&theirs.without_xattrs()),
         };
@@ -494,6 +486,27 @@ fn judge(
         }
     }
     Ok(depth)
+}
+
+/// A disk that was recovered, written to and unmounted.
+pub struct Recovered {
+    pub device: Arc<Recorder<MemoryDevice>>,
+    /// The events of the recovery itself.
+    events: usize,
+    pub orphans: usize,
+}
+
+/// Mounts a disk for writing: it has this tree, and life goes on.
+pub fn recover(image: &MemoryDevice, tree: &Entry) -> Result<Recovered, String> {
+    let device = Arc::new(Recorder::over(image.snapshot()));
+    let fs = mount(device.clone(), false).map_err(|error| format!("mount for writing: {error}"))?;
+    let (events, orphans) = (device.event_count(), fs.mounted().orphans);
+    if tree::read(&fs)? != *tree {
+        return Err("mounted for writing, the tree is another than mounted for reading".to_owned());
+    }
+    go_on(&fs).map_err(|error| format!("writing after the recovery: {error}"))?;
+    fs.unmount().map_err(|error| format!("unmount after the recovery: {error}"))?;
+    Ok(Recovered { device, events, orphans })
 }
 
 /// Life goes on after the recovery, if there is room for it.

@@ -34,6 +34,7 @@ mod random;
 mod session;
 mod tree;
 
+mod errors;
 mod faults;
 mod linux;
 mod sequences;

@@ -102,6 +102,11 @@ impl Session {
         self.fs.as_ref().expect("mounted")
     }
 
+    /// Not after a remount that failed.
+    pub fn is_mounted(&self) -> bool {
+        self.fs.is_some()
+    }
+
     /// Where what lies behind the end of a file in its last block stands on the disk, and how long it is.
     pub fn tail_of(&self, file: Name) -> Result<(u64, u64)> {
         let file = self.lookup(file)?;
