@@ -103,6 +103,12 @@ enum What {
         #[arg(long, default_value = "/dev/shm")]
         dir: PathBuf,
     },
+    /// What a thread computes for each block that it writes into the page cache, and that it writes back.
+    PageWork {
+        /// Rounds.
+        #[arg(long, default_value_t = 7)]
+        rounds: usize,
+    },
     /// The memory that a large file takes through a page cache.
     PageMemory {
         /// GiB of the file.
@@ -235,6 +241,7 @@ fn main() -> ExitCode {
             preallocations::compare(rounds.max(1), count.max(1), &dir)
         }
         What::Pages { rounds, dir } => pages::compare(rounds.max(1), &dir),
+        What::PageWork { rounds } => pages::work(rounds.max(1)),
         What::PageMemory { gib, limit_mib, dir } => pages::memory(gib.max(1), limit_mib.max(1), &dir),
         What::Mount { runs, dir } => mount::compare(runs.max(1), &dir),
         What::Empty { point, image } => mount::empty(&point, image.as_deref()),

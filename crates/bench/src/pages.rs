@@ -1,10 +1,14 @@
 //! The page cache: small files, writes in order and at random with and without it, each with the `sync` at its end; and the
 //! memory that a large file takes.
 
+use std::io::{self, IoSlice};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
+use extant::mkfs::Mkfs;
 use extant::{Filesystem, Mount};
+use extant_block::{BlockDevice, MemoryDevice};
 
 use crate::Result;
 use crate::report::Series;
@@ -93,6 +97,60 @@ fn rate(dir: &Path, cache_bytes: u64, name: &str, work: fn(&Filesystem) -> Resul
     let seconds = start.elapsed().as_secs_f64();
     fs.unmount()?;
     Ok(count as f64 / seconds)
+}
+
+/// Takes large writes and forgets them, so that only who writes takes time.
+struct Forgetful(MemoryDevice);
+
+impl BlockDevice for Forgetful {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, buf)
+    }
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        let bytes: usize = bufs.iter().map(|buf| buf.len()).sum();
+        if bytes >= 1 << 20 { Ok(()) } else { self.0.write_vectored_at(offset, bufs) }
+    }
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.0.discard(offset, bytes)
+    }
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.0.write_zeroes(offset, bytes)
+    }
+}
+
+/// Prints what one thread computes for each block of a file that it writes into memory, and that it writes back, beside a
+/// device that takes no time.
+pub fn work(rounds: usize) -> Result<()> {
+    let (mut into, mut back) = (Series::default(), Series::default());
+    let piece = vec![5; 1 << 20];
+    for _ in 0..rounds {
+        let device = Forgetful(MemoryDevice::new(4 << 30));
+        Mkfs::new().format(&device)?;
+        let fs =
+            Mount::new().background(false).page_cache_bytes(4 * FILE_BYTES).open_device(Arc::new(device))?;
+        let file = fs.options().write(true).create(true).open("/file")?;
+        let blocks = (FILE_BYTES / BLOCK) as f64;
+        let start = Instant::now();
+        for at in (0..FILE_BYTES).step_by(piece.len()) {
+            file.write_all_at(&piece, at)?;
+        }
+        into.push(start.elapsed().as_nanos() as f64 / blocks);
+        let start = Instant::now();
+        fs.sync()?;
+        back.push(start.elapsed().as_nanos() as f64 / blocks);
+    }
+    println!(
+        "ns for a block of 4 KiB: into memory {}, back to the disk {}",
+        into.cell(1.0, 0),
+        back.cell(1.0, 0)
+    );
+    Ok(())
 }
 
 /// Writes and reads a file of `gib` GiB through a page cache of `limit_mib` MiB, and prints the most memory that the process

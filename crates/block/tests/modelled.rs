@@ -57,7 +57,7 @@ fn in_time<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     {
         let result = std::rc::Rc::new(std::cell::Cell::new(None));
         let place = std::rc::Rc::clone(&result);
-        let costs = extant_rt::Costs { read_ns: 0, write_ns: 0, wake_ns: 0 };
+        let costs = extant_rt::Costs { read_ns: 0, write_ns: 0, wake_ns: 0, ..Default::default() };
         let topology = extant_rt::Topology::new(&[extant_rt::Level { cpus: 1, transfer_ns: 0 }]);
         extant_rt::Machine { costs, topology, ..Default::default() }
             .run(vec![Box::new(move || place.set(Some(body())))]);

@@ -19,8 +19,11 @@ impl Volume {
     /// `IsADirectory`; `Io`; `Corrupt`.
     pub(crate) fn read_at(&self, node: &Arc<Node>, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.check_regular(node)?;
-        let _content = node.content.read();
-        let Some(pages) = self.pages_of(node) else { return self.read_content(node, offset, buf) };
+        let Some(pages) = self.pages_of(node) else {
+            let _content = node.content.read();
+            return self.read_content(node, offset, buf);
+        };
+        let _content = node.view();
         let size = node.core().size();
         let bytes = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         if bytes > 0 {

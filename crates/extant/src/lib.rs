@@ -9,6 +9,7 @@ mod buffer;
 mod cache;
 mod check;
 mod commit;
+mod content;
 mod counting;
 mod delete;
 mod dir;

@@ -7,7 +7,7 @@
 //! under way has frozen, is held by that transaction and so stays in the cache. An inode without links is deleted
 //! when its last [`NodeRef`] is gone.
 //!
-//! Locks: `INODE` (the content) and `XATTR`, keyed by number; `PAGES` (the content in memory); `INODE_CORE` (the fields).
+//! Locks: `INODE`, with a page cache `FLUSH` and `STEP` ([`ContentLocks`]) (the content), and `XATTR`, keyed by number; `PAGES` (the content in memory); `INODE_CORE` (the fields).
 
 use std::ops::Deref;
 
@@ -20,6 +20,7 @@ use extant_rt::{
 
 use crate::buffer::Owner;
 use crate::cache::{Cache, Cached};
+use crate::content::ContentLocks;
 use crate::pages::{Ahead, Losses, NodePages};
 
 /// An inode in memory.
@@ -59,6 +60,7 @@ pub(crate) struct Node {
 /// What a node has of the page cache.
 #[derive(Debug)]
 struct Paged {
+    locks: ContentLocks,
     pages: Mutex<NodePages>,
     writeback: extant_writeback::Entry,
 }
@@ -120,9 +122,14 @@ impl Node {
 
     fn paged(&self) -> &Paged {
         self.paged.get_or_init(|| Paged {
+            locks: ContentLocks::new(u64::from(self.number.0)),
             pages: Mutex::new(LockClass::PAGES, NodePages::default()),
             writeback: extant_writeback::Entry::new(),
         })
+    }
+
+    pub(crate) fn content_locks(&self) -> &ContentLocks {
+        &self.paged().locks
     }
 
     /// Its content in memory.

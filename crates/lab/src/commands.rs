@@ -11,7 +11,7 @@ use extant_loads::Load;
 
 use crate::machine::Model;
 use crate::run::Setup;
-use crate::{conflict, published, report, reproduce, run};
+use crate::{conflict, published, report, reproduce, run, writeback};
 
 #[derive(Parser)]
 #[command(about = "Runs the engine on virtual CPUs in virtual time")]
@@ -80,6 +80,36 @@ enum What {
         #[arg(long)]
         json: bool,
     },
+    /// Large files through the page cache onto a modelled device, by the number of writeback contexts.
+    Writeback {
+        /// A device of crates/block/models.
+        #[arg(long, value_delimiter = ',', default_value = "bm1743,pm9a3,pmem,disk-7200")]
+        device: Vec<String>,
+        /// How many contexts; one run for each number.
+        #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,12")]
+        contexts: Vec<usize>,
+        /// Each writes a file in a directory of its own.
+        #[arg(long, default_value_t = 12)]
+        writers: usize,
+        /// Of each file.
+        #[arg(long, default_value_t = 1024)]
+        file_mib: u64,
+        /// Bands of the disk, each of 8 GiB; contexts are at most as many.
+        #[arg(long, default_value_t = 12)]
+        bands: u64,
+        /// Of the page cache.
+        #[arg(long, default_value_t = 1024)]
+        cache_mib: u64,
+        /// What a flusher computes for each block that it writes.
+        #[arg(long, default_value_t = writeback::OWN_WORK_NS)]
+        work_ns: u64,
+        /// Blocks of 4 KiB in random order instead of pieces of 1 MiB in order.
+        #[arg(long)]
+        random: bool,
+        /// A built-in machine, or a file.
+        #[arg(long, default_value = "xeon2690v3-kernel")]
+        machine: PathBuf,
+    },
     /// The built-in machines.
     List,
     /// A built-in machine as a file, to begin one's own with.
@@ -135,6 +165,36 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             }
             let all = reproduce::compare(&posts, machine.as_deref())?;
             print!("{}", if json { reproduce::json(&all)? } else { reproduce::text(&posts, &all) });
+        }
+        What::Writeback {
+            device,
+            contexts,
+            writers,
+            file_mib,
+            bands,
+            cache_mib,
+            work_ns,
+            random,
+            machine,
+        } => {
+            let model = Model::load(&machine)?;
+            for device in device {
+                let setup = writeback::Setup {
+                    device,
+                    contexts: 1,
+                    writers,
+                    file_mib,
+                    bands,
+                    cache_mib,
+                    work_ns,
+                    random,
+                };
+                let run = |contexts: &usize| {
+                    writeback::run(&writeback::Setup { contexts: *contexts, ..setup.clone() }, &model)
+                };
+                let runs = contexts.iter().map(run).collect::<Result<Vec<_>, _>>()?;
+                print!("{}", writeback::table(&setup, &runs));
+            }
         }
         What::List => Model::built_in().for_each(|(name, _)| println!("{name}")),
         What::Machine { name } => print!("{}", Model::source(&name)?),

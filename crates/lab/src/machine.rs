@@ -110,7 +110,7 @@ impl Model {
         let level = level.iter().map(|level| Level { cpus: level.cpus, transfer_ns: level.transfer_ns });
         let topology = Topology::new(&level.collect::<Vec<_>>());
         let CostsFile { read_ns, write_ns, wake_ns } = costs;
-        let costs = Costs { read_ns, write_ns, wake_ns };
+        let costs = Costs { read_ns, write_ns, wake_ns, ..Costs::default() };
         let steps = [
             (Step::Create, steps.create),
             (Step::Unlink, steps.unlink),

@@ -1,7 +1,8 @@
 //! The engine on virtual CPUs in virtual time: what its locks and cache lines cost on machines with more of them.
 //!
 //! It is the same source as everywhere, built for the virtual runtime (`make lab`). A run gives the same rates each time.
-//! Leaves out: the costs of memory that no lock or atomic stands for, and devices, which take no time.
+//! Leaves out: the costs of memory that no lock or atomic stands for; and devices, which take no time but in
+//! `writeback`.
 
 #[cfg(extant_rt = "virtual")]
 mod commands;
@@ -17,6 +18,8 @@ mod report;
 mod reproduce;
 #[cfg(extant_rt = "virtual")]
 mod run;
+#[cfg(extant_rt = "virtual")]
+mod writeback;
 
 use std::process::ExitCode;
 

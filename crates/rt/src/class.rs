@@ -32,6 +32,10 @@ classes! {
     RENAME = 10;
     /// One per inode, keyed by its number: the file's or directory's content.
     INODE = 20;
+    /// One per inode, keyed by its number: its content is written back.
+    FLUSH = 22;
+    /// One per inode, keyed by its number: its content in memory, beside who writes it back.
+    STEP = 24;
     /// One per inode: its extended attributes.
     XATTR = 40;
     /// Not a lock: an open journal handle.

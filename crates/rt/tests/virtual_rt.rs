@@ -9,14 +9,18 @@ use std::time::Duration;
 
 use extant_rt::{
     AtomicU64, Behind, Condvar, Costs, Level, LockClass, Machine, Monotonic, Mutex, OnceLock, Ordering,
-    Padded, Report, RwLock, Topology, WallClock, available_parallelism, count_anew, parallel, sleep, spawn,
-    work, yield_now,
+    Padded, Report, RwLock, Topology, WallClock, available_parallelism, copied, count_anew, parallel, sleep,
+    spawn, work, yield_now,
 };
 
 /// A transfer between any two CPUs takes 25 ns, a lock handed over two of them.
 fn machine() -> Machine {
     let topology = Topology::new(&[Level { cpus: 1, transfer_ns: 25 }]);
-    Machine { costs: Costs { read_ns: 3, write_ns: 10, wake_ns: 50 }, topology, ..Machine::default() }
+    Machine {
+        costs: Costs { read_ns: 3, write_ns: 10, wake_ns: 50, copy_bytes_per_us: 4000 },
+        topology,
+        ..Machine::default()
+    }
 }
 
 fn ns(count: u64) -> Duration {
@@ -244,6 +248,16 @@ fn counts_begin_anew_and_lines_of_locks_have_their_class() {
     assert_eq!(report.locks["GROUP"].acquired, 2);
     let [(_, of_lock)] = report.lines.iter().collect::<Vec<_>>()[..] else { panic!("{:?}", report.lines) };
     assert_eq!((of_lock.class, of_lock.accesses >= 4), (Some("GROUP"), true), "{of_lock:?}");
+}
+
+#[test]
+fn copies_take_as_long_as_the_machine_says() {
+    let report = on(1, |_| {
+        copied(10_000);
+        copied(2);
+    });
+    // 4000 bytes in a microsecond, each copy rounded down.
+    assert_eq!(report.cpus_ns, [2500]);
 }
 
 #[test]

@@ -70,13 +70,13 @@ impl Store<Node> for Arc<Target> {
         let busy = Progress { written: 0, left: Left::Busy };
         let Some(volume) = self.volume.get().and_then(Weak::upgrade) else { return busy };
         let Some(pages) = &volume.pages else { return busy };
-        let content = match reason {
-            Reason::Sync => Some(node.content.write()),
-            _ => node.content.try_write(),
+        let held = match reason {
+            Reason::Sync => Some(node.flush()),
+            _ => node.try_flush(),
         };
-        let Some(content) = content else { return busy };
-        let (written, result) = volume.flush_some(pages, node, true, bytes);
-        drop(content);
+        let Some(held) = held else { return busy };
+        let (written, result) = volume.flush_some(pages, node, &held, true, bytes);
+        drop(held);
         volume.reap();
         let left = match result {
             Ok(()) if written >= bytes => Left::More,

@@ -1,18 +1,21 @@
 //! Writing an inode's pages to the disk, in ascending order: data, then the update that names it, run by run.
 //!
 //! So the inode's size on the disk grows over a block only after the block and all dirty ones before it were written, the
-//! zeroes behind the old end among them.
+//! zeroes behind the old end among them. Whoever writes into the file meanwhile waits for no run to be written. What he
+//! changes of a run on its way stays dirty; where the file ended when the run set off is as far as its update makes it grow.
 
 use std::io::IoSlice;
 
+use extant_alloc::{Reservation, Run};
 use extant_ondisk::extent::MAX_LEN;
 use extant_ondisk::{FsBlock, LogicalBlock, Structure};
 use extant_rt::{Arc, Ordering};
 
-use super::write::Busy;
+use super::folios::Part;
 use super::{DirtyRun, NodePages, Pages};
+use crate::content::{Flush, View};
 use crate::error::{Error, Place, Result};
-use crate::map::Mapping;
+use crate::map::{Hole, Mapping};
 use crate::node::Node;
 use crate::prealloc::Wanted;
 use crate::update::{Change, Need, Update};
@@ -22,6 +25,40 @@ use crate::write::RUN_CREDITS;
 /// Bytes that are written and named at once.
 const RUN_BYTES_MAX: u32 = 8 << 20;
 
+/// A run on its way to the disk.
+struct Flight<'v> {
+    run: DirtyRun,
+    parts: Vec<Part>,
+    start: FsBlock,
+    /// Where it ends in the file, which ended there or behind when it set off.
+    end: u64,
+    /// Of a delayed one.
+    naming: Option<Naming<'v>>,
+}
+
+/// How the blocks of a run come into the inode's map.
+struct Naming<'v> {
+    hole: Hole,
+    taken: Run,
+    reservation: Reservation<'v>,
+}
+
+/// Marks the pages of a node as being written back.
+struct Flushed<'n>(&'n Node);
+
+impl<'n> Flushed<'n> {
+    fn new(node: &'n Node) -> Self {
+        node.pages().lock().is_flushed = true;
+        Self(node)
+    }
+}
+
+impl Drop for Flushed<'_> {
+    fn drop(&mut self) {
+        self.0.pages().lock().is_flushed = false;
+    }
+}
+
 impl Volume {
     /// Writes all that memory has of an inode: its dirty blocks, and times.
     ///
@@ -29,7 +66,7 @@ impl Volume {
     /// The first. What could not be written is lost, and noted for all who have the file open.
     ///
     /// # Locks
-    /// Takes `INODE`.
+    /// Takes `INODE`, shared, and `FLUSH`.
     pub(crate) fn flush(&self, node: &Arc<Node>) -> Result<()> {
         self.flush_with(node, true)
     }
@@ -46,8 +83,8 @@ impl Volume {
         if !node.writeback().is_listed() {
             return Ok(());
         }
-        let _content = node.content.write();
-        self.flush_locked(pages, node, times)
+        let held = node.flush();
+        self.flush_some(pages, node, &held, times, u64::MAX).1
     }
 
     /// Does `act`; if it finds no space while reserved blocks may be too many, flushes all inodes and does it again.
@@ -74,9 +111,9 @@ impl Volume {
     ///
     /// # Locks
     /// Takes `INODE`.
-    pub(crate) fn read_written<'n>(&self, node: &'n Arc<Node>) -> extant_rt::RwLockReadGuard<'n, ()> {
+    pub(crate) fn read_written<'n>(&self, node: &'n Arc<Node>) -> View<'n> {
         loop {
-            let content = node.content.read();
+            let content = node.view();
             if node.pages().lock().dirty_bytes() == 0 {
                 return content;
             }
@@ -95,7 +132,7 @@ impl Volume {
     /// `INODE` is held exclusively.
     pub(crate) fn flush_out(&self, node: &Arc<Node>) -> Result<()> {
         let Some(pages) = &self.pages else { return Ok(()) };
-        let flushed = self.flush_locked(pages, node, true);
+        let flushed = self.flush_locked(pages, node);
         self.drop_pages_from(node, 0);
         flushed
     }
@@ -117,7 +154,7 @@ impl Volume {
     pub(crate) fn forget_pages(&self, node: &Arc<Node>) -> bool {
         let Some(pages) = &self.pages else { return true };
         let mut node_pages = node.pages().lock();
-        if node_pages.is_busy {
+        if node_pages.is_changed || node_pages.is_flushed {
             return false;
         }
         if let Some(folios) = &mut node_pages.folios {
@@ -148,28 +185,28 @@ impl Volume {
         }
     }
 
-    /// [`Volume::flush_with`].
+    /// [`Volume::flush`].
     ///
     /// # Locks
     /// `INODE` is held exclusively.
-    pub(super) fn flush_locked(&self, pages: &Pages, node: &Arc<Node>, times: bool) -> Result<()> {
-        self.flush_some(pages, node, times, u64::MAX).1
+    pub(super) fn flush_locked(&self, pages: &Pages, node: &Arc<Node>) -> Result<()> {
+        self.flush_some(pages, node, &Flush::Alone, true, u64::MAX).1
     }
 
-    /// [`Volume::flush_locked`], but no more runs once `bytes` bytes are written: how many were, and the first error.
-    ///
-    /// # Locks
-    /// As there.
+    /// [`Volume::flush_with`], but of what is dirty now only, and no more runs once `bytes` bytes are written: how many were,
+    /// and the first error.
     pub(super) fn flush_some(
         &self,
         pages: &Pages,
         node: &Arc<Node>,
+        held: &Flush<'_>,
         times: bool,
         bytes: u64,
     ) -> (u64, Result<()>) {
-        let busy = Busy::new(node);
+        let flushed = Flushed::new(node);
         node.is_replaced.store(false, Ordering::Relaxed);
-        let (done, written) = self.flush_runs(pages, node, bytes);
+        let (done, written) = self.flush_runs(pages, node, held, bytes);
+        let _step = held.step();
         let timed = if times { self.put_times(node) } else { Ok(()) };
         let mut node_pages = node.pages().lock();
         if !pages.keeps_clean
@@ -179,7 +216,7 @@ impl Volume {
         }
         self.settle_pages(pages, node, &mut node_pages);
         drop(node_pages);
-        drop(busy);
+        drop(flushed);
         if node.user_count() == 0 {
             self.discard_preallocations(node);
             self.nodes.let_go(node);
@@ -187,25 +224,38 @@ impl Volume {
         (done, written.and(timed))
     }
 
-    fn flush_runs(&self, pages: &Pages, node: &Arc<Node>, bytes: u64) -> (u64, Result<()>) {
+    fn flush_runs(&self, pages: &Pages, node: &Arc<Node>, held: &Flush<'_>, bytes: u64) -> (u64, Result<()>) {
         let len_max = (RUN_BYTES_MAX / self.geometry.block_size).clamp(1, u32::from(MAX_LEN));
         let mut result = Ok(());
         let (mut at, mut done) = (0, 0);
+        // A writer that goes on and on is not followed.
+        let end = node.pages().lock().folios.as_ref().map_or(0, super::Folios::dirty_end);
         while done < bytes {
-            let run = node.pages().lock().folios.as_ref().and_then(|folios| folios.next_dirty(at, len_max));
-            let Some(run) = run else { break };
-            let flushed = match &result {
+            let step = held.step();
+            let run = node.pages().lock().folios.as_mut().and_then(|folios| folios.next_dirty(at, len_max));
+            let Some(run) = run.filter(|run| run.block < end) else { break };
+            let flight = match &result {
                 // The file must not grow over what was not written.
                 Err(_) if self.run_end(node, run) > node.core().inode.size() => Ok(None),
-                _ => self.flush_run(node, run).map(Some),
+                _ => self.depart(node, run).map(Some),
             };
+            drop(step);
+            let written = match &flight {
+                Ok(Some(flight)) => self.write_out(node, flight),
+                _ => Ok(()),
+            };
+            let _step = held.step();
+            let landed = flight.and_then(|flight| match flight {
+                Some(flight) => self.land(node, flight, written).map(Some),
+                None => Ok(None),
+            });
             let mut node_pages = node.pages().lock();
             let Some(folios) = &mut node_pages.folios else { break };
-            match flushed {
-                Ok(Some(len)) => {
-                    folios.clean(DirtyRun { len, ..run });
-                    at = run.block + len;
-                    done += u64::from(len) * u64::from(self.geometry.block_size);
+            match landed {
+                Ok(Some(run)) => {
+                    folios.clean(run);
+                    at = run.block + run.len;
+                    done += u64::from(run.len) * u64::from(self.geometry.block_size);
                 }
                 lost => {
                     folios.drop_run(run);
@@ -247,28 +297,31 @@ impl Volume {
             .io(std::io::Error::other("data written before was lost"))
     }
 
-    /// Writes the first blocks of a run: how many.
-    fn flush_run(&self, node: &Arc<Node>, run: DirtyRun) -> Result<u32> {
-        if run.is_delayed { self.flush_delayed(node, run) } else { self.flush_in_place(node, run) }
+    /// Finds the place of a run's first blocks, or takes one: what can be written at once.
+    fn depart(&self, node: &Arc<Node>, run: DirtyRun) -> Result<Flight<'_>> {
+        let (run, start, naming) =
+            if run.is_delayed { self.place_delayed(node, run)? } else { self.place_mapped(node, run)? };
+        let parts = node.pages().lock().folios.as_mut().map(|folios| folios.parts(run)).unwrap_or_default();
+        Ok(Flight { run, parts, start, end: self.run_end(node, run), naming })
     }
 
-    fn flush_in_place(&self, node: &Arc<Node>, run: DirtyRun) -> Result<u32> {
+    fn place_mapped(
+        &self,
+        node: &Arc<Node>,
+        run: DirtyRun,
+    ) -> Result<(DirtyRun, FsBlock, Option<Naming<'_>>)> {
         let place = Place::of(Structure::Inode).inode(node.number);
-        let Mapping::Data { start, len, unwritten: false } =
-            self.map(node, LogicalBlock(run.block), run.len)?
-        else {
-            return Err(place.corrupt("a block that was written is not mapped"));
-        };
-        let run = DirtyRun { len, ..run };
-        self.write_run(node, run, start)?;
-        let end = self.run_end(node, run);
-        if end > node.core().inode.size() {
-            self.begin(Need::new(1, 0))?.grow_to(node, end);
+        match self.map(node, LogicalBlock(run.block), run.len)? {
+            Mapping::Data { start, len, unwritten: false } => Ok((DirtyRun { len, ..run }, start, None)),
+            _ => Err(place.corrupt("a block that was written is not mapped")),
         }
-        Ok(len)
     }
 
-    fn flush_delayed(&self, node: &Arc<Node>, run: DirtyRun) -> Result<u32> {
+    fn place_delayed(
+        &self,
+        node: &Arc<Node>,
+        run: DirtyRun,
+    ) -> Result<(DirtyRun, FsBlock, Option<Naming<'_>>)> {
         let logical = LogicalBlock(run.block);
         let hole = self.hole(node, logical)?;
         let wanted = Wanted {
@@ -283,31 +336,42 @@ impl Volume {
         let taken = self.take_content(node, &hole, wanted, Some(&mut kept));
         node.pages().lock().kept += kept.keep();
         let (taken, reservation) = taken?;
+        if !hole.can_name(taken) {
+            self.allocator.give_back(taken);
+            return Err(Error::NoSpace);
+        }
         let run = DirtyRun { len: taken.len, ..run };
-        let written = match hole.can_name(taken) {
-            true => self.write_run(node, run, taken.start),
-            false => Err(Error::NoSpace),
-        };
-        let opened = written.and_then(|()| self.begin_reserved(hole.credits() + RUN_CREDITS, reservation));
-        let mut update = match opened {
-            Ok(update) => update,
-            Err(error) => {
-                self.allocator.give_back(taken);
-                return Err(error);
-            }
-        };
-        update.map_run(node, hole, logical, taken, false)?;
-        update.grow_to(node, self.run_end(node, run));
-        Ok(run.len)
+        Ok((run, taken.start, Some(Naming { hole, taken, reservation })))
     }
 
-    fn write_run(&self, node: &Arc<Node>, run: DirtyRun, start: FsBlock) -> Result<()> {
+    /// Writes a run to its place, and waits.
+    fn write_out(&self, node: &Arc<Node>, flight: &Flight<'_>) -> Result<()> {
         let place = Place::of(Structure::Inode).inode(node.number);
-        let parts = node.pages().lock().folios.as_mut().map(|folios| folios.parts(run)).unwrap_or_default();
-        let bytes = run.len as usize * self.geometry.block_size as usize;
-        let at = self.data_offset(start, 0, bytes, place)?;
-        let bufs: Vec<_> = parts.iter().map(|part| IoSlice::new(part.bytes())).collect();
-        self.device.write_vectored_at(at, &bufs).map_err(|e| place.block(start).io(e))
+        let bytes = flight.run.len as usize * self.geometry.block_size as usize;
+        let at = self.data_offset(flight.start, 0, bytes, place)?;
+        let bufs: Vec<_> = flight.parts.iter().map(|part| IoSlice::new(part.bytes())).collect();
+        self.device.write_vectored_at(at, &bufs).map_err(|e| place.block(flight.start).io(e))
+    }
+
+    /// Names a run that was written, and has the file reach to its end; or gives back what it took.
+    fn land(&self, node: &Arc<Node>, flight: Flight<'_>, written: Result<()>) -> Result<DirtyRun> {
+        let Flight { run, end, naming, .. } = flight;
+        match naming {
+            None => {
+                written?;
+                if end > node.core().inode.size() {
+                    self.begin(Need::new(1, 0))?.grow_to(node, end);
+                }
+            }
+            Some(Naming { hole, taken, reservation }) => {
+                let opened =
+                    written.and_then(|()| self.begin_reserved(hole.credits() + RUN_CREDITS, reservation));
+                let mut update = opened.inspect_err(|_| self.allocator.give_back(taken))?;
+                update.map_run(node, hole, LogicalBlock(run.block), taken, false)?;
+                update.grow_to(node, end);
+            }
+        }
+        Ok(run)
     }
 
     /// Puts the time of the last write into the inode.

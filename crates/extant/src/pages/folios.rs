@@ -40,6 +40,8 @@ struct Folio {
     /// A bit for each block; those delayed are dirty too.
     dirty: u64,
     delayed: u64,
+    /// Those that were written to since they last set off for the disk.
+    changed: u64,
     /// Used since the search for memory last passed it.
     is_used: bool,
 }
@@ -157,13 +159,17 @@ impl Folios {
         Some(Part { bytes: folio.bytes.clone(), from, end: folio.bytes.len().min(from + bytes) })
     }
 
-    /// All parts of blocks in memory.
+    /// All parts of a dirty run that sets off for the disk.
     pub(crate) fn parts(&mut self, run: DirtyRun) -> Vec<Part> {
         let mut parts = Vec::new();
         let (mut block, mut rest) = (run.block, run.len as usize * self.block_size);
         while let Some(part) = self.part(block, 0, rest).filter(|_| rest > 0) {
+            let len = (part.bytes().len() / self.block_size) as u32;
+            if let Some((first, folio)) = self.find_mut(block) {
+                folio.changed &= !bits(block - first, len);
+            }
             rest -= part.bytes().len();
-            block += (part.bytes().len() / self.block_size) as u32;
+            block += len;
             parts.push(part);
         }
         parts
@@ -181,6 +187,7 @@ impl Folios {
         let len = end.div_ceil(block_size) as u32 - index;
         let fresh = (bits(index, len) & !folio.dirty).count_ones();
         folio.dirty |= bits(index, len);
+        folio.changed |= bits(index, len);
         self.add_dirty(block..block + len, fresh);
         end - from
     }
@@ -220,6 +227,7 @@ impl Folios {
                 bytes: Arc::new(own.to_vec()),
                 dirty: if what == Block::Clean { 0 } else { all },
                 delayed: if what == Block::Delayed { all } else { 0 },
+                changed: 0,
                 is_used: true,
             };
             self.by_block.insert(at, folio);
@@ -228,12 +236,19 @@ impl Folios {
     }
 
     /// The first dirty blocks from `from` on, at most `len_max`.
-    pub(crate) fn next_dirty(&self, from: u32, len_max: u32) -> Option<DirtyRun> {
+    pub(crate) fn next_dirty(&mut self, from: u32, len_max: u32) -> Option<DirtyRun> {
         let Range { start, end } = self.dirty_within;
-        let from = from.max(start);
         if self.dirty == 0 || from >= end {
             return None;
         }
+        let found = self.find_dirty(from.max(start)..end, len_max);
+        if let Some(run) = found.filter(|_| from <= start) {
+            self.dirty_within.start = run.block;
+        }
+        found
+    }
+
+    fn find_dirty(&self, Range { start: from, end }: Range<u32>, len_max: u32) -> Option<DirtyRun> {
         let first = self.find(from).map_or(from, |(first, _)| first);
         let mut found: Option<DirtyRun> = None;
         for (first, folio) in self.by_block.range(first..end) {
@@ -265,7 +280,8 @@ impl Folios {
         found
     }
 
-    /// Notes that blocks of the file's first dirty run, from its start on, are on the disk.
+    /// Notes that blocks of a dirty run, from its start on, are on the disk as they were in its [`Folios::parts`]. Those that
+    /// were written to since stay dirty, with a place.
     pub(crate) fn clean(&mut self, run: DirtyRun) {
         let mut block = run.block;
         let end = run.block + run.len;
@@ -274,15 +290,23 @@ impl Folios {
             let Some((first, folio)) = self.find_mut(block) else { break };
             let len = (first + (folio.bytes.len() / block_size) as u32).min(end) - block;
             let mask = bits(block - first, len);
-            folio.dirty &= !mask;
             folio.delayed &= !mask;
+            let cleaned = folio.dirty & mask & !folio.changed;
+            folio.dirty &= !cleaned;
+            self.dirty -= u64::from(cleaned.count_ones());
             block += len;
         }
-        self.dirty -= u64::from(run.len);
         if run.is_delayed {
             self.delayed -= u64::from(run.len);
-            self.delayed_runs -= u64::from(!self.is_delayed(end));
+            let before = run.block.checked_sub(1).is_some_and(|before| self.is_delayed(before));
+            self.delayed_runs += u64::from(before) + u64::from(self.is_delayed(run.block + run.len));
+            self.delayed_runs -= 1;
         }
+    }
+
+    /// Behind the last block that may be dirty.
+    pub(crate) fn dirty_end(&self) -> u32 {
+        self.dirty_within.end
     }
 
     /// Drops all blocks from `from` on, dirty or not. Of a folio that begins before it, the others stay.
@@ -476,10 +500,23 @@ mod tests {
                         assert_eq!(written > 0, model.contains_key(&block));
                     }
                     5 => {
-                        if let Some(run) = folios.next_dirty(0, 1 + below(20)) {
+                        if let Some(run) = folios.next_dirty(below(END), 1 + below(20)) {
+                            let parts = folios.parts(run);
+                            let before: Vec<u8> =
+                                parts.iter().flat_map(|part| part.bytes()).copied().collect();
+                            let own = (run.block..run.block + run.len).flat_map(|block| &model[&block].1);
+                            assert!(own.eq(&before));
+                            // Somebody may write to one of the blocks meanwhile.
+                            let changed = run.block + below(2 * run.len);
+                            if changed < run.block + run.len {
+                                folios.write(changed, 0, &[step as u8 ^ 1]);
+                                model.get_mut(&changed).unwrap().1[0] = step as u8 ^ 1;
+                            }
+                            assert!(parts.iter().flat_map(|part| part.bytes()).eq(&before));
                             folios.clean(run);
                             for block in run.block..run.block + run.len {
-                                model.get_mut(&block).unwrap().0 = Block::Clean;
+                                let what = if block == changed { Block::Dirty } else { Block::Clean };
+                                model.get_mut(&block).unwrap().0 = what;
                             }
                         }
                     }

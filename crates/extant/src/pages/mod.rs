@@ -9,23 +9,24 @@
 //! Invariants: docs/writeback.md, by number.
 //!
 //! Who meets whom:
-//! - *Flush and write, read, truncate, range operations, fiemap*: all hold `INODE`, all but reading exclusively. Who works on
-//!   blocks flushes first and holds `INODE` on.
-//! - *Flush and unlink*: the last name goes without `INODE`. Both look at [`NodePages::is_busy`] with `PAGES` held: while a
+//! - *Flush and truncate, range operations*: who works on blocks holds `INODE` alone, flushes first, and holds it on.
+//! - *Flush, write and read*: hold `INODE` shared and work beside each other ([`crate::content`]). What is written into a run
+//!   that is on its way stays dirty.
+//! - *Flush and unlink*: the last name goes without `INODE`. Both look at [`NodePages::is_flushed`] with `PAGES` held: while a
 //!   flush works the inode becomes an orphan; else its pages go first, and a flush that comes later finds nothing. Times are
 //!   put into an inode only while it is not deleted, in one hold of `INODE_CORE`.
 //! - *Flush and commit*: nothing is waited for with the update open. The data was waited for before.
 //! - *Flush and unmount*: the lists of nodes with something to write are closed before the last flush; who would dirty another
 //!   node then is refused.
-//! - *Search for memory and all others*: takes clean folios only, of nodes that are not busy, with `PAGES` held. A reader
-//!   that misses one reads it again; a writer is busy from its first look at the pages to its last.
+//! - *Search for memory and all others*: takes clean folios only, of nodes that nobody writes into, with `PAGES` held. A reader
+//!   that misses one reads it again; a writer says so from its first look at the pages to its last.
 //! - *No space within the flush*: every delayed block holds a token, and each run of them as many as its tree may need
 //!   ([`tree_need`]), so there is none but on a disk whose bitmaps lie. Then, and when the device fails, the run's pages are
 //!   dropped, the file does not grow over it, and each open file is told once ([`Losses`]).
 //! - *No space elsewhere*: tokens held for trees may be too many, so whoever is refused a block has all inodes flushed, with
 //!   no lock held, and tries once more ([`Volume::with_room`]).
 //!
-//! Locks: `INODE`; inside it `PAGES` for the folios, never over I/O; inside that `CACHE` for the queues, and those of `writeback`.
+//! Locks: `INODE`, `FLUSH`, `STEP`; inside them `PAGES` for the folios, never over I/O; inside that `CACHE` for the queues, and those of `writeback`.
 //!
 //! Tests: `tests/pages.rs`, `tests/files.rs` (a model), `../tests/crash`, `../tests/threads`.
 
@@ -134,7 +135,7 @@ impl Pages {
         let Some(weak) = queue.lock().pop_front() else { return };
         let Some(node) = weak.upgrade() else { return };
         if let Some(mut pages) = node.pages().try_lock()
-            && !pages.is_busy
+            && !pages.is_changed
             && let Some(folios) = &mut pages.folios
         {
             folios.evict(EVICTED_BYTES);
@@ -154,8 +155,10 @@ impl Pages {
 pub(crate) struct NodePages {
     /// None until the first.
     pub(crate) folios: Option<Folios>,
-    /// Whoever holds `INODE` exclusively works on them.
-    pub(crate) is_busy: bool,
+    /// Somebody writes into them, and knows which there are.
+    is_changed: bool,
+    /// Somebody writes them back.
+    is_flushed: bool,
     /// Blocks that are reserved for those delayed and their tree.
     kept: u64,
     is_queued: bool,

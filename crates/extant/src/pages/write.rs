@@ -1,7 +1,7 @@
 //! Writing into the page cache.
 
 use extant_ondisk::{ExtentNode, FsBlock, LogicalBlock, Structure};
-use extant_rt::Arc;
+use extant_rt::{Arc, copied};
 
 use super::{Block, NodePages, Pages, tree_need};
 
@@ -14,6 +14,8 @@ use crate::write::drop_privileges;
 
 /// Bytes that are copied into memory in one hold of `PAGES`, and between two looks at how much is dirty.
 const PIECE_BYTES: usize = 1 << 20;
+/// A write of more holds the content alone, and is written back in between where too much is dirty.
+const BESIDE_BYTES_MAX: usize = 8 << 20;
 
 /// Blocks that a write touches and that are not in memory.
 struct Gap {
@@ -23,19 +25,19 @@ struct Gap {
     start: Option<FsBlock>,
 }
 
-/// Marks the pages of a node as worked on. `INODE` is held exclusively.
-pub(super) struct Busy<'n>(&'n Node);
+/// Marks the pages of a node as written into.
+struct Changed<'n>(&'n Node);
 
-impl<'n> Busy<'n> {
-    pub fn new(node: &'n Node) -> Self {
-        node.pages().lock().is_busy = true;
+impl<'n> Changed<'n> {
+    fn new(node: &'n Node) -> Self {
+        node.pages().lock().is_changed = true;
         Self(node)
     }
 }
 
-impl Drop for Busy<'_> {
+impl Drop for Changed<'_> {
     fn drop(&mut self) {
-        self.0.pages().lock().is_busy = false;
+        self.0.pages().lock().is_changed = false;
     }
 }
 
@@ -53,7 +55,48 @@ impl Volume {
         privileged: bool,
     ) -> Result<usize> {
         self.relieve(pages, node);
+        if buf.len() <= BESIDE_BYTES_MAX {
+            let _content = node.change();
+            let (offset, buf) = self.prepare_write(pages, node, offset, buf, privileged)?;
+            let done = self.write_pieces(pages, node, offset, buf, privileged)?;
+            if done > 0 {
+                return Ok(done);
+            }
+        }
         let _content = node.content.write();
+        let (offset, buf) = self.prepare_write(pages, node, offset, buf, privileged)?;
+        let mut done = 0;
+        while done < buf.len() {
+            let (at, rest) = (offset + done as u64, &buf[done..]);
+            let piece = &rest[..rest.len().min(PIECE_BYTES)];
+            let written = self.write_pieces(pages, node, at, piece, privileged)?;
+            if written == 0 {
+                // Tokens held for this file's own tree may be what is lacking.
+                let _ = self.flush_locked(pages, node);
+                self.drop_pages_from(node, 0);
+                return match self.write_through(node, at, rest, privileged) {
+                    Err(Error::NoSpace) if done > 0 => Ok(done),
+                    written => Ok(done + written?),
+                };
+            }
+            done += written;
+            if pages.writeback().is_over_limit() {
+                // Whoever syncs the file is told of an error.
+                let _ = self.flush_locked(pages, node);
+            }
+        }
+        Ok(done)
+    }
+
+    /// Where a write begins, and what of it fits into the file; has the file ready for it.
+    fn prepare_write<'b>(
+        &self,
+        pages: &Arc<Pages>,
+        node: &Arc<Node>,
+        offset: Option<u64>,
+        buf: &'b [u8],
+        privileged: bool,
+    ) -> Result<(u64, &'b [u8])> {
         let (size, size_max) = {
             let core = node.core();
             (core.size(), self.size_max(&core.inode))
@@ -61,7 +104,6 @@ impl Volume {
         let offset = offset.unwrap_or(size);
         let room =
             Some(size_max.saturating_sub(offset)).filter(|room| *room > 0).ok_or(Error::FileTooLarge)?;
-        let buf = &buf[..room.min(buf.len() as u64) as usize];
         if !privileged {
             self.remove_set_ids(node)?;
         }
@@ -69,27 +111,26 @@ impl Volume {
             self.list(pages, node)?;
             self.keep_tail(pages, node, size)?;
         }
+        Ok((offset, &buf[..room.min(buf.len() as u64) as usize]))
+    }
+
+    /// Copies a write into memory, up to what must go to the disk at once: how many bytes.
+    fn write_pieces(
+        &self,
+        pages: &Arc<Pages>,
+        node: &Arc<Node>,
+        offset: u64,
+        buf: &[u8],
+        privileged: bool,
+    ) -> Result<usize> {
         let mut done = 0;
-        while done < buf.len() {
-            let piece = &buf[done..buf.len().min(done + PIECE_BYTES)];
-            let at = offset + done as u64;
+        for piece in buf.chunks(PIECE_BYTES) {
             // Each time: a flush in between takes it out.
             self.list(pages, node)?;
-            if self.write_pages(pages, node, at, piece, privileged)? {
-                done += piece.len();
-            } else {
-                // Tokens held for this file's own tree may be what is lacking.
-                let _ = self.flush_locked(pages, node, true);
-                self.drop_pages_from(node, 0);
-                return match self.write_through(node, at, &buf[done..], privileged) {
-                    Err(Error::NoSpace) if done > 0 => Ok(done),
-                    written => Ok(done + written?),
-                };
+            if !self.write_pages(pages, node, offset + done as u64, piece, privileged)? {
+                break;
             }
-            if pages.writeback().is_over_limit() {
-                // Whoever syncs the file is told of an error.
-                let _ = self.flush_locked(pages, node, true);
-            }
+            done += piece.len();
         }
         if pages.memory.is_exhausted() {
             pages.make_room(u64::from(node.number.0));
@@ -179,7 +220,7 @@ impl Volume {
         buf: &[u8],
         privileged: bool,
     ) -> Result<bool> {
-        let _busy = Busy::new(node);
+        let _changed = Changed::new(node);
         let size = node.core().size();
         let end = at + buf.len() as u64;
         let Some(gaps) = self.gaps(node, at, buf.len())? else { return Ok(false) };
@@ -205,6 +246,7 @@ impl Volume {
         let now = self.now();
         let mut node_pages = node.pages().lock();
         self.copy_in(node_pages.folios_of(node, pages, self.geometry.block_size), &gaps, edges, at, buf);
+        copied(buf.len());
         if let Some(reservation) = reservation {
             self.keep(node, &mut node_pages, reservation.keep())?;
         }

@@ -1,10 +1,11 @@
 //! The page cache and delayed allocation: what is where, what is kept, what is told.
 
 use std::io::{self, IoSlice};
+use std::time::Duration;
 
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::InodeNumber;
-use extant_rt::{Arc, AtomicBool, AtomicU64, Ordering};
+use extant_rt::{Arc, AtomicBool, AtomicU64, Ordering, parallel, sleep, yield_now};
 
 use super::disk::{Random, assert_clean, format, has_tools, mount_with_pages};
 use super::names::new;
@@ -42,18 +43,23 @@ fn kept(volume: &Volume) -> u64 {
         - allocator.pending_free()
 }
 
-/// A device that counts, and fails to write data when told to.
+/// A device that counts, and fails to write data or holds it up when told to.
 struct Watched {
     inner: Arc<MemoryDevice>,
     reads: AtomicU64,
     writes: AtomicU64,
     is_broken: AtomicBool,
+    is_held_up: AtomicBool,
+    /// Writes of data that are held up.
+    waiting: AtomicU64,
 }
 
 impl Watched {
     fn new(inner: &Arc<MemoryDevice>) -> Arc<Self> {
         let (reads, writes) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { inner: inner.clone(), reads, writes, is_broken: AtomicBool::new(false) })
+        let (is_broken, is_held_up) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (inner, waiting) = (inner.clone(), AtomicU64::new(0));
+        Arc::new(Self { inner, reads, writes, is_broken, is_held_up, waiting })
     }
 }
 
@@ -72,6 +78,18 @@ impl BlockDevice for Watched {
             return Err(io::Error::other("broken"));
         }
         self.writes.fetch_add(u64::from(is_content), Ordering::Relaxed);
+        if is_content {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            // Whoever waits for it in vain is let go in the end, and finds that it is no longer held up.
+            for _ in 0..10_000 {
+                if !self.is_held_up.load(Ordering::SeqCst) {
+                    break;
+                }
+                sleep(Duration::from_millis(1));
+            }
+            self.is_held_up.store(false, Ordering::SeqCst);
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
         self.inner.write_vectored_at(offset, bufs)
     }
     fn flush(&self) -> io::Result<()> {
@@ -342,4 +360,53 @@ fn the_time_of_a_write_is_told_as_exactly_as_the_inode_can_say_it() {
         assert_eq!((told.mtime, told.ctime), (after.mtime, after.ctime), "inodes of {inode_size}");
         volume.unmount().unwrap();
     }
+}
+
+#[test]
+fn who_reads_and_writes_a_file_does_not_wait_for_the_device_that_writes_it_back() {
+    if !has_tools() {
+        return;
+    }
+    let memory = disk(32 << 10);
+    let device = Watched::new(&memory);
+    let volume = mount_watched(&device, 16 * MIB);
+    let file = create(&volume, "file");
+    let number = file.number;
+    write(&volume, &file, 0, 8 * BLOCK + 100);
+    device.is_held_up.store(true, Ordering::SeqCst);
+    parallel(2, |task| {
+        if task == 0 {
+            return volume.sync_node(&file, false).unwrap();
+        }
+        while device.waiting.load(Ordering::SeqCst) == 0 {
+            yield_now();
+        }
+        // Over blocks on their way, over the tail, and behind a hole.
+        for (at, byte) in [(2 * BLOCK + 5, 8), (8 * BLOCK + 50, 9), (20 * BLOCK, 10)] {
+            assert_eq!(volume.write_at(&file, Some(at), &[byte; 1000], true).unwrap(), 1000);
+            let mut read = [0; 1000];
+            assert_eq!(volume.read_at(&file, at, &mut read).unwrap(), 1000);
+            assert_eq!(read, [byte; 1000]);
+        }
+        assert!(device.is_held_up.load(Ordering::SeqCst), "it was waited for");
+        device.is_held_up.store(false, Ordering::SeqCst);
+    });
+    // What was written meanwhile is still to be written, and the file has grown as far as it was.
+    assert_eq!(volume.pages.as_ref().unwrap().used().1, 3 * BLOCK);
+    assert_eq!((file.inode().size(), volume.attributes(&file).size), (8 * BLOCK + 100, 20 * BLOCK + 1000));
+    volume.sync().unwrap();
+    assert_eq!((volume.pages.as_ref().unwrap().used().1, kept(&volume)), (0, 0));
+    drop(file);
+    volume.unmount().unwrap();
+    assert_clean(&*memory, "after an unmount");
+    let again = mount_with_pages(&memory, 0, true);
+    let file = again.node(number).unwrap();
+    let mut wanted = vec![7; (8 * BLOCK + 100) as usize];
+    wanted.resize((20 * BLOCK + 1000) as usize, 0);
+    for (at, byte) in [(2 * BLOCK + 5, 8), (8 * BLOCK + 50, 9), (20 * BLOCK, 10)] {
+        wanted[at as usize..at as usize + 1000].fill(byte);
+    }
+    let mut read = vec![1; wanted.len()];
+    assert_eq!(again.read_at(&file, 0, &mut read).unwrap(), wanted.len());
+    assert!(read == wanted);
 }

@@ -154,6 +154,16 @@ impl<T> RwLock<T> {
         RwLockReadGuard { inner: self.inner.read().unwrap_or_else(PoisonError::into_inner), _rank: rank }
     }
 
+    /// Takes the lock beside other readers if nobody has it alone. The order is not checked, for nobody waits.
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        let inner = match self.inner.try_read() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(RwLockReadGuard { inner, _rank: Rank::entered(self.class, self.key) })
+    }
+
     /// Takes the lock alone if nobody has it. The order is not checked, for nobody waits.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let inner = match self.inner.try_write() {

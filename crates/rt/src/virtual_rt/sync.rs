@@ -220,6 +220,19 @@ impl<T> RwLock<T> {
         RwLockReadGuard { inner, _rank: rank, _pass: pass }
     }
 
+    /// Takes the lock beside other readers if nobody has it alone. The order is not checked, for nobody waits.
+    #[track_caller]
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        let pass = self.gate.try_enter(Mode::Shared)?;
+        let inner = match self.inner.try_read() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        pass.fetch(&*inner);
+        Some(RwLockReadGuard { inner, _rank: Rank::entered(self.class, self.key), _pass: pass })
+    }
+
     /// Takes the lock alone if nobody has it. The order is not checked, for nobody waits.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let pass = self.gate.try_enter(Mode::Exclusive)?;

@@ -22,12 +22,14 @@ pub struct Costs {
     pub write_ns: u64,
     /// From a notification until the one who waited goes on.
     pub wake_ns: u64,
+    /// What [`copied`] charges for.
+    pub copy_bytes_per_us: u64,
 }
 
 impl Default for Costs {
-    /// A small server.
+    /// A small server. Copies into memory that is taken for it: `extant-bench page-work` measured 555 to 606 ns for 4 KiB.
     fn default() -> Self {
-        Self { read_ns: 1, write_ns: 7, wake_ns: 2000 }
+        Self { read_ns: 1, write_ns: 7, wake_ns: 2000, copy_bytes_per_us: 7000 }
     }
 }
 
@@ -287,6 +289,11 @@ pub fn block(until: Option<u64>) {
 pub fn work(time: Duration) {
     let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     with(|world| world.charge(ns));
+}
+
+/// Spends the time of a copy of so many bytes from one place in memory to another.
+pub fn copied(bytes: usize) {
+    with(|world| world.charge(bytes as u64 * 1000 / world.costs.copy_bytes_per_us.max(1)));
 }
 
 /// Counts of locks and lines begin anew, so that a report leaves out what was before. A scheduling point.
