@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-checked test-schedules test-threads test-errors lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-scale bench-mount lab deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-checked test-schedules test-threads test-errors test-crashes fuzz test-exchange soak lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-scale bench-mount lab deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -60,6 +60,23 @@ test-threads: setup-test
 # The device fails at every read, write and flush of 378 short sequences, in turn; 3 minutes.
 test-errors: setup-test
 	EXTANT_CRASH_SCALE=2 $(CARGO) test --locked -p extant --test crash errors:: -- --nocapture
+
+# Crashes of every sequence of one and two operations, of a sample of three, of long ones and of threads; 15 minutes.
+test-crashes: setup-test
+	EXTANT_CRASH_SCALE=3 $(CARGO) test --locked -p extant --test crash -- --nocapture
+
+# Damaged disks for as long as wished: make fuzz SECONDS=3600 FROM=1000000
+SECONDS := 60
+fuzz: setup-test
+	EXTANT_FUZZ_SECONDS=$(SECONDS) EXTANT_FUZZ_FROM=$${FROM:-0} $(CARGO) test --locked -p extant --test check fuzz:: -- --nocapture
+
+# The running kernel and Extant change one disk in turn, on disks of 60 random sets of features; needs root and loop devices.
+test-exchange: setup-test
+	EXTANT_EXCHANGE_SETS=60 $(CARGO) test --locked -p extant --test exchange -- --nocapture
+
+# Writers on a mount whose server is killed 20 times; needs root, /dev/fuse and half an hour.
+soak: setup-test build
+	scripts/soak target/release/extant
 
 lint:
 	$(CARGO) fmt --all --check

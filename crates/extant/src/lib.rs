@@ -33,6 +33,7 @@ mod seek;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod torn;
 mod trim;
 mod truncate;
 mod update;

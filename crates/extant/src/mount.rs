@@ -28,6 +28,7 @@ use crate::node::NodeCache;
 use crate::orphan::Orphans;
 use crate::pages::{InodeBands, Losses, Pages};
 use crate::tables::Tables;
+use crate::torn;
 use crate::update::Changes;
 use crate::volume::Volume;
 
@@ -370,7 +371,7 @@ impl Drop for Volume {
 fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).map_err(|e| Place::of(Structure::Superblock).io(e))?;
-    parse_superblock(&bytes)
+    parse_superblock(&bytes).or_else(|error| torn::join(device, &bytes).ok_or(error))
 }
 
 fn parse_superblock(bytes: &[u8]) -> Result<Superblock> {

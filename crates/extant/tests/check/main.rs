@@ -7,6 +7,7 @@
 mod clean;
 mod damages;
 mod disk;
+mod fuzz;
 mod hostile;
 mod random;
 mod tools;

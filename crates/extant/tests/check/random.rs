@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 
+use extant_ondisk::FsBlock;
+
 use crate::disk::{Disk, Kind};
 use crate::tools::{has_tools, make_disk, scratch};
 use crate::{Agreement, compare};
@@ -13,15 +15,15 @@ use crate::{Agreement, compare};
 /// Patches per disk, each from its own seed.
 const CASES: u64 = 300;
 
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
     /// Below `bound`.
-    fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -48,14 +50,24 @@ fn class(kind: Kind) -> u8 {
 
 /// Changes a few bytes of one block; what was done.
 fn damage(disk: &mut Disk, seed: u64) -> String {
-    let mut random = Random::new(seed);
     let blocks = disk.metadata();
+    let mut random = Random::new(seed);
+    let (block, kind) = choose(&blocks, &mut random);
+    damage_block(disk, block, kind, &mut random)
+}
+
+/// One of these blocks, of each kind equally often.
+pub fn choose(blocks: &[(FsBlock, Kind)], random: &mut Random) -> (FsBlock, Kind) {
     let mut classes: Vec<u8> = blocks.iter().map(|(_, kind)| class(*kind)).collect();
     classes.sort_unstable();
     classes.dedup();
     let chosen = classes[random.below(classes.len())];
-    let of_class: Vec<_> = blocks.into_iter().filter(|(_, kind)| class(*kind) == chosen).collect();
-    let (block, kind) = of_class[random.below(of_class.len())];
+    let of_class: Vec<_> = blocks.iter().filter(|(_, kind)| class(*kind) == chosen).collect();
+    *of_class[random.below(of_class.len())]
+}
+
+/// Changes a few bytes of a block; what was done.
+pub fn damage_block(disk: &mut Disk, block: FsBlock, kind: Kind, random: &mut Random) -> String {
     let range = disk.range(block);
     let (start, len) = match kind {
         Kind::Superblock => (1024, 1024),

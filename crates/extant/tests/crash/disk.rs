@@ -39,7 +39,7 @@ pub const KINDS: [DiskKind; 7] = [
         name: "4k-checksums",
         block_size: 4096,
         size_mib: 12,
-        options: Some(&["-O", "metadata_csum,64bit,metadata_csum_seed,^resize_inode"]),
+        options: Some(&["-O", "metadata_csum,64bit,metadata_csum_seed,^resize_inode", "-g", "1024"]),
     },
     DiskKind {
         name: "4k-group-checksums",
@@ -103,6 +103,11 @@ fn run(name: &str, arguments: &[&str]) -> (i32, String) {
 impl DiskKind {
     pub fn named(name: &str) -> Option<Self> {
         KINDS.into_iter().find(|kind| kind.name == name)
+    }
+
+    /// Whether there is a copy of the superblock, or no checksum of it: then it may be torn.
+    pub fn may_tear_superblock(&self) -> bool {
+        !matches!(self.name, "4k-lazy-tables" | "own-mkfs")
     }
 
     pub fn has_extents(&self) -> bool {

@@ -16,7 +16,7 @@ use std::env;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use extant::Error;
 use extant_block::{FaultDevice, MemoryDevice, Operation, Recorder, Request, Tearing};
@@ -32,8 +32,10 @@ use crate::sequences::{pages, scale};
 use crate::session::{Pages, Session};
 use crate::tree;
 
-/// No run may take longer.
-const TIME_MAX: Duration = Duration::from_secs(60);
+/// How often it is looked whether a run hangs, and how many such looks one may last: a minute. Looks are counted instead of time, which
+/// passes for a process that is stopped too.
+const LOOK: Duration = Duration::from_millis(100);
+const LOOKS_MAX: u64 = 600;
 /// Of so many runs, one is looked at by e2fsck too.
 const CHECKED_ONE_IN: u64 = 8;
 
@@ -348,8 +350,8 @@ struct Tally {
     checked: AtomicUsize,
 }
 
-/// What is being run, for the thread that looks whether it hangs.
-type Watch = Mutex<Option<(Instant, String)>>;
+/// What is being run, and how often it was seen by the thread that looks whether it hangs.
+type Watch = Mutex<Option<(String, u64)>>;
 
 /// Each failure of one sequence.
 fn fail_everywhere(
@@ -363,7 +365,7 @@ fn fail_everywhere(
         for index in 0.. {
             let case = Case { scenario, failure: Failure { access, index, manner } };
             let name = format!("{number}:{access:?}:{manner:?}:{index}");
-            *watch.lock().expect("a watch") = Some((Instant::now(), name.clone()));
+            *watch.lock().expect("a watch") = Some((name.clone(), 0));
             let judged = quietly(|| case.judge(checker, tally));
             *watch.lock().expect("a watch") = None;
             if !judged.map_err(|what| format!("EXTANT_FAILURE={name}: {what}\n{scenario}"))? {
@@ -401,10 +403,12 @@ fn scenarios(bases: &[Base]) -> Vec<Scenario<'_>> {
 /// Whether a run takes too long: then everything ends, or the test would wait for ever.
 fn look_for_hangs(watches: &[Watch]) {
     for watch in watches {
-        let running = watch.lock().expect("a watch").clone();
-        if let Some((_, name)) = running.filter(|(start, _)| start.elapsed() > TIME_MAX) {
-            eprintln!("EXTANT_FAILURE={name} hangs");
-            std::process::exit(1);
+        if let Some((name, looks)) = &mut *watch.lock().expect("a watch") {
+            *looks += 1;
+            if *looks > LOOKS_MAX {
+                eprintln!("EXTANT_FAILURE={name} hangs");
+                std::process::exit(1);
+            }
         }
     }
 }
@@ -446,7 +450,7 @@ fn a_failing_device_is_reported_and_loses_nothing_that_was_acknowledged() {
             })
             .collect();
         while workers.iter().any(|worker| !worker.is_finished()) {
-            thread::sleep(Duration::from_millis(100));
+            thread::sleep(LOOK);
             look_for_hangs(&watches);
         }
     });

@@ -97,6 +97,7 @@ pub struct Recording {
     /// Where the sequence begins in the log.
     pub start: usize,
     pub histories: Vec<History>,
+    pub tears_superblock: bool,
     /// Operations that failed for want of blocks or inodes.
     pub failed_for_space: usize,
 }
@@ -206,7 +207,8 @@ impl Scenario<'_> {
         if is_whole {
             history.check_end(&tree::read(session.fs())?)?;
         }
-        Ok(Recording { log, start, histories: vec![history], failed_for_space })
+        let tears_superblock = self.base.kind.may_tear_superblock();
+        Ok(Recording { log, start, histories: vec![history], tears_superblock, failed_for_space })
     }
 }
 
@@ -256,7 +258,8 @@ pub fn record_threads(
     let log = device.log();
     let tree = tree::read(&fs)?;
     histories.iter().try_for_each(|history| history.check_end(&tree))?;
-    Ok(Recording { log, start, histories, failed_for_space: 0 })
+    let tears_superblock = base.kind.may_tear_superblock();
+    Ok(Recording { log, start, histories, tears_superblock, failed_for_space: 0 })
 }
 
 /// Which unflushed writes a crash leaves.
@@ -309,14 +312,15 @@ impl Crash {
         crashes
     }
 
-    pub fn image(self, cursor: &mut Cursor<'_>) -> MemoryDevice {
+    /// `tears_superblock`, which is written in place.
+    pub fn image(self, cursor: &mut Cursor<'_>, tears_superblock: bool) -> MemoryDevice {
         cursor.advance_to(self.events).expect("a recorded range");
         let image = match self.survival {
             Survival::All => cursor.crash_image(Tearing::Requests, |_| true),
             Survival::None => cursor.crash_image(Tearing::Requests, |_| false),
             Survival::Some { seed, odds, tearing } => cursor.crash_image(tearing, |part| {
-                // The superblock survives whole: its checksum covers both its sectors, and it is written in place.
-                let offset = if (1024..2048).contains(&part.offset) { 1024 } else { part.offset };
+                let is_joined = !tears_superblock && (1024..2048).contains(&part.offset);
+                let offset = if is_joined { 1024 } else { part.offset };
                 hash(&[seed, part.event as u64, offset]) % 4 < odds
             }),
         };
@@ -421,7 +425,7 @@ pub fn explore_recording(
     crashes.sort_by_key(|(crash, _)| crash.events);
     let mut cursor = recording.log.cursor();
     for (crash, depth) in crashes {
-        let image = crash.image(&mut cursor);
+        let image = crash.image(&mut cursor, recording.tears_superblock);
         outcome.images += 1;
         outcome.checked += usize::from(depth >= Depth::Checked);
         match quietly(|| judge(&image, &recording, crash, depth, checker)) {
@@ -470,9 +474,12 @@ fn judge(
     let recovered = recover(image, &tree)?;
     if depth >= Depth::Checked {
         checker.check(recovered.device.inner()).map_err(|what| format!("recovered: {what}"))?;
-        crash_recovery(&recovered.device.log(), recovered.events, &tree, crash)?;
+        let again = Recovery { tears_superblock: recording.tears_superblock, tree: &tree };
+        again.crash(&recovered.device.log(), recovered.events, hash(&[crash.events as u64]), RECOVERIES)?;
     }
-    if depth == Depth::Compared {
+    // e2fsck takes the copy of a superblock that is torn, with what stood there when the disk was made.
+    let is_torn = || is_superblock_torn(image);
+    if depth == Depth::Compared && !is_torn() {
         let Some(theirs) = checker.recover(image)? else { return Ok(Depth::Checked) };
         let theirs = tree_as_is(&theirs)?;
         // When e2fsck finishes a truncation that a crash interrupted, it takes the file's attribute block away as if
@@ -518,19 +525,46 @@ fn go_on(fs: &Filesystem) -> extant::Result<()> {
     fs.sync()
 }
 
-/// A crash in the midst of a recovery: the next one gives the same tree.
-fn crash_recovery(log: &Log, events: usize, tree: &Entry, crash: Crash) -> Result<(), String> {
-    let seed = hash(&[crash.events as u64, events as u64]);
-    let odds = seed % 5;
-    let again = Crash {
-        events: seed as usize / 5 % (events + 1),
-        survival: Survival::Some { seed, odds, tearing: Tearing::Sectors },
-    };
-    let image = again.image(&mut log.cursor());
-    let within =
-        |what: String| format!("the recovery crashed after {} of {events} events: {what}", again.events);
-    let found = tree_as_is(&image).map_err(within)?;
-    if found == *tree { Ok(()) } else { Err(within("another tree".to_owned())) }
+/// Recoveries, one after the other, that crash.
+const RECOVERIES: usize = 2;
+
+fn is_superblock_torn(image: &MemoryDevice) -> bool {
+    let mut bytes = [0; 1024];
+    image.read_at(1024, &mut bytes).expect("a superblock");
+    extant_ondisk::Superblock::parse(&bytes).is_err()
+}
+
+/// What a recovery must give, however often it crashes.
+struct Recovery<'t> {
+    tears_superblock: bool,
+    tree: &'t Entry,
+}
+
+impl Recovery<'_> {
+    /// A crash within the first `events` events of a recovery, and of `depth - 1` more recoveries that follow: each next one gives the
+    /// same tree.
+    fn crash(&self, log: &Log, events: usize, seed: u64, depth: usize) -> Result<(), String> {
+        let seed = hash(&[seed, events as u64]);
+        let again = Crash {
+            events: seed as usize / 5 % (events + 1),
+            survival: Survival::Some { seed, odds: seed % 5, tearing: Tearing::Sectors },
+        };
+        let image = again.image(&mut log.cursor(), self.tears_superblock);
+        let within =
+            |what: String| format!("a recovery crashed after {} of {events} events: {what}", again.events);
+        let found = tree_as_is(&image).map_err(within)?;
+        if found != *self.tree {
+            return Err(within("another tree".to_owned()));
+        }
+        if depth == 1 {
+            return Ok(());
+        }
+        let device = Arc::new(Recorder::over(image));
+        let fs = mount(device.clone(), false).map_err(|error| within(error.to_string()))?;
+        let (log, events) = (device.log(), device.event_count());
+        drop(fs);
+        self.crash(&log, events, seed, depth - 1)
+    }
 }
 
 /// The shortest sequence, by leaving operations out, that still goes wrong.

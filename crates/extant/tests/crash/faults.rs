@@ -233,7 +233,7 @@ fn bad_crashes_of_recovery(base: &Base, image: &MemoryDevice, fault: Fault) -> u
     for (events, seed) in (0..=log.events().len()).flat_map(|events| (0..20).map(move |seed| (events, seed)))
     {
         let survival = Survival::Some { seed, odds: seed % 4, tearing: Tearing::Sectors };
-        let image = Crash { events, survival }.image(&mut log.cursor());
+        let image = Crash { events, survival }.image(&mut log.cursor(), false);
         bad += usize::from(tree_as_is(&image).ok().as_ref() != Some(&tree));
     }
     bad
@@ -248,7 +248,38 @@ fn the_flush_between_replay_and_emptying_the_log_is_needed() {
     let base = base("1k-checksums");
     let recording = scenario(&base, synced_operations(1024)).record().expect("a recording");
     let crash = Crash { events: recording.log.events().len(), survival: Survival::None };
-    let image = crash.image(&mut recording.log.cursor());
+    let image = crash.image(&mut recording.log.cursor(), false);
     assert_eq!(bad_crashes_of_recovery(&base, &image, Fault::None), 0);
     assert!(bad_crashes_of_recovery(&base, &image, Fault::Recording(Mutation::DropAllFlushes)) > 0);
+}
+
+/// Mounts a disk of which a crash left one sector of the superblock as the unmount wrote it.
+fn mount_torn(name: &str, keeps_first: bool) -> extant::Result<extant::Filesystem> {
+    let base = base(name);
+    let recording = scenario(&base, vec![Op::Chmod { path: "a", mode: 0o600 }, Op::Remount])
+        .record()
+        .expect("a recording");
+    let events = recording.log.events();
+    let is_superblock = |event: &Event| matches!(event, Event::Write { offset: 1024, bytes, fua: false } if bytes.len() == 1024);
+    let at = (recording.start..events.len()).find(|at| is_superblock(&events[*at])).expect("a superblock");
+    let torn = recording.log.crash_image(at + 1, Tearing::Sectors, |part| {
+        part.event != at || (part.offset == 1024) == keeps_first
+    });
+    mount(extant_rt::Arc::new(torn.expect("an image")), false)
+}
+
+#[test]
+fn a_superblock_that_is_torn_is_believed_if_its_copy_says_so() {
+    if !has_tools() {
+        return;
+    }
+    for keeps_first in [true, false] {
+        for name in ["1k-checksums", "4k-checksums", "1k-plain"] {
+            let fs = mount_torn(name, keeps_first).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(fs.metadata("/a").expect("a file").mode & 0o777, 0o600);
+            fs.unmount().expect("unmount");
+        }
+    }
+    let refused = mount_torn("own-mkfs", true).expect_err("no copy");
+    assert!(refused.to_string().contains("checksum"), "{refused}");
 }

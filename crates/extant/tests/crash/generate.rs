@@ -2,7 +2,7 @@
 
 use crate::model::Model;
 use crate::op::{DIRECTORIES, FILES, Name, Op};
-use crate::random::Random;
+use crate::random::{Random, hash};
 
 /// What is on a disk before each sequence: files that are small, that span blocks, that have a tree of extents;
 /// attributes in the inode and in a block; a directory of several blocks.
@@ -98,6 +98,18 @@ pub fn short_sequences(block: u64) -> Vec<Vec<Op>> {
         sequences.extend(ops.iter().map(|second| vec![*first, *second, Op::Sync]));
     }
     sequences
+}
+
+/// A sample of the sequences of three operations, ended by a commit.
+pub fn sequences_of_three(block: u64, count: u64) -> Vec<Vec<Op>> {
+    let ops = alphabet(block);
+    let sequence = |seed| {
+        let mut random = Random::new(hash(&[seed, 3]));
+        let mut sequence: Vec<Op> = (0..3).map(|_| random.pick(&ops)).collect();
+        sequence.push(Op::Sync);
+        sequence
+    };
+    (0..count).map(sequence).collect()
 }
 
 /// A random sequence after what `model` holds.

@@ -21,7 +21,7 @@ fn compare(scenario: &Scenario<'_>, checker: &mut Checker) -> usize {
     Random::new(scenario.seed).shuffle(&mut crashes);
     crashes.truncate(CRASHES);
     for crash in &crashes {
-        let image = crash.image(&mut recording.log.cursor());
+        let image = crash.image(&mut recording.log.cursor(), false);
         let tree = tree_as_is(&image).unwrap_or_else(|what| panic!("{crash:?}: {what}\n{scenario}"));
         let recovered =
             checker.recover_by_linux(&image).unwrap_or_else(|what| panic!("{crash:?}: {what}\n{scenario}"));
@@ -98,7 +98,7 @@ fn finish_truncations(scenario: &Scenario<'_>, checker: &mut Checker) -> usize {
     let recording = scenario.record().unwrap_or_else(|what| panic!("{what}\n{scenario}"));
     let mut finished = 0;
     for crash in Crash::all_of(&recording, 0).into_iter().filter(|crash| crash.survival == Survival::All) {
-        let image = crash.image(&mut recording.log.cursor());
+        let image = crash.image(&mut recording.log.cursor(), false);
         let fs = mount(Arc::new(image.snapshot()), false).expect("mount");
         if fs.mounted().orphans == 0 || finished == 8 {
             continue;

@@ -12,7 +12,8 @@
 //!   clean; a crash in the midst of that recovery changes nothing;
 //! - e2fsck's own recovery and that of Linux give the same tree.
 //!
-//! Assumed of the device: the 1024 bytes of the superblock survive together.
+//! The superblock, which mounting and unmounting write in place, is torn between its sectors too, but on disks that have
+//! a checksum of it and no copy.
 //!
 //! With a page cache, what was written to a file may have no place yet: since the file was last settled (by a sync, by a change
 //! of its blocks, as what replaces another), each of its blocks is as it was then or later, or was not there then and is not yet;
@@ -20,9 +21,8 @@
 //!
 //! The rules of `docs/journal.md` are named by their numbers where they are tested.
 //!
-//! `EXTANT_CRASH_SCALE=10` looks at ten times as many random sequences. `EXTANT_CRASH_CASE=1k-plain:17:30` makes
-//! `random_sequences` look at the one of that disk, seed and length alone, at every crash; `log`, `deep` and
-//! `unsynced` for the length are the sequences of the tests of those names.
+//! `EXTANT_CRASH_SCALE=10` looks at ten times as many random sequences, and crashes of short ones. `EXTANT_CRASH_ONLY=DISK:SEED`
+//! looks at every crash of one sequence of a test; who fails prints the command.
 
 mod disk;
 mod explore;

@@ -4,10 +4,12 @@ use std::env;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::disk::{Checker, DiskKind, KINDS, has_tools};
+use crate::disk::{Checker, KINDS, has_tools};
 use crate::explore::{Base, Finding, Outcome, Plan, Scenario, explore, shrink};
 use crate::fault::Fault;
-use crate::generate::{random_content_sequence, random_sequence, random_unsynced_sequence, short_sequences};
+use crate::generate::{
+    random_content_sequence, random_sequence, random_unsynced_sequence, sequences_of_three, short_sequences,
+};
 use crate::op::{FILES, Op};
 use crate::random::hash;
 use crate::session::Pages;
@@ -30,8 +32,23 @@ pub fn pages(seed: u64) -> Pages {
     }
 }
 
-/// Explores all scenarios and fails if anything is bad, shortened.
-fn explore_all(name: &str, scenarios: &[Scenario<'_>], plan: Plan) -> Outcome {
+/// The disk and seed of the one sequence that is wanted: `EXTANT_CRASH_ONLY=DISK:SEED`.
+fn only() -> Option<(String, u64)> {
+    let wanted = env::var("EXTANT_CRASH_ONLY").ok()?;
+    let (disk, seed) = wanted.split_once(':').expect("EXTANT_CRASH_ONLY is DISK:SEED");
+    Some((disk.to_owned(), seed.parse().expect("a seed")))
+}
+
+/// Explores all scenarios, or every crash of the one that is wanted, and fails if anything is bad, shortened.
+fn explore_all(name: &str, scenarios: &[Scenario<'_>], mut plan: Plan) -> Outcome {
+    let wanted: Vec<Scenario<'_>>;
+    let mut scenarios = scenarios;
+    if let Some((disk, seed)) = only() {
+        let is_wanted = |scenario: &&Scenario<'_>| scenario.base.kind.name == disk && scenario.seed == seed;
+        wanted = scenarios.iter().filter(is_wanted).cloned().collect();
+        scenarios = &wanted;
+        plan = Plan { trees: 10_000, checked: 300, compared: 50 };
+    }
     let next = AtomicUsize::new(0);
     let total = Mutex::new(Outcome::default());
     let failed: Mutex<Vec<(Scenario<'_>, Finding)>> = Mutex::new(Vec::new());
@@ -64,6 +81,11 @@ fn explore_all(name: &str, scenarios: &[Scenario<'_>], plan: Plan) -> Outcome {
 }
 
 fn report(scenario: &Scenario<'_>, finding: &Finding) {
+    let (disk, seed, scale) = (scenario.base.kind.name, scenario.seed, scale());
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    println!(
+        "EXTANT_CRASH_SCALE={scale} EXTANT_CRASH_ONLY={disk}:{seed} cargo test -p extant --test crash {test}"
+    );
     println!("\n{:?}: {}\n{scenario}", finding.crash, finding.what);
     let plan = Plan { trees: 200, checked: 30, compared: 10 };
     let (shorter, found) = shrink(scenario, plan, &mut Checker::new());
@@ -111,14 +133,20 @@ fn on_each_disk(explore: impl Fn(&Base, u64) -> Outcome) -> Outcome {
     total
 }
 
-/// Explores every short sequence through `pages`, each on one of the disks; on which follows from its seed and `salt`.
-fn explore_short(name: &str, salt: &[u64], pages: impl Fn(u64) -> Pages) {
+/// Explores short sequences for blocks of a size through `pages`, each on one of the disks; on which follows from its seed and
+/// `salt`.
+fn explore_short(
+    name: &str,
+    salt: &[u64],
+    sequences: impl Fn(u64) -> Vec<Vec<Op>>,
+    pages: impl Fn(u64) -> Pages,
+) {
     if !has_tools() {
         return;
     }
     let total = on_each_disk(|base, index| {
         let is_here = |seed: u64| hash(&[&[seed], salt].concat()) % KINDS.len() as u64 == index;
-        let scenarios: Vec<Scenario<'_>> = short_sequences(base.kind.block_size)
+        let scenarios: Vec<Scenario<'_>> = sequences(base.kind.block_size)
             .into_iter()
             .zip(0..)
             .filter(|(_, seed)| is_here(*seed))
@@ -131,7 +159,7 @@ fn explore_short(name: &str, salt: &[u64], pages: impl Fn(u64) -> Pages) {
                 pages: pages(seed),
             })
             .collect();
-        let plan = Plan { trees: 3, checked: 1, compared: 0 };
+        let plan = Plan { trees: 3 * scale() as usize, checked: 1, compared: 0 };
         explore_all(&format!("{name}, {}", base.kind.name), &scenarios, plan)
     });
     println!("{name}: {total}");
@@ -139,13 +167,20 @@ fn explore_short(name: &str, salt: &[u64], pages: impl Fn(u64) -> Pages) {
 
 #[test]
 fn every_sequence_of_two_operations_survives_every_crash() {
-    explore_short("short sequences", &[], |_| Pages::default());
+    explore_short("short sequences", &[], short_sequences, |_| Pages::default());
 }
 
 /// The same through a page cache: writes get their places later, and several at once.
 #[test]
 fn every_delayed_sequence_of_two_operations_survives_every_crash() {
-    explore_short("delayed short sequences", &[1], pages);
+    explore_short("delayed short sequences", &[1], short_sequences, pages);
+}
+
+#[test]
+fn a_sample_of_sequences_of_three_operations_survives_every_crash() {
+    let sample = |block| sequences_of_three(block, 250 * scale());
+    explore_short("sequences of three", &[2], sample, |_| Pages::default());
+    explore_short("delayed sequences of three", &[3], sample, pages);
 }
 
 /// Sequences of all kinds, also on full disks and with deep trees, through page caches of several kinds.
@@ -179,9 +214,6 @@ fn delayed_sequences_survive_every_crash() {
 fn random_sequences_survive_every_crash() {
     if !has_tools() {
         return;
-    }
-    if let Ok(case) = env::var("EXTANT_CRASH_CASE") {
-        return explore_case(&case);
     }
     let total = on_each_disk(|base, index| {
         let scenarios: Vec<Scenario<'_>> = (0..30 * scale())
@@ -225,7 +257,7 @@ fn sequences_without_syncs_survive_every_crash() {
     }
     println!("without syncs: {total}, {} flushes", total.flushes);
     // Two are for the sync at the end.
-    assert!(total.flushes > 3 * total.sequences, "no transaction became full");
+    assert!(only().is_some() || total.flushes > 3 * total.sequences, "no transaction became full");
 }
 
 /// Many extents in one file: trees of three levels where blocks are small. Ranges are cut out of them and moved.
@@ -264,22 +296,5 @@ fn sequences_on_full_disks_survive_every_crash() {
         total.add(explore_all(&format!("full disks, {}", base.kind.name), &scenarios, plan));
     }
     println!("full disks: {total}, {} operations failed for space", total.failed_for_space);
-    assert!(total.failed_for_space > total.sequences, "the disks were not full");
-}
-
-fn explore_case(case: &str) {
-    let parts: Vec<&str> = case.split(':').collect();
-    let [disk, seed, len] = parts[..] else {
-        panic!("EXTANT_CRASH_CASE is DISK:SEED:LENGTH, or log, deep or unsynced for LENGTH")
-    };
-    let base = Base::new(DiskKind::named(disk).expect("a disk"));
-    let seed = seed.parse().expect("a seed");
-    let scenario = match len {
-        "log" => log_end_scenario(&base, seed),
-        "deep" => deep_scenario(&base, seed),
-        "unsynced" => unsynced_scenario(&base, seed),
-        len => random_scenario(&base, seed, len.parse().expect("a length"), 0),
-    };
-    println!("{scenario}");
-    explore_all("one case", &[scenario], Plan { trees: 10_000, checked: 300, compared: 50 });
+    assert!(only().is_some() || total.failed_for_space > total.sequences, "the disks were not full");
 }

@@ -3,6 +3,9 @@
 //! Each side works at random, leaves its journal dirty, and lists what it sees. The other side must see the same
 //! before it goes on. At the end of each round `e2fsck -fn` must find a replayed copy clean. In two of three rounds the engine
 //! has a page cache, roomy or tight.
+//!
+//! `EXTANT_EXCHANGE_SETS=60` adds rounds on disks with so many random sets of features, and `EXTANT_EXCHANGE_FROM=N` begins with
+//! another one.
 
 mod kernel;
 mod listing;
@@ -36,6 +39,41 @@ const DISKS: &[&[&str]] = &[
     &["-b", "4096", "-O", "^huge_file,^dir_nlink,^large_file", "-G", "4"],
 ];
 
+/// A random set of mkfs options that Linux and the engine both write.
+fn random_options(seed: u64) -> Vec<String> {
+    let mut random = Random::new(seed ^ 0x5E75);
+    let mut one_of = |choices: &[&str]| choices[random.below(choices.len() as u64) as usize].to_owned();
+    let block = one_of(&["1024", "2048", "4096"]);
+    let inode = one_of(&["128", "256", "256", "512", "1024"]);
+    let sums = one_of(&[
+        "metadata_csum",
+        "metadata_csum,metadata_csum_seed",
+        "^metadata_csum,uninit_bg",
+        "^metadata_csum,^uninit_bg",
+    ]);
+    let maps = one_of(&["extent,64bit", "extent,^64bit", "extent,64bit", "^extent,^64bit"]);
+    let groups = one_of(&[
+        "flex_bg",
+        "flex_bg,^resize_inode",
+        "^flex_bg",
+        "flex_bg,meta_bg,^resize_inode",
+        "^flex_bg,meta_bg,^resize_inode",
+    ]);
+    let journal = one_of(&["has_journal", "has_journal", "has_journal,orphan_file", "^has_journal"]);
+    let names = one_of(&["dir_index", "^dir_index", "dir_index,^dir_nlink", "dir_index,large_dir"]);
+    let sizes = one_of(&["huge_file", "^huge_file", "huge_file,^large_file"]);
+    let copies = one_of(&["sparse_super", "^sparse_super,^resize_inode", "sparse_super2,^resize_inode"]);
+    let features = [sums, maps, groups, journal, names, sizes, copies].join(",");
+    let mut options = vec!["-b".to_owned(), block, "-I".to_owned(), inode, "-O".to_owned(), features];
+    match random.below(4) {
+        0 => options.extend(["-g", "4096"].map(str::to_owned)),
+        1 => options.extend(["-G", "4"].map(str::to_owned)),
+        2 => options.extend(["-N", "3000"].map(str::to_owned)),
+        _ => {}
+    }
+    options
+}
+
 #[test]
 fn the_kernel_and_the_engine_see_the_same_disk() {
     if !kernel::is_available() {
@@ -48,6 +86,16 @@ fn the_kernel_and_the_engine_see_the_same_disk() {
         let pages = PAGE_CACHES[(round as usize / DISKS.len()) % PAGE_CACHES.len()];
         exchange(scratch.path(), options, pages, round);
     }
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let sets: u64 = number("EXTANT_EXCHANGE_SETS").unwrap_or(0);
+    let from: u64 = number("EXTANT_EXCHANGE_FROM").unwrap_or(0);
+    for set in from..from + sets {
+        let options = random_options(set);
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        println!("set {set}: {}", options.join(" "));
+        exchange(scratch.path(), &options, PAGE_CACHES[set as usize % PAGE_CACHES.len()], ROUNDS + set);
+    }
+    println!("{sets} random sets of features: the same tree on both sides, clean");
     println!("{ROUNDS} rounds, each with both journals left dirty: the same tree on both sides, clean");
 }
 
@@ -56,10 +104,10 @@ fn exchange(scratch: &Path, options: &[&str], pages: u64, seed: u64) {
     let what = format!("round {seed}, mke2fs {}, {pages} bytes of pages", options.join(" "));
     std::fs::File::create(&image).and_then(|file| file.set_len(48 << 20)).expect("image");
     let mut mkfs = Command::new("mke2fs");
-    mkfs.args(["-q", "-F", "-t", "ext4", "-J", "size=4"]);
-    if options.contains(&"^has_journal") {
-        mkfs = Command::new("mke2fs");
-        mkfs.args(["-q", "-F", "-t", "ext4"]);
+    mkfs.args(["-q", "-F", "-t", "ext4"]);
+    let has_journal = !options.iter().any(|option| option.contains("^has_journal"));
+    if has_journal {
+        mkfs.args(["-J", "size=4"]);
     }
     let made = mkfs.args(options).arg(&image).output().expect("mke2fs runs");
     assert!(made.status.success(), "{what}: {}", String::from_utf8_lossy(&made.stderr));
@@ -68,9 +116,9 @@ fn exchange(scratch: &Path, options: &[&str], pages: u64, seed: u64) {
     let mut seen: Option<Listing> = None;
     for turn in 0..4 {
         let listings = if (turn + seed).is_multiple_of(2) {
-            kernel::turn(&image, scratch, &mut random, OPS_PER_TURN, !options.contains(&"^has_journal"))
+            kernel::turn(&image, scratch, &mut random, OPS_PER_TURN, has_journal)
         } else {
-            ours::turn(&image, pages, &mut random, OPS_PER_TURN, !options.contains(&"^has_journal"))
+            ours::turn(&image, pages, &mut random, OPS_PER_TURN, has_journal)
         };
         if let Some(before) = seen {
             before.assert_equals(&listings.found, &format!("{what}, turn {turn}"));

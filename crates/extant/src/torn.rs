@@ -1,0 +1,75 @@
+//! A superblock that a crash tore between its two sectors.
+//!
+//! Mounting and unmounting write it in place, as the kernel does, and its checksum covers both sectors, of which each is then older or
+//! newer. The kernel refuses such a disk and leaves it to e2fsck. Here all that a mount never changes is compared with the copy in the
+//! next group: if it is the same, the first superblock is believed but for its checksum, and the disk is one that crashed.
+//!
+//! Leaves out: disks of one group, which have no copy.
+//!
+//! Test: `tests/crash`, whose crashes tear it.
+
+use std::ops::Range;
+
+use extant_block::BlockDevice;
+use extant_ondisk::{
+    CompatFeatures, Geometry, GroupNumber, IncompatFeatures, RoCompatFeatures, State, Superblock,
+};
+
+/// Bytes that change while a file system is in use, or that differ between the copies.
+const CHANGING: &[Range<usize>] = &[
+    // Free blocks and inodes.
+    0x00C..0x014,
+    // Times and count of mounts.
+    0x02C..0x036,
+    // State.
+    0x03A..0x03C,
+    // Time of the last check.
+    0x040..0x044,
+    // The copy's group, and the features, which are compared by themselves.
+    0x05A..0x068,
+    // Label, and where it was mounted.
+    0x078..0x0C8,
+    // The list of orphans.
+    0x0E8..0x0EC,
+    // More of free blocks.
+    0x158..0x15C,
+    // Bytes written.
+    0x178..0x180,
+    // Errors.
+    0x194..0x200,
+    // More of the times, and codes of errors.
+    0x274..0x27C,
+    // The checksum.
+    0x3FC..0x400,
+];
+
+/// The superblock with these bytes, whose checksum is wrong, if the copy in the next group says that it is one.
+pub(crate) fn join(device: &dyn BlockDevice, bytes: &[u8; 1024]) -> Option<Superblock> {
+    let mut bytes = *bytes;
+    let sum = extant_ondisk::crc32c(!0, &bytes[..0x3FC]);
+    bytes[0x3FC..].copy_from_slice(&sum.to_le_bytes());
+    let mut joined = Superblock::parse(&bytes).ok()?;
+    let geometry = Geometry::new(&joined).ok()?;
+    let place = geometry.super_block(GroupNumber(1))?.0.checked_mul(u64::from(geometry.block_size))?;
+    let mut copy = [0; 1024];
+    device.read_at(place, &mut copy).ok()?;
+    let theirs = Superblock::parse(&copy).ok()?;
+    if unchanging(&joined) != unchanging(&theirs) {
+        return None;
+    }
+    for range in CHANGING {
+        bytes[range.clone()].fill(0);
+        copy[range.clone()].fill(0);
+    }
+    joined.set_state(joined.state() - State::VALID);
+    (bytes == copy).then_some(joined)
+}
+
+/// The features without those that come and go.
+fn unchanging(superblock: &Superblock) -> (CompatFeatures, IncompatFeatures, RoCompatFeatures) {
+    (
+        superblock.compat() - CompatFeatures::EXT_ATTR,
+        superblock.incompat() - IncompatFeatures::RECOVER,
+        superblock.ro_compat() - (RoCompatFeatures::ORPHAN_PRESENT | RoCompatFeatures::LARGE_FILE),
+    )
+}
