@@ -89,8 +89,7 @@ deny:
 # The engine beside the kernel's ext4 and XFS, and mkfs beside mke2fs; needs root, loop devices and an idle machine.
 bench: setup-test build
 	@scripts/setup mkfs.xfs:xfsprogs
-	$(CARGO) run --release --locked -p extant-bench -- in-process create-unlink
-	$(CARGO) run --release --locked -p extant-bench -- in-process fallocate2
+	$(CARGO) run --release --locked -p extant-bench -- run create-unlink fallocate2
 	$(CARGO) run --release --locked -p extant-bench -- mdtest --rounds 3
 	$(CARGO) run --release --locked -p extant-bench -- preallocations --rounds 3
 	scripts/bench-mkfs target/release/extant

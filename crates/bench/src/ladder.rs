@@ -9,7 +9,7 @@ use extant_loads::Load;
 use extant_loads::ladder::{self, Step};
 
 use crate::Result;
-use crate::in_process::{Measured, Threads, engine};
+use crate::load::{Measured, Threads, engine};
 use crate::report::Series;
 use crate::scratch::Scratch;
 

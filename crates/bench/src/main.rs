@@ -6,16 +6,18 @@
 
 mod conflicts;
 mod host;
-mod in_process;
 mod kernel;
 mod ladder;
 mod layout;
+mod load;
 mod mdtest;
 mod mount;
+mod mounted;
 mod pages;
 mod policies;
 mod preallocations;
 mod report;
+mod run;
 mod scale;
 mod scratch;
 
@@ -39,20 +41,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// A load through the library: one thread beside the kernel, two threads beside two processes.
-    InProcess {
-        /// What each thread does.
-        load: Load,
-        /// Rounds of each side.
-        #[arg(long, default_value_t = 7)]
-        rounds: usize,
-        /// Milliseconds of each measurement.
-        #[arg(long, default_value_t = 1000)]
-        milliseconds: u64,
-        /// Where the images are made.
-        #[arg(long, default_value = "/dev/shm")]
-        dir: PathBuf,
-    },
+    /// Loads through the library and through a mount, beside the kernel's file systems, fuse2fs and processes that share
+    /// nothing.
+    Run(run::Arguments),
     /// Extents of files that grow beside each other, and of free space: extant beside the kernel on the same images.
     Layout {
         /// Seeds of ageing and sizes, from 1 on.
@@ -225,14 +216,12 @@ enum What {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().what {
-        What::InProcess { load, rounds, milliseconds, dir } => {
-            in_process::compare(load, rounds.max(1), Duration::from_millis(milliseconds), &dir)
-        }
+        What::Run(arguments) => run::compare(&arguments),
         What::Ladder { linear, rounds, milliseconds, dir } => {
             ladder::climb(linear, rounds.max(1), Duration::from_millis(milliseconds), &dir)
         }
         What::Worker { load, image, milliseconds } => {
-            in_process::worker(load, &image, Duration::from_millis(milliseconds))
+            load::worker(load, &image, Duration::from_millis(milliseconds))
         }
         What::Layout { seeds, dir } => layout::compare(seeds.max(1), &dir),
         What::Mdtest { rounds, files, dir } => mdtest::compare(rounds.max(1), files.max(1), &dir),

@@ -18,8 +18,8 @@ use extant::{Dir, Filesystem, Mount, New, NewKind};
 use rustix::fs::{AtFlags, Mode, OFlags, openat, statat, unlinkat};
 
 use crate::Result;
-use crate::in_process::cpu_seconds;
 use crate::kernel::KernelMount;
+use crate::load::cpu_seconds;
 use crate::report::Series;
 use crate::scratch::Scratch;
 

@@ -17,11 +17,18 @@ impl Series {
         sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
     }
 
-    fn min(&self) -> f64 {
+    /// How many rounds there were.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The least.
+    pub fn min(&self) -> f64 {
         self.0.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    fn max(&self) -> f64 {
+    /// The most.
+    pub fn max(&self) -> f64 {
         self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 

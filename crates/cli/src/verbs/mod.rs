@@ -2,13 +2,13 @@
 
 mod archive;
 mod attributes;
+mod beside;
 mod cat;
 mod check;
 mod cp;
 mod exec;
 mod frag;
 mod info;
-mod lab;
 mod ls;
 mod mkfs;
 mod mount;
@@ -77,7 +77,8 @@ enum Verb {
     Check(check::Check),
     Replay(replay::Replay),
     Frag(frag::Frag),
-    Lab(lab::Lab),
+    Bench(beside::Bench),
+    Lab(beside::Lab),
 }
 
 /// Does what the command line says.
@@ -140,6 +141,7 @@ impl Verb {
             Self::Check(verb) => verb.run(),
             Self::Replay(verb) => verb.run(),
             Self::Frag(verb) => verb.run(),
+            Self::Bench(verb) => verb.run(),
             Self::Lab(verb) => verb.run(),
         }
     }

@@ -2,12 +2,12 @@
 
 mod archives;
 mod bench;
+mod beside;
 mod content;
 mod copying;
 mod exclusion;
 mod hostile;
 mod journal;
-mod lab;
 mod mkfs;
 mod ordinary_user;
 mod reading;

@@ -1,0 +1,155 @@
+//! One load: through the library, as system calls, and by processes that share nothing.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use extant::{Filesystem, Mount};
+use extant_loads::{Directory, Load, Part, Runner, Step};
+
+use crate::Result;
+use crate::host::HostDir;
+
+/// Between two looks whether all threads came to their load's end.
+const POLL: Duration = Duration::from_millis(1);
+/// Steps of a thread at most, of loads that come to an end.
+const STEPS_MAX: u64 = 30_000;
+
+/// Counts what a thread does until it is told to stop.
+struct Counter<'a> {
+    load: Load,
+    stop: &'a AtomicBool,
+    done: u64,
+}
+
+impl Runner for Counter<'_> {
+    fn did(&mut self, step: Step) {
+        self.done += u64::from(self.load.counts(step));
+    }
+
+    fn goes_on(&mut self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// What a load did and what it took.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// Operations of all threads.
+    pub operations: u64,
+    /// Operations per second of all threads together.
+    pub per_second: f64,
+    /// Seconds of this process's CPUs per operation, user and system.
+    pub cpu_seconds: f64,
+}
+
+/// Seconds of CPU that this process has used.
+pub fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Runs a load on threads that share out `dirs`, for `time` or until all came to its end.
+fn timed<D>(load: Load, dirs: &[D], threads: usize, time: Duration) -> Result<Measured>
+where
+    D: Directory<Error: Error + Send + Sync + 'static> + Sync,
+{
+    let parts: Vec<_> = (0..threads)
+        .map(|thread| Part { dir: &dirs[thread % dirs.len()], thread, steps_max: STEPS_MAX })
+        .collect();
+    parts.iter().try_for_each(|part| load.prepare(part))?;
+    let stop = AtomicBool::new(false);
+    let (start, cpu) = (Instant::now(), cpu_seconds());
+    let done: Vec<_> = std::thread::scope(|scope| {
+        let run = |part| {
+            let mut counter = Counter { load, stop: &stop, done: 0 };
+            load.run(part, &mut counter)?;
+            Ok((counter.done, start.elapsed()))
+        };
+        let threads: Vec<_> = parts.iter().map(|part| scope.spawn(move || run(part))).collect();
+        while start.elapsed() < time && !threads.iter().all(ScopedJoinHandle::is_finished) {
+            std::thread::sleep(POLL.min(time));
+        }
+        stop.store(true, Ordering::Relaxed);
+        threads
+            .into_iter()
+            .map(|thread| thread.join().map_err(|_| "a thread panicked")?)
+            .collect::<Result<_>>()
+    })?;
+    let cpu_seconds = cpu_seconds() - cpu;
+    parts.iter().zip(&done).try_for_each(|(part, (steps, _))| load.clean(part, *steps))?;
+    let operations = done.iter().map(|(steps, _)| steps).sum::<u64>();
+    let end = done.iter().map(|(_, end)| *end).max().unwrap_or_default();
+    Ok(Measured {
+        operations,
+        per_second: operations as f64 / end.as_secs_f64(),
+        cpu_seconds: cpu_seconds / operations as f64,
+    })
+}
+
+/// Threads of a load, and where they work.
+#[derive(Clone, Copy, Debug)]
+pub struct Threads {
+    /// How many.
+    pub count: usize,
+    /// Directories at the top that they share out.
+    pub directories: usize,
+}
+
+impl Threads {
+    /// With a directory each.
+    pub fn apart(count: usize) -> Self {
+        Self { count, directories: count }
+    }
+}
+
+/// Through the library.
+pub fn engine(load: Load, fs: &Filesystem, threads: Threads, time: Duration) -> Result<Measured> {
+    let mut dirs = Vec::new();
+    for index in 0..threads.directories {
+        let path = format!("/dir-{index}");
+        fs.create_dir_all(&path)?;
+        dirs.push(fs.dir(&path)?);
+    }
+    timed(load, &dirs, threads.count, time)
+}
+
+/// As system calls, in directories of `path`.
+pub fn host(load: Load, path: &Path, threads: usize, time: Duration) -> Result<Measured> {
+    let dirs = (0..threads).map(|thread| HostDir::new(&path.join(format!("dir-{thread}"))));
+    timed(load, &dirs.collect::<Result<Vec<_>, _>>()?, threads, time)
+}
+
+/// One process of its own on one image; prints its operations per second.
+pub fn worker(load: Load, image: &Path, time: Duration) -> Result<()> {
+    let fs = Mount::new().open(image)?;
+    println!("{}", engine(load, &fs, Threads::apart(1), time)?.per_second);
+    fs.unmount()?;
+    Ok(())
+}
+
+/// One process for each image: operations per second of all together, which threads could do if they shared nothing.
+pub fn ceiling(load: Load, images: &[PathBuf], time: Duration) -> Result<f64> {
+    let own = std::env::current_exe()?;
+    let mut children = Vec::new();
+    for image in images {
+        let mut command = Command::new(&own);
+        command
+            .arg("worker")
+            .arg(load.to_possible_value().ok_or("a hidden load")?.get_name())
+            .arg(image)
+            .arg(time.as_millis().to_string())
+            .stdout(Stdio::piped());
+        children.push(command.spawn()?);
+    }
+    let mut sum = 0.0;
+    for child in children {
+        let output = child.wait_with_output()?;
+        sum += String::from_utf8(output.stdout)?.trim().parse::<f64>()?;
+    }
+    Ok(sum)
+}

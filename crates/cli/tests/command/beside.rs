@@ -1,0 +1,42 @@
+//! `extant bench` and `extant lab` become the programs beside it.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::bench::Run;
+
+const ARGUMENTS: [&str; 4] = ["fallocate2", "--cpus", "1,64", "--help"];
+
+fn extant(program: &Path, verb: &str) -> Run {
+    Command::new(program).arg(verb).args(ARGUMENTS).output().expect("the command").into()
+}
+
+/// By a process of its own: what this one had open for writing, children of other tests might have too, and it would be busy.
+fn shell(script: &str, dir: &Path) {
+    let mut command = Command::new("sh");
+    let command = command.args(["-ec", script, "sh", env!("CARGO_BIN_EXE_extant")]).current_dir(dir);
+    assert!(command.status().expect("a shell").success(), "{script}");
+}
+
+#[test]
+fn programs_beside_it_are_given_all_arguments_or_said_how_to_be_built() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = dir.path().join("extant");
+    shell("cp \"$1\" extant", dir.path());
+    let verbs = [
+        ("bench", "extant-bench", "cargo build --release -p extant-bench", "run "),
+        ("lab", "extant-lab", "make lab", ""),
+    ];
+    for (verb, name, built_by, first) in verbs {
+        let run = extant(&program, verb);
+        assert_eq!(run.status, 1, "{}", run.err);
+        let expected =
+            format!("extant: {name}: not found beside this program; `{built_by}` in its source builds it\n");
+        assert_eq!(run.err, expected);
+
+        shell(&format!("printf '#!/bin/sh\\necho \"$@\"\\nexit 7\\n' > {name}; chmod +x {name}"), dir.path());
+        let run = extant(&program, verb);
+        let given = format!("{first}{}\n", ARGUMENTS.join(" "));
+        assert_eq!((run.status, run.out), (7, given), "{}", run.err);
+    }
+}
