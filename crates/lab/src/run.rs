@@ -18,8 +18,8 @@ use crate::machine::Model;
 
 /// Bytes of the disk: groups enough for a CPU to have several.
 pub const DISK_BYTES: u64 = 256 << 30;
-/// Bytes of the cache for each CPU, as the engine has it by default on as many.
-const CPU_CACHE_BYTES: u64 = 4 << 20;
+/// Bytes of the cache for each CPU: half of what the engine has by default on as many, which is enough for the loads.
+const CPU_CACHE_BYTES: u64 = 8 << 20;
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]

@@ -21,13 +21,13 @@ fn rows(arguments: &str) -> Vec<[f64; 5]> {
 
 #[test]
 fn contexts_share_what_a_flusher_computes_and_files_lie_as_before() {
-    let rows = rows("--device pmem --work-ns 7290 --contexts 1,4 --file-mib 64 --cache-mib 128");
+    let rows = rows("--device pmem --work-ns 7290 --contexts 1,4 --file-mib 256 --cache-mib 512");
     assert!(rows[1][2] >= 3.5, "{rows:?}");
     assert!(rows[1][4] <= 1.02 * rows[0][4], "{rows:?}");
 }
 
 #[test]
 fn a_device_that_one_context_fills_gives_several_no_less() {
-    let rows = rows("--device bm1743 --contexts 1,12 --file-mib 64 --cache-mib 128");
+    let rows = rows("--device bm1743 --contexts 1,12 --file-mib 256 --cache-mib 512");
     assert!(rows[0][3] >= 90.0 && rows[1][3] >= 95.0, "{rows:?}");
 }
