@@ -12,7 +12,7 @@
 //!
 //! Locks: a group's (`GROUP`), tried only. Tests: `tests/alloc/kept.rs`.
 
-use extant_ondisk::{GroupNumber, TransactionId};
+use extant_ondisk::{GroupDescriptor, GroupNumber, TransactionId};
 use extant_rt::{AtomicU32, AtomicU64, Ordering};
 
 use crate::group::{Bitmap, Group, State};
@@ -79,15 +79,9 @@ impl Allocator {
         group: &'a Group,
         state: GroupGuard<'a>,
     ) -> Result<GroupGuard<'a>> {
-        let (descriptor, drops) = (state.record.descriptor.clone(), state.drops);
-        drop(state);
-        self.make_room(LOOKED_AT_MAX);
-        let loaded = self.load_block_bits(number, &descriptor);
-        let mut state = self.lock(number, group);
-        if state.drops == drops {
-            self.install_block_bits(number, &mut state, loaded)?;
-        }
-        Ok(state)
+        let load = |descriptor: &GroupDescriptor| self.load_block_bits(number, descriptor);
+        let install = |state: &mut State, loaded| self.install_block_bits(number, state, loaded);
+        self.read_bitmap(number, group, state, load, install)
     }
 
     /// Reads the inode bitmap of a group, with its lock let go meanwhile; it may be missing again.
@@ -97,13 +91,26 @@ impl Allocator {
         group: &'a Group,
         state: GroupGuard<'a>,
     ) -> Result<GroupGuard<'a>> {
+        let load = |descriptor: &GroupDescriptor| self.load_inode_bits(number, descriptor);
+        let install = |state: &mut State, loaded| self.install_inode_bits(number, state, loaded);
+        self.read_bitmap(number, group, state, load, install)
+    }
+
+    fn read_bitmap<'a, B>(
+        &'a self,
+        number: GroupNumber,
+        group: &'a Group,
+        state: GroupGuard<'a>,
+        load: impl FnOnce(&GroupDescriptor) -> B,
+        install: impl FnOnce(&mut State, B) -> Result<()>,
+    ) -> Result<GroupGuard<'a>> {
         let (descriptor, drops) = (state.record.descriptor.clone(), state.drops);
         drop(state);
         self.make_room(LOOKED_AT_MAX);
-        let loaded = self.load_inode_bits(number, &descriptor);
+        let loaded = load(&descriptor);
         let mut state = self.lock(number, group);
         if state.drops == drops {
-            self.install_inode_bits(number, &mut state, loaded)?;
+            install(&mut state, loaded)?;
         }
         Ok(state)
     }
