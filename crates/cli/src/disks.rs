@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use extant::{Filesystem, Mount};
 use extant_block::{Access, BlockDevice, Container, FileDevice, Partition};
-use extant_ondisk::{SUPERBLOCK_OFFSET, superblock};
+use extant_ondisk::{SUPERBLOCK_OFFSET, State, superblock};
 use extant_rt::{Arc, WallClock};
 
 use crate::address::DiskPath;
@@ -126,7 +126,7 @@ pub fn mount(image: &Path, device: Arc<dyn BlockDevice>, how: Mount) -> Result<F
         let message = instead(&*device).unwrap_or_else(|| "no ext4 file system".to_owned());
         return Err(Failure::new("no_file_system", image.display().to_string(), message));
     }
-    how.open_device(device).map_err(|error| Failure::disk(image.display(), &error))
+    how.open_device(device).map_err(|error| Failure::opening(image, &error))
 }
 
 /// Opens a disk for reading: nothing is written to it.
@@ -144,11 +144,47 @@ pub fn open_for_writing(image: &Path, location: Location) -> Result<Filesystem, 
     // A clock in the background would make the bytes of the journal depend on how long things take.
     let is_fixed = matches!(clock, WallClock::Fixed(..));
     let fs = mount(image, device, Mount::new().clock(clock).background(!is_fixed))?;
+    tell_of_opening(image, &fs);
+    Ok(fs)
+}
+
+/// Says what was done and found when a disk was opened for writing, or mounted.
+pub fn tell_of_opening(image: &Path, fs: &Filesystem) {
     let blocks = fs.mounted().replayed_blocks;
-    if blocks > 0 {
+    if blocks > 0 && !fs.is_read_only() {
         output::note(&format!("{}: replayed the journal: {blocks} blocks", image.display()));
     }
-    Ok(fs)
+    if let Some(met) = errors_met(fs) {
+        output::note(&format!("{}: {met}", image.display()));
+    }
+}
+
+/// What the disk itself says of errors that were met while it was in use, and what to do about them.
+pub fn errors_met(fs: &Filesystem) -> Option<String> {
+    let (superblock, errno) = (fs.superblock(), fs.mounted().journal_errno);
+    let met = if errno != 0 {
+        format!("the journal was given up with error {errno} when the disk was last in use")
+    } else if superblock.state().contains(State::ERROR) {
+        let mut met = "errors were met when the disk was last in use".to_owned();
+        if superblock.s_error_count() > 0 {
+            let words = superblock.s_last_error_func();
+            let words = words.split(|byte| *byte == 0).next().unwrap_or_default();
+            met += &format!(" (the last: {}", String::from_utf8_lossy(words));
+            let numbers = [
+                ("inode", u64::from(superblock.s_last_error_ino())),
+                ("block", superblock.s_last_error_block()),
+            ];
+            numbers
+                .iter()
+                .filter(|(_, number)| *number != 0)
+                .for_each(|(name, number)| met += &format!(", {name} {number}"));
+            met += ")";
+        }
+        met
+    } else {
+        return None;
+    };
+    Some(format!("{met}; e2fsck -f looks for damage and takes the mark away"))
 }
 
 /// Unmounts a disk that was written.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+use extant_ondisk::Structure;
+
 /// Exit status: something failed.
 pub const EXIT_FAILED: u8 = 1;
 /// Exit status: it was asked for in a wrong way.
@@ -64,6 +66,15 @@ impl Failure {
         Self::new(kind_of(error), place.to_string(), error.to_string())
     }
 
+    /// The file system of `image` cannot be opened: why, and what can be done.
+    pub fn opening(image: &Path, error: &extant::Error) -> Self {
+        let mut failure = Self::disk(image.display(), error);
+        if let Some(advice) = advice(error) {
+            failure.message = format!("{}; {advice}", failure.message);
+        }
+        failure
+    }
+
     /// A tree could not be moved between the host or an archive and `image`.
     pub fn tree(image: &Path, error: extant_archive::Error) -> Self {
         Self::tree_below(image, Path::new(""), "", error)
@@ -118,12 +129,36 @@ fn plain(error: &io::Error) -> String {
     }
 }
 
+/// What can be done where a file system cannot be opened.
+fn advice(error: &extant::Error) -> Option<&'static str> {
+    use extant::Error;
+    Some(match error {
+        Error::Corrupt { place, .. } if place.structure == Structure::Superblock => {
+            "e2fsck takes a copy of it from another group, if there is one"
+        }
+        Error::Corrupt { .. } => "e2fsck repairs what can be repaired",
+        Error::Truncated { .. } => "the image was cut off, or not copied whole",
+        Error::Log { source: extant::JournalError::Io(_), .. } => return None,
+        Error::Log { source: extant::JournalError::Incompatible(_), .. } => {
+            "a Linux or e2fsck that knows them replays it; --norecovery (mount: -o ro,norecovery) shows the disk without it"
+        }
+        Error::Log { .. } => {
+            "e2fsck mends or empties it; --norecovery (mount: -o ro,norecovery) shows the disk without it"
+        }
+        Error::Incompatible(_) => "such a disk can be neither read nor written here",
+        Error::ReadOnlyFeatures(_) => "mount it with -o ro",
+        _ => return None,
+    })
+}
+
 /// The word for an error of a disk.
 fn kind_of(error: &extant::Error) -> &'static str {
     use extant::Error;
     match error {
         Error::Io { .. } => "io",
-        Error::Corrupt { .. } => "corrupt",
+        Error::Log { source: extant::JournalError::Incompatible(_), .. } => "incompatible",
+        Error::Log { source: extant::JournalError::Io(_), .. } => "io",
+        Error::Corrupt { .. } | Error::Log { .. } | Error::Truncated { .. } => "corrupt",
         Error::Journal(_) => "journal",
         Error::Incompatible(_) | Error::ReadOnlyFeatures(_) => "incompatible",
         Error::ReadOnly => "read_only",

@@ -34,6 +34,22 @@ pub enum Error {
     /// The journal could not be read, written or replayed.
     #[error("journal: {0}")]
     Journal(#[from] extant_journal::Error),
+    /// The journal's own blocks cannot be used: they could not be read, are damaged, or are of an unknown kind.
+    #[error("{place}: {source}")]
+    Log {
+        /// The journal's inode and its first block.
+        place: Place,
+        /// What is wrong.
+        source: extant_journal::Error,
+    },
+    /// The file system's end is missing.
+    #[error("superblock: the file system has {needed} bytes, its device {found}")]
+    Truncated {
+        /// Bytes that the file system has.
+        needed: u64,
+        /// Bytes of the device.
+        found: u64,
+    },
     /// The disk uses features that are not known or not supported.
     #[error("unsupported features: {0}")]
     Incompatible(String),
@@ -210,7 +226,9 @@ impl From<Error> for io::Error {
         let kind = match &error {
             Error::Io { source, .. } => source.kind(),
             Error::Device(_) => Kind::Other,
-            Error::Corrupt { .. } | Error::Journal(_) => Kind::InvalidData,
+            Error::Corrupt { .. } | Error::Journal(_) | Error::Log { .. } | Error::Truncated { .. } => {
+                Kind::InvalidData
+            }
             Error::Incompatible(_) | Error::ReadOnlyFeatures(_) | Error::Unsupported(_) => Kind::Unsupported,
             Error::ReadOnly => Kind::ReadOnlyFilesystem,
             Error::NoSpace | Error::NoInodes => Kind::StorageFull,

@@ -52,7 +52,7 @@ pub use error::{Error, Place, Result};
 pub use extant_alloc::{
     Frees, InodeSearch, MballocStatistics, PreallocStatistics, Preallocation, Scan, StreamGoals, Tuning,
 };
-pub use extant_journal::Stats as JournalStatistics;
+pub use extant_journal::{Error as JournalError, Stats as JournalStatistics};
 pub use extant_ondisk::{FileType, InodeFlags, InodeNumber, Timestamp};
 pub use extant_writeback::{ContextStatistics, Statistics as WritebackStatistics};
 pub use fallocate::Fallocate;

@@ -112,6 +112,8 @@ pub struct Mounted {
     pub replayed_blocks: usize,
     /// Inodes that were deleted or truncated because a crash had left them so.
     pub orphans: usize,
+    /// The error for which the journal was given up when it was last in use, a negative number of the host's; or 0.
+    pub journal_errno: i32,
 }
 
 impl Volume {
@@ -129,17 +131,19 @@ impl Volume {
         let mut volume = Self::assemble(device.clone(), superblock, BTreeMap::new(), options)?;
         let log = volume.find_log()?;
         let mut replayed = BTreeMap::new();
-        let mut journal_errno = 0;
         if let Some(log) = &log
             && !options.no_recovery
         {
             let replay =
-                recovery::replay(&*device, log, volume.geometry.block_size, volume.geometry.blocks_count)?;
+                recovery::replay(&*device, log, volume.geometry.block_size, volume.geometry.blocks_count)
+                    .map_err(|source| Error::Log { place: volume.log_place(log), source })?;
             mounted.replayed_blocks = replay.blocks.len();
-            journal_errno = replay.superblock.s_errno;
+            mounted.journal_errno = replay.superblock.s_errno;
             // Without them the tree is an older one, and nobody would see it.
             if replay.report.fast_commit_pending {
-                return Err(Error::Incompatible("fast_commit with records to replay".to_owned()));
+                return Err(Error::Unsupported(
+                    "fast commits to replay; a mount by Linux or e2fsck -E journal_only brings them home",
+                ));
             }
             if options.read_only {
                 replayed = replay.blocks;
@@ -167,7 +171,7 @@ impl Volume {
         volume.open_journal(log)?;
         let volume = Arc::new(volume);
         volume.start_flushing();
-        if journal_errno != 0 {
+        if mounted.journal_errno != 0 {
             // The superblock has it now, so that the journal may forget it.
             volume.record_error("journal aborted");
         }
@@ -197,8 +201,9 @@ impl Volume {
     ) -> Result<Self> {
         let place = Place::of(Structure::Superblock);
         let geometry = Geometry::new(&superblock).map_err(|e| place.format(e))?;
-        if geometry.blocks_count.saturating_mul(u64::from(geometry.block_size)) > device.size() {
-            return Err(place.corrupt("the file system is larger than its device"));
+        let needed = geometry.blocks_count.saturating_mul(u64::from(geometry.block_size));
+        if needed > device.size() {
+            return Err(Error::Truncated { needed, found: device.size() });
         }
         let checksums = Checksums::new(&superblock);
         // Without a log, a name may outlast its inode in a crash, and must not name the next one.
@@ -284,6 +289,12 @@ impl Volume {
         Ok(Some(map))
     }
 
+    fn log_place(&self, log: &LogMap) -> Place {
+        let number = InodeNumber(self.superblock.lock().s_journal_inum());
+        let place = Place::of(Structure::Journal).inode(number);
+        log.get(0).map_or(place, |block| place.block(block))
+    }
+
     fn open_journal(&mut self, log: Option<LogMap>) -> Result<()> {
         let block_size = self.geometry.block_size;
         let options = extant_journal::Options {
@@ -293,7 +304,11 @@ impl Volume {
             clock: self.clock,
         };
         self.journal = Some(match log {
-            Some(map) => Journal::open(self.device.clone(), self.device.clone(), block_size, map, options)?,
+            Some(map) => {
+                let place = self.log_place(&map);
+                Journal::open(self.device.clone(), self.device.clone(), block_size, map, options)
+                    .map_err(|source| Error::Log { place, source })?
+            }
             None => Journal::without_log(self.device.clone(), block_size, options),
         });
         self.journal.iter().for_each(|journal| drop(self.committed.set(journal.clone())));
@@ -381,7 +396,7 @@ fn parse_superblock(bytes: &[u8]) -> Result<Superblock> {
 fn check_features(superblock: &Superblock, read_only: bool) -> Result<()> {
     let unknown = superblock.incompat() - INCOMPAT_READ;
     if !unknown.is_empty() {
-        return Err(Error::Incompatible(list(unknown.names(), unknown.unknown().bits())));
+        return Err(Error::Incompatible(list(unknown.all_names())));
     }
     if read_only {
         return Ok(());
@@ -391,15 +406,9 @@ fn check_features(superblock: &Superblock, read_only: bool) -> Result<()> {
     if incompat.is_empty() && ro_compat.is_empty() {
         return Ok(());
     }
-    let names = incompat.names().chain(ro_compat.names());
-    Err(Error::ReadOnlyFeatures(list(names, ro_compat.unknown().bits())))
+    Err(Error::ReadOnlyFeatures(list(incompat.all_names().chain(ro_compat.all_names()))))
 }
 
-/// The names of features, and the bits that have none.
-fn list(names: impl Iterator<Item = &'static str>, nameless: u32) -> String {
-    let mut list: Vec<String> = names.map(str::to_owned).collect();
-    if nameless != 0 {
-        list.push(format!("{nameless:#x}"));
-    }
-    list.join(", ")
+fn list(names: impl Iterator<Item = String>) -> String {
+    names.collect::<Vec<_>>().join(", ")
 }

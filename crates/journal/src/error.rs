@@ -48,8 +48,8 @@ pub enum Error {
     /// The journal's bytes are damaged.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// The journal has incompatible features that are not known.
-    #[error("unknown incompatible journal features {0:#x}")]
+    /// The journal has features that are not known, or that exclude each other: their bits.
+    #[error("unknown features {0:#x} of the journal")]
     Incompatible(u32),
     /// The map of the log overlaps itself, has gaps or leaves the device.
     #[error("the map of the journal is broken: {0}")]

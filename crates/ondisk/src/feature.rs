@@ -7,7 +7,7 @@ use std::fmt;
 macro_rules! features {
     (
         $(#[$doc:meta])*
-        $name:ident {
+        $name:ident, $letter:literal {
             $($(#[doc = $flag_doc:literal])* $flag:ident = $bits:literal, $spelling:literal $(or $alias:literal)?;)*
         }
     ) => {
@@ -37,6 +37,16 @@ macro_rules! features {
                 }
             }
 
+            /// The flags that are set, those without a name as e2fsprogs calls them: `FEATURE_I30` is bit 30 of the
+            /// incompatible ones.
+            pub fn all_names(self) -> impl Iterator<Item = String> {
+                let unknown = self.unknown().bits();
+                let nameless = (0..u32::BITS).filter(move |bit| unknown >> bit & 1 != 0);
+                self.names()
+                    .map(str::to_owned)
+                    .chain(nameless.map(|bit| format!(concat!("FEATURE_", $letter, "{}"), bit)))
+            }
+
             /// The bits that are set and have no name.
             #[must_use]
             pub fn unknown(self) -> Self {
@@ -47,13 +57,9 @@ macro_rules! features {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 let mut separator = "";
-                for name in self.names() {
+                for name in self.all_names() {
                     write!(f, "{separator}{name}")?;
                     separator = " ";
-                }
-                let unknown = self.unknown();
-                if !unknown.is_empty() {
-                    write!(f, "{separator}{:#x}", unknown.bits())?;
                 }
                 Ok(())
             }
@@ -63,7 +69,7 @@ macro_rules! features {
 
 features! {
     /// Features that a reader and a writer may ignore.
-    CompatFeatures {
+    CompatFeatures, "C" {
         /// Directories get blocks in advance.
         DIR_PREALLOC = 0x1, "dir_prealloc";
         /// Inodes of AFS servers.
@@ -93,7 +99,7 @@ features! {
 
 features! {
     /// Features under which only who knows them may interpret the disk.
-    IncompatFeatures {
+    IncompatFeatures, "I" {
         /// Compressed files; never merged.
         COMPRESSION = 0x1, "compression";
         /// Directory entries carry the file's type.
@@ -131,7 +137,7 @@ features! {
 
 features! {
     /// Features under which who does not know them may read but not write.
-    RoCompatFeatures {
+    RoCompatFeatures, "R" {
         /// Not every group has a copy of the superblock.
         SPARSE_SUPER = 0x1, "sparse_super";
         /// Files may exceed 2 GiB.
@@ -189,7 +195,7 @@ mod tests {
     #[test]
     fn unknown_bits_are_shown_after_the_names() {
         let features = IncompatFeatures::from_bits_retain(0x8000_0042);
-        assert_eq!(features.to_string(), "filetype extent 0x80000000");
+        assert_eq!(features.to_string(), "filetype extent FEATURE_I31");
         assert_eq!(features.unknown().bits(), 0x8000_0000);
     }
 }

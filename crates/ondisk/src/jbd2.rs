@@ -195,7 +195,8 @@ impl Superblock {
         let field = |at| be32(sb, at).unwrap_or(0);
         let extended = |at| if v2 { field(at) } else { 0 };
         let raw_incompat = extended(0x28);
-        let incompat = Incompat::from_bits(raw_incompat).ok_or(SuperblockFault::Features(raw_incompat))?;
+        let incompat = Incompat::from_bits(raw_incompat)
+            .ok_or(SuperblockFault::Features(raw_incompat & !Incompat::all().bits()))?;
         if incompat.contains(Incompat::CSUM_V2 | Incompat::CSUM_V3) {
             return Err(SuperblockFault::Features(raw_incompat));
         }

@@ -8,7 +8,7 @@ use extant::{Error, Finding};
 use serde_json::{Map, Value, json};
 
 use super::Outcome;
-use crate::disks::{Reading, open_for_reading};
+use crate::disks::{self, Reading, open_for_reading};
 use crate::failure::Failure;
 use crate::output::{self, Output};
 
@@ -51,7 +51,7 @@ impl Check {
     fn look(&self) -> Result<Found, Failure> {
         let fs = match open_for_reading(&self.image, self.reading) {
             Ok(fs) => fs,
-            Err(failure) if matches!(failure.kind, "corrupt" | "journal") => {
+            Err(failure) if failure.kind == "corrupt" => {
                 return Ok(Found::Unmountable(failure));
             }
             Err(failure) => return Err(failure),
@@ -68,7 +68,17 @@ impl Check {
         if shown.is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
-        findings.map(Found::Findings).map_err(|error: Error| Failure::disk(self.image.display(), &error))
+        let findings = findings.map_err(|error| {
+            let mut failure = Failure::disk(self.image.display(), &error);
+            if matches!(error, Error::Incompatible(_)) {
+                failure.message += "; whether such a disk is sound cannot be told here";
+            }
+            failure
+        })?;
+        if let Some(met) = disks::errors_met(&fs) {
+            output::note(&format!("{}: {met}", self.image.display()));
+        }
+        Ok(Found::Findings(findings))
     }
 
     fn tell(&self, found: &Found) -> Outcome {

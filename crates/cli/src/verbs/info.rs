@@ -8,7 +8,7 @@ use extant_ondisk::{State, Superblock};
 use serde_json::{Map, Value, json};
 
 use super::Outcome;
-use crate::disks::{Reading, open_for_reading};
+use crate::disks::{self, Reading, open_for_reading};
 use crate::json::put_text;
 use crate::metadata::date;
 use crate::output::{Output, escape};
@@ -51,18 +51,8 @@ pub fn uuid_text(uuid: [u8; 16]) -> String {
 }
 
 fn features(superblock: &Superblock) -> Vec<String> {
-    let mut names = Vec::new();
-    let mut add = |known: Vec<&str>, unknown: u32, which: &str| {
-        names.extend(known.into_iter().map(str::to_owned));
-        if unknown != 0 {
-            names.push(format!("{which}:{unknown:#x}"));
-        }
-    };
     let (compat, incompat, ro_compat) = (superblock.compat(), superblock.incompat(), superblock.ro_compat());
-    add(compat.names().collect(), compat.unknown().bits(), "compat");
-    add(incompat.names().collect(), incompat.unknown().bits(), "incompat");
-    add(ro_compat.names().collect(), ro_compat.unknown().bits(), "ro_compat");
-    names
+    compat.all_names().chain(incompat.all_names()).chain(ro_compat.all_names()).collect()
 }
 
 fn document(fs: &Filesystem) -> Map<String, Value> {
@@ -86,7 +76,7 @@ fn document(fs: &Filesystem) -> Map<String, Value> {
         "features": features(&superblock),
         "is_clean": is_clean(fs, &superblock),
         "journal_replay_blocks": fs.mounted().replayed_blocks,
-        "has_errors": superblock.state().contains(State::ERROR),
+        "has_errors": disks::errors_met(fs).is_some(),
         "mounts": superblock.s_mnt_count(),
         "made_s": superblock.mkfs_time(),
         "last_mounted_s": superblock.mount_time(),
@@ -112,10 +102,10 @@ fn lines(fs: &Filesystem) -> Vec<(&'static str, String)> {
         Ok(0) | Err(_) => "never".to_owned(),
         Ok(seconds) => format!("{} UTC", date(Timestamp { seconds, nanoseconds: 0 })),
     };
-    let state = match (superblock.state().contains(State::ERROR), is_clean(fs, &superblock)) {
-        (true, _) => "with errors; run e2fsck".to_owned(),
-        (false, true) => "clean".to_owned(),
-        (false, false) => {
+    let state = match (disks::errors_met(fs), is_clean(fs, &superblock)) {
+        (Some(met), _) => met,
+        (None, true) => "clean".to_owned(),
+        (None, false) => {
             format!("not unmounted; {} blocks in the journal to replay", fs.mounted().replayed_blocks)
         }
     };

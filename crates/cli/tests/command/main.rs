@@ -11,5 +11,6 @@ mod journal;
 mod mkfs;
 mod ordinary_user;
 mod reading;
+mod states;
 mod usage;
 mod writing;

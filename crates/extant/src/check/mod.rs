@@ -50,6 +50,7 @@ use claims::Claims;
 use directories::Directory;
 use findings::Findings;
 use records::Records;
+use superblock::NOT_CHECKED;
 use xattrs::SharedBlock;
 
 pub use findings::{FINDINGS_MAX, Finding};
@@ -85,9 +86,13 @@ impl Volume {
     /// What [`Filesystem::check`] says.
     ///
     /// # Errors
-    /// `Io` where the device cannot be read.
+    /// `Io` where the device cannot be read; `Incompatible`.
     pub(crate) fn check(&self, progress: &mut dyn FnMut(Progress)) -> Result<Vec<Finding>> {
         let mut checker = Checker::new(self)?;
+        let unknown = checker.superblock.ro_compat() & NOT_CHECKED;
+        if !unknown.is_empty() {
+            return Err(Error::Incompatible(unknown.all_names().collect::<Vec<_>>().join(", ")));
+        }
         match checker.run(progress) {
             // A block outside of the disk was to be read; nothing can be said of what comes after.
             Err(Error::Corrupt { place, reason }) => checker.findings.add(place, reason),
@@ -106,7 +111,8 @@ impl Filesystem {
     /// change it meanwhile, and `sync` is to come before.
     ///
     /// # Errors
-    /// `Io` where the device cannot be read. Damage that a mount refuses is never seen here: it is the mount's error.
+    /// `Io` where the device cannot be read; `Incompatible` for features that may give the disk structures which the check does not
+    /// know. Damage that a mount refuses is never seen here: it is the mount's error.
     pub fn check(&self, progress: &mut dyn FnMut(Progress)) -> Result<Vec<Finding>> {
         self.volume().check(progress)
     }

@@ -13,11 +13,12 @@ use crate::error::{Place, Result};
 /// Clocks of machines differ: times so far ahead are not wrong yet (`e2fsck`'s `time_fudge`).
 const CLOCK_SLACK_S: u64 = 86_400;
 
-/// Features that may give the disk other structures than those that are looked at.
-const NOT_CHECKED: RoCompatFeatures = RoCompatFeatures::from_bits_retain(!RoCompatFeatures::all().bits())
-    .union(RoCompatFeatures::BTREE_DIR)
-    .union(RoCompatFeatures::HAS_SNAPSHOT)
-    .union(RoCompatFeatures::REPLICA);
+/// Features that may give the disk other structures than those that are looked at, so that nothing can be said of it.
+pub(super) const NOT_CHECKED: RoCompatFeatures =
+    RoCompatFeatures::from_bits_retain(!RoCompatFeatures::all().bits())
+        .union(RoCompatFeatures::BTREE_DIR)
+        .union(RoCompatFeatures::HAS_SNAPSHOT)
+        .union(RoCompatFeatures::REPLICA);
 
 impl Checker<'_> {
     pub(super) fn check_superblock(&mut self) -> Result<()> {
@@ -104,7 +105,7 @@ fn contradictions(superblock: &Superblock) -> impl Iterator<Item = &'static str>
 }
 
 /// Features that exclude each other, or need each other or a field.
-fn feature_contradictions(superblock: &Superblock) -> [(bool, &'static str); 10] {
+fn feature_contradictions(superblock: &Superblock) -> [(bool, &'static str); 9] {
     let (compat, incompat, ro_compat) = (superblock.compat(), superblock.incompat(), superblock.ro_compat());
     let has_journal = compat.contains(CompatFeatures::HAS_JOURNAL);
     let has_sums = ro_compat.contains(RoCompatFeatures::METADATA_CSUM);
@@ -141,10 +142,6 @@ fn feature_contradictions(superblock: &Superblock) -> [(bool, &'static str); 10]
             ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT)
                 && !compat.contains(CompatFeatures::ORPHAN_FILE),
             "orphan_present without orphan_file",
-        ),
-        (
-            ro_compat.intersects(NOT_CHECKED),
-            "features under which more would have to be checked than is known",
         ),
     ]
 }

@@ -79,6 +79,6 @@ fn an_unknown_bit_is_treated_as_its_word_says() {
     assert!(mount_with(compat, false).is_ok());
     assert!(mount_with(ro_compat, true).is_ok());
     let said = |result: Result<(), Error>| result.expect_err("refused").to_string();
-    assert!(said(mount_with(ro_compat, false)).contains("0x40000000"));
-    assert!(said(mount_with(incompat, true)).contains("0x40000000"));
+    assert!(said(mount_with(ro_compat, false)).contains("FEATURE_R30"));
+    assert!(said(mount_with(incompat, true)).contains("FEATURE_I30"));
 }

@@ -182,10 +182,7 @@ fn open(
         .keep_clean_pages(false)
         .last_mounted(dir.as_os_str().as_bytes());
     let fs = disks::mount(image, device, how)?;
-    let blocks = fs.mounted().replayed_blocks;
-    if blocks > 0 && !options.read_only {
-        output::note(&format!("{}: replayed the journal: {blocks} blocks", image.display()));
-    }
+    disks::tell_of_opening(image, &fs);
     Ok((fs, claimed))
 }
 
