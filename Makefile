@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-checked test-schedules test-threads test-errors test-crashes fuzz test-exchange soak lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-scale bench-mount lab deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-checked test-schedules test-threads test-errors test-crashes fuzz mutations test-exchange soak lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-fsx test-scale bench-mount lab deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -69,6 +69,12 @@ test-crashes: setup-test
 SECONDS := 60
 fuzz: setup-test
 	EXTANT_FUZZ_SECONDS=$(SECONDS) EXTANT_FUZZ_FROM=$${FROM:-0} $(CARGO) test --locked -p extant --test check fuzz:: -- --nocapture
+
+# Mutated disks through check, commands that read and write, and a mount: make mutations COUNT=2400 FROM=1000; 15 minutes as it stands.
+# Mounts need root and /dev/fuse.
+COUNT := 2400
+mutations: setup-test
+	EXTANT_MUTATIONS=$(COUNT) EXTANT_MUTATIONS_FROM=$${FROM:-1000} $(CARGO) test --locked -p extant-cli --test mutations -- --nocapture
 
 # The running kernel and Extant change one disk in turn, on disks of 60 random sets of features; needs root and loop devices.
 test-exchange: setup-test
@@ -132,6 +138,12 @@ test-mount: setup-test build
 	scripts/test-mount target/release/extant
 	@if [ -n "$(PJDFSTEST)" ]; then scripts/setup autoreconf:autoconf automake:automake prove:perl openssl:openssl && \
 	scripts/pjdfstest "$(PJDFSTEST)" target/release/extant; else echo "skipped: pjdfstest's C original: make test-mount PJDFSTEST=DIR"; fi
+
+# fsx on a mount, 8 seeds of 100,000 operations in each of its forms, and ranges buffered and direct as often; needs root, /dev/fuse and,
+# the first time, the registry. XFSTESTS names a checkout of xfstests for the C original; without one it is left out.
+test-fsx: setup-test build
+	scripts/fsx target/release/extant $(XFSTESTS)
+	EXTANT_RANGES_FILES=8 EXTANT_RANGES_OPERATIONS=100000 $(CARGO) test --locked -p extant-cli --test mount ranges:: -- --nocapture
 
 # 10,000 mounts, a million files in one directory, a file of 12 TiB, CPUs that others want; needs root, /dev/fuse and 4 GiB on /dev/shm.
 test-scale: setup-test

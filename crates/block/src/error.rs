@@ -53,6 +53,12 @@ pub enum Error {
         /// The block special.
         path: PathBuf,
     },
+    /// The block special takes no writes.
+    #[error("{}: write-protected; it can only be read", path.display())]
+    WriteProtected {
+        /// The block special.
+        path: PathBuf,
+    },
     /// A loop device shows the file; writing below it would corrupt what is mounted there.
     #[error("{}: attached to {}; detach it first (losetup -d)", path.display(), device.display())]
     LoopAttached {
@@ -104,6 +110,7 @@ impl From<Error> for io::Error {
             | Error::Mounted { .. }
             | Error::Busy { .. }
             | Error::LoopAttached { .. } => io::ErrorKind::ResourceBusy,
+            Error::WriteProtected { .. } => io::ErrorKind::ReadOnlyFilesystem,
             Error::NotADevice { .. }
             | Error::Unsuitable { .. }
             | Error::OutOfRange { .. }

@@ -109,6 +109,7 @@ impl FileDevice {
     ///
     /// # Errors
     /// [`Error::Locked`], [`Error::Mounted`], [`Error::Busy`] and [`Error::LoopAttached`] if somebody uses it;
+    /// [`Error::WriteProtected`] for a block special that is to be written and takes no writes;
     /// [`Error::NotADevice`] for anything but a file or block special; [`Error::Unsuitable`] if it cannot be
     /// accessed as asked; else [`Error::Io`]. A file that was made remains.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self, Error> {
@@ -122,6 +123,9 @@ impl FileDevice {
         };
         if is_block_special {
             in_use::refuse_mounted(path)?;
+            if !access.read_only {
+                in_use::refuse_write_protected(path)?;
+            }
         }
         let refused = |source| refusal(path, access, is_block_special, source);
         let is_claimed = is_block_special && !access.read_only;

@@ -79,6 +79,9 @@ pub fn open_device(image: &Path, access: Access) -> Result<FileDevice, Failure> 
     FileDevice::open(image, access).map_err(|error| device_failure(image, error))
 }
 
+/// The word for a device that takes no writes.
+pub const WRITE_PROTECTED: &str = "write_protected";
+
 /// The words for an image that cannot be opened.
 pub fn device_failure(image: &Path, error: extant_block::Error) -> Failure {
     use extant_block::Error;
@@ -87,6 +90,7 @@ pub fn device_failure(image: &Path, error: extant_block::Error) -> Failure {
         Error::Locked { .. } | Error::Mounted { .. } | Error::Busy { .. } | Error::LoopAttached { .. } => {
             "busy"
         }
+        Error::WriteProtected { .. } => WRITE_PROTECTED,
         _ => "not_a_device",
     };
     // The library names the path as well.

@@ -63,7 +63,7 @@ impl Failure {
 
     /// A disk refused.
     pub fn disk(place: impl fmt::Display, error: &extant::Error) -> Self {
-        Self::new(kind_of(error), place.to_string(), error.to_string())
+        Self::new(kind_of(error), place.to_string(), without_number(&error.to_string()))
     }
 
     /// The file system of `image` cannot be opened: why, and what can be done.
@@ -122,10 +122,13 @@ impl Failure {
 
 /// The host's words without the number that Rust adds.
 fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.find(" (os error") {
-        Some(at) => text[..at].to_owned(),
-        None => text,
+    without_number(&error.to_string())
+}
+
+fn without_number(text: &str) -> String {
+    match text.split_once(" (os error ").and_then(|(before, rest)| Some((before, rest.split_once(')')?.1))) {
+        Some((before, after)) => format!("{before}{after}"),
+        None => text.to_owned(),
     }
 }
 

@@ -10,11 +10,26 @@ use crate::Error;
 
 use super::identity;
 
+/// Refuses a block special that the kernel writes nothing to (`blockdev --setro`, a switch on the medium).
+pub fn refuse_write_protected(path: &Path) -> Result<(), Error> {
+    let says = std::fs::read_to_string(format!("/sys/dev/block/{}/ro", number(path)?));
+    if says.is_ok_and(|text| text.trim() == "1") {
+        return Err(Error::WriteProtected { path: path.to_owned() });
+    }
+    Ok(())
+}
+
+/// The number of a block special, as `major:minor`.
+fn number(path: &Path) -> Result<String, Error> {
+    let failed = |source| Error::Io { path: path.to_owned(), source };
+    let device = std::fs::metadata(path).map_err(failed)?.rdev();
+    Ok(format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device)))
+}
+
 /// Refuses a block special that is mounted, or of which a partition is.
 pub fn refuse_mounted(path: &Path) -> Result<(), Error> {
     let failed = |source| Error::Io { path: path.to_owned(), source };
-    let device = std::fs::metadata(path).map_err(failed)?.rdev();
-    let mut numbers = vec![format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))];
+    let mut numbers = vec![number(path)?];
     numbers.extend(partitions(&numbers[0]));
     let mounts = std::fs::read("/proc/self/mountinfo").map_err(failed)?;
     match numbers.iter().find_map(|number| mount_point(&mounts, number)) {

@@ -123,6 +123,33 @@ fn a_claimed_device_is_trimmed() {
 }
 
 #[test]
+fn a_write_protected_device_is_mounted_for_reading_and_named_to_others() {
+    let Some((disk, device, backing)) = disk_on_loop() else { return };
+    let protect = |how: &str| {
+        let status = Command::new("blockdev").arg(how).arg(&device.0).env("PATH", path()).status();
+        assert!(status.expect("blockdev").success());
+    };
+    protect("--setro");
+    let before = fs::read(&backing.image).expect("image");
+    let mounted = extant(&["mount".as_ref(), disk.image.as_os_str(), disk.point.as_os_str()]);
+    let said = String::from_utf8_lossy(&mounted.stderr).into_owned();
+    assert!(mounted.status.success() && said.contains("write-protected, mounting read-only"), "{said}");
+    let written = fs::write(disk.point.join("file"), "x").expect_err("read-only");
+    assert_eq!(written.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    disk.umount();
+    let refused = extant(&["mkdir", &format!("{}:/dir", disk.image.display())]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        refused.status.code() == Some(1) && said.contains("write-protected; it can only be read"),
+        "{said}"
+    );
+    assert!(fs::read(&backing.image).expect("image") == before, "written");
+    protect("--setrw");
+    disk.mount("rw");
+    disk.finish();
+}
+
+#[test]
 fn a_device_that_only_reads_is_not_claimed() {
     let Some((disk, device, _backing)) = disk_on_loop() else { return };
     disk.mount("ro");

@@ -9,6 +9,7 @@ mod load;
 mod million;
 mod mounting;
 mod names;
+mod ranges;
 mod rootless;
 mod semantics;
 mod sparse;

@@ -164,6 +164,9 @@ impl Disk {
         if number.0 < self.geometry.first_ino && number != InodeNumber::ROOT {
             return;
         }
+        if inode.flags().contains(InodeFlags::INLINE_DATA) {
+            return;
+        }
         let mut content = Vec::new();
         if inode.flags().contains(InodeFlags::EXTENTS) {
             self.extents(number, inode.generation(), inode.i_block(), &mut content, found);

@@ -21,8 +21,8 @@ use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::{Entries, ExtentNode, FileType, FsBlock, Inode, InodeNumber};
 use extant_rt::{Arc, WallClock};
 
+use crate::damage::{Random, choose, damage_block};
 use crate::disk::{Disk, Kind};
-use crate::random::{Random, choose, damage_block};
 use crate::tools::{has_tools, make_disk, scratch};
 
 /// How often it is looked whether a case hangs, and how many such looks one may last: 20 s. Looks are counted instead of time, which

@@ -5,6 +5,7 @@
 //! the test says so and why.
 
 mod clean;
+mod damage;
 mod damages;
 mod disk;
 mod fuzz;

@@ -164,17 +164,26 @@ fn open(
 ) -> Result<(Filesystem, Option<Arc<FileDevice>>), Failure> {
     use std::os::unix::ffi::OsStrExt;
     let access = if options.read_only { Access::read_only() } else { Access::read_write() };
-    let (device, location) = (open_device(image, access)?, options.location());
+    let device = match open_device(image, access) {
+        Err(failure) if failure.kind == disks::WRITE_PROTECTED => {
+            // As mount(8) does.
+            output::note(&format!("{}: write-protected, mounting read-only", image.display()));
+            open_device(image, Access::read_only())
+        }
+        opened => opened,
+    }?;
+    let read_only = device.is_read_only();
+    let location = options.location();
     let is_whole = location.offset.is_none() && location.partition.is_none();
     let (device, claimed): (Arc<dyn BlockDevice>, _) =
-        if is_root && is_whole && device.is_block_special() && !options.read_only {
+        if is_root && is_whole && device.is_block_special() && !read_only {
             let device = Arc::new(device);
             (device.clone(), Some(device))
         } else {
             (locate(image, device, location)?, None)
         };
     let how = extant::Mount::new()
-        .read_only(options.read_only)
+        .read_only(read_only)
         .no_recovery(options.norecovery)
         .discard(options.discard)
         // What is on the disk stays in the kernel's page cache, not in this one too.
