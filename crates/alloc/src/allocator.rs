@@ -25,7 +25,7 @@ use crate::mballoc::{Expectation, Goals, OrderIndex, Statistics, Summary};
 use crate::meta_groups::{MetaGroups, unknown};
 use crate::one_lock::OneLock;
 use crate::prealloc::{Localities, Lookups, Owners};
-use crate::tuning::{InodeSearch, Tuning};
+use crate::tuning::{InodeSearch, Scan, Tuning};
 use crate::words::{Gap, Words};
 use crate::zones::{block_bitmap, uninit_inode_bitmap};
 use crate::{BoxError, Error, Reservation, Result};
@@ -138,7 +138,10 @@ impl Allocator {
         let order_max = order_max(&geometry);
         let (first, last) = (GroupNumber(0), GroupNumber(count.saturating_sub(1)));
         let of = |group| unknown(&geometry, group, order_max);
-        let index = OrderIndex::full(count, of(first));
+        let mut index = OrderIndex::full(count, of(first));
+        if tuning.scan == Scan::ListHead && tuning.order_lists {
+            index = index.with_lists(of(first));
+        }
         // Only the last group may be shorter.
         index.set(last, of(last));
         let allocator = Self {

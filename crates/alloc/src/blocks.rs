@@ -7,7 +7,6 @@ use extant_rt::yield_now;
 
 use crate::group::Run;
 use crate::mballoc::Request;
-use crate::tuning::Frees;
 use crate::{Allocator, Error, Reservation, Result};
 
 impl Allocator {
@@ -124,10 +123,8 @@ impl Allocator {
                 }
                 bitmap::clear_range(bits.disk_mut(), gap.range());
                 record.descriptor.set_free_blocks_count(record.descriptor.free_blocks_count() + gap.len);
-                match self.tuning.frees {
-                    Frees::OneList => self.one_lock.free(number, gap),
-                    form => record.freed.add(gap, form == Frees::Joined),
-                }
+                let joined = record.freed.add(gap);
+                self.one_lock.free(self.tuning.frees, gap.len, joined);
                 let written = record.change_blocks(tid);
                 self.changed.insert(number);
                 self.counters.disk_free.add(u64::from(gap.len));

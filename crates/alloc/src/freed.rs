@@ -26,16 +26,21 @@ pub(crate) struct Freed {
 }
 
 impl FreedRuns {
-    /// Adds a run that overlaps none; joined with those it touches, or by itself.
-    pub fn add(&mut self, mut gap: Gap, joins: bool) {
-        if joins {
-            let before = self.0.range(..gap.start).next_back();
-            if let Some((start, len)) = before.filter(|(start, len)| *start + *len == gap.start) {
-                gap = Gap { start: *start, len: len + gap.len };
-            }
-            gap.len += self.0.remove(&(gap.start + gap.len)).unwrap_or(0);
+    /// Adds a run that overlaps none, joined with those it touches: how many these are.
+    pub fn add(&mut self, mut gap: Gap) -> u64 {
+        let before = self.0.range(..gap.start).next_back();
+        let before = before.filter(|(start, len)| *start + *len == gap.start);
+        let after = self.0.get(&(gap.start + gap.len)).copied();
+        let joined = u64::from(before.is_some()) + u64::from(after.is_some());
+        if let Some((start, len)) = before {
+            gap = Gap { start: *start, len: len + gap.len };
+        }
+        if let Some(len) = after {
+            self.0.remove(&(gap.start + gap.len));
+            gap.len += len;
         }
         self.0.insert(gap.start, gap.len);
+        joined
     }
 
     pub fn is_empty(&self) -> bool {
@@ -73,14 +78,10 @@ mod tests {
 
     #[test]
     fn runs_that_touch_are_one_whatever_their_order() {
-        let added = |joins| {
-            let mut runs = FreedRuns::default();
-            for (start, len) in [(10, 5), (20, 5), (0, 10), (40, 1), (15, 5), (26, 14)] {
-                runs.add(Gap { start, len }, joins);
-            }
-            runs.iter().map(|gap| (gap.start, gap.len)).collect::<Vec<_>>()
-        };
-        assert_eq!(added(true), [(0, 25), (26, 15)]);
-        assert_eq!(added(false), [(0, 10), (10, 5), (15, 5), (20, 5), (26, 14), (40, 1)]);
+        let mut runs = FreedRuns::default();
+        let added = [(10, 5), (20, 5), (0, 10), (40, 1), (15, 5), (26, 14)];
+        assert_eq!(added.map(|(start, len)| runs.add(Gap { start, len })), [0, 0, 1, 0, 2, 1]);
+        let runs: Vec<_> = runs.iter().map(|gap| (gap.start, gap.len)).collect();
+        assert_eq!(runs, [(0, 25), (26, 15)]);
     }
 }

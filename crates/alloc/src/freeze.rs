@@ -6,7 +6,6 @@ use extant_rt::{Arc, Ordering};
 use crate::Allocator;
 use crate::freed::{Freed, FreedRuns};
 use crate::group::{Bitmap, State};
-use crate::tuning::Frees;
 
 /// A group as a transaction left it.
 #[derive(Clone, Debug)]
@@ -44,10 +43,7 @@ impl Allocator {
     /// # Locks
     /// Takes the changed groups', one after the other.
     pub fn freeze(&self, tid: TransactionId) -> Frozen {
-        let mut freed: Vec<_> = match self.tuning.frees {
-            Frees::OneList => self.one_lock.take_freed().into_iter().collect(),
-            _ => Vec::new(),
-        };
+        let mut freed = Vec::new();
         let changed = self.changed.drain();
         let groups = changed.into_iter().filter_map(|number| {
             let mut state = self.locks.lock(number, self.groups.touched(number)?);
@@ -80,6 +76,7 @@ impl Allocator {
         });
         let groups = groups.collect();
         if !freed.is_empty() {
+            self.one_lock.splice(self.tuning.frees);
             self.freed.lock().push_back(Freed { tid, groups: freed });
         }
         self.renew_averages();
@@ -108,6 +105,7 @@ impl Allocator {
         bits.discarded = u32::MAX;
         for gap in runs.iter() {
             self.change_free(number, bits, |buddy| buddy.give(gap));
+            self.one_lock.release(self.tuning.frees, gap.len);
             self.counters.release(u64::from(gap.len));
             self.counters.pending.subtract(u64::from(gap.len));
         }

@@ -41,6 +41,11 @@ impl HashedLocks {
         GroupGuard { state: group.state.lock(), _shared: shared }
     }
 
+    /// Whether somebody holds the group's lock, as a hint.
+    pub fn is_locked(&self, number: GroupNumber, group: &Group) -> bool {
+        self.of(number).map_or_else(|| group.state.is_locked(), Mutex::is_locked)
+    }
+
     /// Takes the group's lock if nobody holds it.
     pub fn try_lock<'a>(&'a self, number: GroupNumber, group: &'a Group) -> Option<GroupGuard<'a>> {
         let shared = match self.of(number) {

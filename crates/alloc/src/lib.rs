@@ -40,5 +40,5 @@ pub use ialloc::{InodeKind, LastGroup, NewInode, Parent};
 pub use mballoc::{MballocStatistics, Purpose, Request};
 pub use prealloc::{Place, PreallocStatistics, Preallocated, Preallocations, predicted_end};
 pub use sample::Sample;
-pub use tuning::{Frees, InodeSearch, Preallocation, Scan, StreamGoals, Tuning};
+pub use tuning::{ExactGoal, Frees, InodeSearch, Preallocation, Scan, StreamGoals, Tuning};
 pub use zones::{uninit_block_bitmap, uninit_inode_bitmap};

@@ -13,6 +13,7 @@ mod by_criteria;
 mod expectation;
 mod goals;
 mod index;
+mod order_lists;
 mod scan;
 mod statistics;
 mod summary;
@@ -30,7 +31,7 @@ use self::buddy::Buddy;
 use self::statistics::Counts;
 use crate::group::{Bitmap, BlockBits, Group, Run};
 use crate::hashed_locks::GroupGuard;
-use crate::tuning::{Scan, StreamGoals, Tuning};
+use crate::tuning::{ExactGoal, Scan, StreamGoals, Tuning};
 use crate::words::Gap;
 use crate::{Allocator, Result};
 
@@ -43,6 +44,8 @@ pub struct Request {
     pub len: u32,
     /// Blocks that are enough, when longer runs would have to be searched for.
     pub least: u32,
+    /// Of them, blocks taken ahead of what is needed now.
+    pub ahead: u32,
     /// What for.
     pub purpose: Purpose,
 }
@@ -168,7 +171,8 @@ impl<'a> Search<'a> {
     fn run(&mut self) -> Option<Run> {
         let alloc = self.alloc;
         let (home, bit) = alloc.place(self.request.goal);
-        if let Some(run) = self.at_goal(home, bit) {
+        let tries_goal = alloc.tuning.exact_goal == ExactGoal::Always || self.request.ahead > 0;
+        if tries_goal && let Some(run) = self.at_goal(home, bit) {
             return Some(run);
         }
         let goal = self.start(home);

@@ -1,50 +1,83 @@
 //! The older form of the stream goal and of freed runs: one of each for the disk, under one lock (kernel before 6.17:
-//! `s_mb_last_group` and `s_freed_data_list` under `s_md_lock`). Only for measurements, through [`crate::Tuning`].
+//! `s_mb_last_group`, `s_freed_data_list` and `s_mb_free_pending` under `s_md_lock`). Only for measurements, through
+//! [`crate::Tuning`].
+//!
+//! Of the list its length stands here, for what the lock is taken as often as the kernel's; the runs are with their groups.
 //!
 //! Locks: `ONE_LOCK`, inside a group's.
 
-use std::collections::BTreeMap;
-
 use extant_ondisk::GroupNumber;
-use extant_rt::{LockClass, Mutex, Padded};
+use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, Padded};
 
-use crate::freed::FreedRuns;
-use crate::words::Gap;
+use crate::tuning::Frees;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct OneLock(Padded<Mutex<State>>);
+pub(crate) struct OneLock {
+    state: Padded<Mutex<State>>,
+    /// Freed blocks that wait for the commit, of the forms that count them apart.
+    pending: Padded<AtomicU64>,
+}
 
 #[derive(Debug)]
 struct State {
     goal: GroupNumber,
-    freed: Vec<(GroupNumber, Gap)>,
+    /// Freed runs on the list.
+    runs: u64,
+    /// Freed blocks that wait for the commit.
+    pending: u64,
 }
 
 impl OneLock {
     pub fn new() -> Self {
-        let state = State { goal: GroupNumber(0), freed: Vec::new() };
-        Self(Padded(Mutex::new(LockClass::ONE_LOCK, state)))
+        let state = State { goal: GroupNumber(0), runs: 0, pending: 0 };
+        Self { state: Padded(Mutex::new(LockClass::ONE_LOCK, state)), pending: Padded::default() }
     }
 
     pub fn goal(&self) -> GroupNumber {
-        self.0.lock().goal
+        self.state.lock().goal
     }
 
     pub fn set_goal(&self, group: GroupNumber) {
-        self.0.lock().goal = group;
+        self.state.lock().goal = group;
     }
 
-    pub fn free(&self, group: GroupNumber, gap: Gap) {
-        self.0.lock().freed.push((group, gap));
-    }
-
-    /// What was freed, by group.
-    pub fn take_freed(&self) -> BTreeMap<GroupNumber, FreedRuns> {
-        let mut groups = BTreeMap::<_, FreedRuns>::new();
-        for (group, gap) in std::mem::take(&mut self.0.lock().freed) {
-            groups.entry(group).or_default().add(gap, false);
+    /// A run of so many blocks was freed and joined with so many others.
+    pub fn free(&self, form: Frees, blocks: u32, joined: u64) {
+        let counted_here = if form == Frees::OneList { u64::from(blocks) } else { 0 };
+        match form {
+            Frees::Joined => return,
+            Frees::OneList | Frees::CountedApart => {
+                // Each of the others leaves the list, one by one, before the joined one enters.
+                (0..joined).for_each(|_| self.state.lock().runs -= 1);
+                let mut state = self.state.lock();
+                state.runs += 1;
+                state.pending += counted_here;
+            }
+            Frees::JoinedFirst if joined == 1 => (),
+            Frees::JoinedFirst => {
+                let mut state = self.state.lock();
+                state.runs = (state.runs + 1).saturating_sub(joined);
+            }
         }
-        groups
+        if counted_here == 0 {
+            self.pending.fetch_add(u64::from(blocks), Ordering::Relaxed);
+        }
+    }
+
+    /// The runs on the list go to a transaction.
+    pub fn splice(&self, form: Frees) {
+        if form != Frees::Joined {
+            self.state.lock().runs = 0;
+        }
+    }
+
+    /// A freed run of so many blocks is free.
+    pub fn release(&self, form: Frees, blocks: u32) {
+        match form {
+            Frees::Joined => (),
+            Frees::OneList => self.state.lock().pending -= u64::from(blocks),
+            _ => _ = self.pending.fetch_sub(u64::from(blocks), Ordering::Relaxed),
+        }
     }
 }

@@ -199,7 +199,8 @@ impl Allocator {
         if !self.counters.claim_spare(u64::from(surplus)) {
             return self.take(reservation, request);
         }
-        let wanted = Request { len: len.saturating_add(surplus), least: len.max(request.least), ..*request };
+        let (least, all) = (len.max(request.least), len.saturating_add(surplus));
+        let wanted = Request { len: all, least, ahead: surplus, ..*request };
         let unspent = reservation.blocks();
         reservation.add_claimed(u64::from(surplus));
         let taken = self.take(reservation, &wanted);

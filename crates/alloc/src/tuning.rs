@@ -41,6 +41,17 @@ pub enum InodeSearch {
     Repeat,
 }
 
+/// Which requests try their exact goal before anything else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExactGoal {
+    /// Those that take blocks ahead; others, such as fallocate's, begin at the stream's goal (kernel
+    /// `EXT4_MB_HINT_TRY_GOAL`, which only `ext4_mb_normalize_request` sets).
+    Ahead,
+    /// All.
+    #[default]
+    Always,
+}
+
 /// Where the streams of large files go on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StreamGoals {
@@ -50,7 +61,9 @@ pub enum StreamGoals {
     Locked,
     /// Where the last of all ended, without a lock.
     One,
-    /// Where the last of their band and number ended (kernel since 6.17: of their number).
+    /// Where the last of their number ended (kernel since 6.17).
+    ByNumber,
+    /// Where the last of their band and number ended.
     #[default]
     Several,
 }
@@ -58,11 +71,14 @@ pub enum StreamGoals {
 /// How freed runs wait for the commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Frees {
-    /// In one list under a lock (kernel before 6.17).
+    /// On one list of the disk: its lock is taken to enter a run and for each one that it is joined with, and counts the
+    /// blocks (kernel before 6.17).
     OneList,
-    /// With their group, each by itself.
-    Apart,
-    /// With their group; those that touch are one.
+    /// The same, with the blocks counted apart.
+    CountedApart,
+    /// On one list; what can be joined is joined before, so that the lock is taken once or not at all (kernel since 6.17).
+    JoinedFirst,
+    /// With their group alone.
     #[default]
     Joined,
 }
@@ -72,12 +88,16 @@ pub enum Frees {
 pub struct Tuning {
     /// In which order groups are visited.
     pub scan: Scan,
+    /// [`Scan::ListHead`] finds groups on lists under locks, always from the head (kernel before 6.17); else by the index.
+    pub order_lists: bool,
     /// Directories at the top are spread over the groups; else all go where their parent is.
     pub spread_directories: bool,
     /// Groups share 128 locks, as the kernel's; else each has its own.
     pub hashed_locks: bool,
     /// Skip groups whose lock is taken, but for the last criterion; else wait for each.
     pub skip_busy: bool,
+    /// Who tries the exact goal.
+    pub exact_goal: ExactGoal,
     /// Where streams go on.
     pub stream_goals: StreamGoals,
     /// How freed runs wait.
@@ -88,7 +108,7 @@ pub struct Tuning {
     pub max_to_scan: u32,
     /// Sufficient runs looked at for a closer fit (kernel `mb_min_to_scan`).
     pub min_to_scan: u32,
-    /// The least order that is looked for in the buddy (kernel `mb_order2_req`).
+    /// The least order that is looked for in the buddy, counted from 1 by the kernel's searches (kernel `mb_order2_req`).
     pub order2_req: u8,
     /// Blocks up to which a file is small (kernel `mb_stream_req`).
     pub stream_req: u32,
@@ -111,8 +131,10 @@ impl Tuning {
     pub fn oldest() -> Self {
         Self {
             scan: Scan::ListHead,
+            order_lists: true,
             hashed_locks: true,
             skip_busy: false,
+            exact_goal: ExactGoal::Ahead,
             stream_goals: StreamGoals::Locked,
             frees: Frees::OneList,
             preallocation: Preallocation::List,
@@ -138,9 +160,11 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             scan: Scan::default(),
+            order_lists: false,
             spread_directories: true,
             hashed_locks: false,
             skip_busy: true,
+            exact_goal: ExactGoal::default(),
             stream_goals: StreamGoals::default(),
             frees: Frees::default(),
             max_linear_groups: 0,

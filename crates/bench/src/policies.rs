@@ -269,10 +269,10 @@ impl Study {
         for index in 0..count {
             let request = if contender.is_oracle {
                 let run = requests.named[index];
-                Request { goal: run.start, len: run.len, least: run.len, purpose: Purpose::Data }
+                Request { goal: run.start, len: run.len, least: run.len, ahead: 0, purpose: Purpose::Data }
             } else {
                 let goal = self.goal(requests.load, index, figures.runs.last());
-                Request { goal, len: requests.len, least: 1, purpose }
+                Request { goal, len: requests.len, least: 1, ahead: 0, purpose }
             };
             let take = std::panic::AssertUnwindSafe(|| self.alloc.take(reservation, &request));
             match std::panic::catch_unwind(take) {

@@ -150,7 +150,7 @@ impl Volume {
             true => Purpose::Stream(node.number),
             false => Purpose::Data,
         };
-        Request { goal, len, least: 1, purpose }
+        Request { goal, len, least: 1, ahead: 0, purpose }
     }
 
     /// What up to `len_max` blocks from `logical` on are. `len_max` is at least 1.

@@ -16,7 +16,7 @@ use extant_ondisk::{
     Structure, Superblock,
 };
 use extant_rt::{
-    Arc, AtomicBool, LockClass, Mutex, OnceLock, Ordering, WallClock, Weak, available_parallelism,
+    Arc, AtomicBool, AtomicU32, LockClass, Mutex, OnceLock, Ordering, WallClock, Weak, available_parallelism,
 };
 
 use crate::cache::Cache;
@@ -262,6 +262,7 @@ impl Volume {
             superblock: Mutex::new(LockClass::SUPERBLOCK, superblock),
             clock: options.clock,
             discards: AtomicBool::new(options.discard),
+            features_in_use: AtomicU32::new(0),
             failed: AtomicBool::new(false),
             unmounted: AtomicBool::new(false),
         })

@@ -237,7 +237,7 @@ impl<'v> Update<'v> {
     /// # Errors
     /// `NoSpace` if the update did not reserve it or no block is free in fact; `Corrupt` bitmaps.
     pub(crate) fn allocate_metadata(&mut self, goal: FsBlock, kind: Kind) -> Result<Arc<Buffer>> {
-        let request = Request { goal, len: 1, least: 1, purpose: Purpose::Metadata };
+        let request = Request { goal, len: 1, least: 1, ahead: 0, purpose: Purpose::Metadata };
         let run = self.volume.allocator.take(&mut self.reservation, &request)?;
         self.mark_used(run)?;
         Ok(self.new_buffer(run.start, kind))
@@ -308,6 +308,11 @@ impl<'v> Update<'v> {
 
     /// Sets a flag of the superblock that says that a feature is in use, if it is not set.
     pub(crate) fn use_feature(&mut self, feature: Feature) {
+        // Relaxed: a flag stays set, and whoever sees this one is in the transaction that set it or in a later one.
+        let (known, bit) = (&self.volume.features_in_use, 1 << feature as u32);
+        if known.load(Ordering::Relaxed) & bit != 0 {
+            return;
+        }
         let set = |sb: &mut Superblock| match feature {
             Feature::LargeFile => {
                 sb.set_ro_compat(sb.ro_compat() | extant_ondisk::RoCompatFeatures::LARGE_FILE)
@@ -324,6 +329,7 @@ impl<'v> Update<'v> {
         if missing {
             self.modify_superblock(set);
         }
+        known.fetch_or(bit, Ordering::Relaxed);
     }
 
     /// The error of metadata at `structure` that is not what it must be.

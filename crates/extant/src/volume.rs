@@ -12,7 +12,7 @@ use extant_journal::Journal;
 use extant_ondisk::{
     Checksums, FsBlock, Geometry, GroupNumber, Inode, InodeNumber, Structure, Superblock, Timestamp,
 };
-use extant_rt::{Arc, AtomicBool, JoinHandle, Mutex, OnceLock, Ordering, WallClock};
+use extant_rt::{Arc, AtomicBool, AtomicU32, JoinHandle, Mutex, OnceLock, Ordering, WallClock};
 
 use crate::api::Statistics;
 use crate::buffer::{Buffer, Kind};
@@ -64,6 +64,8 @@ pub(crate) struct Volume {
     pub(crate) clock: WallClock,
     /// What a transaction freed is discarded at its commit; cleared by a device that cannot.
     pub(crate) discards: AtomicBool,
+    /// Features whose flag is known to be set, a bit each, so that their users need not ask the superblock.
+    pub(crate) features_in_use: AtomicU32,
     /// Set after an error that must stop all writing.
     pub(crate) failed: AtomicBool,
     /// Set by unmounting.

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand, ValueEnum as _};
 use extant::Tuning;
@@ -76,6 +76,12 @@ enum What {
         /// A machine instead of the tables' own: a built-in one, or a file.
         #[arg(long)]
         machine: Option<PathBuf>,
+        /// Runs of each row, whose CPUs begin in orders of their own; the middle one counts.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+        seeds: u64,
+        /// Between what each ratio lies when each of the machine's costs is halved and doubled.
+        #[arg(long)]
+        sensitivity: bool,
         /// One JSON document instead of tables.
         #[arg(long)]
         json: bool,
@@ -131,6 +137,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
                 time: Duration::from_micros(microseconds),
                 steps_max,
                 disk_bytes: run::DISK_BYTES,
+                seed: None,
             };
             let runs = cpus.iter().map(|cpus| run::run(setup(*cpus), &model));
             let runs = runs.collect::<Result<Vec<_>, _>>()?;
@@ -154,7 +161,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             };
             print!("{text}");
         }
-        What::Reproduce { post, table, machine, json } => {
+        What::Reproduce { post, table, machine, seeds, sensitivity, json } => {
             let mut posts = published::posts()?;
             posts.retain(|known| post.as_ref().is_none_or(|wanted| known.post.eq_ignore_ascii_case(wanted)));
             for post in &mut posts {
@@ -163,8 +170,11 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             if posts.iter().all(|post| post.table.is_empty()) {
                 return Err("no such post or table; posts are A to E".into());
             }
-            let all = reproduce::compare(&posts, machine.as_deref())?;
+            let begin = Instant::now();
+            let options = reproduce::Options { machine: machine.as_deref(), seeds, sensitivity };
+            let all = reproduce::compare(&posts, options)?;
             print!("{}", if json { reproduce::json(&all)? } else { reproduce::text(&posts, &all) });
+            eprintln!("{:.0} s", begin.elapsed().as_secs_f64());
         }
         What::Writeback {
             device,

@@ -129,6 +129,7 @@ pub fn conflict(loads: [Load; 2], model: &Rc<Model>, tuning: Tuning) -> Result<C
         time: Duration::ZERO,
         steps_max: STEPS_MAX,
         disk_bytes: run::DISK_BYTES,
+        seed: None,
     };
     let (fs, dirs) = run::alone(model, move || {
         let (fs, dirs) = run::disk(&setup)?;

@@ -1,11 +1,12 @@
 //! Machines as files: how far CPUs are apart, what operations cost, what a step of a load computes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use extant_loads::Step;
 use extant_rt::{Behind, Costs, Level, Machine, Topology};
 use serde::Deserialize;
+use toml::{Table, Value};
 
 const BUILT_IN: [(&str, &str); 4] = [
     ("kunpeng920", include_str!("../machines/kunpeng920.toml")),
@@ -18,21 +19,44 @@ const BUILT_IN: [(&str, &str); 4] = [
 #[derive(Clone, Debug)]
 pub struct Model {
     pub machine: Machine,
-    /// How often each step writes one of two lines that all CPUs have in common, in turns. It stands for the handles of the
-    /// kernel's journal; the engine's, which are in shards, write none.
-    pub handle_writes: u32,
+    /// What stands for the handles of the kernel's journal; the engine's, which are in shards, write no common line.
+    pub handle: Handle,
     steps: BTreeMap<Step, u64>,
+    /// What it was read from.
+    source: Table,
+}
+
+/// A model with one cost changed.
+#[derive(Clone, Debug)]
+pub struct Varied {
+    /// The cost and its factor, as `steps x2`.
+    pub change: String,
+    pub model: Model,
+}
+
+/// The changes of two lines that all CPUs have in common, by the line's index, at the start of a step and at its end.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Handle {
+    pub start: Vec<usize>,
+    pub stop: Vec<usize>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     level: Vec<LevelFile>,
+    /// CPUs are taken as far apart as can be; else side by side.
+    #[serde(default)]
+    spread: bool,
     costs: CostsFile,
     steps: StepsFile,
-    /// See [`Model::handle_writes`].
+    /// See [`Model::handle`].
     #[serde(default)]
-    handle_writes: u32,
+    handle: Handle,
+    /// Classes of the engine's locks that the kernel has not.
+    #[serde(default)]
+    without: HashSet<String>,
     /// By the class of a lock.
     #[serde(default)]
     behind: BTreeMap<String, BehindFile>,
@@ -58,6 +82,7 @@ struct CostsFile {
     read_ns: u64,
     write_ns: u64,
     wake_ns: u64,
+    hand_over_transfers: u64,
 }
 
 /// Nanoseconds of each step.
@@ -102,15 +127,23 @@ impl Model {
     }
 
     fn parse(source: &str) -> Result<Self, String> {
-        let File { level, costs, steps, handle_writes, behind } =
-            toml::from_str(source).map_err(|e| e.to_string())?;
+        Self::of(source.parse().map_err(|e: toml::de::Error| e.to_string())?)
+    }
+
+    fn of(source: Table) -> Result<Self, String> {
+        let File { level, spread, costs, steps, handle, without, behind } =
+            source.clone().try_into().map_err(|e: toml::de::Error| e.to_string())?;
         if level.is_empty() || level.iter().any(|level| level.cpus == 0) {
             return Err("a machine has levels, and each level CPUs".to_owned());
         }
         let level = level.iter().map(|level| Level { cpus: level.cpus, transfer_ns: level.transfer_ns });
         let topology = Topology::new(&level.collect::<Vec<_>>());
-        let CostsFile { read_ns, write_ns, wake_ns } = costs;
-        let costs = Costs { read_ns, write_ns, wake_ns, ..Costs::default() };
+        let topology = if spread { topology.spread() } else { topology };
+        if handle.start.iter().chain(&handle.stop).any(|line| *line > 1) {
+            return Err("a handle has the lines 0 and 1".to_owned());
+        }
+        let CostsFile { read_ns, write_ns, wake_ns, hand_over_transfers } = costs;
+        let costs = Costs { read_ns, write_ns, wake_ns, hand_over_transfers, ..Costs::default() };
         let steps = [
             (Step::Create, steps.create),
             (Step::Unlink, steps.unlink),
@@ -123,10 +156,44 @@ impl Model {
             .into_iter()
             .map(|(class, BehindFile { work_ns, lines })| (class, Behind { work_ns, lines }));
         Ok(Self {
-            machine: Machine { costs, topology, behind: behind.collect() },
-            handle_writes,
+            machine: Machine { costs, topology, behind: behind.collect(), without },
+            handle,
             steps: steps.into(),
+            source,
         })
+    }
+
+    /// The model with each of its costs halved and doubled: each level's way, each of the costs, what steps compute, and what
+    /// lies behind each class of locks.
+    ///
+    /// # Errors
+    /// None that is known: the same file with other numbers.
+    pub fn varied(&self) -> Result<Vec<Varied>, String> {
+        let levels = self.source.get("level").and_then(Value::as_array).map_or(0, Vec::len);
+        let mut costs: Vec<Vec<String>> = (0..levels)
+            .map(|level| vec!["level".to_owned(), level.to_string(), "transfer_ns".to_owned()])
+            .collect();
+        for (table, fields) in [("costs", true), ("steps", false), ("behind", true)] {
+            match self.source.get(table).and_then(Value::as_table) {
+                Some(inside) if fields => {
+                    costs.extend(inside.keys().map(|key| vec![table.to_owned(), key.clone()]));
+                }
+                Some(_) => costs.push(vec![table.to_owned()]),
+                None => (),
+            }
+        }
+        let variants = costs.iter().flat_map(|cost| [0.5, 2.0].map(|factor| (cost, factor)));
+        let vary = |(cost, factor): (&Vec<String>, f64)| {
+            let mut source = Value::Table(self.source.clone());
+            let place = cost.iter().try_fold(&mut source, |value, key| match key.parse::<usize>() {
+                Ok(index) => value.get_mut(index),
+                Err(_) => value.get_mut(key),
+            });
+            scale(place.ok_or("no such cost")?, factor);
+            let Value::Table(source) = source else { return Err("no machine".to_owned()) };
+            Ok(Varied { change: format!("{} x{factor}", cost.join(".")), model: Self::of(source)? })
+        };
+        variants.map(vary).collect()
     }
 
     /// What a step computes, in nanoseconds.
@@ -135,9 +202,36 @@ impl Model {
     }
 }
 
+/// Multiplies all numbers of a value.
+fn scale(value: &mut Value, factor: f64) {
+    match value {
+        Value::Integer(number) => *number = (*number as f64 * factor).round() as i64,
+        Value::Table(inside) => inside.iter_mut().for_each(|(_, value)| scale(value, factor)),
+        _ => (),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_cost_is_halved_and_doubled() {
+        let model = Model::load(Path::new("kunpeng920-kernel")).expect("built in");
+        let varied = model.varied().expect("variants");
+        let changes: Vec<_> = varied.iter().map(|varied| varied.change.as_str()).collect();
+        assert_eq!(changes.len(), 2 * (4 + 4 + 1 + 1), "{changes:?}");
+        let of = |change: &str| {
+            varied.iter().find(|varied| varied.change == change).expect("a variant").model.clone()
+        };
+        assert_eq!(of("steps x2").step_ns(Step::Append), 2 * model.step_ns(Step::Append));
+        let far = |model: &Model| model.machine.topology.transfer_ns(0, 1);
+        assert_eq!(far(&of("level.3.transfer_ns x0.5")), far(&model) / 2);
+        assert_eq!(
+            of("behind.GROUP x2").machine.behind["GROUP"].work_ns,
+            2 * model.machine.behind["GROUP"].work_ns
+        );
+    }
 
     #[test]
     fn built_in_machines_are_whole_and_mistakes_are_named() {

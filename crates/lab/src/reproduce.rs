@@ -5,24 +5,36 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use extant_loads::{APPEND_BYTES, FILE_BYTES};
 use serde::Serialize;
 
-use crate::machine::Model;
+use crate::machine::{Model, Varied};
 use crate::published::{Kind, Post, Row, Simulated, Table};
-use crate::run::{self, LockShare, Run, Setup};
+use crate::run::{self, LockShare, Setup};
 
-/// A run warms up, and is measured, for as long as so many operations of each CPU took where the figure was published: 2
+/// A run warms up, and is measured, for as long as so many operations of each CPU took where the figure was published: 4
 /// files of fallocate2.
-const OPERATIONS: u64 = 2 * FILE_BYTES / APPEND_BYTES;
+const OPERATIONS: u64 = 4 * FILE_BYTES / APPEND_BYTES;
 /// Steps of a load that comes to an end, of each CPU: it may be ten times as fast as the kernel was.
 const STEPS_MAX: u64 = 20 * OPERATIONS;
 /// Errors that count as near and as nearer.
 const NEAR: [f64; 2] = [0.25, 0.15];
 /// Classes of locks that are named for a row.
 const LOCKS: usize = 2;
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<'a> {
+    /// Instead of the tables' own.
+    pub machine: Option<&'a Path>,
+    /// Orders of beginning, of whose rates the middle one counts.
+    pub seeds: u64,
+    /// Each cost of the machine is halved and doubled too.
+    pub sensitivity: bool,
+}
 
 /// A row beside its simulation.
 #[derive(Debug, Serialize)]
@@ -40,47 +52,137 @@ pub struct Compared {
     pub simulated_ratio: Option<f64>,
     /// Of the simulated ratio, as a part of the published one.
     pub error: Option<f64>,
+    /// The least and the largest of the ratio by seeds, if there are several.
+    pub by_seeds: Option<[f64; 2]>,
+    /// By the costs of the machine, if they were varied.
+    pub by_costs: Option<Span>,
     /// Why it is not simulated.
     pub reason: Option<String>,
     /// Nanoseconds waited per operation, by class of lock: those waited for longest.
     pub waits: BTreeMap<String, f64>,
 }
 
-/// Compares the rows of posts; on `machine`, if there is one, instead of the tables' own.
+/// Between what a ratio lies, and the change of a cost that brings it there.
+#[derive(Debug, Serialize)]
+pub struct Span {
+    pub least: f64,
+    pub least_by: String,
+    pub largest: f64,
+    pub largest_by: String,
+}
+
+/// One simulation of a row.
+struct Job<'a> {
+    how: &'a Simulated,
+    row: &'a Row,
+    model: &'a Model,
+    seed: u64,
+}
+
+/// The figure in the table's unit, and what was waited for.
+struct Outcome {
+    rate: f64,
+    waits: BTreeMap<String, f64>,
+}
+
+/// A table with the models on which it is simulated: first the plain one, with every seed, then those varied.
+struct Plan<'a> {
+    post: &'a Post,
+    table: &'a Table,
+    models: Vec<Varied>,
+}
+
+/// Compares the rows of posts.
 ///
 /// # Errors
 /// The file system's; or built-in data that do not fit.
-pub fn compare(posts: &[Post], machine: Option<&Path>) -> Result<Vec<Compared>, Box<dyn Error>> {
-    let mut all = Vec::new();
-    for post in posts {
-        for table in &post.table {
-            all.extend(compare_table(post, table, machine)?);
-        }
-    }
-    Ok(all)
+pub fn compare(posts: &[Post], options: Options<'_>) -> Result<Vec<Compared>, Box<dyn Error>> {
+    let tables = posts.iter().flat_map(|post| post.table.iter().map(move |table| (post, table)));
+    let plans = tables.map(|(post, table)| Ok(Plan { post, table, models: models(table, options)? }));
+    let plans = plans.collect::<Result<Vec<_>, String>>()?;
+    let jobs: Vec<_> = plans.iter().flat_map(|plan| plan.jobs(options.seeds)).collect();
+    let mut outcomes = simulate_all(&jobs)?.into_iter();
+    Ok(plans.iter().flat_map(|plan| plan.compare(options.seeds, &mut outcomes)).collect())
 }
 
-fn compare_table(
-    post: &Post,
-    table: &Table,
-    machine: Option<&Path>,
-) -> Result<Vec<Compared>, Box<dyn Error>> {
-    let runs = table.row.iter().map(|row| match &table.simulated {
-        Some(how) if row.kind != Kind::NotSimulated => simulate(how, row, machine).map(Some),
-        _ => Ok(None),
+fn models(table: &Table, options: Options<'_>) -> Result<Vec<Varied>, String> {
+    let Some(how) = &table.simulated else { return Ok(Vec::new()) };
+    let model = Model::load(options.machine.unwrap_or(Path::new(&how.machine)))?;
+    let varied = if options.sensitivity { model.varied()? } else { Vec::new() };
+    Ok(std::iter::once(Varied { change: String::new(), model }).chain(varied).collect())
+}
+
+/// All outcomes in the order of the jobs, which as many threads as the host has CPUs do.
+fn simulate_all(jobs: &[Job<'_>]) -> Result<Vec<Outcome>, String> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mine = std::iter::from_fn(|| {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            Some((index, simulate(jobs.get(index)?).map_err(|error| error.to_string())))
+        });
+        mine.collect::<Vec<_>>()
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut done = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().flat_map(join).collect::<Vec<(usize, _)>>()
     });
-    let runs = runs.collect::<Result<Vec<_>, _>>()?;
-    let base = table.row.iter().zip(&runs).find(|(row, _)| row.kind == Kind::Base);
-    let bases = base.and_then(|(row, run)| Some((row.value, run.as_ref()?.0)));
-    let compared = table.row.iter().zip(&runs).map(|(row, run)| {
-        let simulated = run.as_ref().map(|(rate, _)| *rate);
-        let published_ratio = bases.map(|(published, _)| row.value / published);
-        let simulated_ratio = bases.zip(simulated).map(|((_, base), rate)| rate / base);
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+impl<'a> Plan<'a> {
+    fn rows(&self) -> impl Iterator<Item = &'a Row> {
+        self.table.row.iter().filter(|row| row.kind != Kind::NotSimulated)
+    }
+
+    /// By row, then by seed on the plain model, then on each varied one.
+    fn jobs(&self, seeds: u64) -> impl Iterator<Item = Job<'_>> {
+        let simulated = self.table.simulated.iter().zip(self.models.split_first());
+        simulated.flat_map(move |(how, (plain, varied))| {
+            self.rows().flat_map(move |row| {
+                let plain = (0..seeds).map(move |seed| Job { how, row, model: &plain.model, seed });
+                let varied = varied.iter().map(move |varied| Job { how, row, model: &varied.model, seed: 0 });
+                plain.chain(varied)
+            })
+        })
+    }
+
+    /// Takes the outcomes of its jobs.
+    fn compare(&self, seeds: u64, outcomes: &mut impl Iterator<Item = Outcome>) -> Vec<Compared> {
+        let runs = seeds as usize + self.models.len().saturating_sub(1);
+        let rows = self.table.row.iter().map(|row| {
+            let runs = if row.kind == Kind::NotSimulated { 0 } else { runs };
+            (row, outcomes.take(runs).collect::<Vec<_>>())
+        });
+        let rows: Vec<_> = rows.collect();
+        let base = rows.iter().find(|(row, _)| row.kind == Kind::Base);
+        rows.iter().map(|(row, runs)| self.compare_row(row, runs, base, seeds as usize)).collect()
+    }
+
+    fn compare_row(
+        &self,
+        row: &Row,
+        runs: &[Outcome],
+        base: Option<&(&Row, Vec<Outcome>)>,
+        seeds: usize,
+    ) -> Compared {
+        let simulated = middle(runs.iter().take(seeds));
+        let published_ratio = base.map(|(base, _)| row.value / base.value);
+        let simulated_ratio = simulated.zip(base.and_then(|(_, runs)| middle(runs.iter().take(seeds))));
+        let simulated_ratio = simulated_ratio.map(|(rate, base)| rate / base);
+        let bases = base.map_or(&[][..], |(_, runs)| runs);
+        let ratios: Vec<f64> = runs.iter().zip(bases).map(|(run, base)| run.rate / base.rate).collect();
+        let (by_seeds, by_costs) = ratios.split_at(seeds.min(ratios.len()));
+        let changes = self.models.iter().skip(1).map(|varied| &varied.change);
         Compared {
-            post: post.post.clone(),
-            table: table.name.clone(),
+            post: self.post.post.clone(),
+            table: self.table.name.clone(),
             row: row.name.clone(),
-            unit: table.unit.clone(),
+            unit: self.table.unit.clone(),
             kind: row.kind,
             published: row.value,
             simulated,
@@ -89,16 +191,35 @@ fn compare_table(
             error: simulated_ratio
                 .zip(published_ratio)
                 .map(|(simulated, published)| simulated / published - 1.0),
+            by_seeds: ends(by_seeds.iter().copied()).filter(|_| seeds > 1),
+            by_costs: Span::of(by_costs.iter().copied().zip(changes)),
             reason: row.reason.clone(),
-            waits: run.as_ref().map(|(_, run)| waits(&run.locks)).unwrap_or_default(),
+            waits: runs.first().map(|run| run.waits.clone()).unwrap_or_default(),
         }
-    });
-    Ok(compared.collect())
+    }
 }
 
-/// The figure of a row, in its table's unit, and the run.
-fn simulate(how: &Simulated, row: &Row, machine: Option<&Path>) -> Result<(f64, Run), Box<dyn Error>> {
-    let model = Rc::new(Model::load(machine.unwrap_or(Path::new(&how.machine)))?);
+/// The rate in the middle.
+fn middle<'a>(runs: impl Iterator<Item = &'a Outcome>) -> Option<f64> {
+    let mut rates: Vec<f64> = runs.map(|run| run.rate).collect();
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied()
+}
+
+fn ends(values: impl Iterator<Item = f64> + Clone) -> Option<[f64; 2]> {
+    Some([values.clone().min_by(f64::total_cmp)?, values.max_by(f64::total_cmp)?])
+}
+
+impl Span {
+    fn of<'a>(ratios: impl Iterator<Item = (f64, &'a String)> + Clone) -> Option<Self> {
+        let (least, least_by) = ratios.clone().min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let (largest, largest_by) = ratios.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        Some(Self { least, least_by: least_by.clone(), largest, largest_by: largest_by.clone() })
+    }
+}
+
+fn simulate(job: &Job<'_>) -> Result<Outcome, Box<dyn Error>> {
+    let Job { how, row, model, seed } = *job;
     let cpus_together = if how.together { row.cpus as f64 } else { 1.0 };
     let setup = Setup {
         load: how.load()?,
@@ -108,9 +229,10 @@ fn simulate(how: &Simulated, row: &Row, machine: Option<&Path>) -> Result<(f64, 
         time: Duration::from_secs_f64(OPERATIONS as f64 * cpus_together / row.value),
         steps_max: STEPS_MAX,
         disk_bytes: how.disk_bytes(),
+        seed: Some(seed),
     };
-    let run = run::run(setup, &model)?;
-    Ok((run.per_second * cpus_together, run))
+    let run = run::run(setup, &Rc::new(model.clone()))?;
+    Ok(Outcome { rate: run.per_second * cpus_together, waits: waits(&run.locks) })
 }
 
 fn waits(locks: &BTreeMap<String, LockShare>) -> BTreeMap<String, f64> {
@@ -165,14 +287,20 @@ fn line(row: &Compared) -> String {
         (Kind::Predicted, _) => "predicted",
         (Kind::NotSimulated, reason) => &format!("not simulated: {}", reason.as_deref().unwrap_or_default()),
     };
-    let waits = row.waits.iter().map(|(class, ns)| format!("{class} {ns:.0} ns"));
+    let mut notes: Vec<_> = row.waits.iter().map(|(class, ns)| format!("{class} {ns:.0} ns")).collect();
+    if let Some([least, largest]) = row.by_seeds {
+        notes.push(format!("by seeds {least:.3} to {largest:.3}"));
+    }
+    if let Some(Span { least, least_by, largest, largest_by }) = &row.by_costs {
+        notes.push(format!("by costs {least:.3} ({least_by}) to {largest:.3} ({largest_by})"));
+    }
     format!(
         "| {} | {} | {rate} | {} | {} | {error} | {kind} | {} |\n",
         row.row,
         row.published,
         ratio(published_ratio),
         ratio(simulated_ratio),
-        waits.collect::<Vec<_>>().join(", ")
+        notes.join(", ")
     )
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use extant::mkfs::Mkfs;
 use extant::{Dir, Filesystem, Mount, Tuning};
 use extant_block::MemoryDevice;
-use extant_loads::{Load, Part, Runner, Step};
+use extant_loads::{Load, Part, Random, Runner, Step, mix};
 use extant_rt::{AtomicU64, LineReport, LockReport, Monotonic, Ordering, Padded, Report, work};
 use serde::Serialize;
 
@@ -34,6 +34,9 @@ pub struct Setup {
     /// Steps of each CPU at most, of loads that come to an end.
     pub steps_max: u64,
     pub disk_bytes: u64,
+    /// By which CPUs begin at times of their own, in the first half of the warm-up, and not all at once: who comes in which
+    /// order decides for long how far locks and lines travel.
+    pub seed: Option<u64>,
 }
 
 /// What a run showed.
@@ -78,43 +81,52 @@ struct Done {
 struct Cpu<'a> {
     load: Load,
     model: &'a Model,
-    /// See [`Model::handle_writes`].
+    /// See [`Model::handle`].
     journal: &'a [Padded<AtomicU64>; 2],
     begin: Monotonic,
-    /// So long it warms caches, and so long again it is measured, up to the end of a round.
+    /// So long it warms caches, and so long again it is measured.
     half: Duration,
     operations: u64,
-    /// Ends of rounds: the first after the warm-up and the last, with the operations until then.
-    measured: Option<[(Duration, u64); 2]>,
+    /// Of them, those in the time that is measured, and the end of the last.
+    measured: u64,
+    last: Duration,
 }
 
 impl Runner for Cpu<'_> {
     fn did(&mut self, step: Step) {
-        for (_, line) in (0..self.model.handle_writes).zip(self.journal.iter().cycle()) {
-            line.fetch_add(1, Ordering::Relaxed);
-        }
+        let change = |line: &usize| _ = self.journal[*line].fetch_add(1, Ordering::Relaxed);
+        self.model.handle.stop.iter().for_each(change);
         work(Duration::from_nanos(self.model.step_ns(step)));
-        self.operations += u64::from(self.load.counts(step));
+        if self.load.counts(step) {
+            let now = self.begin.elapsed();
+            self.operations += 1;
+            if (self.half..2 * self.half).contains(&now) {
+                self.measured += 1;
+                self.last = now;
+            }
+        }
+        // Of the next step.
+        self.model.handle.start.iter().for_each(change);
     }
 
     fn goes_on(&mut self) -> bool {
-        let end = (self.begin.elapsed(), self.operations);
-        if end.0 >= self.half {
-            self.measured.get_or_insert([end; 2])[1] = end;
-        }
-        self.measured.is_none_or(|[first, last]| last.0 < first.0 + self.half)
+        self.begin.elapsed() < 2 * self.half
     }
 }
 
 impl Cpu<'_> {
     /// # Errors
-    /// If nothing was done after the warm-up.
+    /// If it came to its end before anything was measured.
     fn done(&self) -> Result<Done, Box<dyn Error>> {
-        let [first, last] = self.measured.filter(|[first, last]| first.1 < last.1).ok_or(
-            "a CPU had nothing left to do before it was measured: fewer --microseconds, or more --steps-max",
-        )?;
-        let ns = (last.0 - first.0).as_nanos().max(1) as f64;
-        Ok(Done { all: self.operations, rate: (last.1 - first.1) as f64 / ns })
+        let ended_early = self.begin.elapsed() < 2 * self.half;
+        if ended_early && self.measured == 0 {
+            return Err(
+                "a CPU had nothing left to do before it was measured: fewer --microseconds, or more --steps-max"
+                    .into(),
+            );
+        }
+        let time = if ended_early { self.last - self.half } else { self.half };
+        Ok(Done { all: self.operations, rate: self.measured as f64 / time.as_nanos().max(1) as f64 })
     }
 }
 
@@ -181,7 +193,7 @@ pub fn disk(setup: &Setup) -> Result<(Filesystem, Vec<Dir>), Box<dyn Error>> {
 /// # Errors
 /// The file system's.
 pub fn run(setup: Setup, model: &Rc<Model>) -> Result<Run, Box<dyn Error>> {
-    let Setup { load, cpus, time, steps_max, .. } = setup;
+    let Setup { load, cpus, time, steps_max, seed, .. } = setup;
     let (fs, dirs) = alone(model, move || disk(&setup))?;
     let dirs: Rc<[Dir]> = dirs.into();
     let prepared = Rc::clone(&dirs);
@@ -191,8 +203,20 @@ pub fn run(setup: Setup, model: &Rc<Model>) -> Result<Run, Box<dyn Error>> {
     let (costs, journal) = (Rc::clone(model), <[Padded<AtomicU64>; 2]>::default());
     let (done, report) = on_each(model, cpus, move |thread| {
         let begin = Monotonic::now();
-        let mut cpu =
-            Cpu { load, model: &costs, journal: &journal, begin, half: time, operations: 0, measured: None };
+        let mut cpu = Cpu {
+            load,
+            model: &costs,
+            journal: &journal,
+            begin,
+            half: time,
+            operations: 0,
+            measured: 0,
+            last: Duration::ZERO,
+        };
+        if let Some(seed) = seed {
+            let delay = Random::new(mix(seed) ^ thread as u64).below(time.as_nanos() as u64 / 2 + 1);
+            work(Duration::from_nanos(delay));
+        }
         load.run(&Part { dir: &dirs[thread], thread, steps_max }, &mut cpu)?;
         cpu.done()
     })?;

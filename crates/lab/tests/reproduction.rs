@@ -10,7 +10,8 @@ use serde_json::Value;
 fn reproduce(arguments: &[&str]) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_extant-lab"));
     let output = command.arg("reproduce").args(arguments).output().expect("the lab");
-    (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).expect("text"))
+    let said = if output.status.success() { output.stdout } else { output.stderr };
+    (output.status.success(), String::from_utf8(said).expect("text"))
 }
 
 #[test]

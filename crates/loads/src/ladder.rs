@@ -32,11 +32,15 @@ pub fn steps(scan: Scan) -> Vec<Step> {
     });
     step("patch-1", "busy groups are skipped (6.17, patch 1)", &|tuning| tuning.skip_busy = true);
     step("patch-4", "stream goal without a lock (patch 4)", &|tuning| tuning.stream_goals = StreamGoals::One);
-    step("patch-5", "several stream goals (patch 5)", &|tuning| tuning.stream_goals = StreamGoals::Several);
-    step("patch-8", "freed runs without a lock of the disk (patch 8)", &|tuning| tuning.frees = Frees::Apart);
-    step("patch-9", "freed runs join (patch 9)", &|tuning| tuning.frees = Frees::Joined);
+    step("patch-5", "several stream goals (patch 5)", &|tuning| tuning.stream_goals = StreamGoals::ByNumber);
+    step("patch-8", "freed blocks are counted without the list's lock (patch 8)", &|tuning| {
+        tuning.frees = Frees::CountedApart;
+    });
+    step("patch-9", "freed runs join before they enter the list (patch 9)", &|tuning| {
+        tuning.frees = Frees::JoinedFirst;
+    });
     step("patch-17", "groups by order from the goal on (patches 15, 17)", &|tuning| {
-        tuning.scan = Scan::Ordered
+        tuning.scan = Scan::Ordered;
     });
     step("unhashed", "one lock for each group, not 128 for all", &|tuning| tuning.hashed_locks = false);
     step("default", "the default: the nearest group with a chunk", &|tuning| *tuning = Tuning::default());

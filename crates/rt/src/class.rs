@@ -64,6 +64,8 @@ classes! {
     GROUPS = 80;
     /// One per block group, keyed by its number.
     GROUP = 81;
+    /// Those of an older form that measurements compare: groups of an order.
+    ORDER_LIST = 83;
     /// One per file system, in an older form that measurements compare: the stream goal and freed runs.
     ONE_LOCK = 84;
     /// One per file system: runs of freed blocks that wait for a commit.

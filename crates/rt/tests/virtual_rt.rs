@@ -17,7 +17,13 @@ use extant_rt::{
 fn machine() -> Machine {
     let topology = Topology::new(&[Level { cpus: 1, transfer_ns: 25 }]);
     Machine {
-        costs: Costs { read_ns: 3, write_ns: 10, wake_ns: 50, copy_bytes_per_us: 4000 },
+        costs: Costs {
+            read_ns: 3,
+            write_ns: 10,
+            wake_ns: 50,
+            copy_bytes_per_us: 4000,
+            hand_over_transfers: 2,
+        },
         topology,
         ..Machine::default()
     }

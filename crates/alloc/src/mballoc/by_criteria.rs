@@ -5,18 +5,19 @@ use extant_ondisk::GroupNumber;
 
 use super::buddy::Buddy;
 use super::index::Round;
+use super::order_lists::OrderLists;
 use super::scan::Walk;
 use super::summary::{Key, Marks, Summary};
 use super::{Criterion, Purpose, Search};
 use crate::group::Run;
-use crate::tuning::Tuning;
+use crate::tuning::{Scan, Tuning};
 use crate::words::Gap;
 
 impl Search<'_> {
     pub(super) fn by_criteria(&mut self, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
         let tuning = self.alloc.tuning;
         let order = self.len.ilog2() as u8;
-        if self.len.is_power_of_two() && order >= tuning.order2_req {
+        if self.len.is_power_of_two() && order + 1 >= tuning.order2_req {
             let found = self.walk(Criterion::Power2Aligned, Some((Key::Largest, order)), goal, self.len);
             if found.is_some() {
                 return found;
@@ -57,6 +58,11 @@ impl Search<'_> {
         want: u32,
     ) -> Option<(Run, GroupNumber)> {
         let alloc = self.alloc;
+        if let (Some(lists), Some(listed)) = (alloc.index.lists(), listed)
+            && self.scan == Scan::ListHead
+        {
+            return self.from_heads(lists, criterion, listed, goal, want);
+        }
         let (groups, Tuning { max_linear_groups, .. }) = (alloc.geometry.group_count, alloc.tuning);
         let mut listed = listed
             .map(|listed| Walk::new(&alloc.index, (self.scan, max_linear_groups), listed, goal, groups));
@@ -76,6 +82,35 @@ impl Search<'_> {
                 return None;
             }
         }
+    }
+
+    /// The goal, and then the first group of the lowest sufficient list that seems to suit, as often as there are groups: a
+    /// group that another took meanwhile is met again (kernel `ext4_mb_choose_next_group`).
+    fn from_heads(
+        &mut self,
+        lists: &OrderLists,
+        criterion: Criterion,
+        (key, least): (Key, u8),
+        goal: GroupNumber,
+        want: u32,
+    ) -> Option<(Run, GroupNumber)> {
+        let alloc = self.alloc;
+        let mut group = goal;
+        for _ in 0..alloc.geometry.group_count {
+            self.counts.considered(criterion);
+            if let Some(run) = self.visit(criterion, group, want) {
+                self.counts.hit(criterion);
+                return Some((run, group));
+            }
+            group = lists.first(key, least, |number| {
+                let is_busy = || {
+                    let group = alloc.groups.touched(number);
+                    alloc.tuning.skip_busy && group.is_some_and(|group| alloc.locks.is_locked(number, group))
+                };
+                self.is_good(criterion, number, alloc.index.get(number), want) && !is_busy()
+            })?;
+        }
+        None
     }
 
     fn visit(&mut self, criterion: Criterion, number: GroupNumber, want: u32) -> Option<Run> {

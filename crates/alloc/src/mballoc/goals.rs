@@ -19,6 +19,8 @@ const GROUPS_PER_GOAL: u32 = 4;
 /// Goals at most, but for the least of each band.
 const GOALS_MAX: u32 = 64;
 const PER_BAND_MIN: u32 = 4;
+/// Goals by number alone at most (kernel: as many as CPUs).
+const NUMBERED_MAX: u32 = 128;
 
 /// Groups that are surveyed together: four flex groups of usual size, whose bitmaps lie side by side.
 const SURVEYED_TOGETHER: u32 = 64;
@@ -47,19 +49,24 @@ struct Slot {
 impl Goals {
     /// Goals for `groups` groups. [`StreamGoals::Locked`] is kept elsewhere.
     pub fn new(groups: u32, form: StreamGoals) -> Self {
-        let bands = if form == StreamGoals::One { Bands::one(groups) } else { Bands::new(groups) };
+        let bands = match form {
+            StreamGoals::One | StreamGoals::ByNumber => Bands::one(groups),
+            _ => Bands::new(groups),
+        };
         let (_, groups_per_band) = bands.groups(0);
         let per_band = match form {
             StreamGoals::One => 1,
+            StreamGoals::ByNumber => groups.div_ceil(GROUPS_PER_GOAL).clamp(1, NUMBERED_MAX),
             _ => (GOALS_MAX / bands.count()).max(PER_BAND_MIN).min(groups_per_band.div_ceil(GROUPS_PER_GOAL)),
         };
         let streams = u32::from(!matches!(form, StreamGoals::Off | StreamGoals::Locked));
         let slots = bands.count() * per_band;
+        let begin = if form == StreamGoals::ByNumber { per_band } else { streams };
         let unset = || AtomicU32::new(UNSET);
         Self {
             bands,
             per_band,
-            in_use: (0..bands.count()).map(|_| Padded(AtomicU32::new(streams))).collect(),
+            in_use: (0..bands.count()).map(|_| Padded(AtomicU32::new(begin))).collect(),
             slots: (0..slots).map(|_| Padded(Slot { stream: unset(), inodes: unset() })).collect(),
             surveyed: (0..groups.div_ceil(SURVEYED_TOGETHER)).map(|_| AtomicBool::new(false)).collect(),
         }

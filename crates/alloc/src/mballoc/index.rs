@@ -15,6 +15,7 @@ use std::ops::Range;
 use extant_ondisk::GroupNumber;
 use extant_rt::{AtomicU64, Ordering};
 
+use super::order_lists::OrderLists;
 use super::summary::{Marks, Summary};
 
 /// Words below a word.
@@ -32,6 +33,8 @@ pub(crate) struct OrderIndex {
     /// Packed [`Summary`]s, then per level [`Marks`], up to a single word.
     levels: Box<[Box<[Line]>]>,
     groups: u32,
+    /// The older form, kept beside it.
+    lists: Option<OrderLists>,
 }
 
 impl OrderIndex {
@@ -47,7 +50,7 @@ impl OrderIndex {
             }
             words = words.div_ceil(FANOUT);
         }
-        Self { levels: levels.into(), groups }
+        Self { levels: levels.into(), groups, lists: None }
     }
 
     /// Of `groups` groups that all have the same.
@@ -62,6 +65,17 @@ impl OrderIndex {
         index
     }
 
+    /// The same with the older form beside it, of groups that all have the same.
+    pub fn with_lists(mut self, summary: Summary) -> Self {
+        self.lists = Some(OrderLists::full(self.groups, summary));
+        self
+    }
+
+    /// The older form.
+    pub fn lists(&self) -> Option<&OrderLists> {
+        self.lists.as_ref()
+    }
+
     /// A group's free space. May be stale without its lock.
     pub fn get(&self, group: GroupNumber) -> Summary {
         let word = (group.0 < self.groups).then(|| self.word(0, group.0)).flatten();
@@ -71,6 +85,9 @@ impl OrderIndex {
     /// A group's free space changes. To be called with its lock held.
     pub fn set(&self, group: GroupNumber, to: Summary) {
         let Some(word) = self.word(0, group.0) else { return };
+        if let Some(lists) = &self.lists {
+            lists.set(group, Summary::unpack(word.load(Ordering::Relaxed)), to);
+        }
         let (old, new) = (Marks::of(word.load(Ordering::Relaxed)), to.marks());
         if old == new {
             word.store(to.pack(), Ordering::Relaxed);

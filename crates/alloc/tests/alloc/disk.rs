@@ -248,5 +248,5 @@ impl Random {
 
 /// A request for the content of a small file.
 pub fn request(goal: u64, len: u32) -> Request {
-    Request { goal: FsBlock(goal), len, least: 1, purpose: Purpose::Data }
+    Request { goal: FsBlock(goal), len, least: 1, ahead: 0, purpose: Purpose::Data }
 }

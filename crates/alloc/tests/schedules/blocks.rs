@@ -39,15 +39,21 @@ struct Stage {
 
 fn tuning(random: &mut Random) -> Tuning {
     let scans = [Scan::Auto, Scan::Nearest, Scan::Ordered, Scan::ListHead, Scan::Linear];
-    let goals = [StreamGoals::Off, StreamGoals::Locked, StreamGoals::One, StreamGoals::Several];
-    let frees = [Frees::OneList, Frees::Apart, Frees::Joined];
+    let goals = [
+        StreamGoals::Off,
+        StreamGoals::Locked,
+        StreamGoals::One,
+        StreamGoals::ByNumber,
+        StreamGoals::Several,
+    ];
+    let frees = [Frees::OneList, Frees::CountedApart, Frees::JoinedFirst, Frees::Joined];
     let forms = [Preallocation::Tree, Preallocation::List, Preallocation::Off];
     Tuning {
         scan: scans[random.below(5) as usize],
         preallocation: forms[random.below(3) as usize],
         skip_busy: random.below(4) > 0,
-        stream_goals: goals[random.below(4) as usize],
-        frees: frees[random.below(3) as usize],
+        stream_goals: goals[random.below(5) as usize],
+        frees: frees[random.below(4) as usize],
         ..Tuning::default()
     }
 }
@@ -213,7 +219,7 @@ impl Stage {
         let purposes = [Purpose::Metadata, Purpose::Data, streams];
         let goal = FsBlock(random.below(self.alloc.geometry().blocks_count));
         let least = 1 + random.below(u64::from(len)) as u32;
-        Request { goal, len, least, purpose: purposes[random.below(3) as usize] }
+        Request { goal, len, least, ahead: 0, purpose: purposes[random.below(3) as usize] }
     }
 
     /// Discards the free blocks of a group, which nobody has meanwhile.

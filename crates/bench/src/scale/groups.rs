@@ -172,7 +172,7 @@ fn nanoseconds(alloc: &Allocator, groups: u32, is_near: bool) -> Result<f64> {
     let goals: Vec<_> = goals.collect();
     let start = Instant::now();
     for goal in goals {
-        let request = Request { goal, len: LEN, least: 1, purpose: Purpose::Metadata };
+        let request = Request { goal, len: LEN, least: 1, ahead: 0, purpose: Purpose::Metadata };
         taken.push(alloc.take(&mut reservation, &request)?);
     }
     let elapsed = start.elapsed().as_nanos() as f64 / f64::from(REQUESTS);

@@ -51,6 +51,11 @@ impl<T> Mutex<T> {
         Some(MutexGuard { inner, rank: Rank::entered(self.class, self.key) })
     }
 
+    /// Whether somebody holds the lock, as a hint.
+    pub fn is_locked(&self) -> bool {
+        matches!(self.inner.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
     /// The value, without locking.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)

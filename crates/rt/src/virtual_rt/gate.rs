@@ -120,6 +120,22 @@ impl Gate {
         }
     }
 
+    /// Whether somebody is inside.
+    #[track_caller]
+    pub fn is_held(&self) -> bool {
+        let place = self.place(Location::caller());
+        world::reach();
+        let ask = || {
+            let queue = self.queue();
+            queue.is_written || queue.readers > 0
+        };
+        let asked = world::with(|world| {
+            world.access(self.address(), Access::Read, place);
+            ask()
+        });
+        asked.unwrap_or_else(ask)
+    }
+
     fn leave(&self, mode: Mode, place: Place) {
         world::reach();
         self.leave_now(mode, place);
@@ -139,7 +155,7 @@ impl Gate {
             {
                 queue.waiting.pop_front();
                 queue.admit(mode);
-                let waited_ns = world.hand_over(cpu) - since;
+                let waited_ns = world.hand_over(cpu, place) - since;
                 world.count(self.class, Some(waited_ns));
             }
         });

@@ -21,6 +21,8 @@ const PAGE_LINES: usize = 64;
 pub struct Topology {
     /// From the inside out.
     levels: Vec<Level>,
+    /// Where each CPU stands among neighbours; those beyond stand in their order.
+    places: Vec<usize>,
 }
 
 /// CPUs that share something: a cluster, a die, a socket, a machine.
@@ -40,7 +42,29 @@ impl Topology {
     #[must_use]
     pub fn new(levels: &[Level]) -> Self {
         assert!(!levels.is_empty() && levels.iter().all(|level| level.cpus > 0), "levels of at least a CPU");
-        Self { levels: levels.to_vec() }
+        Self { levels: levels.to_vec(), places: Vec::new() }
+    }
+
+    /// The same machine with CPUs numbered so that the first ones are as far apart as can be: one in each half of the
+    /// outermost level, then one in each half of those, and so on, as a scheduler places threads that begin one after the other.
+    #[must_use]
+    pub fn spread(mut self) -> Self {
+        let outermost = self.levels.last().map_or(0, |level| level.cpus);
+        let place = |cpu: usize| {
+            let (mut rest, mut place, mut within) = (cpu, 0, outermost);
+            for inner in self.levels.iter().rev().skip(1).map(|level| level.cpus).chain([1]) {
+                let parts = within / inner;
+                place += rest % parts * inner;
+                (rest, within) = (rest / parts, inner);
+            }
+            place
+        };
+        self.places = (0..outermost).map(place).collect();
+        self
+    }
+
+    fn place(&self, cpu: usize) -> usize {
+        self.places.get(cpu).copied().unwrap_or(cpu)
     }
 
     /// From one CPU to another, in nanoseconds; to itself nothing.
@@ -49,6 +73,7 @@ impl Topology {
         if from == to {
             return 0;
         }
+        let (from, to) = (self.place(from), self.place(to));
         let shared = self.levels.iter().find(|level| from / level.cpus == to / level.cpus);
         shared.or(self.levels.last()).map_or(0, |level| level.transfer_ns)
     }
@@ -199,6 +224,14 @@ mod tests {
         assert_eq!(from_zero, [0, 10, 40, 40, 100, 100, 100, 100, 100]);
         assert_eq!(lines.transfer_ns(2, 3), 10);
         assert_eq!(lines.transfer_ns(5, 3), 100);
+    }
+
+    #[test]
+    fn spread_cpus_fill_the_outermost_halves_in_turns() {
+        let level = |cpus, transfer_ns| Level { cpus, transfer_ns };
+        let spread = Topology::new(&[level(2, 10), level(4, 40), level(8, 100)]).spread();
+        let from_zero: Vec<_> = (0..9).map(|cpu| spread.transfer_ns(0, cpu)).collect();
+        assert_eq!(from_zero, [0, 100, 40, 100, 10, 100, 40, 100, 100]);
     }
 
     #[test]

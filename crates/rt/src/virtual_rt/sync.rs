@@ -71,6 +71,12 @@ impl<T> Mutex<T> {
         Some(MutexGuard { inner, rank: Rank::entered(self.class, self.key), pass, mutex: self })
     }
 
+    /// Whether somebody holds the lock, as a hint.
+    #[track_caller]
+    pub fn is_locked(&self) -> bool {
+        self.gate.is_held()
+    }
+
     /// The value, without locking.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)

@@ -1,7 +1,7 @@
 //! The simulation: CPUs, their clocks, and who runs next.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::panic::Location;
 use std::time::Duration;
 
@@ -24,12 +24,14 @@ pub struct Costs {
     pub wake_ns: u64,
     /// What [`copied`] charges for.
     pub copy_bytes_per_us: u64,
+    /// Times that a contended lock's line is on its way until who waited has the lock.
+    pub hand_over_transfers: u64,
 }
 
 impl Default for Costs {
     /// A small server. Copies into memory that is taken for it: `extant-bench page-work` measured 555 to 606 ns for 4 KiB.
     fn default() -> Self {
-        Self { read_ns: 1, write_ns: 7, wake_ns: 2000, copy_bytes_per_us: 7000 }
+        Self { read_ns: 1, write_ns: 7, wake_ns: 2000, copy_bytes_per_us: 7000, hand_over_transfers: 2 }
     }
 }
 
@@ -42,6 +44,8 @@ pub struct Machine {
     pub topology: Topology,
     /// By the name of a lock class.
     pub behind: BTreeMap<String, Behind>,
+    /// Names of lock classes that the modelled program has not: taking such a lock costs nothing.
+    pub without: HashSet<String>,
 }
 
 /// What holding a lock takes beside what its value takes: that lies behind pointers and is not seen.
@@ -126,6 +130,7 @@ struct Cpu {
 pub struct World {
     pub costs: Costs,
     behind: BTreeMap<String, Behind>,
+    without: HashSet<String>,
     locks: ByAddress<(&'static LockClass, LockReport)>,
     lines: Lines,
     places: ByAddress<(&'static Location<'static>, LineReport)>,
@@ -186,6 +191,9 @@ impl World {
 
     /// The current CPU accesses the line of an atomic or, with its class, of a lock.
     pub fn access(&mut self, address: usize, access: Access, place: Place) {
+        if self.is_without(place) {
+            return;
+        }
         let own_ns = match access {
             Access::Read => self.costs.read_ns,
             Access::Write => self.costs.write_ns,
@@ -197,8 +205,15 @@ impl World {
 
     /// The current CPU accesses data that nobody changes meanwhile.
     pub fn access_data(&mut self, address: usize, bytes: usize, access: Access, place: Place) {
+        if self.is_without(place) {
+            return;
+        }
         let transfer = self.lines.access_data(address, bytes, self.current, self.now(), access);
         self.arrive(transfer, place);
+    }
+
+    fn is_without(&self, place: Place) -> bool {
+        !self.without.is_empty() && place.class.is_some_and(|class| self.without.contains(class.name))
     }
 
     fn arrive(&mut self, transfer: Transfer, Place { location, class }: Place) {
@@ -219,8 +234,14 @@ impl World {
     }
 
     /// Hands a lock to a blocked CPU, which gets its line and what it needs to see of it; returns its new clock.
-    pub fn hand_over(&mut self, cpu: usize) -> u64 {
-        self.wake_at(cpu, self.now() + 2 * self.lines.transfer_ns(self.current, cpu))
+    pub fn hand_over(&mut self, cpu: usize, place: Place) -> u64 {
+        if self.is_without(place) {
+            return self.wake_at(cpu, self.now());
+        }
+        self.wake_at(
+            cpu,
+            self.now() + self.costs.hand_over_transfers * self.lines.transfer_ns(self.current, cpu),
+        )
     }
 
     /// Lets a blocked CPU go on after a notification.
@@ -364,6 +385,7 @@ impl Machine {
         let mut world = World {
             costs: self.costs,
             behind: self.behind,
+            without: self.without,
             locks: ByAddress::default(),
             lines: Lines::new(self.topology),
             places: ByAddress::default(),
