@@ -37,13 +37,17 @@ impl HashedLocks {
 
     /// Takes the group's lock; blocks.
     pub fn lock<'a>(&'a self, number: GroupNumber, group: &'a Group) -> GroupGuard<'a> {
-        let shared = self.of(number).map(Mutex::lock);
+        // Not the function itself, whose place in the source would be the standard library's.
+        let shared = self.of(number).map(|shared| shared.lock());
         GroupGuard { state: group.state.lock(), _shared: shared }
     }
 
     /// Whether somebody holds the group's lock, as a hint.
     pub fn is_locked(&self, number: GroupNumber, group: &Group) -> bool {
-        self.of(number).map_or_else(|| group.state.is_locked(), Mutex::is_locked)
+        match self.of(number) {
+            Some(shared) => shared.is_locked(),
+            None => group.state.is_locked(),
+        }
     }
 
     /// Takes the group's lock if nobody holds it.

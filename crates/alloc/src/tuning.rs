@@ -3,6 +3,7 @@
 
 /// How a group is searched for: all but the last by the kernel's criteria, in this order of groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum Scan {
     /// Group by group from the goal, then from 0 (kernel `mb_optimize_scan=0`).
     Linear,
@@ -20,6 +21,7 @@ pub enum Scan {
 
 /// How an inode keeps the blocks that were taken ahead for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum Preallocation {
     /// None are taken ahead.
     Off,
@@ -32,6 +34,7 @@ pub enum Preallocation {
 
 /// How a free inode is found in a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum InodeSearch {
     /// Found and set in one hold of the group's lock.
     #[default]
@@ -43,6 +46,7 @@ pub enum InodeSearch {
 
 /// Which requests try their exact goal before anything else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum ExactGoal {
     /// Those that take blocks ahead; others, such as fallocate's, begin at the stream's goal (kernel
     /// `EXT4_MB_HINT_TRY_GOAL`, which only `ext4_mb_normalize_request` sets).
@@ -54,6 +58,7 @@ pub enum ExactGoal {
 
 /// Where the streams of large files go on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum StreamGoals {
     /// Each at its own goal.
     Off,
@@ -70,6 +75,7 @@ pub enum StreamGoals {
 
 /// How freed runs wait for the commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum Frees {
     /// On one list of the disk: its lock is taken to enter a run and for each one that it is joined with, and counts the
     /// blocks (kernel before 6.17).
@@ -84,7 +90,11 @@ pub enum Frees {
 }
 
 /// How the allocators work.
+///
+/// With the feature `serde` it can be read from a file: fields that are not there have their default, and unknown ones are
+/// errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct Tuning {
     /// In which order groups are visited.
     pub scan: Scan,
@@ -108,7 +118,8 @@ pub struct Tuning {
     pub max_to_scan: u32,
     /// Sufficient runs looked at for a closer fit (kernel `mb_min_to_scan`).
     pub min_to_scan: u32,
-    /// The least order that is looked for in the buddy, counted from 1 by the kernel's searches (kernel `mb_order2_req`).
+    /// The least order that is looked for in the buddy, counted from 1: 2 means two blocks, as is the kernel's default
+    /// (kernel `mb_order2_req`).
     pub order2_req: u8,
     /// Blocks up to which a file is small (kernel `mb_stream_req`).
     pub stream_req: u32,
@@ -137,6 +148,7 @@ impl Tuning {
             exact_goal: ExactGoal::Ahead,
             stream_goals: StreamGoals::Locked,
             frees: Frees::OneList,
+            order2_req: 2,
             preallocation: Preallocation::List,
             inode_search: InodeSearch::Repeat,
             ..Self::default()
@@ -170,7 +182,7 @@ impl Default for Tuning {
             max_linear_groups: 0,
             max_to_scan: 200,
             min_to_scan: 10,
-            order2_req: 2,
+            order2_req: 3,
             stream_req: 16,
             best_avail_max_trim_order: 3,
             group_prealloc: 512,

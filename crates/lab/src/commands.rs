@@ -6,12 +6,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand, ValueEnum as _};
-use extant::Tuning;
 use extant_loads::Load;
 
 use crate::machine::Model;
 use crate::run::Setup;
-use crate::{conflict, published, report, reproduce, run, writeback};
+use crate::{causal, conflict, policy, published, report, reproduce, run, writeback};
 
 #[derive(Parser)]
 #[command(about = "Runs the engine on virtual CPUs in virtual time")]
@@ -41,9 +40,12 @@ enum What {
         /// All CPUs in one directory.
         #[arg(long)]
         one_directory: bool,
-        /// The oldest forms of the allocators' mechanisms instead of the default.
+        /// How the allocators work: a step of their ladder, from `oldest` to `default`, or a file as of `policy`.
+        #[arg(long, default_value = "default")]
+        policy: PathBuf,
+        /// Also for the most CPUs: what it would bring if a class of locks or lines took half of its time.
         #[arg(long)]
-        oldest: bool,
+        causal: bool,
         /// One JSON document instead of tables.
         #[arg(long)]
         json: bool,
@@ -56,9 +58,9 @@ enum What {
         /// A built-in machine, or a file.
         #[arg(long, default_value = "kunpeng920")]
         machine: PathBuf,
-        /// The oldest forms of the allocators' mechanisms instead of the default.
-        #[arg(long)]
-        oldest: bool,
+        /// How the allocators work: a step of their ladder, from `oldest` to `default`, or a file as of `policy`.
+        #[arg(long, default_value = "default")]
+        policy: PathBuf,
         /// One JSON document instead of tables.
         #[arg(long)]
         json: bool,
@@ -116,6 +118,8 @@ enum What {
         #[arg(long, default_value = "xeon2690v3-kernel")]
         machine: PathBuf,
     },
+    /// The default of how the allocators work, as a file to begin one's own with.
+    Policy,
     /// The built-in machines.
     List,
     /// A built-in machine as a file, to begin one's own with.
@@ -127,13 +131,13 @@ enum What {
 
 pub fn run() -> Result<(), Box<dyn Error>> {
     match Arguments::parse().what {
-        What::Run { load, cpus, machine, microseconds, steps_max, one_directory, oldest, json } => {
-            let model = Rc::new(Model::load(&machine)?);
+        What::Run { load, cpus, machine, microseconds, steps_max, one_directory, policy, causal, json } => {
+            let (model, tuning) = (Rc::new(Model::load(&machine)?), policy::load(&policy)?);
             let setup = |cpus| Setup {
                 load,
                 cpus,
                 one_directory,
-                tuning: tuning(oldest),
+                tuning,
                 time: Duration::from_micros(microseconds),
                 steps_max,
                 disk_bytes: run::DISK_BYTES,
@@ -141,11 +145,19 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             };
             let runs = cpus.iter().map(|cpus| run::run(setup(*cpus), &model));
             let runs = runs.collect::<Result<Vec<_>, _>>()?;
-            let text = if json { report::json(load, &runs)? } else { report::tables(load, &runs) };
-            print!("{text}");
+            let most = runs.iter().max_by_key(|run| run.cpus).filter(|_| causal);
+            let causes = most.map(|run| causal::causes(setup(run.cpus), &model, run)).transpose()?;
+            if json {
+                print!("{}", report::json(load, &runs, causes.as_deref())?);
+            } else {
+                print!("{}", report::tables(load, &runs));
+                if let (Some(run), Some(causes)) = (most, &causes) {
+                    print!("{}", causal::table(run.cpus, causes));
+                }
+            }
         }
-        What::Conflict { operations, machine, oldest, json, svg } => {
-            let (model, tuning) = (Rc::new(Model::load(&machine)?), tuning(oldest));
+        What::Conflict { operations, machine, policy, json, svg } => {
+            let (model, tuning) = (Rc::new(Model::load(&machine)?), policy::load(&policy)?);
             let conflicts = match operations[..] {
                 [] => conflict::matrix(Load::value_variants(), &model, tuning)?,
                 [operation] => vec![conflict::conflict([operation; 2], &model, tuning)?],
@@ -206,12 +218,9 @@ pub fn run() -> Result<(), Box<dyn Error>> {
                 print!("{}", writeback::table(&setup, &runs));
             }
         }
+        What::Policy => print!("{}", policy::DEFAULT),
         What::List => Model::built_in().for_each(|(name, _)| println!("{name}")),
         What::Machine { name } => print!("{}", Model::source(&name)?),
     }
     Ok(())
-}
-
-fn tuning(oldest: bool) -> Tuning {
-    if oldest { Tuning::oldest() } else { Tuning::default() }
 }

@@ -156,7 +156,7 @@ impl Model {
             .into_iter()
             .map(|(class, BehindFile { work_ns, lines })| (class, Behind { work_ns, lines }));
         Ok(Self {
-            machine: Machine { costs, topology, behind: behind.collect(), without },
+            machine: Machine { costs, topology, behind: behind.collect(), without, halved: None },
             handle,
             steps: steps.into(),
             source,

@@ -5,11 +5,15 @@
 //! `writeback`.
 
 #[cfg(extant_rt = "virtual")]
+mod causal;
+#[cfg(extant_rt = "virtual")]
 mod commands;
 #[cfg(extant_rt = "virtual")]
 mod conflict;
 #[cfg(extant_rt = "virtual")]
 mod machine;
+#[cfg(extant_rt = "virtual")]
+mod policy;
 #[cfg(extant_rt = "virtual")]
 mod published;
 #[cfg(extant_rt = "virtual")]

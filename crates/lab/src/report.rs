@@ -6,6 +6,7 @@ use clap::ValueEnum as _;
 use extant_loads::Load;
 use serde::Serialize;
 
+use crate::causal::Cause;
 use crate::run::Run;
 
 /// Classes of locks and places that a table shows: those that were waited for longest.
@@ -20,14 +21,16 @@ pub fn name(load: Load) -> String {
 ///
 /// # Errors
 /// None that is known.
-pub fn json(load: Load, runs: &[Run]) -> serde_json::Result<String> {
+pub fn json(load: Load, runs: &[Run], causes: Option<&[Cause]>) -> serde_json::Result<String> {
     #[derive(Serialize)]
     struct Document<'a> {
         load: &'a str,
         runs: &'a [Run],
+        #[serde(skip_serializing_if = "Option::is_none")]
+        causes: Option<&'a [Cause]>,
     }
 
-    let mut text = serde_json::to_string_pretty(&Document { load: load.title(), runs })?;
+    let mut text = serde_json::to_string_pretty(&Document { load: load.title(), runs, causes })?;
     text.push('\n');
     Ok(text)
 }

@@ -5,7 +5,6 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use extant_loads::{APPEND_BYTES, FILE_BYTES};
@@ -101,7 +100,7 @@ pub fn compare(posts: &[Post], options: Options<'_>) -> Result<Vec<Compared>, Bo
     let plans = tables.map(|(post, table)| Ok(Plan { post, table, models: models(table, options)? }));
     let plans = plans.collect::<Result<Vec<_>, String>>()?;
     let jobs: Vec<_> = plans.iter().flat_map(|plan| plan.jobs(options.seeds)).collect();
-    let mut outcomes = simulate_all(&jobs)?.into_iter();
+    let mut outcomes = run::side_by_side(jobs.len(), |job| simulate(&jobs[job]))?.into_iter();
     Ok(plans.iter().flat_map(|plan| plan.compare(options.seeds, &mut outcomes)).collect())
 }
 
@@ -110,28 +109,6 @@ fn models(table: &Table, options: Options<'_>) -> Result<Vec<Varied>, String> {
     let model = Model::load(options.machine.unwrap_or(Path::new(&how.machine)))?;
     let varied = if options.sensitivity { model.varied()? } else { Vec::new() };
     Ok(std::iter::once(Varied { change: String::new(), model }).chain(varied).collect())
-}
-
-/// All outcomes in the order of the jobs, which as many threads as the host has CPUs do.
-fn simulate_all(jobs: &[Job<'_>]) -> Result<Vec<Outcome>, String> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mine = std::iter::from_fn(|| {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            Some((index, simulate(jobs.get(index)?).map_err(|error| error.to_string())))
-        });
-        mine.collect::<Vec<_>>()
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut done = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        threads.into_iter().flat_map(join).collect::<Vec<(usize, _)>>()
-    });
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
 impl<'a> Plan<'a> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use extant::mkfs::Mkfs;
@@ -20,6 +21,9 @@ use crate::machine::Model;
 pub const DISK_BYTES: u64 = 256 << 30;
 /// Bytes of the cache for each CPU: half of what the engine has by default on as many, which is enough for the loads.
 const CPU_CACHE_BYTES: u64 = 8 << 20;
+
+/// Where the lines of the kernel's handles are changed: the name under which they are waited for.
+pub const HANDLES: &str = file!();
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +53,9 @@ pub struct Run {
     pub locks: BTreeMap<String, LockShare>,
     /// By place in the source, per operation: atomics, and locks with what they guard.
     pub lines: BTreeMap<String, LineShare>,
+    /// Nanoseconds waited per operation for locks of a class and their lines, by its name, and for atomics' lines, by the
+    /// source file that touches them.
+    pub waits: BTreeMap<String, f64>,
 }
 
 /// Locks of a class, per operation.
@@ -168,6 +175,34 @@ pub fn alone<T: 'static>(
     results.pop().ok_or("a simulation ended early".into())
 }
 
+/// Simulates so many times, in as many threads as the host has CPUs; the results in order.
+///
+/// # Errors
+/// The first of a simulation.
+pub fn side_by_side<T: Send>(
+    count: usize,
+    simulate: impl Fn(usize) -> Result<T, Box<dyn Error>> + Sync,
+) -> Result<Vec<T>, String> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mine = std::iter::from_fn(|| {
+            let index = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            (index < count).then(|| (index, simulate(index).map_err(|error| error.to_string())))
+        });
+        mine.collect::<Vec<_>>()
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut done = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().flat_map(join).collect::<Vec<(usize, _)>>()
+    });
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
 /// A mounted disk with a directory at its top for each CPU, or one that all have open.
 ///
 /// # Errors
@@ -223,11 +258,24 @@ pub fn run(setup: Setup, model: &Rc<Model>) -> Result<Run, Box<dyn Error>> {
     alone(model, move || Ok(fs.unmount()?))?;
     let operations = done.iter().map(|done| done.all).sum();
     let rate: f64 = done.iter().map(|done| done.rate).sum();
+    let mut waits = BTreeMap::new();
+    let of_locks = report.locks.iter().map(|(class, counts)| (*class, counts.waited_ns));
+    let of_lines = report.lines.iter();
+    let of_lines = of_lines.map(|(place, counts)| (counts.class.unwrap_or(place.file()), counts.waited_ns));
+    for (class, ns) in of_locks.chain(of_lines) {
+        *waits.entry(class.to_owned()).or_default() += per_operation(ns, operations);
+    }
     let locks =
         report.locks.iter().map(|(class, counts)| ((*class).to_owned(), LockShare::of(counts, operations)));
     let lines =
         report.lines.iter().map(|(place, counts)| (place.to_string(), LineShare::of(counts, operations)));
-    Ok(Run { cpus, per_second: rate * 1e9 / cpus as f64, locks: locks.collect(), lines: lines.collect() })
+    Ok(Run {
+        cpus,
+        per_second: rate * 1e9 / cpus as f64,
+        locks: locks.collect(),
+        lines: lines.collect(),
+        waits,
+    })
 }
 
 fn per_operation(count: u64, operations: u64) -> f64 {

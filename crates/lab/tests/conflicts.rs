@@ -32,7 +32,7 @@ fn operations_on_disjoint_files_share_lines_for_refills_alone() {
 
 #[test]
 fn oldest_forms_share_locks_which_are_named() {
-    let (shared, classes) = conflict(&["fallocate2", "--oldest"]);
+    let (shared, classes) = conflict(&["fallocate2", "--policy", "oldest"]);
     assert!(shared > 0.1, "{shared}");
     assert!(classes.iter().any(|class| class == "ONE_LOCK"), "{classes:?}");
 }

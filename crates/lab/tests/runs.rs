@@ -47,11 +47,51 @@ fn appends_scale_and_move_no_line_of_another_but_for_refills() {
 
 #[test]
 fn older_forms_do_not_scale() {
-    let document =
-        lab(&["run", "fallocate2", "--cpus", "1,16", "--microseconds", "200", "--oldest", "--json"]);
+    let document = lab(&[
+        "run",
+        "fallocate2",
+        "--cpus",
+        "1,16",
+        "--microseconds",
+        "200",
+        "--policy",
+        "oldest",
+        "--json",
+    ]);
     let document: Value = serde_json::from_str(&document).expect("JSON");
     let rate = |run: usize| document["runs"][run]["per_second"].as_f64().expect("a rate");
     assert!(rate(1) < 0.5 * rate(0), "{} of {}", rate(1), rate(0));
+}
+
+#[test]
+fn what_holds_a_load_up_is_what_brings_most_if_it_is_halved() {
+    let causal =
+        ["run", "fallocate2", "--cpus", "16", "--microseconds", "200", "--policy", "oldest", "--causal"];
+    let document: Value = serde_json::from_str(&lab(&[&causal[..], &["--json"]].concat())).expect("JSON");
+    let causes = document["causes"].as_array().expect("causes");
+    let gain = |cause: &Value| cause["gain"].as_f64().expect("a gain");
+    let most = causes.iter().max_by(|a, b| gain(a).total_cmp(&gain(b))).expect("a cause");
+    assert_eq!((most["class"].as_str(), gain(most) > 0.1), (Some("GROUPS"), true), "{causes:#?}");
+    assert!(lab(&causal).contains("\nOn 16 CPUs, if a class took half of its time\n"));
+}
+
+#[test]
+fn policies_are_steps_of_the_ladder_or_files_whose_mistakes_are_named() {
+    let file = std::env::temp_dir().join(format!("extant-lab-policy-{}.toml", std::process::id()));
+    let path = file.to_str().expect("a path");
+    let run = |policy: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_extant-lab"));
+        let run = ["run", "fallocate2", "--cpus", "2", "--microseconds", "50", "--policy", policy];
+        let output = command.args(run).output().expect("the lab");
+        let said = if output.status.success() { output.stdout } else { output.stderr };
+        String::from_utf8(said).expect("text")
+    };
+    std::fs::write(&file, "").expect("a file");
+    assert_eq!(run(path), run("default"));
+    std::fs::write(&file, "skip_bussy = true\n").expect("a file");
+    assert!(run(path).contains("unknown field `skip_bussy`"), "{}", run(path));
+    std::fs::remove_file(&file).expect("the file");
+    assert!(run("patch-99").contains("policies by name: oldest, "), "{}", run("patch-99"));
 }
 
 #[test]

@@ -220,7 +220,8 @@ fn what_a_lock_guards_comes_with_it() {
 
 #[test]
 fn what_lies_behind_pointers_comes_from_who_held_the_lock_before() {
-    let lock = Shared::new(Mutex::new(LockClass::GROUP, ()));
+    // The value's own four lines do not count.
+    let lock = Shared::new(Mutex::new(LockClass::GROUP, [0_u64; 32]));
     let other = Shared::new(Mutex::new(LockClass::BUFFER, ()));
     let tasks = (0..2).map(|cpu| {
         let (lock, other) = (Shared::clone(&lock), Shared::clone(&other));
@@ -235,6 +236,31 @@ fn what_lies_behind_pointers_comes_from_who_held_the_lock_before() {
     let report = Machine { behind, ..machine() }.run(tasks.collect());
     // Each lock and unlock 10 ns; in each hold of the group's 100 ns; CPU 1 gets two locks' lines, and 4 lines two at a time.
     assert_eq!(report.cpus_ns, [60 + 200, 1000 + 60 + 200 + 2 * 25 + 4 * 25 / 2]);
+}
+
+#[test]
+fn halved_classes_hand_over_and_move_lines_in_half_of_the_time() {
+    let run = |halved: Option<&str>| {
+        let (lock, word) =
+            (Shared::new(Mutex::new(LockClass::GROUP, ())), Shared::new(Padded(AtomicU64::new(0))));
+        let tasks = (0..2).map(|_| {
+            let (lock, word) = (Shared::clone(&lock), Shared::clone(&word));
+            Box::new(move || {
+                let held = lock.lock();
+                work(ns(1000));
+                drop(held);
+                word.fetch_add(1, Ordering::Relaxed);
+            }) as Box<dyn FnOnce()>
+        });
+        let halved = halved.map(str::to_owned);
+        Machine { halved, ..machine() }.run(tasks.collect()).total_ns()
+    };
+    // The first one gets the lock's line back from who waits, in a transfer of 25 ns or 12; hands it over in two; and the second
+    // one gets the line back and then the word, each in one.
+    let plain = run(None);
+    assert_eq!(plain - run(Some("GROUP")), 13 + 25 + 13);
+    assert_eq!(plain - run(Some(file!())), 13);
+    assert_eq!(plain, run(Some("BUFFER")));
 }
 
 #[test]

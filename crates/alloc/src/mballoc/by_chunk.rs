@@ -128,7 +128,7 @@ impl<'a> Search<'a> {
 
     /// Whether the run begins where a chunk does, as the kernel's for large powers of two.
     fn is_aligned(&self) -> bool {
-        self.order() >= self.alloc.tuning.order2_req
+        self.order() + 1 >= self.alloc.tuning.order2_req
     }
 
     fn is_kept_now(&self, group: GroupNumber) -> bool {

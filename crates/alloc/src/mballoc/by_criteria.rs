@@ -61,7 +61,7 @@ impl Search<'_> {
         if let (Some(lists), Some(listed)) = (alloc.index.lists(), listed)
             && self.scan == Scan::ListHead
         {
-            return self.from_heads(lists, criterion, listed, goal, want);
+            return self.at_heads(lists, criterion, listed, goal, want);
         }
         let (groups, Tuning { max_linear_groups, .. }) = (alloc.geometry.group_count, alloc.tuning);
         let mut listed = listed
@@ -86,7 +86,7 @@ impl Search<'_> {
 
     /// The goal, and then the first group of the lowest sufficient list that seems to suit, as often as there are groups: a
     /// group that another took meanwhile is met again (kernel `ext4_mb_choose_next_group`).
-    fn from_heads(
+    fn at_heads(
         &mut self,
         lists: &OrderLists,
         criterion: Criterion,

@@ -55,6 +55,11 @@ impl List {
         around
     }
 
+    /// All ranges, without their locks.
+    pub fn ranges(&self) -> impl Iterator<Item = Range> {
+        self.items.iter().map(|item| item.range)
+    }
+
     /// Adds a range; the oldest, if there are too many.
     pub fn insert(&mut self, range: Range) -> Vec<Range> {
         self.items.push_front(Item { range, lock: Mutex::with_key(LockClass::PREALLOCATIONS, 1, ()) });

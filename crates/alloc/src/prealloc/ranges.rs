@@ -103,10 +103,17 @@ impl Ranges {
         }
     }
 
+    /// Whether a range overlaps none. A check of debug builds, so it takes no lock: in virtual time that would cost.
     fn is_apart(&self, range: Range) -> bool {
-        let Around { before, after, .. } = self.around(range.logical);
-        before.is_none_or(|before| before.end() <= u64::from(range.logical.0))
-            && after.is_none_or(|after| range.end() <= u64::from(after.logical.0))
+        let ends_before = |one: Range, other: Range| one.end() <= u64::from(other.logical.0);
+        let are_apart = |other: Range| ends_before(other, range) || ends_before(range, other);
+        match self {
+            Self::Tree(tree) => {
+                let Around { before, after, .. } = tree.around(range.logical);
+                before.into_iter().chain(after).all(are_apart)
+            }
+            Self::List(list) => list.ranges().all(are_apart),
+        }
     }
 
     /// Takes up to `len` blocks for `logical`, with how many ranges were looked at and those that had to go.

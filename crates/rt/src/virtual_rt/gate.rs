@@ -174,11 +174,13 @@ impl Pass<'_> {
         let access = if mode == Mode::Shared { Access::Read } else { Access::Write };
         let address = std::ptr::from_ref(guarded).addr();
         world::with(|world| {
-            world.access_data(address, size_of::<T>(), access, self.place);
             if mode == Mode::Exclusive {
                 let last = gate.queue().last.replace(world.current);
-                world.fetch_behind(gate.class, last.unwrap_or(world.current));
+                if world.fetch_behind(gate.class, self.place, last.unwrap_or(world.current)) {
+                    return;
+                }
             }
+            world.access_data(address, size_of::<T>(), access, self.place);
         });
     }
 

@@ -93,6 +93,15 @@ pub enum Access {
     Write,
 }
 
+/// Who accesses a line, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    pub cpu: usize,
+    pub now: u64,
+    /// Lines come in half of their time.
+    pub is_halved: bool,
+}
+
 /// What an access to a line brings with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfer {
@@ -147,8 +156,11 @@ impl Lines {
         }
     }
 
-    /// An access of `cpu` at the time `now` to the line of an address.
-    pub fn access(&mut self, address: usize, cpu: usize, now: u64, access: Access) -> Transfer {
+    /// An access to the line of an address.
+    pub fn access(&mut self, address: usize, visit: Visit, access: Access) -> Transfer {
+        let Visit { cpu, now, is_halved } = visit;
+        let topology = &self.topology;
+        let way_ns = |from| topology.transfer_ns(from, cpu) / if is_halved { 2 } else { 1 };
         let number = address / LINE_BYTES;
         let page =
             self.pages.entry(number / PAGE_LINES).or_insert_with(|| Box::new([const { None }; PAGE_LINES]));
@@ -161,7 +173,7 @@ impl Lines {
         if has && (access == Access::Read || line.readers.is_empty()) {
             return Transfer::default();
         }
-        let fetch = if has { 0 } else { self.topology.transfer_ns(line.writer, cpu) };
+        let fetch = if has { 0 } else { way_ns(line.writer) };
         let wait = line.busy_until.saturating_sub(now);
         let ns = match access {
             Access::Read => {
@@ -172,7 +184,7 @@ impl Lines {
                 // The writer's copy goes with the transfer.
                 let kept = has.then_some(line.writer);
                 let losers = line.readers.iter().copied().chain(kept).filter(|holder| *holder != cpu);
-                let farthest = losers.map(|holder| self.topology.transfer_ns(holder, cpu)).max();
+                let farthest = losers.map(way_ns).max();
                 line.writer = cpu;
                 line.readers.clear();
                 let ns = wait + fetch + farthest.unwrap_or(0);
@@ -185,20 +197,13 @@ impl Lines {
 
     /// The lines of data that lies under a lock, or that nobody else changes meanwhile: they come side by side, two in
     /// the time of one.
-    pub fn access_data(
-        &mut self,
-        address: usize,
-        bytes: usize,
-        cpu: usize,
-        now: u64,
-        access: Access,
-    ) -> Transfer {
+    pub fn access_data(&mut self, address: usize, bytes: usize, visit: Visit, access: Access) -> Transfer {
         let mut all = Transfer::default();
         if bytes == 0 {
             return all;
         }
         for line in address / LINE_BYTES..=(address + bytes - 1) / LINE_BYTES {
-            let transfer = self.access(line * LINE_BYTES, cpu, now, access);
+            let transfer = self.access(line * LINE_BYTES, visit, access);
             all.ns += transfer.ns;
             all.is_shared |= transfer.is_shared;
         }
@@ -215,6 +220,10 @@ mod tests {
     fn lines() -> Lines {
         let level = |cpus, transfer_ns| Level { cpus, transfer_ns };
         Lines::new(Topology::new(&[level(2, 10), level(4, 40), level(8, 100)]))
+    }
+
+    fn visit(cpu: usize, now: u64) -> Visit {
+        Visit { cpu, now, is_halved: false }
     }
 
     #[test]
@@ -238,43 +247,56 @@ mod tests {
     fn line_of_ones_own_costs_nothing_and_one_of_another_a_transfer() {
         let mut lines = lines();
         for _ in 0..2 {
-            assert_eq!(lines.access(64, 0, 5, Access::Write), Transfer::default());
+            assert_eq!(lines.access(64, visit(0, 5), Access::Write), Transfer::default());
         }
-        assert_eq!(lines.access(100, 1, 20, Access::Write), Transfer { ns: 10, is_shared: true });
+        assert_eq!(lines.access(100, visit(1, 20), Access::Write), Transfer { ns: 10, is_shared: true });
         // Its neighbour is another line.
-        assert_eq!(lines.access(128, 1, 40, Access::Write), Transfer::default());
+        assert_eq!(lines.access(128, visit(1, 40), Access::Write), Transfer::default());
     }
 
     #[test]
     fn readers_share_and_the_next_writer_waits_for_the_farthest() {
         let mut lines = lines();
-        lines.access(0, 0, 0, Access::Write);
-        assert_eq!(lines.access(0, 1, 0, Access::Read).ns, 10);
-        assert_eq!(lines.access(0, 7, 0, Access::Read).ns, 100);
-        assert!(!lines.access(0, 7, 200, Access::Read).is_shared);
+        lines.access(0, visit(0, 0), Access::Write);
+        assert_eq!(lines.access(0, visit(1, 0), Access::Read).ns, 10);
+        assert_eq!(lines.access(0, visit(7, 0), Access::Read).ns, 100);
+        assert!(!lines.access(0, visit(7, 200), Access::Read).is_shared);
         // CPU 1 has it; CPU 7 is the farthest to lose it.
-        assert_eq!(lines.access(0, 1, 300, Access::Write).ns, 100);
+        assert_eq!(lines.access(0, visit(1, 300), Access::Write).ns, 100);
         // CPU 2 lacks it: from CPU 1, which loses it with the transfer.
-        assert_eq!(lines.access(0, 2, 500, Access::Write).ns, 40);
+        assert_eq!(lines.access(0, visit(2, 500), Access::Write).ns, 40);
     }
 
     #[test]
     fn changes_by_many_follow_one_another() {
         let mut lines = lines();
-        lines.access(0, 0, 0, Access::Write);
-        assert_eq!(lines.access(0, 1, 0, Access::Write).ns, 10);
+        lines.access(0, visit(0, 0), Access::Write);
+        assert_eq!(lines.access(0, visit(1, 0), Access::Write).ns, 10);
         // It is on its way to CPU 1 until 10, then 40 to CPU 2, then from there 10 to CPU 3.
-        assert_eq!(lines.access(0, 2, 0, Access::Write).ns, 50);
-        assert_eq!(lines.access(0, 3, 0, Access::Write).ns, 60);
-        assert_eq!(lines.access(0, 1, 100, Access::Read).ns, 40);
+        assert_eq!(lines.access(0, visit(2, 0), Access::Write).ns, 50);
+        assert_eq!(lines.access(0, visit(3, 0), Access::Write).ns, 60);
+        assert_eq!(lines.access(0, visit(1, 100), Access::Read).ns, 40);
+    }
+
+    #[test]
+    fn halved_ways_keep_a_line_busy_for_half_as_long() {
+        let mut lines = lines();
+        lines.access(0, visit(0, 0), Access::Write);
+        let halved = |cpu| Visit { is_halved: true, ..visit(cpu, 0) };
+        assert_eq!(lines.access(0, halved(4), Access::Write).ns, 50);
+        assert_eq!(lines.access(0, halved(0), Access::Write).ns, 100);
+        assert_eq!(lines.access(0, visit(4, 0), Access::Write).ns, 200);
     }
 
     #[test]
     fn lines_of_data_come_two_in_the_time_of_one() {
         let mut lines = lines();
-        assert_eq!(lines.access_data(32, 64, 0, 0, Access::Write), Transfer::default());
-        assert_eq!(lines.access_data(33, 0, 4, 0, Access::Write), Transfer::default());
+        assert_eq!(lines.access_data(32, 64, visit(0, 0), Access::Write), Transfer::default());
+        assert_eq!(lines.access_data(33, 0, visit(4, 0), Access::Write), Transfer::default());
         // Bytes 32 to 96 lie on two lines, 0 to 256 on four, of which two were CPU 0's.
-        assert_eq!(lines.access_data(0, 256, 4, 0, Access::Write), Transfer { ns: 100, is_shared: true });
+        assert_eq!(
+            lines.access_data(0, 256, visit(4, 0), Access::Write),
+            Transfer { ns: 100, is_shared: true }
+        );
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use super::by_address::ByAddress;
-use super::lines::{Access, Lines, Topology, Transfer};
+use super::lines::{Access, Lines, Topology, Transfer, Visit};
 use crate::LockClass;
 #[cfg(debug_assertions)]
 use crate::rank::order;
@@ -46,9 +46,13 @@ pub struct Machine {
     pub behind: BTreeMap<String, Behind>,
     /// Names of lock classes that the modelled program has not: taking such a lock costs nothing.
     pub without: HashSet<String>,
+    /// A class of locks, or a source file that touches atomics: their lines come, their locks are handed over, and what lies
+    /// behind these is done, in half of the time. What is gained says what that class costs.
+    pub halved: Option<String>,
 }
 
-/// What holding a lock takes beside what its value takes: that lies behind pointers and is not seen.
+/// What holding a lock alone takes, instead of what its value takes: of a program whose values are others, or lie behind
+/// pointers and are not seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Behind {
     /// Nanoseconds of work in each hold.
@@ -131,6 +135,7 @@ pub struct World {
     pub costs: Costs,
     behind: BTreeMap<String, Behind>,
     without: HashSet<String>,
+    halved: Option<String>,
     locks: ByAddress<(&'static LockClass, LockReport)>,
     lines: Lines,
     places: ByAddress<(&'static Location<'static>, LineReport)>,
@@ -198,7 +203,7 @@ impl World {
             Access::Read => self.costs.read_ns,
             Access::Write => self.costs.write_ns,
         };
-        let transfer = self.lines.access(address, self.current, self.now(), access);
+        let transfer = self.lines.access(address, self.visit(place), access);
         self.arrive(transfer, place);
         self.charge(own_ns);
     }
@@ -208,8 +213,17 @@ impl World {
         if self.is_without(place) {
             return;
         }
-        let transfer = self.lines.access_data(address, bytes, self.current, self.now(), access);
+        let transfer = self.lines.access_data(address, bytes, self.visit(place), access);
         self.arrive(transfer, place);
+    }
+
+    fn visit(&self, place: Place) -> Visit {
+        Visit { cpu: self.current, now: self.now(), is_halved: self.is_halved(place) }
+    }
+
+    fn is_halved(&self, Place { location, class }: Place) -> bool {
+        let is = |halved: &String| halved == class.map_or(location.file(), |class| class.name);
+        self.halved.as_ref().is_some_and(is)
     }
 
     fn is_without(&self, place: Place) -> bool {
@@ -226,11 +240,13 @@ impl World {
         self.charge(transfer.ns);
     }
 
-    /// What lies behind pointers comes to the current CPU from the one that held the lock before.
-    pub fn fetch_behind(&mut self, class: &LockClass, from: usize) {
-        if let Some(Behind { work_ns, lines }) = self.behind.get(class.name).copied() {
-            self.charge(work_ns + lines * self.lines.transfer_ns(from, self.current) / 2);
-        }
+    /// What lies behind a lock comes to the current CPU from the one that held it before; false if the machine does not say
+    /// what that is.
+    pub fn fetch_behind(&mut self, class: &LockClass, place: Place, from: usize) -> bool {
+        let Some(Behind { work_ns, lines }) = self.behind.get(class.name).copied() else { return false };
+        let ns = work_ns + lines * self.lines.transfer_ns(from, self.current) / 2;
+        self.charge(if self.is_halved(place) { ns / 2 } else { ns });
+        true
     }
 
     /// Hands a lock to a blocked CPU, which gets its line and what it needs to see of it; returns its new clock.
@@ -238,10 +254,8 @@ impl World {
         if self.is_without(place) {
             return self.wake_at(cpu, self.now());
         }
-        self.wake_at(
-            cpu,
-            self.now() + self.costs.hand_over_transfers * self.lines.transfer_ns(self.current, cpu),
-        )
+        let ns = self.costs.hand_over_transfers * self.lines.transfer_ns(self.current, cpu);
+        self.wake_at(cpu, self.now() + if self.is_halved(place) { ns / 2 } else { ns })
     }
 
     /// Lets a blocked CPU go on after a notification.
@@ -386,6 +400,7 @@ impl Machine {
             costs: self.costs,
             behind: self.behind,
             without: self.without,
+            halved: self.halved,
             locks: ByAddress::default(),
             lines: Lines::new(self.topology),
             places: ByAddress::default(),
