@@ -10,7 +10,6 @@ use std::process::Command;
 
 use extant::Mount;
 
-use self::ageing::{Ageing, Step};
 use self::side::{Engine, Side};
 use self::witness::{Layout, layout};
 use crate::Result;
@@ -18,8 +17,8 @@ use crate::kernel::KernelMount;
 use crate::report::Series;
 use crate::scratch::{Scratch, run};
 use extant_loads::Random;
+use extant_loads::ageing::{Aged, Ageing, Step};
 
-mod ageing;
 mod side;
 mod witness;
 
@@ -32,6 +31,9 @@ const SINGLE_BYTES: u64 = 1 << 30;
 /// Percent of the disk in use when it is aged, and how often its bytes have come and gone by then.
 const FULL_PERCENT: u64 = 80;
 const CHURN: u64 = 5;
+/// Sizes of the ageing's files, in the middle and at most.
+const MIDDLE_BYTES: u64 = 32 << 10;
+const MOST_BYTES: u64 = 64 << 20;
 /// Directories of the ageing's files.
 const AGED_DIRS: u32 = 64;
 
@@ -167,8 +169,14 @@ impl Images<'_> {
         for who in [Who::Kernel, Who::Extant] {
             let image = self.scratch.path(aged_by(who));
             copy(&fresh, &image)?;
-            let ageing = Ageing::new(self.seed, APPEND_BYTES, full, CHURN * all);
-            with_side(who, self.scratch, &image, ageing)?;
+            let aged = Aged {
+                block_bytes: APPEND_BYTES,
+                middle_bytes: MIDDLE_BYTES,
+                most_bytes: MOST_BYTES,
+                full_bytes: full,
+                churn_bytes: CHURN * all,
+            };
+            with_side(who, self.scratch, &image, Ageing::new(self.seed, aged))?;
         }
         Ok(())
     }

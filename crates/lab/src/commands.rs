@@ -9,8 +9,9 @@ use clap::{Parser, Subcommand, ValueEnum as _};
 use extant_loads::Load;
 
 use crate::machine::Model;
+use crate::policy::compare::Disk;
 use crate::run::Setup;
-use crate::{causal, conflict, policy, published, report, reproduce, run, writeback};
+use crate::{causal, conflict, policy, published, report, reproduce, run, sensitivity, writeback};
 
 #[derive(Parser)]
 #[command(about = "Runs the engine on virtual CPUs in virtual time")]
@@ -46,6 +47,9 @@ enum What {
         /// Also for the most CPUs: what it would bring if a class of locks or lines took half of its time.
         #[arg(long)]
         causal: bool,
+        /// Also between what the part of linear lies when each of the machine's costs is halved and doubled.
+        #[arg(long)]
+        sensitivity: bool,
         /// One JSON document instead of tables.
         #[arg(long)]
         json: bool,
@@ -118,8 +122,24 @@ enum What {
         #[arg(long, default_value = "xeon2690v3-kernel")]
         machine: PathBuf,
     },
-    /// The default of how the allocators work, as a file to begin one's own with.
-    Policy,
+    /// A policy beside the default and the kernel's, on a disk that files have aged; without FILE the default, as a file to
+    /// begin one's own with.
+    Policy {
+        /// A file with those fields that differ from the default, or a step of the allocators' ladder.
+        file: Option<PathBuf>,
+        /// Of the disk.
+        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(8..))]
+        disk_gb: u64,
+        /// How full files make it first, in percent.
+        #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u64).range(..=95))]
+        age: u64,
+        /// Of the files' sizes and of who goes.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// One JSON document instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
     /// The built-in machines.
     List,
     /// A built-in machine as a file, to begin one's own with.
@@ -131,7 +151,18 @@ enum What {
 
 pub fn run() -> Result<(), Box<dyn Error>> {
     match Arguments::parse().what {
-        What::Run { load, cpus, machine, microseconds, steps_max, one_directory, policy, causal, json } => {
+        What::Run {
+            load,
+            cpus,
+            machine,
+            microseconds,
+            steps_max,
+            one_directory,
+            policy,
+            causal,
+            sensitivity,
+            json,
+        } => {
             let (model, tuning) = (Rc::new(Model::load(&machine)?), policy::load(&policy)?);
             let setup = |cpus| Setup {
                 load,
@@ -147,13 +178,15 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             let runs = runs.collect::<Result<Vec<_>, _>>()?;
             let most = runs.iter().max_by_key(|run| run.cpus).filter(|_| causal);
             let causes = most.map(|run| causal::causes(setup(run.cpus), &model, run)).transpose()?;
+            let of_linear = sensitivity.then(|| sensitivity::of_linear(setup, &model, &cpus)).transpose()?;
             if json {
-                print!("{}", report::json(load, &runs, causes.as_deref())?);
+                print!("{}", report::json(load, &runs, causes.as_deref(), of_linear.as_deref())?);
             } else {
                 print!("{}", report::tables(load, &runs));
                 if let (Some(run), Some(causes)) = (most, &causes) {
                     print!("{}", causal::table(run.cpus, causes));
                 }
+                of_linear.iter().for_each(|all| print!("{}", sensitivity::table(all)));
             }
         }
         What::Conflict { operations, machine, policy, json, svg } => {
@@ -218,7 +251,13 @@ pub fn run() -> Result<(), Box<dyn Error>> {
                 print!("{}", writeback::table(&setup, &runs));
             }
         }
-        What::Policy => print!("{}", policy::DEFAULT),
+        What::Policy { file: None, .. } => print!("{}", policy::DEFAULT),
+        What::Policy { file: Some(file), disk_gb: gb, age, seed, json } => {
+            let disk = Disk { gb, age, seed };
+            let all = policy::compare::compare(&file, disk)?;
+            let text = if json { policy::compare::json(&all)? } else { policy::compare::table(disk, &all) };
+            print!("{text}");
+        }
         What::List => Model::built_in().for_each(|(name, _)| println!("{name}")),
         What::Machine { name } => print!("{}", Model::source(&name)?),
     }

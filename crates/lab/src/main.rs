@@ -23,6 +23,8 @@ mod reproduce;
 #[cfg(extant_rt = "virtual")]
 mod run;
 #[cfg(extant_rt = "virtual")]
+mod sensitivity;
+#[cfg(extant_rt = "virtual")]
 mod writeback;
 
 use std::process::ExitCode;

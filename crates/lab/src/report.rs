@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::causal::Cause;
 use crate::run::Run;
+use crate::sensitivity::OfLinear;
 
 /// Classes of locks and places that a table shows: those that were waited for longest.
 const SHOWN: usize = 8;
@@ -21,16 +22,23 @@ pub fn name(load: Load) -> String {
 ///
 /// # Errors
 /// None that is known.
-pub fn json(load: Load, runs: &[Run], causes: Option<&[Cause]>) -> serde_json::Result<String> {
+pub fn json(
+    load: Load,
+    runs: &[Run],
+    causes: Option<&[Cause]>,
+    of_linear: Option<&[OfLinear]>,
+) -> serde_json::Result<String> {
     #[derive(Serialize)]
     struct Document<'a> {
         load: &'a str,
         runs: &'a [Run],
         #[serde(skip_serializing_if = "Option::is_none")]
         causes: Option<&'a [Cause]>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        of_linear: Option<&'a [OfLinear]>,
     }
 
-    let mut text = serde_json::to_string_pretty(&Document { load: load.title(), runs, causes })?;
+    let mut text = serde_json::to_string_pretty(&Document { load: load.title(), runs, causes, of_linear })?;
     text.push('\n');
     Ok(text)
 }

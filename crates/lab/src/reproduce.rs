@@ -188,7 +188,8 @@ fn ends(values: impl Iterator<Item = f64> + Clone) -> Option<[f64; 2]> {
 }
 
 impl Span {
-    fn of<'a>(ratios: impl Iterator<Item = (f64, &'a String)> + Clone) -> Option<Self> {
+    /// Of ratios with the changes of costs; nothing of none.
+    pub fn of<'a>(ratios: impl Iterator<Item = (f64, &'a String)> + Clone) -> Option<Self> {
         let (least, least_by) = ratios.clone().min_by(|a, b| a.0.total_cmp(&b.0))?;
         let (largest, largest_by) = ratios.max_by(|a, b| a.0.total_cmp(&b.0))?;
         Some(Self { least, least_by: least_by.clone(), largest, largest_by: largest_by.clone() })

@@ -76,6 +76,20 @@ fn what_holds_a_load_up_is_what_brings_most_if_it_is_halved() {
 }
 
 #[test]
+fn the_part_of_linear_lies_between_those_by_each_cost() {
+    let run = ["run", "fallocate2", "--cpus", "1,8", "--microseconds", "100", "--policy", "oldest"];
+    let document = lab(&[&run[..], &["--sensitivity", "--json"]].concat());
+    let document: Value = serde_json::from_str(&document).expect("JSON");
+    let number = |value: &Value| value.as_f64().expect("a number");
+    let rate = |run: usize| number(&document["runs"][run]["per_second"]);
+    let span = &document["of_linear"][0];
+    let (least, largest) = (number(&span["least"]), number(&span["largest"]));
+    assert_eq!(span["cpus"].as_u64(), Some(8));
+    let plain = rate(1) / rate(0);
+    assert!(least < 0.95 * plain && plain < 0.95 * largest, "{least} {plain} {largest}");
+}
+
+#[test]
 fn policies_are_steps_of_the_ladder_or_files_whose_mistakes_are_named() {
     let file = std::env::temp_dir().join(format!("extant-lab-policy-{}.toml", std::process::id()));
     let path = file.to_str().expect("a path");

@@ -4,8 +4,10 @@
 //! Leaves out: clocks and threads.
 #![forbid(unsafe_code)]
 
+pub mod ageing;
 mod directory;
 pub mod ladder;
+pub mod layout;
 mod random;
 mod rounds;
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use extant::Mount;
+use extant_loads::layout::{self, Free, count_pieces};
 
 use crate::Result;
 use crate::scratch::output;
@@ -27,21 +28,14 @@ pub fn layout(image: &Path, files: &[String]) -> Result<Layout> {
     for path in files {
         let file = fs.lookup(path)?;
         numbers.push(file.number().0);
-        let extents = file.extents(0, u64::MAX)?;
-        let cells = extents.iter().map(|e| (u64::from(e.logical.0), e.start.0, u64::from(e.len)));
-        runs += count_runs(cells);
+        runs += layout::pieces(&file)?;
     }
     let dumped = dumped_runs(image, &numbers)?;
     if dumped != runs {
         return Err(format!("debugfs sees {dumped} extents, the library {runs}").into());
     }
     let free = free_runs(image)?;
-    let (mut own, mut next) = (Free::default(), None);
-    fs.free_runs(|start, len| {
-        own.runs += u64::from(next != Some(start));
-        own.blocks += u64::from(len);
-        next = Some(start + u64::from(len));
-    })?;
+    let own = layout::free(&fs)?;
     if own != free {
         return Err(format!("e2freefrag sees {free:?}, the library {own:?}").into());
     }
@@ -49,16 +43,6 @@ pub fn layout(image: &Path, files: &[String]) -> Result<Layout> {
     let free_kib = free_bytes as f64 / 1024.0 / free.runs.max(1) as f64;
     let extents_per_file = if files.is_empty() { 0.0 } else { runs as f64 / files.len() as f64 };
     Ok(Layout { extents_per_file, free_kib })
-}
-
-/// Runs of extents (logical, physical, length) that do not go on where the last one ended.
-fn count_runs(extents: impl Iterator<Item = (u64, u64, u64)>) -> usize {
-    let (mut runs, mut next) = (0, None);
-    for (logical, start, len) in extents {
-        runs += usize::from(next != Some((logical, start)));
-        next = Some((logical + len, start + len));
-    }
-    runs
 }
 
 /// The runs of inodes' blocks, counted in what `debugfs` dumps.
@@ -76,16 +60,9 @@ fn dumped_runs(image: &Path, inodes: &[u32]) -> Result<usize> {
                 _ => Err(format!("debugfs says {line:?}")),
             }
         });
-        runs += count_runs(extents.collect::<Result<Vec<_>, _>>()?.into_iter());
+        runs += count_pieces(extents.collect::<Result<Vec<_>, _>>()?.into_iter());
     }
     Ok(runs)
-}
-
-/// Runs of free blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Free {
-    runs: u64,
-    blocks: u64,
 }
 
 /// The runs of free blocks, as `e2freefrag` says.

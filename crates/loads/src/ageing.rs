@@ -1,23 +1,44 @@
 //! Files that come and go until a disk is as broken up as one long in use, as Geriatrix ages disks: sizes of the
 //! log-normal distribution, each file in one piece by fallocate, any file as likely to go as another.
 
-use extant_loads::Random;
+use crate::Random;
 
 /// What happens next to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A file of this number comes.
-    Create { file: u32, bytes: u64 },
+    Create {
+        /// Which.
+        file: u32,
+        /// How large.
+        bytes: u64,
+    },
     /// It goes.
-    Remove { file: u32 },
+    Remove {
+        /// Which.
+        file: u32,
+    },
     /// What went is given back.
     Settle,
 }
 
-/// The size in the middle, the deviation of its logarithm, and the largest.
-const MIDDLE_BYTES: f64 = (32 << 10) as f64;
+/// The disk and its files, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aged {
+    /// Of a block.
+    pub block_bytes: u64,
+    /// Of the file in the middle, and of the largest.
+    pub middle_bytes: u64,
+    /// See [`Aged::middle_bytes`].
+    pub most_bytes: u64,
+    /// Of all files together, when the disk is full enough.
+    pub full_bytes: u64,
+    /// That come after that, as others go.
+    pub churn_bytes: u64,
+}
+
+/// The deviation of the logarithm of sizes.
 const DEVIATION: f64 = 2.0;
-const MOST_BYTES: u64 = 64 << 20;
 /// Removals pile up to this part of what is live.
 const SETTLE_PART: u64 = 32;
 
@@ -25,9 +46,7 @@ const SETTLE_PART: u64 = 32;
 #[derive(Debug)]
 pub struct Ageing {
     random: Random,
-    block_bytes: u64,
-    /// Bytes that files hold when the disk is full enough.
-    full: u64,
+    aged: Aged,
     /// Bytes still to be created.
     left: u64,
     live: Vec<(u32, u64)>,
@@ -39,13 +58,13 @@ pub struct Ageing {
 }
 
 impl Ageing {
-    /// Fills the disk with `full` bytes of files, then creates and removes until `churn` bytes more have come.
-    pub fn new(seed: u64, block_bytes: u64, full: u64, churn: u64) -> Self {
+    /// Fills the disk with files, then creates and removes until as many bytes as wished have come.
+    #[must_use]
+    pub fn new(seed: u64, aged: Aged) -> Self {
         let mut ageing = Self {
             random: Random::new(seed),
-            block_bytes,
-            full,
-            left: full + churn,
+            aged,
+            left: aged.full_bytes + aged.churn_bytes,
             live: Vec::new(),
             used: 0,
             unsettled: 0,
@@ -57,8 +76,9 @@ impl Ageing {
     }
 
     fn size(&mut self) -> u64 {
-        let bytes = (MIDDLE_BYTES * (DEVIATION * self.random.normal()).exp()) as u64;
-        bytes.clamp(1, MOST_BYTES).next_multiple_of(self.block_bytes)
+        let Aged { block_bytes, middle_bytes, most_bytes, .. } = self.aged;
+        let bytes = (middle_bytes as f64 * (DEVIATION * self.random.normal()).exp()) as u64;
+        bytes.clamp(1, most_bytes).next_multiple_of(block_bytes)
     }
 }
 
@@ -69,11 +89,11 @@ impl Iterator for Ageing {
         if self.left < self.next {
             return None;
         }
-        if self.unsettled > self.full / SETTLE_PART {
+        if self.unsettled > self.aged.full_bytes / SETTLE_PART {
             self.unsettled = 0;
             return Some(Step::Settle);
         }
-        if self.used + self.next > self.full {
+        if self.used + self.next > self.aged.full_bytes {
             let index = self.random.below(self.live.len().max(1) as u64) as usize;
             let (file, bytes) = self.live.swap_remove(index);
             self.used -= bytes;

@@ -1,0 +1,216 @@
+//! Policies on an aged disk: what searches find there, and how files and free space lie afterwards.
+//!
+//! Each policy ages a disk of its own by the same files, which come and go until the disk is as full as wished and its bytes
+//! have come once more; then large files grow beside each other, and small ones are written. All of it runs on one virtual CPU,
+//! so that a policy gives the same figures each time.
+//!
+//! Leaves out: what many CPUs at once make of it (`run --policy`). Source: Geriatrix (ATC 2018), for ageing by a distribution of
+//! sizes to a fullness.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use extant::mkfs::Mkfs;
+use extant::{Dir, File, Filesystem, MballocStatistics, Mount, Scan, Tuning};
+use extant_block::MemoryDevice;
+use extant_loads::ageing::{Aged, Ageing, Step};
+use extant_loads::layout::{self, Free};
+use extant_loads::{Directory, ladder};
+use serde::Serialize;
+
+use crate::machine::Model;
+use crate::run;
+
+/// Files that age the disk: the size in the middle and the largest.
+const MIDDLE_BYTES: u64 = 2 << 20;
+const MOST_BYTES: u64 = 256 << 20;
+/// Their directories.
+const AGED_DIRS: u32 = 64;
+/// Large files that grow in turns by so many bytes up to so many.
+const LARGE_FILES: usize = 64;
+const APPEND_BYTES: u64 = 64 << 10;
+const LARGE_BYTES: u64 = 16 << 20;
+/// Small files, and the bytes of each.
+const SMALL_FILES: usize = 4096;
+const SMALL: [u8; 16 << 10] = [7; 16 << 10];
+/// Of the journal, and of the cache.
+const JOURNAL_MIB: u32 = 64;
+const CACHE_BYTES: u64 = 256 << 20;
+
+/// The disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Disk {
+    pub gb: u64,
+    /// How full files make it before what is measured, in percent.
+    pub age: u64,
+    pub seed: u64,
+}
+
+/// What a policy makes of the disk.
+#[derive(Debug, Serialize)]
+pub struct Figures {
+    pub policy: String,
+    /// Searches of the growing and the small files.
+    pub searches: u64,
+    pub blocks_per_search: f64,
+    pub groups_per_search: f64,
+    /// Pieces of a large file and of a small one on average, in which its blocks lie.
+    pub extents_per_large_file: f64,
+    pub extents_per_small_file: f64,
+    /// Bytes of a run of free blocks on average, once aged and at the end.
+    pub free_run_bytes_aged: f64,
+    pub free_run_bytes: f64,
+}
+
+/// A policy beside the default and the kernel's.
+///
+/// # Errors
+/// Of a file that is no policy; the file system's.
+pub fn compare(policy: &Path, disk: Disk) -> Result<Vec<Figures>, Box<dyn Error>> {
+    let step = |scan, key: &str| ladder::steps(scan).into_iter().find(|step| step.key == key);
+    let kernel = |name: &str, scan, key| step(scan, key).map(|step| (name.to_owned(), step.tuning));
+    let others = [
+        kernel("Extant's default", Scan::Auto, "default"),
+        kernel("Linux 6.17", Scan::ListHead, "patch-17"),
+        kernel("Linux 6.16", Scan::ListHead, "base"),
+        kernel("Linux 6.16, mb_optimize_scan=0", Scan::Linear, "base"),
+    ];
+    let own = (policy.display().to_string(), super::load(policy)?);
+    let all: Vec<_> = std::iter::once(own).chain(others.into_iter().flatten()).collect();
+    Ok(run::side_by_side(all.len(), |index| {
+        let (policy, tuning) = all[index].clone();
+        run::alone(&Model::load(Path::new("kunpeng920"))?, move || figures(policy, tuning, disk))
+    })?)
+}
+
+fn figures(policy: String, tuning: Tuning, disk: Disk) -> Result<Figures, Box<dyn Error>> {
+    let device = Arc::new(MemoryDevice::new(disk.gb * 1_000_000_000 / (1 << 20) * (1 << 20)));
+    Mkfs::new().uuid([1; 16]).hash_seed([2; 16]).journal_megabytes(JOURNAL_MIB).format(&*device)?;
+    let mount = Mount::new().background(false).cache_bytes(CACHE_BYTES).tuning(tuning);
+    let fs = mount.open_device(device)?;
+    age(&fs, disk)?;
+    let free_run_bytes_aged = free_run_bytes(&fs)?;
+    let before = fs.mballoc_statistics();
+    let large = grow(&dir(&fs, "large")?)?;
+    let small = write_small(&dir(&fs, "small")?)?;
+    let after = fs.mballoc_statistics();
+    let considered = |counts: &MballocStatistics| counts.considered.iter().sum::<u64>();
+    let searches = after.requests - before.requests;
+    let per_search = |count: u64| count as f64 / searches.max(1) as f64;
+    let figures = Figures {
+        policy,
+        searches,
+        blocks_per_search: per_search(after.blocks - before.blocks),
+        groups_per_search: per_search(considered(&after) - considered(&before)),
+        extents_per_large_file: large,
+        extents_per_small_file: small,
+        free_run_bytes_aged,
+        free_run_bytes: free_run_bytes(&fs)?,
+    };
+    fs.unmount()?;
+    Ok(figures)
+}
+
+fn dir(fs: &Filesystem, path: &str) -> Result<Dir, extant::Error> {
+    fs.create_dir_all(path)?;
+    fs.dir(path)
+}
+
+/// Files come and go.
+fn age(fs: &Filesystem, disk: Disk) -> Result<(), Box<dyn Error>> {
+    let dirs: Vec<_> =
+        (0..AGED_DIRS).map(|number| dir(fs, &format!("aged-{number}"))).collect::<Result<_, _>>()?;
+    let statistics = fs.statistics();
+    let block_bytes = u64::from(statistics.block_size);
+    let (all, free) = (statistics.blocks * block_bytes, statistics.free_blocks * block_bytes);
+    let full_bytes = free.saturating_sub(all / 100 * (100 - disk.age.min(100)));
+    let (middle_bytes, most_bytes) = (MIDDLE_BYTES, MOST_BYTES);
+    let aged = Aged { block_bytes, middle_bytes, most_bytes, full_bytes, churn_bytes: all };
+    for step in Ageing::new(disk.seed, aged) {
+        let of = |file: u32| (&dirs[(file % AGED_DIRS) as usize], file.to_string());
+        match step {
+            Step::Create { file, bytes } => {
+                let (dir, name) = of(file);
+                Dir::allocate(&Directory::create(dir, &name)?, 0, bytes)?;
+            }
+            Step::Remove { file } => {
+                let (dir, name) = of(file);
+                Directory::unlink(dir, &name)?;
+            }
+            Step::Settle => fs.sync()?,
+        }
+    }
+    Ok(fs.sync()?)
+}
+
+/// Large files grow beside each other: in how many pieces each lies.
+fn grow(dir: &Dir) -> Result<f64, extant::Error> {
+    let names = (0..LARGE_FILES).map(|number| number.to_string());
+    let files: Vec<_> = names.map(|name| Directory::create(dir, &name)).collect::<Result<_, _>>()?;
+    for at in (0..LARGE_BYTES).step_by(APPEND_BYTES as usize) {
+        files.iter().try_for_each(|file| Dir::allocate(file, at, APPEND_BYTES))?;
+    }
+    pieces(&files)
+}
+
+/// Small files are written one after the other: in how many pieces each lies.
+fn write_small(dir: &Dir) -> Result<f64, extant::Error> {
+    let write = |number: usize| {
+        let file = Directory::create(dir, &number.to_string())?;
+        Dir::write(&file, 0, &SMALL)?;
+        Ok(file)
+    };
+    pieces(&(0..SMALL_FILES).map(write).collect::<Result<Vec<_>, extant::Error>>()?)
+}
+
+/// Pieces of a file on average.
+fn pieces(files: &[File]) -> Result<f64, extant::Error> {
+    let pieces: usize = files.iter().map(layout::pieces).sum::<Result<_, _>>()?;
+    Ok(pieces as f64 / files.len().max(1) as f64)
+}
+
+fn free_run_bytes(fs: &Filesystem) -> Result<f64, extant::Error> {
+    let Free { runs, blocks } = layout::free(fs)?;
+    Ok((blocks * u64::from(fs.statistics().block_size)) as f64 / runs.max(1) as f64)
+}
+
+/// One JSON document.
+///
+/// # Errors
+/// None that is known.
+pub fn json(all: &[Figures]) -> serde_json::Result<String> {
+    Ok(serde_json::to_string_pretty(all)? + "\n")
+}
+
+/// As a table.
+pub fn table(disk: Disk, all: &[Figures]) -> String {
+    let Disk { gb, age, seed } = disk;
+    let mut text = format!(
+        "{LARGE_FILES} files that grow by {} KiB to {} MiB in turns, and {SMALL_FILES} of {} KiB, on a disk of {gb} GB aged to \
+         {age} %, seed {seed}\n\n",
+        APPEND_BYTES >> 10,
+        LARGE_BYTES >> 20,
+        SMALL.len() >> 10
+    );
+    text.push_str(
+        "| policy | searches | blocks found by each | groups looked at | extents of a large file | of a small one | \
+         free extent once aged, KiB | at the end |\n|---|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for one in all {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.1} | {:.2} | {:.1} | {:.2} | {:.0} | {:.0} |",
+            one.policy,
+            one.searches,
+            one.blocks_per_search,
+            one.groups_per_search,
+            one.extents_per_large_file,
+            one.extents_per_small_file,
+            one.free_run_bytes_aged / 1024.0,
+            one.free_run_bytes / 1024.0
+        );
+    }
+    text
+}

@@ -1,0 +1,54 @@
+//! Policies as files, beside the default and the kernel's.
+//!
+//! Run by `make test-virtual`.
+#![cfg(extant_rt = "virtual")]
+
+use std::process::Command;
+
+use serde_json::Value;
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/policies/packed-streams.toml");
+
+fn policy(arguments: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_extant-lab"));
+    let output = command.arg("policy").args(arguments).output().expect("the lab");
+    let said = |bytes| String::from_utf8(bytes).expect("text");
+    if output.status.success() { Ok(said(output.stdout)) } else { Err(said(output.stderr)) }
+}
+
+#[test]
+fn the_example_stands_beside_the_others_with_the_same_figures_each_time() {
+    let text = policy(&[EXAMPLE, "--disk-gb", "8", "--json"]).expect("figures");
+    assert_eq!(policy(&[EXAMPLE, "--disk-gb", "8", "--json"]).as_ref(), Ok(&text));
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    let all = document.as_array().expect("policies");
+    assert_eq!((all.len(), all[0]["policy"].as_str()), (5, Some(EXAMPLE)), "{text}");
+    let of = |policy: usize, figure: &str| all[policy][figure].as_f64().expect("a figure");
+    for policy in 0..all.len() {
+        assert!(of(policy, "blocks_per_search") >= 1.0 && of(policy, "groups_per_search") > 0.0, "{text}");
+        assert!(of(policy, "extents_per_large_file") >= 1.0 && of(policy, "extents_per_small_file") >= 1.0);
+        // Four fifths of 8 GB are files; what grew took from runs of free blocks.
+        assert!(of(policy, "free_run_bytes") <= of(policy, "free_run_bytes_aged"), "{text}");
+    }
+    let figures = |policy: usize| {
+        let mut figures = all[policy].clone();
+        figures["policy"].take();
+        figures
+    };
+    assert_ne!(figures(0), figures(1), "the policy changes nothing");
+}
+
+#[test]
+fn the_printed_default_is_the_default() {
+    let file = std::env::temp_dir().join(format!("extant-lab-default-{}.toml", std::process::id()));
+    std::fs::write(&file, policy(&[]).expect("the default")).expect("a file");
+    let text = policy(&[file.to_str().expect("a path"), "--disk-gb", "8", "--json"]).expect("figures");
+    std::fs::remove_file(&file).expect("the file");
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    let figures = |policy: usize| {
+        let mut figures = document[policy].clone();
+        figures["policy"].take();
+        figures
+    };
+    assert_eq!(figures(0), figures(1));
+}
