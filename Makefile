@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-checked test-schedules test-threads test-errors test-crashes fuzz mutations test-exchange soak lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-fsx test-scale bench-mount lab deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations test-exchange soak lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-fsx test-scale bench-mount lab deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -64,6 +64,10 @@ test-errors: setup-test
 # Crashes of every sequence of one and two operations, of a sample of three, of long ones and of threads; 15 minutes.
 test-crashes: setup-test
 	EXTANT_CRASH_SCALE=3 $(CARGO) test --locked -p extant --test crash -- --nocapture
+
+# Writeback contexts change every 100 ms under writers for a minute, on an idle machine.
+test-contexts: setup-build
+	EXTANT_CONTEXTS_SECONDS=$${EXTANT_CONTEXTS_SECONDS:-60} $(CARGO) test --release --locked -p extant --test contexts -- --nocapture
 
 # Damaged disks for as long as wished: make fuzz SECONDS=3600 FROM=1000000
 SECONDS := 60

@@ -59,6 +59,18 @@ pub enum Purpose {
     Data,
     /// The content of a large file: it goes on where streams of its band and number went on last.
     Stream(InodeNumber),
+    /// The first of it: nothing of the file is near the goal.
+    NewStream(InodeNumber),
+}
+
+impl Purpose {
+    /// The large file.
+    fn stream(self) -> Option<InodeNumber> {
+        match self {
+            Self::Stream(inode) | Self::NewStream(inode) => Some(inode),
+            Self::Metadata | Self::Data => None,
+        }
+    }
 }
 
 /// What a group must have, the kernel's names.
@@ -184,7 +196,7 @@ impl<'a> Search<'a> {
         }
         let (run, group) =
             if self.scan == Scan::Auto { self.by_chunk(goal) } else { self.by_criteria(goal) }?;
-        if let Purpose::Stream(inode) = self.request.purpose {
+        if let Some(inode) = self.request.purpose.stream() {
             if self.counts.skipped + self.counts.waited > 0 {
                 alloc.goals.part(home);
             }
@@ -195,11 +207,8 @@ impl<'a> Search<'a> {
 
     /// Where the search begins if there is nothing at the goal itself.
     fn start(&self, home: GroupNumber) -> GroupNumber {
-        let stream = match self.request.purpose {
-            Purpose::Stream(inode) => self.alloc.stream_goal(home, inode),
-            _ => None,
-        };
-        stream.unwrap_or(home)
+        let stream = self.request.purpose.stream();
+        stream.and_then(|inode| self.alloc.stream_goal(home, inode)).unwrap_or(home)
     }
 
     /// The whole length at the goal itself, or in its group where the search would begin there.

@@ -8,11 +8,13 @@ mod conflicts;
 mod host;
 mod kernel;
 mod ladder;
+mod large_files;
 mod layout;
 mod load;
 mod mdtest;
 mod mount;
 mod mounted;
+mod page_contexts;
 mod pages;
 mod policies;
 mod preallocations;
@@ -89,6 +91,24 @@ enum What {
     Pages {
         /// Rounds of each side.
         #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Where the images are made.
+        #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
+    /// The page cache with one writeback context beside all that there can be, four threads.
+    PageContexts {
+        /// Rounds of each.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Where the images are made.
+        #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
+    /// Large files by one, two and four writers: the library beside the kernel's ext4 and XFS.
+    LargeFiles {
+        /// Rounds of each side.
+        #[arg(long, default_value_t = 5)]
         rounds: usize,
         /// Where the images are made.
         #[arg(long, default_value = "/dev/shm")]
@@ -230,6 +250,8 @@ fn main() -> ExitCode {
             preallocations::compare(rounds.max(1), count.max(1), &dir)
         }
         What::Pages { rounds, dir } => pages::compare(rounds.max(1), &dir),
+        What::PageContexts { rounds, dir } => page_contexts::compare(rounds.max(1), &dir),
+        What::LargeFiles { rounds, dir } => large_files::compare(rounds.max(1), &dir),
         What::PageWork { rounds } => pages::work(rounds.max(1)),
         What::PageMemory { gib, limit_mib, dir } => pages::memory(gib.max(1), limit_mib.max(1), &dir),
         What::Mount { runs, dir } => mount::compare(runs.max(1), &dir),

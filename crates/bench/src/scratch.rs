@@ -26,19 +26,21 @@ impl Scratch {
 
     /// An image as mke2fs makes it, the same for every side.
     pub fn image(&self, name: &str) -> Result<PathBuf> {
+        self.image_with(name, &[])
+    }
+
+    /// [`Scratch::image`] with further arguments of mke2fs.
+    pub fn image_with(&self, name: &str, arguments: &[&str]) -> Result<PathBuf> {
         let path = self.path(name);
         std::fs::File::create(&path)?.set_len(IMAGE_BYTES)?;
-        run(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0"]).arg(&path))?;
+        let usual = ["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0"];
+        run(Command::new("mke2fs").args(usual).args(arguments).arg(&path))?;
         Ok(path)
     }
 
     /// An image as [`Scratch::image`]'s with a journal of 1 GiB, so long that loads of many names wait for nothing to go home.
     pub fn journalled_image(&self, name: &str) -> Result<PathBuf> {
-        let path = self.path(name);
-        std::fs::File::create(&path)?.set_len(IMAGE_BYTES)?;
-        let arguments = ["-q", "-F", "-t", "ext4", "-E", "lazy_itable_init=0", "-J", "size=1024"];
-        run(Command::new("mke2fs").args(arguments).arg(&path))?;
-        Ok(path)
+        self.image_with(name, &["-J", "size=1024"])
     }
 
     /// An image of `bytes` bytes with few inodes and a short journal, so that hardly any of it is written.

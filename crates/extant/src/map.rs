@@ -106,6 +106,14 @@ impl Hole {
         }
     }
 
+    /// Where a block of it would best be, beside those before or behind it, if there are any.
+    fn goal(&self, logical: LogicalBlock) -> Option<FsBlock> {
+        match self {
+            Self::Extents(path) => path.goal(logical),
+            Self::Indirect(hole) => hole.goal(),
+        }
+    }
+
     /// Blocks that one update can map.
     pub(crate) fn len_max(&self) -> u32 {
         match self {
@@ -136,21 +144,27 @@ impl Volume {
 
     /// Where to allocate the blocks of a hole.
     pub(crate) fn goal(&self, node: &Node, hole: &Hole, logical: LogicalBlock) -> FsBlock {
-        let goal = match hole {
-            Hole::Extents(path) => path.goal(logical),
-            Hole::Indirect(hole) => hole.goal(),
-        };
-        goal.unwrap_or_else(|| self.goal_of_inode(node.number))
+        hole.goal(logical).unwrap_or_else(|| self.goal_of_inode(node.number))
     }
 
-    /// A request for blocks of a file's content that ends at the byte `end`. A file that is or gets large is a stream.
-    pub(crate) fn request(&self, node: &Node, goal: FsBlock, len: u32, end: u64) -> Request {
+    /// A request for `len` blocks of a file's content from the start of a hole on, which ends at the byte `end`. A file that is
+    /// or gets large is a stream.
+    pub(crate) fn request(
+        &self,
+        node: &Node,
+        hole: &Hole,
+        logical: LogicalBlock,
+        len: u32,
+        end: u64,
+    ) -> Request {
         let blocks = self.blocks_of(end.max(node.inode().size()));
-        let purpose = match blocks > u64::from(self.allocator.tuning().stream_req) {
-            true => Purpose::Stream(node.number),
-            false => Purpose::Data,
+        let is_large = blocks > u64::from(self.allocator.tuning().stream_req);
+        let purpose = match hole.goal(logical) {
+            _ if !is_large => Purpose::Data,
+            Some(_) => Purpose::Stream(node.number),
+            None => Purpose::NewStream(node.number),
         };
-        Request { goal, len, least: 1, ahead: 0, purpose }
+        Request { goal: self.goal(node, hole, logical), len, least: 1, ahead: 0, purpose }
     }
 
     /// What up to `len_max` blocks from `logical` on are. `len_max` is at least 1.

@@ -55,9 +55,8 @@ impl Volume {
             Preallocated::Run(run) => return Ok((run, reservation)),
             Preallocated::None { room } => room,
         };
-        let goal = self.goal(node, hole, logical);
         let len = wanted.len.min(room);
-        let request = self.request(node, goal, len, wanted.end);
+        let request = self.request(node, hole, logical, len, wanted.end);
         if let Some(run) = self.take_local(node, wanted, &request, room)? {
             return Ok((run, reservation));
         }

@@ -3,7 +3,7 @@
 //! Dirty inodes stand by age. Who waits and what is old is served from the front; writing in the background goes round,
 //! so that a file that grows without end leaves others their turn. A busy inode stands aside for a while.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use extant_rt::{Arc, AtomicU64, Condvar, LockClass, Mutex, Ordering};
 
@@ -56,6 +56,8 @@ pub(crate) struct Lists<I> {
     cursor: Key,
     /// Somebody waits for all with a smaller epoch.
     pub synced: u64,
+    /// Each who waits, by that epoch.
+    pub waiters: BTreeSet<u64>,
     /// All with a smaller epoch are wanted out of memory.
     pub pressed: u64,
     /// What became dirty earlier is old.
@@ -139,6 +141,7 @@ impl<I: Inode> Lists<I> {
             in_flight: BTreeMap::new(),
             cursor: Key::default(),
             synced: 0,
+            waiters: BTreeSet::new(),
             pressed: 0,
             old: 0,
             old_times: 0,
@@ -216,6 +219,11 @@ impl<I: Inode> Lists<I> {
             || is_owed(self.times.keys().next())
             || is_owed(self.in_flight.keys().next())
             || is_owed(self.requeued.keys().next())
+    }
+
+    /// Whether somebody waits who need not any more.
+    pub fn lets_go(&self) -> bool {
+        self.waiters.first().is_some_and(|epoch| !self.owes(*epoch))
     }
 
     /// Inodes that are dirty, in flight, requeued, and have only their times dirty.

@@ -95,7 +95,9 @@ impl<I: Inode> Shared<I> {
         context.counts.written.fetch_add(progress.written, Ordering::Relaxed);
         let begun = Key { epoch, time, inode: work.key.inode };
         self.land(index, &work, progress, begun, times);
-        context.progress.notify_all();
+        if context.lists.lock().lets_go() {
+            context.progress.notify_all();
+        }
     }
 
     /// In the background half a second's worth, so that others come to their turn; else all.

@@ -102,11 +102,13 @@ impl<I: Inode> Shared<I> {
             let rate = bandwidth * (2.0 * (1.0 - way)).max(SHARE_MIN);
             // Of a context that has not written yet nothing is known: the limit alone stops its writers.
             let seconds = if bandwidth > 0.0 { bytes as f64 / rate } else { 0.0 };
-            let mut pause = self.stand_in_line(index, seconds);
+            // Who waited until all is written would find the context idle.
+            let drained = context.dirty.load(Ordering::Relaxed) as f64 / bandwidth.max(1.0);
+            let pause_max = Duration::from_secs_f64((drained / 2.0).min(PAUSE_MAX.as_secs_f64()));
+            let mut pause = self.stand_in_line(index, seconds, pause_max);
             if dirty > limit {
                 pause = pause.max(PAUSE_MIN);
             }
-            let pause = pause.min(PAUSE_MAX);
             if !pause.is_zero() {
                 context.counts.throttled.fetch_add(1, Ordering::Relaxed);
                 context.counts.throttled_ns.fetch_add(pause.as_nanos() as u64, Ordering::Relaxed);
@@ -120,15 +122,16 @@ impl<I: Inode> Shared<I> {
         }
     }
 
-    /// Uses `seconds` of what a context can write, behind those who came before; how long the line is.
-    fn stand_in_line(&self, index: usize, seconds: f64) -> Duration {
+    /// Uses `seconds` of what a context can write, behind those who came before; how long the line is, `pause_max` at most.
+    fn stand_in_line(&self, index: usize, seconds: f64, pause_max: Duration) -> Duration {
         let now = self.now();
         let own = (seconds * 1e9) as u64;
+        let last = now + pause_max.as_nanos() as u64;
         // Relaxed: a time by itself. Nobody leaves a line longer than a pause can be.
-        let end = |paced: u64| paced.clamp(now, now + PAUSE_MAX.as_nanos() as u64).saturating_add(own);
+        let end = |paced: u64| paced.clamp(now, last).saturating_add(own);
         let paced = self.contexts[index]
             .paced
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |paced| Some(end(paced)));
-        Duration::from_nanos(end(paced.unwrap_or(now)).saturating_sub(now))
+        Duration::from_nanos(end(paced.unwrap_or(now)).min(last).saturating_sub(now))
     }
 }

@@ -213,7 +213,9 @@ impl<I: Inode> Writeback<I> {
         } else if let Some((_, removed)) = lists.remove(listed.key) {
             debug_assert!(Arc::ptr_eq(&removed, inode));
             state.listed = None;
-            context.progress.notify_all();
+            if lists.lets_go() {
+                context.progress.notify_all();
+            }
         }
     }
 
@@ -245,9 +247,11 @@ impl<I: Inode> Writeback<I> {
             }
             for context in &shared.contexts {
                 let mut lists = context.lists.lock();
+                lists.waiters.insert(epochs);
                 while lists.owes(epochs) && !shared.is_stopped() {
                     lists = context.progress.wait(lists);
                 }
+                lists.waiters.remove(&epochs);
             }
             if shared.moves.load(Ordering::SeqCst) == moves {
                 return;
@@ -283,6 +287,12 @@ impl<I: Inode> Writeback<I> {
     #[must_use]
     pub fn is_over_limit(&self) -> bool {
         self.dirty_bytes() > self.shared.tuning.dirty_bytes_max
+    }
+
+    /// Bytes that a context may have dirty at least, when all have some.
+    #[must_use]
+    pub fn context_bytes_max(&self) -> u64 {
+        self.shared.tuning.dirty_bytes_max / self.contexts() as u64
     }
 
     /// How many contexts there are.

@@ -17,10 +17,12 @@ use extant_ondisk::{GroupNumber, InodeNumber};
 use extant_rt::{AtomicU32, AtomicU64, Ordering};
 
 use super::{InodeKind, NewInode};
-use crate::Allocator;
+use crate::{Allocator, Bands};
 
 /// Groups that are looked at for a directory at the top.
 const TOP_GROUPS_MAX: u32 = 128;
+/// The root and lost+found, in the first group.
+const DIRECTORIES_OF_MKFS: u32 = 2;
 /// Groups of a neighbourhood where there are no flex groups, and at most.
 const NEIGHBOURS: u32 = 16;
 const NEIGHBOURS_MAX: u32 = 64;
@@ -158,22 +160,36 @@ impl Allocator {
         roomy.or_else(|| self.with_inodes.walk(start).find_map(&allocate))
     }
 
-    /// Of groups evenly over the disk, the one with the fewest directories that has its share of the free blocks and
-    /// inodes; of equals, the one farthest from those before it: the first, the middle, the quarters, and so on. If all are
-    /// first groups of flex groups, with the tables of the others, a quarter of the share will do.
+    /// Of groups evenly over the disk that have their share of the free blocks and inodes, one of the band whose such groups
+    /// have the fewest directories: of those the one with the fewest, and of equals the one farthest from those before it: the
+    /// first, the middle, the quarters, and so on. If all are first groups of flex groups, with the tables of the others, a
+    /// quarter of the share will do.
     fn group_of_top(&self) -> GroupNumber {
         let groups = self.geometry.group_count;
         let share = self.free_blocks() / u64::from(groups.max(1));
         let candidates = groups.min(TOP_GROUPS_MAX);
         let bits = candidates.next_power_of_two().ilog2();
+        let evenly: Vec<_> = (0..1 << bits)
+            .map(|index: u32| index.reverse_bits().checked_shr(u32::BITS - bits).unwrap_or(0))
+            .filter(|place| *place < candidates)
+            .map(|place| (u64::from(place) * u64::from(groups) / u64::from(candidates)) as u32)
+            .map(GroupNumber)
+            .collect();
+        let directories = |group: GroupNumber| match group {
+            GroupNumber(0) => self.counts_of(group).directories.saturating_sub(DIRECTORIES_OF_MKFS),
+            _ => self.counts_of(group).directories,
+        };
+        let bands = Bands::new(groups);
+        let mut of_band = vec![0; bands.count() as usize];
+        for group in &evenly {
+            of_band[bands.of(*group) as usize] += directories(*group);
+        }
         let fewest = |share: u64| {
-            (0..1 << bits)
-                .map(|index: u32| index.reverse_bits().checked_shr(u32::BITS - bits).unwrap_or(0))
-                .filter(|place| *place < candidates)
-                .map(|place| (u64::from(place) * u64::from(groups) / u64::from(candidates)) as u32)
-                .map(GroupNumber)
-                .filter(|group| u64::from(self.free_in(*group)) >= share && self.has_share_of_inodes(*group))
-                .min_by_key(|group| self.counts_of(*group).directories)
+            let has_share = |group: &GroupNumber| {
+                u64::from(self.free_in(*group)) >= share && self.has_share_of_inodes(*group)
+            };
+            let key = |group: &GroupNumber| (of_band[bands.of(*group) as usize], directories(*group));
+            evenly.iter().copied().filter(has_share).min_by_key(key)
         };
         fewest(share).or_else(|| fewest(share / 4)).unwrap_or(GroupNumber(0))
     }

@@ -185,27 +185,44 @@ fn directories_prefer_groups_with_blocks() {
     assert_eq!(directory.0, 4 * 32 + 1, "the start of the parent's flex group");
 }
 
+/// A disk of so many groups, with the directories that mkfs makes.
+fn made_disk(groups: u64) -> Disk {
+    let mut disk = Disk::new(1 + 256 * groups, 256, true);
+    disk.descriptors[0].set_used_dirs_count(2);
+    disk
+}
+
+/// The groups of the next directories at the top.
+fn top_directories(alloc: &Allocator, count: u32) -> Vec<u32> {
+    let make = |_| alloc.allocate_inode(TID, GroupNumber(0), InodeKind::TopDirectory).expect("an inode");
+    (0..count).map(make).map(|made| (made.number.0 - 1) / 32).collect()
+}
+
 #[test]
 fn directories_at_the_top_are_spread_over_groups_with_room() {
-    let alloc = Disk::new(1 + 256 * 8, 256, true).open();
+    let alloc = made_disk(8).open();
     take(&alloc, 1 + 256 * 2, 200);
-    let group_of_next = || {
-        let made = alloc.allocate_inode(TID, GroupNumber(0), InodeKind::TopDirectory).expect("an inode");
-        (made.number.0 - 1) / 32
-    };
-    let first: Vec<u32> = (0..8).map(|_| group_of_next()).collect();
+    let first = top_directories(&alloc, 8);
     assert_eq!(first, [0, 4, 6, 1, 5, 3, 7, 0], "fewest directories first; group 2 has too few blocks");
 }
 
 #[test]
 fn directories_at_the_top_of_a_large_disk_share_no_group_though_each_begins_with_tables() {
-    let alloc = Disk::new(1 + 256 * 1024, 256, true).open();
-    let mut groups: Vec<u32> = (0..128)
-        .map(|_| alloc.allocate_inode(TID, GroupNumber(0), InodeKind::TopDirectory).expect("an inode"))
-        .map(|made| (made.number.0 - 1) / 32)
-        .collect();
+    let mut groups = top_directories(&made_disk(1024).open(), 128);
     groups.sort_unstable();
     assert_eq!(groups, (0..1024).step_by(8).collect::<Vec<_>>());
+}
+
+#[test]
+fn directories_at_the_top_are_in_as_many_bands_as_there_are() {
+    for bands in [2, 5, 12, 16] {
+        let mut used: Vec<_> = top_directories(&made_disk(64 * bands).open(), bands as u32)
+            .iter()
+            .map(|group| group / 64)
+            .collect();
+        used.sort_unstable();
+        assert_eq!(used, (0..bands as u32).collect::<Vec<_>>());
+    }
 }
 
 #[test]

@@ -12,8 +12,11 @@ use crate::error::{Error, Place, Result};
 use crate::node::Node;
 use crate::volume::Volume;
 
-/// As many contexts, where there are so many bands, keep a device busy whose writers wait for their requests one by one.
-const CONTEXTS_WANTED_MIN: usize = 4;
+/// As many threads keep a device busy that wait for their requests one by one. Where there are so many bands each has a context
+/// of its own.
+const THREADS_WANTED_MIN: usize = 4;
+/// Threads of a context at most.
+const THREADS_PER_CONTEXT_MAX: usize = 4;
 
 /// The contexts and what they write to.
 #[derive(Debug)]
@@ -30,6 +33,10 @@ struct Target {
     volume: OnceLock<Weak<Volume>>,
     /// The first error since somebody was told of one.
     failed: Mutex<Option<Error>>,
+}
+
+fn threads_wanted() -> usize {
+    available_parallelism().max(THREADS_WANTED_MIN)
 }
 
 impl Inode for Node {
@@ -55,7 +62,7 @@ impl Geometry for InodeBands {
     }
 
     fn contexts_wanted(&self) -> usize {
-        self.contexts_max().min(available_parallelism().max(CONTEXTS_WANTED_MIN))
+        self.contexts_max().min(threads_wanted())
     }
 
     fn context_of(&self, inode: u64, contexts: usize) -> usize {
@@ -98,8 +105,9 @@ impl Contexts {
     pub fn new(dirty_bytes_max: u64, geometry: InodeBands, background: bool) -> Result<Self> {
         let failed = Mutex::with_key(LockClass::TABLES, 3, None);
         let target = Arc::new(Target { volume: OnceLock::new(), failed });
-        let threads = usize::from(background);
-        let tuning = Tuning { dispatch_threads: threads, ..Tuning::new(dirty_bytes_max) };
+        let per_context = threads_wanted().div_ceil(geometry.contexts_max()).min(THREADS_PER_CONTEXT_MAX);
+        let dispatch_threads = if background { per_context } else { 0 };
+        let tuning = Tuning { dispatch_threads, ..Tuning::new(dirty_bytes_max) };
         let writeback = Writeback::new(target.clone(), geometry, tuning)
             .map_err(|error| Place::of(Structure::Inode).io(error))?;
         Ok(Self { writeback, target, is_closed: AtomicBool::new(false) })

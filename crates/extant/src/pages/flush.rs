@@ -22,8 +22,11 @@ use crate::update::{Change, Need, Update};
 use crate::volume::Volume;
 use crate::write::RUN_CREDITS;
 
-/// Bytes that are written and named at once.
+/// Bytes that are written and named at once, at most.
 const RUN_BYTES_MAX: u32 = 8 << 20;
+/// And at least, where they would be more than a quarter of what a context may have dirty: its writers wait for a run on its
+/// way once they have dirtied the rest.
+const RUN_BYTES_MIN: u32 = 256 << 10;
 
 /// A run on its way to the disk.
 struct Flight<'v> {
@@ -225,7 +228,9 @@ impl Volume {
     }
 
     fn flush_runs(&self, pages: &Pages, node: &Arc<Node>, held: &Flush<'_>, bytes: u64) -> (u64, Result<()>) {
-        let len_max = (RUN_BYTES_MAX / self.geometry.block_size).clamp(1, u32::from(MAX_LEN));
+        let quarter = u32::try_from(pages.writeback().context_bytes_max() / 4).unwrap_or(u32::MAX);
+        let run_bytes = quarter.clamp(RUN_BYTES_MIN, RUN_BYTES_MAX);
+        let len_max = (run_bytes / self.geometry.block_size).clamp(1, u32::from(MAX_LEN));
         let mut result = Ok(());
         let (mut at, mut done) = (0, 0);
         // A writer that goes on and on is not followed.

@@ -67,6 +67,14 @@ pub const KINDS: [DiskKind; 7] = [
     DiskKind { name: "own-mkfs", block_size: 4096, size_mib: 12, options: None },
 ];
 
+/// 256 groups: four bands, each with a writeback context.
+pub const BANDS: DiskKind = DiskKind {
+    name: "1k-bands",
+    block_size: 1024,
+    size_mib: 64,
+    options: Some(&["-O", "metadata_csum,64bit,^resize_inode", "-g", "256", "-N", "4096"]),
+};
+
 /// A tool, where it usually is.
 fn tool(name: &str) -> Option<PathBuf> {
     ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]

@@ -3,14 +3,16 @@
 //! Each thread works in a directory of its own, whose tree after a crash is one of its own history: what the threads
 //! share are the log, the bitmaps, the inode tables and each other's freed blocks.
 
-use crate::disk::{Checker, KINDS, has_tools};
+use std::sync::Arc;
+
+use crate::disk::{BANDS, Checker, KINDS, has_tools};
 use crate::explore::{Base, Outcome, Plan, explore_recording, record_threads};
 use crate::generate::random_sequence;
 use crate::model::Model;
 use crate::op::Op;
 use crate::random::hash;
 use crate::sequences::{pages, scale};
-use crate::session::Pages;
+use crate::session::{Pages, mount_in_background};
 
 /// Unmounting is left to who mounted.
 fn sequence_within(base: &Base, seed: u64) -> Vec<Op> {
@@ -25,33 +27,53 @@ fn sequence_within(base: &Base, seed: u64) -> Vec<Op> {
     ops
 }
 
+/// Rounds of three threads on a disk, through the page cache that `pages` says of each; how much was looked at.
+fn explore_threads(base: &Base, index: u64, rounds: u64, pages: impl Fn(u64) -> Pages) -> Outcome {
+    let mut total = Outcome::default();
+    let mut checker = Checker::new();
+    let plan = Plan { trees: 40, checked: 10, compared: 2 };
+    for round in 0..rounds {
+        let seed = hash(&[index, round]);
+        let sequences: Vec<(&str, Vec<Op>)> = ["one", "two", "three"]
+            .into_iter()
+            .zip(0..)
+            .map(|(dir, thread)| (dir, sequence_within(base, hash(&[seed, thread]))))
+            .collect();
+        let outcome =
+            explore_recording(record_threads(base, pages(round), &sequences), seed, plan, &mut checker);
+        if let Some(finding) = outcome.bad.first() {
+            println!("disk {}, round {round}: {:?}: {}", base.kind.name, finding.crash, finding.what);
+            sequences.iter().for_each(|(dir, ops)| println!("{dir}: {ops:#?}"));
+            panic!("threads went wrong");
+        }
+        total.add(outcome);
+    }
+    total
+}
+
 #[test]
 fn threads_at_work_survive_every_crash() {
     if !has_tools() {
         return;
     }
     let mut total = Outcome::default();
-    let mut checker = Checker::new();
-    let plan = Plan { trees: 40, checked: 10, compared: 2 };
     for (kind, index) in KINDS.into_iter().zip(0..) {
-        let base = Base::new(kind);
-        for round in 0..8 * scale() {
-            let seed = hash(&[index, round]);
-            let pages = if round % 2 == 0 { Pages::default() } else { pages(round / 2) };
-            let sequences: Vec<(&str, Vec<Op>)> = ["one", "two", "three"]
-                .into_iter()
-                .zip(0..)
-                .map(|(dir, thread)| (dir, sequence_within(&base, hash(&[seed, thread]))))
-                .collect();
-            let outcome =
-                explore_recording(record_threads(&base, pages, &sequences), seed, plan, &mut checker);
-            if let Some(finding) = outcome.bad.first() {
-                println!("disk {}, round {round}: {:?}: {}", kind.name, finding.crash, finding.what);
-                sequences.iter().for_each(|(dir, ops)| println!("{dir}: {ops:#?}"));
-                panic!("threads went wrong");
-            }
-            total.add(outcome);
-        }
+        let of_round = |round| if round % 2 == 0 { Pages::default() } else { pages(round / 2) };
+        total.add(explore_threads(&Base::new(kind), index, 8 * scale(), of_round));
     }
     println!("threads: {total}");
+}
+
+/// Each thread's directory lies in a band of its own, whose files a writeback context of its own writes.
+#[test]
+fn threads_with_a_writeback_context_each_survive_every_crash() {
+    if !has_tools() {
+        return;
+    }
+    let base = Base::new(BANDS);
+    let fs = mount_in_background(Arc::new(base.image.snapshot()), pages(0)).expect("a mount");
+    assert_eq!(fs.writeback_contexts(), Some((4, 4)));
+    fs.unmount().expect("an unmount");
+    let total = explore_threads(&base, KINDS.len() as u64, 4 * scale() * scale(), pages);
+    println!("threads with a context each: {total}");
 }
