@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations test-exchange soak lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-fsx test-scale bench-mount lab deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations test-exchange soak lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-fsx xfstests test-scale bench-mount lab deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -148,6 +148,12 @@ test-mount: setup-test build
 test-fsx: setup-test build
 	scripts/fsx target/release/extant $(XFSTESTS)
 	EXTANT_RANGES_FILES=8 EXTANT_RANGES_OPERATIONS=100000 $(CARGO) test --locked -p extant-cli --test mount ranges:: -- --nocapture
+
+# xfstests generic/quick beside the reasons in docs/trust.md; XFSTESTS names a checkout that was built. Needs root, /dev/fuse, loop
+# devices and the users that the suite wants; half an hour.
+xfstests: setup-test build
+	@scripts/setup xfs_io:xfsprogs gawk:gawk
+	scripts/xfstests "$(XFSTESTS)" target/release/extant
 
 # 10,000 mounts, a million files in one directory, a file of 12 TiB, CPUs that others want; needs root, /dev/fuse and 4 GiB on /dev/shm.
 test-scale: setup-test

@@ -58,7 +58,7 @@ impl Volume {
     /// Sets the volume's label: up to 16 bytes.
     ///
     /// # Errors
-    /// `InvalidArgument` if it is longer; `ReadOnly`.
+    /// `InvalidArgument` if it is longer; `ReadOnly`; `Io`.
     pub(crate) fn set_label(&self, label: &[u8]) -> Result<()> {
         let mut bytes = [0; 16];
         bytes
@@ -66,7 +66,10 @@ impl Volume {
             .ok_or(Error::InvalidArgument("a label has 16 bytes"))?
             .copy_from_slice(label);
         self.begin(Need::new(0, 0))?.modify_superblock(|superblock| superblock.set_s_volume_name(bytes));
-        Ok(())
+        // Who looks at the device sees it at once, as with the kernel's.
+        let mut committed = self.committed_superblock()?;
+        committed.set_s_volume_name(bytes);
+        self.write_superblock(committed).map_err(|e| Place::of(Structure::Superblock).io(e))
     }
 
     /// Stops all writing for good, with what is committed by then; the next mount recovers as after a crash.

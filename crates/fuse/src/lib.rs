@@ -19,4 +19,4 @@ pub use errno::errno;
 pub use ops::Ops;
 pub use owners::Owners;
 pub use server::{Server, ServerOptions};
-pub use transport::{MountError, MountOptions, Session};
+pub use transport::{Kernel, MountError, MountOptions, Session};

@@ -10,6 +10,8 @@ use rustix::io::Errno;
 
 use extant::{FileType, SetAttributes, Timestamp};
 
+use crate::transport::Kernel;
+
 /// The result of a request.
 pub type Reply<T> = Result<T, Errno>;
 
@@ -161,6 +163,8 @@ pub struct WriteHow {
     pub append: bool,
     /// Set-user-id and set-group-id are to go.
     pub remove_set_id: bool,
+    /// The kernel writes its pages back, some time after they were changed.
+    pub is_late: bool,
 }
 
 /// How full it is.
@@ -202,9 +206,9 @@ pub trait Listing {
 
 /// What answers requests. Every method may be called from many threads at once.
 pub trait Ops: Send + Sync + 'static {
-    /// Told once, before the first request, how requests come.
-    fn begin(&self, transport: Transport) {
-        let _ = transport;
+    /// Told once, before the first request, how requests come, and whom to tell of what it does not ask.
+    fn begin(&self, transport: Transport, kernel: Kernel) {
+        let _ = (transport, kernel);
     }
     /// Told once the mount is gone and before its device is anybody else's, of a mount that claims one.
     fn end(&self) {}
@@ -287,7 +291,7 @@ macro_rules! forward {
 }
 
 forward! {
-    begin(transport: Transport);
+    begin(transport: Transport, kernel: Kernel);
     end();
     lookup(parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>>;
     forget(node: NodeId, count: u64);

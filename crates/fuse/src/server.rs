@@ -26,6 +26,7 @@ use crate::metrics::{Metrics, Request};
 use crate::nodes::{Held, Nodes, Served};
 use crate::ops::*;
 use crate::owners::Owners;
+use crate::transport::Kernel;
 
 /// How long the kernel may remember what only the kernel changes.
 const LIFETIME: Duration = Duration::from_secs(3600);
@@ -60,6 +61,7 @@ pub struct Server {
     mounter: u32,
     metrics: Metrics,
     transport: OnceLock<Transport>,
+    kernel: OnceLock<Kernel>,
     /// What unmounting the disk came to, if that was bad and is not yet told.
     failure: Mutex<Option<Error>>,
 }
@@ -84,6 +86,7 @@ impl Server {
             mounter: options.uid,
             metrics: Metrics::new(),
             transport: OnceLock::new(),
+            kernel: OnceLock::new(),
             failure: Mutex::new(LockClass::REQUESTS, None),
         }))
     }
@@ -187,9 +190,10 @@ fn entry_of(node: NodeId, generation: u32, attributes: Attributes) -> Entry {
 }
 
 impl Ops for Server {
-    fn begin(&self, transport: Transport) {
+    fn begin(&self, transport: Transport, kernel: Kernel) {
         // The first word stands.
         let _ = self.transport.set(transport);
+        let _ = self.kernel.set(kernel);
     }
 
     fn end(&self) {

@@ -10,6 +10,7 @@ mod million;
 mod mounting;
 mod names;
 mod ranges;
+mod reserve;
 mod rootless;
 mod semantics;
 mod sparse;

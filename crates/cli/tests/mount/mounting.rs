@@ -181,6 +181,8 @@ fn shutdown_stops_writing_and_leaves_a_disk_to_recover() {
         Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(&disk.point).status().expect("xfs_io");
     assert!(status.success());
     assert!(fs::write(disk.point.join("after"), b"x").is_err());
+    let synced = fs::File::open(disk.point.join("before")).expect("open").sync_all();
+    assert_eq!(synced.expect_err("not synced").raw_os_error(), Some(5), "EIO");
     disk.umount();
     disk.mount("rw");
     assert!(disk.point.join("before").exists() && !disk.point.join("after").exists());

@@ -157,6 +157,8 @@ fn label_is_read_and_set_through_the_mount() {
         label("set", &disk.point, " -s sixteen-letters.").as_deref(),
         Some("label = \"sixteen-letters.\"")
     );
+    let on_disk = fs::read(&disk.image).expect("image");
+    assert_eq!(&on_disk[1024 + 0x78..][..16], b"sixteen-letters.", "not seen by who looks at the disk");
     assert_eq!(label("get", &disk.point, "").as_deref(), Some("label = \"sixteen-letters.\""));
     disk.umount();
     let output = Command::new("dumpe2fs").arg("-h").arg(&disk.image).env("PATH", path()).output();
@@ -246,5 +248,30 @@ fn immutable_and_append_only_files_are_opened_and_refuse_what_they_must() {
     drop((file, writer));
     assert_eq!(fs::read(&path).expect("read"), b"content more");
     fs::remove_file(&path).expect("remove");
+    disk.finish();
+}
+
+#[test]
+fn setting_flags_shows_a_new_time_of_change() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    disk.mount("rw");
+    let path = disk.point.join("file");
+    fs::write(&path, b"").expect("write");
+    disk.umount();
+    disk.mount("rw");
+    let changed = || {
+        let found = fs::metadata(&path).expect("stat");
+        (found.ctime(), found.ctime_nsec())
+    };
+    let before = changed();
+    std::thread::sleep(Duration::from_millis(20));
+    let file = File::open(&path).expect("open");
+    let plain = ioctl_getflags(&file).expect("flags");
+    ioctl_setflags(&file, plain | IFlags::NOATIME).expect("flags");
+    drop(file);
+    assert!(changed() > before, "{before:?}");
     disk.finish();
 }

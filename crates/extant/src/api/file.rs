@@ -204,6 +204,17 @@ impl File {
         self.fs.attempt(|volume| volume.fallocate(&self.node, what, offset, bytes, self.fs.is_privileged()))
     }
 
+    /// As [`File::allocate`], for somebody who is not root, whoever opened it: without the blocks that are kept for root.
+    ///
+    /// # Errors
+    /// As [`File::allocate`].
+    pub fn allocate_unprivileged(&self, what: Fallocate, offset: u64, bytes: u64) -> Result<()> {
+        if !self.writable {
+            return Err(Error::PermissionDenied);
+        }
+        self.fs.attempt(|volume| volume.fallocate(&self.node, what, offset, bytes, false))
+    }
+
     /// The first offset from `offset` on that is data, or a hole.
     ///
     /// # Errors

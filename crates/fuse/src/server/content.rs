@@ -43,7 +43,10 @@ impl Server {
         } else {
             file.write_at(bytes, offset)
         };
-        let written = written.map_err(|error| errno(&error))?;
+        let written = written.map_err(|error| match errno(&error) {
+            Errno::ROFS if how.is_late => Errno::IO,
+            number => number,
+        })?;
         self.metrics.count_written(written);
         Ok(written)
     }
@@ -53,13 +56,17 @@ impl Server {
         if Control::owns(node) {
             return Ok(());
         }
-        if node == NodeId::ROOT {
-            return self.fs.sync().map_err(|error| errno(&error));
-        }
-        let served = self.nodes.get(node)?;
-        let file = served.file()?;
-        let synced = if only_data { file.sync_data() } else { file.sync_all() };
-        synced.map_err(|error| errno(&error))
+        let sync = || match node {
+            NodeId::ROOT => self.fs.sync().map_err(|error| errno(&error)),
+            _ => {
+                let served = self.nodes.get(node)?;
+                let file = served.file()?;
+                let synced = if only_data { file.sync_data() } else { file.sync_all() };
+                synced.map_err(|error| errno(&error))
+            }
+        };
+        // Where writing was stopped, what is asked for was not made durable; pages that come late are refused likewise.
+        sync().map_err(|error| if error == Errno::ROFS { Errno::IO } else { error })
     }
 
     pub(super) fn allocate_range(
@@ -82,7 +89,12 @@ impl Server {
             _ => return Err(Errno::OPNOTSUPP),
         };
         self.drop_privileges(file, !caller.is_root())?;
-        file.allocate(what, offset, bytes).map_err(|error| errno(&error))
+        let allocated = if caller.is_root() {
+            file.allocate(what, offset, bytes)
+        } else {
+            file.allocate_unprivileged(what, offset, bytes)
+        };
+        allocated.map_err(|error| errno(&error))
     }
 
     pub(super) fn seek_content(&self, node: NodeId, offset: u64, for_data: bool) -> Reply<u64> {

@@ -54,12 +54,14 @@ impl Server {
             SETFLAGS | SETFLAGS_32 => {
                 let flags = InodeFlags::from_bits_retain(number_at(input, 0)?);
                 self.set_flags(file, flags)?;
+                self.tell_of_change(node);
                 Vec::new()
             }
             GETVERSION | EXT4_GETVERSION => file.generation().to_ne_bytes().to_vec(),
             FSGETXATTR => extended_flags(file),
             FSSETXATTR => {
                 self.set_extended_flags(file, input)?;
+                self.tell_of_change(node);
                 Vec::new()
             }
             GETFSLABEL => self.fs.superblock().volume_name().to_vec(),
@@ -84,6 +86,13 @@ impl Server {
         // The whole buffer is the caller's to read.
         output.resize(out_bytes as usize, 0);
         Ok(output)
+    }
+
+    /// An `ioctl` changes times, which the kernel would go on to show as they were.
+    fn tell_of_change(&self, node: NodeId) {
+        if let Some(kernel) = self.kernel.get() {
+            kernel.forget_attributes(node);
+        }
     }
 
     /// That the caller is root or mounted it.

@@ -269,6 +269,7 @@ impl Message<'_> {
         let how = WriteHow {
             append: is_kept || fixed.flags & O_APPEND != 0,
             remove_set_id: fixed.write_flags & wire::WRITE_KILL_SUIDGID != 0,
+            is_late: is_kept,
         };
         let written = ops.write(self.node(), fixed.offset, bytes, how)?;
         // No more than was asked for, which has 32 bits.

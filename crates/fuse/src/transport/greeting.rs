@@ -15,7 +15,6 @@ const WANTED: u64 = init::ASYNC_READ
     | init::DONT_MASK
     | init::DO_READDIRPLUS
     | init::READDIRPLUS_AUTO
-    | init::ASYNC_DIO
     | init::NO_OPEN_SUPPORT
     | init::PARALLEL_DIROPS
     | init::POSIX_ACL

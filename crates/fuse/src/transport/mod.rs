@@ -8,6 +8,7 @@ mod entry;
 mod greeting;
 mod mount;
 mod near;
+mod notice;
 mod placement;
 mod pool;
 mod quiet;
@@ -18,4 +19,5 @@ mod session;
 mod wire;
 
 pub use mount::{MountError, MountOptions};
+pub use notice::Kernel;
 pub use session::Session;

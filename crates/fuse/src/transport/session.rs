@@ -11,6 +11,7 @@ use zerocopy::IntoBytes;
 use super::device::{Device, Received};
 use super::greeting::{Offer, Understanding};
 use super::mount::{self, MountError, MountOptions};
+use super::notice::Kernel;
 use super::placement::Home;
 use super::readers::Readers;
 use super::rings::Rings;
@@ -56,7 +57,8 @@ impl<T: Ops> Session<T> {
         if rings.is_some() {
             more |= init::OVER_IO_URING;
         }
-        self.service.ops().begin(if rings.is_some() { Transport::Rings } else { Transport::Device });
+        let transport = if rings.is_some() { Transport::Rings } else { Transport::Device };
+        self.service.ops().begin(transport, Kernel::new(device.clone()));
         request.reply(offer.answer(TRANSFER_BYTES_MAX, more).as_bytes());
         match rings {
             Some(rings) => rings.run(&self.service, &device),

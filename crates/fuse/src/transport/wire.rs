@@ -57,7 +57,6 @@ pub mod init {
     pub const DONT_MASK: u64 = 1 << 6;
     pub const DO_READDIRPLUS: u64 = 1 << 13;
     pub const READDIRPLUS_AUTO: u64 = 1 << 14;
-    pub const ASYNC_DIO: u64 = 1 << 15;
     pub const WRITEBACK_CACHE: u64 = 1 << 16;
     pub const NO_OPEN_SUPPORT: u64 = 1 << 17;
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
@@ -116,6 +115,11 @@ pub struct RingHeader {
     /// The fixed arguments.
     pub op_in: [u8; 128],
     pub entry: RingEntry,
+}
+
+/// What is told unasked (`enum fuse_notify_code`), in the place of an error.
+pub mod notify {
+    pub const INVAL_INODE: i32 = 2;
 }
 
 macro_rules! layouts {
@@ -282,6 +286,8 @@ layouts! {
     GetxattrOut { size: u32, padding: u32, }
     IoctlIn { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32, }
     IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, }
+    /// Told unasked: what is known of an inode is old.
+    InvalidInodeOut { ino: u64, off: i64, len: i64, }
     FallocateIn { fh: u64, offset: u64, length: u64, mode: u32, padding: u32, }
     LseekIn { fh: u64, offset: u64, whence: u32, padding: u32, }
     LseekOut { offset: u64, }
@@ -312,6 +318,7 @@ mod tests {
             (size_of::<WriteIn>(), 40),
             (size_of::<StatfsOut>(), 80),
             (size_of::<IoctlIn>(), 32),
+            (size_of::<InvalidInodeOut>(), 24),
             (size_of::<FallocateIn>(), 32),
             (size_of::<LseekIn>(), 24),
             (size_of::<Dirent>(), 24),

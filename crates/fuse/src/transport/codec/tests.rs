@@ -220,7 +220,7 @@ fn content_is_decoded_in_place_and_read_to_its_place() {
     let write = wire::WriteIn { offset: 4096, size: 3, write_flags: 4, ..wire::WriteIn::default() };
     let (outcome, body) = ask(&notes, opcode::WRITE, write.as_bytes(), b"abc", 64);
     assert_eq!((outcome, body[0]), (Outcome::Done(8), 3));
-    let how = WriteHow { append: false, remove_set_id: true };
+    let how = WriteHow { append: false, remove_set_id: true, is_late: false };
     assert_eq!(notes.taken(), [format!("write 4096 {:?} {how:?}", b"abc")]);
     let read = wire::ReadIn { offset: 7, size: 100, ..wire::ReadIn::default() };
     let (outcome, body) = ask(&notes, opcode::READ, read.as_bytes(), &[], 128);
