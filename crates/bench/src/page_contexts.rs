@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use extant::{File, Filesystem, Mount};
 use extant_loads::Random;
+use extant_loads::ageing::{self, Sizes};
+use extant_loads::layout;
 
 use crate::Result;
 use crate::report::Series;
@@ -18,16 +20,30 @@ const FILE_BYTES: u64 = 64 << 20;
 const RANDOM_WRITES: u64 = 40_000;
 const FILES: u64 = 10_000;
 const MAILS: u64 = 1500;
+const AGED_PERCENT: u64 = 60;
+const AGED_SIZES: Sizes = Sizes { middle_bytes: 32 << 10, most_bytes: 64 << 20 };
+
+/// On which disk threads work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Disk {
+    Fresh,
+    /// Their files are there.
+    Written,
+    /// Full to [`AGED_PERCENT`] with files that came and went.
+    Aged,
+}
 
 /// What each thread does in its directory; how often.
-type Work = (&'static str, fn(&Filesystem, u64) -> Result<u64>);
+type Work = fn(&Filesystem, u64) -> Result<u64>;
 
-const WORKS: [Work; 5] = [
-    ("writes of 4 KiB at random, new", at_random),
-    ("writes of 4 KiB at random, over old", at_random),
-    ("writes of 1 MiB in order", in_order),
-    ("small files of 4 KiB", small_files),
-    ("mails: a file of 4 KiB, fsync, a rename", mails),
+const WORKS: [(&str, Disk, Work); 7] = [
+    ("writes of 4 KiB at random, new", Disk::Fresh, at_random),
+    ("writes of 4 KiB at random, over old", Disk::Written, at_random),
+    ("writes of 1 MiB in order", Disk::Fresh, in_order),
+    ("small files of 4 KiB", Disk::Fresh, small_files),
+    ("mails: a file of 4 KiB, fsync, a rename", Disk::Fresh, mails),
+    ("writes of 4 KiB at random, aged disk", Disk::Aged, at_random),
+    ("writes of 1 MiB in order, aged disk", Disk::Aged, in_order),
 ];
 
 fn file(fs: &Filesystem, thread: u64) -> Result<File> {
@@ -74,13 +90,13 @@ pub fn compare(rounds: usize, dir: &Path) -> Result<()> {
         "| operations/s, with the sync at the end | one context | all | ratio | extents per file: one | all |"
     );
     println!("|---|---|---|---|---|---|");
-    for (name, work) in WORKS {
+    for (name, disk, work) in WORKS {
         let mut rates = [Series::default(), Series::default()];
         let mut extents = [Series::default(), Series::default()];
         for round in 0..2 * rounds {
             // Either is the first as often.
             let is_many = (round + round / 2) % 2;
-            let (rate, per_file) = measure(dir, is_many == 1, name, work)?;
+            let (rate, per_file) = measure(dir, is_many == 1, disk, work)?;
             rates[is_many].push(rate);
             extents[is_many].push(per_file);
         }
@@ -93,21 +109,19 @@ pub fn compare(rounds: usize, dir: &Path) -> Result<()> {
 }
 
 /// How often in a second, and how many extents files have: 0 of loads with many small ones.
-fn measure(
-    dir: &Path,
-    is_many: bool,
-    name: &str,
-    work: fn(&Filesystem, u64) -> Result<u64>,
-) -> Result<(f64, f64)> {
+fn measure(dir: &Path, is_many: bool, disk: Disk, work: Work) -> Result<(f64, f64)> {
     let scratch = Scratch::new(dir)?;
     // Groups of 8 MiB: eight bands.
     let fs =
         Mount::new().page_cache_bytes(CACHE_BYTES).open(scratch.image_with("image", &["-g", "2048"])?)?;
     let (_, contexts_max) = fs.writeback_contexts().ok_or("no page cache")?;
     fs.set_writeback_contexts(if is_many { contexts_max } else { 1 })?;
+    if disk == Disk::Aged {
+        ageing::age(&fs, 1, AGED_PERCENT, AGED_SIZES)?;
+    }
     for thread in 0..THREADS {
         fs.create_dir(format!("/{thread}"))?;
-        if name.ends_with("old") {
+        if disk == Disk::Written {
             in_order(&fs, thread)?;
         }
     }
@@ -128,7 +142,7 @@ fn measure(
     let mut extents = 0;
     for thread in 0..THREADS {
         if let Ok(file) = fs.lookup(format!("/{thread}/file")) {
-            extents += file.extents(0, u64::MAX)?.len();
+            extents += layout::pieces(&file)?;
         }
     }
     fs.unmount()?;

@@ -1,7 +1,9 @@
 //! Files that come and go until a disk is as broken up as one long in use, as Geriatrix ages disks: sizes of the
 //! log-normal distribution, each file in one piece by fallocate, any file as likely to go as another.
 
-use crate::Random;
+use extant::{Dir, Error, Filesystem};
+
+use crate::{Directory, Random};
 
 /// What happens next to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,52 @@ pub struct Aged {
     pub full_bytes: u64,
     /// That come after that, as others go.
     pub churn_bytes: u64,
+}
+
+/// Of files, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Of the file in the middle.
+    pub middle_bytes: u64,
+    /// Of the largest.
+    pub most_bytes: u64,
+}
+
+/// Directories of the files by which [`age`] ages.
+const DIRS: u32 = 64;
+
+/// Ages a disk until `percent` of it are in use, and as many bytes again have come and gone as it has.
+///
+/// # Errors
+/// The file system's.
+pub fn age(fs: &Filesystem, seed: u64, percent: u64, sizes: Sizes) -> Result<(), Error> {
+    let dirs = (0..DIRS).map(|number| {
+        let path = format!("/aged-{number}");
+        fs.create_dir(&path)?;
+        fs.dir(&path)
+    });
+    let dirs: Vec<_> = dirs.collect::<Result<_, _>>()?;
+    let statistics = fs.statistics();
+    let block_bytes = u64::from(statistics.block_size);
+    let (all, free) = (statistics.blocks * block_bytes, statistics.free_blocks * block_bytes);
+    let full_bytes = free.saturating_sub(all / 100 * (100 - percent.min(100)));
+    let Sizes { middle_bytes, most_bytes } = sizes;
+    let aged = Aged { block_bytes, middle_bytes, most_bytes, full_bytes, churn_bytes: all };
+    for step in Ageing::new(seed, aged) {
+        let of = |file: u32| (&dirs[(file % DIRS) as usize], file.to_string());
+        match step {
+            Step::Create { file, bytes } => {
+                let (dir, name) = of(file);
+                Dir::allocate(&Directory::create(dir, &name)?, 0, bytes)?;
+            }
+            Step::Remove { file } => {
+                let (dir, name) = of(file);
+                Directory::unlink(dir, &name)?;
+            }
+            Step::Settle => fs.sync()?,
+        }
+    }
+    fs.sync()
 }
 
 /// The deviation of the logarithm of sizes.

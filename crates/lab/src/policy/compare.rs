@@ -15,7 +15,7 @@ use std::sync::Arc;
 use extant::mkfs::Mkfs;
 use extant::{Dir, File, Filesystem, MballocStatistics, Mount, Scan, Tuning};
 use extant_block::MemoryDevice;
-use extant_loads::ageing::{Aged, Ageing, Step};
+use extant_loads::ageing::{self, Sizes};
 use extant_loads::layout::{self, Free};
 use extant_loads::{Directory, ladder};
 use serde::Serialize;
@@ -26,8 +26,6 @@ use crate::run;
 /// Files that age the disk: the size in the middle and the largest.
 const MIDDLE_BYTES: u64 = 2 << 20;
 const MOST_BYTES: u64 = 256 << 20;
-/// Their directories.
-const AGED_DIRS: u32 = 64;
 /// Large files that grow in turns by so many bytes up to so many.
 const LARGE_FILES: usize = 64;
 const APPEND_BYTES: u64 = 64 << 10;
@@ -90,7 +88,7 @@ fn figures(policy: String, tuning: Tuning, disk: Disk) -> Result<Figures, Box<dy
     Mkfs::new().uuid([1; 16]).hash_seed([2; 16]).journal_megabytes(JOURNAL_MIB).format(&*device)?;
     let mount = Mount::new().background(false).cache_bytes(CACHE_BYTES).tuning(tuning);
     let fs = mount.open_device(device)?;
-    age(&fs, disk)?;
+    ageing::age(&fs, disk.seed, disk.age, Sizes { middle_bytes: MIDDLE_BYTES, most_bytes: MOST_BYTES })?;
     let free_run_bytes_aged = free_run_bytes(&fs)?;
     let before = fs.mballoc_statistics();
     let large = grow(&dir(&fs, "large")?)?;
@@ -116,33 +114,6 @@ fn figures(policy: String, tuning: Tuning, disk: Disk) -> Result<Figures, Box<dy
 fn dir(fs: &Filesystem, path: &str) -> Result<Dir, extant::Error> {
     fs.create_dir_all(path)?;
     fs.dir(path)
-}
-
-/// Files come and go.
-fn age(fs: &Filesystem, disk: Disk) -> Result<(), Box<dyn Error>> {
-    let dirs: Vec<_> =
-        (0..AGED_DIRS).map(|number| dir(fs, &format!("aged-{number}"))).collect::<Result<_, _>>()?;
-    let statistics = fs.statistics();
-    let block_bytes = u64::from(statistics.block_size);
-    let (all, free) = (statistics.blocks * block_bytes, statistics.free_blocks * block_bytes);
-    let full_bytes = free.saturating_sub(all / 100 * (100 - disk.age.min(100)));
-    let (middle_bytes, most_bytes) = (MIDDLE_BYTES, MOST_BYTES);
-    let aged = Aged { block_bytes, middle_bytes, most_bytes, full_bytes, churn_bytes: all };
-    for step in Ageing::new(disk.seed, aged) {
-        let of = |file: u32| (&dirs[(file % AGED_DIRS) as usize], file.to_string());
-        match step {
-            Step::Create { file, bytes } => {
-                let (dir, name) = of(file);
-                Dir::allocate(&Directory::create(dir, &name)?, 0, bytes)?;
-            }
-            Step::Remove { file } => {
-                let (dir, name) = of(file);
-                Directory::unlink(dir, &name)?;
-            }
-            Step::Settle => fs.sync()?,
-        }
-    }
-    Ok(fs.sync()?)
 }
 
 /// Large files grow beside each other: in how many pieces each lies.
