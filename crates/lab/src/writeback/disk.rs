@@ -203,8 +203,9 @@ mod tests {
                     array[own].fill(0);
                 }
                 kind => {
-                    let byte =
-                        |index: usize| if kind == 1 { step as u8 } else { (index as u64 * step >> 3) as u8 };
+                    let byte = |index: usize| {
+                        if kind == 1 { step as u8 } else { ((index as u64 * step) >> 3) as u8 }
+                    };
                     let content: Vec<u8> = (0..bytes).map(byte).collect();
                     device.write_at(at as u64, &content).expect("inside");
                     array[own].copy_from_slice(&content);
