@@ -141,7 +141,6 @@ fn advice(error: &extant::Error) -> Option<&'static str> {
         }
         Error::Corrupt { .. } => "e2fsck repairs what can be repaired",
         Error::Truncated { .. } => "the image was cut off, or not copied whole",
-        Error::Log { source: extant::JournalError::Io(_), .. } => return None,
         Error::Log { source: extant::JournalError::Incompatible(_), .. } => {
             "a Linux or e2fsck that knows them replays it; --norecovery (mount: -o ro,norecovery) shows the disk without it"
         }
@@ -160,7 +159,6 @@ fn kind_of(error: &extant::Error) -> &'static str {
     match error {
         Error::Io { .. } => "io",
         Error::Log { source: extant::JournalError::Incompatible(_), .. } => "incompatible",
-        Error::Log { source: extant::JournalError::Io(_), .. } => "io",
         Error::Corrupt { .. } | Error::Log { .. } | Error::Truncated { .. } => "corrupt",
         Error::Journal(_) => "journal",
         Error::Incompatible(_) | Error::ReadOnlyFeatures(_) => "incompatible",

@@ -34,7 +34,7 @@ pub enum Error {
     /// The journal could not be read, written or replayed.
     #[error("journal: {0}")]
     Journal(#[from] extant_journal::Error),
-    /// The journal's own blocks cannot be used: they could not be read, are damaged, or are of an unknown kind.
+    /// The journal's own blocks cannot be used: they are damaged, or of an unknown kind.
     #[error("{place}: {source}")]
     Log {
         /// The journal's inode and its first block.

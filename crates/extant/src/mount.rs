@@ -136,7 +136,7 @@ impl Volume {
         {
             let replay =
                 recovery::replay(&*device, log, volume.geometry.block_size, volume.geometry.blocks_count)
-                    .map_err(|source| Error::Log { place: volume.log_place(log), source })?;
+                    .map_err(|source| unusable_log(volume.log_place(log), source))?;
             mounted.replayed_blocks = replay.blocks.len();
             mounted.journal_errno = replay.superblock.s_errno;
             // Without them the tree is an older one, and nobody would see it.
@@ -308,7 +308,7 @@ impl Volume {
             Some(map) => {
                 let place = self.log_place(&map);
                 Journal::open(self.device.clone(), self.device.clone(), block_size, map, options)
-                    .map_err(|source| Error::Log { place, source })?
+                    .map_err(|source| unusable_log(place, source))?
             }
             None => Journal::without_log(self.device.clone(), block_size, options),
         });
@@ -388,6 +388,14 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).map_err(|e| Place::of(Structure::Superblock).io(e))?;
     parse_superblock(&bytes).or_else(|error| torn::join(device, &bytes).ok_or(error))
+}
+
+/// The error of a log at `place`; of one that cannot be read it is not known which block that was.
+fn unusable_log(place: Place, source: extant_journal::Error) -> Error {
+    match source {
+        extant_journal::Error::Io(_) => Error::Journal(source),
+        _ => Error::Log { place, source },
+    }
 }
 
 fn parse_superblock(bytes: &[u8]) -> Result<Superblock> {
