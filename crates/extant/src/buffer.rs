@@ -3,9 +3,11 @@
 //! A buffer's bytes are an `Arc<[u8]>`. A reader takes a snapshot; a writer, inside an update, changes the bytes
 //! in place, or a copy of them while a snapshot or the committer holds the old ones.
 //!
-//! Invariants: a buffer that the running transaction changed, or that a commit under way has frozen, is held by
+//! Invariants: a buffer that the running transaction changed, or that a commit under way has frozen or made, is held by
 //! that transaction and so never dropped from the cache; every other buffer can be read again from the journal's
 //! overlay or the device. Every buffer was verified as the [`Kind`] under which it is held.
+//!
+//! Tests: `tests/evictions.rs`, `../tests/threads/`.
 //!
 //! Locks: `BUFFER`, one per buffer; no I/O under it, and never two at once.
 

@@ -4,11 +4,14 @@
 //! last passed it (second chance). While more things are held than there is room for, each goes when its last
 //! holder lets it go.
 //!
+//! Whoever misses a thing reads it without a lock. Meanwhile another may read it too, change it, make the change durable and
+//! let it go, so a shard counts what left it: what was read before something left is read again ([`Cache::get_or_read`]).
+//!
 //! Locks: `CACHE`, one per shard.
 
 use std::collections::BTreeMap;
 
-use extant_rt::{Arc, AtomicBool, LockClass, Mutex, MutexGuard, Ordering, Padded, shard_of};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Padded, shard_of};
 
 /// A thing in a [`Cache`].
 pub(crate) trait Cached {
@@ -40,6 +43,8 @@ struct Shard<T> {
 #[derive(Debug)]
 struct Content<T> {
     things: BTreeMap<u64, Arc<T>>,
+    /// How many things left.
+    departures: u64,
     /// Where the search for things to drop goes on.
     hand: u64,
     /// How many things there must be for the next search.
@@ -52,7 +57,8 @@ impl<T: Cached> Cache<T> {
         let shards = (count_max / SHARD_COUNT).clamp(SHARDS_MIN, SHARDS_MAX);
         let shard_count_max = (count_max / shards).max(16);
         let shard = |_| {
-            let content = Content { things: BTreeMap::new(), hand: 0, search_at: shard_count_max };
+            let content =
+                Content { things: BTreeMap::new(), departures: 0, hand: 0, search_at: shard_count_max };
             let content = Mutex::new(LockClass::CACHE, content);
             Padded(Shard { is_overfull: AtomicBool::new(false), content })
         };
@@ -65,26 +71,51 @@ impl<T: Cached> Cache<T> {
 
     /// The thing of this number; `hold` runs while it cannot be dropped.
     pub(crate) fn get<R>(&self, key: u64, hold: impl FnOnce(&Arc<T>) -> R) -> Option<R> {
-        let content = self.shard(key).content.lock();
-        let thing = content.things.get(&key)?;
-        thing.recently_used().store(true, Ordering::Relaxed);
-        Some(hold(thing))
+        self.shard(key).content.lock().used(key).map(hold)
     }
 
-    /// Adds a thing unless another was quicker, and gives the one that is held afterwards.
-    pub(crate) fn insert<R>(&self, thing: Arc<T>, hold: impl FnOnce(&Arc<T>) -> R) -> R {
-        let mut content = self.with_room(thing.key());
-        hold(content.things.entry(thing.key()).or_insert(thing))
+    /// The thing of this number, which `read` brings from where it belongs if it is not here; `hold` runs while it cannot be
+    /// dropped.
+    ///
+    /// # Errors
+    /// Those of `read`, unless another thread may have been writing what it read.
+    pub(crate) fn get_or_read<R, E>(
+        &self,
+        key: u64,
+        hold: impl Fn(&Arc<T>) -> R,
+        read: impl Fn() -> Result<Arc<T>, E>,
+    ) -> Result<R, E> {
+        loop {
+            let departures = {
+                let content = self.shard(key).content.lock();
+                match content.used(key) {
+                    Some(thing) => return Ok(hold(thing)),
+                    None => content.departures,
+                }
+            };
+            let thing = read();
+            let mut content = self.shard(key).content.lock();
+            if content.things.contains_key(&key) || content.departures != departures {
+                continue;
+            }
+            let thing = thing?;
+            self.make_room(key, &mut content);
+            let result = hold(&thing);
+            content.things.insert(key, thing);
+            return Ok(result);
+        }
     }
 
     /// Adds a thing in place of any other of its number.
     pub(crate) fn replace(&self, thing: Arc<T>) {
-        self.with_room(thing.key()).things.insert(thing.key(), thing);
+        let mut content = self.shard(thing.key()).content.lock();
+        self.make_room(thing.key(), &mut content);
+        content.things.insert(thing.key(), thing);
     }
 
     /// Takes the thing of this number out.
     pub(crate) fn remove(&self, key: u64) -> Option<Arc<T>> {
-        self.shard(key).content.lock().things.remove(&key)
+        self.shard(key).content.lock().remove(key)
     }
 
     /// Drops a thing that the caller is the last to hold, if there is no room for it.
@@ -101,22 +132,32 @@ impl<T: Cached> Cache<T> {
         // The caller's and the cache's. Others come to hold it under this lock, or from who holds it already.
         let is_last = |held: &Arc<T>| Arc::ptr_eq(held, thing) && Arc::strong_count(held) == 2;
         if content.things.get(&thing.key()).is_some_and(is_last) {
-            content.things.remove(&thing.key());
+            content.remove(thing.key());
         }
     }
 
-    /// The shard of a key, with room for one more unless too many are held.
-    fn with_room(&self, key: u64) -> MutexGuard<'_, Content<T>> {
-        let shard = self.shard(key);
-        let mut content = shard.content.lock();
+    /// Makes room for one more in the shard of a key, unless too many are held.
+    fn make_room(&self, key: u64, content: &mut Content<T>) {
         if content.things.len() >= content.search_at && !content.drop_some(self.shard_count_max) {
-            shard.is_overfull.store(true, Ordering::Relaxed);
+            self.shard(key).is_overfull.store(true, Ordering::Relaxed);
         }
-        content
     }
 }
 
 impl<T: Cached> Content<T> {
+    /// A thing, which counts as used.
+    fn used(&self, key: u64) -> Option<&Arc<T>> {
+        let thing = self.things.get(&key)?;
+        thing.recently_used().store(true, Ordering::Relaxed);
+        Some(thing)
+    }
+
+    fn remove(&mut self, key: u64) -> Option<Arc<T>> {
+        let thing = self.things.remove(&key)?;
+        self.departures += 1;
+        Some(thing)
+    }
+
     /// Searches for things to drop; false if none of those looked at could be.
     fn drop_some(&mut self, count_max: usize) -> bool {
         /// A search ends after so many, found or not: all may be in use.
@@ -138,7 +179,7 @@ impl<T: Cached> Content<T> {
         }
         self.hand = hand;
         for key in &dropped {
-            self.things.remove(key);
+            self.remove(*key);
         }
         // Where nearly all are held, not each insertion is to search in vain.
         self.search_at = if dropped.is_empty() { self.things.len() + DROPPED_MAX } else { count_max };
@@ -152,9 +193,19 @@ mod tests {
 
     struct Thing(u64, AtomicBool);
 
+    impl Thing {
+        fn new(key: u64) -> Arc<Self> {
+            Arc::new(Self(key, AtomicBool::new(true)))
+        }
+    }
+
     impl Cache<Thing> {
         fn count(&self) -> usize {
             self.shards.iter().map(|shard| shard.content.lock().things.len()).sum()
+        }
+
+        fn read(&self, key: u64) -> Arc<Thing> {
+            self.get_or_read(key, Arc::clone, || Ok::<_, ()>(Thing::new(key))).expect("no error")
         }
     }
 
@@ -172,11 +223,9 @@ mod tests {
     #[test]
     fn held_things_stay_and_the_count_stays_bounded() {
         let cache = Cache::new(COUNT);
-        let held: Vec<_> = (0..100)
-            .map(|key| cache.insert(Arc::new(Thing(key, AtomicBool::new(true))), Arc::clone))
-            .collect();
+        let held: Vec<_> = (0..100).map(|key| cache.read(key)).collect();
         for key in 100..100_000 {
-            cache.insert(Arc::new(Thing(key, AtomicBool::new(true))), |_| ());
+            cache.read(key);
         }
         for thing in &held {
             assert!(cache.get(thing.0, |found| Arc::ptr_eq(found, thing)).unwrap());
@@ -187,8 +236,7 @@ mod tests {
     #[test]
     fn what_was_held_beyond_the_room_goes_when_it_is_let_go() {
         let cache = Cache::new(COUNT);
-        let thing = |key| Arc::new(Thing(key, AtomicBool::new(true)));
-        let held: Vec<_> = (0..100_000).map(|key| cache.insert(thing(key), Arc::clone)).collect();
+        let held: Vec<_> = (0..100_000).map(|key| cache.read(key)).collect();
         assert_eq!(cache.count(), 100_000);
         let last = held.last().unwrap().clone();
         for thing in &held {
@@ -196,5 +244,23 @@ mod tests {
         }
         assert_eq!(cache.count(), COUNT);
         cache.get(last.0, |found| assert!(Arc::ptr_eq(found, &last))).unwrap();
+    }
+
+    /// What another thread read, changed and let go while this one read it.
+    #[test]
+    fn what_was_read_before_something_left_is_read_again() {
+        let cache = Cache::new(COUNT);
+        let reads = std::cell::Cell::new(0);
+        let read = || {
+            reads.set(reads.get() + 1);
+            if reads.get() == 1 {
+                drop(cache.read(7));
+                assert!(cache.remove(7).is_some());
+                return Err("torn");
+            }
+            Ok(Thing::new(7))
+        };
+        assert!(cache.get_or_read(7, |thing| thing.0, read) == Ok(7));
+        assert_eq!(reads.get(), 2);
     }
 }

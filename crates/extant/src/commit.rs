@@ -130,7 +130,7 @@ impl Volume {
                 let into = target.get_mut(offset..).unwrap_or_default();
                 self.finish_group(frozen, into, out)?;
             }
-            self.buffers.replace(Buffer::new(block, Kind::Descriptors, bytes.clone()));
+            self.replace_committed(block, Kind::Descriptors, bytes.clone());
             out.push(FinalBlock { block, bytes });
         }
         Ok(())
@@ -175,8 +175,17 @@ impl Volume {
                 .ok_or(place.inode(*number).corrupt("past the end of its block"))?
                 .copy_from_slice(raw);
         }
-        self.buffers.replace(Buffer::new(block, Kind::InodeTable, bytes.clone()));
+        self.replace_committed(block, Kind::InodeTable, bytes.clone());
         Ok(FinalBlock { block, bytes })
+    }
+
+    /// Puts the new bytes of a block that only commits write into the cache, where they stay until they are found elsewhere.
+    fn replace_committed(&self, block: FsBlock, kind: Kind, bytes: Arc<[u8]>) {
+        let buffer = Buffer::new(block, kind, bytes);
+        if let Some(pinned) = &mut *self.pinned.lock() {
+            pinned.buffers.push(buffer.clone());
+        }
+        self.buffers.replace(buffer);
     }
 
     /// The inode-table blocks that come into use with this commit. What stands in them on the disk was never

@@ -20,7 +20,8 @@ use crate::volume::Volume;
 pub(crate) const DELETE_CREDITS: u32 = 3 + ORPHAN_CREDITS + 3;
 
 impl Volume {
-    /// Deletes an inode that has no links and no users. Does nothing if it is deleted already or was linked again.
+    /// Deletes an inode that has no links and no users. Does nothing if it is deleted already, was linked again, or is in use
+    /// again: who found it while it had a name may have taken the name away. That last user leaves it to be deleted.
     ///
     /// # Errors
     /// The journal's; `Corrupt`. The inode then stays in the orphan list.
@@ -28,7 +29,8 @@ impl Volume {
         let _content = node.content.write();
         {
             let core = node.core();
-            if core.deleted || core.inode.links_count() > 0 {
+            // Users last: without a link there are no new ones.
+            if core.deleted || core.inode.links_count() > 0 || node.user_count() > 0 {
                 return Ok(());
             }
         }

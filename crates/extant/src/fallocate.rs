@@ -160,8 +160,7 @@ impl Volume {
 
     fn zero_range(&self, node: &Arc<Node>, range: Range, keep_size: bool) -> Result<()> {
         self.fill_holes(node, range)?;
-        let whole = self.zero_edges(node, range)?;
-        let (mut at, end) = (whole.start / self.block_bytes(), whole.end / self.block_bytes());
+        let (mut at, end) = self.blocks_inside(range);
         while at < end {
             let logical = LogicalBlock(at as u32);
             let mapping = self.map(node, logical, (end - at) as u32)?;
@@ -173,22 +172,23 @@ impl Volume {
                 update.convert_extent(node, path, logical, len, true)?;
             }
         }
+        self.zero_edges(node, range)?;
         self.finish_range(node, range, keep_size)
     }
 
-    /// Zeroes the parts of blocks at both ends of a range; the whole blocks between them.
-    fn zero_edges(&self, node: &Arc<Node>, range: Range) -> Result<Range> {
+    /// The whole blocks inside a range: the first, and the one behind the last.
+    fn blocks_inside(&self, range: Range) -> (u64, u64) {
+        let (from, end) = (range.start.div_ceil(self.block_bytes()), range.end / self.block_bytes());
+        (from, end.max(from))
+    }
+
+    /// Zeroes the parts of blocks at both ends of a range. That needs no space, so it comes after what may.
+    fn zero_edges(&self, node: &Arc<Node>, range: Range) -> Result<()> {
         let size = self.block_bytes();
-        let start = range.start.next_multiple_of(size);
-        let end = range.end - range.end % size;
-        if start > end {
-            // Within one block.
-            self.zero_in_block(node, range.start, range.end)?;
-            return Ok(Range { start, end: start, ..range });
-        }
-        self.zero_in_block(node, range.start, start)?;
-        self.zero_in_block(node, end, range.end)?;
-        Ok(Range { start, end, ..range })
+        let (from, end) = self.blocks_inside(range);
+        // Both may be within one block.
+        self.zero_in_block(node, range.start, (from * size).min(range.end))?;
+        self.zero_in_block(node, (end * size).max(range.start), range.end)
     }
 
     fn punch_hole(&self, node: &Arc<Node>, range: Range) -> Result<()> {
@@ -198,13 +198,13 @@ impl Volume {
         if range.start >= node.core().inode.size() {
             return Ok(());
         }
-        let whole = self.zero_edges(node, range)?;
-        let (from, mut end) = (whole.start / self.block_bytes(), whole.end / self.block_bytes());
+        let (from, mut end) = self.blocks_inside(range);
         while from < end {
             let Some(step) = self.removal(node, from, end)? else { break };
             end = step.end();
             self.begin(step.need())?.remove(node, step)?;
         }
+        self.zero_edges(node, range)?;
         self.begin(Need::new(1, 0))?.touched(node);
         Ok(())
     }

@@ -28,6 +28,7 @@ mod node;
 mod orphan;
 mod pages;
 mod prealloc;
+mod remembered;
 mod reserve;
 mod seek;
 mod tables;

@@ -21,6 +21,7 @@ use extant_rt::{
 use crate::buffer::Owner;
 use crate::cache::{Cache, Cached};
 use crate::content::ContentLocks;
+use crate::error::Result;
 use crate::pages::{Ahead, Losses, NodePages};
 
 /// An inode in memory.
@@ -319,14 +320,16 @@ impl NodeCache {
         nodes
     }
 
-    /// A use of the inode, if it is in memory.
-    pub(crate) fn get(&self, number: InodeNumber) -> Option<NodeRef> {
-        self.nodes.get(u64::from(number.0), |node| self.used(node))
-    }
-
-    /// Adds a node unless another was quicker: a use of the one that is held afterwards.
-    pub(crate) fn insert(&self, node: Node) -> NodeRef {
-        self.nodes.insert(Arc::new(node), |node| self.used(node))
+    /// A use of the inode, which `read` brings from the disk if it is not in memory.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub(crate) fn get_or_read(
+        &self,
+        number: InodeNumber,
+        read: impl Fn() -> Result<Node>,
+    ) -> Result<NodeRef> {
+        self.nodes.get_or_read(u64::from(number.0), |node| self.used(node), || read().map(Arc::new))
     }
 
     /// Adds the node of a number that was given out just now, in place of a deleted one.

@@ -136,7 +136,7 @@ impl Volume {
         if number.0 < first || !self.allocator.is_inode_allocated(number)? {
             return Err(place.corrupt("named as an orphan, but free or reserved"));
         }
-        match self.node(number) {
+        match self.node_if(number, |inode| inode.mode() != 0) {
             Err(Error::Stale) => Err(place.corrupt("named as an orphan, but free")),
             other => other,
         }

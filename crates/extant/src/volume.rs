@@ -145,15 +145,11 @@ impl Volume {
     /// # Errors
     /// `Io`; `Corrupt` if the block is not what `kind` says, or is in use as something else.
     pub(crate) fn buffer(&self, block: FsBlock, kind: Kind, place: Place) -> Result<Arc<Buffer>> {
-        let buffer = match self.buffers.get(block.0, Arc::clone) {
-            Some(buffer) => buffer,
-            None => {
-                let bytes = self.read_block(block, place)?;
-                verify::verify(&self.checksums, kind, block, &bytes)
-                    .map_err(|e| place.block(block).format(e))?;
-                self.buffers.insert(Buffer::new(block, kind, bytes), Arc::clone)
-            }
-        };
+        let buffer = self.buffers.get_or_read(block.0, Arc::clone, || -> Result<_> {
+            let bytes = self.read_block(block, place)?;
+            verify::verify(&self.checksums, kind, block, &bytes).map_err(|e| place.block(block).format(e))?;
+            Ok(Buffer::new(block, kind, bytes))
+        })?;
         if buffer.kind() != kind {
             return Err(place.block(block).corrupt("block in use for two things"));
         }
@@ -212,14 +208,23 @@ impl Volume {
 
     /// [`Volume::node`] of an inode that may have been deleted since it came into memory.
     pub(crate) fn node_in_use(&self, number: InodeNumber) -> Result<NodeRef> {
-        if let Some(node) = self.nodes.get(number) {
-            return Ok(node);
-        }
-        let inode = self.read_inode(number)?;
-        if inode.links_count() == 0 && inode.mode() == 0 {
-            return Err(Error::Stale);
-        }
-        Ok(self.nodes.insert(Node::new(number, self.inode_home(number)?, inode)))
+        // What has no link and is in use is in memory, once the orphans are. Anything else would be deleted with this use, and
+        // its blocks, which may be another's, with it.
+        self.node_if(number, |inode| inode.links_count() > 0)
+    }
+
+    /// A use of an inode that is in memory, or of which the disk has what is `wanted`.
+    ///
+    /// # Errors
+    /// `Stale`; `Io`; `Corrupt`.
+    pub(crate) fn node_if(&self, number: InodeNumber, wanted: impl Fn(&Inode) -> bool) -> Result<NodeRef> {
+        self.nodes.get_or_read(number, || {
+            let inode = self.read_inode(number)?;
+            if !wanted(&inode) {
+                return Err(Error::Stale);
+            }
+            Ok(Node::new(number, self.inode_home(number)?, inode))
+        })
     }
 
     /// Reads file data of one block run's worth from `offset` bytes into `block`.

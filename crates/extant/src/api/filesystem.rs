@@ -229,6 +229,16 @@ impl Filesystem {
         Ok(File::new(self.clone(), node))
     }
 
+    /// The inode of a number that somebody outside claims to remember, perhaps from an earlier mount, as a file handle does.
+    /// Any number is safe; whether it is still the same inode, [`File::generation`] tells.
+    ///
+    /// # Errors
+    /// `Stale` if there is no such number, or if it is free, without a name or the file system's own; `Corrupt`, `Io`.
+    pub fn remembered_inode(&self, number: InodeNumber) -> Result<File> {
+        let node = self.settle(self.volume().remembered_node(number))?;
+        Ok(File::new(self.clone(), node))
+    }
+
     /// Bytes of files in memory, and of those that are to be written; None without a page cache.
     #[must_use]
     pub fn page_cache_used(&self) -> Option<(u64, u64)> {

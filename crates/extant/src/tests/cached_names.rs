@@ -304,7 +304,7 @@ fn names_hold_no_more_inodes_than_there_is_room_for() {
     let name = |number: u32| format!("name-{number}").into_bytes();
     let mut weak = Vec::new();
     for number in 11..20_000 {
-        let made = nodes.insert(node(number));
+        let made = nodes.replace(node(number));
         for dir in &dirs {
             names.put(&nodes, dir, &name(number), Some(&made));
             // The same again is no second one.

@@ -8,6 +8,7 @@ mod creators;
 mod damage;
 mod damaged_maps;
 mod disk;
+mod evictions;
 mod feature_table;
 mod files;
 mod kernel;

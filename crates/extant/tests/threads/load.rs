@@ -210,10 +210,13 @@ fn round(seed: u64, time: Duration) -> Counts {
     Mkfs::new().block_size(block_size).inodes(inodes).format(&image.device()).expect("an empty disk");
     let fresh = Usage::of(&image.path);
     println!("seed {seed}: {} blocks of {block_size}, {} inodes free", fresh.free_blocks, fresh.free_inodes);
-    // Every other time nothing stays in memory that can be read again.
-    let cache_bytes = random.below(2) << 26;
-    println!("{cache_bytes} bytes of caches");
-    let fs = Mount::new().cache_bytes(cache_bytes).open(&image.path).expect("a mount");
+    // In every other pair of rounds, and the first, nothing stays in memory that can be read again; in every other four blocks are
+    // delayed.
+    let cache_bytes = if matches!(seed % 4, 1 | 2) { 0 } else { 1 << 26 };
+    let page_cache_bytes = if matches!(seed % 8, 1..=4) { 0 } else { 1 << 23 };
+    println!("{cache_bytes} bytes of caches, {page_cache_bytes} of pages");
+    let mount = Mount::new().cache_bytes(cache_bytes).page_cache_bytes(page_cache_bytes);
+    let fs = mount.open(&image.path).expect("a mount");
     fs.create_dir("/shared").expect("a directory");
     let counts = Counts::default();
     let until = Instant::now() + time;

@@ -1,0 +1,53 @@
+//! Inodes by numbers that come from outside, as those in file handles do.
+//!
+//! Such a number may be any. What the table holds of a free one is no inode, whatever it looks like: it must not come into
+//! the cache, for it would be deleted with its last use, and its blocks, which may be another's, with it.
+//!
+//! Source: `ext4_nfs_get_inode`, `__ext4_iget`. Tests: `../tests/remembered.rs`.
+
+use extant_ondisk::{InodeFlags, InodeNumber};
+
+use crate::error::{Error, Result};
+use crate::node::{Node, NodeRef};
+use crate::volume::Volume;
+
+impl Volume {
+    /// A use of the inode of any number, if it is one of a file or directory with a name.
+    ///
+    /// # Errors
+    /// `Stale` for every other number; `Io`; `Corrupt`.
+    pub(crate) fn remembered_node(&self, number: InodeNumber) -> Result<NodeRef> {
+        let (group, index) = self.geometry.inode_place(number).ok_or(Error::Stale)?;
+        if self.is_own_inode(number) || !self.allocator.is_inode_allocated(number)? {
+            return Err(Error::Stale);
+        }
+        let node = self.nodes.get_or_read(number, || {
+            // One that was given out just now is not written yet: there stands what stood there before.
+            if index >= self.allocator.inodes_written(group)? {
+                return Err(Error::Stale);
+            }
+            let inode = self.read_inode(number)?;
+            // Without a name but in use it would be in memory.
+            if inode.links_count() == 0 {
+                return Err(Error::Stale);
+            }
+            Ok(Node::new(number, self.inode_home(number)?, inode))
+        })?;
+        let holds_attribute = node.inode().flags().contains(InodeFlags::EA_INODE);
+        if node.is_named() && !holds_attribute { Ok(node) } else { Err(Error::Stale) }
+    }
+
+    /// Whether an inode is the file system's own: reserved, or named by the superblock.
+    fn is_own_inode(&self, number: InodeNumber) -> bool {
+        let superblock = self.superblock.lock();
+        let named = [
+            superblock.s_journal_inum(),
+            superblock.s_usr_quota_inum(),
+            superblock.s_grp_quota_inum(),
+            superblock.s_prj_quota_inum(),
+            superblock.s_orphan_file_inum(),
+        ];
+        let is_reserved = number.0 < superblock.first_ino() && number != InodeNumber::ROOT;
+        is_reserved || named.contains(&number.0)
+    }
+}

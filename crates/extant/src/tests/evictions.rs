@@ -1,0 +1,126 @@
+//! What must not leave memory, or not yet, where there is room for next to nothing.
+
+use std::io::{self, IoSlice};
+use std::sync::Mutex;
+
+use extant_alloc::Run;
+use extant_block::{BlockDevice, MemoryDevice};
+use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Structure};
+use extant_rt::Arc;
+
+use super::disk::{assert_clean, format, has_tools};
+use super::names::new;
+use crate::attributes::SetAttributes;
+use crate::buffer::Kind;
+use crate::error::Place;
+use crate::mount::Options;
+use crate::namei::NewKind;
+use crate::volume::Volume;
+
+/// A device that does something at its next flush.
+struct Interrupted {
+    inner: MemoryDevice,
+    at_flush: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl BlockDevice for Interrupted {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.inner.write_vectored_at(offset, bufs)
+    }
+    fn flush(&self) -> io::Result<()> {
+        let interruption = self.at_flush.lock().expect("no panic").take();
+        if let Some(interruption) = interruption {
+            // Of a thread that holds nothing.
+            std::thread::spawn(interruption).join().expect("what is done meanwhile");
+        }
+        self.inner.flush()
+    }
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.inner.discard(offset, bytes)
+    }
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.inner.write_zeroes(offset, bytes)
+    }
+}
+
+fn mount(device: &Arc<Interrupted>) -> Arc<Volume> {
+    let options = Options { background: false, cache_bytes: 0, ..Options::default() };
+    Volume::mount(device.clone(), &options).expect("a clean disk").0
+}
+
+fn set_mode(volume: &Volume, inode: InodeNumber, mode: u16) {
+    let node = volume.node(inode).expect("an inode");
+    let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+    volume.set_attributes(&node, &set).expect("room");
+}
+
+/// A block of the inode table is made by a commit and nobody holds it; before the commit is durable it is found nowhere
+/// else.
+#[test]
+fn inodes_stay_in_memory_until_their_commit_is_durable() {
+    if !has_tools() {
+        return;
+    }
+    let (inner, inodes) = format(&["-b", "1024", "-N", "16384"], 32 << 10, &["a", "b", "c"]);
+    // The first stands in the block before.
+    let inodes = &inodes[1..];
+    let device = Arc::new(Interrupted { inner, at_flush: Mutex::new(None) });
+    let volume = mount(&device);
+    let home = volume.inode_home(inodes[0]).unwrap().0;
+    assert_eq!(home, volume.inode_home(inodes[1]).unwrap().0);
+    let read = |volume: &Volume, block| {
+        volume.buffer(block, Kind::InodeTable, Place::of(Structure::Inode)).expect("a block of a table")
+    };
+    let (thief, groups) = (volume.clone(), volume.geometry.group_count);
+    let blocks = volume.geometry.inode_table_blocks_per_group;
+    *device.at_flush.lock().expect("no panic") = Some(Box::new(move || {
+        let made = Arc::downgrade(&read(&thief, home));
+        for _ in 0..4 {
+            for group in 0..groups {
+                let table = thief.allocator.inode_table(GroupNumber(group)).unwrap();
+                (0..u64::from(blocks)).for_each(|block| drop(read(&thief, FsBlock(table.0 + block))));
+            }
+        }
+        assert!(made.upgrade().is_some(), "it left");
+    }));
+    set_mode(&volume, inodes[0], 0o600);
+    volume.sync().unwrap();
+    assert!(device.at_flush.lock().expect("no panic").is_none(), "nothing was done meanwhile");
+    set_mode(&volume, inodes[1], 0o640);
+    volume.unmount().unwrap();
+    drop(volume);
+    assert_clean(&device.inner, "after evictions");
+    let volume = mount(&device);
+    let modes = inodes.iter().map(|inode| volume.node(*inode).unwrap().inode().mode() & 0o7777);
+    assert_eq!(modes.collect::<Vec<_>>(), [0o600, 0o640]);
+    volume.unmount().unwrap();
+}
+
+/// Between the search for inodes without users and the deletion of one, it may have been found by its name, and the name
+/// taken away.
+#[test]
+fn an_inode_that_is_in_use_again_is_not_deleted() {
+    let device = Arc::new(MemoryDevice::new(8 << 20));
+    crate::mkfs::Mkfs::new().format(&*device).expect("an empty disk");
+    let volume = super::disk::mount(&device);
+    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let file = volume.create(&root, b"file", &new(NewKind::File)).unwrap();
+    volume.write_at(&file, Some(0), b"content", true).unwrap();
+    let start = volume.all_extents(file.number, &file.inode()).unwrap()[0].start;
+    volume.unlink(&root, b"file").unwrap();
+    volume.delete(&file).unwrap();
+    let mut content = [0; 7];
+    assert_eq!(volume.read_at(&file, 0, &mut content).unwrap(), 7);
+    assert_eq!(&content, b"content");
+    drop(file);
+    volume.reap();
+    assert!(!volume.allocator.is_used(Run { start, len: 1 }).unwrap());
+    drop(root);
+    volume.unmount().unwrap();
+}
