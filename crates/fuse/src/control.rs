@@ -30,6 +30,10 @@ const FILES: [&str; 9] = [
     "writeback_stats",
 ];
 
+/// The kernel's criteria of searches for blocks, in its order.
+pub(crate) const CRITERIA: [&str; 5] =
+    ["cr_p2_aligned", "cr_goal_fast", "cr_best_avail", "cr_goal_slow", "cr_any_free"];
+
 /// The one that can be written: the count of writeback contexts.
 const NWRITEBACKS: &str = "nwritebacks";
 
@@ -220,8 +224,6 @@ fn writeback_stats(fs: &Filesystem) -> String {
 
 /// Searches for blocks, in the names and the layout of the kernel's `mb_stats` where it has them.
 fn mb_stats(fs: &Filesystem) -> String {
-    const CRITERIA: [&str; 5] =
-        ["cr_p2_aligned", "cr_goal_fast", "cr_best_avail", "cr_goal_slow", "cr_any_free"];
     let stats = fs.mballoc_statistics();
     let mut text = format!(
         "mballoc:\n\treqs: {}\n\tsuccess: {}\n\tblocks: {}\n\tgoal_hits: {}\n",
@@ -279,7 +281,7 @@ mod tests {
     fn file(control: &Control, fs: &Filesystem, name: &str) -> Snapshot {
         let made = Timestamp::default();
         let (_, snapshot) = control
-            .snapshot(name.as_bytes(), made, fs, &Metrics::new(), 0, Transport::Device)
+            .snapshot(name.as_bytes(), made, fs, &Metrics::new(None), 0, Transport::Device)
             .expect("a control file");
         snapshot
     }

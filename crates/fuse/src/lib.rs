@@ -13,10 +13,13 @@ mod nodes;
 pub mod ops;
 mod owners;
 mod server;
+mod tally;
+mod timed_device;
 mod transport;
 
 pub use errno::errno;
 pub use ops::Ops;
 pub use owners::Owners;
 pub use server::{Server, ServerOptions};
+pub use timed_device::{DeviceTimes, TimedDevice};
 pub use transport::{Kernel, MountError, MountOptions, Session};

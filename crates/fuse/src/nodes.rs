@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use extant::{Dir, File};
-use extant_rt::{Arc, AtomicU64, LockClass, Ordering, RwLock};
+use extant_rt::{Arc, AtomicBool, AtomicU64, LockClass, Ordering, RwLock};
 use rustix::io::Errno;
 
 use crate::control::Snapshot;
@@ -37,9 +37,23 @@ pub(crate) enum Held {
 pub(crate) struct Served {
     held: Held,
     uses: AtomicU64,
+    /// See [`Served::announce`].
+    is_announced: AtomicBool,
 }
 
 impl Served {
+    /// Notes that the kernel asked to change nothing: so it does before it asks to change the content for somebody who loses the
+    /// file its set-id bits or capabilities.
+    pub(crate) fn announce(&self) {
+        // The request that was announced comes after the reply to this one.
+        self.is_announced.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was noted, once.
+    pub(crate) fn take_announcement(&self) -> bool {
+        self.is_announced.load(Ordering::Relaxed) && self.is_announced.swap(false, Ordering::Relaxed)
+    }
+
     /// The inode on the disk.
     ///
     /// # Errors
@@ -130,7 +144,7 @@ impl Nodes {
                 return served.clone();
             }
         }
-        let fresh = Arc::new(Served { held, uses: AtomicU64::new(1) });
+        let fresh = Arc::new(Served { held, uses: AtomicU64::new(1), is_announced: AtomicBool::new(false) });
         let mut shard = self.shard(id).write();
         if let Some(served) = shard.get(&id.0) {
             served.uses.fetch_add(1, Ordering::Relaxed);

@@ -222,9 +222,10 @@ pub trait Ops: Send + Sync + 'static {
     /// What `stat` tells, and how long the kernel may remember it.
     fn attributes(&self, node: NodeId) -> Reply<(Attributes, Duration)>;
     /// Changes attributes, owners as the host counts, and size. Nothing at all is a change of owner that changes no
-    /// number.
+    /// number; or it comes ahead of a change of the content by somebody who loses the file its set-id bits or capabilities.
     fn set_attributes(
         &self,
+        caller: Caller,
         node: NodeId,
         set: &SetAttributes,
         size: Option<SetSize>,
@@ -296,7 +297,12 @@ forward! {
     lookup(parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>>;
     forget(node: NodeId, count: u64);
     attributes(node: NodeId) -> Reply<(Attributes, Duration)>;
-    set_attributes(node: NodeId, set: &SetAttributes, size: Option<SetSize>) -> Reply<(Attributes, Duration)>;
+    set_attributes(
+        caller: Caller,
+        node: NodeId,
+        set: &SetAttributes,
+        size: Option<SetSize>
+    ) -> Reply<(Attributes, Duration)>;
     read_link(node: NodeId) -> Reply<Vec<u8>>;
     make(caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry>;
     make_unnamed(caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<Entry>;

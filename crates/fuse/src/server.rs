@@ -22,10 +22,11 @@ use rustix::io::Errno;
 
 use crate::control::{self, Control, Mounter};
 use crate::errno::errno;
-use crate::metrics::{Metrics, Request};
-use crate::nodes::{Held, Nodes, Served};
+use crate::metrics::{Metrics, Request, Timed};
+use crate::nodes::{Held, Nodes};
 use crate::ops::*;
 use crate::owners::Owners;
+use crate::timed_device::DeviceTimes;
 use crate::transport::Kernel;
 
 /// How long the kernel may remember what only the kernel changes.
@@ -48,6 +49,8 @@ pub struct ServerOptions {
     pub pid: u32,
     /// The options in force, as `mount` writes them, for the control file.
     pub description: String,
+    /// What the disk's device counts, if it is a [`TimedDevice`](crate::TimedDevice): for the control file `metrics`.
+    pub device: Option<DeviceTimes>,
 }
 
 /// A served file system.
@@ -84,7 +87,7 @@ impl Server {
             owners: options.owners,
             control: (!options.no_control).then(|| Control::new(mounter)),
             mounter: options.uid,
-            metrics: Metrics::new(),
+            metrics: Metrics::new(options.device),
             transport: OnceLock::new(),
             kernel: OnceLock::new(),
             failure: Mutex::new(LockClass::REQUESTS, None),
@@ -106,9 +109,9 @@ impl Server {
         Timestamp { seconds, nanoseconds }
     }
 
-    fn get(&self, request: Request, node: NodeId) -> Reply<Arc<Served>> {
-        self.metrics.count(request);
-        self.nodes.get(node)
+    /// Counts a request and the time until what this gives is dropped; none of a control file.
+    fn timed(&self, request: Request, node: NodeId) -> Option<Timed<'_>> {
+        (!Control::owns(node)).then(|| self.metrics.begin(request))
     }
 
     /// What the kernel calls an inode.
@@ -127,6 +130,8 @@ impl Server {
         };
         let node = Self::node_id(number);
         self.nodes.hold(node, held);
+        // The kernel knows the root before it could be told a generation: any other would be another inode's.
+        let generation = if node == NodeId::ROOT { 0 } else { generation };
         Ok(entry_of(node, generation, attributes))
     }
 
@@ -203,6 +208,7 @@ impl Ops for Server {
     }
 
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>> {
+        let _timed = self.timed(Request::Lookup, parent);
         self.look_up(parent, name)
     }
 
@@ -213,65 +219,83 @@ impl Ops for Server {
     }
 
     fn attributes(&self, node: NodeId) -> Reply<(Attributes, Duration)> {
+        let _timed = self.timed(Request::Attributes, node);
         self.stat(node)
     }
 
     fn set_attributes(
         &self,
+        caller: Caller,
         node: NodeId,
         set: &SetAttributes,
         size: Option<SetSize>,
     ) -> Reply<(Attributes, Duration)> {
-        self.change(node, set, size)
+        let _timed = self.timed(Request::SetAttributes, node);
+        self.change(caller, node, set, size)
     }
 
     fn read_link(&self, node: NodeId) -> Reply<Vec<u8>> {
-        let served = self.get(Request::ReadLink, node)?;
+        let _timed = self.timed(Request::ReadLink, node);
+        let served = self.nodes.get(node)?;
         served.file()?.read_link().map_err(|error| errno(&error))
     }
 
     fn make(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry> {
+        let _timed = self.timed(Request::Make, parent);
         self.make_inode(caller, parent, name, make)
     }
 
     fn make_unnamed(&self, caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<Entry> {
+        let _timed = self.timed(Request::Make, parent);
         self.make_unnamed_file(caller, parent, make)
     }
 
     fn unlink(&self, parent: NodeId, name: &[u8]) -> Reply<()> {
-        self.get(Request::Unlink, parent)?.dir()?.unlink(name).map_err(|error| errno(&error))
+        let _timed = self.timed(Request::Unlink, parent);
+        self.nodes.get(parent)?.dir()?.unlink(name).map_err(|error| errno(&error))
     }
 
     fn rmdir(&self, parent: NodeId, name: &[u8]) -> Reply<()> {
-        self.get(Request::Rmdir, parent)?.dir()?.rmdir(name).map_err(|error| errno(&error))
+        let _timed = self.timed(Request::Rmdir, parent);
+        self.nodes.get(parent)?.dir()?.rmdir(name).map_err(|error| errno(&error))
     }
 
     fn rename(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()> {
+        let _timed = self.timed(Request::Rename, from.0);
         self.rename_entry(from, to, how)
     }
 
     fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<Entry> {
+        let _timed = self.timed(Request::Link, parent);
         self.link_inode(node, parent, name)
     }
 
     fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Reply<usize> {
-        self.read_content(node, offset, buf)
+        let mut timed = self.timed(Request::Read, node);
+        let done = self.read_content(node, offset, buf)?;
+        timed.iter_mut().for_each(|timed| timed.moves(done));
+        Ok(done)
     }
 
     fn write(&self, node: NodeId, offset: u64, bytes: &[u8], how: WriteHow) -> Reply<usize> {
-        self.write_content(node, offset, bytes, how)
+        let mut timed = self.timed(Request::Write, node);
+        let done = self.write_content(node, offset, bytes, how)?;
+        timed.iter_mut().for_each(|timed| timed.moves(done));
+        Ok(done)
     }
 
     fn sync(&self, node: NodeId, only_data: bool) -> Reply<()> {
+        let _timed = self.timed(Request::Sync, node);
         self.sync_inode(node, only_data)
     }
 
     fn list(&self, node: NodeId, cookie: u64, with_attributes: bool, listing: &mut dyn Listing) -> Reply<()> {
+        let _timed = self.timed(Request::List, node);
         self.list_directory(node, cookie, with_attributes, listing)
     }
 
     fn fullness(&self) -> Fullness {
-        self.metrics.count(Request::Fullness);
+        let _timed = self.metrics.begin(Request::Fullness);
         let full = self.fs.statistics();
         Fullness {
             block_size: full.block_size,
@@ -284,27 +308,33 @@ impl Ops for Server {
     }
 
     fn xattr(&self, node: NodeId, name: &[u8]) -> Reply<Vec<u8>> {
+        let _timed = self.timed(Request::Xattr, node);
         self.get_xattr(node, name)
     }
 
     fn list_xattrs(&self, caller: Caller, node: NodeId) -> Reply<Vec<u8>> {
+        let _timed = self.timed(Request::Xattr, node);
         self.xattr_names(caller, node)
     }
 
     fn set_xattr(&self, caller: Caller, node: NodeId, name: &[u8], value: &[u8], flags: i32) -> Reply<()> {
+        let _timed = self.timed(Request::SetXattr, node);
         self.put_xattr(caller, node, name, value, flags)
     }
 
     fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Reply<()> {
-        let served = self.get(Request::SetXattr, node)?;
+        let _timed = self.timed(Request::SetXattr, node);
+        let served = self.nodes.get(node)?;
         served.file()?.remove_xattr(name).map_err(|error| errno(&error))
     }
 
     fn allocate(&self, caller: Caller, node: NodeId, mode: i32, offset: u64, bytes: u64) -> Reply<()> {
+        let _timed = self.timed(Request::Allocate, node);
         self.allocate_range(caller, node, mode, offset, bytes)
     }
 
     fn seek(&self, node: NodeId, offset: u64, for_data: bool) -> Reply<u64> {
+        let _timed = self.timed(Request::Seek, node);
         self.seek_content(node, offset, for_data)
     }
 
@@ -316,6 +346,10 @@ impl Ops for Server {
         input: &[u8],
         out_bytes: u32,
     ) -> Reply<Vec<u8>> {
+        let _timed = self.timed(Request::Ioctl, node);
         self.control_inode(caller, node, command, input, out_bytes)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,12 @@
 //! Requests on attributes.
 
 use super::*;
+use crate::nodes::Served;
+
+const S_ISGID: u16 = 0o2000;
 
 impl Server {
     pub(super) fn stat(&self, node: NodeId) -> Reply<(Attributes, Duration)> {
-        self.metrics.count(Request::Attributes);
         if let Some(control) = &self.control
             && Control::owns(node)
         {
@@ -21,11 +23,12 @@ impl Server {
 
     pub(super) fn change(
         &self,
+        caller: Caller,
         node: NodeId,
         set: &SetAttributes,
         size: Option<SetSize>,
     ) -> Reply<(Attributes, Duration)> {
-        let served = self.get(Request::SetAttributes, node)?;
+        let served = self.nodes.get(node)?;
         if let (Some(control), Some(snapshot)) = (&self.control, served.control()) {
             // An open that cuts it, before a value is written.
             snapshot.check_writable()?;
@@ -37,7 +40,11 @@ impl Server {
             self.drop_privileges(file, size.remove_set_id)?;
             file.set_len(size.bytes).map_err(|error| errno(&error))?;
         }
-        if size.is_none() || *set != SetAttributes::default() {
+        let is_nothing = *set == SetAttributes::default();
+        if is_nothing && size.is_none() {
+            served.announce();
+        }
+        if !is_nothing || (size.is_none() && self.owns(caller, file)) {
             self.set(file, set)?;
         }
         Ok((self.shown(&file.metadata()), LIFETIME))
@@ -57,6 +64,41 @@ impl Server {
             ..*set
         };
         file.set_attributes(&stored).map_err(|error| errno(&error))
+    }
+
+    /// Whether the caller may change the owner of a file to the same, which takes set-id bits and capabilities away. The kernel
+    /// asks for it on behalf of anybody: for `chown(-1, -1)`, and ahead of a change of the content, which takes them away itself.
+    ///
+    /// Source: `chown_common`, `fuse_setattr`.
+    fn owns(&self, caller: Caller, file: &File) -> bool {
+        let metadata = file.metadata();
+        caller.is_root() || caller.uid == self.owners.shown(metadata.uid, metadata.gid).0
+    }
+
+    /// Whether the caller is no member of a file's group, as far as can be seen. Which further groups it is in does not come
+    /// along: in doubt it is none.
+    pub(super) fn is_outsider(&self, caller: Caller, file: &File) -> bool {
+        let (_, gid) = self.owners.stored(caller.uid, caller.gid);
+        !caller.is_root() && gid != file.metadata().gid
+    }
+
+    /// Takes away what an allocation by the caller takes away.
+    ///
+    /// Source: `file_modified`, `setattr_should_drop_sgid`.
+    pub(super) fn drop_privileges_by(&self, caller: Caller, node: NodeId, served: &Served) -> Reply<()> {
+        let file = served.file()?;
+        self.drop_privileges(file, !caller.is_root())?;
+        if caller.is_root() || !served.take_announcement() {
+            return Ok(());
+        }
+        let mode = file.metadata().mode;
+        if mode & S_ISGID != 0 && self.is_outsider(caller, file) {
+            // Where the group may not execute it too.
+            let set = SetAttributes { mode: Some(mode & !S_ISGID), ..SetAttributes::default() };
+            file.set_attributes(&set).map_err(|error| errno(&error))?;
+        }
+        self.tell_of_change(node);
+        Ok(())
     }
 
     /// Takes away what a change of content takes away: always file capabilities, set-id bits if `set_id`.

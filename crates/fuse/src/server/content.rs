@@ -11,7 +11,7 @@ const INSERT_RANGE: i32 = 0x20;
 
 impl Server {
     pub(super) fn read_content(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Reply<usize> {
-        let served = self.get(Request::Read, node)?;
+        let served = self.nodes.get(node)?;
         if let Some(snapshot) = served.control() {
             return Ok(snapshot.read(offset, buf));
         }
@@ -20,7 +20,6 @@ impl Server {
         if self.notes_access {
             file.note_access().map_err(|error| errno(&error))?;
         }
-        self.metrics.count_read(done);
         Ok(done)
     }
 
@@ -31,7 +30,7 @@ impl Server {
         bytes: &[u8],
         how: WriteHow,
     ) -> Reply<usize> {
-        let served = self.get(Request::Write, node)?;
+        let served = self.nodes.get(node)?;
         if let Some(snapshot) = served.control() {
             return snapshot.write(&self.fs, offset, bytes);
         }
@@ -47,12 +46,13 @@ impl Server {
             Errno::ROFS if how.is_late => Errno::IO,
             number => number,
         })?;
-        self.metrics.count_written(written);
+        if how.remove_set_id && served.take_announcement() {
+            self.tell_of_change(node);
+        }
         Ok(written)
     }
 
     pub(super) fn sync_inode(&self, node: NodeId, only_data: bool) -> Reply<()> {
-        self.metrics.count(Request::Sync);
         if Control::owns(node) {
             return Ok(());
         }
@@ -77,7 +77,7 @@ impl Server {
         offset: u64,
         bytes: u64,
     ) -> Reply<()> {
-        let served = self.get(Request::Allocate, node)?;
+        let served = self.nodes.get(node)?;
         let file = served.file()?;
         let keep_size = mode & KEEP_SIZE != 0;
         let what = match mode & !KEEP_SIZE {
@@ -88,7 +88,7 @@ impl Server {
             INSERT_RANGE if !keep_size => Fallocate::InsertRange,
             _ => return Err(Errno::OPNOTSUPP),
         };
-        self.drop_privileges(file, !caller.is_root())?;
+        self.drop_privileges_by(caller, node, &served)?;
         let allocated = if caller.is_root() {
             file.allocate(what, offset, bytes)
         } else {
@@ -98,7 +98,7 @@ impl Server {
     }
 
     pub(super) fn seek_content(&self, node: NodeId, offset: u64, for_data: bool) -> Reply<u64> {
-        let served = self.get(Request::Seek, node)?;
+        let served = self.nodes.get(node)?;
         let to = if for_data { SeekTo::Data } else { SeekTo::Hole };
         served.file()?.seek_to(to, offset).map_err(|error| errno(&error))
     }

@@ -47,7 +47,7 @@ impl Server {
         input: &[u8],
         out_bytes: u32,
     ) -> Reply<Vec<u8>> {
-        let served = self.get(Request::Ioctl, node)?;
+        let served = self.nodes.get(node)?;
         let file = served.file()?;
         let mut output = match command {
             GETFLAGS | GETFLAGS_32 => file.flags().bits().to_ne_bytes().to_vec(),
@@ -88,8 +88,8 @@ impl Server {
         Ok(output)
     }
 
-    /// An `ioctl` changes times, which the kernel would go on to show as they were.
-    fn tell_of_change(&self, node: NodeId) {
+    /// The kernel would go on to show as they were: times that an `ioctl` changed, a mode that a change of the content did.
+    pub(super) fn tell_of_change(&self, node: NodeId) {
         if let Some(kernel) = self.kernel.get() {
             kernel.forget_attributes(node);
         }

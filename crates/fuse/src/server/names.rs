@@ -5,7 +5,9 @@ use extant::{New, NewKind, RenameFlags};
 
 impl Server {
     pub(super) fn look_up(&self, parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>> {
-        self.metrics.count(Request::Lookup);
+        if name == b"." {
+            return self.look_up_node(parent).map(Ok);
+        }
         if let Some(control) = &self.control
             && parent == control::DIRECTORY
         {
@@ -23,6 +25,23 @@ impl Server {
         }
     }
 
+    /// The inode of a number that the kernel has forgotten, out of a file handle, which may say any. Whether the generation is the
+    /// handle's, the kernel looks itself.
+    ///
+    /// Source: `fuse_get_dentry`.
+    fn look_up_node(&self, node: NodeId) -> Reply<Entry> {
+        let number = if node == NodeId::ROOT {
+            InodeNumber::ROOT
+        } else {
+            // What has more bits is the control directory's, whose files are not for handles.
+            InodeNumber(u32::try_from(node.0).map_err(|_| Errno::STALE)?)
+        };
+        if Self::node_id(number) != node {
+            return Err(Errno::STALE);
+        }
+        self.give(self.fs.remembered_inode(number).map_err(|error| errno(&error))?)
+    }
+
     pub(super) fn make_inode(
         &self,
         caller: Caller,
@@ -30,7 +49,7 @@ impl Server {
         name: &[u8],
         make: &Make<'_>,
     ) -> Reply<Entry> {
-        let served = self.get(Request::Make, parent)?;
+        let served = self.nodes.get(parent)?;
         let dir = served.dir()?;
         let kind = match make.kind {
             Kind::File => NewKind::File,
@@ -53,7 +72,7 @@ impl Server {
     }
 
     pub(super) fn make_unnamed_file(&self, caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<Entry> {
-        let served = self.get(Request::Make, parent)?;
+        let served = self.nodes.get(parent)?;
         let dir = served.dir()?;
         let new = self.new_inode(caller, dir, NewKind::File, make)?;
         self.give(dir.create_unnamed(&new).map_err(|error| errno(&error))?)
@@ -84,7 +103,7 @@ impl Server {
     }
 
     pub(super) fn rename_entry(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()> {
-        let source = self.get(Request::Rename, from.0)?;
+        let source = self.nodes.get(from.0)?;
         let target = self.nodes.get(to.0)?;
         let flags =
             RenameFlags { no_replace: how.no_replace, exchange: how.exchange, whiteout: how.whiteout };
@@ -92,7 +111,7 @@ impl Server {
     }
 
     pub(super) fn link_inode(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<Entry> {
-        let dir = self.get(Request::Link, parent)?;
+        let dir = self.nodes.get(parent)?;
         let served = self.nodes.get(node)?;
         let file = served.file()?;
         Self::check_changeable(file, false)?;
@@ -107,7 +126,6 @@ impl Server {
         with_attributes: bool,
         listing: &mut dyn Listing,
     ) -> Reply<()> {
-        self.metrics.count(Request::List);
         if let Some(control) = &self.control
             && node == control::DIRECTORY
         {

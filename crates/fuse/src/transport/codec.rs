@@ -135,7 +135,7 @@ impl Message<'_> {
             }
             opcode::SETATTR => {
                 let (set, size) = changes(&self.fixed()?);
-                let changed = ops.set_attributes(node, &set, size)?;
+                let changed = ops.set_attributes(self.caller(), node, &set, size)?;
                 self.put(attributes_out(changed).as_bytes())
             }
             opcode::READLINK => {

@@ -11,6 +11,7 @@ const PAGE_BYTES: u32 = 4096;
 
 /// What is wanted of the kernel, where it has it.
 const WANTED: u64 = init::ASYNC_READ
+    | init::EXPORT_SUPPORT
     | init::BIG_WRITES
     | init::DONT_MASK
     | init::DO_READDIRPLUS

@@ -73,6 +73,7 @@ impl Ops for Notes {
 
     fn set_attributes(
         &self,
+        _: Caller,
         _: NodeId,
         set: &SetAttributes,
         size: Option<SetSize>,

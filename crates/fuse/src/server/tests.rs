@@ -1,0 +1,155 @@
+//! Requests that the kernel sends seldom.
+
+use extant::Mount;
+use extant_block::{BlockDevice, MemoryDevice};
+
+use super::*;
+
+mod kernel;
+
+const ROOT: Caller = Caller { uid: 0, gid: 0 };
+const OWNER: Caller = Caller { uid: 1000, gid: 1000 };
+const OTHER: Caller = Caller { uid: 2000, gid: 2000 };
+
+fn served(device: &Arc<MemoryDevice>) -> Arc<Server> {
+    let fs = Mount::new().open_device(device.clone()).expect("a mount");
+    Server::new(fs, ServerOptions::default()).expect("a server")
+}
+
+/// A disk whose root has a generation, though mkfs gives it none.
+fn disk() -> Arc<MemoryDevice> {
+    let device = MemoryDevice::new(16 << 20);
+    let mut mkfs = extant::mkfs::Mkfs::new();
+    mkfs.block_size(4096).inode_size(256).features("^metadata_csum").expect("a feature");
+    mkfs.format(&device).expect("a file system");
+    let mut table = [0; 4];
+    device.read_at(4096 + 8, &mut table).expect("the first descriptor");
+    let root = u64::from(u32::from_le_bytes(table)) * 4096 + 256;
+    device.write_at(root + 0x64, &5_u32.to_le_bytes()).expect("a generation");
+    Arc::new(device)
+}
+
+fn make(server: &Server, parent: NodeId, name: &[u8], kind: Kind<'_>, mode: u16) -> Entry {
+    server.make(OWNER, parent, name, &Make { kind, mode, umask: 0 }).expect("an inode")
+}
+
+fn find(server: &Server, parent: NodeId, name: &[u8]) -> Reply<Entry> {
+    server.lookup(parent, name)?.map_err(|_| Errno::NOENT)
+}
+
+fn id(entry: &Entry) -> (NodeId, u64) {
+    (entry.node, entry.generation)
+}
+
+#[test]
+fn forgotten_inode_is_found_by_its_number_and_a_directory_leads_to_its_parent() {
+    let device = disk();
+    let server = served(&device);
+    let dir = make(&server, NodeId::ROOT, b"dir", Kind::Directory, 0o755);
+    let file = make(&server, dir.node, b"file", Kind::File, 0o644);
+    let known = server.nodes.count();
+    for entry in [&file, &dir] {
+        server.forget(entry.node, 1);
+    }
+    assert_eq!(server.nodes.count(), known - 2);
+    assert_eq!(server.attributes(file.node), Err(Errno::STALE), "only a look-up brings it back");
+    server.finish().expect("unmounted");
+
+    let server = served(&device);
+    for entry in [&dir, &file] {
+        let found = find(&server, entry.node, b".").expect("found");
+        assert_eq!((id(&found), found.attributes.file_type), (id(entry), entry.attributes.file_type));
+        // A second use of the same.
+        assert_eq!(find(&server, entry.node, b".").map(|found| id(&found)), Ok(id(entry)));
+    }
+    assert_eq!(server.nodes.count(), known);
+    let parent = find(&server, dir.node, b"..").expect("the root");
+    assert_eq!(server.fs.root().expect("the root").generation(), 5);
+    assert_eq!((id(&parent), parent.attributes.inode), ((NodeId::ROOT, 0), 2));
+    for entry in [&dir, &file] {
+        server.forget(entry.node, 1);
+        assert!(server.attributes(entry.node).is_ok());
+        server.forget(entry.node, 1);
+        assert!(server.attributes(entry.node).is_err());
+    }
+    server.finish().expect("unmounted");
+}
+
+#[test]
+fn numbers_that_no_file_has_are_stale() {
+    let server = served(&disk());
+    let file = make(&server, NodeId::ROOT, b"file", Kind::File, 0o644).node;
+    let control = find(&server, NodeId::ROOT, control::NAME).expect("the control directory").node;
+    let snapshot = find(&server, control, b"version").expect("a control file").node;
+    let known = server.nodes.count();
+    // The root has another number, and 8 is the journal.
+    let numbers = [0, 2, 8, 4000, u64::from(u32::MAX), (1 << 32) | file.0, u64::MAX].map(NodeId);
+    for node in numbers.into_iter().chain([control, snapshot]) {
+        assert_eq!(find(&server, node, b"."), Err(Errno::STALE), "{node:?}");
+    }
+    assert_eq!(server.nodes.count(), known);
+    assert_eq!(find(&server, NodeId::ROOT, b".").map(|found| id(&found)), Ok((NodeId::ROOT, 0)));
+    server.finish().expect("unmounted");
+}
+
+#[test]
+fn deleted_inode_is_stale_and_its_number_another_inode_later() {
+    let server = served(&disk());
+    let first = make(&server, NodeId::ROOT, b"first", Kind::File, 0o644);
+    server.unlink(NodeId::ROOT, b"first").expect("unlinked");
+    assert_eq!(find(&server, first.node, b"."), Err(Errno::STALE), "without a name, though in use");
+    server.forget(first.node, 1);
+    assert_eq!(find(&server, first.node, b"."), Err(Errno::STALE));
+    let again = (0..).map(|index: u32| {
+        let entry = make(&server, NodeId::ROOT, index.to_string().as_bytes(), Kind::File, 0o644);
+        server.forget(entry.node, 1);
+        entry
+    });
+    let again = again.take(2000).find(|entry| entry.node == first.node).expect("the number again");
+    let found = find(&server, first.node, b".").expect("found");
+    assert_eq!(id(&found), id(&again));
+    assert_ne!(found.generation, first.generation, "the kernel sees that it is another");
+    server.finish().expect("unmounted");
+}
+
+/// Who may not change the owner of a file does not take its privileges away by leaving it as it is.
+#[test]
+fn change_to_the_same_owner_is_the_owners() {
+    let server = served(&disk());
+    for (caller, kept) in [(OTHER, 0o6755), (OWNER, 0o755), (ROOT, 0o755)] {
+        let name = caller.uid.to_string();
+        let node = make(&server, NodeId::ROOT, name.as_bytes(), Kind::File, 0o6755).node;
+        server.set_xattr(ROOT, node, b"security.capability", b"any", 0).expect("set");
+        let (attributes, _) =
+            server.set_attributes(caller, node, &SetAttributes::default(), None).expect("answered");
+        assert_eq!(attributes.mode, kept, "{caller:?}");
+        assert_eq!(server.xattr(node, b"security.capability").is_ok(), kept == 0o6755, "{caller:?}");
+    }
+    server.finish().expect("unmounted");
+}
+
+#[test]
+fn allocation_takes_set_group_id_from_a_file_of_another_group() {
+    let server = served(&disk());
+    let root = Caller { gid: 1000, ..ROOT };
+    let member = Caller { gid: 1000, ..OTHER };
+    // The mode before; after an allocation of which the kernel announced nothing, as for who is in the group in a way that we do
+    // not see; and after one that it announced.
+    let cases = [
+        (OTHER, [0o6666, 0o2666, 0o666]),
+        (member, [0o6666, 0o2666, 0o2666]),
+        (member, [0o2676, 0o676, 0o676]),
+        (root, [0o6676, 0o6676, 0o676]),
+    ];
+    for (index, (caller, modes)) in cases.into_iter().enumerate() {
+        let node = make(&server, NodeId::ROOT, index.to_string().as_bytes(), Kind::File, modes[0]).node;
+        let allocated = || {
+            server.allocate(caller, node, 0, 0, 4096).expect("allocated");
+            server.attributes(node).expect("stat").0.mode
+        };
+        assert_eq!(allocated(), modes[1], "{caller:?}");
+        server.set_attributes(caller, node, &SetAttributes::default(), None).expect("announced");
+        assert_eq!(allocated(), modes[2], "{caller:?}");
+    }
+    server.finish().expect("unmounted");
+}

@@ -1,0 +1,146 @@
+//! A device that counts what it is asked and how long that takes, so that a request's wait for it can be told from the
+//! rest of its time.
+//!
+//! The engine reads, writes and flushes in the thread that wants it: what a thread waits between a request's beginning
+//! and its end is that request's own.
+
+use std::cell::Cell;
+use std::io;
+
+use extant_block::BlockDevice;
+use extant_rt::{Arc, Monotonic};
+
+use crate::tally::{Tally, Total};
+
+/// What a device is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Io {
+    Read,
+    Write,
+    /// A flush, or a write that is durable when it returns.
+    Flush,
+    /// A discard, or zeroes that the device can make without their being written.
+    Discard,
+}
+
+/// The labels, in the order of [`Io`].
+pub(crate) const IO_NAMES: [&str; 4] = ["read", "write", "flush", "discard"];
+
+/// Nanoseconds by [`Io`].
+pub(crate) type Waits = [u64; IO_NAMES.len()];
+
+thread_local! {
+    static WAITED: Cell<Waits> = const { Cell::new([0; IO_NAMES.len()]) };
+}
+
+/// How long this thread has waited for devices so far.
+pub(crate) fn waited() -> Waits {
+    WAITED.get()
+}
+
+/// What a device was asked and how long that took. Clones are the same counts.
+#[derive(Clone, Debug)]
+pub struct DeviceTimes(Arc<Tally<{ IO_NAMES.len() }>>);
+
+impl DeviceTimes {
+    /// Each kind's label and what it comes to.
+    pub(crate) fn totals(&self) -> [(&'static str, Total); IO_NAMES.len()] {
+        std::array::from_fn(|io| (IO_NAMES[io], self.0.total(io)))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct TimedDevice<D> {
+    device: D,
+    times: DeviceTimes,
+}
+
+impl<D: BlockDevice> TimedDevice<D> {
+    /// Counts what `device` is asked through it.
+    pub fn new(device: D) -> Self {
+        Self { device, times: DeviceTimes(Arc::new(Tally::new())) }
+    }
+
+    /// The counts, for [`crate::ServerOptions`].
+    #[must_use]
+    pub fn times(&self) -> DeviceTimes {
+        self.times.clone()
+    }
+
+    fn timed(&self, io: Io, bytes: usize, ask: impl FnOnce(&D) -> io::Result<()>) -> io::Result<()> {
+        let tally = &self.times.0;
+        tally.begin(io as usize);
+        let start = Monotonic::now();
+        let done = ask(&self.device);
+        let took = start.elapsed();
+        tally.end(io as usize, took, if done.is_ok() { bytes } else { 0 });
+        let mut waited = WAITED.get();
+        waited[io as usize] += took.as_nanos() as u64;
+        WAITED.set(waited);
+        done
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for TimedDevice<D> {
+    fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.timed(Io::Read, buf.len(), |device| device.read_at(offset, buf))
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
+        let bytes = bufs.iter().map(|buf| buf.len()).sum();
+        self.timed(Io::Write, bytes, |device| device.write_vectored_at(offset, bufs))
+    }
+
+    fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.timed(Io::Flush, buf.len(), |device| device.write_fua(offset, buf))
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.timed(Io::Flush, 0, |device| device.flush())
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.timed(Io::Discard, bytes as usize, |device| device.discard(offset, bytes))
+    }
+
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.timed(Io::Discard, bytes as usize, |device| device.write_zeroes(offset, bytes))
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.device.is_read_only()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use extant_block::{BlockDevice, MemoryDevice};
+
+    use super::{IO_NAMES, Io, TimedDevice, waited};
+
+    #[test]
+    fn what_is_asked_is_counted_by_kind_and_the_wait_is_the_threads_own() {
+        assert_eq!((IO_NAMES[Io::Read as usize], IO_NAMES[Io::Discard as usize]), ("read", "discard"));
+        let device = TimedDevice::new(MemoryDevice::new(1 << 20));
+        let before = waited();
+        device.write_at(0, &[1; 4096]).expect("write");
+        device.write_fua(4096, &[2; 512]).expect("write");
+        device.flush().expect("flush");
+        let mut buf = [0; 4608];
+        device.read_at(0, &mut buf).expect("read");
+        assert_eq!((buf[0], buf[4096]), (1, 2));
+        assert!(device.read_at(1 << 20, &mut buf).is_err());
+        let totals = device.times().totals().map(|(_, total)| (total.ended, total.under_way, total.bytes));
+        assert_eq!(totals, [(2, 0, 4608), (1, 0, 4096), (2, 0, 512), (0, 0, 0)]);
+        let own = waited();
+        let times = device.times().totals().map(|(_, total)| total.time.as_nanos() as u64);
+        assert_eq!(std::array::from_fn(|io| own[io] - before[io]), times);
+        let elsewhere = extant_rt::parallel(1, |_| waited());
+        assert_eq!(elsewhere, [[0; 4]]);
+    }
+}
