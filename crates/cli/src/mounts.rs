@@ -9,6 +9,7 @@ use std::process::Command;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
+use crate::disks::is_same_image;
 use crate::failure::Failure;
 
 /// A mount of this namespace.
@@ -65,8 +66,32 @@ fn parse(line: &str) -> Option<Mounted> {
 
 fn table() -> Result<Vec<Mounted>, Failure> {
     let path = Path::new("/proc/self/mountinfo");
-    let text = std::fs::read(path).map_err(|error| Failure::host(path, &error))?;
+    read_table(path).map_err(|error| Failure::host(path, &error))
+}
+
+fn read_table(path: &Path) -> io::Result<Vec<Mounted>> {
+    let text = std::fs::read(path)?;
     Ok(String::from_utf8_lossy(&text).lines().filter_map(parse).collect())
+}
+
+/// Whether a process that had `image` locked is about to let go of it: it has ended, or it was the image's server and has no
+/// mount of it any more. It has FUSE's device open, as servers have to their end, and where it lives the disk is not mounted;
+/// so it will end soon, unless the mount was detached while in use. False if it may not be looked into.
+pub fn is_leaving(pid: u32, image: &Path) -> bool {
+    let place = Path::new("/proc").join(pid.to_string());
+    let descriptors: Vec<_> = match std::fs::read_dir(place.join("fd")) {
+        Ok(all) => all.flatten().map(|descriptor| std::fs::read_link(descriptor.path())).collect(),
+        Err(error) => return error.kind() == io::ErrorKind::NotFound,
+    };
+    // A process at its end lists none, while the kernel closes them one after another.
+    if descriptors.is_empty() {
+        return true;
+    }
+    let is_fuse =
+        |target: &io::Result<PathBuf>| target.as_deref().is_ok_and(|target| target == Path::new("/dev/fuse"));
+    let is_of_image = |mounted: &Mounted| mounted.is_ours() && is_same_image(&mounted.source, image);
+    descriptors.iter().any(is_fuse)
+        && read_table(&place.join("mountinfo")).is_ok_and(|table| !table.iter().any(is_of_image))
 }
 
 /// The whole path of a directory that may be a mount whose server is gone.
@@ -103,6 +128,18 @@ pub fn ours_around(path: &Path) -> Result<Option<Mounted>, Failure> {
     let stat = rustix::fs::stat(path).map_err(|error| Failure::host(path, &error.into()))?;
     let device = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     Ok(table()?.into_iter().rfind(|mounted| mounted.device == device && mounted.is_ours()))
+}
+
+/// That none of our mounts is at or around `dir`.
+pub fn not_ours(dir: &Path) -> Failure {
+    Failure::new("not_mounted", dir.display().to_string(), "no disk of extant is mounted there")
+}
+
+/// That the server of a mount is gone.
+pub fn server_gone(dir: &Path) -> Failure {
+    let place = dir.display().to_string();
+    let message = format!("a mount whose server is gone; `extant umount {place}` removes it");
+    Failure::new("stale_mount", place, message)
 }
 
 /// Unmounts; `lazily` even if it is in use.

@@ -17,6 +17,7 @@ mod replay;
 mod rm;
 mod stat;
 mod sync;
+mod top;
 mod umount;
 
 use std::ffi::OsString;
@@ -73,6 +74,7 @@ enum Verb {
     Umount(umount::Umount),
     Exec(exec::Exec),
     Sync(sync::Sync),
+    Top(top::Top),
     Info(info::Info),
     Check(check::Check),
     Replay(replay::Replay),
@@ -137,6 +139,7 @@ impl Verb {
             Self::Umount(verb) => verb.run(),
             Self::Exec(verb) => verb.run(),
             Self::Sync(verb) => verb.run(),
+            Self::Top(verb) => verb.run(),
             Self::Info(verb) => verb.run(),
             Self::Check(verb) => verb.run(),
             Self::Replay(verb) => verb.run(),

@@ -70,8 +70,7 @@ impl Mount {
 fn check_directory(dir: &Path) -> Result<(), Failure> {
     let place = || dir.display().to_string();
     if mounts::is_stale(dir) {
-        let message = format!("a mount whose server is gone; `extant umount {}` removes it", place());
-        return Err(Failure::new("stale_mount", place(), message));
+        return Err(mounts::server_gone(dir));
     }
     if !mounts::is_plain(dir) {
         return Err(Failure::new("not_a_directory", place(), "a line feed in the path"));

@@ -22,8 +22,7 @@ impl Sync {
     /// Syncs.
     pub fn run(self) -> Outcome {
         let Some(mounted) = mounts::ours_around(&self.dir)? else {
-            let place = self.dir.display().to_string();
-            return Err(Failure::new("not_mounted", place, "no disk of extant is mounted there"));
+            return Err(mounts::not_ours(&self.dir));
         };
         let failed = |error: rustix::io::Errno| Failure::host(&mounted.point, &error.into());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

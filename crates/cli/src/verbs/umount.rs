@@ -38,7 +38,7 @@ impl Umount {
         let dir = mounts::whole_path(&self.dir).map_err(|error| Failure::host(&self.dir, &error))?;
         let place = || self.dir.display().to_string();
         let Some(mounted) = mounts::ours_at(&dir)? else {
-            return Err(Failure::new("not_mounted", place(), "no disk of extant is mounted there"));
+            return Err(mounts::not_ours(&self.dir));
         };
         let is_stale = mounts::is_stale(&dir);
         let server = if is_stale { None } else { server_of(&dir) };

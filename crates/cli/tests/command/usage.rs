@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::bench::{Bench, DISK};
 
-const VERBS: [&str; 17] = [
+const VERBS: [&str; 18] = [
     "mkfs", "import", "export", "cp", "ls", "cat", "stat", "rm", "mkdir", "mv", "ln", "chmod", "chown",
-    "info", "check", "replay", "",
+    "info", "check", "replay", "top", "",
 ];
 
 #[test]
@@ -44,6 +44,10 @@ fn wrong_usage_exits_with_2_and_of_check_with_16() {
         &["ln", "disk.img:/x", "other.img:/y"],
         &["mkdir", "disk.img:/"],
         &["replay"],
+        &["top"],
+        &["top", "-d", "0", "."],
+        &["top", "-d", "NaN", "."],
+        &["top", "-n", "0", "."],
     ] {
         bench.fails(2, arguments);
     }

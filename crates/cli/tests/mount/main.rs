@@ -14,4 +14,5 @@ mod reserve;
 mod rootless;
 mod semantics;
 mod sparse;
+mod top;
 mod wanted;

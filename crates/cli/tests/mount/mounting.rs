@@ -50,6 +50,30 @@ fn second_mount_is_refused_by_name() {
 }
 
 #[test]
+fn mount_waits_for_a_server_on_its_way_out() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let mut disk = Disk::new("64M");
+    disk.serve();
+    let pid = fs::read_to_string(disk.point.join(".extant/pid")).expect("pid");
+    let pid = rustix::process::Pid::from_raw(pid.trim().parse().expect("number")).expect("pid");
+    fs::write(disk.point.join("file"), b"content").expect("write");
+    // So it has not ended when the mount is gone.
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("stop");
+    rustix::mount::unmount(&disk.point, rustix::mount::UnmountFlags::empty()).expect("unmount");
+    let mut command = Command::new(EXTANT);
+    command.arg("mount").arg(&disk.image).arg(&disk.point);
+    let mut mount = command.spawn().expect("extant");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(mount.try_wait().expect("its state"), None, "it waits");
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("continue");
+    assert!(mount.wait().expect("its end").success());
+    assert_eq!(fs::read(disk.point.join("file")).expect("read"), b"content");
+    disk.finish();
+}
+
+#[test]
 fn stale_mount_is_recognised_and_removed() {
     if !can_mount() {
         return;

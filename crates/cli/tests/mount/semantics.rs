@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{IFlags, StatVfs, ioctl_getflags, ioctl_setflags, statvfs};
 use rustix::io::Errno;
 
-use crate::common::{Disk, can_mount, path, run, trim_until};
+use crate::common::{Disk, can_mount, is_root, path, run, trim_until};
 use crate::kernel::Kernel;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -273,5 +273,44 @@ fn setting_flags_shows_a_new_time_of_change() {
     ioctl_setflags(&file, plain | IFlags::NOATIME).expect("flags");
     drop(file);
     assert!(changed() > before, "{before:?}");
+    disk.finish();
+}
+
+/// The kernel keeps the mode that it was told, also where a server changes it.
+#[test]
+fn change_of_content_by_another_user_takes_set_id_bits_away() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    disk.mount("suid");
+    let path = disk.point.join("file");
+    let another = |words: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-ec", words, "sh"]);
+        // Not by its path, which is not for everybody.
+        let file = File::options().read(true).write(true).open(&path).expect("open");
+        let status = command.stdin(file).status().expect("setpriv");
+        assert!(status.success(), "{words}: {status}");
+    };
+    let mode = || fs::metadata(&path).expect("stat").mode() & 0o7777;
+    fs::write(&path, vec![1; 64 << 10]).expect("write");
+    for words in [
+        "echo content >&0",
+        "fallocate --length 4096 /dev/stdin",
+        "fallocate --punch-hole --length 4096 /dev/stdin",
+    ] {
+        for (before, after) in [(0o6777, 0o777), (0o6666, 0o666)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(before)).expect("chmod");
+            assert_eq!(mode(), before);
+            another(words);
+            // A write leaves set-group-id where the group may not execute: the kernel asks for that.
+            let after = if words.starts_with("echo") && before == 0o6666 { 0o2666 } else { after };
+            assert_eq!(mode(), after, "{words}");
+            disk.umount();
+            disk.mount("suid");
+            assert_eq!(mode(), after, "{words}, on the disk");
+        }
+    }
     disk.finish();
 }

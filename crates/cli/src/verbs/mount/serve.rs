@@ -2,20 +2,31 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use extant::Filesystem;
 use extant_block::{Access, BlockDevice, FileDevice};
-use extant_fuse::{MountError, MountOptions, Owners, Server, ServerOptions, Session};
-use extant_rt::{Arc, JoinHandle, LockClass, Mutex};
+use extant_fuse::{
+    DeviceTimes, MountError, MountOptions, Owners, Server, ServerOptions, Session, TimedDevice,
+};
+use extant_rt::{Arc, JoinHandle, LockClass, Monotonic, Mutex};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
 use super::Options;
-use crate::disks::{self, locate, open_device};
+use crate::disks::{self, locate};
 use crate::failure::Failure;
 use crate::mounts;
 use crate::output;
 use crate::verbs::Outcome;
+
+/// How long a mount waits for the server of the one before to end, which may have a lot to write.
+const LEAVING_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long it waits for a lock or claim that has no holder to name: the kernel lets go of them a moment after their process has
+/// left the list of processes.
+const RELEASE_WAIT_MAX: Duration = Duration::from_secs(1);
+/// How long to wait between two looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A mounted disk that this process serves.
 pub struct Serving {
@@ -45,7 +56,7 @@ impl Serving {
             return Err(Failure::new("not_permitted", "", "only root can mount with suid or dev"));
         }
         options.allow_other = Some(options.allow_other.unwrap_or(is_root));
-        let (fs, claimed) = open(image, dir, &options, is_root)?;
+        let Opened { fs, device, claimed } = open(image, dir, &options, is_root)?;
         options.read_only |= fs.is_read_only();
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let owners = owners(image, &fs, &mut options, uid, gid)?;
@@ -57,6 +68,7 @@ impl Serving {
             gid,
             pid: std::process::id(),
             description: options.describe(),
+            device: Some(device),
         };
         let server = Server::new(fs.clone(), how).map_err(|error| Failure::disk(image.display(), &error))?;
         let mount = MountOptions {
@@ -155,13 +167,35 @@ fn mount_claiming(
     Session::mount(server.clone(), dir, mount).map_err(mount_failure)
 }
 
-/// The file system, and its device if that is a block device that the kernel can claim for the mount.
-fn open(
-    image: &Path,
-    dir: &Path,
-    options: &Options,
-    is_root: bool,
-) -> Result<(Filesystem, Option<Arc<FileDevice>>), Failure> {
+/// Opens the disk and locks it; after an unmount of it that is under way, as the kernel's own mounts do.
+fn open_device(image: &Path, access: Access) -> Result<FileDevice, Failure> {
+    use extant_block::Error;
+    let start = Monotonic::now();
+    let mut server_seen = start;
+    loop {
+        match FileDevice::open(image, access) {
+            Err(Error::Locked { holder: Some(holder), .. })
+                if start.elapsed() < LEAVING_WAIT_MAX && mounts::is_leaving(holder.pid, image) =>
+            {
+                server_seen = Monotonic::now();
+            }
+            Err(Error::Locked { holder: None, .. } | Error::Busy { .. })
+                if server_seen.elapsed() < RELEASE_WAIT_MAX => {}
+            opened => return opened.map_err(|error| disks::device_failure(image, error)),
+        }
+        extant_rt::sleep(LOOK_INTERVAL);
+    }
+}
+
+/// A file system that is to be served.
+struct Opened {
+    fs: Filesystem,
+    device: DeviceTimes,
+    /// Its device if that is a block device that the kernel can claim for the mount.
+    claimed: Option<Arc<FileDevice>>,
+}
+
+fn open(image: &Path, dir: &Path, options: &Options, is_root: bool) -> Result<Opened, Failure> {
     use std::os::unix::ffi::OsStrExt;
     let access = if options.read_only { Access::read_only() } else { Access::read_write() };
     let device = match open_device(image, access) {
@@ -190,9 +224,11 @@ fn open(
         .page_cache_bytes(options.page_cache)
         .keep_clean_pages(false)
         .last_mounted(dir.as_os_str().as_bytes());
-    let fs = disks::mount(image, device, how)?;
+    let device = TimedDevice::new(device);
+    let times = device.times();
+    let fs = disks::mount(image, Arc::new(device), how)?;
     disks::tell_of_opening(image, &fs);
-    Ok((fs, claimed))
+    Ok(Opened { fs, device: times, claimed })
 }
 
 /// Whose files they are: for an ordinary user, on a disk whose root directory is root's, the user's own.
