@@ -7,6 +7,7 @@ use std::time::Duration;
 use extant::{Filesystem, MballocStatistics, Mount, Scan};
 use extant_loads::Load;
 use extant_loads::ladder::{self, Step};
+use serde::Serialize;
 
 use crate::Result;
 use crate::load::{Measured, Threads, engine};
@@ -58,8 +59,21 @@ impl Shown {
     }
 }
 
+/// What JSON says of a step with so many threads.
+#[derive(Serialize)]
+struct Object {
+    step: &'static str,
+    threads: usize,
+    directories: usize,
+    unit: &'static str,
+    median: f64,
+    min: f64,
+    max: f64,
+    rounds: usize,
+}
+
 /// See [`crate::What::Ladder`].
-pub fn climb(is_linear: bool, rounds: usize, time: Duration, dir: &Path) -> Result<()> {
+pub fn climb(is_linear: bool, rounds: usize, time: Duration, dir: &Path, as_json: bool) -> Result<()> {
     let scratch = Scratch::new(dir)?;
     let steps = ladder::steps(if is_linear { Scan::Linear } else { Scan::ListHead });
     let mut disks = Vec::new();
@@ -79,8 +93,29 @@ pub fn climb(is_linear: bool, rounds: usize, time: Duration, dir: &Path) -> Resu
     for fs in disks {
         fs.unmount()?;
     }
-    print(&steps, &shown, rounds, time);
+    if as_json {
+        println!("{}", json(&steps, &shown)?);
+    } else {
+        print(&steps, &shown, rounds, time);
+    }
     Ok(())
+}
+
+fn json(steps: &[Step], shown: &[[Shown; SIDES.len()]]) -> Result<String> {
+    let object = |step: &Step, threads: Threads, shown: &Shown| Object {
+        step: step.key,
+        threads: threads.count,
+        directories: threads.directories,
+        unit: "operations/s",
+        median: shown.per_second.median(),
+        min: shown.per_second.min(),
+        max: shown.per_second.max(),
+        rounds: shown.per_second.len(),
+    };
+    let of_step = |(step, shown): (_, &[Shown; SIDES.len()])| {
+        SIDES.iter().zip(shown).map(|((_, threads), shown)| object(step, *threads, shown)).collect::<Vec<_>>()
+    };
+    Ok(serde_json::to_string_pretty(&steps.iter().zip(shown).flat_map(of_step).collect::<Vec<_>>())?)
 }
 
 fn print(steps: &[Step], shown: &[[Shown; SIDES.len()]], rounds: usize, time: Duration) {

@@ -146,6 +146,9 @@ enum What {
         /// Where the images are made.
         #[arg(long, default_value = "/dev/shm")]
         dir: PathBuf,
+        /// An array of objects, of throughput alone.
+        #[arg(long)]
+        json: bool,
     },
     /// Files on a mount: extant beside an empty server, fuse2fs and the kernel.
     Mount {
@@ -237,8 +240,8 @@ enum What {
 fn main() -> ExitCode {
     let done = match Arguments::parse().what {
         What::Run(arguments) => run::compare(&arguments),
-        What::Ladder { linear, rounds, milliseconds, dir } => {
-            ladder::climb(linear, rounds.max(1), Duration::from_millis(milliseconds), &dir)
+        What::Ladder { linear, rounds, milliseconds, dir, json } => {
+            ladder::climb(linear, rounds.max(1), Duration::from_millis(milliseconds), &dir, json)
         }
         What::Worker { load, image, milliseconds } => {
             load::worker(load, &image, Duration::from_millis(milliseconds))

@@ -11,7 +11,10 @@ use extant_loads::Load;
 use crate::machine::Model;
 use crate::policy::compare::Disk;
 use crate::run::Setup;
-use crate::{causal, conflict, policy, published, report, reproduce, run, sensitivity, writeback};
+use crate::{
+    calibrate, causal, conflict, ladder, policy, published, report, reproduce, run, scaling, sensitivity,
+    writeback,
+};
 
 #[derive(Parser)]
 #[command(about = "Runs the engine on virtual CPUs in virtual time")]
@@ -140,6 +143,36 @@ enum What {
         #[arg(long)]
         json: bool,
     },
+    /// Appends by fallocate over the number of CPUs: Linux as published, Linux and Extant simulated, and both as measured.
+    Scaling {
+        /// How many CPUs; Linux 6.16 at those of which it is published.
+        #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128")]
+        cpus: Vec<usize>,
+        /// What `extant-bench run fallocate2 --json` wrote on this machine.
+        #[arg(long)]
+        measured: Option<PathBuf>,
+        /// Where a picture goes, as SVG.
+        #[arg(long)]
+        svg: Option<PathBuf>,
+        /// Bars of what all CPUs do together where Linux is published of most, instead of a table.
+        #[arg(long)]
+        bars: bool,
+    },
+    /// The steps of the allocators' ladder: what two CPUs do over one, beside what threads of this host did.
+    Ladder {
+        /// A built-in machine, or a file, as of `calibrate`.
+        #[arg(long, default_value = "kunpeng920")]
+        machine: PathBuf,
+        /// What `extant-bench ladder --json` wrote on this host.
+        #[arg(long)]
+        measured: Option<PathBuf>,
+    },
+    /// A machine like this host, measured with its own threads; the host should be idle.
+    Calibrate {
+        /// What `extant-bench run create-unlink stat fallocate2 overwrite --json` wrote on this host: what steps compute.
+        #[arg(long)]
+        measured: Option<PathBuf>,
+    },
     /// The built-in machines.
     List,
     /// A built-in machine as a file, to begin one's own with.
@@ -164,16 +197,8 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             json,
         } => {
             let (model, tuning) = (Rc::new(Model::load(&machine)?), policy::load(&policy)?);
-            let setup = |cpus| Setup {
-                load,
-                cpus,
-                one_directory,
-                tuning,
-                time: Duration::from_micros(microseconds),
-                steps_max,
-                disk_bytes: run::DISK_BYTES,
-                seed: None,
-            };
+            let time = Duration::from_micros(microseconds);
+            let setup = |cpus| Setup { one_directory, steps_max, ..Setup::new(load, cpus, tuning, time) };
             let runs = cpus.iter().map(|cpus| run::run(setup(*cpus), &model));
             let runs = runs.collect::<Result<Vec<_>, _>>()?;
             let most = runs.iter().max_by_key(|run| run.cpus).filter(|_| causal);
@@ -258,6 +283,17 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             let text = if json { policy::compare::json(&all)? } else { policy::compare::table(disk, &all) };
             print!("{text}");
         }
+        What::Scaling { cpus, measured, svg, bars } => {
+            let scaling = scaling::scaling(&cpus, measured.as_deref())?;
+            if let Some(file) = svg {
+                scaling.draw(&file)?;
+            }
+            print!("{}", if bars { scaling.bars() } else { scaling.table() });
+        }
+        What::Ladder { machine, measured } => {
+            print!("{}", ladder::table(&ladder::climb(&Model::load(&machine)?, measured.as_deref())?));
+        }
+        What::Calibrate { measured } => print!("{}", calibrate::calibrate(measured.as_deref())?),
         What::List => Model::built_in().for_each(|(name, _)| println!("{name}")),
         What::Machine { name } => print!("{}", Model::source(&name)?),
     }

@@ -121,16 +121,7 @@ fn apart(fs: &Filesystem, dirs: Vec<Dir>) -> Result<[Dir; 2], Box<dyn Error>> {
 /// # Errors
 /// The file system's.
 pub fn conflict(loads: [Load; 2], model: &Rc<Model>, tuning: Tuning) -> Result<Conflict, Box<dyn Error>> {
-    let setup = Setup {
-        load: loads[0],
-        cpus: DIRECTORIES,
-        one_directory: false,
-        tuning,
-        time: Duration::ZERO,
-        steps_max: STEPS_MAX,
-        disk_bytes: run::DISK_BYTES,
-        seed: None,
-    };
+    let setup = Setup { steps_max: STEPS_MAX, ..Setup::new(loads[0], DIRECTORIES, tuning, Duration::ZERO) };
     let (fs, dirs) = run::alone(model, move || {
         let (fs, dirs) = run::disk(&setup)?;
         let dirs = apart(&fs, dirs)?;

@@ -126,7 +126,11 @@ impl Model {
         .map_err(|e| of(&e))
     }
 
-    fn parse(source: &str) -> Result<Self, String> {
+    /// A machine from the text of a file.
+    ///
+    /// # Errors
+    /// If it says what no machine is like.
+    pub fn parse(source: &str) -> Result<Self, String> {
         Self::of(source.parse().map_err(|e: toml::de::Error| e.to_string())?)
     }
 

@@ -5,13 +5,19 @@
 //! `writeback`.
 
 #[cfg(extant_rt = "virtual")]
+mod calibrate;
+#[cfg(extant_rt = "virtual")]
 mod causal;
 #[cfg(extant_rt = "virtual")]
 mod commands;
 #[cfg(extant_rt = "virtual")]
 mod conflict;
 #[cfg(extant_rt = "virtual")]
+mod ladder;
+#[cfg(extant_rt = "virtual")]
 mod machine;
+#[cfg(extant_rt = "virtual")]
+mod measured;
 #[cfg(extant_rt = "virtual")]
 mod policy;
 #[cfg(extant_rt = "virtual")]
@@ -22,6 +28,8 @@ mod report;
 mod reproduce;
 #[cfg(extant_rt = "virtual")]
 mod run;
+#[cfg(extant_rt = "virtual")]
+mod scaling;
 #[cfg(extant_rt = "virtual")]
 mod sensitivity;
 #[cfg(extant_rt = "virtual")]

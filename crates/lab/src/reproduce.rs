@@ -199,15 +199,12 @@ impl Span {
 fn simulate(job: &Job<'_>) -> Result<Outcome, Box<dyn Error>> {
     let Job { how, row, model, seed } = *job;
     let cpus_together = if how.together { row.cpus as f64 } else { 1.0 };
+    let time = Duration::from_secs_f64(OPERATIONS as f64 * cpus_together / row.value);
     let setup = Setup {
-        load: how.load()?,
-        cpus: row.cpus,
-        one_directory: false,
-        tuning: how.tuning(row)?,
-        time: Duration::from_secs_f64(OPERATIONS as f64 * cpus_together / row.value),
         steps_max: STEPS_MAX,
         disk_bytes: how.disk_bytes(),
         seed: Some(seed),
+        ..Setup::new(how.load()?, row.cpus, how.tuning(row)?, time)
     };
     let run = run::run(setup, &Rc::new(model.clone()))?;
     Ok(Outcome { rate: run.per_second * cpus_together, waits: waits(&run.locks) })

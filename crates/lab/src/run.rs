@@ -43,6 +43,22 @@ pub struct Setup {
     pub seed: Option<u64>,
 }
 
+impl Setup {
+    /// CPUs in directories of their own, that begin at once, on a disk of [`DISK_BYTES`], of a load with no end.
+    pub const fn new(load: Load, cpus: usize, tuning: Tuning, time: Duration) -> Self {
+        Self {
+            load,
+            cpus,
+            one_directory: false,
+            tuning,
+            time,
+            steps_max: u64::MAX,
+            disk_bytes: DISK_BYTES,
+            seed: None,
+        }
+    }
+}
+
 /// What a run showed.
 #[derive(Debug, Serialize)]
 pub struct Run {

@@ -263,6 +263,7 @@ impl Ops for Tree {
 
     fn set_attributes(
         &self,
+        _: Caller,
         node: NodeId,
         set: &SetAttributes,
         size: Option<SetSize>,

@@ -1,0 +1,68 @@
+//! The steps of the allocator's ladder on one virtual CPU and on two, beside what threads of the host did.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use extant::Scan;
+use extant_loads::Load;
+use extant_loads::ladder::{self, Step};
+
+use crate::machine::Model;
+use crate::measured::{self, MeasuredStep};
+use crate::run::{self, Setup};
+
+/// Virtual time of each run, and as much before it.
+const TIME: Duration = Duration::from_millis(20);
+
+/// A step: how much more two CPUs do than one.
+pub struct Climbed {
+    step: Step,
+    simulated: f64,
+    measured: Option<f64>,
+}
+
+/// Runs all steps; `measured` is what `extant-bench ladder --json` wrote.
+///
+/// # Errors
+/// The file's; the file system's.
+pub fn climb(model: &Model, measured: Option<&Path>) -> Result<Vec<Climbed>, Box<dyn Error>> {
+    let measured: Vec<MeasuredStep> = measured.map(measured::read).transpose()?.unwrap_or_default();
+    let steps = ladder::steps(Scan::ListHead);
+    let climbed = run::side_by_side(steps.len(), |index| {
+        let step = steps[index];
+        let rate = |cpus| {
+            let setup = Setup::new(Load::Fallocate2, cpus, step.tuning, TIME);
+            Ok::<_, Box<dyn Error>>(run::run(setup, &Rc::new(model.clone()))?.per_second * cpus as f64)
+        };
+        let of_host = |threads| {
+            let is = |row: &&MeasuredStep| {
+                row.step == step.key && (row.threads, row.directories) == (threads, threads)
+            };
+            measured.iter().find(is).map(|row| row.median)
+        };
+        let measured = of_host(2).zip(of_host(1)).map(|(two, one)| two / one);
+        Ok(Climbed { step, simulated: rate(2)? / rate(1)?, measured })
+    })?;
+    Ok(climbed)
+}
+
+/// A line for each step, and the largest error.
+pub fn table(all: &[Climbed]) -> String {
+    let mut text = String::from(
+        "fallocate2, two CPUs in two directories over one\n\n| | simulated | measured | error |\n|---|--:|--:|--:|\n",
+    );
+    let error = |climbed: &Climbed| climbed.measured.map(|measured| climbed.simulated / measured - 1.0);
+    for climbed in all {
+        let measured = climbed.measured.map_or(String::new(), |measured| format!("{measured:.2}"));
+        let error = error(climbed).map_or(String::new(), |error| format!("{:+.0} %", 100.0 * error));
+        let _ = writeln!(text, "| {} | {:.2} | {measured} | {error} |", climbed.step.name, climbed.simulated);
+    }
+    let largest = all.iter().filter_map(error).map(f64::abs).max_by(f64::total_cmp);
+    if let Some(largest) = largest {
+        let _ = writeln!(text, "\nThe largest error is {:.0} %.", 100.0 * largest);
+    }
+    text
+}
