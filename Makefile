@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations test-exchange soak lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-fsx xfstests test-scale bench-mount lab deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations test-exchange soak lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -149,6 +149,11 @@ test-fsx: setup-test build
 	scripts/fsx target/release/extant $(XFSTESTS)
 	EXTANT_RANGES_FILES=8 EXTANT_RANGES_OPERATIONS=100000 $(CARGO) test --locked -p extant-cli --test mount ranges:: -- --nocapture
 
+# fsstress on a mount, 8 processes of 20,000 operations for each of 4 seeds, in three forms; XFSTESTS names a checkout of xfstests that was
+# built. Needs root, /dev/fuse and 5 GiB on /dev/shm; half an hour.
+test-fsstress: setup-test build
+	scripts/fsstress target/release/extant "$(XFSTESTS)"
+
 # xfstests generic/quick beside the reasons in docs/trust.md; XFSTESTS names a checkout that was built. Needs root, /dev/fuse, loop
 # devices and the users that the suite wants; half an hour.
 xfstests: setup-test build
@@ -159,12 +164,19 @@ xfstests: setup-test build
 test-scale: setup-test
 	$(CARGO) test --release --locked -p extant-cli --test mount -- --ignored --nocapture --test-threads 1
 
+# Rewrites docs/results: what threads do here, what virtual CPUs do, what was published; needs root, loop devices, 4 GiB on
+# /dev/shm and an idle machine; 10 minutes.
+results: setup-test build lab
+	@scripts/setup mkfs.xfs:xfsprogs
+	$(CARGO) build --release --locked -p extant-bench
+	scripts/results
+
 # A mount beside an empty server, fuse2fs and the kernel's ext4; needs root, /dev/fuse and an idle machine.
 bench-mount: setup-test build
 	@scripts/setup fuse2fs:fuse2fs git:git
 	$(CARGO) run --release --locked -p extant-bench -- mount --runs 5
 
-demo: setup-test build
+demo: setup-test build lab
 	scripts/demo target/release/extant
 
 install: setup-build
