@@ -114,13 +114,14 @@ impl Load {
         let burst = &bytes[..BURST_BYTES as usize];
         let offsets = self.offsets(count);
         let start = Instant::now();
-        match self {
-            Self::SmallFiles => small_files(disk, count, &bytes)?,
-            _ => {
-                let file = disk.create("file")?;
-                for at in offsets {
-                    disk.write(&file, at, burst)?;
-                }
+        // The one file stays open until all is written back, as fio, which was used then, keeps it.
+        let file;
+        if self == Self::SmallFiles {
+            small_files(disk, count, &bytes)?;
+        } else {
+            file = disk.create("file")?;
+            for at in offsets {
+                disk.write(&file, at, burst)?;
             }
         }
         disk.sync()?;

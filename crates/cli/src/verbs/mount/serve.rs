@@ -172,12 +172,19 @@ fn open_device(image: &Path, access: Access) -> Result<FileDevice, Failure> {
     use extant_block::Error;
     let start = Monotonic::now();
     let mut server_seen = start;
+    let mut user = None;
     loop {
         match FileDevice::open(image, access) {
-            Err(Error::Locked { holder: Some(holder), .. })
-                if start.elapsed() < LEAVING_WAIT_MAX && mounts::is_leaving(holder.pid, image) =>
-            {
-                server_seen = Monotonic::now();
+            Err(Error::Locked { holder: Some(holder), .. }) if start.elapsed() < LEAVING_WAIT_MAX => {
+                if mounts::is_leaving(holder.pid, image) {
+                    server_seen = Monotonic::now();
+                } else if user.replace(holder.pid) == Some(holder.pid) {
+                    // At the first look it may have let go between the refusal and the question whether it would.
+                    return Err(disks::device_failure(
+                        image,
+                        Error::Locked { path: image.to_owned(), holder: Some(holder) },
+                    ));
+                }
             }
             Err(Error::Locked { holder: None, .. } | Error::Busy { .. })
                 if server_seen.elapsed() < RELEASE_WAIT_MAX => {}
