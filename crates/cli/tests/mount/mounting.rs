@@ -61,13 +61,16 @@ fn mount_waits_for_a_server_on_its_way_out() {
     fs::write(disk.point.join("file"), b"content").expect("write");
     // So it has not ended when the mount is gone.
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("stop");
-    rustix::mount::unmount(&disk.point, rustix::mount::UnmountFlags::empty()).expect("unmount");
+    // Programs of other tests look at all mounts, and wait for an answer from this one.
+    let unmounted = rustix::mount::unmount(&disk.point, rustix::mount::UnmountFlags::DETACH);
     let mut command = Command::new(EXTANT);
     command.arg("mount").arg(&disk.image).arg(&disk.point);
     let mut mount = command.spawn().expect("extant");
     std::thread::sleep(std::time::Duration::from_millis(300));
-    assert_eq!(mount.try_wait().expect("its state"), None, "it waits");
+    let state = mount.try_wait().expect("its state");
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("continue");
+    unmounted.expect("unmount");
+    assert_eq!(state, None, "it waits");
     assert!(mount.wait().expect("its end").success());
     assert_eq!(fs::read(disk.point.join("file")).expect("read"), b"content");
     disk.finish();
