@@ -2,6 +2,7 @@
 //!
 //! Leaves out: ext4.
 
+mod buffers;
 mod container;
 mod error;
 mod fault;
@@ -15,6 +16,7 @@ use std::io;
 
 use extant_rt::Arc;
 
+pub use buffers::{BUFFER_BYTES, Buffer, Buffers};
 pub use container::{Container, ImageFormat, PartitionEntry, PartitionKind};
 pub use error::{Error, Holder};
 pub use fault::{Fault, FaultDevice, Operation, Request};

@@ -90,6 +90,8 @@ classes! {
     DEVICE_LAYER = 115;
     /// A device's own state.
     DEVICE = 120;
+    /// A pool of memory.
+    MEMORY = 122;
     /// The queue between the reader and the writer of a tree.
     PIPE = 125;
 }

@@ -52,6 +52,8 @@ pub(crate) struct Lists<I> {
     /// With the time at which they are tried again.
     requeued: BTreeMap<Key, (u64, Arc<I>)>,
     in_flight: BTreeMap<Key, Arc<I>>,
+    /// Those of the dirty ones that are written without waiting for more.
+    early: BTreeSet<Key>,
     /// Where writing in the background stands.
     cursor: Key,
     /// Somebody waits for all with a smaller epoch.
@@ -66,6 +68,8 @@ pub(crate) struct Lists<I> {
     old_times: u64,
     /// When it is looked next for what is old.
     tick: u64,
+    /// When a thread that rests looks by itself.
+    pub alarm: Option<u64>,
     /// Since when something is in flight.
     busy_since: u64,
     busy_ns: u64,
@@ -139,6 +143,7 @@ impl<I: Inode> Lists<I> {
             times: BTreeMap::new(),
             requeued: BTreeMap::new(),
             in_flight: BTreeMap::new(),
+            early: BTreeSet::new(),
             cursor: Key::default(),
             synced: 0,
             waiters: BTreeSet::new(),
@@ -146,6 +151,7 @@ impl<I: Inode> Lists<I> {
             old: 0,
             old_times: 0,
             tick: 0,
+            alarm: None,
             busy_since: 0,
             busy_ns: 0,
             busy_bytes: 0,
@@ -153,8 +159,8 @@ impl<I: Inode> Lists<I> {
         }
     }
 
-    /// Adds an inode. True if a thread that rests must hear of it: it looks at no clock while it has nothing, and what is
-    /// asked for already must not wait for one.
+    /// Adds an inode. True if a thread that rests must hear of it: where all is clean none looks at the clock, and what is
+    /// asked for already must not wait for it.
     pub fn add(&mut self, inode: &Arc<I>, list: List, key: Key, now: u64, period: u64) -> bool {
         let was_empty = self.has_no_waiting();
         if was_empty {
@@ -166,11 +172,17 @@ impl<I: Inode> Lists<I> {
             List::Busy => drop(self.requeued.insert(key, (now + BUSY_NS, inode.clone()))),
             List::Failed => drop(self.requeued.insert(key, (now + FAILED_NS, inode.clone()))),
         }
-        was_empty || key.epoch < self.synced.max(self.pressed)
+        was_empty && self.alarm.is_none() || key.epoch < self.synced.max(self.pressed)
+    }
+
+    /// Has an inode written without waiting for more; false if it is not on the list of the dirty ones.
+    pub fn hasten(&mut self, key: Key) -> bool {
+        self.dirty.contains_key(&key) && self.early.insert(key)
     }
 
     /// Takes an inode from its list. None if it is in flight.
     pub fn remove(&mut self, key: Key) -> Option<(List, Arc<I>)> {
+        self.early.remove(&key);
         let dirty = self.dirty.remove(&key).map(|inode| (List::Dirty, inode));
         let times = || self.times.remove(&key).map(|inode| (List::Times, inode));
         let requeued = || self.requeued.remove(&key).map(|(_, inode)| (List::Busy, inode));
@@ -251,7 +263,7 @@ impl<I: Inode> Lists<I> {
             }
         }
         let (key, reason) = self.next(is_over_background)?;
-        let inode = self.dirty.remove(&key).or_else(|| self.times.remove(&key))?;
+        let (_, inode) = self.remove(key)?;
         if self.in_flight.is_empty() {
             self.busy_since = now;
         }
@@ -271,6 +283,9 @@ impl<I: Inode> Lists<I> {
         let old = dirty.filter(|key| key.time < self.old);
         if let Some(key) = old.or(times.filter(|key| key.time < self.old_times)) {
             return Some((key, Reason::Periodic));
+        }
+        if let Some(key) = self.early.first() {
+            return Some((*key, Reason::Background));
         }
         if !is_over_background {
             return None;

@@ -71,7 +71,13 @@ impl<I: Inode> Shared<I> {
                 return Some(work);
             }
             lists = match lists.rest_ns(now) {
-                Some(rest) => context.work.wait_timeout(lists, std::time::Duration::from_nanos(rest)),
+                Some(rest) => {
+                    let alarm = Some(now + rest);
+                    lists.alarm = alarm;
+                    let mut lists = context.work.wait_timeout(lists, std::time::Duration::from_nanos(rest));
+                    lists.alarm = lists.alarm.filter(|_| lists.alarm != alarm);
+                    lists
+                }
                 None => context.work.wait(lists),
             };
         }
@@ -84,6 +90,7 @@ impl<I: Inode> Shared<I> {
         let (epoch, time) = (self.epoch.load(Ordering::SeqCst), self.now());
         let (has_something, times) = {
             let mut state = work.inode.entry().lock();
+            state.early = false;
             (state.bytes > 0 || state.times, std::mem::take(&mut state.times))
         };
         let progress = if has_something {
@@ -164,7 +171,8 @@ impl<I: Inode> Shared<I> {
                 },
             };
             let context = &self.contexts[index];
-            if to.add(inode, list, key, self.now(), self.period()) {
+            let is_heard = to.add(inode, list, key, self.now(), self.period());
+            if is_heard | (state.early && to.hasten(key)) {
                 context.work.notify_one();
             }
             state.listed = Some(Listed { context: index, count, key });

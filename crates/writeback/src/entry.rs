@@ -19,6 +19,8 @@ pub(crate) struct State {
     pub listed: Option<Listed>,
     /// Bytes dirtied since its writer was last looked at.
     pub unseen: u64,
+    /// It is written without waiting for more.
+    pub early: bool,
 }
 
 /// The context and the key of an inode on one of its lists, or in flight.
@@ -34,7 +36,7 @@ impl Entry {
     /// Of a clean inode.
     #[must_use]
     pub const fn new() -> Self {
-        let clean = State { bytes: 0, times: false, listed: None, unseen: 0 };
+        let clean = State { bytes: 0, times: false, listed: None, unseen: 0, early: false };
         Self(Mutex::new(LockClass::ENTRY, clean))
     }
 

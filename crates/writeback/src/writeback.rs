@@ -89,11 +89,11 @@ impl<I: Inode> Shared<I> {
         }
     }
 
-    /// Has every context look for something to do.
+    /// Has a thread of every context look for something to do: of those that rest while the others work, one each time.
     pub(crate) fn wake_all(&self) {
         for context in &self.contexts[..self.count()] {
             if context.dirty.load(Ordering::Relaxed) > 0 {
-                context.work.notify_all();
+                context.work.notify_one();
             }
         }
     }
@@ -176,6 +176,21 @@ impl<I: Inode> Writeback<I> {
         }
     }
 
+    /// Has the inode written without waiting for more: as much of it is dirty as is written at once, and will hardly change.
+    ///
+    /// # Locks
+    /// As [`Self::dirtied`].
+    pub fn write_early(&self, inode: &Arc<I>) {
+        let mut state = inode.entry().lock();
+        let Some(listed) = state.listed.filter(|_| state.bytes > 0) else { return };
+        // One in flight stands among them when it lands.
+        state.early = true;
+        let context = &self.shared.contexts[listed.context];
+        if context.lists.lock().hasten(listed.key) {
+            context.work.notify_one();
+        }
+    }
+
     /// Says that `bytes` of the inode are dirty no more: written, by whomever, or dropped.
     ///
     /// # Locks
@@ -206,6 +221,7 @@ impl<I: Inode> Writeback<I> {
     /// Takes an inode with no dirty bytes from its list. One in flight leaves when it lands.
     fn leave(&self, inode: &Arc<I>, state: &mut State) {
         let Some(listed) = state.listed.filter(|_| state.bytes == 0) else { return };
+        state.early = false;
         let context = &self.shared.contexts[listed.context];
         let mut lists = context.lists.lock();
         if state.times {

@@ -143,6 +143,23 @@ fn contexts_write_in_the_background_until_little_is_dirty() {
 }
 
 #[test]
+fn what_need_not_wait_for_more_is_written_at_once() {
+    simulated(|| {
+        let world = World::new(3, Bands { bands: 1, wanted: 1 }, Tuning::new(1 << 40), slow(100 * MIB));
+        for file in 0..3 {
+            world.dirty(file, 0..4096, 1);
+        }
+        world.writeback().write_early(&world.files[1]);
+        sleep(seconds(0.1));
+        // While it is in flight: what is dirtied meanwhile is written after it.
+        world.dirty(1, 4096..4097, 1);
+        world.writeback().write_early(&world.files[1]);
+        sleep(seconds(0.2));
+        assert!(world.is_clean(1) && !world.is_clean(0) && !world.is_clean(2));
+    });
+}
+
+#[test]
 fn sync_does_not_wait_for_writers_that_never_rest() {
     let took = simulated(|| {
         let world = World::new(4, Bands { bands: 2, wanted: 2 }, Tuning::new(1 << 40), slow(256 * MIB));

@@ -28,6 +28,14 @@ const RUN_BYTES_MAX: u32 = 8 << 20;
 /// way once they have dirtied the rest.
 const RUN_BYTES_MIN: u32 = 256 << 10;
 
+impl Pages {
+    /// Bytes that are written and named at once.
+    pub(super) fn run_bytes(&self) -> u32 {
+        let quarter = u32::try_from(self.writeback().context_bytes_max() / 4).unwrap_or(u32::MAX);
+        quarter.clamp(RUN_BYTES_MIN, RUN_BYTES_MAX)
+    }
+}
+
 /// A run on its way to the disk.
 struct Flight<'v> {
     run: DirtyRun,
@@ -228,9 +236,7 @@ impl Volume {
     }
 
     fn flush_runs(&self, pages: &Pages, node: &Arc<Node>, held: &Flush<'_>, bytes: u64) -> (u64, Result<()>) {
-        let quarter = u32::try_from(pages.writeback().context_bytes_max() / 4).unwrap_or(u32::MAX);
-        let run_bytes = quarter.clamp(RUN_BYTES_MIN, RUN_BYTES_MAX);
-        let len_max = (run_bytes / self.geometry.block_size).clamp(1, u32::from(MAX_LEN));
+        let len_max = (pages.run_bytes() / self.geometry.block_size).clamp(1, u32::from(MAX_LEN));
         let mut result = Ok(());
         let (mut at, mut done) = (0, 0);
         // A writer that goes on and on is not followed.

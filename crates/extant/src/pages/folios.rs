@@ -11,10 +11,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
+use extant_block::{BUFFER_BYTES, Buffer, Buffers};
 use extant_rt::Arc;
 
-/// Bytes of a folio at most.
-const FOLIO_BYTES_MAX: usize = 256 << 10;
 /// Blocks of a folio at most: a word has a bit for each.
 const FOLIO_BLOCKS_MAX: u32 = u64::BITS;
 
@@ -36,7 +35,7 @@ pub(crate) struct DirtyRun {
 
 struct Folio {
     /// Shared while somebody reads or writes it to the disk: who changes it then copies it.
-    bytes: Arc<Vec<u8>>,
+    bytes: Arc<Buffer>,
     /// A bit for each block; those delayed are dirty too.
     dirty: u64,
     delayed: u64,
@@ -49,7 +48,7 @@ struct Folio {
 /// Bytes of a part of a folio.
 #[derive(Debug)]
 pub(crate) struct Part {
-    bytes: Arc<Vec<u8>>,
+    bytes: Arc<Buffer>,
     from: usize,
     end: usize,
 }
@@ -63,6 +62,7 @@ impl Part {
 /// The folios of a file.
 pub(crate) struct Folios {
     block_size: usize,
+    buffers: Arc<Buffers>,
     by_block: BTreeMap<u32, Folio>,
     /// Where the search for memory goes on.
     hand: u32,
@@ -83,9 +83,11 @@ impl fmt::Debug for Folios {
 }
 
 impl Folios {
-    pub(crate) fn new(block_size: u32) -> Self {
+    /// Of memory out of `buffers`.
+    pub(crate) fn new(block_size: u32, buffers: Arc<Buffers>) -> Self {
         Self {
             block_size: block_size as usize,
+            buffers,
             by_block: BTreeMap::new(),
             hand: 0,
             bytes: 0,
@@ -214,7 +216,7 @@ impl Folios {
             self.add_dirty(block..block + len, len);
         }
         self.bytes += bytes.len() as u64;
-        let len_max = ((FOLIO_BYTES_MAX / self.block_size) as u32).min(FOLIO_BLOCKS_MAX);
+        let len_max = ((BUFFER_BYTES / self.block_size) as u32).min(FOLIO_BLOCKS_MAX);
         let (mut at, mut rest) = (block, bytes);
         while !rest.is_empty() {
             let left = (rest.len() / self.block_size) as u32;
@@ -224,7 +226,7 @@ impl Folios {
             let (own, behind) = rest.split_at(len as usize * self.block_size);
             let all = bits(0, len);
             let folio = Folio {
-                bytes: Arc::new(own.to_vec()),
+                bytes: Arc::new(self.buffers.copy(own)),
                 dirty: if what == Block::Clean { 0 } else { all },
                 delayed: if what == Block::Delayed { all } else { 0 },
                 changed: 0,
@@ -474,7 +476,7 @@ mod tests {
                 state ^= state >> 27;
                 (state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as u32 % bound
             };
-            let (mut folios, mut model) = (Folios::new(BLOCK as u32), Model::new());
+            let (mut folios, mut model) = (Folios::new(BLOCK as u32, Buffers::new()), Model::new());
             for step in 0..120_u32 {
                 let (block, fill) = (below(END), vec![step as u8; BLOCK]);
                 match below(8) {

@@ -41,6 +41,7 @@ mod write;
 use std::collections::VecDeque;
 use std::fmt;
 
+use extant_block::Buffers;
 use extant_ondisk::Timestamp;
 use extant_rt::{Arc, LockClass, Mutex, Padded, Weak, shard_of};
 
@@ -72,6 +73,7 @@ pub(crate) struct Ahead {
 pub(crate) struct Pages {
     /// Of folios.
     memory: Budget,
+    buffers: Arc<Buffers>,
     /// Who writes it back, and how much is dirty.
     contexts: Contexts,
     /// Nodes with folios, by shards, in the order of the search for memory.
@@ -101,6 +103,7 @@ impl Pages {
         let queue = |_| Padded(Mutex::new(LockClass::CACHE, VecDeque::new()));
         Ok(Self {
             memory: Budget::new(bytes),
+            buffers: Buffers::new(),
             contexts: Contexts::new(bytes / 2, bands, background)?,
             queues: (0..SHARDS).map(queue).collect(),
             keeps_clean,
@@ -204,7 +207,7 @@ impl NodePages {
             queue.lock().push_back(Arc::downgrade(node));
         }
         self.owner.get_or_insert_with(|| pages.clone());
-        self.folios.get_or_insert_with(|| Folios::new(block_size))
+        self.folios.get_or_insert_with(|| Folios::new(block_size, pages.buffers.clone()))
     }
 }
 

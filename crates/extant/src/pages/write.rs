@@ -245,12 +245,18 @@ impl Volume {
         let edges = self.edges(node, &gaps, (at, end), size)?;
         let now = self.now();
         let mut node_pages = node.pages().lock();
+        let dirty = node_pages.dirty_bytes();
         self.copy_in(node_pages.folios_of(node, pages, self.geometry.block_size), &gaps, edges, at, buf);
         copied(buf.len());
         if let Some(reservation) = reservation {
             self.keep(node, &mut node_pages, reservation.keep())?;
         }
         node_pages.account(pages, node);
+        let run = u64::from(pages.run_bytes());
+        // What was appended is hardly written again.
+        if at >= size && dirty / run < node_pages.dirty_bytes() / run {
+            pages.writeback().write_early(node);
+        }
         let delayed = node_pages.folios.as_ref().map_or(0, super::Folios::delayed);
         let mut core = node.core();
         core.ahead.end = core.ahead.end.max(end);

@@ -327,6 +327,30 @@ fn memory_stays_bounded_and_reading_on_reads_ahead() {
 }
 
 #[test]
+fn what_is_appended_is_written_once_it_is_long_and_what_is_written_over_is_not() {
+    let inner = disk(64 << 10);
+    // A disk of one band has one context, whose runs are of 8 MiB.
+    let options = Options { page_cache_bytes: 1 << 30, ..Options::default() };
+    let volume = Volume::mount(inner, &options).unwrap().0;
+    let file = create(&volume, "file");
+    let dirty = || volume.pages.as_ref().unwrap().used().1;
+    write(&volume, &file, 0, 7 * MIB);
+    sleep(Duration::from_millis(20));
+    assert_eq!(dirty(), 7 * MIB);
+    write(&volume, &file, 7 * MIB, MIB);
+    for _ in 0..1000 {
+        if dirty() == 0 {
+            break;
+        }
+        sleep(Duration::from_millis(10));
+    }
+    assert_eq!(dirty(), 0);
+    write(&volume, &file, 0, 8 * MIB);
+    sleep(Duration::from_millis(20));
+    assert_eq!(dirty(), 8 * MIB);
+}
+
+#[test]
 fn where_clean_pages_are_not_kept_memory_holds_only_what_is_to_be_written() {
     if !has_tools() {
         return;

@@ -28,16 +28,17 @@ fn world(random: &mut Random, threads: usize) -> extant_rt::Arc<World> {
     World::new(FILES, bands, tuning, Box::new(|_, _, _| true))
 }
 
-/// Writes, drops, touches, changes the count, makes busy and free.
+/// Writes, hastens, drops, touches, changes the count, makes busy and free.
 fn disturb(world: &World, task: u64, steps: u64, random: &mut Random) {
     for step in 0..steps {
         let file = random.below(FILES) as usize;
         match random.below(10) {
-            0..5 => {
+            0..4 => {
                 let page = random.below(PAGES) as usize;
                 world.dirty(file, page..page + 1, 1 + task * 1000 + step);
                 world.writeback().throttle(&world.files[file]);
             }
+            4 => world.writeback().write_early(&world.files[file]),
             5 => world.drop_pages(file),
             6 => world.touch(file),
             7 => world.files[file].is_busy.store(random.below(2) == 0, Ordering::SeqCst),
