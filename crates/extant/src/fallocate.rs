@@ -82,6 +82,9 @@ impl Volume {
         if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !allocates) {
             return Err(Error::NotPermitted);
         }
+        drop(inode);
+        self.move_to_blocks(node)?;
+        let inode = node.inode();
         if map_kind(&inode, self.geometry.block_size) != MapKind::Extents {
             return Err(Error::Unsupported("ranges of a file without extents"));
         }

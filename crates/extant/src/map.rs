@@ -56,7 +56,7 @@ pub(crate) enum MapKind {
     Extents,
     /// Blocks of block numbers.
     Indirect,
-    /// It has no blocks: a device, a short symbolic link.
+    /// It has no blocks: a device, a short symbolic link, content that stands in the inode.
     None,
 }
 
@@ -64,7 +64,7 @@ pub(crate) enum MapKind {
 pub(crate) fn map_kind(inode: &Inode, block_size: u32) -> MapKind {
     let flags = inode.flags();
     match inode.file_type() {
-        FileType::Regular | FileType::Directory if flags.contains(InodeFlags::INLINE_DATA) => MapKind::None,
+        _ if inode.has_inline_data() => MapKind::None,
         FileType::Symlink if is_fast_symlink(inode, block_size) => MapKind::None,
         FileType::Regular | FileType::Directory | FileType::Symlink
             if flags.contains(InodeFlags::EXTENTS) =>
@@ -202,7 +202,8 @@ impl Volume {
 
     /// The largest size that an inode may have, by how it maps its blocks.
     pub(crate) fn size_max(&self, inode: &Inode) -> u64 {
-        self.geometry.max_file_size(inode.flags().contains(InodeFlags::EXTENTS))
+        let moves_to_extents = inode.has_inline_data() && self.names.has_extents;
+        self.geometry.max_file_size(inode.flags().contains(InodeFlags::EXTENTS) || moves_to_extents)
     }
 
     /// Refuses what is not a regular file.

@@ -54,7 +54,7 @@ pub(crate) struct Names {
     /// Held while a directory gets another parent.
     rename: Mutex<()>,
     has_dir_nlink: bool,
-    has_extents: bool,
+    pub(crate) has_extents: bool,
     first_inode: u32,
     inode_size: u16,
     /// Bytes of a new inode above 128 that are for fields.

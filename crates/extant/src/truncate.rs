@@ -117,6 +117,10 @@ impl Volume {
         }
         self.cut_pages(node, size);
         self.discard_preallocations(node);
+        if size == 0 && node.core().inode.has_inline_data() {
+            return self.empty_inline(node);
+        }
+        self.move_to_blocks(node)?;
         let size_old = node.core().inode.size();
         if size > size_old {
             self.zero_tail(node, size_old)?;

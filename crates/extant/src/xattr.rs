@@ -16,6 +16,7 @@ mod acl;
 mod plan;
 pub(crate) use plan::XattrPlan;
 
+use extant_ondisk::inline_data::is_inline_content;
 use extant_ondisk::xattr::{NAME_MAX, Xattr, full_name, index, parse_block, parse_ibody, split_name};
 use extant_ondisk::{FileType, Inode, InodeFlags, Structure};
 use extant_rt::Arc;
@@ -68,6 +69,9 @@ impl<'n> Key<'n> {
     fn parse(full_name: &'n [u8]) -> Result<Self> {
         let (name_index, name) =
             split_name(full_name).ok_or(Error::Unsupported("a prefix of an attribute's name"))?;
+        if is_inline_content(name_index, name) {
+            return Err(Error::Unsupported("content of an inode as an attribute"));
+        }
         // Linux limits the whole name.
         if full_name.len() > NAME_MAX { Err(Error::NameTooLong) } else { Ok(Self { name_index, name }) }
     }
@@ -104,7 +108,8 @@ impl Volume {
     pub(crate) fn list_xattrs(&self, node: &Arc<Node>) -> Result<Vec<Vec<u8>>> {
         let _xattrs = node.xattrs.read();
         let lists = self.read_xattrs(node)?;
-        Ok(lists.all().filter_map(|xattr| full_name(xattr.name_index, &xattr.name)).collect())
+        let attributes = lists.all().filter(|xattr| !xattr.is_inline_content());
+        Ok(attributes.filter_map(|xattr| full_name(xattr.name_index, &xattr.name)).collect())
     }
 
     /// Sets an attribute by its full name. An access control list is taken in the form of the `setxattr` interface; one
@@ -117,7 +122,7 @@ impl Volume {
     /// `ReadOnly`, `Corrupt`, `Io`.
     ///
     /// # Locks
-    /// Takes `XATTR` of the inode.
+    /// Takes `XATTR` of the inode, and `INODE` of a symbolic link.
     pub(crate) fn set_xattr(
         &self,
         node: &Arc<Node>,
@@ -130,6 +135,11 @@ impl Volume {
             return Err(Error::ValueTooLarge);
         }
         check_changeable(node, key)?;
+        if node.file_type() == FileType::Symlink {
+            // `e2fsck` overlooks the attribute block of one whose target stands in its inode.
+            let _content = node.content.write();
+            self.move_to_blocks(node)?;
+        }
         let _xattrs = node.xattrs.write();
         let old = self.read_xattrs(node)?;
         match old.find(key) {

@@ -44,8 +44,8 @@ const LAYOUTS: &[&[&str]] = &[
     &["-b", "1024", "-O", "meta_bg,^resize_inode,^flex_bg", "-g", "2048"],
     &["-b", "4096", "-O", "^has_journal"],
     &["-b", "1024", "-O", "bigalloc"],
-    // Refused, unless the mutation takes the feature away.
     &["-b", "1024", "-O", "inline_data"],
+    // Refused, unless the mutation takes the feature away.
     &["-b", "4096", "-O", "ea_inode"],
 ];
 

@@ -110,7 +110,13 @@ impl Checker<'_> {
     }
 
     /// The inode that an entry names.
-    fn check_target(&mut self, reading: &Reading<'_>, entry: &DirEntry<'_>, is_dot: bool, place: Place) {
+    pub(super) fn check_target(
+        &mut self,
+        reading: &Reading<'_>,
+        entry: &DirEntry<'_>,
+        is_dot: bool,
+        place: Place,
+    ) {
         let number = entry.inode;
         let shown = entry.name.escape_ascii();
         let is_for_files = number == InodeNumber::ROOT

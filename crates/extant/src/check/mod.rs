@@ -26,6 +26,7 @@ mod findings;
 mod groups;
 mod htree;
 mod indirect;
+mod inline;
 mod inodes;
 mod links;
 mod maps;

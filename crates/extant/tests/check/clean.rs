@@ -37,6 +37,8 @@ const LAYOUTS: &[&[&str]] = &[
     &["-b", "1024", "-O", "^sparse_super,^resize_inode"],
     &["-b", "1024", "-g", "1024"],
     &["-b", "1024", "-E", "packed_meta_blocks=1"],
+    &["-b", "1024", "-O", "inline_data"],
+    &["-b", "4096", "-I", "1024", "-N", "2048", "-O", "inline_data"],
 ];
 
 #[test]
