@@ -16,7 +16,7 @@ use extant_rt::Arc;
 
 use crate::error::{Error, Result};
 use crate::extent::Shift;
-use crate::map::{LOGICAL_END, MapKind, Mapping, map_kind};
+use crate::map::{LOGICAL_END, MapKind, Mapping};
 use crate::node::Node;
 use crate::prealloc::Wanted;
 use crate::update::{Change, Need, Update};
@@ -85,7 +85,7 @@ impl Volume {
         drop(inode);
         self.move_to_blocks(node)?;
         let inode = node.inode();
-        if map_kind(&inode, self.geometry.block_size) != MapKind::Extents {
+        if self.map_kind(&inode) != MapKind::Extents {
             return Err(Error::Unsupported("ranges of a file without extents"));
         }
         let end = offset

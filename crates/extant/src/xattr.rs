@@ -2,7 +2,7 @@
 //!
 //! For: where attributes are kept (behind the fields of the inode while there is room, else in one block), blocks
 //! that several inodes share, and access control lists as attributes. Leaves out: the bytes
-//! ([`extant_ondisk::xattr`]); making shared blocks; values in inodes of their own, which are kept but not read.
+//! ([`extant_ondisk::xattr`]); making shared blocks, and values in inodes of their own.
 //!
 //! Invariants: a block of more than one reference is never changed but for its count; an inode names a block only
 //! while it has attributes there.
@@ -14,6 +14,7 @@
 
 mod acl;
 mod plan;
+mod values;
 pub(crate) use plan::XattrPlan;
 
 use extant_ondisk::inline_data::is_inline_content;
@@ -89,16 +90,13 @@ impl Volume {
     /// The value of an attribute by its full name. Access control lists are in the form of the `getxattr` interface.
     ///
     /// # Errors
-    /// `NoAttribute`; `Unsupported` for an unknown prefix and for a value in an inode of its own; `Corrupt`, `Io`.
+    /// `NoAttribute`; `Unsupported` for an unknown prefix; `ValueTooLarge`; `Corrupt`, `Io`.
     pub(crate) fn get_xattr(&self, node: &Arc<Node>, full_name: &[u8]) -> Result<Vec<u8>> {
         let key = Key::parse(full_name)?;
-        let lists = {
-            let _xattrs = node.xattrs.read();
-            self.read_xattrs(node)?
-        };
-        let xattr = lists.find(key).ok_or(Error::NoAttribute)?;
-        let value = xattr.inline_value().ok_or(Error::Unsupported("an attribute in an inode of its own"))?;
-        if key.is_acl() { acl::to_interface(node, value) } else { Ok(value.to_vec()) }
+        let _xattrs = node.xattrs.read();
+        let lists = self.read_xattrs(node)?;
+        let value = self.read_value(node, lists.find(key).ok_or(Error::NoAttribute)?)?;
+        if key.is_acl() { acl::to_interface(node, &value) } else { Ok(value.into_owned()) }
     }
 
     /// The full names of all attributes.

@@ -45,7 +45,6 @@ const LAYOUTS: &[&[&str]] = &[
     &["-b", "4096", "-O", "^has_journal"],
     &["-b", "1024", "-O", "bigalloc"],
     &["-b", "1024", "-O", "inline_data"],
-    // Refused, unless the mutation takes the feature away.
     &["-b", "4096", "-O", "ea_inode"],
 ];
 

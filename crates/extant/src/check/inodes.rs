@@ -196,6 +196,10 @@ impl Checker<'_> {
                         && self.superblock.compat().contains(CompatFeatures::DIR_INDEX)),
                 "a hash tree where there can be none",
             ),
+            (
+                flags.contains(InodeFlags::EA_INODE) && kind != FileType::Regular,
+                "marked as the value of an attribute, but no file",
+            ),
             (inode.i_obso_faddr() != 0, "a fragment address, which no ext4 has"),
             (
                 inode.i_file_acl_high() != 0 && !incompat.contains(IncompatFeatures::BIT64),

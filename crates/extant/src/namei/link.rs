@@ -190,10 +190,11 @@ impl Update<'_> {
     /// With one use there is nobody who could hold or wait for the inode's own lock, for uses are got by names, under
     /// the directory's lock or from memory, where this name no longer is; or from other uses.
     pub(super) fn delete_or_orphan(&mut self, node: &Arc<Node>) {
+        let may_have_values = self.volume.may_have_values(&node.core().inode);
         let frees = |update: &mut Self| {
             update.volume.forget_pages(node) && update.try_free_all(node).unwrap_or(false)
         };
-        if node.user_count() == 1 && frees(self) && self.free_node(node).is_ok() {
+        if !may_have_values && node.user_count() == 1 && frees(self) && self.free_node(node).is_ok() {
             return;
         }
         self.add_orphan(node);

@@ -30,6 +30,7 @@ const STRICTER: &[(&str, &str)] = &[
     ("unexpected depth", "the kernel refuses such a node"),
     ("the copy's", "`-n` leaves the copies alone, but a copy that does not fit is of no use"),
     ("too deep", "the kernel refuses such a node"),
+    ("which is not as long", "the kernel refuses to read such a value"),
     ("a name contains NUL", "the kernel refuses such an attribute"),
     (
         "more than the inode holds",
@@ -97,6 +98,11 @@ fn verdicts_agree_on_a_disk_of_block_maps() {
 #[test]
 fn verdicts_agree_on_a_disk_with_content_in_inodes() {
     verdicts_agree(&["-b", "1024", "-O", "inline_data"], 0..CASES);
+}
+
+#[test]
+fn verdicts_agree_on_a_disk_with_values_in_inodes() {
+    verdicts_agree(&["-b", "1024", "-O", "ea_inode"], 0..CASES);
 }
 
 #[test]

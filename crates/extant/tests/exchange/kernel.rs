@@ -150,7 +150,7 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let len = sys::llistxattr(path, &mut names).expect("llistxattr");
     let mut found = BTreeMap::new();
     for name in names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let mut value = vec![0; 4096];
+        let mut value = vec![0; 64 << 10];
         let len = sys::lgetxattr(path, name, &mut value).expect("lgetxattr");
         value.truncate(len);
         found.insert(name.to_vec(), value);

@@ -18,6 +18,7 @@ const DISKS: &[(&[&str], u64)] = &[
     (&["-b", "1024", "-N", "8192", "-O", "inline_data"], 250),
     (&["-b", "4096", "-I", "1024", "-N", "8192", "-O", "inline_data,^metadata_csum"], 1000),
     (&["-b", "2048", "-I", "512", "-N", "8192", "-O", "inline_data,^extent,^64bit,^dir_index"], 500),
+    (&["-b", "1024", "-N", "8192", "-O", "ea_inode"], 500),
 ];
 
 fn name(dir: u64, file: u64) -> String {
@@ -57,7 +58,8 @@ fn make(random: &mut Random, bytes_max: u64) -> Vec<Op> {
 }
 
 fn attribute(random: &mut Random, path: String) -> Op {
-    let value = vec![b'v'; random.below(300) as usize];
+    let bytes = if random.below(5) == 0 { 2500 + random.below(6) * 100 } else { random.below(300) };
+    let value = vec![b'v'; bytes as usize];
     match random.below(3) {
         0 => Op::SetXattr { path, name: format!("user.{}", random.below(3)), value },
         1 => Op::RemoveXattr { path, name: "user.0".to_owned() },
@@ -126,7 +128,13 @@ fn small_things_of_the_kernel_are_read_and_changed() {
         let made = kernel::turn(&image, scratch, make(&mut random, *bytes_max).into_iter(), dirty).left;
         let mount = Mount::new().page_cache_bytes(PAGE_CACHES[seed as usize % PAGE_CACHES.len()]);
         let inline = count_inline(&image, &made);
-        assert!(inline > made.0.len() / 4, "{what}: content of {inline} only stands in inodes");
+        let large =
+            made.0.values().flat_map(|seen| seen.xattrs.values()).filter(|value| value.len() > 2000).count();
+        if options.contains(&"ea_inode") {
+            assert!(large > 100, "{what}: only {large} values in inodes of their own");
+        } else {
+            assert!(inline > made.0.len() / 4, "{what}: content of {inline} only stands in inodes");
+        }
         let changed = ours::turn(&image, &mount, change(&mut random).into_iter(), dirty);
         made.assert_equals(&changed.found, &what);
         assert_clean(&image, scratch, &what);
