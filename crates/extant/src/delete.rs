@@ -36,6 +36,7 @@ impl Volume {
         }
         self.forget_pages(node);
         self.free_all_blocks(node)?;
+        self.drop_values(node)?;
         let mut update = self.begin(Need::new(DELETE_CREDITS, 0))?;
         update.free_node(node)
     }

@@ -5,7 +5,8 @@
 //!
 //! A directory of one block is linear. With the `dir_index` feature its first overflow makes it an indexed one:
 //! block 0 becomes the root of a tree by hash of name, whose leaves are plain blocks. An index is never dropped. If
-//! an index is damaged, names are still found by going through all blocks; none can be added.
+//! an index is damaged, names are still found by going through all blocks; none can be added. One whose entries stand in
+//! its inode is read as the one block that it will be once it changes ([`crate::inline`]).
 //!
 //! Invariants: a change is planned before its update opens, under the directory's lock, so that only damage in the
 //! bitmaps can stop it later; a block given to a directory is a valid empty one at once.
@@ -30,8 +31,8 @@ pub(crate) use recent::Recent;
 
 use extant_ondisk::dir_hash::{DirHasher, HashVersion};
 use extant_ondisk::{
-    CompatFeatures, FileType, IncompatFeatures, Inode, InodeFlags, LogicalBlock, Structure, SuperFlags,
-    Superblock, dirent, extent,
+    CompatFeatures, FileType, FsBlock, IncompatFeatures, Inode, InodeFlags, LogicalBlock, Structure,
+    SuperFlags, Superblock, dirent, extent,
 };
 use extant_rt::Arc;
 
@@ -107,15 +108,15 @@ impl Volume {
         if inode.file_type() != FileType::Directory {
             return Err(Error::NotADirectory);
         }
-        if inode.flags().intersects(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD | InodeFlags::INLINE_DATA) {
-            return Err(Error::Unsupported("an encrypted, case-folding or inline directory"));
+        if inode.flags().intersects(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD) {
+            return Err(Error::Unsupported("an encrypted or case-folding directory"));
         }
         Ok(())
     }
 
     /// Whether the directory has an index that is to be used.
     pub(crate) fn is_indexed(&self, dir: &Inode) -> bool {
-        self.names.format.has_index && dir.flags().contains(InodeFlags::INDEX)
+        self.names.format.has_index && dir.flags().contains(InodeFlags::INDEX) && !dir.has_inline_data()
     }
 
     /// Blocks of a directory.
@@ -123,7 +124,11 @@ impl Volume {
     /// # Errors
     /// `Corrupt` for a size that is no number of blocks, or more than the disk has.
     pub(crate) fn directory_len(&self, dir: &Node) -> Result<u32> {
-        let size = dir.inode().size();
+        let inode = dir.inode();
+        if inode.has_inline_data() {
+            return Ok(1);
+        }
+        let size = inode.size();
         let block_bytes = self.names.format.block_bytes as u64;
         let place = Place::of(Structure::Inode).inode(dir.number);
         // Directories have no holes: one of more blocks than the disk would keep its reader busy for ever.
@@ -162,6 +167,9 @@ impl Volume {
         let recent = &self.names.recent;
         if let Some(buffer) = recent.get(dir, logical).filter(|buffer| buffer.is_valid(kind)) {
             return Ok(buffer);
+        }
+        if let Some(bytes) = self.inline_directory(dir)? {
+            return Ok(Buffer::new(FsBlock(0), kind, bytes.into()));
         }
         let block = self.directory_block(dir, logical)?;
         let buffer = self.buffer(block, kind, Place::of(structure).inode(dir.number))?;

@@ -16,7 +16,7 @@ use extant_rt::Arc;
 
 use crate::error::{Error, Result};
 use crate::extent::Shift;
-use crate::map::{LOGICAL_END, MapKind, Mapping, map_kind};
+use crate::map::{LOGICAL_END, MapKind, Mapping};
 use crate::node::Node;
 use crate::prealloc::Wanted;
 use crate::update::{Change, Need, Update};
@@ -82,7 +82,10 @@ impl Volume {
         if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !allocates) {
             return Err(Error::NotPermitted);
         }
-        if map_kind(&inode, self.geometry.block_size) != MapKind::Extents {
+        drop(inode);
+        self.move_to_blocks(node)?;
+        let inode = node.inode();
+        if self.map_kind(&inode) != MapKind::Extents {
             return Err(Error::Unsupported("ranges of a file without extents"));
         }
         let end = offset

@@ -19,6 +19,11 @@ impl Volume {
     /// `IsADirectory`; `Io`; `Corrupt`.
     pub(crate) fn read_at(&self, node: &Arc<Node>, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.check_regular(node)?;
+        if node.core().inode.has_inline_data()
+            && let Some(bytes) = self.read_inline(node, offset, buf)?
+        {
+            return Ok(bytes);
+        }
         let Some(pages) = self.pages_of(node) else {
             let _content = node.content.read();
             return self.read_content(node, offset, buf);

@@ -19,6 +19,7 @@ mod fail;
 mod fallocate;
 mod groups;
 mod indirect;
+mod inline;
 mod io;
 mod map;
 pub mod mkfs;

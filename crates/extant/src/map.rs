@@ -7,6 +7,7 @@
 
 use extant_alloc::{Purpose, Request, Run};
 use extant_ondisk::extent::MAX_LEN;
+use extant_ondisk::inode::I_BLOCK_SIZE;
 use extant_ondisk::{Extent, FileType, FsBlock, Inode, InodeFlags, InodeNumber, LogicalBlock, Structure};
 use extant_rt::Arc;
 
@@ -56,30 +57,8 @@ pub(crate) enum MapKind {
     Extents,
     /// Blocks of block numbers.
     Indirect,
-    /// It has no blocks: a device, a short symbolic link.
+    /// It has no blocks: a device, a short symbolic link, content that stands in the inode.
     None,
-}
-
-/// How an inode says where its content stands.
-pub(crate) fn map_kind(inode: &Inode, block_size: u32) -> MapKind {
-    let flags = inode.flags();
-    match inode.file_type() {
-        FileType::Regular | FileType::Directory if flags.contains(InodeFlags::INLINE_DATA) => MapKind::None,
-        FileType::Symlink if is_fast_symlink(inode, block_size) => MapKind::None,
-        FileType::Regular | FileType::Directory | FileType::Symlink
-            if flags.contains(InodeFlags::EXTENTS) =>
-        {
-            MapKind::Extents
-        }
-        FileType::Regular | FileType::Directory | FileType::Symlink => MapKind::Indirect,
-        _ => MapKind::None,
-    }
-}
-
-/// Whether a symbolic link's target stands in the inode (`ext4_inode_is_fast_symlink`).
-pub(crate) fn is_fast_symlink(inode: &Inode, block_size: u32) -> bool {
-    let of_attributes = if inode.file_acl().0 == 0 { 0 } else { u64::from(block_size) };
-    inode.file_type() == FileType::Symlink && inode.blocks_bytes(block_size) <= of_attributes
 }
 
 /// The way to a hole of a file, and what it takes to fill it.
@@ -130,6 +109,33 @@ impl Hole {
 }
 
 impl Volume {
+    /// How an inode says where its content stands.
+    pub(crate) fn map_kind(&self, inode: &Inode) -> MapKind {
+        let flags = inode.flags();
+        match inode.file_type() {
+            _ if inode.has_inline_data() => MapKind::None,
+            FileType::Symlink if self.is_fast_symlink(inode) => MapKind::None,
+            FileType::Regular | FileType::Directory | FileType::Symlink
+                if flags.contains(InodeFlags::EXTENTS) =>
+            {
+                MapKind::Extents
+            }
+            FileType::Regular | FileType::Directory | FileType::Symlink => MapKind::Indirect,
+            _ => MapKind::None,
+        }
+    }
+
+    /// Whether a symbolic link's target stands in the inode (`ext4_inode_is_fast_symlink`).
+    fn is_fast_symlink(&self, inode: &Inode) -> bool {
+        if self.names.has_value_inodes {
+            // The blocks of values count as its own.
+            return inode.size() < I_BLOCK_SIZE as u64;
+        }
+        let block_size = self.geometry.block_size;
+        let of_attributes = if inode.file_acl().0 == 0 { 0 } else { u64::from(block_size) };
+        inode.blocks_bytes(block_size) <= of_attributes
+    }
+
     /// The way to the hole that begins at or around `logical`.
     ///
     /// # Errors
@@ -173,7 +179,7 @@ impl Volume {
     /// `Io`; `Corrupt`.
     pub(crate) fn map(&self, node: &Node, logical: LogicalBlock, len_max: u32) -> Result<Mapping> {
         let inode = node.inode();
-        match map_kind(&inode, self.geometry.block_size) {
+        match self.map_kind(&inode) {
             MapKind::Extents => self.map_extents(node.owner(), inode.i_block(), logical, len_max),
             MapKind::Indirect => self.map_indirect(node.number, inode.i_block(), logical, len_max),
             MapKind::None => Ok(Mapping::Hole { len: len_max }),
@@ -185,7 +191,7 @@ impl Volume {
     /// # Errors
     /// `Io`; `Corrupt`.
     pub(crate) fn all_extents(&self, number: InodeNumber, inode: &Inode) -> Result<Vec<Extent>> {
-        match map_kind(inode, self.geometry.block_size) {
+        match self.map_kind(inode) {
             MapKind::Extents => {
                 let owner = Owner { inode: number, generation: inode.generation() };
                 self.all_tree_extents(owner, inode.i_block())
@@ -202,7 +208,8 @@ impl Volume {
 
     /// The largest size that an inode may have, by how it maps its blocks.
     pub(crate) fn size_max(&self, inode: &Inode) -> u64 {
-        self.geometry.max_file_size(inode.flags().contains(InodeFlags::EXTENTS))
+        let moves_to_extents = inode.has_inline_data() && self.names.has_extents;
+        self.geometry.max_file_size(inode.flags().contains(InodeFlags::EXTENTS) || moves_to_extents)
     }
 
     /// Refuses what is not a regular file.

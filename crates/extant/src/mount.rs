@@ -44,7 +44,9 @@ pub(crate) const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
     .union(IncompatFeatures::MMP)
     .union(IncompatFeatures::FLEX_BG)
     .union(IncompatFeatures::CSUM_SEED)
-    .union(IncompatFeatures::LARGEDIR);
+    .union(IncompatFeatures::LARGEDIR)
+    .union(IncompatFeatures::INLINE_DATA)
+    .union(IncompatFeatures::EA_INODE);
 
 /// Of those, the ones that allow reading only.
 pub(crate) const INCOMPAT_READ_ONLY: IncompatFeatures = IncompatFeatures::MMP;

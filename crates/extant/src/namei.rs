@@ -54,8 +54,10 @@ pub(crate) struct Names {
     /// Held while a directory gets another parent.
     rename: Mutex<()>,
     has_dir_nlink: bool,
-    has_extents: bool,
-    first_inode: u32,
+    pub(crate) has_extents: bool,
+    /// Values of attributes may be in inodes of their own.
+    pub(crate) has_value_inodes: bool,
+    pub(crate) first_inode: u32,
     inode_size: u16,
     /// Bytes of a new inode above 128 that are for fields.
     pub(crate) extra_isize: u16,
@@ -82,6 +84,7 @@ impl Names {
             rename: Mutex::new(LockClass::RENAME, ()),
             has_dir_nlink: ro_compat.contains(RoCompatFeatures::DIR_NLINK),
             has_extents: superblock.incompat().contains(IncompatFeatures::EXTENTS),
+            has_value_inodes: superblock.incompat().contains(IncompatFeatures::EA_INODE),
             first_inode: superblock.first_ino(),
             inode_size,
             extra_isize: if inode_size > 128 { extra_isize } else { 0 },
@@ -163,6 +166,9 @@ impl Volume {
             return Err(place.corrupt("an entry names a reserved inode"));
         }
         match self.node_in_use(number) {
+            Ok(node) if node.core().inode.flags().contains(InodeFlags::EA_INODE) => {
+                Err(place.corrupt("an entry names the inode of an attribute's value"))
+            }
             Ok(node) if node.is_named() => Ok(node),
             Ok(_) | Err(Error::Stale) => Err(place.corrupt("an entry names a free inode")),
             Err(error) => Err(error),

@@ -104,6 +104,7 @@ impl Volume {
                 self.finish_truncate(orphan)?;
             }
         }
+        self.reap();
         Ok(orphans.len())
     }
 
@@ -173,6 +174,14 @@ impl Volume {
     /// Gives back what inodes without users have taken ahead, and deletes those without links. Called where no lock is
     /// held. What cannot be deleted now stays in the on-disk list for the next mount.
     pub(crate) fn reap(&self) {
+        self.reap_once();
+        // What was deleted may have left values of its attributes.
+        if self.names.has_value_inodes {
+            self.reap_once();
+        }
+    }
+
+    fn reap_once(&self) {
         for node in self.nodes.take_doomed() {
             if node.user_count() > 0 {
                 continue;

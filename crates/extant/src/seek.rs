@@ -39,8 +39,14 @@ impl Volume {
     pub(crate) fn seek(&self, node: &Arc<Node>, offset: u64, to: SeekTo) -> Result<u64> {
         self.check_regular(node)?;
         let _content = self.read_written(node);
-        let size = node.core().size();
-        let mut at = offset;
+        let (size, is_inline) = {
+            let core = node.core();
+            (core.size(), core.inode.has_inline_data())
+        };
+        if is_inline && to == SeekTo::Data && offset < size {
+            return Ok(offset);
+        }
+        let mut at = if is_inline { size } else { offset };
         while at < size {
             let (logical, within) = self.block_at(at)?;
             let mapping = self.map(node, logical, LOGICAL_END as u32)?;
@@ -54,7 +60,7 @@ impl Volume {
     }
 
     /// The runs of blocks that a range of a file, in bytes, touches; also behind its end. Runs that continue each
-    /// other are told as one.
+    /// other are told as one. Content that stands in the inode has none.
     ///
     /// # Errors
     /// `Io`; `Corrupt`.

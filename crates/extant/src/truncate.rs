@@ -18,7 +18,7 @@ use crate::buffer::{Buffer, Kind};
 use crate::error::{Error, Result};
 use crate::extent::Removal;
 use crate::indirect::IndirectRemoval;
-use crate::map::{LOGICAL_END, MapKind, Mapping, map_kind};
+use crate::map::{LOGICAL_END, MapKind, Mapping};
 use crate::node::Node;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::update::{Change, Need, Update};
@@ -87,7 +87,7 @@ impl Volume {
     /// `Io`; `Corrupt`.
     pub(crate) fn removal(&self, node: &Node, from: u64, end: u64) -> Result<Option<Step>> {
         let credits_max = STEP_CREDITS.min(self.writable()?.max_credits() / 2);
-        let kind = map_kind(&node.inode(), self.geometry.block_size);
+        let kind = self.map_kind(&node.inode());
         Ok(match kind {
             MapKind::Extents => self.extent_removal(node, from, end, credits_max)?.map(Step::Extents),
             MapKind::Indirect => self.indirect_removal(node, from, credits_max)?.map(Step::Indirect),
@@ -117,6 +117,10 @@ impl Volume {
         }
         self.cut_pages(node, size);
         self.discard_preallocations(node);
+        if size == 0 && node.core().inode.has_inline_data() {
+            return self.empty_inline(node);
+        }
+        self.move_to_blocks(node)?;
         let size_old = node.core().inode.size();
         if size > size_old {
             self.zero_tail(node, size_old)?;
@@ -267,7 +271,7 @@ impl Update<'_> {
     /// # Locks
     /// `INODE` is held exclusively.
     pub(crate) fn try_free_all(&mut self, node: &Arc<Node>) -> Result<bool> {
-        let kind = map_kind(&node.inode(), self.volume.geometry.block_size);
+        let kind = self.volume.map_kind(&node.inode());
         match kind {
             MapKind::None => return Ok(true),
             MapKind::Indirect => return Ok(node.core().inode.i_block().iter().all(|byte| *byte == 0)),

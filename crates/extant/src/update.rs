@@ -12,7 +12,9 @@ use std::collections::BTreeMap;
 
 use extant_alloc::{InodeKind, NewInode, Parent, Purpose, Request, Reservation, Run};
 use extant_journal::Handle;
-use extant_ondisk::{FsBlock, GroupNumber, Inode, Structure, Superblock, Timestamp, TransactionId, xattr};
+use extant_ondisk::{
+    FsBlock, GroupNumber, Inode, InodeFlags, Structure, Superblock, Timestamp, TransactionId, xattr,
+};
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, MutexGuard, Ordering, Padded, spread, thread_slot};
 
 use crate::buffer::{Buffer, Kind};
@@ -190,7 +192,10 @@ impl<'v> Update<'v> {
             inode.set_mtime(written);
             inode.set_ctime(written);
         }
-        inode.set_version(inode.version().wrapping_add(1));
+        // Of such an inode it counts references.
+        if !inode.flags().contains(InodeFlags::EA_INODE) {
+            inode.set_version(inode.version().wrapping_add(1));
+        }
         let result = modify(inode);
         drop(core);
         if first && self.volume.changes.add_node(self.volume.group_of_inode(node.number), node.clone()) {

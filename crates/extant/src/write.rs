@@ -75,6 +75,10 @@ impl Volume {
         if buf.is_empty() {
             return Ok(0);
         }
+        if node.core().inode.has_inline_data() {
+            let _content = node.content.write();
+            self.move_to_blocks(node)?;
+        }
         if let Some(pages) = self.pages_of(node) {
             return self.write_cached(pages, node, offset, buf, privileged);
         }

@@ -2,7 +2,7 @@
 //!
 //! For: where attributes are kept (behind the fields of the inode while there is room, else in one block), blocks
 //! that several inodes share, and access control lists as attributes. Leaves out: the bytes
-//! ([`extant_ondisk::xattr`]); making shared blocks; values in inodes of their own, which are kept but not read.
+//! ([`extant_ondisk::xattr`]); making shared blocks, and values in inodes of their own.
 //!
 //! Invariants: a block of more than one reference is never changed but for its count; an inode names a block only
 //! while it has attributes there.
@@ -14,8 +14,10 @@
 
 mod acl;
 mod plan;
+mod values;
 pub(crate) use plan::XattrPlan;
 
+use extant_ondisk::inline_data::is_inline_content;
 use extant_ondisk::xattr::{NAME_MAX, Xattr, full_name, index, parse_block, parse_ibody, split_name};
 use extant_ondisk::{FileType, Inode, InodeFlags, Structure};
 use extant_rt::Arc;
@@ -68,6 +70,9 @@ impl<'n> Key<'n> {
     fn parse(full_name: &'n [u8]) -> Result<Self> {
         let (name_index, name) =
             split_name(full_name).ok_or(Error::Unsupported("a prefix of an attribute's name"))?;
+        if is_inline_content(name_index, name) {
+            return Err(Error::Unsupported("content of an inode as an attribute"));
+        }
         // Linux limits the whole name.
         if full_name.len() > NAME_MAX { Err(Error::NameTooLong) } else { Ok(Self { name_index, name }) }
     }
@@ -85,16 +90,13 @@ impl Volume {
     /// The value of an attribute by its full name. Access control lists are in the form of the `getxattr` interface.
     ///
     /// # Errors
-    /// `NoAttribute`; `Unsupported` for an unknown prefix and for a value in an inode of its own; `Corrupt`, `Io`.
+    /// `NoAttribute`; `Unsupported` for an unknown prefix; `ValueTooLarge`; `Corrupt`, `Io`.
     pub(crate) fn get_xattr(&self, node: &Arc<Node>, full_name: &[u8]) -> Result<Vec<u8>> {
         let key = Key::parse(full_name)?;
-        let lists = {
-            let _xattrs = node.xattrs.read();
-            self.read_xattrs(node)?
-        };
-        let xattr = lists.find(key).ok_or(Error::NoAttribute)?;
-        let value = xattr.inline_value().ok_or(Error::Unsupported("an attribute in an inode of its own"))?;
-        if key.is_acl() { acl::to_interface(node, value) } else { Ok(value.to_vec()) }
+        let _xattrs = node.xattrs.read();
+        let lists = self.read_xattrs(node)?;
+        let value = self.read_value(node, lists.find(key).ok_or(Error::NoAttribute)?)?;
+        if key.is_acl() { acl::to_interface(node, &value) } else { Ok(value.into_owned()) }
     }
 
     /// The full names of all attributes.
@@ -104,7 +106,8 @@ impl Volume {
     pub(crate) fn list_xattrs(&self, node: &Arc<Node>) -> Result<Vec<Vec<u8>>> {
         let _xattrs = node.xattrs.read();
         let lists = self.read_xattrs(node)?;
-        Ok(lists.all().filter_map(|xattr| full_name(xattr.name_index, &xattr.name)).collect())
+        let attributes = lists.all().filter(|xattr| !xattr.is_inline_content());
+        Ok(attributes.filter_map(|xattr| full_name(xattr.name_index, &xattr.name)).collect())
     }
 
     /// Sets an attribute by its full name. An access control list is taken in the form of the `setxattr` interface; one
@@ -117,7 +120,7 @@ impl Volume {
     /// `ReadOnly`, `Corrupt`, `Io`.
     ///
     /// # Locks
-    /// Takes `XATTR` of the inode.
+    /// Takes `XATTR` of the inode, and `INODE` of a symbolic link.
     pub(crate) fn set_xattr(
         &self,
         node: &Arc<Node>,
@@ -130,6 +133,11 @@ impl Volume {
             return Err(Error::ValueTooLarge);
         }
         check_changeable(node, key)?;
+        if node.file_type() == FileType::Symlink {
+            // `e2fsck` overlooks the attribute block of one whose target stands in its inode.
+            let _content = node.content.write();
+            self.move_to_blocks(node)?;
+        }
         let _xattrs = node.xattrs.write();
         let old = self.read_xattrs(node)?;
         match old.find(key) {

@@ -19,6 +19,7 @@ pub mod geometry;
 pub mod group_desc;
 pub mod htree;
 pub mod indirect;
+pub mod inline_data;
 pub mod inode;
 pub mod inode_flags;
 pub mod jbd2;

@@ -1,7 +1,7 @@
 //! Extended attributes as ext4 keeps them: behind the fixed fields of an inode, and in a block of their own.
 //!
-//! Leaves out: values in inodes of their own (`ea_inode`): such an attribute keeps its reference untouched; which
-//! attribute goes where; and sharing of blocks.
+//! Leaves out: which attribute goes where; sharing of blocks; the content of values in inodes of their own (`ea_inode`), of
+//! which entries keep the reference.
 //!
 //! Both forms are a list of entries that grows upwards, ended by four zero bytes, and values that grow downwards
 //! from the end, each rounded up to 4 bytes. In a block the entries are sorted and summed by hashes; in an inode they
@@ -15,6 +15,7 @@
 
 mod name;
 mod parse;
+mod value_inode;
 mod write;
 
 pub use name::{full_name, index, split_name};

@@ -44,7 +44,6 @@ const LAYOUTS: &[&[&str]] = &[
     &["-b", "1024", "-O", "meta_bg,^resize_inode,^flex_bg", "-g", "2048"],
     &["-b", "4096", "-O", "^has_journal"],
     &["-b", "1024", "-O", "bigalloc"],
-    // Refused, unless the mutation takes the feature away.
     &["-b", "1024", "-O", "inline_data"],
     &["-b", "4096", "-O", "ea_inode"],
 ];

@@ -16,6 +16,8 @@ pub(super) struct Directory {
     pub(super) is_indexed: bool,
     /// Its blocks, until its entries were read.
     pub(super) runs: Vec<Run>,
+    /// What stands in its inode instead, if that can be read.
+    pub(super) inline: Option<Vec<u8>>,
     /// The directory that names it.
     pub(super) parent: Option<InodeNumber>,
     /// Its `..`.
@@ -23,9 +25,9 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    pub(super) fn new(inode: &Inode, runs: Vec<Run>) -> Self {
+    pub(super) fn new(inode: &Inode, runs: Vec<Run>, inline: Option<Vec<u8>>) -> Self {
         let is_indexed = inode.flags().contains(InodeFlags::INDEX);
-        Self { generation: inode.generation(), is_indexed, runs, parent: None, dotdot: None }
+        Self { generation: inode.generation(), is_indexed, runs, inline, parent: None, dotdot: None }
     }
 }
 
@@ -72,6 +74,10 @@ impl Checker<'_> {
         let Some(directory) = self.directories.get_mut(&number) else { return Ok(()) };
         let (generation, is_indexed) = (directory.generation, directory.is_indexed);
         let runs = std::mem::take(&mut directory.runs);
+        if let Some(content) = directory.inline.take() {
+            self.check_inline_directory(number, generation, &content);
+            return Ok(());
+        }
         let mut reading = Reading { number, generation, runs: &runs, index: None, names: BTreeSet::new() };
         if is_indexed {
             reading.index = self.read_index(&reading)?;

@@ -110,7 +110,13 @@ impl Checker<'_> {
     }
 
     /// The inode that an entry names.
-    fn check_target(&mut self, reading: &Reading<'_>, entry: &DirEntry<'_>, is_dot: bool, place: Place) {
+    pub(super) fn check_target(
+        &mut self,
+        reading: &Reading<'_>,
+        entry: &DirEntry<'_>,
+        is_dot: bool,
+        place: Place,
+    ) {
         let number = entry.inode;
         let shown = entry.name.escape_ascii();
         let is_for_files = number == InodeNumber::ROOT
@@ -124,6 +130,10 @@ impl Checker<'_> {
             self.findings.add(place, format!("`{shown}` names inode {number}, which is free"));
             return;
         };
+        if self.value_references.contains_key(&number) {
+            self.findings
+                .add(place, format!("`{shown}` names inode {number}, which holds an attribute's value"));
+        }
         self.records.count_name(number);
         let has_types = self.superblock.incompat().contains(IncompatFeatures::FILETYPE);
         let expected = if has_types { kind.dirent_byte() } else { 0 };

@@ -130,14 +130,26 @@ impl Checker<'_> {
             self.findings.add(place, "mapped by block numbers on a disk of clusters");
         }
         match kind {
+            FileType::Directory if self.is_inline(inode) => {
+                let content = self.check_inline_content(place, inode);
+                self.names_incomplete |= content.is_none();
+                self.directories.insert(number, Directory::new(inode, runs, content));
+            }
             FileType::Directory => {
                 self.check_directory_inode(place, inode, &mapped);
                 if !mapped.sound {
                     self.names_incomplete = true;
                 }
-                self.directories.insert(number, Directory::new(inode, runs));
+                self.directories.insert(number, Directory::new(inode, runs, None));
+            }
+            FileType::Symlink if self.is_inline(inode) => {
+                self.check_no_immutable(place, inode);
+                self.check_inline_content(place, inode);
             }
             FileType::Symlink => self.check_symlink(place, inode, &mapped)?,
+            FileType::Regular if self.is_inline(inode) => {
+                self.check_inline_content(place, inode);
+            }
             FileType::Regular => self.check_file_size(place, inode, &mapped, is_orphan),
             FileType::Unknown => {}
             _ => self.check_special_file(place, inode),
@@ -180,8 +192,13 @@ impl Checker<'_> {
             (
                 flags.contains(InodeFlags::INDEX)
                     && !(kind == FileType::Directory
+                        && !self.is_inline(inode)
                         && self.superblock.compat().contains(CompatFeatures::DIR_INDEX)),
                 "a hash tree where there can be none",
+            ),
+            (
+                flags.contains(InodeFlags::EA_INODE) && kind != FileType::Regular,
+                "marked as the value of an attribute, but no file",
             ),
             (inode.i_obso_faddr() != 0, "a fragment address, which no ext4 has"),
             (
@@ -285,13 +302,16 @@ impl Checker<'_> {
         if inode.flags().intersects(InodeFlags::INDEX | InodeFlags::EXTENTS) {
             self.findings.add(place, "a device, pipe or socket with a map of blocks");
         }
+        if inode.flags().contains(InodeFlags::INLINE_DATA) {
+            self.findings.add(place, "a device, pipe or socket with content");
+        }
         if inode.size() != 0 {
             self.findings.add(place, "a device, pipe or socket with a size");
         }
         self.check_no_immutable(place, inode);
     }
 
-    fn check_no_immutable(&mut self, place: Place, inode: &Inode) {
+    pub(super) fn check_no_immutable(&mut self, place: Place, inode: &Inode) {
         if inode.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             self.findings.add(place, "immutable or append-only, which only files and directories can be");
         }

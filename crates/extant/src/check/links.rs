@@ -4,23 +4,27 @@ use extant_ondisk::{FileType, InodeNumber, RoCompatFeatures, Structure};
 
 use super::records::Record;
 use super::{Checker, Pass, Progress};
-use crate::error::Place;
+use crate::error::{Place, Result};
 
 /// Names from which a directory's link count is 1 (`EXT4_LINK_MAX`).
 const LINK_MAX: u32 = 65_000;
 
 impl Checker<'_> {
     /// Says nothing where names could not be read: what is wrong there was found already.
-    pub(super) fn check_links(&mut self, progress: &mut dyn FnMut(Progress)) {
+    pub(super) fn check_links(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<()> {
         for group in self.groups() {
             if !self.names_incomplete {
                 let records: Vec<_> = self.records.in_group(group).collect();
                 for (number, record) in records {
-                    self.check_link_count(number, record);
+                    match self.value_references.get(&number) {
+                        Some(references) => self.check_references(number, record, *references)?,
+                        None => self.check_link_count(number, record),
+                    }
                 }
             }
             self.tell(progress, Pass::Links, group);
         }
+        Ok(())
     }
 
     fn check_link_count(&mut self, number: InodeNumber, record: Record) {

@@ -63,7 +63,7 @@ impl Checker<'_> {
             mapped: Mapped::default(),
             last_cluster: None,
         };
-        if has_map(inode) {
+        if has_map(inode) && !self.is_inline(inode) {
             if inode.flags().contains(InodeFlags::EXTENTS) {
                 self.map_extents(inode.i_block(), &mut walk)?;
             } else {
@@ -160,7 +160,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether `i_block` maps blocks; else it holds a device number, a short target or nothing.
+/// Whether `i_block` maps blocks, unless it holds content; else it holds a device number, a short target or nothing.
 fn has_map(inode: &Inode) -> bool {
     match inode.file_type() {
         // The list of bad blocks has no type.

@@ -8,7 +8,7 @@
 //! Leaves out: repairing; the content of files; fast-commit records; whether names are encoded well.
 //!
 //! Invariants: memory is one bit per cluster and inode and a small record per inode, all of it only for groups that
-//! are in use, and a list per directory and shared block; every metadata block is read a fixed number of times,
+//! are in use, and a list per directory, shared block and value in an inode of its own; every metadata block is read a fixed number of times,
 //! because none is descended into that was claimed before; after [`FINDINGS_MAX`] findings it stops.
 //!
 //! Locks: none held. What a mounted volume has not yet committed is not seen, so a volume that is being written is
@@ -26,6 +26,7 @@ mod findings;
 mod groups;
 mod htree;
 mod indirect;
+mod inline;
 mod inodes;
 mod links;
 mod maps;
@@ -33,6 +34,7 @@ mod orphans;
 mod records;
 mod reserved;
 mod superblock;
+mod values;
 mod xattrs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -135,6 +137,8 @@ struct Checker<'v> {
     orphans: BTreeSet<InodeNumber>,
     directories: BTreeMap<InodeNumber, Directory>,
     xattr_blocks: BTreeMap<FsBlock, SharedBlock>,
+    /// Entries that name an inode for their value.
+    value_references: BTreeMap<InodeNumber, u64>,
     /// A directory could not be read whole, so names may be missing.
     names_incomplete: bool,
 }
@@ -159,6 +163,7 @@ impl<'v> Checker<'v> {
             orphans: BTreeSet::new(),
             directories: BTreeMap::new(),
             xattr_blocks: BTreeMap::new(),
+            value_references: BTreeMap::new(),
             names_incomplete: false,
         })
     }
@@ -172,7 +177,7 @@ impl<'v> Checker<'v> {
         self.check_special_inodes()?;
         self.check_directories(progress)?;
         self.check_connections();
-        self.check_links(progress);
+        self.check_links(progress)?;
         self.check_counts(progress)
     }
 

@@ -1,7 +1,6 @@
 //! Extended attributes: in inodes, and in blocks that inodes share.
 
-use extant_ondisk::xattr::{self, Xattr};
-use extant_ondisk::{CompatFeatures, FsBlock, Inode, InodeNumber, Structure};
+use extant_ondisk::{CompatFeatures, FsBlock, Inode, InodeNumber, Structure, xattr};
 
 use super::Checker;
 use crate::error::{Place, Result};
@@ -13,48 +12,51 @@ pub(super) struct SharedBlock {
     users: u32,
     /// `h_refcount`; `None` if it is no xattr block.
     refcount: Option<u32>,
+    /// Blocks of values in inodes of their own.
+    value_blocks: u64,
 }
 
 impl Checker<'_> {
     /// Checks the attributes of an inode; the blocks outside of it that they take.
     pub(super) fn check_xattrs(&mut self, number: InodeNumber, inode: &Inode) -> Result<u64> {
-        self.check_ibody(number, inode);
+        let value_blocks = self.check_ibody(number, inode)?;
         let block = inode.file_acl();
         if block.0 == 0 {
-            return Ok(0);
+            return Ok(value_blocks);
         }
         let place = Place::of(Structure::XattrBlock).inode(number).block(block);
         if !self.superblock.compat().contains(CompatFeatures::EXT_ATTR) {
             self.findings.add(place, "extended attributes, which the disk has not");
-            return Ok(0);
+            return Ok(value_blocks);
         }
         if !self.geometry.is_valid_block_run(block, 1) {
             self.findings.add(place, "outside the disk");
-            return Ok(0);
+            return Ok(value_blocks);
         }
         if !self.xattr_blocks.contains_key(&block) {
-            let refcount = self.check_xattr_block(block, place)?;
-            self.xattr_blocks.insert(block, SharedBlock { users: 0, refcount });
+            let shared = self.check_xattr_block(block, place)?;
+            self.xattr_blocks.insert(block, shared);
         }
-        if let Some(shared) = self.xattr_blocks.get_mut(&block) {
-            shared.users = shared.users.saturating_add(1);
-        }
-        Ok(1)
+        let Some(shared) = self.xattr_blocks.get_mut(&block) else { return Ok(value_blocks) };
+        shared.users = shared.users.saturating_add(1);
+        Ok(1 + value_blocks + shared.value_blocks)
     }
 
-    fn check_ibody(&mut self, number: InodeNumber, inode: &Inode) {
+    fn check_ibody(&mut self, number: InodeNumber, inode: &Inode) -> Result<u64> {
         let place = Place::of(Structure::InodeXattrs).inode(number);
-        let Some(region) = inode.xattr_region() else { return };
+        let Some(region) = inode.xattr_region() else { return Ok(0) };
+        let mut value_blocks = 0;
         match xattr::parse_ibody(region) {
-            Ok(xattrs) => self.check_no_value_inodes(&xattrs, place),
+            Ok(xattrs) => value_blocks = self.check_values(&xattrs, place)?,
             Err(error) => self.findings.add_format(place, error),
         }
         if xattr::verify_ibody_hashes(region) == Ok(false) {
             self.findings.add(place, "a hash is wrong");
         }
+        Ok(value_blocks)
     }
 
-    fn check_xattr_block(&mut self, block: FsBlock, place: Place) -> Result<Option<u32>> {
+    fn check_xattr_block(&mut self, block: FsBlock, place: Place) -> Result<SharedBlock> {
         if self.claims.claim(block, 1).is_some() {
             self.findings.add(place, "in use twice");
         }
@@ -62,9 +64,10 @@ impl Checker<'_> {
         if !self.checksums.verify_xattr_block(block, &bytes) {
             self.findings.add(place, "bad checksum");
         }
+        let mut value_blocks = 0;
         match xattr::parse_block(&bytes) {
             Ok(xattrs) => {
-                self.check_no_value_inodes(&xattrs, place);
+                value_blocks = self.check_values(&xattrs, place)?;
                 if xattrs.iter().any(|xattr| xattr.name_index == 0) {
                     self.findings.add(place, "a name without a prefix");
                 }
@@ -76,14 +79,7 @@ impl Checker<'_> {
             }
             Err(error) => self.findings.add_format(place, error),
         }
-        Ok(xattr::refcount(&bytes).ok())
-    }
-
-    /// Disks with values in inodes of their own are not mounted.
-    fn check_no_value_inodes(&mut self, xattrs: &[Xattr], place: Place) {
-        if xattrs.iter().any(|xattr| xattr.inline_value().is_none()) {
-            self.findings.add(place, "a value in an inode of its own, which the disk has not");
-        }
+        Ok(SharedBlock { users: 0, refcount: xattr::refcount(&bytes).ok(), value_blocks })
     }
 
     pub(super) fn check_shared_xattr_blocks(&mut self) {

@@ -48,7 +48,8 @@ pub(crate) struct Insertion<'n> {
 const ANY_INODE: InodeNumber = InodeNumber::ROOT;
 
 impl Volume {
-    /// Finds out where a new name goes in a directory of these fields. Stays true while the lock is held.
+    /// Finds out where a new name goes in a directory of these fields, whose entries move to a block first if they stand in
+    /// its inode. Stays true while the lock is held.
     ///
     /// # Errors
     /// `Exists` if the directory has the name; `NoSpace` if the index cannot grow; `Corrupt`, `Io`.
@@ -56,6 +57,14 @@ impl Volume {
     /// # Locks
     /// `INODE` of the directory must be held alone.
     pub(crate) fn plan_insert(&self, dir: &Arc<Node>, inode: &Inode, name: &[u8]) -> Result<InsertPlan> {
+        let moved;
+        let inode = if inode.has_inline_data() {
+            self.move_to_blocks(dir)?;
+            moved = dir.inode();
+            &moved
+        } else {
+            inode
+        };
         let place = match self.names.misses.room(dir, inode.version(), name) {
             Some(room) => InsertPlace::Block(room),
             None => self.place_of_new(dir, name)?,

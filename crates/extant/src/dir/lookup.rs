@@ -3,7 +3,7 @@
 //! Source: `__ext4_find_entry`, `ext4_dx_find_entry`, `ext4_empty_dir` of `fs/ext4/namei.c`.
 
 use extant_ondisk::dirent::Search;
-use extant_ondisk::{InodeNumber, LogicalBlock, dirent};
+use extant_ondisk::{FsBlock, InodeNumber, LogicalBlock, dirent};
 use extant_rt::Arc;
 
 use super::misses::Room;
@@ -21,6 +21,13 @@ pub(crate) struct Found {
     /// How many bytes of the block entries cover.
     pub(super) usable: usize,
     pub(crate) inode: InodeNumber,
+}
+
+impl Found {
+    /// Whether it stands in the directory's inode: what it was found in is no block.
+    pub(crate) fn is_inline(&self) -> bool {
+        self.buffer.block == FsBlock(0)
+    }
 }
 
 /// What a look for a name came to.

@@ -21,6 +21,9 @@ impl Volume {
     /// Calls `visit` with each block that holds entries, and how many bytes of it, until it says false. Damaged
     /// blocks are passed over, and the first damage is the result if nobody said false.
     pub(super) fn scan_directory(&self, dir: &Arc<Node>, visit: &mut Visit<'_>) -> Result<()> {
+        if let Some(bytes) = self.inline_directory(dir)? {
+            return visit(LogicalBlock(0), &bytes, self.names.format.usable).map(drop);
+        }
         let mut damage = Ok(());
         let len = self.directory_len(dir)?;
         let mut next = 0;

@@ -71,6 +71,7 @@ impl Volume {
         self.check_may_remove(&parent, &inode)?;
         // Or their first changes would copy them.
         drop((parent, inode));
+        let found = self.changeable_entry(dir, name, found)?;
         // The directory's block and inode, the child's inode.
         let need = Need::new(3 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut update = self.begin(need)?;
@@ -103,7 +104,7 @@ impl Volume {
             match self.find_entry(dir, name)? {
                 None => return Err(Error::NotFound),
                 Some(found) if found.inode == child.number => {
-                    return self.rmdir_locked(dir, name, &found, &child);
+                    return self.rmdir_locked(dir, name, found, &child);
                 }
                 // Someone put another in its place meanwhile.
                 Some(_) => {}
@@ -111,14 +112,15 @@ impl Volume {
         }
     }
 
-    fn rmdir_locked(&self, dir: &Arc<Node>, name: &[u8], found: &Found, child: &NodeRef) -> Result<()> {
+    fn rmdir_locked(&self, dir: &Arc<Node>, name: &[u8], found: Found, child: &NodeRef) -> Result<()> {
         self.check_may_remove(&dir.inode(), &child.inode())?;
         if !self.is_directory_empty(child)? {
             return Err(Error::NotEmpty);
         }
+        let found = self.changeable_entry(dir, name, found)?;
         let need = Need::new(3 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut update = self.begin(need)?;
-        update.remove_entry(dir, found)?;
+        update.remove_entry(dir, &found)?;
         self.note_name(dir, name, None);
         update.modify_inode(dir, Change::Attributes, remove_subdirectory);
         update.drop_all_links(child);
@@ -188,10 +190,11 @@ impl Update<'_> {
     /// With one use there is nobody who could hold or wait for the inode's own lock, for uses are got by names, under
     /// the directory's lock or from memory, where this name no longer is; or from other uses.
     pub(super) fn delete_or_orphan(&mut self, node: &Arc<Node>) {
+        let may_have_values = self.volume.may_have_values(&node.core().inode);
         let frees = |update: &mut Self| {
             update.volume.forget_pages(node) && update.try_free_all(node).unwrap_or(false)
         };
-        if node.user_count() == 1 && frees(self) && self.free_node(node).is_ok() {
+        if !may_have_values && node.user_count() == 1 && frees(self) && self.free_node(node).is_ok() {
             return;
         }
         self.add_orphan(node);

@@ -135,7 +135,7 @@ impl Volume {
         }
         let entries = Entries { child, found, target: target.zip(target_found) };
         if flags.exchange {
-            self.exchange(names, &entries)?
+            self.exchange(names, entries)?
         } else {
             self.replace(names, entries, flags.whiteout)?
         }
@@ -166,7 +166,7 @@ impl Volume {
 
     fn replace(&self, names: Names<'_>, entries: Entries, whiteout: bool) -> Result<()> {
         let Names { from, to, to_name, .. } = names;
-        let child = &entries.child;
+        let Entries { child, found, target } = entries;
         let is_directory = child.is_directory();
         let moves_directory = is_directory && from.number != to.number;
         self.check_may_remove(&from.inode(), &child.inode())?;
@@ -174,17 +174,22 @@ impl Volume {
         // Two entries, `..`, three inodes; what is replaced.
         let mut need = Need::new(6 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut plan = None;
-        match &entries.target {
-            Some((target, _)) => {
+        let target = match target {
+            Some((target, found)) => {
                 self.check_may_remove(&to.inode(), &target.inode())?;
-                self.check_replaceable(target, is_directory)?;
+                self.check_replaceable(&target, is_directory)?;
+                Some((target, self.changeable_entry(to, to_name, found)?))
             }
             None => {
                 let insert = self.plan_insert(to, &to.inode(), to_name)?;
                 need = need.and(insert.need);
                 plan = Some(insert);
+                None
             }
-        }
+        };
+        let found = self.changeable_entry(from, names.from_name, found)?;
+        let entries = Entries { child, found, target };
+        let child = &entries.child;
         if moves_directory && entries.target.is_none() {
             self.check_subdirectories(&to.inode())?;
         }
@@ -239,22 +244,23 @@ impl Volume {
         }
     }
 
-    /// The `..` of a directory, which must name `parent`.
+    /// The `..` of a directory, which must name `parent` and is to change.
     fn parent_entry(&self, parent: &Node, dir: &Arc<Node>) -> Result<Found> {
         let place = Place::of(Structure::DirectoryBlock).inode(dir.number);
         let found = self.find_entry(dir, b"..")?.ok_or(place.corrupt("no entry `..`"))?;
         if found.inode == parent.number {
-            Ok(found)
+            self.changeable_entry(dir, b"..", found)
         } else {
             Err(place.corrupt("`..` names another directory"))
         }
     }
 
-    fn exchange(&self, names: Names<'_>, entries: &Entries) -> Result<()> {
+    fn exchange(&self, names: Names<'_>, entries: Entries) -> Result<()> {
         let Names { from, to, .. } = names;
         let Entries { child, found, target: Some((target, target_found)) } = entries else {
             return Err(Error::NotFound);
         };
+        let (child, target) = (&child, &target);
         self.check_may_remove(&from.inode(), &child.inode())?;
         self.check_may_remove(&to.inode(), &target.inode())?;
         self.check_may_add(&from.inode())?;
@@ -270,12 +276,14 @@ impl Volume {
         }
         let child_parent = child_moves.then(|| self.parent_entry(from, child)).transpose()?;
         let target_parent = target_moves.then(|| self.parent_entry(to, target)).transpose()?;
+        let found = self.changeable_entry(from, names.from_name, found)?;
+        let target_found = self.changeable_entry(to, names.to_name, target_found)?;
         // Two entries, two `..`, four inodes.
         let mut update = self.begin(Need::new(8, 0))?;
         self.forget_name(from, names.from_name);
         self.forget_name(to, names.to_name);
-        update.replace_entry(from, found, target.number, target.inode().file_type())?;
-        update.replace_entry(to, target_found, child.number, child.inode().file_type())?;
+        update.replace_entry(from, &found, target.number, target.inode().file_type())?;
+        update.replace_entry(to, &target_found, child.number, child.inode().file_type())?;
         if let Some(found) = child_parent {
             update.replace_entry(child, &found, to.number, FileType::Directory)?;
         }

@@ -21,12 +21,15 @@ impl Volume {
         if inode.file_type() != FileType::Symlink {
             return Err(Error::InvalidArgument("not a symbolic link"));
         }
-        if inode.flags().intersects(InodeFlags::ENCRYPT | InodeFlags::INLINE_DATA) {
-            return Err(Error::Unsupported("an encrypted or inline symbolic link"));
+        if inode.flags().contains(InodeFlags::ENCRYPT) {
+            return Err(Error::Unsupported("an encrypted symbolic link"));
         }
         let place = Place::of(Structure::Symlink).inode(node.number);
         let len = usize::try_from(inode.size()).unwrap_or(usize::MAX);
-        let target = if len < I_BLOCK_SIZE {
+        let target = if let Some(mut content) = self.inline_content(node.number, &inode)? {
+            content.truncate(len);
+            content
+        } else if len < I_BLOCK_SIZE {
             inode.i_block()[..len].to_vec()
         } else {
             let block = self.directory_block(node, LogicalBlock(0))?;

@@ -54,7 +54,7 @@ pub(crate) use self::losses::{Losses, Seen};
 use extant_writeback::Writeback;
 
 use crate::error::Result;
-use crate::map::{MapKind, map_kind};
+use crate::map::MapKind;
 use crate::node::Node;
 use crate::volume::Volume;
 
@@ -233,7 +233,7 @@ impl Volume {
     pub(crate) fn pages_of(&self, node: &Node) -> Option<&Arc<Pages>> {
         let pages = self.pages.as_ref()?;
         let is_regular = node.file_type() == extant_ondisk::FileType::Regular;
-        let has_extents = || map_kind(&node.core().inode, self.geometry.block_size) == MapKind::Extents;
+        let has_extents = || self.map_kind(&node.core().inode) == MapKind::Extents;
         (is_regular && has_extents()).then_some(pages)
     }
 }

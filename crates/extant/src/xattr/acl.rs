@@ -51,16 +51,15 @@ impl Volume {
         if !self.may_have_xattrs(inode) {
             return Ok(None);
         }
-        let lists = {
-            let _xattrs = node.xattrs.read();
-            self.read_xattrs(node)?
-        };
+        let _xattrs = node.xattrs.read();
+        let lists = self.read_xattrs(node)?;
         self.acl_in(node, &lists, key)
     }
 
+    /// `XATTR` must be held.
     fn acl_in(&self, node: &Node, lists: &Lists, key: Key<'_>) -> Result<Option<Acl>> {
-        match lists.find(key).and_then(Xattr::inline_value) {
-            Some(value) => parse(node, value),
+        match lists.find(key) {
+            Some(xattr) => parse(node, &self.read_value(node, xattr)?),
             None => Ok(None),
         }
     }

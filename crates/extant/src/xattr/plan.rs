@@ -6,9 +6,10 @@
 use extant_ondisk::xattr::{
     NoRoom, Xattr, block_bytes, ibody_bytes, refcount, set_refcount, write_block, write_ibody,
 };
-use extant_ondisk::{FsBlock, Inode, Structure};
+use extant_ondisk::{FsBlock, Inode, InodeNumber, Structure};
 use extant_rt::Arc;
 
+use super::values::ValuesPlan;
 use super::{Key, Lists};
 use crate::buffer::{Buffer, Kind};
 use crate::error::{Error, Place, Result};
@@ -21,6 +22,7 @@ pub(crate) struct XattrPlan {
     /// None: as they are.
     ibody: Option<Vec<Xattr>>,
     block: BlockPlan,
+    values: ValuesPlan,
     /// `i_extra_isize` afterwards, at least.
     extra_isize: u16,
     /// What [`Update::apply_xattrs`] takes, without the inode's own block.
@@ -63,7 +65,17 @@ impl Volume {
             self.add(inode_room(&inode, extra_isize), &mut new, Xattr::new(key.name_index, key.name, value))?;
         }
         let buffer = self.xattr_buffer(node, &inode)?;
-        self.plan_lists(extra_isize, old, new, buffer)
+        self.plan_lists((node.number, extra_isize), old, new, buffer)
+    }
+
+    /// Works out what is left of the attributes of an inode that is being deleted.
+    ///
+    /// # Errors
+    /// `NoSpace` if that changes too many inodes of values at once; `Corrupt`, `Io`.
+    pub(super) fn plan_fewer(&self, node: &Arc<Node>, old: Lists, new: Lists) -> Result<XattrPlan> {
+        let inode = node.inode();
+        let buffer = self.xattr_buffer(node, &inode)?;
+        self.plan_lists((node.number, inode.extra_isize()), old, new, buffer)
     }
 
     /// Works out the attributes of an inode to be made.
@@ -76,7 +88,7 @@ impl Volume {
         for xattr in xattrs {
             self.add(inode_room(inode, extra_isize), &mut new, xattr.clone())?;
         }
-        self.plan_lists(extra_isize, Lists::default(), new, None)
+        self.plan_lists((InodeNumber::default(), extra_isize), Lists::default(), new, None)
     }
 
     fn add(&self, inode_room: usize, lists: &mut Lists, xattr: Xattr) -> Result<()> {
@@ -97,12 +109,17 @@ impl Volume {
 
     fn plan_lists(
         &self,
-        extra_isize: u16,
+        (owner, extra_isize): (InodeNumber, u16),
         old: Lists,
         new: Lists,
         buffer: Option<Arc<Buffer>>,
     ) -> Result<XattrPlan> {
-        let (mut credits, mut blocks) = (0, 0);
+        let is_shared = match &buffer {
+            Some(buffer) => self.references(buffer)? > 1,
+            None => false,
+        };
+        let values = self.plan_values(owner, &old, &new, is_shared)?;
+        let (mut credits, mut blocks) = (values.credits, 0);
         let block = match buffer {
             Some(_) if new.block == old.block => BlockPlan::Keep,
             None if new.block.is_empty() => BlockPlan::Keep,
@@ -111,7 +128,7 @@ impl Volume {
                 credits += RELEASE_CREDITS;
                 BlockPlan::Drop(buffer)
             }
-            Some(buffer) if self.references(&buffer)? == 1 => {
+            Some(buffer) if !is_shared => {
                 credits += 1;
                 BlockPlan::Rewrite(buffer, new.block)
             }
@@ -127,11 +144,12 @@ impl Volume {
             extra_isize,
             ibody: (!is_same).then_some(new.ibody),
             block,
+            values,
             need: Need::new(credits, blocks),
         })
     }
 
-    fn references(&self, buffer: &Buffer) -> Result<u32> {
+    pub(super) fn references(&self, buffer: &Buffer) -> Result<u32> {
         buffer.read(refcount).map_err(|e| block_place(buffer).format(e))
     }
 }
@@ -142,7 +160,21 @@ impl Update<'_> {
     /// # Errors
     /// `Corrupt` bitmaps, and nothing was changed.
     pub(crate) fn apply_xattrs(&mut self, node: &Arc<Node>, plan: &XattrPlan) -> Result<()> {
-        match &plan.block {
+        let is_last = self.apply_block(node, &plan.block)?;
+        self.apply_values(node, &plan.values, is_last);
+        let Some(xattrs) = &plan.ibody else { return Ok(()) };
+        self.modify_inode(node, Change::Attributes, |inode| {
+            write_into_inode(inode, plan.extra_isize, xattrs)
+        })
+        .map_err(|NoRoom| Error::NoSpace)?;
+        self.use_feature(Feature::ExtAttr);
+        Ok(())
+    }
+
+    /// Whether a block was given up that nobody else uses.
+    fn apply_block(&mut self, node: &Arc<Node>, plan: &BlockPlan) -> Result<bool> {
+        let mut is_last = false;
+        match plan {
             BlockPlan::Keep => {}
             BlockPlan::Rewrite(buffer, xattrs) => {
                 self.modify_buffer(buffer, |bytes| write_block(bytes, xattrs, 1))
@@ -154,25 +186,19 @@ impl Update<'_> {
                 self.modify_buffer(&buffer, |bytes| write_block(bytes, xattrs, 1))
                     .map_err(|NoRoom| Error::NoSpace)?;
                 match old {
-                    Some(old) => self.release_block(old)?,
+                    Some(old) => is_last = self.release_block(old)?,
                     None => self.count_blocks(node, 1)?,
                 }
                 self.modify_inode(node, Change::Attributes, |inode| inode.set_file_acl(buffer.block));
                 self.use_feature(Feature::ExtAttr);
             }
             BlockPlan::Drop(buffer) => {
-                self.release_block(buffer)?;
+                is_last = self.release_block(buffer)?;
                 self.count_blocks(node, -1)?;
                 self.modify_inode(node, Change::Attributes, |inode| inode.set_file_acl(FsBlock(0)));
             }
         }
-        let Some(xattrs) = &plan.ibody else { return Ok(()) };
-        self.modify_inode(node, Change::Attributes, |inode| {
-            write_into_inode(inode, plan.extra_isize, xattrs)
-        })
-        .map_err(|NoRoom| Error::NoSpace)?;
-        self.use_feature(Feature::ExtAttr);
-        Ok(())
+        Ok(is_last)
     }
 
     /// Gives up the attribute block of an inode that is being deleted.
@@ -188,8 +214,8 @@ impl Update<'_> {
         Ok(())
     }
 
-    /// Takes a reference of a block away, and frees it with the last one.
-    fn release_block(&mut self, buffer: &Arc<Buffer>) -> Result<()> {
+    /// Takes a reference of a block away, and frees it with the last one; whether it was that.
+    fn release_block(&mut self, buffer: &Arc<Buffer>) -> Result<bool> {
         // In one step, for another inode may give up the same block now.
         let is_last = self
             .modify_buffer(buffer, |bytes| {
@@ -200,7 +226,10 @@ impl Update<'_> {
                 Ok(references <= 1)
             })
             .map_err(|e| block_place(buffer).format(e))?;
-        if is_last { self.free_metadata(buffer.block) } else { Ok(()) }
+        if is_last {
+            self.free_metadata(buffer.block)?;
+        }
+        Ok(is_last)
     }
 }
 

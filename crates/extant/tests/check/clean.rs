@@ -37,6 +37,9 @@ const LAYOUTS: &[&[&str]] = &[
     &["-b", "1024", "-O", "^sparse_super,^resize_inode"],
     &["-b", "1024", "-g", "1024"],
     &["-b", "1024", "-E", "packed_meta_blocks=1"],
+    &["-b", "1024", "-O", "inline_data"],
+    &["-b", "4096", "-I", "1024", "-N", "2048", "-O", "inline_data"],
+    &["-b", "1024", "-O", "ea_inode"],
 ];
 
 #[test]
@@ -111,6 +114,12 @@ fn work(root: &Path) -> std::io::Result<()> {
         let path = root.join(format!("shared-{number}"));
         fs::write(&path, b"")?;
         run("setfattr", &["-n", "user.same", "-v", &"s".repeat(300), &path.to_string_lossy()]);
+    }
+    // With `ea_inode` in inodes of their own, some of them shared.
+    for number in 0..6 {
+        let path = root.join(format!("shared-{number}"));
+        let value = "l".repeat(6000 + number / 3 * 1000);
+        run("setfattr", &["-n", &format!("user.{number}"), "-v", &value, &path.to_string_lossy()]);
     }
     let ahead = fs::File::create(root.join("ahead"))?;
     // Not with block maps.

@@ -45,6 +45,9 @@ const LAYOUTS: &[&[&str]] = &[
     &["-b", "1024", "-O", "meta_bg,^resize_inode,^flex_bg", "-g", "2048"],
     &["-b", "4096", "-O", "^has_journal"],
     &["-b", "1024", "-O", "bigalloc"],
+    &["-b", "1024", "-O", "inline_data"],
+    &["-b", "4096", "-I", "1024", "-N", "2048", "-O", "inline_data,^metadata_csum"],
+    &["-b", "1024", "-O", "ea_inode,inline_data"],
 ];
 
 /// A disk whose journal is dirty, and where its metadata lies.

@@ -30,6 +30,12 @@ const STRICTER: &[(&str, &str)] = &[
     ("unexpected depth", "the kernel refuses such a node"),
     ("the copy's", "`-n` leaves the copies alone, but a copy that does not fit is of no use"),
     ("too deep", "the kernel refuses such a node"),
+    ("which is not as long", "the kernel refuses to read such a value"),
+    ("a name contains NUL", "the kernel refuses such an attribute"),
+    (
+        "more than the inode holds",
+        "of a file's size `e2fsck` does not ask whether its content reaches so far",
+    ),
 ];
 
 fn is_expected(agreement: Agreement, said: &str) -> bool {
@@ -87,6 +93,16 @@ fn verdicts_agree_on_a_disk_without_checksums() {
 #[test]
 fn verdicts_agree_on_a_disk_of_block_maps() {
     verdicts_agree(&["-b", "4096", "-O", "^extent,^64bit,^flex_bg,^metadata_csum"], 0..CASES);
+}
+
+#[test]
+fn verdicts_agree_on_a_disk_with_content_in_inodes() {
+    verdicts_agree(&["-b", "1024", "-O", "inline_data"], 0..CASES);
+}
+
+#[test]
+fn verdicts_agree_on_a_disk_with_values_in_inodes() {
+    verdicts_agree(&["-b", "1024", "-O", "ea_inode"], 0..CASES);
 }
 
 #[test]

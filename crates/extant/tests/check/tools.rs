@@ -79,6 +79,13 @@ pub fn make_disk(dir: &Path, options: &[&str], kilobytes: u32) -> Option<PathBuf
     ] {
         debugfs(&image, &command);
     }
+    if options.iter().any(|option| option.contains("ea_inode")) {
+        let value = dir.join("value");
+        fs::write(&value, "w".repeat(6000)).expect("a value");
+        for path in ["/attributes", "/sub", "/sub/inner"] {
+            debugfs(&image, &format!("ea_set -f {} {path} user.large", value.display()));
+        }
+    }
     // Only this makes indexes without a kernel; it exits with 1 for having done so.
     run("e2fsck", &["-fyD", &path]);
     Some(image)

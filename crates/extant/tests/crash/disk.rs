@@ -75,6 +75,14 @@ pub const BANDS: DiskKind = DiskKind {
     options: Some(&["-O", "metadata_csum,64bit,^resize_inode", "-g", "256", "-N", "4096"]),
 };
 
+/// Where what others make small stands in inodes; see [`crate::explore::Base::with_inline_content`].
+pub const INLINE: DiskKind = DiskKind {
+    name: "1k-inline",
+    block_size: 1024,
+    size_mib: 6,
+    options: Some(&["-O", "inline_data,metadata_csum,64bit,^resize_inode", "-g", "2048"]),
+};
+
 /// A tool, where it usually is.
 fn tool(name: &str) -> Option<PathBuf> {
     ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
@@ -288,6 +296,26 @@ impl Checker {
         recovered.write_at(0, &bytes).expect("copy the image");
         Ok(Some(recovered))
     }
+}
+
+/// Makes directories, and files of these contents, as debugfs makes them.
+pub fn make_by_debugfs(image: &MemoryDevice, made: &[(&str, Option<Vec<u8>>)]) {
+    let mut checker = Checker::new();
+    checker.put(image);
+    let source = checker.path.with_file_name("source");
+    for (path, content) in made {
+        let command = match content {
+            Some(content) => {
+                std::fs::write(&source, content).expect("write a file");
+                format!("write {} {path}", source.display())
+            }
+            None => format!("mkdir {path}"),
+        };
+        let (code, said) = run("debugfs", &["-w", "-R", &command, &checker.path.to_string_lossy()]);
+        assert_eq!(code, 0, "{command}: {said}");
+    }
+    let bytes = std::fs::read(&checker.path).expect("read the image");
+    image.write_at(0, &bytes).expect("copy the image");
 }
 
 /// What undoes an attached loop device or a mount.

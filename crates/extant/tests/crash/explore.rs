@@ -3,15 +3,15 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use extant::Filesystem;
+use extant::{Filesystem, InodeFlags};
 use extant_block::{BlockDevice, Cursor, Event, Log, MemoryDevice, Recorder, Tearing};
 use extant_rt::Arc;
 
-use crate::disk::{Checker, DiskKind, POISON, journal_blocks};
+use crate::disk::{Checker, DiskKind, INLINE, POISON, journal_blocks, make_by_debugfs};
 use crate::fault::{Fault, FaultyDevice};
 use crate::generate::preparation;
 use crate::model::Model;
-use crate::op::Op;
+use crate::op::{DIRECTORIES, Op, pattern_of};
 use crate::random::{Random, hash};
 use crate::session::{Pages, Session, mount, mount_in_background};
 use crate::tree::{self, Allowed, Entry};
@@ -51,6 +51,44 @@ impl Base {
             // A file without extents takes some more blocks than it has content.
             free = prepare(Op::Append { file: "full", bytes: blocks.div_ceil(2) * kind.block_size });
         }
+        Self::finish(kind, session, image, model, free_blocks.is_some())
+    }
+
+    /// A disk on which directories and small files stand in their inodes.
+    pub fn with_inline_content() -> Self {
+        let kind = INLINE;
+        let image = Arc::new(kind.make());
+        let mut model = Model::new(kind.block_size, kind.has_extents());
+        let sizes = [("d/a", 100), ("d/b", 60), ("e/a", 120), ("e/d/b", 7)];
+        let mut made = Vec::new();
+        for dir in DIRECTORIES {
+            model.apply(Op::Mkdir(dir)).expect("a new directory");
+            made.push((dir, None));
+        }
+        for (file, bytes) in sizes {
+            model.apply(Op::Create(file)).expect("a new file");
+            made.push((file, Some(pattern_of(model.tag(), 0, bytes))));
+            model.apply(Op::Write { file, at: 0, bytes }).expect("a file");
+        }
+        make_by_debugfs(&image, &made);
+        let mut session = Session::mount(image.clone(), Pages::default()).expect("mount a new disk");
+        for op in preparation(kind.block_size).into_iter().filter(|op| op.is_on(&["a", "b"])) {
+            step(&mut session, &mut model, op, false).unwrap_or_else(|what| panic!("{what}"));
+        }
+        for path in DIRECTORIES.into_iter().chain(sizes.map(|(file, _)| file)) {
+            let flags = session.fs().lookup(format!("/{path}")).expect("what was made").metadata().flags;
+            assert!(flags.contains(InodeFlags::INLINE_DATA), "{path} does not stand in its inode");
+        }
+        Self::finish(kind, session, image, model, false)
+    }
+
+    fn finish(
+        kind: DiskKind,
+        session: Session,
+        image: Arc<MemoryDevice>,
+        model: Model,
+        is_full: bool,
+    ) -> Self {
         let tails = ["a", "b"].map(|file| session.tail_of(file).expect("the end of a file"));
         session.unmount().expect("unmount");
         // Nobody promised that it is zero: who maps a file into memory may write there.
@@ -59,13 +97,7 @@ impl Base {
         }
         Checker::new().check(&image).expect("a clean disk to start from");
         let journal = journal_blocks(&image);
-        Self {
-            kind,
-            journal,
-            image: image.snapshot(),
-            model: model.restart(),
-            is_full: free_blocks.is_some(),
-        }
+        Self { kind, journal, image: image.snapshot(), model: model.restart(), is_full }
     }
 }
 

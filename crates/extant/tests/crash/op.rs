@@ -123,6 +123,16 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether it makes, writes or attributes one of these.
+    pub fn is_on(self, names: &[Name]) -> bool {
+        match self {
+            Self::Create(name) | Self::Write { file: name, .. } | Self::SetXattr { path: name, .. } => {
+                names.contains(&name)
+            }
+            _ => false,
+        }
+    }
+
     /// Whether it may take several updates, between which a crash shows a part of it.
     pub fn is_in_steps(self) -> bool {
         matches!(

@@ -8,7 +8,8 @@ use crate::disk::{Checker, KINDS, has_tools};
 use crate::explore::{Base, Finding, Outcome, Plan, Scenario, explore, shrink};
 use crate::fault::Fault;
 use crate::generate::{
-    random_content_sequence, random_sequence, random_unsynced_sequence, sequences_of_three, short_sequences,
+    alphabet, random_content_sequence, random_sequence, random_unsynced_sequence, sequences_of_three,
+    short_sequences,
 };
 use crate::op::{FILES, Op};
 use crate::random::hash;
@@ -223,6 +224,27 @@ fn random_sequences_survive_every_crash() {
         explore_all(&format!("random sequences, {}", base.kind.name), &scenarios, plan)
     });
     println!("random sequences: {total}");
+}
+
+/// What stands in inodes moves to blocks before it changes.
+#[test]
+fn content_in_inodes_survives_every_crash() {
+    if !has_tools() {
+        return;
+    }
+    let base = Base::with_inline_content();
+    let changes = alphabet(base.kind.block_size).into_iter().zip(0..).map(|(op, seed)| {
+        let ops = vec![op, Op::Append { file: "d/b", bytes: 3 }, Op::Create("e/d/a"), Op::Sync];
+        Scenario { base: &base, ops, fault: Fault::None, commits: 0, seed, pages: Pages::default() }
+    });
+    let random =
+        (1000..1000 + 60 * scale()).map(|seed| random_scenario(&base, seed, 5 + seed as usize % 26, 0));
+    let scenarios: Vec<Scenario<'_>> = changes
+        .chain(random)
+        .flat_map(|scenario| [scenario.clone(), Scenario { pages: pages(scenario.seed), ..scenario }])
+        .collect();
+    let plan = Plan { trees: 20, checked: 8, compared: 1 };
+    println!("content in inodes: {}", explore_all("content in inodes", &scenarios, plan));
 }
 
 /// J13, J14 of `docs/journal.md`.

@@ -11,7 +11,7 @@ use std::process::Command;
 use rustix::fs::{self as sys, FallocateFlags, XattrFlags};
 
 use crate::listing::{Listing, Seen, Turn};
-use crate::ops::{self, Op, Random, filler};
+use crate::ops::{Op, filler};
 
 pub fn is_available() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
@@ -27,7 +27,7 @@ impl Drop for Mounted {
 }
 
 /// Mounts, lists, works, lists; the image is left with the journal dirty, as a crash after `sync` would.
-pub fn turn(image: &Path, scratch: &Path, random: &mut Random, ops: usize, dirty: bool) -> Turn {
+pub fn turn(image: &Path, scratch: &Path, ops: impl Iterator<Item = Op>, dirty: bool) -> Turn {
     let point = scratch.join("mnt");
     fs::create_dir_all(&point).expect("mount point");
     let mounted =
@@ -35,8 +35,7 @@ pub fn turn(image: &Path, scratch: &Path, random: &mut Random, ops: usize, dirty
     assert!(mounted.status.success(), "the kernel refuses: {}", String::from_utf8_lossy(&mounted.stderr));
     let guard = Mounted(point.clone());
     let found = list(&point);
-    for _ in 0..ops {
-        let op = ops::draw(random);
+    for op in ops {
         // What cannot be done, as a name is missing or taken, is left.
         let _ = apply(&point, &op);
     }
@@ -151,7 +150,7 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let len = sys::llistxattr(path, &mut names).expect("llistxattr");
     let mut found = BTreeMap::new();
     for name in names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let mut value = vec![0; 4096];
+        let mut value = vec![0; 64 << 10];
         let len = sys::lgetxattr(path, name, &mut value).expect("lgetxattr");
         value.truncate(len);
         found.insert(name.to_vec(), value);

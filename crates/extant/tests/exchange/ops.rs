@@ -166,7 +166,9 @@ pub fn draw(random: &mut Random) -> Op {
         },
         20 => {
             let name = format!("user.{}", ["a", "b", "long-attribute-name"][random.below(3) as usize]);
-            let value = vec![b'v'; [0, 1, 30, 100, 500][random.below(5) as usize]];
+            // The last fits into no block; some files have the same.
+            let bytes = [0, 1, 30, 100, 500, 9000][random.below(6) as usize];
+            let value = vec![b'v' + random.below(3) as u8; bytes];
             Op::SetXattr { path: path(random), name, value }
         }
         21 => Op::RemoveXattr { path: path(random), name: "user.a".to_owned() },

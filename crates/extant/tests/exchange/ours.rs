@@ -9,16 +9,13 @@ use extant::{
 };
 
 use crate::listing::{Listing, Seen, Turn};
-use crate::ops::{self, Op, Random, filler};
+use crate::ops::{Op, filler};
 
 /// Mounts, lists, works, lists; the image is left with the journal dirty, as a crash after `sync` would.
-pub fn turn(image: &Path, pages: u64, random: &mut Random, ops: usize, dirty: bool) -> Turn {
-    // Every other time nothing stays in memory that can be read again.
-    let mount = Mount::new().background(false).cache_bytes(random.below(2) << 26);
-    let fs = mount.page_cache_bytes(pages).open(image).expect("the engine mounts");
+pub fn turn(image: &Path, mount: &Mount, ops: impl Iterator<Item = Op>, dirty: bool) -> Turn {
+    let fs = mount.clone().background(false).open(image).expect("the engine mounts");
     let found = list(&fs);
-    for _ in 0..ops {
-        let op = ops::draw(random);
+    for op in ops {
         match apply(&fs, &op) {
             Ok(())
             | Err(
@@ -33,7 +30,8 @@ pub fn turn(image: &Path, pages: u64, random: &mut Random, ops: usize, dirty: bo
                 | Error::NoSpace
                 | Error::NoInodes
                 | Error::Loop
-                | Error::NameTooLong,
+                | Error::NameTooLong
+                | Error::Unsupported("ranges of a file without extents"),
             ) => {}
             Err(error) => panic!("{op:?}: {error}"),
         }

@@ -1,4 +1,5 @@
-//! Reading attributes, with every check the kernel makes and one more: values do not overlap.
+//! Reading attributes, with every check the kernel makes and two more: values do not overlap, and those of no bytes have
+//! their place too.
 
 use super::{
     BLOCK_HEADER_BYTES, END_BYTES, ENTRY_HEADER_BYTES, HASH_OFFSET, IBODY_HEADER_BYTES, MAGIC,
@@ -153,6 +154,9 @@ impl<'a> List<'a> {
         };
         if entry.value_size > VALUE_BYTES_MAX {
             return Err(self.corrupt("a value is too long"));
+        }
+        if entry.value_inum == 0 && entry.value_offs > self.bytes.len() {
+            return Err(self.corrupt("a value runs past the end"));
         }
         if entry.value_inum == 0 && entry.value_size != 0 {
             let (start, bytes) = (entry.value_offs, entry.value_size as usize);

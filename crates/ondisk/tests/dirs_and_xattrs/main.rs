@@ -8,6 +8,7 @@ mod dirent_model;
 mod htree_model;
 mod image;
 mod indexed_dir;
+mod inline;
 mod rng;
 mod xattr;
 mod xattr_image;

@@ -1,0 +1,181 @@
+//! Content that stands in its inode (`inline_data`): small files, directories and symbolic links of disks that Linux or
+//! `mke2fs` wrote.
+//!
+//! It is read where it stands. Nothing is made so, and what changes moves to a block first, in an update of its own: a
+//! crash shows the same content in the one place or the other. So an inode whose content is in blocks stays so.
+//!
+//! Leaves out: the bytes ([`extant_ondisk::inline_data`]).
+//!
+//! Invariants: a file is written, cut, extended or allocated only after [`Volume::move_to_blocks`]; an entry of a directory
+//! is changed only where [`Volume::changeable_entry`] found it, and added where [`Volume::plan_insert`] says.
+//!
+//! Locks: `INODE`, to move it exclusively; then `XATTR`, for a part of the content is among the attributes.
+//!
+//! Source: `fs/ext4/inline.c`. Tests: `tests/inline.rs`, `../tests/exchange`, `../tests/crash`.
+
+use extant_alloc::{Purpose, Request};
+use extant_ondisk::{FileType, IncompatFeatures, Inode, InodeNumber, LogicalBlock, Structure, inline_data};
+use extant_rt::Arc;
+
+use crate::buffer::Kind;
+use crate::dir::Found;
+use crate::error::{Error, Place, Result};
+use crate::node::Node;
+use crate::update::{Change, Need, Update};
+use crate::volume::Volume;
+use crate::write::RUN_CREDITS;
+
+/// Credits for moving content: the inode, the block, and its bitmap and descriptor.
+const MOVE_CREDITS: u32 = 2 + RUN_CREDITS;
+
+impl Volume {
+    /// What stands in an inode, 60 bytes and more; None if its content is elsewhere.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn inline_content(&self, number: InodeNumber, inode: &Inode) -> Result<Option<Vec<u8>>> {
+        if !inode.has_inline_data() {
+            return Ok(None);
+        }
+        let place = Place::of(Structure::Inode).inode(number);
+        if !self.superblock.lock().incompat().contains(IncompatFeatures::INLINE_DATA) {
+            return Err(place.corrupt("content in the inode, which the disk has not"));
+        }
+        inline_data::content(inode).map(Some).map_err(|e| place.format(e))
+    }
+
+    /// Reads from `offset` on what a file has in its inode: how many bytes; None if its content is elsewhere.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn read_inline(&self, node: &Node, offset: u64, buf: &mut [u8]) -> Result<Option<usize>> {
+        let Some(content) = self.inline_up_to_size(node)? else { return Ok(None) };
+        let rest = content.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
+        let bytes = rest.len().min(buf.len());
+        buf[..bytes].copy_from_slice(&rest[..bytes]);
+        Ok(Some(bytes))
+    }
+
+    /// What the first block of a directory will hold whose entries stand in its inode; None if they are elsewhere.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn inline_directory(&self, dir: &Node) -> Result<Option<Vec<u8>>> {
+        let Some(content) = self.inline_content(dir.number, &dir.inode())? else { return Ok(None) };
+        let format = &self.names.format;
+        let mut block = vec![0; format.block_bytes];
+        let byte = format.file_type_byte(FileType::Directory);
+        inline_data::fill_directory_block(&mut block, format.usable, &content, dir.number, byte)
+            .map_err(|e| Place::of(Structure::InlineDirectory).inode(dir.number).format(e))?;
+        Ok(Some(block))
+    }
+
+    /// An entry that was found in a directory, where it can be changed: in a block.
+    ///
+    /// # Errors
+    /// As [`Volume::move_to_blocks`].
+    ///
+    /// # Locks
+    /// `INODE` of the directory is held exclusively.
+    pub(crate) fn changeable_entry(&self, dir: &Arc<Node>, name: &[u8], found: Found) -> Result<Found> {
+        if !found.is_inline() {
+            return Ok(found);
+        }
+        self.move_to_blocks(dir)?;
+        self.find_entry(dir, name)?.ok_or(Error::NotFound)
+    }
+
+    /// Moves the content of a file, directory or symbolic link from its inode to a block. Does nothing if it is not there. The block may be
+    /// one of those kept for root.
+    ///
+    /// # Errors
+    /// `NoSpace`; `ReadOnly`; `Io`; `Corrupt`. Nothing is changed then, unless the bitmaps are damaged.
+    ///
+    /// # Locks
+    /// `INODE` is held exclusively. Takes `XATTR`.
+    pub(crate) fn move_to_blocks(&self, node: &Arc<Node>) -> Result<()> {
+        if !node.core().inode.has_inline_data() {
+            return Ok(());
+        }
+        let _xattrs = node.xattrs.write();
+        let kind = match node.file_type() {
+            FileType::Directory => Some(Kind::Directory(node.owner())),
+            FileType::Symlink => Some(Kind::Symlink),
+            _ => None,
+        };
+        let content = match kind {
+            Some(Kind::Directory(_)) => self.inline_directory(node)?,
+            _ => self.inline_up_to_size(node)?,
+        };
+        let Some(content) = content.filter(|content| !content.is_empty()) else {
+            return self.begin(Need::new(1, 0))?.take_content_out(node);
+        };
+        let mut reservation = self.reserve(1, 1, true)?;
+        let goal = self.goal_of_inode(node.number);
+        let request = Request { goal, len: 1, least: 1, ahead: 0, purpose: Purpose::Data };
+        let run = self.allocator.take(&mut reservation, &request)?;
+        let written = match kind {
+            _ if !self.names.has_extents && run.start.0 >> 32 != 0 => Err(Error::NoSpace),
+            // In the journal, with what names it.
+            Some(_) => Ok(()),
+            // Before that, as all content of files.
+            None => self.write_padded(node, (run.start, 0), &content, (true, true)),
+        };
+        let mut update = match written.and_then(|()| self.begin_reserved(MOVE_CREDITS, reservation)) {
+            Ok(update) => update,
+            Err(error) => {
+                self.allocator.give_back(run);
+                return Err(error);
+            }
+        };
+        update.mark_used(run)?;
+        update.take_content_out(node)?;
+        if let Some(kind) = kind {
+            let buffer = update.new_buffer(run.start, kind);
+            update.modify_buffer(&buffer, |bytes| bytes[..content.len()].copy_from_slice(&content));
+            update.modify_inode(node, Change::Mapping, |inode| {
+                // A directory's size is that of its block, of anything else it stays.
+                inode.set_size(inode.size().max(content.len() as u64));
+            });
+        }
+        // Of an empty map, which takes no reading.
+        let hole = self.hole(node, LogicalBlock(0))?;
+        update.map_marked(node, hole, LogicalBlock(0), run, false)
+    }
+
+    /// Cuts a file to nothing whose content stands in its inode.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `Corrupt`.
+    ///
+    /// # Locks
+    /// `INODE` is held exclusively. Takes `XATTR`.
+    pub(crate) fn empty_inline(&self, node: &Arc<Node>) -> Result<()> {
+        let _xattrs = node.xattrs.write();
+        let mut update = self.begin(Need::new(1, 0))?;
+        update.take_content_out(node)?;
+        update.resized(node, 0);
+        Ok(())
+    }
+
+    /// What a file or a symbolic link has in its inode, as far as its size says.
+    fn inline_up_to_size(&self, node: &Node) -> Result<Option<Vec<u8>>> {
+        // Size and content are of one moment.
+        let inode = node.inode();
+        let content = self.inline_content(node.number, &inode)?;
+        Ok(content.map(|mut content| {
+            content.truncate(inode.size() as usize);
+            content
+        }))
+    }
+}
+
+impl Update<'_> {
+    /// Takes the content out of an inode, whose `XATTR` is held, and leaves an empty map. Takes one credit.
+    fn take_content_out(&mut self, node: &Arc<Node>) -> Result<()> {
+        let place = Place::of(Structure::Inode).inode(node.number);
+        let has_extents = self.volume.names.has_extents;
+        self.modify_inode(node, Change::Mapping, |inode| inline_data::take_out(inode, has_extents))
+            .map_err(|e| place.format(e))
+    }
+}

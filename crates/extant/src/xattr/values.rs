@@ -1,0 +1,260 @@
+//! Values in inodes of their own (`ea_inode`).
+//!
+//! For: reading them, and counting the entries that name such an inode; it goes with the last of them. Leaves out: making
+//! them, and those of Lustre, which have no hashes.
+//!
+//! Each entry counts once, one in a block that several inodes share too. The blocks of a value count in `i_blocks` of each
+//! inode whose attribute it is. An inode that is no proper one of a value is not touched: an entry that names such a one
+//! cannot be read, but can be removed.
+//!
+//! Invariants: what such an inode holds never changes; nothing names it but entries of attributes. Who uses its node keeps it
+//! from being deleted, so that its own locks are not needed to read it.
+//!
+//! Locks: `XATTR` of the inode whose attributes they are.
+//!
+//! Source: `ext4_xattr_inode_get`, `ext4_xattr_inode_update_ref`, `ext4_xattr_block_set` of `fs/ext4/xattr.c`. Tests:
+//! `../tests/exchange/values.rs`.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use extant_ondisk::xattr::{Xattr, XattrValue, parse_ibody};
+use extant_ondisk::{FileType, Inode, InodeFlags, InodeNumber, Structure};
+use extant_rt::Arc;
+
+use super::{Lists, VALUE_BYTES_MAX};
+use crate::error::{Error, Place, Result};
+use crate::node::{Node, NodeRef};
+use crate::orphan::ORPHAN_CREDITS;
+use crate::update::{Change, Need, Update};
+use crate::volume::Volume;
+
+/// Values that one update of [`Volume::drop_values`] gives up, at most.
+const DROPPED_COUNT: usize = 16;
+
+/// How the references to values change.
+#[derive(Default)]
+pub(super) struct ValuesPlan {
+    /// By so many, in any case.
+    changes: Vec<(NodeRef, i64)>,
+    /// By one less for each, if nobody else uses the block that was shared.
+    left: Vec<NodeRef>,
+    /// Blocks that no longer count in the inode.
+    blocks: u64,
+    pub(super) credits: u32,
+}
+
+impl Volume {
+    /// Whether values of its attributes may be in other inodes; true in doubt.
+    pub(crate) fn may_have_values(&self, inode: &Inode) -> bool {
+        self.names.has_value_inodes && self.may_have_xattrs(inode)
+    }
+
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    /// `ValueTooLarge` beyond what Linux allows; `Corrupt` if the inode that it names is none of a value, or of another;
+    /// `Io`.
+    pub(super) fn read_value<'x>(&self, owner: &Node, xattr: &'x Xattr) -> Result<Cow<'x, [u8]>> {
+        let XattrValue::Inode { size, .. } = xattr.value else {
+            return Ok(xattr.inline_value().unwrap_or_default().into());
+        };
+        if size as usize > VALUE_BYTES_MAX {
+            return Err(Error::ValueTooLarge);
+        }
+        let value = self.value_inode(owner.number, xattr)?;
+        let mut bytes = vec![0; size as usize];
+        self.read_content(&value, 0, &mut bytes)?;
+        if self.checksums.value_hash(&bytes) != value.inode().value_hash() {
+            return Err(Place::of(Structure::XattrInode).inode(value.number).corrupt("a hash is wrong"));
+        }
+        Ok(bytes.into())
+    }
+
+    /// The inode that holds the value of an attribute of `owner`.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is none; `Io`.
+    fn value_inode(&self, owner: InodeNumber, xattr: &Xattr) -> Result<NodeRef> {
+        let XattrValue::Inode { inum, size, .. } = xattr.value else {
+            return Err(Place::of(Structure::InodeXattrs).inode(owner).corrupt("a value beside its entry"));
+        };
+        let number = InodeNumber(inum);
+        let place = Place::of(Structure::XattrInode).inode(number);
+        if !self.names.has_value_inodes {
+            return Err(place.corrupt("a value in an inode of its own, which the disk has not"));
+        }
+        if number == owner || inum < self.names.first_inode {
+            return Err(place.corrupt("named for a value, but reserved or the attribute's own"));
+        }
+        let node = match self.node_in_use(number) {
+            Err(Error::Stale) => return Err(place.corrupt("named for a value, but free")),
+            other => other?,
+        };
+        let inode = node.inode();
+        let has_xattrs = inode.file_acl().0 != 0
+            || !parse_ibody(inode.xattr_region().unwrap_or_default()).is_ok_and(|xattrs| xattrs.is_empty());
+        let reason = match () {
+            () if !inode.flags().contains(InodeFlags::EA_INODE) => "named for a value, but not marked so",
+            () if inode.file_type() != FileType::Regular => "holds a value, but is no file",
+            () if has_xattrs => "holds a value, and has attributes",
+            () if !node.is_named() || inode.value_references() == 0 => "holds a value, but nothing names it",
+            () if inode.size() != u64::from(size) => "is not as long as the value",
+            () if !xattr.has_value_of_hash(inode.value_hash()) => "holds another value",
+            () => return Ok(node),
+        };
+        Err(place.corrupt(reason))
+    }
+
+    /// Works out the references that a change of attributes makes and takes away. If the block of the old ones `is_shared`,
+    /// its references are taken away only if it is found not to be when it is given up.
+    ///
+    /// # Errors
+    /// `NoSpace` if an update cannot change so many inodes; `Io`.
+    pub(super) fn plan_values(
+        &self,
+        owner: InodeNumber,
+        old: &Lists,
+        new: &Lists,
+        is_shared: bool,
+    ) -> Result<ValuesPlan> {
+        let mut plan = ValuesPlan::default();
+        if !self.names.has_value_inodes {
+            return Ok(plan);
+        }
+        let mut counted = vec![(&new.ibody, 1), (&old.ibody, -1)];
+        let mut left = &[][..];
+        if new.block != old.block {
+            counted.push((&new.block, 1));
+            match is_shared {
+                true => left = &old.block,
+                false => counted.push((&old.block, -1)),
+            }
+        }
+        let mut changes: BTreeMap<u32, (i64, &Xattr)> = BTreeMap::new();
+        for (xattr, by) in counted.into_iter().flat_map(|(list, by)| list.iter().map(move |x| (x, by))) {
+            if let XattrValue::Inode { inum, .. } = xattr.value {
+                changes.entry(inum).or_insert((0, xattr)).0 += by;
+            }
+        }
+        for (change, xattr) in changes.into_values().filter(|(change, _)| *change != 0) {
+            plan.changes.extend(self.proper_value(owner, xattr)?.map(|value| (value, change)));
+        }
+        for xattr in left.iter().filter(|xattr| xattr.inline_value().is_none()) {
+            plan.left.extend(self.proper_value(owner, xattr)?);
+        }
+        plan.blocks = self.value_blocks(old).saturating_sub(self.value_blocks(new));
+        let touched = plan.changes.iter().map(|(value, _)| value).chain(&plan.left);
+        let touched: BTreeSet<InodeNumber> = touched.map(|value| value.number).collect();
+        // Those that are in the new lists keep a reference.
+        let kept: BTreeSet<u32> = new.values().map(|(inum, _)| inum).collect();
+        let gone = touched.iter().filter(|number| !kept.contains(&number.0)).count();
+        plan.credits = touched.len() as u32 + gone as u32 * ORPHAN_CREDITS;
+        if plan.credits > self.writable()?.max_credits() / 2 { Err(Error::NoSpace) } else { Ok(plan) }
+    }
+
+    /// [`Volume::value_inode`], None if it is no proper one.
+    fn proper_value(&self, owner: InodeNumber, xattr: &Xattr) -> Result<Option<NodeRef>> {
+        match self.value_inode(owner, xattr) {
+            Ok(value) => Ok(Some(value)),
+            Err(Error::Corrupt { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Blocks of values, as they count in the inode whose attributes they are.
+    fn value_blocks(&self, lists: &Lists) -> u64 {
+        lists.values().map(|(_, size)| self.blocks_of(u64::from(size))).sum()
+    }
+
+    /// Gives up the values of an inode that is being deleted, some at a time; the inode becomes an orphan first.
+    ///
+    /// # Errors
+    /// `Io`; the journal's. What is left is given up when the disk is mounted next.
+    ///
+    /// # Locks
+    /// `INODE` is held exclusively, and nobody else uses the inode.
+    pub(crate) fn drop_values(&self, node: &Arc<Node>) -> Result<()> {
+        while self.may_have_values(&node.inode()) {
+            let old = match self.read_xattrs(node) {
+                // Nobody can tell which values there were.
+                Err(Error::Corrupt { .. }) => return Ok(()),
+                other => other?,
+            };
+            if old.values().next().is_none() {
+                return Ok(());
+            }
+            let mut new = old.clone();
+            let mut dropped = 0;
+            let mut is_kept = |xattr: &Xattr| {
+                let drops = xattr.inline_value().is_none() && dropped < DROPPED_COUNT;
+                dropped += usize::from(drops);
+                !drops
+            };
+            new.ibody.retain(&mut is_kept);
+            new.block.retain(&mut is_kept);
+            if let Some(buffer) = self.xattr_buffer(node, &node.inode())?
+                && self.references(&buffer)? > 1
+            {
+                // All of it stays with the others who use it.
+                new.block.clear();
+            }
+            let plan = match self.plan_fewer(node, old, new) {
+                Err(Error::NoSpace | Error::Corrupt { .. }) => return Ok(()),
+                other => other?,
+            };
+            let mut update = self.begin(plan.need.and(Need::new(1 + ORPHAN_CREDITS, 0)))?;
+            update.add_orphan(node);
+            update.apply_xattrs(node, &plan)?;
+        }
+        Ok(())
+    }
+}
+
+impl Lists {
+    /// The inodes that hold values, and the values' sizes in bytes.
+    fn values(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.all().filter_map(|xattr| match xattr.value {
+            XattrValue::Inode { inum, size, .. } => Some((inum, size)),
+            XattrValue::Inline(_) => None,
+        })
+    }
+}
+
+impl Update<'_> {
+    /// Changes the references to values as planned; `is_last` says that nobody else used the block that was given up.
+    pub(super) fn apply_values(&mut self, node: &Arc<Node>, plan: &ValuesPlan, is_last: bool) {
+        // More before fewer: what moves from a shared block into one's own must not be without a reference in between.
+        let (more, fewer): (Vec<_>, Vec<_>) = plan.changes.iter().partition(|(_, change)| *change > 0);
+        for (value, change) in more.into_iter().chain(fewer) {
+            self.count_references(value, *change);
+        }
+        if is_last {
+            plan.left.iter().for_each(|value| self.count_references(value, -1));
+        }
+        if plan.blocks > 0 {
+            let (block_size, huge) = (self.volume.geometry.block_size, self.volume.geometry.has_huge_file);
+            let sectors = plan.blocks * u64::from(block_size / 512);
+            self.modify_inode(node, Change::Attributes, |inode| {
+                let left = inode.blocks_512(block_size).saturating_sub(sectors);
+                // Fewer than before.
+                let _ = inode.set_blocks_512(left, block_size, huge);
+            });
+        }
+    }
+
+    /// Counts references of the inode of a value; with the last it becomes an orphan.
+    fn count_references(&mut self, value: &NodeRef, change: i64) {
+        let is_last = self.modify_inode(value, Change::Attributes, |inode| {
+            let references = inode.value_references().saturating_add_signed(change);
+            inode.set_value_references(references);
+            if references == 0 {
+                inode.set_links_count(0);
+            }
+            references == 0
+        });
+        if is_last {
+            self.add_orphan(value);
+        }
+    }
+}
