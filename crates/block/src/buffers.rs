@@ -2,12 +2,11 @@
 //!
 //! Buffers of [`BUFFER_BYTES`] come out of regions that the host can back with one huge page each, and are used again before new
 //! ones are: touching a fresh page costs the host more than copying into it. They are aligned for `O_DIRECT`. Smaller ones are
-//! the heap's.
+//! the heap's. Of the free ones no more than [`WARM_MAX`] keep their memory.
 //!
 //! Locks: `MEMORY`. Tests: below.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -21,8 +20,10 @@ pub const BUFFER_BYTES: usize = 256 << 10;
 const REGION_BYTES: usize = 2 << 20;
 /// A bit for each buffer of a region.
 const ALL_FREE: u8 = u8::MAX;
-/// Regions without a buffer in use that are kept.
-const KEPT_MAX: usize = 8;
+/// Free buffers whose memory is kept.
+const WARM_MAX: usize = 64;
+/// Buffers without memory that are taken before the heap is asked to give back what it has free, or both would have their most.
+const COLD_TO_TRIM: usize = 256;
 
 const _: () = assert!(REGION_BYTES / BUFFER_BYTES == u8::BITS as usize);
 
@@ -30,12 +31,17 @@ const _: () = assert!(REGION_BYTES / BUFFER_BYTES == u8::BITS as usize);
 #[derive(Debug)]
 pub struct Buffers(Mutex<Free>);
 
+/// Free buffers: of regions by their address, of which the lowest is used first.
 #[derive(Debug, Default)]
 struct Free {
-    /// Regions with free buffers by their address, of which the lowest is used first, so that others become empty.
-    regions: BTreeMap<usize, u8>,
-    /// How many of them have no buffer in use.
-    empty: usize,
+    /// With memory.
+    warm: BTreeMap<usize, u8>,
+    warm_count: usize,
+    /// Whose memory the host has.
+    cold: BTreeMap<usize, u8>,
+    cold_taken: usize,
+    /// All regions.
+    regions: Vec<usize>,
 }
 
 /// Bytes of its own. A clone is a copy.
@@ -76,52 +82,62 @@ impl Buffers {
     /// A buffer of a region; none if the host gives no memory.
     fn take(&self) -> Option<NonNull<u8>> {
         let mut free = self.0.lock();
-        let Free { regions, empty } = &mut *free;
-        let Some(mut first) = regions.first_entry() else {
-            let region = map_region()?;
-            regions.insert(region.as_ptr().expose_provenance(), ALL_FREE & !1);
-            return Some(region);
-        };
-        let (address, bits) = (*first.key(), *first.get());
-        *empty -= usize::from(bits == ALL_FREE);
-        let index = bits.trailing_zeros() as usize;
-        *first.get_mut() = bits & (bits - 1);
-        if *first.get() == 0 {
-            first.remove();
+        if let Some(start) = pop(&mut free.warm) {
+            free.warm_count -= 1;
+            return NonNull::new(std::ptr::with_exposed_provenance_mut(start));
         }
-        NonNull::new(std::ptr::with_exposed_provenance_mut(address + index * BUFFER_BYTES))
+        if free.cold.is_empty() {
+            let region = map_region()?.as_ptr().expose_provenance();
+            free.regions.push(region);
+            free.cold.insert(region, ALL_FREE);
+        }
+        let start = pop(&mut free.cold)?;
+        free.cold_taken += 1;
+        let trims = free.cold_taken.is_multiple_of(COLD_TO_TRIM);
+        drop(free);
+        if trims {
+            trim_heap();
+        }
+        NonNull::new(std::ptr::with_exposed_provenance_mut(start))
     }
 
-    /// Takes a buffer back, and gives the host its region if too many have none in use.
+    /// Takes a buffer back, and gives the host its memory if enough is kept.
     fn give_back(&self, start: NonNull<u8>) {
-        let region = start.as_ptr().addr() & !(REGION_BYTES - 1);
-        let bit = 1 << ((start.as_ptr().addr() - region) / BUFFER_BYTES);
         let mut free = self.0.lock();
-        let Free { regions, empty } = &mut *free;
-        let is_empty = match regions.entry(region) {
-            Entry::Vacant(entry) => *entry.insert(bit) == ALL_FREE,
-            Entry::Occupied(mut entry) => {
-                *entry.get_mut() |= bit;
-                *entry.get() == ALL_FREE
-            }
-        };
-        if is_empty && *empty == KEPT_MAX {
-            regions.remove(&region);
-            drop(free);
-            unmap(region, REGION_BYTES);
-        } else {
-            *empty += usize::from(is_empty);
+        if free.warm_count < WARM_MAX {
+            free.warm_count += 1;
+            push(&mut free.warm, start.as_ptr().addr());
+            return;
         }
+        drop(free);
+        give_memory_back(start);
+        push(&mut self.0.lock().cold, start.as_ptr().addr());
     }
 }
 
 impl Drop for Buffers {
     fn drop(&mut self) {
         // Every buffer has an owner: all are back.
-        for region in self.0.lock().regions.keys() {
+        for region in &self.0.lock().regions {
             unmap(*region, REGION_BYTES);
         }
     }
+}
+
+/// Takes the first buffer.
+fn pop(free: &mut BTreeMap<usize, u8>) -> Option<usize> {
+    let mut first = free.first_entry()?;
+    let (region, bits) = (*first.key(), *first.get());
+    *first.get_mut() = bits & (bits - 1);
+    if *first.get() == 0 {
+        first.remove();
+    }
+    Some(region + bits.trailing_zeros() as usize * BUFFER_BYTES)
+}
+
+fn push(free: &mut BTreeMap<usize, u8>, start: usize) {
+    let region = start & !(REGION_BYTES - 1);
+    *free.entry(region).or_default() |= 1 << ((start - region) / BUFFER_BYTES);
 }
 
 /// A region of zeroes at a multiple of its size.
@@ -140,6 +156,23 @@ fn map_region() -> Option<NonNull<u8>> {
     // SAFETY: the range was mapped just now; the advice changes no byte. Without huge pages it is memory all the same.
     let _ = unsafe { rustix::mm::madvise(address, REGION_BYTES, Advice::LinuxHugepage) };
     NonNull::new(address.cast())
+}
+
+/// Gives the host the memory of a buffer that nothing refers to; it reads as zeroes from now on.
+#[expect(unsafe_code, reason = "madvise")]
+fn give_memory_back(start: NonNull<u8>) {
+    // SAFETY: as the function says; the range lies in a region. Should it fail the memory stays, and the buffer as it was.
+    let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), BUFFER_BYTES, Advice::LinuxDontNeed) };
+}
+
+/// Has the heap give the host what it has free.
+fn trim_heap() {
+    #[cfg(target_env = "gnu")]
+    #[expect(unsafe_code, reason = "malloc_trim has no safe wrapper")]
+    // SAFETY: it may be called at any time, and changes nothing that is in use.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 /// Gives memory back that was mapped by [`map_region`] and that nothing refers to.
@@ -207,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_do_not_overlap_and_regions_go_back() {
+    fn buffers_do_not_overlap_and_all_come_back() {
         let buffers = Buffers::new();
         let of = |byte: u8| buffers.copy(&vec![byte; BUFFER_BYTES]);
         let mut held: Vec<_> = (0..100).map(of).collect();
@@ -231,7 +264,14 @@ mod tests {
         assert_eq!(&*small.clone(), b"small");
         drop((held, copies));
         let free = buffers.0.lock();
-        assert_eq!((free.regions.len(), free.empty), (KEPT_MAX, KEPT_MAX));
-        assert!(free.regions.values().all(|bits| *bits == ALL_FREE));
+        assert_eq!(free.warm_count, WARM_MAX);
+        assert!(free.regions.len() * 8 > 2 * WARM_MAX);
+        for region in &free.regions {
+            let bits = |free: &BTreeMap<usize, u8>| free.get(region).copied().unwrap_or(0);
+            assert_eq!(
+                (bits(&free.warm) & bits(&free.cold), bits(&free.warm) | bits(&free.cold)),
+                (0, ALL_FREE)
+            );
+        }
     }
 }
