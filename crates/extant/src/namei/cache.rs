@@ -48,7 +48,7 @@ const NEAR_PER_CHUNK: usize = CHUNK * WORDS / 2;
 pub(crate) struct NameCache {
     /// A power of two.
     index: Vec<OnceBox<[Bucket; CHUNK]>>,
-    /// Chunks of a part.
+    /// Chunks of a part, a power of two.
     near_chunks: usize,
     slots: Vec<OnceBox<[Padded<Slot>; CHUNK]>>,
     /// The slot that is filled next, by [`thread_slot`]. At the end of a chunk the next one is taken.
@@ -260,11 +260,12 @@ impl NameCache {
 
     /// Directories that were identified one after the other have different parts.
     fn chunk(&self, key: &Key<'_>, place: Place) -> &OnceBox<[Bucket; CHUNK]> {
-        let (number, count) = (key.hash as usize / CHUNK, self.index.len());
-        &self.index[match place {
-            Place::Near => key.dir as usize * self.near_chunks % count + number % self.near_chunks,
-            Place::Far => number % count,
-        }]
+        let number = key.hash as usize / CHUNK;
+        let number = match place {
+            Place::Near => key.dir as usize * self.near_chunks + (number & (self.near_chunks - 1)),
+            Place::Far => number,
+        };
+        &self.index[number & (self.index.len() - 1)]
     }
 
     fn key<'n>(&self, dir: &Node, name: &'n [u8]) -> Option<Key<'n>> {
