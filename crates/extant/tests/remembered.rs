@@ -125,10 +125,12 @@ fn inode_that_holds_an_attribute_is_not_a_file() {
     let Some(_alone) = alone() else { return };
     let scratch = tempfile::tempdir().expect("scratch");
     let image = disk(scratch.path(), &[]);
+    let number = Mount::new().open(&image).expect("mount").metadata("/file").expect("stat").inode.0;
     // EXTENTS and EA_INODE.
     debugfs(&image, "set_inode_field /file flags 0x280000");
     let fs = Mount::new().read_only(true).open(&image).expect("mount");
-    let number = fs.metadata("/file").expect("stat").inode.0;
+    let error = fs.metadata("/file").expect_err("an attribute's value");
+    assert!(error.to_string().contains("names the inode of an attribute's value"), "{error}");
     assert!(is_stale(&fs, number));
 }
 
