@@ -109,11 +109,6 @@ fn policies_are_steps_of_the_ladder_or_files_whose_mistakes_are_named() {
 }
 
 #[test]
-fn creates_of_new_names_scale() {
-    scales("create", "500");
-}
-
-#[test]
 fn creates_and_unlinks_scale() {
     scales("create-unlink", "2500");
 }
