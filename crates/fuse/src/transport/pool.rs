@@ -144,13 +144,12 @@ impl Shared {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let threads = {
-            let mut state = self.shared.state.lock();
-            state.ends = true;
-            std::mem::take(&mut state.threads)
-        };
+        self.shared.state.lock().ends = true;
         self.shared.changed.notify_all();
-        for thread in threads {
+        // A thread may start another as long as it runs.
+        loop {
+            let thread = self.shared.state.lock().threads.pop();
+            let Some(thread) = thread else { break };
             // A job's panic has been told where it happened.
             let _ = thread.join();
         }
@@ -171,7 +170,9 @@ mod tests {
         let pool = Pool::new(Home::current());
         for _ in 0..1000 {
             let done = done.clone();
+            // Long enough that threads are still being started when the pool is dropped.
             pool.submit(move || {
+                std::thread::sleep(Duration::from_millis(1));
                 done.fetch_add(1, Ordering::Relaxed);
             });
         }
