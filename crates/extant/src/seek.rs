@@ -88,4 +88,24 @@ impl Volume {
         }
         Ok(extents)
     }
+
+    /// Where on the device a range of a file, in bytes, stands, if that is one piece of it, written or not.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn device_offset(&self, node: &Arc<Node>, offset: u64, bytes: u64) -> Result<Option<u64>> {
+        let block_size = u64::from(self.geometry.block_size);
+        let extents = self.fiemap(node, offset, bytes)?;
+        let Some(first) = extents.first() else { return Ok(None) };
+        let (mut logical, mut start) = (offset / block_size, first.start.0);
+        for extent in &extents {
+            if u64::from(extent.logical.0) != logical || extent.start.0 != start {
+                return Ok(None);
+            }
+            logical += u64::from(extent.len);
+            start += u64::from(extent.len);
+        }
+        let is_whole = logical >= offset.saturating_add(bytes).div_ceil(block_size);
+        Ok(is_whole.then_some(first.start.0 * block_size + offset % block_size))
+    }
 }

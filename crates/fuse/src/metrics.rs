@@ -31,11 +31,12 @@ pub(crate) enum Request {
     SetXattr,
     Allocate,
     Seek,
+    FindBlock,
     Ioctl,
 }
 
 /// The labels, in the order of [`Request`]: the protocol's names.
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "lookup",
     "getattr",
     "setattr",
@@ -54,6 +55,7 @@ const NAMES: [&str; 19] = [
     "setxattr",
     "fallocate",
     "lseek",
+    "bmap",
     "ioctl",
 ];
 

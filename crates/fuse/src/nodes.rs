@@ -39,6 +39,8 @@ pub(crate) struct Served {
     uses: AtomicU64,
     /// See [`Served::announce`].
     is_announced: AtomicBool,
+    /// See [`Served::locate`].
+    is_located: AtomicBool,
 }
 
 impl Served {
@@ -52,6 +54,17 @@ impl Served {
     /// Whether that was noted, once.
     pub(crate) fn take_announcement(&self) -> bool {
         self.is_announced.load(Ordering::Relaxed) && self.is_announced.swap(false, Ordering::Relaxed)
+    }
+
+    /// Notes that the kernel asked where the file's blocks are: it may read and write them past us from then on.
+    pub(crate) fn locate(&self) {
+        // Whoever asked writes after the reply.
+        self.is_located.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was noted.
+    pub(crate) fn is_located(&self) -> bool {
+        self.is_located.load(Ordering::Relaxed)
     }
 
     /// The inode on the disk.
@@ -144,7 +157,12 @@ impl Nodes {
                 return served.clone();
             }
         }
-        let fresh = Arc::new(Served { held, uses: AtomicU64::new(1), is_announced: AtomicBool::new(false) });
+        let fresh = Arc::new(Served {
+            held,
+            uses: AtomicU64::new(1),
+            is_announced: AtomicBool::new(false),
+            is_located: AtomicBool::new(false),
+        });
         let mut shard = self.shard(id).write();
         if let Some(served) = shard.get(&id.0) {
             served.uses.fetch_add(1, Ordering::Relaxed);

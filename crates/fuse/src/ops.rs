@@ -272,6 +272,15 @@ pub trait Ops: Send + Sync + 'static {
     fn allocate(&self, caller: Caller, node: NodeId, mode: i32, offset: u64, bytes: u64) -> Reply<()>;
     /// As `lseek(2)` with `SEEK_DATA` or `SEEK_HOLE`.
     fn seek(&self, node: NodeId, offset: u64, for_data: bool) -> Reply<u64>;
+    /// Where on the device a block of a file is, both counted in blocks of `block_size` bytes; none in a hole. What was written
+    /// before is there. As long as the kernel swaps to the file, it keeps everybody from changing it.
+    ///
+    /// # Errors
+    /// `ENOSYS` where there is no such thing.
+    fn find_block(&self, node: NodeId, block: u64, block_size: u32) -> Reply<Option<u64>> {
+        let _ = (node, block, block_size);
+        Err(Errno::NOSYS)
+    }
     /// As `ioctl(2)`: the bytes for the caller, at most `out_bytes` of them.
     fn ioctl(
         &self,
@@ -321,6 +330,7 @@ forward! {
     remove_xattr(node: NodeId, name: &[u8]) -> Reply<()>;
     allocate(caller: Caller, node: NodeId, mode: i32, offset: u64, bytes: u64) -> Reply<()>;
     seek(node: NodeId, offset: u64, for_data: bool) -> Reply<u64>;
+    find_block(node: NodeId, block: u64, block_size: u32) -> Reply<Option<u64>>;
     ioctl(caller: Caller, node: NodeId, command: u32, input: &[u8], out_bytes: u32) -> Reply<Vec<u8>>;
 }
 

@@ -32,6 +32,9 @@ use crate::transport::Kernel;
 /// How long the kernel may remember what only the kernel changes.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
+/// What files are said to be read and written by.
+const SHOWN_BLOCK_BYTES: u32 = 4096;
+
 /// How to serve.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
@@ -152,7 +155,7 @@ impl Server {
             ctime: metadata.ctime,
             birth: metadata.crtime,
             device: encode_device(metadata.device),
-            block_size: 4096,
+            block_size: SHOWN_BLOCK_BYTES,
         }
     }
 
@@ -336,6 +339,11 @@ impl Ops for Server {
     fn seek(&self, node: NodeId, offset: u64, for_data: bool) -> Reply<u64> {
         let _timed = self.timed(Request::Seek, node);
         self.seek_content(node, offset, for_data)
+    }
+
+    fn find_block(&self, node: NodeId, block: u64, block_size: u32) -> Reply<Option<u64>> {
+        let _timed = self.timed(Request::FindBlock, node);
+        self.find_block_of(node, block, block_size)
     }
 
     fn ioctl(

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::common::{Disk, assert_clean, can_mount, extant, is_root, path, trim_until};
 
 /// A loop device over an image; detached on drop.
-struct Loop(PathBuf);
+pub struct Loop(PathBuf);
 
 impl Loop {
     fn new(image: &Path) -> Option<Self> {
@@ -45,7 +45,7 @@ impl Drop for Loop {
 }
 
 /// A disk whose image is a loop device over another's; the device is to outlive it.
-fn disk_on_loop() -> Option<(Disk, Loop, Disk)> {
+pub fn disk_on_loop() -> Option<(Disk, Loop, Disk)> {
     if !can_mount() {
         return None;
     }
@@ -60,7 +60,7 @@ fn disk_on_loop() -> Option<(Disk, Loop, Disk)> {
     Some((disk, device, backing))
 }
 
-fn kind(point: &Path) -> String {
+pub fn kind(point: &Path) -> String {
     let table = fs::read_to_string("/proc/self/mounts").expect("mounts");
     let at = |line: &&str| line.split(' ').nth(1) == point.to_str();
     table.lines().rfind(at).and_then(|line| line.split(' ').nth(2)).unwrap_or_default().to_owned()

@@ -14,5 +14,6 @@ mod reserve;
 mod rootless;
 mod semantics;
 mod sparse;
+mod swap;
 mod top;
 mod wanted;

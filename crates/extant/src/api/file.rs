@@ -231,6 +231,15 @@ impl File {
         self.fs.settle(self.fs.volume().fiemap(&self.node, offset, bytes))
     }
 
+    /// Where on the device a range stands, in bytes: none if part of it is in a hole or in the inode, or if its blocks do not
+    /// follow each other. Blocks that were allocated but not written count: what somebody else writes there is not read here.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`.
+    pub fn device_offset(&self, offset: u64, bytes: u64) -> Result<Option<u64>> {
+        self.fs.settle(self.fs.volume().device_offset(&self.node, offset, bytes))
+    }
+
     /// Sets the flags that `chattr` can set; those that say how the content is kept stay.
     ///
     /// # Errors

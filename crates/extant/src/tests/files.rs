@@ -175,6 +175,29 @@ impl Model {
             Err(Error::NoSuchOffset) => assert!(from >= content.len() as u64),
             Err(error) => panic!("{error}"),
         }
+        self.check_place(file, from);
+    }
+
+    /// A range has a place on the device if its bytes follow each other there, and what was written is in it.
+    fn check_place(&mut self, file: usize, from: u64) {
+        let bytes = 1 + self.random.below(3 * self.block_size);
+        let node = &self.nodes[file];
+        let place = |from, bytes| self.volume.device_offset(node, from, bytes).unwrap();
+        let first = place(from, 1);
+        let follows = |at: u64| first.is_some_and(|first| place(from + at, 1) == Some(first + at));
+        // At least once in each block.
+        let are_side_by_side = (0..bytes).step_by(512).chain([bytes - 1]).all(follows);
+        assert_eq!(place(from, bytes), first.filter(|_| are_side_by_side), "{bytes} bytes from {from}");
+        let is_unwritten =
+            self.volume.fiemap(node, from, bytes).unwrap().iter().any(|extent| extent.unwritten);
+        let Some(place) = place(from, bytes).filter(|_| !is_unwritten) else { return };
+        let mut found = vec![0xAA; bytes as usize];
+        self.volume.device.read_at(place, &mut found).unwrap();
+        let content = self.contents[file].iter().skip(from as usize);
+        assert!(
+            content.zip(&found).all(|(byte, found)| byte == found),
+            "{bytes} bytes from {from} at {place}"
+        );
     }
 }
 

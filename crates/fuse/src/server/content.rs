@@ -46,6 +46,9 @@ impl Server {
             Errno::ROFS if how.is_late => Errno::IO,
             number => number,
         })?;
+        if how.is_late && served.is_located() {
+            file.sync_data().map_err(|error| errno(&error))?;
+        }
         if how.remove_set_id && served.take_announcement() {
             self.tell_of_change(node);
         }
@@ -101,5 +104,25 @@ impl Server {
         let served = self.nodes.get(node)?;
         let to = if for_data { SeekTo::Data } else { SeekTo::Hole };
         served.file()?.seek_to(to, offset).map_err(|error| errno(&error))
+    }
+
+    /// See [`Ops::find_block`]. `swapon` asks for each page of a file, from the first on, and writes back what is dirty of it
+    /// afterwards; then the kernel writes to the blocks by itself. So nothing of the file may be on its way to the device, here or
+    /// in the host's pages of it, neither after its first block was asked for nor after what came late.
+    pub(super) fn find_block_of(&self, node: NodeId, block: u64, block_size: u32) -> Reply<Option<u64>> {
+        // Before Linux 6.17 the kernel counts in blocks of the size that `stat` tells, whichever it says.
+        if block_size != SHOWN_BLOCK_BYTES {
+            return Err(Errno::INVAL);
+        }
+        let unit = u64::from(block_size);
+        let offset = block.checked_mul(unit).ok_or(Errno::INVAL)?;
+        let served = self.nodes.get(node)?;
+        let file = served.file()?;
+        if block == 0 || !served.is_located() {
+            served.locate();
+            file.sync_data().map_err(|error| errno(&error))?;
+        }
+        let found = file.device_offset(offset, unit).map_err(|error| errno(&error))?;
+        Ok(found.filter(|found| found % unit == 0).map(|found| found / unit))
     }
 }

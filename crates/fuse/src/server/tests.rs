@@ -5,6 +5,7 @@ use extant_block::{BlockDevice, MemoryDevice};
 
 use super::*;
 
+mod blocks;
 mod kernel;
 
 const ROOT: Caller = Caller { uid: 0, gid: 0 };

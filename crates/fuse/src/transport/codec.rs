@@ -195,6 +195,11 @@ impl Message<'_> {
                 ops.allocate(self.caller(), node, mode, fixed.offset, fixed.length).map(|()| 0)
             }
             opcode::LSEEK => self.seek(ops),
+            opcode::BMAP => {
+                let fixed: wire::BmapIn = self.fixed()?;
+                let block = ops.find_block(node, fixed.block, fixed.blocksize)?;
+                self.put(wire::BmapOut { block: block.unwrap_or(0) }.as_bytes())
+            }
             opcode::DESTROY => {
                 ops.end();
                 Ok(0)

@@ -23,6 +23,7 @@ pub(super) struct Service<T> {
     write: Pace,
     sync: Pace,
     allocate: Pace,
+    find_block: Pace,
 }
 
 impl<T: Ops> Service<T> {
@@ -33,6 +34,7 @@ impl<T: Ops> Service<T> {
             write: Pace::default(),
             sync: Pace::slow(),
             allocate: Pace::slow(),
+            find_block: Pace::slow(),
         }
     }
 
@@ -47,6 +49,7 @@ impl<T: Ops> Service<T> {
             opcode::WRITE => Some(&self.write),
             opcode::FSYNC | opcode::FSYNCDIR | opcode::SYNCFS => Some(&self.sync),
             opcode::FALLOCATE => Some(&self.allocate),
+            opcode::BMAP => Some(&self.find_block),
             _ => None,
         }
     }

@@ -38,6 +38,7 @@ pub mod opcode {
     pub const READDIR: u32 = 28;
     pub const RELEASEDIR: u32 = 29;
     pub const FSYNCDIR: u32 = 30;
+    pub const BMAP: u32 = 37;
     pub const DESTROY: u32 = 38;
     pub const IOCTL: u32 = 39;
     pub const BATCH_FORGET: u32 = 42;
@@ -285,6 +286,8 @@ layouts! {
     /// Of GETXATTR and LISTXATTR.
     GetxattrIn { size: u32, padding: u32, }
     GetxattrOut { size: u32, padding: u32, }
+    BmapIn { block: u64, blocksize: u32, padding: u32, }
+    BmapOut { block: u64, }
     IoctlIn { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32, }
     IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, }
     /// Told unasked: what is known of an inode is old.
@@ -318,6 +321,7 @@ mod tests {
             (size_of::<ReadIn>(), 40),
             (size_of::<WriteIn>(), 40),
             (size_of::<StatfsOut>(), 80),
+            (size_of::<BmapIn>(), 16),
             (size_of::<IoctlIn>(), 32),
             (size_of::<InvalidInodeOut>(), 24),
             (size_of::<FallocateIn>(), 32),

@@ -165,6 +165,10 @@ impl Ops for Notes {
         Ok(offset)
     }
 
+    fn find_block(&self, _: NodeId, block: u64, block_size: u32) -> Reply<Option<u64>> {
+        Ok((block < 9).then(|| block * 1000 + u64::from(block_size)))
+    }
+
     fn ioctl(&self, _: Caller, _: NodeId, _: u32, input: &[u8], out_bytes: u32) -> Reply<Vec<u8>> {
         Ok(input.iter().copied().chain(std::iter::repeat(0)).take(out_bytes as usize).collect())
     }
@@ -208,6 +212,11 @@ fn replies_stand_where_the_kernel_looks_for_them() {
     let at = |offset: usize| u32::from_ne_bytes(body[offset..offset + 4].try_into().expect("4 bytes"));
     assert_eq!((at(32), at(48), at(112), at(120)), (0xfff, 3, 11, 12), "mask, links, birth");
     assert_eq!((at(160), at(164)), (8, 1), "the device");
+    for (block, found) in [(7, 11_096_u64), (9, 0)] {
+        let bmap = wire::BmapIn { block, blocksize: 4096, padding: 0 };
+        let (outcome, body) = ask(&notes, opcode::BMAP, bmap.as_bytes(), &[], 64);
+        assert_eq!((outcome, &body[..8]), (Outcome::Done(8), &found.to_ne_bytes()[..]));
+    }
     let (outcome, body) = ask(&notes, opcode::LOOKUP, &[], b"gone\0", 256);
     assert_eq!((outcome, body[0], body[16]), (Outcome::Done(128), 0, 9));
     assert_eq!(ask(&notes, opcode::TMPFILE, &[0; 16], b"x\0", 144).0, Outcome::Failed(Errno::NOSYS));
@@ -319,7 +328,13 @@ fn whatever_is_cut_short_or_nonsense_is_refused_and_never_panics() {
             }
         }
     }
-    let short = [(opcode::SETATTR, 87), (opcode::READ, 39), (opcode::WRITE, 39), (opcode::FALLOCATE, 31)];
+    let short = [
+        (opcode::SETATTR, 87),
+        (opcode::READ, 39),
+        (opcode::WRITE, 39),
+        (opcode::FALLOCATE, 31),
+        (opcode::BMAP, 15),
+    ];
     for (opcode, len) in short {
         assert_eq!(ask(&notes, opcode, &vec![0; len], &[], 256).0, Outcome::Failed(Errno::INVAL));
     }
