@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::{Dev, FileType, Stat};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
@@ -13,7 +14,7 @@ use crate::disks::is_same_image;
 use crate::failure::Failure;
 
 /// A mount of this namespace.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
     /// Where.
     pub point: PathBuf,
@@ -25,12 +26,28 @@ pub struct Mounted {
     device: String,
 }
 
-/// The types of our mounts: of images, and of block devices that the kernel claims.
-const KINDS: [&str; 2] = ["fuse.extant", "fuseblk.extant"];
+/// The type of our mounts of block devices that the kernel claims; that of others.
+const CLAIMED: &str = "fuseblk.extant";
+const UNCLAIMED: &str = "fuse.extant";
 
 impl Mounted {
     fn is_ours(&self) -> bool {
-        KINDS.contains(&self.kind.as_str())
+        self.kind == CLAIMED || self.kind == UNCLAIMED
+    }
+
+    /// Whether both show one file system. Numbers of devices that are none are given out again.
+    fn is_same(&self, other: &Self) -> bool {
+        let is_same_device = (&self.device, &self.kind) == (&other.device, &other.kind);
+        is_same_device && (self.kind == CLAIMED || self.source == other.source)
+    }
+
+    /// Where its file system is mounted, in the order of mounting.
+    pub fn points(&self) -> Result<Vec<PathBuf>, Failure> {
+        Ok(table()?
+            .into_iter()
+            .filter(|mounted| self.is_same(mounted))
+            .map(|mounted| mounted.point)
+            .collect())
     }
 }
 
@@ -125,9 +142,27 @@ pub fn ours_at(dir: &Path) -> Result<Option<Mounted>, Failure> {
 
 /// Our mount that `path` is in.
 pub fn ours_around(path: &Path) -> Result<Option<Mounted>, Failure> {
-    let stat = rustix::fs::stat(path).map_err(|error| Failure::host(path, &error.into()))?;
-    let device = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let device = device_name(stat(path)?.st_dev);
     Ok(table()?.into_iter().rfind(|mounted| mounted.device == device && mounted.is_ours()))
+}
+
+/// Our mount of a block device that the kernel claims for it.
+pub fn claiming(image: &Path) -> Result<Option<Mounted>, Failure> {
+    let stat = stat(image)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
+        return Ok(None);
+    }
+    let device = device_name(stat.st_rdev);
+    Ok(table()?.into_iter().rfind(|mounted| mounted.device == device && mounted.kind == CLAIMED))
+}
+
+fn stat(path: &Path) -> Result<Stat, Failure> {
+    rustix::fs::stat(path).map_err(|error| Failure::host(path, &error.into()))
+}
+
+/// A device's number as the mount table has it.
+fn device_name(device: Dev) -> String {
+    format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))
 }
 
 /// That none of our mounts is at or around `dir`.

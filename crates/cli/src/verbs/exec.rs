@@ -47,6 +47,7 @@ struct Point(PathBuf);
 impl Point {
     fn make() -> Result<Self, Failure> {
         let base = std::env::temp_dir();
+        let base = base.canonicalize().map_err(|error| Failure::host(&base, &error))?;
         for attempt in 0..1000 {
             let path = base.join(format!("extant-{}-{attempt}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {

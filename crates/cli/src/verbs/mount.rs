@@ -5,6 +5,7 @@ mod options;
 mod program;
 mod serve;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -26,6 +27,8 @@ pub use serve::Serving;
     As root, others may use the mount too (noallow_other keeps it for root); nosuid and nodev hold unless suid or \
     dev is asked for. As an ordinary user, a disk whose root directory is root's appears as the user's own, and new \
     files are stored as root's (fakeroot).\n\n\
+    Root can mount a block device at further places; suid, dev and noexec are each mount's own, ro must be as at the \
+    first, and the other options are ignored.\n\n\
     Examples:\n  extant mount disk.img dir\n  extant mount -o ro,partition=2 /dev/sdb dir\n  \
     extant umount dir"
 )]
@@ -52,6 +55,10 @@ impl Mount {
         let image = self.image.canonicalize().map_err(|error| Failure::host(&self.image, &error))?;
         let dir = mounts::whole_path(&self.dir).map_err(|error| Failure::host(&self.dir, &error))?;
         check_directory(&dir)?;
+        // A server that was started for it is to say how it went.
+        if !self.ready && mount_again(&image, &dir, &options)? {
+            return Ok(0);
+        }
         if !self.foreground {
             return daemon::start(&image, &dir, &self.options);
         }
@@ -63,6 +70,30 @@ impl Mount {
         let exit = serving.wait();
         drop(watch);
         exit
+    }
+}
+
+/// Mounts a block device at a further place, if the kernel holds it for a server of ours that serves the whole of it: false if not.
+fn mount_again(image: &Path, dir: &Path, options: &Options) -> Result<bool, Failure> {
+    let location = options.location();
+    let is_whole = location.offset.is_none() && location.partition.is_none();
+    let Some(mounted) = mounts::claiming(image)?.filter(|_| is_whole) else { return Ok(false) };
+    match options.of_mount(image).mount_again(dir) {
+        Ok(()) if mounts::is_stale(dir) => {
+            mounts::unmount(dir, true).map_err(|error| Failure::host(dir, &error))?;
+            Err(mounts::server_gone(&mounted.point))
+        }
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+            let (there, here) = if options.read_only { ("rw", "ro") } else { ("ro", "rw") };
+            let message = format!(
+                "mounted {there} at {}; a further mount cannot be {here}, but for a bind mount",
+                mounted.point.display()
+            );
+            Err(Failure::new("busy", image.display().to_string(), message))
+        }
+        // Unmounted meanwhile, or not ours to mount: whoever opens it will be told.
+        Err(_) => Ok(false),
     }
 }
 

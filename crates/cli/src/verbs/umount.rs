@@ -21,7 +21,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// open until it executes its program.
 const TRIES: u32 = 50;
 
-/// Unmount a disk. Returns when it is consistent and its server gone.
+/// Unmount a disk. Returns when it is consistent and its server gone; of a disk that is mounted elsewhere too, at once.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  extant umount dir")]
 pub struct Umount {
@@ -48,7 +48,8 @@ impl Umount {
             }
             _ => Failure::host(&dir, &error),
         })?;
-        if !self.lazy && !is_stale {
+        // Who serves it goes on while it is mounted elsewhere.
+        if !self.lazy && !is_stale && mounted.points()?.is_empty() {
             wait(server, &mounted)?;
         }
         Ok(0)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
-use crate::common::{Disk, assert_clean, can_mount, extant, is_root, path, trim_until};
+use crate::common::{Disk, assert_clean, can_mount, extant, is_root, path, run, trim_until};
 
 /// A loop device over an image; detached on drop.
 pub struct Loop(PathBuf);
@@ -168,5 +168,95 @@ fn a_device_that_only_reads_is_not_claimed() {
     assert!(!device.is_claimed());
     let second = extant(&["ls".as_ref(), disk.image.as_os_str()]);
     assert!(second.status.success(), "{}", String::from_utf8_lossy(&second.stderr));
+    disk.finish();
+}
+
+/// Another directory to mount a disk at; unmounted on drop.
+struct Further(PathBuf);
+
+impl Further {
+    fn new(disk: &Disk) -> Self {
+        let dir = disk.point.with_file_name("further");
+        fs::create_dir(&dir).expect("directory");
+        Self(dir)
+    }
+
+    /// Mounts the disk here: what was said if that was refused.
+    fn mount(&self, disk: &Disk, options: &str) -> Result<(), String> {
+        let words =
+            ["mount".as_ref(), "-o".as_ref(), options.as_ref(), disk.image.as_os_str(), self.0.as_os_str()];
+        let output = extant(&words);
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
+    }
+}
+
+impl Drop for Further {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+fn server(point: &Path) -> rustix::process::Pid {
+    let pid = fs::read_to_string(point.join(".extant/pid")).expect("pid");
+    rustix::process::Pid::from_raw(pid.trim().parse().expect("number")).expect("pid")
+}
+
+#[test]
+fn a_device_is_mounted_at_further_places_and_served_until_the_last() {
+    let Some((mut disk, _device, _backing)) = disk_on_loop() else { return };
+    disk.serve();
+    let further = Further::new(&disk);
+    let refused = further.mount(&disk, "ro").expect_err("the first can be written");
+    assert!(refused.contains("mounted rw at") && kind(&further.0).is_empty(), "{refused}");
+    further.mount(&disk, "noexec").expect("mounted");
+    assert_eq!(kind(&further.0), "fuseblk.extant");
+    assert_eq!(server(&further.0), server(&disk.point));
+    fs::write(further.0.join("file"), "content").expect("write");
+    assert_eq!(fs::read_to_string(disk.point.join("file")).expect("read"), "content");
+    let refused = further.mount(&disk, "rw").expect_err("there already");
+    assert!(refused.contains("is mounted there already"), "{refused}");
+
+    // It does not wait for the server.
+    disk.umount();
+    fs::rename(further.0.join("file"), further.0.join("renamed")).expect("rename");
+    disk.mount("rw");
+    assert_eq!(fs::read_to_string(disk.point.join("renamed")).expect("read"), "content");
+    run(&["umount".as_ref(), further.0.as_os_str()]);
+    assert_eq!(fs::read_to_string(disk.point.join("renamed")).expect("read"), "content");
+    disk.finish();
+}
+
+#[test]
+fn signal_unmounts_a_device_everywhere() {
+    for in_use in [false, true] {
+        let Some((mut disk, device, _backing)) = disk_on_loop() else { return };
+        disk.serve();
+        let further = Further::new(&disk);
+        further.mount(&disk, "rw").expect("mounted");
+        let file = fs::File::create(further.0.join("file")).expect("create");
+        let held = in_use.then_some(file);
+        rustix::process::kill_process(server(&disk.point), rustix::process::Signal::TERM).expect("signal");
+        disk.wait();
+        assert_eq!([&disk.point, &further.0].map(|point| kind(point)), ["", ""]);
+        drop(held);
+        device.wait_unclaimed();
+        assert_clean(&disk.image);
+    }
+}
+
+#[test]
+fn a_device_whose_server_is_gone_is_not_mounted_at_further_places() {
+    let Some((mut disk, _device, _backing)) = disk_on_loop() else { return };
+    disk.serve();
+    disk.kill();
+    let further = Further::new(&disk);
+    let refused = further.mount(&disk, "rw").expect_err("nobody serves it");
+    assert!(refused.contains("server is gone") && kind(&further.0).is_empty(), "{refused}");
+    disk.umount();
+    disk.mount("rw");
     disk.finish();
 }

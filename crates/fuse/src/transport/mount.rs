@@ -2,7 +2,7 @@
 //!
 //! Root mounts by itself. Others go through `fusermount3`, by the protocol of its `_FUSE_COMMFD`.
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CStr, CString, OsString};
 use std::fs::OpenOptions;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -21,6 +21,9 @@ use rustix::net::{
 
 /// Where requests come from.
 pub(super) const DEVICE: &str = "/dev/fuse";
+
+/// The type of mounts whose device the kernel claims.
+const CLAIMED: &CStr = c"fuseblk.extant";
 
 /// How to mount.
 #[derive(Clone, Debug, Default)]
@@ -65,6 +68,16 @@ pub enum MountError {
 }
 
 impl MountOptions {
+    /// Mounts a block device once more that a server has had the kernel claim: the same file system, with that server. Of the
+    /// options, only those count that each mount has for itself.
+    ///
+    /// # Errors
+    /// `EBUSY` if one is to be read-only and the other not; `EINVAL` if there is no such mount; what else the host says.
+    pub fn mount_again(&self, dir: &Path) -> io::Result<()> {
+        // Without a descriptor the kernel begins no file system of its own.
+        Ok(rustix::mount::mount(&self.source, dir, CLAIMED, self.flags(), None)?)
+    }
+
     fn flags(&self) -> MountFlags {
         let mut flags = MountFlags::empty();
         flags.set(MountFlags::RDONLY, self.read_only);
@@ -131,7 +144,7 @@ fn mount_by_call(dir: &Path, options: &MountOptions) -> Result<Option<OwnedFd>, 
     let settings = CString::new(settings).map_err(|error| MountError::Refused(error.into()))?;
     let source = CString::new(options.source.as_os_str().as_bytes());
     let source = source.map_err(|error| MountError::Refused(error.into()))?;
-    let kind = if options.claims.is_some() { c"fuseblk.extant" } else { c"fuse.extant" };
+    let kind = if options.claims.is_some() { CLAIMED } else { c"fuse.extant" };
     match rustix::mount::mount(&*source, dir, kind, options.flags(), &*settings) {
         Ok(()) => Ok(Some(device.into())),
         Err(Errno::PERM) if options.claims.is_none() => Ok(None),

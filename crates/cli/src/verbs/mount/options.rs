@@ -1,5 +1,9 @@
 //! The options of `-o`.
 
+use std::path::Path;
+
+use extant_fuse::MountOptions;
+
 use crate::disks::Location;
 use crate::failure::Failure;
 use crate::size;
@@ -113,6 +117,20 @@ impl Options {
     /// Where on the image the file system is.
     pub const fn location(&self) -> Location {
         Location { offset: self.offset, partition: self.partition }
+    }
+
+    /// What of them is for the kernel.
+    pub fn of_mount(&self, image: &Path) -> MountOptions {
+        MountOptions {
+            source: image.to_owned(),
+            read_only: self.read_only,
+            suid: self.suid,
+            dev: self.dev,
+            noexec: self.noexec,
+            allow_other: self.allow_other == Some(true),
+            writeback: self.writeback,
+            claims: None,
+        }
     }
 
     /// The options in force, as `mount` writes them.

@@ -16,7 +16,7 @@ use signal_hook::iterator::{Handle, Signals};
 use super::Options;
 use crate::disks::{self, locate};
 use crate::failure::Failure;
-use crate::mounts;
+use crate::mounts::{self, Mounted};
 use crate::output;
 use crate::verbs::Outcome;
 
@@ -31,7 +31,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// A mounted disk that this process serves.
 pub struct Serving {
     image: PathBuf,
-    dir: PathBuf,
+    mounted: Mounted,
     server: Arc<Server>,
     threads: JoinHandle<()>,
     /// What the threads ended with.
@@ -71,20 +71,12 @@ impl Serving {
             device: Some(device),
         };
         let server = Server::new(fs.clone(), how).map_err(|error| Failure::disk(image.display(), &error))?;
-        let mount = MountOptions {
-            source: image.to_owned(),
-            read_only: options.read_only,
-            suid: options.suid,
-            dev: options.dev,
-            noexec: options.noexec,
-            allow_other: options.allow_other == Some(true),
-            writeback: options.writeback,
-            claims: None,
-        };
+        let mount = options.of_mount(image);
         let session = match claimed {
             Some(device) => mount_claiming(&server, &fs, &device, dir, &mount)?,
             None => Session::mount(server.clone(), dir, &mount).map_err(mount_failure)?,
         };
+        let mounted = mounts::ours_at(dir)?.ok_or_else(|| mounts::not_ours(dir))?;
         let ended = Arc::new(Mutex::new(LockClass::PIPE, Ok(())));
         let result = ended.clone();
         let threads = extant_rt::spawn("extant-serve", move || {
@@ -92,25 +84,24 @@ impl Serving {
             *result.lock() = end;
         });
         let threads = threads.map_err(|error| Failure::new("failed", "", format!("no thread: {error}")))?;
-        Ok(Self { image: image.to_owned(), dir: dir.to_owned(), server, threads, ended })
+        Ok(Self { image: image.to_owned(), mounted, server, threads, ended })
     }
 
-    /// Unmounts when SIGINT, SIGTERM or SIGHUP comes. A mount in use is detached, and the process ends once the disk
-    /// is consistent.
+    /// Unmounts, wherever it is mounted, when SIGINT, SIGTERM or SIGHUP comes. A mount in use is detached, and the process ends
+    /// once the disk is consistent.
     pub fn unmount_on_signals(&self) -> Result<Watch, Failure> {
         let no_signals = |error: io::Error| Failure::new("failed", "", format!("no signals: {error}"));
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(no_signals)?;
         let watch = Watch(signals.handle());
-        let (dir, server) = (self.dir.clone(), self.server.clone());
+        let (mounted, server) = (self.mounted.clone(), self.server.clone());
         let wait = move || {
             if signals.forever().next().is_none() {
                 return;
             }
-            if mounts::unmount(&dir, false).is_ok() {
+            if unmount_everywhere(&mounted).is_ok_and(|ends| ends) {
                 return;
             }
             // Gone in the meantime, or still used: whoever uses it gets errors from now on.
-            let _ = mounts::unmount(&dir, true);
             let clean = server.finish().is_ok();
             std::process::exit(i32::from(!clean));
         };
@@ -131,18 +122,34 @@ impl Serving {
         Ok(0)
     }
 
-    /// Unmounts and waits; lazily if something still uses it.
+    /// Unmounts, wherever it is mounted, and waits; not for what still uses it.
     pub fn unmount(self) -> Outcome {
-        if let Err(error) = mounts::unmount(&self.dir, false) {
-            if error.kind() != io::ErrorKind::ResourceBusy {
-                return Err(Failure::host(&self.dir, &error));
-            }
-            mounts::unmount(&self.dir, true).map_err(|error| Failure::host(&self.dir, &error))?;
-            self.server.finish().map_err(|error| Failure::disk(self.image.display(), &error))?;
-            return Ok(0);
+        if unmount_everywhere(&self.mounted)? {
+            return self.wait();
         }
-        self.wait()
+        self.server.finish().map_err(|error| Failure::disk(self.image.display(), &error))?;
+        Ok(0)
     }
+}
+
+/// Unmounts it wherever it is mounted, lazily where something uses it: whether its server will come to its end thereby.
+fn unmount_everywhere(mounted: &Mounted) -> Result<bool, Failure> {
+    let points = mounted.points()?;
+    let mut ends = !points.is_empty();
+    // One may be within another.
+    for point in points.iter().rev() {
+        let unmounted = match mounts::unmount(point, false) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                ends = false;
+                mounts::unmount(point, true)
+            }
+            // It went with another: the directory that it is in is shared with that one's.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            unmounted => unmounted,
+        };
+        unmounted.map_err(|error| Failure::host(point, &error))?;
+    }
+    Ok(ends)
 }
 
 /// Has the kernel claim the device, so that `sync` reaches us, or mounts without if it does not.
