@@ -83,7 +83,7 @@ pub enum Error {
     /// The user may not.
     #[error("permission denied")]
     PermissionDenied,
-    /// Nobody may, for the file is immutable or append-only.
+    /// Nobody may, for the file is immutable, append-only or verity.
     #[error("operation not permitted")]
     NotPermitted,
     /// The inode cannot have more names.

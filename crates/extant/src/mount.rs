@@ -59,6 +59,7 @@ pub(crate) const RO_COMPAT_WRITE: RoCompatFeatures = RoCompatFeatures::SPARSE_SU
     .union(RoCompatFeatures::DIR_NLINK)
     .union(RoCompatFeatures::EXTRA_ISIZE)
     .union(RoCompatFeatures::METADATA_CSUM)
+    .union(RoCompatFeatures::VERITY)
     .union(RoCompatFeatures::ORPHAN_PRESENT);
 
 /// How to mount.
