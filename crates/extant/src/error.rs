@@ -5,6 +5,8 @@ use std::io;
 
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Structure};
 
+use crate::protection::InUse;
+
 /// The result of an operation on a file system.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -50,6 +52,9 @@ pub enum Error {
         /// Bytes of the device.
         found: u64,
     },
+    /// Another host uses the disk, by its multiple-mount protection.
+    #[error(transparent)]
+    InUse(#[from] InUse),
     /// The disk uses features that are not known or not supported.
     #[error("unsupported features: {0}")]
     Incompatible(String),
@@ -243,7 +248,7 @@ impl From<Error> for io::Error {
             Error::FileTooLarge => Kind::FileTooLarge,
             Error::InvalidArgument(_) => Kind::InvalidInput,
             Error::Stale => Kind::StaleNetworkFileHandle,
-            Error::Busy(_) => Kind::ResourceBusy,
+            Error::Busy(_) | Error::InUse(_) => Kind::ResourceBusy,
             Error::Loop => Kind::Other,
         };
         Self::new(kind, error)

@@ -27,6 +27,7 @@ use crate::namei::Names;
 use crate::node::NodeCache;
 use crate::orphan::Orphans;
 use crate::pages::{InodeBands, Losses, Pages};
+use crate::protection::Protection;
 use crate::tables::Tables;
 use crate::torn;
 use crate::update::Changes;
@@ -49,7 +50,7 @@ pub(crate) const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
     .union(IncompatFeatures::EA_INODE);
 
 /// Of those, the ones that allow reading only.
-pub(crate) const INCOMPAT_READ_ONLY: IncompatFeatures = IncompatFeatures::MMP;
+pub(crate) const INCOMPAT_READ_ONLY: IncompatFeatures = IncompatFeatures::empty();
 
 /// Read-only-compatible features that can be written.
 pub(crate) const RO_COMPAT_WRITE: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
@@ -123,12 +124,22 @@ impl Volume {
     /// Mounts what is on `device`.
     ///
     /// # Errors
-    /// `Incompatible`, `ReadOnlyFeatures`, `Corrupt`, `Io`, `Journal`. Nothing was written, unless the error came
+    /// `Incompatible`, `ReadOnlyFeatures`, `InUse`, `Corrupt`, `Io`, `Journal`. Nothing was written, unless the error came
     /// from finishing what a crash left.
     pub(crate) fn mount(device: Arc<dyn BlockDevice>, options: &Options) -> Result<(Arc<Self>, Mounted)> {
         let mut mounted = Mounted::default();
-        let superblock = read_superblock(&*device)?;
+        let mut superblock = read_superblock(&*device)?;
         check_features(&superblock, options.read_only)?;
+        let mut device = device;
+        let mut protection = None;
+        if superblock.incompat().contains(IncompatFeatures::MMP) && !options.read_only {
+            let taken = Protection::take(device, &superblock, options.clock)?;
+            device = taken.device();
+            protection = Some(taken);
+            // Whoever had the disk until now may have changed it.
+            superblock = read_superblock(&*device)?;
+            check_features(&superblock, options.read_only)?;
+        }
         let is_crashed = superblock.incompat().contains(IncompatFeatures::RECOVER)
             || superblock.state() & (State::VALID | State::ERROR) != State::VALID;
         let mut volume = Self::assemble(device.clone(), superblock, BTreeMap::new(), options)?;
@@ -167,6 +178,7 @@ impl Volume {
         }
         volume.log_blocks = log.as_ref().map_or(0, |log| u64::from(log.len()));
         volume.is_crashed = is_crashed;
+        volume.protection = protection;
         volume.allocator.read_descriptors(0..DESCRIPTOR_BLOCKS_AT_MOUNT)?;
         if options.read_only {
             return Ok((Arc::new(volume), mounted));
@@ -268,6 +280,7 @@ impl Volume {
             features_in_use: AtomicU32::new(0),
             failed: AtomicBool::new(false),
             unmounted: AtomicBool::new(false),
+            protection: None,
         })
     }
 
@@ -355,6 +368,11 @@ impl Volume {
         if self.unmounted.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        let ended = self.bring_home(journal);
+        ended.and(self.release_protection())
+    }
+
+    fn bring_home(&self, journal: &Journal) -> Result<()> {
         self.tables.stop();
         let flushed = self.finish_flushing();
         self.reap();

@@ -7,32 +7,37 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use extant::Mount;
 
-/// One test at a time: a program that another has just started would hold this one's image open. None, and it says so, without
-/// e2fsprogs.
-pub fn alone() -> Option<MutexGuard<'static, ()>> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+/// Whether e2fsprogs are there; else says that the test is skipped.
+pub fn has_tools() -> bool {
     let all = ["mke2fs", "e2fsck", "debugfs", "tune2fs"]
         .iter()
         .all(|tool| Command::new(tool).arg("-V").output().is_ok());
     if !all {
         println!("skipped: no e2fsprogs");
     }
-    all.then_some(guard)
+    all
+}
+
+/// One test at a time: a program that another has just started would hold this one's image open. None without e2fsprogs.
+pub fn alone() -> Option<MutexGuard<'static, ()>> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    has_tools().then_some(guard)
 }
 
 pub fn run(program: &str, arguments: &[&str], image: &Path) -> Output {
     Command::new(program).args(arguments).arg(image).output().expect(program)
 }
 
-/// A disk of 16 MiB with these features and what stands in `tree`.
-pub fn make(scratch: &Path, features: &str, tree: impl FnOnce(&Path)) -> PathBuf {
+/// A disk of 16 MiB, made with these options of mke2fs, and what stands in `tree`.
+pub fn make(scratch: &Path, options: &[&str], tree: impl FnOnce(&Path)) -> PathBuf {
     let (from, image) = (scratch.join("tree"), scratch.join("image"));
     fs::create_dir(&from).expect("a directory");
     tree(&from);
     let from = from.to_str().expect("a path");
     let made = Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext4", "-b", "1024", "-O", features, "-d", from])
+        .args(["-q", "-F", "-t", "ext4", "-b", "1024", "-d", from])
+        .args(options)
         .arg(&image)
         .arg("16M")
         .output()

@@ -2,4 +2,5 @@
 //! kernel, judged by e2fsck and the kernel.
 
 mod disk;
+mod mmp;
 mod verity;

@@ -17,7 +17,7 @@ fn content() -> Vec<u8> {
 
 /// `/v` is a verity file of [`SIZE`] bytes with blocks as far as [`WHOLE`], `/p` a file.
 fn disk(scratch: &Path) -> PathBuf {
-    let image = make(scratch, "verity", |tree| {
+    let image = make(scratch, &["-O", "verity"], |tree| {
         fs::write(tree.join("v"), content()).expect("a file");
         fs::write(tree.join("p"), b"plain").expect("a file");
     });
