@@ -22,6 +22,7 @@ mod lookup;
 mod misses;
 mod recent;
 mod scan;
+mod stored;
 
 pub(crate) use insert::{InsertPlan, Insertion};
 pub use iterate::DirItem;
@@ -51,6 +52,8 @@ pub(crate) struct Format {
     pub(crate) has_csum: bool,
     /// Entries say what their inodes are.
     has_file_type: bool,
+    /// There may be directories that fold case.
+    folds_case: bool,
     /// Directories that overflow a block are indexed.
     pub(crate) has_index: bool,
     pub(crate) has_large_dir: bool,
@@ -73,6 +76,7 @@ impl Format {
             usable: dirent::usable_bytes(block_bytes, has_csum),
             has_csum,
             has_file_type: superblock.incompat().contains(IncompatFeatures::FILETYPE),
+            folds_case: superblock.incompat().contains(IncompatFeatures::CASEFOLD),
             has_index: superblock.compat().contains(CompatFeatures::DIR_INDEX),
             has_large_dir: superblock.incompat().contains(IncompatFeatures::LARGEDIR),
             hash_version,
@@ -103,12 +107,13 @@ impl Volume {
     /// That the inode is a directory of a kind that is supported.
     ///
     /// # Errors
-    /// `NotADirectory`; `Unsupported` if it is encrypted or folds case.
+    /// `NotADirectory`; `Unsupported` if it is encrypted, or folds case on a disk where none does.
     pub(crate) fn check_directory(&self, inode: &Inode) -> Result<()> {
         if inode.file_type() != FileType::Directory {
             return Err(Error::NotADirectory);
         }
-        if inode.flags().intersects(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD) {
+        let folds = inode.flags().contains(InodeFlags::CASEFOLD);
+        if inode.flags().contains(InodeFlags::ENCRYPT) || folds && !self.names.format.folds_case {
             return Err(Error::Unsupported("an encrypted or case-folding directory"));
         }
         Ok(())

@@ -13,7 +13,7 @@ use extant_block::BlockDevice;
 use extant_journal::{Journal, LogMap, recovery};
 use extant_ondisk::{
     Checksums, CompatFeatures, FsBlock, Geometry, IncompatFeatures, InodeNumber, RoCompatFeatures, State,
-    Structure, Superblock,
+    Structure, Superblock, casefold,
 };
 use extant_rt::{
     Arc, AtomicBool, AtomicU32, LockClass, Mutex, OnceLock, Ordering, WallClock, Weak, available_parallelism,
@@ -47,10 +47,11 @@ pub(crate) const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
     .union(IncompatFeatures::CSUM_SEED)
     .union(IncompatFeatures::LARGEDIR)
     .union(IncompatFeatures::INLINE_DATA)
-    .union(IncompatFeatures::EA_INODE);
+    .union(IncompatFeatures::EA_INODE)
+    .union(IncompatFeatures::CASEFOLD);
 
 /// Of those, the ones that allow reading only.
-pub(crate) const INCOMPAT_READ_ONLY: IncompatFeatures = IncompatFeatures::empty();
+pub(crate) const INCOMPAT_READ_ONLY: IncompatFeatures = IncompatFeatures::CASEFOLD;
 
 /// Read-only-compatible features that can be written.
 pub(crate) const RO_COMPAT_WRITE: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
@@ -427,6 +428,10 @@ fn check_features(superblock: &Superblock, read_only: bool) -> Result<()> {
     let unknown = superblock.incompat() - INCOMPAT_READ;
     if !unknown.is_empty() {
         return Err(Error::Incompatible(list(unknown.all_names())));
+    }
+    let folds = superblock.incompat().contains(IncompatFeatures::CASEFOLD);
+    if folds && superblock.s_encoding() != casefold::ENCODING_UTF8_12_1 {
+        return Err(Error::Unsupported("an unknown encoding of names"));
     }
     if read_only {
         return Ok(());

@@ -7,6 +7,7 @@
 
 pub mod acl;
 pub mod bitmap;
+pub mod casefold;
 pub mod checksum;
 pub mod dir_hash;
 pub mod dirent;

@@ -88,11 +88,12 @@ impl Checker<'_> {
         } else if entry.name.iter().any(|byte| *byte == 0 || *byte == b'/') {
             self.findings.add(place, format!("the name `{shown}` has a slash or NUL"));
         }
-        if !reading.names.insert(entry.name.into()) {
+        let compared = reading.compared(entry.name);
+        if !reading.names.insert(compared.as_deref().unwrap_or(entry.name).into()) {
             self.findings.add(place, format!("the name `{shown}` twice"));
         }
-        if let (Some(index), Role::Leaf(range)) = (&reading.index, role)
-            && !range.contains(index.hasher.hash(entry.name).hash)
+        if let (Some(index), Role::Leaf(range), Some(name)) = (&reading.index, role, compared)
+            && !range.contains(index.hasher.hash(&name).hash)
         {
             self.findings.add(place, format!("the hash of `{shown}` belongs into another block"));
         }

@@ -43,7 +43,9 @@ impl Checker<'_> {
 
     pub(super) fn check_inline_directory(&mut self, number: InodeNumber, generation: u32, content: &[u8]) {
         let place = Place::of(Structure::InlineDirectory).inode(number);
-        let mut reading = Reading { number, generation, runs: &[], index: None, names: BTreeSet::new() };
+        let folds_case = self.directories.get(&number).is_some_and(|directory| directory.folds_case);
+        let names = BTreeSet::new();
+        let mut reading = Reading { number, generation, folds_case, runs: &[], index: None, names };
         let parent = inline_data::parent(content);
         if let Some(directory) = self.directories.get_mut(&number) {
             directory.dotdot = Some(parent);

@@ -109,7 +109,10 @@ impl Volume {
     }
 
     fn read_batch(&self, dir: &Arc<Node>, cookie: u64) -> Result<Batch> {
-        let mut batch = if self.is_indexed(&dir.inode()) {
+        let inode = dir.inode();
+        let mut batch = if self.is_indexed(&inode) && !self.is_plain(&inode) {
+            self.read_scanned(dir, cookie, &self.names.format.default_hasher())?
+        } else if self.is_indexed(&inode) {
             match self.read_leaves(dir, cookie) {
                 Err(Error::Corrupt { .. }) => {
                     let hasher = self
