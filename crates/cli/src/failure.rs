@@ -174,6 +174,7 @@ fn kind_of(error: &extant::Error) -> &'static str {
         Error::NotEmpty => "not_empty",
         Error::PermissionDenied => "permission_denied",
         Error::NotPermitted => "not_permitted",
+        Error::NoKey => "no_key",
         Error::TooManyLinks => "too_many_links",
         Error::NameTooLong => "name_too_long",
         Error::Loop => "loop",

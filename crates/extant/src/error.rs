@@ -91,6 +91,9 @@ pub enum Error {
     /// Nobody may, for the file is immutable, append-only or verity.
     #[error("operation not permitted")]
     NotPermitted,
+    /// It is encrypted, and keys are not used here.
+    #[error("required key not available")]
+    NoKey,
     /// The inode cannot have more names.
     #[error("too many links")]
     TooManyLinks,
@@ -242,7 +245,7 @@ impl From<Error> for io::Error {
             Error::NotADirectory => Kind::NotADirectory,
             Error::IsADirectory => Kind::IsADirectory,
             Error::NotEmpty => Kind::DirectoryNotEmpty,
-            Error::PermissionDenied | Error::NotPermitted => Kind::PermissionDenied,
+            Error::PermissionDenied | Error::NotPermitted | Error::NoKey => Kind::PermissionDenied,
             Error::TooManyLinks => Kind::TooManyLinks,
             Error::NameTooLong | Error::ValueTooLarge => Kind::InvalidFilename,
             Error::FileTooLarge => Kind::FileTooLarge,

@@ -48,10 +48,12 @@ pub(crate) const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
     .union(IncompatFeatures::LARGEDIR)
     .union(IncompatFeatures::INLINE_DATA)
     .union(IncompatFeatures::EA_INODE)
+    .union(IncompatFeatures::ENCRYPT)
     .union(IncompatFeatures::CASEFOLD);
 
 /// Of those, the ones that allow reading only.
-pub(crate) const INCOMPAT_READ_ONLY: IncompatFeatures = IncompatFeatures::CASEFOLD;
+pub(crate) const INCOMPAT_READ_ONLY: IncompatFeatures =
+    IncompatFeatures::ENCRYPT.union(IncompatFeatures::CASEFOLD);
 
 /// Read-only-compatible features that can be written.
 pub(crate) const RO_COMPAT_WRITE: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER

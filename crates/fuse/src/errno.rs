@@ -20,6 +20,7 @@ pub fn errno(error: &Error) -> Errno {
         Error::NotEmpty => Errno::NOTEMPTY,
         Error::PermissionDenied => Errno::ACCESS,
         Error::NotPermitted => Errno::PERM,
+        Error::NoKey => Errno::NOKEY,
         Error::TooManyLinks => Errno::MLINK,
         Error::NameTooLong => Errno::NAMETOOLONG,
         Error::Loop => Errno::LOOP,

@@ -16,6 +16,7 @@ pub(super) struct Directory {
     pub(super) generation: u32,
     pub(super) is_indexed: bool,
     pub(super) folds_case: bool,
+    pub(super) is_encrypted: bool,
     /// Its blocks, until its entries were read.
     pub(super) runs: Vec<Run>,
     /// What stands in its inode instead, if that can be read.
@@ -30,10 +31,12 @@ impl Directory {
     pub(super) fn new(inode: &Inode, runs: Vec<Run>, inline: Option<Vec<u8>>) -> Self {
         let is_indexed = inode.flags().contains(InodeFlags::INDEX);
         let folds_case = inode.flags().contains(InodeFlags::CASEFOLD);
+        let is_encrypted = inode.flags().contains(InodeFlags::ENCRYPT);
         Self {
             generation: inode.generation(),
             is_indexed,
             folds_case,
+            is_encrypted,
             runs,
             inline,
             parent: None,
@@ -47,6 +50,7 @@ pub(super) struct Reading<'d> {
     pub(super) number: InodeNumber,
     pub(super) generation: u32,
     pub(super) folds_case: bool,
+    pub(super) is_encrypted: bool,
     pub(super) runs: &'d [Run],
     pub(super) index: Option<Index>,
     /// Names seen: of the whole directory, or of one block of an indexed one, where equal names share a block.
@@ -92,14 +96,20 @@ impl Checker<'_> {
 
     fn check_directory(&mut self, number: InodeNumber) -> Result<()> {
         let Some(directory) = self.directories.get_mut(&number) else { return Ok(()) };
-        let Directory { generation, is_indexed, folds_case, .. } = *directory;
+        let Directory { generation, is_indexed, folds_case, is_encrypted, .. } = *directory;
         let runs = std::mem::take(&mut directory.runs);
         if let Some(content) = directory.inline.take() {
             self.check_inline_directory(number, generation, &content);
             return Ok(());
         }
         let names = BTreeSet::new();
-        let mut reading = Reading { number, generation, folds_case, runs: &runs, index: None, names };
+        let mut reading =
+            Reading { number, generation, folds_case, is_encrypted, runs: &runs, index: None, names };
+        if is_indexed && folds_case && is_encrypted {
+            // Its hashes need the key; without the index it is not known which blocks hold names.
+            self.names_incomplete = true;
+            return Ok(());
+        }
         if is_indexed {
             reading.index = self.read_index(&reading)?;
         }

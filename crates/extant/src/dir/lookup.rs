@@ -55,7 +55,7 @@ impl Volume {
             });
         }
         if !self.is_plain(&dir.inode()) {
-            return self.find_folded(dir, name);
+            return self.find_in_its_form(dir, name);
         }
         match self.look_for(dir, name) {
             Ok(Looked::Found(found)) => Ok(Some(found)),

@@ -3,5 +3,6 @@
 
 mod casefold;
 mod disk;
+mod encrypt;
 mod mmp;
 mod verity;
