@@ -15,10 +15,11 @@ mod mapped;
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use extant_rt::{LockClass, Mutex};
@@ -29,6 +30,9 @@ use mapped::Mapping;
 
 /// Buffers in one system call (`IOV_MAX`).
 const BUFS_PER_CALL: usize = 1024;
+
+/// Bytes of the largest page of any host.
+const PAGE_BYTES_MAX: u64 = 64 << 10;
 
 /// Zeroes written at a time where the device cannot make them itself.
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
@@ -311,6 +315,13 @@ impl BlockDevice for FileDevice {
 
     fn flush(&self) -> io::Result<()> {
         if self.read_only { Ok(()) } else { self.file.sync_data() }
+    }
+
+    fn refresh(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        // Only whole pages are dropped.
+        let start = offset - offset % PAGE_BYTES_MAX;
+        let bytes = (offset - start).saturating_add(bytes).saturating_add(PAGE_BYTES_MAX);
+        Ok(rustix::fs::fadvise(&self.file, start, NonZeroU64::new(bytes), Advice::DontNeed)?)
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {

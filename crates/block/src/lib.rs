@@ -83,6 +83,15 @@ pub trait BlockDevice: Send + Sync {
     /// As [`BlockDevice::write_vectored_at`].
     fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()>;
 
+    /// Has later reads of the bytes come from the device itself, and not from what the host kept of it, since another host may
+    /// have written them.
+    ///
+    /// # Errors
+    /// The host's.
+    fn refresh(&self, _offset: u64, _bytes: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Whether writes are refused.
     fn is_read_only(&self) -> bool {
         false
@@ -115,6 +124,9 @@ macro_rules! forward {
             }
             fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
                 (**self).write_zeroes(offset, bytes)
+            }
+            fn refresh(&self, offset: u64, bytes: u64) -> io::Result<()> {
+                (**self).refresh(offset, bytes)
             }
             fn is_read_only(&self) -> bool {
                 (**self).is_read_only()

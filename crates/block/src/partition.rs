@@ -70,6 +70,10 @@ impl<D: BlockDevice> BlockDevice for Partition<D> {
         self.device.write_zeroes(self.place(offset, bytes)?, bytes)
     }
 
+    fn refresh(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.device.refresh(self.place(offset, bytes)?, bytes)
+    }
+
     fn is_read_only(&self) -> bool {
         self.device.is_read_only()
     }

@@ -306,3 +306,27 @@ fn what_is_not_a_device_is_refused() {
         }
     }
 }
+
+/// A second way to a loop device's bytes is the file below it: what is written there is not in the device's cache.
+#[test]
+fn refreshed_bytes_come_from_the_device_itself() {
+    let scratch = tempfile::tempdir().expect("scratch");
+    let below = scratch.path().join("below");
+    std::fs::write(&below, vec![b'a'; 1 << 20]).expect("a file");
+    let Some(device) = Loop::attach(&below, &[]) else {
+        println!("skipped: no loop device");
+        return;
+    };
+    let device_file = FileDevice::open(&device.0, Access::read_write()).expect("open");
+    let read = || {
+        let mut bytes = [0; 16];
+        device_file.read_at(70_000, &mut bytes).expect("read");
+        bytes
+    };
+    assert_eq!(read(), [b'a'; 16]);
+    let file = std::fs::OpenOptions::new().write(true).open(&below).expect("open");
+    std::os::unix::fs::FileExt::write_all_at(&file, &[b'b'; 1 << 10], 70_000).expect("write");
+    assert_eq!(read(), [b'a'; 16], "nothing was kept, so that the test shows nothing");
+    device_file.refresh(70_000, 16).expect("refresh");
+    assert_eq!(read(), [b'b'; 16]);
+}

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use extant::{Filesystem, Mount};
+use extant::{Filesystem, InUse, Mount};
 use extant_block::{Access, BlockDevice, Container, FileDevice, Partition};
 use extant_ondisk::{SUPERBLOCK_OFFSET, State, superblock};
 use extant_rt::{Arc, WallClock};
@@ -189,6 +189,12 @@ pub fn errors_met(fs: &Filesystem) -> Option<String> {
         return None;
     };
     Some(format!("{met}; e2fsck -f looks for damage and takes the mark away"))
+}
+
+/// Who else writes to a disk that is open for reading, or did when its host died.
+pub fn used_elsewhere(fs: &Filesystem) -> Option<InUse> {
+    // A block that cannot be read is found by the check.
+    fs.in_use().ok().flatten()
 }
 
 /// Unmounts a disk that was written.

@@ -148,6 +148,7 @@ fn advice(error: &extant::Error) -> Option<&'static str> {
             "e2fsck mends or empties it; --norecovery (mount: -o ro,norecovery) shows the disk without it"
         }
         Error::Incompatible(_) => "such a disk can be neither read nor written here",
+        Error::InUse(_) => "if that is no longer so, `tune2fs -f -E clear_mmp` ends it",
         Error::ReadOnlyFeatures(_) => "mount it with -o ro",
         _ => return None,
     })
@@ -162,6 +163,7 @@ fn kind_of(error: &extant::Error) -> &'static str {
         Error::Corrupt { .. } | Error::Log { .. } | Error::Truncated { .. } => "corrupt",
         Error::Journal(_) => "journal",
         Error::Incompatible(_) | Error::ReadOnlyFeatures(_) => "incompatible",
+        Error::InUse(_) => "busy",
         Error::ReadOnly => "read_only",
         Error::NoSpace => "no_space",
         Error::NoInodes => "no_inodes",
@@ -172,6 +174,7 @@ fn kind_of(error: &extant::Error) -> &'static str {
         Error::NotEmpty => "not_empty",
         Error::PermissionDenied => "permission_denied",
         Error::NotPermitted => "not_permitted",
+        Error::NoKey => "no_key",
         Error::TooManyLinks => "too_many_links",
         Error::NameTooLong => "name_too_long",
         Error::Loop => "loop",

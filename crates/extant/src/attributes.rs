@@ -7,7 +7,8 @@
 //! Source: `ext4_getattr`, `ext4_setattr` of `fs/ext4/inode.c`, `ext4_ioctl_setflags` of `fs/ext4/ioctl.c`.
 //! Tests: `tests/acls.rs`.
 
-use extant_ondisk::{FileType, Inode, InodeFlags, InodeNumber, Timestamp};
+use extant_ondisk::inode::ENCRYPTED_TARGET_HEAD;
+use extant_ondisk::{FileType, Inode, InodeFlags, InodeNumber, Timestamp, nokey};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
@@ -107,7 +108,7 @@ impl Volume {
     /// What `stat` tells.
     pub(crate) fn attributes(&self, node: &Node) -> Metadata {
         let core = node.core();
-        let (size, ahead) = (core.size(), core.ahead);
+        let (mut size, ahead) = (core.size(), core.ahead);
         let mut written;
         let inode = match ahead.time {
             // As exactly as the inode can say it.
@@ -120,6 +121,12 @@ impl Volume {
             None => &*core.inode,
         };
         let file_type = inode.file_type();
+        if file_type == FileType::Symlink
+            && self.has_encryption()
+            && inode.flags().contains(InodeFlags::ENCRYPT)
+        {
+            size = nokey::shown_len(size.saturating_sub(ENCRYPTED_TARGET_HEAD as u64));
+        }
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
         Metadata {
             inode: node.number,

@@ -22,6 +22,7 @@ mod lookup;
 mod misses;
 mod recent;
 mod scan;
+mod stored;
 
 pub(crate) use insert::{InsertPlan, Insertion};
 pub use iterate::DirItem;
@@ -42,6 +43,9 @@ use crate::node::Node;
 use crate::update::Need;
 use crate::volume::Volume;
 
+/// Flags of directories whose names do not stand in them as they are asked for.
+const NAME_FORMS: InodeFlags = InodeFlags::ENCRYPT.union(InodeFlags::CASEFOLD);
+
 /// How the directories of a volume are laid out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Format {
@@ -51,6 +55,8 @@ pub(crate) struct Format {
     pub(crate) has_csum: bool,
     /// Entries say what their inodes are.
     has_file_type: bool,
+    /// The flags of directories, of those that change the form of names, that there may be.
+    forms: InodeFlags,
     /// Directories that overflow a block are indexed.
     pub(crate) has_index: bool,
     pub(crate) has_large_dir: bool,
@@ -68,11 +74,16 @@ impl Format {
         let unknown = if unsigned_hash { HashVersion::HalfMd4Unsigned } else { HashVersion::HalfMd4 };
         let hash_version =
             HashVersion::from_disk(superblock.s_def_hash_version(), unsigned_hash).unwrap_or(unknown);
+        let incompat = superblock.incompat();
+        let mut forms = InodeFlags::empty();
+        forms.set(InodeFlags::ENCRYPT, incompat.contains(IncompatFeatures::ENCRYPT));
+        forms.set(InodeFlags::CASEFOLD, incompat.contains(IncompatFeatures::CASEFOLD));
         Self {
             block_bytes,
             usable: dirent::usable_bytes(block_bytes, has_csum),
             has_csum,
             has_file_type: superblock.incompat().contains(IncompatFeatures::FILETYPE),
+            forms,
             has_index: superblock.compat().contains(CompatFeatures::DIR_INDEX),
             has_large_dir: superblock.incompat().contains(IncompatFeatures::LARGEDIR),
             hash_version,
@@ -103,15 +114,20 @@ impl Volume {
     /// That the inode is a directory of a kind that is supported.
     ///
     /// # Errors
-    /// `NotADirectory`; `Unsupported` if it is encrypted or folds case.
+    /// `NotADirectory`; `Unsupported` if it is encrypted or folds case on a disk where none does.
     pub(crate) fn check_directory(&self, inode: &Inode) -> Result<()> {
         if inode.file_type() != FileType::Directory {
             return Err(Error::NotADirectory);
         }
-        if inode.flags().intersects(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD) {
+        if !(inode.flags() & (NAME_FORMS - self.names.format.forms)).is_empty() {
             return Err(Error::Unsupported("an encrypted or case-folding directory"));
         }
         Ok(())
+    }
+
+    /// Whether there may be what is encrypted.
+    pub(crate) fn has_encryption(&self) -> bool {
+        self.names.format.forms.contains(InodeFlags::ENCRYPT)
     }
 
     /// Whether the directory has an index that is to be used.

@@ -5,6 +5,8 @@ use std::io;
 
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Structure};
 
+use crate::protection::InUse;
+
 /// The result of an operation on a file system.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -50,6 +52,9 @@ pub enum Error {
         /// Bytes of the device.
         found: u64,
     },
+    /// Another host uses the disk, by its multiple-mount protection.
+    #[error(transparent)]
+    InUse(#[from] InUse),
     /// The disk uses features that are not known or not supported.
     #[error("unsupported features: {0}")]
     Incompatible(String),
@@ -83,9 +88,12 @@ pub enum Error {
     /// The user may not.
     #[error("permission denied")]
     PermissionDenied,
-    /// Nobody may, for the file is immutable or append-only.
+    /// Nobody may, for the file is immutable, append-only or verity.
     #[error("operation not permitted")]
     NotPermitted,
+    /// It is encrypted, and keys are not used here.
+    #[error("required key not available")]
+    NoKey,
     /// The inode cannot have more names.
     #[error("too many links")]
     TooManyLinks,
@@ -237,13 +245,13 @@ impl From<Error> for io::Error {
             Error::NotADirectory => Kind::NotADirectory,
             Error::IsADirectory => Kind::IsADirectory,
             Error::NotEmpty => Kind::DirectoryNotEmpty,
-            Error::PermissionDenied | Error::NotPermitted => Kind::PermissionDenied,
+            Error::PermissionDenied | Error::NotPermitted | Error::NoKey => Kind::PermissionDenied,
             Error::TooManyLinks => Kind::TooManyLinks,
             Error::NameTooLong | Error::ValueTooLarge => Kind::InvalidFilename,
             Error::FileTooLarge => Kind::FileTooLarge,
             Error::InvalidArgument(_) => Kind::InvalidInput,
             Error::Stale => Kind::StaleNetworkFileHandle,
-            Error::Busy(_) => Kind::ResourceBusy,
+            Error::Busy(_) | Error::InUse(_) => Kind::ResourceBusy,
             Error::Loop => Kind::Other,
         };
         Self::new(kind, error)

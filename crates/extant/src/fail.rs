@@ -86,7 +86,7 @@ impl Volume {
         journal.abort(extant_journal::Error::ShutDown);
         // What is left in memory is lost.
         let _ = self.finish_flushing();
-        synced
+        synced.and(self.release_protection())
     }
 
     /// Writes the superblock home, past the journal, with the free counts as they are on the disk.

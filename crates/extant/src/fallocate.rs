@@ -59,7 +59,7 @@ impl Volume {
     ///
     /// # Errors
     /// `InvalidArgument` for an empty range, and by what [`Fallocate`] says of its kinds; `FileTooLarge`; `NoSpace`;
-    /// `NotPermitted` for an immutable file, or an append-only one unless allocating; `Unsupported` for a file
+    /// `NotPermitted` for an immutable or verity file, or an append-only one unless allocating; `Unsupported` for a file
     /// without extents; `IsADirectory`; `ReadOnly`; `Io`; `Corrupt`. Steps done before stay done.
     pub(crate) fn fallocate(
         &self,
@@ -79,7 +79,7 @@ impl Volume {
         let inode = node.inode();
         let flags = inode.flags();
         let allocates = matches!(what, Fallocate::Allocate { .. });
-        if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !allocates) {
+        if flags.intersects(InodeFlags::FIXED_CONTENT) || (flags.contains(InodeFlags::APPEND) && !allocates) {
             return Err(Error::NotPermitted);
         }
         drop(inode);

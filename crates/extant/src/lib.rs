@@ -29,6 +29,7 @@ mod node;
 mod orphan;
 mod pages;
 mod prealloc;
+mod protection;
 mod remembered;
 mod reserve;
 mod seek;
@@ -41,6 +42,7 @@ mod truncate;
 mod update;
 mod verify;
 mod volume;
+mod worker;
 mod write;
 mod xattr;
 
@@ -60,6 +62,7 @@ pub use extant_writeback::{ContextStatistics, Statistics as WritebackStatistics}
 pub use fallocate::Fallocate;
 pub use mount::Mounted;
 pub use namei::{New, NewKind, RenameFlags};
+pub use protection::InUse;
 pub use seek::{FileExtent, SeekTo};
 pub use tables::TableInitialisation;
 pub use xattr::XattrMode;

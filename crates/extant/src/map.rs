@@ -218,6 +218,11 @@ impl Volume {
     /// `IsADirectory`; `InvalidArgument`.
     pub(crate) fn check_regular(&self, node: &Node) -> Result<()> {
         match node.file_type() {
+            FileType::Regular
+                if self.has_encryption() && node.inode().flags().contains(InodeFlags::ENCRYPT) =>
+            {
+                Err(Error::NoKey)
+            }
             FileType::Regular => Ok(()),
             FileType::Directory => Err(Error::IsADirectory),
             _ => Err(Error::InvalidArgument("not a regular file")),

@@ -13,7 +13,7 @@ use extant_block::BlockDevice;
 use extant_journal::{Journal, LogMap, recovery};
 use extant_ondisk::{
     Checksums, CompatFeatures, FsBlock, Geometry, IncompatFeatures, InodeNumber, RoCompatFeatures, State,
-    Structure, Superblock,
+    Structure, Superblock, casefold,
 };
 use extant_rt::{
     Arc, AtomicBool, AtomicU32, LockClass, Mutex, OnceLock, Ordering, WallClock, Weak, available_parallelism,
@@ -27,6 +27,7 @@ use crate::namei::Names;
 use crate::node::NodeCache;
 use crate::orphan::Orphans;
 use crate::pages::{InodeBands, Losses, Pages};
+use crate::protection::Protection;
 use crate::tables::Tables;
 use crate::torn;
 use crate::update::Changes;
@@ -46,10 +47,13 @@ pub(crate) const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
     .union(IncompatFeatures::CSUM_SEED)
     .union(IncompatFeatures::LARGEDIR)
     .union(IncompatFeatures::INLINE_DATA)
-    .union(IncompatFeatures::EA_INODE);
+    .union(IncompatFeatures::EA_INODE)
+    .union(IncompatFeatures::ENCRYPT)
+    .union(IncompatFeatures::CASEFOLD);
 
 /// Of those, the ones that allow reading only.
-pub(crate) const INCOMPAT_READ_ONLY: IncompatFeatures = IncompatFeatures::MMP;
+pub(crate) const INCOMPAT_READ_ONLY: IncompatFeatures =
+    IncompatFeatures::ENCRYPT.union(IncompatFeatures::CASEFOLD);
 
 /// Read-only-compatible features that can be written.
 pub(crate) const RO_COMPAT_WRITE: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
@@ -59,6 +63,7 @@ pub(crate) const RO_COMPAT_WRITE: RoCompatFeatures = RoCompatFeatures::SPARSE_SU
     .union(RoCompatFeatures::DIR_NLINK)
     .union(RoCompatFeatures::EXTRA_ISIZE)
     .union(RoCompatFeatures::METADATA_CSUM)
+    .union(RoCompatFeatures::VERITY)
     .union(RoCompatFeatures::ORPHAN_PRESENT);
 
 /// How to mount.
@@ -122,12 +127,22 @@ impl Volume {
     /// Mounts what is on `device`.
     ///
     /// # Errors
-    /// `Incompatible`, `ReadOnlyFeatures`, `Corrupt`, `Io`, `Journal`. Nothing was written, unless the error came
+    /// `Incompatible`, `ReadOnlyFeatures`, `InUse`, `Corrupt`, `Io`, `Journal`. Nothing was written, unless the error came
     /// from finishing what a crash left.
     pub(crate) fn mount(device: Arc<dyn BlockDevice>, options: &Options) -> Result<(Arc<Self>, Mounted)> {
         let mut mounted = Mounted::default();
-        let superblock = read_superblock(&*device)?;
+        let mut superblock = read_superblock(&*device)?;
         check_features(&superblock, options.read_only)?;
+        let mut device = device;
+        let mut protection = None;
+        if superblock.incompat().contains(IncompatFeatures::MMP) && !options.read_only {
+            let taken = Protection::take(device, &superblock, options.clock)?;
+            device = taken.device();
+            protection = Some(taken);
+            // Whoever had the disk until now may have changed it.
+            superblock = read_superblock(&*device)?;
+            check_features(&superblock, options.read_only)?;
+        }
         let is_crashed = superblock.incompat().contains(IncompatFeatures::RECOVER)
             || superblock.state() & (State::VALID | State::ERROR) != State::VALID;
         let mut volume = Self::assemble(device.clone(), superblock, BTreeMap::new(), options)?;
@@ -166,6 +181,7 @@ impl Volume {
         }
         volume.log_blocks = log.as_ref().map_or(0, |log| u64::from(log.len()));
         volume.is_crashed = is_crashed;
+        volume.protection = protection;
         volume.allocator.read_descriptors(0..DESCRIPTOR_BLOCKS_AT_MOUNT)?;
         if options.read_only {
             return Ok((Arc::new(volume), mounted));
@@ -267,6 +283,7 @@ impl Volume {
             features_in_use: AtomicU32::new(0),
             failed: AtomicBool::new(false),
             unmounted: AtomicBool::new(false),
+            protection: None,
         })
     }
 
@@ -354,6 +371,11 @@ impl Volume {
         if self.unmounted.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        let ended = self.bring_home(journal);
+        ended.and(self.release_protection())
+    }
+
+    fn bring_home(&self, journal: &Journal) -> Result<()> {
         self.tables.stop();
         let flushed = self.finish_flushing();
         self.reap();
@@ -408,6 +430,10 @@ fn check_features(superblock: &Superblock, read_only: bool) -> Result<()> {
     let unknown = superblock.incompat() - INCOMPAT_READ;
     if !unknown.is_empty() {
         return Err(Error::Incompatible(list(unknown.all_names())));
+    }
+    let folds = superblock.incompat().contains(IncompatFeatures::CASEFOLD);
+    if folds && superblock.s_encoding() != casefold::ENCODING_UTF8_12_1 {
+        return Err(Error::Unsupported("an unknown encoding of names"));
     }
     if read_only {
         return Ok(());

@@ -16,11 +16,12 @@
 use std::time::Duration;
 
 use extant_ondisk::{FsBlock, GroupNumber, Structure};
-use extant_rt::{Arc, AtomicU32, Condvar, JoinHandle, LockClass, Monotonic, Mutex, Ordering, Weak};
+use extant_rt::{Arc, AtomicU32, LockClass, Monotonic, Mutex, Ordering, Weak};
 
 use crate::error::{Place, Result};
 use crate::update::{Need, Update};
 use crate::volume::Volume;
+use crate::worker::{Signal, Worker};
 
 /// Before the first group, so that short mounts do without (the kernel's at most).
 const START_DELAY: Duration = Duration::from_secs(5);
@@ -44,37 +45,17 @@ pub struct TableInitialisation {
 #[derive(Debug)]
 pub(crate) struct Tables {
     zeroing: Mutex<()>,
-    signal: Arc<Signal>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    worker: Worker,
     seen: AtomicU32,
     zeroed: AtomicU32,
     skipped: AtomicU32,
 }
 
-#[derive(Debug)]
-struct Signal {
-    is_stopped: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Signal {
-    /// Waits for a while; false if it is to end instead.
-    fn rest(&self, time: Duration) -> bool {
-        let mut is_stopped = self.is_stopped.lock();
-        if !*is_stopped {
-            is_stopped = self.changed.wait_timeout(is_stopped, time);
-        }
-        !*is_stopped
-    }
-}
-
 impl Tables {
     pub(crate) fn new() -> Self {
-        let is_stopped = Mutex::with_key(LockClass::TABLES, 2, false);
         Self {
             zeroing: Mutex::new(LockClass::TABLES, ()),
-            signal: Arc::new(Signal { is_stopped, changed: Condvar::new() }),
-            thread: Mutex::with_key(LockClass::TABLES, 1, None),
+            worker: Worker::new(LockClass::TABLES),
             seen: AtomicU32::new(0),
             zeroed: AtomicU32::new(0),
             skipped: AtomicU32::new(0),
@@ -88,14 +69,7 @@ impl Tables {
 
     /// Ends the thread.
     pub(crate) fn stop(&self) {
-        *self.signal.is_stopped.lock() = true;
-        self.signal.changed.notify_all();
-        let thread = self.thread.lock().take();
-        // The thread itself comes here if it lets go of the volume last.
-        if let Some(thread) = thread.filter(|thread| !extant_rt::is_current(thread)) {
-            // A panic has been reported where it happened.
-            let _ = thread.join();
-        }
+        self.worker.stop();
     }
 }
 
@@ -115,11 +89,9 @@ impl Volume {
         if !self.checksums.has_group_checksums() {
             return Ok(());
         }
-        let (volume, signal) = (Arc::downgrade(self), self.tables.signal.clone());
-        let thread = extant_rt::spawn("extant-tables", move || zero_tables(&volume, &signal))
-            .map_err(|error| Place::of(Structure::Inode).io(error))?;
-        *self.tables.thread.lock() = Some(thread);
-        Ok(())
+        let volume = Arc::downgrade(self);
+        let started = self.tables.worker.start("extant-tables", move |signal| zero_tables(&volume, signal));
+        started.map_err(|error| Place::of(Structure::Inode).io(error))
     }
 
     /// Zeroes what nobody wrote of a group's table, and says so in its descriptor; whether there was anything to do.

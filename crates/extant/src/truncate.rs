@@ -98,8 +98,8 @@ impl Volume {
     /// Cuts a file, or extends it with a hole.
     ///
     /// # Errors
-    /// `FileTooLarge`; `NotPermitted` for an immutable or append-only file; `IsADirectory`; `ReadOnly`; `Io`;
-    /// `Corrupt`. The size is then the old or the new one; what
+    /// `FileTooLarge`; `NotPermitted` for an immutable, append-only or verity file; `IsADirectory`; `ReadOnly`;
+    /// `Io`; `Corrupt`. The size is then the old or the new one; what
     /// could not be freed is freed when the disk is mounted next.
     pub(crate) fn set_size(&self, node: &Arc<Node>, size: u64) -> Result<()> {
         self.check_regular(node)?;
@@ -109,7 +109,7 @@ impl Volume {
             let inode = node.inode();
             (inode.flags(), self.size_max(&inode))
         };
-        if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        if flags.intersects(InodeFlags::FIXED_CONTENT | InodeFlags::APPEND) {
             return Err(Error::NotPermitted);
         }
         if size > size_max {
@@ -173,7 +173,8 @@ impl Volume {
         Ok(matches!(self.map(node, logical, 1)?, Mapping::Data { unwritten: false, .. }))
     }
 
-    /// Frees what lies behind the end of a file that stands in the orphan list, and takes it out.
+    /// Frees what lies behind the end of a file that stands in the orphan list, and takes it out. Behind the end of a verity
+    /// file stand its hashes, which stay.
     ///
     /// # Errors
     /// `ReadOnly`; `Io`; `Corrupt`. The file stays in the list.
@@ -182,6 +183,10 @@ impl Volume {
     /// Takes `INODE`.
     pub(crate) fn finish_truncate(&self, node: &Arc<Node>) -> Result<()> {
         let _content = node.content.write();
+        if node.inode().flags().contains(InodeFlags::VERITY) {
+            self.begin(Need::new(1 + ORPHAN_CREDITS, 0))?.remove_orphan(node);
+            return Ok(());
+        }
         self.cut(node)
     }
 

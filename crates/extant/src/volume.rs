@@ -23,6 +23,7 @@ use crate::namei::Names;
 use crate::node::{Node, NodeCache, NodeRef};
 use crate::orphan::Orphans;
 use crate::pages::{Losses, Pages, Seen};
+use crate::protection::Protection;
 use crate::tables::Tables;
 use crate::update::{Changes, Need, Update};
 use crate::verify;
@@ -70,6 +71,8 @@ pub(crate) struct Volume {
     pub(crate) failed: AtomicBool,
     /// Set by unmounting.
     pub(crate) unmounted: AtomicBool,
+    /// What keeps other hosts off, on disks that have it.
+    pub(crate) protection: Option<Protection>,
 }
 
 impl std::fmt::Debug for Volume {

@@ -58,8 +58,8 @@ impl Volume {
     /// and set-group-id.
     ///
     /// # Errors
-    /// `NoSpace` and `FileTooLarge` if nothing could be written; `NotPermitted` for an immutable file; `IsADirectory`;
-    /// `ReadOnly`; `Io`; `Corrupt`. With `Io` and `Corrupt`, a part may be written.
+    /// `NoSpace` and `FileTooLarge` if nothing could be written; `NotPermitted` for an immutable or verity file;
+    /// `IsADirectory`; `ReadOnly`; `Io`; `Corrupt`. With `Io` and `Corrupt`, a part may be written.
     pub(crate) fn write_at(
         &self,
         node: &Arc<Node>,
@@ -69,7 +69,7 @@ impl Volume {
     ) -> Result<usize> {
         self.check_regular(node)?;
         self.writable()?;
-        if node.inode().flags().contains(InodeFlags::IMMUTABLE) {
+        if node.inode().flags().intersects(InodeFlags::FIXED_CONTENT) {
             return Err(Error::NotPermitted);
         }
         if buf.is_empty() {

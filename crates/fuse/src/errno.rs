@@ -20,6 +20,7 @@ pub fn errno(error: &Error) -> Errno {
         Error::NotEmpty => Errno::NOTEMPTY,
         Error::PermissionDenied => Errno::ACCESS,
         Error::NotPermitted => Errno::PERM,
+        Error::NoKey => Errno::NOKEY,
         Error::TooManyLinks => Errno::MLINK,
         Error::NameTooLong => Errno::NAMETOOLONG,
         Error::Loop => Errno::LOOP,
@@ -29,7 +30,7 @@ pub fn errno(error: &Error) -> Errno {
         Error::ValueTooLarge => Errno::TOOBIG,
         Error::NoSuchOffset => Errno::NXIO,
         Error::Stale => Errno::STALE,
-        Error::Busy(_) => Errno::BUSY,
+        Error::Busy(_) | Error::InUse(_) => Errno::BUSY,
         Error::Unsupported(_) | Error::Incompatible(_) => Errno::OPNOTSUPP,
         // The journal's, the device's, and what is added to the enumeration later.
         _ => Errno::IO,

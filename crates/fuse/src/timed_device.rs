@@ -112,6 +112,10 @@ impl<D: BlockDevice> BlockDevice for TimedDevice<D> {
         self.timed(Io::Discard, bytes as usize, |device| device.write_zeroes(offset, bytes))
     }
 
+    fn refresh(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.device.refresh(offset, bytes)
+    }
+
     fn is_read_only(&self) -> bool {
         self.device.is_read_only()
     }

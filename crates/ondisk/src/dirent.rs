@@ -18,6 +18,7 @@ mod search;
 pub use search::{Search, find, search};
 
 use crate::checksum::{Checksums, crc32c};
+use crate::dir_hash::NameHash;
 use crate::error::{Error, Result, Structure};
 use crate::field;
 use crate::types::InodeNumber;
@@ -106,6 +107,18 @@ impl<'a> Iterator for Entries<'a> {
 /// The entries that name an inode.
 pub fn live_entries(block: &[u8], usable: usize) -> impl Iterator<Item = Result<DirEntry<'_>>> {
     entries(block, usable).filter(|e| e.as_ref().map_or(true, DirEntry::is_live))
+}
+
+/// The hash that stands behind the name, of an entry in a directory that is encrypted and folds case; nothing if there is no room
+/// for it.
+#[must_use]
+pub fn stored_hash(block: &[u8], entry: &DirEntry<'_>) -> NameHash {
+    let at = entry_bytes(entry.name.len());
+    let words = block.get(entry.offset..).and_then(|rest| rest.get(..entry.rec_len)?.get(at..at + 8));
+    let word = |at: usize| {
+        words.and_then(|words| words[at..].first_chunk()).map_or(0, |word| u32::from_le_bytes(*word))
+    };
+    NameHash { hash: word(0), minor: word(4) }
 }
 
 /// The entry that begins at `offset`, checked as [`entries`] checks it. The caller knows that one begins there.

@@ -28,6 +28,15 @@ const NAMED_SIZE: usize = 160;
 pub const EXTRA_ISIZE: u16 = (NAMED_SIZE - GOOD_OLD_INODE_SIZE) as u16;
 /// Bytes of `i_block`.
 pub const I_BLOCK_SIZE: usize = 60;
+/// Bytes of the length before the target of an encrypted symbolic link.
+pub const ENCRYPTED_TARGET_HEAD: usize = 2;
+
+/// The target in the content of an encrypted symbolic link; `None` if that is not as long as it says.
+#[must_use]
+pub fn encrypted_target(content: &[u8]) -> Option<&[u8]> {
+    let (head, target) = content.split_first_chunk::<ENCRYPTED_TARGET_HEAD>()?;
+    target.get(..usize::from(u16::from_le_bytes(*head))).filter(|target| !target.is_empty())
+}
 
 const I_BLOCK: usize = 0x28;
 const I_CHECKSUM_LO: usize = 0x7C;

@@ -7,6 +7,7 @@
 
 pub mod acl;
 pub mod bitmap;
+pub mod casefold;
 pub mod checksum;
 pub mod dir_hash;
 pub mod dirent;
@@ -24,7 +25,9 @@ pub mod inode;
 pub mod inode_flags;
 pub mod jbd2;
 pub mod mmp;
+pub mod nokey;
 pub mod orphan_file;
+mod sha256;
 pub mod superblock;
 pub mod time;
 mod types;

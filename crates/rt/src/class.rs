@@ -42,6 +42,8 @@ classes! {
     HANDLE = 50;
     /// One per file system: inode tables that are being zeroed; held over I/O, and by a commit for a moment.
     TABLES = 52;
+    /// One per file system: the block of multiple-mount protection; held over its I/O.
+    PROTECTION = 53;
     /// One per file system: the on-disk and in-memory orphan list.
     ORPHAN = 55;
     /// One per inode: the pages of its content. Held over no I/O.

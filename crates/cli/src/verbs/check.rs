@@ -75,6 +75,9 @@ impl Check {
             }
             failure
         })?;
+        if let Some(by) = disks::used_elsewhere(&fs) {
+            output::note(&format!("{}: {by}; what is found may be passing", self.image.display()));
+        }
         if let Some(met) = disks::errors_met(&fs) {
             output::note(&format!("{}: {met}", self.image.display()));
         }

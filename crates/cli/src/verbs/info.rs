@@ -76,6 +76,12 @@ fn document(fs: &Filesystem) -> Map<String, Value> {
         "features": features(&superblock),
         "is_clean": is_clean(fs, &superblock),
         "journal_replay_blocks": fs.mounted().replayed_blocks,
+        "in_use": disks::used_elsewhere(fs).map(|by| json!({
+            "node": by.node,
+            "device": by.device,
+            "time_s": by.time_s,
+            "is_fsck": by.is_fsck,
+        })),
         "has_errors": disks::errors_met(fs).is_some(),
         "mounts": superblock.s_mnt_count(),
         "made_s": superblock.mkfs_time(),
@@ -108,6 +114,10 @@ fn lines(fs: &Filesystem) -> Vec<(&'static str, String)> {
         (None, false) => {
             format!("not unmounted; {} blocks in the journal to replay", fs.mounted().replayed_blocks)
         }
+    };
+    let state = match disks::used_elsewhere(fs) {
+        Some(by) => format!("{state}; {by}"),
+        None => state,
     };
     vec![
         ("label", escape(&superblock.volume_name())),

@@ -189,3 +189,32 @@ fn other_image_formats_are_recognised() {
     }
     assert!(bench.fails(1, &["ls", "."]).contains("neither a file nor a block device"));
 }
+
+#[test]
+fn another_host_that_holds_a_disk_is_named_by_every_verb() {
+    let Some(bench) = Bench::new() else { return };
+    bench.ok(&["mkfs", "-O", "mmp,^metadata_csum", "held.img", "16M"]);
+    bench.ok(&["mkdir", "held.img:/x"]);
+    assert_eq!(bench.document("info --json held.img")["in_use"], serde_json::Value::Null);
+    let said = bench.program("dumpe2fs", &["-h", "held.img"]).out;
+    let block = said.lines().find_map(|line| line.strip_prefix("MMP block number:")).expect("a block");
+    let at = block.trim().parse::<u64>().expect("a number") * 4096;
+    // The mark of e2fsck, and its host.
+    let image = std::fs::File::options().write(true).open(bench.path("held.img")).expect("image");
+    let write =
+        |bytes: &[u8], at| std::os::unix::fs::FileExt::write_all_at(&image, bytes, at).expect("write");
+    write(&0xE24D_4D50_u32.to_le_bytes(), at + 4);
+    write(b"far", at + 16);
+    drop(image);
+    let held = "in use by e2fsck on host far, as ?, which said so last";
+    let refused = bench.fails(1, &["rm", "-r", "held.img:/x"]);
+    assert!(refused.contains(held) && refused.contains("tune2fs -f -E clear_mmp"), "{refused}");
+    assert!(bench.ok(&["info", "held.img"]).out.contains(held));
+    assert_eq!(bench.document("info --json held.img")["in_use"]["node"], "far");
+    let checked = bench.run(&["check", "held.img"]);
+    assert_eq!((checked.status, checked.out.as_str()), (0, "held.img: clean\n"));
+    assert!(checked.err.contains(held), "{}", checked.err);
+    bench.program("tune2fs", &["-f", "-E", "clear_mmp", "held.img"]);
+    bench.ok(&["rm", "-r", "held.img:/x"]);
+    bench.assert_clean("held.img");
+}

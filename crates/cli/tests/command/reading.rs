@@ -226,3 +226,24 @@ fn reader_that_goes_away_is_no_panic() {
         assert!(matches!(output.status.code(), Some(0 | 1)), "{arguments:?}: {:?}", output.status);
     }
 }
+
+#[test]
+fn what_is_encrypted_is_listed_and_refused_by_name() {
+    let Some(bench) = Bench::new() else { return };
+    bench.program("mkdir", &["from", "from/enc"]);
+    std::fs::write(bench.path("from/enc/sixteen-bytes-xx"), "content").expect("file");
+    bench.mke2fs("e.img", "16M", &["-O", "encrypt", "-d", "from"]);
+    bench.debugfs_write("e.img", "sif /enc flags 0x80800\nsif /enc/sixteen-bytes-xx flags 0x80800\n");
+    let names = bench.ok(&["ls", "e.img:/enc"]).out;
+    let name = names.trim_end();
+    assert!(name.len() == 32 && name.ends_with("aXh0ZWVuLWJ5dGVzLXh4"), "{name}");
+    let place = format!("e.img:/enc/{name}");
+    assert!(bench.ok(&["ls", "-l", &place]).out.contains(" 7 "));
+    let no_key = "required key not available\n";
+    assert_eq!(bench.fails(1, &["cat", &place]), format!("extant: {place}: {no_key}"));
+    assert_eq!(bench.fails(1, &["export", "e.img", "-o", "e.tar"]), format!("extant: {place}: {no_key}"));
+    let refused = bench.fails(1, &["rm", &place]);
+    assert!(refused.contains("can only be read, for it has the features encrypt"), "{refused}");
+    assert!(bench.ok(&["info", "e.img"]).out.contains(" encrypt "));
+    bench.ok(&["check", "e.img"]);
+}

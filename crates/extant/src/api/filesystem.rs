@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::mount::Mounted;
 use crate::namei::{Access, Credentials, New, NewKind, RenameFlags};
 use crate::node::NodeRef;
+use crate::protection::InUse;
 use crate::tables::TableInitialisation;
 use crate::volume::Volume;
 
@@ -188,6 +189,14 @@ impl Filesystem {
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.volume().is_read_only()
+    }
+
+    /// Who writes to the disk by its multiple-mount protection, this mount among them; nobody, if the disk has none.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] and [`Error::Io`] of its block.
+    pub fn in_use(&self) -> Result<Option<InUse>> {
+        self.volume().in_use()
     }
 
     /// Makes everything done so far durable.

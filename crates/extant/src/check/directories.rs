@@ -1,5 +1,6 @@
 //! Directories: which blocks they have, and what stands in each by their index.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use extant_ondisk::{FsBlock, IncompatFeatures, Inode, InodeFlags, InodeNumber, Structure, dirent};
@@ -14,6 +15,8 @@ use crate::error::{Place, Result};
 pub(super) struct Directory {
     pub(super) generation: u32,
     pub(super) is_indexed: bool,
+    pub(super) folds_case: bool,
+    pub(super) is_encrypted: bool,
     /// Its blocks, until its entries were read.
     pub(super) runs: Vec<Run>,
     /// What stands in its inode instead, if that can be read.
@@ -27,7 +30,18 @@ pub(super) struct Directory {
 impl Directory {
     pub(super) fn new(inode: &Inode, runs: Vec<Run>, inline: Option<Vec<u8>>) -> Self {
         let is_indexed = inode.flags().contains(InodeFlags::INDEX);
-        Self { generation: inode.generation(), is_indexed, runs, inline, parent: None, dotdot: None }
+        let folds_case = inode.flags().contains(InodeFlags::CASEFOLD);
+        let is_encrypted = inode.flags().contains(InodeFlags::ENCRYPT);
+        Self {
+            generation: inode.generation(),
+            is_indexed,
+            folds_case,
+            is_encrypted,
+            runs,
+            inline,
+            parent: None,
+            dotdot: None,
+        }
     }
 }
 
@@ -35,6 +49,8 @@ impl Directory {
 pub(super) struct Reading<'d> {
     pub(super) number: InodeNumber,
     pub(super) generation: u32,
+    pub(super) folds_case: bool,
+    pub(super) is_encrypted: bool,
     pub(super) runs: &'d [Run],
     pub(super) index: Option<Index>,
     /// Names seen: of the whole directory, or of one block of an indexed one, where equal names share a block.
@@ -44,6 +60,14 @@ pub(super) struct Reading<'d> {
 impl Reading<'_> {
     pub(super) fn place(&self) -> Place {
         Place::of(Structure::DirectoryBlock).inode(self.number)
+    }
+
+    /// The form of a name that is hashed, and that no two names have; none where it depends on the version of Unicode.
+    pub(super) fn compared<'n>(&self, name: &'n [u8]) -> Option<Cow<'n, [u8]>> {
+        match self.folds_case {
+            false => Some(name.into()),
+            true => name.is_ascii().then(|| name.to_ascii_lowercase().into()),
+        }
     }
 
     /// The block on the disk of a block of the directory.
@@ -72,13 +96,20 @@ impl Checker<'_> {
 
     fn check_directory(&mut self, number: InodeNumber) -> Result<()> {
         let Some(directory) = self.directories.get_mut(&number) else { return Ok(()) };
-        let (generation, is_indexed) = (directory.generation, directory.is_indexed);
+        let Directory { generation, is_indexed, folds_case, is_encrypted, .. } = *directory;
         let runs = std::mem::take(&mut directory.runs);
         if let Some(content) = directory.inline.take() {
             self.check_inline_directory(number, generation, &content);
             return Ok(());
         }
-        let mut reading = Reading { number, generation, runs: &runs, index: None, names: BTreeSet::new() };
+        let names = BTreeSet::new();
+        let mut reading =
+            Reading { number, generation, folds_case, is_encrypted, runs: &runs, index: None, names };
+        if is_indexed && folds_case && is_encrypted {
+            // Its hashes need the key; without the index it is not known which blocks hold names.
+            self.names_incomplete = true;
+            return Ok(());
+        }
         if is_indexed {
             reading.index = self.read_index(&reading)?;
         }

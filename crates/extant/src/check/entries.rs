@@ -1,7 +1,7 @@
 //! Directory entries: their form, the inodes they name, and where their names may stand.
 
 use extant_ondisk::dirent::{self, DirEntry};
-use extant_ondisk::{FileType, IncompatFeatures, InodeNumber};
+use extant_ondisk::{FileType, IncompatFeatures, InodeNumber, nokey};
 
 use super::Checker;
 use super::directories::Reading;
@@ -85,14 +85,19 @@ impl Checker<'_> {
         let shown = entry.name.escape_ascii();
         if entry.name == b"." || entry.name == b".." {
             self.findings.add(place, format!("`{shown}` once more"));
+        } else if reading.is_encrypted {
+            if entry.name.len() < nokey::NAME_MIN {
+                self.findings.add(place, format!("the encrypted name `{shown}` is too short"));
+            }
         } else if entry.name.iter().any(|byte| *byte == 0 || *byte == b'/') {
             self.findings.add(place, format!("the name `{shown}` has a slash or NUL"));
         }
-        if !reading.names.insert(entry.name.into()) {
+        let compared = reading.compared(entry.name);
+        if !reading.names.insert(compared.as_deref().unwrap_or(entry.name).into()) {
             self.findings.add(place, format!("the name `{shown}` twice"));
         }
-        if let (Some(index), Role::Leaf(range)) = (&reading.index, role)
-            && !range.contains(index.hasher.hash(entry.name).hash)
+        if let (Some(index), Role::Leaf(range), Some(name)) = (&reading.index, role, compared)
+            && !range.contains(index.hasher.hash(&name).hash)
         {
             self.findings.add(place, format!("the hash of `{shown}` belongs into another block"));
         }

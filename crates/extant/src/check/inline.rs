@@ -7,7 +7,7 @@ use extant_ondisk::inode::I_BLOCK_SIZE;
 use extant_ondisk::{Error, FileType, IncompatFeatures, Inode, InodeNumber, Structure, dirent, inline_data};
 
 use super::Checker;
-use super::directories::Reading;
+use super::directories::{Directory, Reading};
 use super::htree::Role;
 use crate::error::Place;
 
@@ -43,7 +43,12 @@ impl Checker<'_> {
 
     pub(super) fn check_inline_directory(&mut self, number: InodeNumber, generation: u32, content: &[u8]) {
         let place = Place::of(Structure::InlineDirectory).inode(number);
-        let mut reading = Reading { number, generation, runs: &[], index: None, names: BTreeSet::new() };
+        let flag = |flag: fn(&Directory) -> bool| self.directories.get(&number).is_some_and(flag);
+        let folds_case = flag(|directory| directory.folds_case);
+        let is_encrypted = flag(|directory| directory.is_encrypted);
+        let names = BTreeSet::new();
+        let mut reading =
+            Reading { number, generation, folds_case, is_encrypted, runs: &[], index: None, names };
         let parent = inline_data::parent(content);
         if let Some(directory) = self.directories.get_mut(&number) {
             directory.dotdot = Some(parent);

@@ -5,6 +5,8 @@ use extant_ondisk::{
     RoCompatFeatures, Structure, extent, inode,
 };
 
+use extant_ondisk::inode::ENCRYPTED_TARGET_HEAD;
+
 use super::directories::Directory;
 use super::maps::Mapped;
 use super::records::Record;
@@ -276,7 +278,13 @@ impl Checker<'_> {
             self.findings.add(place, format!("the target has {size} bytes"));
             return Ok(());
         }
-        let target_len = |bytes: &[u8]| bytes.iter().position(|byte| *byte == 0).map(|len| len as u64);
+        let is_encrypted = inode.flags().contains(InodeFlags::ENCRYPT);
+        let target_len = |bytes: &[u8]| match is_encrypted {
+            true => {
+                inode::encrypted_target(bytes).map(|target| (target.len() + ENCRYPTED_TARGET_HEAD) as u64)
+            }
+            false => bytes.iter().position(|byte| *byte == 0).map(|len| len as u64),
+        };
         if size < inode::I_BLOCK_SIZE as u64 {
             if inode.flags().contains(InodeFlags::EXTENTS) {
                 self.findings.add(place, "a short target, flagged as mapped by extents");

@@ -11,8 +11,13 @@
 //!
 //! Source: `ext4_readdir`, `ext4_dx_readdir` of `fs/ext4/dir.c`, `ext4_htree_fill_tree` of `fs/ext4/namei.c`.
 
-use extant_ondisk::dir_hash::DirHasher;
-use extant_ondisk::{FileType, InodeNumber, LogicalBlock, Structure, crc32c, dirent};
+use std::borrow::Cow;
+
+use extant_ondisk::dir_hash::{DirHasher, NameHash};
+use extant_ondisk::dirent::DirEntry;
+use extant_ondisk::{
+    FileType, Inode, InodeFlags, InodeNumber, LogicalBlock, Structure, crc32c, dirent, nokey,
+};
 use extant_rt::Arc;
 
 use super::index::{Next, index_place};
@@ -109,20 +114,24 @@ impl Volume {
     }
 
     fn read_batch(&self, dir: &Arc<Node>, cookie: u64) -> Result<Batch> {
-        let mut batch = if self.is_indexed(&dir.inode()) {
-            match self.read_leaves(dir, cookie) {
-                Err(Error::Corrupt { .. }) => {
+        let inode = dir.inode();
+        let form = Form::of(&inode);
+        let mut batch = if self.is_indexed(&inode) {
+            let read = if self.is_plain(&inode) { self.read_leaves(dir, cookie).map(Some) } else { Ok(None) };
+            match read {
+                Ok(Some(batch)) => batch,
+                Ok(None) | Err(Error::Corrupt { .. }) => {
                     let hasher = self
                         .index_root(dir)
                         .map_or_else(|_| self.names.format.default_hasher(), |root| root.hasher);
-                    self.read_scanned(dir, cookie, &hasher)?
+                    self.read_scanned(dir, cookie, &hasher, form)?
                 }
-                other => other?,
+                Err(error) => return Err(error),
             }
         } else if self.names.format.has_index && self.directory_len(dir)? == 1 {
-            self.read_block_by_hash(dir, cookie)?
+            self.read_block_by_hash(dir, cookie, form)?
         } else {
-            return self.read_in_order(dir, cookie);
+            return self.read_in_order(dir, cookie, form);
         };
         batch.items.sort_by(|a, b| (a.cookie, &a.name).cmp(&(b.cookie, &b.name)));
         Ok(batch)
@@ -137,7 +146,7 @@ impl Volume {
         let usable = self.names.format.usable;
         loop {
             let leaf = path.leaf(self, dir)?;
-            leaf.read(|bytes| collect(bytes, usable, &root.hasher, cookie, &mut items))
+            leaf.read(|bytes| collect(bytes, usable, (&root.hasher, Form::Plain), cookie, &mut items))
                 .map_err(|e| place_in(dir, &leaf).format(e))?;
             match path.next(self, dir)? {
                 Next::End => return Ok(Batch::new(items, None)),
@@ -155,32 +164,34 @@ impl Volume {
         let mut items = Vec::new();
         if cookie <= DOTDOT {
             let (buffer, usable) = self.first_directory_buffer(dir)?;
+            let hasher = self.names.format.default_hasher();
             buffer
-                .read(|bytes| collect(bytes, usable, &self.names.format.default_hasher(), cookie, &mut items))
+                .read(|bytes| collect(bytes, usable, (&hasher, Form::Plain), cookie, &mut items))
                 .map_err(|e| place_in(dir, &buffer).format(e))?;
             items.retain(|item| item.cookie <= DOTDOT);
         }
         Ok(items)
     }
 
-    fn read_block_by_hash(&self, dir: &Arc<Node>, cookie: u64) -> Result<Batch> {
+    fn read_block_by_hash(&self, dir: &Arc<Node>, cookie: u64, form: Form) -> Result<Batch> {
         let buffer = self.directory_buffer(dir, LogicalBlock(0), Kind::Directory(dir.owner()))?;
         let mut items = Vec::new();
         let format = &self.names.format;
+        let hasher = format.default_hasher();
         buffer
-            .read(|bytes| collect(bytes, format.usable, &format.default_hasher(), cookie, &mut items))
+            .read(|bytes| collect(bytes, format.usable, (&hasher, form), cookie, &mut items))
             .map_err(|e| place_in(dir, &buffer).format(e))?;
         Ok(Batch::new(items, None))
     }
 
     /// Of all names the first from `cookie` on, by going through all blocks.
-    fn read_scanned(&self, dir: &Arc<Node>, cookie: u64, hasher: &DirHasher) -> Result<Batch> {
+    fn read_scanned(&self, dir: &Arc<Node>, cookie: u64, hasher: &DirHasher, form: Form) -> Result<Batch> {
         let mut items = Vec::new();
         let mut limit = u64::MAX;
         let mut damage = Ok(());
         let scanned = self.scan_directory(dir, &mut |_, bytes, usable| {
             // What of a block stands before the damage is given.
-            if let Err(error) = collect(bytes, usable, hasher, cookie, &mut items) {
+            if let Err(error) = collect(bytes, usable, (hasher, form), cookie, &mut items) {
                 let place = Place::of(Structure::DirectoryBlock).inode(dir.number);
                 damage = std::mem::replace(&mut damage, Ok(())).and(Err(place.format(error)));
             }
@@ -202,7 +213,7 @@ impl Volume {
     }
 
     /// The names of one block, by where they stand.
-    fn read_in_order(&self, dir: &Arc<Node>, cookie: u64) -> Result<Batch> {
+    fn read_in_order(&self, dir: &Arc<Node>, cookie: u64, form: Form) -> Result<Batch> {
         let format = &self.names.format;
         let block_bytes = format.block_bytes as u64;
         let len = self.directory_len(dir)?;
@@ -218,7 +229,7 @@ impl Volume {
                     let entry = entry?;
                     let at = base + entry.offset as u64;
                     if at >= cookie {
-                        items.push(held(&entry, at)?);
+                        items.push(held(&entry, at, form.shown(bytes, &entry, NameHash::default()))?);
                     }
                 }
                 Ok(())
@@ -229,28 +240,58 @@ impl Volume {
     }
 }
 
+/// How names are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// As they stand.
+    Plain,
+    /// Encrypted, with the hash of what stands there.
+    NoKey,
+    /// Encrypted, with the hash that stands behind each name, for it is of the folded one.
+    NoKeyHashed,
+}
+
+impl Form {
+    fn of(dir: &Inode) -> Self {
+        match (dir.flags().contains(InodeFlags::ENCRYPT), dir.flags().contains(InodeFlags::CASEFOLD)) {
+            (false, _) => Self::Plain,
+            (true, false) => Self::NoKey,
+            (true, true) => Self::NoKeyHashed,
+        }
+    }
+
+    fn shown<'b>(self, block: &[u8], entry: &DirEntry<'b>, hash: NameHash) -> Cow<'b, [u8]> {
+        match self {
+            _ if matches!(entry.name, b"." | b"..") => entry.name.into(),
+            Self::Plain => entry.name.into(),
+            Self::NoKey => nokey::show(hash, entry.name).into(),
+            Self::NoKeyHashed => nokey::show(dirent::stored_hash(block, entry), entry.name).into(),
+        }
+    }
+}
+
 /// Adds the names of a block from `cookie` on.
 fn collect(
     bytes: &[u8],
     usable: usize,
-    hasher: &DirHasher,
+    (hasher, form): (&DirHasher, Form),
     cookie: u64,
     items: &mut Vec<Held>,
 ) -> Result<(), extant_ondisk::Error> {
     for entry in dirent::live_entries(bytes, usable) {
         let entry = entry?;
+        let hash = hasher.hash(entry.name);
         let at = match entry.name {
             b"." => DOT,
             b".." => DOTDOT,
             name => {
-                let hash = hasher.hash(name);
                 // The oldest hash has no minor one.
                 let minor = if hash.minor == 0 { crc32c(!0, name) } else { hash.minor };
                 cookie_of(hash.hash, minor)
             }
         };
         if at >= cookie {
-            items.push(held(&entry, at)?);
+            items.push(held(&entry, at, form.shown(bytes, &entry, hash))?);
         }
     }
     Ok(())
@@ -258,14 +299,14 @@ fn collect(
 
 /// An entry to be given out, unless its name would be a path to whoever takes it for a file name
 /// (`verify_dirent_name`).
-fn held(entry: &dirent::DirEntry<'_>, cookie: u64) -> Result<Held, extant_ondisk::Error> {
-    if entry.name.contains(&b'/') || entry.name.contains(&0) {
+fn held(entry: &DirEntry<'_>, cookie: u64, name: Cow<'_, [u8]>) -> Result<Held, extant_ondisk::Error> {
+    if name.contains(&b'/') || name.contains(&0) {
         return Err(extant_ondisk::Error::corrupt(
             Structure::DirectoryBlock,
             "a name contains a slash or NUL",
         ));
     }
-    Ok(Held { cookie, name: entry.name.to_vec(), inode: entry.inode, file_type: entry.file_type })
+    Ok(Held { cookie, name: name.into_owned(), inode: entry.inode, file_type: entry.file_type })
 }
 
 /// At most 2⁶³ − 2, so that the one behind fits a signed file offset.

@@ -54,6 +54,9 @@ impl Volume {
                 Looked::Missing(_) => None,
             });
         }
+        if !self.is_plain(&dir.inode()) {
+            return self.find_in_its_form(dir, name);
+        }
         match self.look_for(dir, name) {
             Ok(Looked::Found(found)) => Ok(Some(found)),
             Ok(Looked::Missing(room)) => {

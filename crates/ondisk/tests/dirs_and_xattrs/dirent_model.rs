@@ -215,3 +215,20 @@ fn hostile_blocks_neither_panic_nor_loop() {
         dirent::init_empty(&mut block, usable);
     }
 }
+
+#[test]
+fn a_hash_behind_a_name_is_read_if_its_entry_has_room() {
+    let mut block = vec![0; 64];
+    // Inode 12, a name of 5 bytes, which end at 13; the words at 16 and 20.
+    block[..8].copy_from_slice(&[12, 0, 0, 0, 64, 0, 5, 1]);
+    block[8..13].copy_from_slice(b"names");
+    block[16..24].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+    let stored = |block: &[u8]| {
+        let entry = dirent::entry_at(block, block.len(), 0).expect("an entry");
+        let hash = dirent::stored_hash(block, &entry);
+        (hash.hash, hash.minor)
+    };
+    assert_eq!(stored(&block), (0x0403_0201, 0x0807_0605));
+    block[4] = 20;
+    assert_eq!(stored(&block), (0, 0));
+}

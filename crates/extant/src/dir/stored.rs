@@ -1,0 +1,68 @@
+//! Names that do not stand in their directory as they are asked for: those that fold case, and encrypted ones, which are
+//! shown and asked for in a form of their own while there is no key ([`nokey`]).
+//!
+//! Such directories are read only here, and without their index, whose hashes may be of another form of the names: all
+//! their names are gone through.
+//!
+//! Source: `ext4_match` of `fs/ext4/namei.c`, `fscrypt_match_name` of `fs/crypto/fname.c`. Tests: `casefold` and `encrypt` in
+//! `../tests/formats`.
+
+use extant_ondisk::casefold::FoldedName;
+use extant_ondisk::nokey::NoKeyName;
+use extant_ondisk::{Inode, InodeFlags, dirent};
+use extant_rt::Arc;
+
+use super::{Found, NAME_FORMS};
+use crate::error::Result;
+use crate::node::Node;
+use crate::volume::Volume;
+
+/// A name that is asked for.
+enum Asked<'n> {
+    Folded(FoldedName<'n>),
+    NoKey(NoKeyName),
+}
+
+impl<'n> Asked<'n> {
+    /// Reads a name by the directory's form; `None` if it is no name there.
+    fn parse(dir: &Inode, name: &'n [u8]) -> Option<Self> {
+        if dir.flags().contains(InodeFlags::ENCRYPT) {
+            NoKeyName::parse(name).map(Self::NoKey)
+        } else {
+            Some(Self::Folded(FoldedName::new(name)))
+        }
+    }
+
+    fn is(&self, stored: &[u8]) -> bool {
+        match self {
+            Self::Folded(name) => name.is_same(stored),
+            Self::NoKey(name) => name.is_of(stored),
+        }
+    }
+}
+
+impl Volume {
+    /// Whether the names of a directory stand in it as they are asked for.
+    pub(super) fn is_plain(&self, dir: &Inode) -> bool {
+        !dir.flags().intersects(NAME_FORMS)
+    }
+
+    /// The entry whose name is the one that is asked for, in the directory's form.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`.
+    pub(super) fn find_in_its_form(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Option<Found>> {
+        let Some(asked) = Asked::parse(&dir.inode(), name) else { return Ok(None) };
+        let mut stored = None;
+        let scanned = self.scan_directory(dir, &mut |_, bytes, usable| {
+            let mut names =
+                dirent::live_entries(bytes, usable).map_while(|entry| entry.ok()).map(|entry| entry.name);
+            stored = names.find(|name| !matches!(*name, b"." | b"..") && asked.is(name)).map(<[u8]>::to_vec);
+            Ok(stored.is_none())
+        });
+        match stored {
+            Some(stored) => self.find_scanning(dir, &stored),
+            None => scanned.map(|()| None),
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Multiple-mount protection: who writes to a disk says so in a block, again and again, so that other hosts keep off.
+//!
+//! The block is taken before anything else is written, given up after the last write, and renewed in between. At each
+//! renewal it must be as it was left. If it is not, another host uses the disk: from then on every write fails, by which
+//! the journal aborts; nothing more is written, this block included. A mount for reading neither asks nor takes it.
+//!
+//! Leaves out: what two hosts do that both find the block unused at one instant, as the kernel's does. The next renewal finds it.
+//!
+//! Locks: `PROTECTION`: key 0 over the reading and writing of the block, the others for moments.
+//!
+//! Source: kernel `fs/ext4/mmp.c`. Tests: `../tests/formats/mmp.rs`.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::time::Duration;
+
+use extant_block::BlockDevice;
+use extant_ondisk::{
+    Checksums, FsBlock, Geometry, IncompatFeatures, Mmp, Structure, Superblock,
+    mmp::{
+        DEFAULT_UPDATE_INTERVAL_S, MAX_CHECK_INTERVAL_S, MIN_CHECK_INTERVAL_S, MMP_SIZE, SEQ_CLEAN, SEQ_FSCK,
+        SEQ_MAX,
+    },
+};
+use extant_rt::{Arc, LockClass, Monotonic, Mutex, OnceLock, WallClock};
+
+use crate::error::{Place, Result};
+use crate::volume::Volume;
+use crate::worker::{Signal, Worker};
+
+/// Seconds between checks for each second between updates (kernel `EXT4_MMP_CHECK_MULT`).
+const CHECKS_PER_UPDATE: u16 = 2;
+/// What the block calls the device, of which nothing but bytes is known here.
+const DEVICE_NAME: &[u8] = b"extant";
+
+/// Who uses a disk, in the words of its block.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct InUse {
+    /// The host.
+    pub node: String,
+    /// What that host calls the device.
+    pub device: String,
+    /// When it said so last, in seconds after 1970, by its own clock.
+    pub time_s: u64,
+    /// It is `e2fsck`.
+    pub is_fsck: bool,
+}
+
+impl fmt::Display for InUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { node, device, time_s, is_fsck } = self;
+        let by = if *is_fsck { "by e2fsck on" } else { "on" };
+        write!(f, "in use {by} host {node}, as {device}, which said so last {time_s} s after 1970")
+    }
+}
+
+impl InUse {
+    fn by(mmp: &Mmp) -> Self {
+        // The bytes are anybody's.
+        let text = |bytes: &[u8]| {
+            let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+            if len == 0 { "?".to_owned() } else { bytes[..len].escape_ascii().to_string() }
+        };
+        Self {
+            node: text(&mmp.mmp_nodename()),
+            device: text(&mmp.mmp_bdevname()),
+            time_s: mmp.mmp_time(),
+            is_fsck: mmp.mmp_seq() == SEQ_FSCK,
+        }
+    }
+}
+
+/// The block, held. Gives it up when dropped.
+pub(crate) struct Protection {
+    fenced: Arc<FencedDevice>,
+    worker: Worker,
+}
+
+impl Protection {
+    /// Takes the block. Waits, six minutes at most and eleven seconds as a rule, if it was not given up, to see whether somebody
+    /// renews it.
+    ///
+    /// # Errors
+    /// `InUse`; `Corrupt`; `Io`.
+    pub(crate) fn take(
+        device: Arc<dyn BlockDevice>,
+        superblock: &Superblock,
+        clock: WallClock,
+    ) -> Result<Self> {
+        let block = MmpBlock::of(device.as_ref(), superblock)?;
+        let place = block.place;
+        let update_interval_s = match superblock.s_mmp_update_interval() {
+            0 => DEFAULT_UPDATE_INTERVAL_S,
+            seconds => seconds.min(MAX_CHECK_INTERVAL_S),
+        };
+        let mut mmp = block.read(&*device)?;
+        if mmp.mmp_seq() == SEQ_FSCK {
+            return Err(InUse::by(&mmp).into());
+        }
+        if mmp.mmp_seq() != SEQ_CLEAN {
+            let interval_s = check_interval_s(u64::from(update_interval_s.max(mmp.mmp_check_interval())));
+            extant_rt::sleep(Duration::from_secs(u64::from((2 * interval_s + 1).min(interval_s + 60))));
+            let seq = mmp.mmp_seq();
+            mmp = block.read(&*device)?;
+            if mmp.mmp_seq() != seq {
+                return Err(InUse::by(&mmp).into());
+            }
+        }
+        mmp.set_mmp_seq((RandomState::new().build_hasher().finish() % u64::from(SEQ_MAX)) as u32 + 1);
+        mmp.set_mmp_nodename(name(rustix::system::uname().nodename().to_bytes()));
+        mmp.set_mmp_bdevname(name(DEVICE_NAME));
+        let interval_s = u64::from(CHECKS_PER_UPDATE) * u64::from(update_interval_s);
+        mmp.set_mmp_check_interval(check_interval_s(interval_s));
+        block.write(&*device, clock, &mut mmp)?;
+        let found = block.read(&*device)?;
+        if !is_same(&found, &mmp) {
+            return Err(InUse::by(&found).into());
+        }
+        let held = Mutex::new(LockClass::PROTECTION, Some(mmp));
+        let fenced = Arc::new(FencedDevice { device, block, clock, held, lost: OnceLock::new() });
+        let (renewed, worker) = (fenced.clone(), Worker::new(LockClass::PROTECTION));
+        let interval = Duration::from_secs(u64::from(update_interval_s));
+        let protection = Self { fenced, worker };
+        let run = move |signal: &Signal| while signal.rest(interval) && renewed.renew(interval) {};
+        protection.worker.start("extant-mmp", run).map_err(|error| place.io(error))?;
+        Ok(protection)
+    }
+
+    /// The device, which takes writes as long as the block is held.
+    pub(crate) fn device(&self) -> Arc<dyn BlockDevice> {
+        self.fenced.clone()
+    }
+
+    /// Gives the block up. Does nothing if it was given up, or lost.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn release(&self) -> Result<()> {
+        self.worker.stop();
+        let FencedDevice { device, block, clock, held, .. } = &*self.fenced;
+        let Some(mut mmp) = held.lock().take() else { return Ok(()) };
+        mmp.set_mmp_seq(SEQ_CLEAN);
+        // It names nobody, so that the same work gives the same bytes on every host.
+        mmp.set_mmp_nodename(name(b""));
+        mmp.set_mmp_bdevname(name(b""));
+        block.write(&**device, *clock, &mut mmp)
+    }
+}
+
+impl Drop for Protection {
+    fn drop(&mut self) {
+        // Whoever wants to know unmounts.
+        let _ = self.release();
+    }
+}
+
+impl Volume {
+    /// Tells other hosts that this one writes no more.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn release_protection(&self) -> Result<()> {
+        self.protection.as_ref().map_or(Ok(()), Protection::release)
+    }
+
+    /// Who uses the disk by its multiple-mount protection; nobody, if it has none.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Io`.
+    pub(crate) fn in_use(&self) -> Result<Option<InUse>> {
+        let superblock = self.superblock.lock().clone();
+        if !superblock.incompat().contains(IncompatFeatures::MMP) {
+            return Ok(None);
+        }
+        let mmp = MmpBlock::of(&*self.device, &superblock)?.read(&*self.device)?;
+        Ok((mmp.mmp_seq() != SEQ_CLEAN).then(|| InUse::by(&mmp)))
+    }
+}
+
+/// Where the block is.
+struct MmpBlock {
+    place: Place,
+    offset: u64,
+    checksums: Checksums,
+}
+
+impl MmpBlock {
+    fn of(device: &dyn BlockDevice, superblock: &Superblock) -> Result<Self> {
+        let geometry =
+            Geometry::new(superblock).map_err(|error| Place::of(Structure::Superblock).format(error))?;
+        let block = FsBlock(superblock.s_mmp_block());
+        let place = Place::of(Structure::Mmp).block(block);
+        let offset = block.0.checked_mul(u64::from(geometry.block_size));
+        match offset.filter(|_| geometry.is_valid_block_run(block, 1)) {
+            Some(offset) if offset < device.size() => {
+                Ok(Self { place, offset, checksums: Checksums::new(superblock) })
+            }
+            _ => Err(place.corrupt("outside the disk")),
+        }
+    }
+
+    fn read(&self, device: &dyn BlockDevice) -> Result<Mmp> {
+        let mut bytes = [0; MMP_SIZE];
+        let read = device
+            .refresh(self.offset, MMP_SIZE as u64)
+            .and_then(|()| device.read_at(self.offset, &mut bytes));
+        read.map_err(|error| self.place.io(error))?;
+        Mmp::parse(&bytes, &self.checksums).map_err(|error| self.place.format(error))
+    }
+
+    fn write(&self, device: &dyn BlockDevice, clock: WallClock, mmp: &mut Mmp) -> Result<()> {
+        mmp.set_mmp_time(u64::try_from(clock.now().0).unwrap_or(0));
+        mmp.update_checksum(&self.checksums);
+        device.write_fua(self.offset, mmp.as_bytes()).map_err(|error| self.place.io(error))
+    }
+}
+
+/// A device that takes no writes once another host has taken the block.
+struct FencedDevice {
+    device: Arc<dyn BlockDevice>,
+    block: MmpBlock,
+    clock: WallClock,
+    /// What stands in the block; none once it is given up or lost.
+    held: Mutex<Option<Mmp>>,
+    /// Why it was lost.
+    lost: OnceLock<String>,
+}
+
+impl FencedDevice {
+    /// Renews the block every `interval`; false if there is no more to renew.
+    fn renew(&self, interval: Duration) -> bool {
+        let mut held = self.held.lock();
+        let Some(mut mmp) = held.take() else { return false };
+        let start = Monotonic::now();
+        let renewed = self.block.read(&*self.device).and_then(|found| {
+            if !is_same(&found, &mmp) {
+                return Err(InUse::by(&found).into());
+            }
+            mmp.set_mmp_seq(if mmp.mmp_seq() < SEQ_MAX { mmp.mmp_seq() + 1 } else { 1 });
+            self.block.write(&*self.device, self.clock, &mut mmp)
+        });
+        if let Err(error) = renewed {
+            let _ = self.lost.set(error.to_string());
+            return false;
+        }
+        // A slow device makes others wait longer.
+        let took_s = (interval + start.elapsed()).as_secs();
+        mmp.set_mmp_check_interval(check_interval_s(u64::from(CHECKS_PER_UPDATE).saturating_mul(took_s)));
+        *held = Some(mmp);
+        true
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match self.lost.get() {
+            Some(why) => Err(io::Error::other(why.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl BlockDevice for FencedDevice {
+    fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.device.read_at(offset, buf)
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
+        self.check()?;
+        self.device.write_vectored_at(offset, bufs)
+    }
+
+    fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.check()?;
+        self.device.write_fua(offset, buf)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.check()?;
+        self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.check()?;
+        self.device.discard(offset, bytes)
+    }
+
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.check()?;
+        self.device.write_zeroes(offset, bytes)
+    }
+
+    fn refresh(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.device.refresh(offset, bytes)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.device.is_read_only()
+    }
+}
+
+/// Whether the block is as this host left it.
+fn is_same(found: &Mmp, left: &Mmp) -> bool {
+    found.mmp_seq() == left.mmp_seq() && found.mmp_nodename() == left.mmp_nodename()
+}
+
+/// Seconds between checks, within the format's bounds.
+fn check_interval_s(seconds: u64) -> u16 {
+    seconds.clamp(u64::from(MIN_CHECK_INTERVAL_S), u64::from(MAX_CHECK_INTERVAL_S)) as u16
+}
+
+/// A name in its field, cut to leave a NUL.
+fn name<const LEN: usize>(bytes: &[u8]) -> [u8; LEN] {
+    let mut field = [0; LEN];
+    let len = bytes.len().min(LEN - 1);
+    field[..len].copy_from_slice(&bytes[..len]);
+    field
+}

@@ -1,0 +1,68 @@
+//! A thread in the background of a volume, until it is told to end.
+//!
+//! Locks: those of the class that it is given, with the keys 1 and 2, for moments.
+
+use std::time::Duration;
+
+use extant_rt::{Arc, Condvar, JoinHandle, LockClass, Mutex};
+
+/// The thread, once there is one.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    signal: Arc<Signal>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What tells the thread to end.
+#[derive(Debug)]
+pub(crate) struct Signal {
+    is_stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Signal {
+    /// Waits for a while; false if the thread is to end instead.
+    pub(crate) fn rest(&self, time: Duration) -> bool {
+        let mut is_stopped = self.is_stopped.lock();
+        if !*is_stopped {
+            is_stopped = self.changed.wait_timeout(is_stopped, time);
+        }
+        !*is_stopped
+    }
+}
+
+impl Worker {
+    pub(crate) fn new(class: &'static LockClass) -> Self {
+        let is_stopped = Mutex::with_key(class, 2, false);
+        Self {
+            signal: Arc::new(Signal { is_stopped, changed: Condvar::new() }),
+            thread: Mutex::with_key(class, 1, None),
+        }
+    }
+
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the host gives none.
+    pub(crate) fn start(
+        &self,
+        name: &str,
+        run: impl FnOnce(&Signal) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let signal = self.signal.clone();
+        *self.thread.lock() = Some(extant_rt::spawn(name, move || run(&signal))?);
+        Ok(())
+    }
+
+    /// Ends the thread, and waits for it.
+    pub(crate) fn stop(&self) {
+        *self.signal.is_stopped.lock() = true;
+        self.signal.changed.notify_all();
+        let thread = self.thread.lock().take();
+        // The thread itself comes here if it lets go of the volume last.
+        if let Some(thread) = thread.filter(|thread| !extant_rt::is_current(thread)) {
+            // A panic has been reported where it happened.
+            let _ = thread.join();
+        }
+    }
+}

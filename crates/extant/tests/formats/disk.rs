@@ -1,0 +1,67 @@
+//! Images that e2fsprogs make, and what they say of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use extant::Mount;
+
+/// Whether e2fsprogs are there; else says that the test is skipped.
+pub fn has_tools() -> bool {
+    let all = ["mke2fs", "e2fsck", "debugfs", "tune2fs"]
+        .iter()
+        .all(|tool| Command::new(tool).arg("-V").output().is_ok());
+    if !all {
+        println!("skipped: no e2fsprogs");
+    }
+    all
+}
+
+/// One test at a time: a program that another has just started would hold this one's image open. None without e2fsprogs.
+pub fn alone() -> Option<MutexGuard<'static, ()>> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    has_tools().then_some(guard)
+}
+
+pub fn run(program: &str, arguments: &[&str], image: &Path) -> Output {
+    Command::new(program).args(arguments).arg(image).output().expect(program)
+}
+
+/// A disk of 16 MiB, made with these options of mke2fs, and what stands in `tree`.
+pub fn make(scratch: &Path, options: &[&str], tree: impl FnOnce(&Path)) -> PathBuf {
+    let (from, image) = (scratch.join("tree"), scratch.join("image"));
+    fs::create_dir(&from).expect("a directory");
+    tree(&from);
+    let from = from.to_str().expect("a path");
+    let made = Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-b", "1024", "-d", from])
+        .args(options)
+        .arg(&image)
+        .arg("16M")
+        .output()
+        .expect("mke2fs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    image
+}
+
+/// Does what the lines say to the disk.
+pub fn debugfs(image: &Path, commands: &str) {
+    let script = image.with_extension("debugfs");
+    fs::write(&script, commands).expect("a script");
+    let output = run("debugfs", &["-w", "-f", script.to_str().expect("a path")], image);
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.lines().count() <= 1, "{said}");
+}
+
+/// Panics unless neither `e2fsck` nor our own check finds anything.
+pub fn assert_clean(image: &Path, what: &str) {
+    let judged = run("e2fsck", &["-fn"], image);
+    let words = String::from_utf8_lossy(&judged.stdout);
+    let is_clean = judged.status.success() && !words.contains("Fix?") && !words.contains("WARNING");
+    assert!(is_clean, "{what}: {words}{}", String::from_utf8_lossy(&judged.stderr));
+    let findings = Mount::new().read_only(true).open(image).expect(what).check(&mut |_| {}).expect(what);
+    assert!(findings.is_empty(), "{what}: {findings:?}");
+}

@@ -1,0 +1,119 @@
+//! Files whose content is fixed by hashes that stand behind their end.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use extant::{Error, Fallocate, Filesystem, InodeFlags, Mount, SeekTo};
+
+use super::disk::{alone, assert_clean, debugfs, make};
+
+const SIZE: usize = 100_000;
+/// With what stands for the hashes.
+const WHOLE: usize = 200_000;
+
+fn content() -> Vec<u8> {
+    (0..WHOLE).map(|at| (at * 7 / 3) as u8 | 1).collect()
+}
+
+/// `/v` is a verity file of [`SIZE`] bytes with blocks as far as [`WHOLE`], `/p` a file.
+fn disk(scratch: &Path) -> PathBuf {
+    let image = make(scratch, &["-O", "verity"], |tree| {
+        fs::write(tree.join("v"), content()).expect("a file");
+        fs::write(tree.join("p"), b"plain").expect("a file");
+    });
+    debugfs(&image, &format!("sif v size {SIZE}\nsif v flags 0x180000\n"));
+    assert_clean(&image, "before");
+    image
+}
+
+fn open(image: &Path, pages: u64) -> Filesystem {
+    Mount::new().background(false).page_cache_bytes(pages).open(image).expect("a mount")
+}
+
+/// That content and hashes of the verity file are all there.
+fn assert_whole(fs: &Filesystem, path: &str, what: &str) {
+    let file = fs.lookup(path).expect(what);
+    assert_eq!(file.read_to_end_at(0).expect(what), content()[..SIZE], "{what}");
+    assert!(file.flags().contains(InodeFlags::VERITY), "{what}");
+    let blocks: u32 = file.extents(0, u64::MAX).expect(what).iter().map(|extent| extent.len).sum();
+    assert_eq!(blocks as usize, WHOLE.div_ceil(1024), "{what}");
+}
+
+#[test]
+fn a_verity_file_is_read_to_its_end_and_changed_by_no_write() {
+    let Some(_alone) = alone() else { return };
+    for pages in [0, 4 << 20] {
+        let scratch = tempfile::tempdir().expect("scratch");
+        let image = disk(scratch.path());
+        let fs = open(&image, pages);
+        let what = format!("{pages} bytes of pages");
+        assert_whole(&fs, "/v", &what);
+        let file = fs.options().read(true).write(true).open("/v").expect(&what);
+        assert_eq!(file.seek_to(SeekTo::Hole, 0).expect(&what), SIZE as u64);
+        assert!(matches!(file.seek_to(SeekTo::Data, SIZE as u64), Err(Error::NoSuchOffset)));
+        let refused = [
+            file.write_at(b"x", 0).map(drop),
+            file.write_at(b"x", SIZE as u64).map(drop),
+            file.set_len(0),
+            file.set_len(SIZE as u64),
+            file.set_len(WHOLE as u64),
+            file.allocate(Fallocate::Allocate { keep_size: true }, WHOLE as u64, 4096),
+            file.allocate(Fallocate::PunchHole, 0, 4096),
+            file.allocate(Fallocate::ZeroRange { keep_size: true }, 0, 4096),
+            file.allocate(Fallocate::CollapseRange, 0, 1024),
+            fs.write("/v", b"x"),
+        ];
+        for (at, result) in refused.into_iter().enumerate() {
+            assert!(matches!(result, Err(Error::NotPermitted)), "{what}: {at}: {result:?}");
+        }
+        let plain = fs.options().write(true).open("/p").expect(&what);
+        assert!(plain.set_flags(plain.flags() | InodeFlags::VERITY).is_err());
+        assert!(file.set_flags(file.flags() - InodeFlags::VERITY).is_err());
+        drop((file, plain));
+        assert_whole(&fs, "/v", &what);
+        fs.unmount().expect(&what);
+        assert_clean(&image, &what);
+    }
+}
+
+#[test]
+fn a_verity_file_has_names_and_attributes_as_any() {
+    let Some(_alone) = alone() else { return };
+    let scratch = tempfile::tempdir().expect("scratch");
+    let image = disk(scratch.path());
+    let fs = open(&image, 0);
+    fs.rename("/v", "/w").expect("rename");
+    fs.hard_link("/w", "/l").expect("link");
+    fs.set_mode("/w", 0o600).expect("chmod");
+    fs.set_owner("/w", 1, 2).expect("chown");
+    let file = fs.lookup("/w").expect("the file");
+    file.set_xattr(b"user.a", b"b", Default::default()).expect("setxattr");
+    file.set_flags(file.flags() | InodeFlags::NODUMP).expect("chattr");
+    drop(file);
+    fs.remove_file("/w").expect("unlink");
+    assert_whole(&fs, "/l", "by its other name");
+    fs.unmount().expect("unmount");
+    assert_clean(&image, "with other names");
+    let fs = open(&image, 0);
+    assert_whole(&fs, "/l", "mounted again");
+    let free = fs.statistics().free_blocks;
+    fs.remove_file("/l").expect("unlink");
+    fs.sync().expect("sync");
+    assert!(fs.statistics().free_blocks >= free + WHOLE.div_ceil(1024) as u64);
+    fs.unmount().expect("unmount");
+    assert_clean(&image, "without it");
+}
+
+#[test]
+fn hashes_stay_when_an_orphan_is_cut_to_its_size() {
+    let Some(_alone) = alone() else { return };
+    let scratch = tempfile::tempdir().expect("scratch");
+    let image = disk(scratch.path());
+    let number = Mount::new().read_only(true).open(&image).expect("a mount").metadata("/v").expect("v").inode;
+    debugfs(&image, &format!("ssv last_orphan {number}\n"));
+    let fs = open(&image, 0);
+    assert_eq!(fs.mounted().orphans, 1);
+    assert_whole(&fs, "/v", "an orphan");
+    fs.unmount().expect("unmount");
+    assert_clean(&image, "an orphan");
+}
