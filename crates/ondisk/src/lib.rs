@@ -27,7 +27,6 @@ pub mod jbd2;
 pub mod mmp;
 pub mod nokey;
 pub mod orphan_file;
-mod sha256;
 pub mod superblock;
 pub mod time;
 mod types;

@@ -3,8 +3,9 @@
 //!
 //! Source: kernel `struct fscrypt_nokey_name` of `fs/crypto/fname.c`. Tests: `encrypt` in `crates/extant/tests/formats`.
 
+use sha2::{Digest, Sha256};
+
 use crate::dir_hash::NameHash;
-use crate::sha256::sha256;
 
 /// Bytes of the shortest encrypted name.
 pub const NAME_MIN: usize = 16;
@@ -23,7 +24,7 @@ pub fn show(hash: NameHash, name: &[u8]) -> Vec<u8> {
     let (start, rest) = name.split_at(name.len().min(NAME_BYTES));
     bytes.extend(start);
     if !rest.is_empty() {
-        bytes.extend(sha256(rest));
+        bytes.extend(Sha256::digest(rest));
     }
     let digits = |piece: &[u8]| {
         let word =
@@ -79,7 +80,7 @@ impl NoKeyName {
         start == self.start
             && match self.rest {
                 None => rest.is_empty(),
-                Some(digest) => !rest.is_empty() && sha256(rest) == digest,
+                Some(digest) => !rest.is_empty() && Sha256::digest(rest)[..] == digest,
             }
     }
 }
