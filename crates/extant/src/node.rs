@@ -49,6 +49,8 @@ pub(crate) struct Node {
     pub(crate) is_replaced: AtomicBool,
     /// Tells a directory that names are kept of from all others that were ever in memory; 0 if none are.
     pub(crate) identity: AtomicU64,
+    /// Names of a directory that were entered into memory, until they are too many to be near each other there.
+    pub(crate) names_entered: AtomicU32,
     core: Mutex<Core>,
     users: AtomicU32,
     recently_used: AtomicBool,
@@ -113,6 +115,7 @@ impl Node {
             losses: Losses::default(),
             is_replaced: AtomicBool::new(false),
             identity: AtomicU64::new(0),
+            names_entered: AtomicU32::new(0),
             core: Mutex::new(LockClass::INODE_CORE, core),
             users: AtomicU32::new(0),
             recently_used: AtomicBool::new(true),
