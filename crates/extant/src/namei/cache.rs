@@ -2,80 +2,46 @@
 //!
 //! Leaves out: `.` and `..`, names of more than [`BYTES_MAX`] bytes, and who may look.
 //!
-//! An index by hash, of fixed size, says in which slot a name may be. The first names of a directory enter it near each other,
-//! in a part that few other directories have at a time: so threads that make names in directories of their own write lines
-//! of their own. Further names enter anywhere, and from then on a name is looked for in both places. Slots are filled one after the other, in runs of a
-//! thread's own, and filled again in the same order if nobody used them since: so what is used in the order in which it
-//! was made lies in that order. A slot holds its inode: a hit touches neither the directory nor the table of inodes, and
-//! writes to lines of that name alone.
+//! An index by hash, of fixed size, says in which slot a name may be ([`index`]). The names of a directory enter it near each
+//! other, in a part that few other directories have at a time: so threads that make names in directories of their own write
+//! lines of their own. Names that find no room there enter anywhere, and from then on the directory's are looked for in both
+//! places. Each thread fills slots of its own, one after the other, and fills them again in the same order if nobody used
+//! them since ([`slots`]). A slot holds its inode: a hit touches neither the directory nor the table of inodes, and writes
+//! to lines of that name alone.
 //!
 //! Invariants: an entry is true. Names enter under the directory's lock; whoever holds that alone takes a name out before
 //! its change can be seen, or puts in what became of it in one step. So a look-up without the directory's lock gives what
 //! was there at that moment, or nothing. A slot that is in the index got there under its own lock, after it was filled:
-//! taking a name out leaves nothing of it that can be found. How many names entered is counted under the directory's lock,
-//! before a name enters far, and never goes back: whoever holds the lock alone looks wherever a name was entered, also by
-//! those who shared it, and who looks without it may miss a name, but finds nothing that is false. Directories are told apart by their nodes, not by their
-//! numbers: nothing is found in one that is gone. A name is taken out before the users of its inode are counted for a
-//! deletion.
+//! taking a name out leaves nothing of it that can be found. That a directory has names far away is noted under its lock,
+//! before the first of them is there, and stays so: whoever holds the lock alone looks wherever a name was entered, also by
+//! those who shared it, and who looks without it may miss a name, but finds nothing that is false. Directories are told
+//! apart by their nodes, not by their numbers: nothing is found in one that is gone. A name is taken out before the users
+//! of its inode are counted for a deletion.
 //!
 //! Locks: `NAME`, one per slot, never two at once; `INODE_CORE` inside.
 //!
 //! Source: the purpose of `fs/dcache.c`. Tests: `tests/cached_names.rs`.
 
-use extant_rt::{
-    Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, LockClass, Mutex, OnceBox, Ordering, Padded, SHARDS, thread_slot,
-};
+mod index;
+mod slots;
 
+use extant_rt::{Arc, AtomicU64, Ordering, Padded};
+
+use self::index::{Index, Place, SLOTS_MAX};
+use self::slots::{Slot, Slots};
 use crate::node::{Node, NodeCache};
 
 /// Longer names are looked up in their directories. With so much a slot fills its lines.
 const BYTES_MAX: usize = 78;
-/// There are no more slots than so many, of which 2 GiB are filled: their numbers and 0 have [`NUMBER_BITS`].
-const COUNT_MAX: usize = (1 << NUMBER_BITS) - CHUNK;
-/// Of a bucket's word, for the number of a slot.
-const NUMBER_BITS: u32 = 24;
-const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
-/// Slots, and buckets, that come into memory together.
-const CHUNK: usize = 64;
-/// Words of a bucket, which is a cache line.
-const WORDS: usize = 16;
-/// Slots for which there is a bucket: so half of its words at most are in use, and few names find none that is not.
-const SLOTS_PER_BUCKET: usize = 8;
-/// Parts of the index in which directories have their first names.
-const PARTS: usize = 128;
-/// Names that enter such a part for each of its chunks, half of whose words they fill.
-const NEAR_PER_CHUNK: usize = CHUNK * WORDS / 2;
 
 /// The names of a volume that are in memory.
 #[derive(Debug)]
 pub(crate) struct NameCache {
-    /// A power of two.
-    index: Vec<OnceBox<[Bucket; CHUNK]>>,
-    /// Chunks of a part, a power of two.
-    near_chunks: usize,
-    slots: Vec<OnceBox<[Padded<Slot>; CHUNK]>>,
-    /// The slot that is filled next, by [`thread_slot`]. At the end of a chunk the next one is taken.
-    hands: Vec<Padded<AtomicUsize>>,
-    next_chunk: Padded<AtomicUsize>,
+    index: Index,
+    slots: Slots,
     /// What the next directory is told apart by.
     next_identity: Padded<AtomicU64>,
 }
-
-/// Where names of some hashes are: the hash's upper bits, and the number of the slot plus 1; or 0.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Bucket([AtomicU32; WORDS]);
-
-#[derive(Debug)]
-struct Slot {
-    /// Set on each use, taken away by who looks for a slot to fill.
-    recently_used: AtomicBool,
-    entry: Mutex<Entry>,
-}
-
-// Other runtimes' locks and atomics are larger.
-const _: () =
-    assert!(size_of::<Padded<Slot>>() == 128 || cfg!(any(extant_rt = "virtual", extant_rt = "shuttle")));
 
 /// What a directory holds under a name.
 #[derive(Debug)]
@@ -89,20 +55,11 @@ struct Entry {
     name: [u8; BYTES_MAX],
 }
 
-/// Where the name of a directory is in the index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// In the directory's part.
-    Near,
-    Far,
-}
-
 /// A name in a directory.
 #[derive(Clone, Copy)]
 struct Key<'n> {
     dir: u64,
-    /// Of an entry, where it is; else `Far` if it may be in either place.
-    place: Place,
+    may_be_far: bool,
     name: &'n [u8],
     hash: u64,
 }
@@ -110,16 +67,8 @@ struct Key<'n> {
 impl NameCache {
     /// Room for `count` names, or somewhat less.
     pub(crate) fn new(count: usize) -> Self {
-        let chunks = (count.min(COUNT_MAX) / CHUNK).max(SLOTS_PER_BUCKET);
-        let index_chunks = 1 << (chunks / SLOTS_PER_BUCKET).ilog2();
-        Self {
-            index: (0..index_chunks).map(|_| OnceBox::new()).collect(),
-            near_chunks: (index_chunks / PARTS).max(1),
-            slots: (0..chunks).map(|_| OnceBox::new()).collect(),
-            hands: (0..SHARDS).map(|_| Padded::default()).collect(),
-            next_chunk: Padded::default(),
-            next_identity: Padded(AtomicU64::new(1)),
-        }
+        let count = count.min(SLOTS_MAX);
+        Self { index: Index::new(count), slots: Slots::new(count), next_identity: Padded(AtomicU64::new(1)) }
     }
 
     /// Calls `found` with the inode of that name, which has it until `found` returns. `Some(None)` if there is none of
@@ -130,7 +79,7 @@ impl NameCache {
         name: &[u8],
         found: impl FnOnce(&Arc<Node>) -> Option<R>,
     ) -> Option<Option<R>> {
-        let key = self.key(dir, name)?;
+        let key = Key::new(dir, name)?;
         let (slot, entry) = self.find(&key, |_, slot| {
             let entry = slot.entry.lock();
             if key.is_of(&entry) { Some((slot, entry)) } else { None }
@@ -145,7 +94,7 @@ impl NameCache {
     /// `INODE` of the directory must be held; alone, if the directory changed.
     pub(crate) fn put(&self, nodes: &NodeCache, dir: &Node, name: &[u8], node: Option<&Arc<Node>>) {
         self.identify(dir);
-        let Some(key) = self.key(dir, name) else { return };
+        let Some(key) = Key::new(dir, name) else { return };
         let mut entered = None;
         self.find(&key, |number, slot| {
             let mut entry = slot.entry.lock();
@@ -166,14 +115,10 @@ impl NameCache {
             None
         });
         if entered.is_none() {
-            if key.place == Place::Near {
-                // The lock of the directory orders this before what others do who hold it alone.
-                dir.names_entered.fetch_add(1, Ordering::Relaxed);
-            }
-            let (number, slot) = self.slot_to_fill();
+            let (number, slot) = self.slots.to_fill();
             let mut entry = slot.entry.lock();
             let old = self.empty(number, &mut entry);
-            let place = self.enter(&key, number);
+            let place = self.enter(dir, &key, number);
             *entry = key.entry(node, place);
             drop(entry);
             old.let_go(nodes);
@@ -185,7 +130,7 @@ impl NameCache {
     /// # Locks
     /// `INODE` of the directory must be held alone.
     pub(crate) fn forget(&self, nodes: &NodeCache, dir: &Node, name: &[u8]) {
-        let Some(key) = self.key(dir, name) else { return };
+        let Some(key) = Key::new(dir, name) else { return };
         self.find(&key, |number, slot| {
             let mut entry = slot.entry.lock();
             if key.is_of(&entry) {
@@ -199,83 +144,24 @@ impl NameCache {
 
     /// Takes what a slot holds out of it and out of the index.
     fn empty(&self, number: usize, entry: &mut Entry) -> Entry {
-        let key = entry.key();
-        if let Some(buckets) = self.chunk(&key, key.place).get() {
-            buckets[key.in_chunk()].take_out(key.word(number));
-        }
+        self.index.take_out(&entry.key(), entry.place, number);
         entry.replace(Entry::default())
-    }
-
-    /// A slot that is empty or was not used since it was last passed, and its number.
-    fn slot_to_fill(&self) -> (usize, &Slot) {
-        let hand = &self.hands[thread_slot() % SHARDS];
-        let mut passed = 0;
-        loop {
-            // Threads with a hand in common may go on where another chunk begins: no harm.
-            let mut number = hand.fetch_add(1, Ordering::Relaxed);
-            if number.is_multiple_of(CHUNK) {
-                number = self.next_chunk.fetch_add(1, Ordering::Relaxed) % self.slots.len() * CHUNK;
-                hand.store(number + 1, Ordering::Relaxed);
-            }
-            let number = number % (self.slots.len() * CHUNK);
-            let slot = &self.slots[number / CHUNK].get_or_init(|| std::array::from_fn(|_| Padded::default()))
-                [number % CHUNK];
-            passed += 1;
-            if passed > CHUNK || !slot.recently_used.swap(false, Ordering::Relaxed) {
-                return (number, slot);
-            }
-        }
     }
 
     /// Goes through the slots where the name may be until `look` finds what it wants.
     fn find<'s, R>(&'s self, key: &Key<'_>, mut look: impl FnMut(usize, &'s Slot) -> Option<R>) -> Option<R> {
-        for place in key.places() {
-            let Some(chunk) = self.chunk(key, *place).get() else { continue };
-            for word in &chunk[key.in_chunk()].0 {
-                // Acquire pairs with the release in `enter`: the chunk is there. What the slot holds its lock says.
-                let word = word.load(Ordering::Acquire);
-                let number = (word & NUMBER_MASK) as usize;
-                if word & !NUMBER_MASK != key.tag() || number == 0 {
-                    continue;
-                }
-                let number = number - 1;
-                let slot = self.slots[number / CHUNK].get().map(|slots| &*slots[number % CHUNK]);
-                if let Some(found) = slot.and_then(|slot| look(number, slot)) {
-                    return Some(found);
-                }
-            }
-        }
-        None
+        self.index.find(key, |number| look(number, self.slots.get(number)?))
     }
 
     /// Enters a slot into the index, and says where.
-    fn enter(&self, key: &Key<'_>, number: usize) -> Place {
-        let word = key.word(number);
-        let bucket = |place| {
-            let chunk = self.chunk(key, place).get_or_init(|| std::array::from_fn(|_| Bucket::default()));
-            &chunk[key.in_chunk()]
-        };
-        let free = key.places().iter().find(|place| bucket(**place).enter(word));
-        *free.unwrap_or_else(|| {
-            bucket(key.place).replace(word);
-            &key.place
-        })
-    }
-
-    /// Directories that were identified one after the other have different parts.
-    fn chunk(&self, key: &Key<'_>, place: Place) -> &OnceBox<[Bucket; CHUNK]> {
-        let number = key.hash as usize / CHUNK;
-        let number = match place {
-            Place::Near => key.dir as usize * self.near_chunks + (number & (self.near_chunks - 1)),
-            Place::Far => number,
-        };
-        &self.index[number & (self.index.len() - 1)]
-    }
-
-    fn key<'n>(&self, dir: &Node, name: &'n [u8]) -> Option<Key<'n>> {
-        let names = dir.names_entered.load(Ordering::Relaxed) as usize;
-        let place = if names < NEAR_PER_CHUNK * self.near_chunks { Place::Near } else { Place::Far };
-        Key::new(dir.identity.load(Ordering::Relaxed), place, name)
+    fn enter(&self, dir: &Node, key: &Key<'_>, number: usize) -> Place {
+        if self.index.enter(key, Place::Near, number) {
+            return Place::Near;
+        }
+        // The lock of the directory orders this before what others do who hold it alone.
+        dir.has_far_names.store(true, Ordering::Relaxed);
+        self.index.enter_or_replace(key, number);
+        Place::Far
     }
 
     /// Tells the directory from all others that were ever in memory.
@@ -287,44 +173,10 @@ impl NameCache {
     }
 }
 
-impl Bucket {
-    fn enter(&self, new: u32) -> bool {
-        let is_entered = |word: &AtomicU32, old: u32| {
-            word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        };
-        let is_free = |word: &&AtomicU32| word.load(Ordering::Relaxed) == 0;
-        while let Some(word) = self.0.iter().find(is_free) {
-            if is_entered(word, 0) {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Another name is not found any more, until it is looked up again.
-    fn replace(&self, new: u32) {
-        self.0[(new >> NUMBER_BITS) as usize % WORDS].store(new, Ordering::Release);
-    }
-
-    fn take_out(&self, word: u32) {
-        for other in &self.0 {
-            if other.load(Ordering::Relaxed) == word {
-                let _ = other.compare_exchange(word, 0, Ordering::AcqRel, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
-impl Default for Slot {
-    fn default() -> Self {
-        Self { recently_used: AtomicBool::new(false), entry: Mutex::new(LockClass::NAME, Entry::default()) }
-    }
-}
-
 impl Entry {
     fn key(&self) -> Key<'_> {
         let name = &self.name[..usize::from(self.len)];
-        Key { dir: self.dir, place: self.place, name, hash: hash(self.dir, name) }
+        Key { dir: self.dir, may_be_far: self.place == Place::Far, name, hash: hash(self.dir, name) }
     }
 
     fn replace(&mut self, new: Self) -> Self {
@@ -347,32 +199,13 @@ impl Default for Entry {
 
 impl<'n> Key<'n> {
     /// None for a directory of which nothing was entered, and for a name that is not entered.
-    fn new(dir: u64, place: Place, name: &'n [u8]) -> Option<Self> {
-        if dir == 0 || name.len() > BYTES_MAX || matches!(name, b"" | b"." | b"..") {
+    fn new(dir: &Node, name: &'n [u8]) -> Option<Self> {
+        let identity = dir.identity.load(Ordering::Relaxed);
+        if identity == 0 || name.len() > BYTES_MAX || matches!(name, b"" | b"." | b"..") {
             return None;
         }
-        Some(Self { dir, place, name, hash: hash(dir, name) })
-    }
-
-    /// Where it may be, the likeliest first.
-    fn places(&self) -> &'static [Place] {
-        match self.place {
-            Place::Near => &[Place::Near],
-            Place::Far => &[Place::Far, Place::Near],
-        }
-    }
-
-    /// Its bucket's place in the chunk.
-    fn in_chunk(&self) -> usize {
-        self.hash as usize % CHUNK
-    }
-
-    fn tag(&self) -> u32 {
-        (self.hash >> 32) as u32 & !NUMBER_MASK
-    }
-
-    fn word(&self, slot: usize) -> u32 {
-        self.tag() | (slot as u32 + 1)
+        let may_be_far = dir.has_far_names.load(Ordering::Relaxed);
+        Some(Self { dir: identity, may_be_far, name, hash: hash(identity, name) })
     }
 
     fn entry(&self, node: Option<&Arc<Node>>, place: Place) -> Entry {
