@@ -109,6 +109,10 @@ impl NameCache {
                 let place = entry.place;
                 entry.replace(key.entry(node, place))
             };
+            // What is gone is not asked for again as what is there is.
+            if node.is_none() {
+                slot.recently_used.store(false, Ordering::Relaxed);
+            }
             drop(entry);
             old.let_go(nodes);
             entered = Some(number);
@@ -135,6 +139,7 @@ impl NameCache {
             let mut entry = slot.entry.lock();
             if key.is_of(&entry) {
                 let old = self.empty(number, &mut entry);
+                slot.recently_used.store(false, Ordering::Relaxed);
                 drop(entry);
                 old.let_go(nodes);
             }
