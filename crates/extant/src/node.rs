@@ -49,6 +49,8 @@ pub(crate) struct Node {
     pub(crate) is_replaced: AtomicBool,
     /// Tells a directory that names are kept of from all others that were ever in memory; 0 if none are.
     pub(crate) identity: AtomicU64,
+    /// Of a directory: some of its names in memory had no room near the others.
+    pub(crate) has_far_names: AtomicBool,
     core: Mutex<Core>,
     users: AtomicU32,
     recently_used: AtomicBool,
@@ -113,6 +115,7 @@ impl Node {
             losses: Losses::default(),
             is_replaced: AtomicBool::new(false),
             identity: AtomicU64::new(0),
+            has_far_names: AtomicBool::new(false),
             core: Mutex::new(LockClass::INODE_CORE, core),
             users: AtomicU32::new(0),
             recently_used: AtomicBool::new(true),

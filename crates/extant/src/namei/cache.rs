@@ -2,67 +2,46 @@
 //!
 //! Leaves out: `.` and `..`, names of more than [`BYTES_MAX`] bytes, and who may look.
 //!
-//! An index by hash, of fixed size, says in which slot a name may be. Slots are filled one after the other, in runs of a
-//! thread's own, and filled again in the same order if nobody used them since: so what is used in the order in which it
-//! was made lies in that order. A slot holds its inode: a hit touches neither the directory nor the table of inodes, and
-//! writes to lines of that name alone.
+//! An index by hash, of fixed size, says in which slot a name may be ([`index`]). The names of a directory enter it near each
+//! other, in a part that few other directories have at a time: so threads that make names in directories of their own write
+//! lines of their own. Names that find no room there enter anywhere, and from then on the directory's are looked for in both
+//! places. Each thread fills slots of its own, one after the other, and fills them again in the same order if nobody used
+//! them since ([`slots`]). A slot holds its inode: a hit touches neither the directory nor the table of inodes, and writes
+//! to lines of that name alone.
 //!
 //! Invariants: an entry is true. Names enter under the directory's lock; whoever holds that alone takes a name out before
 //! its change can be seen, or puts in what became of it in one step. So a look-up without the directory's lock gives what
 //! was there at that moment, or nothing. A slot that is in the index got there under its own lock, after it was filled:
-//! taking a name out leaves nothing of it that can be found. Directories are told apart by their nodes, not by their
-//! numbers: nothing is found in one that is gone. A name is taken out before the users of its inode are counted for a
-//! deletion.
+//! taking a name out leaves nothing of it that can be found. That a directory has names far away is noted under its lock,
+//! before the first of them is there, and stays so: whoever holds the lock alone looks wherever a name was entered, also by
+//! those who shared it, and who looks without it may miss a name, but finds nothing that is false. Directories are told
+//! apart by their nodes, not by their numbers: nothing is found in one that is gone. A name is taken out before the users
+//! of its inode are counted for a deletion.
 //!
 //! Locks: `NAME`, one per slot, never two at once; `INODE_CORE` inside.
 //!
 //! Source: the purpose of `fs/dcache.c`. Tests: `tests/cached_names.rs`.
 
-use extant_rt::{
-    Arc, AtomicBool, AtomicU64, AtomicUsize, LockClass, Mutex, OnceBox, Ordering, Padded, SHARDS, thread_slot,
-};
+mod index;
+mod slots;
 
+use extant_rt::{Arc, AtomicU64, Ordering, Padded};
+
+use self::index::{Index, Place, SLOTS_MAX};
+use self::slots::{Slot, Slots};
 use crate::node::{Node, NodeCache};
 
 /// Longer names are looked up in their directories. With so much a slot fills its lines.
-const BYTES_MAX: usize = 79;
-/// There are no more slots than so many, of which 2 GiB are filled.
-const COUNT_MAX: usize = 1 << 24;
-/// Slots, and buckets, that come into memory together.
-const CHUNK: usize = 64;
-/// Words of a bucket, which is a cache line.
-const WORDS: usize = 8;
-/// Slots for which there is a bucket: so half of its words are in use, and few names find none that is not.
-const SLOTS_PER_BUCKET: usize = 4;
+const BYTES_MAX: usize = 78;
 
 /// The names of a volume that are in memory.
 #[derive(Debug)]
 pub(crate) struct NameCache {
-    /// A power of two.
-    index: Vec<OnceBox<[Bucket; CHUNK]>>,
-    slots: Vec<OnceBox<[Padded<Slot>; CHUNK]>>,
-    /// The slot that is filled next, by [`thread_slot`]. At the end of a chunk the next one is taken.
-    hands: Vec<Padded<AtomicUsize>>,
-    next_chunk: Padded<AtomicUsize>,
+    index: Index,
+    slots: Slots,
     /// What the next directory is told apart by.
     next_identity: Padded<AtomicU64>,
 }
-
-/// Where names of some hashes are: the upper half of the hash, and the number of the slot plus 1; or 0.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Bucket([AtomicU64; WORDS]);
-
-#[derive(Debug)]
-struct Slot {
-    /// Set on each use, taken away by who looks for a slot to fill.
-    recently_used: AtomicBool,
-    entry: Mutex<Entry>,
-}
-
-// Other runtimes' locks and atomics are larger.
-const _: () =
-    assert!(size_of::<Padded<Slot>>() == 128 || cfg!(any(extant_rt = "virtual", extant_rt = "shuttle")));
 
 /// What a directory holds under a name.
 #[derive(Debug)]
@@ -71,6 +50,7 @@ struct Entry {
     dir: u64,
     /// None if the directory has no such name.
     node: Option<Arc<Node>>,
+    place: Place,
     len: u8,
     name: [u8; BYTES_MAX],
 }
@@ -79,6 +59,7 @@ struct Entry {
 #[derive(Clone, Copy)]
 struct Key<'n> {
     dir: u64,
+    may_be_far: bool,
     name: &'n [u8],
     hash: u64,
 }
@@ -86,14 +67,8 @@ struct Key<'n> {
 impl NameCache {
     /// Room for `count` names, or somewhat less.
     pub(crate) fn new(count: usize) -> Self {
-        let chunks = (count.min(COUNT_MAX) / CHUNK).max(SLOTS_PER_BUCKET);
-        Self {
-            index: (0..1 << (chunks / SLOTS_PER_BUCKET).ilog2()).map(|_| OnceBox::new()).collect(),
-            slots: (0..chunks).map(|_| OnceBox::new()).collect(),
-            hands: (0..SHARDS).map(|_| Padded::default()).collect(),
-            next_chunk: Padded::default(),
-            next_identity: Padded(AtomicU64::new(1)),
-        }
+        let count = count.min(SLOTS_MAX);
+        Self { index: Index::new(count), slots: Slots::new(count), next_identity: Padded(AtomicU64::new(1)) }
     }
 
     /// Calls `found` with the inode of that name, which has it until `found` returns. `Some(None)` if there is none of
@@ -104,15 +79,13 @@ impl NameCache {
         name: &[u8],
         found: impl FnOnce(&Arc<Node>) -> Option<R>,
     ) -> Option<Option<R>> {
-        let key = Key::new(dir.identity.load(Ordering::Relaxed), name)?;
-        for (_, slot) in self.slots_of(&key) {
+        let key = Key::new(dir, name)?;
+        let (slot, entry) = self.find(&key, |_, slot| {
             let entry = slot.entry.lock();
-            if key.is_of(&entry) {
-                slot.recently_used.store(true, Ordering::Relaxed);
-                return entry.node.as_ref().map_or(Some(None), |node| found(node).map(Some));
-            }
-        }
-        None
+            if key.is_of(&entry) { Some((slot, entry)) } else { None }
+        })?;
+        slot.recently_used.store(true, Ordering::Relaxed);
+        entry.node.as_ref().map_or(Some(None), |node| found(node).map(Some))
     }
 
     /// Enters what the directory holds under a name, in place of what was entered before.
@@ -120,27 +93,37 @@ impl NameCache {
     /// # Locks
     /// `INODE` of the directory must be held; alone, if the directory changed.
     pub(crate) fn put(&self, nodes: &NodeCache, dir: &Node, name: &[u8], node: Option<&Arc<Node>>) {
-        let Some(key) = Key::new(self.identity(dir), name) else { return };
-        let mut has_entered = false;
-        for (number, slot) in self.slots_of(&key) {
+        self.identify(dir);
+        let Some(key) = Key::new(dir, name) else { return };
+        let mut entered = None;
+        self.find(&key, |number, slot| {
             let mut entry = slot.entry.lock();
-            if !key.is_of(&entry) {
-                continue;
+            // The two places may be one.
+            if !key.is_of(&entry) || entered == Some(number) {
+                return None::<()>;
             }
             // Two that looked the name up at once may have entered it twice.
-            let old =
-                if has_entered { self.empty(number, &mut entry) } else { entry.replace(key.entry(node)) };
+            let old = if entered.is_some() {
+                self.empty(number, &mut entry)
+            } else {
+                let place = entry.place;
+                entry.replace(key.entry(node, place))
+            };
+            // What is gone is not asked for again as what is there is.
+            if node.is_none() {
+                slot.recently_used.store(false, Ordering::Relaxed);
+            }
             drop(entry);
             old.let_go(nodes);
-            has_entered = true;
-        }
-        if !has_entered {
-            let (number, slot) = self.slot_to_fill();
+            entered = Some(number);
+            None
+        });
+        if entered.is_none() {
+            let (number, slot) = self.slots.to_fill();
             let mut entry = slot.entry.lock();
             let old = self.empty(number, &mut entry);
-            *entry = key.entry(node);
-            let bucket = self.bucket(&key).get_or_init(|| std::array::from_fn(|_| Bucket::default()));
-            bucket[key.in_chunk()].enter(key.word(number));
+            let place = self.enter(dir, &key, number);
+            *entry = key.entry(node, place);
             drop(entry);
             old.let_go(nodes);
         }
@@ -151,109 +134,54 @@ impl NameCache {
     /// # Locks
     /// `INODE` of the directory must be held alone.
     pub(crate) fn forget(&self, nodes: &NodeCache, dir: &Node, name: &[u8]) {
-        let Some(key) = Key::new(dir.identity.load(Ordering::Relaxed), name) else { return };
-        for (number, slot) in self.slots_of(&key) {
+        let Some(key) = Key::new(dir, name) else { return };
+        self.find(&key, |number, slot| {
             let mut entry = slot.entry.lock();
             if key.is_of(&entry) {
                 let old = self.empty(number, &mut entry);
+                slot.recently_used.store(false, Ordering::Relaxed);
                 drop(entry);
                 old.let_go(nodes);
             }
-        }
+            None::<()>
+        });
     }
 
     /// Takes what a slot holds out of it and out of the index.
     fn empty(&self, number: usize, entry: &mut Entry) -> Entry {
-        let key = entry.key();
-        if let Some(buckets) = self.bucket(&key).get() {
-            buckets[key.in_chunk()].take_out(key.word(number));
-        }
+        self.index.take_out(&entry.key(), entry.place, number);
         entry.replace(Entry::default())
     }
 
-    /// A slot that is empty or was not used since it was last passed, and its number.
-    fn slot_to_fill(&self) -> (usize, &Slot) {
-        let hand = &self.hands[thread_slot() % SHARDS];
-        let mut passed = 0;
-        loop {
-            // Threads with a hand in common may go on where another chunk begins: no harm.
-            let mut number = hand.fetch_add(1, Ordering::Relaxed);
-            if number.is_multiple_of(CHUNK) {
-                number = self.next_chunk.fetch_add(1, Ordering::Relaxed) % self.slots.len() * CHUNK;
-                hand.store(number + 1, Ordering::Relaxed);
-            }
-            let number = number % (self.slots.len() * CHUNK);
-            let slot = &self.slots[number / CHUNK].get_or_init(|| std::array::from_fn(|_| Padded::default()))
-                [number % CHUNK];
-            passed += 1;
-            if passed > CHUNK || !slot.recently_used.swap(false, Ordering::Relaxed) {
-                return (number, slot);
-            }
+    /// Goes through the slots where the name may be until `look` finds what it wants.
+    fn find<'s, R>(&'s self, key: &Key<'_>, mut look: impl FnMut(usize, &'s Slot) -> Option<R>) -> Option<R> {
+        self.index.find(key, |number| look(number, self.slots.get(number)?))
+    }
+
+    /// Enters a slot into the index, and says where.
+    fn enter(&self, dir: &Node, key: &Key<'_>, number: usize) -> Place {
+        if self.index.enter(key, Place::Near, number) {
+            return Place::Near;
         }
+        // The lock of the directory orders this before what others do who hold it alone.
+        dir.has_far_names.store(true, Ordering::Relaxed);
+        self.index.enter_or_replace(key, number);
+        Place::Far
     }
 
-    /// Where the name may be: numbers and slots.
-    fn slots_of(&self, key: &Key<'_>) -> impl Iterator<Item = (usize, &Slot)> {
-        let bucket = self.bucket(key).get().map(|buckets| &buckets[key.in_chunk()]);
-        let tag = key.tag();
-        let words = bucket.into_iter().flat_map(|bucket| &bucket.0);
-        words.filter_map(move |word| {
-            // Acquire pairs with the release in `enter`: the chunk is there. What the slot holds its lock says.
-            let word = word.load(Ordering::Acquire);
-            let number = (word as u32 as usize).checked_sub(1).filter(|_| word >> 32 == tag)?;
-            Some((number, &*self.slots[number / CHUNK].get()?[number % CHUNK]))
-        })
-    }
-
-    fn bucket(&self, key: &Key<'_>) -> &OnceBox<[Bucket; CHUNK]> {
-        &self.index[(key.hash as usize / CHUNK) & (self.index.len() - 1)]
-    }
-
-    /// What tells the directory from all others that were ever in memory.
-    fn identity(&self, dir: &Node) -> u64 {
-        let identity = dir.identity.load(Ordering::Relaxed);
-        if identity != 0 {
-            return identity;
+    /// Tells the directory from all others that were ever in memory.
+    fn identify(&self, dir: &Node) {
+        if dir.identity.load(Ordering::Relaxed) == 0 {
+            let new = self.next_identity.fetch_add(1, Ordering::Relaxed);
+            let _ = dir.identity.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed);
         }
-        let new = self.next_identity.fetch_add(1, Ordering::Relaxed);
-        dir.identity.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(new)
-    }
-}
-
-impl Bucket {
-    fn enter(&self, new: u64) {
-        let is_entered = |word: &AtomicU64, old: u64| {
-            word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        };
-        let is_free = |word: &&AtomicU64| word.load(Ordering::Relaxed) == 0;
-        while let Some(word) = self.0.iter().find(is_free) {
-            if is_entered(word, 0) {
-                return;
-            }
-        }
-        // Another name is not found any more, until it is looked up again.
-        self.0[(new >> 32) as usize % WORDS].store(new, Ordering::Release);
-    }
-
-    fn take_out(&self, word: u64) {
-        for other in &self.0 {
-            if other.load(Ordering::Relaxed) == word {
-                let _ = other.compare_exchange(word, 0, Ordering::AcqRel, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
-impl Default for Slot {
-    fn default() -> Self {
-        Self { recently_used: AtomicBool::new(false), entry: Mutex::new(LockClass::NAME, Entry::default()) }
     }
 }
 
 impl Entry {
     fn key(&self) -> Key<'_> {
         let name = &self.name[..usize::from(self.len)];
-        Key { dir: self.dir, name, hash: hash(self.dir, name) }
+        Key { dir: self.dir, may_be_far: self.place == Place::Far, name, hash: hash(self.dir, name) }
     }
 
     fn replace(&mut self, new: Self) -> Self {
@@ -270,36 +198,25 @@ impl Entry {
 
 impl Default for Entry {
     fn default() -> Self {
-        Self { dir: 0, node: None, len: 0, name: [0; BYTES_MAX] }
+        Self { dir: 0, node: None, place: Place::Near, len: 0, name: [0; BYTES_MAX] }
     }
 }
 
 impl<'n> Key<'n> {
     /// None for a directory of which nothing was entered, and for a name that is not entered.
-    fn new(dir: u64, name: &'n [u8]) -> Option<Self> {
-        if dir == 0 || name.len() > BYTES_MAX || matches!(name, b"" | b"." | b"..") {
+    fn new(dir: &Node, name: &'n [u8]) -> Option<Self> {
+        let identity = dir.identity.load(Ordering::Relaxed);
+        if identity == 0 || name.len() > BYTES_MAX || matches!(name, b"" | b"." | b"..") {
             return None;
         }
-        Some(Self { dir, name, hash: hash(dir, name) })
+        let may_be_far = dir.has_far_names.load(Ordering::Relaxed);
+        Some(Self { dir: identity, may_be_far, name, hash: hash(identity, name) })
     }
 
-    /// Its bucket's place in the chunk.
-    fn in_chunk(&self) -> usize {
-        self.hash as usize % CHUNK
-    }
-
-    fn tag(&self) -> u64 {
-        self.hash >> 32
-    }
-
-    fn word(&self, slot: usize) -> u64 {
-        self.tag() << 32 | (slot as u64 + 1)
-    }
-
-    fn entry(&self, node: Option<&Arc<Node>>) -> Entry {
+    fn entry(&self, node: Option<&Arc<Node>>, place: Place) -> Entry {
         let mut name = [0; BYTES_MAX];
         name[..self.name.len()].copy_from_slice(self.name);
-        Entry { dir: self.dir, node: node.cloned(), len: self.name.len() as u8, name }
+        Entry { dir: self.dir, node: node.cloned(), place, len: self.name.len() as u8, name }
     }
 
     fn is_of(&self, entry: &Entry) -> bool {
@@ -318,5 +235,7 @@ fn hash(dir: u64, name: &[u8]) -> u64 {
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
     let hash = mix(hash, u64::from_le_bytes(last));
-    mix(hash ^ hash >> 32, 0) ^ hash >> 32
+    // Else neighbouring numbers would meet in few of a part's buckets.
+    let hash = (hash ^ hash >> 32).wrapping_mul(FACTOR);
+    hash ^ hash >> 32
 }

@@ -289,17 +289,102 @@ fn nothing_is_found_below_what_has_the_number_of_a_removed_directory() {
     assert!(again > 0, "no number came again");
 }
 
+fn node(number: u32) -> Node {
+    let mut inode = Inode::new(256, 32).unwrap();
+    inode.set_mode(0o100_644);
+    inode.set_links_count(1);
+    Node::new(InodeNumber(number), (extant_ondisk::FsBlock(0), 0), inode)
+}
+
+/// Its names have no room near each other: no more than 256 have, in a cache of 16,384.
+const LARGE: usize = 2000;
+
+fn numbered_name(index: usize) -> Vec<u8> {
+    format!("name-{index}").into_bytes()
+}
+
+#[test]
+fn names_of_large_directories_are_found_replaced_and_forgotten() {
+    let (names, nodes) = (NameCache::new(1 << 14), NodeCache::new(16));
+    let file = Arc::new(node(11));
+    // All have room.
+    for number in 0..8 {
+        let dir = node(number + 100);
+        let found = |what: Option<InodeNumber>| {
+            let is_it = |index: &usize| {
+                names.get(&dir, &numbered_name(*index), |node| Some(node.number)) == Some(what)
+            };
+            (0..LARGE).filter(is_it).count()
+        };
+        let put = |node| (0..LARGE).for_each(|index| names.put(&nodes, &dir, &numbered_name(index), node));
+        put(Some(&file));
+        let held = found(Some(file.number));
+        assert!(held >= LARGE * 99 / 100, "directory {number}: {held} names");
+        put(None);
+        assert_eq!(found(Some(file.number)), 0, "directory {number}");
+        let held = found(None);
+        assert!(held >= LARGE * 99 / 100, "directory {number}: {held} that are not there");
+        (0..LARGE).for_each(|index| names.forget(&nodes, &dir, &numbered_name(index)));
+        assert_eq!(found(None), 0, "directory {number}");
+    }
+}
+
+#[test]
+fn many_directories_have_room_in_a_small_index() {
+    let (names, nodes) = (NameCache::new(1024), NodeCache::new(16));
+    let mut held = 0;
+    // In all more than there are words in the index.
+    for round in 0..20 {
+        let dirs: Vec<_> =
+            (0..50).map(|number| (node(number + 100), Arc::new(node(number + 1000)))).collect();
+        for index in 0..10 {
+            dirs.iter().for_each(|(dir, file)| names.put(&nodes, dir, &numbered_name(index), Some(file)));
+        }
+        // Who looks keeps a name longer than others.
+        for (dir, file) in dirs.iter().filter(|_| round == 19) {
+            for index in 0..10 {
+                let found = names.get(dir, &numbered_name(index), |node| Some(node.number));
+                assert!(found.is_none() || found == Some(Some(file.number)), "{found:?} in {}", dir.number);
+                held += usize::from(found.is_some());
+            }
+        }
+        for (dir, _) in &dirs {
+            (0..10).for_each(|index| names.forget(&nodes, dir, &numbered_name(index)));
+        }
+    }
+    assert!(held >= 495, "{held} of 500 names");
+}
+
+#[test]
+fn nothing_stays_of_what_threads_looked_up_while_a_directory_grew() {
+    let (names, nodes) = (NameCache::new(1 << 14), NodeCache::new(16));
+    let file = Arc::new(node(11));
+    for round in 0..200 {
+        let dir = node(round + 100);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (names, nodes, dir, file) = (&names, &nodes, &dir, &file);
+                scope.spawn(move || {
+                    for index in 0..LARGE / 4 {
+                        let name = numbered_name((index + thread * 7) % (LARGE / 4));
+                        let _shared = dir.content.read();
+                        names.put(nodes, dir, &name, Some(file));
+                    }
+                });
+            }
+        });
+        let _alone = dir.content.write();
+        for index in 0..LARGE / 4 {
+            names.forget(&nodes, &dir, &numbered_name(index));
+            assert!(names.get(&dir, &numbered_name(index), |_| Some(())).is_none(), "{index}");
+        }
+    }
+}
+
 #[test]
 fn names_hold_no_more_inodes_than_there_is_room_for() {
     const COUNT: usize = 1024;
     let (names, nodes) = (NameCache::new(COUNT), NodeCache::new(16));
-    let inode = |mode| {
-        let mut inode = Inode::new(256, 32).unwrap();
-        inode.set_mode(mode);
-        inode.set_links_count(1);
-        inode
-    };
-    let node = |number| Node::new(InodeNumber(number), (extant_ondisk::FsBlock(0), 0), inode(0o100_644));
     let dirs = [node(1), node(2)];
     let name = |number: u32| format!("name-{number}").into_bytes();
     let mut weak = Vec::new();
