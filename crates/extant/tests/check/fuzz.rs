@@ -48,6 +48,8 @@ const LAYOUTS: &[&[&str]] = &[
     &["-b", "1024", "-O", "inline_data"],
     &["-b", "4096", "-I", "1024", "-N", "2048", "-O", "inline_data,^metadata_csum"],
     &["-b", "1024", "-O", "ea_inode,inline_data"],
+    &["-b", "1024", "-O", "verity"],
+    &["-b", "1024", "-O", "casefold,encrypt"],
 ];
 
 /// A disk whose journal is dirty, and where its metadata lies.
