@@ -296,8 +296,8 @@ fn node(number: u32) -> Node {
     Node::new(InodeNumber(number), (extant_ondisk::FsBlock(0), 0), inode)
 }
 
-/// Its names have no room near each other: no more than 256 have, in a cache of 16,384.
-const LARGE: usize = 2000;
+/// More names than have room near each other: those of a directory have 4,096 words there.
+const LARGE: usize = 8000;
 
 fn numbered_name(index: usize) -> Vec<u8> {
     format!("name-{index}").into_bytes()
@@ -359,14 +359,14 @@ fn many_directories_have_room_in_a_small_index() {
 fn nothing_stays_of_what_threads_looked_up_while_a_directory_grew() {
     let (names, nodes) = (NameCache::new(1 << 14), NodeCache::new(16));
     let file = Arc::new(node(11));
-    for round in 0..200 {
+    for round in 0..30 {
         let dir = node(round + 100);
         std::thread::scope(|scope| {
             for thread in 0..3 {
                 let (names, nodes, dir, file) = (&names, &nodes, &dir, &file);
                 scope.spawn(move || {
-                    for index in 0..LARGE / 4 {
-                        let name = numbered_name((index + thread * 7) % (LARGE / 4));
+                    for index in 0..LARGE {
+                        let name = numbered_name((index + thread * 7) % LARGE);
                         let _shared = dir.content.read();
                         names.put(nodes, dir, &name, Some(file));
                     }
@@ -374,7 +374,7 @@ fn nothing_stays_of_what_threads_looked_up_while_a_directory_grew() {
             }
         });
         let _alone = dir.content.write();
-        for index in 0..LARGE / 4 {
+        for index in 0..LARGE {
             names.forget(&nodes, &dir, &numbered_name(index));
             assert!(names.get(&dir, &numbered_name(index), |_| Some(())).is_none(), "{index}");
         }
