@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use extant::{Error, FileType, Filesystem, Mount};
 
@@ -13,8 +15,8 @@ use super::disk::{alone, assert_clean, make, run};
 /// Of names and of targets: around the shortest, around where a digest begins, and the longest.
 const LENS: [usize; 9] = [1, 16, 17, 100, 149, 150, 160, 200, 240];
 
-/// A disk that the kernel has mounted; unmounted when dropped.
-struct Mounted(PathBuf);
+/// A disk that the kernel has mounted, and where; unmounted when dropped.
+struct Mounted(PathBuf, PathBuf);
 
 impl Mounted {
     fn new(image: &Path, options: &str) -> Option<Self> {
@@ -25,13 +27,20 @@ impl Mounted {
             println!("skipped: no mount by the kernel: {mounted:?}");
             return None;
         }
-        Some(Self(at))
+        Some(Self(at, image.to_owned()))
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = run("umount", &[], &self.0);
+        // Whoever looks at all loop devices just then has the kernel let go of the image only afterwards.
+        for _ in 0..1000 {
+            if run("losetup", &["-j"], &self.1).stdout.is_empty() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
