@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use extant::Mount;
 
@@ -44,6 +46,19 @@ pub fn make(scratch: &Path, options: &[&str], tree: impl FnOnce(&Path)) -> PathB
         .expect("mke2fs");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     image
+}
+
+/// Unmounts what the kernel has mounted, and waits for it to let go of the image: it does so later if somebody looks at
+/// loop devices just then.
+pub fn unmount_by_kernel(at: &Path, image: &Path) -> bool {
+    let is_unmounted = run("umount", &[], at).status.success();
+    for _ in 0..1000 {
+        if run("losetup", &["-j"], image).stdout.is_empty() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    is_unmounted
 }
 
 /// Does what the lines say to the disk.

@@ -5,12 +5,10 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use extant::{Error, FileType, Filesystem, Mount};
 
-use super::disk::{alone, assert_clean, make, run};
+use super::disk::{alone, assert_clean, make, run, unmount_by_kernel};
 
 /// Of names and of targets: around the shortest, around where a digest begins, and the longest.
 const LENS: [usize; 9] = [1, 16, 17, 100, 149, 150, 160, 200, 240];
@@ -33,14 +31,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = run("umount", &[], &self.0);
-        // Whoever looks at all loop devices just then has the kernel let go of the image only afterwards.
-        for _ in 0..1000 {
-            if run("losetup", &["-j"], &self.1).stdout.is_empty() {
-                break;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
+        unmount_by_kernel(&self.0, &self.1);
     }
 }
 

@@ -13,7 +13,7 @@ use extant::{Error, Filesystem, InUse, Mount};
 use extant_block::BlockDevice;
 use extant_ondisk::{Checksums, Mmp, Superblock, mmp};
 
-use super::disk::{assert_clean, has_tools, make, run};
+use super::disk::{assert_clean, has_tools, make, run, unmount_by_kernel};
 
 /// An image that nothing keeps from being opened twice, as a disk is that two hosts reach.
 struct Shared(File);
@@ -96,10 +96,6 @@ fn mount_by_kernel(image: &Path, at: &Path) -> Output {
     run("mount", &["-t", "ext4", "-o", "loop", image.to_str().expect("a path")], at)
 }
 
-fn unmount_by_kernel(at: &Path) {
-    assert!(run("umount", &[], at).status.success());
-}
-
 /// Whether the kernel mounts disks with protection at all; else says that the test is skipped.
 fn kernel_mounts(scratch: &Path) -> bool {
     let apart = scratch.join("apart");
@@ -107,7 +103,7 @@ fn kernel_mounts(scratch: &Path) -> bool {
     let Some(image) = disk(&apart, "64bit") else { return false };
     let mounted = mount_by_kernel(&image, &apart.join("at"));
     if mounted.status.success() {
-        unmount_by_kernel(&apart.join("at"));
+        assert!(unmount_by_kernel(&apart.join("at"), &image));
     } else {
         println!("skipped: no mount by the kernel: {mounted:?}");
     }
@@ -149,7 +145,7 @@ fn a_disk_in_use_here_is_refused_by_the_kernel_and_e2fsck() {
         let mounted = mount_by_kernel(&image, &at);
         assert!(mounted.status.success(), "{mounted:?}");
         assert_eq!(fs::read(at.join("more")).expect("a file"), b"more");
-        unmount_by_kernel(&at);
+        assert!(unmount_by_kernel(&at, &image));
     }
 }
 
@@ -163,7 +159,7 @@ fn a_disk_that_the_kernel_has_mounted_is_refused_and_the_host_named() {
     let at = scratch.path().join("at");
     assert!(mount_by_kernel(&image, &at).status.success());
     let result = open(&image);
-    unmount_by_kernel(&at);
+    assert!(unmount_by_kernel(&at, &image));
     let by = refused(result);
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     assert_eq!(by.node, host);
