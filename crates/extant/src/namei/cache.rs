@@ -95,15 +95,14 @@ impl NameCache {
     pub(crate) fn put(&self, nodes: &NodeCache, dir: &Node, name: &[u8], node: Option<&Arc<Node>>) {
         self.identify(dir);
         let Some(key) = Key::new(dir, name) else { return };
-        let mut entered = None;
+        let mut is_entered = false;
         self.find(&key, |number, slot| {
             let mut entry = slot.entry.lock();
-            // The two places may be one.
-            if !key.is_of(&entry) || entered == Some(number) {
+            if !key.is_of(&entry) {
                 return None::<()>;
             }
             // Two that looked the name up at once may have entered it twice.
-            let old = if entered.is_some() {
+            let old = if is_entered {
                 self.empty(number, &mut entry)
             } else {
                 let place = entry.place;
@@ -115,10 +114,10 @@ impl NameCache {
             }
             drop(entry);
             old.let_go(nodes);
-            entered = Some(number);
+            is_entered = true;
             None
         });
-        if entered.is_none() {
+        if !is_entered {
             let (number, slot) = self.slots.to_fill();
             let mut entry = slot.entry.lock();
             let old = self.empty(number, &mut entry);
@@ -160,12 +159,12 @@ impl NameCache {
 
     /// Enters a slot into the index, and says where.
     fn enter(&self, dir: &Node, key: &Key<'_>, number: usize) -> Place {
-        if self.index.enter(key, Place::Near, number) {
+        if self.index.enter_near(key, number) {
             return Place::Near;
         }
         // The lock of the directory orders this before what others do who hold it alone.
         dir.has_far_names.store(true, Ordering::Relaxed);
-        self.index.enter_or_replace(key, number);
+        self.index.enter_far(key, number);
         Place::Far
     }
 

@@ -57,7 +57,7 @@ impl Index {
         for place in places {
             let Some(chunk) = self.chunk(key, *place).get() else { continue };
             for word in &chunk[in_chunk(key)].0 {
-                // Acquire pairs with the release in `enter`: the chunk of slots is there. What the slot holds its lock says.
+                // Acquire pairs with the release in `Bucket::enter`: the chunk of slots is there. What the slot holds its lock says.
                 let word = word.load(Ordering::Acquire);
                 if word & !NUMBER_MASK != tag(key) || word & NUMBER_MASK == 0 {
                     continue;
@@ -70,13 +70,13 @@ impl Index {
         None
     }
 
-    /// Enters a slot, unless that place is full.
-    pub(super) fn enter(&self, key: &Key<'_>, place: Place, number: usize) -> bool {
-        self.bucket(key, place).enter(word(key, number))
+    /// Enters a slot in the directory's part, unless there is no room.
+    pub(super) fn enter_near(&self, key: &Key<'_>, number: usize) -> bool {
+        self.bucket(key, Place::Near).enter(word(key, number))
     }
 
-    /// Enters a slot far away; if that is full, in place of another, whose name is not found any more until it is looked up again.
-    pub(super) fn enter_or_replace(&self, key: &Key<'_>, number: usize) {
+    /// Enters a slot far away; if there is no room, in place of another, whose name is not found any more until it is looked up again.
+    pub(super) fn enter_far(&self, key: &Key<'_>, number: usize) {
         let (bucket, word) = (self.bucket(key, Place::Far), word(key, number));
         if !bucket.enter(word) {
             bucket.0[(word >> NUMBER_BITS) as usize % WORDS].store(word, Ordering::Release);
