@@ -83,6 +83,8 @@ pub struct SetAttributes {
     pub atime: Option<Timestamp>,
     /// The last change of the content.
     pub mtime: Option<Timestamp>,
+    /// Both of these are now, which an append-only inode takes too.
+    pub touch: bool,
     /// The last change of the inode; without it, now.
     pub ctime: Option<Timestamp>,
     /// When it was made.
@@ -90,6 +92,13 @@ pub struct SetAttributes {
     /// Takes the set-user-id bit away, and the set-group-id bit of what its group may execute, as a change of owner
     /// by an ordinary user must.
     pub clear_set_id: bool,
+}
+
+impl SetAttributes {
+    /// Whether it changes nothing but what a write changes too (`may_setattr` of `fs/attr.c`).
+    fn comes_with_content(self) -> bool {
+        Self { touch: false, ctime: None, clear_set_id: false, ..self } == Self::default()
+    }
 }
 
 /// Flags that can be set here. Those that say how the content is kept cannot.
@@ -154,14 +163,15 @@ impl Volume {
     /// Changes mode, owner and times in one step.
     ///
     /// # Errors
-    /// `NotPermitted` if it is immutable or append-only; `NoSpace` if an access control list has to be copied out of a
-    /// block that inodes share; `ReadOnly`, `Corrupt`, `Io`.
+    /// `NotPermitted` if it is immutable, or append-only and more changes than a write changes; `NoSpace` if an access control
+    /// list has to be copied out of a block that inodes share; `ReadOnly`, `Corrupt`, `Io`.
     ///
     /// # Locks
     /// Takes `XATTR` of the inode.
     pub(crate) fn set_attributes(&self, node: &Arc<Node>, set: &SetAttributes) -> Result<()> {
-        let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
-        if node.inode().flags().intersects(fixed) {
+        let flags = node.inode().flags();
+        let fixes_all = flags.contains(InodeFlags::IMMUTABLE);
+        if fixes_all || flags.contains(InodeFlags::APPEND) && !set.comes_with_content() {
             return Err(Error::NotPermitted);
         }
         self.writable()?;
@@ -186,6 +196,10 @@ impl Volume {
             }
             set.uid.into_iter().for_each(|uid| inode.set_uid(uid));
             set.gid.into_iter().for_each(|gid| inode.set_gid(gid));
+            if set.touch {
+                inode.set_atime(now);
+                inode.set_mtime(now);
+            }
             set.atime.into_iter().for_each(|time| inode.set_atime(time));
             set.mtime.into_iter().for_each(|time| inode.set_mtime(time));
             set.crtime.into_iter().for_each(|time| inode.set_crtime(time));
@@ -245,14 +259,11 @@ impl Volume {
     /// Source: `file_remove_privs` of `fs/inode.c`, `cap_inode_killpriv`.
     ///
     /// # Errors
-    /// As [`Volume::set_attributes`] and [`Volume::remove_xattr`].
+    /// As [`Volume::set_attributes`] and [`Volume::remove_capabilities`].
     pub(crate) fn remove_privileges(&self, node: &Arc<Node>, only_capabilities: bool) -> Result<()> {
         let inode = node.inode();
         if self.may_have_xattrs(&inode) {
-            match self.remove_xattr(node, b"security.capability") {
-                Ok(()) | Err(Error::NoAttribute) => {}
-                Err(error) => return Err(error),
-            }
+            self.remove_capabilities(node)?;
         }
         if only_capabilities || inode.mode() == without_set_id(inode.mode()) {
             return Ok(());

@@ -161,12 +161,32 @@ impl Volume {
     pub(crate) fn remove_xattr(&self, node: &Arc<Node>, full_name: &[u8]) -> Result<()> {
         let key = Key::parse(full_name)?;
         check_changeable(node, key)?;
+        if self.take_xattr(node, key)? { Ok(()) } else { Err(Error::NoAttribute) }
+    }
+
+    /// Takes file capabilities away, if there are any, of an append-only inode too.
+    ///
+    /// # Errors
+    /// `NotPermitted` for an immutable inode; as [`Volume::set_xattr`].
+    ///
+    /// # Locks
+    /// Takes `XATTR` of the inode.
+    pub(crate) fn remove_capabilities(&self, node: &Arc<Node>) -> Result<()> {
+        if node.inode().flags().contains(InodeFlags::IMMUTABLE) {
+            return Err(Error::NotPermitted);
+        }
+        self.take_xattr(node, Key::parse(b"security.capability")?).map(drop)
+    }
+
+    /// Takes an attribute away: false if there is none.
+    fn take_xattr(&self, node: &Arc<Node>, key: Key<'_>) -> Result<bool> {
         let _xattrs = node.xattrs.write();
         let old = self.read_xattrs(node)?;
         if old.find(key).is_none() {
-            return Err(Error::NoAttribute);
+            return Ok(false);
         }
-        self.store_xattrs(node, old, key, None, None)
+        self.store_xattrs(node, old, key, None, None)?;
+        Ok(true)
     }
 
     /// Writes one attribute or takes it away, and sets the mode along with it.

@@ -241,8 +241,15 @@ fn immutable_and_append_only_files_are_opened_and_refuse_what_they_must() {
     assert_eq!(errno(writer.set_len(0)), PERM);
     assert_eq!(errno(File::options().write(true).truncate(true).open(&path)), PERM);
     assert_eq!(errno(fs::remove_file(&path)), PERM);
-    io::Write::write_all(&mut File::options().append(true).open(&path).expect("append"), b" more")
-        .expect("append");
+    let mut appender = File::options().append(true).open(&path).expect("append");
+    io::Write::write_all(&mut appender, b" more").expect("append");
+    // What a write changes, and no more.
+    let now = [rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW }; 2];
+    let touch = rustix::fs::Timestamps { last_access: now[0], last_modification: now[1] };
+    rustix::fs::futimens(&appender, &touch).expect("touch");
+    assert_eq!(errno(appender.set_modified(SystemTime::now())), PERM);
+    assert_eq!(errno(fs::set_permissions(&path, fs::Permissions::from_mode(0o600))), PERM);
+    drop(appender);
 
     ioctl_setflags(&file, plain).expect("plain again");
     drop((file, writer));

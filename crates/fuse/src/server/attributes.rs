@@ -55,6 +55,7 @@ impl Server {
         // The kernel leaves it to us to take set-id bits away where the owner changes, and so does `chown` to nobody.
         let is_chown = set.uid.is_some() || set.gid.is_some() || *set == SetAttributes::default();
         if is_chown {
+            Self::check_changeable(file, *set == SetAttributes::default())?;
             self.drop_privileges(file, false)?;
         }
         let stored = SetAttributes {

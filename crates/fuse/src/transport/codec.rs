@@ -363,13 +363,15 @@ fn changes(fixed: &wire::SetattrIn) -> (SetAttributes, Option<SetSize>) {
     let at = |seconds: u64, nanoseconds| Timestamp { seconds: seconds.cast_signed(), nanoseconds };
     let (seconds, nanoseconds) = WallClock::System.now();
     let now = Timestamp { seconds, nanoseconds };
-    let time = |bit, is_now, told| has(bit).then_some(if has(is_now) { now } else { told });
+    let touch = has(wire::set::ATIME_NOW) && has(wire::set::MTIME_NOW);
+    let time = |bit, is_now, told| (has(bit) && !touch).then_some(if has(is_now) { now } else { told });
     let set = SetAttributes {
         mode: has(wire::set::MODE).then_some(fixed.mode as u16 & 0o7777),
         uid: has(wire::set::UID).then_some(fixed.uid),
         gid: has(wire::set::GID).then_some(fixed.gid),
         atime: time(wire::set::ATIME, wire::set::ATIME_NOW, at(fixed.atime, fixed.atimensec)),
         mtime: time(wire::set::MTIME, wire::set::MTIME_NOW, at(fixed.mtime, fixed.mtimensec)),
+        touch,
         ctime: has(wire::set::CTIME).then_some(at(fixed.ctime, fixed.ctimensec)),
         ..SetAttributes::default()
     };
