@@ -70,6 +70,18 @@ pub struct Times {
     pub mtime: Timestamp,
 }
 
+/// Which reads set the time of the last access, as the mount options of these names say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// `noatime`: none.
+    None,
+    /// `relatime`: those after a change, and one a day.
+    #[default]
+    Relative,
+    /// `strictatime`: all.
+    Strict,
+}
+
 /// What is to change of an inode; the rest stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttributes {
@@ -228,14 +240,17 @@ impl Volume {
 }
 
 impl Volume {
-    /// Sets the time of the last access if it is before the last change or a day old; the time of change stays.
+    /// Sets the time of the last access if a read is to set it; the time of change stays.
     ///
-    /// Source: `relatime_need_update` of `fs/inode.c`.
+    /// Source: `atime_needs_update` and `relatime_need_update` of `fs/inode.c`.
     ///
     /// # Errors
     /// The journal's.
-    pub(crate) fn note_access(&self, node: &Arc<Node>) -> Result<()> {
+    pub(crate) fn note_access(&self, node: &Arc<Node>, which: AccessTimes) -> Result<()> {
         const DAY_SECONDS: i64 = 24 * 60 * 60;
+        if which == AccessTimes::None {
+            return Ok(());
+        }
         let now = self.now();
         let is_due = {
             let core = node.core();
@@ -244,7 +259,8 @@ impl Volume {
             let is_old = now.seconds.saturating_sub(atime.seconds) >= DAY_SECONDS;
             let keeps_none = inode.flags().contains(InodeFlags::NOATIME);
             let is_written = core.ahead.time.is_some_and(|time| atime <= time);
-            !keeps_none && (is_old || is_written || atime <= inode.mtime() || atime <= inode.ctime())
+            let is_before_change = is_written || atime <= inode.mtime() || atime <= inode.ctime();
+            !keeps_none && (which == AccessTimes::Strict || is_old || is_before_change)
         };
         if !is_due || self.is_read_only() {
             return Ok(());

@@ -48,7 +48,7 @@ mod xattr;
 
 pub use access::Credentials;
 pub use api::{Dir, DirEntry, File, Filesystem, Mount, OpenOptions, Statistics};
-pub use attributes::{Metadata, SetAttributes, Times};
+pub use attributes::{AccessTimes, Metadata, SetAttributes, Times};
 pub use check::{FINDINGS_MAX, Finding, Pass, Progress};
 pub use counting::Descriptors;
 pub use dir::DirItem;

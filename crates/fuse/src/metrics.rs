@@ -22,6 +22,7 @@ pub(crate) enum Request {
     Rmdir,
     Rename,
     Link,
+    Open,
     Read,
     Write,
     Sync,
@@ -36,7 +37,7 @@ pub(crate) enum Request {
 }
 
 /// The labels, in the order of [`Request`]: the protocol's names.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "lookup",
     "getattr",
     "setattr",
@@ -46,6 +47,7 @@ const NAMES: [&str; 20] = [
     "rmdir",
     "rename",
     "link",
+    "open",
     "read",
     "write",
     "fsync",

@@ -156,6 +156,15 @@ pub struct Rename {
     pub whiteout: bool,
 }
 
+/// How a file or directory is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenHow {
+    /// To write.
+    pub write: bool,
+    /// Each write goes to the end.
+    pub append: bool,
+}
+
 /// How a write came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteHow {
@@ -250,6 +259,14 @@ pub trait Ops: Send + Sync + 'static {
     fn rename(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()>;
     /// Gives a file a further name.
     fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<Entry>;
+    /// Opens a file or a directory: the kernel forgets what it has of the content.
+    ///
+    /// # Errors
+    /// `ENOSYS`: nothing is opened, and the kernel keeps what it has. It does not ask again then, of files or of directories.
+    fn open(&self, node: NodeId, how: OpenHow) -> Reply<()> {
+        let _ = (node, how);
+        Err(Errno::NOSYS)
+    }
     /// Reads from `offset`; fewer bytes than asked only at the end.
     fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Reply<usize>;
     /// Writes at `offset`; how much.
@@ -319,6 +336,7 @@ forward! {
     rmdir(parent: NodeId, name: &[u8]) -> Reply<()>;
     rename(from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()>;
     link(node: NodeId, parent: NodeId, name: &[u8]) -> Reply<Entry>;
+    open(node: NodeId, how: OpenHow) -> Reply<()>;
     read(node: NodeId, offset: u64, buf: &mut [u8]) -> Reply<usize>;
     write(node: NodeId, offset: u64, bytes: &[u8], how: WriteHow) -> Reply<usize>;
     sync(node: NodeId, only_data: bool) -> Reply<()>;

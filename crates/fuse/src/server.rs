@@ -1,8 +1,8 @@
 //! Answers requests by the engine.
 //!
 //! The kernel checks permissions (`default_permissions`); what it cannot know is checked here: immutable and
-//! append-only inodes, who may do what an `ioctl` does. Files are not opened: an inode that the kernel knows can be
-//! read and written.
+//! append-only inodes, who may do what an `ioctl` does. Files are not opened, but where each access is noted: an inode
+//! that the kernel knows can be read and written.
 //!
 //! Locks: none of its own but those of the table of inodes, and none of them over a call of the engine.
 
@@ -15,7 +15,8 @@ mod xattrs;
 use std::time::Duration;
 
 use extant::{
-    Error, File, FileType, Filesystem, InodeFlags, InodeNumber, Metadata, SetAttributes, Timestamp,
+    AccessTimes, Error, File, FileType, Filesystem, InodeFlags, InodeNumber, Metadata, SetAttributes,
+    Timestamp,
 };
 use extant_rt::{Arc, LockClass, Mutex, OnceLock, WallClock};
 use rustix::io::Errno;
@@ -40,8 +41,10 @@ const SHOWN_BLOCK_BYTES: u32 = 4096;
 pub struct ServerOptions {
     /// Whose files they are.
     pub owners: Owners,
-    /// Notes no accesses.
-    pub no_access_times: bool,
+    /// Which accesses are noted.
+    pub access_times: AccessTimes,
+    /// None of directories.
+    pub no_dir_access_times: bool,
     /// No control directory.
     pub no_control: bool,
     /// The user who mounts, as the host counts.
@@ -62,7 +65,8 @@ pub struct Server {
     fs: Filesystem,
     nodes: Nodes,
     owners: Owners,
-    notes_access: bool,
+    access_times: AccessTimes,
+    dir_access_times: AccessTimes,
     control: Option<Control>,
     mounter: u32,
     metrics: Metrics,
@@ -83,8 +87,10 @@ impl Server {
         nodes.hold(NodeId::ROOT, Held::Dir(fs.root()?));
         let mounter =
             Mounter { uid: options.uid, gid: options.gid, pid: options.pid, options: options.description };
+        let access_times = if fs.is_read_only() { AccessTimes::None } else { options.access_times };
         Ok(Arc::new(Self {
-            notes_access: !options.no_access_times && !fs.is_read_only(),
+            access_times,
+            dir_access_times: if options.no_dir_access_times { AccessTimes::None } else { access_times },
             fs,
             nodes,
             owners: options.owners,
@@ -240,7 +246,12 @@ impl Ops for Server {
     fn read_link(&self, node: NodeId) -> Reply<Vec<u8>> {
         let _timed = self.timed(Request::ReadLink, node);
         let served = self.nodes.get(node)?;
-        served.file()?.read_link().map_err(|error| errno(&error))
+        let link = served.file()?;
+        let target = link.read_link().map_err(|error| errno(&error))?;
+        if self.access_times == AccessTimes::Strict {
+            link.note_access(self.access_times).map_err(|error| errno(&error))?;
+        }
+        Ok(target)
     }
 
     fn make(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry> {
@@ -271,6 +282,15 @@ impl Ops for Server {
     fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<Entry> {
         let _timed = self.timed(Request::Link, parent);
         self.link_inode(node, parent, name)
+    }
+
+    fn open(&self, node: NodeId, how: OpenHow) -> Reply<()> {
+        // What the kernel has of the content it would go on to give without a word.
+        if self.access_times != AccessTimes::Strict {
+            return Err(Errno::NOSYS);
+        }
+        let _timed = self.timed(Request::Open, node);
+        self.open_inode(node, how)
     }
 
     fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Reply<usize> {

@@ -22,8 +22,8 @@ pub use serve::Serving;
 #[derive(Args)]
 #[command(
     after_help = "Options of -o: ro, rw, suid, dev, noexec, allow_other, noallow_other, writeback, idmap, \
-    fakeroot, nofakeroot, noatime, nocontrol, norecovery, discard, nodiscard, page_cache=BYTES (written data that may \
-    wait for the disk), offset=BYTES, partition=N.\n\n\
+    fakeroot, nofakeroot, noatime, relatime, strictatime, nodiratime, nocontrol, norecovery, discard, nodiscard, \
+    page_cache=BYTES (written data that may wait for the disk), offset=BYTES, partition=N.\n\n\
     As root, others may use the mount too (noallow_other keeps it for root); nosuid and nodev hold unless suid or \
     dev is asked for. As an ordinary user, a disk whose root directory is root's appears as the user's own, and new \
     files are stored as root's (fakeroot).\n\n\

@@ -70,6 +70,81 @@ fn access_times_are_kept_as_relatime_keeps_them() {
     disk.finish();
 }
 
+/// Whether a second read is noted of a file, of a directory and of a symbolic link.
+fn noted_again(dir: &Path) -> [bool; 3] {
+    let (file, sub, link) = (dir.join("again"), dir.join("sub"), dir.join("link"));
+    fs::write(&file, b"content").expect("write");
+    fs::create_dir_all(&sub).expect("mkdir");
+    if !link.is_symlink() {
+        std::os::unix::fs::symlink("again", &link).expect("symlink");
+    }
+    let paths = [&file, &sub, &link];
+    let read = || {
+        // Longer than the kernel's clock takes for a step.
+        std::thread::sleep(Duration::from_millis(20));
+        fs::read(&file).expect("read");
+        assert_eq!(fs::read_dir(&sub).expect("listing").count(), 0);
+        fs::read_link(&link).expect("target");
+        paths.map(|path| fs::symlink_metadata(path).expect("stat").accessed().expect("atime"))
+    };
+    let before = read();
+    let after = read();
+    std::array::from_fn(|index| after[index] > before[index])
+}
+
+#[test]
+fn access_times_follow_the_options_as_in_linux() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    for (options, expected) in [
+        ("relatime", [false, false, false]),
+        ("strictatime", [true, true, true]),
+        ("strictatime,nodiratime", [true, false, true]),
+    ] {
+        disk.mount(options);
+        assert_eq!(noted_again(&disk.point), expected, "{options}");
+        disk.umount();
+        if let Some(mounted) = Kernel::mount(&disk.image, &disk.point, options) {
+            assert_eq!(noted_again(&disk.point), expected, "{options}, as the kernel's ext4");
+            drop(mounted);
+        }
+    }
+    disk.mount("ro,strictatime");
+    let file = disk.point.join("again");
+    let accessed = || fs::metadata(&file).expect("stat").accessed().expect("atime");
+    let before = accessed();
+    fs::read(&file).expect("read");
+    assert_eq!(accessed(), before);
+    disk.finish();
+}
+
+/// Where each access is noted, the kernel asks before it opens.
+#[test]
+fn strictatime_refuses_to_open_for_writing_what_is_immutable() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new("64M");
+    disk.mount("strictatime");
+    let path = disk.point.join("file");
+    fs::write(&path, b"content").expect("write");
+    let open = |append| errno(File::options().append(append).write(true).open(&path));
+    let file = File::open(&path).expect("open");
+    let plain = ioctl_getflags(&file).expect("flags");
+    for (flag, refused) in [(IFlags::IMMUTABLE, [PERM, PERM]), (IFlags::APPEND, [PERM, None])] {
+        ioctl_setflags(&file, plain | flag).expect("flags");
+        assert_eq!([open(false), open(true)], refused, "{flag:?}");
+        assert_eq!(fs::read(&path).expect("to read"), b"content");
+    }
+    ioctl_setflags(&file, plain).expect("flags");
+    drop(file);
+    assert_eq!([open(false), open(true)], [None, None]);
+    assert!(fs::read_to_string(disk.point.join(".extant/version")).is_ok_and(|version| !version.is_empty()));
+    disk.finish();
+}
+
 #[test]
 fn truncation_at_open_empties_the_file_and_moves_its_times() {
     if !can_mount() {

@@ -8,7 +8,7 @@ use extant_ondisk::{InodeFlags, InodeNumber};
 
 use super::{Dir, Filesystem, OpenOptions};
 use crate::access::is_xattr_seen;
-use crate::attributes::{Metadata, SetAttributes, Times};
+use crate::attributes::{AccessTimes, Metadata, SetAttributes, Times};
 use crate::error::{Error, Result};
 use crate::fallocate::Fallocate;
 use crate::namei::Access;
@@ -269,13 +269,12 @@ impl File {
         self.node.inode().flags() & InodeFlags::USER_VISIBLE
     }
 
-    /// Notes that it was read, as the mount option `relatime` does: if it was changed since the last access, or that
-    /// was a day ago. On a disk that cannot be written, nothing.
+    /// Notes that it was read, if that is one of the reads to note. On a disk that cannot be written, nothing.
     ///
     /// # Errors
     /// The journal's.
-    pub fn note_access(&self) -> Result<()> {
-        self.fs.settle(self.fs.volume().note_access(&self.node))
+    pub fn note_access(&self, which: AccessTimes) -> Result<()> {
+        self.fs.settle(self.fs.volume().note_access(&self.node, which))
     }
 
     /// Takes away what a change of content by somebody who is not root takes away: set-user-id, the set-group-id of

@@ -10,6 +10,21 @@ const ZERO_RANGE: i32 = 0x10;
 const INSERT_RANGE: i32 = 0x20;
 
 impl Server {
+    /// That it may be opened so, beside what the kernel looks at.
+    ///
+    /// Source: `may_open` of `fs/namei.c`, `fsverity_file_open`.
+    pub(super) fn open_inode(&self, node: NodeId, how: OpenHow) -> Reply<()> {
+        if Control::owns(node) || !how.write {
+            return Ok(());
+        }
+        let served = self.nodes.get(node)?;
+        let file = served.file()?;
+        if file.flags().contains(InodeFlags::VERITY) {
+            return Err(Errno::PERM);
+        }
+        Self::check_changeable(file, how.append)
+    }
+
     pub(super) fn read_content(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Reply<usize> {
         let served = self.nodes.get(node)?;
         if let Some(snapshot) = served.control() {
@@ -17,9 +32,7 @@ impl Server {
         }
         let file = served.file()?;
         let done = file.read_at(buf, offset).map_err(|error| errno(&error))?;
-        if self.notes_access {
-            file.note_access().map_err(|error| errno(&error))?;
-        }
+        file.note_access(self.access_times).map_err(|error| errno(&error))?;
         Ok(done)
     }
 

@@ -134,8 +134,8 @@ impl Server {
         }
         let served = self.nodes.get(node)?;
         let dir = served.dir()?;
-        if cookie == 0 && self.notes_access {
-            dir.note_access().map_err(|error| errno(&error))?;
+        if cookie == 0 {
+            dir.note_access(self.dir_access_times).map_err(|error| errno(&error))?;
         }
         let own = self.shown(&dir.metadata());
         let read = dir.read_from(cookie, &mut |item| {

@@ -14,11 +14,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::wire::{self, opcode};
 use crate::ops::{
-    Attributes, Caller, Entry, FITRIM, Kind, Listing, Make, NodeId, Ops, Rename, Reply, SetSize, WriteHow,
-    decode_device,
+    Attributes, Caller, Entry, FITRIM, Kind, Listing, Make, NodeId, OpenHow, Ops, Rename, Reply, SetSize,
+    WriteHow, decode_device,
 };
 
 const S_IFMT: u32 = 0o170_000;
+const O_ACCMODE: u32 = 3;
 const O_APPEND: u32 = 0o2000;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
@@ -159,6 +160,13 @@ impl Message<'_> {
                 let entry = ops.link(NodeId(fixed.oldnodeid), node, name(names)?.0)?;
                 self.put(entry_out(&entry).as_bytes())
             }
+            opcode::OPEN | opcode::OPENDIR => {
+                let fixed: wire::OpenIn = self.fixed()?;
+                let how =
+                    OpenHow { write: fixed.flags & O_ACCMODE != 0, append: fixed.flags & O_APPEND != 0 };
+                ops.open(node, how)?;
+                self.put(wire::OpenOut::default().as_bytes())
+            }
             opcode::READ => {
                 let fixed: wire::ReadIn = self.fixed()?;
                 ops.read(node, fixed.offset, self.room(fixed.size)?)
@@ -204,9 +212,9 @@ impl Message<'_> {
                 ops.end();
                 Ok(0)
             }
-            // Nothing was opened, so nothing is to be closed.
+            // What is opened is kept nowhere.
             opcode::RELEASE | opcode::RELEASEDIR => Ok(0),
-            // Among others OPEN, OPENDIR, CREATE and FLUSH, which the kernel then does without, and COPY_FILE_RANGE,
+            // Among others CREATE and FLUSH, which the kernel then does without, and COPY_FILE_RANGE,
             // which it then does itself.
             _ => Err(Errno::NOSYS),
         }

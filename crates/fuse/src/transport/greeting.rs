@@ -20,7 +20,6 @@ const WANTED: u64 = init::ASYNC_READ
     | init::PARALLEL_DIROPS
     | init::POSIX_ACL
     | init::MAX_PAGES
-    | init::CACHE_SYMLINKS
     | init::NO_OPENDIR_SUPPORT
     | init::EXPLICIT_INVAL_DATA
     | init::HANDLE_KILLPRIV_V2

@@ -42,6 +42,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// The kernel may keep what is written.
     pub writeback: bool,
+    /// The kernel asks for the target of a symbolic link each time.
+    pub asks_for_links: bool,
     /// The source is a block device that the kernel is to claim, as it claims those of its own file systems, and to use in
     /// blocks of so many bytes. Only root can.
     pub claims: Option<u32>,

@@ -28,6 +28,7 @@ pub struct Session<T: Ops> {
     service: Arc<Service<T>>,
     device: OwnedFd,
     writeback: bool,
+    asks_for_links: bool,
 }
 
 impl<T: Ops> Session<T> {
@@ -37,7 +38,8 @@ impl<T: Ops> Session<T> {
     /// [`MountError`].
     pub fn mount(ops: T, dir: &Path, options: &MountOptions) -> Result<Self, MountError> {
         let device = mount::mount(dir, options)?;
-        Ok(Self { service: Arc::new(Service::new(ops)), device, writeback: options.writeback })
+        let MountOptions { writeback, asks_for_links, .. } = *options;
+        Ok(Self { service: Arc::new(Service::new(ops)), device, writeback, asks_for_links })
     }
 
     /// Answers requests until it is unmounted.
@@ -54,6 +56,9 @@ impl<T: Ops> Session<T> {
             None
         };
         let mut more = if self.writeback { init::WRITEBACK_CACHE } else { 0 };
+        if !self.asks_for_links {
+            more |= init::CACHE_SYMLINKS;
+        }
         if rings.is_some() {
             more |= init::OVER_IO_URING;
         }

@@ -25,6 +25,7 @@ pub mod opcode {
     pub const RMDIR: u32 = 11;
     pub const RENAME: u32 = 12;
     pub const LINK: u32 = 13;
+    pub const OPEN: u32 = 14;
     pub const READ: u32 = 15;
     pub const WRITE: u32 = 16;
     pub const STATFS: u32 = 17;
@@ -35,6 +36,7 @@ pub mod opcode {
     pub const LISTXATTR: u32 = 23;
     pub const REMOVEXATTR: u32 = 24;
     pub const INIT: u32 = 26;
+    pub const OPENDIR: u32 = 27;
     pub const READDIR: u32 = 28;
     pub const RELEASEDIR: u32 = 29;
     pub const FSYNCDIR: u32 = 30;
@@ -244,6 +246,8 @@ layouts! {
     MknodIn { mode: u32, rdev: u32, umask: u32, padding: u32, }
     /// Of CREATE and TMPFILE.
     CreateIn { flags: u32, mode: u32, umask: u32, open_flags: u32, }
+    /// Of OPEN and OPENDIR.
+    OpenIn { flags: u32, open_flags: u32, }
     OpenOut { fh: u64, open_flags: u32, backing_id: i32, }
     MkdirIn { mode: u32, umask: u32, }
     RenameIn { newdir: u64, }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use extant::AccessTimes;
 use extant_fuse::MountOptions;
 
 use crate::disks::Location;
@@ -21,7 +22,8 @@ pub struct Options {
     pub idmap: bool,
     /// None: as suits the user and the disk.
     pub fakeroot: Option<bool>,
-    pub noatime: bool,
+    pub access_times: AccessTimes,
+    pub nodiratime: bool,
     pub nocontrol: bool,
     pub norecovery: bool,
     pub discard: bool,
@@ -32,7 +34,7 @@ pub struct Options {
 }
 
 /// Words for `mount` and `/etc/fstab` that do not concern us.
-const IGNORED: [&str; 16] = [
+const IGNORED: [&str; 14] = [
     "",
     "defaults",
     "auto",
@@ -46,9 +48,7 @@ const IGNORED: [&str; 16] = [
     "_netdev",
     "async",
     "loop",
-    "relatime",
     "default_permissions",
-    "nodiratime",
 ];
 
 impl Options {
@@ -89,7 +89,11 @@ impl Options {
             "idmap" => self.idmap = true,
             "fakeroot" => self.fakeroot = Some(true),
             "nofakeroot" => self.fakeroot = Some(false),
-            "noatime" => self.noatime = true,
+            "noatime" => self.access_times = AccessTimes::None,
+            "relatime" => self.access_times = AccessTimes::Relative,
+            "strictatime" => self.access_times = AccessTimes::Strict,
+            "nodiratime" => self.nodiratime = true,
+            "diratime" => self.nodiratime = false,
             "nocontrol" => self.nocontrol = true,
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
@@ -129,6 +133,7 @@ impl Options {
             noexec: self.noexec,
             allow_other: self.allow_other == Some(true),
             writeback: self.writeback,
+            asks_for_links: self.access_times == AccessTimes::Strict,
             claims: None,
         }
     }
@@ -148,7 +153,9 @@ impl Options {
         add(self.writeback, "writeback");
         add(self.idmap, "idmap");
         add(self.fakeroot == Some(true), "fakeroot");
-        add(self.noatime, "noatime");
+        add(self.access_times == AccessTimes::None, "noatime");
+        add(self.access_times == AccessTimes::Strict, "strictatime");
+        add(self.nodiratime, "nodiratime");
         add(self.norecovery, "norecovery");
         add(self.discard, "discard");
         if self.page_cache > 0 {
@@ -173,6 +180,18 @@ mod tests {
         assert!(options.read_only && options.norecovery);
         assert_eq!(options.offset, Some(1 << 20));
         assert_eq!(options.describe(), "ro,nosuid,nodev,norecovery,page_cache=65536");
+    }
+
+    #[test]
+    fn of_words_that_exclude_each_other_the_last_counts() {
+        for (text, words) in [
+            ("noatime,relatime", ""),
+            ("relatime,noatime", ",noatime"),
+            ("noatime,strictatime", ",strictatime"),
+            ("diratime,strictatime,nodiratime", ",strictatime,nodiratime"),
+        ] {
+            assert_eq!(parse(text).unwrap().describe(), format!("rw,nosuid,nodev{words}"));
+        }
     }
 
     #[test]

@@ -62,7 +62,8 @@ impl Serving {
         let owners = owners(image, &fs, &mut options, uid, gid)?;
         let how = ServerOptions {
             owners,
-            no_access_times: options.noatime,
+            access_times: options.access_times,
+            no_dir_access_times: options.nodiratime,
             no_control: options.nocontrol,
             uid,
             gid,

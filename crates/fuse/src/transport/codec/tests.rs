@@ -87,6 +87,11 @@ impl Ops for Notes {
         Ok(b"target".to_vec())
     }
 
+    fn open(&self, _: NodeId, how: OpenHow) -> Reply<()> {
+        self.note(format!("open {how:?}"));
+        Ok(())
+    }
+
     fn make(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry> {
         self.note(format!("make {} {} {name:?} {make:?}", caller.uid, parent.0));
         Ok(entry())
@@ -268,6 +273,23 @@ fn wishes_are_read_as_they_were_written() {
     let size = SetSize { bytes: 9, remove_set_id: true };
     let rest = format!("{:?} {:?}", SetAttributes::default(), Some(size));
     assert_eq!(notes.taken(), [rest, "true".to_owned()], "the server's own time");
+    let both = wire::set::ATIME | wire::set::ATIME_NOW | wire::set::MTIME | wire::set::MTIME_NOW;
+    let touch = wire::SetattrIn { valid: both, ..wire::SetattrIn::default() };
+    ask(&notes, opcode::SETATTR, touch.as_bytes(), &[], 128);
+    let touch = SetAttributes { touch: true, ..SetAttributes::default() };
+    assert_eq!(notes.taken(), [format!("{touch:?} None"), "false".to_owned()]);
+    for opcode in [opcode::OPEN, opcode::OPENDIR] {
+        for (flags, how) in [
+            (0, OpenHow::default()),
+            (1, OpenHow { write: true, append: false }),
+            (O_APPEND | 2, OpenHow { write: true, append: true }),
+        ] {
+            let open = wire::OpenIn { flags, open_flags: 0 };
+            let (outcome, body) = ask(&notes, opcode, open.as_bytes(), &[], 16);
+            assert_eq!((outcome, &body[..16]), (Outcome::Done(16), &[0; 16][..]), "nothing is kept");
+            assert_eq!(notes.taken(), [format!("open {how:?}")]);
+        }
+    }
     let mknod = wire::MknodIn { mode: 0o020_644, rdev: 5, umask: 0o22, padding: 0 };
     ask(&notes, opcode::MKNOD, mknod.as_bytes(), b"tty\0", 128);
     let make = Make { kind: Kind::Special(FileType::CharDevice, 5), mode: 0o644, umask: 0o22 };
