@@ -123,7 +123,14 @@ const SETTABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::NOATIME)
     .union(InodeFlags::NOTAIL)
     .union(InodeFlags::DIRSYNC)
-    .union(InodeFlags::TOPDIR);
+    .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::DAX);
+
+/// What excludes [`InodeFlags::DAX`] (`EXT4_DAX_MUT_EXCL`); of a directory, its entries may stand in its inode.
+const NOT_MAPPED: InodeFlags = InodeFlags::VERITY
+    .union(InodeFlags::ENCRYPT)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::INLINE_DATA);
 
 impl Volume {
     /// What `stat` tells.
@@ -225,9 +232,15 @@ impl Volume {
     /// # Errors
     /// `Unsupported` if others would change; `ReadOnly`.
     pub(crate) fn set_flags(&self, node: &Arc<Node>, flags: InodeFlags) -> Result<()> {
-        let visible = node.inode().flags() & InodeFlags::USER_VISIBLE;
+        let inode = node.inode();
+        let visible = inode.flags() & InodeFlags::USER_VISIBLE;
         if !((flags ^ visible) - SETTABLE).is_empty() {
             return Err(Error::Unsupported("a flag that says how the content is kept"));
+        }
+        let is_dir = inode.file_type() == FileType::Directory;
+        let not_mapped = if is_dir { NOT_MAPPED - InodeFlags::INLINE_DATA } else { NOT_MAPPED };
+        if flags.contains(InodeFlags::DAX) && inode.flags().intersects(not_mapped) {
+            return Err(Error::Unsupported("DAX of content that cannot be mapped as it is kept"));
         }
         let mut update = self.begin(Need::new(1, 0))?;
         let now = update.now();

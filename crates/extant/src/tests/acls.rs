@@ -233,3 +233,24 @@ fn sticky_immutable_and_append_only_protect_names() {
     volume.unmount().unwrap();
     assert_clean(&*device, "flags");
 }
+
+#[test]
+fn dax_excludes_content_that_stands_in_the_inode() {
+    use extant_ondisk::InodeFlags;
+    if !has_tools() {
+        return;
+    }
+    let (device, _) = format(&["-O", "inline_data"], 8 << 10, &["inline"]);
+    let volume = mount(&Arc::new(device));
+    let dir = root(&volume);
+    let inline = volume.lookup(&dir, b"inline").unwrap();
+    assert!(inline.inode().flags().contains(InodeFlags::INLINE_DATA));
+    let plain = volume.create(&dir, b"plain", &new(NewKind::File)).unwrap();
+    let set = |node: &NodeRef| {
+        let flags = node.inode().flags() & InodeFlags::USER_VISIBLE;
+        volume.set_flags(node, flags | InodeFlags::DAX).is_ok()
+    };
+    assert_eq!([set(&inline), set(&plain), set(&dir)], [false, true, true]);
+    drop((dir, inline, plain));
+    volume.unmount().unwrap();
+}

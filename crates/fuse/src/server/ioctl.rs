@@ -24,13 +24,14 @@ const FSXATTR_BYTES: usize = 28;
 const PROJECT_AT: usize = 12;
 
 /// Flags of `struct fsxattr` and those of inodes.
-const XFLAGS: [(u32, InodeFlags); 6] = [
+const XFLAGS: [(u32, InodeFlags); 7] = [
     (0x0008, InodeFlags::IMMUTABLE),
     (0x0010, InodeFlags::APPEND),
     (0x0020, InodeFlags::SYNC),
     (0x0040, InodeFlags::NOATIME),
     (0x0080, InodeFlags::NODUMP),
     (0x0200, InodeFlags::PROJINHERIT),
+    (0x8000, InodeFlags::DAX),
 ];
 
 fn number_at(bytes: &[u8], at: usize) -> Reply<u32> {

@@ -129,6 +129,51 @@ fn change_to_the_same_owner_is_the_owners() {
     server.finish().expect("unmounted");
 }
 
+/// What an append-only file takes does not depend on its attributes; what it refuses takes none of them away.
+#[test]
+fn append_only_file_with_capabilities_is_appended_to() {
+    const SETFLAGS: u32 = 0x4008_6602;
+    let server = served(&disk());
+    let node = make(&server, NodeId::ROOT, b"file", Kind::File, 0o644).node;
+    server.set_xattr(ROOT, node, b"security.capability", b"any", 0).expect("set");
+    server.set_xattr(ROOT, node, b"user.name", b"any", 0).expect("set");
+    let flags = InodeFlags::EXTENTS | InodeFlags::APPEND;
+    server.ioctl(ROOT, node, SETFLAGS, &flags.bits().to_ne_bytes(), 0).expect("append-only");
+    let chown = SetAttributes { uid: Some(2000), ..SetAttributes::default() };
+    assert_eq!(server.set_attributes(ROOT, node, &chown, None), Err(Errno::PERM));
+    assert!(server.xattr(node, b"security.capability").is_ok());
+    let append = WriteHow { append: true, ..WriteHow::default() };
+    assert_eq!(server.write(node, 0, b"more", append), Ok(4));
+    assert!(server.xattr(node, b"security.capability").is_err());
+    assert!(server.xattr(node, b"user.name").is_ok());
+    server.finish().expect("unmounted");
+}
+
+/// New inodes take the flag over as the kernel's ext4 has it, though nothing is mapped from the device here.
+#[test]
+fn dax_is_kept_and_handed_down() {
+    const FSGETXATTR: u32 = 0x801c_581f;
+    const FSSETXATTR: u32 = 0x401c_5820;
+    const FS_XFLAG_DAX: u32 = 0x8000;
+    let server = served(&disk());
+    let read = |node| {
+        let bytes = server.ioctl(ROOT, node, FSGETXATTR, &[], 28).expect("flags");
+        u32::from_ne_bytes(bytes[..4].try_into().expect("four bytes"))
+    };
+    let set = |node, flags: u32| {
+        let mut bytes = [0; 28];
+        bytes[..4].copy_from_slice(&flags.to_ne_bytes());
+        server.ioctl(ROOT, node, FSSETXATTR, &bytes, 0).map(drop)
+    };
+    let dir = make(&server, NodeId::ROOT, b"dir", Kind::Directory, 0o755).node;
+    assert_eq!((read(dir), set(dir, FS_XFLAG_DAX), read(dir)), (0, Ok(()), FS_XFLAG_DAX));
+    let file = make(&server, dir, b"file", Kind::File, 0o644).node;
+    let pipe = make(&server, dir, b"pipe", Kind::Special(FileType::Fifo, 0), 0o644).node;
+    assert_eq!((read(file), read(pipe)), (FS_XFLAG_DAX, 0));
+    assert_eq!((set(file, 0), read(file)), (Ok(()), 0));
+    server.finish().expect("unmounted");
+}
+
 #[test]
 fn allocation_takes_set_group_id_from_a_file_of_another_group() {
     let server = served(&disk());
