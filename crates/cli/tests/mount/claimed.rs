@@ -133,13 +133,15 @@ fn a_claimed_device_is_trimmed() {
     disk.finish();
 }
 
+fn protect(device: &Loop, how: &str) {
+    let status = Command::new("blockdev").arg(how).arg(&device.0).env("PATH", path()).status();
+    assert!(status.expect("blockdev").success());
+}
+
 #[test]
 fn a_write_protected_device_is_mounted_for_reading_and_named_to_others() {
     let Some((disk, device, backing)) = disk_on_loop() else { return };
-    let protect = |how: &str| {
-        let status = Command::new("blockdev").arg(how).arg(&device.0).env("PATH", path()).status();
-        assert!(status.expect("blockdev").success());
-    };
+    let protect = |how| protect(&device, how);
     protect("--setro");
     let before = fs::read(&backing.image).expect("image");
     let mounted = extant(&["mount".as_ref(), disk.image.as_os_str(), disk.point.as_os_str()]);
@@ -156,6 +158,40 @@ fn a_write_protected_device_is_mounted_for_reading_and_named_to_others() {
     );
     assert!(fs::read(&backing.image).expect("image") == before, "written");
     protect("--setrw");
+    disk.mount("rw");
+    disk.finish();
+}
+
+/// As Linux does, where `-o ro` replays in memory.
+#[test]
+fn a_write_protected_device_to_be_replayed_is_mounted_for_reading_only_if_that_is_asked_for() {
+    let Some((mut disk, device, backing)) = disk_on_loop() else { return };
+    let protect = |how| protect(&device, how);
+    disk.serve();
+    let file = fs::File::create(disk.point.join("file")).expect("file");
+    file.sync_all().expect("sync");
+    drop(file);
+    disk.kill();
+    run(&["umount".as_ref(), disk.point.as_os_str()]);
+    let mount = |options: &str| {
+        let words = ["mount".as_ref(), "-o".as_ref(), options.as_ref(), disk.image.as_os_str()];
+        let mounted = extant(&[&words[..], &[disk.point.as_os_str()]].concat());
+        let seen = mounted.status.success().then(|| disk.point.join("file").exists());
+        if seen.is_some() {
+            disk.umount();
+        }
+        (seen, String::from_utf8_lossy(&mounted.stderr).into_owned())
+    };
+    protect("--setro");
+    let before = fs::read(&backing.image).expect("image");
+    let (seen, said) = mount("rw");
+    assert!(seen.is_none() && said.contains("its journal is to be replayed; -o ro shows"), "{said}");
+    assert_eq!(mount("ro").0, Some(true));
+    assert_eq!(mount("norecovery").0, Some(false));
+    assert!(fs::read(&backing.image).expect("image") == before, "written");
+    protect("--setrw");
+    assert!(mount("norecovery").1.contains("norecovery needs ro"));
+    assert_eq!(mount("ro").0, Some(true));
     disk.mount("rw");
     disk.finish();
 }

@@ -61,9 +61,6 @@ impl Options {
         for word in lists.iter().flat_map(|list| list.split(',')) {
             options.add(word)?;
         }
-        if options.norecovery && !options.read_only {
-            return Err(Failure::usage("norecovery needs ro"));
-        }
         if options.offset.is_some() && options.partition.is_some() {
             return Err(Failure::usage("offset and partition exclude each other"));
         }
@@ -197,7 +194,6 @@ mod tests {
     #[test]
     fn unknown_and_contradictory_words_are_refused_by_name() {
         assert!(parse("rw,barrier=7").unwrap_err().contains("barrier=7"));
-        assert!(parse("norecovery").unwrap_err().contains("ro"));
         assert!(parse("idmap,fakeroot").is_err());
         assert!(parse("partition=x").is_err());
         assert!(parse("page_cache=much").unwrap_err().contains("page_cache=much"));

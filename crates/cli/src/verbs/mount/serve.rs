@@ -214,14 +214,14 @@ fn open(image: &Path, dir: &Path, options: &Options, is_root: bool) -> Result<Op
     use std::os::unix::ffi::OsStrExt;
     let access = if options.read_only { Access::read_only() } else { Access::read_write() };
     let device = match open_device(image, access) {
-        Err(failure) if failure.kind == disks::WRITE_PROTECTED => {
-            // As mount(8) does.
-            output::note(&format!("{}: write-protected, mounting read-only", image.display()));
-            open_device(image, Access::read_only())
-        }
+        // As mount(8) does.
+        Err(failure) if failure.kind == disks::WRITE_PROTECTED => open_device(image, Access::read_only()),
         opened => opened,
     }?;
     let read_only = device.is_read_only();
+    if options.norecovery && !read_only {
+        return Err(Failure::usage("norecovery needs ro"));
+    }
     let location = options.location();
     let is_whole = location.offset.is_none() && location.partition.is_none();
     let (device, claimed): (Arc<dyn BlockDevice>, _) =
@@ -242,8 +242,23 @@ fn open(image: &Path, dir: &Path, options: &Options, is_root: bool) -> Result<Op
     let device = TimedDevice::new(device);
     let times = device.times();
     let fs = disks::mount(image, Arc::new(device), how)?;
+    if read_only && !options.read_only {
+        tell_of_protection(image, &fs)?;
+    }
     disks::tell_of_opening(image, &fs);
     Ok(Opened { fs, device: times, claimed })
+}
+
+/// That a device is mounted for reading though that was not asked for; where writing would have begun by a replay, it is to be
+/// asked for.
+fn tell_of_protection(image: &Path, fs: &Filesystem) -> Result<(), Failure> {
+    let image = image.display();
+    if fs.mounted().replayed_blocks > 0 {
+        let message = "write-protected, and its journal is to be replayed; -o ro shows what that makes of it";
+        return Err(Failure::new(disks::WRITE_PROTECTED, image.to_string(), message));
+    }
+    output::note(&format!("{image}: write-protected, mounting read-only"));
+    Ok(())
 }
 
 /// Whose files they are: for an ordinary user, on a disk whose root directory is root's, the user's own.
