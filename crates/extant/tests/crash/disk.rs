@@ -83,6 +83,14 @@ pub const INLINE: DiskKind = DiskKind {
     options: Some(&["-O", "inline_data,metadata_csum,64bit,^resize_inode", "-g", "2048"]),
 };
 
+/// Where what is too large for a block of attributes stands in an inode of its own; see [`crate::explore::Base::with_values`].
+pub const VALUES: DiskKind = DiskKind {
+    name: "1k-values",
+    block_size: 1024,
+    size_mib: 6,
+    options: Some(&["-O", "ea_inode,metadata_csum,64bit,^resize_inode", "-g", "2048"]),
+};
+
 /// A tool, where it usually is.
 fn tool(name: &str) -> Option<PathBuf> {
     ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
@@ -333,6 +341,18 @@ impl Checker {
     /// # Errors
     /// If it cannot, or if e2fsck finds anything to do afterwards.
     pub fn recover_by_linux(&mut self, image: &MemoryDevice) -> Result<MemoryDevice, String> {
+        self.change_by_linux(image, |_| {})
+    }
+
+    /// The image after Linux recovered it, and `change` was done in the directory where it was mounted.
+    ///
+    /// # Errors
+    /// As [`Checker::recover_by_linux`].
+    pub fn change_by_linux(
+        &mut self,
+        image: &MemoryDevice,
+        change: impl FnOnce(&Path),
+    ) -> Result<MemoryDevice, String> {
         self.put(image);
         // Whatever happens below, the file is not what it was.
         self.held.clear();
@@ -349,7 +369,9 @@ impl Checker {
         if code != 0 {
             return Err(format!("mount: {said}"));
         }
-        drop(Undo("umount", vec![&dir]));
+        let umount = Undo("umount", vec![&dir]);
+        change(Path::new(&*dir));
+        drop(umount);
         self.check_file().map_err(|what| format!("after the recovery of Linux, {what}"))?;
         let bytes = std::fs::read(&self.path).expect("read the image");
         let recovered = MemoryDevice::new(bytes.len() as u64);

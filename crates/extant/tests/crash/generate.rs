@@ -90,11 +90,60 @@ pub fn alphabet(block: u64) -> Vec<Op> {
     ops
 }
 
-/// Every sequence of one and of two operations, ended by a commit.
+/// Attributes that are set on a disk of blocks of 1 KiB after [`preparation`]: a file with one value that is too large for a block,
+/// several that have the same, two of these with a block that they share, and a file with more than one update gives up.
+pub fn large_values() -> Vec<(Name, u8, Vec<u8>)> {
+    let value = |byte: u8, bytes| vec![byte; bytes];
+    let mut set = vec![("a", 2, value(1, 1500)), ("b", 2, value(2, 3000)), ("d", 2, value(2, 3000))];
+    for file in ["d/a", "e/a"] {
+        // After the first there is no room in the inode.
+        set.extend([(file, 0, value(3, 60)), (file, 1, value(4, 300)), (file, 2, value(2, 3000))]);
+    }
+    set.extend((0..20).map(|index| ("d/b", 10 + index, value(100 + index, 1100))));
+    set
+}
+
+/// The operations of which all sequences of length 1 and 2 are tried on a disk with [`large_values`].
+pub fn value_alphabet() -> Vec<Op> {
+    let mut ops = vec![
+        Op::SetXattr { path: "a", key: 2, bytes: 30 },
+        Op::SetXattr { path: "a", key: 1, bytes: 500 },
+        // There is no room for it: nothing changes.
+        Op::SetXattr { path: "a", key: 1, bytes: 5000 },
+        Op::SetXattr { path: "b", key: 2, bytes: 10 },
+        Op::SetXattr { path: "e/a", key: 3, bytes: 10 },
+        Op::SetXattr { path: "d/b", key: 11, bytes: 300 },
+        Op::Rename { from: "a", to: "b" },
+        Op::Rename { from: "c", to: "d/a" },
+        Op::Rename { from: "b", to: "d/b" },
+        Op::Exchange { from: "a", to: "d/a" },
+        Op::Link { from: "a", to: "c" },
+        Op::Create("c"),
+        Op::Write { file: "a", at: 10, bytes: 5000 },
+        Op::Truncate { file: "e/a", bytes: 3000 },
+        Op::Chmod { path: "a", mode: 0o600 },
+        Op::Hold("a"),
+        Op::Hold("d/b"),
+        Op::Release,
+        Op::Fill { dir: "e", count: 10 },
+        Op::Fsync("a"),
+        Op::Sync,
+        Op::Remount,
+    ];
+    ops.extend(["a", "b", "d", "d/a", "e/a"].map(|path| Op::RemoveXattr { path, key: 2 }));
+    ops.extend(["a", "b", "d/a", "d/b", "e/a"].map(Op::Unlink));
+    ops
+}
+
+/// Every sequence of one and of two operations of the [`alphabet`], ended by a commit.
 pub fn short_sequences(block: u64) -> Vec<Vec<Op>> {
-    let ops = alphabet(block);
+    sequences_of_two(&alphabet(block))
+}
+
+/// Every sequence of one and of two of the operations, ended by a commit.
+pub fn sequences_of_two(ops: &[Op]) -> Vec<Vec<Op>> {
     let mut sequences: Vec<Vec<Op>> = ops.iter().map(|op| vec![*op, Op::Sync]).collect();
-    for first in &ops {
+    for first in ops {
         sequences.extend(ops.iter().map(|second| vec![*first, *second, Op::Sync]));
     }
     sequences

@@ -7,7 +7,9 @@ use crate::explore::{Base, Crash, Scenario, Survival, tree_as_is};
 use crate::fault::Fault;
 use crate::op::Op;
 use crate::random::{Random, hash};
-use crate::sequences::{deep_scenario, log_end_scenario, random_scenario, unsynced_scenario};
+use crate::sequences::{
+    deep_scenario, log_end_scenario, random_scenario, random_value_scenario, unsynced_scenario,
+};
 use crate::session::Pages;
 use crate::session::mount;
 
@@ -40,6 +42,11 @@ fn linux_recovers_the_same_tree() {
     }
     let mut checker = Checker::new();
     let mut count = 0;
+    if let Some(base) = Base::with_values() {
+        for seed in 0..8 {
+            count += compare(&random_value_scenario(&base, seed), &mut checker);
+        }
+    }
     for (kind, index) in KINDS.into_iter().zip(0..) {
         let base = Base::new(kind);
         if let Err(what) = checker.recover_by_linux(&base.image) {

@@ -557,8 +557,8 @@ impl Model {
     fn change_attributes(&mut self, op: Op, tag: usize) -> Answer {
         match op {
             Op::SetXattr { path, key, bytes } => {
-                let id = self.followed(path).ok_or(Refused)?;
-                self.touch(id).xattrs.insert(xattr_name(key), pattern_of(tag, 0, bytes as u64));
+                self.followed(path).ok_or(Refused)?;
+                self.set_xattr(path, key, pattern_of(tag, 0, bytes as u64));
             }
             Op::RemoveXattr { path, key } => {
                 let id = self.followed(path).ok_or(Refused)?;
@@ -575,6 +575,12 @@ impl Model {
         }
         self.step();
         Ok(())
+    }
+
+    /// Sets an attribute of what is there, in the next step.
+    pub fn set_xattr(&mut self, path: Name, key: u8, value: Vec<u8>) {
+        let id = self.followed(path).expect("an inode of the model");
+        self.touch(id).xattrs.insert(xattr_name(key), value);
     }
 
     fn new_block(&mut self, is_written: bool) -> Block {

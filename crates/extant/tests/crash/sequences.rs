@@ -9,10 +9,10 @@ use crate::explore::{Base, Finding, Outcome, Plan, Scenario, explore, shrink};
 use crate::fault::Fault;
 use crate::generate::{
     alphabet, random_content_sequence, random_sequence, random_unsynced_sequence, sequences_of_three,
-    short_sequences,
+    sequences_of_two, short_sequences, value_alphabet,
 };
 use crate::op::{FILES, Op};
-use crate::random::hash;
+use crate::random::{Random, hash};
 use crate::session::Pages;
 
 const THREADS: usize = 2;
@@ -245,6 +245,44 @@ fn content_in_inodes_survives_every_crash() {
         .collect();
     let plan = Plan { trees: 20, checked: 8, compared: 1 };
     println!("content in inodes: {}", explore_all("content in inodes", &scenarios, plan));
+}
+
+/// Values of attributes in inodes of their own go with the last entry that names them, at once or after the crash.
+#[test]
+fn values_in_inodes_survive_every_crash() {
+    if !has_tools() {
+        return;
+    }
+    let Some(base) = Base::with_values() else { return };
+    let short = sequences_of_two(&value_alphabet()).into_iter().zip(0..).map(|(ops, seed)| Scenario {
+        base: &base,
+        ops,
+        fault: Fault::None,
+        commits: 0,
+        seed,
+        pages: Pages::default(),
+    });
+    let short: Vec<_> = short.collect();
+    let plan = Plan { trees: 4 * scale() as usize, checked: 1, compared: 0 };
+    let mut total = explore_all("values in inodes, short sequences", &short, plan);
+    let random: Vec<_> =
+        (10_000..10_000 + 60 * scale()).map(|seed| random_value_scenario(&base, seed)).collect();
+    let plan = Plan { trees: 20, checked: 8, compared: 1 };
+    total.add(explore_all("values in inodes, random sequences", &random, plan));
+    println!("values in inodes: {total}");
+}
+
+/// A random sequence, of operations on values for the most part.
+pub fn random_value_scenario(base: &Base, seed: u64) -> Scenario<'_> {
+    let on_values = value_alphabet();
+    let mut scenario = random_scenario(base, seed, 5 + seed as usize % 16, 0);
+    let mut random = Random::new(hash(&[seed, 7]));
+    let mut ops = Vec::new();
+    for op in scenario.ops {
+        ops.extend([random.pick(&on_values), random.pick(&on_values), op]);
+    }
+    scenario.ops = ops;
+    Scenario { pages: pages(seed), ..scenario }
 }
 
 /// J13, J14 of `docs/journal.md`.

@@ -3,16 +3,21 @@
 //! Each thread works in a directory of its own, whose tree after a crash is one of its own history: what the threads
 //! share are the log, the bitmaps, the inode tables and each other's freed blocks.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+
+use extant_block::{Event, Recorder};
 
 use crate::disk::{BANDS, Checker, KINDS, has_tools};
-use crate::explore::{Base, Outcome, Plan, explore_recording, record_threads};
-use crate::generate::random_sequence;
+use crate::explore::{
+    Base, Crash, Outcome, Plan, Survival, explore_recording, record_threads, recover, tree_as_is,
+};
+use crate::generate::{large_values, random_sequence};
 use crate::model::Model;
-use crate::op::Op;
+use crate::op::{Op, xattr_name};
 use crate::random::hash;
 use crate::sequences::{pages, scale};
-use crate::session::{Pages, mount_in_background};
+use crate::session::{Pages, mount, mount_in_background};
 
 /// Unmounting is left to who mounted.
 fn sequence_within(base: &Base, seed: u64) -> Vec<Op> {
@@ -76,4 +81,57 @@ fn threads_with_a_writeback_context_each_survive_every_crash() {
     fs.unmount().expect("an unmount");
     let total = explore_threads(&base, KINDS.len() as u64, 4 * scale() * scale(), pages);
     println!("threads with a context each: {total}");
+}
+
+/// Attributes, files and then values go in updates of their own; another thread commits all the time, also in between.
+#[test]
+fn values_in_inodes_survive_commits_between_their_entries_and_them() {
+    if !has_tools() {
+        return;
+    }
+    let Some(base) = Base::with_values() else { return };
+    let mut checker = Checker::new();
+    let (mut images, mut with_orphans) = (0, 0);
+    for _ in 0..200 * scale() {
+        let device = Arc::new(Recorder::over(base.image.snapshot()));
+        let fs = mount(device.clone(), false).expect("a mount");
+        let start = device.event_count();
+        let (both, is_done) = (Barrier::new(2), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let (both, fs, is_done) = (&both, &fs, &is_done);
+            scope.spawn(move || {
+                both.wait();
+                while !is_done.load(Ordering::Relaxed) {
+                    fs.sync().expect("a sync");
+                }
+            });
+            both.wait();
+            for (path, key, _) in large_values() {
+                let file = fs.lookup(format!("/{path}")).expect("a file");
+                file.remove_xattr(&xattr_name(key)).expect("an attribute");
+                if path == "d/b" && key == 12 {
+                    break;
+                }
+            }
+            for path in ["a", "d/b", "e/a"] {
+                fs.remove_file(format!("/{path}")).expect("a file");
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        let log = device.log();
+        // Most syncs find nothing to write.
+        let is_written = |events: &[Event]| matches!(events, [Event::Write { .. }, Event::Flush]);
+        let events = log.events().windows(2).enumerate().skip(start);
+        for (index, _) in events.filter(|(_, events)| is_written(events)) {
+            let crash = Crash { events: index + 2, survival: Survival::None };
+            let image = crash.image(&mut log.cursor(), false);
+            let recovered = tree_as_is(&image).and_then(|tree| recover(&image, &tree));
+            let recovered = recovered.unwrap_or_else(|what| panic!("{crash:?}: {what}"));
+            checker.check(recovered.device.inner()).unwrap_or_else(|what| panic!("{crash:?}: {what}"));
+            images += 1;
+            with_orphans += usize::from(recovered.orphans > 0);
+        }
+    }
+    println!("values and commits: {images} crash images, {with_orphans} with orphans");
+    assert!(with_orphans > 0, "no commit came in between");
 }
