@@ -42,8 +42,10 @@ pub struct Table {
 /// How the rows of a table are simulated.
 #[derive(Clone, Copy, Debug)]
 pub enum How<'a> {
-    /// A load.
+    /// A load for some time.
     Load(&'a Simulated),
+    /// A load to its end.
+    ToSync(&'a Simulated, ToSync),
     /// Large files.
     Writeback(&'a Writeback),
 }
@@ -74,7 +76,7 @@ pub struct Simulated {
     #[serde(default = "one")]
     pub per_unit: f64,
     /// If the figures are of a load from its first step to the end of a sync.
-    pub to_sync: Option<ToSync>,
+    to_sync: Option<ToSync>,
 }
 
 const fn one() -> f64 {
@@ -137,7 +139,11 @@ pub fn posts() -> Result<Vec<Post>, String> {
 impl Table {
     /// How its rows are simulated; `None` if none is.
     pub fn how(&self) -> Option<How<'_>> {
-        self.writeback.as_ref().map(How::Writeback).or(self.simulated.as_ref().map(How::Load))
+        let load = self.simulated.as_ref().map(|how| match how.to_sync {
+            Some(job) => How::ToSync(how, job),
+            None => How::Load(how),
+        });
+        self.writeback.as_ref().map(How::Writeback).or(load)
     }
 }
 
@@ -145,7 +151,7 @@ impl<'a> How<'a> {
     /// A built-in one.
     pub fn machine(self) -> &'a str {
         match self {
-            Self::Load(how) => &how.machine,
+            Self::Load(how) | Self::ToSync(how, _) => &how.machine,
             Self::Writeback(how) => &how.machine,
         }
     }
@@ -219,7 +225,7 @@ mod tests {
                 };
                 crate::machine::Model::source(how.machine()).expect("a machine");
                 simulated.iter().for_each(|row| match how {
-                    How::Load(how) => {
+                    How::Load(how) | How::ToSync(how, _) => {
                         assert!(how.load().is_ok() && row.cpus > 0 && how.tuning(row).is_ok(), "{row:?}");
                     }
                     How::Writeback(_) => assert!(row.contexts > 0, "{row:?}"),

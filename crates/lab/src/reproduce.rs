@@ -200,11 +200,11 @@ impl Span {
 fn simulate(job: &Job<'_>) -> Result<Outcome, Box<dyn Error>> {
     let Job { how, row, model, seed } = *job;
     match how {
-        How::Load(how) if how.to_sync.is_some() => {
-            let rate = to_sync::run(&to_sync::Setup::of(how, row)?, model)? / how.per_unit;
+        How::Load(how) => simulate_load(how, row, model, seed),
+        How::ToSync(how, job) => {
+            let rate = to_sync::run(&to_sync::Setup::of(how, job, row)?, model)? / how.per_unit;
             Ok(Outcome { rate, waits: BTreeMap::new() })
         }
-        How::Load(how) => simulate_load(how, row, model, seed),
         How::Writeback(how) => {
             let run = writeback::run(&how.setup(row), model)?;
             Ok(Outcome { rate: run.mib_per_s(), waits: BTreeMap::new() })

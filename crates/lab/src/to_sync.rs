@@ -1,7 +1,7 @@
 //! A load from its first step to the end of a sync, as jobs of fio and fs_mark do one: the figure is of the whole.
 //!
 //! It is the engine with its allocator, journal and, if it gets memory, page cache. The device takes no time. What a look at a
-//! preallocation takes beside its lock is charged at the end, for no lock or atomic stands for it.
+//! preallocation takes beside its lock is charged at the end, for no lock or atomic stands for it; whoever looks is who is waited for.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -46,13 +46,13 @@ impl Setup {
     ///
     /// # Errors
     /// If the built-in data are not as they should be.
-    pub fn of(how: &Simulated, row: &Row) -> Result<Self, String> {
+    pub fn of(how: &Simulated, job: ToSync, row: &Row) -> Result<Self, String> {
         Ok(Self {
             load: how.load()?,
             threads: row.cpus,
             tuning: how.tuning(row)?,
             disk_bytes: how.disk_bytes(),
-            job: how.to_sync.ok_or("no such load")?,
+            job,
         })
     }
 
