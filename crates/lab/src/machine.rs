@@ -8,11 +8,12 @@ use extant_rt::{Behind, Costs, Level, Machine, Topology};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-const BUILT_IN: [(&str, &str); 4] = [
+const BUILT_IN: [(&str, &str); 5] = [
     ("kunpeng920", include_str!("../machines/kunpeng920.toml")),
     ("kunpeng920-kernel", include_str!("../machines/kunpeng920-kernel.toml")),
     ("amd9654-kernel", include_str!("../machines/amd9654-kernel.toml")),
     ("xeon2690v3-kernel", include_str!("../machines/xeon2690v3-kernel.toml")),
+    ("unnamed-kernel", include_str!("../machines/unnamed-kernel.toml")),
 ];
 
 /// A machine, and what loads cost on it.
@@ -21,6 +22,8 @@ pub struct Model {
     pub machine: Machine,
     /// What stands for the handles of the kernel's journal; the engine's, which are in shards, write no common line.
     pub handle: Handle,
+    /// What a look at a preallocation takes beside its lock, in [`crate::to_sync`].
+    pub visit_ns: u64,
     steps: BTreeMap<Step, u64>,
     /// What it was read from.
     source: Table,
@@ -83,6 +86,9 @@ struct CostsFile {
     write_ns: u64,
     wake_ns: u64,
     hand_over_transfers: u64,
+    /// See [`Model::visit_ns`].
+    #[serde(default)]
+    visit_ns: u64,
 }
 
 /// Nanoseconds of each step.
@@ -146,7 +152,7 @@ impl Model {
         if handle.start.iter().chain(&handle.stop).any(|line| *line > 1) {
             return Err("a handle has the lines 0 and 1".to_owned());
         }
-        let CostsFile { read_ns, write_ns, wake_ns, hand_over_transfers } = costs;
+        let CostsFile { read_ns, write_ns, wake_ns, hand_over_transfers, visit_ns } = costs;
         let costs = Costs { read_ns, write_ns, wake_ns, hand_over_transfers, ..Costs::default() };
         let steps = [
             (Step::Create, steps.create),
@@ -162,6 +168,7 @@ impl Model {
         Ok(Self {
             machine: Machine { costs, topology, behind: behind.collect(), without, halved: None },
             handle,
+            visit_ns,
             steps: steps.into(),
             source,
         })

@@ -33,6 +33,8 @@ mod scaling;
 #[cfg(extant_rt = "virtual")]
 mod sensitivity;
 #[cfg(extant_rt = "virtual")]
+mod to_sync;
+#[cfg(extant_rt = "virtual")]
 mod writeback;
 
 use std::process::ExitCode;

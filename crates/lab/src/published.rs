@@ -4,6 +4,9 @@ use extant::{Scan, Tuning};
 use extant_loads::{Load, ladder};
 use serde::{Deserialize, Serialize};
 
+use crate::to_sync::ToSync;
+use crate::writeback;
+
 const POSTS: [&str; 5] = [
     include_str!("../published/a.toml"),
     include_str!("../published/b.toml"),
@@ -29,22 +32,55 @@ pub struct Table {
     pub title: String,
     pub unit: String,
     pub row: Vec<Row>,
-    /// How its rows are simulated; `None` if none is.
+    /// How its rows are simulated, unless by `writeback`; `None` if none is.
     #[serde(flatten)]
-    pub simulated: Option<Simulated>,
+    simulated: Option<Simulated>,
+    /// Large files onto a modelled device: then a row has contexts.
+    writeback: Option<Writeback>,
+}
+
+/// How the rows of a table are simulated.
+#[derive(Clone, Copy, Debug)]
+pub enum How<'a> {
+    /// A load for some time.
+    Load(&'a Simulated),
+    /// A load to its end.
+    ToSync(&'a Simulated, ToSync),
+    /// Large files.
+    Writeback(&'a Writeback),
+}
+
+/// Large files, each in a directory of its own, written at random as [`writeback::run`] does.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Writeback {
+    machine: String,
+    device: String,
+    writers: usize,
+    file_mib: u64,
+    cache_mib: u64,
 }
 
 /// What all rows of a table have in common.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Simulated {
     /// A built-in one.
-    pub machine: String,
+    machine: String,
     load: String,
     /// Figures are those of all CPUs together, not of each.
     #[serde(default)]
     pub together: bool,
     disk_gb: u64,
     scan: Order,
+    /// Operations of one of the unit.
+    #[serde(default = "one")]
+    pub per_unit: f64,
+    /// If the figures are of a load from its first step to the end of a sync.
+    to_sync: Option<ToSync>,
+}
+
+const fn one() -> f64 {
+    1.0
 }
 
 /// The order of visiting groups before the ladder's last step.
@@ -53,6 +89,7 @@ pub struct Simulated {
 enum Order {
     Linear,
     ListHead,
+    Ordered,
 }
 
 /// One figure.
@@ -67,6 +104,11 @@ pub struct Row {
     /// Of the allocator's ladder.
     #[serde(default)]
     step: String,
+    /// Instead of the table's.
+    scan: Option<Order>,
+    /// Of writeback.
+    #[serde(default)]
+    contexts: usize,
     /// Why it is not simulated.
     pub reason: Option<String>,
 }
@@ -94,6 +136,44 @@ pub fn posts() -> Result<Vec<Post>, String> {
     POSTS.iter().map(|source| toml::from_str(source).map_err(|error| error.to_string())).collect()
 }
 
+impl Table {
+    /// How its rows are simulated; `None` if none is.
+    pub fn how(&self) -> Option<How<'_>> {
+        let load = self.simulated.as_ref().map(|how| match how.to_sync {
+            Some(job) => How::ToSync(how, job),
+            None => How::Load(how),
+        });
+        self.writeback.as_ref().map(How::Writeback).or(load)
+    }
+}
+
+impl<'a> How<'a> {
+    /// A built-in one.
+    pub fn machine(self) -> &'a str {
+        match self {
+            Self::Load(how) | Self::ToSync(how, _) => &how.machine,
+            Self::Writeback(how) => &how.machine,
+        }
+    }
+}
+
+impl Writeback {
+    /// The run of a row.
+    pub fn setup(&self, row: &Row) -> writeback::Setup {
+        writeback::Setup {
+            device: self.device.clone(),
+            contexts: row.contexts,
+            writers: self.writers,
+            file_mib: self.file_mib,
+            // A directory of each writer's own in each, as XFS's directories take its allocation groups in turns.
+            bands: self.writers as u64,
+            cache_mib: self.cache_mib,
+            work_ns: writeback::OWN_WORK_NS,
+            random: true,
+        }
+    }
+}
+
 impl Simulated {
     /// What the CPUs do.
     ///
@@ -113,9 +193,10 @@ impl Simulated {
     /// # Errors
     /// If the ladder has no such step.
     pub fn tuning(&self, row: &Row) -> Result<Tuning, String> {
-        let scan = match self.scan {
+        let scan = match row.scan.unwrap_or(self.scan) {
             Order::Linear => Scan::Linear,
             Order::ListHead => Scan::ListHead,
+            Order::Ordered => Scan::Ordered,
         };
         let step = ladder::steps(scan).into_iter().find(|step| step.key == row.step);
         let step = step.ok_or_else(|| format!("{}: no such step", row.step))?;
@@ -138,13 +219,17 @@ mod tests {
                     assert!(row.value > 0.0, "{place}");
                     assert_eq!(row.reason.is_some(), row.kind == Kind::NotSimulated, "{place}");
                 }
-                let Some(how) = &table.simulated else {
+                let Some(how) = table.how() else {
                     assert!(simulated.is_empty(), "{}, {}", post.post, table.name);
                     continue;
                 };
-                how.load().expect("a load");
-                crate::machine::Model::source(&how.machine).expect("a machine");
-                simulated.iter().for_each(|row| assert!(row.cpus > 0 && how.tuning(row).is_ok(), "{row:?}"));
+                crate::machine::Model::source(how.machine()).expect("a machine");
+                simulated.iter().for_each(|row| match how {
+                    How::Load(how) | How::ToSync(how, _) => {
+                        assert!(how.load().is_ok() && row.cpus > 0 && how.tuning(row).is_ok(), "{row:?}");
+                    }
+                    How::Writeback(_) => assert!(row.contexts > 0, "{row:?}"),
+                });
                 assert_eq!(
                     simulated.iter().filter(|row| row.kind == Kind::Base).count(),
                     1,
@@ -159,8 +244,8 @@ mod tests {
     fn at_most_four_rows_are_fitted_to_for_a_machine() {
         let mut fitted = std::collections::BTreeMap::<String, usize>::new();
         for table in posts().expect("the data").into_iter().flat_map(|post| post.table) {
-            let Some(how) = table.simulated else { continue };
-            *fitted.entry(how.machine).or_default() +=
+            let Some(how) = table.how() else { continue };
+            *fitted.entry(how.machine().to_owned()).or_default() +=
                 table.row.iter().filter(|row| row.kind == Kind::Fitted).count();
         }
         assert!(fitted.values().all(|count| *count <= 4), "{fitted:?}");

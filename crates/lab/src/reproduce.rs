@@ -11,8 +11,9 @@ use extant_loads::{APPEND_BYTES, FILE_BYTES};
 use serde::Serialize;
 
 use crate::machine::{Model, Varied};
-use crate::published::{Kind, Post, Row, Simulated, Table};
+use crate::published::{How, Kind, Post, Row, Simulated, Table};
 use crate::run::{self, LockShare, Setup};
+use crate::{to_sync, writeback};
 
 /// A run warms up, and is measured, for as long as so many operations of each CPU took where the figure was published: 4
 /// files of fallocate2.
@@ -72,7 +73,7 @@ pub struct Span {
 
 /// One simulation of a row.
 struct Job<'a> {
-    how: &'a Simulated,
+    how: How<'a>,
     row: &'a Row,
     model: &'a Model,
     seed: u64,
@@ -105,8 +106,8 @@ pub fn compare(posts: &[Post], options: Options<'_>) -> Result<Vec<Compared>, Bo
 }
 
 fn models(table: &Table, options: Options<'_>) -> Result<Vec<Varied>, String> {
-    let Some(how) = &table.simulated else { return Ok(Vec::new()) };
-    let model = Model::load(options.machine.unwrap_or(Path::new(&how.machine)))?;
+    let Some(how) = table.how() else { return Ok(Vec::new()) };
+    let model = Model::load(options.machine.unwrap_or(Path::new(how.machine())))?;
     let varied = if options.sensitivity { model.varied()? } else { Vec::new() };
     Ok(std::iter::once(Varied { change: String::new(), model }).chain(varied).collect())
 }
@@ -118,7 +119,7 @@ impl<'a> Plan<'a> {
 
     /// By row, then by seed on the plain model, then on each varied one.
     fn jobs(&self, seeds: u64) -> impl Iterator<Item = Job<'_>> {
-        let simulated = self.table.simulated.iter().zip(self.models.split_first());
+        let simulated = self.table.how().into_iter().zip(self.models.split_first());
         simulated.flat_map(move |(how, (plain, varied))| {
             self.rows().flat_map(move |row| {
                 let plain = (0..seeds).map(move |seed| Job { how, row, model: &plain.model, seed });
@@ -198,8 +199,23 @@ impl Span {
 
 fn simulate(job: &Job<'_>) -> Result<Outcome, Box<dyn Error>> {
     let Job { how, row, model, seed } = *job;
+    match how {
+        How::Load(how) => simulate_load(how, row, model, seed),
+        How::ToSync(how, job) => {
+            let rate = to_sync::run(&to_sync::Setup::of(how, job, row)?, model)? / how.per_unit;
+            Ok(Outcome { rate, waits: BTreeMap::new() })
+        }
+        How::Writeback(how) => {
+            let run = writeback::run(&how.setup(row), model)?;
+            Ok(Outcome { rate: run.mib_per_s(), waits: BTreeMap::new() })
+        }
+    }
+}
+
+fn simulate_load(how: &Simulated, row: &Row, model: &Model, seed: u64) -> Result<Outcome, Box<dyn Error>> {
     let cpus_together = if how.together { row.cpus as f64 } else { 1.0 };
-    let time = Duration::from_secs_f64(OPERATIONS as f64 * cpus_together / row.value);
+    let per_unit = how.per_unit;
+    let time = Duration::from_secs_f64(OPERATIONS as f64 * cpus_together / (row.value * per_unit));
     let setup = Setup {
         steps_max: STEPS_MAX,
         disk_bytes: how.disk_bytes(),
@@ -207,7 +223,7 @@ fn simulate(job: &Job<'_>) -> Result<Outcome, Box<dyn Error>> {
         ..Setup::new(how.load()?, row.cpus, how.tuning(row)?, time)
     };
     let run = run::run(setup, &Rc::new(model.clone()))?;
-    Ok(Outcome { rate: run.per_second * cpus_together, waits: waits(&run.locks) })
+    Ok(Outcome { rate: run.per_second * cpus_together / per_unit, waits: waits(&run.locks) })
 }
 
 fn waits(locks: &BTreeMap<String, LockShare>) -> BTreeMap<String, f64> {

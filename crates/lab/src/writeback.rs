@@ -4,7 +4,7 @@
 //! and what a flusher computes for each block that it writes. Every thread has a CPU of its own: as many as there are writers
 //! and contexts.
 
-mod disk;
+pub mod disk;
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -59,6 +59,13 @@ pub struct Run {
     /// What the device gives all writes together.
     pub device_bytes_per_s: f64,
     pub extents_per_file: f64,
+}
+
+impl Run {
+    /// From the first byte to the end of a sync.
+    pub fn mib_per_s(&self) -> f64 {
+        self.bytes_per_s / f64::from(1 << 20)
+    }
 }
 
 /// Runs it.
@@ -145,7 +152,7 @@ pub fn table(setup: &Setup, runs: &[Run]) -> String {
             text,
             "| {} | {:.0} | {:.2} | {:.1} % | {:.2} |",
             run.contexts,
-            run.bytes_per_s / f64::from(1 << 20),
+            run.mib_per_s(),
             run.bytes_per_s / first.bytes_per_s,
             100.0 * run.bytes_per_s / run.device_bytes_per_s,
             run.extents_per_file,

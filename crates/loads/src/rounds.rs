@@ -105,8 +105,9 @@ impl<D: Directory> Part<'_, D> {
         indices.map(|index| format!("file-{}-{index}", self.thread)).collect()
     }
 
-    /// The file of a load that has but one.
-    fn file(&self) -> String {
+    /// The name of the file of a load that has but one.
+    #[must_use]
+    pub fn file(&self) -> String {
         format!("file-{}", self.thread)
     }
 
