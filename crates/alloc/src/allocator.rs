@@ -162,7 +162,7 @@ impl Allocator {
             freed: Mutex::new(LockClass::FREED, VecDeque::new()),
             discarding: Mutex::new(LockClass::DISCARDING, ()),
             averages: Averages::new(),
-            repeat: (tuning.inode_search == InodeSearch::Repeat).then(|| Repeat::new(count)),
+            repeat: (tuning.inode_search != InodeSearch::Hold).then(|| Repeat::new(count)),
             committed: Padded(AtomicU64::new(0)),
             kept: Kept::new(count, setup.bitmap_bytes_max / u64::from(geometry.block_size.max(1))),
             order_max,

@@ -36,9 +36,14 @@ pub enum Preallocation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum InodeSearch {
-    /// Found and set in one hold of the group's lock.
+    /// Found, set and counted in one hold of the group's lock.
     #[default]
     Hold,
+    /// Found and set in one hold, counted in a second one (posted for the kernel's 4.14).
+    Locked,
+    /// Found without the lock, then tested and set under it; if another was quicker, found and set in the same hold. Counted
+    /// in a second one (kernel since 4.14).
+    Recheck,
     /// Found without the lock, then tested and set under it, and again from the next bit if another was quicker (kernel
     /// before 4.14).
     Repeat,

@@ -35,6 +35,16 @@ fn rows_are_ratios_to_their_base_and_give_the_same_bytes_each_time() {
 }
 
 #[test]
+fn the_kernels_searches_for_inodes_stand_in_the_published_order() {
+    let (_, text) = reproduce(&["C", "--table", "creates", "--json"]);
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    let rates: Vec<_> =
+        document.as_array().expect("rows").iter().map(|row| row["simulated"].as_f64()).collect();
+    let [Some(before), Some(posted), Some(merged)] = rates[..] else { panic!("{text}") };
+    assert!(10.0 * before < posted && posted < merged, "{rates:?}");
+}
+
+#[test]
 fn rows_that_cannot_be_simulated_are_listed_with_the_reason() {
     let (done, text) = reproduce(&["d", "--table", "contexts"]);
     assert!(done && text.contains("| 6 | 163 |  |  |  |  | not simulated: as above |"), "{text}");

@@ -24,8 +24,11 @@ pub fn steps(scan: Scan) -> Vec<Step> {
         change(&mut tuning);
         steps.push(Step { key, name, tuning });
     };
-    step("inodes", "inodes found and set in one hold (4.14)", &|tuning| {
-        tuning.inode_search = InodeSearch::Hold
+    step("inodes", "inodes found and set in one hold (posted for 4.14)", &|tuning| {
+        tuning.inode_search = InodeSearch::Locked;
+    });
+    step("inodes-merged", "inodes searched for in the hold only after a loss (4.14)", &|tuning| {
+        tuning.inode_search = InodeSearch::Recheck;
     });
     step("base", "preallocations in a tree (6.4): the published base", &|tuning| {
         tuning.preallocation = Preallocation::Tree;

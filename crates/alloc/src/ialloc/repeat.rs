@@ -1,13 +1,15 @@
-//! The older search for a free inode (kernel before 4.14): a bit is found without the group's lock, and then tested and set
-//! under it; who loses goes on from the next bit. The descriptor changes in a second hold.
+//! The kernel's searches for a free inode. A bit is found without the group's lock, and then tested and set under it: who
+//! loses goes on from the next bit (before 4.14), or searches again in the same hold (since); or it is searched for in the hold
+//! from the beginning (as posted for 4.14). The descriptor changes in a second hold.
 //!
-//! Kept to be measured beside the search that holds the lock over both.
+//! Kept to be measured beside the search that holds the lock over all.
 
 use extant_ondisk::{GroupNumber, TransactionId, bitmap};
 use extant_rt::{AtomicU64, OnceLock, Ordering};
 
 use super::{InodeKind, NewInode};
 use crate::Allocator;
+use crate::tuning::InodeSearch;
 
 /// Copies of the inode bitmaps that are read without a lock; each changes under its group's.
 #[derive(Debug)]
@@ -76,24 +78,32 @@ impl Allocator {
             })
             .ok()?;
         }
-        let mut from = self.first_usable_bit(number);
+        let (mut from, end) = (self.first_usable_bit(number), self.geometry.inodes_per_group);
+        let form = self.tuning.inode_search;
         loop {
-            let bit = repeat.find(number, from, self.geometry.inodes_per_group)?;
-            let is_won = self.with_inode_bits(number, |_, _, bits| {
-                let is_free = !bitmap::is_set(&bits.disk, bit);
-                if is_free {
+            let seen = match form {
+                InodeSearch::Locked => None,
+                _ => Some(repeat.find(number, from, end)?),
+            };
+            let won = self.with_inode_bits(number, |_, _, bits| {
+                let is_free = |bit: &u32| !bitmap::is_set(&bits.disk, *bit);
+                let mut free = seen.filter(is_free);
+                if free.is_none() && form != InodeSearch::Repeat {
+                    free = repeat.find(number, from, end).filter(is_free);
+                }
+                if let Some(bit) = free {
                     bits.set(bit);
                     repeat.set(number, bit);
                 }
-                Ok(is_free)
+                Ok(free)
             });
-            if is_won.ok()? {
+            if let Some(bit) = won.ok()? {
                 let note = |group: &_, record: &mut _, _: &mut _| {
                     Ok(self.note_inode(tid, number, bit, kind, (group, record)))
                 };
                 return self.with_inode_bits(number, note).ok();
             }
-            from = bit + 1;
+            from = seen.filter(|_| form == InodeSearch::Repeat)? + 1;
         }
     }
 }

@@ -45,9 +45,9 @@ impl Stage {
     fn new(disk: &Disk, tasks: usize, random: &mut Random) -> Self {
         let used = vec![None; (GROUPS * INODES_PER_GROUP) as usize];
         let certain = (used.len() - RESERVED) as i64;
-        let searches = [InodeSearch::Hold, InodeSearch::Hold, InodeSearch::Repeat];
+        let searches = [InodeSearch::Hold, InodeSearch::Locked, InodeSearch::Recheck, InodeSearch::Repeat];
         let tuning = Tuning {
-            inode_search: searches[random.below(3) as usize],
+            inode_search: searches[random.below(4) as usize],
             reuse_inodes: random.below(2) == 0,
             spread_directories: random.below(2) == 0,
             ..Tuning::default()
