@@ -76,7 +76,7 @@ pub struct Setup {
 }
 
 /// The part of a disk that is not taken ahead: preallocations are for disks with room.
-const SCARCE_PART: u64 = 8;
+const SCARCE_PART: u64 = 32;
 
 /// Which blocks and which inode. See the module and ARCHITECTURE.md, "Free blocks".
 pub struct Allocator {
@@ -234,8 +234,8 @@ impl Allocator {
         self.counters.pending.sum()
     }
 
-    /// Whether a commit should begin now, before blocks run out: few are left, and at least as many as an eighth of the
-    /// disk wait for it. Each wish is told once.
+    /// Whether a commit should begin now, before blocks run out: few are left, and at least a 32nd of the disk
+    /// waits for it. Each wish is told once.
     #[must_use]
     pub fn wants_commit(&self) -> bool {
         self.counters.takes_wish_for_commit()

@@ -211,17 +211,21 @@ impl<'a> Search<'a> {
         stream.and_then(|inode| self.alloc.stream_goal(home, inode)).unwrap_or(home)
     }
 
-    /// The whole length at the goal itself, or in its group where the search would begin there.
+    /// What there is at the goal itself, if it is the whole length or enough for a large file to go on in one piece; else the
+    /// whole length in its group, where the search would begin there.
     fn at_goal(&mut self, number: GroupNumber, bit: u32) -> Option<Run> {
+        let Tuning { scan, stream_req, .. } = self.alloc.tuning;
         self.alloc.know(number);
         let summary = self.alloc.index.get(number);
-        let by_chunk = self.alloc.tuning.scan == Scan::Auto;
-        if summary.free < self.len || by_chunk && summary.is_unread() && self.is_kept(number) {
+        let by_chunk = scan == Scan::Auto;
+        let goes_on = by_chunk && matches!(self.request.purpose, Purpose::Stream(_));
+        let enough = if goes_on { self.len.min(stream_req) } else { self.len };
+        if summary.free < enough || by_chunk && summary.is_unread() && self.is_kept(number) {
             return None;
         }
         let locked = self.lock(number, false)?;
         let gap = locked.buddy()?.run_at(bit, self.len);
-        if gap.len == self.len {
+        if gap.len >= enough {
             self.counts.at_goal = 1;
             return locked.take(gap);
         }

@@ -132,17 +132,18 @@ impl Preallocations {
     }
 }
 
-/// Where a file that ends at the byte `end` is taken to end when blocks are taken ahead (kernel
-/// `ext4_mb_normalize_request`).
+/// Up to which byte blocks are taken ahead for a file that ends at `end`, from its byte `start` on (kernel
+/// `ext4_mb_normalize_request`). Large files have 8 MiB from `start` on, not up to a multiple of that: what is left up to it
+/// gets shorter and shorter, and a short request is met by a short chunk.
 #[must_use]
-pub fn predicted_end(end: u64) -> u64 {
+pub fn predicted_end(start: u64, end: u64) -> u64 {
     const KIB: u64 = 1 << 10;
     const MIB: u64 = 1 << 20;
     match end {
         end if end <= MIB => end.next_power_of_two().max(16 * KIB),
         end if end <= 4 * MIB => end.next_multiple_of(2 * MIB),
         end if end <= 8 * MIB => end.next_multiple_of(4 * MIB),
-        end => end.checked_next_multiple_of(8 * MIB).unwrap_or(end),
+        _ => start.saturating_add(8 * MIB),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Blocks for holes of files: out of what was taken ahead for the file, or for small files of its place, else from the
 //! allocator, with more taken ahead if the file grows.
 //!
-//! Only a write at or behind the end of a file that is not empty takes ahead. So a file that is written in one piece, or
-//! whose size was set before, gets what it needs and no more. What was taken ahead goes with the last user of the file,
+//! What is all of a file, as far as is known, gets what it needs and no more. Any other write takes ahead: behind the file's end,
+//! or in its hole, for who writes at random may begin at the end, and fills the holes by and by. What was taken ahead goes with the last user of the file,
 //! and before its content is cut or moved.
 //!
 //! Locks: `INODE` of the file is held exclusively; the allocator's.
@@ -25,7 +25,7 @@ pub(crate) struct Wanted {
     pub(crate) logical: LogicalBlock,
     /// At most.
     pub(crate) len: u32,
-    /// The byte of the file where they end.
+    /// The byte where they end, or where the file is to end.
     pub(crate) end: u64,
     /// Whether the file may grow in the same way.
     pub(crate) grows: bool,
@@ -62,7 +62,7 @@ impl Volume {
         }
         reservation.merge(self.reserve_of(kept.as_deref_mut(), (1, len), privileged)?);
         let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
-        let surplus = if wanted.grows { self.surplus(node, logical, len, room)? } else { 0 };
+        let surplus = self.surplus(node, Wanted { len, ..wanted }, room)?;
         let request = Request { len, ..request };
         let preallocations = node.preallocations();
         let run = self.allocator.take_ahead(&mut reservation, &request, preallocations, logical, surplus)?;
@@ -100,7 +100,7 @@ impl Volume {
         let place = Place { home: self.group_of_inode(node.number), directory: node.directory };
         let taken = match request.purpose {
             Purpose::Data => {
-                let surplus = if wanted.grows { self.surplus(node, logical, request.len, room)? } else { 0 };
+                let surplus = self.surplus(node, Wanted { len: request.len, ..wanted }, room)?;
                 self.allocator.take_local(request, place, node.preallocations(), logical, surplus)
             }
             _ => self.allocator.take_chunk_at_goal(request, place.home),
@@ -108,18 +108,24 @@ impl Volume {
         Ok(taken)
     }
 
-    /// How many blocks to take ahead behind `len` blocks from `logical` on, where the next ones taken ahead are `room`
-    /// blocks away.
-    fn surplus(&self, node: &Node, logical: LogicalBlock, len: u32, room: u32) -> Result<u32> {
-        let size = node.core().inode.size();
-        if size == 0 || u64::from(logical.0) < self.blocks_of(size) {
+    /// How many blocks to take ahead behind those that are wanted, where the next ones taken ahead are `room` blocks away.
+    fn surplus(&self, node: &Node, wanted: Wanted, room: u32) -> Result<u32> {
+        let Wanted { logical, len, grows, .. } = wanted;
+        let block = u64::from(self.geometry.block_size);
+        let (start, size) = (u64::from(logical.0), node.core().inode.size());
+        let end = (start + u64::from(len)) * block;
+        let is_all = size == 0 && wanted.end <= end;
+        if !grows || is_all {
             return Ok(0);
         }
-        let end = u64::from(logical.0) + u64::from(len);
-        let predicted = self.blocks_of(predicted_end(end * u64::from(self.geometry.block_size)));
-        // Half a group at most, so that a run of that length can be there.
-        let most = u64::from(self.geometry.blocks_per_group / 2).min(u64::from(MAX_LEN)).min(u64::from(room));
-        let window = (predicted - u64::from(logical.0)).min(most) as u32;
+        let mut predicted = self.blocks_of(predicted_end(start * block, wanted.end.max(end).max(size)));
+        // Not behind the end before something is written there.
+        if start < self.blocks_of(size) {
+            predicted = predicted.min(self.blocks_of(size));
+        }
+        // A run is in one group.
+        let most = u64::from(self.geometry.blocks_per_group).min(u64::from(MAX_LEN)).min(u64::from(room));
+        let window = predicted.saturating_sub(start).min(most) as u32;
         if window <= len {
             return Ok(0);
         }

@@ -126,22 +126,23 @@ fn forget(model: &mut BTreeMap<u32, u64>, gone: &[Range]) {
 }
 
 #[test]
-fn files_are_taken_to_grow_in_the_kernels_steps() {
+fn files_grow_in_the_kernels_steps_and_large_ones_by_8_mib() {
     const KIB: u64 = 1 << 10;
     const MIB: u64 = 1 << 20;
     let steps = [
-        (1, 16 * KIB),
-        (16 * KIB, 16 * KIB),
-        (16 * KIB + 1, 32 * KIB),
-        (MIB, MIB),
-        (MIB + 1, 2 * MIB),
-        (3 * MIB, 4 * MIB),
-        (4 * MIB + 1, 8 * MIB),
-        (8 * MIB + 1, 16 * MIB),
-        (100 * MIB, 104 * MIB),
-        (u64::MAX, u64::MAX),
+        ((0, 1), 16 * KIB),
+        ((12 * KIB, 16 * KIB), 16 * KIB),
+        ((16 * KIB, 16 * KIB + 1), 32 * KIB),
+        ((0, MIB), MIB),
+        ((MIB, MIB + 1), 2 * MIB),
+        ((MIB, 3 * MIB), 4 * MIB),
+        ((4 * MIB, 4 * MIB + 1), 8 * MIB),
+        ((8 * MIB, 8 * MIB + 1), 16 * MIB),
+        ((99 * MIB, 100 * MIB), 107 * MIB),
+        ((0, 100 * MIB), 8 * MIB),
+        ((u64::MAX - 1, u64::MAX), u64::MAX),
     ];
-    for (end, predicted) in steps {
-        assert_eq!(predicted_end(end), predicted, "{end}");
+    for ((start, end), predicted) in steps {
+        assert_eq!(predicted_end(start, end), predicted, "{start}..{end}");
     }
 }

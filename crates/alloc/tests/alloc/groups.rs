@@ -1,8 +1,8 @@
 //! Claims about single groups: uninitialised, damaged, reserved, and where runs come from.
 
 use crate::disk::{Disk, request};
-use extant_alloc::{Allocator, Error, InodeKind, NewInode, Run, Scan, Tuning};
-use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, TransactionId, bitmap};
+use extant_alloc::{Allocator, Error, InodeKind, NewInode, Purpose, Request, Run, Scan, Tuning};
+use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
 
 const TID: TransactionId = TransactionId(5);
 
@@ -290,4 +290,24 @@ fn a_run_without_an_aligned_chunk_is_found_in_the_goals_group() {
         assert_eq!(take(start, len), Run { start: FsBlock(first + start), len });
     }
     assert_eq!(take(2, 8), Run { start: FsBlock(first + 9), len: 8 });
+}
+
+#[test]
+fn a_large_file_goes_on_with_what_there_is_where_it_ends_unless_that_is_a_crumb() {
+    let alloc = Disk::new(1 + 1024 * 16, 1024, true).open();
+    let first = alloc.geometry().group_first_block(GroupNumber(5)).0;
+    let mut reservation = alloc.reserve(8192, true).expect("free blocks");
+    let mut take = |start: u64, len, purpose| {
+        let request = Request { purpose, ..request(first + start, len) };
+        alloc.take(&mut reservation, &request).expect("reserved")
+    };
+    let large = Purpose::Stream(InodeNumber(12));
+    // Free are 100 blocks, 15, and the rest.
+    for (start, len) in [(200, 8), (308, 8), (331, 8)] {
+        assert_eq!(take(start, len, Purpose::Data), Run { start: FsBlock(first + start), len });
+    }
+    assert_eq!(take(316, 512, large).len, 512, "15 blocks are a crumb");
+    assert_ne!(take(208, 512, Purpose::Data).start.0, first + 208, "a small file's are together");
+    assert_eq!(take(208, 512, large), Run { start: FsBlock(first + 208), len: 100 });
+    assert_eq!(take(316, 15, large), Run { start: FsBlock(first + 316), len: 15 }, "all that is wanted");
 }

@@ -165,7 +165,7 @@ fn nothing_is_taken_ahead_of_scarce_or_kept_blocks() {
     let kept = 300;
     let alloc = disk.open_with(kept, Tuning::default());
     let owner = &owners(1)[0];
-    let spare = free - kept - blocks / 8;
+    let spare = free - kept - blocks / 32;
     let hold = alloc.reserve(spare - 40, true).expect("what is spare");
     let run = take(&alloc, owner, (1, 1, 100), 0).expect("a block");
     assert_eq!((run.len, alloc.preallocated_blocks()), (1, 0), "100 are not spare");

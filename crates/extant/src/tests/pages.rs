@@ -434,3 +434,69 @@ fn who_reads_and_writes_a_file_does_not_wait_for_the_device_that_writes_it_back(
     assert_eq!(again.read_at(&file, 0, &mut read).unwrap(), wanted.len());
     assert!(read == wanted);
 }
+
+/// In how many pieces a file lies that is written in order into a disk full of gaps, flushed each `flushed_bytes` bytes.
+fn pieces_among_gaps(flushed_bytes: u64) -> usize {
+    let device = disk(180 << 10);
+    let volume = mount_with_pages(&device, 256 * MIB, true);
+    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let (mut random, names) = (Random::new(7), |index: u64| format!("between-{index}"));
+    for index in 0..160 {
+        let bytes = (1 + random.below(32)) * (MIB / 16);
+        let what = Fallocate::Allocate { keep_size: false };
+        volume.fallocate(&create(&volume, &names(index)), what, 0, bytes, true).unwrap();
+    }
+    for index in (0..160).step_by(2) {
+        volume.unlink(&root, names(index).as_bytes()).unwrap();
+    }
+    volume.sync().unwrap();
+    let file = create(&volume, "file");
+    for at in (0..64 * MIB).step_by(flushed_bytes as usize) {
+        write(&volume, &file, at, flushed_bytes);
+        volume.flush(&file).unwrap();
+    }
+    let extents = volume.all_extents(file.number, &file.inode()).unwrap();
+    drop(file);
+    volume.unmount().unwrap();
+    assert_clean(&*device, "gaps");
+    let ends = extents.windows(2).filter(|pair| pair[0].start.0 + u64::from(pair[0].len) != pair[1].start.0);
+    ends.count() + 1
+}
+
+#[test]
+fn how_a_file_lies_hangs_little_on_how_often_it_is_flushed() {
+    if !has_tools() {
+        return;
+    }
+    let [often, once] = [MIB / 2, 64 * MIB].map(pieces_among_gaps);
+    println!("{often} pieces flushed each 512 KiB, {once} at once");
+    assert!(once > 20 && often <= once + once / 20, "{often} pieces, {once} at once");
+}
+
+#[test]
+fn files_that_are_filled_at_random_beside_each_other_lie_in_order() {
+    if !has_tools() {
+        return;
+    }
+    let device = disk(256 << 10);
+    let volume = mount_with_pages(&device, 64 * MIB, true);
+    let files = [create(&volume, "first"), create(&volume, "second")];
+    let mut random = Random::new(3);
+    let mut places: Vec<u64> = (0..16 * MIB / BLOCK).collect();
+    for at in (1..places.len()).rev() {
+        places.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    for some in places.chunks(64) {
+        for file in &files {
+            some.iter().for_each(|block| write(&volume, file, block * BLOCK, BLOCK));
+            volume.flush(file).unwrap();
+        }
+    }
+    for file in &files {
+        let extents = volume.all_extents(file.number, &file.inode()).unwrap();
+        assert!(extents.len() <= 24, "{} extents", extents.len());
+    }
+    drop(files);
+    volume.unmount().unwrap();
+    assert_clean(&*device, "filled at random");
+}
