@@ -57,9 +57,9 @@ pub enum Purpose {
     Metadata,
     /// The content of a small file.
     Data,
-    /// The content of a large file: it goes on where streams of its band and number went on last.
+    /// The content of a large file that has some near the goal, where it goes on.
     Stream(InodeNumber),
-    /// The first of it: nothing of the file is near the goal.
+    /// The first of it: it begins where streams of its band and number went on last.
     NewStream(InodeNumber),
 }
 
@@ -136,7 +136,7 @@ impl Allocator {
         }
     }
 
-    /// The group where a stream goes on.
+    /// The group where streams go on.
     fn stream_goal(&self, home: GroupNumber, inode: InodeNumber) -> Option<GroupNumber> {
         match self.tuning.stream_goals {
             StreamGoals::Locked => Some(self.one_lock.goal()),
@@ -205,9 +205,12 @@ impl<'a> Search<'a> {
         Some(run)
     }
 
-    /// Where the search begins if there is nothing at the goal itself.
+    /// Where the search begins if there is nothing at the goal itself: of a large file near its last block, or where those of
+    /// its slot went on last if it has none; in the older forms always there.
     fn start(&self, home: GroupNumber) -> GroupNumber {
-        let stream = self.request.purpose.stream();
+        let has_near = self.alloc.tuning.stream_goals == StreamGoals::Several
+            && matches!(self.request.purpose, Purpose::Stream(_));
+        let stream = self.request.purpose.stream().filter(|_| !has_near);
         stream.and_then(|inode| self.alloc.stream_goal(home, inode)).unwrap_or(home)
     }
 

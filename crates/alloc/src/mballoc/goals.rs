@@ -1,7 +1,7 @@
 //! Where streams go on, and the inodes of directories whose group is full: a group for each in every slot, chosen by the
 //! band and number of the file or directory.
 //!
-//! A goal is a hint. Large files of one slot are packed one behind the other; those of different slots stay apart. As long
+//! A goal is a hint. Large files of one slot begin one behind the other; those of different slots stay apart. As long
 //! as no two streams of a band meet in a group they share one slot, so that free space stays in one piece too. A slot begins
 //! where the first of its files is. Of inodes all slots are in use from the beginning, so that creators in one tree keep
 //! apart; the kernel has the hint in each directory.

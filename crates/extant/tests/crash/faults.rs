@@ -184,13 +184,10 @@ fn a_missing_revoke_of_an_extent_node_is_found() {
     if !has_tools() {
         return;
     }
-    let ops = vec![
-        // Inside the size no blocks are taken ahead, so that the node is among the first free ones afterwards.
-        Op::Truncate { file: "a", bytes: 100 << 10 },
-        Op::Sparse { file: "a", block: 10, count: 5 },
-        Op::Sync,
-        Op::Truncate { file: "a", bytes: 4096 },
-    ];
+    // Who allocates takes nothing ahead, so that the node is among the first free ones afterwards.
+    let allocate = |at| Op::Allocate { file: "a", at, bytes: 1024, keep_size: false };
+    let mut ops: Vec<_> = (10_u64..20).step_by(2).map(|block| allocate(block << 10)).collect();
+    ops.extend([Op::Sync, Op::Truncate { file: "a", bytes: 4096 }]);
     assert_revoke_needed(&base("1k-plain"), ops);
 }
 
