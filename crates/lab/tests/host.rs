@@ -81,7 +81,7 @@ fn a_second_cpu_stands_beside_a_second_thread() {
     let text = lab(&["ladder", "--measured", measured.path()]).expect("a table");
     let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| ")).map(cells).skip(1).collect();
-    assert_eq!(rows.len(), 11, "{text}");
+    assert_eq!(rows.len(), 12, "{text}");
     let oldest = &rows[0];
     let simulated: f64 = oldest[2].parse().expect("a ratio");
     assert_eq!((&*oldest[3], simulated < 1.9), ("1.25", true), "{text}");
@@ -89,8 +89,8 @@ fn a_second_cpu_stands_beside_a_second_thread() {
     let of = |error: &str| error.trim_end_matches(" %").parse::<f64>().expect("a number");
     // The ratio is printed rounded.
     assert!((of(&oldest[4]) - of(&error)).abs() <= 1.0, "{text}");
-    let default: f64 = rows[10][2].parse().expect("a ratio");
-    assert!(default > 1.98 && rows[10][3].is_empty(), "{text}");
+    let default: f64 = rows[11][2].parse().expect("a ratio");
+    assert!(default > 1.98 && rows[11][3].is_empty(), "{text}");
 }
 
 #[test]
