@@ -70,8 +70,11 @@ fn what_holds_a_load_up_is_what_brings_most_if_it_is_halved() {
     let document: Value = serde_json::from_str(&lab(&[&causal[..], &["--json"]].concat())).expect("JSON");
     let causes = document["causes"].as_array().expect("causes");
     let gain = |cause: &Value| cause["gain"].as_f64().expect("a gain");
-    let most = causes.iter().max_by(|a, b| gain(a).total_cmp(&gain(b))).expect("a cause");
-    assert_eq!((most["class"].as_str(), gain(most) > 0.1), (Some("GROUPS"), true), "{causes:#?}");
+    // The groups' locks, and the lines that whoever has one moves.
+    let most = causes.iter().filter(|cause| gain(cause) > 0.1);
+    let mut most: Vec<_> = most.filter_map(|cause| cause["class"].as_str()).collect();
+    most.sort_unstable();
+    assert_eq!(most, ["GROUP", "GROUPS"], "{causes:#?}");
     assert!(lab(&causal).contains("\nOn 16 CPUs, if a class took half of its time\n"));
 }
 
@@ -120,7 +123,10 @@ fn stats_scale() {
 
 #[test]
 fn machines_are_listed_and_serve_as_files() {
-    assert_eq!(lab(&["list"]), "kunpeng920\nkunpeng920-kernel\namd9654-kernel\nxeon2690v3-kernel\n");
+    assert_eq!(
+        lab(&["list"]),
+        "kunpeng920\nkunpeng920-kernel\namd9654-kernel\nxeon2690v3-kernel\nunnamed-kernel\n"
+    );
     let file = std::env::temp_dir().join(format!("extant-lab-{}.toml", std::process::id()));
     std::fs::write(&file, lab(&["machine", "kunpeng920"])).expect("a file");
     let by_file = ["run", "fallocate2", "--cpus", "2", "--microseconds", "50", "--machine"];
