@@ -2,8 +2,8 @@
 //! allocator, with more taken ahead if the file grows.
 //!
 //! What is all of a file, as far as is known, gets what it needs and no more. Any other write takes ahead: behind the file's end,
-//! or in its hole, for who writes at random may begin at the end, and fills the holes by and by. What was taken ahead goes with the last user of the file,
-//! and before its content is cut or moved.
+//! or in its hole, for who writes at random may begin at the end, and fills the holes by and by. What was taken ahead goes
+//! with the last user of the file, and before its content is cut or moved.
 //!
 //! Locks: `INODE` of the file is held exclusively; the allocator's.
 //!
