@@ -15,6 +15,7 @@ use crate::bands::Bands;
 use crate::counters::{Counters, Totals};
 use crate::freed::Freed;
 use crate::group::{Bitmap, BlockBits, Group, InodeBits, Record, Run, State};
+use crate::group_lines::GroupLines;
 use crate::group_set::GroupSet;
 use crate::hashed_locks::{GroupGuard, HashedLocks};
 use crate::ialloc::Averages;
@@ -95,6 +96,7 @@ pub struct Allocator {
     pub(crate) localities: Localities,
     pub(crate) tuning: Tuning,
     pub(crate) locks: HashedLocks,
+    pub(crate) lines: GroupLines,
     /// Groups that may have free inodes.
     pub(crate) with_inodes: GroupSet,
     /// Groups changed in the running transaction.
@@ -157,6 +159,7 @@ impl Allocator {
             localities: Localities::new(Bands::new(count)),
             tuning,
             locks: HashedLocks::new(tuning.hashed_locks),
+            lines: GroupLines::new(count, tuning.hashed_locks),
             with_inodes: GroupSet::full(count),
             changed: GroupSet::new(count),
             freed: Mutex::new(LockClass::FREED, VecDeque::new()),

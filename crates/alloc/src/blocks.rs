@@ -117,6 +117,7 @@ impl Allocator {
             if self.has_own(number, gap)? {
                 return Err(Error::Corrupt { group: number, what: "file system metadata freed" });
             }
+            let _buddy = self.lines.load_buddy(number);
             written += self.with_block_bits(number, |record, bits| {
                 if !bits.is_used(gap) {
                     return Err(Error::Corrupt { group: number, what: "free block freed" });
@@ -129,6 +130,7 @@ impl Allocator {
                 self.changed.insert(number);
                 self.counters.disk_free.add(u64::from(gap.len));
                 self.counters.pending.add(u64::from(gap.len));
+                self.lines.change(number);
                 Ok(written)
             })?;
         }

@@ -42,11 +42,11 @@ impl HashedLocks {
         GroupGuard { state: group.state.lock(), _shared: shared }
     }
 
-    /// Whether somebody holds the group's lock, as a hint.
-    pub fn is_locked(&self, number: GroupNumber, group: &Group) -> bool {
+    /// Whether somebody holds the group's lock, as a hint; `group` is there if it was touched.
+    pub fn is_locked(&self, number: GroupNumber, group: Option<&Group>) -> bool {
         match self.of(number) {
             Some(shared) => shared.is_locked(),
-            None => group.state.is_locked(),
+            None => group.is_some_and(|group| group.state.is_locked()),
         }
     }
 

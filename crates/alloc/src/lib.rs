@@ -16,6 +16,7 @@ mod error;
 mod freed;
 mod freeze;
 mod group;
+mod group_lines;
 mod group_set;
 mod hashed_locks;
 mod ialloc;

@@ -30,6 +30,7 @@ use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber};
 use self::buddy::Buddy;
 use self::statistics::Counts;
 use crate::group::{Bitmap, BlockBits, Group, Run};
+use crate::group_lines::LoadedBuddy;
 use crate::hashed_locks::GroupGuard;
 use crate::tuning::{ExactGoal, Scan, StreamGoals, Tuning};
 use crate::words::Gap;
@@ -175,6 +176,7 @@ impl Allocator {
         change: impl FnOnce(&mut Buddy),
     ) {
         change(&mut bits.buddy);
+        self.lines.change(number);
         self.index.set(number, Summary::of(&bits.buddy));
     }
 }
@@ -188,6 +190,7 @@ impl<'a> Search<'a> {
             return Some(run);
         }
         let goal = self.start(home);
+        alloc.lines.prefetch(goal, alloc.geometry.groups_per_flex);
         if self.is_crumb(home) {
             self.scan = Scan::Ordered;
             for number in alloc.goals.survey(goal) {
@@ -196,13 +199,21 @@ impl<'a> Search<'a> {
         }
         let (run, group) =
             if self.scan == Scan::Auto { self.by_chunk(goal) } else { self.by_criteria(goal) }?;
-        if let Some(inode) = self.request.purpose.stream() {
-            if self.counts.skipped + self.counts.waited > 0 {
-                alloc.goals.part(home);
-            }
-            alloc.set_stream_goal(home, inode, group);
+        if self.request.purpose.stream().is_some() && self.counts.skipped + self.counts.waited > 0 {
+            alloc.goals.part(home);
+        }
+        if self.scan == Scan::Auto {
+            self.goes_on_in(group);
         }
         Some(run)
+    }
+
+    /// The stream goes on in a group; told with its lock held by the older searches (kernel `ext4_mb_use_best_found`).
+    fn goes_on_in(&self, group: GroupNumber) {
+        if let Some(inode) = self.request.purpose.stream() {
+            let (home, _) = self.alloc.place(self.request.goal);
+            self.alloc.set_stream_goal(home, inode, group);
+        }
     }
 
     /// Where the search begins if there is nothing at the goal itself: of a large file near its last block, or where those of
@@ -273,6 +284,11 @@ impl<'a> Search<'a> {
             alloc.leave_alone(number);
             return None;
         };
+        if alloc.tuning.hashed_locks && alloc.tuning.skip_busy && !waits && alloc.locks.is_locked(number, Some(group)) {
+            self.counts.skipped += 1;
+            return None;
+        }
+        let buddy = alloc.lines.load_buddy(number);
         let mut state = match alloc.locks.try_lock(number, group) {
             Some(state) => state,
             None if waits || !alloc.tuning.skip_busy => {
@@ -291,7 +307,7 @@ impl<'a> Search<'a> {
             state = alloc.read_blocks(number, group, state).ok()?;
         }
         state.is_used = true;
-        matches!(state.blocks, Bitmap::Loaded(_)).then_some(LockedGroup { alloc, number, state })
+        matches!(state.blocks, Bitmap::Loaded(_)).then_some(LockedGroup { alloc, number, state, _buddy: buddy })
     }
 }
 
@@ -300,6 +316,8 @@ pub(crate) struct LockedGroup<'a> {
     alloc: &'a Allocator,
     number: GroupNumber,
     state: GroupGuard<'a>,
+    /// Given up after the lock.
+    _buddy: LoadedBuddy<'a>,
 }
 
 impl LockedGroup<'_> {

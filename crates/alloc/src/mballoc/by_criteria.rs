@@ -103,11 +103,9 @@ impl Search<'_> {
                 return Some((run, group));
             }
             group = lists.first(key, least, |number| {
-                let is_busy = || {
-                    let group = alloc.groups.touched(number);
-                    alloc.tuning.skip_busy && group.is_some_and(|group| alloc.locks.is_locked(number, group))
-                };
-                self.is_good(criterion, number, alloc.index.get(number), want) && !is_busy()
+                let is_busy = || alloc.locks.is_locked(number, alloc.groups.touched(number));
+                !(alloc.tuning.skip_busy && is_busy())
+                    && self.is_good(criterion, number, alloc.index.get(number), want)
             })?;
         }
         None
@@ -136,6 +134,7 @@ impl Search<'_> {
             _ => self.best_fit(buddy, want)?,
         };
         if gap.len >= want {
+            self.goes_on_in(number);
             return locked.take(gap);
         }
         if self.longest.is_none_or(|(_, len)| gap.len > len) {
@@ -146,6 +145,7 @@ impl Search<'_> {
 
     /// Whether a group may be looked into for `want` blocks (kernel `ext4_mb_good_group`).
     fn is_good(&self, criterion: Criterion, number: GroupNumber, summary: Summary, want: u32) -> bool {
+        self.alloc.lines.look(number);
         if summary.free == 0 {
             return false;
         }

@@ -10,13 +10,18 @@
 use std::collections::BTreeMap;
 
 use extant_ondisk::GroupNumber;
-use extant_rt::{AtomicU64, LockClass, Ordering, Padded, RwLock};
+use extant_rt::{AtomicBool, AtomicU64, LockClass, Ordering, Padded, RwLock};
 
 use super::buddy::ORDERS_MAX;
 use super::summary::{Key, Summary};
 
-/// Groups by when they came.
-type List = Padded<RwLock<BTreeMap<u64, GroupNumber>>>;
+/// A list, which is passed over without its lock if it is empty.
+#[derive(Debug)]
+struct List {
+    /// By when they came.
+    groups: Padded<RwLock<BTreeMap<u64, GroupNumber>>>,
+    is_empty: Padded<AtomicBool>,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -25,6 +30,16 @@ pub(crate) struct OrderLists {
     lists: [Box<[List]>; 2],
     /// When a group came to its list of each kind. Changes under its lock.
     came: Box<[[AtomicU64; 2]]>,
+}
+
+impl List {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<u64, GroupNumber>)) {
+        let mut groups = self.groups.write();
+        change(&mut groups);
+        if self.is_empty.load(Ordering::Relaxed) != groups.is_empty() {
+            self.is_empty.store(groups.is_empty(), Ordering::Relaxed);
+        }
+    }
 }
 
 fn order(key: Key, summary: Summary) -> Option<usize> {
@@ -42,7 +57,10 @@ impl OrderLists {
             move |index| {
                 let is_full = order(key, summary) == Some(index);
                 let groups = (0..if is_full { groups } else { 0 }).map(GroupNumber);
-                Padded(RwLock::new(LockClass::ORDER_LIST, (0..).zip(groups).collect()))
+                List {
+                    groups: Padded(RwLock::new(LockClass::ORDER_LIST, (0..).zip(groups).collect())),
+                    is_empty: Padded(AtomicBool::new(!is_full)),
+                }
             }
         };
         let lists = [Key::Largest, Key::Average].map(|key| (0..ORDERS_MAX).map(list(key)).collect());
@@ -60,13 +78,14 @@ impl OrderLists {
             }
             let (lists, came) = (&self.lists[key as usize], &came[key as usize]);
             if let Some(list) = old.and_then(|order| lists.get(order)) {
-                list.write().remove(&came.load(Ordering::Relaxed));
+                list.change(|groups| _ = groups.remove(&came.load(Ordering::Relaxed)));
             }
             if let Some(list) = new.and_then(|order| lists.get(order)) {
-                let mut list = list.write();
-                let last = list.last_key_value().map_or(0, |(last, _)| last + 1);
-                came.store(last, Ordering::Relaxed);
-                list.insert(last, group);
+                list.change(|groups| {
+                    let last = groups.last_key_value().map_or(0, |(last, _)| last + 1);
+                    came.store(last, Ordering::Relaxed);
+                    groups.insert(last, group);
+                });
             }
         }
     }
@@ -74,7 +93,10 @@ impl OrderLists {
     /// The first group that suits, of the lowest order from `least` on.
     pub fn first(&self, key: Key, least: u8, suits: impl Fn(GroupNumber) -> bool) -> Option<GroupNumber> {
         let lists = self.lists[key as usize].iter().skip(usize::from(least));
-        lists.map(|list| list.read().values().copied().find(|group| suits(*group))).find_map(|found| found)
+        lists.filter(|list| !list.is_empty.load(Ordering::Relaxed)).find_map(|list| {
+            let groups = list.groups.read();
+            groups.values().copied().find(|group| suits(*group))
+        })
     }
 }
 
