@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use extant_rt::{
     AtomicU64, Behind, Condvar, Costs, Level, LockClass, Machine, Monotonic, Mutex, OnceLock, Ordering,
-    Padded, Report, RwLock, Topology, WallClock, available_parallelism, copied, count_anew, parallel, sleep,
-    spawn, work, yield_now,
+    Padded, Report, RwLock, Topology, WallClock, available_parallelism, checksummed, copied, count_anew,
+    parallel, sleep, spawn, work, yield_now,
 };
 
 /// A transfer between any two CPUs takes 25 ns, a lock handed over two of them.
@@ -22,6 +22,7 @@ fn machine() -> Machine {
             write_ns: 10,
             wake_ns: 50,
             copy_bytes_per_us: 4000,
+            checksum_ns_per_kib: 400,
             hand_over_transfers: 2,
         },
         topology,
@@ -290,6 +291,15 @@ fn copies_take_as_long_as_the_machine_says() {
     });
     // 4000 bytes in a microsecond, each copy rounded down.
     assert_eq!(report.cpus_ns, [2500]);
+}
+
+#[test]
+fn checksums_take_as_long_as_the_machine_says() {
+    let report = on(1, |_| {
+        checksummed(1536);
+        checksummed(2);
+    });
+    assert_eq!(report.cpus_ns, [600]);
 }
 
 #[test]
