@@ -113,6 +113,7 @@ impl Allocator {
             bits.first_free = bits.first_free.min(bit);
             if let Some(repeat) = &self.repeat {
                 repeat.clear(number, bit);
+                repeat::checksum(self.geometry.inodes_per_group);
             }
             group.count_free_inodes(record, record.descriptor.free_inodes_count() + 1);
             if kind.is_directory() {

@@ -39,7 +39,8 @@ pub enum InodeSearch {
     /// Found, set and counted in one hold of the group's lock.
     #[default]
     Hold,
-    /// Found and set in one hold, counted in a second one (posted for the kernel's 4.14).
+    /// Found without the lock, then tested and set under it; if another was quicker, found and set in a second hold. Counted in
+    /// a further one (posted for the kernel's 4.14).
     Locked,
     /// Found without the lock, then tested and set under it; if another was quicker, found and set in the same hold. Counted
     /// in a second one (kernel since 4.14).

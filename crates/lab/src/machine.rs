@@ -86,6 +86,9 @@ struct CostsFile {
     write_ns: u64,
     wake_ns: u64,
     hand_over_transfers: u64,
+    /// Of what the kernel sums under a lock.
+    #[serde(default)]
+    checksum_ns_per_kib: u64,
     /// See [`Model::visit_ns`].
     #[serde(default)]
     visit_ns: u64,
@@ -152,8 +155,16 @@ impl Model {
         if handle.start.iter().chain(&handle.stop).any(|line| *line > 1) {
             return Err("a handle has the lines 0 and 1".to_owned());
         }
-        let CostsFile { read_ns, write_ns, wake_ns, hand_over_transfers, visit_ns } = costs;
-        let costs = Costs { read_ns, write_ns, wake_ns, hand_over_transfers, ..Costs::default() };
+        let CostsFile { read_ns, write_ns, wake_ns, hand_over_transfers, checksum_ns_per_kib, visit_ns } =
+            costs;
+        let costs = Costs {
+            read_ns,
+            write_ns,
+            wake_ns,
+            checksum_ns_per_kib,
+            hand_over_transfers,
+            ..Costs::default()
+        };
         let steps = [
             (Step::Create, steps.create),
             (Step::Unlink, steps.unlink),

@@ -35,13 +35,16 @@ fn rows_are_ratios_to_their_base_and_give_the_same_bytes_each_time() {
 }
 
 #[test]
-fn the_kernels_searches_for_inodes_stand_in_the_published_order() {
-    let (_, text) = reproduce(&["C", "--table", "creates", "--json"]);
+fn a_hold_more_for_each_inode_costs_creates_and_no_removals() {
+    let (_, text) = reproduce(&["C", "--json"]);
     let document: Value = serde_json::from_str(&text).expect("JSON");
     let rates: Vec<_> =
         document.as_array().expect("rows").iter().map(|row| row["simulated"].as_f64()).collect();
-    let [Some(before), Some(posted), Some(merged)] = rates[..] else { panic!("{text}") };
-    assert!(10.0 * before < posted && posted < merged, "{rates:?}");
+    let [Some(before), Some(posted), Some(merged), Some(removed_before), Some(removed)] = rates[..] else {
+        panic!("{text}")
+    };
+    assert!(5.0 * before < posted && 1.1 * posted < merged, "{rates:?}");
+    assert!((removed / removed_before - 1.0).abs() < 0.02, "{rates:?}");
 }
 
 #[test]

@@ -24,10 +24,10 @@ pub fn steps(scan: Scan) -> Vec<Step> {
         change(&mut tuning);
         steps.push(Step { key, name, tuning });
     };
-    step("inodes", "inodes found and set in one hold (posted for 4.14)", &|tuning| {
+    step("inodes", "inodes, after a loss, found and set in a second hold (posted for 4.14)", &|tuning| {
         tuning.inode_search = InodeSearch::Locked;
     });
-    step("inodes-merged", "inodes searched for in the hold only after a loss (4.14)", &|tuning| {
+    step("inodes-merged", "inodes, after a loss, found and set in the same hold (4.14)", &|tuning| {
         tuning.inode_search = InodeSearch::Recheck;
     });
     step("base", "preallocations in a tree (6.4): the published base", &|tuning| {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use extant_rt::{
     AtomicU64, Behind, Condvar, Costs, Level, LockClass, Machine, Monotonic, Mutex, OnceLock, Ordering,
-    Padded, Report, RwLock, Topology, WallClock, available_parallelism, copied, count_anew, parallel, sleep,
-    spawn, work, yield_now,
+    Padded, Report, RwLock, Topology, WallClock, available_parallelism, checksummed, copied, count_anew,
+    parallel, sleep, spawn, work, yield_now,
 };
 
 /// A transfer between any two CPUs takes 25 ns, a lock handed over two of them.
@@ -22,6 +22,7 @@ fn machine() -> Machine {
             write_ns: 10,
             wake_ns: 50,
             copy_bytes_per_us: 4000,
+            checksum_ns_per_kib: 400,
             hand_over_transfers: 2,
         },
         topology,
@@ -283,13 +284,15 @@ fn counts_begin_anew_and_lines_of_locks_have_their_class() {
 }
 
 #[test]
-fn copies_take_as_long_as_the_machine_says() {
+fn copies_and_checksums_take_as_long_as_the_machine_says() {
     let report = on(1, |_| {
         copied(10_000);
         copied(2);
+        checksummed(1536);
+        checksummed(2);
     });
-    // 4000 bytes in a microsecond, each copy rounded down.
-    assert_eq!(report.cpus_ns, [2500]);
+    // 4000 bytes in a microsecond and 1 KiB in 400 ns, each rounded down.
+    assert_eq!(report.cpus_ns, [2500 + 600]);
 }
 
 #[test]

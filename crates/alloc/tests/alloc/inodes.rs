@@ -60,8 +60,8 @@ fn creators_take_the_groups_lock_once_and_more_often_in_the_older_forms() {
         );
         // One, a second to read each group's bitmap, and those that find that others took the group's last.
         assert!(hold < 1.5 && repeat >= 2.0, "{hold} and {repeat}");
-        // However many others were quicker, one hold for the bit and one for the descriptor.
-        assert!([locked, recheck].iter().all(|locks| (2.0..2.5).contains(locks)), "{locked} and {recheck}");
+        // However many others were quicker, one hold for the bit and one for the descriptor, and one to lose in.
+        assert!((2.0..2.5).contains(&recheck) && (2.0..3.5).contains(&locked), "{recheck} and {locked}");
     }
 }
 

@@ -33,4 +33,6 @@ pub(crate) use thread::since_epoch;
 pub use thread::{
     JoinHandle, Monotonic, available_parallelism, is_current, parallel, sleep, spawn, thread_slot, yield_now,
 };
-pub use world::{Behind, Costs, LineReport, LockReport, Machine, Report, copied, count_anew, work};
+pub use world::{
+    Behind, Costs, LineReport, LockReport, Machine, Report, checksummed, copied, count_anew, work,
+};

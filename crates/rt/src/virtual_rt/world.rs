@@ -24,6 +24,8 @@ pub struct Costs {
     pub wake_ns: u64,
     /// What [`copied`] charges for.
     pub copy_bytes_per_us: u64,
+    /// What [`checksummed`] charges for; 0: nothing.
+    pub checksum_ns_per_kib: u64,
     /// Times that a contended lock's line is on its way until who waited has the lock.
     pub hand_over_transfers: u64,
 }
@@ -31,7 +33,14 @@ pub struct Costs {
 impl Default for Costs {
     /// A small server. Copies into memory that is taken for it: `extant-bench page-work` measured 555 to 606 ns for 4 KiB.
     fn default() -> Self {
-        Self { read_ns: 1, write_ns: 7, wake_ns: 2000, copy_bytes_per_us: 7000, hand_over_transfers: 2 }
+        Self {
+            read_ns: 1,
+            write_ns: 7,
+            wake_ns: 2000,
+            copy_bytes_per_us: 7000,
+            checksum_ns_per_kib: 0,
+            hand_over_transfers: 2,
+        }
     }
 }
 
@@ -329,6 +338,11 @@ pub fn work(time: Duration) {
 /// Spends the time of a copy of so many bytes from one place in memory to another.
 pub fn copied(bytes: usize) {
     with(|world| world.charge(bytes as u64 * 1000 / world.costs.copy_bytes_per_us.max(1)));
+}
+
+/// Spends the time of a checksum over so many bytes.
+pub fn checksummed(bytes: usize) {
+    with(|world| world.charge(bytes as u64 * world.costs.checksum_ns_per_kib / 1024));
 }
 
 /// Counts of locks and lines begin anew, so that a report leaves out what was before. A scheduling point.
