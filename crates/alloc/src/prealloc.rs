@@ -160,8 +160,7 @@ impl Allocator {
         }
         let mut ranges = owner.ranges.lock();
         let Some(ranges) = ranges.as_mut() else { return none };
-        let (found, visits, gone) = ranges.take(logical, len);
-        self.give_back_ranges(gone);
+        let (found, visits) = ranges.take(logical, len);
         self.lookups.add(Count::Lookups, 1);
         self.lookups.add(Count::Visits, visits);
         self.lookups.add(Count::Hits, u64::from(matches!(found, Found::Run(_))));

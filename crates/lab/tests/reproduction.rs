@@ -71,6 +71,12 @@ fn sparse_writes_pay_for_each_preallocation_that_a_list_is_searched_for() {
 }
 
 #[test]
+fn a_file_filled_at_random_pays_little_for_a_list_that_has_an_item_for_each_chunk() {
+    let gain = gain("E", "random fill", "tree");
+    assert!((1.0..1.15).contains(&gain), "{gain}");
+}
+
+#[test]
 fn writers_at_random_gain_by_contexts_of_their_own() {
     let gain = gain("d", "12 files, BM1743", "after");
     assert!((2.0..4.0).contains(&gain), "{gain}");

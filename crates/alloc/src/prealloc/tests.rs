@@ -7,6 +7,7 @@ use extant_ondisk::{FsBlock, LogicalBlock};
 use super::list::List;
 use super::predicted_end;
 use super::ranges::{Found, Range, Ranges};
+use super::tree::Tree;
 use crate::group::Run;
 use crate::tuning::Preallocation;
 
@@ -30,8 +31,8 @@ fn a_look_up_visits_at_most_twice_the_logarithm_of_the_ranges() {
         let orders: [Vec<Range>; 2] =
             [scattered(count).collect(), (0..count).map(|at| range(at * 16, u64::from(at) * 8, 8)).collect()];
         for order in orders {
-            let mut tree = Ranges::new(Preallocation::Tree);
-            order.iter().for_each(|range| drop(tree.insert(*range)));
+            let mut tree = Tree::default();
+            order.iter().for_each(|range| tree.insert(*range));
             let visits = |at: u32| tree.around(LogicalBlock(at)).visits;
             let (mut worst, mut all) = (0, 0);
             for at in 0..count {
@@ -43,12 +44,12 @@ fn a_look_up_visits_at_most_twice_the_logarithm_of_the_ranges() {
             println!("tree of {count}: at most {worst} visits, {mean:.1} on average");
             assert!(worst <= most, "{worst} of {most} with {count} ranges");
         }
-        let list = List::uncapped(scattered(count));
+        let mut list = List::uncapped(scattered(count));
         let lookups = 200.min(count);
         let all: u64 = (0..lookups)
             .map(|index| {
                 let at = (u64::from(index) * u64::from(count) / u64::from(lookups)) as u32;
-                list.around(LogicalBlock(at * 16)).visits
+                list.take(LogicalBlock(at * 16), 1).1
             })
             .sum();
         let mean = all as f64 / f64::from(lookups);
@@ -59,13 +60,41 @@ fn a_look_up_visits_at_most_twice_the_logarithm_of_the_ranges() {
 
 #[test]
 fn the_list_keeps_512_ranges_and_the_tree_all() {
-    for (form, kept) in [(Preallocation::List, 512..=640), (Preallocation::Tree, 5_000..=5_000)] {
+    for (form, kept) in [(Preallocation::List, 512..=641), (Preallocation::Tree, 5_000..=5_000)] {
         let mut ranges = Ranges::new(form);
         let gone: usize = scattered(5_000).map(|range| ranges.insert(range).len()).sum();
         let left = ranges.into_ranges().len();
         assert_eq!(left + gone, 5_000);
         assert!(kept.contains(&left), "{form:?}: {left} ranges");
     }
+}
+
+#[test]
+fn the_list_has_what_was_taken_ahead_at_a_time_once_until_its_last_block_is_given() {
+    let mut list = List::default();
+    list.insert(range(0, 7, 2_000));
+    let mut take = |at: u32| list.take(LogicalBlock(at), 1);
+    let given = |at: u32| Found::Run(Run { start: FsBlock(7 + u64::from(at)), len: 1 });
+    for at in (0..2_000).step_by(2) {
+        assert_eq!(take(at), (given(at), 1));
+    }
+    assert_eq!(take(4), (Found::Room(1), 3), "three passes over one item");
+    for at in (1..2_000).step_by(2) {
+        assert_eq!(take(at), (given(at), 1));
+    }
+    assert_eq!(take(4), (Found::Room(u32::MAX), 0));
+}
+
+#[test]
+fn the_list_lets_those_go_that_gave_nothing_for_longest() {
+    let mut list = List::default();
+    for at in 0..641 {
+        assert_eq!(list.insert(range(at * 16, u64::from(at) * 8, 8)), []);
+    }
+    assert_eq!(list.take(LogicalBlock(0), 1).1, 641, "the oldest is last");
+    let gone = list.insert(range(641 * 16, 641 * 8, 8));
+    let oldest: Vec<_> = (1..=130).rev().map(|at| range(at * 16, u64::from(at) * 8, 8)).collect();
+    assert_eq!(gone, oldest);
 }
 
 /// Random ranges and look-ups against a map from each logical block to its block.
@@ -95,7 +124,7 @@ fn random_ranges_give_each_block_once_and_never_overlap() {
                 }
                 continue;
             }
-            let (found, _, gone) = ranges.take(LogicalBlock(at), len);
+            let (found, _) = ranges.take(LogicalBlock(at), len);
             match found {
                 Found::Run(run) => {
                     assert!(run.len >= 1 && run.len <= len);
@@ -110,7 +139,6 @@ fn random_ranges_give_each_block_once_and_never_overlap() {
                     assert_eq!(room, expected, "seed {seed}");
                 }
             }
-            forget(&mut model, &gone);
         }
         forget(&mut model, &ranges.into_ranges());
         assert!(model.is_empty(), "seed {seed}: {} blocks lost", model.len());

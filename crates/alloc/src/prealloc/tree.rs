@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 
 use extant_ondisk::LogicalBlock;
 
-use super::ranges::{Around, Range};
+use super::ranges::{Found, Range};
 
 type Link = Option<Box<Branch>>;
 
@@ -25,7 +25,76 @@ struct Branch {
     right: Link,
 }
 
+/// What stands around a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Around {
+    /// The last range that starts at the block or before it.
+    pub before: Option<Range>,
+    /// The first that starts behind it.
+    pub after: Option<Range>,
+    /// Ranges looked at.
+    pub visits: u64,
+}
+
+impl Around {
+    /// Notes a range that was looked at; whether it starts at `logical` or before.
+    fn visit(&mut self, range: Range, logical: LogicalBlock) -> bool {
+        self.visits += 1;
+        let is_before = range.logical <= logical;
+        if is_before {
+            if self.before.is_none_or(|before| before.logical < range.logical) {
+                self.before = Some(range);
+            }
+        } else if self.after.is_none_or(|after| after.logical > range.logical) {
+            self.after = Some(range);
+        }
+        is_before
+    }
+
+    /// The range that covers the block they stand around.
+    pub fn covering(&self, logical: LogicalBlock) -> Option<Range> {
+        self.before.filter(|range| range.covers(logical))
+    }
+
+    /// Blocks from `logical` to the range behind it.
+    pub fn room(&self, logical: LogicalBlock) -> u32 {
+        self.after.map_or(u32::MAX, |after| after.logical.0 - logical.0)
+    }
+}
+
 impl Tree {
+    pub fn is_empty(&self) -> bool {
+        self.root.is_none()
+    }
+
+    /// Takes up to `len` blocks for `logical`, with how many ranges were looked at.
+    pub fn take(&mut self, logical: LogicalBlock, len: u32) -> (Found, u64) {
+        let around = self.around(logical);
+        let Some(range) = around.covering(logical) else {
+            return (Found::Room(around.room(logical)), around.visits);
+        };
+        let (left, rest) = range.split(logical.0 - range.logical.0);
+        let (taken, right) = rest.split(len.min(rest.run.len));
+        // What stays keeps its place among the others, so that a file that grows changes one range and moves none.
+        let (stays, added) = if left.run.len > 0 { (left, right) } else { (right, left) };
+        if stays.run.len > 0 {
+            self.change(range.logical, stays);
+        } else {
+            self.remove(range.logical);
+        }
+        if added.run.len > 0 {
+            self.insert(added);
+        }
+        (Found::Run(taken.run), around.visits)
+    }
+
+    /// Whether a range overlaps none.
+    pub fn is_apart(&self, range: Range) -> bool {
+        let ends_before = |one: Range, other: Range| one.end() <= u64::from(other.logical.0);
+        let Around { before, after, .. } = self.around(range.logical);
+        before.into_iter().chain(after).all(|other| ends_before(other, range) || ends_before(range, other))
+    }
+
     /// One way down: left of a range that starts behind the block, else right.
     pub fn around(&self, logical: LogicalBlock) -> Around {
         let mut around = Around::default();
@@ -41,7 +110,7 @@ impl Tree {
     }
 
     /// Puts a part of a range in its place: the order stays.
-    pub fn change(&mut self, logical: LogicalBlock, part: Range) {
+    fn change(&mut self, logical: LogicalBlock, part: Range) {
         let mut link = &mut self.root;
         while let Some(branch) = link {
             link = match logical.cmp(&branch.range.logical) {
@@ -55,7 +124,7 @@ impl Tree {
         }
     }
 
-    pub fn remove(&mut self, logical: LogicalBlock) {
+    fn remove(&mut self, logical: LogicalBlock) {
         self.root = removed(self.root.take(), logical);
     }
 
