@@ -47,7 +47,8 @@ fn sum<'a>(parts: impl IntoIterator<Item = &'a Padded<AtomicU64>>) -> u64 {
 
 /// Free blocks that nobody has, waits for or reserved, as tokens: most in a pool, some held ready by shards of threads.
 ///
-/// Tokens that move between the pool and a shard do so under a lock, so that whoever looks for the last ones misses none.
+/// A shard takes a portion of the pool at a time: for as many requests of that size as there is room for. Tokens that move
+/// between the pool and a shard do so under a lock, so that whoever looks for the last ones misses none.
 #[derive(Debug)]
 struct Escrow {
     /// Two's complement, for a group found bad may take away blocks that are reserved.
@@ -56,22 +57,33 @@ struct Escrow {
     moving: Mutex<()>,
     /// What unprivileged claims must leave in the pool.
     kept: u64,
-    /// Below so many blocks in the pool, beside those kept, nobody takes any ahead.
+    /// Below so many blocks, beside those kept, nobody takes any ahead.
     scarce: u64,
+    /// Shards may hold so much that the pool alone does not tell whether blocks are scarce.
+    is_spread: Padded<AtomicBool>,
+    /// Blocks that shards hold ready each, as of the last change of the pool: a power of two, so that it seldom changes, for
+    /// all read it; 0 while only the privileged may take of the pool.
+    ready: Padded<AtomicU64>,
 }
 
-/// Blocks that a shard holds ready, at most twice that.
-const PORTION_MAX: u64 = 1024;
+/// Blocks of a portion where there is no more room, or nobody asks for more.
+const PORTION_MIN: u64 = 1024;
+/// Requests that a portion is to suffice for.
+const REQUESTS: u64 = 256;
 
 impl Escrow {
     fn new(blocks: u64, kept: u64, scarce: u64) -> Self {
-        Self {
+        let escrow = Self {
             pool: Padded(AtomicU64::new(blocks)),
             shards: (0..SHARDS).map(|_| Padded::default()).collect(),
             moving: Mutex::new(LockClass::FREE_BLOCKS, ()),
             kept,
             scarce,
-        }
+            is_spread: Padded(AtomicBool::new(false)),
+            ready: Padded::default(),
+        };
+        escrow.note_room();
+        escrow
     }
 
     fn shard(&self) -> &AtomicU64 {
@@ -84,40 +96,102 @@ impl Escrow {
             return Ok(true);
         }
         let _moving = self.moving.lock();
+        let result = self.claim_of_pool(blocks, privileged);
+        self.note_room();
+        result.map(|()| false)
+    }
+
+    fn claim_of_pool(&self, blocks: u64, privileged: bool) -> Result<()> {
         // Of the pool alone: what the shards hold lies on lines that other threads write.
-        let portion = (self.spare() / SHARDS as u64).min(PORTION_MAX);
+        let portion = blocks.saturating_mul(REQUESTS).max(PORTION_MIN).min(self.portion_max());
         if take(&self.pool, blocks.saturating_add(portion), self.kept) {
-            self.shard().fetch_add(portion, Ordering::Relaxed);
-            return Ok(false);
+            self.hold(portion);
+            return Ok(());
         }
         // Once it came so low the shards were emptied, and what is released goes to the pool.
         if privileged && self.is_low() && take(&self.pool, blocks, 0) {
-            return Ok(false);
+            return Ok(());
         }
         // Little is left: no shard holds any of it back.
-        for shard in &self.shards {
-            self.pool.fetch_add(shard.swap(0, Ordering::Relaxed), Ordering::Relaxed);
-        }
+        self.collect();
         let kept = if privileged { 0 } else { self.kept };
-        if take(&self.pool, blocks, kept) { Ok(false) } else { Err(Error::NoSpace) }
+        if take(&self.pool, blocks, kept) { Ok(()) } else { Err(Error::NoSpace) }
     }
 
     fn claim_spare(&self, blocks: u64) -> bool {
-        self.spare() >= self.scarce.saturating_add(blocks) && self.claim(blocks, false).is_ok()
+        let is_there = || self.spare() >= self.scarce.saturating_add(blocks);
+        let ready = self.ready.load(Ordering::Relaxed);
+        // With large portions there is room for many, and the pool need not be looked at.
+        if !(ready > PORTION_MIN && ready >= blocks || is_there()) {
+            if !self.is_spread.load(Ordering::Relaxed) {
+                return false;
+            }
+            let moving = self.moving.lock();
+            // Of all who came at once the first one does it.
+            if self.is_spread.load(Ordering::Relaxed) {
+                self.collect();
+                self.note_room();
+            }
+            drop(moving);
+            if !is_there() {
+                return false;
+            }
+        }
+        self.claim(blocks, false).is_ok()
     }
 
     fn release(&self, blocks: u64) {
+        let ready = self.ready.load(Ordering::Relaxed);
         // What root may need comes back first, and a long run is for all.
-        if blocks >= PORTION_MAX || self.is_low() {
-            self.pool.fetch_add(blocks, Ordering::Relaxed);
+        if ready == 0 || blocks >= ready.max(PORTION_MIN) {
+            self.add_to_pool(blocks);
             return;
         }
-        let shard = self.shard();
-        if shard.fetch_add(blocks, Ordering::Relaxed) + blocks > 2 * PORTION_MAX {
+        let portion = ready.max(PORTION_MIN);
+        if self.hold(blocks) > 2 * portion {
             let _moving = self.moving.lock();
-            if take(shard, PORTION_MAX, 0) {
-                self.pool.fetch_add(PORTION_MAX, Ordering::Relaxed);
+            if take(self.shard(), portion, 0) {
+                self.add_to_pool(portion);
             }
+        }
+    }
+
+    fn add_to_pool(&self, blocks: u64) {
+        self.pool.fetch_add(blocks, Ordering::Relaxed);
+        self.note_room();
+    }
+
+    /// Puts blocks into the shard: what it holds then.
+    fn hold(&self, blocks: u64) -> u64 {
+        let held = self.shard().fetch_add(blocks, Ordering::Relaxed).wrapping_add(blocks);
+        // Looked at first: it seldom changes.
+        if held > 2 * PORTION_MIN && !self.is_spread.load(Ordering::Relaxed) {
+            self.is_spread.store(true, Ordering::Relaxed);
+        }
+        held
+    }
+
+    /// Empties the shards into the pool. To be called with `moving` held.
+    fn collect(&self) {
+        self.is_spread.store(false, Ordering::Relaxed);
+        for shard in &self.shards {
+            self.pool.fetch_add(shard.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// Blocks of the largest portion: of what is not scarce as many as would suffice for all shards, or few.
+    fn portion_max(&self) -> u64 {
+        let (spare, shards) = (self.spare(), SHARDS as u64);
+        let room = spare.saturating_sub(self.scarce);
+        (room / shards).max((spare / shards).min(PORTION_MIN))
+    }
+
+    /// The pool changed. Of two at once one may note what was before the other: it lasts until the next.
+    fn note_room(&self) {
+        let largest = self.portion_max().max(1);
+        let ready = if self.is_low() { 0 } else { 1 << largest.ilog2() };
+        if self.ready.load(Ordering::Relaxed) != ready {
+            self.ready.store(ready, Ordering::Relaxed);
         }
     }
 
@@ -210,7 +284,7 @@ impl Counters {
     pub fn correct(&self, free_blocks: u64, free_inodes: u64) {
         let (blocks, inodes) = self.claimed;
         let (blocks, inodes) = (free_blocks.wrapping_sub(blocks), free_inodes.wrapping_sub(inodes));
-        self.escrow.pool.fetch_add(blocks, Ordering::Relaxed);
+        self.escrow.add_to_pool(blocks);
         self.disk_free.add(blocks);
         self.free_inodes.add(inodes);
     }
@@ -261,6 +335,7 @@ impl Counters {
     /// Takes away blocks that turned out not to be there, whoever counts on them.
     pub fn lose(&self, blocks: u64) {
         self.escrow.pool.fetch_sub(blocks, Ordering::Relaxed);
+        self.escrow.note_room();
     }
 }
 
@@ -384,9 +459,41 @@ mod tests {
         assert!(!counters.takes_wish_for_commit(), "nothing pends");
         counters.pending.add(12_500);
         // More than the shard holds ready, so that the pool is asked.
-        counters.claim(2 * PORTION_MAX + 1, false).expect("enough");
+        counters.claim(2 * PORTION_MIN + 1, false).expect("enough");
         assert!(counters.takes_wish_for_commit());
         assert!(!counters.takes_wish_for_commit(), "told already");
+    }
+
+    #[test]
+    fn where_there_is_room_the_pool_is_asked_once_for_many_large_requests() {
+        let counters = Counters::new(&Totals { free_blocks: 1 << 26, ..Totals::default() });
+        let asked = (0..1000).filter(|_| !counters.escrow.claim(2048, false).expect("enough")).count();
+        assert!(asked <= 1000 / 200, "{asked} times");
+        counters.release(2048);
+        counters.release(2048);
+        assert!(counters.escrow.claim(4096, false).expect("enough"), "what came back is at hand");
+        // Few large ones leave enough for whoever else comes.
+        assert!(counters.escrow.spare() > (1 << 26) / 2);
+    }
+
+    #[test]
+    fn what_shards_hold_is_not_scarce() {
+        let totals = Totals {
+            free_blocks: 1 << 26,
+            kept_blocks: 1 << 20,
+            scarce_blocks: 1 << 21,
+            ..Totals::default()
+        };
+        let counters = Counters::new(&totals);
+        extant_rt::parallel(64, |_| assert!(counters.claim_spare(2048)));
+        assert!(counters.escrow.spare() < (1 << 26) / 4 * 3, "shards hold nothing");
+        while counters.claim_spare(2048) {}
+        // But for the portions that everyone has, and the request that was refused.
+        let left = counters.available() - totals.kept_blocks;
+        let portions = SHARDS as u64 * 2 * PORTION_MIN;
+        assert!((totals.scarce_blocks..=totals.scarce_blocks + portions + 2048).contains(&left), "{left}");
+        counters.claim(left, false).expect("all but what is kept");
+        counters.claim(1, false).expect_err("what is kept");
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! Locks: a group's (`GROUP`), tried only. Tests: `tests/alloc/kept.rs`.
 
 use extant_ondisk::{GroupDescriptor, GroupNumber, TransactionId};
-use extant_rt::{AtomicU32, AtomicU64, Ordering};
+use extant_rt::{AtomicU32, AtomicU64, Ordering, Padded, SHARDS, thread_slot};
 
 use crate::group::{Bitmap, Group, State};
 use crate::group_set::GroupSet;
@@ -27,10 +27,18 @@ pub(crate) struct Kept {
     groups: GroupSet,
     /// Where the search for bitmaps to drop goes on.
     hand: AtomicU32,
-    /// Of the size of a block.
-    bitmaps: AtomicU64,
+    /// Of the size of a block, but for those in `parts`; in two's complement.
+    bitmaps: Padded<AtomicU64>,
+    /// What threads counted since they last told: less than a step each.
+    parts: Box<[Padded<AtomicU64>]>,
+    step: u64,
     bitmaps_max: u64,
 }
+
+/// Bitmaps that a thread counts by itself at most, if that is a small part of what there is room for.
+const STEP_MAX: u64 = 64;
+/// Of the room, for all threads together.
+const STEPS_PART: u64 = 4;
 
 /// A block bitmap, what may be given out of it, and the chunks of that.
 pub(crate) const OF_BLOCKS: u64 = 3;
@@ -41,18 +49,32 @@ const LOOKED_AT_MAX: u64 = 64;
 impl Kept {
     /// Nothing yet, of `groups` groups; room for so many bitmaps.
     pub fn new(groups: u32, bitmaps_max: u64) -> Self {
-        let (hand, bitmaps) = (AtomicU32::new(0), AtomicU64::new(0));
-        Self { groups: GroupSet::new(groups), hand, bitmaps, bitmaps_max }
+        Self {
+            groups: GroupSet::new(groups),
+            hand: AtomicU32::new(0),
+            bitmaps: Padded::default(),
+            parts: (0..SHARDS).map(|_| Padded::default()).collect(),
+            step: (bitmaps_max / (STEPS_PART * SHARDS as u64)).min(STEP_MAX),
+            bitmaps_max,
+        }
     }
 
     /// Bitmaps of a group came into memory. To be called with its lock held.
     pub fn add(&self, group: GroupNumber, bitmaps: u64) {
         self.groups.insert(group);
-        self.bitmaps.fetch_add(bitmaps, Ordering::Relaxed);
+        let part = &self.parts[thread_slot() % SHARDS];
+        if part.fetch_add(bitmaps, Ordering::Relaxed) + bitmaps >= self.step {
+            self.bitmaps.fetch_add(part.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        }
     }
 
     fn has_room(&self) -> bool {
-        self.bitmaps.load(Ordering::Relaxed) < self.bitmaps_max
+        self.told() < self.bitmaps_max
+    }
+
+    /// Bitmaps, but for those in `parts`.
+    fn told(&self) -> u64 {
+        u64::try_from(self.bitmaps.load(Ordering::Relaxed).cast_signed()).unwrap_or(0)
     }
 
     /// The next group in turn.
@@ -69,7 +91,9 @@ impl Allocator {
     /// Bytes of bitmaps and buddies in memory.
     #[must_use]
     pub fn bitmap_bytes(&self) -> u64 {
-        self.kept.bitmaps.load(Ordering::Relaxed) * u64::from(self.geometry.block_size)
+        let parts = self.kept.parts.iter().map(|part| part.load(Ordering::Relaxed));
+        let bitmaps = parts.fold(self.kept.bitmaps.load(Ordering::Relaxed), u64::wrapping_add);
+        bitmaps * u64::from(self.geometry.block_size)
     }
 
     /// Reads the block bitmap of a group, with its lock let go meanwhile; it may be missing again.
@@ -117,7 +141,7 @@ impl Allocator {
 
     /// Looks for bitmaps to drop, once at as many groups as hold those that are too many, after a commit.
     pub(crate) fn drop_excess(&self) {
-        let excess = self.kept.bitmaps.load(Ordering::Relaxed).saturating_sub(self.kept.bitmaps_max);
+        let excess = self.kept.told().saturating_sub(self.kept.bitmaps_max);
         self.make_room(excess.div_ceil(OF_BLOCKS));
     }
 

@@ -32,6 +32,16 @@ impl Series {
         self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
+    /// The rounds that are so.
+    pub fn only(&self, is_kept: &[bool]) -> Self {
+        Self(self.0.iter().zip(is_kept).filter(|(_, is_kept)| **is_kept).map(|(figure, _)| *figure).collect())
+    }
+
+    /// Round by round, whether the figure differs from another by less than half of that.
+    pub fn is_near(&self, figure: f64) -> Vec<bool> {
+        self.0.iter().map(|own| (own - figure).abs() <= figure / 2.0).collect()
+    }
+
     /// Round by round, this series over another.
     pub fn over(&self, other: &Self) -> Self {
         Self(self.0.iter().zip(&other.0).map(|(a, b)| a / b).collect())
@@ -42,8 +52,11 @@ impl Series {
         Self(self.0.iter().zip(&other.0).map(|(a, b)| a - b).collect())
     }
 
-    /// The median and the spread in a unit of so much, to so many decimal places.
+    /// The median and the spread in a unit of so much, to so many decimal places; nothing of no rounds.
     pub fn cell(&self, unit: f64, places: usize) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
         let [median, min, max] = [self.median(), self.min(), self.max()].map(|figure| figure / unit);
         format!("{median:.places$} ({min:.places$}–{max:.places$})")
     }

@@ -11,11 +11,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use extant_ondisk::{FsBlock, TransactionId};
-use extant_rt::{Arc, LockClass, RwLock};
+use extant_rt::{Arc, LockClass, Padded, RwLock, SHARDS, spread};
 
 /// Locks of the journal with smaller keys are outer.
 pub const FIRST_KEY: u64 = 16;
-const SHARDS: u64 = 16;
 
 /// The newest committed copy of a block.
 #[derive(Clone, Debug)]
@@ -30,17 +29,19 @@ type Shard = RwLock<BTreeMap<FsBlock, (TransactionId, Arc<[u8]>)>>;
 /// See the module.
 #[derive(Debug)]
 pub struct Overlay {
-    shards: Vec<Shard>,
+    /// Neighbours, as groups' bitmaps are, lie in different ones.
+    shards: Vec<Padded<Shard>>,
 }
 
 impl Overlay {
     pub fn new() -> Self {
-        let shard = |index| RwLock::with_key(LockClass::JOURNAL, FIRST_KEY + index, BTreeMap::new());
+        let shard =
+            |index| Padded(RwLock::with_key(LockClass::JOURNAL, FIRST_KEY + index as u64, BTreeMap::new()));
         Self { shards: (0..SHARDS).map(shard).collect() }
     }
 
     fn shard(&self, block: FsBlock) -> &Shard {
-        &self.shards[(block.0 % SHARDS) as usize]
+        &self.shards[spread(block.0, SHARDS)]
     }
 
     pub fn get(&self, block: FsBlock) -> Option<Arc<[u8]>> {

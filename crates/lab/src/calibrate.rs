@@ -10,20 +10,21 @@ use std::hint::black_box;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Barrier, Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use extant::Tuning;
-use extant_loads::{APPEND_BYTES, FILE_BYTES, Load};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use extant_loads::{APPEND_BYTES, FILE_BYTES, Load, way};
+use rustix::io::Errno;
+use rustix::thread::CpuSet;
 
 use crate::machine::Model;
 use crate::measured::{self, Measured};
 use crate::run::{self, Setup};
 
-/// Exchanges of one measurement, and measurements, of which the quickest counts: others were disturbed.
-const EXCHANGES: u64 = 20_000;
-/// See [`EXCHANGES`].
+/// Changes, and wake-ups, of one measurement, and measurements, of which the quickest counts: others were disturbed.
+const CHANGES: u64 = 20_000;
+/// See [`CHANGES`].
 const WAKES: u64 = 500;
 const ROUNDS: usize = 15;
 /// Where the kernel says which CPUs share what; a level for each, from near to far.
@@ -50,8 +51,7 @@ struct Level {
 /// # Errors
 /// If the host has one CPU; those of the file of measurements.
 pub fn calibrate(measured: Option<&Path>) -> Result<String, Box<dyn Error>> {
-    let allowed = sched_getaffinity(None)?;
-    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
+    let allowed = way::cpus()?;
     let [first, _, ..] = allowed[..] else {
         return Err("one CPU may be used: a line has no way to measure".into());
     };
@@ -59,7 +59,7 @@ pub fn calibrate(measured: Option<&Path>) -> Result<String, Box<dyn Error>> {
         "# This host, measured. A line's way is half of a round between two CPUs, from the nearest to the farthest.\nlevel = [\n",
     );
     for level in levels(first, &allowed) {
-        let ns = least(|| exchange(first, level.other));
+        let ns = least(|| way::line([first, level.other]));
         let _ = writeln!(text, "    {{ cpus = {}, transfer_ns = {ns:.0} }},", level.cpus);
     }
     let (change, wake) = (least(|| Ok(change_own())), least(|| wake(first, allowed[1])));
@@ -140,63 +140,24 @@ fn cpus(list: &str) -> BTreeSet<usize> {
 }
 
 /// The least of several measurements, in nanoseconds; what could not be measured takes none.
-fn least(measure: impl Fn() -> Result<f64, rustix::io::Errno>) -> f64 {
-    (0..ROUNDS).filter_map(|_| measure().ok()).min_by(f64::total_cmp).unwrap_or_default()
-}
-
-/// Nanoseconds until something has gone from one CPU to the other, of so many times there and back: `pass` waits for each number
-/// from the one given on, by twos, and passes the next one.
-fn one_way(
-    cpus: [usize; 2],
-    rounds: u64,
-    pass: impl Fn(std::iter::StepBy<std::ops::Range<u64>>) + Sync,
-) -> Result<f64, rustix::io::Errno> {
-    let there = Barrier::new(2);
-    let passing = |side: usize| {
-        let mut set = CpuSet::new();
-        set.set(cpus[side]);
-        let settled = sched_setaffinity(None, &set);
-        there.wait();
-        let begin = Instant::now();
-        pass((side as u64..2 * rounds).step_by(2));
-        settled.map(|()| begin.elapsed())
-    };
-    let took = std::thread::scope(|scope| {
-        let passing = &passing;
-        let sides = [0, 1].map(|side| scope.spawn(move || passing(side)));
-        sides.map(|side| side.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    });
-    let [one, other] = took;
-    Ok(other.and(one)?.as_nanos() as f64 / (2 * rounds) as f64)
-}
-
-/// Nanoseconds of a line's way from one CPU to the other.
-fn exchange(one: usize, other: usize) -> Result<f64, rustix::io::Errno> {
-    let line = AtomicU64::new(0);
-    one_way([one, other], EXCHANGES, |numbers| {
-        for number in numbers {
-            while line.load(Ordering::Acquire) != number {
-                std::hint::spin_loop();
-            }
-            line.store(number + 1, Ordering::Release);
-        }
-    })
+fn least(measure: impl Fn() -> Result<f64, Errno>) -> f64 {
+    way::least(ROUNDS, measure).unwrap_or_default()
 }
 
 /// Nanoseconds of an atomic change of a line of one's own.
 fn change_own() -> f64 {
     let line = AtomicU64::new(0);
     let begin = Instant::now();
-    for _ in 0..EXCHANGES {
+    for _ in 0..CHANGES {
         black_box(&line).fetch_add(1, Ordering::Relaxed);
     }
-    begin.elapsed().as_nanos() as f64 / EXCHANGES as f64
+    begin.elapsed().as_nanos() as f64 / CHANGES as f64
 }
 
 /// Nanoseconds until a thread goes on that waited for another, on another CPU.
-fn wake(one: usize, other: usize) -> Result<f64, rustix::io::Errno> {
+fn wake(one: usize, other: usize) -> Result<f64, Errno> {
     let (turn, changed) = (Mutex::new(0), Condvar::new());
-    one_way([one, other], WAKES, |numbers| {
+    way::one_way([one, other], WAKES, |numbers| {
         for number in numbers {
             let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
             while *turn != number {

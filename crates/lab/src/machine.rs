@@ -218,6 +218,18 @@ impl Model {
         variants.map(vary).collect()
     }
 
+    /// The model with another way of a line between the nearest CPUs.
+    ///
+    /// # Errors
+    /// None that is known: the same file with another number.
+    pub fn with_nearest_ns(&self, transfer_ns: f64) -> Result<Self, String> {
+        let mut source = self.source.clone();
+        let nearest = source.get_mut("level").and_then(|levels| levels.get_mut(0));
+        let way = nearest.and_then(|level| level.get_mut("transfer_ns")).ok_or("no such cost")?;
+        *way = Value::Integer(transfer_ns.round() as i64);
+        Self::of(source)
+    }
+
     /// What a step computes, in nanoseconds.
     pub fn step_ns(&self, step: Step) -> u64 {
         self.steps.get(&step).copied().unwrap_or(0)
@@ -249,6 +261,8 @@ mod tests {
         assert_eq!(of("steps x2").step_ns(Step::Append), 2 * model.step_ns(Step::Append));
         let far = |model: &Model| model.machine.topology.transfer_ns(0, 1);
         assert_eq!(far(&of("level.3.transfer_ns x0.5")), far(&model) / 2);
+        let nearest = Model::load(Path::new("kunpeng920")).expect("built in").with_nearest_ns(7.4);
+        assert_eq!(nearest.expect("a machine").machine.topology.transfer_ns(0, 1), 7);
         assert_eq!(
             of("behind.GROUP x2").machine.behind["GROUP"].work_ns,
             2 * model.machine.behind["GROUP"].work_ns

@@ -26,6 +26,8 @@ pub struct MeasuredStep {
     pub directories: usize,
     /// Operations per second of all threads.
     pub median: f64,
+    /// Of a line's way between two CPUs meanwhile, if it was measured.
+    pub line_ns: Option<f64>,
 }
 
 impl Measured {

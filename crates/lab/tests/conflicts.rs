@@ -31,6 +31,16 @@ fn operations_on_disjoint_files_share_lines_for_refills_alone() {
 }
 
 #[test]
+fn sparse_writes_take_ahead_what_their_shards_hold() {
+    for (pair, most) in
+        [(["sparse-writes", "random-fill"], 1.0 / 64.0), (["sparse-writes", "sparse-writes"], 1.0 / 16.0)]
+    {
+        let (shared, _) = conflict(&pair);
+        assert!(shared <= most, "{pair:?}: {shared}");
+    }
+}
+
+#[test]
 fn oldest_forms_share_locks_which_are_named() {
     let (shared, classes) = conflict(&["fallocate2", "--policy", "oldest"]);
     assert!(shared > 0.1, "{shared}");

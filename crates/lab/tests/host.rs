@@ -91,6 +91,13 @@ fn a_second_cpu_stands_beside_a_second_thread() {
     assert!((of(&oldest[4]) - of(&error)).abs() <= 1.0, "{text}");
     let default: f64 = rows[11][2].parse().expect("a ratio");
     assert!(default > 1.98 && rows[11][3].is_empty(), "{text}");
+    // On a host whose lines took long meanwhile.
+    let step = |threads, median| step(threads, median).replace(" }", r#", "line_ns": 400.2 }"#);
+    let measured = File::new("far.json", &format!("[{}, {}]", step(1, 1000), step(2, 1250)));
+    let text = lab(&["ladder", "--measured", measured.path()]).expect("a table");
+    let oldest = cells(text.lines().find(|line| line.contains("oldest")).expect("a row"));
+    assert_eq!(oldest[5], "400", "{text}");
+    assert!(oldest[2].parse::<f64>().expect("a ratio") < simulated - 0.2, "{text}");
 }
 
 #[test]

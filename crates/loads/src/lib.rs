@@ -1,7 +1,7 @@
 //! What threads do to a file system, written once: threads of the host run it to be measured, beside the same as system
 //! calls, and virtual CPUs in the lab.
 //!
-//! Leaves out: clocks and threads.
+//! Leaves out: clocks and threads, but for what the host itself takes ([`way`]).
 #![forbid(unsafe_code)]
 
 pub mod ageing;
@@ -10,6 +10,7 @@ pub mod ladder;
 pub mod layout;
 mod random;
 mod rounds;
+pub mod way;
 
 use clap::ValueEnum;
 

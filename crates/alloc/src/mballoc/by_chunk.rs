@@ -96,7 +96,7 @@ impl<'a> Search<'a> {
     /// What there is in the goal's group, if it has the whole length, or none has a longer chunk.
     pub(super) fn best_chunk(&mut self, locked: LockedGroup<'a>) -> Option<Run> {
         let largest = self.alloc.index.get(locked.number).largest?;
-        let is_best = || largest >= self.order() || self.best_order().is_none_or(|best| largest >= best);
+        let is_best = || largest >= self.order() || !self.is_there(largest + 1, locked.number);
         // A run may have the whole length without a chunk of it, but not without one of half of it.
         let may_have_whole = largest + 1 >= self.order();
         if !(may_have_whole || is_best()) || self.is_kept_now(locked.number) {
@@ -110,6 +110,13 @@ impl<'a> Search<'a> {
         self.counts.considered(criterion);
         self.counts.hit(criterion);
         locked.take(gap)
+    }
+
+    /// Whether a group is likely to have a chunk of an order: found, for the marks alone may be stale.
+    fn is_there(&self, order: u8, goal: GroupNumber) -> bool {
+        let index = &self.alloc.index;
+        let wanted = Marks::of_chunk(order, self.alloc.expectation.meets(order));
+        index.may_have(wanted) && Round::new(index, goal).next(index, wanted).is_some()
     }
 
     /// What a group has for the whole length.

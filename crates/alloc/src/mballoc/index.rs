@@ -8,7 +8,7 @@
 //! Marks are hints that are read without a lock: whoever acts on one looks again under the group's. A summary changes under
 //! its group's lock only. A word never lacks a mark of a word below for longer than a change takes: who takes a mark away
 //! looks again below afterwards, and puts it back if another put one there meanwhile. A mark too many costs a search a few
-//! lines.
+//! lines, once: the search takes it away. So whose groups change leave marks in the words that other bands share.
 
 use std::ops::Range;
 
@@ -96,11 +96,14 @@ impl OrderIndex {
         // SeqCst, with `lower`: of two that change neighbours one sees what the other did.
         word.store(to.pack(), Ordering::SeqCst);
         self.raise(1, group.0, new.without(old));
-        self.lower(group.0, old.without(new));
+        self.lower(1..2, group.0, old.without(new));
     }
 
     /// Puts marks into the words above a word of the level below `level`.
     fn raise(&self, level: usize, mut index: u32, marks: Marks) {
+        if marks.is_empty() {
+            return;
+        }
         for level in level..self.levels.len() {
             index >>= FANOUT_SHIFT;
             let Some(word) = self.word(level, index) else { return };
@@ -110,12 +113,16 @@ impl OrderIndex {
         }
     }
 
-    /// Takes marks that a group no longer has out of the words above it, as far up as no other has them.
-    fn lower(&self, mut index: u32, mut marks: Marks) {
-        for level in 1..self.levels.len() {
+    /// Takes marks that a word no longer has out of the words above it, on these levels, as far up as no other has them.
+    fn lower(&self, levels: Range<usize>, mut index: u32, mut marks: Marks) {
+        for level in levels {
             index >>= FANOUT_SHIFT;
             let Some(word) = self.word(level, index) else { return };
-            marks = marks.without(self.below(level, index)).and(Marks(word.load(Ordering::SeqCst)));
+            marks = marks.and(Marks(word.load(Ordering::SeqCst)));
+            if marks.is_empty() {
+                return;
+            }
+            marks = marks.without(self.below(level, index));
             if marks.is_empty() {
                 return;
             }
@@ -177,6 +184,8 @@ impl OrderIndex {
                     at = found << FANOUT_SHIFT;
                 }
                 None => {
+                    // A mark that leads here may be one too many.
+                    self.lower(level + 1..self.levels.len(), at, wanted);
                     level += 1;
                     at = (at >> FANOUT_SHIFT) + 1;
                     // At the start of a line the word above it tells whether that is worth reading.
@@ -274,9 +283,24 @@ mod tests {
             for at in 0..groups {
                 index.set(GroupNumber(at), Summary::NONE);
             }
+            assert_eq!(index.first(Marks::ANY, 0..groups), None);
             let words = index.levels.iter().flatten().flat_map(|line| &line.0);
             assert!(words.into_iter().all(|word| word.load(Ordering::Relaxed) == 0), "a mark stays behind");
         }
+    }
+
+    #[test]
+    fn who_looks_in_vain_is_led_there_once() {
+        let index = OrderIndex::new(64 * 3);
+        let top = || index.all().0;
+        (0..64 * 3).for_each(|group| index.set(GroupNumber(group), known(9)));
+        index.set(GroupNumber(70), known(4));
+        let both = top();
+        // Whoever changes the group again leaves the mark to those who look for it.
+        index.set(GroupNumber(70), known(3));
+        assert_eq!(top() & both, both);
+        assert_eq!(index.first(Marks(known(4).marks().0 & !known(3).marks().0), 0..64 * 3), None);
+        assert_eq!(top(), known(9).marks().or(known(3).marks()).0);
     }
 
     #[test]
