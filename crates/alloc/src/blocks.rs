@@ -117,7 +117,6 @@ impl Allocator {
             if self.has_own(number, gap)? {
                 return Err(Error::Corrupt { group: number, what: "file system metadata freed" });
             }
-            let _buddy = self.lines.load_buddy(number);
             written += self.with_block_bits(number, |record, bits| {
                 if !bits.is_used(gap) {
                     return Err(Error::Corrupt { group: number, what: "free block freed" });

@@ -30,7 +30,6 @@ use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber};
 use self::buddy::Buddy;
 use self::statistics::Counts;
 use crate::group::{Bitmap, BlockBits, Group, Run};
-use crate::group_lines::LoadedBuddy;
 use crate::hashed_locks::GroupGuard;
 use crate::tuning::{ExactGoal, Scan, StreamGoals, Tuning};
 use crate::words::Gap;
@@ -284,11 +283,6 @@ impl<'a> Search<'a> {
             alloc.leave_alone(number);
             return None;
         };
-        if alloc.tuning.hashed_locks && alloc.tuning.skip_busy && !waits && alloc.locks.is_locked(number, Some(group)) {
-            self.counts.skipped += 1;
-            return None;
-        }
-        let buddy = alloc.lines.load_buddy(number);
         let mut state = match alloc.locks.try_lock(number, group) {
             Some(state) => state,
             None if waits || !alloc.tuning.skip_busy => {
@@ -307,7 +301,7 @@ impl<'a> Search<'a> {
             state = alloc.read_blocks(number, group, state).ok()?;
         }
         state.is_used = true;
-        matches!(state.blocks, Bitmap::Loaded(_)).then_some(LockedGroup { alloc, number, state, _buddy: buddy })
+        matches!(state.blocks, Bitmap::Loaded(_)).then_some(LockedGroup { alloc, number, state })
     }
 }
 
@@ -316,8 +310,6 @@ pub(crate) struct LockedGroup<'a> {
     alloc: &'a Allocator,
     number: GroupNumber,
     state: GroupGuard<'a>,
-    /// Given up after the lock.
-    _buddy: LoadedBuddy<'a>,
 }
 
 impl LockedGroup<'_> {
