@@ -116,7 +116,7 @@ impl<'a> Search<'a> {
     fn is_there(&self, order: u8, goal: GroupNumber) -> bool {
         let index = &self.alloc.index;
         let wanted = Marks::of_chunk(order, self.alloc.expectation.meets(order));
-        index.may_have(wanted) && Round::new(index, goal).next(index, wanted).is_some()
+        Round::new(index, goal).next(index, wanted).is_some()
     }
 
     /// What a group has for the whole length.
