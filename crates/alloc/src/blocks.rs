@@ -74,6 +74,7 @@ impl Allocator {
     pub fn mark_used(&self, tid: TransactionId, run: Run) -> Result<u32> {
         let mut written = 0;
         for (number, gap) in self.pieces(run).ok_or_else(outside)? {
+            self.look_up();
             written += self.with_block_bits(number, |record, bits| {
                 if !bits.is_free(gap) {
                     return Err(Error::Corrupt { group: number, what: "block allocated twice" });
@@ -100,6 +101,7 @@ impl Allocator {
     /// `Store` and `Corrupt` if bitmaps or descriptors cannot be had.
     pub fn prepare_free(&self, run: Run) -> Result<()> {
         for (number, _) in self.pieces(run).ok_or_else(outside)? {
+            self.look_up();
             self.with_block_bits(number, |_, _| Ok(()))?;
         }
         Ok(())
@@ -117,6 +119,7 @@ impl Allocator {
             if self.has_own(number, gap)? {
                 return Err(Error::Corrupt { group: number, what: "file system metadata freed" });
             }
+            self.look_up();
             written += self.with_block_bits(number, |record, bits| {
                 if !bits.is_used(gap) {
                     return Err(Error::Corrupt { group: number, what: "free block freed" });

@@ -189,15 +189,16 @@ impl<'a> Search<'a> {
             return Some(run);
         }
         let goal = self.start(home);
-        alloc.lines.prefetch(goal, alloc.geometry.groups_per_flex);
+        alloc.prefetch(goal);
         if self.is_crumb(home) {
             self.scan = Scan::Ordered;
             for number in alloc.goals.survey(goal) {
                 self.lock(GroupNumber(number), false);
             }
         }
-        let (run, group) =
-            if self.scan == Scan::Auto { self.by_chunk(goal) } else { self.by_criteria(goal) }?;
+        let found = if self.scan == Scan::Auto { self.by_chunk(goal) } else { self.by_criteria(goal) };
+        alloc.prefetched(goal);
+        let (run, group) = found?;
         if self.request.purpose.stream().is_some() && self.counts.skipped + self.counts.waited > 0 {
             alloc.goals.part(home);
         }

@@ -2,6 +2,9 @@
 //! `s_mb_last_group`, `s_freed_data_list` and `s_mb_free_pending` under `s_md_lock`). Only for measurements, through
 //! [`crate::Tuning`].
 //!
+//! In the lock's cache line stand the pointers by which each search finds groups and buddies (`s_group_info`, `s_buddy_cache`,
+//! `s_mb_offsets`, `s_mb_maxs`; the list and the count in the next): who takes the lock takes the line from all searches.
+//!
 //! Of the list its length stands here, for what the lock is taken as often as the kernel's; the runs are with their groups.
 //!
 //! Locks: `ONE_LOCK`, inside a group's.
@@ -32,6 +35,11 @@ impl OneLock {
     pub fn new() -> Self {
         let state = State { goal: GroupNumber(0), runs: 0, pending: 0 };
         Self { state: Padded(Mutex::new(LockClass::ONE_LOCK, state)), pending: Padded::default() }
+    }
+
+    /// Reads what stands in the lock's line.
+    pub fn look(&self) {
+        self.state.is_locked();
     }
 
     pub fn goal(&self) -> GroupNumber {

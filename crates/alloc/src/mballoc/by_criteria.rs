@@ -125,6 +125,7 @@ impl Search<'_> {
             self.counts.lost += 1;
             return None;
         }
+        self.alloc.look_up();
         let buddy = locked.buddy()?;
         let gap = match criterion {
             Criterion::Power2Aligned => {
@@ -135,6 +136,7 @@ impl Search<'_> {
         };
         if gap.len >= want {
             self.goes_on_in(number);
+            self.alloc.look_up();
             return locked.take(gap);
         }
         if self.longest.is_none_or(|(_, len)| gap.len > len) {
@@ -145,7 +147,7 @@ impl Search<'_> {
 
     /// Whether a group may be looked into for `want` blocks (kernel `ext4_mb_good_group`).
     fn is_good(&self, criterion: Criterion, number: GroupNumber, summary: Summary, want: u32) -> bool {
-        self.alloc.lines.look(number);
+        self.alloc.look_at(number);
         if summary.free == 0 {
             return false;
         }

@@ -35,6 +35,8 @@ pub(crate) struct Goals {
     per_band: u32,
     in_use: Box<[Padded<AtomicU32>]>,
     slots: Box<[Padded<Slot>]>,
+    /// Of the older forms the streams' groups by number, side by side as the kernel's (`s_mb_last_groups`).
+    numbered: Box<[AtomicU32]>,
     /// By [`SURVEYED_TOGETHER`] groups, whether their bitmaps were read.
     surveyed: Box<[AtomicBool]>,
 }
@@ -59,27 +61,30 @@ impl Goals {
             StreamGoals::ByNumber => groups.div_ceil(GROUPS_PER_GOAL).clamp(1, NUMBERED_MAX),
             _ => (GOALS_MAX / bands.count()).max(PER_BAND_MIN).min(groups_per_band.div_ceil(GROUPS_PER_GOAL)),
         };
-        let streams = u32::from(!matches!(form, StreamGoals::Off | StreamGoals::Locked));
+        let streams = u32::from(form == StreamGoals::Several);
+        let numbered = if matches!(form, StreamGoals::One | StreamGoals::ByNumber) { per_band } else { 0 };
         let slots = bands.count() * per_band;
-        let begin = if form == StreamGoals::ByNumber { per_band } else { streams };
         let unset = || AtomicU32::new(UNSET);
         Self {
             bands,
             per_band,
-            in_use: (0..bands.count()).map(|_| Padded(AtomicU32::new(begin))).collect(),
+            in_use: (0..bands.count()).map(|_| Padded(AtomicU32::new(streams))).collect(),
             slots: (0..slots).map(|_| Padded(Slot { stream: unset(), inodes: unset() })).collect(),
+            numbered: (0..numbered).map(|_| unset()).collect(),
             surveyed: (0..groups.div_ceil(SURVEYED_TOGETHER)).map(|_| AtomicBool::new(false)).collect(),
         }
     }
 
     /// The group where a stream of the inode goes on, if any did so far.
     pub fn stream(&self, home: GroupNumber, inode: InodeNumber) -> Option<GroupNumber> {
-        get(&self.stream_slot(home, inode)?.stream)
+        get(self.numbered(inode).or_else(|| Some(&self.stream_slot(home, inode)?.stream))?)
     }
 
-    /// The stream goes on in `group`. Writes nothing if that is known.
+    /// The stream goes on in `group`. Writes nothing if that is known, but for the older forms.
     pub fn set_stream(&self, home: GroupNumber, inode: InodeNumber, group: GroupNumber) {
-        if let Some(slot) = self.stream_slot(home, inode) {
+        if let Some(goal) = self.numbered(inode) {
+            goal.store(group.0, Ordering::Relaxed);
+        } else if let Some(slot) = self.stream_slot(home, inode) {
             set(&slot.stream, group);
         }
     }
@@ -122,6 +127,10 @@ impl Goals {
             }
             _ => 0..0,
         }
+    }
+
+    fn numbered(&self, inode: InodeNumber) -> Option<&AtomicU32> {
+        self.numbered.get((inode.0 as usize).checked_rem(self.numbered.len())?)
     }
 
     fn stream_slot(&self, home: GroupNumber, inode: InodeNumber) -> Option<&Slot> {
