@@ -224,6 +224,7 @@ impl Volume {
             set.crtime.into_iter().for_each(|time| inode.set_crtime(time));
             inode.set_ctime(set.ctime.unwrap_or(now));
         });
+        update.finish();
         Ok(())
     }
 
@@ -248,6 +249,7 @@ impl Volume {
             inode.set_flags((inode.flags() - SETTABLE) | (flags & SETTABLE));
             inode.set_ctime(now);
         });
+        update.finish();
         Ok(())
     }
 }
@@ -280,6 +282,7 @@ impl Volume {
         }
         let mut update = self.begin(Need::new(1, 0))?;
         update.modify_inode(node, Change::Attributes, |inode| inode.set_atime(now));
+        update.finish();
         Ok(())
     }
 

@@ -65,7 +65,9 @@ impl Volume {
             .get_mut(..label.len())
             .ok_or(Error::InvalidArgument("a label has 16 bytes"))?
             .copy_from_slice(label);
-        self.begin(Need::new(0, 0))?.modify_superblock(|superblock| superblock.set_s_volume_name(bytes));
+        let mut update = self.begin(Need::new(0, 0))?;
+        update.modify_superblock(|superblock| superblock.set_s_volume_name(bytes));
+        update.finish();
         // Who looks at the device sees it at once, as with the kernel's.
         let mut committed = self.committed_superblock()?;
         committed.set_s_volume_name(bytes);

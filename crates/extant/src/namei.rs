@@ -4,8 +4,8 @@
 //! [`Volume::may_delete`]). Immutable and append-only inodes are respected here.
 //!
 //! Each operation is one update: a crash shows all of it or nothing. It looks everything up and plans it under the
-//! locks of the directories, so that nothing but damage in the bitmaps can stop it once it has begun; an inode whose
-//! making is stopped so is left to the orphan list.
+//! locks of the directories, so that nothing but damage in the bitmaps can stop it once it has begun. That aborts the
+//! journal, so that the disk keeps the state before the operation.
 //!
 //! A directory that is marked as synchronous has its changes made durable before the operation returns.
 //!
@@ -195,7 +195,7 @@ impl Volume {
     /// Ends an update that changed names in these directories; durably, if one of them asks for it.
     fn finish_names(&self, update: Update<'_>, dirs: &[&Arc<Node>]) -> Result<()> {
         let tid = update.tid();
-        drop(update);
+        update.finish();
         let asks = |dir: &&Arc<Node>| dir.inode().flags().intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC);
         if dirs.iter().any(asks) { Ok(self.writable()?.commit(tid)?) } else { Ok(()) }
     }

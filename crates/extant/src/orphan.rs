@@ -38,6 +38,7 @@ impl Update<'_> {
     /// Puts an inode into the list. Does nothing if it is in.
     pub(crate) fn add_orphan(&mut self, node: &Arc<Node>) {
         let volume = self.volume;
+        self.begin_change();
         let mut orphans = volume.orphans.lock();
         if orphans.ages.contains_key(&node.number) {
             return;
@@ -55,6 +56,7 @@ impl Update<'_> {
             return;
         }
         let volume = self.volume;
+        self.begin_change();
         let mut orphans = volume.orphans.lock();
         let Some(age) = orphans.ages.remove(&node.number) else { return };
         orphans.order.remove(&age);
@@ -161,6 +163,7 @@ impl Volume {
                     update
                         .modify_buffer(&buffer, |bytes| orphan_file::set_entry(bytes, index, InodeNumber(0)));
                     update.add_orphan(&orphan);
+                    update.finish();
                 }
             }
         }
@@ -168,6 +171,7 @@ impl Volume {
         update.modify_superblock(|superblock| {
             superblock.set_ro_compat(superblock.ro_compat() - RoCompatFeatures::ORPHAN_PRESENT);
         });
+        update.finish();
         Ok(())
     }
 

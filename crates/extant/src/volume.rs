@@ -110,6 +110,7 @@ impl Volume {
     ///
     /// # Locks
     /// None inside `HANDLE` may be held.
+    #[track_caller]
     pub(crate) fn begin(&self, need: Need) -> Result<Update<'_>> {
         let journal = self.writable()?;
         let reservation = match self.allocator.reserve(u64::from(need.blocks), need.privileged) {

@@ -29,3 +29,9 @@ pub use padded::{Padded, SHARDS, shard_of, spread};
 pub use rank::Rank;
 #[cfg(extant_rt = "virtual")]
 pub use virtual_rt::*;
+
+/// Whether the calling thread is unwinding after a panic.
+#[must_use]
+pub fn panicking() -> bool {
+    std::thread::panicking()
+}

@@ -11,6 +11,7 @@ mod disk;
 mod evictions;
 mod feature_table;
 mod files;
+mod half_updates;
 mod kernel;
 mod large_dirs;
 mod limits;

@@ -206,6 +206,7 @@ impl Volume {
             let mut update = self.begin(plan.need.and(Need::new(1 + ORPHAN_CREDITS, 0)))?;
             update.add_orphan(node);
             update.apply_xattrs(node, &plan)?;
+            update.finish();
         }
         Ok(())
     }
