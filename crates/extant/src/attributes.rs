@@ -231,12 +231,18 @@ impl Volume {
     /// Sets the flags that `chattr` sets; those that cannot be set must be as they are.
     ///
     /// # Errors
-    /// `Unsupported` if others would change; `ReadOnly`.
+    /// `Unsupported` if others would change; `NotPermitted` if an immutable inode is to stay so and other flags are to change;
+    /// `ReadOnly`.
     pub(crate) fn set_flags(&self, node: &Arc<Node>, flags: InodeFlags) -> Result<()> {
         let inode = node.inode();
         let visible = inode.flags() & InodeFlags::USER_VISIBLE;
         if !((flags ^ visible) - SETTABLE).is_empty() {
             return Err(Error::Unsupported("a flag that says how the content is kept"));
+        }
+        // Source: `ext4_ioctl_check_immutable`.
+        let stays_immutable = (flags & visible).contains(InodeFlags::IMMUTABLE);
+        if stays_immutable && flags != visible {
+            return Err(Error::NotPermitted);
         }
         let is_dir = inode.file_type() == FileType::Directory;
         let not_mapped = if is_dir { NOT_MAPPED - InodeFlags::INLINE_DATA } else { NOT_MAPPED };

@@ -5,6 +5,7 @@
 //!
 //! Leaves out: the command line, daemons and signals, ext4 itself.
 
+mod capabilities;
 mod control;
 mod errno;
 mod heap;

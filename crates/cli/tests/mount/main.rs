@@ -9,6 +9,7 @@ mod load;
 mod million;
 mod mounting;
 mod names;
+mod privileges;
 mod ranges;
 mod reserve;
 mod rootless;

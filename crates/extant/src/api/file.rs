@@ -243,7 +243,8 @@ impl File {
     /// Sets the flags that `chattr` can set; those that say how the content is kept stay.
     ///
     /// # Errors
-    /// `NotPermitted` if the user is neither the owner nor root; `ReadOnly`.
+    /// `NotPermitted` if the user is neither the owner nor root, or if other flags of an immutable inode are to change and it is to
+    /// stay so; `ReadOnly`.
     pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
         if let Some(user) = self.fs.user() {
             self.fs.volume().check_set_flags(&self.node, user, flags)?;

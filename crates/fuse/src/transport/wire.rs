@@ -99,6 +99,8 @@ pub const STATX_BASIC_STATS: u32 = 0x7ff;
 pub const STATX_BTIME: u32 = 0x800;
 /// Of an open file: what the kernel has of its content stays.
 pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
+/// Of IOCTL: by a program of 32 bits.
+pub const IOCTL_COMPAT: u32 = 1 << 0;
 /// Of FSYNC: only what is needed to read the data back.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 
