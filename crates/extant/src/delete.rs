@@ -69,7 +69,7 @@ impl Update<'_> {
         };
         self.free_xattr_block(node, &inode)?;
         drop(inode);
-        self.remove_orphan(node);
+        self.remove_deleted_orphan(node);
         let now = self.now();
         self.delete_inode(node, |inode| {
             inode.set_dtime(u32::try_from(now.seconds).unwrap_or(u32::MAX));

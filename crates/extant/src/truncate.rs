@@ -133,7 +133,7 @@ impl Volume {
         let mut update = self.begin(Need { credits: need.credits + ORPHAN_CREDITS, ..need })?;
         update.resized(node, size);
         if !whole {
-            update.add_orphan(node);
+            update.begin_truncate(node);
         }
         if let Some(step) = step {
             update.remove(node, step)?;
@@ -180,8 +180,8 @@ impl Volume {
         Ok(matches!(self.map(node, logical, 1)?, Mapping::Data { unwritten: false, .. }))
     }
 
-    /// Frees what lies behind the end of a file that stands in the orphan list, and takes it out. Behind the end of a verity
-    /// file stand its hashes, which stay.
+    /// Frees what lies behind the end of a file in the orphan list, which it leaves then if it has links. The hashes behind
+    /// the end of a verity file stay.
     ///
     /// # Errors
     /// `ReadOnly`; `Io`; `Corrupt`. The file stays in the list.
@@ -192,7 +192,7 @@ impl Volume {
         let _content = node.content.write();
         if node.inode().flags().contains(InodeFlags::VERITY) {
             let mut update = self.begin(Need::new(1 + ORPHAN_CREDITS, 0))?;
-            update.remove_orphan(node);
+            update.end_truncate(node);
             update.finish();
             return Ok(());
         }
@@ -212,7 +212,7 @@ impl Volume {
                 update.remove(node, step)?;
             }
             if last {
-                update.remove_orphan(node);
+                update.end_truncate(node);
             }
             update.finish();
             if last {

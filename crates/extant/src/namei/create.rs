@@ -139,7 +139,7 @@ impl Volume {
         update.modify_inode(&node, Change::Attributes, |inode| inode.set_links_count(0));
         update.add_orphan(&node);
         update.finish();
-        node.set_linkable();
+        node.set_linkable(true);
         Ok(node)
     }
 }

@@ -23,11 +23,12 @@ impl Volume {
     /// `NotFound` if the inode is to be deleted or the directory was removed; `TooManyLinks`; as [`Volume::create`].
     ///
     /// # Locks
-    /// Takes `INODE` of the directory.
+    /// Takes `INODE` of the directory and of the inode, as the VFS does: a first link must not come into the midst of a
+    /// truncation, and two threads that link one unnamed inode come one after the other.
     pub(crate) fn link(&self, node: &Arc<Node>, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
         check_new_name(name)?;
         self.writable()?;
-        let _content = dir.content.write();
+        let _content = lock_all(&[dir, node]);
         let parent = dir.inode();
         self.check_directory(&parent)?;
         self.check_may_add(&parent)?;
@@ -41,6 +42,7 @@ impl Volume {
         update.add_link(node)?;
         let entry = Insertion { name, inode: node.number, file_type: inode.file_type() };
         update.insert_entry(dir, plan, entry)?;
+        node.set_linkable(false);
         self.note_name(dir, name, Some(node));
         self.finish_names(update, &[dir])
     }
@@ -138,9 +140,12 @@ impl Update<'_> {
     ///
     /// # Errors
     /// `NotFound` if it is to be deleted; `TooManyLinks`. Nothing is changed then.
+    ///
+    /// # Locks
+    /// `INODE` of the inode is held exclusively.
     pub(super) fn add_link(&mut self, node: &Arc<Node>) -> Result<()> {
         let now = self.now();
-        let is_linkable = node.take_linkable();
+        let is_linkable = node.is_linkable();
         let check = |inode: &Inode| match inode.links_count() {
             0 if !is_linkable => Err(Error::NotFound),
             LINKS_MAX.. => Err(Error::TooManyLinks),
@@ -153,7 +158,7 @@ impl Update<'_> {
             links
         })?;
         if linked == 0 {
-            self.remove_orphan(node);
+            self.remove_linked_orphan(node);
         }
         Ok(())
     }

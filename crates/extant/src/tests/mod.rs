@@ -17,6 +17,7 @@ mod large_dirs;
 mod limits;
 mod misses;
 mod names;
+mod orphans;
 mod pages;
 mod prealloc;
 mod read_dir;
