@@ -32,6 +32,7 @@ mod prealloc;
 mod protection;
 mod remembered;
 mod reserve;
+mod reserved;
 mod seek;
 mod tables;
 #[cfg(test)]

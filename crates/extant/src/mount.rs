@@ -28,6 +28,7 @@ use crate::node::NodeCache;
 use crate::orphan::Orphans;
 use crate::pages::{InodeBands, Losses, Pages};
 use crate::protection::Protection;
+use crate::reserved::OwnInodes;
 use crate::tables::Tables;
 use crate::torn;
 use crate::update::Changes;
@@ -277,6 +278,7 @@ impl Volume {
             tables: Tables::new(),
             orphans: Mutex::new(LockClass::ORPHAN, Orphans::default()),
             names: Names::new(&superblock, count(options.cache_bytes, ENTRY_BYTES)),
+            own_inodes: OwnInodes::new(&superblock),
             superblock: Mutex::new(LockClass::SUPERBLOCK, superblock),
             clock: options.clock,
             discards: AtomicBool::new(options.discard),

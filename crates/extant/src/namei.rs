@@ -57,7 +57,6 @@ pub(crate) struct Names {
     pub(crate) has_extents: bool,
     /// Values of attributes may be in inodes of their own.
     pub(crate) has_value_inodes: bool,
-    pub(crate) first_inode: u32,
     inode_size: u16,
     /// Bytes of a new inode above 128 that are for fields.
     pub(crate) extra_isize: u16,
@@ -85,7 +84,6 @@ impl Names {
             has_dir_nlink: ro_compat.contains(RoCompatFeatures::DIR_NLINK),
             has_extents: superblock.incompat().contains(IncompatFeatures::EXTENTS),
             has_value_inodes: superblock.incompat().contains(IncompatFeatures::EA_INODE),
-            first_inode: superblock.first_ino(),
             inode_size,
             extra_isize: if inode_size > 128 { extra_isize } else { 0 },
         }
@@ -162,8 +160,8 @@ impl Volume {
     /// The inode that an entry of `dir`, whose lock is held, names.
     fn named_node(&self, dir: &Node, number: InodeNumber) -> Result<NodeRef> {
         let place = Place::of(Structure::DirectoryBlock).inode(dir.number);
-        if number.0 < self.names.first_inode && number != InodeNumber::ROOT {
-            return Err(place.corrupt("an entry names a reserved inode"));
+        if self.own_inodes.contains(number) {
+            return Err(place.corrupt("an entry names an inode of the file system's own"));
         }
         match self.node_in_use(number) {
             Ok(node) if node.core().inode.flags().contains(InodeFlags::EA_INODE) => {

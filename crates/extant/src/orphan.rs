@@ -182,8 +182,8 @@ impl Volume {
     /// The inode that a list or file of orphans names.
     fn orphan(&self, number: InodeNumber) -> Result<NodeRef> {
         let place = Place::of(Structure::Inode).inode(number);
-        let first = self.superblock.lock().first_ino();
-        if number.0 < first || !self.allocator.is_inode_allocated(number)? {
+        let is_own = self.own_inodes.contains(number) || number == InodeNumber::ROOT;
+        if is_own || !self.allocator.is_inode_allocated(number)? {
             return Err(place.corrupt("named as an orphan, but free or reserved"));
         }
         match self.node_if(number, |inode| inode.mode() != 0) {
@@ -195,7 +195,7 @@ impl Volume {
     /// Moves what the orphan file names to the list, and notes that the file is empty.
     fn empty_orphan_file(&self, number: InodeNumber) -> Result<()> {
         let place = Place::of(Structure::OrphanFile).inode(number);
-        let file = self.node(number)?;
+        let file = self.own_node(number)?;
         let kind = Kind::OrphanFile(file.owner());
         for extent in self.all_extents(number, &file.inode())? {
             for block in (0..u64::from(extent.len)).map_while(|index| extent.start.checked_add(index)) {

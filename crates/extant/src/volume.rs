@@ -10,7 +10,8 @@ use extant_alloc::{Allocator, Run};
 use extant_block::BlockDevice;
 use extant_journal::Journal;
 use extant_ondisk::{
-    Checksums, FsBlock, Geometry, GroupNumber, Inode, InodeNumber, Structure, Superblock, Timestamp,
+    Checksums, FsBlock, Geometry, GroupNumber, Inode, InodeFlags, InodeNumber, Structure, Superblock,
+    Timestamp,
 };
 use extant_rt::{Arc, AtomicBool, AtomicU32, JoinHandle, Mutex, OnceLock, Ordering, WallClock};
 
@@ -24,6 +25,7 @@ use crate::node::{Node, NodeCache, NodeRef};
 use crate::orphan::Orphans;
 use crate::pages::{Losses, Pages, Seen};
 use crate::protection::Protection;
+use crate::reserved::OwnInodes;
 use crate::tables::Tables;
 use crate::update::{Changes, Need, Update};
 use crate::verify;
@@ -34,6 +36,7 @@ pub(crate) struct Volume {
     pub(crate) geometry: Geometry,
     pub(crate) checksums: Checksums,
     pub(crate) superblock: Mutex<Superblock>,
+    pub(crate) own_inodes: OwnInodes,
     pub(crate) allocator: Allocator,
     /// Blocks of the log inside the file system.
     pub(crate) log_blocks: u64,
@@ -204,10 +207,14 @@ impl Volume {
     /// A use of an inode that is named somewhere.
     ///
     /// # Errors
-    /// `Stale` if the inode is free; `Io`; `Corrupt`.
+    /// `Stale` if the inode is free, the file system's own, or holds the value of an attribute; `Io`; `Corrupt`.
     pub(crate) fn node(&self, number: InodeNumber) -> Result<NodeRef> {
         let node = self.node_in_use(number)?;
-        if node.core().deleted { Err(Error::Stale) } else { Ok(node) }
+        let is_file = {
+            let core = node.core();
+            !core.deleted && !core.inode.flags().contains(InodeFlags::EA_INODE)
+        };
+        if is_file { Ok(node) } else { Err(Error::Stale) }
     }
 
     /// [`Volume::node`] of an inode that may have been deleted since it came into memory.
@@ -217,11 +224,15 @@ impl Volume {
         self.node_if(number, |inode| inode.links_count() > 0)
     }
 
-    /// A use of an inode that is in memory, or of which the disk has what is `wanted`.
+    /// A use of an inode that is in memory, or of which the disk has what is `wanted`. It is the only way to one by its
+    /// number, but for what comes from outside ([`Volume::remembered_node`]).
     ///
     /// # Errors
-    /// `Stale`; `Io`; `Corrupt`.
+    /// `Stale` if it is not, or if the inode is the file system's own; `Io`; `Corrupt`.
     pub(crate) fn node_if(&self, number: InodeNumber, wanted: impl Fn(&Inode) -> bool) -> Result<NodeRef> {
+        if self.own_inodes.contains(number) {
+            return Err(Error::Stale);
+        }
         self.nodes.get_or_read(number, || {
             let inode = self.read_inode(number)?;
             if !wanted(&inode) {
