@@ -101,6 +101,55 @@ fn damaged(features: &str, extents: bool, seeds: std::ops::Range<u64>) {
     }
 }
 
+/// A child that begins elsewhere than its parent says would be read as zeroes, and written and freed at the wrong place.
+#[test]
+fn extent_node_that_begins_elsewhere_than_its_parent_says_is_an_error_by_name() {
+    if !has_tools() {
+        return;
+    }
+    let arguments = ["-b", "1024", "-N", "64", "-O", "^metadata_csum"];
+    let (device, inodes) = format(&arguments, 12 << 10, &["a"]);
+    let device = Arc::new(device);
+    let volume = mount(&device);
+    let node = volume.node(inodes[0]).unwrap();
+    for block in 0..300 {
+        volume.write_at(&node, Some(block * 2 * BLOCK), &[7; BLOCK as usize], true).unwrap();
+    }
+    let second = index_at(node.inode().i_block(), 1).expect("a tree with leaves");
+    drop(node);
+    volume.unmount().unwrap();
+    drop(volume);
+    // The first extent of the leaf begins a block later, in what is a hole.
+    let at = second.child.0 * BLOCK + 12;
+    device.write_at(at, &(second.logical.0 + 1).to_le_bytes()).unwrap();
+
+    let root = |volume: &Volume| volume.node(InodeNumber::ROOT).unwrap();
+    let at = u64::from(second.logical.0) * BLOCK;
+    let say = |what: &str, act: &dyn Fn(&Volume) -> crate::Result<()>| {
+        let volume = mount(&Arc::new(device.snapshot()));
+        let error = act(&volume).expect_err(what).to_string();
+        for words in ["does not begin where its parent says", &second.child.to_string()] {
+            assert!(error.contains(words), "{what}: {error}");
+        }
+    };
+    let node = |volume: &Volume| volume.node(inodes[0]).unwrap();
+    say("read", &|volume| volume.read_at(&node(volume), at, &mut [0; 100]).map(drop));
+    say("overwrite", &|volume| volume.write_at(&node(volume), Some(at), b"new", true).map(drop));
+    say("fill a hole", &|volume| volume.write_at(&node(volume), Some(at + BLOCK), b"new", true).map(drop));
+    say("truncate", &|volume| volume.set_size(&node(volume), at));
+    say("truncate to nothing", &|volume| volume.set_size(&node(volume), 0));
+    say("punch", &|volume| volume.fallocate(&node(volume), Fallocate::PunchHole, at, BLOCK, true));
+    say("list", &|volume| volume.fiemap(&node(volume), 0, u64::MAX).map(drop));
+    say("delete", &|volume| {
+        let file = node(volume);
+        volume.unlink(&root(volume), b"a").unwrap();
+        volume.free_all_blocks(&file)
+    });
+    let fs = crate::Mount::new().read_only(true).open_device(Arc::new(device.snapshot())).unwrap();
+    let said: Vec<String> = fs.check(&mut |_| ()).unwrap().iter().map(ToString::to_string).collect();
+    assert!(said.iter().any(|said| said.contains("does not begin where its parent says")), "{said:?}");
+}
+
 #[test]
 fn damaged_extent_trees_give_errors() {
     if has_tools() {
