@@ -168,7 +168,7 @@ pub fn errors_met(fs: &Filesystem) -> Option<String> {
     let (superblock, errno) = (fs.superblock(), fs.mounted().journal_errno);
     let met = if errno != 0 {
         format!("the journal was given up with error {errno} when the disk was last in use")
-    } else if superblock.state().contains(State::ERROR) {
+    } else if superblock.state().contains(State::ERROR) || superblock.s_error_count() > 0 {
         let mut met = "errors were met when the disk was last in use".to_owned();
         if superblock.s_error_count() > 0 {
             let words = superblock.s_last_error_func();

@@ -10,6 +10,7 @@ mod mounts;
 mod output;
 mod owner;
 mod progress;
+mod servers;
 mod size;
 mod tree;
 mod verbs;

@@ -99,6 +99,16 @@ impl Volume {
     }
 }
 
+/// Notes that unmounting could not write all data of files. The state stays: the file system itself is sound, and those who mount it
+/// next are told by the count of errors alone, as they are by the kernel.
+pub(crate) fn note_loss(superblock: &mut Superblock, seconds: i64, error: &Error) {
+    let inode = match error {
+        Error::Io { place, .. } => place.inode,
+        _ => None,
+    };
+    note_error(superblock, seconds, b"data lost at unmounting", inode.unwrap_or(InodeNumber(0)), FsBlock(0));
+}
+
 /// Fills the error fields: the first error stays, the last one and the count change.
 fn note_error(superblock: &mut Superblock, seconds: i64, words: &[u8], inode: InodeNumber, block: FsBlock) {
     let seconds = u64::try_from(seconds).unwrap_or(0);

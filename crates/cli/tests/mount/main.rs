@@ -17,4 +17,5 @@ mod semantics;
 mod sparse;
 mod swap;
 mod top;
+mod unmounting;
 mod wanted;
