@@ -7,6 +7,7 @@ use super::*;
 
 mod blocks;
 mod kernel;
+mod liveness;
 
 const ROOT: Caller = Caller { uid: 0, gid: 0 };
 const OWNER: Caller = Caller { uid: 1000, gid: 1000 };
