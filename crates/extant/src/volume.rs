@@ -13,7 +13,9 @@ use extant_ondisk::{
     Checksums, FsBlock, Geometry, GroupNumber, Inode, InodeFlags, InodeNumber, Structure, Superblock,
     Timestamp,
 };
-use extant_rt::{Arc, AtomicBool, AtomicU32, JoinHandle, Mutex, OnceLock, Ordering, WallClock};
+use extant_rt::{
+    Arc, AtomicBool, AtomicU32, JoinHandle, Mutex, OnceLock, Ordering, WallClock, is_interrupted,
+};
 
 use crate::api::Statistics;
 use crate::buffer::{Buffer, Kind};
@@ -298,10 +300,13 @@ impl Volume {
     /// Makes one inode durable: its data, and its fields if `attributes`, or what is needed to read the data back.
     ///
     /// # Errors
-    /// The journal's and the device's.
+    /// The journal's and the device's; `Interrupted`, with nothing promised.
     pub(crate) fn sync_node(&self, node: &Arc<Node>, attributes: bool) -> Result<()> {
         let Some(journal) = &self.journal else { return Ok(()) };
         self.flush_with(node, attributes)?;
+        if is_interrupted() {
+            return Err(Error::Interrupted);
+        }
         let core = node.core();
         let tid = if attributes { core.sync_tid } else { core.datasync_tid };
         drop(core);

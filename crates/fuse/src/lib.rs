@@ -13,6 +13,7 @@ mod metrics;
 mod nodes;
 pub mod ops;
 mod owners;
+mod pace;
 mod server;
 mod tally;
 mod timed_device;

@@ -8,6 +8,7 @@ use super::*;
 mod blocks;
 mod flags;
 mod kernel;
+mod liveness;
 
 const SETFLAGS: u32 = 0x4008_6602;
 

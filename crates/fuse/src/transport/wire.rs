@@ -40,6 +40,7 @@ pub mod opcode {
     pub const READDIR: u32 = 28;
     pub const RELEASEDIR: u32 = 29;
     pub const FSYNCDIR: u32 = 30;
+    pub const INTERRUPT: u32 = 36;
     pub const BMAP: u32 = 37;
     pub const DESTROY: u32 = 38;
     pub const IOCTL: u32 = 39;
@@ -292,6 +293,8 @@ layouts! {
     /// Of GETXATTR and LISTXATTR.
     GetxattrIn { size: u32, padding: u32, }
     GetxattrOut { size: u32, padding: u32, }
+    /// The request whose caller was sent a signal.
+    InterruptIn { unique: u64, }
     BmapIn { block: u64, blocksize: u32, padding: u32, }
     BmapOut { block: u64, }
     IoctlIn { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32, }
