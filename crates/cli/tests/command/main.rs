@@ -6,6 +6,7 @@ mod beside;
 mod content;
 mod copying;
 mod exclusion;
+mod gnu_cp;
 mod hostile;
 mod journal;
 mod mkfs;
