@@ -71,8 +71,10 @@ impl Volume {
             return Err(Error::Unsupported("exchanging files of more extents than a transaction holds"));
         }
         let mut update = self.begin(Need::new(credits, 0))?;
+        update.begin_change();
         update.take_over(left, &of_right, counts.0);
         update.take_over(right, &of_left, counts.1);
+        update.finish();
         Ok(())
     }
 
