@@ -14,4 +14,5 @@ mod ordinary_user;
 mod reading;
 mod states;
 mod usage;
+mod verbs;
 mod writing;
