@@ -3,6 +3,7 @@
 mod address;
 mod disks;
 mod failure;
+mod foreign;
 mod json;
 mod metadata;
 mod mode;

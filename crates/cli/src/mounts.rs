@@ -160,6 +160,34 @@ pub fn is_stopped(pid: u32) -> bool {
     matches!(state, Some('T' | 't'))
 }
 
+/// Where the process has `image` mounted; none if it does not serve it, or may not be looked into.
+pub fn served_by(pid: u32, image: &Path) -> Option<PathBuf> {
+    let table = read_table(&Path::new("/proc").join(pid.to_string()).join("mountinfo")).ok()?;
+    let is_of_image = |mounted: &Mounted| mounted.is_ours() && is_same_image(&mounted.source, image);
+    let found = table.into_iter().rfind(is_of_image)?;
+    // Others of its namespace see the same table; the server has FUSE's device open.
+    is_fuse_server(pid).then_some(found.point)
+}
+
+fn is_fuse_server(pid: u32) -> bool {
+    let descriptors = std::fs::read_dir(Path::new("/proc").join(pid.to_string()).join("fd"));
+    descriptors.is_ok_and(|all| {
+        all.flatten().any(|descriptor| {
+            std::fs::read_link(descriptor.path()).is_ok_and(|target| target == Path::new("/dev/fuse"))
+        })
+    })
+}
+
+/// The command line of a process, cut where it gets long.
+pub fn command_of(pid: u32) -> Option<String> {
+    const LETTERS_MAX: usize = 80;
+    let words = std::fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline")).ok()?;
+    let words = String::from_utf8_lossy(words.strip_suffix(b"\0").unwrap_or(&words)).replace('\0', " ");
+    let cut: String = words.chars().take(LETTERS_MAX).collect();
+    let end = if cut.len() < words.len() { "..." } else { "" };
+    (!cut.is_empty()).then(|| format!("{cut}{end}"))
+}
+
 /// The whole path of a directory that may be a mount whose server is gone.
 pub fn whole_path(dir: &Path) -> io::Result<PathBuf> {
     match dir.canonicalize() {

@@ -14,6 +14,7 @@ mod counting;
 mod delete;
 mod dir;
 mod error;
+mod exchange;
 mod extent;
 mod fail;
 mod fallocate;

@@ -247,7 +247,7 @@ fn remove_subdirectory(inode: &mut Inode) {
 }
 
 /// Takes the `INODE` locks of several inodes alone, in order.
-fn lock_all<'n>(nodes: &[&'n Arc<Node>]) -> Vec<RwLockWriteGuard<'n, ()>> {
+pub(crate) fn lock_all<'n>(nodes: &[&'n Arc<Node>]) -> Vec<RwLockWriteGuard<'n, ()>> {
     let mut nodes = nodes.to_vec();
     nodes.sort_by_key(|node| node.number);
     nodes.dedup_by_key(|node| node.number);

@@ -1,9 +1,13 @@
 //! The directory that an entry goes to, found again and again while a tree is written.
 //!
-//! The target is the root of everything: a symbolic link on the way leads to a place below it, `..` does not lead
-//! above it.
+//! For an archive the target is the root of everything: a symbolic link on the way leads to a place below it, `..` does
+//! not lead above it. A copy follows symbolic links as the disk's own system does.
 
-use extant::{Dir, File, New, NewKind, Times};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use extant::{Dir, File, Filesystem, New, NewKind, Times};
 use extant_ondisk::FileType;
 
 use super::ACL_DEFAULT;
@@ -36,6 +40,8 @@ impl Level {
 #[derive(Debug)]
 pub(super) struct Places {
     target: Level,
+    /// The file system and the path of the target, if symbolic links lead where they lead on the disk.
+    system: Option<(Filesystem, PathBuf)>,
     /// The names by which the last directory was asked for.
     asked: Vec<Vec<u8>>,
     /// The directories on the way to it.
@@ -47,9 +53,25 @@ pub(super) struct Places {
 }
 
 impl Places {
-    pub fn new(target: Dir, times: Option<Times>) -> extant::Result<Self> {
+    /// Places below a target that is the root of everything.
+    pub fn rooted(target: Dir, times: Option<Times>) -> extant::Result<Self> {
         let target = Level::new(target)?;
-        Ok(Self { target, asked: Vec::new(), levels: Vec::new(), is_straight: true, times })
+        Ok(Self { target, system: None, asked: Vec::new(), levels: Vec::new(), is_straight: true, times })
+    }
+
+    /// Places below the directory `target` of a system, whose symbolic links may lead anywhere on the disk.
+    pub fn in_system(fs: &Filesystem, target: &Path, times: Option<Times>) -> extant::Result<Self> {
+        let system = Some((fs.clone(), target.to_owned()));
+        Ok(Self { system, ..Self::rooted(fs.dir(target)?, times)? })
+    }
+
+    /// What a symbolic link at `components` leads to.
+    ///
+    /// # Errors
+    /// `NotFound`, `Loop`; `Unsupported` where the target is the root of everything.
+    pub fn follow(&self, components: &[Vec<u8>]) -> extant::Result<File> {
+        let (fs, target) = self.system.as_ref().ok_or(extant::Error::Unsupported("following a link out"))?;
+        fs.lookup(target.join(OsStr::from_bytes(&components.join(&b'/'))))
     }
 
     /// The target.
@@ -76,7 +98,10 @@ impl Places {
         self.levels.truncate(keep);
         self.asked = components.to_vec();
         self.is_straight = true;
-        let found = self.descend(components[keep..].iter().rev().cloned().collect());
+        let found = match self.system {
+            Some(_) => self.descend_in_system(components, keep),
+            None => self.descend(components[keep..].iter().rev().cloned().collect()),
+        };
         if found.is_err() {
             self.asked.truncate(keep);
             self.levels.truncate(keep);
@@ -87,6 +112,22 @@ impl Places {
 
     fn here(&self) -> Level {
         self.levels.last().unwrap_or(&self.target).clone()
+    }
+
+    /// Goes on from the last level, that of `keep` components. There is a level for each name.
+    fn descend_in_system(&mut self, components: &[Vec<u8>], keep: usize) -> extant::Result<()> {
+        for (index, name) in components.iter().enumerate().skip(keep) {
+            let here = self.here().dir;
+            let found = match here.lookup(name) {
+                Err(extant::Error::NotFound) => self.make(&here, name)?,
+                Ok(found) if found.metadata().file_type == FileType::Symlink => {
+                    self.follow(&components[..=index])?
+                }
+                other => other?,
+            };
+            self.levels.push(Level::new(found.into_dir()?)?);
+        }
+        Ok(())
     }
 
     /// Goes on from the last level by `pending`, whose first name is last.

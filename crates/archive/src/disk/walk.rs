@@ -24,13 +24,20 @@ pub struct DiskWalk {
     root: PathBuf,
     at: TreePath,
     follow_root: bool,
+    hard_links: bool,
 }
 
 impl DiskWalk {
     /// The tree at `root` on the disk, which becomes the root of what is poured. A symbolic link there is followed.
     #[must_use]
     pub fn new(fs: &Filesystem, root: impl AsRef<Path>) -> Self {
-        Self { fs: fs.clone(), root: root.as_ref().to_owned(), at: TreePath::root(), follow_root: true }
+        Self {
+            fs: fs.clone(),
+            root: root.as_ref().to_owned(),
+            at: TreePath::root(),
+            follow_root: true,
+            hard_links: true,
+        }
     }
 
     /// Pours the tree as `path`, not as the root.
@@ -46,6 +53,13 @@ impl DiskWalk {
         self.follow_root = follow;
         self
     }
+
+    /// Whether further names of a file are poured as hard links, not as files of their own.
+    #[must_use]
+    pub fn hard_links(mut self, are_kept: bool) -> Self {
+        self.hard_links = are_kept;
+        self
+    }
 }
 
 /// A directory whose entries are not all poured; the next one is last.
@@ -57,7 +71,8 @@ struct Open {
 
 impl Source for DiskWalk {
     fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
-        let mut visit = Visit { sink, extent, links: HashMap::new(), directories: HashSet::new() };
+        let links = self.hard_links.then(HashMap::new);
+        let mut visit = Visit { sink, extent, links, directories: HashSet::new() };
         let root =
             if self.follow_root { self.fs.lookup(&self.root) } else { self.fs.symlink_lookup(&self.root) };
         let root = root.map_err(|source| Error::Disk { path: self.root.display().to_string(), source })?;
@@ -87,8 +102,8 @@ fn is_empty_directory(parent: &Dir, name: &[u8]) -> bool {
 struct Visit<'a> {
     sink: &'a mut dyn Sink,
     extent: Extent,
-    /// Inodes with more names than one, and where their first name was met.
-    links: HashMap<InodeNumber, TreePath>,
+    /// Inodes with more names than one, and where their first name was met; none if each name is a file of its own.
+    links: Option<HashMap<InodeNumber, TreePath>>,
     directories: HashSet<InodeNumber>,
 }
 
@@ -102,13 +117,16 @@ impl Visit<'_> {
     ) -> Result<Option<Open>> {
         let metadata = file.metadata();
         let failed = |source| Error::disk(&tree, source);
-        if metadata.file_type != FileType::Directory && metadata.links > 1 {
-            if let Some(first) = self.links.get(&metadata.inode) {
+        if let Some(links) = &mut self.links
+            && metadata.file_type != FileType::Directory
+            && metadata.links > 1
+        {
+            if let Some(first) = links.get(&metadata.inode) {
                 let attributes = attributes(&metadata, Vec::new());
                 self.sink.entry(Entry { path: tree, kind: Kind::HardLink(first.clone()), attributes })?;
                 return Ok(None);
             }
-            self.links.insert(metadata.inode, tree.clone());
+            links.insert(metadata.inode, tree.clone());
         }
         let attributes = attributes(&metadata, xattrs(file).map_err(failed)?);
         let (major, minor) = metadata.device;

@@ -26,6 +26,7 @@ pub struct Walk {
     root: PathBuf,
     at: TreePath,
     follow_root: bool,
+    hard_links: bool,
     excluded: Option<(u64, u64)>,
 }
 
@@ -33,7 +34,7 @@ impl Walk {
     /// The tree at `root`, which becomes the root of what is poured. A symbolic link there is followed.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), at: TreePath::root(), follow_root: true, excluded: None }
+        Self { root: root.into(), at: TreePath::root(), follow_root: true, hard_links: true, excluded: None }
     }
 
     /// Pours the tree as `path`, not as the root.
@@ -47,6 +48,13 @@ impl Walk {
     #[must_use]
     pub fn follow_root(mut self, follow: bool) -> Self {
         self.follow_root = follow;
+        self
+    }
+
+    /// Whether further names of a file are poured as hard links, not as files of their own.
+    #[must_use]
+    pub fn hard_links(mut self, are_kept: bool) -> Self {
+        self.hard_links = are_kept;
         self
     }
 
@@ -71,7 +79,8 @@ impl Source for Walk {
         let found =
             if self.follow_root { fs::metadata(&self.root) } else { fs::symlink_metadata(&self.root) };
         let found = found.map_err(Error::host(&self.root))?;
-        let mut visit = Visit { sink, extent, links: &mut links, pieces: Pieces::default() };
+        let links = self.hard_links.then_some(&mut links);
+        let mut visit = Visit { sink, extent, links, pieces: Pieces::default() };
         let mut open: Vec<Open> = Vec::new();
         open.extend(visit.file(self.root.clone(), self.at.clone(), &found, self.follow_root)?);
         while let Some(directory) = open.last_mut() {
@@ -94,8 +103,9 @@ impl Source for Walk {
 struct Visit<'a> {
     sink: &'a mut dyn Sink,
     extent: Extent,
-    /// Files with more names than one, by device and inode, and where their first name was met.
-    links: &'a mut HashMap<(u64, u64), TreePath>,
+    /// Files with more names than one, by device and inode, and where their first name was met; none if each name is a
+    /// file of its own.
+    links: Option<&'a mut HashMap<(u64, u64), TreePath>>,
     pieces: Pieces,
 }
 
@@ -109,15 +119,18 @@ impl Visit<'_> {
         follow: bool,
     ) -> Result<Option<Open>> {
         let mut attributes = attributes(&host, found, follow)?;
-        if !found.is_dir() && found.nlink() > 1 {
+        if let Some(links) = &mut self.links
+            && !found.is_dir()
+            && found.nlink() > 1
+        {
             let id = (found.dev(), found.ino());
-            if let Some(first) = self.links.get(&id) {
+            if let Some(first) = links.get(&id) {
                 let kind = Kind::HardLink(first.clone());
                 attributes.xattrs.clear();
                 self.sink.entry(Entry { path: tree, kind, attributes })?;
                 return Ok(None);
             }
-            self.links.insert(id, tree.clone());
+            links.insert(id, tree.clone());
         }
         if found.is_file() {
             self.regular(&host, tree, found, attributes)?;

@@ -2,8 +2,9 @@
 
 use extant_ondisk::extent::{self, MAX_DEPTH};
 use extant_ondisk::{Entries, Extent, ExtentNode, FsBlock, LogicalBlock, Structure};
+use extant_rt::Arc;
 
-use crate::buffer::{Kind, Owner};
+use crate::buffer::{Buffer, Kind, Owner};
 use crate::error::{Place, Result};
 use crate::map::{LOGICAL_END, Mapping};
 use crate::volume::Volume;
@@ -102,23 +103,38 @@ impl Volume {
     /// # Errors
     /// `Io`; `Corrupt`.
     pub(crate) fn all_tree_extents(&self, owner: Owner, root: &[u8]) -> Result<Vec<Extent>> {
+        Ok(self.whole_tree(owner, root)?.1)
+    }
+
+    /// The nodes below the root `root`, and the extents of the tree in order.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn whole_tree(&self, owner: Owner, root: &[u8]) -> Result<(Vec<Arc<Buffer>>, Vec<Extent>)> {
         let place = Place::of(Structure::ExtentNode).inode(owner.inode);
         let root = ExtentNode::parse(root, None).map_err(|e| place.format(e))?;
-        let mut extents = Vec::new();
         check_range(&root, 0, LOGICAL_END).map_err(|reason| place.corrupt(reason))?;
-        self.collect(owner, &root, LOGICAL_END, &mut extents)?;
-        Ok(extents)
+        let mut tree = (Vec::new(), Vec::new());
+        self.collect(owner, &root, LOGICAL_END, &mut tree)?;
+        Ok(tree)
     }
 
     /// Ends, because the depth falls, and because each child maps a range of its own or is an empty leaf.
-    fn collect(&self, owner: Owner, node: &ExtentNode, end: u64, extents: &mut Vec<Extent>) -> Result<()> {
+    fn collect(
+        &self,
+        owner: Owner,
+        node: &ExtentNode,
+        end: u64,
+        tree: &mut (Vec<Arc<Buffer>>, Vec<Extent>),
+    ) -> Result<()> {
         match &node.entries {
-            Entries::Leaf(own) => extents.extend_from_slice(own),
+            Entries::Leaf(own) => tree.1.extend_from_slice(own),
             Entries::Index(indexes) => {
                 for (position, index) in indexes.iter().enumerate() {
                     let next = indexes.get(position + 1).map_or(end, |next| u64::from(next.logical.0));
-                    let child = self.child_node(owner, index, node.depth - 1, next)?.1;
-                    self.collect(owner, &child, next, extents)?;
+                    let (buffer, child) = self.child_node(owner, index, node.depth - 1, next)?;
+                    tree.0.push(buffer);
+                    self.collect(owner, &child, next, tree)?;
                 }
             }
         }

@@ -9,6 +9,7 @@ mod damage;
 mod damaged_maps;
 mod disk;
 mod evictions;
+mod exchange;
 mod feature_table;
 mod files;
 mod half_updates;
