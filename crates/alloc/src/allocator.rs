@@ -29,7 +29,7 @@ use crate::prealloc::{Localities, Lookups, Owners};
 use crate::tuning::{InodeSearch, Scan, Tuning};
 use crate::words::{Gap, Words};
 use crate::zones::{block_bitmap, uninit_inode_bitmap};
-use crate::{BoxError, Error, Reservation, Result};
+use crate::{BoxError, Error, MayUse, Reservation, Result};
 
 /// What the engine lends the allocators: descriptors and bitmaps as the last transaction left them.
 pub trait GroupStore: Send + Sync {
@@ -68,7 +68,9 @@ pub struct Setup {
     pub free_blocks: u64,
     /// Free inodes, likewise.
     pub free_inodes: u64,
-    /// Blocks kept for privileged reservations.
+    /// Root's blocks, which [`MayUse::Free`] leaves alone.
+    pub root_blocks: u64,
+    /// The reserved pool, which only [`MayUse::Reserved`] takes (kernel `s_resv_clusters`).
     pub reserved_blocks: u64,
     /// Bytes of bitmaps and buddies to keep in memory, beside those in use.
     pub bitmap_bytes_max: u64,
@@ -134,7 +136,8 @@ impl Allocator {
             free_blocks: setup.free_blocks.min(geometry.blocks_count),
             free_inodes: setup.free_inodes.min(u64::from(geometry.inodes_count)),
             directories: 0,
-            kept_blocks: setup.reserved_blocks,
+            root_blocks: setup.root_blocks,
+            reserved_blocks: setup.reserved_blocks,
             scarce_blocks: geometry.blocks_count / SCARCE_PART,
         };
         let order_max = order_max(&geometry);
@@ -188,17 +191,15 @@ impl Allocator {
         &self.geometry
     }
 
-    /// Reserves `blocks` blocks. Unless `privileged`, the disk's reserved blocks stay out of reach. Preallocations are
-    /// discarded for it.
+    /// Reserves `blocks` blocks of those that `may_use` names. Preallocations are discarded for it.
     ///
     /// # Errors
     /// `NoSpace` if so many are not available now; blocks that wait for a commit are not.
     ///
     /// # Locks
     /// May take `DISCARDING` and wait for a discard; `PREALLOCATIONS` of any inode.
-    pub fn reserve(&self, blocks: u64, privileged: bool) -> Result<Reservation<'_>> {
-        Reservation::new(&self.counters, blocks, privileged)
-            .or_else(|_| self.reserve_of_last(blocks, privileged))
+    pub fn reserve(&self, blocks: u64, may_use: MayUse) -> Result<Reservation<'_>> {
+        Reservation::new(&self.counters, blocks, may_use).or_else(|_| self.reserve_of_last(blocks, may_use))
     }
 
     /// A reservation of blocks that [`Reservation::keep`] gave.
@@ -207,16 +208,16 @@ impl Allocator {
     }
 
     /// [`Allocator::reserve`] where little is left.
-    fn reserve_of_last(&self, blocks: u64, privileged: bool) -> Result<Reservation<'_>> {
+    fn reserve_of_last(&self, blocks: u64, may_use: MayUse) -> Result<Reservation<'_>> {
         // What is out for a discard is back then.
         let _no_discard = self.discarding.lock();
         let mut more_to_discard = true;
         loop {
-            match Reservation::new(&self.counters, blocks, privileged) {
+            match Reservation::new(&self.counters, blocks, may_use) {
                 // Others may have been quicker with what was discarded. Once more after nothing was left to discard: whoever
                 // discarded it meanwhile may have made room.
                 Err(Error::NoSpace) if more_to_discard => {
-                    more_to_discard = self.discard_some(self.counters.lacking(blocks, privileged)) > 0;
+                    more_to_discard = self.discard_some(self.counters.lacking(blocks, may_use)) > 0;
                 }
                 // The superblock may have promised too little.
                 Err(Error::NoSpace) if self.count_exactly() => {}

@@ -8,6 +8,18 @@ use extant_rt::{AtomicBool, AtomicU64, LockClass, Mutex, Ordering, Padded, SHARD
 
 use crate::{Error, Result};
 
+/// Which of the free blocks a reservation may take (kernel `ext4_has_free_clusters`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MayUse {
+    /// All but root's blocks and the reserved pool.
+    Free,
+    /// Root's blocks too (kernel `EXT4_MB_USE_ROOT_BLOCKS`).
+    RootBlocks,
+    /// Every free block, those of the reserved pool too (kernel `EXT4_MB_USE_RESERVED`): for tree blocks of an operation
+    /// that frees blocks or was promised that it needs none.
+    Reserved,
+}
+
 /// A number kept in shards, so that different threads that change it write no line in common.
 #[derive(Debug)]
 pub(crate) struct Tally {
@@ -55,14 +67,16 @@ struct Escrow {
     pool: Padded<AtomicU64>,
     shards: Box<[Padded<AtomicU64>]>,
     moving: Mutex<()>,
-    /// What unprivileged claims must leave in the pool.
+    /// What claims of [`MayUse::Free`] must leave in the pool: root's blocks and the reserved ones.
     kept: u64,
+    /// What claims of [`MayUse::RootBlocks`] must leave in it.
+    reserved: u64,
     /// Below so many blocks, beside those kept, nobody takes any ahead.
     scarce: u64,
     /// Shards may hold so much that the pool alone does not tell whether blocks are scarce.
     is_spread: Padded<AtomicBool>,
     /// Blocks that shards hold ready each, as of the last change of the pool: a power of two, so that it seldom changes, for
-    /// all read it; 0 while only the privileged may take of the pool.
+    /// all read it; 0 while [`MayUse::Free`] has nothing left.
     ready: Padded<AtomicU64>,
 }
 
@@ -72,13 +86,15 @@ const PORTION_MIN: u64 = 1024;
 const REQUESTS: u64 = 256;
 
 impl Escrow {
-    fn new(blocks: u64, kept: u64, scarce: u64) -> Self {
+    fn new(totals: &Totals) -> Self {
+        let Totals { free_blocks, root_blocks, reserved_blocks, scarce_blocks, .. } = *totals;
         let escrow = Self {
-            pool: Padded(AtomicU64::new(blocks)),
+            pool: Padded(AtomicU64::new(free_blocks)),
             shards: (0..SHARDS).map(|_| Padded::default()).collect(),
             moving: Mutex::new(LockClass::FREE_BLOCKS, ()),
-            kept,
-            scarce,
+            kept: root_blocks.saturating_add(reserved_blocks),
+            reserved: reserved_blocks,
+            scarce: scarce_blocks,
             is_spread: Padded(AtomicBool::new(false)),
             ready: Padded::default(),
         };
@@ -90,18 +106,27 @@ impl Escrow {
         &self.shards[thread_slot() % SHARDS]
     }
 
+    /// What a claim must leave in the pool.
+    fn left_by(&self, may_use: MayUse) -> u64 {
+        match may_use {
+            MayUse::Free => self.kept,
+            MayUse::RootBlocks => self.reserved,
+            MayUse::Reserved => 0,
+        }
+    }
+
     /// Takes tokens: whether the shard had them, so that the pool was not asked.
-    fn claim(&self, blocks: u64, privileged: bool) -> Result<bool> {
+    fn claim(&self, blocks: u64, may_use: MayUse) -> Result<bool> {
         if take(self.shard(), blocks, 0) {
             return Ok(true);
         }
         let _moving = self.moving.lock();
-        let result = self.claim_of_pool(blocks, privileged);
+        let result = self.claim_of_pool(blocks, may_use);
         self.note_room();
         result.map(|()| false)
     }
 
-    fn claim_of_pool(&self, blocks: u64, privileged: bool) -> Result<()> {
+    fn claim_of_pool(&self, blocks: u64, may_use: MayUse) -> Result<()> {
         // Of the pool alone: what the shards hold lies on lines that other threads write.
         let portion = blocks.saturating_mul(REQUESTS).max(PORTION_MIN).min(self.portion_max());
         if take(&self.pool, blocks.saturating_add(portion), self.kept) {
@@ -109,13 +134,12 @@ impl Escrow {
             return Ok(());
         }
         // Once it came so low the shards were emptied, and what is released goes to the pool.
-        if privileged && self.is_low() && take(&self.pool, blocks, 0) {
+        if may_use > MayUse::Free && self.is_low() && take(&self.pool, blocks, self.left_by(may_use)) {
             return Ok(());
         }
         // Little is left: no shard holds any of it back.
         self.collect();
-        let kept = if privileged { 0 } else { self.kept };
-        if take(&self.pool, blocks, kept) { Ok(()) } else { Err(Error::NoSpace) }
+        if take(&self.pool, blocks, self.left_by(may_use)) { Ok(()) } else { Err(Error::NoSpace) }
     }
 
     fn claim_spare(&self, blocks: u64) -> bool {
@@ -137,7 +161,7 @@ impl Escrow {
                 return false;
             }
         }
-        self.claim(blocks, false).is_ok()
+        self.claim(blocks, MayUse::Free).is_ok()
     }
 
     fn release(&self, blocks: u64) {
@@ -200,7 +224,7 @@ impl Escrow {
         u64::try_from(signed(self.pool.load(Ordering::Relaxed))).unwrap_or(0).saturating_sub(self.kept)
     }
 
-    /// Whether only the privileged may take of the pool.
+    /// Whether the pool has nothing for [`MayUse::Free`].
     fn is_low(&self) -> bool {
         signed(self.pool.load(Ordering::Relaxed)) < signed(self.kept)
     }
@@ -234,8 +258,10 @@ pub(crate) struct Totals {
     pub free_blocks: u64,
     pub free_inodes: u64,
     pub directories: u64,
-    /// What unprivileged claims leave.
-    pub kept_blocks: u64,
+    /// Root's blocks.
+    pub root_blocks: u64,
+    /// Blocks of the reserved pool.
+    pub reserved_blocks: u64,
     /// What claims of spare blocks leave besides.
     pub scarce_blocks: u64,
 }
@@ -266,9 +292,9 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub fn new(totals: &Totals) -> Self {
-        let Totals { free_blocks, free_inodes, directories, kept_blocks, scarce_blocks } = *totals;
+        let Totals { free_blocks, free_inodes, directories, .. } = *totals;
         Self {
-            escrow: Escrow::new(free_blocks, kept_blocks, scarce_blocks),
+            escrow: Escrow::new(totals),
             wants_commit: AtomicBool::new(false),
             pending: Tally::new(0),
             preallocated: Tally::new(0),
@@ -296,8 +322,8 @@ impl Counters {
     }
 
     /// Takes `blocks` out of the available ones.
-    pub fn claim(&self, blocks: u64, privileged: bool) -> Result<()> {
-        if blocks == 0 || self.escrow.claim(blocks, privileged)? {
+    pub fn claim(&self, blocks: u64, may_use: MayUse) -> Result<()> {
+        if blocks == 0 || self.escrow.claim(blocks, may_use)? {
             return Ok(());
         }
         // The pool was asked, which is seldom: time to look at how much there is.
@@ -320,9 +346,8 @@ impl Counters {
     }
 
     /// How many must become available before a claim can succeed.
-    pub fn lacking(&self, blocks: u64, privileged: bool) -> u64 {
-        let kept = if privileged { 0 } else { self.escrow.kept };
-        blocks.saturating_add(kept).saturating_sub(self.available())
+    pub fn lacking(&self, blocks: u64, may_use: MayUse) -> u64 {
+        blocks.saturating_add(self.escrow.left_by(may_use)).saturating_sub(self.available())
     }
 
     /// Gives blocks back that were claimed, or that became free.
@@ -345,34 +370,23 @@ impl Counters {
 pub struct Reservation<'a> {
     counters: &'a Counters,
     blocks: u64,
-    privileged: bool,
 }
 
 impl<'a> Reservation<'a> {
-    pub(crate) fn new(counters: &'a Counters, blocks: u64, privileged: bool) -> Result<Self> {
-        counters.claim(blocks, privileged)?;
-        Ok(Self { counters, blocks, privileged })
+    pub(crate) fn new(counters: &'a Counters, blocks: u64, may_use: MayUse) -> Result<Self> {
+        counters.claim(blocks, may_use)?;
+        Ok(Self { counters, blocks })
     }
 
     /// Of blocks that were claimed before.
     pub(crate) fn of_claimed(counters: &'a Counters, blocks: u64) -> Self {
-        Self { counters, blocks, privileged: false }
+        Self { counters, blocks }
     }
 
     /// How many blocks may still be taken.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.blocks
-    }
-
-    /// Reserves `blocks` more, as privileged as the first.
-    ///
-    /// # Errors
-    /// `NoSpace`; the reservation stays as it was.
-    pub fn extend(&mut self, blocks: u64) -> Result<()> {
-        self.counters.claim(blocks, self.privileged)?;
-        self.blocks += blocks;
-        Ok(())
     }
 
     /// Adds blocks that were claimed for it.
@@ -390,7 +404,7 @@ impl<'a> Reservation<'a> {
     pub fn split(&mut self, blocks: u64) -> Self {
         let blocks = blocks.min(self.blocks);
         self.blocks -= blocks;
-        Self { counters: self.counters, blocks, privileged: self.privileged }
+        Self { counters: self.counters, blocks }
     }
 
     /// Gives back all but `blocks`.
@@ -425,12 +439,12 @@ mod tests {
     #[test]
     fn threads_share_the_last_blocks_and_leave_what_is_kept() {
         const BLOCKS: u64 = 5000;
-        let counters = Counters::new(&Totals { free_blocks: BLOCKS, kept_blocks: 100, ..Totals::default() });
+        let counters = Counters::new(&Totals { free_blocks: BLOCKS, root_blocks: 100, ..Totals::default() });
         extant_rt::parallel(4, |thread| {
             for round in 0..20_000_u64 {
                 let blocks = 1 + (round * 7 + thread as u64) % 1600;
                 // At most 4 × 1600 are claimed, so some claims fail; what is claimed is given back.
-                if counters.claim(blocks, false).is_ok() {
+                if counters.claim(blocks, MayUse::Free).is_ok() {
                     assert!(counters.available() <= BLOCKS);
                     counters.release(blocks);
                 }
@@ -438,12 +452,12 @@ mod tests {
         });
         assert_eq!(counters.available(), BLOCKS);
         // However the tokens lie, the last one can be had.
-        counters.claim(BLOCKS - 100, false).expect("all but what is kept");
-        counters.claim(1, false).expect_err("what is kept");
-        counters.claim(100, true).expect("for the privileged");
-        counters.claim(1, true).expect_err("nothing left");
+        counters.claim(BLOCKS - 100, MayUse::Free).expect("all but what is kept");
+        counters.claim(1, MayUse::Free).expect_err("what is kept");
+        counters.claim(100, MayUse::RootBlocks).expect("for root");
+        counters.claim(1, MayUse::RootBlocks).expect_err("nothing left");
         counters.release(60);
-        counters.claim(1, false).expect_err("what is kept comes back first");
+        counters.claim(1, MayUse::Free).expect_err("what is kept comes back first");
         counters.release(BLOCKS - 60);
         assert_eq!(counters.available(), BLOCKS);
     }
@@ -451,15 +465,15 @@ mod tests {
     #[test]
     fn a_commit_is_wished_for_once_few_are_left_and_many_pend() {
         let totals =
-            Totals { free_blocks: 100_000, kept_blocks: 5000, scarce_blocks: 12_500, ..Totals::default() };
+            Totals { free_blocks: 100_000, root_blocks: 5000, scarce_blocks: 12_500, ..Totals::default() };
         let counters = Counters::new(&totals);
-        counters.claim(80_000, false).expect("enough");
+        counters.claim(80_000, MayUse::Free).expect("enough");
         assert!(!counters.takes_wish_for_commit(), "much is left");
-        counters.claim(4000, false).expect("enough");
+        counters.claim(4000, MayUse::Free).expect("enough");
         assert!(!counters.takes_wish_for_commit(), "nothing pends");
         counters.pending.add(12_500);
         // More than the shard holds ready, so that the pool is asked.
-        counters.claim(2 * PORTION_MIN + 1, false).expect("enough");
+        counters.claim(2 * PORTION_MIN + 1, MayUse::Free).expect("enough");
         assert!(counters.takes_wish_for_commit());
         assert!(!counters.takes_wish_for_commit(), "told already");
     }
@@ -467,11 +481,11 @@ mod tests {
     #[test]
     fn where_there_is_room_the_pool_is_asked_once_for_many_large_requests() {
         let counters = Counters::new(&Totals { free_blocks: 1 << 26, ..Totals::default() });
-        let asked = (0..1000).filter(|_| !counters.escrow.claim(2048, false).expect("enough")).count();
+        let asked = (0..1000).filter(|_| !counters.escrow.claim(2048, MayUse::Free).expect("enough")).count();
         assert!(asked <= 1000 / 200, "{asked} times");
         counters.release(2048);
         counters.release(2048);
-        assert!(counters.escrow.claim(4096, false).expect("enough"), "what came back is at hand");
+        assert!(counters.escrow.claim(4096, MayUse::Free).expect("enough"), "what came back is at hand");
         // Few large ones leave enough for whoever else comes.
         assert!(counters.escrow.spare() > (1 << 26) / 2);
     }
@@ -480,7 +494,7 @@ mod tests {
     fn what_shards_hold_is_not_scarce() {
         let totals = Totals {
             free_blocks: 1 << 26,
-            kept_blocks: 1 << 20,
+            root_blocks: 1 << 20,
             scarce_blocks: 1 << 21,
             ..Totals::default()
         };
@@ -489,17 +503,17 @@ mod tests {
         assert!(counters.escrow.spare() < (1 << 26) / 4 * 3, "shards hold nothing");
         while counters.claim_spare(2048) {}
         // But for the portions that everyone has, and the request that was refused.
-        let left = counters.available() - totals.kept_blocks;
+        let left = counters.available() - totals.root_blocks;
         let portions = SHARDS as u64 * 2 * PORTION_MIN;
         assert!((totals.scarce_blocks..=totals.scarce_blocks + portions + 2048).contains(&left), "{left}");
-        counters.claim(left, false).expect("all but what is kept");
-        counters.claim(1, false).expect_err("what is kept");
+        counters.claim(left, MayUse::Free).expect("all but what is kept");
+        counters.claim(1, MayUse::Free).expect_err("what is kept");
     }
 
     #[test]
     fn what_is_kept_is_neither_available_nor_lost() {
         let counters = Counters::new(&Totals { free_blocks: 5000, ..Totals::default() });
-        let kept = Reservation::new(&counters, 3000, false).expect("enough").keep();
+        let kept = Reservation::new(&counters, 3000, MayUse::Free).expect("enough").keep();
         assert_eq!((kept, counters.available()), (3000, 2000));
         let mut resumed = Reservation::of_claimed(&counters, kept);
         resumed.shrink_to(1000);
@@ -511,14 +525,34 @@ mod tests {
     }
 
     #[test]
-    fn the_privileged_take_what_is_kept_however_the_rest_lies() {
-        let counters = Counters::new(&Totals { free_blocks: 10_000, kept_blocks: 1000, ..Totals::default() });
+    fn root_takes_its_blocks_however_the_rest_lies() {
+        let counters = Counters::new(&Totals { free_blocks: 10_000, root_blocks: 1000, ..Totals::default() });
         for _ in 0..5000 {
-            counters.claim(2, true).expect("enough for root");
+            counters.claim(2, MayUse::RootBlocks).expect("enough for root");
         }
-        counters.claim(1, true).expect_err("nothing left");
+        counters.claim(1, MayUse::RootBlocks).expect_err("nothing left");
         counters.release(500);
-        counters.claim(1, false).expect_err("what is kept comes back first");
-        counters.claim(500, true).expect("for root");
+        counters.claim(1, MayUse::Free).expect_err("what is kept comes back first");
+        counters.claim(500, MayUse::RootBlocks).expect("for root");
+    }
+
+    #[test]
+    fn the_reserved_pool_stays_for_those_who_may_use_it() {
+        let totals =
+            Totals { free_blocks: 10_000, root_blocks: 500, reserved_blocks: 200, ..Totals::default() };
+        let counters = Counters::new(&totals);
+        counters.claim(9301, MayUse::Free).expect_err("beyond root's blocks and the pool");
+        counters.claim(9300, MayUse::Free).expect("all that is free");
+        counters.claim(1, MayUse::Free).expect_err("root's blocks");
+        assert_eq!(counters.lacking(1, MayUse::Free), 1);
+        counters.claim(501, MayUse::RootBlocks).expect_err("the pool");
+        counters.claim(500, MayUse::RootBlocks).expect("root's blocks");
+        assert_eq!(counters.lacking(3, MayUse::RootBlocks), 3);
+        counters.claim(200, MayUse::Reserved).expect("the pool");
+        counters.claim(1, MayUse::Reserved).expect_err("nothing left");
+        counters.release(200);
+        counters.claim(1, MayUse::RootBlocks).expect_err("the pool is filled first");
+        counters.release(1);
+        counters.claim(1, MayUse::RootBlocks).expect("what is above the pool");
     }
 }

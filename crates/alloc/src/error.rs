@@ -9,7 +9,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Not enough free blocks, or what is left is kept for privileged callers.
+    /// Not enough free blocks, or those that are left are root's or of the reserved pool.
     #[error("no free blocks")]
     NoSpace,
     /// No group has a free inode.

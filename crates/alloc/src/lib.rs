@@ -33,7 +33,7 @@ mod zones;
 
 pub use allocator::{Allocator, GroupStore, Setup};
 pub use bands::Bands;
-pub use counters::Reservation;
+pub use counters::{MayUse, Reservation};
 pub use error::{BoxError, Error, Result};
 pub use freeze::{Frozen, FrozenGroup};
 pub use group::Run;

@@ -14,7 +14,7 @@ use extant_ondisk::{FsBlock, GroupNumber};
 
 use crate::group::{BlockBits, Run};
 use crate::words::Gap;
-use crate::{Allocator, Error, Result};
+use crate::{Allocator, Error, MayUse, Result};
 
 impl Allocator {
     /// Has `discard` discard each run of at least `least` free blocks of a group, cut to the bits `range`. Nothing to do if
@@ -83,7 +83,7 @@ impl Allocator {
             while let Some(mut gap) = bits.buddy.run_in(at..range.end, least) {
                 at = gap.start + gap.len;
                 while gap.len >= least {
-                    if self.counters.claim(u64::from(gap.len), true).is_ok() {
+                    if self.counters.claim(u64::from(gap.len), MayUse::Reserved).is_ok() {
                         self.change_free(number, bits, |buddy| buddy.take(gap));
                         return Ok(Some(gap));
                     }

@@ -8,7 +8,7 @@
 //! Source: `ext4_fallocate`, `ext4_zero_range`, `ext4_punch_hole`, `ext4_collapse_range`, `ext4_insert_range`,
 //! `vfs_fallocate`.
 //!
-//! Tests: `tests/files.rs` (a model), `tests/trees.rs`, `tests/restart.rs` (crashes).
+//! Tests: `tests/files.rs` (a model), `tests/fallocated.rs` (full disks), `tests/trees.rs`, `tests/restart.rs` (crashes).
 
 use extant_ondisk::extent::MAX_UNWRITTEN_LEN;
 use extant_ondisk::{InodeFlags, LogicalBlock};
@@ -19,6 +19,7 @@ use crate::extent::Shift;
 use crate::map::{LOGICAL_END, MapKind, Mapping};
 use crate::node::Node;
 use crate::prealloc::Wanted;
+use crate::reserve::writer_may_use;
 use crate::update::{Change, Need, Update};
 use crate::volume::Volume;
 use crate::write::RUN_CREDITS;
@@ -136,7 +137,7 @@ impl Volume {
         let len = len.min(u32::from(MAX_UNWRITTEN_LEN));
         let end = (u64::from(logical.0) + u64::from(len)) * self.block_bytes();
         // Who allocates says how much is wanted.
-        let wanted = Wanted { logical, len, end, grows: false, privileged };
+        let wanted = Wanted { logical, len, end, grows: false, may_use: writer_may_use(privileged) };
         let (run, reservation) = self.take_content(node, &hole, wanted, None)?;
         let mut update = match self.begin_reserved(hole.credits() + RUN_CREDITS, reservation) {
             Ok(update) => update,
@@ -168,10 +169,9 @@ impl Volume {
             let mapping = self.map(node, logical, (end - at) as u32)?;
             at += u64::from(mapping.len());
             if let Mapping::Data { len, unwritten: false, .. } = mapping {
-                let path = self.extent_path(node, logical)?;
-                let growth = path.growth(3);
-                let mut update = self.begin(Need::new(path.credits(growth), growth))?;
-                update.convert_extent(node, path, logical, len, true)?;
+                let conversion = self.conversion(node, logical, len, true)?;
+                let mut update = self.begin(Need::new(conversion.credits, conversion.blocks))?;
+                update.convert_extent(node, conversion)?;
                 update.finish();
             }
         }
@@ -270,7 +270,7 @@ impl Volume {
         }
         // The only step that may lack space comes first, and the size with it, so that no block is ever behind it.
         let cut = self.extent_cut(node, from)?;
-        let need = cut.as_ref().map_or(Need::new(1, 0), |cut| Need::new(cut.credits, cut.blocks));
+        let need = cut.as_ref().map_or(Need::new(1, 0), |cut| Need::nofail(cut.credits, cut.blocks));
         let mut first = self.begin(need)?;
         first.resized(node, grown);
         if let Some(cut) = cut {

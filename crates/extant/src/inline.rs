@@ -13,7 +13,7 @@
 //!
 //! Source: `fs/ext4/inline.c`. Tests: `tests/inline.rs`, `../tests/exchange`, `../tests/crash`.
 
-use extant_alloc::{Purpose, Request};
+use extant_alloc::{MayUse, Purpose, Request};
 use extant_ondisk::{FileType, IncompatFeatures, Inode, InodeNumber, LogicalBlock, Structure, inline_data};
 use extant_rt::Arc;
 
@@ -113,7 +113,7 @@ impl Volume {
             update.finish();
             return Ok(());
         };
-        let mut reservation = self.reserve(1, 1, true)?;
+        let mut reservation = self.reserve(1, 1, MayUse::RootBlocks)?;
         let goal = self.goal_of_inode(node.number);
         let request = Request { goal, len: 1, least: 1, ahead: 0, purpose: Purpose::Data };
         let run = self.allocator.take(&mut reservation, &request)?;

@@ -4,6 +4,7 @@
 
 use std::io::IoSlice;
 
+use extant_alloc::Run;
 use extant_ondisk::{FsBlock, LogicalBlock, Structure};
 use extant_rt::{Arc, is_interrupted};
 
@@ -112,6 +113,17 @@ impl Volume {
         let zeroes = vec![0; before.max(behind)];
         let bufs = [&zeroes[..before], buf, &zeroes[..behind]].map(IoSlice::new);
         self.device.write_vectored_at(at, &bufs).map_err(|e| place.block(start).io(e))
+    }
+
+    /// Writes zeroes over a run of blocks of a file.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` if outside the disk.
+    pub(crate) fn zero_blocks(&self, node: &Node, run: Run) -> Result<()> {
+        let place = Place::of(Structure::Inode).inode(node.number);
+        let bytes = u64::from(run.len) * u64::from(self.geometry.block_size);
+        let at = self.data_offset(run.start, 0, bytes as usize, place)?;
+        self.device.write_zeroes(at, bytes).map_err(|e| place.block(run.start).io(e))
     }
 
     /// Writes zeroes over bytes of one block of a file, if the block is there and was written.

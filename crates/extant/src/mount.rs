@@ -29,6 +29,7 @@ use crate::node::NodeCache;
 use crate::orphan::Orphans;
 use crate::pages::{InodeBands, Losses, Pages};
 use crate::protection::Protection;
+use crate::reserve::reserved_pool_of;
 use crate::reserved::OwnInodes;
 use crate::tables::Tables;
 use crate::torn;
@@ -88,6 +89,8 @@ pub(crate) struct Options {
     pub(crate) background: bool,
     /// Discard what transactions freed.
     pub(crate) discard: bool,
+    /// Blocks of the reserved pool at most.
+    pub(crate) reserved_pool_max: u64,
 }
 
 /// Bytes of the cache for each CPU, if that is more than 256 MiB: so its shards are many enough for threads not to meet.
@@ -110,6 +113,7 @@ impl Default for Options {
             last_mounted: None,
             background: true,
             discard: false,
+            reserved_pool_max: u64::MAX,
         }
     }
 }
@@ -229,10 +233,12 @@ impl Volume {
         // Without a log, a name may outlast its inode in a crash, and must not name the next one.
         let has_journal = superblock.compat().contains(CompatFeatures::HAS_JOURNAL);
         let tuning = Tuning { reuse_inodes: options.tuning.reuse_inodes && has_journal, ..options.tuning };
+        let reserved_blocks = reserved_pool_of(&superblock).min(options.reserved_pool_max);
         let setup = Setup {
             free_blocks: superblock.free_blocks_count(),
             free_inodes: u64::from(superblock.s_free_inodes_count()),
-            reserved_blocks: superblock.r_blocks_count(),
+            root_blocks: superblock.r_blocks_count(),
+            reserved_blocks,
             bitmap_bytes_max: options.cache_bytes / 4,
             tuning,
         };
@@ -263,6 +269,7 @@ impl Volume {
             checksums,
             allocator,
             log_blocks: 0,
+            reserved_blocks,
             overhead: OnceLock::new(),
             is_crashed: false,
             counting: Mutex::with_key(LockClass::CACHE, 1, None),

@@ -9,7 +9,7 @@
 //!
 //! Source: `ext4_mb_normalize_request`, `ext4_discard_preallocations`. Tests: `tests/prealloc.rs`.
 
-use extant_alloc::{Place, Preallocated, Purpose, Request, Reservation, Run, predicted_end};
+use extant_alloc::{MayUse, Place, Preallocated, Purpose, Request, Reservation, Run, predicted_end};
 use extant_ondisk::LogicalBlock;
 use extant_ondisk::extent::MAX_LEN;
 use extant_rt::Arc;
@@ -29,7 +29,7 @@ pub(crate) struct Wanted {
     pub(crate) end: u64,
     /// Whether the file may grow in the same way.
     pub(crate) grows: bool,
-    pub(crate) privileged: bool,
+    pub(crate) may_use: MayUse,
 }
 
 impl Volume {
@@ -49,8 +49,8 @@ impl Volume {
         mut kept: Option<&mut Reservation<'v>>,
     ) -> Result<(Run, Reservation<'v>)> {
         let growth = hole.growth();
-        let Wanted { logical, privileged, .. } = wanted;
-        let mut reservation = self.reserve_of(kept.as_deref_mut(), (growth, growth), privileged)?;
+        let Wanted { logical, may_use, .. } = wanted;
+        let mut reservation = self.reserve_of(kept.as_deref_mut(), (growth, growth), may_use)?;
         let room = match self.allocator.take_preallocated(node.preallocations(), logical, wanted.len) {
             Preallocated::Run(run) => return Ok((run, reservation)),
             Preallocated::None { room } => room,
@@ -60,7 +60,7 @@ impl Volume {
         if let Some(run) = self.take_local(node, wanted, &request, room)? {
             return Ok((run, reservation));
         }
-        reservation.merge(self.reserve_of(kept.as_deref_mut(), (1, len), privileged)?);
+        reservation.merge(self.reserve_of(kept.as_deref_mut(), (1, len), may_use)?);
         let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
         let surplus = self.surplus(node, Wanted { len, ..wanted }, room)?;
         let request = Request { len, ..request };
@@ -79,11 +79,11 @@ impl Volume {
         &'v self,
         kept: Option<&mut Reservation<'v>>,
         (least, most): (u32, u32),
-        privileged: bool,
+        may_use: MayUse,
     ) -> Result<Reservation<'v>> {
         match kept {
             Some(kept) if kept.blocks() >= u64::from(least) => Ok(kept.split(u64::from(most))),
-            _ => self.reserve(least, most, privileged),
+            _ => self.reserve(least, most, may_use),
         }
     }
 

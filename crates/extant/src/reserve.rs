@@ -1,10 +1,27 @@
 //! Blocks that are reserved before data is written, and the update that uses them afterwards.
 
-use extant_alloc::{Error as AllocError, Reservation};
+use extant_alloc::{Error as AllocError, MayUse, Reservation};
+use extant_ondisk::{IncompatFeatures, Superblock};
 
 use crate::error::{Error, Result};
 use crate::update::Update;
 use crate::volume::Volume;
+
+/// Blocks of the pool that [`MayUse::Reserved`] takes, on a disk whose files have extents: 2 %, at most 4096
+/// (`ext4_calculate_resv_clusters`).
+pub(crate) fn reserved_pool_of(superblock: &Superblock) -> u64 {
+    const PART: u64 = 50;
+    const BLOCKS_MAX: u64 = 4096;
+    match superblock.incompat().contains(IncompatFeatures::EXTENTS) {
+        true => (superblock.blocks_count() / PART).min(BLOCKS_MAX),
+        false => 0,
+    }
+}
+
+/// The free blocks that a writer's content may take.
+pub(crate) const fn writer_may_use(privileged: bool) -> MayUse {
+    if privileged { MayUse::RootBlocks } else { MayUse::Free }
+}
 
 impl Volume {
     /// Reserves `most` blocks, or as many as there are in halves of it, but at least `least`. Commits if too few
@@ -15,12 +32,12 @@ impl Volume {
     ///
     /// # Locks
     /// None inside `HANDLE` may be held, and no update may be open.
-    pub(crate) fn reserve(&self, least: u32, most: u32, privileged: bool) -> Result<Reservation<'_>> {
+    pub(crate) fn reserve(&self, least: u32, most: u32, may_use: MayUse) -> Result<Reservation<'_>> {
         let journal = self.writable()?;
         let mut blocks = most.max(least);
         let mut committed = false;
         loop {
-            match self.allocator.reserve(u64::from(blocks), privileged) {
+            match self.allocator.reserve(u64::from(blocks), may_use) {
                 Err(AllocError::NoSpace) if !committed && self.allocator.pending_free() > 0 => {
                     journal.commit_running()?;
                     committed = true;

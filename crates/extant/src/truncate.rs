@@ -65,7 +65,7 @@ impl Step {
     /// What it needs.
     pub(crate) fn need(&self) -> Need {
         match self {
-            Self::Extents(removal) => Need::new(removal.credits, removal.blocks),
+            Self::Extents(removal) => Need::nofail(removal.credits, removal.blocks),
             Self::Indirect(removal) => Need::new(removal.credits, 0),
         }
     }

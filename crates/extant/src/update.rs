@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use extant_alloc::{InodeKind, NewInode, Parent, Purpose, Request, Reservation, Run};
+use extant_alloc::{InodeKind, MayUse, NewInode, Parent, Purpose, Request, Reservation, Run};
 use extant_journal::Handle;
 use extant_ondisk::{
     FsBlock, GroupNumber, Inode, InodeFlags, Structure, Superblock, Timestamp, TransactionId, xattr,
@@ -34,22 +34,28 @@ pub(crate) struct Need {
     pub(crate) credits: u32,
     /// Blocks that it may allocate.
     pub(crate) blocks: u32,
-    /// May use the blocks reserved for root.
-    pub(crate) privileged: bool,
+    /// Which free blocks those may be.
+    pub(crate) may_use: MayUse,
 }
 
 impl Need {
-    /// Of root.
+    /// May allocate root's blocks.
     pub(crate) const fn new(credits: u32, blocks: u32) -> Self {
-        Self { credits, blocks, privileged: true }
+        Self { credits, blocks, may_use: MayUse::RootBlocks }
     }
 
-    /// Of two changes in one update.
+    /// May allocate blocks of the reserved pool: for tree blocks of what must not fail for want of space
+    /// (kernel `EXT4_GET_BLOCKS_METADATA_NOFAIL`).
+    pub(crate) const fn nofail(credits: u32, blocks: u32) -> Self {
+        Self { credits, blocks, may_use: MayUse::Reserved }
+    }
+
+    /// Of two changes in one update; blocks of both are of the kind that `self` may use.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self {
             credits: self.credits + other.credits,
             blocks: self.blocks + other.blocks,
-            privileged: self.privileged && other.privileged,
+            may_use: self.may_use,
         }
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Volume {
     pub(crate) allocator: Allocator,
     /// Blocks of the log inside the file system.
     pub(crate) log_blocks: u64,
+    /// Blocks of the reserved pool, which [`extant_alloc::MayUse::Reserved`] takes.
+    pub(crate) reserved_blocks: u64,
     /// Blocks that are the file system's own, once somebody asked for them.
     pub(crate) overhead: OnceLock<u64>,
     /// Whether it was not unmounted cleanly, so that the superblock's counts may be old.
@@ -118,10 +120,10 @@ impl Volume {
     #[track_caller]
     pub(crate) fn begin(&self, need: Need) -> Result<Update<'_>> {
         let journal = self.writable()?;
-        let reservation = match self.allocator.reserve(u64::from(need.blocks), need.privileged) {
+        let reservation = match self.allocator.reserve(u64::from(need.blocks), need.may_use) {
             Err(extant_alloc::Error::NoSpace) if self.allocator.pending_free() > 0 => {
                 journal.commit_running()?;
-                self.allocator.reserve(u64::from(need.blocks), need.privileged)?
+                self.allocator.reserve(u64::from(need.blocks), need.may_use)?
             }
             other => other?,
         };
@@ -320,7 +322,8 @@ impl Volume {
 
     /// How full the file system is.
     pub(crate) fn statistics(&self) -> Statistics {
-        let superblock = self.superblock.lock();
+        let kept = self.superblock.lock().r_blocks_count().saturating_add(self.reserved_blocks);
+        let inodes = self.superblock.lock().s_inodes_count();
         let overhead = *self.overhead.get_or_init(|| self.count_overhead());
         let free_blocks = self.allocator.free_blocks()
             + self.allocator.preallocated_blocks()
@@ -329,8 +332,8 @@ impl Volume {
             block_size: self.geometry.block_size,
             blocks: self.geometry.blocks_count.saturating_sub(overhead),
             free_blocks,
-            available_blocks: free_blocks.saturating_sub(superblock.r_blocks_count()),
-            inodes: superblock.s_inodes_count(),
+            available_blocks: free_blocks.saturating_sub(kept),
+            inodes,
             free_inodes: u32::try_from(self.allocator.free_inodes()).unwrap_or(u32::MAX),
         }
     }

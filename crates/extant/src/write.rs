@@ -14,14 +14,17 @@
 //!
 //! Tests: `tests/files.rs` (a model), `tests/shared_files.rs` (the kernel, threads), `tests/limits.rs`.
 
+use extant_alloc::{MayUse, Reservation};
 use extant_ondisk::extent::MAX_LEN;
 use extant_ondisk::{FsBlock, Inode, InodeFlags, LogicalBlock};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
+use crate::extent::Conversion;
 use crate::map::Mapping;
 use crate::node::Node;
 use crate::prealloc::Wanted;
+use crate::reserve::writer_may_use;
 use crate::update::{Change, Feature, Need, Update};
 use crate::volume::Volume;
 
@@ -188,16 +191,36 @@ impl Volume {
     }
 
     fn write_unwritten(&self, node: &Arc<Node>, piece: Piece<'_>, start: FsBlock, len: u32) -> Result<usize> {
-        let path = self.extent_path(node, piece.logical)?;
-        let growth = path.growth(2);
         // Before the data is written, so that it is not written in vain.
-        let reservation = self.reserve(growth, growth, piece.privileged)?;
+        let (conversion, reservation) = self.reserve_conversion(node, piece, len)?;
+        for run in &conversion.to_zero {
+            self.zero_blocks(node, *run)?;
+        }
         self.write_padded(node, (start, piece.within), piece.buf, (true, true))?;
-        let mut update = self.begin_reserved(path.credits(growth), reservation)?;
-        update.convert_extent(node, path, piece.logical, len, false)?;
+        let mut update = self.begin_reserved(conversion.credits, reservation)?;
+        update.convert_extent(node, conversion)?;
         update.wrote(node, piece.end(), piece.privileged);
         update.finish();
         Ok(piece.buf.len())
+    }
+
+    /// Plans how a piece makes `len` unwritten blocks written, and reserves what the tree needs for it: whoever writes was
+    /// promised that it needs no space. With not even the reserved pool left, the blocks around are zeroed instead.
+    fn reserve_conversion(
+        &self,
+        node: &Node,
+        piece: Piece<'_>,
+        len: u32,
+    ) -> Result<(Conversion, Reservation<'_>)> {
+        let conversion = self.conversion(node, piece.logical, len, false)?;
+        match self.reserve(conversion.blocks, conversion.blocks, MayUse::Reserved) {
+            Err(Error::NoSpace) => {
+                let size = node.core().inode.size().max(piece.end());
+                let wider = conversion.zeroing_out(self.blocks_of(size)).ok_or(Error::NoSpace)?;
+                Ok((wider, self.reserve(0, 0, MayUse::Reserved)?))
+            }
+            reserved => Ok((conversion, reserved?)),
+        }
     }
 
     fn write_hole(&self, node: &Arc<Node>, piece: Piece<'_>, len: u32) -> Result<usize> {
@@ -207,7 +230,7 @@ impl Volume {
             len: len.min(hole.len_max()),
             end: piece.end(),
             grows: true,
-            privileged: piece.privileged,
+            may_use: writer_may_use(piece.privileged),
         };
         let (run, reservation) = self.take_content(node, &hole, wanted, None)?;
         let buf = &piece.buf[..self.bytes_in(run.len, piece.within, piece.buf.len())];

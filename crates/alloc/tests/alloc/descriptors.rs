@@ -1,7 +1,7 @@
 //! Claims about descriptors that are read on demand: disks of several meta groups, of 32 groups each.
 
 use crate::disk::{Disk, Random, request};
-use extant_alloc::{Allocator, Error, InodeKind, Run, Setup};
+use extant_alloc::{Allocator, Error, InodeKind, MayUse, Run, Setup};
 use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, TransactionId, bitmap};
 
 const TID: TransactionId = TransactionId(5);
@@ -21,7 +21,7 @@ fn open(disk: &Disk, free_blocks: u64, free_inodes: u64) -> Allocator {
 /// Takes all blocks that can be had, one after the other.
 fn take_all(alloc: &Allocator) -> u64 {
     let mut taken = 0;
-    while let Ok(mut reservation) = alloc.reserve(1, true) {
+    while let Ok(mut reservation) = alloc.reserve(1, MayUse::RootBlocks) {
         match alloc.take(&mut reservation, &request(taken * 7, 1)) {
             Ok(run) => taken += u64::from(run.len),
             Err(error) => assert!(matches!(error, Error::NoSpace), "{error}"),
@@ -64,7 +64,7 @@ fn descriptors_are_read_where_blocks_are_looked_for() {
     let free = disk.free_blocks();
     let take = |disk: &Disk, goal| {
         let alloc = open(disk, free, 0);
-        let mut reservation = alloc.reserve(8, true).expect("blocks");
+        let mut reservation = alloc.reserve(8, MayUse::RootBlocks).expect("blocks");
         let run = alloc.take(&mut reservation, &request(goal, 8)).expect("blocks");
         (run.start.0, alloc.descriptor_blocks_read())
     };
@@ -150,7 +150,7 @@ fn threads_that_read_the_same_descriptors_count_them_once() {
             let mut taken = 0;
             for group in 0..GROUPS {
                 let goal = 1 + 256 * u64::from(group) + thread as u64;
-                if let Ok(mut reservation) = alloc.reserve(1, true)
+                if let Ok(mut reservation) = alloc.reserve(1, MayUse::RootBlocks)
                     && let Ok(run) = alloc.take(&mut reservation, &request(goal, 1))
                 {
                     taken += u64::from(run.len);

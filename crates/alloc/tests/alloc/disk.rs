@@ -65,20 +65,26 @@ impl Disk {
         self.open_with(0, Tuning::default())
     }
 
-    pub fn open_with(&self, reserved_blocks: u64, tuning: Tuning) -> Allocator {
-        self.open_on(Box::new(self.clone()), reserved_blocks, u64::MAX, tuning)
+    pub fn open_with(&self, root_blocks: u64, tuning: Tuning) -> Allocator {
+        self.open_on(Box::new(self.clone()), root_blocks, u64::MAX, tuning)
     }
 
     fn open_on(
         &self,
         store: Box<dyn GroupStore>,
-        reserved_blocks: u64,
+        root_blocks: u64,
         bitmap_bytes_max: u64,
         tuning: Tuning,
     ) -> Allocator {
         let free_inodes = self.descriptors.iter().map(|d| u64::from(d.free_inodes_count())).sum();
-        let setup =
-            Setup { free_blocks: self.free_blocks(), free_inodes, reserved_blocks, bitmap_bytes_max, tuning };
+        let setup = Setup {
+            free_blocks: self.free_blocks(),
+            free_inodes,
+            root_blocks,
+            bitmap_bytes_max,
+            tuning,
+            ..Setup::default()
+        };
         Allocator::new(self.geometry.clone(), &setup, store)
     }
 
@@ -163,14 +169,14 @@ impl Platter {
     }
 
     /// With `bitmap_bytes_max` bytes of bitmaps in memory beside those in use.
-    pub fn open(&self, reserved_blocks: u64, bitmap_bytes_max: u64, tuning: Tuning) -> Allocator {
+    pub fn open(&self, root_blocks: u64, bitmap_bytes_max: u64, tuning: Tuning) -> Allocator {
         let disk = self.with(|(disk, _)| disk.clone());
-        disk.open_on(Box::new(self.clone()), reserved_blocks, bitmap_bytes_max, tuning)
+        disk.open_on(Box::new(self.clone()), root_blocks, bitmap_bytes_max, tuning)
     }
 
     /// Read through another store, with no bitmaps in memory but those in use.
-    pub fn open_on(&self, store: Box<dyn GroupStore>, reserved_blocks: u64, tuning: Tuning) -> Allocator {
-        self.with(|(disk, _)| disk.clone()).open_on(store, reserved_blocks, 0, tuning)
+    pub fn open_on(&self, store: Box<dyn GroupStore>, root_blocks: u64, tuning: Tuning) -> Allocator {
+        self.with(|(disk, _)| disk.clone()).open_on(store, root_blocks, 0, tuning)
     }
 
     /// Does what a commit does, before the allocator is told of it.

@@ -1,13 +1,13 @@
 //! Claims about single groups: uninitialised, damaged, reserved, and where runs come from.
 
 use crate::disk::{Disk, request};
-use extant_alloc::{Allocator, Error, InodeKind, NewInode, Purpose, Request, Run, Scan, Tuning};
+use extant_alloc::{Allocator, Error, InodeKind, MayUse, NewInode, Purpose, Request, Run, Scan, Tuning};
 use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
 
 const TID: TransactionId = TransactionId(5);
 
 fn take(alloc: &Allocator, goal: u64, len: u32) -> Run {
-    let mut reservation = alloc.reserve(u64::from(len), true).expect("free blocks");
+    let mut reservation = alloc.reserve(u64::from(len), MayUse::RootBlocks).expect("free blocks");
     alloc.take(&mut reservation, &request(goal, len)).expect("a reserved block")
 }
 
@@ -74,7 +74,7 @@ fn freed_blocks_come_back_only_when_their_transaction_is_committed() {
     alloc.committed(TID);
     alloc.freeze(TID.next());
     alloc.committed(TID);
-    assert!(matches!(alloc.reserve(1, true), Err(Error::NoSpace)));
+    assert!(matches!(alloc.reserve(1, MayUse::RootBlocks), Err(Error::NoSpace)));
     alloc.committed(TID.next());
     assert_eq!((alloc.free_blocks(), alloc.pending_free()), (all, 0));
     assert_eq!(u64::from(take(&alloc, 0, all as u32).len), all, "freed blocks join with their neighbours");
@@ -107,7 +107,8 @@ fn a_damaged_group_is_skipped_and_its_blocks_are_not_counted() {
     bitmap::set(disk.blocks.get_mut(&GroupNumber(2)).expect("a bitmap"), 77);
     let alloc = disk.open();
     let good = u64::from(disk.descriptors[0].free_blocks_count());
-    let mut reservation = alloc.reserve(alloc.free_blocks(), true).expect("what descriptors promise");
+    let mut reservation =
+        alloc.reserve(alloc.free_blocks(), MayUse::RootBlocks).expect("what descriptors promise");
     let mut taken = 0;
     loop {
         match alloc.take(&mut reservation, &request(300, 50)) {
@@ -153,17 +154,17 @@ fn reserved_blocks_are_for_the_privileged() {
     let disk = Disk::new(1 + 256, 256, false);
     let alloc = disk.open_with(10, Tuning::default());
     let all = alloc.free_blocks();
-    assert!(matches!(alloc.reserve(all - 9, false), Err(Error::NoSpace)));
-    let mut most = alloc.reserve(all - 10, false).expect("all but the reserved");
-    assert!(matches!(most.extend(1), Err(Error::NoSpace)));
-    most.merge(alloc.reserve(10, true).expect("the reserved"));
+    assert!(matches!(alloc.reserve(all - 9, MayUse::Free), Err(Error::NoSpace)));
+    let mut most = alloc.reserve(all - 10, MayUse::Free).expect("all but the reserved");
+    assert!(matches!(alloc.reserve(1, MayUse::Free), Err(Error::NoSpace)));
+    most.merge(alloc.reserve(10, MayUse::RootBlocks).expect("the reserved"));
     assert_eq!((most.blocks(), alloc.free_blocks()), (all, 0));
     let part = most.split(7);
     most.shrink_to(3);
     assert_eq!((part.blocks(), most.blocks(), alloc.free_blocks()), (7, 3, all - 10));
     drop((part, most));
     assert_eq!(alloc.free_blocks(), all);
-    assert!(matches!(alloc.reserve(u64::MAX, true), Err(Error::NoSpace)));
+    assert!(matches!(alloc.reserve(u64::MAX, MayUse::RootBlocks), Err(Error::NoSpace)));
 }
 
 #[test]
@@ -171,7 +172,7 @@ fn directories_prefer_groups_with_blocks() {
     let alloc = Disk::new(1 + 256 * 8, 256, true).open();
     let directory = alloc.allocate_inode(TID, GroupNumber(6), InodeKind::Directory).expect("an inode").number;
     assert_eq!(directory.0, 7 * 32 + 1, "the next group of the parent's flex group");
-    while let Ok(mut reservation) = alloc.reserve(1, true) {
+    while let Ok(mut reservation) = alloc.reserve(1, MayUse::RootBlocks) {
         let run = alloc.take(&mut reservation, &request(1 + 256 * 4, 1)).expect("a block");
         if run.start.0 > 256 * 5 {
             break;
@@ -282,7 +283,7 @@ fn the_longest_there_is_is_taken_under_one_lock_where_the_goal_is() {
 fn a_run_without_an_aligned_chunk_is_found_in_the_goals_group() {
     let alloc = Disk::new(1 + 1024 * 16, 1024, true).open();
     let first = alloc.geometry().group_first_block(GroupNumber(5)).0;
-    let mut reservation = alloc.reserve(2048, true).expect("free blocks");
+    let mut reservation = alloc.reserve(2048, MayUse::RootBlocks).expect("free blocks");
     let mut take =
         |start: u64, len| alloc.take(&mut reservation, &request(first + start, len)).expect("reserved");
     // Behind a backup of the superblock: all but ten blocks, of which four and no more begin at a multiple.
@@ -296,7 +297,7 @@ fn a_run_without_an_aligned_chunk_is_found_in_the_goals_group() {
 fn a_large_file_goes_on_with_what_there_is_where_it_ends_unless_that_is_a_crumb() {
     let alloc = Disk::new(1 + 1024 * 16, 1024, true).open();
     let first = alloc.geometry().group_first_block(GroupNumber(5)).0;
-    let mut reservation = alloc.reserve(8192, true).expect("free blocks");
+    let mut reservation = alloc.reserve(8192, MayUse::RootBlocks).expect("free blocks");
     let mut take = |start: u64, len, purpose| {
         let request = Request { purpose, ..request(first + start, len) };
         alloc.take(&mut reservation, &request).expect("reserved")

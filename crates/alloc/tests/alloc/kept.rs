@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::disk::{Disk, Platter, request};
-use extant_alloc::{Allocator, BoxError, Error, GroupStore, Run, Tuning};
+use extant_alloc::{Allocator, BoxError, Error, GroupStore, MayUse, Run, Tuning};
 use extant_ondisk::{GroupDescriptor, GroupNumber, TransactionId};
 
 const TID: TransactionId = TransactionId(7);
@@ -25,7 +25,7 @@ fn first_block(alloc: &Allocator, group: u32) -> u64 {
 
 /// Takes the last block of a group.
 fn take(alloc: &Allocator, group: u32) -> Run {
-    let mut reservation = alloc.reserve(1, true).expect("free blocks");
+    let mut reservation = alloc.reserve(1, MayUse::RootBlocks).expect("free blocks");
     let run = alloc.take(&mut reservation, &request(first_block(alloc, group) + 255, 1)).expect("reserved");
     assert_eq!(run.start.0, first_block(alloc, group) + 255);
     run

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::disk::{Disk, request};
-use extant_alloc::{Allocator, Error, Place, Preallocations, Run, Tuning};
+use extant_alloc::{Allocator, Error, MayUse, Place, Preallocations, Run, Tuning};
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, LogicalBlock, TransactionId};
 use extant_rt::Arc;
 
@@ -20,7 +20,7 @@ fn take(alloc: &Allocator, place: Place, owner: &Arc<Preallocations>, len: u32, 
     let goal = alloc.geometry().group_first_block(place.home).0;
     let request = request(goal, len);
     alloc.take_local(&request, place, owner, LogicalBlock(0), surplus).or_else(|| {
-        let mut reservation = alloc.reserve(u64::from(len), true).ok()?;
+        let mut reservation = alloc.reserve(u64::from(len), MayUse::RootBlocks).ok()?;
         Some(alloc.take(&mut reservation, &request).expect("a reserved block"))
     })
 }
@@ -87,7 +87,7 @@ fn small_files_fill_a_home_in_pieces_and_cut_no_chunk_for_it() {
     // Behind a backup of the superblock.
     let home = alloc.geometry().group_first_block(GroupNumber(5)).0 + 2;
     // Holes of three blocks up to the middle of the group, and the rest in one.
-    let mut reservation = alloc.reserve(1024, true).expect("free blocks");
+    let mut reservation = alloc.reserve(1024, MayUse::RootBlocks).expect("free blocks");
     for start in (home..home + 512).step_by(8) {
         let run = alloc.take(&mut reservation, &request(start, 5)).expect("reserved");
         assert_eq!(run, Run { start: FsBlock(start), len: 5 });
@@ -139,7 +139,7 @@ fn threads_that_fill_a_disk_out_of_chunks_are_refused_only_when_it_is_full() {
         let distinct: BTreeSet<u64> = taken.iter().flatten().copied().collect();
         assert_eq!(distinct.len(), taken.iter().map(Vec::len).sum::<usize>(), "a block was given twice");
         assert_eq!(distinct.len() as u64, all, "refused with blocks left");
-        assert!(matches!(alloc.reserve(1, true), Err(Error::NoSpace)));
+        assert!(matches!(alloc.reserve(1, MayUse::RootBlocks), Err(Error::NoSpace)));
         assert_eq!(alloc.preallocated_blocks(), 0);
         let statistics = alloc.prealloc_statistics();
         assert!(statistics.local_hits > all / 2 && statistics.shortages > 0, "{statistics:?}");

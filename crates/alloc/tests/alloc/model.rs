@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::disk::{Disk, INODES_PER_GROUP, Platter, Random, request};
-use extant_alloc::{Allocator, Error, Frees, Frozen, InodeKind, NewInode, Run, Tuning};
+use extant_alloc::{Allocator, Error, Frees, Frozen, InodeKind, MayUse, NewInode, Run, Tuning};
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, TransactionId};
 
 /// What the allocator should know, in plain sets.
@@ -52,7 +52,7 @@ impl Model {
         let busy = self.busy();
         let available = self.blocks - 1 - busy.len() as u64;
         assert_eq!(alloc.free_blocks(), available);
-        match alloc.reserve(u64::from(len), true) {
+        match alloc.reserve(u64::from(len), MayUse::RootBlocks) {
             Ok(mut reservation) => {
                 let run = alloc.take(&mut reservation, &request(goal, len)).expect("a reserved block");
                 assert!(run.len >= 1 && run.len <= len);
@@ -200,7 +200,7 @@ fn reopened_after_a_crash_is_the_same(model: &Model) {
     let (.., disk) = model.waiting.back().expect("a frozen transaction");
     let alloc = disk.open();
     let free: Vec<u64> = (1..model.blocks).filter(|block| !model.used.contains(block)).collect();
-    let mut reservation = alloc.reserve(free.len() as u64, true).expect("the free blocks");
+    let mut reservation = alloc.reserve(free.len() as u64, MayUse::RootBlocks).expect("the free blocks");
     let mut got = Vec::new();
     while reservation.blocks() > 0 {
         got.extend(numbers(alloc.take(&mut reservation, &request(700, 64)).expect("a reserved block")));
@@ -231,8 +231,8 @@ fn every_block_is_given_out_and_then_there_is_no_space() {
     let disk = Disk::new(1 + 256 * 8 + 9, 256, true);
     let alloc = disk.open();
     let all = alloc.free_blocks();
-    let mut reservation = alloc.reserve(all, true).expect("all blocks");
-    assert!(matches!(alloc.reserve(1, true), Err(Error::NoSpace)));
+    let mut reservation = alloc.reserve(all, MayUse::RootBlocks).expect("all blocks");
+    assert!(matches!(alloc.reserve(1, MayUse::RootBlocks), Err(Error::NoSpace)));
     let mut seen = BTreeSet::new();
     while reservation.blocks() > 0 {
         let run = alloc.take(&mut reservation, &request(1000, 7)).expect("a reserved block");

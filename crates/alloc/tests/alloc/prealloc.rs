@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::disk::{Disk, Random, request};
-use extant_alloc::{Allocator, Error, Preallocated, Preallocation, Preallocations, Run, Tuning};
+use extant_alloc::{Allocator, Error, MayUse, Preallocated, Preallocation, Preallocations, Run, Tuning};
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, LogicalBlock, TransactionId};
 use extant_rt::Arc;
 
@@ -34,7 +34,7 @@ fn take(
         Preallocated::None { room } => room,
     };
     let len = len.min(room);
-    let mut reservation = alloc.reserve(u64::from(len), true)?;
+    let mut reservation = alloc.reserve(u64::from(len), MayUse::RootBlocks)?;
     let surplus = surplus.min(room - len);
     let request = request(goal, len);
     alloc.take_ahead(&mut reservation, &request, owner, LogicalBlock(logical), surplus)
@@ -166,15 +166,15 @@ fn nothing_is_taken_ahead_of_scarce_or_kept_blocks() {
     let alloc = disk.open_with(kept, Tuning::default());
     let owner = &owners(1)[0];
     let spare = free - kept - blocks / 32;
-    let hold = alloc.reserve(spare - 40, true).expect("what is spare");
+    let hold = alloc.reserve(spare - 40, MayUse::RootBlocks).expect("what is spare");
     let run = take(&alloc, owner, (1, 1, 100), 0).expect("a block");
     assert_eq!((run.len, alloc.preallocated_blocks()), (1, 0), "100 are not spare");
     take(&alloc, owner, (2, 1, 8), 0).expect("a block");
     assert_eq!(alloc.preallocated_blocks(), 8);
     // The last blocks but for those kept include what was taken ahead.
     let least = free - 2 - hold.blocks();
-    assert!(matches!(alloc.reserve(least - kept + 1, false), Err(Error::NoSpace)));
-    let all = alloc.reserve(least - kept, false).expect("all but what is kept");
+    assert!(matches!(alloc.reserve(least - kept + 1, MayUse::Free), Err(Error::NoSpace)));
+    let all = alloc.reserve(least - kept, MayUse::Free).expect("all but what is kept");
     assert_eq!(alloc.preallocated_blocks(), 0);
     drop((all, hold));
     assert_eq!(alloc.free_blocks(), free - 2);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::disk::{Disk, Platter, Random, request};
-use extant_alloc::{InodeKind, NewInode, Run, Tuning};
+use extant_alloc::{InodeKind, MayUse, NewInode, Run, Tuning};
 use extant_ondisk::{GroupNumber, TransactionId};
 use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, RwLock};
 
@@ -35,7 +35,10 @@ fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
                     for _ in 0..3000 {
                         if random.below(2) == 0 {
                             let len = 1 + random.below(12) as u32;
-                            let Ok(mut reservation) = alloc.reserve(u64::from(len), true) else { continue };
+                            let Ok(mut reservation) = alloc.reserve(u64::from(len), MayUse::RootBlocks)
+                            else {
+                                continue;
+                            };
                             let run = alloc
                                 .take(&mut reservation, &request(random.below(768), len))
                                 .expect("reserved");
@@ -82,7 +85,7 @@ fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
         alloc.committed(tid);
         assert_eq!((alloc.free_blocks(), alloc.pending_free(), frozen.free_blocks), (all, 0, all));
         disk.write(&frozen);
-        let mut reservation = alloc.reserve(all, true).expect("all blocks");
+        let mut reservation = alloc.reserve(all, MayUse::RootBlocks).expect("all blocks");
         while reservation.blocks() > 0 {
             alloc.take(&mut reservation, &request(0, 64)).expect("no block is lost");
         }

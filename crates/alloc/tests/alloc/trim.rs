@@ -1,7 +1,7 @@
 //! Discards of free blocks: each once, and nobody is given a block meanwhile.
 
 use crate::disk::{Disk, Random, request};
-use extant_alloc::{Allocator, Error, Run};
+use extant_alloc::{Allocator, Error, MayUse, Run};
 use extant_ondisk::{GroupNumber, TransactionId};
 use extant_rt::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ const TID: TransactionId = TransactionId(5);
 const GROUP: GroupNumber = GroupNumber(1);
 
 fn take(alloc: &Allocator, goal: u64, len: u32) -> Run {
-    let mut reservation = alloc.reserve(u64::from(len), true).expect("free blocks");
+    let mut reservation = alloc.reserve(u64::from(len), MayUse::RootBlocks).expect("free blocks");
     alloc.take(&mut reservation, &request(goal, len)).expect("a reserved block")
 }
 
@@ -63,7 +63,7 @@ fn a_failed_discard_leaves_the_blocks_free_and_the_group_to_be_done_again() {
 fn a_run_is_nobodys_while_it_is_discarded() {
     let alloc = Disk::new(1 + 256, 256, false).open();
     let free = alloc.free_blocks();
-    let mut promised = alloc.reserve(free - 10, true).expect("free blocks");
+    let mut promised = alloc.reserve(free - 10, MayUse::RootBlocks).expect("free blocks");
     let mut discarded = Vec::new();
     alloc
         .trim(GroupNumber(0), 0..u32::MAX, 1, |run| {
@@ -116,7 +116,8 @@ fn nobody_is_refused_a_block_for_a_discard_or_given_one_under_it() {
                     for _ in 0..300 {
                         // Two of them cannot ask for more than there is.
                         let len = all / 2 - random.below(8);
-                        let mut reservation = alloc.reserve(len, true).expect("half of the blocks");
+                        let mut reservation =
+                            alloc.reserve(len, MayUse::RootBlocks).expect("half of the blocks");
                         let mut held = Vec::new();
                         while reservation.blocks() > 0 {
                             let len = 1 + random.below(64) as u32;

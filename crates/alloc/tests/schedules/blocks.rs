@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use extant_alloc::{
-    Allocator, Error, Frees, Frozen, Preallocated, Preallocation, Preallocations, Purpose, Request, Run,
-    Scan, StreamGoals, Tuning,
+    Allocator, Error, Frees, Frozen, MayUse, Preallocated, Preallocation, Preallocations, Purpose, Request,
+    Run, Scan, StreamGoals, Tuning,
 };
 use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber, LogicalBlock, TransactionId, bitmap};
 use extant_rt::{Arc, LockClass, Mutex, RwLock, explore, parallel, yield_now};
@@ -185,15 +185,16 @@ impl Stage {
             Preallocated::None { room } => room,
         };
         self.ledger.expect(i64::from(len - len.min(room)));
-        let (len, privileged) = (len.min(room), random.below(3) == 0);
+        let (len, may_use) =
+            (len.min(room), if random.below(3) == 0 { MayUse::RootBlocks } else { MayUse::Free });
         self.ledger.begin(task);
-        let reserved = self.alloc.reserve(u64::from(len), privileged);
+        let reserved = self.alloc.reserve(u64::from(len), may_use);
         let certain = self.ledger.end(task);
         let mut reservation = match reserved {
             Ok(reservation) => reservation,
             Err(Error::NoSpace) => {
                 // What it wanted itself was counted out.
-                let kept = if privileged { 0 } else { self.kept };
+                let kept = if may_use > MayUse::Free { 0 } else { self.kept };
                 assert!(
                     certain < kept,
                     "a false NoSpace: {len} wanted, {certain} more were there, {kept} kept"
@@ -282,7 +283,7 @@ impl Stage {
         let free = self.ledger.free_blocks();
         assert_eq!((self.alloc.free_blocks(), self.alloc.pending_free()), (free, 0));
         assert_eq!((self.alloc.disk_free_blocks(), self.durable.lock().0.free_blocks()), (free, free));
-        let mut all = self.alloc.reserve(free, true).expect("all blocks");
+        let mut all = self.alloc.reserve(free, MayUse::RootBlocks).expect("all blocks");
         while all.blocks() > 0 {
             let run = self.alloc.take(&mut all, &self.request(random, 32)).expect("no block is lost");
             self.ledger.take(run);

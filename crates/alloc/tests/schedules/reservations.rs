@@ -1,6 +1,6 @@
 //! Reservations alone: nobody is refused blocks that move from one thread's share to another's.
 
-use extant_alloc::{Allocator, Error, Preallocations, Purpose, Request, Tuning};
+use extant_alloc::{Allocator, Error, MayUse, Preallocations, Purpose, Request, Tuning};
 use extant_ondisk::{FsBlock, InodeNumber, LogicalBlock, TransactionId};
 use extant_rt::{Arc, explore, parallel, yield_now};
 
@@ -19,15 +19,16 @@ fn reserve(alloc: &Allocator, ledger: &Ledger, task: usize, kept: i64, holds: bo
         }
         // Others may be sure of what came back.
         yield_now();
-        let (len, privileged) = (1 + random.below(2) as i64, random.below(2) == 0);
+        let (len, may_use) =
+            (1 + random.below(2) as i64, [MayUse::RootBlocks, MayUse::Free][random.below(2) as usize]);
         ledger.expect(-len);
         ledger.begin(task);
-        let reserved = alloc.reserve(len as u64, privileged);
+        let reserved = alloc.reserve(len as u64, may_use);
         let certain = ledger.end(task);
         match reserved {
             Ok(reservation) => held.push((reservation, len)),
             Err(Error::NoSpace) => {
-                let kept = if privileged { 0 } else { kept };
+                let kept = if may_use > MayUse::Free { 0 } else { kept };
                 assert!(certain < kept, "a false NoSpace: {len} wanted, {certain} more were there");
                 ledger.expect(len);
             }
@@ -52,7 +53,7 @@ fn explore_reservations(left: u64, ahead: u32, holds: bool) {
         let inodes = (0..ahead).map(|index| InodeNumber(11 + index * 70));
         let owners: Vec<_> = inodes.map(|inode| Arc::new(Preallocations::new(inode))).collect();
         for owner in &owners {
-            let mut reservation = alloc.reserve(1, true).expect("room");
+            let mut reservation = alloc.reserve(1, MayUse::RootBlocks).expect("room");
             let request = Request { goal: FsBlock(0), len: 1, least: 1, ahead: 0, purpose: Purpose::Data };
             let ahead = alloc.take_ahead(&mut reservation, &request, owner, LogicalBlock(0), 2);
             ledger.take(ahead.expect("a reserved block"));

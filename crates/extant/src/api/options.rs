@@ -114,6 +114,15 @@ impl Mount {
         self
     }
 
+    /// Blocks at most that are kept for tree blocks, so that writes into allocated space find some on a full disk (kernel
+    /// `/sys/fs/ext4/*/reserved_clusters`). 2 % of the disk and at most 4096 unless told; 0 for who fills a disk that was made
+    /// as large as its content.
+    #[must_use]
+    pub fn reserved_pool_max(mut self, blocks: u64) -> Self {
+        self.options.reserved_pool_max = blocks;
+        self
+    }
+
     /// Mounts an image file or a block special, locked for as long as it is mounted.
     ///
     /// # Errors

@@ -35,24 +35,6 @@ impl Update<'_> {
         self.edit_leaf(node, path, splice)
     }
 
-    /// Makes `len` blocks from `logical` on, all within one extent, written or unwritten.
-    ///
-    /// # Errors
-    /// `Corrupt` if they are not; `NoSpace` if the update did not reserve [`Path::growth`] of 3.
-    pub(crate) fn convert_extent(
-        &mut self,
-        node: &Arc<Node>,
-        path: Path,
-        logical: LogicalBlock,
-        len: u32,
-        unwritten: bool,
-    ) -> Result<()> {
-        let from = u64::from(logical.0);
-        let splice = leaf::convert(path.extents(), from, from + u64::from(len), unwritten)
-            .ok_or(self.corrupt(Structure::ExtentNode, node, "changed under a lock"))?;
-        self.edit_leaf(node, path, splice)
-    }
-
     /// Changes the path's leaf, and its parents as it needs. Counts the tree's blocks in the inode.
     pub(super) fn edit_leaf(&mut self, node: &Arc<Node>, mut path: Path, splice: Splice) -> Result<()> {
         let mut spare = self.allocate_nodes(node, path.growth(splice.added()))?;

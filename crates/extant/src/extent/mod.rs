@@ -14,6 +14,7 @@
 //!
 //! Tests: `leaf`, and `tests/trees.rs` for trees of all depths.
 
+mod convert;
 mod edit;
 mod leaf;
 mod lookup;
@@ -21,6 +22,7 @@ mod path;
 mod remove;
 mod shift;
 
+pub(crate) use convert::Conversion;
 pub(crate) use path::Path;
 pub(crate) use remove::Removal;
 pub(crate) use shift::Shift;

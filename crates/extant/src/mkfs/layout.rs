@@ -4,6 +4,8 @@ use extant_ondisk::{
     FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, State, Superblock,
 };
 
+use crate::reserve::reserved_pool_of;
+
 use super::features::Features;
 use super::files::{FileMap, Files};
 use super::identity::Identity;
@@ -117,6 +119,12 @@ impl Layout {
     #[must_use]
     pub fn free_blocks(&self) -> u64 {
         self.space.free_count()
+    }
+
+    /// Of those, the blocks that a mount keeps for tree blocks.
+    #[must_use]
+    pub fn reserved_pool(&self) -> u64 {
+        reserved_pool_of(&self.superblock)
     }
 
     /// Free inodes.

@@ -6,7 +6,7 @@
 
 use std::io::IoSlice;
 
-use extant_alloc::{Reservation, Run};
+use extant_alloc::{MayUse, Reservation, Run};
 use extant_ondisk::extent::MAX_LEN;
 use extant_ondisk::{FsBlock, LogicalBlock, Structure};
 use extant_rt::{Arc, Ordering};
@@ -341,7 +341,8 @@ impl Volume {
             end: node.core().size(),
             // Who closed the file is done with it.
             grows: node.user_count() > 0,
-            privileged: true,
+            // The write was accepted.
+            may_use: MayUse::Reserved,
         };
         let mut kept = self.allocator.resume(std::mem::take(&mut node.pages().lock().kept));
         let taken = self.take_content(node, &hole, wanted, Some(&mut kept));

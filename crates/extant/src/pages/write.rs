@@ -8,6 +8,7 @@ use super::{Block, NodePages, Pages, tree_need};
 use crate::error::{Error, Place, Result};
 use crate::map::Mapping;
 use crate::node::Node;
+use crate::reserve::writer_may_use;
 use crate::update::{Change, Need};
 use crate::volume::Volume;
 use crate::write::drop_privileges;
@@ -238,7 +239,7 @@ impl Volume {
                 (node_pages.kept, self.need_of(node, delayed + blocks, runs)?)
             };
             let more = u32::try_from(need.saturating_sub(kept)).map_err(|_| Error::NoSpace)?;
-            match self.reserve(more, more, privileged) {
+            match self.reserve(more, more, writer_may_use(privileged)) {
                 Ok(reserved) => reservation = Some(reserved),
                 Err(Error::NoSpace) => return Ok(false),
                 Err(error) => return Err(error),

@@ -10,6 +10,7 @@ mod damaged_maps;
 mod disk;
 mod evictions;
 mod exchange;
+mod fallocated;
 mod feature_table;
 mod files;
 mod half_updates;

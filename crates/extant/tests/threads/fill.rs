@@ -116,7 +116,9 @@ fn fill(seed: u64, page_cache_bytes: u64) {
     let refused = on_threads(&fs, of_users, &mut random, fill_blocks);
     fs.unmount().expect("an unmount");
     let full = Usage::of(&image.path);
-    let left = if of_users == THREADS { full.reserved_blocks } else { 0 };
+    let of_root = if of_users == THREADS { full.reserved_blocks } else { 0 };
+    // 2 % or 4096 blocks stay for tree blocks.
+    let left = of_root + (full.blocks / 50).min(4096);
     println!(
         "seed {seed}: {} blocks of {block_size}, {of_users} users, refused {refused} times",
         fresh.free_blocks

@@ -6,6 +6,7 @@ use crate::tools::run;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
+    pub blocks: u64,
     pub free_blocks: u64,
     pub free_inodes: u64,
     /// Blocks kept for root.
@@ -21,6 +22,7 @@ impl Usage {
             line.and_then(|line| line.trim().parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
         };
         Self {
+            blocks: number("Block count:"),
             free_blocks: number("Free blocks:"),
             free_inodes: number("Free inodes:"),
             reserved_blocks: number("Reserved block count:"),

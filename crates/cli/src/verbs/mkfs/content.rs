@@ -151,7 +151,9 @@ impl Content {
         quiet: bool,
     ) -> Result<(), Failure> {
         // Without a thread in the background the same work gives the same journal.
-        let fs = mount(image, device, Mount::new().clock(clock).background(false).tuning(Tuning::packed()))?;
+        let options = Mount::new().clock(clock).background(false).tuning(Tuning::packed());
+        // The disk may be just as large as its content.
+        let fs = mount(image, device, options.reserved_pool_max(0))?;
         let failed = |error| bad_archive(&self.path, Failure::tree(image, error));
         let mut import = Import::new(&fs, "/", Manner::Unpack, times()?).map_err(failed)?;
         let mut progress = Progress::new(&mut import, Some(content_bytes), quiet);
@@ -190,7 +192,9 @@ impl Room {
         let wanted = self.needs.blocks + free_bytes.div_ceil(self.block_size);
         let fits = |blocks: u64| {
             let layout = builder.clone().blocks(blocks).plan(None)?;
-            let usable = layout.free_blocks().saturating_sub(layout.superblock().r_blocks_count());
+            // Content may take what mounts keep for tree blocks; room for more is beside that.
+            let pool = if free_bytes > 0 { layout.reserved_pool() } else { 0 };
+            let usable = layout.free_blocks().saturating_sub(layout.superblock().r_blocks_count() + pool);
             Ok(usable >= wanted && u64::from(layout.free_inodes()) >= self.needs.inodes)
         };
         // Less than the content alone is too small; from there on in steps that grow, then closer in.
