@@ -27,7 +27,7 @@ use crate::groups::Groups;
 use crate::namei::Names;
 use crate::node::NodeCache;
 use crate::orphan::Orphans;
-use crate::pages::{InodeBands, Losses, Pages};
+use crate::pages::{InodeBands, Pages, WritebackError};
 use crate::protection::Protection;
 use crate::reserve::reserved_pool_of;
 use crate::reserved::OwnInodes;
@@ -262,7 +262,7 @@ impl Volume {
             let background = options.background && !options.read_only;
             Pages::new(bytes, keeps_clean, bands, background).map(Arc::new)
         };
-        let losses = Losses::default();
+        let writeback_error = WritebackError::default();
         Ok(Self {
             device,
             geometry,
@@ -279,8 +279,8 @@ impl Volume {
             buffers: Cache::new(buffer_count),
             nodes: NodeCache::new(count(options.cache_bytes, ENTRY_BYTES)),
             pages: (options.page_cache_bytes > 0).then(new_pages).transpose()?,
-            losses_told: losses.opened(),
-            losses,
+            reported_error: writeback_error.sample(),
+            writeback_error,
             changes: Changes::new(),
             pinned: Mutex::new(LockClass::CACHE, None),
             tables: Tables::new(),
@@ -394,7 +394,7 @@ impl Volume {
         self.failed.store(true, Ordering::Release);
         self.finish_counting();
         closed?;
-        let lost = flushed.and(self.check_losses());
+        let lost = flushed.and(self.check_writeback_error());
         let now = u64::try_from(self.now().seconds).unwrap_or(0);
         let copy = {
             let superblock = &mut *self.superblock.lock();

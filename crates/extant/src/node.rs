@@ -22,7 +22,7 @@ use crate::buffer::Owner;
 use crate::cache::{Cache, Cached};
 use crate::content::ContentLocks;
 use crate::error::Result;
-use crate::pages::{Ahead, Losses, NodePages};
+use crate::pages::{Ahead, NodePages, WritebackError};
 
 /// An inode in memory.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct Node {
     /// What it has of the page cache; made when it is first asked for.
     paged: OnceBox<Paged>,
     /// Data that could not be written back.
-    pub(crate) losses: Losses,
+    pub(crate) writeback_error: WritebackError,
     /// Cut to nothing since it was last flushed: what is written then must not be lost with what was there before.
     pub(crate) is_replaced: AtomicBool,
     /// Tells a directory that names are kept of from all others that were ever in memory; 0 if none are.
@@ -112,7 +112,7 @@ impl Node {
             directory: InodeNumber::default(),
             last_group: LastGroup::default(),
             paged: OnceBox::new(),
-            losses: Losses::default(),
+            writeback_error: WritebackError::default(),
             is_replaced: AtomicBool::new(false),
             identity: AtomicU64::new(0),
             has_far_names: AtomicBool::new(false),

@@ -75,7 +75,7 @@ impl Volume {
     }
 
     /// [`Volume::reserve`] out of what is kept, as far as that goes.
-    fn reserve_of<'v>(
+    pub(crate) fn reserve_of<'v>(
         &'v self,
         kept: Option<&mut Reservation<'v>>,
         (least, most): (u32, u32),

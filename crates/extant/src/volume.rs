@@ -25,7 +25,7 @@ use crate::error::{Error, Place, Result};
 use crate::namei::Names;
 use crate::node::{Node, NodeCache, NodeRef};
 use crate::orphan::Orphans;
-use crate::pages::{Losses, Pages, Seen};
+use crate::pages::{ErrorCursor, Pages, WritebackError};
 use crate::protection::Protection;
 use crate::reserved::OwnInodes;
 use crate::tables::Tables;
@@ -60,9 +60,9 @@ pub(crate) struct Volume {
     pub(crate) nodes: NodeCache,
     /// None if all is written at once.
     pub(crate) pages: Option<Arc<Pages>>,
-    /// Data of any file that was lost, and what a sync said of it.
-    pub(crate) losses: Losses,
-    pub(crate) losses_told: Seen,
+    /// Writeback errors of all inodes, and those that a sync has reported.
+    pub(crate) writeback_error: WritebackError,
+    pub(crate) reported_error: ErrorCursor,
     pub(crate) changes: Changes,
     pub(crate) pinned: Mutex<Option<Pinned>>,
     pub(crate) tables: Tables,
@@ -295,7 +295,7 @@ impl Volume {
         let flushed = self.flush_all();
         journal.commit_running()?;
         journal.flush()?;
-        let lost = self.check_losses();
+        let lost = self.check_writeback_error();
         flushed.and(lost)
     }
 

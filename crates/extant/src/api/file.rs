@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::fallocate::Fallocate;
 use crate::namei::Access;
 use crate::node::NodeRef;
-use crate::pages::Seen;
+use crate::pages::ErrorCursor;
 use crate::seek::{FileExtent, SeekTo};
 use crate::xattr::XattrMode;
 
@@ -30,8 +30,8 @@ pub struct File {
     readable: bool,
     writable: bool,
     append: bool,
-    /// Losses of data that it was told.
-    seen: Seen,
+    /// Writeback errors that it has reported.
+    error_cursor: ErrorCursor,
 }
 
 /// Deletes on drop what lost its last use.
@@ -56,13 +56,13 @@ impl File {
     pub(super) fn new(fs: Filesystem, node: NodeRef) -> Self {
         let readable = fs.check_access(&node, Access::READ).is_ok();
         let writable = fs.check_access(&node, Access::WRITE).is_ok();
-        let seen = node.losses.opened();
-        Self { node, fs: Reaper(fs), position: 0, readable, writable, append: false, seen }
+        let error_cursor = node.writeback_error.sample();
+        Self { node, fs: Reaper(fs), position: 0, readable, writable, append: false, error_cursor }
     }
 
     pub(super) fn opened(fs: Filesystem, node: NodeRef, options: &OpenOptions) -> Self {
         Self {
-            seen: node.losses.opened(),
+            error_cursor: node.writeback_error.sample(),
             node,
             fs: Reaper(fs),
             position: 0,
@@ -387,8 +387,8 @@ impl File {
 
     fn sync(&self, attributes: bool) -> Result<()> {
         let synced = self.fs.volume().sync_node(&self.node, attributes);
-        // Whatever it was, it is told now.
-        let is_lost = self.node.losses.tell(&self.seen);
+        // Whatever it was, it is reported now.
+        let is_lost = self.node.writeback_error.check_and_advance(&self.error_cursor);
         self.fs.settle(synced)?;
         if is_lost { Err(self.fs.volume().lost(&self.node)) } else { Ok(()) }
     }

@@ -5,6 +5,7 @@
 //! changes of a run on its way stays dirty; where the file ended when the run set off is as far as its update makes it grow.
 
 use std::io::IoSlice;
+use std::ops::Range;
 
 use extant_alloc::{MayUse, Reservation, Run};
 use extant_ondisk::extent::MAX_LEN;
@@ -28,6 +29,10 @@ const RUN_BYTES_MAX: u32 = 8 << 20;
 /// way once they have dirtied the rest.
 const RUN_BYTES_MIN: u32 = 256 << 10;
 
+/// Requests of a run that may fail before the rest of it is no longer tried by halves: a device that is gone takes no more
+/// writes for each block, and a few bad blocks are still told from their neighbours.
+const FAILED_WRITES_MAX: u32 = 64;
+
 impl Pages {
     /// Bytes that are written and named at once.
     pub(super) fn run_bytes(&self) -> u32 {
@@ -49,9 +54,67 @@ struct Flight<'v> {
 
 /// How the blocks of a run come into the inode's map.
 struct Naming<'v> {
-    hole: Hole,
+    /// Of the run's first block, until it is filled.
+    hole: Option<Hole>,
     taken: Run,
     reservation: Reservation<'v>,
+}
+
+impl Naming<'_> {
+    /// Those of the taken blocks that a part of the run goes to.
+    fn part(&self, range: &Range<u32>) -> Run {
+        Run { start: FsBlock(self.taken.start.0 + u64::from(range.start)), len: range.end - range.start }
+    }
+}
+
+/// Blocks of a run that reached the device, counted from its start, in ascending order; and the first error.
+#[derive(Default)]
+struct Written {
+    ranges: Vec<Range<u32>>,
+    error: Option<Error>,
+}
+
+impl Written {
+    fn add(&mut self, range: Range<u32>) {
+        match self.ranges.last_mut().filter(|last| last.end == range.start) {
+            Some(last) => last.end = range.end,
+            None => self.ranges.push(range),
+        }
+    }
+}
+
+/// What became of a run.
+#[derive(Default)]
+struct Landed {
+    written: Vec<DirtyRun>,
+    lost: Vec<DirtyRun>,
+    /// The block of the file behind it.
+    end: u32,
+    /// Why something was lost.
+    error: Option<Error>,
+}
+
+impl Landed {
+    /// All of a run is lost.
+    fn lost(run: DirtyRun, error: Error) -> Self {
+        Self { lost: vec![run], end: run.block + run.len, error: Some(error), ..Self::default() }
+    }
+
+    fn lose(&mut self, run: DirtyRun, range: Range<u32>) {
+        if !range.is_empty() {
+            self.lost.push(part_of(run, range));
+        }
+    }
+
+    /// Blocks that were written.
+    fn blocks(&self) -> u64 {
+        self.written.iter().map(|run| u64::from(run.len)).sum()
+    }
+}
+
+/// Blocks of a run, counted from its start.
+fn part_of(run: DirtyRun, range: Range<u32>) -> DirtyRun {
+    DirtyRun { block: run.block + range.start, len: range.end - range.start, ..run }
 }
 
 /// Marks the pages of a node as being written back.
@@ -237,53 +300,71 @@ impl Volume {
 
     fn flush_runs(&self, pages: &Pages, node: &Arc<Node>, held: &Flush<'_>, bytes: u64) -> (u64, Result<()>) {
         let len_max = (pages.run_bytes() / self.geometry.block_size).clamp(1, u32::from(MAX_LEN));
-        let mut result = Ok(());
+        let (mut result, mut is_tail_lost) = (Ok(()), false);
         let (mut at, mut done) = (0, 0);
         // A writer that goes on and on is not followed.
         let end = node.pages().lock().folios.as_ref().map_or(0, super::Folios::dirty_end);
         while done < bytes {
             let step = held.step();
-            let run = node.pages().lock().folios.as_mut().and_then(|folios| folios.next_dirty(at, len_max));
-            let Some(run) = run.filter(|run| run.block < end) else { break };
-            let flight = match &result {
-                // The file must not grow over what was not written.
-                Err(_) if self.run_end(node, run) > node.core().inode.size() => Ok(None),
-                _ => self.depart(node, run).map(Some),
+            let run = node.pages().lock().folios.as_mut().and_then(|folios| {
+                let run = folios.next_dirty(at, len_max).filter(|run| run.block < end)?;
+                folios.set_off(run);
+                Some(run)
+            });
+            let Some(run) = run else { break };
+            let flight = match is_tail_lost && self.run_end(node, run) > node.core().inode.size() {
+                true => Err(self.lost(node)),
+                false => self.depart(node, run),
             };
             drop(step);
-            let written = match &flight {
-                Ok(Some(flight)) => self.write_out(node, flight),
-                _ => Ok(()),
-            };
+            let written = flight.as_ref().ok().map(|flight| self.write_out(node, flight)).unwrap_or_default();
             let _step = held.step();
-            let landed = flight.and_then(|flight| match flight {
-                Some(flight) => self.land(node, flight, written).map(Some),
-                None => Ok(None),
-            });
-            let mut node_pages = node.pages().lock();
-            let Some(folios) = &mut node_pages.folios else { break };
-            match landed {
-                Ok(Some(run)) => {
-                    folios.clean(run);
-                    at = run.block + run.len;
-                    done += u64::from(run.len) * u64::from(self.geometry.block_size);
-                }
-                lost => {
-                    folios.drop_run(run);
-                    at = run.block + run.len;
-                    result = result.and(lost.map(drop));
-                }
-            }
-            let delayed = folios.delayed();
-            let _ = self.keep(node, &mut node_pages, 0);
-            node_pages.account(pages, node);
-            node.core().ahead.delayed = delayed;
-        }
-        if result.is_err() {
-            node.losses.add();
-            self.losses.add();
+            let landed = match flight {
+                Ok(flight) => self.land(node, flight, written),
+                Err(error) => Landed::lost(run, error),
+            };
+            at = landed.end;
+            done += landed.blocks() * u64::from(self.geometry.block_size);
+            is_tail_lost |= self.loses_tail(node, &landed);
+            result = result.and(self.note_landed(pages, node, landed));
         }
         (done, result)
+    }
+
+    /// Whether the last block that the inode on the disk has of the file was not written: what is behind the end of the file
+    /// there may be anything, and must not come into it.
+    fn loses_tail(&self, node: &Node, landed: &Landed) -> bool {
+        let tail = node.core().inode.size() / u64::from(self.geometry.block_size);
+        let has_tail = |run: &DirtyRun| {
+            !run.is_delayed && (u64::from(run.block)..u64::from(run.block + run.len)).contains(&tail)
+        };
+        landed.lost.iter().any(has_tail)
+    }
+
+    /// Cleans what was written of a run and drops what was lost. An error is recorded before anything is clean.
+    ///
+    /// # Errors
+    /// Why something was lost.
+    fn note_landed(&self, pages: &Pages, node: &Arc<Node>, landed: Landed) -> Result<()> {
+        if landed.error.is_some() {
+            node.writeback_error.record();
+            self.writeback_error.record();
+        }
+        // What is lost gave its tokens back, and may have been written to meanwhile: then it is delayed again.
+        let lost: u64 = landed.lost.iter().filter(|run| run.is_delayed).map(|run| u64::from(run.len)).sum();
+        let again = self.allocator.reserve(lost, MayUse::Reserved).map_or(0, Reservation::keep);
+        let mut node_pages = node.pages().lock();
+        let mut delayed = 0;
+        if let Some(folios) = &mut node_pages.folios {
+            // In this order: what is dropped takes the marks of what was written to meanwhile with it.
+            landed.written.iter().for_each(|run| folios.clean(*run));
+            landed.lost.iter().for_each(|run| folios.lose(*run));
+            delayed = folios.delayed();
+        }
+        let _ = self.keep(node, &mut node_pages, again);
+        node_pages.account(pages, node);
+        node.core().ahead.delayed = delayed;
+        landed.error.map_or(Ok(()), Err)
     }
 
     /// Where a run ends in the file.
@@ -292,13 +373,13 @@ impl Volume {
         end.min(node.core().size())
     }
 
-    /// That no data was lost of any file since this was told last.
+    /// That no data was lost of any file since this was reported last.
     ///
     /// # Errors
     /// `Io` if some was.
-    pub(crate) fn check_losses(&self) -> Result<()> {
+    pub(crate) fn check_writeback_error(&self) -> Result<()> {
         let error = || Place::of(Structure::Inode).io(std::io::Error::other("data of some files was lost"));
-        if self.losses.tell(&self.losses_told) { Err(error()) } else { Ok(()) }
+        if self.writeback_error.check_and_advance(&self.reported_error) { Err(error()) } else { Ok(()) }
     }
 
     /// The error of data that was lost earlier.
@@ -353,40 +434,120 @@ impl Volume {
             return Err(Error::NoSpace);
         }
         let run = DirtyRun { len: taken.len, ..run };
-        Ok((run, taken.start, Some(Naming { hole, taken, reservation })))
+        Ok((run, taken.start, Some(Naming { hole: Some(hole), taken, reservation })))
     }
 
-    /// Writes a run to its place, and waits.
-    fn write_out(&self, node: &Arc<Node>, flight: &Flight<'_>) -> Result<()> {
-        let place = Place::of(Structure::Inode).inode(node.number);
-        let bytes = flight.run.len as usize * self.geometry.block_size as usize;
-        let at = self.data_offset(flight.start, 0, bytes, place)?;
-        let bufs: Vec<_> = flight.parts.iter().map(|part| IoSlice::new(part.bytes())).collect();
-        self.device.write_vectored_at(at, &bufs).map_err(|e| place.block(flight.start).io(e))
-    }
-
-    /// Names a run that was written, and has the file reach to its end; or gives back what it took.
-    fn land(&self, node: &Arc<Node>, flight: Flight<'_>, written: Result<()>) -> Result<DirtyRun> {
-        let Flight { run, end, naming, .. } = flight;
-        match naming {
-            None => {
-                written?;
-                if end > node.core().inode.size() {
-                    let mut update = self.begin(Need::new(1, 0))?;
-                    update.grow_to(node, end);
-                    update.finish();
+    /// Writes a run to its place, and waits. What fails is tried again by halves, so that a bad block costs no others.
+    fn write_out(&self, node: &Arc<Node>, flight: &Flight<'_>) -> Written {
+        let mut written = Written::default();
+        let mut failures = 0;
+        let mut left = vec![0..flight.run.len];
+        while let Some(range) = left.pop() {
+            match self.write_range(node, flight, &range) {
+                Ok(()) => written.add(range),
+                Err(error) => {
+                    failures += 1;
+                    written.error.get_or_insert(error);
+                    if range.len() > 1 && failures < FAILED_WRITES_MAX {
+                        let middle = range.start + (range.end - range.start) / 2;
+                        left.extend([middle..range.end, range.start..middle]);
+                    }
                 }
             }
-            Some(Naming { hole, taken, reservation }) => {
-                let opened =
-                    written.and_then(|()| self.begin_reserved(hole.credits() + RUN_CREDITS, reservation));
-                let mut update = opened.inspect_err(|_| self.allocator.give_back(taken))?;
-                update.map_run(node, hole, LogicalBlock(run.block), taken, false)?;
-                update.grow_to(node, end);
-                update.finish();
+        }
+        written
+    }
+
+    /// Writes blocks of a run, counted from its start.
+    fn write_range(&self, node: &Arc<Node>, flight: &Flight<'_>, range: &Range<u32>) -> Result<()> {
+        let place = Place::of(Structure::Inode).inode(node.number);
+        let block_size = self.geometry.block_size as usize;
+        let start = FsBlock(flight.start.0 + u64::from(range.start));
+        let at = self.data_offset(start, 0, range.len() * block_size, place)?;
+        let (mut skipped, mut left) = (range.start as usize * block_size, range.len() * block_size);
+        let mut bufs = Vec::with_capacity(flight.parts.len());
+        for bytes in flight.parts.iter().map(Part::bytes) {
+            let own = &bytes[skipped.min(bytes.len())..];
+            let own = &own[..left.min(own.len())];
+            skipped = skipped.saturating_sub(bytes.len());
+            left -= own.len();
+            if !own.is_empty() {
+                bufs.push(IoSlice::new(own));
             }
         }
-        Ok(run)
+        self.device.write_vectored_at(at, &bufs).map_err(|e| place.block(start).io(e))
+    }
+
+    /// Names what was written of a run, and has the file reach to its end; gives back what was not.
+    fn land<'v>(&'v self, node: &Arc<Node>, flight: Flight<'v>, written: Written) -> Landed {
+        let Flight { run, end, mut naming, .. } = flight;
+        let mut landed = Landed { end: run.block + run.len, error: written.error, ..Landed::default() };
+        let block_size = u64::from(self.geometry.block_size);
+        let mut at = 0;
+        for range in written.ranges {
+            self.give_up(&mut landed, run, at..range.start, naming.as_ref());
+            let end = end.min((u64::from(run.block) + u64::from(range.end)) * block_size);
+            at = range.end;
+            let named = match &mut naming {
+                None => self.grow_to_written(node, end),
+                Some(naming) => self.name_written(node, naming, run, range.clone(), end),
+            };
+            match named {
+                Ok(()) => landed.written.push(part_of(run, range)),
+                Err(error) => {
+                    landed.error.get_or_insert(error);
+                    landed.lose(run, range);
+                }
+            }
+        }
+        self.give_up(&mut landed, run, at..run.len, naming.as_ref());
+        landed
+    }
+
+    /// Loses blocks of a run, counted from its start, and gives back those that were taken for them.
+    fn give_up(&self, landed: &mut Landed, run: DirtyRun, range: Range<u32>, naming: Option<&Naming<'_>>) {
+        if let Some(naming) = naming.filter(|_| !range.is_empty()) {
+            self.allocator.give_back(naming.part(&range));
+        }
+        landed.lose(run, range);
+    }
+
+    /// Has a file reach to `end`, up to which its blocks are written and named.
+    fn grow_to_written(&self, node: &Arc<Node>, end: u64) -> Result<()> {
+        if end > node.core().inode.size() {
+            let mut update = self.begin(Need::new(1, 0))?;
+            update.grow_to(node, end);
+            update.finish();
+        }
+        Ok(())
+    }
+
+    /// Names a part of a run that was written.
+    fn name_written<'v>(
+        &'v self,
+        node: &Arc<Node>,
+        naming: &mut Naming<'v>,
+        run: DirtyRun,
+        range: Range<u32>,
+        end: u64,
+    ) -> Result<()> {
+        let logical = LogicalBlock(run.block + range.start);
+        let taken = naming.part(&range);
+        let mut opened = || {
+            let hole = match naming.hole.take().filter(|_| range.start == 0) {
+                Some(hole) => hole,
+                None => self.hole(node, logical)?,
+            };
+            let growth = hole.growth();
+            let kept = Some(&mut naming.reservation);
+            let reservation = self.reserve_of(kept, (growth, growth), MayUse::Reserved)?;
+            Ok((self.begin_reserved(hole.credits() + RUN_CREDITS, reservation)?, hole))
+        };
+        let (mut update, hole) = opened().inspect_err(|_: &Error| self.allocator.give_back(taken))?;
+        update.map_run(node, hole, logical, taken, false)?;
+        update.grow_to(node, end);
+        update.finish();
+        Ok(())
     }
 
     /// Puts the time of the last write into the inode.

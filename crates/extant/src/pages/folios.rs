@@ -161,17 +161,26 @@ impl Folios {
         Some(Part { bytes: folio.bytes.clone(), from, end: folio.bytes.len().min(from + bytes) })
     }
 
-    /// All parts of a dirty run that sets off for the disk.
+    /// Notes that a dirty run sets off for the disk: what is written into it from now on is written back later.
+    pub(crate) fn set_off(&mut self, run: DirtyRun) {
+        let mut block = run.block;
+        let end = run.block + run.len;
+        while block < end {
+            let block_size = self.block_size;
+            let Some((first, folio)) = self.find_mut(block) else { break };
+            let len = (first + (folio.bytes.len() / block_size) as u32).min(end) - block;
+            folio.changed &= !bits(block - first, len);
+            block += len;
+        }
+    }
+
+    /// All parts of a dirty run.
     pub(crate) fn parts(&mut self, run: DirtyRun) -> Vec<Part> {
         let mut parts = Vec::new();
         let (mut block, mut rest) = (run.block, run.len as usize * self.block_size);
         while let Some(part) = self.part(block, 0, rest).filter(|_| rest > 0) {
-            let len = (part.bytes().len() / self.block_size) as u32;
-            if let Some((first, folio)) = self.find_mut(block) {
-                folio.changed &= !bits(block - first, len);
-            }
             rest -= part.bytes().len();
-            block += len;
+            block += (part.bytes().len() / self.block_size) as u32;
             parts.push(part);
         }
         parts
@@ -328,25 +337,27 @@ impl Folios {
         self.delayed_runs = self.count_delayed_runs();
     }
 
-    /// Drops blocks of the file's first dirty run, with the clean ones of their folios.
-    pub(crate) fn drop_run(&mut self, run: DirtyRun) {
-        for block in run.block..run.block + run.len {
-            let Some((first, folio)) = self.find(block) else { continue };
-            let keeps_others = folio.dirty & !bits(block - first, (run.block + run.len - block).min(64)) != 0;
-            if !keeps_others {
-                self.remove(first);
+    /// Drops blocks of a dirty run that could not be written, with the clean ones of their folios. Those that were written to
+    /// since the run set off stay dirty: they are written back again.
+    pub(crate) fn lose(&mut self, run: DirtyRun) {
+        let mut block = run.block;
+        let end = run.block + run.len;
+        while block < end {
+            let Some((first, folio)) = self.find(block) else {
+                block += 1;
                 continue;
-            }
-            let (bytes, dirty, delayed) = (folio.bytes.clone(), folio.dirty, folio.delayed);
+            };
+            let len = self.len_of(folio);
+            let behind = (first + len).min(end);
+            let lost = bits(block - first, behind - block) & !folio.changed;
+            let (bytes, dirty, delayed) = (folio.bytes.clone(), folio.dirty & !lost, folio.delayed & !lost);
             self.remove(first);
-            for index in 0..(bytes.len() / self.block_size) as u32 {
-                let is_gone = (run.block..run.block + run.len).contains(&(first + index));
-                if !is_gone {
-                    let from = index as usize * self.block_size;
-                    let own = &bytes[from..from + self.block_size];
-                    self.split_in(first + index, own, dirty >> index & 1, delayed >> index & 1);
-                }
+            for index in (0..len).filter(|index| dirty != 0 && lost >> index & 1 == 0) {
+                let from = index as usize * self.block_size;
+                let own = &bytes[from..from + self.block_size];
+                self.split_in(first + index, own, dirty >> index & 1, delayed >> index & 1);
             }
+            block = behind;
         }
         self.delayed_runs = self.count_delayed_runs();
     }
@@ -503,6 +514,7 @@ mod tests {
                     }
                     5 => {
                         if let Some(run) = folios.next_dirty(below(END), 1 + below(20)) {
+                            folios.set_off(run);
                             let parts = folios.parts(run);
                             let before: Vec<u8> =
                                 parts.iter().flat_map(|part| part.bytes()).copied().collect();
@@ -528,11 +540,21 @@ mod tests {
                     }
                     6 => {
                         if let Some(run) = folios.next_dirty(0, 1 + below(20)) {
-                            folios.drop_run(run);
+                            folios.set_off(run);
+                            let changed = run.block + below(2 * run.len);
+                            if changed < run.block + run.len {
+                                folios.write(changed, 0, &[step as u8 ^ 1]);
+                                model.get_mut(&changed).unwrap().1[0] = step as u8 ^ 1;
+                            }
+                            folios.lose(run);
                             // Clean blocks may go too.
+                            let before = model.clone();
                             model.retain(|own, _| folios.find(*own).is_some());
-                            let gone = |block: u32| !model.contains_key(&block);
-                            assert!((run.block..run.block + run.len).all(gone));
+                            for (own, (what, _)) in &before {
+                                let is_lost =
+                                    (run.block..run.block + run.len).contains(own) && *own != changed;
+                                assert!(model.contains_key(own) != is_lost || *what == Block::Clean);
+                            }
                         }
                     }
                     _ => {

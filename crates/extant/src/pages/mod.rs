@@ -22,7 +22,7 @@
 //!   that misses one reads it again; a writer says so from its first look at the pages to its last.
 //! - *No space within the flush*: every delayed block holds a token, and each run of them as many as its tree may need
 //!   ([`tree_need`]), so there is none but on a disk whose bitmaps lie. Then, and when the device fails, the run's pages are
-//!   dropped, the file does not grow over it, and each open file is told once ([`Losses`]).
+//!   dropped, and each open file reports it once ([`WritebackError`]).
 //! - *No space elsewhere*: tokens held for trees may be too many, so whoever is refused a block has all inodes flushed, with
 //!   no lock held, and tries once more ([`Volume::with_room`]).
 //!
@@ -32,9 +32,9 @@
 
 mod budget;
 mod contexts;
+mod errseq;
 mod flush;
 mod folios;
-mod losses;
 mod read;
 mod write;
 
@@ -48,8 +48,8 @@ use extant_rt::{Arc, LockClass, Mutex, Padded, Weak, shard_of};
 use self::budget::Budget;
 use self::contexts::Contexts;
 pub(crate) use self::contexts::InodeBands;
+pub(crate) use self::errseq::{ErrorCursor, WritebackError};
 pub(crate) use self::folios::{Block, DirtyRun, Folios};
-pub(crate) use self::losses::{Losses, Seen};
 
 use extant_writeback::Writeback;
 

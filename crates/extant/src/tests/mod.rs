@@ -30,4 +30,5 @@ mod tables;
 mod threads;
 mod trees;
 mod users;
+mod writeback_errors;
 mod xattrs;

@@ -243,17 +243,21 @@ fn data_that_is_lost_is_told_once_and_the_file_does_not_grow_over_it() {
     let file = create(&volume, "a");
     write(&volume, &file, 0, 2 * BLOCK + 100);
     volume.sync().unwrap();
-    let (one, other) = (file.losses.opened(), file.losses.opened());
+    let (one, other) = (file.writeback_error.sample(), file.writeback_error.sample());
     write(&volume, &file, 10 * BLOCK, BLOCK);
     write(&volume, &file, BLOCK, BLOCK);
     device.is_broken.store(true, Ordering::Relaxed);
     assert!(matches!(volume.sync_node(&file, true), Err(Error::Io { .. })));
     assert_eq!(volume.attributes(&file).size, 2 * BLOCK + 100);
-    assert!(file.losses.tell(&one) && !file.losses.tell(&one) && file.losses.tell(&other));
+    assert!(
+        file.writeback_error.check_and_advance(&one)
+            && !file.writeback_error.check_and_advance(&one)
+            && file.writeback_error.check_and_advance(&other)
+    );
     assert_eq!(kept(&volume), 0);
     device.is_broken.store(false, Ordering::Relaxed);
     volume.sync_node(&file, true).unwrap();
-    assert!(!file.losses.tell(&one));
+    assert!(!file.writeback_error.check_and_advance(&one));
     let mut read = vec![0; 3 * BLOCK as usize];
     assert_eq!(volume.read_at(&file, 0, &mut read).unwrap() as u64, 2 * BLOCK + 100);
     assert!(read[..2 * BLOCK as usize + 100].iter().all(|byte| *byte == 7));

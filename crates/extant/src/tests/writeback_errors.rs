@@ -1,0 +1,316 @@
+//! Writeback that fails: what is lost with it, and who learns of it.
+
+use std::io;
+use std::time::Duration;
+
+use extant_block::{BlockDevice, Fault, FaultDevice, MemoryDevice, Operation};
+use extant_ondisk::InodeNumber;
+use extant_rt::{Arc, AtomicBool, AtomicU64, Ordering, sleep};
+
+use super::disk::{Random, assert_clean, format, has_tools};
+use super::names::new;
+use crate::error::Error;
+use crate::mount::Options;
+use crate::namei::NewKind;
+use crate::node::NodeRef;
+use crate::volume::Volume;
+
+const BLOCK: u64 = 4096;
+
+type Device = Arc<FaultDevice<Arc<MemoryDevice>>>;
+
+fn disk() -> (Arc<MemoryDevice>, Device) {
+    let memory = Arc::new(format(&["-b", "4096", "-J", "size=4", "-N", "256"], 64 << 10, &[]).0);
+    (memory.clone(), Arc::new(FaultDevice::new(memory, |_| Fault::None)))
+}
+
+fn mount(device: &Device, background: bool) -> Arc<Volume> {
+    let options = Options { background, page_cache_bytes: 64 << 20, ..Options::default() };
+    let volume = Volume::mount(device.clone(), &options).unwrap().0;
+    volume.start_flushing();
+    volume
+}
+
+fn create(volume: &Arc<Volume>, name: &str) -> NodeRef {
+    let root = volume.node(InodeNumber::ROOT).unwrap();
+    volume.create(&root, name.as_bytes(), &new(NewKind::File)).unwrap()
+}
+
+/// Writes blocks, each filled with its number and `round`.
+fn write(volume: &Volume, file: &NodeRef, blocks: std::ops::Range<u64>, round: u8) {
+    for block in blocks {
+        let bytes = [pattern(block), round].repeat(BLOCK as usize / 2);
+        assert_eq!(volume.write_at(file, Some(block * BLOCK), &bytes, true).unwrap(), bytes.len());
+    }
+}
+
+fn pattern(block: u64) -> u8 {
+    1 + (block % 251) as u8
+}
+
+/// The round in which each block of a file was written last that the disk has; 0 in a hole.
+fn rounds(volume: &Volume, file: &NodeRef) -> Vec<u8> {
+    let mut bytes = vec![0; volume.attributes(file).size as usize];
+    assert_eq!(volume.read_at(file, 0, &mut bytes).unwrap(), bytes.len());
+    let blocks = bytes.chunks(BLOCK as usize).zip(0..);
+    let round = |(bytes, block): (&[u8], u64)| {
+        let is_whole = bytes.chunks(2).all(|pair| pair == &bytes[..2]);
+        assert!(is_whole && (bytes[0] == 0 || bytes[0] == pattern(block)), "block {block}");
+        bytes[1]
+    };
+    blocks.map(round).collect()
+}
+
+/// Fails writes that touch one of the bytes.
+fn break_at(device: &Device, bad: Vec<u64>) {
+    device.set_plan(move |request| {
+        let range = request.offset..request.offset + request.bytes;
+        match request.operation == Operation::Write && bad.iter().any(|bad| range.contains(bad)) {
+            true => Fault::Error(io::ErrorKind::Other),
+            false => Fault::None,
+        }
+    });
+}
+
+#[test]
+fn a_bad_block_costs_only_itself_and_the_rest_is_written() {
+    if !has_tools() {
+        return;
+    }
+    const BLOCKS: u64 = 3000;
+    for seed in 1..6 {
+        let mut random = Random::new(seed);
+        let (memory, device) = disk();
+        let volume = mount(&device, false);
+        let file = create(&volume, "file");
+        // Mapped blocks first.
+        write(&volume, &file, 0..BLOCKS, 1);
+        volume.sync().unwrap();
+        let extents = volume.all_extents(file.number, &file.inode()).unwrap();
+        let start = |block: u64| {
+            let extent = extents.iter().find(|extent| block < extent.end()).unwrap();
+            (extent.start.0 + block - u64::from(extent.logical.0)) * BLOCK
+        };
+        let bad: Vec<u64> = (0..4).map(|_| random.below(BLOCKS)).collect();
+        break_at(&device, bad.iter().map(|block| start(*block) + random.below(BLOCK)).collect());
+        let cursor = file.writeback_error.sample();
+        write(&volume, &file, 0..BLOCKS, 2);
+        assert!(matches!(volume.sync_node(&file, true), Err(Error::Io { .. })), "seed {seed}");
+        assert!(file.writeback_error.check_and_advance(&cursor));
+        let expected = |block: u64| if bad.contains(&block) { 1 } else { 2 };
+        assert_eq!(rounds(&volume, &file), (0..BLOCKS).map(expected).collect::<Vec<_>>(), "seed {seed}");
+
+        // Then new ones: which blocks they get is not known before.
+        let from = BLOCKS + 10;
+        let first = AtomicU64::new(u64::MAX);
+        let bad: Vec<u64> = (0..4).map(|_| random.below(BLOCKS - 1)).collect();
+        let lost = bad.clone();
+        device.set_plan(move |request| {
+            let blocks = request.offset / BLOCK..(request.offset + request.bytes) / BLOCK;
+            // The first large write tells where they are.
+            if request.operation == Operation::Write && request.bytes > 1 << 20 {
+                let _ = first.compare_exchange(u64::MAX, blocks.start, Ordering::Relaxed, Ordering::Relaxed);
+            }
+            let is_bad = |bad: &u64| blocks.contains(&first.load(Ordering::Relaxed).wrapping_add(*bad));
+            match request.operation == Operation::Write && bad.iter().any(is_bad) {
+                true => Fault::Error(io::ErrorKind::Other),
+                false => Fault::None,
+            }
+        });
+        write(&volume, &file, from..from + BLOCKS, 3);
+        assert!(matches!(volume.sync_node(&file, true), Err(Error::Io { .. })), "seed {seed}");
+        device.set_plan(|_| Fault::None);
+        let found = rounds(&volume, &file);
+        assert_eq!(found.len() as u64, from + BLOCKS, "seed {seed}: it grew over what was lost");
+        for block in 0..2048 {
+            let expected = if lost.contains(&block) { 0 } else { 3 };
+            assert_eq!(
+                found[(from + block) as usize],
+                expected,
+                "seed {seed}: block {block} of the new ones"
+            );
+        }
+        volume.sync_node(&file, true).unwrap();
+        assert!(matches!(volume.sync(), Err(Error::Io { .. })), "who syncs all learns of it once");
+        volume.sync().unwrap();
+        drop(file);
+        volume.unmount().unwrap();
+        assert_clean(&*memory, "after losses");
+    }
+}
+
+/// Holds up one write of data.
+fn hold_up(device: &Device, number: u64, fails: bool) -> (Arc<AtomicBool>, Arc<AtomicBool>) {
+    let (is_held_up, may_go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (held_up, go) = (is_held_up.clone(), may_go.clone());
+    let mut writes = 0;
+    device.set_plan(move |request| {
+        if request.operation != Operation::Write {
+            return Fault::None;
+        }
+        writes += 1;
+        if writes == number {
+            held_up.store(true, Ordering::SeqCst);
+            while !go.load(Ordering::SeqCst) {
+                sleep(Duration::from_millis(1));
+            }
+        }
+        if fails && writes == number || writes < number {
+            Fault::Error(io::ErrorKind::Other)
+        } else {
+            Fault::None
+        }
+    });
+    (is_held_up, may_go)
+}
+
+fn wait_for(flag: &AtomicBool) {
+    while !flag.load(Ordering::SeqCst) {
+        sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn an_error_is_recorded_before_its_blocks_are_clean() {
+    if !has_tools() {
+        return;
+    }
+    let (_memory, device) = disk();
+    let volume = mount(&device, false);
+    let file = create(&volume, "file");
+    // Two runs: the first fails, the second is held up.
+    write(&volume, &file, 0..1, 1);
+    write(&volume, &file, 10..11, 1);
+    let cursor = file.writeback_error.sample();
+    let (is_held_up, may_go) = hold_up(&device, 2, false);
+    std::thread::scope(|scope| {
+        let flushed = scope.spawn(|| volume.sync_node(&file, true));
+        wait_for(&is_held_up);
+        let dirty = volume.pages.as_ref().unwrap().used().1;
+        let is_recorded = file.writeback_error.check_and_advance(&cursor);
+        let is_reported = volume.check_writeback_error().is_err();
+        may_go.store(true, Ordering::SeqCst);
+        assert_eq!(dirty, BLOCK, "the first run is clean");
+        assert!(is_recorded && is_reported, "and nobody learns why");
+        assert!(flushed.join().unwrap().is_err());
+    });
+}
+
+#[test]
+fn what_is_written_over_a_run_that_fails_is_written_back_again() {
+    if !has_tools() {
+        return;
+    }
+    for is_mapped in [false, true] {
+        let (memory, device) = disk();
+        let volume = mount(&device, false);
+        let file = create(&volume, "file");
+        if is_mapped {
+            write(&volume, &file, 0..1, 1);
+            volume.sync().unwrap();
+        }
+        write(&volume, &file, 0..1, 2);
+        let (is_held_up, may_go) = hold_up(&device, 1, true);
+        std::thread::scope(|scope| {
+            let flushed = scope.spawn(|| volume.sync_node(&file, true));
+            wait_for(&is_held_up);
+            write(&volume, &file, 0..1, 3);
+            may_go.store(true, Ordering::SeqCst);
+            assert!(flushed.join().unwrap().is_err());
+        });
+        // Acknowledged, so it is there.
+        volume.sync_node(&file, true).unwrap();
+        volume.drop_pages_from(&file, 0);
+        assert_eq!(rounds(&volume, &file), [3], "mapped before: {is_mapped}");
+        drop(file);
+        let _ = volume.sync();
+        volume.unmount().unwrap();
+        assert_clean(&*memory, "after a loss");
+    }
+}
+
+/// A device that fails writes of content, as [`write`] makes it, while it is broken.
+struct ContentFails {
+    inner: Arc<MemoryDevice>,
+    is_broken: AtomicBool,
+}
+
+impl BlockDevice for ContentFails {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_vectored_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
+        let is_content = bufs.iter().all(|buf| buf[0] != 0 && buf.chunks(2).all(|pair| pair == &buf[..2]));
+        if is_content && self.is_broken.load(Ordering::Relaxed) {
+            return Err(io::Error::other("broken"));
+        }
+        self.inner.write_vectored_at(offset, bufs)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()
+    }
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.inner.discard(offset, bytes)
+    }
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.inner.write_zeroes(offset, bytes)
+    }
+}
+
+/// Appends blocks to a file, each with an `fsync`; gives how often that failed.
+fn append_and_sync(volume: &Arc<Volume>, device: &ContentFails, name: &str) -> u64 {
+    const ROUNDS: u64 = 150;
+    let file = create(volume, name);
+    let cursor = file.writeback_error.sample();
+    let mut failures = 0;
+    for round in 0..ROUNDS {
+        device.is_broken.store(round % 2 == 0, Ordering::Relaxed);
+        write(volume, &file, round..round + 1, 1);
+        let synced = volume.sync_node(&file, true);
+        let is_told = file.writeback_error.check_and_advance(&cursor) || synced.is_err();
+        volume.drop_pages_from(&file, 0);
+        let is_there = rounds(volume, &file).get(round as usize) == Some(&1);
+        assert!(is_there || is_told, "{name}: block {round} is lost unseen");
+        failures += u64::from(is_told);
+    }
+    failures
+}
+
+/// Writers, background threads and syncs of the whole side by side: what an `fsync` acknowledged is on the disk.
+#[test]
+fn no_fsync_acknowledges_what_was_lost() {
+    const THREADS: u64 = 3;
+    if !has_tools() {
+        return;
+    }
+    let memory = disk().0;
+    let device = Arc::new(ContentFails { inner: memory.clone(), is_broken: AtomicBool::new(false) });
+    let options = Options { page_cache_bytes: 64 << 20, ..Options::default() };
+    let volume = Volume::mount(device.clone(), &options).unwrap().0;
+    volume.start_flushing();
+    let (done, failures) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (volume, device, done, failures) = (&volume, &device, &done, &failures);
+            scope.spawn(move || {
+                let failed = append_and_sync(volume, device, &format!("f{thread}"));
+                failures.fetch_add(failed, Ordering::Relaxed);
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        scope.spawn(|| {
+            while done.load(Ordering::Relaxed) < THREADS {
+                let _ = volume.sync();
+            }
+        });
+    });
+    assert!(failures.load(Ordering::Relaxed) > 0, "nothing was lost");
+    device.is_broken.store(false, Ordering::Relaxed);
+    let _ = volume.sync();
+    volume.sync().expect("only data was lost");
+    volume.unmount().unwrap();
+    assert_clean(&*memory, "after losses");
+}
