@@ -19,6 +19,7 @@ mod large_dirs;
 mod limits;
 mod misses;
 mod names;
+mod nearly_full;
 mod orphans;
 mod pages;
 mod prealloc;
