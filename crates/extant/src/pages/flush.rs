@@ -441,7 +441,8 @@ impl Volume {
     fn write_out(&self, node: &Arc<Node>, flight: &Flight<'_>) -> Written {
         let mut written = Written::default();
         let mut failures = 0;
-        let mut left = vec![0..flight.run.len];
+        let whole = 0..flight.run.len;
+        let mut left = vec![whole];
         while let Some(range) = left.pop() {
             match self.write_range(node, flight, &range) {
                 Ok(()) => written.add(range),

@@ -57,7 +57,7 @@ fn fill(volume: &Arc<Volume>) {
 /// The offsets of the blocks that are written, in their order.
 fn offsets(order: Order, block_size: u64, random: &mut Random) -> Vec<u64> {
     let mut offsets: Vec<_> = (0..FILE_BYTES / block_size).map(|block| block * block_size).collect();
-    offsets.retain(|offset| (offset + block_size) % RANGE_BYTES != 0);
+    offsets.retain(|offset| !(offset + block_size).is_multiple_of(RANGE_BYTES));
     match order {
         Order::Forwards => {}
         Order::Backwards => offsets.reverse(),
