@@ -4,6 +4,9 @@
 //! renewal it must be as it was left. If it is not, another host uses the disk: from then on every write fails, by which
 //! the journal aborts; nothing more is written, this block included. A mount for reading neither asks nor takes it.
 //!
+//! The block is written durably by itself, not through the journal, which is opened later. If that fails, the device may have
+//! dropped other writes too and tell of it once: the disk counts as lost, and every later flush fails.
+//!
 //! Leaves out: what two hosts do that both find the block unused at one instant, as the kernel's does. The next renewal finds it.
 //!
 //! Locks: `PROTECTION`: key 0 over the reading and writing of the block, the others for moments.

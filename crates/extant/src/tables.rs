@@ -108,7 +108,7 @@ impl Volume {
             at = next;
         }
         // Before the descriptor says so, even without a log.
-        self.device.flush().map_err(|error| self.table_place(group).io(error))?;
+        self.writable()?.flush()?;
         let mut update = self.begin(Need::new(1, 0))?;
         update.mark_table_zeroed(group)?;
         update.finish();

@@ -114,7 +114,9 @@ impl Journal {
         Self::check_aborted(&self.state.lock())?;
         match &self.log {
             None => {
+                let home = self.exclude_home_writes();
                 write_sorted(&*self.device, &frozen.blocks)?;
+                drop(home);
                 self.device.flush()?;
                 self.state.lock().next = frozen.tid.next();
                 self.stats.committed(frozen.blocks.len(), 0, 0);

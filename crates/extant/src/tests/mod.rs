@@ -8,6 +8,7 @@ mod creators;
 mod damage;
 mod damaged_maps;
 mod disk;
+mod errors;
 mod evictions;
 mod exchange;
 mod feature_table;
