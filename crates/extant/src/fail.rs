@@ -96,6 +96,13 @@ impl Volume {
         })
     }
 
+    /// Stops all writing because a thread panicked on whose work others depend.
+    pub(crate) fn abort_after_panic(&self, what: &'static str) {
+        if let Some(journal) = &self.journal {
+            journal.abort(extant_journal::Error::Panicked(what));
+        }
+    }
+
     /// Stops all writing for good, with what is committed by then; the next mount recovers as after a crash.
     ///
     /// Source: `ext4_force_shutdown` of `fs/ext4/ioctl.c`.

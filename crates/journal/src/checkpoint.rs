@@ -12,6 +12,7 @@
 
 use extant_rt::{LockClass, Rank};
 
+use crate::background::Watched;
 use crate::journal::OpenLog;
 use crate::log::write_sorted;
 use crate::overlay::Copy;
@@ -76,11 +77,13 @@ impl Journal {
     /// [`Journal::checkpoint`] inside a commit.
     pub(crate) fn checkpoint_committed(&self) -> Result<()> {
         let Some(open) = &self.log else { return Ok(()) };
+        let watched = Watched::new(self, "a checkpoint panicked");
         let home = self.exclude_home_writes();
         let aborted = Self::check_aborted(&self.state.lock());
         let done = aborted.and_then(|()| self.write_overlay_home(open));
         // Before the client hears of an error, for it may write the superblock home then.
         drop(home);
+        watched.end();
         done.map_err(|error| self.fail(error))
     }
 

@@ -43,9 +43,7 @@ impl Drop for Committing<'_> {
     fn drop(&mut self) {
         if !self.finished {
             self.journal.fail(Error::Client("it panicked in a commit".into()));
-            if self.journal.gate.is_locked() {
-                self.journal.gate.open_next();
-            }
+            self.journal.gate.unlock();
         }
         self.journal.state.lock().committing = false;
         self.journal.changed.notify_all();

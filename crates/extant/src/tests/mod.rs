@@ -21,6 +21,7 @@ mod misses;
 mod names;
 mod orphans;
 mod pages;
+mod panics;
 mod prealloc;
 mod read_dir;
 mod restart;
