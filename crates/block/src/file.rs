@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
-use extant_rt::{LockClass, Mutex};
+use extant_rt::{LockClass, Mutex, OnceLock};
 
 use crate::{BlockDevice, Error, check_range, total_bytes};
 use direct::Direct;
@@ -106,6 +106,8 @@ pub struct FileDevice {
     read_only: bool,
     is_block_special: bool,
     way: Way,
+    /// Why a flush failed. The host tells of lost writes once per open file, so it is kept for all flushes to come.
+    lost: OnceLock<String>,
 }
 
 impl FileDevice {
@@ -155,6 +157,7 @@ impl FileDevice {
             read_only: access.read_only,
             is_block_special,
             way: Way::Buffered,
+            lost: OnceLock::new(),
         };
         device.way = device.choose_way(access.transfer)?;
         Ok(device)
@@ -177,12 +180,25 @@ impl FileDevice {
         *self.claim.lock() = None;
     }
 
+    /// Flushes the file.
+    fn sync(&self) -> io::Result<()> {
+        self.durably(|| self.file.sync_data())
+    }
+
+    /// Does what makes writes durable, and so may tell of lost ones; fails for ever once that has failed.
+    fn durably(&self, request: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        if let Some(why) = self.lost.get() {
+            return Err(io::Error::other(format!("writes were lost by an earlier flush: {why}")));
+        }
+        request().inspect_err(|error| drop(self.lost.set(error.to_string())))
+    }
+
     /// Does what takes pages out of the host's cache. Of a block special that is claimed, by us or by a mount, the kernel takes
     /// clean ones only, so that it may have to be flushed (`truncate_bdev_range`).
     fn settled(&self, request: impl Fn() -> io::Result<bool>) -> io::Result<bool> {
         match request() {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                self.file.sync_data()?;
+                self.sync()?;
                 request()
             }
             other => other,
@@ -272,14 +288,16 @@ impl FileDevice {
     /// Writes, with `RWF_DSYNC` if it is to be durable on return.
     fn write(&self, offset: u64, bufs: &[io::IoSlice<'_>], flags: ReadWriteFlags) -> io::Result<()> {
         self.check_write(offset, total_bytes(bufs))?;
-        match &self.way {
+        let is_durable = flags.contains(ReadWriteFlags::DSYNC);
+        let write = || match &self.way {
             Way::Buffered => write_all(&self.file, offset, bufs, flags),
             Way::Direct(direct) => direct.write(&self.file, offset, bufs, flags),
             Way::Mapped(mapping) => {
                 mapping.write(&self.file, offset, bufs)?;
-                if flags.contains(ReadWriteFlags::DSYNC) { self.file.sync_data() } else { Ok(()) }
+                if is_durable { self.file.sync_data() } else { Ok(()) }
             }
-        }
+        };
+        if is_durable { self.durably(write) } else { write() }
     }
 
     /// Frees the range on the host, so that it reads as zero; false if the host cannot.
@@ -314,7 +332,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn flush(&self) -> io::Result<()> {
-        if self.read_only { Ok(()) } else { self.file.sync_data() }
+        if self.read_only { Ok(()) } else { self.sync() }
     }
 
     fn refresh(&self, offset: u64, bytes: u64) -> io::Result<()> {
@@ -470,4 +488,23 @@ fn discard_block_special(file: &File, offset: u64, bytes: u64) -> io::Result<boo
 /// The device and inode that identify a file.
 fn identity(found: &std::fs::Metadata) -> (u64, u64) {
     (found.dev(), found.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_that_failed_fails_for_ever() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("image");
+        std::fs::write(&path, [0; 8192]).expect("an image");
+        let device = FileDevice::open(&path, Access::read_write()).expect("a device");
+        device.flush().expect("a healthy file");
+        // As where a discard has to flush a busy block special first, and nobody listens to the discard.
+        assert!(device.durably(|| Err(io::Error::other("lost"))).is_err());
+        let told = device.flush().expect_err("the loss was told once").to_string();
+        assert_eq!(told, "writes were lost by an earlier flush: lost");
+        assert!(device.write_fua(0, &[1; 512]).is_err());
+    }
 }

@@ -214,6 +214,30 @@ fn libraries_take_locks_and_clocks_from_rt_and_are_no_programs() {
     assert_eq!(found, [""; 0]);
 }
 
+/// The files of the engine that flush by themselves: before there is a journal, and the device that all writes go through
+/// once there is multiple-mount protection. A flush of its own block that fails fences that device for ever.
+const FLUSHING_FILES: [&str; 2] = ["mkfs/write.rs", "protection.rs"];
+
+/// How often a source makes a device durable by itself.
+fn flushes(source: &str) -> usize {
+    let tokens = tokens(source);
+    let kept = without_tests(&tokens);
+    let fua = kept.iter().filter(|token| **token == "write_fua").count();
+    fua + kept.windows(3).filter(|three| three[0].ends_with("device") && three[1..] == [".", "flush"]).count()
+}
+
+/// A device tells of lost writes once. So the journal alone flushes, and is aborted by a flush that fails.
+#[test]
+fn nobody_but_the_journal_flushes_a_mounted_disk() {
+    let engine = Path::new(env!("CARGO_MANIFEST_DIR")).join("../extant/src");
+    let flushing = |file: &PathBuf| flushes(&std::fs::read_to_string(file).expect("source")) > 0;
+    let mut found: Vec<PathBuf> = rust_files(&engine).into_iter().filter(flushing).collect();
+    found.sort();
+    assert_eq!(found, FLUSHING_FILES.map(|file| engine.join(file)));
+    assert_eq!(flushes("fn f(&self) { self.device.flush()?; device.write_fua(0, b) }"), 2);
+    assert_eq!(flushes("fn f(&self) { journal.flush()?; node.flush(); /* device.flush() */ }"), 0);
+}
+
 #[test]
 fn check_finds_breaches_in_a_bad_sample() {
     let found = |source: &str| breaches(source, &[&RUNTIME, &PROGRAM, &PROCESSES]);

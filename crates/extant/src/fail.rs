@@ -1,6 +1,16 @@
 //! What is left on the disk of an error: the superblock's error fields, written past the journal.
 //!
-//! Source: `save_error_info` and `ext4_handle_error` of `fs/ext4/super.c`.
+//! Each error counts in the superblock in memory, which commits and unmounting write. Past the journal the superblock is
+//! written for the first error since mounting, the second, the fourth and so on, so that a damaged block that is read again and
+//! again costs few writes; and when the journal is given up.
+//!
+//! Invariants: what is written past the journal is the newest committed superblock with other error fields and label, never what
+//! the running transaction changed, such as the head of the list of orphans; no checkpoint and no other such write comes between
+//! its reading and its writing.
+//!
+//! Locks: `HOME` over reading and writing the superblock's block; `SUPERBLOCK` for moments.
+//!
+//! Source: `save_error_info`, `update_super_work` and `ext4_handle_error` of `fs/ext4/super.c`. Tests: `tests/errors.rs`.
 
 use extant_ondisk::{FsBlock, InodeNumber, State, Structure, Superblock};
 use extant_rt::Ordering;
@@ -19,32 +29,41 @@ impl Volume {
         if self.journal.is_none() {
             return;
         }
-        self.record(&error.to_string(), Some(place));
+        let count = self.note(&error.to_string(), Some(place));
         if self.superblock.lock().s_errors() != ERRORS_CONTINUE {
             self.failed.store(true, Ordering::Release);
+        }
+        // Once it is being unmounted, the disk is another's soon.
+        if count.is_power_of_two() && !self.unmounted.load(Ordering::Acquire) {
+            self.report_errors();
         }
     }
 
     /// Notes that the journal gave up.
     pub(crate) fn record_error(&self, words: &str) {
-        self.record(words, None);
+        self.note(words, None);
+        self.report_errors();
     }
 
-    fn record(&self, words: &str, place: Option<&Place>) {
+    /// Notes an error in memory; how many there were since mounting.
+    fn note(&self, words: &str, place: Option<&Place>) -> u32 {
         let seconds = self.now().seconds;
         let inode = place.and_then(|place| place.inode).unwrap_or(InodeNumber(0));
         let block = place.and_then(|place| place.block).unwrap_or(FsBlock(0));
-        let note = |superblock: &mut Superblock| {
-            superblock.set_state(superblock.state() | State::ERROR);
-            note_error(superblock, seconds, words.as_bytes(), inode, block);
-        };
-        // For the commits that may still come.
-        note(&mut self.superblock.lock());
-        // What the running transaction changed must not get past the journal, such as the head of the list of orphans.
-        let Ok(mut committed) = self.committed_superblock() else { return };
-        note(&mut committed);
-        // If even this cannot be written there is nowhere left to say so; the caller has its error.
-        let _ = self.write_superblock(committed);
+        let superblock = &mut *self.superblock.lock();
+        superblock.set_state(superblock.state() | State::ERROR);
+        note_error(superblock, seconds, words.as_bytes(), inode, block);
+        self.error_count.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+
+    /// Has the disk say of errors what memory says.
+    pub(crate) fn report_errors(&self) {
+        // A write that failed has ended all writing; whoever met the error noted here has it in any case.
+        let _ = self.write_superblock(|| {
+            let mut committed = self.committed_superblock()?;
+            copy_errors(&self.superblock.lock(), &mut committed);
+            Ok(committed)
+        });
     }
 
     fn committed_superblock(&self) -> Result<Superblock> {
@@ -69,9 +88,19 @@ impl Volume {
         update.modify_superblock(|superblock| superblock.set_s_volume_name(bytes));
         update.finish();
         // Who looks at the device sees it at once, as with the kernel's.
-        let mut committed = self.committed_superblock()?;
-        committed.set_s_volume_name(bytes);
-        self.write_superblock(committed).map_err(|e| Place::of(Structure::Superblock).io(e))
+        self.write_superblock(|| {
+            let mut committed = self.committed_superblock()?;
+            // Another may have set a further one meanwhile.
+            committed.set_s_volume_name(self.superblock.lock().s_volume_name());
+            Ok(committed)
+        })
+    }
+
+    /// Stops all writing because a thread panicked on whose work others depend.
+    pub(crate) fn abort_after_panic(&self, what: &'static str) {
+        if let Some(journal) = &self.journal {
+            journal.abort(extant_journal::Error::Panicked(what));
+        }
     }
 
     /// Stops all writing for good, with what is committed by then; the next mount recovers as after a crash.
@@ -91,11 +120,23 @@ impl Volume {
         synced.and(self.release_protection())
     }
 
-    /// Writes the superblock home, past the journal, with the free counts as they are on the disk.
-    pub(crate) fn write_superblock(&self, mut superblock: Superblock) -> std::io::Result<()> {
+    /// Writes the superblock home, past the journal, durably unless the journal was given up. Nothing else is written home
+    /// while `make` makes it. A write that fails aborts the journal, as all of metadata do.
+    ///
+    /// # Errors
+    /// `Io`; the journal's; those of `make`.
+    pub(crate) fn write_superblock(&self, make: impl FnOnce() -> Result<Superblock>) -> Result<()> {
+        let Some(journal) = &self.journal else { return Err(Error::ReadOnly) };
+        let home = journal.exclude_home_writes();
+        let mut superblock = make()?;
         superblock.update_checksum();
-        self.device.write_at(1024, superblock.as_bytes())?;
-        self.device.flush()
+        let written = self.device.write_at(1024, superblock.as_bytes());
+        drop(home);
+        if let Err(error) = written {
+            journal.abort(std::io::Error::new(error.kind(), error.to_string()).into());
+            return Err(Place::of(Structure::Superblock).io(error));
+        }
+        Ok(journal.flush()?)
     }
 }
 
@@ -107,6 +148,20 @@ pub(crate) fn note_loss(superblock: &mut Superblock, seconds: i64, error: &Error
         _ => None,
     };
     note_error(superblock, seconds, b"data lost at unmounting", inode.unwrap_or(InodeNumber(0)), FsBlock(0));
+}
+
+/// Takes the error fields of one superblock over into another.
+fn copy_errors(from: &Superblock, to: &mut Superblock) {
+    to.set_state(to.state() | from.state() & State::ERROR);
+    to.set_s_error_count(from.s_error_count());
+    to.set_first_error_time(from.first_error_time());
+    to.set_s_first_error_ino(from.s_first_error_ino());
+    to.set_s_first_error_block(from.s_first_error_block());
+    to.set_s_first_error_func(from.s_first_error_func());
+    to.set_last_error_time(from.last_error_time());
+    to.set_s_last_error_ino(from.s_last_error_ino());
+    to.set_s_last_error_block(from.s_last_error_block());
+    to.set_s_last_error_func(from.s_last_error_func());
 }
 
 /// Fills the error fields: the first error stays, the last one and the count change.

@@ -291,6 +291,7 @@ impl Volume {
             clock: options.clock,
             discards: AtomicBool::new(options.discard),
             features_in_use: AtomicU32::new(0),
+            error_count: AtomicU32::new(0),
             failed: AtomicBool::new(false),
             unmounted: AtomicBool::new(false),
             protection: None,
@@ -369,7 +370,7 @@ impl Volume {
                 .set_s_free_inodes_count(u32::try_from(self.allocator.free_inodes()).unwrap_or(u32::MAX));
             superblock.clone()
         };
-        self.write_superblock(copy).map_err(|e| Place::of(Structure::Superblock).io(e))
+        self.write_superblock(|| Ok(copy))
     }
 
     /// Makes everything durable and home, and marks the superblock as clean. The volume can only be read after.
@@ -393,10 +394,13 @@ impl Volume {
         let closed = journal.close();
         self.failed.store(true, Ordering::Release);
         self.finish_counting();
+        if closed.is_err() {
+            self.report_errors();
+        }
         closed?;
         let lost = flushed.and(self.check_writeback_error());
         let now = u64::try_from(self.now().seconds).unwrap_or(0);
-        let copy = {
+        self.write_superblock(|| {
             let superblock = &mut *self.superblock.lock();
             superblock.set_incompat(superblock.incompat() - IncompatFeatures::RECOVER);
             // A file system with unfinished orphans is valid too: its list is finished at the next mount.
@@ -408,9 +412,8 @@ impl Volume {
             if let Err(error) = &lost {
                 note_loss(superblock, self.now().seconds, error);
             }
-            superblock.clone()
-        };
-        self.write_superblock(copy).map_err(|e| Place::of(Structure::Superblock).io(e))?;
+            Ok(superblock.clone())
+        })?;
         lost
     }
 }

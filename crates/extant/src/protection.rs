@@ -4,6 +4,9 @@
 //! renewal it must be as it was left. If it is not, another host uses the disk: from then on every write fails, by which
 //! the journal aborts; nothing more is written, this block included. A mount for reading neither asks nor takes it.
 //!
+//! The block is written durably by itself, not through the journal, which is opened later. If that fails, the device may have
+//! dropped other writes too and tell of it once: the disk counts as lost, and every later flush fails.
+//!
 //! Leaves out: what two hosts do that both find the block unused at one instant, as the kernel's does. The next renewal finds it.
 //!
 //! Locks: `PROTECTION`: key 0 over the reading and writing of the block, the others for moments.
@@ -122,7 +125,11 @@ impl Protection {
         let (renewed, worker) = (fenced.clone(), Worker::new(LockClass::PROTECTION));
         let interval = Duration::from_secs(u64::from(update_interval_s));
         let protection = Self { fenced, worker };
-        let run = move |signal: &Signal| while signal.rest(interval) && renewed.renew(interval) {};
+        let run = move |signal: &Signal| {
+            let watch = RenewalWatch { fenced: &renewed, has_ended: false };
+            while signal.rest(interval) && renewed.renew(interval) {}
+            watch.end();
+        };
         protection.worker.start("extant-mmp", run).map_err(|error| place.io(error))?;
         Ok(protection)
     }
@@ -225,6 +232,27 @@ struct FencedDevice {
     held: Mutex<Option<Mmp>>,
     /// Why it was lost.
     lost: OnceLock<String>,
+}
+
+/// Counts the block as lost if a panic ends the thread that renews it: others take the disk soon.
+struct RenewalWatch<'f> {
+    fenced: &'f FencedDevice,
+    has_ended: bool,
+}
+
+impl RenewalWatch<'_> {
+    fn end(mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl Drop for RenewalWatch<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            // The first reason stays.
+            let _ = self.fenced.lost.set("the thread that renews the protection's block panicked".to_owned());
+        }
+    }
 }
 
 impl FencedDevice {

@@ -21,7 +21,7 @@ use extant_rt::{Arc, AtomicU32, LockClass, Monotonic, Mutex, Ordering, Weak};
 use crate::error::{Place, Result};
 use crate::update::{Need, Update};
 use crate::volume::Volume;
-use crate::worker::{Signal, Worker};
+use crate::worker::{Signal, Watch, Worker};
 
 /// Before the first group, so that short mounts do without (the kernel's at most).
 const START_DELAY: Duration = Duration::from_secs(5);
@@ -90,7 +90,11 @@ impl Volume {
             return Ok(());
         }
         let volume = Arc::downgrade(self);
-        let started = self.tables.worker.start("extant-tables", move |signal| zero_tables(&volume, signal));
+        let started = self.tables.worker.start("extant-tables", move |signal| {
+            let watch = Watch::new(volume.clone(), "the thread that zeroes inode tables panicked");
+            zero_tables(&volume, signal);
+            watch.end();
+        });
         started.map_err(|error| Place::of(Structure::Inode).io(error))
     }
 
@@ -108,7 +112,7 @@ impl Volume {
             at = next;
         }
         // Before the descriptor says so, even without a log.
-        self.device.flush().map_err(|error| self.table_place(group).io(error))?;
+        self.writable()?.flush()?;
         let mut update = self.begin(Need::new(1, 0))?;
         update.mark_table_zeroed(group)?;
         update.finish();

@@ -74,6 +74,8 @@ pub(crate) struct Volume {
     pub(crate) discards: AtomicBool,
     /// Features whose flag is known to be set, a bit each, so that their users need not ask the superblock.
     pub(crate) features_in_use: AtomicU32,
+    /// Errors since mounting, each of which counts in the superblock in memory.
+    pub(crate) error_count: AtomicU32,
     /// Set after an error that must stop all writing.
     pub(crate) failed: AtomicBool,
     /// Set by unmounting.

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use extant_rt::{Arc, Condvar, JoinHandle, LockClass, Mutex};
+use extant_rt::{Arc, Condvar, JoinHandle, LockClass, Mutex, Weak};
+
+use crate::volume::Volume;
 
 /// The thread, once there is one.
 #[derive(Debug)]
@@ -18,6 +20,32 @@ pub(crate) struct Worker {
 pub(crate) struct Signal {
     is_stopped: Mutex<bool>,
     changed: Condvar,
+}
+
+/// Aborts the journal if a panic ends a thread, of whose work nothing is known then.
+pub(crate) struct Watch {
+    volume: Weak<Volume>,
+    what: &'static str,
+    has_ended: bool,
+}
+
+impl Watch {
+    pub(crate) fn new(volume: Weak<Volume>, what: &'static str) -> Self {
+        Self { volume, what, has_ended: false }
+    }
+
+    /// The thread ends well.
+    pub(crate) fn end(mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(volume) = self.volume.upgrade().filter(|_| !self.has_ended) {
+            volume.abort_after_panic(self.what);
+        }
+    }
 }
 
 impl Signal {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use extant_rt::{Arc, Condvar, JoinHandle, LockClass, Mutex};
 
-use crate::{Journal, Result};
+use crate::{Error, Journal, Result};
 
 /// The thread and how it is told things.
 #[derive(Debug)]
@@ -68,6 +68,32 @@ impl Background {
     }
 }
 
+/// Aborts the journal if a panic ends what it watches.
+pub struct Watched<'a> {
+    journal: &'a Journal,
+    what: &'static str,
+    ended: bool,
+}
+
+impl<'a> Watched<'a> {
+    pub fn new(journal: &'a Journal, what: &'static str) -> Self {
+        Self { journal, what, ended: false }
+    }
+
+    /// It ended well, or by an error.
+    pub fn end(mut self) {
+        self.ended = true;
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.journal.fail(Error::Panicked(self.what));
+        }
+    }
+}
+
 /// What the thread does next.
 enum Turn {
     Commit,
@@ -110,11 +136,13 @@ impl Journal {
             loop {
                 let turn = signal.wait(interval);
                 let Some(journal) = journal.upgrade() else { return };
+                let watched = Watched::new(&journal, "the thread that commits panicked");
                 let done = match turn {
-                    Turn::Stop => return,
+                    Turn::Stop => Err(Error::Closed),
                     Turn::Commit => journal.commit_running(),
                     Turn::Checkpoint => journal.checkpoint(),
                 };
+                watched.end();
                 // An error has aborted the journal, and whoever comes next is told.
                 if done.is_err() {
                     return;

@@ -12,6 +12,7 @@
 
 use extant_rt::{LockClass, Rank};
 
+use crate::background::Watched;
 use crate::journal::OpenLog;
 use crate::log::write_sorted;
 use crate::overlay::Copy;
@@ -20,16 +21,21 @@ use crate::{Journal, Result};
 /// Blocks in flight at once: what a commit may have to wait for. At 4 KiB, 1 MiB.
 const BATCH_BLOCKS: usize = 256;
 
-/// The right to checkpoint. Given up on drop.
-struct Checkpointing<'a>(&'a Journal);
+/// The right to write blocks home, which one thread has at a time. Given up on drop.
+#[derive(Debug)]
+#[must_use = "the right is given up on drop"]
+pub struct HomeWrites<'a> {
+    journal: &'a Journal,
+    _rank: Rank,
+}
 
-impl Drop for Checkpointing<'_> {
+impl Drop for HomeWrites<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        state.checkpointing = false;
+        let mut state = self.journal.state.lock();
+        state.writing_home = false;
         state.in_flight.clear();
         drop(state);
-        self.0.changed.notify_all();
+        self.journal.changed.notify_all();
     }
 }
 
@@ -52,18 +58,33 @@ impl Journal {
         self.checkpoint_committed()
     }
 
+    /// Keeps all others from writing blocks home, for who reads a block, changes it and writes it home past the log. Waits
+    /// for a checkpoint under way. Also on an aborted journal.
+    ///
+    /// # Locks
+    /// Enters [`LockClass::HOME`] until the right is dropped. [`Journal::flush`], [`Journal::commit`] and
+    /// [`Journal::abort`] may not be called with it.
+    pub fn exclude_home_writes(&self) -> HomeWrites<'_> {
+        let rank = Rank::enter(LockClass::HOME, 0);
+        let mut state = self.state.lock();
+        while state.writing_home {
+            state = self.wait(state);
+        }
+        state.writing_home = true;
+        HomeWrites { journal: self, _rank: rank }
+    }
+
     /// [`Journal::checkpoint`] inside a commit.
     pub(crate) fn checkpoint_committed(&self) -> Result<()> {
         let Some(open) = &self.log else { return Ok(()) };
-        let mut state = self.state.lock();
-        while state.checkpointing {
-            state = self.wait(state);
-        }
-        Self::check_aborted(&state)?;
-        state.checkpointing = true;
-        drop(state);
-        let _checkpointing = Checkpointing(self);
-        self.write_overlay_home(open).map_err(|error| self.fail(error))
+        let watched = Watched::new(self, "a checkpoint panicked");
+        let home = self.exclude_home_writes();
+        let aborted = Self::check_aborted(&self.state.lock());
+        let done = aborted.and_then(|()| self.write_overlay_home(open));
+        // Before the client hears of an error, for it may write the superblock home then.
+        drop(home);
+        watched.end();
+        done.map_err(|error| self.fail(error))
     }
 
     fn write_overlay_home(&self, open: &OpenLog) -> Result<()> {

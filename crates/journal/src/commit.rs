@@ -43,9 +43,7 @@ impl Drop for Committing<'_> {
     fn drop(&mut self) {
         if !self.finished {
             self.journal.fail(Error::Client("it panicked in a commit".into()));
-            if self.journal.gate.is_locked() {
-                self.journal.gate.open_next();
-            }
+            self.journal.gate.unlock();
         }
         self.journal.state.lock().committing = false;
         self.journal.changed.notify_all();
@@ -114,7 +112,9 @@ impl Journal {
         Self::check_aborted(&self.state.lock())?;
         match &self.log {
             None => {
+                let home = self.exclude_home_writes();
                 write_sorted(&*self.device, &frozen.blocks)?;
+                drop(home);
                 self.device.flush()?;
                 self.state.lock().next = frozen.tid.next();
                 self.stats.committed(frozen.blocks.len(), 0, 0);

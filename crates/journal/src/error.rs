@@ -102,6 +102,9 @@ pub enum Error {
         /// By a panic; else by an error, which its caller has.
         panicked: bool,
     },
+    /// A thread panicked on whose work others depend.
+    #[error("{0}; what it was doing is unknown")]
+    Panicked(&'static str),
     /// Somebody asked for writing to stop at once.
     #[error("shut down")]
     ShutDown,

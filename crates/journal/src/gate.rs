@@ -197,6 +197,13 @@ impl Gate {
         }
     }
 
+    /// Lets handles try again after a commit that was given up. Those that are open stay counted.
+    pub fn unlock(&self) {
+        for word in &self.shards {
+            word.fetch_and(!LOCKED, Ordering::AcqRel);
+        }
+    }
+
     /// No more revoke records fit: no handle opens until the next transaction.
     pub fn fill(&self) {
         self.set(FULL);

@@ -218,7 +218,8 @@ impl Journal {
         self.stats.read()
     }
 
-    /// Makes every write durable that has returned: for an fsync that needs no commit.
+    /// Makes every write durable that has returned. Whoever writes to the device past the log has it flushed here and nowhere
+    /// else, for a device tells of a failed flush once.
     ///
     /// # Errors
     /// [`Error::Aborted`]. A device that fails here may have dropped what it held back, whoever wrote it: this aborts too, or a later
@@ -255,6 +256,8 @@ impl Journal {
         if let Some(client) = self.client() {
             client.aborted(&cause);
         }
+        // For what the client may have written of it. Nothing is promised any more that this could break.
+        let _ = self.device.flush();
         Error::Aborted(cause)
     }
 

@@ -24,6 +24,7 @@ mod revoke;
 mod stats;
 mod transaction;
 
+pub use checkpoint::HomeWrites;
 pub use error::{BoxError, Corrupt, Error, Result};
 pub use handle::Handle;
 pub use journal::{Journal, Options};

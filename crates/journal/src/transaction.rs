@@ -34,8 +34,8 @@ pub struct State {
     logged: VecDeque<Logged>,
     /// A thread is between locking a transaction and its `committed`.
     pub committing: bool,
-    /// A thread is writing blocks home.
-    pub checkpointing: bool,
+    /// A thread has the right to write blocks home.
+    pub writing_home: bool,
     /// Blocks whose home writes may be under way.
     pub in_flight: BTreeSet<FsBlock>,
     /// Why the journal was aborted.
@@ -59,7 +59,7 @@ impl State {
             used: 0,
             logged: VecDeque::new(),
             committing: false,
-            checkpointing: false,
+            writing_home: false,
             in_flight: BTreeSet::new(),
             aborted: None,
         }

@@ -32,6 +32,20 @@ impl From {
     }
 }
 
+/// Looks whether a thread ends by a panic.
+struct Watch<'s, I: Inode> {
+    shared: &'s Shared<I>,
+    has_ended: bool,
+}
+
+impl<I: Inode> Drop for Watch<'_, I> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.shared.give_up();
+        }
+    }
+}
+
 impl<I: Inode> Shared<I> {
     /// Starts the threads of a context that are missing.
     ///
@@ -50,8 +64,23 @@ impl<I: Inode> Shared<I> {
 
     /// What a thread does until it is stopped, or its context is one too many and has nothing left.
     fn dispatch(&self, index: usize) {
+        let mut watch = Watch { shared: self, has_ended: false };
         while let Some(work) = self.next(index) {
             self.work(index, work);
+        }
+        watch.has_ended = true;
+    }
+
+    /// Ends all threads after a panic of one, whose inode is in flight for ever. Who waits is let go, and finds what
+    /// [`Store::panicked`] has left for him.
+    fn give_up(&self) {
+        self.store.panicked();
+        // SeqCst: seen by whoever takes a context's lock after this does.
+        self.is_stopped.store(true, Ordering::SeqCst);
+        for context in &self.contexts {
+            let _lists = context.lists.lock();
+            context.work.notify_all();
+            context.progress.notify_all();
         }
     }
 

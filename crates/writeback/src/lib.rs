@@ -85,6 +85,10 @@ pub trait Store<I>: Send + Sync + 'static {
     /// Writes dirty bytes of the inode, about `bytes`, and its times. With `u64::MAX` all that is dirty when the call
     /// begins. No lock of this crate is held. What becomes clean is told by [`Writeback::cleaned`].
     fn write(&self, inode: &Arc<I>, bytes: u64, reason: Reason) -> Progress;
+
+    /// A thread of a context panicked: the contexts write nothing any more, and who waits for them is let go after this
+    /// returns. No lock of this crate is held.
+    fn panicked(&self);
 }
 
 /// Where inodes belong.

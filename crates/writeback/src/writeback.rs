@@ -29,7 +29,7 @@ pub(crate) struct Shared<I: Inode> {
     pub moves: AtomicU64,
     /// More is dirty than writers may add to freely.
     pub is_much: AtomicBool,
-    is_stopped: AtomicBool,
+    pub(crate) is_stopped: AtomicBool,
     begin: Monotonic,
     /// Held while the count changes.
     changing: Mutex<()>,

@@ -95,6 +95,12 @@ impl Store<Node> for Arc<Target> {
         };
         Progress { written, left }
     }
+
+    fn panicked(&self) {
+        if let Some(volume) = self.volume.get().and_then(Weak::upgrade) {
+            volume.abort_after_panic("a thread that writes files back panicked");
+        }
+    }
 }
 
 impl Contexts {

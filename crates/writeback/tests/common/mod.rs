@@ -83,6 +83,8 @@ impl Store<File> for Disk {
         }
         world.write(file, bytes)
     }
+
+    fn panicked(&self) {}
 }
 
 impl World {
