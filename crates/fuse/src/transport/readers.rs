@@ -187,7 +187,7 @@ impl<T: Ops> Readers<T> {
         let shared = &self.shared;
         let slot = Arc::new(Slot::new());
         let _alive = Alive(shared, &slot);
-        extant_rt::attend(std::sync::Arc::new(Attendant { shared: shared.clone(), slot: slot.clone() }));
+        extant_rt::attend(Box::new(Attendant { shared: shared.clone(), slot: slot.clone() }));
         shared.state.lock().slots.push(slot.clone());
         while let Some(role) = self.take_role(&slot) {
             let end = self.read(role, &slot);
