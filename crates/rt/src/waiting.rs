@@ -28,6 +28,7 @@ pub fn attend(waiter: Box<dyn Waiter>) {
 }
 
 /// Whether a waiter looks after the calling thread.
+#[cfg(not(extant_rt = "virtual"))]
 pub(crate) fn is_attended() -> bool {
     WAITER.try_with(|own| own.borrow().is_some()).unwrap_or(false)
 }

@@ -120,6 +120,8 @@ impl Drop for Alive<'_> {
         let mut state = self.0.state.lock();
         state.alive -= 1;
         state.slots.retain(|slot| !Arc::ptr_eq(slot, self.1));
+        // After a panic another thread reads on.
+        state.vacant.extend(self.1.take_role());
         drop(state);
         self.0.changed.notify_all();
     }
