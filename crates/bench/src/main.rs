@@ -159,6 +159,27 @@ enum What {
         #[arg(long, default_value = "/dev/shm")]
         dir: PathBuf,
     },
+    /// The longest times of operations on a mount: while one request waits a second for a block, and while two programs keep the
+    /// CPUs busy, beside an empty server and fuse2fs.
+    MountLatency {
+        /// Rounds of each side while programs keep the CPUs busy.
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Seconds of each measurement.
+        #[arg(long, default_value_t = 5)]
+        seconds: u64,
+        /// Where the images are made.
+        #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
+    /// A server of a disk with a slow block; started by `mount-latency`.
+    #[command(hide = true)]
+    ServeSlow {
+        /// The image.
+        image: PathBuf,
+        /// Where to mount it.
+        point: PathBuf,
+    },
     /// The empty server; started by `mount`.
     #[command(hide = true)]
     Empty {
@@ -258,6 +279,10 @@ fn main() -> ExitCode {
         What::PageWork { rounds } => pages::work(rounds.max(1)),
         What::PageMemory { gib, limit_mib, dir } => pages::memory(gib.max(1), limit_mib.max(1), &dir),
         What::Mount { runs, dir } => mount::compare(runs.max(1), &dir),
+        What::MountLatency { rounds, seconds, dir } => {
+            mount::latency(rounds.max(1), Duration::from_secs(seconds.max(1)), &dir)
+        }
+        What::ServeSlow { image, point } => mount::serve_slow(&image, &point),
         What::Empty { point, image } => mount::empty(&point, image.as_deref()),
         What::Client { dir } => mount::client(&dir),
         What::ScanPolicies { seed, csv, plot } => policies::compare(seed, &csv, plot.as_deref()),

@@ -3,6 +3,7 @@
 mod client;
 mod empty;
 mod git;
+mod latency;
 mod side;
 mod store;
 
@@ -17,6 +18,7 @@ use side::Side;
 
 pub use client::serve as client;
 pub use empty::serve as empty;
+pub use latency::{latency, serve_slow};
 
 /// A line of the report: what was measured, and the unit to print it in, as a part of operations per second.
 struct Figure {

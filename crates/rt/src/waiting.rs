@@ -9,7 +9,6 @@
 //! Locks: none. A waiter may be called with any lock held but those of rank [`LockClass::READERS`](crate::LockClass::READERS).
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
 /// Looks after a thread that waits.
 pub trait Waiter {
@@ -20,15 +19,16 @@ pub trait Waiter {
 }
 
 thread_local! {
-    static WAITER: RefCell<Option<Arc<dyn Waiter>>> = const { RefCell::new(None) };
+    static WAITER: RefCell<Option<Box<dyn Waiter>>> = const { RefCell::new(None) };
 }
 
 /// Has `waiter` look after the calling thread from now on.
-pub fn attend(waiter: Arc<dyn Waiter>) {
+pub fn attend(waiter: Box<dyn Waiter>) {
     WAITER.with(|own| *own.borrow_mut() = Some(waiter));
 }
 
 /// Whether a waiter looks after the calling thread.
+#[cfg(not(extant_rt = "virtual"))]
 pub(crate) fn is_attended() -> bool {
     WAITER.try_with(|own| own.borrow().is_some()).unwrap_or(false)
 }
@@ -54,6 +54,7 @@ pub fn is_interrupted() -> bool {
 
 #[cfg(all(test, not(any(extant_rt = "virtual", extant_rt = "shuttle"))))]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
@@ -63,7 +64,7 @@ mod tests {
     #[derive(Default)]
     struct Counter(AtomicUsize);
 
-    impl Waiter for Counter {
+    impl Waiter for Arc<Counter> {
         fn before_wait(&self) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -89,7 +90,7 @@ mod tests {
                 }
                 return;
             }
-            attend(counter.clone());
+            attend(Box::new(counter.clone()));
             while is_held.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
             }

@@ -120,6 +120,8 @@ impl Drop for Alive<'_> {
         let mut state = self.0.state.lock();
         state.alive -= 1;
         state.slots.retain(|slot| !Arc::ptr_eq(slot, self.1));
+        // After a panic another thread reads on.
+        state.vacant.extend(self.1.take_role());
         drop(state);
         self.0.changed.notify_all();
     }
@@ -187,7 +189,7 @@ impl<T: Ops> Readers<T> {
         let shared = &self.shared;
         let slot = Arc::new(Slot::new());
         let _alive = Alive(shared, &slot);
-        extant_rt::attend(std::sync::Arc::new(Attendant { shared: shared.clone(), slot: slot.clone() }));
+        extant_rt::attend(Box::new(Attendant { shared: shared.clone(), slot: slot.clone() }));
         shared.state.lock().slots.push(slot.clone());
         while let Some(role) = self.take_role(&slot) {
             let end = self.read(role, &slot);
