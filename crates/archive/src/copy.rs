@@ -78,8 +78,8 @@ impl CopyOptions {
     }
 
     /// Whether an existing file with so many names is removed rather than written into.
-    pub(crate) fn removes(&self, names: u64) -> bool {
-        self.existing == Existing::Remove || self.preserve.links && names > 1
+    pub(crate) fn removes(&self, names: impl Into<u64>) -> bool {
+        self.existing == Existing::Remove || self.preserve.links && names.into() > 1
     }
 
     /// The extended attributes that a copy gets.

@@ -1,5 +1,6 @@
 //! Trees on a disk: read by [`DiskWalk`], written by [`Import`].
 
+mod existing;
 mod import;
 mod place;
 mod walk;

@@ -202,7 +202,7 @@ impl Extract {
         if options.skips(mtime(&found), entry.attributes.mtime) {
             return Ok(Obstacle::Skip);
         }
-        if !is_content || options.removes(found.st_nlink as u64) {
+        if !is_content || options.removes(found.st_nlink) {
             return Ok(Obstacle::None);
         }
         let is_regular = kind == FileType::RegularFile;
@@ -442,7 +442,7 @@ fn file_type(found: &Stat) -> FileType {
 }
 
 fn mtime(found: &Stat) -> Timestamp {
-    Timestamp { seconds: found.st_mtime as i64, nanoseconds: found.st_mtime_nsec as u32 }
+    Timestamp { seconds: found.st_mtime, nanoseconds: found.st_mtime_nsec as u32 }
 }
 
 fn bytes_path(bytes: &[u8]) -> &Path {

@@ -31,8 +31,11 @@ impl<R: Read> Source for StreamReader<R> {
     fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
         let (path, attributes) = (self.at.clone(), self.attributes.clone());
         sink.entry(Entry { path, kind: Kind::File(Shape::default()), attributes })?;
+        if extent == Extent::Entries {
+            return sink.finish();
+        }
         let mut offset = 0;
-        while extent == Extent::Everything {
+        loop {
             let mut piece = Vec::with_capacity(PIECE_BYTES);
             let read = self.input.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece);
             let read = read.map_err(Error::host(&self.name))?;

@@ -49,10 +49,10 @@ pub struct Cp {
     #[arg(short, long)]
     preserve: bool,
     /// Pass over files that exist
-    #[arg(short, long, conflicts_with_all = ["update", "remove_destination"])]
+    #[arg(short, long)]
     no_clobber: bool,
     /// Pass over files that exist and are not older than their sources
-    #[arg(short, long, conflicts_with = "remove_destination")]
+    #[arg(short, long)]
     update: bool,
     /// Remove an existing file of the host that cannot be written
     #[arg(short, long)]

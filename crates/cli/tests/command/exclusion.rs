@@ -122,6 +122,27 @@ fn commands_at_once_wait_for_each_other() {
 }
 
 #[test]
+fn mount_is_not_waited_for_and_says_where_it_is() {
+    let Some(bench) = Bench::new() else { return };
+    std::fs::create_dir(bench.path("mnt")).expect("directory");
+    let mounted = bench.run(&["mount", DISK, "mnt"]);
+    if mounted.status != 0 {
+        println!("skipped: {}", mounted.err);
+        return;
+    }
+    let runs = [
+        bench.run(&["ls", "--wait=1000", DISK]),
+        bench.run(&["cp", "--wait=1000", "tree/bin/tool", "disk.img:/"]),
+    ];
+    bench.ok(&["umount", "mnt"]);
+    let place = bench.path("mnt").canonicalize().expect("path").display().to_string();
+    for run in runs {
+        assert!(run.status == 1 && run.err.contains(&format!("mounted on {place}")), "{}", run.err);
+        assert!(run.err.contains("extant umount"), "{}", run.err);
+    }
+}
+
+#[test]
 fn what_is_no_ext4_is_named_with_the_next_step() {
     let bench = Bench::empty();
     let marked = |name: &str, at: usize, mark: &[u8]| {

@@ -102,7 +102,7 @@ fn cases(on_disk: bool) -> Vec<Case> {
             let is_stream = source == "-" || source.starts_with("/dev/");
             let is_concerned = matches!(options, "" | "-r" | "-a") || CONCERNED.contains(&source);
             // With -r, /dev/stdin is a link into /proc.
-            let is_odd = source != "/dev/null" && is_stream && options != "" || on_disk && is_stream;
+            let is_odd = source != "/dev/null" && is_stream && !options.is_empty() || on_disk && is_stream;
             let needs_root = source == "device";
             for target in TARGETS {
                 if is_concerned && !is_odd && (is_root() || !needs_root && target != "device") {
