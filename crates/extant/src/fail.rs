@@ -23,14 +23,14 @@ use crate::volume::Volume;
 const ERRORS_CONTINUE: u16 = 1;
 
 impl Volume {
-    /// Notes damage that an operation met, and stops writing if the superblock asks for it.
+    /// Notes damage that an operation met, and stops writing if the superblock or whoever mounted asks for it.
     pub(crate) fn note_damage(&self, error: &Error) {
         let Error::Corrupt { place, .. } = error else { return };
         if self.journal.is_none() {
             return;
         }
         let count = self.note(&error.to_string(), Some(place));
-        if self.superblock.lock().s_errors() != ERRORS_CONTINUE {
+        if self.stop_on_damage || self.superblock.lock().s_errors() != ERRORS_CONTINUE {
             self.failed.store(true, Ordering::Release);
         }
         // Once it is being unmounted, the disk is another's soon.

@@ -91,6 +91,8 @@ pub(crate) struct Options {
     pub(crate) discard: bool,
     /// Blocks of the reserved pool at most.
     pub(crate) reserved_pool_max: u64,
+    /// Stop writing at damage, whatever the superblock says.
+    pub(crate) stop_on_damage: bool,
 }
 
 /// Bytes of the cache for each CPU, if that is more than 256 MiB: so its shards are many enough for threads not to meet.
@@ -114,6 +116,7 @@ impl Default for Options {
             background: true,
             discard: false,
             reserved_pool_max: u64::MAX,
+            stop_on_damage: false,
         }
     }
 }
@@ -294,6 +297,7 @@ impl Volume {
             features_in_use: AtomicU32::new(0),
             error_count: AtomicU32::new(0),
             failed: AtomicBool::new(false),
+            stop_on_damage: options.stop_on_damage,
             unmounted: AtomicBool::new(false),
             protection: None,
         })

@@ -78,6 +78,8 @@ pub(crate) struct Volume {
     pub(crate) features_in_use: AtomicU32,
     /// Errors since mounting, each of which counts in the superblock in memory.
     pub(crate) error_count: AtomicU32,
+    /// Damage stops all writing, whatever the superblock says.
+    pub(crate) stop_on_damage: bool,
     /// Set after an error that must stop all writing.
     pub(crate) failed: AtomicBool,
     /// Set by unmounting.

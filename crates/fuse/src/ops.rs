@@ -35,9 +35,6 @@ impl Transport {
     }
 }
 
-/// The `ioctl` that goes over the whole disk: no other request is to wait behind it.
-pub const FITRIM: u32 = 0xc018_5879;
-
 /// What the kernel calls an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
@@ -174,7 +171,7 @@ pub struct WriteHow {
     pub append: bool,
     /// Set-user-id and set-group-id are to go.
     pub remove_set_id: bool,
-    /// The kernel writes its pages back, some time after they were changed.
+    /// The kernel writes its pages back, some time after they were changed: through a mapping.
     pub is_late: bool,
 }
 

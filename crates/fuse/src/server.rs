@@ -12,6 +12,7 @@ mod ioctl;
 mod names;
 mod xattrs;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use extant::{
@@ -157,13 +158,27 @@ impl Server {
             uid,
             gid,
             size: metadata.size,
-            blocks_512: metadata.blocks_512,
+            // What was written through a mapping has no blocks yet, and nobody may take such a file for one hole, as tar does.
+            blocks_512: if metadata.size > 0 && metadata.file_type == FileType::Regular {
+                metadata.blocks_512.max(1)
+            } else {
+                metadata.blocks_512
+            },
             atime: metadata.atime,
             mtime: metadata.mtime,
             ctime: metadata.ctime,
             birth: metadata.crtime,
             device: encode_device(metadata.device),
             block_size: SHOWN_BLOCK_BYTES,
+        }
+    }
+
+    /// Has the kernel write back what it holds changed of a range of a file.
+    fn have_written_back(&self, node: NodeId, range: Range<u64>) {
+        if let Some(kernel) = self.kernel.get()
+            && !self.fs.is_read_only()
+        {
+            kernel.write_back(node, range);
         }
     }
 

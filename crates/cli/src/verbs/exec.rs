@@ -15,7 +15,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::Outcome;
-use super::mount::{Options, Serving};
+use super::mount::{Options, Serving, words_of};
+use crate::disks::Location;
 use crate::failure::Failure;
 use crate::output;
 
@@ -34,6 +35,8 @@ pub struct Exec {
     /// Options as of `extant mount`
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
+    #[command(flatten)]
+    location: Location,
     /// The image
     image: PathBuf,
     /// The command and its arguments
@@ -69,7 +72,8 @@ impl Drop for Point {
 
 impl Exec {
     /// Mounts, runs, unmounts.
-    pub fn run(self) -> Outcome {
+    pub fn run(mut self) -> Outcome {
+        self.options.extend(words_of(self.location));
         let options = Options::parse(&self.options)?;
         let image = self.image.canonicalize().map_err(|error| Failure::host(&self.image, &error))?;
         if rustix::process::geteuid().is_root() {

@@ -11,27 +11,27 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Outcome;
+use crate::disks::Location;
 use crate::failure::Failure;
 use crate::mounts;
 
-pub use options::Options;
+pub use options::{Options, words_of};
 pub use program::called_by_mount;
 pub use serve::Serving;
 
 /// Mount a disk through FUSE. Returns when it can be used.
 #[derive(Args)]
-#[command(
-    after_help = "Options of -o: ro, rw, suid, dev, noexec, allow_other, noallow_other, writeback, idmap, \
+#[command(after_help = "Options of -o: ro, rw, suid, dev, noexec, allow_other, noallow_other, idmap, \
     fakeroot, nofakeroot, noatime, relatime, strictatime, nodiratime, nocontrol, norecovery, discard, nodiscard, \
-    page_cache=BYTES (written data that may wait for the disk), offset=BYTES, partition=N.\n\n\
+    errors=remount-ro, page_cache=BYTES (written data that may wait for the disk), offset=BYTES, partition=N. Those of \
+    fstab and of the kernel's ext4 are accepted where what is done is at least as strong, and refused by name otherwise.\n\n\
     As root, others may use the mount too (noallow_other keeps it for root); nosuid and nodev hold unless suid or \
     dev is asked for. As an ordinary user, a disk whose root directory is root's appears as the user's own, and new \
     files are stored as root's (fakeroot).\n\n\
     Root can mount a block device at further places; suid, dev and noexec are each mount's own, ro must be as at the \
     first, and the other options are ignored.\n\n\
     Examples:\n  extant mount disk.img dir\n  extant mount -o ro,partition=2 /dev/sdb dir\n  \
-    extant umount dir"
-)]
+    extant umount dir")]
 pub struct Mount {
     /// Stay in the foreground
     #[arg(short, long)]
@@ -39,6 +39,8 @@ pub struct Mount {
     /// Options, separated by commas
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
+    #[command(flatten)]
+    location: Location,
     /// Write an empty line to standard output when it can be used, and let go of the terminal
     #[arg(long, hide = true)]
     ready: bool,
@@ -50,7 +52,8 @@ pub struct Mount {
 
 impl Mount {
     /// Mounts.
-    pub fn run(self) -> Outcome {
+    pub fn run(mut self) -> Outcome {
+        self.options.extend(options::words_of(self.location));
         let options = Options::parse(&self.options)?;
         let image = self.image.canonicalize().map_err(|error| Failure::host(&self.image, &error))?;
         let dir = mounts::whole_path(&self.dir).map_err(|error| Failure::host(&self.dir, &error))?;

@@ -121,8 +121,17 @@ impl Shared {
     }
 
     fn unmount(&self, given: &Path, lazy: bool) -> Result<(), Failure> {
-        let dir = mounts::whole_path(given).map_err(|error| Failure::host(given, &error))?;
-        let Some(mounted) = mounts::ours_at(&dir)? else {
+        // A server that is stopped is asked nothing: who waits for it cannot even be killed.
+        let absolute = std::path::absolute(given).map_err(|error| Failure::host(given, &error))?;
+        let (dir, mounted) = match mounts::ours_at(&absolute)? {
+            Some(mounted) => (absolute, Some(mounted)),
+            None => {
+                let dir = mounts::whole_path(given).map_err(|error| Failure::host(given, &error))?;
+                let mounted = mounts::ours_at(&dir)?;
+                (dir, mounted)
+            }
+        };
+        let Some(mounted) = mounted else {
             return Err(mounts::not_ours(given));
         };
         let server = ServerProcess::of(&mounted).map(Arc::new);
@@ -131,7 +140,7 @@ impl Shared {
             progress.mounted = Some(mounted.clone());
             progress.server.clone_from(&server);
         }
-        let is_stale = mounts::is_stale(&dir);
+        let is_stale = server.is_none() && mounts::is_stale(&dir);
         unmount(&dir, lazy || is_stale).map_err(|error| match error.kind() {
             ErrorKind::ResourceBusy => {
                 let place = given.display().to_string();

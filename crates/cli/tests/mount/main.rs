@@ -6,6 +6,7 @@ mod crash;
 mod cycles;
 mod kernel;
 mod load;
+mod mapped;
 mod million;
 mod mounting;
 mod names;

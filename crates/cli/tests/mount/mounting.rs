@@ -3,9 +3,9 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, symlink};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use crate::common::{Disk, EXTANT, assert_clean, can_mount, extant, is_root, run};
+use crate::common::{Disk, EXTANT, assert_clean, can_mount, extant, is_root, path, run};
 
 fn words(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -236,4 +236,88 @@ fn a_mount_with_discard_gives_the_space_of_removed_files_back() {
         assert_eq!(run(&["sync".as_ref(), disk.point.as_os_str()]), "");
     }
     disk.finish();
+}
+
+/// Runs a program of the administrator's; what it printed if it is there and did well.
+fn tool(program: &str, arguments: &[&str], input: &str) -> Option<String> {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env("PATH", path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    child.stdin.take()?.write_all(input.as_bytes()).ok()?;
+    let output = child.wait_with_output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn partitions_are_mounted_and_worked_in() {
+    if !can_mount() {
+        return;
+    }
+    for label in ["dos", "gpt"] {
+        let mut disk = Disk::new("64M");
+        let whole = disk.image.with_file_name("whole.img");
+        fs::File::create(&whole).and_then(|file| file.set_len(80 << 20)).expect("image");
+        let script = format!("label: {label}\nstart=2048, size=2048\nstart=4096, size=131072\n");
+        let whole_path = whole.to_str().expect("path");
+        if tool("sfdisk", &["-q", whole_path], &script).is_none() {
+            println!("skipped: no sfdisk");
+            return;
+        }
+        let content = fs::read(&disk.image).expect("disk");
+        let file = fs::File::options().write(true).open(&whole).expect("image");
+        std::os::unix::fs::FileExt::write_all_at(&file, &content, 2 << 20).expect("partition");
+        drop(file);
+        disk.image = whole.clone();
+        let point = disk.point.to_str().expect("path");
+        run(&["mount", "--partition", "2", whole_path, point]);
+        fs::write(disk.point.join("file"), label).expect("write");
+        disk.umount();
+        let output = run(&["exec", "--offset", "2M", "-o", "ro", whole_path, "--", "cat", "file"]);
+        assert_eq!(output, label);
+        assert_eq!(run(&["exec", "--partition", "2", whole_path, "--", "cat", "file"]), label);
+        for (options, expected) in [
+            (&["--partition", "1"][..], "file system"),
+            (&["--partition", "7"], "no partition 7"),
+            (&["--partition", "2", "--offset", "2M"], "cannot be used with"),
+            (&["--partition", "2", "-o", "offset=2M"], "exclude each other"),
+        ] {
+            let output = extant(&[&["mount"], options, &[whole_path, point]].concat());
+            assert!(!output.status.success() && words(&output).contains(expected), "{}", words(&output));
+        }
+        fs::write(&whole, &fs::read(&whole).expect("image")[2 << 20..66 << 20]).expect("the partition alone");
+        assert_clean(&whole);
+    }
+}
+
+#[test]
+fn damage_stops_writing_where_that_is_asked_for() {
+    if !can_mount() {
+        return;
+    }
+    for (options, may_write) in [("errors=continue", true), ("errors=remount-ro", false)] {
+        let disk = Disk::new("64M");
+        disk.mount("rw");
+        fs::create_dir(disk.point.join("dir")).expect("directory");
+        fs::write(disk.point.join("dir/file"), "").expect("file");
+        disk.umount();
+        let image = disk.image.to_str().expect("path");
+        let Some(blocks) = tool("debugfs", &["-R", "blocks /dir", image], "") else {
+            println!("skipped: no debugfs");
+            return;
+        };
+        let block: u64 = blocks.trim().parse().expect("a block");
+        let file = fs::File::options().write(true).open(&disk.image).expect("image");
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0xff; 4096], block * 4096).expect("damage");
+        drop(file);
+        disk.mount(options);
+        assert!(fs::metadata(disk.point.join("dir/file")).is_err());
+        let written = fs::write(disk.point.join("other"), "content");
+        assert_eq!(written.is_ok(), may_write, "{options}: {written:?}");
+        disk.umount();
+    }
 }

@@ -197,6 +197,15 @@ fn umount_names_a_server_that_is_stopped_and_does_not_wait_for_ever() {
     let server = fs::read_to_string(disk.point.join(".extant/pid")).expect("pid");
     let pid = Pid::from_raw(server.trim().parse().expect("number")).expect("pid");
     kill_process(pid, Signal::STOP).expect("stop");
+    // Each of its threads: one that takes a request before it stops holds up whoever asked.
+    let threads = format!("/proc/{}/task", server.trim());
+    let is_stopped = |thread: &Path| {
+        let stat = fs::read_to_string(thread.join("stat")).expect("state");
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    };
+    while !fs::read_dir(&threads).expect("threads").flatten().all(|thread| is_stopped(&thread.path())) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let output = umount(&["--timeout", "1"], &disk.point);
     kill_process(pid, Signal::CONT).expect("continue");
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));

@@ -123,6 +123,13 @@ impl Mount {
         self
     }
 
+    /// Whether damage that an operation meets stops all writing, as `errors=remount-ro` has it. Otherwise the superblock says.
+    #[must_use]
+    pub fn stop_on_damage(mut self, stop_on_damage: bool) -> Self {
+        self.options.stop_on_damage = stop_on_damage;
+        self
+    }
+
     /// Mounts an image file or a block special, locked for as long as it is mounted.
     ///
     /// # Errors

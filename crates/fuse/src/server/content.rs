@@ -9,6 +9,9 @@ const COLLAPSE_RANGE: i32 = 0x08;
 const ZERO_RANGE: i32 = 0x10;
 const INSERT_RANGE: i32 = 0x20;
 
+/// Holes that are filled while one is looked for, at most.
+const HOLES_WRITTEN_MAX: u32 = 64;
+
 impl Server {
     /// That it may be opened so, beside what the kernel looks at.
     ///
@@ -48,7 +51,12 @@ impl Server {
             return snapshot.write(&self.fs, offset, bytes);
         }
         let file = served.file()?;
-        Self::check_changeable(file, how.append)?;
+        // Nothing is appended through a mapping, and nothing before the end.
+        let appends = how.append && !how.is_late;
+        Self::check_changeable(file, appends)?;
+        if file.flags().contains(InodeFlags::APPEND) && offset < file.metadata().size {
+            return Err(Errno::PERM);
+        }
         self.drop_privileges(file, false)?;
         let written = if how.remove_set_id {
             file.write_unprivileged_at(bytes, offset)
@@ -113,10 +121,42 @@ impl Server {
         allocated.map_err(|error| errno(&error))
     }
 
+    /// Where data or a hole begins. What programs write through mappings is with the kernel until it is written back, and what is
+    /// a hole here may be none: so before a hole is told, the kernel writes back what it has of it.
     pub(super) fn seek_content(&self, node: NodeId, offset: u64, for_data: bool) -> Reply<u64> {
-        let served = self.nodes.get(node)?;
+        let mut written = 0..0;
+        for _ in 0..HOLES_WRITTEN_MAX {
+            let hole = self.hole_told(node, offset, for_data)?;
+            let Some(hole) = hole.filter(|hole| hole.start < written.start || hole.end > written.end) else {
+                return self.seek_file(node, offset, for_data);
+            };
+            self.have_written_back(node, hole.clone());
+            written = hole;
+        }
+        // Somebody fills one hole after the other; that there is none before the end is never wrong.
+        if for_data { Ok(offset) } else { Ok(self.nodes.get(node)?.file()?.metadata().size) }
+    }
+
+    fn seek_file(&self, node: NodeId, offset: u64, for_data: bool) -> Reply<u64> {
         let to = if for_data { SeekTo::Data } else { SeekTo::Hole };
-        served.file()?.seek_to(to, offset).map_err(|error| errno(&error))
+        self.nodes.get(node)?.file()?.seek_to(to, offset).map_err(|error| errno(&error))
+    }
+
+    /// The hole that an answer would be about: before the data that is looked for, or the one that is looked for.
+    pub(super) fn hole_told(&self, node: NodeId, offset: u64, for_data: bool) -> Reply<Option<Range<u64>>> {
+        let size = self.nodes.get(node)?.file()?.metadata().size;
+        if offset >= size {
+            return Ok(None);
+        }
+        let start = if for_data { offset } else { self.seek_file(node, offset, false)? };
+        if start >= size {
+            return Ok(None);
+        }
+        let end = match self.seek_file(node, start, true) {
+            Err(Errno::NXIO) => size,
+            found => found?,
+        };
+        Ok((start < end).then_some(start..end))
     }
 
     /// See [`Ops::find_block`]. `swapon` asks for each page of a file, from the first on, and writes back what is dirty of it

@@ -23,6 +23,7 @@ const FSSETXATTR: u32 = 0x401c_5820;
 const GETFSLABEL: u32 = 0x8100_9431;
 const SETFSLABEL: u32 = 0x4100_9432;
 const SHUTDOWN: u32 = 0x8004_587d;
+const FITRIM: u32 = 0xc018_5879;
 
 /// Bytes of `struct fsxattr`, and where the project stands in it.
 const FSXATTR_BYTES: usize = 28;
@@ -44,10 +45,19 @@ fn number_at(bytes: &[u8], at: usize) -> Reply<u32> {
     Ok(u32::from_ne_bytes(bytes))
 }
 
+/// A request and what it is about.
+struct Asked<'a> {
+    caller: Caller,
+    node: NodeId,
+    file: &'a File,
+    request: &'a Ioctl<'a>,
+}
+
 impl Server {
     pub(super) fn control_inode(&self, caller: Caller, node: NodeId, request: &Ioctl<'_>) -> Reply<Vec<u8>> {
         let served = self.nodes.get(node)?;
         let file = served.file()?;
+        let asked = Asked { caller, node, file, request };
         let input = request.input;
         let command = match request.command {
             // No other program has these numbers, and the kernel's ext4 knows them of no other.
@@ -59,14 +69,14 @@ impl Server {
             GETFLAGS => file.flags().bits().to_ne_bytes().to_vec(),
             SETFLAGS => {
                 let flags = InodeFlags::from_bits_retain(number_at(input, 0)?);
-                self.set_flags(caller, file, flags, request.is_permitted)?;
+                self.set_flags(&asked, flags)?;
                 self.tell_of_change(node);
                 Vec::new()
             }
             GETVERSION | EXT4_GETVERSION => file.generation().to_ne_bytes().to_vec(),
             FSGETXATTR => extended_flags(file),
             FSSETXATTR => {
-                self.set_extended_flags(caller, file, request)?;
+                self.set_extended_flags(&asked)?;
                 self.tell_of_change(node);
                 Vec::new()
             }
@@ -135,14 +145,23 @@ impl Server {
         Ok([start, trimmed, least].as_bytes().to_vec())
     }
 
-    fn set_flags(&self, caller: Caller, file: &File, flags: InodeFlags, is_permitted: bool) -> Reply<()> {
-        if !is_permitted {
-            self.check_set_flags(caller, file, flags)?;
+    fn set_flags(&self, asked: &Asked<'_>, flags: InodeFlags) -> Reply<()> {
+        let file = asked.file;
+        if !asked.request.is_permitted {
+            self.check_set_flags(asked.caller, file, flags)?;
+        }
+        let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+        if file.metadata().file_type == FileType::Regular
+            && ((flags - file.flags()) & fixed) != InodeFlags::empty()
+        {
+            // What was written through a mapping until now was allowed; what comes later is refused (`ext4_ioctl_setflags`).
+            self.have_written_back(asked.node, 0..u64::MAX);
         }
         file.set_flags(flags).map_err(|error| errno(&error))
     }
 
-    fn set_extended_flags(&self, caller: Caller, file: &File, request: &Ioctl<'_>) -> Reply<()> {
+    fn set_extended_flags(&self, asked: &Asked<'_>) -> Reply<()> {
+        let (file, request) = (asked.file, asked.request);
         if number_at(request.input, PROJECT_AT)? != file.metadata().project {
             return Err(Errno::OPNOTSUPP);
         }
@@ -151,7 +170,7 @@ impl Server {
         for (bit, flag) in XFLAGS {
             flags.set(flag, wanted & bit != 0);
         }
-        self.set_flags(caller, file, flags, request.is_permitted)
+        self.set_flags(asked, flags)
     }
 }
 

@@ -14,8 +14,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::wire::{self, opcode};
 use crate::ops::{
-    Attributes, Caller, Entry, FITRIM, Ioctl, Kind, Listing, Make, NodeId, OpenHow, Ops, Rename, Reply,
-    SetSize, WriteHow, decode_device,
+    Attributes, Caller, Entry, Ioctl, Kind, Listing, Make, NodeId, OpenHow, Ops, Rename, Reply, SetSize,
+    WriteHow, decode_device,
 };
 
 const S_IFMT: u32 = 0o170_000;
@@ -85,12 +85,6 @@ impl Message<'_> {
     /// Where up to `bytes` of a reply go.
     fn room(&mut self, bytes: u32) -> Reply<&mut [u8]> {
         self.body.get_mut(..bytes as usize).ok_or(Errno::INVAL)
-    }
-
-    /// Whether it goes over the whole disk.
-    pub(super) fn is_trim(&self) -> bool {
-        let is_ioctl = self.header.opcode == opcode::IOCTL;
-        is_ioctl && self.fixed::<wire::IoctlIn>().is_ok_and(|fixed| fixed.cmd == FITRIM)
     }
 
     /// Has `ops` answer it and writes the reply.
@@ -277,12 +271,10 @@ impl Message<'_> {
     fn write(&mut self, ops: &impl Ops) -> Reply<usize> {
         let (fixed, rest) = self.split::<wire::WriteIn>()?;
         let bytes = rest.get(..fixed.size as usize).ok_or(Errno::INVAL)?;
-        // What the kernel kept was written by an open that was allowed to, whichever that was.
-        let is_kept = fixed.write_flags & wire::WRITE_CACHE != 0;
         let how = WriteHow {
-            append: is_kept || fixed.flags & O_APPEND != 0,
+            append: fixed.flags & O_APPEND != 0,
             remove_set_id: fixed.write_flags & wire::WRITE_KILL_SUIDGID != 0,
-            is_late: is_kept,
+            is_late: fixed.write_flags & wire::WRITE_CACHE != 0,
         };
         let written = ops.write(self.node(), fixed.offset, bytes, how)?;
         // No more than was asked for, which has 32 bits.

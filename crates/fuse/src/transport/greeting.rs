@@ -108,10 +108,10 @@ mod tests {
 
     #[test]
     fn only_what_is_offered_is_taken() {
-        let answer = offer(7, 45, u32::MAX, 0).answer(1 << 20, init::WRITEBACK_CACHE);
-        assert_eq!(u64::from(answer.flags), WANTED | init::WRITEBACK_CACHE);
+        let answer = offer(7, 45, u32::MAX, 0).answer(1 << 20, init::CACHE_SYMLINKS);
+        assert_eq!(u64::from(answer.flags), WANTED | init::CACHE_SYMLINKS);
         assert_eq!((answer.max_pages, answer.max_readahead), (256, 131_072));
-        assert_eq!(offer(7, 31, 0, 0).answer(1 << 20, init::WRITEBACK_CACHE).flags, 0);
+        assert_eq!(offer(7, 31, 0, 0).answer(1 << 20, init::CACHE_SYMLINKS).flags, 0);
     }
 
     #[test]

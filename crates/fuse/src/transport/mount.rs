@@ -40,8 +40,6 @@ pub struct MountOptions {
     pub noexec: bool,
     /// Others than the mounter may use it.
     pub allow_other: bool,
-    /// The kernel may keep what is written.
-    pub writeback: bool,
     /// The kernel asks for the target of a symbolic link each time.
     pub asks_for_links: bool,
     /// The source is a block device that the kernel is to claim, as it claims those of its own file systems, and to use in

@@ -75,7 +75,8 @@ impl<T: Ops> Service<T> {
         let mut message = request.message();
         let kind = message.header.opcode;
         let class = Class::of(kind);
-        let is_long = message.is_trim() || matches!(kind, opcode::FALLOCATE | opcode::LSEEK | opcode::BMAP);
+        // Some have the kernel write pages back before they are answered, by requests for which a ring's thread is needed.
+        let is_long = matches!(kind, opcode::FALLOCATE | opcode::LSEEK | opcode::BMAP | opcode::IOCTL);
         if !is_long && !self.paces[class as usize].is_slow() {
             let outcome = self.answer_timed(class, &mut message);
             return Some((request, outcome));

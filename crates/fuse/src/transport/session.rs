@@ -27,7 +27,6 @@ const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 pub struct Session<T: Ops> {
     service: Arc<Service<T>>,
     device: OwnedFd,
-    writeback: bool,
     asks_for_links: bool,
 }
 
@@ -38,8 +37,7 @@ impl<T: Ops> Session<T> {
     /// [`MountError`].
     pub fn mount(ops: T, dir: &Path, options: &MountOptions) -> Result<Self, MountError> {
         let device = mount::mount(dir, options)?;
-        let MountOptions { writeback, asks_for_links, .. } = *options;
-        Ok(Self { service: Arc::new(Service::new(ops)), device, writeback, asks_for_links })
+        Ok(Self { service: Arc::new(Service::new(ops)), device, asks_for_links: options.asks_for_links })
     }
 
     /// Answers requests until it is unmounted.
@@ -55,10 +53,7 @@ impl<T: Ops> Session<T> {
         } else {
             None
         };
-        let mut more = if self.writeback { init::WRITEBACK_CACHE } else { 0 };
-        if !self.asks_for_links {
-            more |= init::CACHE_SYMLINKS;
-        }
+        let mut more = if self.asks_for_links { 0 } else { init::CACHE_SYMLINKS };
         if rings.is_some() {
             more |= init::OVER_IO_URING;
         }

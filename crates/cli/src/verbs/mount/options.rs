@@ -1,5 +1,7 @@
 //! The options of `-o`.
 
+mod linux;
+
 use std::path::Path;
 
 use extant::AccessTimes;
@@ -8,6 +10,7 @@ use extant_fuse::MountOptions;
 use crate::disks::Location;
 use crate::failure::Failure;
 use crate::size;
+use linux::Meaning;
 
 /// How to mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,7 +21,6 @@ pub struct Options {
     pub noexec: bool,
     /// None: as suits the user.
     pub allow_other: Option<bool>,
-    pub writeback: bool,
     pub idmap: bool,
     /// None: as suits the user and the disk.
     pub fakeroot: Option<bool>,
@@ -26,30 +28,22 @@ pub struct Options {
     pub nodiratime: bool,
     pub nocontrol: bool,
     pub norecovery: bool,
+    /// Stop writing at damage, whatever the superblock says.
+    pub stop_on_damage: bool,
     pub discard: bool,
     /// Bytes of written data that may wait for the disk; none: each write goes there at once.
     pub page_cache: u64,
+    /// Blocks are given out when they are written; so they are without a page cache.
+    pub nodelalloc: bool,
     pub offset: Option<u64>,
     pub partition: Option<u32>,
 }
 
-/// Words for `mount` and `/etc/fstab` that do not concern us.
-const IGNORED: [&str; 14] = [
-    "",
-    "defaults",
-    "auto",
-    "noauto",
-    "user",
-    "nouser",
-    "users",
-    "owner",
-    "group",
-    "nofail",
-    "_netdev",
-    "async",
-    "loop",
-    "default_permissions",
-];
+/// A location as options say it.
+pub fn words_of(location: Location) -> impl Iterator<Item = String> {
+    let offset = location.offset.map(|offset| format!("offset={offset}"));
+    offset.into_iter().chain(location.partition.map(|partition| format!("partition={partition}")))
+}
 
 impl Options {
     /// Reads words separated by commas.
@@ -63,6 +57,9 @@ impl Options {
         }
         if options.offset.is_some() && options.partition.is_some() {
             return Err(Failure::usage("offset and partition exclude each other"));
+        }
+        if options.nodelalloc && options.page_cache > 0 {
+            return Err(Failure::usage("nodelalloc and page_cache exclude each other"));
         }
         if options.idmap && options.fakeroot == Some(true) {
             return Err(Failure::usage("idmap and fakeroot exclude each other"));
@@ -82,7 +79,6 @@ impl Options {
             "noexec" => self.noexec = true,
             "allow_other" => self.allow_other = Some(true),
             "noallow_other" => self.allow_other = Some(false),
-            "writeback" => self.writeback = true,
             "idmap" => self.idmap = true,
             "fakeroot" => self.fakeroot = Some(true),
             "nofakeroot" => self.fakeroot = Some(false),
@@ -95,6 +91,8 @@ impl Options {
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             "norecovery" | "noload" => self.norecovery = true,
+            "errors=remount-ro" => self.stop_on_damage = true,
+            "errors=continue" => self.stop_on_damage = false,
             _ => return self.add_with_value(word),
         }
         Ok(())
@@ -109,10 +107,24 @@ impl Options {
             "offset" => self.offset = Some(bytes()?),
             "page_cache" => self.page_cache = bytes()?,
             "partition" => self.partition = Some(value.parse().map_err(invalid)?),
-            _ if IGNORED.contains(&key) || key.starts_with("x-") || key.starts_with("X-") => {}
-            _ => return Err(Failure::usage(format!("unknown mount option '{word}'"))),
+            _ => return self.add_of_linux(word),
         }
         Ok(())
+    }
+
+    /// A word of Linux that changes nothing here, or that is refused.
+    fn add_of_linux(&mut self, word: &str) -> Result<(), Failure> {
+        if word.is_empty() || word.starts_with("x-") || word.starts_with("X-") {
+            return Ok(());
+        }
+        match linux::find(word) {
+            Some((_, Meaning::Accepted(_))) => {
+                self.nodelalloc |= word == "nodelalloc";
+                Ok(())
+            }
+            Some((_, Meaning::Refused(reason))) => Err(Failure::usage(format!("-o {word}: {reason}"))),
+            None => Err(Failure::usage(format!("unknown mount option '{word}'"))),
+        }
     }
 
     /// Where on the image the file system is.
@@ -129,7 +141,6 @@ impl Options {
             dev: self.dev,
             noexec: self.noexec,
             allow_other: self.allow_other == Some(true),
-            writeback: self.writeback,
             asks_for_links: self.access_times == AccessTimes::Strict,
             claims: None,
         }
@@ -147,7 +158,6 @@ impl Options {
         add(!self.dev, "nodev");
         add(self.noexec, "noexec");
         add(self.allow_other == Some(true), "allow_other");
-        add(self.writeback, "writeback");
         add(self.idmap, "idmap");
         add(self.fakeroot == Some(true), "fakeroot");
         add(self.access_times == AccessTimes::None, "noatime");
@@ -155,6 +165,7 @@ impl Options {
         add(self.nodiratime, "nodiratime");
         add(self.norecovery, "norecovery");
         add(self.discard, "discard");
+        add(self.stop_on_damage, "errors=remount-ro");
         if self.page_cache > 0 {
             words.push(format!("page_cache={}", self.page_cache));
         }
@@ -194,6 +205,8 @@ mod tests {
     #[test]
     fn unknown_and_contradictory_words_are_refused_by_name() {
         assert!(parse("rw,barrier=7").unwrap_err().contains("barrier=7"));
+        assert!(parse("writeback").unwrap_err().contains("page_cache=BYTES"));
+        assert!(parse("nodelalloc,page_cache=1M").is_err() && parse("nodelalloc").is_ok());
         assert!(parse("idmap,fakeroot").is_err());
         assert!(parse("partition=x").is_err());
         assert!(parse("page_cache=much").unwrap_err().contains("page_cache=much"));

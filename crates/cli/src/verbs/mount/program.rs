@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::Mount;
+use crate::disks::Location;
 use crate::failure::Failure;
 use crate::output;
 use crate::verbs::umount::Umount;
@@ -80,8 +81,15 @@ fn mount(arguments: &[OsString]) -> super::Outcome {
     if words.is_fake {
         return Ok(0);
     }
-    Mount { foreground: false, options: words.options, ready: false, image: image.clone(), dir: dir.clone() }
-        .run()
+    Mount {
+        foreground: false,
+        options: words.options,
+        location: Location::default(),
+        ready: false,
+        image: image.clone(),
+        dir: dir.clone(),
+    }
+    .run()
 }
 
 fn umount(arguments: &[OsString]) -> super::Outcome {

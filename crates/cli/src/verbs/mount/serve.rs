@@ -247,6 +247,7 @@ fn open(image: &Path, dir: &Path, options: &Options, is_root: bool) -> Result<Op
         .read_only(read_only)
         .no_recovery(options.norecovery)
         .discard(options.discard)
+        .stop_on_damage(options.stop_on_damage)
         // What is on the disk stays in the kernel's page cache, not in this one too.
         .page_cache_bytes(options.page_cache)
         .keep_clean_pages(false)
