@@ -8,12 +8,18 @@ use extant_rt::{AtomicU64, Ordering};
 /// A tree of words: a bit per group at the bottom, and above it a bit per word that may have a member below.
 ///
 /// A member's meaning is checked again under the group's lock, and its bit is only changed under it (or, for
-/// [`GroupSet::drain`], when nobody else inserts), so a stale bit costs a visit. A word above never lacks the bit of a
-/// word with members for longer than a change takes: who empties a word looks at it again after clearing its bit.
+/// [`GroupSet::drain`], when nobody else inserts), so a stale bit costs a visit. A thread that empties a word clears its bit
+/// above and then looks at the word again: if another thread put a member in meanwhile, the bit is set again, but for an
+/// instant it was missing. Such removals are counted when they begin and when they end, and a search beside which one was
+/// under way looks at the words of the bottom, whose bits are always right.
 #[derive(Debug)]
 pub(crate) struct GroupSet {
     /// From the bottom to the top, which is one word.
     levels: Box<[Box<[AtomicU64]>]>,
+    /// Removals that emptied a word of the bottom, before they clear bits above.
+    begun: AtomicU64,
+    /// Of those, the ones that are done.
+    ended: AtomicU64,
 }
 
 impl GroupSet {
@@ -25,7 +31,7 @@ impl GroupSet {
             words = words.div_ceil(64);
             levels.push((0..words).map(|_| AtomicU64::new(0)).collect());
         }
-        Self { levels: levels.into() }
+        Self { levels: levels.into(), begun: AtomicU64::new(0), ended: AtomicU64::new(0) }
     }
 
     /// All groups below `count` are members.
@@ -59,27 +65,51 @@ impl GroupSet {
 
     /// Takes the group out.
     pub fn remove(&self, group: GroupNumber) {
-        let mut index = group.0;
-        for (level, words) in self.levels.iter().enumerate() {
-            let (word, bit) = (&words[(index / 64) as usize], 1 << (index % 64));
-            if word.load(Ordering::SeqCst) & bit == 0 {
-                return;
-            }
-            let left = word.fetch_and(!bit, Ordering::SeqCst) & !bit;
+        if self.clear(0, group.0) && self.levels.len() > 1 {
+            self.begun.fetch_add(1, Ordering::SeqCst);
+            self.clear_above(group.0 / 64);
+            self.ended.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Clears a bit; whether that emptied its word.
+    fn clear(&self, level: usize, index: u32) -> bool {
+        let (word, bit) = (&self.levels[level][(index / 64) as usize], 1 << (index % 64));
+        word.load(Ordering::SeqCst) & bit != 0 && word.fetch_and(!bit, Ordering::SeqCst) == bit
+    }
+
+    /// Clears the bit of an emptied word of the bottom, and those above that it empties.
+    fn clear_above(&self, mut index: u32) {
+        for level in 1..self.levels.len() {
+            let is_emptied = self.clear(level, index);
             // Somebody put a member below in again before the bit went.
-            if level > 0 && self.levels[level - 1][index as usize].load(Ordering::SeqCst) != 0 {
+            if self.levels[level - 1][index as usize].load(Ordering::SeqCst) != 0 {
                 return self.set_from(level, index);
             }
-            if left != 0 {
+            if !is_emptied {
                 return;
             }
             index /= 64;
         }
     }
 
-    /// The first member at or after `from`.
+    /// The first member at or after `from`. One that was put in before the call is not missed.
     pub fn next(&self, from: GroupNumber) -> Option<GroupNumber> {
-        self.search(0, from.0, GroupNumber(u32::MAX))
+        let ended = self.ended.load(Ordering::SeqCst);
+        let found = self.search(0, from.0, GroupNumber(u32::MAX));
+        if self.begun.load(Ordering::SeqCst) == ended { found } else { self.next_at_bottom(from, found) }
+    }
+
+    /// As [`GroupSet::next`], without the words above; `found` is a member, if there is none before it.
+    fn next_at_bottom(&self, from: GroupNumber, found: Option<GroupNumber>) -> Option<GroupNumber> {
+        let words = self.levels.first()?;
+        let (first, last) = (from.0 / 64, found.map_or(words.len() as u32, |found| found.0 / 64 + 1));
+        let nearer = (first..last).find_map(|index| {
+            let mask = if index == first { u64::MAX << (from.0 % 64) } else { u64::MAX };
+            let members = words.get(index as usize)?.load(Ordering::SeqCst) & mask;
+            (members != 0).then(|| GroupNumber(index * 64 + members.trailing_zeros()))
+        });
+        nearer.or(found)
     }
 
     /// The first member at or after `from`, if it is before `end`: the nearer the end, the less is looked at. A member that
@@ -95,7 +125,7 @@ impl GroupSet {
     fn search(&self, mut level: usize, mut index: u32, end: GroupNumber) -> Option<GroupNumber> {
         loop {
             let words = self.levels.get(level)?;
-            let word = words.get((index / 64) as usize)?.load(Ordering::Relaxed) & (u64::MAX << (index % 64));
+            let word = words.get((index / 64) as usize)?.load(Ordering::Acquire) & (u64::MAX << (index % 64));
             if word == 0 {
                 // Nothing more in this word: on with the next, from one level above.
                 index = index / 64 + 1;
@@ -236,6 +266,22 @@ mod tests {
                 let group = GroupNumber(thread as u32 + 4 * (round % 5) + 64 * (round % 3));
                 set.insert(group);
                 assert!(set.next(group) == Some(group), "inserted and not found");
+                set.remove(group);
+            }
+        });
+        assert_eq!(set.next(GroupNumber(0)), None);
+    }
+
+    /// A search that comes from another word is led by the words above.
+    #[test]
+    fn a_member_is_found_from_afar_while_others_leave_its_word() {
+        let set = GroupSet::new(64 * 64 * 3);
+        extant_rt::parallel(2, |thread| {
+            let group = GroupNumber(64 * 70 + thread as u32);
+            for _ in 0..2_000_000 {
+                set.insert(group);
+                let found = set.next(GroupNumber(0));
+                assert!(found.is_some_and(|found| found <= group), "inserted, and found is {found:?}");
                 set.remove(group);
             }
         });
