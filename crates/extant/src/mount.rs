@@ -285,6 +285,7 @@ impl Volume {
             pinned: Mutex::new(LockClass::CACHE, None),
             tables: Tables::new(),
             orphans: Mutex::new(LockClass::ORPHAN, Orphans::default()),
+            undeleted: Mutex::with_key(LockClass::CACHE, 2, None),
             names: Names::new(&superblock, count(options.cache_bytes, ENTRY_BYTES)),
             own_inodes: OwnInodes::new(&superblock),
             superblock: Mutex::new(LockClass::SUPERBLOCK, superblock),
@@ -411,7 +412,7 @@ impl Volume {
             superblock.clone()
         };
         self.write_superblock(copy).map_err(|e| Place::of(Structure::Superblock).io(e))?;
-        lost
+        lost.and(self.check_undeleted())
     }
 }
 

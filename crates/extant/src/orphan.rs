@@ -128,8 +128,11 @@ impl Volume {
     /// Deletes and truncates what a crash left in the list and in the orphan file; how many there were. At
     /// mounting, before anyone else uses the volume.
     ///
+    /// An orphan that is damaged does not keep the disk from being mounted, as on Linux: the damage is noted in the
+    /// superblock, and the orphan is left to e2fsck. What the list names behind such an orphan is left too.
+    ///
     /// # Errors
-    /// `Corrupt` for a chain that loops or leaves the table; what deleting and truncating give.
+    /// `Corrupt` for a block of the orphan file, noted in the superblock; what deleting and truncating give.
     pub(crate) fn process_orphans(&self) -> Result<usize> {
         self.load_orphan_list()?;
         let (file, present) = {
@@ -139,35 +142,68 @@ impl Volume {
                 superblock.ro_compat().contains(RoCompatFeatures::ORPHAN_PRESENT),
             )
         };
-        if present {
-            self.empty_orphan_file(InodeNumber(file))?;
+        if present && !self.is_read_only() {
+            self.empty_orphan_file(InodeNumber(file)).inspect_err(|error| self.note_damage(error))?;
         }
         let orphans: Vec<_> = self.orphans.lock().order.values().cloned().collect();
+        let mut finished = 0;
         for orphan in &orphans {
-            if orphan.inode().links_count() == 0 {
-                self.delete(orphan)?;
+            // Damage stops all writing where the superblock asks for it.
+            if self.is_read_only() {
+                break;
+            }
+            let done = if orphan.inode().links_count() == 0 {
+                self.delete(orphan)
             } else {
-                self.finish_truncate(orphan)?;
+                self.finish_truncate(orphan)
+            };
+            match done {
+                Err(error @ Error::Corrupt { .. }) => {
+                    self.note_damage(&error);
+                    self.give_up_orphan(orphan)?;
+                }
+                other => {
+                    other?;
+                    finished += 1;
+                }
             }
         }
         self.reap();
-        Ok(orphans.len())
+        Ok(finished)
+    }
+
+    /// Takes a damaged orphan out of the list without deleting or truncating it.
+    fn give_up_orphan(&self, node: &Arc<Node>) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        let mut update = self.begin(Need::new(1 + ORPHAN_CREDITS, 0))?;
+        update.remove_deleted_orphan(node);
+        update.finish();
+        // Or its last use would try again.
+        let mut core = node.core();
+        core.deleted |= core.inode.links_count() == 0;
+        Ok(())
     }
 
     fn load_orphan_list(&self) -> Result<()> {
         let mut chain = Vec::new();
         let mut next = self.superblock.lock().s_last_orphan();
+        let mut damage = None;
         while next != 0 {
-            let number = InodeNumber(next);
-            // A chain that loops names a number twice.
-            if self.orphans.lock().ages.contains_key(&number) {
-                return Err(Place::of(Structure::Inode).inode(number).corrupt("orphan list loops"));
+            match self.listed_orphan(InodeNumber(next)) {
+                Ok(node) => {
+                    next = node.inode().dtime();
+                    // The newest comes first; ages are given from the other end below.
+                    self.orphans.lock().ages.insert(node.number, 0);
+                    chain.push(node);
+                }
+                Err(error @ Error::Corrupt { .. }) => {
+                    damage = Some(error);
+                    break;
+                }
+                Err(error) => return Err(error),
             }
-            let node = self.orphan(number)?;
-            next = node.inode().dtime();
-            // The newest comes first; ages are given from the other end below.
-            self.orphans.lock().ages.insert(number, 0);
-            chain.push(node);
         }
         let mut orphans = self.orphans.lock();
         for node in chain.iter().rev() {
@@ -176,6 +212,34 @@ impl Volume {
             }
             orphans.push(node.node().clone());
         }
+        drop(orphans);
+        match damage {
+            Some(error) => self.end_orphan_list(&error, chain.last()),
+            None => Ok(()),
+        }
+    }
+
+    /// The inode that the list names next.
+    fn listed_orphan(&self, number: InodeNumber) -> Result<NodeRef> {
+        // A chain that loops names a number twice.
+        if self.orphans.lock().ages.contains_key(&number) {
+            return Err(Place::of(Structure::Inode).inode(number).corrupt("orphan list loops"));
+        }
+        self.orphan(number)
+    }
+
+    /// Notes the damage that the list leads to, and ends it before that, behind its `last` sound orphan.
+    fn end_orphan_list(&self, damage: &Error, last: Option<&NodeRef>) -> Result<()> {
+        self.note_damage(damage);
+        if self.is_read_only() {
+            return Ok(());
+        }
+        let mut update = self.begin(Need::new(1, 0))?;
+        match last {
+            Some(last) => update.modify_inode(last, Change::Attributes, |inode| inode.set_dtime(0)),
+            None => update.modify_superblock(|superblock| superblock.set_s_last_orphan(0)),
+        }
+        update.finish();
         Ok(())
     }
 
@@ -227,7 +291,8 @@ impl Volume {
     }
 
     /// Gives back what inodes without users have taken ahead, and deletes those without links. Called where no lock is
-    /// held. What cannot be deleted now stays in the on-disk list for the next mount.
+    /// held. What cannot be deleted now stays in the on-disk list for the next mount; of damage that is why, the next sync
+    /// or unmounting tells.
     pub(crate) fn reap(&self) {
         self.reap_once();
         // What was deleted may have left values of its attributes.
@@ -247,8 +312,11 @@ impl Volume {
                 node.is_replaced.store(false, Ordering::Relaxed);
             }
             self.discard_preallocations(&node);
-            if !self.is_read_only() {
-                let _ = self.delete(&node);
+            if !self.is_read_only()
+                && let Err(error @ Error::Corrupt { .. }) = self.delete(&node)
+            {
+                self.note_damage(&error);
+                self.undeleted.lock().get_or_insert(error);
             }
             self.nodes.let_go(&node);
         }

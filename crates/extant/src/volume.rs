@@ -67,6 +67,8 @@ pub(crate) struct Volume {
     pub(crate) pinned: Mutex<Option<Pinned>>,
     pub(crate) tables: Tables,
     pub(crate) orphans: Mutex<Orphans>,
+    /// The first damage that kept an inode without links and uses from being deleted, until somebody is told.
+    pub(crate) undeleted: Mutex<Option<Error>>,
     /// What the operations on names share.
     pub(crate) names: Names,
     pub(crate) clock: WallClock,
@@ -288,7 +290,8 @@ impl Volume {
     /// Makes everything done so far durable.
     ///
     /// # Errors
-    /// The journal's and the device's; `Io` once if data of any file was lost before.
+    /// The journal's and the device's; `Io` once if data of any file was lost before; `Corrupt` once if damage kept
+    /// something from being deleted.
     pub(crate) fn sync(&self) -> Result<()> {
         self.reap();
         let Some(journal) = &self.journal else { return Ok(()) };
@@ -296,7 +299,21 @@ impl Volume {
         journal.commit_running()?;
         journal.flush()?;
         let lost = self.check_writeback_error();
-        flushed.and(lost)
+        flushed.and(lost).and(self.check_undeleted())
+    }
+
+    /// Tells once of damage that kept something from being deleted.
+    pub(crate) fn check_undeleted(&self) -> Result<()> {
+        self.undeleted.lock().take().map_or(Ok(()), Err)
+    }
+
+    /// Makes an inode durable that was changed, if it is marked as synchronous (`chattr +S`).
+    ///
+    /// # Errors
+    /// As [`Volume::sync_node`].
+    pub(crate) fn sync_if_marked(&self, node: &Arc<Node>) -> Result<()> {
+        let is_marked = node.core().inode.flags().contains(InodeFlags::SYNC);
+        if is_marked { self.sync_node(node, true) } else { Ok(()) }
     }
 
     /// Makes one inode durable: its data, and its fields if `attributes`, or what is needed to read the data back.

@@ -152,7 +152,9 @@ impl File {
             return Err(Error::PermissionDenied);
         }
         let offset = if self.append { None } else { Some(offset) };
-        self.fs.attempt(|volume| volume.write_at(&self.node, offset, buf, self.fs.is_privileged()))
+        self.changed(
+            self.fs.attempt(|volume| volume.write_at(&self.node, offset, buf, self.fs.is_privileged())),
+        )
     }
 
     /// Writes at `offset` for somebody who is not root, whoever opened it: without the blocks that are kept for root,
@@ -164,7 +166,7 @@ impl File {
         if !self.writable {
             return Err(Error::PermissionDenied);
         }
-        self.fs.attempt(|volume| volume.write_at(&self.node, Some(offset), buf, false))
+        self.changed(self.fs.attempt(|volume| volume.write_at(&self.node, Some(offset), buf, false)))
     }
 
     /// Writes all of `buf` at `offset`.
@@ -190,7 +192,7 @@ impl File {
         if !self.writable {
             return Err(Error::PermissionDenied);
         }
-        self.fs.settle(self.fs.volume().set_size(&self.node, bytes))
+        self.changed(self.fs.settle(self.fs.volume().set_size(&self.node, bytes)))
     }
 
     /// Exchanges the whole content with that of another regular file of the same disk, in one transaction: after a crash
@@ -219,7 +221,10 @@ impl File {
         if !self.writable {
             return Err(Error::PermissionDenied);
         }
-        self.fs.attempt(|volume| volume.fallocate(&self.node, what, offset, bytes, self.fs.is_privileged()))
+        self.changed(
+            self.fs
+                .attempt(|volume| volume.fallocate(&self.node, what, offset, bytes, self.fs.is_privileged())),
+        )
     }
 
     /// As [`File::allocate`], for somebody who is not root, whoever opened it: without the blocks that are kept for root.
@@ -230,7 +235,7 @@ impl File {
         if !self.writable {
             return Err(Error::PermissionDenied);
         }
-        self.fs.attempt(|volume| volume.fallocate(&self.node, what, offset, bytes, false))
+        self.changed(self.fs.attempt(|volume| volume.fallocate(&self.node, what, offset, bytes, false)))
     }
 
     /// The first offset from `offset` on that is data, or a hole.
@@ -267,7 +272,7 @@ impl File {
         if let Some(user) = self.fs.user() {
             self.fs.volume().check_set_flags(&self.node, user, flags)?;
         }
-        self.fs.settle(self.fs.volume().set_flags(&self.node, flags))
+        self.changed(self.fs.settle(self.fs.volume().set_flags(&self.node, flags)))
     }
 
     /// Sets mode, owner and times.
@@ -279,7 +284,7 @@ impl File {
             Some(user) => self.fs.volume().check_set_attributes(&self.node, user, set)?,
             None => *set,
         };
-        self.fs.attempt(|volume| volume.set_attributes(&self.node, &set))
+        self.changed(self.fs.attempt(|volume| volume.set_attributes(&self.node, &set)))
     }
 
     /// Its flags as `chattr` shows them.
@@ -346,7 +351,7 @@ impl File {
     /// `NoSpace` (the attributes of an inode share one block), `Exists` and `NoAttribute` by `mode`, `ReadOnly`.
     pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let mode = self.check_set_xattr(name, mode)?;
-        self.fs.attempt(|volume| volume.set_xattr(&self.node, name, value, mode))
+        self.changed(self.fs.attempt(|volume| volume.set_xattr(&self.node, name, value, mode)))
     }
 
     /// Removes an extended attribute.
@@ -355,7 +360,7 @@ impl File {
     /// `NoAttribute`, `ReadOnly`.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         self.check_set_xattr(name, XattrMode::default())?;
-        self.fs.settle(self.fs.volume().remove_xattr(&self.node, name))
+        self.changed(self.fs.settle(self.fs.volume().remove_xattr(&self.node, name)))
     }
 
     fn check_set_xattr(&self, name: &[u8], mode: XattrMode) -> Result<XattrMode> {
@@ -383,6 +388,13 @@ impl File {
     /// The journal's and the device's; once also that data written before was lost since.
     pub fn sync_all(&self) -> Result<()> {
         self.sync(true)
+    }
+
+    /// What a change came to, durable if the file is marked so.
+    fn changed<T>(&self, done: Result<T>) -> Result<T> {
+        let done = done?;
+        self.fs.settle(self.fs.volume().sync_if_marked(&self.node))?;
+        Ok(done)
     }
 
     fn sync(&self, attributes: bool) -> Result<()> {

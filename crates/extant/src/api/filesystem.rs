@@ -4,14 +4,14 @@ use std::path::Path;
 
 use extant_alloc::{MballocStatistics, PreallocStatistics};
 use extant_journal::Stats as JournalStatistics;
-use extant_ondisk::{GroupNumber, InodeNumber, Superblock};
+use extant_ondisk::{GroupNumber, InodeNumber, Structure, Superblock};
 use extant_rt::{Arc, Padded};
 use extant_writeback::Statistics as WritebackStatistics;
 
 use super::{Dir, DirEntry, File, OpenOptions};
 use crate::attributes::{Metadata, SetAttributes, Times};
 use crate::counting::Descriptors;
-use crate::error::{Error, Result};
+use crate::error::{Error, Place, Result};
 use crate::mount::Mounted;
 use crate::namei::{Access, Credentials, New, NewKind, RenameFlags};
 use crate::node::NodeRef;
@@ -222,8 +222,13 @@ impl Filesystem {
     /// # Errors
     /// `Corrupt`, `Io`.
     pub fn root(&self) -> Result<Dir> {
-        let node = self.settle(self.volume().node(InodeNumber::ROOT))?;
-        Dir::new(self, node)
+        let node = self.volume().node(InodeNumber::ROOT).map_err(|error| match error {
+            Error::Stale => Place::of(Structure::Inode)
+                .inode(InodeNumber::ROOT)
+                .corrupt("the root directory is free or no directory; e2fsck makes another"),
+            other => other,
+        });
+        Dir::new(self, self.settle(node)?)
     }
 
     /// The inode of that number, if it has a name; for those who remember numbers.
@@ -366,7 +371,8 @@ impl Filesystem {
             self.check_access(&node, Access::READ)?;
         }
         if options.truncate {
-            self.settle(self.volume().set_size(&node, 0))?;
+            let cut = self.volume().set_size(&node, 0).and_then(|()| self.volume().sync_if_marked(&node));
+            self.settle(cut)?;
         }
         Ok(File::opened(self.clone(), node, options))
     }

@@ -3,17 +3,21 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use extant_block::{Fault, FaultDevice, MemoryDevice, Operation};
-use extant_ondisk::InodeNumber;
+use extant_block::{BlockDevice, Fault, FaultDevice, MemoryDevice, Operation};
+use extant_ondisk::{InodeFlags, InodeNumber, State, Superblock};
 use extant_rt::Arc;
 
 use super::disk::{assert_clean, format, has_tools, mount};
 use super::names::new;
+use crate::attributes::SetAttributes;
 use crate::error::Error;
+use crate::fallocate::Fallocate;
 use crate::mount::Options;
 use crate::namei::NewKind;
 use crate::node::NodeRef;
 use crate::volume::Volume;
+use crate::xattr::XattrMode;
+use crate::{File, Mount};
 
 const BLOCK: u64 = 1024;
 
@@ -137,4 +141,135 @@ fn a_first_link_waits_for_who_changes_the_inode() {
     assert_eq!(file.inode().links_count(), 2);
     drop(file);
     volume.unmount().unwrap();
+}
+
+/// A disk whose list of orphans begins with the first of the files, of which each names the next, or `last`.
+fn listed(names: &[&str], last: u32) -> (Arc<MemoryDevice>, Vec<u64>) {
+    let (device, inodes) = format(&["-b", "1024", "-O", "^metadata_csum"], 8 << 10, names);
+    let device = Arc::new(device);
+    let volume = mount(&device);
+    let homes: Vec<u64> = (inodes.iter())
+        .map(|inode| volume.inode_home(*inode).unwrap())
+        .map(|(block, offset)| block.0 * BLOCK + offset as u64)
+        .collect();
+    volume.unmount().unwrap();
+    drop(volume);
+    let mut numbers = inodes.iter().map(|inode| inode.0).chain([last]);
+    let mut superblock = superblock_of(&device);
+    superblock.set_s_last_orphan(numbers.next().unwrap());
+    superblock.update_checksum();
+    device.write_at(1024, superblock.as_bytes()).unwrap();
+    for (home, next) in homes.iter().zip(numbers) {
+        device.write_at(home + I_DTIME, &next.to_le_bytes()).unwrap();
+        device.write_at(home + I_LINKS_COUNT, &[0; 2]).unwrap();
+    }
+    (device, homes)
+}
+
+const I_DTIME: u64 = 20;
+const I_LINKS_COUNT: u64 = 26;
+const I_BLOCK: u64 = 40;
+
+fn superblock_of(device: &MemoryDevice) -> Superblock {
+    let mut bytes = [0; 1024];
+    device.read_at(1024, &mut bytes).unwrap();
+    Superblock::parse(&bytes).unwrap()
+}
+
+/// Mounting finishes so many orphans; the disk says afterwards that it met damage, and the list is empty.
+fn assert_mounted_with_damage(device: &Arc<MemoryDevice>, finished: usize) {
+    let options = Options { background: false, ..Options::default() };
+    let (volume, mounted) = Volume::mount(device.clone(), &options).unwrap();
+    assert_eq!(mounted.orphans, finished);
+    volume.unmount().unwrap();
+    let superblock = superblock_of(device);
+    assert!(superblock.state().contains(State::ERROR) && superblock.s_error_count() > 0);
+    assert_eq!(superblock.s_last_orphan(), 0);
+    let (volume, mounted) = Volume::mount(device.clone(), &options).unwrap();
+    assert_eq!(mounted.orphans, 0, "the next mount meets none");
+    volume.unmount().unwrap();
+}
+
+#[test]
+fn a_list_that_leads_to_damage_ends_there_and_the_disk_is_mounted_and_marked() {
+    if !has_tools() {
+        return;
+    }
+    // A number beyond the table, a reserved one, and a free one.
+    for last in [0x7FFF_FFFF, 8, 40] {
+        let (device, _) = listed(&["a", "b"], last);
+        assert_mounted_with_damage(&device, 2);
+    }
+    let (device, _) = listed(&[], 40);
+    assert_mounted_with_damage(&device, 0);
+    // A list that goes round.
+    let (device, homes) = listed(&["a", "b"], 0);
+    device.write_at(homes[1] + I_DTIME, &superblock_of(&device).s_last_orphan().to_le_bytes()).unwrap();
+    assert_mounted_with_damage(&device, 2);
+}
+
+#[test]
+fn an_orphan_that_cannot_be_deleted_is_left_to_e2fsck_and_the_others_are_deleted() {
+    if !has_tools() {
+        return;
+    }
+    let (device, homes) = listed(&["a", "b", "c"], 0);
+    device.write_at(homes[1] + I_BLOCK, &[0xFF; 12]).unwrap();
+    assert_mounted_with_damage(&device, 2);
+}
+
+#[test]
+fn damage_that_keeps_a_file_from_being_deleted_is_told_and_noted() {
+    if !has_tools() {
+        return;
+    }
+    let (device, inodes) = format(&["-b", "1024", "-O", "^metadata_csum"], 8 << 10, &["a"]);
+    let device = Arc::new(device);
+    let volume = mount(&device);
+    let (block, offset) = volume.inode_home(inodes[0]).unwrap();
+    volume.unmount().unwrap();
+    drop(volume);
+    device.write_at(block.0 * BLOCK + offset as u64 + I_BLOCK, &[0xFF; 12]).unwrap();
+    let volume = mount(&device);
+    volume.unlink(&root(&volume), b"a").unwrap();
+    volume.reap();
+    let told = volume.sync().expect_err("damage").to_string();
+    assert!(told.contains(&format!("inode {}", inodes[0])) && told.contains("extent"), "{told}");
+    volume.unmount().expect("it was told");
+    assert!(superblock_of(&device).state().contains(State::ERROR));
+}
+
+/// `chattr +S`: without a sync, what an operation returned from is there after a crash.
+#[test]
+fn changes_of_a_synchronous_file_are_durable_when_they_return() {
+    for page_cache_bytes in [0, 16 << 20] {
+        let device = Arc::new(MemoryDevice::new(8 << 20));
+        crate::mkfs::Mkfs::new().format(&*device).expect("an empty disk");
+        let mount = |device: &Arc<MemoryDevice>| {
+            let mount = Mount::new().background(false).page_cache_bytes(page_cache_bytes);
+            mount.open_device(device.clone()).unwrap()
+        };
+        let fs = mount(&device);
+        fs.write("/file", b"").unwrap();
+        let file = fs.options().read(true).write(true).open("/file").unwrap();
+        file.set_flags(file.flags() | InodeFlags::SYNC).unwrap();
+        // What a crash leaves of it now.
+        let left = || mount(&Arc::new(device.snapshot())).lookup("/file").unwrap();
+        let content = |file: &File| file.read_to_end_at(0).unwrap();
+        file.write_at(b"first", 0).unwrap();
+        assert_eq!(content(&left()), b"first");
+        file.set_len(3).unwrap();
+        assert_eq!(content(&left()), b"fir");
+        file.allocate(Fallocate::Allocate { keep_size: false }, 0, 5).unwrap();
+        assert_eq!(content(&left()), b"fir\0\0");
+        file.set_xattr(b"user.key", b"value", XattrMode::default()).unwrap();
+        assert_eq!(left().xattr(b"user.key").unwrap(), b"value");
+        let set = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
+        file.set_attributes(&set).unwrap();
+        assert_eq!(left().metadata().mode & 0o777, 0o600);
+        fs.options().write(true).truncate(true).open("/file").unwrap();
+        assert_eq!(content(&left()), b"");
+        drop(file);
+        fs.unmount().unwrap();
+    }
 }
