@@ -80,11 +80,13 @@ impl Server {
     /// Serves `fs`.
     ///
     /// # Errors
-    /// Those of reading the root.
+    /// Those of reading the root directory: what cannot be read is not mounted.
     pub fn new(fs: Filesystem, options: ServerOptions) -> Result<Arc<Self>, Error> {
         let nodes = Nodes::new();
         // The kernel knows the root from the beginning and never forgets it.
-        nodes.hold(NodeId::ROOT, Held::Dir(fs.root()?));
+        let root = fs.root()?;
+        root.read_from(0, &mut |_| false)?;
+        nodes.hold(NodeId::ROOT, Held::Dir(root));
         let mounter =
             Mounter { uid: options.uid, gid: options.gid, pid: options.pid, options: options.description };
         let access_times = if fs.is_read_only() { AccessTimes::None } else { options.access_times };

@@ -21,16 +21,20 @@ fn served(device: &Arc<MemoryDevice>) -> Arc<Server> {
     Server::new(fs, ServerOptions::default()).expect("a server")
 }
 
+/// Where the inode of the root directory of [`disk`] stands.
+fn root_inode(device: &MemoryDevice) -> u64 {
+    let mut table = [0; 4];
+    device.read_at(4096 + 8, &mut table).expect("the first descriptor");
+    u64::from(u32::from_le_bytes(table)) * 4096 + 256
+}
+
 /// A disk whose root has a generation, though mkfs gives it none.
 fn disk() -> Arc<MemoryDevice> {
     let device = MemoryDevice::new(16 << 20);
     let mut mkfs = extant::mkfs::Mkfs::new();
     mkfs.block_size(4096).inode_size(256).features("^metadata_csum").expect("a feature");
     mkfs.format(&device).expect("a file system");
-    let mut table = [0; 4];
-    device.read_at(4096 + 8, &mut table).expect("the first descriptor");
-    let root = u64::from(u32::from_le_bytes(table)) * 4096 + 256;
-    device.write_at(root + 0x64, &5_u32.to_le_bytes()).expect("a generation");
+    device.write_at(root_inode(&device) + 0x64, &5_u32.to_le_bytes()).expect("a generation");
     Arc::new(device)
 }
 
@@ -49,6 +53,22 @@ const fn asked(command: u32, input: &[u8], out_bytes: u32) -> Ioctl<'_> {
 
 fn id(entry: &Entry) -> (NodeId, u64) {
     (entry.node, entry.generation)
+}
+
+#[test]
+fn disk_whose_root_directory_cannot_be_read_is_not_served() {
+    // The mode, the count of links, the map.
+    for (at, bytes) in [(0, &[0; 2][..]), (26, &[0; 2]), (40, &[0xFF; 12])] {
+        for is_read_only in [true, false] {
+            let device = disk();
+            device.write_at(root_inode(&device) + at, bytes).expect("damage");
+            let fs = Mount::new().read_only(is_read_only).open_device(device).expect("a mount");
+            let refused =
+                Server::new(fs, ServerOptions::default()).map(drop).map_err(|error| error.to_string());
+            let names_root = |words: &String| words.contains("inode 2") || words.contains("not a directory");
+            assert!(refused.as_ref().is_err_and(names_root), "byte {at}: {refused:?}");
+        }
+    }
 }
 
 #[test]
