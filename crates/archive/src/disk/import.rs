@@ -10,9 +10,10 @@ use extant_ondisk::FileType;
 
 use super::place::{Level, Places};
 use super::{ACL_ACCESS, ACL_DEFAULT};
-use crate::entry::{Attributes, Entry, Kind, TreePath};
+use crate::entry::{Attributes, Entry, Kind};
 use crate::error::{Error, Result};
 use crate::flow::Sink;
+use crate::path::TreePath;
 
 const CAPABILITY: &[u8] = b"security.capability";
 
@@ -115,7 +116,7 @@ impl Import {
             }
             // The tree below goes where the link leads, as in a system whose /bin is a link to /usr/bin.
             Ok(found) if found.metadata().file_type == FileType::Symlink => {
-                self.places.directory(entry.path.components())?;
+                self.places.directory(&entry.path)?;
                 return Ok(());
             }
             Ok(_) => level.dir.unlink(name).map_err(failed)?,
@@ -144,7 +145,9 @@ impl Import {
                 .iter()
                 .try_for_each(|(name, value)| found.set_xattr(name, value, XattrMode::default()))
         };
-        set().and_then(|()| self.places.forget()).map_err(|source| Error::disk(&entry.path, source))?;
+        set()
+            .and_then(|()| self.places.refresh(&found))
+            .map_err(|source| Error::disk(&entry.path, source))?;
         self.directories.push((found, entry.path.clone(), times(attributes)));
         Ok(())
     }

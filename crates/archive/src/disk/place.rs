@@ -7,8 +7,8 @@ use extant::{Dir, File, New, NewKind, Times};
 use extant_ondisk::FileType;
 
 use super::ACL_DEFAULT;
-use crate::entry::TreePath;
 use crate::error::{Error, Result};
+use crate::path::TreePath;
 
 /// `MAXSYMLINKS` of Linux.
 const SYMLINKS_MAX: u32 = 40;
@@ -36,8 +36,8 @@ impl Level {
 #[derive(Debug)]
 pub(super) struct Places {
     target: Level,
-    /// The names by which the last directory was asked for.
-    asked: Vec<Vec<u8>>,
+    /// The path by which the last directory was asked for.
+    asked: TreePath,
     /// The directories on the way to it.
     levels: Vec<Level>,
     /// There is a level for each name: no symbolic link was met.
@@ -49,7 +49,7 @@ pub(super) struct Places {
 impl Places {
     pub fn new(target: Dir, times: Option<Times>) -> extant::Result<Self> {
         let target = Level::new(target)?;
-        Ok(Self { target, asked: Vec::new(), levels: Vec::new(), is_straight: true, times })
+        Ok(Self { target, asked: TreePath::root(), levels: Vec::new(), is_straight: true, times })
     }
 
     /// The target.
@@ -57,31 +57,32 @@ impl Places {
         &self.target
     }
 
-    /// Forgets what is known, for a directory on the way got other attributes.
-    pub fn forget(&mut self) -> extant::Result<()> {
-        self.target = Level::new(self.target.dir.clone())?;
-        self.levels.clear();
-        self.asked.clear();
-        self.is_straight = true;
+    /// Looks again at a directory that got other attributes, where it is on the way.
+    pub fn refresh(&mut self, changed: &File) -> extant::Result<()> {
+        let is_changed = |level: &&mut Level| level.dir.number() == changed.number();
+        // A straight way meets no directory twice, and the changed one is in the last.
+        let levels = if self.is_straight { &mut [][..] } else { &mut self.levels[..] };
+        for level in levels.iter_mut().chain([&mut self.target]).filter(is_changed) {
+            *level = Level::new(level.dir.clone())?;
+        }
         Ok(())
     }
 
-    /// The directory at `components`; those that are missing are made.
-    pub fn directory(&mut self, components: &[Vec<u8>]) -> Result<Level> {
-        let same = self.asked.iter().zip(components).take_while(|(had, wanted)| had == wanted).count();
-        if same == components.len() && same == self.asked.len() {
+    /// The directory at `path`; those that are missing are made.
+    pub fn directory(&mut self, path: &TreePath) -> Result<Level> {
+        let same = self.asked.shared_depth(path);
+        if same == path.depth() && same == self.asked.depth() {
             return Ok(self.here());
         }
         let keep = if self.is_straight { same } else { 0 };
         self.levels.truncate(keep);
-        self.asked = components.to_vec();
         self.is_straight = true;
-        let found = self.descend(components[keep..].iter().rev().cloned().collect());
-        if found.is_err() {
-            self.asked.truncate(keep);
-            self.levels.truncate(keep);
+        let names = path.components_from(keep);
+        if let Err(source) = self.descend(names.into_iter().rev().map(<[u8]>::to_vec).collect()) {
+            (self.asked, self.levels, self.is_straight) = (TreePath::root(), Vec::new(), true);
+            return Err(Error::disk(path, source));
         }
-        found.map_err(|source| Error::disk(&TreePath::of_components(components), source))?;
+        self.asked = path.clone();
         Ok(self.here())
     }
 

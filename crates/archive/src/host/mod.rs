@@ -3,6 +3,7 @@
 mod extract;
 mod listed;
 mod walk;
+mod way;
 
 pub use extract::{Extract, Keep};
 pub use listed::Listed;
