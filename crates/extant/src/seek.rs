@@ -1,9 +1,9 @@
 //! Where a file has data and where it has holes.
 
-use extant_ondisk::{FsBlock, LogicalBlock};
+use extant_ondisk::{FsBlock, LogicalBlock, Structure};
 use extant_rt::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Place, Result};
 use crate::map::{LOGICAL_END, Mapping};
 use crate::node::Node;
 use crate::volume::Volume;
@@ -59,23 +59,35 @@ impl Volume {
         if to == SeekTo::Hole && offset < size { Ok(size) } else { Err(Error::NoSuchOffset) }
     }
 
-    /// The runs of blocks that a range of a file, in bytes, touches; also behind its end. Runs that continue each
+    /// Tells the runs of blocks that a range of a file, in bytes, touches; also behind its end. Runs that continue each
     /// other are told as one. Content that stands in the inode has none.
     ///
     /// # Errors
-    /// `Io`; `Corrupt`.
-    pub(crate) fn fiemap(&self, node: &Arc<Node>, offset: u64, bytes: u64) -> Result<Vec<FileExtent>> {
+    /// `Io`; `Corrupt`, also for more blocks than the disk has: tables of block numbers may name one another's tables.
+    pub(crate) fn fiemap(
+        &self,
+        node: &Arc<Node>,
+        offset: u64,
+        bytes: u64,
+        visit: &mut dyn FnMut(FileExtent),
+    ) -> Result<()> {
         let _content = self.read_written(node);
         let block_size = u64::from(self.geometry.block_size);
         let end = self.blocks_of(offset.saturating_add(bytes)).min(LOGICAL_END);
         let mut at = offset / block_size;
-        let mut extents: Vec<FileExtent> = Vec::new();
+        let (mut blocks, mut last) = (0, None::<FileExtent>);
         while at < end {
             let logical = LogicalBlock(at as u32);
             let mapping = self.map(node, logical, (end - at) as u32)?;
             at += u64::from(mapping.len());
             let Mapping::Data { start, len, unwritten } = mapping else { continue };
-            match extents.last_mut() {
+            blocks += u64::from(len);
+            if blocks > self.geometry.blocks_count {
+                return Err(Place::of(Structure::Inode)
+                    .inode(node.number)
+                    .corrupt("its map names more blocks than the disk has; e2fsck mends it"));
+            }
+            match &mut last {
                 Some(last)
                     if last.logical.0 + last.len == logical.0
                         && last.start.0 + u64::from(last.len) == start.0
@@ -83,10 +95,14 @@ impl Volume {
                 {
                     last.len += len;
                 }
-                _ => extents.push(FileExtent { logical, start, len, unwritten }),
+                _ => last
+                    .replace(FileExtent { logical, start, len, unwritten })
+                    .into_iter()
+                    .for_each(&mut *visit),
             }
         }
-        Ok(extents)
+        last.into_iter().for_each(visit);
+        Ok(())
     }
 
     /// Where on the device a range of a file, in bytes, stands, if that is one piece of it, written or not.
@@ -95,7 +111,8 @@ impl Volume {
     /// `Io`; `Corrupt`.
     pub(crate) fn device_offset(&self, node: &Arc<Node>, offset: u64, bytes: u64) -> Result<Option<u64>> {
         let block_size = u64::from(self.geometry.block_size);
-        let extents = self.fiemap(node, offset, bytes)?;
+        let mut extents = Vec::new();
+        self.fiemap(node, offset, bytes, &mut |extent| extents.push(extent))?;
         let Some(first) = extents.first() else { return Ok(None) };
         let (mut logical, mut start) = (offset / block_size, first.start.0);
         for extent in &extents {

@@ -60,7 +60,7 @@ fn exercise(device: &Arc<MemoryDevice>, number: InodeNumber, random: &mut Random
             0 => volume.read_at(&node, offset, &mut buf).map(drop),
             1 => volume.seek(&node, offset, SeekTo::Data).map(drop),
             2 => volume.seek(&node, offset, SeekTo::Hole).map(drop),
-            3 => volume.fiemap(&node, 0, u64::MAX).map(drop),
+            3 => volume.fiemap(&node, 0, u64::MAX, &mut |_| {}),
             4 => volume.all_extents(number, &node.inode()).map(drop),
             5 => allocate(Fallocate::PunchHole),
             6 => allocate(Fallocate::InsertRange),
@@ -99,6 +99,34 @@ fn damaged(features: &str, extents: bool, seeds: std::ops::Range<u64>) {
         }));
         assert!(outcome.is_ok(), "seed {seed} of {features}");
     }
+}
+
+/// A table of the third level that names itself in each of its numbers: some 2²⁴ blocks of few.
+#[test]
+fn tables_that_name_one_another_name_more_blocks_than_the_disk_has() {
+    if !has_tools() {
+        return;
+    }
+    let arguments = ["-b", "1024", "-J", "size=1", "-N", "64", "-O", "^metadata_csum,^extents,^64bit"];
+    let (device, inodes) = format(&arguments, 12 << 10, &["a"]);
+    let device = Arc::new(device);
+    let volume = mount(&device);
+    let node = volume.node(inodes[0]).unwrap();
+    volume.write_at(&node, Some((12 + 256 + 65_536 + 5) * BLOCK), &[7; BLOCK as usize], true).unwrap();
+    let table = indirect::pointer(node.inode().i_block(), indirect::TRIPLE).unwrap();
+    volume.unmount().unwrap();
+    drop((node, volume));
+    // Each second number is a hole, so that no two blocks are one run.
+    let numbers = |index: u64| if index.is_multiple_of(2) { table } else { 0 };
+    let bytes: Vec<u8> = (0..256).flat_map(|index| numbers(index).to_le_bytes()).collect();
+    device.write_at(u64::from(table) * BLOCK, &bytes).unwrap();
+    let volume = mount(&device);
+    let node = volume.node(inodes[0]).unwrap();
+    let mut extents = 0_u64;
+    let result = volume.fiemap(&node, 0, u64::MAX, &mut |_| extents += 1);
+    let said = result.unwrap_err().to_string();
+    assert!(said.contains("more blocks than the disk has") && said.contains("inode"), "{said}");
+    assert!(extents <= 12 << 10, "{extents} extents");
 }
 
 #[test]
