@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use crate::entry::{Entry, Kind, Shape, Xattr};
 use crate::error::{Error, Result};
 use crate::flow::Sink;
-use crate::path::TreePath;
+use crate::path::{PathWriter, TreePath};
 
 /// Blocks of the longest extent.
 const EXTENT_BLOCKS_MAX: u64 = 32768;
@@ -101,6 +101,7 @@ pub struct Census {
     format: DiskFormat,
     needs: Needs,
     directories: Directories,
+    paths: PathWriter,
     entries: u64,
     content_bytes: u64,
     digest: u128,
@@ -114,6 +115,7 @@ impl Census {
             format,
             needs: Needs::default(),
             directories: Directories::new(),
+            paths: PathWriter::default(),
             entries: 0,
             content_bytes: 0,
             digest: 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d,
@@ -168,7 +170,8 @@ impl Census {
             Kind::CharDevice(major, minor) => (6, [major.to_le_bytes(), minor.to_le_bytes()].concat()),
             Kind::BlockDevice(major, minor) => (7, [major.to_le_bytes(), minor.to_le_bytes()].concat()),
         };
-        self.digest_bytes(&entry.path.to_bytes());
+        let path = self.paths.spell(&entry.path).to_vec();
+        self.digest_bytes(&path);
         self.digest_bytes(&[&[kind], detail.as_slice()].concat());
         self.digest_bytes(&attributes.mode.to_le_bytes());
         self.digest_bytes(&[attributes.uid.to_le_bytes(), attributes.gid.to_le_bytes()].concat());

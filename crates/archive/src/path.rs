@@ -35,33 +35,7 @@ impl TreePath {
     /// # Errors
     /// [`Error::UnsafeName`] for `..`, which would lead out of the tree, and for a NUL.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
-        Self::parse_beside(bytes, &Self::root())
-    }
-
-    /// [`TreePath::parse`], sharing the names that `bytes` and `beside` begin with.
-    ///
-    /// # Errors
-    /// As [`TreePath::parse`].
-    pub(crate) fn parse_beside(bytes: &[u8], beside: &Self) -> Result<Self> {
-        let ancestors = beside.ancestors();
-        let mut shared = ancestors.iter().rev().skip(1);
-        let mut path = Self::root();
-        let mut is_shared = true;
-        for component in bytes.split(|byte| *byte == b'/') {
-            match component {
-                b"" | b"." => continue,
-                b".." => return Err(Error::UnsafeName(bytes.to_vec())),
-                _ if component.contains(&0) => return Err(Error::UnsafeName(bytes.to_vec())),
-                _ => {}
-            }
-            let same = shared.next().filter(|same| is_shared && same.name() == Some(component));
-            is_shared = same.is_some();
-            path = match same {
-                Some(same) => (*same).clone(),
-                None => path.below(component),
-            };
-        }
-        Ok(path)
+        PathReader::default().read(bytes)
     }
 
     /// The path of a name that was checked.
@@ -74,22 +48,6 @@ impl TreePath {
     #[must_use]
     pub fn depth(&self) -> usize {
         self.last.as_ref().map_or(0, |last| last.depth)
-    }
-
-    /// The last component; none for the root.
-    fn name(&self) -> Option<&[u8]> {
-        self.last.as_ref().map(|last| &*last.name)
-    }
-
-    /// This path and those of all directories above it, the root last.
-    fn ancestors(&self) -> Vec<&Self> {
-        let mut ancestors = vec![self];
-        let mut here = self;
-        while let Some(last) = &here.last {
-            here = &last.parent;
-            ancestors.push(here);
-        }
-        ancestors
     }
 
     /// The components, outermost first.
@@ -167,6 +125,72 @@ impl TreePath {
     }
 }
 
+/// Reads paths one after the other. What two begin with is read once and shared, so that a tree which is told of by whole
+/// paths costs no more than its names.
+#[derive(Debug, Default)]
+pub(crate) struct PathReader {
+    last: Vec<u8>,
+    /// The end of each component in `last`, and the path up to there.
+    levels: Vec<(usize, TreePath)>,
+}
+
+impl PathReader {
+    /// The path that `bytes` spell.
+    ///
+    /// # Errors
+    /// As [`TreePath::parse`].
+    pub fn read(&mut self, bytes: &[u8]) -> Result<TreePath> {
+        let same = self.last.iter().zip(bytes).take_while(|(a, b)| a == b).count();
+        let is_kept =
+            |(end, _): &(usize, TreePath)| *end <= same && bytes.get(*end).is_none_or(|next| *next == b'/');
+        while self.levels.pop_if(|level| !is_kept(level)).is_some() {}
+        let (mut at, mut path) = self.levels.last().cloned().unwrap_or_default();
+        self.last.truncate(at);
+        for component in bytes[at..].split(|byte| *byte == b'/') {
+            let end = at + component.len();
+            match component {
+                b"" | b"." => {}
+                b".." => return Err(Error::UnsafeName(bytes.to_vec())),
+                _ if component.contains(&0) => return Err(Error::UnsafeName(bytes.to_vec())),
+                _ => {
+                    path = path.below(component);
+                    self.last.extend(&bytes[self.last.len()..end]);
+                    self.levels.push((end, path.clone()));
+                }
+            }
+            at = end + 1;
+        }
+        Ok(path)
+    }
+}
+
+/// Spells paths one after the other, and what two begin with once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PathWriter {
+    last: TreePath,
+    bytes: Vec<u8>,
+    /// Where each component of `last` ends in `bytes`.
+    ends: Vec<usize>,
+}
+
+impl PathWriter {
+    /// As [`TreePath::to_bytes`].
+    pub fn spell(&mut self, path: &TreePath) -> &[u8] {
+        let shared = self.last.shared_depth(path);
+        self.ends.truncate(shared);
+        self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
+        for name in path.components_from(shared) {
+            if !self.ends.is_empty() {
+                self.bytes.push(b'/');
+            }
+            self.bytes.extend(name);
+            self.ends.push(self.bytes.len());
+        }
+        self.last = path.clone();
+        &self.bytes
+    }
+}
+
 impl Drop for TreePath {
     fn drop(&mut self) {
         let mut last = self.last.take();
@@ -226,14 +250,39 @@ mod tests {
         {
             assert_eq!(path.shared_depth(&parse(text)), shared, "{text}");
             assert_eq!(parse(text).shared_depth(&path), shared, "{text}");
-            let beside = TreePath::parse_beside(text.as_bytes(), &path).unwrap();
-            assert_eq!(beside, parse(text));
-            assert_eq!(path.shared_depth(&beside), shared, "{text}");
         }
         assert_eq!(path.join(b"d").unwrap(), parse("a/b/c/d"));
         assert_eq!(parse("a").concat(&parse("b/c")), path);
         assert_ne!(parse("a/b"), parse("a/c"));
         assert_eq!(path.components_from(1), [b"b", b"c"]);
+    }
+
+    #[test]
+    fn paths_read_and_spelt_one_after_the_other_are_as_if_alone() {
+        let texts = [
+            "a",
+            "a/b",
+            "a/bc",
+            "./a//b/c",
+            "./a//b/c/d/",
+            "./a//bb",
+            "",
+            "/a/b",
+            "/a/b/",
+            "a/b/c",
+            "a",
+            "a/./c",
+        ];
+        let (mut reader, mut writer) = (PathReader::default(), PathWriter::default());
+        for text in texts {
+            let path = reader.read(text.as_bytes()).unwrap();
+            assert_eq!(path, TreePath::parse(text.as_bytes()).unwrap(), "{text}");
+            assert_eq!(writer.spell(&path), path.to_bytes(), "{text}");
+        }
+        for (unsafe_name, next) in [("a/./c/..", "a/./c/"), ("a/x/../y", "a/x/z"), ("..", "a")] {
+            assert!(reader.read(unsafe_name.as_bytes()).is_err());
+            assert_eq!(reader.read(next.as_bytes()).unwrap(), TreePath::parse(next.as_bytes()).unwrap());
+        }
     }
 
     #[test]

@@ -91,8 +91,8 @@ impl Extract {
     }
 
     fn failed(&self, path: &TreePath) -> impl FnOnce(Errno) -> Error + use<> {
-        let path = self.target.join(bytes_path(&path.to_bytes()));
-        move |errno| Error::Host { path, source: errno.into() }
+        let (target, path) = (self.target.clone(), path.clone());
+        move |errno| Error::Host { path: target.join(bytes_path(&path.to_bytes())), source: errno.into() }
     }
 
     /// Goes to the directory at `path`. Those that are left on the way are complete.
@@ -105,6 +105,7 @@ impl Extract {
             self.way.enter(name).map_err(self.failed(path))?;
             self.held.push(None);
         }
+        self.way.share(path);
         Ok(())
     }
 
@@ -235,6 +236,7 @@ impl Sink for Extract {
         match &entry.kind {
             Kind::Directory => {
                 self.make_directory(name, &entry.attributes).map_err(failed)?;
+                self.way.share(&entry.path);
                 self.held.push(None);
                 self.hold(entry.attributes)?;
             }
@@ -252,8 +254,8 @@ impl Sink for Extract {
         let Some(pending) = &self.pending else {
             return Err(Error::Stream(io::Error::other("content without a file")));
         };
-        let path = self.target.join(bytes_path(&pending.entry.path.to_bytes()));
-        pending.file.write_all_at(&bytes, offset).map_err(Error::host(path))?;
+        let path = || self.target.join(bytes_path(&pending.entry.path.to_bytes()));
+        pending.file.write_all_at(&bytes, offset).map_err(|source| Error::Host { path: path(), source })?;
         Ok(bytes)
     }
 

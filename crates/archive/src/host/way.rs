@@ -63,6 +63,12 @@ impl Way {
         Ok(id)
     }
 
+    /// `path`, where it leads already, shares its names with paths to come: they are compared in no time.
+    pub fn share(&mut self, path: &TreePath) {
+        debug_assert_eq!(self.here.depth(), path.depth());
+        self.here = path.clone();
+    }
+
     /// Goes back to the directory above.
     pub fn leave(&mut self) -> Outcome<()> {
         let (Some(left), Some((above, _))) = (self.levels.pop(), self.here.split_last()) else {
@@ -90,6 +96,7 @@ impl Way {
         for name in path.components_from(shared) {
             self.enter(name)?;
         }
+        self.share(path);
         Ok(self.directory())
     }
 }

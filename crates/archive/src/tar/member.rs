@@ -11,7 +11,7 @@ use super::{PATH_BYTES_MAX, acl};
 use crate::entry::{Attributes, Kind, Xattr};
 use crate::error::{Error, Result};
 use crate::names::Names;
-use crate::path::TreePath;
+use crate::path::{PathReader, TreePath};
 
 /// What stands before the header of a member and belongs to it.
 #[derive(Default)]
@@ -55,13 +55,13 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// The member whose header begins at `offset`. The member before it is at `last`.
+    /// The member whose header begins at `offset`. `paths` read that of the member before it.
     pub fn new(
         header: &Header,
         offset: u64,
         global: &BTreeMap<Vec<u8>, Vec<u8>>,
         extensions: Extensions,
-        (names, last): (&Names, &TreePath),
+        (names, paths): (&Names, &mut PathReader),
     ) -> Result<Self> {
         let Extensions { records: own, long_name, long_link, .. } = extensions;
         let records = Records { global, own: &own };
@@ -81,12 +81,12 @@ impl Member {
             None => header.size(),
         };
         let stored = stored.ok_or_else(|| refused("malformed size"))?;
-        let path = TreePath::parse_beside(&name, last)?;
+        let path = paths.read(&name)?;
         let attributes = attributes(header, records, names).map_err(refused)?;
         let kind = match header.type_flag() {
             b'0' | b'\0' if name.ends_with(b"/") => Some(Kind::Directory),
             b'0' | b'\0' | b'7' | b'S' => None,
-            b'1' => Some(Kind::HardLink(TreePath::parse_beside(&link_name, last)?)),
+            b'1' => Some(Kind::HardLink(TreePath::parse(&link_name)?)),
             b'2' => Some(Kind::Symlink(link_name)),
             b'3' | b'4' => {
                 let (major, minor) =

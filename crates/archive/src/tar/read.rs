@@ -12,7 +12,7 @@ use crate::entry::{DataRange, Entry, Kind, Shape};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, PIECE_BYTES, Sink, Source};
 use crate::names::Names;
-use crate::path::TreePath;
+use crate::path::PathReader;
 
 /// Bytes of long names and extended headers before one member: far above what a path and the attributes of an inode take.
 const EXTENSION_BYTES_MAX: u64 = 16 << 20;
@@ -28,8 +28,7 @@ pub struct TarReader {
     /// Records of global headers, for every member after them, by keyword.
     global: BTreeMap<Vec<u8>, Vec<u8>>,
     names: Names,
-    /// The path of the last member, whose names the next one likely shares.
-    last: TreePath,
+    paths: PathReader,
 }
 
 impl Source for TarReader {
@@ -73,7 +72,7 @@ impl TarReader {
     /// Reads the archive in `input`.
     #[must_use]
     pub fn new(input: Input) -> Self {
-        Self { input, global: BTreeMap::new(), names: Names::default(), last: TreePath::root() }
+        Self { input, global: BTreeMap::new(), names: Names::default(), paths: PathReader::default() }
     }
 
     /// Who the names in access control lists are. Owners of members go by number always.
@@ -131,11 +130,10 @@ impl TarReader {
     ) -> Result<()> {
         // Back in its place before any error is told of.
         let global = std::mem::take(&mut self.global);
-        let member = Member::new(header, offset, &global, extensions, (&self.names, &self.last));
+        let member = Member::new(header, offset, &global, extensions, (&self.names, &mut self.paths));
         self.global = global;
         let Member { name, path, kind, attributes, mut stored, sparse } = member?;
         let refused = |reason| Error::Member { offset, path: name.clone(), reason };
-        self.last = path.clone();
         if let Some(kind) = kind {
             // Only an incremental dump's directory has content, a list of names. Others may tell a size that
             // nothing follows.
