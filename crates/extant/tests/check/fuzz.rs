@@ -114,6 +114,10 @@ impl Base {
 
     fn damaged(&self, random: &mut Random) -> (Vec<u8>, usize) {
         let mut disk = Disk::new(self.bytes.clone());
+        // While places on the disk are as they were.
+        if random.below(4) == 0 {
+            write_log(&mut disk, &self.journal, &self.blocks, random);
+        }
         let count = 1 + random.below(6);
         let mut chosen: Vec<_> = (0..count).map(|_| choose(&self.blocks, random)).collect();
         // Checksums of the others are set with what these say.
@@ -129,9 +133,6 @@ impl Base {
             } else {
                 damage_block(&mut disk, block, kind, random);
             }
-        }
-        if random.below(4) == 0 {
-            write_log(&mut disk, &self.journal, &self.blocks, random);
         }
         (disk.bytes, count)
     }
