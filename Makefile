@@ -61,7 +61,8 @@ test-threads: setup-test
 test-errors: setup-test
 	EXTANT_CRASH_SCALE=2 $(CARGO) test --locked -p extant --test crash errors:: -- --nocapture
 
-# Crashes of every sequence of one and two operations, of a sample of three, of long ones and of threads; 15 minutes.
+# Crashes of every sequence of one and two operations, of a sample of three, of all pairs of operations on open files
+# without names, of long ones and of threads; more than 200,000 images, 25 minutes.
 test-crashes: setup-test
 	EXTANT_CRASH_SCALE=3 $(CARGO) test --locked -p extant --test crash -- --nocapture
 

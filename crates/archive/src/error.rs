@@ -62,6 +62,14 @@ pub enum Error {
         /// What it said.
         source: extant::Error,
     },
+    /// A copy would do more harm than good to what is there.
+    #[error("{path}: {reason}")]
+    Refused {
+        /// The place on the disk.
+        path: TreePath,
+        /// Why, and what to do instead.
+        reason: &'static str,
+    },
     /// The disk holds what no file system would.
     #[error("{path}: {reason}")]
     Damaged {

@@ -34,6 +34,11 @@ pub trait Sink {
     /// The sink's own; nothing more is poured.
     fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>>;
 
+    /// Whether the last entry was passed over, because what is there stays.
+    fn is_skipping(&self) -> bool {
+        false
+    }
+
     /// There is no more.
     ///
     /// # Errors

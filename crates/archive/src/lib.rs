@@ -11,6 +11,7 @@
 
 mod adjust;
 mod census;
+mod copy;
 mod disk;
 mod entry;
 mod error;
@@ -23,11 +24,12 @@ mod tar;
 
 pub use adjust::Adjust;
 pub use census::{Census, DiskFormat, Needs};
+pub use copy::{CopyOptions, Existing, Preserve};
 pub use disk::{DiskWalk, Import, Imported, Manner};
 pub use entry::{Attributes, DataRange, Entry, Kind, Shape, Xattr};
 pub use error::{Error, Result};
 pub use flow::{Extent, Sink, Source};
-pub use host::{Extract, Keep, Listed, Walk};
+pub use host::{Extract, Listed, StreamReader, StreamWriter, Walk};
 pub use names::Names;
 pub use path::TreePath;
 pub use pipe::pour_concurrently;

@@ -68,6 +68,15 @@ impl TreePath {
         names
     }
 
+    /// The path of the first `depth` components.
+    pub(crate) fn above(&self, depth: usize) -> Self {
+        let mut here = self;
+        while let Some(last) = here.last.as_ref().filter(|last| last.depth > depth) {
+            here = &last.parent;
+        }
+        here.clone()
+    }
+
     /// How many components both paths begin with. Of paths made from one another this costs what is between them.
     pub(crate) fn shared_depth(&self, other: &Self) -> usize {
         let (mut left, mut right) = (&self.last, &other.last);

@@ -12,8 +12,8 @@ use collect::Collect;
 use extant::mkfs::Mkfs;
 use extant::{Filesystem, Mount};
 use extant_archive::{
-    Attributes, Census, DataRange, DiskFormat, DiskWalk, Entry, Error, Extent, Import, Kind, Manner, Shape,
-    Sink, Source, TarWriter, TreePath, Walk, pour_concurrently,
+    Attributes, Census, CopyOptions, DataRange, DiskFormat, DiskWalk, Entry, Error, Existing, Extent, Import,
+    Kind, Manner, Preserve, Shape, Sink, Source, TarWriter, TreePath, Walk, pour_concurrently,
 };
 use extant_block::{BlockDevice, MemoryDevice};
 use tree::{is_root, make_tree};
@@ -177,16 +177,82 @@ fn unpacking_replaces_files_and_keeps_links_to_directories() {
 fn a_copy_that_breaks_off_leaves_the_old_file() {
     let (device, fs) = new_disk(16 << 20);
     fs.write("/f", "old").unwrap();
-    let mut broken = Import::new(&fs, "/", Manner::Copy, None).unwrap();
+    let mut broken = Import::new(&fs, "/", Manner::Copy(CopyOptions::default()), None).unwrap();
     broken.entry(entry("f", Kind::File(Shape::dense(6)), 0o600)).unwrap();
     broken.content(0, b"new".to_vec()).unwrap();
     drop(broken);
     assert_eq!(fs.read("/f").unwrap(), b"old");
     assert_eq!(fs.read_dir("/").unwrap().len(), 2, "the file and lost+found");
-    import(&fs, "/", Manner::Copy, &[file("f", "new")]).unwrap();
+    import(&fs, "/", Manner::Copy(CopyOptions::default()), &[file("f", "new")]).unwrap();
     assert_eq!(fs.read("/f").unwrap(), b"new");
-    let error = import(&fs, "/", Manner::Copy, &[file("lost+found", "x")]).unwrap_err();
-    assert!(matches!(error, Error::Disk { source: extant::Error::IsADirectory, .. }), "{error}");
+    let error =
+        import(&fs, "/", Manner::Copy(CopyOptions::default()), &[file("lost+found", "x")]).unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error}");
+    assert_clean(fs, &device);
+}
+
+const COPY: Manner = Manner::Copy(CopyOptions {
+    existing: Existing::Write,
+    force: false,
+    preserve: Preserve {
+        mode: false,
+        acls: false,
+        uid: false,
+        gid: false,
+        times: false,
+        xattrs: false,
+        links: false,
+    },
+});
+
+#[test]
+fn copies_keep_what_is_there() {
+    let (device, fs) = new_disk(16 << 20);
+    fs.create_dir_all("/d/e").unwrap();
+    fs.write("/d/f", "the old content").unwrap();
+    fs.hard_link("/d/f", "/other").unwrap();
+    fs.symlink("/d/f", "/d/link").unwrap();
+    fs.symlink("nowhere", "/d/dangling").unwrap();
+    let f = fs.lookup("/d/f").unwrap();
+    f.set_xattr(b"user.kept", b"1", extant::XattrMode::default()).unwrap();
+    fs.set_owner("/d/f", 5, 6).unwrap();
+    fs.set_mode("/d/f", 0o4640).unwrap();
+    import(&fs, "/d", COPY, &[file("f", "new")]).unwrap();
+    let found = fs.metadata("/d/f").unwrap();
+    assert_eq!((found.inode, found.mode, found.uid, found.gid, found.links), (f.number(), 0o4640, 5, 6, 2));
+    assert_eq!(
+        (fs.read("/other").unwrap(), f.xattr(b"user.kept").unwrap()),
+        (b"new".to_vec(), b"1".to_vec())
+    );
+    // An absolute link leads to the disk's root, not to the target.
+    import(&fs, "/d", COPY, &[file("link", "through")]).unwrap();
+    assert_eq!(fs.read_link("/d/link").unwrap(), b"/d/f");
+    assert_eq!(fs.read("/other").unwrap(), b"through");
+    import(&fs, "/d", Manner::Unpack, &[(entry("null", Kind::CharDevice(1, 3), 0o666), b"")]).unwrap();
+    for (name, kind) in [
+        ("e", Kind::File(Shape::default())),
+        ("e", Kind::Fifo),
+        ("f", Kind::Directory),
+        ("dangling", Kind::File(Shape::default())),
+        ("null", Kind::File(Shape::default())),
+    ] {
+        let error = import(&fs, "/d", COPY, &[(entry(name, kind, 0o644), b"")]).unwrap_err();
+        assert!(matches!(error, Error::Refused { .. }), "{name}: {error}");
+    }
+    drop(f);
+    assert_clean(fs, &device);
+}
+
+#[test]
+fn a_disk_with_block_maps_is_written_in_place() {
+    let device = MemoryDevice::new(16 << 20);
+    Mkfs::new().features("^extents,^64bit").unwrap().format(&device).unwrap();
+    let device = Arc::new(device);
+    let fs = Mount::new().open_device(device.clone()).unwrap();
+    fs.write("/f", vec![1; 300 << 10]).unwrap();
+    let before = fs.metadata("/f").unwrap().inode;
+    import(&fs, "/", COPY, &[file("f", "new")]).unwrap();
+    assert_eq!((fs.read("/f").unwrap(), fs.metadata("/f").unwrap().inode), (b"new".to_vec(), before));
     assert_clean(fs, &device);
 }
 

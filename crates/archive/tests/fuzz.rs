@@ -29,8 +29,8 @@ use disk::{Disk, Kind};
 use extant::mkfs::Mkfs;
 use extant::{Filesystem, Mount};
 use extant_archive::{
-    Census, DiskFormat, DiskWalk, Extent, Extract, Import, Input, Keep, Manner, Source, TarReader, TarWriter,
-    pour_concurrently,
+    Census, CopyOptions, DiskFormat, DiskWalk, Extent, Extract, Import, Input, Manner, Source, TarReader,
+    TarWriter, pour_concurrently,
 };
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::FsBlock;
@@ -143,12 +143,12 @@ fn read_tree(fs: &Filesystem, host: &Path) {
     let walk = || DiskWalk::new(fs, "/");
     let _ = walk().pour(&mut TarWriter::new(std::io::sink()), Extent::Everything);
     let other = empty_disk();
-    if let Ok(mut import) = Import::new(&other, "/", Manner::CopyAll, None) {
+    if let Ok(mut import) = Import::new(&other, "/", Manner::Copy(CopyOptions::archive()), None) {
         let _ = pour_concurrently(walk(), &mut import, Extent::Everything);
     }
     fs::create_dir_all(host.join("in/target")).unwrap();
     fs::write(host.join("beside"), "kept").unwrap();
-    let mut extract = Extract::new(host.join("in/target"), Keep::Everything).unwrap();
+    let mut extract = Extract::new(host.join("in/target"), CopyOptions::archive()).unwrap();
     let _ = walk().pour(&mut extract, Extent::Everything);
     drop(extract);
     let names = |path: &Path| fs::read_dir(path).unwrap().count();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use collect::Collect;
 use extant_archive::{
-    Attributes, Entry, Error, Extent, Extract, Keep, Kind, Result, Sink, Source, TreePath, Walk,
+    Attributes, CopyOptions, Entry, Error, Extent, Extract, Kind, Result, Sink, Source, TreePath, Walk,
 };
 
 /// Does something when an entry comes that has a name.
@@ -100,7 +100,7 @@ fn what_took_the_place_of_a_listed_file_is_not_read() {
 fn a_tree_may_be_deeper_than_paths_and_descriptors_reach() {
     const LEVELS: usize = 3000;
     let dir = tempfile::tempdir().unwrap();
-    let mut extract = Extract::new(dir.path(), Keep::Everything).unwrap();
+    let mut extract = Extract::new(dir.path(), CopyOptions::archive()).unwrap();
     let attributes = Attributes { mode: 0o750, ..Attributes::default() };
     let mut path = TreePath::root();
     for _ in 0..LEVELS {

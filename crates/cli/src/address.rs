@@ -1,6 +1,6 @@
 //! What an argument names: a file of the host or a place on a disk.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -47,6 +47,11 @@ impl DiskPath {
             Address::Disk(place) => place,
             Address::Local(image) => Self { image, path: PathBuf::from("/") },
         }
+    }
+
+    /// As [`DiskPath::parse_below_root`], for several.
+    pub fn parse_all_below_root(arguments: &[OsString]) -> Result<Vec<Self>, Failure> {
+        arguments.iter().map(|argument| Self::parse_below_root(argument)).collect()
     }
 
     /// As [`DiskPath::parse`], for what can't be the root.

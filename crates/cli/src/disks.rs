@@ -2,15 +2,18 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use extant::{Filesystem, InUse, Mount};
 use extant_block::{Access, BlockDevice, Container, FileDevice, Partition};
-use extant_ondisk::{SUPERBLOCK_OFFSET, State, superblock};
-use extant_rt::{Arc, WallClock};
+use extant_ondisk::State;
+use extant_rt::{Arc, Monotonic, WallClock};
 
 use crate::address::DiskPath;
 use crate::failure::Failure;
+use crate::foreign::{explain, has_superblock};
+use crate::mounts;
 use crate::output;
 use crate::size;
 
@@ -21,7 +24,7 @@ pub fn is_same_image(left: &Path, right: &Path) -> bool {
 }
 
 /// Where on the image the file system is.
-#[derive(Args, Clone, Copy, Debug, Default)]
+#[derive(Args, Clone, Copy, Debug)]
 pub struct Location {
     /// The file system begins this far into the image
     #[arg(long, value_name = "BYTES", value_parser = size::parse_bytes, conflicts_with = "partition")]
@@ -29,6 +32,29 @@ pub struct Location {
     /// The file system is on this partition of the image, counted as the kernel counts
     #[arg(long, value_name = "N")]
     pub partition: Option<u32>,
+    /// How long to wait for another command that uses the image
+    #[arg(long, value_name = "SECONDS", default_value_t = LOCK_WAIT_SECONDS)]
+    pub wait: u64,
+}
+
+/// How long a command waits for another one by default.
+const LOCK_WAIT_SECONDS: u64 = 10;
+/// How long to wait between two looks at a lock.
+const LOCK_LOOK_INTERVAL: Duration = Duration::from_millis(10);
+/// A wait longer than that is told.
+const LOCK_TELL_AFTER: Duration = Duration::from_secs(1);
+
+impl Default for Location {
+    fn default() -> Self {
+        Self { offset: None, partition: None, wait: LOCK_WAIT_SECONDS }
+    }
+}
+
+impl Location {
+    /// How long to wait for another command.
+    pub fn wait(self) -> Duration {
+        Duration::from_secs(self.wait)
+    }
 }
 
 /// How disks are opened for reading.
@@ -74,9 +100,42 @@ pub fn locate(image: &Path, device: FileDevice, location: Location) -> Result<Ar
     Ok(Arc::new(Partition::new(device, found.offset, found.bytes).map_err(failed)?))
 }
 
-/// Opens and locks an image.
-pub fn open_device(image: &Path, access: Access) -> Result<FileDevice, Failure> {
-    FileDevice::open(image, access).map_err(|error| device_failure(image, error))
+/// Opens and locks an image. Waits at most `wait` for another command that uses it, and not at all for a mount of it.
+pub fn open_device(image: &Path, access: Access, wait: Duration) -> Result<FileDevice, Failure> {
+    let start = Monotonic::now();
+    let mut is_told = false;
+    loop {
+        let error = match FileDevice::open(image, access) {
+            Ok(device) => return Ok(device),
+            Err(error) => error,
+        };
+        let is_passing = match &error {
+            extant_block::Error::Locked { holder: Some(holder), .. } => {
+                holder.pid != std::process::id() && mounts::served_by(holder.pid, image).is_none()
+            }
+            extant_block::Error::Locked { holder: None, .. } => true,
+            _ => false,
+        };
+        if !is_passing || start.elapsed() >= wait {
+            return Err(device_failure(image, error));
+        }
+        if !is_told && start.elapsed() >= LOCK_TELL_AFTER {
+            is_told = true;
+            let by = locked_by(image, &error).unwrap_or_else(|| "in use".to_owned());
+            output::note(&format!("{}: {by}; waiting up to {} s for it", image.display(), wait.as_secs()));
+        }
+        std::thread::sleep(LOCK_LOOK_INTERVAL);
+    }
+}
+
+/// Who holds the lock of an image, and what it does.
+fn locked_by(image: &Path, error: &extant_block::Error) -> Option<String> {
+    let extant_block::Error::Locked { holder: Some(holder), .. } = error else { return None };
+    if let Some(point) = mounts::served_by(holder.pid, image) {
+        return Some(format!("in use by {holder}, which has it mounted on {}", point.display()));
+    }
+    let command = mounts::command_of(holder.pid).map(|command| format!(": `{command}`"));
+    Some(format!("in use by {holder}{}", command.unwrap_or_default()))
 }
 
 /// The word for a device that takes no writes.
@@ -96,46 +155,29 @@ pub fn device_failure(image: &Path, error: extant_block::Error) -> Failure {
     // The library names the path as well.
     let place = image.display().to_string();
     let text = error.to_string();
-    let message = text.strip_prefix(&format!("{place}: ")).unwrap_or(&text).to_owned();
+    let mut message = text.strip_prefix(&format!("{place}: ")).unwrap_or(&text).to_owned();
+    if let Some(by) = locked_by(image, &error) {
+        let advice = if by.contains(", which has it mounted on ") {
+            "work in that directory, or `extant umount` it"
+        } else {
+            "wait for it to end, or longer with --wait SECONDS"
+        };
+        message = format!("{by}; {advice}");
+    }
     Failure::new(kind, place, message)
-}
-
-/// What there is where a file system was expected, with the way to get at it; none if nothing is recognised.
-fn instead(device: &dyn BlockDevice) -> Option<String> {
-    Some(match Container::recognise(device).ok()?? {
-        Container::PartitionTable(partitions) => {
-            let each = partitions.iter().map(|partition| {
-                format!("{} ({} at byte {})", partition.number, size::show(partition.bytes), partition.offset)
-            });
-            let each = each.collect::<Vec<_>>().join(", ");
-            format!("a partition table, not a file system; choose one with --partition: {each}")
-        }
-        Container::DiskImage(format) => format!(
-            "a {format} image, not a raw disk; show it as one with `qemu-nbd -c /dev/nbd0 IMAGE`, or convert it with \
-             `qemu-img convert -O raw`"
-        ),
-        _ => return None,
-    })
-}
-
-/// Whether there is the magic number of a superblock.
-pub fn has_superblock(device: &dyn BlockDevice) -> bool {
-    let mut magic = [0; 2];
-    device.read_at(SUPERBLOCK_OFFSET + 56, &mut magic).is_ok() && magic == superblock::MAGIC.to_le_bytes()
 }
 
 /// Mounts what is on `device`.
 pub fn mount(image: &Path, device: Arc<dyn BlockDevice>, how: Mount) -> Result<Filesystem, Failure> {
     if !has_superblock(&*device) {
-        let message = instead(&*device).unwrap_or_else(|| "no ext4 file system".to_owned());
-        return Err(Failure::new("no_file_system", image.display().to_string(), message));
+        return Err(Failure::new("no_file_system", image.display().to_string(), explain(&*device)));
     }
     how.open_device(device).map_err(|error| Failure::opening(image, &error))
 }
 
 /// Opens a disk for reading: nothing is written to it.
 pub fn open_for_reading(image: &Path, reading: Reading) -> Result<Filesystem, Failure> {
-    let device = open_device(image, Access::read_only())?;
+    let device = open_device(image, Access::read_only(), reading.location.wait())?;
     let device = locate(image, device, reading.location)?;
     mount(image, device, Mount::new().read_only(true).no_recovery(reading.norecovery))
 }
@@ -143,7 +185,7 @@ pub fn open_for_reading(image: &Path, reading: Reading) -> Result<Filesystem, Fa
 /// Opens a disk for writing; says so if its journal was replayed.
 pub fn open_for_writing(image: &Path, location: Location) -> Result<Filesystem, Failure> {
     let clock = clock()?;
-    let device = open_device(image, Access::read_write())?;
+    let device = open_device(image, Access::read_write(), location.wait())?;
     let device = locate(image, device, location)?;
     // A clock in the background would make the bytes of the journal depend on how long things take.
     let is_fixed = matches!(clock, WallClock::Fixed(..));
@@ -168,7 +210,7 @@ pub fn errors_met(fs: &Filesystem) -> Option<String> {
     let (superblock, errno) = (fs.superblock(), fs.mounted().journal_errno);
     let met = if errno != 0 {
         format!("the journal was given up with error {errno} when the disk was last in use")
-    } else if superblock.state().contains(State::ERROR) {
+    } else if superblock.state().contains(State::ERROR) || superblock.s_error_count() > 0 {
         let mut met = "errors were met when the disk was last in use".to_owned();
         if superblock.s_error_count() > 0 {
             let words = superblock.s_last_error_func();

@@ -93,6 +93,7 @@ impl Failure {
         match error {
             Error::Disk { path, source } => Self::disk(place(&path), &source),
             Error::Host { path, source } => Self::host(&path, &source),
+            Error::Refused { path, reason } => Self::new("refused", place(&path.to_string()), reason),
             Error::Damaged { path, reason } => Self::new("corrupt", place(&path.to_string()), reason),
             Error::Limit { path, what } => Self::new("too_large", place(&path.to_string()), what),
             Error::Stream(source) => Self::output_to("archive", &source),

@@ -3,6 +3,7 @@
 mod address;
 mod disks;
 mod failure;
+mod foreign;
 mod json;
 mod metadata;
 mod mode;
@@ -10,6 +11,7 @@ mod mounts;
 mod output;
 mod owner;
 mod progress;
+mod servers;
 mod size;
 mod tree;
 mod verbs;

@@ -24,6 +24,8 @@ pub struct Mounted {
     pub source: PathBuf,
     /// Major and minor number, as `0:52`.
     device: String,
+    /// The user who mounted, of a mount of FUSE.
+    user: Option<u32>,
 }
 
 /// The type of our mounts of block devices that the kernel claims; that of others.
@@ -39,6 +41,22 @@ impl Mounted {
     fn is_same(&self, other: &Self) -> bool {
         let is_same_device = (&self.device, &self.kind) == (&other.device, &other.kind);
         is_same_device && (self.kind == CLAIMED || self.source == other.source)
+    }
+
+    /// Major and minor number of its file system, as `0:52`.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Both numbers in one, as the kernel has it (`MKDEV`).
+    pub fn kernel_device(&self) -> Option<u32> {
+        let (major, minor) = self.device.split_once(':')?;
+        Some(major.parse::<u32>().ok()? << 20 | minor.parse::<u32>().ok()?)
+    }
+
+    /// The user who mounted it.
+    pub const fn user(&self) -> Option<u32> {
+        self.user
     }
 
     /// Where its file system is mounted, in the order of mounting.
@@ -78,7 +96,12 @@ fn parse(line: &str) -> Option<Mounted> {
     let device = before.next()?.to_owned();
     let point = unescape(before.nth(1)?);
     let mut behind = behind.split(' ');
-    Some(Mounted { point, kind: behind.next()?.to_owned(), source: unescape(behind.next()?), device })
+    let (kind, source) = (behind.next()?.to_owned(), unescape(behind.next()?));
+    // The options of the file system: of those of FUSE, the kernel writes them itself.
+    let user = behind.next().and_then(|options| {
+        options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
+    });
+    Some(Mounted { point, kind, source, device, user })
 }
 
 fn table() -> Result<Vec<Mounted>, Failure> {
@@ -109,6 +132,60 @@ pub fn is_leaving(pid: u32, image: &Path) -> bool {
     let is_of_image = |mounted: &Mounted| mounted.is_ours() && is_same_image(&mounted.source, image);
     descriptors.iter().any(is_fuse)
         && read_table(&place.join("mountinfo")).is_ok_and(|table| !table.iter().any(is_of_image))
+}
+
+/// A process in another mount namespace in which a file system is mounted, if there is one that may be looked into.
+pub fn namespace_of(mounted: &Mounted) -> Option<u32> {
+    let namespace = |process: &Path| std::fs::read_link(process.join("ns/mnt")).ok();
+    let own = namespace(Path::new("/proc/self"));
+    let mut seen = vec![own];
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).find(|pid| {
+        let process = Path::new("/proc").join(pid.to_string());
+        let of = namespace(&process);
+        if of.is_none() || seen.contains(&of) {
+            return false;
+        }
+        seen.push(of);
+        read_table(&process.join("mountinfo"))
+            .is_ok_and(|table| table.iter().any(|other| mounted.is_same(other)))
+    })
+}
+
+/// Whether a process is stopped, by a signal or by who traces it.
+pub fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    // The state is behind the name, which may have any bytes.
+    let state = stat.ok().and_then(|stat| stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()));
+    matches!(state, Some('T' | 't'))
+}
+
+/// Where the process has `image` mounted; none if it does not serve it, or may not be looked into.
+pub fn served_by(pid: u32, image: &Path) -> Option<PathBuf> {
+    let table = read_table(&Path::new("/proc").join(pid.to_string()).join("mountinfo")).ok()?;
+    let is_of_image = |mounted: &Mounted| mounted.is_ours() && is_same_image(&mounted.source, image);
+    let found = table.into_iter().rfind(is_of_image)?;
+    // Others of its namespace see the same table; the server has FUSE's device open.
+    is_fuse_server(pid).then_some(found.point)
+}
+
+fn is_fuse_server(pid: u32) -> bool {
+    let descriptors = std::fs::read_dir(Path::new("/proc").join(pid.to_string()).join("fd"));
+    descriptors.is_ok_and(|all| {
+        all.flatten().any(|descriptor| {
+            std::fs::read_link(descriptor.path()).is_ok_and(|target| target == Path::new("/dev/fuse"))
+        })
+    })
+}
+
+/// The command line of a process, cut where it gets long.
+pub fn command_of(pid: u32) -> Option<String> {
+    const LETTERS_MAX: usize = 80;
+    let words = std::fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline")).ok()?;
+    let words = String::from_utf8_lossy(words.strip_suffix(b"\0").unwrap_or(&words)).replace('\0', " ");
+    let cut: String = words.chars().take(LETTERS_MAX).collect();
+    let end = if cut.len() < words.len() { "..." } else { "" };
+    (!cut.is_empty()).then(|| format!("{cut}{end}"))
 }
 
 /// The whole path of a directory that may be a mount whose server is gone.
@@ -212,12 +289,14 @@ mod tests {
 
     #[test]
     fn line_of_the_mount_table_is_read() {
-        let line = r"40 25 0:37 / /mnt/a\040b rw,nosuid - fuse.extant /img/x\134y.img rw,user_id=0";
+        let line =
+            r"40 25 0:37 / /mnt/a\040b rw,nosuid - fuse.extant /img/x\134y.img rw,user_id=1000,group_id=0";
         let mounted = Mounted {
             point: "/mnt/a b".into(),
             kind: "fuse.extant".to_owned(),
             source: r"/img/x\y.img".into(),
             device: "0:37".to_owned(),
+            user: Some(1000),
         };
         assert_eq!(parse(line), Some(mounted));
     }

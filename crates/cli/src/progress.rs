@@ -63,6 +63,10 @@ impl Sink for Progress<'_> {
         self.sink.content(offset, bytes)
     }
 
+    fn is_skipping(&self) -> bool {
+        self.sink.is_skipping()
+    }
+
     fn finish(&mut self) -> extant_archive::Result<()> {
         self.sink.finish()
     }

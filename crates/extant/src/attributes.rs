@@ -224,18 +224,25 @@ impl Volume {
             set.crtime.into_iter().for_each(|time| inode.set_crtime(time));
             inode.set_ctime(set.ctime.unwrap_or(now));
         });
+        update.finish();
         Ok(())
     }
 
     /// Sets the flags that `chattr` sets; those that cannot be set must be as they are.
     ///
     /// # Errors
-    /// `Unsupported` if others would change; `ReadOnly`.
+    /// `Unsupported` if others would change; `NotPermitted` if an immutable inode is to stay so and other flags are to change;
+    /// `ReadOnly`.
     pub(crate) fn set_flags(&self, node: &Arc<Node>, flags: InodeFlags) -> Result<()> {
         let inode = node.inode();
         let visible = inode.flags() & InodeFlags::USER_VISIBLE;
         if !((flags ^ visible) - SETTABLE).is_empty() {
             return Err(Error::Unsupported("a flag that says how the content is kept"));
+        }
+        // Source: `ext4_ioctl_check_immutable`.
+        let stays_immutable = (flags & visible).contains(InodeFlags::IMMUTABLE);
+        if stays_immutable && flags != visible {
+            return Err(Error::NotPermitted);
         }
         let is_dir = inode.file_type() == FileType::Directory;
         let not_mapped = if is_dir { NOT_MAPPED - InodeFlags::INLINE_DATA } else { NOT_MAPPED };
@@ -248,6 +255,7 @@ impl Volume {
             inode.set_flags((inode.flags() - SETTABLE) | (flags & SETTABLE));
             inode.set_ctime(now);
         });
+        update.finish();
         Ok(())
     }
 }
@@ -280,6 +288,7 @@ impl Volume {
         }
         let mut update = self.begin(Need::new(1, 0))?;
         update.modify_inode(node, Change::Attributes, |inode| inode.set_atime(now));
+        update.finish();
         Ok(())
     }
 

@@ -38,7 +38,19 @@ impl Volume {
         self.free_all_blocks(node)?;
         self.drop_values(node)?;
         let mut update = self.begin(Need::new(DELETE_CREDITS, 0))?;
-        update.free_node(node)
+        update.free_node(node)?;
+        update.finish();
+        Ok(())
+    }
+
+    /// Reads what [`Update::free_node`] needs, so that nothing stops it half way.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn prepare_free_node(&self, node: &Arc<Node>) -> Result<()> {
+        self.discard_preallocations(node);
+        self.allocator.prepare_free_inode(node.number)?;
+        self.prepare_free_xattr_block(node)
     }
 }
 
@@ -49,8 +61,7 @@ impl Update<'_> {
     /// # Errors
     /// `Io`; `Corrupt`. Nothing is changed if something could not be read.
     pub(crate) fn free_node(&mut self, node: &Arc<Node>) -> Result<()> {
-        self.volume.discard_preallocations(node);
-        self.volume.allocator.prepare_free_inode(node.number)?;
+        self.volume.prepare_free_node(node)?;
         let inode = node.inode();
         let kind = match inode.file_type() {
             FileType::Directory => InodeKind::Directory,
@@ -58,7 +69,7 @@ impl Update<'_> {
         };
         self.free_xattr_block(node, &inode)?;
         drop(inode);
-        self.remove_orphan(node);
+        self.remove_deleted_orphan(node);
         let now = self.now();
         self.delete_inode(node, |inode| {
             inode.set_dtime(u32::try_from(now.seconds).unwrap_or(u32::MAX));

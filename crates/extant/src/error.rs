@@ -121,6 +121,9 @@ pub enum Error {
     /// The inode is gone.
     #[error("stale inode")]
     Stale,
+    /// Whoever asked has given up.
+    #[error("interrupted")]
+    Interrupted,
     /// In use.
     #[error("busy: {0}")]
     Busy(&'static str),
@@ -252,6 +255,7 @@ impl From<Error> for io::Error {
             Error::InvalidArgument(_) => Kind::InvalidInput,
             Error::Stale => Kind::StaleNetworkFileHandle,
             Error::Busy(_) | Error::InUse(_) => Kind::ResourceBusy,
+            Error::Interrupted => Kind::Interrupted,
             Error::Loop => Kind::Other,
         };
         Self::new(kind, error)

@@ -65,7 +65,9 @@ impl Volume {
             .get_mut(..label.len())
             .ok_or(Error::InvalidArgument("a label has 16 bytes"))?
             .copy_from_slice(label);
-        self.begin(Need::new(0, 0))?.modify_superblock(|superblock| superblock.set_s_volume_name(bytes));
+        let mut update = self.begin(Need::new(0, 0))?;
+        update.modify_superblock(|superblock| superblock.set_s_volume_name(bytes));
+        update.finish();
         // Who looks at the device sees it at once, as with the kernel's.
         let mut committed = self.committed_superblock()?;
         committed.set_s_volume_name(bytes);
@@ -95,6 +97,16 @@ impl Volume {
         self.device.write_at(1024, superblock.as_bytes())?;
         self.device.flush()
     }
+}
+
+/// Notes that unmounting could not write all data of files. The state stays: the file system itself is sound, and those who mount it
+/// next are told by the count of errors alone, as they are by the kernel.
+pub(crate) fn note_loss(superblock: &mut Superblock, seconds: i64, error: &Error) {
+    let inode = match error {
+        Error::Io { place, .. } => place.inode,
+        _ => None,
+    };
+    note_error(superblock, seconds, b"data lost at unmounting", inode.unwrap_or(InodeNumber(0)), FsBlock(0));
 }
 
 /// Fills the error fields: the first error stays, the last one and the count change.

@@ -146,6 +146,7 @@ impl Volume {
             }
         };
         update.map_run(node, hole, logical, run, true)?;
+        update.finish();
         Ok(run.len)
     }
 
@@ -153,12 +154,10 @@ impl Volume {
     fn finish_range(&self, node: &Arc<Node>, range: Range, keep_size: bool) -> Result<()> {
         let size = node.core().inode.size();
         if keep_size || range.end <= size {
-            self.begin(Need::new(1, 0))?.touched(node);
-            return Ok(());
+            return self.touch_content(node);
         }
         self.zero_tail(node, size)?;
-        self.begin(Need::new(1, 0))?.resized(node, range.end);
-        Ok(())
+        self.resize(node, range.end)
     }
 
     fn zero_range(&self, node: &Arc<Node>, range: Range, keep_size: bool) -> Result<()> {
@@ -173,6 +172,7 @@ impl Volume {
                 let growth = path.growth(3);
                 let mut update = self.begin(Need::new(path.credits(growth), growth))?;
                 update.convert_extent(node, path, logical, len, true)?;
+                update.finish();
             }
         }
         self.zero_edges(node, range)?;
@@ -205,10 +205,23 @@ impl Volume {
         while from < end {
             let Some(step) = self.removal(node, from, end)? else { break };
             end = step.end();
-            self.begin(step.need())?.remove(node, step)?;
+            let mut update = self.begin(step.need())?;
+            update.remove(node, step)?;
+            update.finish();
         }
         self.zero_edges(node, range)?;
-        self.begin(Need::new(1, 0))?.touched(node);
+        self.touch_content(node)
+    }
+
+    /// Sets the times of a file whose content changed.
+    fn touch_content(&self, node: &Arc<Node>) -> Result<()> {
+        let mut update = self.begin(Need::new(1, 0))?;
+        let now = update.now();
+        update.modify_inode(node, Change::Mapping, |inode| {
+            inode.set_mtime(now);
+            inode.set_ctime(now);
+        });
+        update.finish();
         Ok(())
     }
 
@@ -237,6 +250,7 @@ impl Volume {
         }
         self.move_all(node, stop, Some(stop), Shift::Left(len), &mut update)?;
         self.joined(&mut update, Need::new(1, 0))?.resized(node, size - (range.end - range.start));
+        update.into_iter().for_each(Update::finish);
         Ok(())
     }
 
@@ -263,7 +277,9 @@ impl Volume {
             first.move_extents(node, cut)?;
         }
         let mut update = Some(first);
-        self.move_all(node, from, Some(LOGICAL_END), Shift::Right(len), &mut update)
+        self.move_all(node, from, Some(LOGICAL_END), Shift::Right(len), &mut update)?;
+        update.into_iter().for_each(Update::finish);
+        Ok(())
     }
 
     /// Moves all extents from a block on.
@@ -292,20 +308,9 @@ impl Volume {
         let extended = update.as_mut().is_some_and(|open| need.blocks == 0 && open.extend(need.credits));
         if !extended {
             // The old one is closed first: a handle must not wait for another of the same thread.
-            drop(update.take());
+            update.take().into_iter().for_each(Update::finish);
             *update = Some(self.begin(need)?);
         }
         update.as_mut().ok_or(Error::NoSpace)
-    }
-}
-
-impl Update<'_> {
-    /// Sets the times of a file whose content changed. Takes one credit.
-    fn touched(&mut self, node: &Arc<Node>) {
-        let now = self.now();
-        self.modify_inode(node, Change::Mapping, |inode| {
-            inode.set_mtime(now);
-            inode.set_ctime(now);
-        });
     }
 }

@@ -108,7 +108,10 @@ impl Volume {
             _ => self.inline_up_to_size(node)?,
         };
         let Some(content) = content.filter(|content| !content.is_empty()) else {
-            return self.begin(Need::new(1, 0))?.take_content_out(node);
+            let mut update = self.begin(Need::new(1, 0))?;
+            update.take_content_out(node)?;
+            update.finish();
+            return Ok(());
         };
         let mut reservation = self.reserve(1, 1, true)?;
         let goal = self.goal_of_inode(node.number);
@@ -140,7 +143,9 @@ impl Volume {
         }
         // Of an empty map, which takes no reading.
         let hole = self.hole(node, LogicalBlock(0))?;
-        update.map_marked(node, hole, LogicalBlock(0), run, false)
+        update.map_marked(node, hole, LogicalBlock(0), run, false)?;
+        update.finish();
+        Ok(())
     }
 
     /// Cuts a file to nothing whose content stands in its inode.
@@ -155,6 +160,7 @@ impl Volume {
         let mut update = self.begin(Need::new(1, 0))?;
         update.take_content_out(node)?;
         update.resized(node, 0);
+        update.finish();
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 use std::io::IoSlice;
 
 use extant_ondisk::{FsBlock, LogicalBlock, Structure};
-use extant_rt::Arc;
+use extant_rt::{Arc, is_interrupted};
 
 use crate::error::{Error, Place, Result};
 use crate::map::{LOGICAL_END, Mapping};
@@ -40,7 +40,7 @@ impl Volume {
     /// [`Volume::read_at`] of what has nothing in memory.
     ///
     /// # Errors
-    /// `Io`; `Corrupt`.
+    /// `Io`; `Corrupt`; `Interrupted`.
     ///
     /// # Locks
     /// `INODE` is held.
@@ -51,6 +51,9 @@ impl Volume {
         let mut rest = &mut buf[..bytes];
         let mut at = offset;
         while !rest.is_empty() {
+            if is_interrupted() {
+                return Err(Error::Interrupted);
+            }
             let (logical, within) =
                 self.block_at(at).map_err(|_| place.corrupt("larger than the format allows"))?;
             let mapping = self.map(node, logical, self.block_count(within, rest.len()))?;

@@ -14,6 +14,7 @@ mod counting;
 mod delete;
 mod dir;
 mod error;
+mod exchange;
 mod extent;
 mod fail;
 mod fallocate;
@@ -32,6 +33,7 @@ mod prealloc;
 mod protection;
 mod remembered;
 mod reserve;
+mod reserved;
 mod seek;
 mod tables;
 #[cfg(test)]

@@ -22,12 +22,14 @@ use extant_rt::{
 use crate::cache::Cache;
 use crate::counting::DESCRIPTOR_BLOCKS_AT_MOUNT;
 use crate::error::{Error, Place, Result};
+use crate::fail::note_loss;
 use crate::groups::Groups;
 use crate::namei::Names;
 use crate::node::NodeCache;
 use crate::orphan::Orphans;
 use crate::pages::{InodeBands, Losses, Pages};
 use crate::protection::Protection;
+use crate::reserved::OwnInodes;
 use crate::tables::Tables;
 use crate::torn;
 use crate::update::Changes;
@@ -277,6 +279,7 @@ impl Volume {
             tables: Tables::new(),
             orphans: Mutex::new(LockClass::ORPHAN, Orphans::default()),
             names: Names::new(&superblock, count(options.cache_bytes, ENTRY_BYTES)),
+            own_inodes: OwnInodes::new(&superblock),
             superblock: Mutex::new(LockClass::SUPERBLOCK, superblock),
             clock: options.clock,
             discards: AtomicBool::new(options.discard),
@@ -384,6 +387,7 @@ impl Volume {
         self.failed.store(true, Ordering::Release);
         self.finish_counting();
         closed?;
+        let lost = flushed.and(self.check_losses());
         let now = u64::try_from(self.now().seconds).unwrap_or(0);
         let copy = {
             let superblock = &mut *self.superblock.lock();
@@ -394,10 +398,13 @@ impl Volume {
             superblock
                 .set_s_free_inodes_count(u32::try_from(self.allocator.free_inodes()).unwrap_or(u32::MAX));
             superblock.set_write_time(now);
+            if let Err(error) = &lost {
+                note_loss(superblock, self.now().seconds, error);
+            }
             superblock.clone()
         };
         self.write_superblock(copy).map_err(|e| Place::of(Structure::Superblock).io(e))?;
-        flushed.and(self.check_losses())
+        lost
     }
 }
 

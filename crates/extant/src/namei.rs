@@ -4,8 +4,8 @@
 //! [`Volume::may_delete`]). Immutable and append-only inodes are respected here.
 //!
 //! Each operation is one update: a crash shows all of it or nothing. It looks everything up and plans it under the
-//! locks of the directories, so that nothing but damage in the bitmaps can stop it once it has begun; an inode whose
-//! making is stopped so is left to the orphan list.
+//! locks of the directories, so that nothing but damage in the bitmaps can stop it once it has begun. That aborts the
+//! journal, so that the disk keeps the state before the operation.
 //!
 //! A directory that is marked as synchronous has its changes made durable before the operation returns.
 //!
@@ -57,7 +57,6 @@ pub(crate) struct Names {
     pub(crate) has_extents: bool,
     /// Values of attributes may be in inodes of their own.
     pub(crate) has_value_inodes: bool,
-    pub(crate) first_inode: u32,
     inode_size: u16,
     /// Bytes of a new inode above 128 that are for fields.
     pub(crate) extra_isize: u16,
@@ -85,7 +84,6 @@ impl Names {
             has_dir_nlink: ro_compat.contains(RoCompatFeatures::DIR_NLINK),
             has_extents: superblock.incompat().contains(IncompatFeatures::EXTENTS),
             has_value_inodes: superblock.incompat().contains(IncompatFeatures::EA_INODE),
-            first_inode: superblock.first_ino(),
             inode_size,
             extra_isize: if inode_size > 128 { extra_isize } else { 0 },
         }
@@ -162,8 +160,8 @@ impl Volume {
     /// The inode that an entry of `dir`, whose lock is held, names.
     fn named_node(&self, dir: &Node, number: InodeNumber) -> Result<NodeRef> {
         let place = Place::of(Structure::DirectoryBlock).inode(dir.number);
-        if number.0 < self.names.first_inode && number != InodeNumber::ROOT {
-            return Err(place.corrupt("an entry names a reserved inode"));
+        if self.own_inodes.contains(number) {
+            return Err(place.corrupt("an entry names an inode of the file system's own"));
         }
         match self.node_in_use(number) {
             Ok(node) if node.core().inode.flags().contains(InodeFlags::EA_INODE) => {
@@ -195,7 +193,7 @@ impl Volume {
     /// Ends an update that changed names in these directories; durably, if one of them asks for it.
     fn finish_names(&self, update: Update<'_>, dirs: &[&Arc<Node>]) -> Result<()> {
         let tid = update.tid();
-        drop(update);
+        update.finish();
         let asks = |dir: &&Arc<Node>| dir.inode().flags().intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC);
         if dirs.iter().any(asks) { Ok(self.writable()?.commit(tid)?) } else { Ok(()) }
     }
@@ -249,7 +247,7 @@ fn remove_subdirectory(inode: &mut Inode) {
 }
 
 /// Takes the `INODE` locks of several inodes alone, in order.
-fn lock_all<'n>(nodes: &[&'n Arc<Node>]) -> Vec<RwLockWriteGuard<'n, ()>> {
+pub(crate) fn lock_all<'n>(nodes: &[&'n Arc<Node>]) -> Vec<RwLockWriteGuard<'n, ()>> {
     let mut nodes = nodes.to_vec();
     nodes.sort_by_key(|node| node.number);
     nodes.dedup_by_key(|node| node.number);

@@ -146,14 +146,14 @@ impl Node {
         &self.paged().writeback
     }
 
-    /// Lets an inode without links get a name.
-    pub(crate) fn set_linkable(&self) {
-        self.linkable.store(true, Ordering::Release);
+    /// Says whether an inode without links may get a name. `INODE` is held exclusively, or nobody else uses the inode yet.
+    pub(crate) fn set_linkable(&self, is_linkable: bool) {
+        self.linkable.store(is_linkable, Ordering::Release);
     }
 
-    /// Whether an inode without links may get a name; no longer afterwards.
-    pub(crate) fn take_linkable(&self) -> bool {
-        self.linkable.swap(false, Ordering::AcqRel)
+    /// Whether an inode without links may get a name.
+    pub(crate) fn is_linkable(&self) -> bool {
+        self.linkable.load(Ordering::Acquire)
     }
 
     /// Whether it stands in the orphan list.

@@ -1,17 +1,19 @@
 //! Orphans: inodes that a crash must not leave half deleted or half truncated.
 //!
-//! An inode stands in the list while it has no links but is in use, and while it is truncated over several
-//! transactions. After a crash, mounting deletes or truncates what it finds there. The list is chained from the
-//! superblock through the inodes' `i_dtime`. Where the disk has an orphan file, the kernel notes numbers there; what
-//! it left is moved to the list, which serves on every disk.
+//! There are two reasons for an inode to be in the list: it has no links but is in use, or a truncation of it takes
+//! several transactions. It may have both, and leaves the list only when it has neither; [`Update::unlist_orphan`] is
+//! the one place that decides. After a crash, mounting deletes or truncates what it finds there. The list is chained
+//! from the superblock through the inodes' `i_dtime`. Where the disk has an orphan file, the kernel notes numbers
+//! there; what it left is moved to the list, which serves on every disk.
 //!
 //! Invariant: the chain on the disk is what `order` says, newest first.
 //!
-//! Locks: `ORPHAN`, held over the changes of one addition or removal.
+//! Locks: `ORPHAN`, held over the changes of one addition or removal. An inode loses its last link before `ORPHAN` is
+//! taken to add it, so that a removal that sees a link under `ORPHAN` precedes the addition.
 //!
-//! Source: the list of `fs/ext4/orphan.c`.
+//! Source: the list of `fs/ext4/orphan.c`. Tests: `tests/orphans.rs`, `../tests/crash` (`held::`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use extant_ondisk::{InodeNumber, RoCompatFeatures, Structure, orphan_file};
 use extant_rt::{Arc, Ordering};
@@ -29,16 +31,60 @@ pub(crate) struct Orphans {
     order: BTreeMap<u64, Arc<Node>>,
     ages: BTreeMap<InodeNumber, u64>,
     next_age: u64,
+    /// Of those, the inodes that may have blocks behind their ends: a truncation is under way or failed.
+    truncated: BTreeSet<InodeNumber>,
 }
 
 /// Credits that adding or removing an orphan takes beside the inode's own: its neighbour in the chain.
 pub(crate) const ORPHAN_CREDITS: u32 = 1;
 
 impl Update<'_> {
-    /// Puts an inode into the list. Does nothing if it is in.
+    /// Puts an inode without links into the list. Does nothing if it is in.
     pub(crate) fn add_orphan(&mut self, node: &Arc<Node>) {
         let volume = self.volume;
+        self.begin_change();
+        self.list_orphan(&mut volume.orphans.lock(), node);
+    }
+
+    /// Puts an inode into the list until [`Update::end_truncate`], whether it has links or not.
+    pub(crate) fn begin_truncate(&mut self, node: &Arc<Node>) {
+        let volume = self.volume;
+        self.begin_change();
         let mut orphans = volume.orphans.lock();
+        orphans.truncated.insert(node.number);
+        self.list_orphan(&mut orphans, node);
+    }
+
+    /// Nothing is left behind the end of an inode. It leaves the list if it has links.
+    pub(crate) fn end_truncate(&mut self, node: &Arc<Node>) {
+        let volume = self.volume;
+        self.begin_change();
+        let mut orphans = volume.orphans.lock();
+        orphans.truncated.remove(&node.number);
+        self.unlist_orphan(&mut orphans, node);
+    }
+
+    /// An inode has got its first link. It leaves the list unless a truncation of it is unfinished.
+    pub(crate) fn remove_linked_orphan(&mut self, node: &Arc<Node>) {
+        let volume = self.volume;
+        self.begin_change();
+        self.unlist_orphan(&mut volume.orphans.lock(), node);
+    }
+
+    /// Takes an inode out of the list that is deleted in this update. Does nothing if it is not in.
+    pub(crate) fn remove_deleted_orphan(&mut self, node: &Arc<Node>) {
+        // Most files are deleted in the update that takes their last name; the lock that all share is left alone then.
+        if !node.is_orphan() {
+            return;
+        }
+        let volume = self.volume;
+        self.begin_change();
+        let mut orphans = volume.orphans.lock();
+        orphans.truncated.remove(&node.number);
+        self.unchain_orphan(&mut orphans, node);
+    }
+
+    fn list_orphan(&mut self, orphans: &mut Orphans, node: &Arc<Node>) {
         if orphans.ages.contains_key(&node.number) {
             return;
         }
@@ -48,14 +94,14 @@ impl Update<'_> {
         orphans.push(node.clone());
     }
 
-    /// Takes an inode out of the list. Does nothing if it is not in.
-    pub(crate) fn remove_orphan(&mut self, node: &Arc<Node>) {
-        // Nearly always; then the lock that all share is left alone.
-        if !node.is_orphan() {
-            return;
+    /// Takes an inode out of the list, unless it has no links or a truncation of it is unfinished.
+    fn unlist_orphan(&mut self, orphans: &mut Orphans, node: &Arc<Node>) {
+        if node.core().inode.links_count() > 0 && !orphans.truncated.contains(&node.number) {
+            self.unchain_orphan(orphans, node);
         }
-        let volume = self.volume;
-        let mut orphans = volume.orphans.lock();
+    }
+
+    fn unchain_orphan(&mut self, orphans: &mut Orphans, node: &Arc<Node>) {
         let Some(age) = orphans.ages.remove(&node.number) else { return };
         orphans.order.remove(&age);
         node.set_orphan(false);
@@ -125,6 +171,9 @@ impl Volume {
         }
         let mut orphans = self.orphans.lock();
         for node in chain.iter().rev() {
+            if node.inode().links_count() > 0 {
+                orphans.truncated.insert(node.number);
+            }
             orphans.push(node.node().clone());
         }
         Ok(())
@@ -133,8 +182,8 @@ impl Volume {
     /// The inode that a list or file of orphans names.
     fn orphan(&self, number: InodeNumber) -> Result<NodeRef> {
         let place = Place::of(Structure::Inode).inode(number);
-        let first = self.superblock.lock().first_ino();
-        if number.0 < first || !self.allocator.is_inode_allocated(number)? {
+        let is_own = self.own_inodes.contains(number) || number == InodeNumber::ROOT;
+        if is_own || !self.allocator.is_inode_allocated(number)? {
             return Err(place.corrupt("named as an orphan, but free or reserved"));
         }
         match self.node_if(number, |inode| inode.mode() != 0) {
@@ -146,7 +195,7 @@ impl Volume {
     /// Moves what the orphan file names to the list, and notes that the file is empty.
     fn empty_orphan_file(&self, number: InodeNumber) -> Result<()> {
         let place = Place::of(Structure::OrphanFile).inode(number);
-        let file = self.node(number)?;
+        let file = self.own_node(number)?;
         let kind = Kind::OrphanFile(file.owner());
         for extent in self.all_extents(number, &file.inode())? {
             for block in (0..u64::from(extent.len)).map_while(|index| extent.start.checked_add(index)) {
@@ -160,7 +209,12 @@ impl Volume {
                     let mut update = self.begin(Need::new(2 + ORPHAN_CREDITS, 0))?;
                     update
                         .modify_buffer(&buffer, |bytes| orphan_file::set_entry(bytes, index, InodeNumber(0)));
-                    update.add_orphan(&orphan);
+                    if orphan.inode().links_count() > 0 {
+                        update.begin_truncate(&orphan);
+                    } else {
+                        update.add_orphan(&orphan);
+                    }
+                    update.finish();
                 }
             }
         }
@@ -168,6 +222,7 @@ impl Volume {
         update.modify_superblock(|superblock| {
             superblock.set_ro_compat(superblock.ro_compat() - RoCompatFeatures::ORPHAN_PRESENT);
         });
+        update.finish();
         Ok(())
     }
 

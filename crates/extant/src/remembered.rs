@@ -18,7 +18,7 @@ impl Volume {
     /// `Stale` for every other number; `Io`; `Corrupt`.
     pub(crate) fn remembered_node(&self, number: InodeNumber) -> Result<NodeRef> {
         let (group, index) = self.geometry.inode_place(number).ok_or(Error::Stale)?;
-        if self.is_own_inode(number) || !self.allocator.is_inode_allocated(number)? {
+        if self.own_inodes.contains(number) || !self.allocator.is_inode_allocated(number)? {
             return Err(Error::Stale);
         }
         let node = self.nodes.get_or_read(number, || {
@@ -35,19 +35,5 @@ impl Volume {
         })?;
         let holds_attribute = node.inode().flags().contains(InodeFlags::EA_INODE);
         if node.is_named() && !holds_attribute { Ok(node) } else { Err(Error::Stale) }
-    }
-
-    /// Whether an inode is the file system's own: reserved, or named by the superblock.
-    fn is_own_inode(&self, number: InodeNumber) -> bool {
-        let superblock = self.superblock.lock();
-        let named = [
-            superblock.s_journal_inum(),
-            superblock.s_usr_quota_inum(),
-            superblock.s_grp_quota_inum(),
-            superblock.s_prj_quota_inum(),
-            superblock.s_orphan_file_inum(),
-        ];
-        let is_reserved = number.0 < superblock.first_ino() && number != InodeNumber::ROOT;
-        is_reserved || named.contains(&number.0)
     }
 }

@@ -45,6 +45,7 @@ impl Volume {
     ///
     /// # Locks
     /// None inside `HANDLE` may be held.
+    #[track_caller]
     pub(crate) fn begin_reserved<'v>(
         &'v self,
         credits: u32,

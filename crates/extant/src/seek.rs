@@ -1,10 +1,10 @@
 //! Where a file has data and where it has holes.
 
-use extant_ondisk::{FsBlock, LogicalBlock, Structure};
-use extant_rt::Arc;
+use extant_ondisk::{FsBlock, InodeNumber, LogicalBlock, Structure};
+use extant_rt::{Arc, is_interrupted};
 
 use crate::error::{Error, Place, Result};
-use crate::map::{LOGICAL_END, Mapping};
+use crate::map::{LOGICAL_END, MapKind, Mapping};
 use crate::node::Node;
 use crate::volume::Volume;
 
@@ -30,12 +30,46 @@ pub struct FileExtent {
     pub unwritten: bool,
 }
 
+/// The most that a walk over a file's map can meet on a disk without damage. A map whose tables are shared or name themselves
+/// would otherwise keep a reader for as long as the file says to be.
+struct WalkLimit {
+    number: InodeNumber,
+    blocks_left: u64,
+    steps_left: u64,
+}
+
+impl WalkLimit {
+    fn new(volume: &Volume, number: InodeNumber) -> Self {
+        let blocks = volume.geometry.blocks_count;
+        // A step passes blocks, or the entries of a table: at most two for each block of the disk, and those of the root.
+        Self { number, blocks_left: blocks, steps_left: blocks.saturating_mul(2).saturating_add(64) }
+    }
+
+    /// Counts a step over so many allocated blocks.
+    ///
+    /// # Errors
+    /// `Corrupt` if there are more than the disk has; `Interrupted`.
+    fn step(&mut self, allocated: u64) -> Result<()> {
+        if is_interrupted() {
+            return Err(Error::Interrupted);
+        }
+        let left = (self.blocks_left.checked_sub(allocated), self.steps_left.checked_sub(1));
+        let (Some(blocks), Some(steps)) = left else {
+            let place = Place::of(Structure::IndirectBlock).inode(self.number);
+            return Err(place.corrupt("the file maps more blocks than the disk has; run e2fsck"));
+        };
+        (self.blocks_left, self.steps_left) = (blocks, steps);
+        Ok(())
+    }
+}
+
 impl Volume {
     /// The first byte from `offset` on that is data, or in a hole. Blocks that were allocated but not written are
     /// holes.
     ///
     /// # Errors
-    /// `NoSuchOffset` if there is none before the end of the file; `IsADirectory`; `Io`; `Corrupt`.
+    /// `NoSuchOffset` if there is none before the end of the file; `IsADirectory`; `Io`; `Corrupt`, also for a map of more blocks
+    /// than the disk has; `Interrupted`.
     pub(crate) fn seek(&self, node: &Arc<Node>, offset: u64, to: SeekTo) -> Result<u64> {
         self.check_regular(node)?;
         let _content = self.read_written(node);
@@ -47,23 +81,34 @@ impl Volume {
             return Ok(offset);
         }
         let mut at = if is_inline { size } else { offset };
+        let mut limit = WalkLimit::new(self, node.number);
         while at < size {
             let (logical, within) = self.block_at(at)?;
-            let mapping = self.map(node, logical, LOGICAL_END as u32)?;
-            let data = matches!(mapping, Mapping::Data { unwritten: false, .. });
-            if data == (to == SeekTo::Data) {
+            let (is_data, len) = self.data_run(node, logical)?;
+            if is_data == (to == SeekTo::Data) {
                 return Ok(at);
             }
-            at += u64::from(mapping.len()) * u64::from(self.geometry.block_size) - within;
+            limit.step(if is_data { u64::from(len) } else { 0 })?;
+            at += u64::from(len) * u64::from(self.geometry.block_size) - within;
         }
         if to == SeekTo::Hole && offset < size { Ok(size) } else { Err(Error::NoSuchOffset) }
+    }
+
+    /// Whether a block of a file was written, and how many blocks from it on are known to be as it is.
+    fn data_run(&self, node: &Node, logical: LogicalBlock) -> Result<(bool, u32)> {
+        let inode = node.inode();
+        if self.map_kind(&inode) == MapKind::Indirect {
+            return self.allocated_indirect(node.number, inode.i_block(), logical);
+        }
+        let mapping = self.map(node, logical, LOGICAL_END as u32)?;
+        Ok((matches!(mapping, Mapping::Data { unwritten: false, .. }), mapping.len()))
     }
 
     /// Tells the runs of blocks that a range of a file, in bytes, touches; also behind its end. Runs that continue each
     /// other are told as one. Content that stands in the inode has none.
     ///
     /// # Errors
-    /// `Io`; `Corrupt`, also for more blocks than the disk has: tables of block numbers may name one another's tables.
+    /// `Io`; `Corrupt`, also for a map of more blocks than the disk has; `Interrupted`.
     pub(crate) fn fiemap(
         &self,
         node: &Arc<Node>,
@@ -75,18 +120,14 @@ impl Volume {
         let block_size = u64::from(self.geometry.block_size);
         let end = self.blocks_of(offset.saturating_add(bytes)).min(LOGICAL_END);
         let mut at = offset / block_size;
-        let (mut blocks, mut last) = (0, None::<FileExtent>);
+        let mut last = None::<FileExtent>;
+        let mut limit = WalkLimit::new(self, node.number);
         while at < end {
             let logical = LogicalBlock(at as u32);
             let mapping = self.map(node, logical, (end - at) as u32)?;
+            limit.step(if let Mapping::Data { len, .. } = mapping { u64::from(len) } else { 0 })?;
             at += u64::from(mapping.len());
             let Mapping::Data { start, len, unwritten } = mapping else { continue };
-            blocks += u64::from(len);
-            if blocks > self.geometry.blocks_count {
-                return Err(Place::of(Structure::Inode)
-                    .inode(node.number)
-                    .corrupt("its map names more blocks than the disk has; e2fsck mends it"));
-            }
             match &mut last {
                 Some(last)
                     if last.logical.0 + last.len == logical.0

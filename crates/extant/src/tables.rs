@@ -109,7 +109,9 @@ impl Volume {
         }
         // Before the descriptor says so, even without a log.
         self.device.flush().map_err(|error| self.table_place(group).io(error))?;
-        self.begin(Need::new(1, 0))?.mark_table_zeroed(group)?;
+        let mut update = self.begin(Need::new(1, 0))?;
+        update.mark_table_zeroed(group)?;
+        update.finish();
         Ok(true)
     }
 
@@ -139,6 +141,7 @@ impl Volume {
 impl Update<'_> {
     /// Says in a group's descriptor that its inode table was written as a whole. Takes one credit.
     fn mark_table_zeroed(&mut self, group: GroupNumber) -> Result<()> {
+        self.begin_change();
         let changed = self.volume.allocator.mark_table_zeroed(self.tid(), group)?;
         self.charge(changed);
         Ok(())

@@ -124,8 +124,7 @@ impl Volume {
         let size_old = node.core().inode.size();
         if size > size_old {
             self.zero_tail(node, size_old)?;
-            self.begin(Need::new(1, 0))?.resized(node, size);
-            return Ok(());
+            return self.resize(node, size);
         }
         let from = self.blocks_of(size);
         let step = self.removal(node, from, LOGICAL_END)?;
@@ -134,13 +133,21 @@ impl Volume {
         let mut update = self.begin(Need { credits: need.credits + ORPHAN_CREDITS, ..need })?;
         update.resized(node, size);
         if !whole {
-            update.add_orphan(node);
+            update.begin_truncate(node);
         }
         if let Some(step) = step {
             update.remove(node, step)?;
         }
-        drop(update);
+        update.finish();
         if whole { Ok(()) } else { self.cut(node) }
+    }
+
+    /// Sets a file's size in an update of its own.
+    pub(crate) fn resize(&self, node: &Arc<Node>, size: u64) -> Result<()> {
+        let mut update = self.begin(Need::new(1, 0))?;
+        update.resized(node, size);
+        update.finish();
+        Ok(())
     }
 
     /// Drops what memory has of a file behind `size`, and has the rest written.
@@ -173,8 +180,8 @@ impl Volume {
         Ok(matches!(self.map(node, logical, 1)?, Mapping::Data { unwritten: false, .. }))
     }
 
-    /// Frees what lies behind the end of a file that stands in the orphan list, and takes it out. Behind the end of a verity
-    /// file stand its hashes, which stay.
+    /// Frees what lies behind the end of a file in the orphan list, which it leaves then if it has links. The hashes behind
+    /// the end of a verity file stay.
     ///
     /// # Errors
     /// `ReadOnly`; `Io`; `Corrupt`. The file stays in the list.
@@ -184,7 +191,9 @@ impl Volume {
     pub(crate) fn finish_truncate(&self, node: &Arc<Node>) -> Result<()> {
         let _content = node.content.write();
         if node.inode().flags().contains(InodeFlags::VERITY) {
-            self.begin(Need::new(1 + ORPHAN_CREDITS, 0))?.remove_orphan(node);
+            let mut update = self.begin(Need::new(1 + ORPHAN_CREDITS, 0))?;
+            update.end_truncate(node);
+            update.finish();
             return Ok(());
         }
         self.cut(node)
@@ -203,7 +212,10 @@ impl Volume {
                 update.remove(node, step)?;
             }
             if last {
-                update.remove_orphan(node);
+                update.end_truncate(node);
+            }
+            update.finish();
+            if last {
                 return Ok(());
             }
         }
@@ -224,6 +236,7 @@ impl Volume {
             // Even with one step left: the inode is deleted in another update, maybe another transaction.
             update.add_orphan(node);
             update.remove(node, step)?;
+            update.finish();
             if last {
                 break;
             }
@@ -268,10 +281,10 @@ impl Update<'_> {
     }
 
     /// Frees all blocks of an inode that has no links, in this update, for which its caller has stated
-    /// [`FREE_ALL_CREDITS`]. False, and nothing is done, if they are too many for that.
+    /// [`FREE_ALL_CREDITS`]. False, and nothing is done, if they are too many for that or cannot be read.
     ///
     /// # Errors
-    /// `Io`; `Corrupt`.
+    /// `Corrupt`, in the midst of it.
     ///
     /// # Locks
     /// `INODE` is held exclusively.
@@ -282,8 +295,10 @@ impl Update<'_> {
             MapKind::Indirect => return Ok(node.core().inode.i_block().iter().all(|byte| *byte == 0)),
             MapKind::Extents => {}
         }
-        let Some(removal) = self.volume.extent_removal(node, 0, LOGICAL_END, u32::MAX)? else {
-            return Ok(true);
+        let removal = match self.volume.extent_removal(node, 0, LOGICAL_END, u32::MAX) {
+            Ok(Some(removal)) => removal,
+            Ok(None) => return Ok(true),
+            Err(_) => return Ok(false),
         };
         if removal.end > 0
             || removal.depth() > 0

@@ -4,7 +4,12 @@
 //! and what it may cost is known before it begins.
 //!
 //! Invariants: an update cannot fail for want of space, for it holds its worst case from the beginning; each
-//! changed block is charged once per transaction.
+//! changed block is charged once per transaction; an update that changed something ends by [`Update::finish`].
+//!
+//! Nothing takes a change back, so one that is dropped after its first change, by an error or a panic, aborts the
+//! journal: of its transaction nothing is committed, and the next mount recovers the state before it. An operation
+//! therefore checks first what can refuse it in an ordinary way. Damage that shows only between its changes ends all
+//! writing, as `ext4_handle_error` does where there is a journal.
 //!
 //! Locks: it stands at `HANDLE`; takes `INODE_CORE`, `GROUP`, `SUPERBLOCK`, `BUFFER` and `CACHE` briefly.
 
@@ -110,7 +115,9 @@ impl Changes {
     }
 }
 
-/// An open handle and its reservation. Dropping it closes the handle and gives unused blocks back.
+/// An open handle and its reservation. [`Update::finish`] ends it; dropping it does so only before the first change, else
+/// it aborts the journal. Blocks that were not used are given back.
+#[must_use = "an update that changed something must be finished"]
 pub(crate) struct Update<'v> {
     pub(crate) volume: &'v Volume,
     handle: Handle<'v>,
@@ -123,6 +130,17 @@ impl<'v> Update<'v> {
         // What is not charged is given back.
         handle.charge(0);
         Self { volume, handle, reservation, now: volume.now() }
+    }
+
+    /// Ends an update whose changes are whole.
+    pub(crate) fn finish(self) {
+        self.handle.finish();
+    }
+
+    /// Says that a change begins, before what [`Update`] does not see changes in memory. A panic from here on aborts the
+    /// journal.
+    pub(crate) fn begin_change(&self) {
+        self.handle.begin_change();
     }
 
     /// One time for all that the update does.
@@ -154,8 +172,25 @@ impl<'v> Update<'v> {
         self.modify_core(node, node.core(), change, modify)
     }
 
+    /// [`Update::modify_inode`] if the inode's fields pass a `check`.
+    ///
+    /// # Errors
+    /// Those of `check`, and nothing was changed.
+    pub(crate) fn modify_checked_inode<R>(
+        &mut self,
+        node: &Arc<Node>,
+        change: Change,
+        check: impl FnOnce(&Inode) -> Result<()>,
+        modify: impl FnOnce(&mut Inode) -> R,
+    ) -> Result<R> {
+        let core = node.core();
+        check(&core.inode)?;
+        Ok(self.modify_core(node, core, change, modify))
+    }
+
     /// The last change of an inode: its number may be another's afterwards.
     pub(crate) fn delete_inode(&mut self, node: &Arc<Node>, modify: impl FnOnce(&mut Inode)) {
+        self.begin_change();
         let mut core = node.core();
         core.deleted = true;
         self.modify_core(node, core, Change::Mapping, modify);
@@ -177,6 +212,7 @@ impl<'v> Update<'v> {
         change: Change,
         modify: impl FnOnce(&mut Inode) -> R,
     ) -> R {
+        self.begin_change();
         let tid = self.tid();
         let first = !std::mem::replace(&mut core.dirty, true);
         core.sync_tid = Some(tid);
@@ -210,6 +246,7 @@ impl<'v> Update<'v> {
         buffer: &Arc<Buffer>,
         modify: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
+        self.begin_change();
         let mut state = buffer.lock();
         let first = !std::mem::replace(&mut state.dirty, true);
         let result = modify(Arc::make_mut(&mut state.bytes));
@@ -229,6 +266,7 @@ impl<'v> Update<'v> {
 
     /// Changes the superblock's fields other than the free counts, which the committer sets.
     pub(crate) fn modify_superblock<R>(&mut self, modify: impl FnOnce(&mut Superblock) -> R) -> R {
+        self.begin_change();
         let result = modify(&mut self.volume.superblock.lock());
         // Charged like any other block: a transaction that changes nothing else is not empty.
         if !self.volume.changes.superblock.swap(true, Ordering::Relaxed) {
@@ -263,6 +301,7 @@ impl<'v> Update<'v> {
     /// # Errors
     /// `Corrupt` if the disk says that it is used already.
     pub(crate) fn mark_used(&mut self, run: Run) -> Result<()> {
+        self.begin_change();
         let changed = self.volume.allocator.mark_used(self.tid(), run)?;
         self.handle.charge(changed);
         Ok(())
@@ -273,6 +312,7 @@ impl<'v> Update<'v> {
     /// # Errors
     /// `Corrupt` if they are free already or belong to the file system itself.
     pub(crate) fn free(&mut self, run: Run) -> Result<()> {
+        self.begin_change();
         let changed = self.volume.allocator.mark_free(self.tid(), run)?;
         self.handle.charge(changed);
         Ok(())
@@ -294,9 +334,14 @@ impl<'v> Update<'v> {
     /// Gives out an inode number.
     ///
     /// # Errors
-    /// `NoInodes`; `Corrupt` bitmaps.
+    /// `NoInodes`, and nothing was changed.
     pub(crate) fn allocate_inode(&mut self, parent: Parent<'_>, kind: InodeKind) -> Result<NewInode> {
-        let made = self.volume.allocator.allocate_inode(self.tid(), parent, kind)?;
+        let had_changed = self.handle.begin_change();
+        let made = self.volume.allocator.allocate_inode(self.tid(), parent, kind).inspect_err(|_| {
+            if !had_changed {
+                self.handle.cancel_change();
+            }
+        })?;
         self.handle.charge(made.written);
         Ok(made)
     }
@@ -306,6 +351,7 @@ impl<'v> Update<'v> {
     /// # Errors
     /// `Corrupt` if it is free already.
     pub(crate) fn free_inode(&mut self, node: &Arc<Node>, kind: InodeKind) -> Result<()> {
+        self.begin_change();
         let changed = self.volume.allocator.free_inode(self.tid(), node.number, kind)?;
         self.handle.charge(changed);
         Ok(())

@@ -10,9 +10,12 @@ use extant_alloc::{Allocator, Run};
 use extant_block::BlockDevice;
 use extant_journal::Journal;
 use extant_ondisk::{
-    Checksums, FsBlock, Geometry, GroupNumber, Inode, InodeNumber, Structure, Superblock, Timestamp,
+    Checksums, FsBlock, Geometry, GroupNumber, Inode, InodeFlags, InodeNumber, Structure, Superblock,
+    Timestamp,
 };
-use extant_rt::{Arc, AtomicBool, AtomicU32, JoinHandle, Mutex, OnceLock, Ordering, WallClock};
+use extant_rt::{
+    Arc, AtomicBool, AtomicU32, JoinHandle, Mutex, OnceLock, Ordering, WallClock, is_interrupted,
+};
 
 use crate::api::Statistics;
 use crate::buffer::{Buffer, Kind};
@@ -24,6 +27,7 @@ use crate::node::{Node, NodeCache, NodeRef};
 use crate::orphan::Orphans;
 use crate::pages::{Losses, Pages, Seen};
 use crate::protection::Protection;
+use crate::reserved::OwnInodes;
 use crate::tables::Tables;
 use crate::update::{Changes, Need, Update};
 use crate::verify;
@@ -34,6 +38,7 @@ pub(crate) struct Volume {
     pub(crate) geometry: Geometry,
     pub(crate) checksums: Checksums,
     pub(crate) superblock: Mutex<Superblock>,
+    pub(crate) own_inodes: OwnInodes,
     pub(crate) allocator: Allocator,
     /// Blocks of the log inside the file system.
     pub(crate) log_blocks: u64,
@@ -110,6 +115,7 @@ impl Volume {
     ///
     /// # Locks
     /// None inside `HANDLE` may be held.
+    #[track_caller]
     pub(crate) fn begin(&self, need: Need) -> Result<Update<'_>> {
         let journal = self.writable()?;
         let reservation = match self.allocator.reserve(u64::from(need.blocks), need.privileged) {
@@ -203,10 +209,14 @@ impl Volume {
     /// A use of an inode that is named somewhere.
     ///
     /// # Errors
-    /// `Stale` if the inode is free; `Io`; `Corrupt`.
+    /// `Stale` if the inode is free, the file system's own, or holds the value of an attribute; `Io`; `Corrupt`.
     pub(crate) fn node(&self, number: InodeNumber) -> Result<NodeRef> {
         let node = self.node_in_use(number)?;
-        if node.core().deleted { Err(Error::Stale) } else { Ok(node) }
+        let is_file = {
+            let core = node.core();
+            !core.deleted && !core.inode.flags().contains(InodeFlags::EA_INODE)
+        };
+        if is_file { Ok(node) } else { Err(Error::Stale) }
     }
 
     /// [`Volume::node`] of an inode that may have been deleted since it came into memory.
@@ -216,11 +226,15 @@ impl Volume {
         self.node_if(number, |inode| inode.links_count() > 0)
     }
 
-    /// A use of an inode that is in memory, or of which the disk has what is `wanted`.
+    /// A use of an inode that is in memory, or of which the disk has what is `wanted`. It is the only way to one by its
+    /// number, but for what comes from outside ([`Volume::remembered_node`]).
     ///
     /// # Errors
-    /// `Stale`; `Io`; `Corrupt`.
+    /// `Stale` if it is not, or if the inode is the file system's own; `Io`; `Corrupt`.
     pub(crate) fn node_if(&self, number: InodeNumber, wanted: impl Fn(&Inode) -> bool) -> Result<NodeRef> {
+        if self.own_inodes.contains(number) {
+            return Err(Error::Stale);
+        }
         self.nodes.get_or_read(number, || {
             let inode = self.read_inode(number)?;
             if !wanted(&inode) {
@@ -286,10 +300,13 @@ impl Volume {
     /// Makes one inode durable: its data, and its fields if `attributes`, or what is needed to read the data back.
     ///
     /// # Errors
-    /// The journal's and the device's.
+    /// The journal's and the device's; `Interrupted`, with nothing promised.
     pub(crate) fn sync_node(&self, node: &Arc<Node>, attributes: bool) -> Result<()> {
         let Some(journal) = &self.journal else { return Ok(()) };
         self.flush_with(node, attributes)?;
+        if is_interrupted() {
+            return Err(Error::Interrupted);
+        }
         let core = node.core();
         let tid = if attributes { core.sync_tid } else { core.datasync_tid };
         drop(core);

@@ -153,7 +153,7 @@ impl Volume {
         for (start, within, piece) in runs {
             self.write_padded(node, (start, within), piece, (false, false))?;
         }
-        self.begin(Need::new(1, 0))?.wrote(node, 0, privileged)?;
+        self.note_write(node, 0, privileged)?;
         Ok(true)
     }
 
@@ -175,8 +175,16 @@ impl Volume {
         // Nobody promised that what lies behind the end of the file is zero.
         let grows = piece.end() > node.core().inode.size();
         self.write_padded(node, (start, piece.within), piece.buf, (false, grows))?;
-        self.begin(Need::new(1, 0))?.wrote(node, piece.end(), piece.privileged)?;
+        self.note_write(node, piece.end(), piece.privileged)?;
         Ok(piece.buf.len())
+    }
+
+    /// Notes in an update of its own that a file was written up to `end`.
+    fn note_write(&self, node: &Arc<Node>, end: u64, privileged: bool) -> Result<()> {
+        let mut update = self.begin(Need::new(1, 0))?;
+        update.wrote(node, end, privileged);
+        update.finish();
+        Ok(())
     }
 
     fn write_unwritten(&self, node: &Arc<Node>, piece: Piece<'_>, start: FsBlock, len: u32) -> Result<usize> {
@@ -187,7 +195,8 @@ impl Volume {
         self.write_padded(node, (start, piece.within), piece.buf, (true, true))?;
         let mut update = self.begin_reserved(path.credits(growth), reservation)?;
         update.convert_extent(node, path, piece.logical, len, false)?;
-        update.wrote(node, piece.end(), piece.privileged)?;
+        update.wrote(node, piece.end(), piece.privileged);
+        update.finish();
         Ok(piece.buf.len())
     }
 
@@ -216,14 +225,15 @@ impl Volume {
             }
         };
         update.map_run(node, hole, piece.logical, run, false)?;
-        update.wrote(node, piece.end(), piece.privileged)?;
+        update.wrote(node, piece.end(), piece.privileged);
+        update.finish();
         Ok(buf.len())
     }
 }
 
 impl Update<'_> {
     /// Notes that a file was written up to `end`. Takes one credit.
-    fn wrote(&mut self, node: &Arc<Node>, end: u64, privileged: bool) -> Result<()> {
+    fn wrote(&mut self, node: &Arc<Node>, end: u64, privileged: bool) {
         let grows = end > node.core().inode.size();
         let now = self.now();
         self.modify_inode(node, if grows { Change::Mapping } else { Change::Attributes }, |inode| {
@@ -237,7 +247,6 @@ impl Update<'_> {
             }
         });
         self.note_size(end);
-        Ok(())
     }
 
     /// Notes in the superblock that a file is as large as that.

@@ -208,6 +208,7 @@ impl Volume {
                 inode.set_mode(mode);
             }
         });
+        update.finish();
         Ok(())
     }
 

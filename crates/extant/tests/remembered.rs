@@ -120,6 +120,53 @@ fn name_of_a_free_inode_is_refused_and_loses_nobody_a_block() {
     fs.unmount().expect("unmount");
 }
 
+/// The journal, the orphan file, the inode of bad blocks and a reserved one, which debugfs names in the root directory.
+#[test]
+fn own_inode_is_no_file_whatever_names_it() {
+    let Some(_alone) = alone() else { return };
+    let scratch = tempfile::tempdir().expect("scratch");
+    let image = disk(scratch.path(), &["-O", "orphan_file"]);
+    let fs = Mount::new().read_only(true).open(&image).expect("mount");
+    let orphans = fs.superblock().s_orphan_file_inum();
+    assert!(orphans >= fs.superblock().first_ino(), "a number like that of any file");
+    drop(fs);
+    for number in [1, 7, 8, orphans] {
+        debugfs(&image, &format!("link <{number}> /own"));
+        for read_only in [true, false] {
+            let fs = Mount::new().read_only(read_only).open(&image).expect("mount");
+            assert_own_is_refused(&fs, number, read_only);
+            fs.unmount().expect("unmount");
+        }
+        debugfs(&image, "unlink /own");
+    }
+    // As Linux, e2fsck looks at a disk with the mark that the damage left on it, and finds none.
+    assert_clean(&image);
+}
+
+fn assert_own_is_refused(fs: &Filesystem, number: u32, read_only: bool) {
+    let refused = |what: &str, answer: extant::Result<()>| {
+        let error = answer.expect_err(what);
+        let words = if read_only {
+            vec!["own", "read-only"]
+        } else {
+            vec!["names an inode of the file system's own"]
+        };
+        assert!(words.iter().any(|words| error.to_string().contains(words)), "{what} of {number}: {error}");
+    };
+    refused("look-up", fs.lookup("/own").map(drop));
+    refused("attributes", fs.symlink_metadata("/own").map(drop));
+    refused("open", fs.options().write(true).open("/own").map(drop));
+    refused("hard link", fs.hard_link("/own", "/linked"));
+    refused("rename", fs.rename("/own", "/moved"));
+    refused("replace", fs.rename("/file", "/own"));
+    refused("remove", fs.remove_file("/own"));
+    let entries = fs.root().expect("the root").entries().expect("names");
+    let own = entries.iter().find(|entry| entry.name == b"own").expect("the name");
+    // As a directory is read with attributes.
+    assert!(matches!(fs.inode(own.inode), Err(Error::Stale)), "inode {number} by its number");
+    assert!(is_stale(fs, number), "inode {number} by handle");
+}
+
 #[test]
 fn inode_that_holds_an_attribute_is_not_a_file() {
     let Some(_alone) = alone() else { return };
@@ -132,6 +179,7 @@ fn inode_that_holds_an_attribute_is_not_a_file() {
     let error = fs.metadata("/file").expect_err("an attribute's value");
     assert!(error.to_string().contains("names the inode of an attribute's value"), "{error}");
     assert!(is_stale(&fs, number));
+    assert!(matches!(fs.inode(InodeNumber(number)), Err(Error::Stale)));
 }
 
 #[test]

@@ -29,6 +29,7 @@ pub fn errno(error: &Error) -> Errno {
         Error::NoAttribute => Errno::NODATA,
         Error::ValueTooLarge => Errno::TOOBIG,
         Error::NoSuchOffset => Errno::NXIO,
+        Error::Interrupted => Errno::INTR,
         Error::Stale => Errno::STALE,
         Error::Busy(_) | Error::InUse(_) => Errno::BUSY,
         Error::Unsupported(_) | Error::Incompatible(_) => Errno::OPNOTSUPP,

@@ -5,6 +5,7 @@
 //!
 //! Leaves out: the command line, daemons and signals, ext4 itself.
 
+mod capabilities;
 mod control;
 mod errno;
 mod heap;
@@ -12,6 +13,7 @@ mod metrics;
 mod nodes;
 pub mod ops;
 mod owners;
+mod pace;
 mod server;
 mod tally;
 mod timed_device;

@@ -54,6 +54,8 @@ pub struct Caller {
     pub uid: u32,
     /// The user's own group.
     pub gid: u32,
+    /// The thread, in the namespace of processes in which the mount was made; 0 if it is in none of that.
+    pub thread: u32,
 }
 
 impl Caller {
@@ -174,6 +176,21 @@ pub struct WriteHow {
     pub remove_set_id: bool,
     /// The kernel writes its pages back, some time after they were changed.
     pub is_late: bool,
+}
+
+/// An `ioctl`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ioctl<'i> {
+    /// Its number.
+    pub command: u32,
+    /// What the caller gives.
+    pub input: &'i [u8],
+    /// The size of what the caller wants.
+    pub out_bytes: u32,
+    /// The caller is a program of 32 bits.
+    pub is_compat: bool,
+    /// The kernel asks on behalf of the caller, and has looked whether that one may (`vfs_fileattr_set`).
+    pub is_permitted: bool,
 }
 
 /// How full it is.
@@ -299,14 +316,7 @@ pub trait Ops: Send + Sync + 'static {
         Err(Errno::NOSYS)
     }
     /// As `ioctl(2)`: the bytes for the caller, at most `out_bytes` of them.
-    fn ioctl(
-        &self,
-        caller: Caller,
-        node: NodeId,
-        command: u32,
-        input: &[u8],
-        out_bytes: u32,
-    ) -> Reply<Vec<u8>>;
+    fn ioctl(&self, caller: Caller, node: NodeId, request: &Ioctl<'_>) -> Reply<Vec<u8>>;
 }
 
 macro_rules! forward {
@@ -349,7 +359,7 @@ forward! {
     allocate(caller: Caller, node: NodeId, mode: i32, offset: u64, bytes: u64) -> Reply<()>;
     seek(node: NodeId, offset: u64, for_data: bool) -> Reply<u64>;
     find_block(node: NodeId, block: u64, block_size: u32) -> Reply<Option<u64>>;
-    ioctl(caller: Caller, node: NodeId, command: u32, input: &[u8], out_bytes: u32) -> Reply<Vec<u8>>;
+    ioctl(caller: Caller, node: NodeId, request: &Ioctl<'_>) -> Reply<Vec<u8>>;
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Answers requests by the engine.
 //!
 //! The kernel checks permissions (`default_permissions`); what it cannot know is checked here: immutable and
-//! append-only inodes, who may do what an `ioctl` does. Files are not opened, but where each access is noted: an inode
+//! append-only inodes, who may do what an `ioctl` does, which name spaces of attributes there are. Files are not opened, but where each access is noted: an inode
 //! that the kernel knows can be read and written.
 //!
 //! Locks: none of its own but those of the table of inodes, and none of them over a call of the engine.
@@ -347,8 +347,7 @@ impl Ops for Server {
 
     fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Reply<()> {
         let _timed = self.timed(Request::SetXattr, node);
-        let served = self.nodes.get(node)?;
-        served.file()?.remove_xattr(name).map_err(|error| errno(&error))
+        self.take_xattr(node, name)
     }
 
     fn allocate(&self, caller: Caller, node: NodeId, mode: i32, offset: u64, bytes: u64) -> Reply<()> {
@@ -366,16 +365,9 @@ impl Ops for Server {
         self.find_block_of(node, block, block_size)
     }
 
-    fn ioctl(
-        &self,
-        caller: Caller,
-        node: NodeId,
-        command: u32,
-        input: &[u8],
-        out_bytes: u32,
-    ) -> Reply<Vec<u8>> {
+    fn ioctl(&self, caller: Caller, node: NodeId, request: &Ioctl<'_>) -> Reply<Vec<u8>> {
         let _timed = self.timed(Request::Ioctl, node);
-        self.control_inode(caller, node, command, input, out_bytes)
+        self.control_inode(caller, node, request)
     }
 }
 

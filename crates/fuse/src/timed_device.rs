@@ -8,8 +8,9 @@ use std::cell::Cell;
 use std::io;
 
 use extant_block::BlockDevice;
-use extant_rt::{Arc, Monotonic};
+use extant_rt::{Arc, Monotonic, before_wait};
 
+use crate::pace::Pace;
 use crate::tally::{Tally, Total};
 
 /// What a device is asked.
@@ -54,12 +55,15 @@ impl DeviceTimes {
 pub struct TimedDevice<D> {
     device: D,
     times: DeviceTimes,
+    /// Whether operations of each [`Io`] lately were slow: then a thread that answers requests lets another one receive them.
+    paces: [Pace; IO_NAMES.len()],
 }
 
 impl<D: BlockDevice> TimedDevice<D> {
     /// Counts what `device` is asked through it.
     pub fn new(device: D) -> Self {
-        Self { device, times: DeviceTimes(Arc::new(Tally::new())) }
+        let paces = [Pace::default(), Pace::default(), Pace::slow(), Pace::slow()];
+        Self { device, times: DeviceTimes(Arc::new(Tally::new())), paces }
     }
 
     /// The counts, for [`crate::ServerOptions`].
@@ -71,9 +75,14 @@ impl<D: BlockDevice> TimedDevice<D> {
     fn timed(&self, io: Io, bytes: usize, ask: impl FnOnce(&D) -> io::Result<()>) -> io::Result<()> {
         let tally = &self.times.0;
         tally.begin(io as usize);
+        let pace = &self.paces[io as usize];
+        if pace.is_slow() {
+            before_wait();
+        }
         let start = Monotonic::now();
         let done = ask(&self.device);
         let took = start.elapsed();
+        pace.note(took, bytes);
         tally.end(io as usize, took, if done.is_ok() { bytes } else { 0 });
         let mut waited = WAITED.get();
         waited[io as usize] += took.as_nanos() as u64;

@@ -91,6 +91,17 @@ pub enum Error {
     /// The journal was closed.
     #[error("the journal is closed")]
     Closed,
+    /// An operation was given up between its first change and its end, so that its transaction must not be committed.
+    #[error(
+        "an operation {} between its first change and its end ({opened_at})",
+        if *panicked { "panicked" } else { "failed" }
+    )]
+    Unfinished {
+        /// Where its handle was opened.
+        opened_at: &'static std::panic::Location<'static>,
+        /// By a panic; else by an error, which its caller has.
+        panicked: bool,
+    },
     /// Somebody asked for writing to stop at once.
     #[error("shut down")]
     ShutDown,

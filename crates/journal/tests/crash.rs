@@ -224,6 +224,7 @@ fn step(journal: &Journal, device: &Lossy, model: &Model, rng: &mut Rng, fault: 
             let handle = journal.start(1).expect("start");
             model.live.lock().table.entries[index] = (Kind::Content, seed);
             handle.charge(1);
+            handle.finish();
         }
         7..12 => {
             let from = if rng.one_in(3) { Kind::Free } else { Kind::Metadata };
@@ -233,7 +234,7 @@ fn step(journal: &Journal, device: &Lossy, model: &Model, rng: &mut Rng, fault: 
             live.table.entries[index] = (Kind::Metadata, rng.next());
             live.changed.insert(index, ());
             drop(live);
-            drop(handle);
+            handle.finish();
         }
         12..16 => {
             let Some(index) = pick(model, rng, Kind::Metadata) else { return };
@@ -255,7 +256,9 @@ fn step(journal: &Journal, device: &Lossy, model: &Model, rng: &mut Rng, fault: 
             } else {
                 live.table.entries[index] = (Kind::Free, 0);
                 live.freed.push((handle.tid().0, index));
+                drop(live);
             }
+            handle.finish();
         }
         16..18 => {
             let Some(index) = pick(model, rng, Kind::Content) else { return };
@@ -263,11 +266,14 @@ fn step(journal: &Journal, device: &Lossy, model: &Model, rng: &mut Rng, fault: 
             let mut live = model.live.lock();
             live.table.entries[index] = (Kind::Free, 0);
             live.freed.push((handle.tid().0, index));
+            drop(live);
+            handle.finish();
         }
         _ => {
             let handle = journal.start(1).expect("start");
             handle.charge(u32::from(handle.extend(1)));
             model.live.lock().table.entries[HOMES - 1] = (Kind::Free, rng.next());
+            handle.finish();
         }
     }
 }

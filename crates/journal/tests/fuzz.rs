@@ -31,7 +31,7 @@ fn dirty_log(rng: &mut Rng, checksums: bool) -> (MemoryDevice, LogMap) {
                 client.change(block, &rng.bytes(BLOCK as usize));
             }
         }
-        drop(handle);
+        handle.finish();
         journal.commit_running().expect("commit");
     }
     (device.snapshot(), map)

@@ -229,7 +229,7 @@ fn dirty_log(image: &Image, rng: &mut Rng, options: Options) -> BTreeMap<FsBlock
                 expected.insert(FsBlock(block), bytes);
             }
         }
-        drop(handle);
+        handle.finish();
         journal.commit_running().expect("commit");
         for block in freed {
             // Now it is file content, written without the journal.

@@ -115,7 +115,7 @@ fn count(journal: &Journal, counters: &Counters, random: &mut Rng) -> Option<Tra
         handle.charge(used);
     }
     counters.count(tid, (-1, i64::from(used) - i64::from(credits)));
-    drop(handle);
+    handle.finish();
     (used > 0).then_some(tid)
 }
 
@@ -129,7 +129,7 @@ fn reuse(journal: &Journal, counters: &Counters, block: u64, device: &MemoryDevi
     }
     let logged = handle.tid();
     handle.cancel_revoke(FsBlock(block));
-    drop(handle);
+    handle.finish();
     if value.is_multiple_of(2) {
         journal.commit(logged).expect("commit");
     }
@@ -137,7 +137,7 @@ fn reuse(journal: &Journal, counters: &Counters, block: u64, device: &MemoryDevi
     counters.books().changed.remove(&block);
     handle.revoke(FsBlock(block));
     let freed = handle.tid();
-    drop(handle);
+    handle.finish();
     journal.commit(freed).expect("commit");
     assert_eq!(journal.overlay(FsBlock(block)).map(drop), None, "a copy of a freed block");
     device.write_at(block * u64::from(BLOCK), &bytes_of(value + 1)).expect("memory");

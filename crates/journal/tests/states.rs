@@ -20,7 +20,7 @@ const BLOCKS: u64 = 400;
 fn change(journal: &Journal, client: &PlainClient, block: u64, byte: u8) {
     let handle = journal.start(1).expect("start");
     client.change(block, &[byte; BLOCK as usize]);
-    drop(handle);
+    handle.finish();
 }
 
 fn superblock(device: &dyn BlockDevice) -> Superblock {
@@ -53,7 +53,7 @@ fn an_error_of_any_request_aborts_once_and_loses_nothing_durable() {
             for byte in 1..20 {
                 let Ok(handle) = journal.start(1) else { break };
                 client.change(HOME, &[byte; BLOCK as usize]);
-                drop(handle);
+                handle.finish();
                 let mut done = journal.commit_running();
                 if done.is_ok() {
                     durable = byte;
@@ -212,16 +212,16 @@ fn credits_bound_a_transaction_and_come_back() {
     let first = handle.tid();
     assert!(!handle.extend(1));
     handle.charge(max - 3);
-    drop(handle);
+    handle.finish();
     let handle = journal.start(2).expect("start");
     assert_eq!(handle.tid(), first, "credits that were not used came back");
     assert!(handle.extend(1));
     assert!(!handle.extend(1));
-    drop(handle);
+    handle.finish();
     client.change(HOME, &[1; BLOCK as usize]);
     let handle = journal.start(1).expect("start");
     assert_eq!(handle.tid(), first.next(), "a full transaction is committed by who wants to join");
-    drop(handle);
+    handle.finish();
     assert!(journal.is_durable(first));
     assert_eq!(journal.stats().commits, 1);
 }
@@ -233,13 +233,13 @@ fn a_handle_that_changed_nothing_leaves_nothing_to_commit() {
     let client = PlainClient::attach(&journal);
     let handle = journal.start(5).expect("start");
     handle.charge(0);
-    drop(handle);
+    handle.finish();
     journal.commit_running().expect("commit");
     assert_eq!(journal.stats().commits, 0);
     let handle = journal.start(5).expect("start");
     handle.charge(0);
     handle.revoke(FsBlock(HOME));
-    drop(handle);
+    handle.finish();
     journal.commit_running().expect("commit");
     assert_eq!((journal.stats().commits, journal.stats().revokes), (1, 1));
     assert_eq!(client.committed.lock().len(), 1);
@@ -256,10 +256,10 @@ fn many_revokes_close_the_transaction_for_new_handles() {
         handle.revoke(FsBlock(block));
     }
     assert!(!handle.extend(1));
-    drop(handle);
+    handle.finish();
     let handle = journal.start(1).expect("start");
     assert_eq!(handle.tid(), first.next());
-    drop(handle);
+    handle.finish();
     let replay = recovery::replay(&*device, &map, BLOCK, 1000).expect("replay");
     assert_eq!((replay.report.transactions, replay.report.revokes), (1, 1000));
 }
@@ -273,7 +273,7 @@ fn a_transaction_larger_than_the_log_aborts() {
     for block in 0..LOG_LEN {
         client.change(HOME + u64::from(block), &[1; BLOCK as usize]);
     }
-    drop(handle);
+    handle.finish();
     let error = journal.commit_running().expect_err("too large");
     assert!(
         matches!(&error, Error::Aborted(cause) if matches!(**cause, Error::TransactionTooLarge { .. })),
@@ -397,4 +397,50 @@ fn every_rule_of_the_document_names_tests_that_exist() {
             assert!(source.contains(&format!("fn {function}()")), "{name} is missing");
         }
     }
+}
+
+#[test]
+fn a_handle_given_up_after_a_change_aborts_the_journal() {
+    for panics in [false, true] {
+        let (device, map) = fresh();
+        let journal = open(&device, &map);
+        let client = PlainClient::attach(&journal);
+        change(&journal, &client, HOME, 1);
+        journal.commit_running().expect("commit");
+        let half = std::panic::AssertUnwindSafe(|| {
+            let handle = journal.start(2).expect("start");
+            client.change(HOME, &[2; BLOCK as usize]);
+            assert!(!panics, "in the midst");
+            drop(handle);
+        });
+        assert_eq!(std::panic::catch_unwind(half).is_err(), panics);
+        let error = journal.commit_running().expect_err("half an operation");
+        let Error::Aborted(cause) = &error else { panic!("{error}") };
+        assert!(matches!(**cause, Error::Unfinished { panicked, .. } if panicked == panics), "{cause}");
+        assert!(cause.to_string().contains("states.rs"), "{cause}");
+        assert!(journal.close().is_err());
+        assert_eq!(client.aborts.lock().len(), 1);
+        assert_eq!(superblock(&*device).s_errno, -5);
+        let replay = recovery::replay(&*device, &map, BLOCK, BLOCKS).expect("replay");
+        replay.write_home(&*device, &*device, &map).expect("home");
+        assert_eq!(read_block(&*device, BLOCK, HOME)[0], 1, "half an operation was committed");
+    }
+}
+
+#[test]
+fn a_handle_given_up_before_its_first_change_costs_nothing() {
+    let (device, map) = fresh();
+    let journal = open(&device, &map);
+    let client = PlainClient::attach(&journal);
+    let handle = journal.start(5).expect("start");
+    handle.charge(0);
+    drop(handle);
+    let handle = journal.start(5).expect("start");
+    handle.charge(0);
+    assert!(!handle.begin_change());
+    handle.cancel_change();
+    drop(handle);
+    change(&journal, &client, HOME, 1);
+    journal.close().expect("close");
+    assert_eq!(journal.stats().commits, 1);
 }

@@ -93,7 +93,9 @@ fn raise(journal: &Journal, pairs: &Pairs, pair: usize) -> TransactionId {
     extant_rt::yield_now();
     *pairs.counters[pair][1].lock() += 1;
     pairs.touched[pair].store(true, Ordering::SeqCst);
-    handle.tid()
+    let tid = handle.tid();
+    handle.finish();
+    tid
 }
 
 fn race(journal: &Arc<Journal>, pairs: &Arc<Pairs>, rounds: u64) -> [u64; PAIRS] {
@@ -288,7 +290,7 @@ fn a_client_dropped_by_the_background_thread_may_close_the_journal() {
     let weak: Weak<dyn Client> = Arc::downgrade(&as_client);
     journal.set_client(weak);
     drop(as_client);
-    drop(journal.start(1).expect("start"));
+    journal.start(1).expect("start").finish();
     journal.spawn_background(Duration::from_millis(1)).expect("thread");
     eventually("the thread commits", || freezing.load(Ordering::SeqCst));
     drop(owner);
@@ -370,7 +372,7 @@ fn a_commit_waits_for_home_writes_of_what_it_revokes() {
     let client = PlainClient::attach(&journal);
     let handle = journal.start(1).expect("start");
     client.change(HOME, &[1; BLOCK as usize]);
-    drop(handle);
+    handle.finish();
     journal.commit_running().expect("commit");
     slow.hold(true);
     let checkpoint = std::thread::spawn({
@@ -380,7 +382,7 @@ fn a_commit_waits_for_home_writes_of_what_it_revokes() {
     eventually("the home write begins", || slow.arrived.load(Ordering::SeqCst));
     let handle = journal.start(1).expect("start");
     handle.revoke(FsBlock(HOME));
-    drop(handle);
+    handle.finish();
     let commit = std::thread::spawn({
         let journal = Arc::clone(&journal);
         move || journal.commit_running()
@@ -407,7 +409,7 @@ fn a_checkpoint_leaves_out_what_is_revoked_meanwhile_and_keeps_what_is_committed
     for index in 0..300 {
         client.change(place(index), &[1; BLOCK as usize]);
     }
-    drop(handle);
+    handle.finish();
     journal.commit_running().expect("commit");
     slow.hold(true);
     let checkpoint = std::thread::spawn({
@@ -421,7 +423,7 @@ fn a_checkpoint_leaves_out_what_is_revoked_meanwhile_and_keeps_what_is_committed
     for index in [0, 298, 400] {
         client.change(place(index), &[2; BLOCK as usize]);
     }
-    drop(handle);
+    handle.finish();
     journal.commit_running().expect("commit");
     slow.inner.write_at(place(299) * u64::from(BLOCK), &[7; BLOCK as usize]).expect("content");
     slow.hold(false);

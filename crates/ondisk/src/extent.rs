@@ -280,6 +280,13 @@ pub fn entry_count(bytes: &[u8]) -> usize {
     slots(bytes).len() / ENTRY_SIZE
 }
 
+/// The first block of the file that a node maps; `None` for one without entries.
+#[must_use]
+pub fn first_logical(bytes: &[u8]) -> Option<LogicalBlock> {
+    // Both kinds of entry begin with the logical block.
+    slot(slots(bytes), 0).map(|entry| LogicalBlock(field::read(entry, 0)))
+}
+
 /// The extent at a position of a leaf that was checked before.
 #[must_use]
 pub fn extent_at(bytes: &[u8], position: usize) -> Option<Extent> {

@@ -96,4 +96,6 @@ classes! {
     MEMORY = 122;
     /// The queue between the reader and the writer of a tree.
     PIPE = 125;
+    /// A server's readers: which thread receives requests. Taken under any lock, before a wait.
+    READERS = 130;
 }

@@ -17,6 +17,7 @@ mod padded;
 mod rank;
 #[cfg(extant_rt = "virtual")]
 mod virtual_rt;
+mod waiting;
 
 pub use class::LockClass;
 pub use clock::WallClock;
@@ -29,3 +30,10 @@ pub use padded::{Padded, SHARDS, shard_of, spread};
 pub use rank::Rank;
 #[cfg(extant_rt = "virtual")]
 pub use virtual_rt::*;
+pub use waiting::{Waiter, attend, before_wait, is_interrupted};
+
+/// Whether the calling thread is unwinding after a panic.
+#[must_use]
+pub fn panicking() -> bool {
+    std::thread::panicking()
+}

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use extant_rt::{Arc, Ordering, sleep};
+use extant_rt::{Arc, Ordering, is_interrupted, sleep};
 
 use crate::context::Context;
 use crate::writeback::Shared;
@@ -87,7 +87,8 @@ impl<I: Inode> Shared<I> {
         // Who has become clean meanwhile stands in nobody's line.
         let Some(index) = index else { return };
         let context = &self.contexts[index];
-        while self.has_threads() {
+        // A writer whose caller was killed adds nothing more: it is let go.
+        while self.has_threads() && !is_interrupted() {
             let dirty = self.dirty();
             if dirty > self.tuning.background_bytes {
                 self.wake_all();

@@ -5,14 +5,15 @@
 //!
 //! Test: `tests/disk.rs`.
 
-use extant::{Dir, File, Filesystem, New, NewKind, RenameFlags, SetAttributes, Times, XattrMode};
+use extant::{Dir, File, Filesystem, New, NewKind, RenameFlags, SeekTo, SetAttributes, Times, XattrMode};
 use extant_ondisk::FileType;
 
 use super::place::{Level, Places};
 use super::{ACL_ACCESS, ACL_DEFAULT};
+use crate::copy::{CopyOptions, Existing};
 use crate::entry::{Attributes, Entry, Kind};
 use crate::error::{Error, Result};
-use crate::flow::Sink;
+use crate::flow::{PIECE_BYTES, Sink};
 use crate::path::TreePath;
 
 const CAPABILITY: &[u8] = b"security.capability";
@@ -23,11 +24,9 @@ pub enum Manner {
     /// As `tar` unpacks: what is in the way of a file is removed first, a directory that exists gets the attributes
     /// of its entry.
     Unpack,
-    /// As `cp` copies: a file is written under a temporary name and renamed, so that a crash leaves the old one or
-    /// the new one; a directory that exists keeps its attributes.
-    Copy,
-    /// As [`Manner::Copy`], but a directory that exists gets the attributes of its entry.
-    CopyAll,
+    /// As `cp` copies: a file that exists keeps what the options do not change, and a crash leaves the old content or the
+    /// new one; a new file gets its name when it is complete. Nothing takes the place of a directory or of a device.
+    Copy(CopyOptions),
 }
 
 /// What was written.
@@ -45,6 +44,8 @@ pub struct Import {
     places: Places,
     manner: Manner,
     pending: Option<Pending>,
+    /// The last entry was passed over, and so is its content.
+    is_skipping: bool,
     directories: Vec<(File, TreePath, Times)>,
     temporaries: u64,
     imported: Imported,
@@ -55,14 +56,34 @@ pub struct Import {
 struct Pending {
     file: File,
     level: Level,
-    /// The name it has until it is complete, if that is another one.
-    temporary: Option<Vec<u8>>,
+    goal: Goal,
     path: TreePath,
     attributes: Attributes,
     size: u64,
     /// Whether the size was set before the content.
     is_sized: bool,
     written_end: u64,
+}
+
+/// How a complete file gets to its place.
+#[derive(Debug)]
+enum Goal {
+    /// It has its name.
+    Named,
+    /// It has a temporary name, and is renamed.
+    Rename(Vec<u8>),
+    /// It has no name; its content goes to a file that exists.
+    Exchange(File, CopyOptions),
+}
+
+/// What is in the way of a file that is copied.
+enum Obstacle {
+    /// Nothing, or what is to be removed.
+    None,
+    /// The entry is passed over.
+    Skip,
+    /// A file that gets the content.
+    File(File),
 }
 
 impl Import {
@@ -78,12 +99,16 @@ impl Import {
         times: Option<Times>,
     ) -> Result<Self> {
         let target = target.as_ref();
-        let open = || Places::new(fs.dir(target)?, times);
+        let open = || match manner {
+            Manner::Unpack => Places::rooted(fs.dir(target)?, times),
+            Manner::Copy(_) => Places::in_system(fs, target, times),
+        };
         let places = open().map_err(|source| Error::Disk { path: target.display().to_string(), source })?;
         Ok(Self {
             places,
             manner,
             pending: None,
+            is_skipping: false,
             directories: Vec::new(),
             temporaries: 0,
             imported: Imported::default(),
@@ -99,7 +124,8 @@ impl Import {
     /// Ends the last file: its size, what its content's writing changed, its name.
     fn complete(&mut self) -> Result<()> {
         let Some(pending) = self.pending.take() else { return Ok(()) };
-        pending.complete().map_err(|source| Error::disk(&pending.path, source))
+        let times = self.times(&pending.attributes);
+        pending.complete(times).map_err(|source| Error::disk(&pending.path, source))
     }
 
     fn directory(&mut self, entry: &Entry) -> Result<()> {
@@ -119,33 +145,47 @@ impl Import {
                 self.places.directory(&entry.path)?;
                 return Ok(());
             }
+            Ok(_) if self.manner != Manner::Unpack => {
+                let reason = "not a directory, and a directory does not take its place; remove it first";
+                return Err(Error::Refused { path: entry.path.clone(), reason });
+            }
             Ok(_) => level.dir.unlink(name).map_err(failed)?,
             Err(extant::Error::NotFound) => {}
             Err(error) => return Err(failed(error)),
         }
-        let file = make(&level, name, NewKind::Directory, attributes).map_err(failed)?;
-        self.directories.push((file, entry.path.clone(), times(attributes)));
+        let file = self.make(&level, name, NewKind::Directory, attributes).map_err(failed)?;
+        if let Some(times) = self.times(attributes) {
+            self.directories.push((file, entry.path.clone(), times));
+        }
         Ok(())
     }
 
-    fn existing_directory(&mut self, found: File, entry: &Entry) -> Result<()> {
-        if self.manner == Manner::Copy {
-            return Ok(());
+    /// The times that a new file gets; none for the time of its making.
+    fn times(&self, attributes: &Attributes) -> Option<Times> {
+        match self.manner {
+            Manner::Copy(options) if !options.preserve.times => None,
+            _ => Some(times(attributes)),
         }
+    }
+
+    fn make(
+        &self,
+        level: &Level,
+        name: &[u8],
+        kind: NewKind<'_>,
+        attributes: &Attributes,
+    ) -> extant::Result<File> {
+        make(level, name, kind, attributes, self.times(attributes))
+    }
+
+    fn existing_directory(&mut self, found: File, entry: &Entry) -> Result<()> {
         let attributes = &entry.attributes;
-        let set = || {
-            found.set_attributes(&SetAttributes {
-                mode: Some(attributes.mode),
-                uid: Some(attributes.uid),
-                gid: Some(attributes.gid),
-                ..SetAttributes::default()
-            })?;
-            attributes
-                .xattrs
-                .iter()
-                .try_for_each(|(name, value)| found.set_xattr(name, value, XattrMode::default()))
+        let options = match self.manner {
+            Manner::Copy(options) if !options.preserve.times => return Ok(()),
+            Manner::Copy(options) => options,
+            Manner::Unpack => CopyOptions::archive(),
         };
-        set()
+        set_preserved(&found, attributes, options)
             .and_then(|()| self.places.refresh(&found))
             .map_err(|source| Error::disk(&entry.path, source))?;
         self.directories.push((found, entry.path.clone(), times(attributes)));
@@ -158,28 +198,87 @@ impl Import {
         let begun = match self.manner {
             Manner::Unpack => {
                 clear(&level.dir, &name).map_err(failed)?;
-                make(&level, &name, NewKind::File, &entry.attributes).map(|file| (file, None))
+                self.make(&level, &name, NewKind::File, &entry.attributes).map(|file| (file, Goal::Named))
             }
-            Manner::Copy | Manner::CopyAll => {
-                refuse_directory(&level.dir, &name).map_err(failed)?;
-                self.temporary(&level, &entry.attributes).map(|(file, name)| (file, Some(name)))
-            }
+            Manner::Copy(options) => match self.obstacle(&entry, &level, options)? {
+                Obstacle::Skip => {
+                    self.is_skipping = true;
+                    return Ok(());
+                }
+                Obstacle::None => {
+                    self.temporary(&level, &entry.attributes).map(|(file, name)| (file, Goal::Rename(name)))
+                }
+                Obstacle::File(existing) => {
+                    let new =
+                        New { kind: NewKind::File, mode: 0o600, uid: 0, gid: 0, times: None, xattrs: &[] };
+                    let content = level.dir.create_unnamed(&new);
+                    content.map(|content| (content, Goal::Exchange(existing, options)))
+                }
+            },
         };
-        let (file, temporary) = begun.map_err(failed)?;
+        let (file, goal) = begun.map_err(failed)?;
         let Entry { path, attributes, .. } = entry;
         self.pending =
-            Some(Pending { file, level, temporary, path, attributes, size, is_sized: false, written_end: 0 });
+            Some(Pending { file, level, goal, path, attributes, size, is_sized: false, written_end: 0 });
         Ok(())
     }
 
+    /// What is in the way of an entry that is no directory.
+    fn obstacle(&self, entry: &Entry, level: &Level, options: CopyOptions) -> Result<Obstacle> {
+        let failed = |source| Error::disk(&entry.path, source);
+        let refused = |reason| Err(Error::Refused { path: entry.path.clone(), reason });
+        let name = entry.path.split_last().map_or(&[][..], |(_, name)| name);
+        let named = match level.dir.lookup(name) {
+            Err(extant::Error::NotFound) => return Ok(Obstacle::None),
+            other => other.map_err(failed)?,
+        };
+        let is_content = matches!(entry.kind, Kind::File(_));
+        let is_followed = is_content
+            && options.existing != Existing::Remove
+            && named.metadata().file_type == FileType::Symlink;
+        let found = match is_followed.then(|| self.places.follow(&entry.path)) {
+            None => named,
+            Some(Err(extant::Error::NotFound)) => {
+                return refused(
+                    "a symbolic link to nothing, which is not written through; --remove-destination replaces it",
+                );
+            }
+            Some(found) => found.map_err(failed)?,
+        };
+        let metadata = found.metadata();
+        if metadata.file_type == FileType::Directory {
+            return refused("a directory, and what is none does not take its place; remove it first");
+        }
+        if options.skips(metadata.mtime, entry.attributes.mtime) {
+            return Ok(Obstacle::Skip);
+        }
+        if !is_content || options.removes(u64::from(metadata.links)) {
+            return Ok(Obstacle::None);
+        }
+        if metadata.file_type != FileType::Regular {
+            return refused(
+                "a device, pipe or socket, which nothing serves here; --remove-destination replaces it",
+            );
+        }
+        Ok(Obstacle::File(found))
+    }
+
     fn temporary(&mut self, level: &Level, attributes: &Attributes) -> extant::Result<(File, Vec<u8>)> {
+        self.with_temporary(|import, name| import.make(level, name, NewKind::File, attributes))
+    }
+
+    /// Makes something under a name that is free, and tells the name.
+    fn with_temporary<T>(
+        &mut self,
+        mut make: impl FnMut(&Self, &[u8]) -> extant::Result<T>,
+    ) -> extant::Result<(T, Vec<u8>)> {
         loop {
             let name = format!(".extant-copy-{}", self.temporaries).into_bytes();
             self.temporaries += 1;
-            match make(level, &name, NewKind::File, attributes) {
+            match make(self, &name) {
                 // Left by a crash, or somebody's own.
                 Err(extant::Error::Exists) => {}
-                other => return other.map(|file| (file, name)),
+                other => return other.map(|made| (made, name)),
             }
         }
     }
@@ -191,12 +290,40 @@ impl Import {
         };
         let (level, name) = self.parent(&entry.path)?;
         let failed = |source| Error::disk(&entry.path, source);
-        if let Some(original) = original {
-            if level.dir.lookup(&name).is_ok_and(|found| found.number() == original.number()) {
-                return Ok(());
+        if let Some(original) = &original
+            && level.dir.lookup(&name).is_ok_and(|found| found.number() == original.number())
+        {
+            return Ok(());
+        }
+        match self.manner {
+            Manner::Unpack => {
+                clear(&level.dir, &name).map_err(failed)?;
+                self.place(&level, &name, entry, original.as_ref()).map_err(failed)
             }
-            clear(&level.dir, &name).map_err(failed)?;
-            return level.dir.link(&original, &name).map_err(failed);
+            Manner::Copy(options) => {
+                if let Obstacle::Skip = self.obstacle(entry, &level, options)? {
+                    self.is_skipping = true;
+                    return Ok(());
+                }
+                let temporary = self
+                    .with_temporary(|import, name| import.place(&level, name, entry, original.as_ref()))
+                    .map_err(failed)?
+                    .1;
+                rename(&level, &temporary, &name).map_err(failed)
+            }
+        }
+    }
+
+    /// Makes what has no content, under this name.
+    fn place(
+        &self,
+        level: &Level,
+        name: &[u8],
+        entry: &Entry,
+        original: Option<&File>,
+    ) -> extant::Result<()> {
+        if let Some(original) = original {
+            return level.dir.link(original, name);
         }
         let kind = match &entry.kind {
             Kind::Symlink(says) => NewKind::Symlink(says),
@@ -206,8 +333,7 @@ impl Import {
             Kind::BlockDevice(major, minor) => NewKind::BlockDevice { major: *major, minor: *minor },
             Kind::Directory | Kind::File(_) | Kind::HardLink(_) => return Ok(()),
         };
-        clear(&level.dir, &name).map_err(failed)?;
-        make(&level, &name, kind, &entry.attributes).map(drop).map_err(failed)
+        self.make(level, name, kind, &entry.attributes).map(drop)
     }
 
     fn parent(&mut self, path: &TreePath) -> Result<(Level, Vec<u8>)> {
@@ -219,6 +345,7 @@ impl Import {
 impl Sink for Import {
     fn entry(&mut self, entry: Entry) -> Result<()> {
         self.complete()?;
+        self.is_skipping = false;
         self.imported.entries += 1;
         match &entry.kind {
             Kind::Directory => self.directory(&entry),
@@ -231,6 +358,9 @@ impl Sink for Import {
     }
 
     fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        if self.is_skipping {
+            return Ok(bytes);
+        }
         let Some(pending) = &mut self.pending else {
             return Err(Error::Stream(std::io::Error::other("content without a file")));
         };
@@ -240,6 +370,10 @@ impl Sink for Import {
         pending.written_end = offset + bytes.len() as u64;
         self.imported.content_bytes += bytes.len() as u64;
         Ok(bytes)
+    }
+
+    fn is_skipping(&self) -> bool {
+        self.is_skipping
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -254,7 +388,7 @@ impl Sink for Import {
 impl Drop for Import {
     fn drop(&mut self) {
         // A copy that was cut short leaves nothing behind.
-        if let Some(Pending { level, temporary: Some(name), .. }) = self.pending.take() {
+        if let Some(Pending { level, goal: Goal::Rename(name), .. }) = self.pending.take() {
             let _ = level.dir.unlink(&name);
         }
     }
@@ -270,33 +404,100 @@ impl Pending {
         Ok(())
     }
 
-    fn complete(&self) -> extant::Result<()> {
-        let Self { file, attributes, .. } = self;
+    fn complete(&self, times: Option<Times>) -> extant::Result<()> {
+        let Self { file, attributes, level, path, .. } = self;
         if self.size > self.written_end && !self.is_sized {
             file.set_len(self.size)?;
         }
-        if self.size > 0 {
+        if let Goal::Exchange(existing, options) = &self.goal {
+            // Written to, a file loses its capabilities.
+            existing.remove_privileges(true)?;
+            replace_content(existing, file)?;
+            return set_preserved(existing, attributes, *options);
+        }
+        if self.size.max(self.written_end) > 0 {
             if let Some((name, value)) = attributes.xattrs.iter().find(|(name, _)| name == CAPABILITY) {
                 // Writing takes capabilities away.
                 file.set_xattr(name, value, XattrMode::default())?;
             }
-            let times = times(attributes);
             file.set_attributes(&SetAttributes {
                 mode: (file.metadata().mode != attributes.mode).then_some(attributes.mode),
-                atime: Some(times.atime),
-                mtime: Some(times.mtime),
+                atime: times.map(|times| times.atime),
+                mtime: times.map(|times| times.mtime),
                 ..SetAttributes::default()
             })?;
         }
-        if let (Some(temporary), Some((_, name))) = (&self.temporary, self.path.split_last()) {
-            let renamed = self.level.dir.rename(temporary, &self.level.dir, name, RenameFlags::default());
-            if renamed.is_err() {
-                let _ = self.level.dir.unlink(temporary);
-            }
-            renamed?;
+        if let (Goal::Rename(temporary), Some((_, name))) = (&self.goal, path.split_last()) {
+            rename(level, temporary, name)?;
         }
         Ok(())
     }
+}
+
+/// Gives what has a temporary name its own, in place of what has it.
+fn rename(level: &Level, temporary: &[u8], name: &[u8]) -> extant::Result<()> {
+    let renamed = level.dir.rename(temporary, &level.dir, name, RenameFlags::default());
+    if renamed.is_err() {
+        let _ = level.dir.unlink(temporary);
+    }
+    renamed
+}
+
+/// Gives the content of `new` to `existing`: as a whole, or, where two files cannot exchange theirs (block maps of ext3,
+/// trees too large for the journal), piece by piece, as a kernel's `cp` writes.
+fn replace_content(existing: &File, new: &File) -> extant::Result<()> {
+    match existing.exchange_content(new) {
+        Err(extant::Error::Unsupported(_)) => {}
+        other => return other,
+    }
+    let size = new.metadata().size;
+    existing.set_len(0)?;
+    existing.set_len(size)?;
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    while at < size {
+        at = match new.seek_to(SeekTo::Data, at) {
+            Ok(start) => start,
+            Err(extant::Error::NoSuchOffset) => break,
+            Err(error) => return Err(error),
+        };
+        let end = new.seek_to(SeekTo::Hole, at)?;
+        let bytes = (end - at).min(PIECE_BYTES as u64) as usize;
+        let read = new.read_at(&mut piece[..bytes], at)?;
+        if read == 0 {
+            break;
+        }
+        existing.write_all_at(&piece[..read], at)?;
+        at += read as u64;
+    }
+    Ok(())
+}
+
+/// Gives a file that exists what a copy keeps of its source.
+fn set_preserved(found: &File, attributes: &Attributes, options: CopyOptions) -> extant::Result<()> {
+    let preserve = options.preserve;
+    let times = preserve.times.then(|| times(attributes));
+    let is_chowned = preserve.uid || preserve.gid;
+    if is_chowned || preserve.mode || times.is_some() {
+        found.set_attributes(&SetAttributes {
+            mode: preserve.mode.then_some(attributes.mode),
+            uid: preserve.uid.then_some(attributes.uid),
+            gid: preserve.gid.then_some(attributes.gid),
+            // A program must not run with the rights of its new owner by the bits of the old one.
+            clear_set_id: is_chowned && !preserve.mode,
+            atime: times.map(|times| times.atime),
+            mtime: times.map(|times| times.mtime),
+            ..SetAttributes::default()
+        })?;
+    }
+    if preserve.acls && !attributes.xattrs.iter().any(|(name, _)| name == ACL_ACCESS) {
+        match found.remove_xattr(ACL_ACCESS) {
+            Ok(()) | Err(extant::Error::NoAttribute | extant::Error::Unsupported(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut kept = options.kept_xattrs(attributes);
+    kept.try_for_each(|(name, value)| found.set_xattr(name, value, XattrMode::default()))
 }
 
 fn times(attributes: &Attributes) -> Times {
@@ -312,22 +513,18 @@ fn clear(dir: &Dir, name: &[u8]) -> extant::Result<()> {
     }
 }
 
-fn refuse_directory(dir: &Dir, name: &[u8]) -> extant::Result<()> {
-    match dir.lookup(name) {
-        Ok(found) if found.metadata().file_type == FileType::Directory => Err(extant::Error::IsADirectory),
-        Ok(_) | Err(extant::Error::NotFound) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
 /// Makes an inode that is exactly as the entry says, whatever its directory hands down.
-fn make(level: &Level, name: &[u8], kind: NewKind<'_>, attributes: &Attributes) -> extant::Result<File> {
+fn make(
+    level: &Level,
+    name: &[u8],
+    kind: NewKind<'_>,
+    attributes: &Attributes,
+    times: Option<Times>,
+) -> extant::Result<File> {
     let Attributes { mode, uid, gid, .. } = *attributes;
     let xattrs: Vec<(&[u8], &[u8])> =
         attributes.xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
-    let file = level
-        .dir
-        .create(name, &New { kind, mode, uid, gid, times: Some(times(attributes)), xattrs: &xattrs })?;
+    let file = level.dir.create(name, &New { kind, mode, uid, gid, times, xattrs: &xattrs })?;
     if level.hands_down_acl && !matches!(kind, NewKind::Symlink(_)) {
         for acl in [ACL_ACCESS, ACL_DEFAULT] {
             if attributes.xattrs.iter().any(|(name, _)| name == acl) {
@@ -346,8 +543,8 @@ fn make(level: &Level, name: &[u8], kind: NewKind<'_>, attributes: &Attributes) 
             mode: (!is_symlink).then_some(mode),
             uid: Some(uid),
             gid: Some(gid),
-            atime: Some(times(attributes).atime),
-            mtime: Some(times(attributes).mtime),
+            atime: times.map(|times| times.atime),
+            mtime: times.map(|times| times.mtime),
             ..SetAttributes::default()
         })?;
     }

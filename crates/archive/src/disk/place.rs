@@ -1,9 +1,13 @@
 //! The directory that an entry goes to, found again and again while a tree is written.
 //!
-//! The target is the root of everything: a symbolic link on the way leads to a place below it, `..` does not lead
-//! above it.
+//! For an archive the target is the root of everything: a symbolic link on the way leads to a place below it, `..` does
+//! not lead above it. A copy follows symbolic links as the disk's own system does.
 
-use extant::{Dir, File, New, NewKind, Times};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use extant::{Dir, File, Filesystem, New, NewKind, Times};
 use extant_ondisk::FileType;
 
 use super::ACL_DEFAULT;
@@ -36,6 +40,8 @@ impl Level {
 #[derive(Debug)]
 pub(super) struct Places {
     target: Level,
+    /// The file system and the path of the target, if symbolic links lead where they lead on the disk.
+    system: Option<(Filesystem, PathBuf)>,
     /// The path by which the last directory was asked for.
     asked: TreePath,
     /// The directories on the way to it.
@@ -47,9 +53,32 @@ pub(super) struct Places {
 }
 
 impl Places {
-    pub fn new(target: Dir, times: Option<Times>) -> extant::Result<Self> {
+    /// Places below a target that is the root of everything.
+    pub fn rooted(target: Dir, times: Option<Times>) -> extant::Result<Self> {
         let target = Level::new(target)?;
-        Ok(Self { target, asked: TreePath::root(), levels: Vec::new(), is_straight: true, times })
+        Ok(Self {
+            target,
+            system: None,
+            asked: TreePath::root(),
+            levels: Vec::new(),
+            is_straight: true,
+            times,
+        })
+    }
+
+    /// Places below the directory `target` of a system, whose symbolic links may lead anywhere on the disk.
+    pub fn in_system(fs: &Filesystem, target: &Path, times: Option<Times>) -> extant::Result<Self> {
+        let system = Some((fs.clone(), target.to_owned()));
+        Ok(Self { system, ..Self::rooted(fs.dir(target)?, times)? })
+    }
+
+    /// What a symbolic link at `path` leads to.
+    ///
+    /// # Errors
+    /// `NotFound`, `Loop`; `Unsupported` where the target is the root of everything.
+    pub fn follow(&self, path: &TreePath) -> extant::Result<File> {
+        let (fs, target) = self.system.as_ref().ok_or(extant::Error::Unsupported("following a link out"))?;
+        fs.lookup(target.join(OsStr::from_bytes(&path.to_bytes())))
     }
 
     /// The target.
@@ -60,8 +89,9 @@ impl Places {
     /// Looks again at a directory that got other attributes, where it is on the way.
     pub fn refresh(&mut self, changed: &File) -> extant::Result<()> {
         let is_changed = |level: &&mut Level| level.dir.number() == changed.number();
-        // A straight way meets no directory twice, and the changed one is in the last.
-        let levels = if self.is_straight { &mut [][..] } else { &mut self.levels[..] };
+        // A way without links meets no directory twice, and the changed one is in the last.
+        let is_tree = self.is_straight && self.system.is_none();
+        let levels = if is_tree { &mut [][..] } else { &mut self.levels[..] };
         for level in levels.iter_mut().chain([&mut self.target]).filter(is_changed) {
             *level = Level::new(level.dir.clone())?;
         }
@@ -78,7 +108,11 @@ impl Places {
         self.levels.truncate(keep);
         self.is_straight = true;
         let names = path.components_from(keep);
-        if let Err(source) = self.descend(names.into_iter().rev().map(<[u8]>::to_vec).collect()) {
+        let found = match self.system {
+            Some(_) => self.descend_in_system(path, keep),
+            None => self.descend(names.into_iter().rev().map(<[u8]>::to_vec).collect()),
+        };
+        if let Err(source) = found {
             (self.asked, self.levels, self.is_straight) = (TreePath::root(), Vec::new(), true);
             return Err(Error::disk(path, source));
         }
@@ -88,6 +122,22 @@ impl Places {
 
     fn here(&self) -> Level {
         self.levels.last().unwrap_or(&self.target).clone()
+    }
+
+    /// Goes on from the last level, that of the first `keep` components. There is a level for each name.
+    fn descend_in_system(&mut self, path: &TreePath, keep: usize) -> extant::Result<()> {
+        for (depth, name) in (keep + 1..).zip(path.components_from(keep)) {
+            let here = self.here().dir;
+            let found = match here.lookup(name) {
+                Err(extant::Error::NotFound) => self.make(&here, name)?,
+                Ok(found) if found.metadata().file_type == FileType::Symlink => {
+                    self.follow(&path.above(depth))?
+                }
+                other => other?,
+            };
+            self.levels.push(Level::new(found.into_dir()?)?);
+        }
+        Ok(())
     }
 
     /// Goes on from the last level by `pending`, whose first name is last.

@@ -26,13 +26,20 @@ pub struct DiskWalk {
     root: PathBuf,
     at: TreePath,
     follow_root: bool,
+    hard_links: bool,
 }
 
 impl DiskWalk {
     /// The tree at `root` on the disk, which becomes the root of what is poured. A symbolic link there is followed.
     #[must_use]
     pub fn new(fs: &Filesystem, root: impl AsRef<Path>) -> Self {
-        Self { fs: fs.clone(), root: root.as_ref().to_owned(), at: TreePath::root(), follow_root: true }
+        Self {
+            fs: fs.clone(),
+            root: root.as_ref().to_owned(),
+            at: TreePath::root(),
+            follow_root: true,
+            hard_links: true,
+        }
     }
 
     /// Pours the tree as `path`, not as the root.
@@ -46,6 +53,13 @@ impl DiskWalk {
     #[must_use]
     pub fn follow_root(mut self, follow: bool) -> Self {
         self.follow_root = follow;
+        self
+    }
+
+    /// Whether further names of a file are poured as hard links, not as files of their own.
+    #[must_use]
+    pub fn hard_links(mut self, are_kept: bool) -> Self {
+        self.hard_links = are_kept;
         self
     }
 }
@@ -64,9 +78,9 @@ struct Open {
 
 impl Source for DiskWalk {
     fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
+        let links = self.hard_links.then(HashMap::new);
         let blocks_count = self.fs.statistics().blocks;
-        let mut visit =
-            Visit { sink, extent, blocks_count, links: HashMap::new(), directories: HashSet::new() };
+        let mut visit = Visit { sink, extent, blocks_count, links, directories: HashSet::new() };
         let root =
             if self.follow_root { self.fs.lookup(&self.root) } else { self.fs.symlink_lookup(&self.root) };
         let root = root.map_err(|source| Error::Disk { path: self.root.display().to_string(), source })?;
@@ -130,8 +144,8 @@ struct Visit<'a> {
     extent: Extent,
     /// Blocks of the disk: no file has more, nor more pieces.
     blocks_count: u64,
-    /// Inodes with more names than one, and where their first name was met.
-    links: HashMap<InodeNumber, TreePath>,
+    /// Inodes with more names than one, and where their first name was met; none if each name is a file of its own.
+    links: Option<HashMap<InodeNumber, TreePath>>,
     directories: HashSet<InodeNumber>,
 }
 
@@ -145,13 +159,16 @@ impl Visit<'_> {
     ) -> Result<Option<Open>> {
         let metadata = file.metadata();
         let failed = |source| Error::disk(&tree, source);
-        if metadata.file_type != FileType::Directory && metadata.links > 1 {
-            if let Some(first) = self.links.get(&metadata.inode) {
+        if let Some(links) = &mut self.links
+            && metadata.file_type != FileType::Directory
+            && metadata.links > 1
+        {
+            if let Some(first) = links.get(&metadata.inode) {
                 let attributes = attributes(&metadata, Vec::new());
                 self.sink.entry(Entry { path: tree, kind: Kind::HardLink(first.clone()), attributes })?;
                 return Ok(None);
             }
-            self.links.insert(metadata.inode, tree.clone());
+            links.insert(metadata.inode, tree.clone());
         }
         let attributes = attributes(&metadata, xattrs(file).map_err(failed)?);
         let (major, minor) = metadata.device;

@@ -1,39 +1,35 @@
 //! Writes a tree into a directory of the host.
 //!
 //! A disk may be hostile: each directory on the way is opened from its parent without following a symbolic link, so
-//! no name leads out of the target. Others may change the target meanwhile: attributes are given to open files, never
-//! to names. A file is written under a temporary name and renamed. A directory gets its final mode and times when it is
-//! left, so entries have to come as [`crate::DiskWalk`] gives them: all that is in a directory behind it, before
-//! anything else.
+//! no name leads out of the target. A new file is written under a temporary name and renamed. An existing regular file is
+//! written in place, as `cp` writes it, so that its owner, its mode and its links stay. Symbolic links are followed, and
+//! devices and pipes written into, only at the path that the user spelled: inside a tree the names are the disk's
+//! choice, and an earlier copy of the same disk may have made the link. Others may change the target meanwhile: attributes
+//! are given to open files, never to names. A directory gets its final mode and times when it is left, so entries have to
+//! come as [`crate::DiskWalk`] gives them: all that is in a directory behind it, before anything else.
 //!
 //! Test: `tests/extract.rs`.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use extant_ondisk::Timestamp;
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, makedev};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, makedev};
 use rustix::io::{Errno, Result as Outcome};
 
+use super::attributes::{mode, set_on_file, set_on_name};
+use super::stream::StreamWriter;
 use super::way::Way;
+use crate::copy::{CopyOptions, Existing};
 use crate::entry::{Attributes, Entry, Kind};
 use crate::error::{Error, Result};
 use crate::flow::Sink;
 use crate::path::TreePath;
-
-/// What files on the host get of what they had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// The permissions, as far as the umask allows; else they are new files of the user.
-    Permissions,
-    /// All of it. What only root may set is left out for other users.
-    Everything,
-}
 
 /// Bytes of attributes that directories on the way may keep until they are left. On a damaged disk thousands of them, each
 /// in the other, may share one large value.
@@ -43,26 +39,57 @@ const HELD_BYTES_MAX: usize = 64 << 20;
 #[derive(Debug)]
 pub struct Extract {
     target: PathBuf,
-    keep: Keep,
+    options: CopyOptions,
+    /// The path that the user spelled.
+    spelled: TreePath,
+    /// Device and inode of a file that is not written to.
+    kept: Option<(u64, u64)>,
     /// The way to the directory that the last entry was in.
     way: Way,
     /// What the directories on the way get when they are left, if an entry told of them; first the target.
-    held: Vec<Option<Attributes>>,
+    held: Vec<Option<Held>>,
     held_bytes: usize,
     /// The way to the last file that got a further name.
     originals: Way,
+    temporaries: Temporaries,
     pending: Option<Pending>,
-    random: RandomState,
-    temporaries: u64,
+    /// The last entry was passed over, and so is its content.
+    is_skipping: bool,
+}
+
+#[derive(Debug)]
+struct Held {
+    attributes: Attributes,
+    is_new: bool,
 }
 
 /// A file whose content is coming.
 #[derive(Debug)]
 struct Pending {
-    file: File,
-    temporary: Vec<u8>,
+    goal: Goal,
     entry: Entry,
     size: u64,
+}
+
+/// Where content goes.
+#[derive(Debug)]
+enum Goal {
+    /// To a new file of this name, which is renamed in the end.
+    New(File, Vec<u8>),
+    /// To a regular file that exists.
+    Existing(File),
+    /// To a device or a pipe.
+    Stream(StreamWriter<File>),
+}
+
+/// What is in the way of an entry that is no directory.
+enum Obstacle {
+    /// Nothing, or what is to be removed.
+    None,
+    /// The entry is passed over.
+    Skip,
+    /// A file that gets the content; whether it is a regular one.
+    File { is_regular: bool },
 }
 
 impl Extract {
@@ -70,7 +97,7 @@ impl Extract {
     ///
     /// # Errors
     /// [`Error::Host`].
-    pub fn new(target: impl AsRef<Path>, keep: Keep) -> Result<Self> {
+    pub fn new(target: impl AsRef<Path>, options: CopyOptions) -> Result<Self> {
         let target = target.as_ref();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, target, flags, Mode::empty());
@@ -79,20 +106,44 @@ impl Extract {
             root.map_err(|errno| Error::Host { path: target.to_owned(), source: errno.into() })?;
         Ok(Self {
             target: target.to_owned(),
-            keep,
+            options,
+            spelled: TreePath::root(),
+            kept: None,
             way: Way::new(root),
             held: vec![None],
             held_bytes: 0,
             originals: Way::new(again),
+            temporaries: Temporaries::default(),
             pending: None,
-            random: RandomState::new(),
-            temporaries: 0,
+            is_skipping: false,
         })
+    }
+
+    /// Follows a symbolic link and writes into a device or a pipe at `path`, which the user spelled.
+    #[must_use]
+    pub fn spelled(mut self, path: TreePath) -> Self {
+        self.spelled = path;
+        self
+    }
+
+    /// Refuses to write to this file: the image that is being read.
+    #[must_use]
+    pub fn keep(mut self, file: &Metadata) -> Self {
+        self.kept = Some((file.dev(), file.ino()));
+        self
+    }
+
+    fn host_path(&self, path: &TreePath) -> PathBuf {
+        self.target.join(bytes_path(&path.to_bytes()))
     }
 
     fn failed(&self, path: &TreePath) -> impl FnOnce(Errno) -> Error + use<> {
         let (target, path) = (self.target.clone(), path.clone());
         move |errno| Error::Host { path: target.join(bytes_path(&path.to_bytes())), source: errno.into() }
+    }
+
+    fn refused<T>(&self, path: &TreePath, reason: &'static str) -> Result<T> {
+        Err(Error::Host { path: self.host_path(path), source: io::Error::other(reason) })
     }
 
     /// Goes to the directory at `path`. Those that are left on the way are complete.
@@ -112,9 +163,9 @@ impl Extract {
     /// Completes the directory that the way leads to, and leaves it.
     fn leave(&mut self) -> Result<()> {
         let failed = self.failed(self.way.here());
-        if let Some(attributes) = self.held.pop().flatten() {
-            self.held_bytes -= attributes.memory_bytes();
-            if let Err(errno) = complete_directory(self.keep, self.way.directory(), &attributes) {
+        if let Some(held) = self.held.pop().flatten() {
+            self.held_bytes -= held.attributes.memory_bytes();
+            if let Err(errno) = complete_directory(self.options, self.way.directory(), &held) {
                 return Err(failed(errno));
             }
         }
@@ -122,8 +173,8 @@ impl Extract {
     }
 
     /// Keeps what the directory that the way leads to is to get.
-    fn hold(&mut self, mut attributes: Attributes) -> Result<()> {
-        if self.keep == Keep::Permissions {
+    fn hold(&mut self, mut attributes: Attributes, is_new: bool) -> Result<()> {
+        if !self.options.preserve.times {
             attributes.xattrs = Vec::new();
         }
         self.held_bytes += attributes.memory_bytes();
@@ -131,139 +182,249 @@ impl Extract {
             let what = "directories in each other with more than 64 MiB of attributes";
             return Err(Error::Limit { path: self.way.here().clone(), what });
         }
-        if let Some(before) = self.held.last_mut().and_then(|held| held.replace(attributes)) {
-            self.held_bytes -= before.memory_bytes();
+        let held = Held { attributes, is_new };
+        if let Some(before) = self.held.last_mut().and_then(|last| last.replace(held)) {
+            self.held_bytes -= before.attributes.memory_bytes();
         }
         Ok(())
     }
 
-    fn make_directory(&mut self, name: &[u8], attributes: &Attributes) -> Outcome<()> {
+    /// Makes a directory, unless there is one, and goes into it: whether it did.
+    fn make_directory(&mut self, name: &[u8], attributes: &Attributes) -> Outcome<bool> {
         // Ours to write into until the end, and nobody else's if it is to be kept as it was.
-        let mode = if self.keep == Keep::Everything { Mode::RWXU } else { mode(attributes) | Mode::RWXU };
-        match rustix::fs::mkdirat(self.way.directory(), name, mode) {
+        let mode = if self.options.preserve.mode { Mode::RWXU } else { mode(attributes) | Mode::RWXU };
+        let is_new = match rustix::fs::mkdirat(self.way.directory(), name, mode) {
             // What is no directory is not entered.
-            Ok(()) | Err(Errno::EXIST) => self.way.enter(name).map(drop),
-            Err(errno) => Err(errno),
+            Err(Errno::EXIST) => false,
+            other => other.map(|()| true)?,
+        };
+        self.way.enter(name)?;
+        self.held.push(None);
+        Ok(is_new)
+    }
+
+    /// What is in the way of an entry that is no directory.
+    fn obstacle(&self, name: &[u8], entry: &Entry) -> Result<Obstacle> {
+        let failed = self.failed(&entry.path);
+        let stat = |directory: &OwnedFd, flags| match rustix::fs::statat(directory, name, flags) {
+            Err(Errno::NOENT) => Ok(None),
+            other => other.map(Some),
+        };
+        let directory = self.way.directory();
+        let named = stat(directory, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        let behind = stat(directory, AtFlags::empty());
+        let Some(named) = named else { return Ok(Obstacle::None) };
+        let (options, is_spelled) = (self.options, entry.path == self.spelled);
+        let is_content = matches!(entry.kind, Kind::File(_));
+        let mut found = named;
+        if is_content && file_type(&named) == FileType::Symlink && options.existing != Existing::Remove {
+            if !is_spelled {
+                return self.refused(
+                    &entry.path,
+                    "a symbolic link, which is not followed inside a tree; --remove-destination replaces it",
+                );
+            }
+            let Some(behind) = behind.map_err(self.failed(&entry.path))? else {
+                return self.refused(
+                    &entry.path,
+                    "a symbolic link to nothing, which is not written through; --remove-destination replaces it",
+                );
+            };
+            found = behind;
+        }
+        let kind = file_type(&found);
+        if kind == FileType::Directory {
+            return self.refused(
+                &entry.path,
+                "a directory, and what is none does not take its place; remove it first",
+            );
+        }
+        if self.kept == Some((found.st_dev, found.st_ino)) {
+            return self.refused(&entry.path, "the disk that is being read, which the copy would destroy");
+        }
+        if options.skips(mtime(&found), entry.attributes.mtime) {
+            return Ok(Obstacle::Skip);
+        }
+        if !is_content || options.removes(found.st_nlink as u64) {
+            return Ok(Obstacle::None);
+        }
+        let is_regular = kind == FileType::RegularFile;
+        if !is_regular && !is_spelled {
+            return self.refused(
+                &entry.path,
+                "a device, pipe or socket, which is not written into inside a tree; --remove-destination replaces it",
+            );
+        }
+        Ok(Obstacle::File { is_regular })
+    }
+
+    fn begin_file(&mut self, name: &[u8], entry: &Entry) -> Result<Option<Goal>> {
+        let obstacle = self.obstacle(name, entry)?;
+        let failed = self.failed(&entry.path);
+        let is_regular = match obstacle {
+            Obstacle::Skip => return Ok(None),
+            Obstacle::None => return self.new_file(entry).map(Some).map_err(failed),
+            Obstacle::File { is_regular } => is_regular,
+        };
+        let (path, is_spelled) = (self.host_path(&entry.path), entry.path == self.spelled);
+        let mut flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOCTTY | OFlags::CLOEXEC;
+        if !is_spelled {
+            flags |= OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        }
+        match rustix::fs::openat(self.way.directory(), name, flags, Mode::empty()) {
+            Ok(file) if is_regular => Ok(Some(Goal::Existing(file.into()))),
+            Ok(file) => Ok(Some(Goal::Stream(StreamWriter::new(file.into(), path)))),
+            Err(_) if self.options.force => self.new_file(entry).map(Some).map_err(failed),
+            Err(errno) => Err(failed(errno)),
         }
     }
 
-    fn begin_file(&mut self, entry: &Entry) -> Outcome<(File, Vec<u8>)> {
-        let mode = match self.keep {
-            Keep::Everything => Mode::RUSR | Mode::WUSR,
-            Keep::Permissions => mode(&entry.attributes),
-        };
+    fn new_file(&mut self, entry: &Entry) -> Outcome<Goal> {
+        let keeps_mode = self.options.preserve.mode;
+        let mode = if keeps_mode { Mode::RUSR | Mode::WUSR } else { mode(&entry.attributes) };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        loop {
-            // At random, so that names which a crash or somebody else left behind are not tried one by one.
-            let mut hasher = self.random.build_hasher();
-            hasher.write_u64(self.temporaries);
-            self.temporaries += 1;
-            let temporary = format!(".extant-{:016x}", hasher.finish()).into_bytes();
-            match rustix::fs::openat(self.way.directory(), temporary.as_slice(), flags, mode) {
-                Ok(file) => return Ok((File::from(file), temporary)),
-                Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
+        let directory = self.way.directory();
+        let (file, temporary) =
+            self.temporaries.with(|name| rustix::fs::openat(directory, name, flags, mode))?;
+        Ok(Goal::New(File::from(file), temporary))
     }
 
     /// Gives the last file its size, its attributes and its name.
     fn complete(&mut self) -> Result<()> {
-        let Some(Pending { file, temporary, entry, size }) = self.pending.take() else { return Ok(()) };
+        let Some(Pending { goal, entry, size }) = self.pending.take() else { return Ok(()) };
         let Some((parent, name)) = entry.path.split_last() else { return Ok(()) };
         self.go(parent)?;
-        let finish = || {
-            rustix::fs::ftruncate(&file, size)?;
-            if self.keep == Keep::Everything {
-                set_attributes(&file, &entry.attributes)?;
-            }
-            let directory = self.way.directory();
-            let renamed = rustix::fs::renameat(directory, temporary.as_slice(), directory, name);
-            if renamed.is_err() {
-                let _ = rustix::fs::unlinkat(directory, temporary.as_slice(), AtFlags::empty());
-            }
-            renamed
+        let options = self.options;
+        let failed = self.failed(&entry.path);
+        let finish = |file: &File| {
+            rustix::fs::ftruncate(file, size)?;
+            set_on_file(file, &entry.attributes, options)
         };
-        finish().map_err(self.failed(&entry.path))
+        match goal {
+            Goal::Stream(mut stream) => stream.finish(),
+            Goal::Existing(file) => finish(&file).map_err(failed),
+            Goal::New(file, temporary) => {
+                let finished = finish(&file);
+                let directory = self.way.directory();
+                let renamed = finished
+                    .and_then(|()| rustix::fs::renameat(directory, temporary.as_slice(), directory, name));
+                if renamed.is_err() {
+                    let _ = rustix::fs::unlinkat(directory, temporary.as_slice(), AtFlags::empty());
+                }
+                renamed.map_err(failed)
+            }
+        }
     }
 
     /// Makes what is neither a directory nor a regular file, in place of what had the name.
     fn make_special(&mut self, name: &[u8], entry: &Entry) -> Outcome<()> {
-        let directory = self.way.directory();
-        match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno),
-        }
-        let node = |kind, device| {
-            rustix::fs::mknodat(directory, name, kind, mode(&entry.attributes), device)
-                .map(|()| (kind, device))
-        };
-        let made = match &entry.kind {
+        let original = match &entry.kind {
             Kind::HardLink(original) => {
                 let (parent, original_name) = original.split_last().ok_or(Errno::PERM)?;
-                let from = self.originals.go(parent)?;
-                return rustix::fs::linkat(from, original_name, directory, name, AtFlags::empty());
+                Some((self.originals.go(parent)?, original_name))
             }
-            Kind::Symlink(says) => {
-                rustix::fs::symlinkat(says.as_slice(), directory, name).map(|()| (FileType::Symlink, 0))
-            }
-            Kind::Fifo => node(FileType::Fifo, 0),
-            Kind::Socket => node(FileType::Socket, 0),
-            Kind::CharDevice(major, minor) => node(FileType::CharacterDevice, makedev(*major, *minor)),
-            Kind::BlockDevice(major, minor) => node(FileType::BlockDevice, makedev(*major, *minor)),
-            Kind::Directory | Kind::File(_) => return Ok(()),
+            _ => None,
         };
-        let (kind, device) = made?;
-        if self.keep == Keep::Everything {
-            set_special_attributes(directory, name, (kind, device), &entry.attributes)?;
-        }
-        Ok(())
+        let options = self.options;
+        let directory = self.way.directory();
+        let mode = mode(&entry.attributes);
+        let made = match &entry.kind {
+            Kind::Fifo => (FileType::Fifo, 0),
+            Kind::Socket => (FileType::Socket, 0),
+            Kind::CharDevice(major, minor) => (FileType::CharacterDevice, makedev(*major, *minor)),
+            Kind::BlockDevice(major, minor) => (FileType::BlockDevice, makedev(*major, *minor)),
+            _ => (FileType::Symlink, 0),
+        };
+        let ((), temporary) = self.temporaries.with(|name| match &entry.kind {
+            Kind::HardLink(_) => {
+                let (from, from_name) = original.as_ref().ok_or(Errno::INVAL)?;
+                rustix::fs::linkat(from, *from_name, directory, name, AtFlags::empty())
+            }
+            Kind::Symlink(says) => rustix::fs::symlinkat(says.as_slice(), directory, name),
+            Kind::Directory | Kind::File(_) => Err(Errno::INVAL),
+            _ => rustix::fs::mknodat(directory, name, made.0, mode, made.1),
+        })?;
+        let set = match &entry.kind {
+            Kind::HardLink(_) => Ok(()),
+            _ => set_on_name(directory, &temporary, made, &entry.attributes, options),
+        };
+        let renamed =
+            set.and_then(|()| rustix::fs::renameat(directory, temporary.as_slice(), directory, name));
+        // Two names of one file are not renamed over each other.
+        let _ = rustix::fs::unlinkat(directory, temporary.as_slice(), AtFlags::empty());
+        renamed
     }
 }
 
 impl Sink for Extract {
     fn entry(&mut self, entry: Entry) -> Result<()> {
         self.complete()?;
+        self.is_skipping = false;
         let Some((parent, name)) = entry.path.split_last() else {
             if entry.kind != Kind::Directory {
                 return Err(Error::UnsafeName(Vec::new()));
             }
             self.go(&entry.path)?;
-            return self.hold(entry.attributes);
+            return self.hold(entry.attributes, false);
         };
         self.go(parent)?;
         let failed = self.failed(&entry.path);
         match &entry.kind {
             Kind::Directory => {
-                self.make_directory(name, &entry.attributes).map_err(failed)?;
+                let is_new = self.make_directory(name, &entry.attributes).map_err(failed)?;
                 self.way.share(&entry.path);
-                self.held.push(None);
-                self.hold(entry.attributes)?;
+                self.hold(entry.attributes, is_new)?;
             }
             Kind::File(shape) => {
                 let size = shape.size;
-                let (file, temporary) = self.begin_file(&entry).map_err(failed)?;
-                self.pending = Some(Pending { file, temporary, entry, size });
+                match self.begin_file(name, &entry)? {
+                    Some(mut goal) => {
+                        if let Goal::Stream(stream) = &mut goal {
+                            stream.entry(entry.clone())?;
+                        }
+                        self.pending = Some(Pending { goal, entry, size });
+                    }
+                    None => self.is_skipping = true,
+                }
             }
-            _ => self.make_special(name, &entry).map_err(failed)?,
+            _ => {
+                self.is_skipping = matches!(self.obstacle(name, &entry)?, Obstacle::Skip);
+                if !self.is_skipping {
+                    self.make_special(name, &entry).map_err(failed)?;
+                }
+            }
         }
         Ok(())
     }
 
     fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
-        let Some(pending) = &self.pending else {
+        if self.is_skipping {
+            return Ok(bytes);
+        }
+        let Some(pending) = &mut self.pending else {
             return Err(Error::Stream(io::Error::other("content without a file")));
         };
-        let path = || self.target.join(bytes_path(&pending.entry.path.to_bytes()));
-        pending.file.write_all_at(&bytes, offset).map_err(|source| Error::Host { path: path(), source })?;
+        match &mut pending.goal {
+            Goal::Stream(stream) => return stream.content(offset, bytes),
+            Goal::New(file, _) | Goal::Existing(file) => {
+                let path = || self.target.join(bytes_path(&pending.entry.path.to_bytes()));
+                file.write_all_at(&bytes, offset).map_err(|source| Error::Host { path: path(), source })?;
+                // A stream does not say its size.
+                pending.size = pending.size.max(offset + bytes.len() as u64);
+            }
+        }
         Ok(bytes)
+    }
+
+    fn is_skipping(&self) -> bool {
+        self.is_skipping
     }
 
     fn finish(&mut self) -> Result<()> {
         self.complete()?;
         self.go(&TreePath::root())?;
         match self.held.first_mut().and_then(Option::take) {
-            Some(attributes) => complete_directory(self.keep, self.way.directory(), &attributes)
+            Some(held) => complete_directory(self.options, self.way.directory(), &held)
                 .map_err(self.failed(&TreePath::root())),
             None => Ok(()),
         }
@@ -272,113 +433,61 @@ impl Sink for Extract {
 
 impl Drop for Extract {
     fn drop(&mut self) {
-        // A file that was cut short leaves nothing behind.
-        if let Some(pending) = self.pending.take()
-            && let Some((parent, _)) = pending.entry.path.split_last()
+        // A new file that was cut short leaves nothing behind.
+        if let Some(Pending { goal: Goal::New(_, temporary), entry, .. }) = self.pending.take()
+            && let Some((parent, _)) = entry.path.split_last()
             && self.way.here() == parent
         {
-            let _ =
-                rustix::fs::unlinkat(self.way.directory(), pending.temporary.as_slice(), AtFlags::empty());
+            let _ = rustix::fs::unlinkat(self.way.directory(), temporary.as_slice(), AtFlags::empty());
         }
     }
 }
 
-fn bytes_path(bytes: &[u8]) -> &Path {
-    Path::new(std::ffi::OsStr::from_bytes(bytes))
+/// Names that are free, at random, so that those which a crash or somebody else left behind are not tried one by one.
+#[derive(Debug, Default)]
+struct Temporaries {
+    random: RandomState,
+    count: u64,
 }
 
-fn mode(attributes: &Attributes) -> Mode {
-    Mode::from_raw_mode(u32::from(attributes.mode & 0o777))
-}
-
-fn times(attributes: &Attributes) -> Timestamps {
-    let spec = |time: Timestamp| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
-    let last_modification = spec(attributes.mtime);
-    Timestamps { last_access: attributes.atime.map_or(last_modification, spec), last_modification }
-}
-
-/// Whether it was done; what only root may do is left out for others.
-fn allowed(outcome: Outcome<()>) -> Outcome<bool> {
-    match outcome {
-        Ok(()) => Ok(true),
-        Err(Errno::PERM | Errno::NOTSUP | Errno::INVAL) => Ok(false),
-        Err(errno) => Err(errno),
+impl Temporaries {
+    /// Makes something under such a name, and tells the name.
+    fn with<T>(&mut self, mut make: impl FnMut(&[u8]) -> Outcome<T>) -> Outcome<(T, Vec<u8>)> {
+        loop {
+            let mut hasher = self.random.build_hasher();
+            hasher.write_u64(self.count);
+            self.count += 1;
+            let name = format!(".extant-{:016x}", hasher.finish()).into_bytes();
+            match make(&name) {
+                Ok(made) => return Ok((made, name)),
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
     }
 }
 
 /// Gives a directory that is complete what it is to have.
-fn complete_directory(keep: Keep, directory: &OwnedFd, attributes: &Attributes) -> Outcome<()> {
-    match keep {
-        Keep::Everything => set_attributes(directory, attributes),
-        Keep::Permissions if attributes.mode & 0o700 != 0o700 => {
-            let made = rustix::fs::fstat(directory)?.st_mode;
-            let missing = 0o700 & !u32::from(attributes.mode);
-            rustix::fs::fchmod(directory, Mode::from_raw_mode(made & 0o7777 & !missing))
-        }
-        Keep::Permissions => Ok(()),
+fn complete_directory(options: CopyOptions, directory: &OwnedFd, held: &Held) -> Outcome<()> {
+    if options.preserve.times {
+        return set_on_file(directory, &held.attributes, options);
     }
+    if held.is_new && held.attributes.mode & 0o700 != 0o700 {
+        let made = rustix::fs::fstat(directory)?.st_mode;
+        let missing = 0o700 & !u32::from(held.attributes.mode);
+        return rustix::fs::fchmod(directory, Mode::from_raw_mode(made & 0o7777 & !missing));
+    }
+    Ok(())
 }
 
-/// Gives what was made as `made` under `name` its owner, mode and times, if it is that: somebody else may have put
-/// another file in its place.
-fn set_special_attributes(
-    directory: &OwnedFd,
-    name: &[u8],
-    made: (FileType, u64),
-    attributes: &Attributes,
-) -> Outcome<()> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
-    let found = rustix::fs::fstat(&file)?;
-    let is_new = (FileType::from_raw_mode(found.st_mode), found.st_rdev) == made
-        && found.st_nlink == 1
-        && found.st_uid == rustix::process::geteuid().as_raw();
-    if !is_new {
-        return Err(Errno::STALE);
-    }
-    let (uid, gid) = (Uid::from_raw(attributes.uid), Gid::from_raw(attributes.gid));
-    allowed(rustix::fs::chownat(&file, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH))?;
-    if made.0 != FileType::Symlink {
-        // A descriptor without access takes no mode but by its own name.
-        let own_name = format!("/proc/self/fd/{}", file.as_raw_fd());
-        rustix::fs::chmodat(CWD, own_name, mode(attributes), AtFlags::empty())?;
-    }
-    rustix::fs::utimensat(&file, "", &times(attributes), AtFlags::EMPTY_PATH)
+fn file_type(found: &Stat) -> FileType {
+    FileType::from_raw_mode(found.st_mode)
 }
 
-fn set_attributes(file: &impl AsFd, attributes: &Attributes) -> Outcome<()> {
-    let (uid, gid) = (Uid::from_raw(attributes.uid), Gid::from_raw(attributes.gid));
-    let owned = allowed(rustix::fs::fchown(file, Some(uid), Some(gid)))?;
-    for (name, value) in &attributes.xattrs {
-        allowed(rustix::fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty()))?;
-    }
-    // A program that runs as its owner must not come to run as somebody else.
-    let kept = if owned { attributes.mode & 0o7777 } else { attributes.mode & 0o1777 };
-    rustix::fs::fchmod(file, Mode::from_raw_mode(kept.into()))?;
-    rustix::fs::futimens(file, &times(attributes))
+fn mtime(found: &Stat) -> Timestamp {
+    Timestamp { seconds: found.st_mtime as i64, nanoseconds: found.st_mtime_nsec as u32 }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::{MetadataExt, symlink};
-
-    use super::*;
-
-    #[test]
-    fn what_took_the_place_of_a_special_file_keeps_its_attributes() {
-        let dir = tempfile::tempdir().unwrap();
-        let victim = dir.path().join("victim");
-        std::fs::write(&victim, "secret").unwrap();
-        rustix::fs::chmod(&victim, Mode::RUSR).unwrap();
-        let open = rustix::fs::open(dir.path(), OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let attributes = Attributes { mode: 0o666, uid: 7, ..Attributes::default() };
-        symlink(&victim, dir.path().join("link")).unwrap();
-        std::fs::hard_link(&victim, dir.path().join("hard")).unwrap();
-        for name in [&b"link"[..], b"hard"] {
-            let made = (FileType::Fifo, 0);
-            assert_eq!(set_special_attributes(&open, name, made, &attributes), Err(Errno::STALE));
-        }
-        let found = victim.metadata().unwrap();
-        assert_eq!((found.mode() & 0o777, found.uid() == 7), (0o400, false));
-    }
+fn bytes_path(bytes: &[u8]) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(bytes))
 }

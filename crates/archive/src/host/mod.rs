@@ -1,10 +1,13 @@
-//! Trees on the host: read by [`Walk`], written by [`Extract`].
+//! Trees on the host: read by [`Walk`], written by [`Extract`]; single files as streams.
 
+mod attributes;
 mod extract;
 mod listed;
+mod stream;
 mod walk;
 mod way;
 
-pub use extract::{Extract, Keep};
+pub use extract::Extract;
 pub use listed::Listed;
+pub use stream::{StreamReader, StreamWriter};
 pub use walk::Walk;

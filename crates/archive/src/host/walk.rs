@@ -31,6 +31,7 @@ pub struct Walk {
     root: PathBuf,
     at: TreePath,
     follow_root: bool,
+    hard_links: bool,
     excluded: Option<(u64, u64)>,
 }
 
@@ -38,7 +39,7 @@ impl Walk {
     /// The tree at `root`, which becomes the root of what is poured. A symbolic link there is followed.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), at: TreePath::root(), follow_root: true, excluded: None }
+        Self { root: root.into(), at: TreePath::root(), follow_root: true, hard_links: true, excluded: None }
     }
 
     /// Pours the tree as `path`, not as the root.
@@ -52,6 +53,13 @@ impl Walk {
     #[must_use]
     pub fn follow_root(mut self, follow: bool) -> Self {
         self.follow_root = follow;
+        self
+    }
+
+    /// Whether further names of a file are poured as hard links, not as files of their own.
+    #[must_use]
+    pub fn hard_links(mut self, are_kept: bool) -> Self {
+        self.hard_links = are_kept;
         self
     }
 
@@ -86,8 +94,14 @@ impl Walk {
         let found =
             if self.follow_root { fs::metadata(&self.root) } else { fs::symlink_metadata(&self.root) };
         let found = found.map_err(Error::host(&self.root))?;
-        let mut visit =
-            Visit { walk: self, sink, extent, links: HashMap::new(), pieces: Pieces::default(), files };
+        let mut visit = Visit {
+            walk: self,
+            sink,
+            extent,
+            links: self.hard_links.then(HashMap::new),
+            pieces: Pieces::default(),
+            files,
+        };
         let root = Place { access: self.root.clone(), tree: self.at.clone() };
         if !visit.file(&root, &found, self.follow_root)? {
             return visit.sink.finish();
@@ -166,8 +180,9 @@ struct Visit<'a> {
     walk: &'a Walk,
     sink: &'a mut dyn Sink,
     extent: Extent,
-    /// Files with more names than one, by device and inode, and where their first name was met.
-    links: HashMap<FileId, TreePath>,
+    /// Files with more names than one, by device and inode, and where their first name was met; none if each name is a
+    /// file of its own.
+    links: Option<HashMap<FileId, TreePath>>,
     pieces: Pieces,
     files: Option<&'a mut Vec<FileId>>,
 }
@@ -177,15 +192,18 @@ impl Visit<'_> {
     fn file(&mut self, place: &Place, found: &Metadata, follow: bool) -> Result<bool> {
         let mut attributes = self.attributes(place, found, follow)?;
         let path = place.tree.clone();
-        if !found.is_dir() && found.nlink() > 1 {
+        if let Some(links) = &mut self.links
+            && !found.is_dir()
+            && found.nlink() > 1
+        {
             let id = (found.dev(), found.ino());
-            if let Some(first) = self.links.get(&id) {
+            if let Some(first) = links.get(&id) {
                 let kind = Kind::HardLink(first.clone());
                 attributes.xattrs.clear();
                 self.sink.entry(Entry { path, kind, attributes })?;
                 return Ok(false);
             }
-            self.links.insert(id, path.clone());
+            links.insert(id, path.clone());
         }
         if found.is_file() {
             self.regular(place, found, attributes, follow)?;

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use extant::{FileType, SetAttributes, Timestamp};
 use extant_fuse::ops::{
-    Attributes, Caller, Entry, Fullness, Kind, Listing, Make, NodeId, Rename, Reply, SetSize, WriteHow,
+    Attributes, Caller, Entry, Fullness, Ioctl, Kind, Listing, Make, NodeId, Rename, Reply, SetSize, WriteHow,
 };
 use extant_fuse::{MountOptions, Ops, Session};
 use rustix::io::Errno;
@@ -502,7 +502,7 @@ impl Ops for Tree {
         Ok(if for_data { offset } else { size })
     }
 
-    fn ioctl(&self, _: Caller, _: NodeId, _: u32, _: &[u8], _: u32) -> Reply<Vec<u8>> {
+    fn ioctl(&self, _: Caller, _: NodeId, _: &Ioctl<'_>) -> Reply<Vec<u8>> {
         Err(Errno::NOTTY)
     }
 }

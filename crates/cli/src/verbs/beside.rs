@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use clap::Args;
 
@@ -45,7 +45,14 @@ impl Lab {
     }
 }
 
-/// Becomes a program in one of some directories, as seen from this program's.
+/// Whether a program can do its work: one that was built for another runtime than its own fails even at this question.
+fn works(program: &Path) -> bool {
+    let answer = Command::new(program).arg("--help").stdin(Stdio::null()).output();
+    answer.is_ok_and(|answer| answer.status.success())
+}
+
+/// Becomes a program in one of some directories, as seen from this program's: the first that works, else the first, which
+/// says why it does not.
 fn become_program(
     name: &'static str,
     dirs: &[&str],
@@ -54,10 +61,15 @@ fn become_program(
 ) -> Outcome {
     let own = std::env::current_exe().map_err(|error| Failure::host(Path::new("extant"), &error))?;
     let programs = dirs.iter().filter_map(|dir| Some(own.parent()?.join(dir).join(name)));
-    let Some(program) = programs.into_iter().find(|program: &PathBuf| program.is_file()) else {
+    let programs: Vec<PathBuf> = programs.filter(|program| program.is_file()).collect();
+    let chosen = match programs.as_slice() {
+        [] | [_] => programs.first(),
+        several => several.iter().find(|program| works(program)).or(several.first()),
+    };
+    let Some(program) = chosen else {
         let message = format!("not found beside this program; `{built_by}` in its source builds it");
         return Err(Failure::new("not_found", name, message));
     };
-    let error = Command::new(&program).args(arguments).exec();
-    Err(Failure::host(&program, &error))
+    let error = Command::new(program).args(arguments).exec();
+    Err(Failure::host(program, &error))
 }

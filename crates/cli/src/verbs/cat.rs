@@ -33,11 +33,7 @@ pub struct Cat {
 impl Cat {
     /// Writes.
     pub fn run(self) -> Outcome {
-        let places = self
-            .places
-            .iter()
-            .map(|place| DiskPath::parse_below_root(place))
-            .collect::<Result<Vec<_>, _>>()?;
+        let places = DiskPath::parse_all_below_root(&self.places)?;
         let mut disks = Disks::new(|image: &Path| open_for_reading(image, self.reading));
         let mut output = Output::new();
         let mut documents = Vec::new();

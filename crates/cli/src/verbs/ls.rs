@@ -16,6 +16,7 @@ use crate::json::put_text;
 use crate::metadata::{date, document, failed_at, permissions};
 use crate::output::Output;
 use crate::owner::NamesByNumber;
+use crate::size;
 use crate::tree::{Directories, Visited, child, sorted};
 
 /// List directories on a disk
@@ -24,9 +25,16 @@ use crate::tree::{Directories, Visited, child, sorted};
 /// Owners are named as the disk's own /etc/passwd and /etc/group name them. Times are in UTC.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  extant ls disk.img\n  extant ls -l disk.img:/etc\n  extant ls --json --partition 1 disk.img:/home"
+    disable_help_flag = true,
+    after_help = "Examples:\n  extant ls disk.img\n  extant ls -lh disk.img:/etc\n  extant ls --json --partition 1 disk.img:/home"
 )]
 pub struct Ls {
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+    /// Sizes as people read them: 1.5G
+    #[arg(short = 'h', long)]
+    human_readable: bool,
     /// Tell type, permissions, links, owner, size and time
     #[arg(short)]
     long: bool,
@@ -177,7 +185,7 @@ impl Listing<'_> {
             self.documents.push(Value::Object(object));
             return Ok(());
         }
-        let columns: Vec<_> = rows.iter().map(|row| columns(row, names)).collect();
+        let columns: Vec<_> = rows.iter().map(|row| columns(row, names, self.verb.human_readable)).collect();
         let width = |column: usize| {
             columns.iter().flatten().map(|columns| columns[column].chars().count()).max().unwrap_or(0)
         };
@@ -219,12 +227,13 @@ impl Listing<'_> {
     }
 }
 
-fn columns(row: &Row, names: &NamesByNumber) -> Option<[String; 4]> {
+fn columns(row: &Row, names: &NamesByNumber, is_human: bool) -> Option<[String; 4]> {
     let metadata = row.file.as_ref()?.metadata();
     let size = match metadata.file_type {
         FileType::CharDevice | FileType::BlockDevice => {
             format!("{}, {}", metadata.device.0, metadata.device.1)
         }
+        _ if is_human => size::short(metadata.size),
         _ => metadata.size.to_string(),
     };
     Some([metadata.links.to_string(), names.user(metadata.uid), names.group(metadata.gid), size])

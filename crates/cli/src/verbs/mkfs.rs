@@ -1,5 +1,6 @@
 //! `extant mkfs`.
 
+mod container_image;
 mod content;
 mod target;
 
@@ -28,7 +29,8 @@ const DEFAULT_UNIT_BYTES: u64 = 1024;
 /// unless -m says so. With SOURCE_DATE_EPOCH in the environment the same content gives the same bytes, and no file is
 /// newer than that.
 ///
-/// SIZE takes a suffix of k, m, g or t; without one it counts KiB, or blocks with -b.
+/// SIZE takes a unit: K, M, G, T, P, or KiB and so on, for powers of 1024, KB and so on for powers of 1000, with a
+/// fraction if wanted; without one it counts KiB, or blocks with -b.
 #[derive(Args)]
 #[command(
     disable_help_flag = true,
@@ -102,7 +104,7 @@ pub struct Mkfs {
     location: Location,
     /// The image file, made if it does not exist, or a block device
     image: PathBuf,
-    /// How large it is to be: 64M, 2G; without a suffix in KiB, or in blocks with -b
+    /// How large it is to be: 64M, 1.5G; without a unit in KiB, or in blocks with -b
     size: Option<String>,
 }
 
@@ -217,19 +219,22 @@ impl Mkfs {
             builder.groups_per_flex(groups);
         }
         for word in self.journal.iter().flat_map(|words| words.split(',')) {
-            let megabytes =
-                word.strip_prefix("size=").map(|digits| digits.trim_end_matches(['m', 'M']).parse());
-            let Some(Ok(megabytes)) = megabytes else {
+            let Some(text) = word.strip_prefix("size=") else {
                 return Err(Failure::usage(format!("unknown or unsupported journal option '{word}'")));
             };
-            builder.journal_megabytes(megabytes);
+            let bytes = size::parse(text, 1 << 20).map_err(|error| Failure::usage(format!("-J {error}")))?;
+            builder.journal_megabytes(narrow("journal size", bytes >> 20)?);
         }
         Ok(())
     }
 
     fn size_bytes(&self) -> Result<Option<u64>, Failure> {
         let unit = self.block_size.unwrap_or(DEFAULT_UNIT_BYTES);
-        self.size.as_ref().map(|text| size::parse(text, unit)).transpose().map_err(Failure::usage)
+        let bytes = self.size.as_ref().map(|text| size::parse(text, unit)).transpose();
+        match bytes.map_err(Failure::usage)? {
+            Some(0) => Err(Failure::usage("SIZE is 0; say how large the disk is to be, as in 64M")),
+            bytes => Ok(bytes),
+        }
     }
 
     /// Who is to own the root directory, if the extended options say so.

@@ -6,7 +6,10 @@ mod beside;
 mod cat;
 mod check;
 mod cp;
+mod df;
+mod du;
 mod exec;
+mod find;
 mod frag;
 mod info;
 mod ls;
@@ -18,6 +21,7 @@ mod rm;
 mod stat;
 mod sync;
 mod top;
+mod touch;
 mod umount;
 
 use std::ffi::OsString;
@@ -64,6 +68,10 @@ enum Verb {
     Ls(ls::Ls),
     Cat(cat::Cat),
     Stat(stat::Stat),
+    Find(find::Find),
+    Du(du::Du),
+    Df(df::Df),
+    Touch(touch::Touch),
     Rm(rm::Rm),
     Mkdir(names::Mkdir),
     Mv(names::Mv),
@@ -85,7 +93,7 @@ enum Verb {
 
 /// Does what the command line says.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let arguments: Vec<_> = arguments.collect();
+    let arguments = find::with_two_dashes(arguments.collect());
     if let Some(exit) = mount::called_by_mount(&arguments) {
         return ExitCode::from(exit);
     }
@@ -129,6 +137,10 @@ impl Verb {
             Self::Ls(verb) => verb.run(),
             Self::Cat(verb) => verb.run(),
             Self::Stat(verb) => verb.run(),
+            Self::Find(verb) => verb.run(),
+            Self::Du(verb) => verb.run(),
+            Self::Df(verb) => verb.run(),
+            Self::Touch(verb) => verb.run(),
             Self::Rm(verb) => verb.run(),
             Self::Mkdir(verb) => verb.run(),
             Self::Mv(verb) => verb.run(),

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use extant::{Error, FileType, Filesystem};
+use extant::{Error, FileType, Filesystem, SetAttributes};
 
 use super::{Outcome, for_each};
 use crate::address::{Address, DiskPath};
@@ -12,13 +12,14 @@ use crate::disks::{Disks, Location, is_same_image, open_for_writing, unmount};
 use crate::failure::Failure;
 use crate::metadata::failed_at;
 use crate::mode::ModeChange;
+use crate::owner::{Owner, names_on};
 
 /// Make directories on a disk
 ///
 /// They belong to 0:0 and have mode 755 unless told.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  extant mkdir -p disk.img:/srv/www/html\n  extant mkdir -m 1777 disk.img:/scratch"
+    after_help = "Examples:\n  extant mkdir -p disk.img:/srv/www/html\n  extant mkdir -m 1777 disk.img:/scratch\n  extant mkdir --chown web:web disk.img:/srv/www"
 )]
 pub struct Mkdir {
     /// Make those above them as well, and say nothing if they exist
@@ -27,6 +28,9 @@ pub struct Mkdir {
     /// The mode, as chmod takes it
     #[arg(short, long, value_parser = ModeChange::parse)]
     mode: Option<ModeChange>,
+    /// The owner: USER, USER:GROUP, by number or by the disk's own names
+    #[arg(long, value_name = "USER:GROUP")]
+    chown: Option<String>,
     #[command(flatten)]
     location: Location,
     /// The directories
@@ -37,14 +41,11 @@ pub struct Mkdir {
 impl Mkdir {
     /// Makes them.
     pub fn run(self) -> Outcome {
-        let places = self
-            .places
-            .iter()
-            .map(|place| DiskPath::parse_below_root(place))
-            .collect::<Result<Vec<_>, _>>()?;
+        let places = DiskPath::parse_all_below_root(&self.places)?;
         let mut disks = Disks::new(|image: &Path| open_for_writing(image, self.location));
         let exit = for_each(places, false, |place| {
             let fs = disks.of(&place)?;
+            let owner = self.chown.as_ref().map(|text| Owner::parse(text, &names_on(&fs))).transpose()?;
             let make = || {
                 if self.parents {
                     if fs.metadata(&place.path).is_ok_and(|found| found.file_type == FileType::Directory) {
@@ -55,13 +56,13 @@ impl Mkdir {
                     }
                 }
                 fs.create_dir(&place.path)?;
-                match &self.mode {
-                    Some(change) => {
-                        let mode = change.apply(fs.metadata(&place.path)?.mode, true);
-                        fs.set_mode(&place.path, mode)
-                    }
-                    None => Ok(()),
+                let made = fs.lookup(&place.path)?;
+                let mode = self.mode.as_ref().map(|change| change.apply(made.metadata().mode, true));
+                let (uid, gid) = owner.map_or((None, None), |owner| (owner.uid, owner.gid));
+                if mode.is_none() && owner.is_none() {
+                    return Ok(());
                 }
+                made.set_attributes(&SetAttributes { mode, uid, gid, ..SetAttributes::default() })
             };
             make().map_err(failed_at(&place))
         });

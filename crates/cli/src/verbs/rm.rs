@@ -4,12 +4,14 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::Args;
-use extant::{Error, FileType};
+use extant::{Error, FileType, Filesystem};
 
 use super::{Outcome, for_each};
 use crate::address::DiskPath;
 use crate::disks::{Disks, Location, open_for_writing};
 use crate::metadata::failed_at;
+use crate::output::{Output, escape};
+use crate::tree::{Directories, child};
 
 /// Remove files and directories on a disk
 #[derive(Args)]
@@ -26,6 +28,9 @@ pub struct Rm {
     /// Remove empty directories
     #[arg(short, long)]
     dir: bool,
+    /// Tell what is removed
+    #[arg(short, long)]
+    verbose: bool,
     #[command(flatten)]
     location: Location,
     /// What to remove
@@ -36,28 +41,49 @@ pub struct Rm {
 impl Rm {
     /// Removes.
     pub fn run(self) -> Outcome {
-        let places = self
-            .places
-            .iter()
-            .map(|place| DiskPath::parse_below_root(place))
-            .collect::<Result<Vec<_>, _>>()?;
+        let places = DiskPath::parse_all_below_root(&self.places)?;
         let mut disks = Disks::new(|image: &Path| open_for_writing(image, self.location));
+        let mut output = Output::new();
         let exit = for_each(places, false, |place| {
             let fs = disks.of(&place)?;
             let remove = || {
                 let is_directory = fs.symlink_metadata(&place.path)?.file_type == FileType::Directory;
+                let names = if self.verbose { below(&fs, &place, is_directory)? } else { Vec::new() };
                 match (is_directory, self.recursive, self.dir) {
                     (true, true, _) => fs.remove_dir_all(&place.path),
                     (true, false, true) => fs.remove_dir(&place.path),
                     _ => fs.remove_file(&place.path),
-                }
+                }?;
+                Ok(names)
             };
             match remove() {
                 Err(Error::NotFound) if self.force => Ok(()),
-                other => other.map_err(failed_at(&place)),
+                Ok(names) => names.iter().try_for_each(|(name, is_directory)| {
+                    let what = if *is_directory { "directory " } else { "" };
+                    output.line(format!("removed {what}'{}'", escape(name.to_string().as_bytes())))
+                }),
+                Err(error) => Err(failed_at(&place)(error)),
             }
         });
+        output.finish()?;
         disks.finish()?;
         Ok(exit)
     }
+}
+
+/// What is removed with `place`, in the order of removal, and whether each is a directory.
+fn below(fs: &Filesystem, place: &DiskPath, is_directory: bool) -> extant::Result<Vec<(DiskPath, bool)>> {
+    let mut names = vec![(place.clone(), is_directory)];
+    if is_directory {
+        // What cannot be read fails to be removed as well.
+        for visited in Directories::new(place.clone(), fs.dir(&place.path)?).flatten() {
+            for entry in &visited.entries {
+                let is_directory =
+                    visited.dir.symlink_metadata(&entry.name)?.file_type == FileType::Directory;
+                names.push((child(&visited.place, &entry.name), is_directory));
+            }
+        }
+    }
+    names.reverse();
+    Ok(names)
 }

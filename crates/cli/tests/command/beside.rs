@@ -40,3 +40,18 @@ fn programs_beside_it_are_given_all_arguments_or_said_how_to_be_built() {
         assert_eq!((run.status, run.out), (7, given), "{}", run.err);
     }
 }
+
+#[test]
+fn a_lab_for_the_host_does_not_take_the_place_of_the_one_for_virtual_cpus() {
+    let dir = tempfile::tempdir().expect("a directory");
+    shell("mkdir -p release virtual/release; cp \"$1\" release/extant", dir.path());
+    let program = dir.path().join("release/extant");
+    shell("printf '#!/bin/sh\nexit 2\n' > release/extant-lab; chmod +x release/extant-lab", dir.path());
+    assert_eq!(extant(&program, "lab").status, 2);
+    shell(
+        "printf '#!/bin/sh\necho virtual\n' > virtual/release/extant-lab; chmod +x virtual/release/extant-lab",
+        dir.path(),
+    );
+    let run = extant(&program, "lab");
+    assert_eq!((run.status, run.out.as_str()), (0, "virtual\n"), "{}", run.err);
+}

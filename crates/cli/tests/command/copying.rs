@@ -24,16 +24,70 @@ fn copies_into_a_disk_belong_to_root_and_have_their_sources_mode() {
 }
 
 #[test]
-fn file_that_is_replaced_is_renamed_over() {
+fn file_that_exists_keeps_what_is_its_own() {
     let Some(bench) = Bench::new() else { return };
     let before = bench.field(DISK, "/etc/hostname", "Inode:");
     bench.ok(&["ln", "disk.img:/etc/hostname", "disk.img:/kept"]);
+    bench.ok(&["chmod", "640", "disk.img:/etc/hostname"]);
+    bench.ok(&["chown", "web:www", "disk.img:/etc/hostname"]);
     fs::write(bench.path("new"), "new\n").expect("file");
-    bench.ok(&["cp", "new", "disk.img:/etc/hostname"]);
-    assert_ne!(bench.field(DISK, "/etc/hostname", "Inode:"), before);
+    bench.ok(&["cp", "new", "disk.img:/etc/link"]);
+    assert_eq!(bench.field(DISK, "/etc/hostname", "Inode:"), before);
+    assert_eq!(bench.field(DISK, "/etc/hostname", "Mode:"), "0640");
+    assert_eq!(bench.field(DISK, "/etc/hostname", "User:"), "33");
     assert_eq!(bench.content(DISK, "/etc/hostname"), b"new\n");
-    assert_eq!(bench.content(DISK, "/kept"), b"guest\n");
+    assert_eq!(bench.content(DISK, "/kept"), b"new\n");
     assert_eq!(bench.ok(&["ls", "-a", "disk.img:/etc"]).out, ".\n..\ngroup\nhostname\nlink\npasswd\n");
+    bench.assert_clean(DISK);
+    // What is asked for is changed, and no more.
+    bench.ok(&["cp", "--chown", "0", "new", "disk.img:/kept"]);
+    assert_eq!(bench.field(DISK, "/etc/hostname", "User:"), "0");
+    assert_eq!(bench.field(DISK, "/etc/hostname", "Group:"), "35");
+    assert_eq!(bench.field(DISK, "/etc/hostname", "Mode:"), "0640");
+    bench.ok(&["cp", "--chmod", "604", "new", "disk.img:/kept"]);
+    assert_eq!(bench.field(DISK, "/etc/hostname", "Mode:"), "0604");
+    assert_eq!(bench.field(DISK, "/etc/hostname", "Group:"), "35");
+    bench.ok(&["cp", "--remove-destination", "new", "disk.img:/kept"]);
+    assert_ne!(bench.field(DISK, "/kept", "Inode:"), before);
+    assert_eq!(bench.field(DISK, "/etc/hostname", "Links:"), "1");
+    bench.assert_clean(DISK);
+}
+
+#[test]
+fn streams_go_in_and_out() {
+    let Some(bench) = Bench::new() else { return };
+    let run = bench.finish(bench.extant().args(["cp", "-", "disk.img:/typed"]), b"typed\n");
+    assert_eq!((run.status, bench.ok(&["cp", "disk.img:/typed", "-"]).out.as_str()), (0, "typed\n"));
+    bench.ok(&["cp", "/dev/null", "disk.img:/empty"]);
+    assert_eq!(bench.content(DISK, "/empty"), b"");
+    // The device stays what it is.
+    let before = fs::metadata("/dev/null").expect("device").mode();
+    bench.ok(&["cp", "disk.img:/typed", "/dev/null"]);
+    assert_eq!(fs::metadata("/dev/null").expect("device").mode(), before);
+    assert_eq!(bench.ok(&["cp", "disk.img:/typed", "/dev/stdout"]).out, "typed\n");
+    bench.fails(2, &["cp", "disk.img:/typed", "disk.img:/empty", "-"]);
+    bench.fails(1, &["cp", "-r", "disk.img:/etc", "-"]);
+    let said = bench.finish(bench.extant().args(["cp", "-", "disk.img:/etc"]), b"x").err;
+    assert!(said.contains("no name"), "{said}");
+    bench.assert_clean(DISK);
+}
+
+#[test]
+fn copies_are_told_and_one_does_not_take_the_place_of_another() {
+    let Some(bench) = Bench::new() else { return };
+    let said = bench.ok(&["cp", "-v", "-r", "tree/deep", "disk.img:/new"]).out;
+    assert_eq!(
+        said,
+        "'tree/deep' -> 'disk.img:/new'\n'tree/deep/er' -> 'disk.img:/new/er'\n'tree/deep/er/file' -> 'disk.img:/new/er/file'\n"
+    );
+    assert_eq!(bench.ok(&["cp", "-v", "-n", "tree/etc/hostname", "disk.img:/etc/"]).out, "");
+    fs::create_dir(bench.path("other")).expect("directory");
+    fs::write(bench.path("other/tool"), "another").expect("file");
+    let said = bench.fails(1, &["cp", "tree/bin/tool", "other/tool", "disk.img:/new"]);
+    assert!(said.contains("just copied"), "{said}");
+    let said = bench.fails(1, &["cp", "disk.img:/etc/link", "disk.img:/etc/hostname"]);
+    assert!(said.contains("same file"), "{said}");
+    assert_eq!(bench.content(DISK, "/etc/hostname"), b"guest\n");
     bench.assert_clean(DISK);
 }
 

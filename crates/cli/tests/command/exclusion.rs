@@ -1,6 +1,6 @@
 //! Disks that somebody else uses, and images that are no bare disk.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Stdio};
 
 use super::bench::{Bench, DISK, is_root};
@@ -51,14 +51,20 @@ fn two_writers_are_refused_and_the_holder_is_named() {
     let Some(bench) = Bench::new() else { return };
     let holder = writer(&bench);
     let pid = holder.id().to_string();
-    let refused: Vec<String> = [&["mkdir", "disk.img:/x"][..], &["ls", DISK], &["mkfs", "-F", DISK]]
-        .iter()
-        .map(|arguments| bench.fails(1, arguments))
-        .collect();
+    let refused: Vec<String> = [
+        &["mkdir", "--wait=0", "disk.img:/x"][..],
+        &["ls", "--wait=0", DISK],
+        &["mkfs", "--wait=0", "-F", DISK],
+    ]
+    .iter()
+    .map(|arguments| bench.fails(1, arguments))
+    .collect();
     end(holder);
     for said in refused {
         assert!(
-            said.starts_with("extant: disk.img: in use by extant (process ") && said.contains(&pid),
+            said.starts_with("extant: disk.img: in use by extant (process ")
+                && said.contains(&pid)
+                && said.contains("extant import disk.img -`; wait for it to end"),
             "{said}"
         );
     }
@@ -74,11 +80,73 @@ fn readers_share_a_disk_and_keep_writers_off() {
     bench.ok(&["cp", "large", "disk.img:/large"]);
     let holder = reader(&bench);
     let (read, refused) =
-        (bench.run(&["cat", "disk.img:/etc/hostname"]), bench.run(&["mkdir", "disk.img:/x"]));
+        (bench.run(&["cat", "disk.img:/etc/hostname"]), bench.run(&["mkdir", "--wait", "0", "disk.img:/x"]));
     end(holder);
     assert_eq!((read.status, read.out.as_str()), (0, "guest\n"));
     assert!(refused.status == 1 && refused.err.contains("in use by"), "{}", refused.err);
     bench.ok(&["mkdir", "disk.img:/x"]);
+}
+
+#[test]
+fn commands_at_once_wait_for_each_other() {
+    let Some(bench) = Bench::new() else { return };
+    let copies: Vec<Child> = (0..6)
+        .map(|number| {
+            let mut command = bench.extant();
+            command.args(["cp", "tree/bin/tool", &format!("disk.img:/tool{number}")]).stderr(Stdio::piped());
+            command.spawn().expect("spawn")
+        })
+        .collect();
+    for copy in copies {
+        let run = copy.wait_with_output().expect("wait");
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    }
+    assert_eq!(bench.ok(&["ls", DISK]).out.matches("tool").count(), 6);
+    bench.assert_clean(DISK);
+    // One that ends later is waited for, and named meanwhile.
+    let holder = writer(&bench);
+    let pid = holder.id().to_string();
+    let mut waiting = bench
+        .extant()
+        .args(["mkdir", "--wait=100", "disk.img:/x"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("spawn");
+    let mut said = String::new();
+    let stderr = waiting.stderr.take().expect("stderr");
+    BufReader::new(stderr).read_line(&mut said).expect("a line");
+    assert!(said.contains("waiting up to 100 s") && said.contains(&pid), "{said}");
+    end(holder);
+    assert!(waiting.wait().expect("wait").success());
+    bench.assert_clean(DISK);
+}
+
+#[test]
+fn what_is_no_ext4_is_named_with_the_next_step() {
+    let bench = Bench::empty();
+    let marked = |name: &str, at: usize, mark: &[u8]| {
+        let mut image = vec![0; 1 << 20];
+        image[at..at + mark.len()].copy_from_slice(mark);
+        std::fs::write(bench.path(name), image).expect("image");
+    };
+    marked("xfs.img", 0, b"XFSB");
+    marked("luks.img", 0, b"LUKS\xba\xbe");
+    marked("root.img.gz", 0, &[0x1f, 0x8b, 8]);
+    for (image, what, advice) in [
+        ("xfs.img", "an XFS file system", "mount it with the kernel"),
+        ("luks.img", "a LUKS volume", "cryptsetup open"),
+        ("root.img.gz", "compressed with gzip", "gunzip"),
+    ] {
+        let place = format!("{image}:/x");
+        for arguments in
+            [&["ls", image][..], &["mkdir", &place], &["info", image], &["export", image, "-o", "t"]]
+        {
+            let said = bench.fails(1, arguments);
+            assert!(said.starts_with(&format!("extant: {image}: ")), "{said}");
+            assert!(said.contains(what) && said.contains(advice), "{said}");
+        }
+        assert!(bench.fails(1, &["mkfs", image]).contains(what));
+    }
 }
 
 /// Detaches a loop device when it goes.

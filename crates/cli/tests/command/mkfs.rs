@@ -262,3 +262,52 @@ fn part_of_an_image_is_formatted_and_the_rest_left_alone() {
         bench.fails(1, &["mkfs", "-q", "-F", option[0], option[1], DISK, "1G"]);
     }
 }
+
+#[test]
+fn sizes_are_taken_as_people_spell_them() {
+    let bench = Bench::empty();
+    for (size, bytes) in [("10MiB", 10 << 20), ("1.5m", 3 << 19), ("20480", 20 << 20), ("0.01G", 10_737_418)]
+    {
+        bench.ok(&["mkfs", "-q", "-F", "disk.img", size]);
+        assert_eq!(bench.bytes("disk.img").len(), bytes, "{size}");
+    }
+    for (size, words) in
+        [("0", "SIZE is 0"), ("10Mi", "invalid size '10Mi'"), ("1.5", "as in 64M"), ("20000P", "2^64")]
+    {
+        let said = bench.fails(2, &["mkfs", "new.img", size]);
+        assert!(said.contains(words), "{size}: {said}");
+        assert!(!bench.path("new.img").exists());
+    }
+    bench.ok(&["mkfs", "-q", "-F", "-J", "size=4MiB", "disk.img", "64M"]);
+    bench.assert_clean("disk.img");
+}
+
+#[test]
+fn container_images_are_no_root_file_systems() {
+    let bench = Bench::empty();
+    fs::create_dir_all(bench.path("oci/blobs/sha256")).expect("directory");
+    for name in ["oci-layout", "index.json", "blobs/sha256/0123"] {
+        fs::write(bench.path("oci").join(name), "{}").expect("file");
+    }
+    fs::create_dir_all(bench.path("saved/0123")).expect("directory");
+    for name in ["manifest.json", "0123/layer.tar"] {
+        fs::write(bench.path("saved").join(name), "{}").expect("file");
+    }
+    bench.program("tar", &["-cf", "oci.tar", "-C", "oci", "."]);
+    bench.program("tar", &["-cf", "saved.tar", "-C", "saved", "."]);
+    for (content, what) in [
+        ("oci", "OCI image layout"),
+        ("oci.tar", "OCI image layout"),
+        ("saved", "docker save"),
+        ("saved.tar", "docker save"),
+    ] {
+        let said = bench.fails(1, &["mkfs", "-d", content, "disk.img"]);
+        assert!(said.starts_with(&format!("extant: {content}: ")) && said.contains(what), "{said}");
+        assert!(said.contains("umoci unpack"), "{said}");
+        assert!(!bench.path("disk.img").exists());
+    }
+    // One of the names alone is a file like any other.
+    fs::create_dir(bench.path("web")).expect("directory");
+    fs::write(bench.path("web/manifest.json"), "{}").expect("file");
+    bench.ok(&["mkfs", "-q", "-d", "web", "disk.img"]);
+}

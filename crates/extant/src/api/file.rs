@@ -193,6 +193,24 @@ impl File {
         self.fs.settle(self.fs.volume().set_size(&self.node, bytes))
     }
 
+    /// Exchanges the whole content with that of another regular file of the same disk, in one transaction: after a crash
+    /// each file has its own content or the other's. Owners, modes, names and extended attributes stay; both files get
+    /// the time of the exchange. Content that was written before is durable whenever the exchange is.
+    ///
+    /// Written into a file of [`Dir::create_unnamed`] and exchanged, new content replaces old content as `rename` would,
+    /// but with inode number, hard links and attributes kept.
+    ///
+    /// # Errors
+    /// `PermissionDenied` if one was not opened for writing; `InvalidArgument` if both are one file; `NotPermitted` for an
+    /// immutable, append-only or verity file; `Unsupported` for a file that is encrypted or has no extents, and for more
+    /// extents than a transaction holds; `IsADirectory`, `NoSpace`, `ReadOnly`, `Io`, `Corrupt`. Nothing is exchanged then.
+    pub fn exchange_content(&self, other: &Self) -> Result<()> {
+        if !self.writable || !other.writable {
+            return Err(Error::PermissionDenied);
+        }
+        self.fs.attempt(|volume| volume.exchange_content(&self.node, &other.node))
+    }
+
     /// Allocates, zeroes, punches, collapses or inserts a range, in bytes.
     ///
     /// # Errors
@@ -256,7 +274,8 @@ impl File {
     /// Sets the flags that `chattr` can set; those that say how the content is kept stay.
     ///
     /// # Errors
-    /// `NotPermitted` if the user is neither the owner nor root; `ReadOnly`.
+    /// `NotPermitted` if the user is neither the owner nor root, or if other flags of an immutable inode are to change and it is to
+    /// stay so; `ReadOnly`.
     pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
         if let Some(user) = self.fs.user() {
             self.fs.volume().check_set_flags(&self.node, user, flags)?;

@@ -2,17 +2,19 @@
 
 use extant_ondisk::extent::{self, MAX_DEPTH};
 use extant_ondisk::{Entries, Extent, ExtentNode, FsBlock, LogicalBlock, Structure};
+use extant_rt::Arc;
 
-use crate::buffer::{Kind, Owner};
+use crate::buffer::{Buffer, Kind, Owner};
 use crate::error::{Place, Result};
 use crate::map::{LOGICAL_END, Mapping};
 use crate::volume::Volume;
 
 /// What a node says of a block.
 enum Step {
-    /// Ask the child; what it does not map is a hole up to `end`.
+    /// Ask the child, which begins at `from`; what it does not map is a hole up to `end`.
     Down {
         child: FsBlock,
+        from: LogicalBlock,
         end: u64,
     },
     Found(Extent),
@@ -21,10 +23,20 @@ enum Step {
     },
 }
 
-/// Looks into one node.
-fn step(bytes: &[u8], depth: u16, logical: LogicalBlock, end: u64) -> Result<Step, &'static str> {
+/// Looks into one node. `from` is where its parent says that it begins; None for the root.
+fn step(
+    bytes: &[u8],
+    depth: u16,
+    logical: LogicalBlock,
+    (from, end): (Option<LogicalBlock>, u64),
+) -> Result<Step, &'static str> {
     if extent::depth(bytes) != Some(depth) {
         return Err("not a node of this depth");
+    }
+    if let Some(from) = from
+        && extent::first_logical(bytes).is_some_and(|first| first != from)
+    {
+        return Err(BEGINS_ELSEWHERE);
     }
     if depth > 0 {
         let (position, index) = extent::search_index(bytes, logical).ok_or("index node without entries")?;
@@ -33,7 +45,7 @@ fn step(bytes: &[u8], depth: u16, logical: LogicalBlock, end: u64) -> Result<Ste
         return Ok(if index.logical > logical {
             Step::Hole { end }
         } else {
-            Step::Down { child: index.child, end }
+            Step::Down { child: index.child, from: index.logical, end }
         });
     }
     let (next, found) = match extent::search_leaf(bytes, logical) {
@@ -61,14 +73,15 @@ impl Volume {
     ) -> Result<Mapping> {
         let place = Place::of(Structure::ExtentNode).inode(owner.inode);
         let mut depth = root_depth(root, place)?;
-        let mut found = step(root, depth, logical, LOGICAL_END).map_err(|reason| place.corrupt(reason))?;
+        let mut found =
+            step(root, depth, logical, (None, LOGICAL_END)).map_err(|reason| place.corrupt(reason))?;
         loop {
             match found {
-                Step::Down { child, end } => {
+                Step::Down { child, from, end } => {
                     depth -= 1;
                     let buffer = self.buffer(child, Kind::Extent(owner), place)?;
                     found = buffer
-                        .read(|bytes| step(bytes, depth, logical, end))
+                        .read(|bytes| step(bytes, depth, logical, (Some(from), end)))
                         .map_err(|reason| place.block(child).corrupt(reason))?;
                 }
                 Step::Found(extent) => {
@@ -90,11 +103,20 @@ impl Volume {
     /// # Errors
     /// `Io`; `Corrupt`.
     pub(crate) fn all_tree_extents(&self, owner: Owner, root: &[u8]) -> Result<Vec<Extent>> {
+        Ok(self.whole_tree(owner, root)?.1)
+    }
+
+    /// The nodes below the root `root`, and the extents of the tree in order.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn whole_tree(&self, owner: Owner, root: &[u8]) -> Result<(Vec<Arc<Buffer>>, Vec<Extent>)> {
         let place = Place::of(Structure::ExtentNode).inode(owner.inode);
         let root = ExtentNode::parse(root, None).map_err(|e| place.format(e))?;
-        let mut extents = Vec::new();
-        self.collect(owner, &root, 0, LOGICAL_END, &mut extents)?;
-        Ok(extents)
+        check_range(&root, 0, LOGICAL_END).map_err(|reason| place.corrupt(reason))?;
+        let mut tree = (Vec::new(), Vec::new());
+        self.collect(owner, &root, LOGICAL_END, &mut tree)?;
+        Ok(tree)
     }
 
     /// Ends, because the depth falls, and because each child maps a range of its own or is an empty leaf.
@@ -102,19 +124,17 @@ impl Volume {
         &self,
         owner: Owner,
         node: &ExtentNode,
-        from: u64,
         end: u64,
-        extents: &mut Vec<Extent>,
+        tree: &mut (Vec<Arc<Buffer>>, Vec<Extent>),
     ) -> Result<()> {
-        let place = Place::of(Structure::ExtentNode).inode(owner.inode);
-        check_range(node, from, end).map_err(|reason| place.corrupt(reason))?;
         match &node.entries {
-            Entries::Leaf(own) => extents.extend_from_slice(own),
+            Entries::Leaf(own) => tree.1.extend_from_slice(own),
             Entries::Index(indexes) => {
                 for (position, index) in indexes.iter().enumerate() {
                     let next = indexes.get(position + 1).map_or(end, |next| u64::from(next.logical.0));
-                    let child = self.extent_node(owner, index.child, node.depth - 1)?.1;
-                    self.collect(owner, &child, u64::from(index.logical.0), next, extents)?;
+                    let (buffer, child) = self.child_node(owner, index, node.depth - 1, next)?;
+                    tree.0.push(buffer);
+                    self.collect(owner, &child, next, tree)?;
                 }
             }
         }
@@ -125,6 +145,17 @@ impl Volume {
 /// The depth of a tree by its root.
 fn root_depth(root: &[u8], place: Place) -> Result<u16> {
     extent::depth(root).filter(|depth| *depth <= MAX_DEPTH).ok_or(place.corrupt("no root of an extent tree"))
+}
+
+const BEGINS_ELSEWHERE: &str = "does not begin where its parent says";
+
+/// That a node begins where its parent says, as `ext4_valid_extent_entries` has it. An empty leaf begins nowhere.
+pub(super) fn check_begin(node: &ExtentNode, from: LogicalBlock) -> Result<(), &'static str> {
+    let first = match &node.entries {
+        Entries::Leaf(extents) => extents.first().map(|extent| extent.logical),
+        Entries::Index(indexes) => indexes.first().map(|index| index.logical),
+    };
+    if first.is_some_and(|first| first != from) { Err(BEGINS_ELSEWHERE) } else { Ok(()) }
 }
 
 /// Whether the entries of a node lie within what its parent says of it.

@@ -1,9 +1,9 @@
 //! The way from the root of a tree to a leaf, decoded.
 
-use extant_ondisk::{Entries, Extent, ExtentNode, FsBlock, LogicalBlock, Structure};
+use extant_ondisk::{Entries, Extent, ExtentIndex, ExtentNode, FsBlock, LogicalBlock, Structure};
 use extant_rt::Arc;
 
-use super::lookup::check_range;
+use super::lookup::{check_begin, check_range};
 use crate::buffer::{Buffer, Kind, Owner};
 use crate::error::{Place, Result};
 use crate::map::LOGICAL_END;
@@ -113,9 +113,9 @@ impl Volume {
         let root = ExtentNode::parse(node.inode().i_block(), None).map_err(|e| place.format(e))?;
         let (mut from, mut end) = (0, LOGICAL_END);
         let mut levels = Vec::with_capacity(usize::from(root.depth) + 1);
+        check_range(&root, from, end).map_err(|reason| place.corrupt(reason))?;
         let (mut buffer, mut current) = (None, root);
         loop {
-            check_range(&current, from, end).map_err(|reason| place.corrupt(reason))?;
             let next = match &current.entries {
                 Entries::Leaf(extents) => {
                     let position = extents.partition_point(|extent| extent.logical <= logical);
@@ -128,13 +128,33 @@ impl Volume {
                     let index = indexes.get(position).ok_or(place.corrupt("index node without entries"))?;
                     from = u64::from(index.logical.0);
                     end = indexes.get(position + 1).map_or(end, |next| u64::from(next.logical.0));
-                    (position, index.child, current.depth - 1)
+                    (position, *index, current.depth - 1)
                 }
             };
             levels.push(Level { buffer, node: current, position: next.0 });
-            let (child, node) = self.extent_node(owner, next.1, next.2)?;
+            let (child, node) = self.child_node(owner, &next.1, next.2, end)?;
             (buffer, current) = (Some(child), node);
         }
+    }
+
+    /// The node that an entry of its parent names. It maps nothing from block `end` of the file on.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` if it is none, or maps other blocks of the file than its parent says.
+    pub(super) fn child_node(
+        &self,
+        owner: Owner,
+        index: &ExtentIndex,
+        depth: u16,
+        end: u64,
+    ) -> Result<(Arc<Buffer>, ExtentNode)> {
+        let (buffer, node) = self.extent_node(owner, index.child, depth)?;
+        check_begin(&node, index.logical)
+            .and_then(|()| check_range(&node, u64::from(index.logical.0), end))
+            .map_err(|reason| {
+                Place::of(Structure::ExtentNode).inode(owner.inode).block(index.child).corrupt(reason)
+            })?;
+        Ok((buffer, node))
     }
 
     /// A node of a tree in a block.

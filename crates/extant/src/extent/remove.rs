@@ -78,7 +78,7 @@ impl Volume {
             if path.position() > 0 || path.is_leftmost() {
                 return Ok(None);
             }
-            // This leaf begins behind the range, although its parent says otherwise.
+            // This leaf is empty, as no ext4 leaves one.
             end = end.min(path.from);
         }
         Ok(None)

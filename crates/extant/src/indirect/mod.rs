@@ -21,6 +21,14 @@ use crate::volume::Volume;
 pub(crate) use grow::IndirectHole;
 pub(crate) use remove::IndirectRemoval;
 
+/// What the map of a file has for a block.
+enum Found {
+    /// No table: a hole of so many blocks.
+    Hole { len: u32 },
+    /// The last table on the way, or the inode's own, with the block's index and how many entries follow it.
+    Entry { table: Option<Arc<Buffer>>, index: u32, following: u32 },
+}
+
 impl Volume {
     /// [`Volume::map`] of a file whose block numbers in the inode are `root`.
     ///
@@ -33,36 +41,72 @@ impl Volume {
         logical: LogicalBlock,
         len_max: u32,
     ) -> Result<Mapping> {
-        let block_size = self.geometry.block_size;
-        let Some(path) = indirect::path(logical, block_size) else {
-            return Ok(Mapping::Hole { len: len_max });
+        let (table, index, following) = match self.find_pointer(number, root, logical)? {
+            Found::Hole { len } => return Ok(Mapping::Hole { len: len.min(len_max) }),
+            Found::Entry { table, index, following } => (table, index, following),
         };
-        let mut pointer = indirect::pointer(root, path.offsets()[0]).unwrap_or(0);
+        let most = following.saturating_add(1).min(len_max);
+        let run = |bytes: &[u8]| {
+            let pointer = indirect::pointer(bytes, index).unwrap_or(0);
+            let next = |ahead: u32| indirect::pointer(bytes, index + ahead);
+            let expected = |ahead: u32| if pointer == 0 { Some(0) } else { pointer.checked_add(ahead) };
+            let len = 1 + (1..most).take_while(|ahead| next(*ahead) == expected(*ahead)).count() as u32;
+            (pointer, len)
+        };
+        Ok(match read_table(table.as_ref(), root, run) {
+            (0, len) => Mapping::Hole { len },
+            (pointer, len) => Mapping::Data { start: FsBlock(u64::from(pointer)), len, unwritten: false },
+        })
+    }
+
+    /// Whether a block of a file without extents is allocated, and how many blocks from it on are known to be as it is, wherever
+    /// they are on the disk. One table is looked at, and behind a missing table all others that are missing beside it.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn allocated_indirect(
+        &self,
+        number: InodeNumber,
+        root: &[u8],
+        logical: LogicalBlock,
+    ) -> Result<(bool, u32)> {
+        let (table, index, following) = match self.find_pointer(number, root, logical)? {
+            Found::Hole { len } => return Ok((false, len)),
+            Found::Entry { table, index, following } => (table, index, following),
+        };
+        Ok(read_table(table.as_ref(), root, |bytes| {
+            let is_allocated = |ahead: u32| indirect::pointer(bytes, index + ahead).unwrap_or(0) != 0;
+            let first = is_allocated(0);
+            let alike = (1..=following).take_while(|ahead| is_allocated(*ahead) == first).count();
+            (first, 1 + alike as u32)
+        }))
+    }
+
+    /// The entry of a block in the tables of a file whose block numbers in the inode are `root`.
+    fn find_pointer(&self, number: InodeNumber, root: &[u8], logical: LogicalBlock) -> Result<Found> {
+        let Some(path) = indirect::path(logical, self.geometry.block_size) else {
+            return Ok(Found::Hole { len: LOGICAL_END as u32 - logical.0 });
+        };
+        let offsets = path.offsets();
+        let mut pointer = indirect::pointer(root, offsets[0]).unwrap_or(0);
         let mut table: Option<Arc<Buffer>> = None;
-        for level in 1..path.offsets().len() {
+        for level in 1..offsets.len() {
             if pointer == 0 {
-                return Ok(Mapping::Hole { len: hole(path.offsets(), level, block_size).min(len_max) });
+                // Entries of the inode's own table name tables of different heights, and are looked at one by one.
+                let also_missing = table.as_ref().map_or(0, |table| {
+                    table.read(|bytes| {
+                        let behind = (offsets[level - 1] + 1..).map(|index| indirect::pointer(bytes, index));
+                        behind.take_while(|pointer| *pointer == Some(0)).count() as u64
+                    })
+                });
+                return Ok(Found::Hole { len: hole(offsets, level, self.geometry.block_size, also_missing) });
             }
             let place = Place::of(Structure::IndirectBlock).inode(number);
             let buffer = self.buffer(FsBlock(u64::from(pointer)), Kind::Indirect, place)?;
-            pointer = buffer.read(|bytes| indirect::pointer(bytes, path.offsets()[level]).unwrap_or(0));
+            pointer = buffer.read(|bytes| indirect::pointer(bytes, offsets[level]).unwrap_or(0));
             table = Some(buffer);
         }
-        let index = path.offsets()[path.offsets().len() - 1];
-        let most = path.following.saturating_add(1).min(len_max);
-        let continues = |bytes: &[u8]| {
-            let next = |ahead: u32| indirect::pointer(bytes, index + ahead);
-            let expected = |ahead: u32| if pointer == 0 { Some(0) } else { pointer.checked_add(ahead) };
-            (1..most).take_while(|ahead| next(*ahead) == expected(*ahead)).count() as u32
-        };
-        let len = 1 + match &table {
-            Some(buffer) => buffer.read(continues),
-            None => continues(root),
-        };
-        Ok(match pointer {
-            0 => Mapping::Hole { len },
-            _ => Mapping::Data { start: FsBlock(u64::from(pointer)), len, unwritten: false },
-        })
+        Ok(Found::Entry { table, index: offsets[offsets.len() - 1], following: path.following })
     }
 
     /// The blocks of a file without extents, in order.
@@ -95,14 +139,22 @@ impl Volume {
     }
 }
 
-/// How many blocks of a hole follow, when the pointer at a level is zero: what it would stand for, less what lies
-/// before the block that was looked for.
-fn hole(offsets: &[u32], level: usize, block_size: u32) -> u32 {
+/// Reads a table of block numbers: a block, or the inode's own.
+fn read_table<R>(table: Option<&Arc<Buffer>>, root: &[u8], read: impl FnOnce(&[u8]) -> R) -> R {
+    match table {
+        Some(buffer) => buffer.read(read),
+        None => read(root),
+    }
+}
+
+/// How many blocks of a hole follow, when the pointer at a level is zero and so are `also_missing` pointers behind it: what they
+/// would name, less what lies before the block that was looked for.
+fn hole(offsets: &[u32], level: usize, block_size: u32, also_missing: u64) -> u32 {
     let per_block = u64::from(block_size / 4);
     let (mut span, mut skipped) = (1, 0);
     for offset in offsets[level..].iter().rev() {
         skipped += u64::from(*offset) * span;
         span *= per_block;
     }
-    (span - skipped).min(LOGICAL_END) as u32
+    (span * (1 + also_missing) - skipped).min(LOGICAL_END) as u32
 }

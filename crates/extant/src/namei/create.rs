@@ -7,11 +7,11 @@ use extant_rt::Arc;
 
 use super::{add_subdirectory, check_new_name};
 use crate::attributes::Times;
-use crate::dir::{InsertPlan, Insertion};
+use crate::dir::Insertion;
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeRef};
 use crate::orphan::ORPHAN_CREDITS;
-use crate::update::{Change, Need, Update};
+use crate::update::{Change, Need};
 use crate::volume::Volume;
 
 /// What a new inode is to be.
@@ -103,22 +103,15 @@ impl Volume {
         let mut update = self.begin(plan.need.and(inode.need))?;
         let node = update.make_inode(dir, &inode)?;
         let entry = Insertion { name, inode: node.number, file_type: new.kind.file_type() };
-        match update.fill_and_name(dir, &node, &inode, plan, entry) {
-            Ok(()) => {
-                if is_directory {
-                    let is_indexed = self.is_indexed(&dir.inode());
-                    update
-                        .modify_inode(dir, Change::Attributes, |parent| add_subdirectory(parent, is_indexed));
-                }
-                self.note_name(dir, name, Some(&node));
-                self.finish_names(update, &[dir])?;
-                Ok(node)
-            }
-            Err(error) => {
-                update.abandon(&node);
-                Err(error)
-            }
+        update.fill_inode(&node, dir.number, &inode)?;
+        update.insert_entry(dir, plan, entry)?;
+        if is_directory {
+            let is_indexed = self.is_indexed(&dir.inode());
+            update.modify_inode(dir, Change::Attributes, |parent| add_subdirectory(parent, is_indexed));
         }
+        self.note_name(dir, name, Some(&node));
+        self.finish_names(update, &[dir])?;
+        Ok(node)
     }
 
     /// Makes an inode without a name, which is deleted with its last use unless [`Volume::link`] gives it one.
@@ -141,31 +134,12 @@ impl Volume {
         drop(parent);
         let mut update = self.begin(inode.need.and(Need::new(ORPHAN_CREDITS, 0)))?;
         let node = update.make_inode(dir, &inode)?;
-        let filled = update.fill_inode(&node, dir.number, &inode);
-        update.abandon(&node);
-        filled.map(|()| {
-            node.set_linkable();
-            node
-        })
-    }
-}
-
-impl Update<'_> {
-    fn fill_and_name(
-        &mut self,
-        dir: &Arc<Node>,
-        node: &Arc<Node>,
-        inode: &super::new_inode::InodePlan<'_>,
-        plan: InsertPlan,
-        entry: Insertion<'_>,
-    ) -> Result<()> {
-        self.fill_inode(node, dir.number, inode)?;
-        self.insert_entry(dir, plan, entry)
-    }
-
-    /// Leaves an inode that has no name to the orphan list.
-    fn abandon(&mut self, node: &Arc<Node>) {
-        self.modify_inode(node, Change::Attributes, |inode| inode.set_links_count(0));
-        self.add_orphan(node);
+        update.fill_inode(&node, dir.number, &inode)?;
+        // Without a name it belongs to the orphan list.
+        update.modify_inode(&node, Change::Attributes, |inode| inode.set_links_count(0));
+        update.add_orphan(&node);
+        update.finish();
+        node.set_linkable(true);
+        Ok(node)
     }
 }

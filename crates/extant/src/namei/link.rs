@@ -2,7 +2,7 @@
 //!
 //! Source: `__ext4_link`, `__ext4_unlink`, `ext4_rmdir` of `fs/ext4/namei.c`.
 
-use extant_ondisk::InodeFlags;
+use extant_ondisk::{Inode, InodeFlags};
 use extant_rt::Arc;
 
 use super::{LINKS_MAX, check_new_name, check_old_name, is_directory, lock_all, remove_subdirectory};
@@ -23,11 +23,12 @@ impl Volume {
     /// `NotFound` if the inode is to be deleted or the directory was removed; `TooManyLinks`; as [`Volume::create`].
     ///
     /// # Locks
-    /// Takes `INODE` of the directory.
+    /// Takes `INODE` of the directory and of the inode, as the VFS does: a first link must not come into the midst of a
+    /// truncation, and two threads that link one unnamed inode come one after the other.
     pub(crate) fn link(&self, node: &Arc<Node>, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
         check_new_name(name)?;
         self.writable()?;
-        let _content = dir.content.write();
+        let _content = lock_all(&[dir, node]);
         let parent = dir.inode();
         self.check_directory(&parent)?;
         self.check_may_add(&parent)?;
@@ -40,11 +41,8 @@ impl Volume {
         let mut update = self.begin(plan.need.and(Need::new(1 + ORPHAN_CREDITS, 0)))?;
         update.add_link(node)?;
         let entry = Insertion { name, inode: node.number, file_type: inode.file_type() };
-        let inserted = update.insert_entry(dir, plan, entry);
-        if inserted.is_err() && update.drop_link(node) {
-            update.add_orphan(node);
-        }
-        inserted?;
+        update.insert_entry(dir, plan, entry)?;
+        node.set_linkable(false);
         self.note_name(dir, name, Some(node));
         self.finish_names(update, &[dir])
     }
@@ -78,7 +76,7 @@ impl Volume {
         update.remove_entry(dir, &found)?;
         self.note_name(dir, name, None);
         if update.drop_link(&child) {
-            update.delete_or_orphan(&child);
+            update.delete_or_orphan(&child)?;
         }
         self.finish_names(update, &[dir])
     }
@@ -124,7 +122,7 @@ impl Volume {
         self.note_name(dir, name, None);
         update.modify_inode(dir, Change::Attributes, remove_subdirectory);
         update.drop_all_links(child);
-        update.delete_or_orphan(child);
+        update.delete_or_orphan(child)?;
         self.finish_names(update, &[dir])
     }
 
@@ -142,23 +140,25 @@ impl Update<'_> {
     ///
     /// # Errors
     /// `NotFound` if it is to be deleted; `TooManyLinks`. Nothing is changed then.
+    ///
+    /// # Locks
+    /// `INODE` of the inode is held exclusively.
     pub(super) fn add_link(&mut self, node: &Arc<Node>) -> Result<()> {
         let now = self.now();
-        let is_linkable = node.take_linkable();
-        let linked = self.modify_inode(node, Change::Attributes, |inode| {
+        let is_linkable = node.is_linkable();
+        let check = |inode: &Inode| match inode.links_count() {
+            0 if !is_linkable => Err(Error::NotFound),
+            LINKS_MAX.. => Err(Error::TooManyLinks),
+            _ => Ok(()),
+        };
+        let linked = self.modify_checked_inode(node, Change::Attributes, check, |inode| {
             let links = inode.links_count();
-            if links == 0 && !is_linkable {
-                return Err(Error::NotFound);
-            }
-            if links >= LINKS_MAX {
-                return Err(Error::TooManyLinks);
-            }
             inode.set_links_count(links + 1);
             inode.set_ctime(now);
-            Ok(links)
+            links
         })?;
         if linked == 0 {
-            self.remove_orphan(node);
+            self.remove_linked_orphan(node);
         }
         Ok(())
     }
@@ -188,15 +188,22 @@ impl Update<'_> {
     /// last use and the orphan list.
     ///
     /// With one use there is nobody who could hold or wait for the inode's own lock, for uses are got by names, under
-    /// the directory's lock or from memory, where this name no longer is; or from other uses.
-    pub(super) fn delete_or_orphan(&mut self, node: &Arc<Node>) {
+    /// the directory's lock or from memory, where this name no longer is; or from other uses. What cannot be read of it
+    /// leaves it to the orphan list.
+    ///
+    /// # Errors
+    /// `Corrupt` bitmaps.
+    pub(super) fn delete_or_orphan(&mut self, node: &Arc<Node>) -> Result<()> {
         let may_have_values = self.volume.may_have_values(&node.core().inode);
-        let frees = |update: &mut Self| {
-            update.volume.forget_pages(node) && update.try_free_all(node).unwrap_or(false)
-        };
-        if !may_have_values && node.user_count() == 1 && frees(self) && self.free_node(node).is_ok() {
-            return;
+        let deletes = !may_have_values
+            && node.user_count() == 1
+            && self.volume.forget_pages(node)
+            && self.volume.prepare_free_node(node).is_ok()
+            && self.try_free_all(node)?;
+        if deletes {
+            return self.free_node(node);
         }
         self.add_orphan(node);
+        Ok(())
     }
 }

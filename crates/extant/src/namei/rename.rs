@@ -209,12 +209,7 @@ impl Volume {
         self.forget_name(from, names.from_name);
         self.forget_name(to, to_name);
         let whiteout = whiteout.map(|plan| update.make_whiteout(from, &plan)).transpose()?;
-        let named = update.name_target(to, to_name, &entries, plan);
-        if let (Err(_), Some(whiteout)) = (&named, &whiteout) {
-            update.drop_link(whiteout);
-            update.add_orphan(whiteout);
-        }
-        named?;
+        update.name_target(to, to_name, &entries, plan)?;
         update.unname(names, &entries, whiteout.as_ref())?;
         if let Some(found) = parent_entry {
             update.replace_entry(child, &found, to.number, FileType::Directory)?;
@@ -227,7 +222,7 @@ impl Volume {
         let now = update.now();
         update.modify_inode(child, Change::Attributes, |inode| inode.set_ctime(now));
         if let Some((target, _)) = &entries.target {
-            update.drop_replaced(to, target, moves_directory);
+            update.drop_replaced(to, target, moves_directory)?;
         }
         self.note_name(from, names.from_name, whiteout.as_ref().map(NodeRef::node));
         self.note_name(to, to_name, Some(child));
@@ -317,16 +312,18 @@ impl Update<'_> {
 
     /// Takes the name in `to` from what it stood for. If a directory came from elsewhere in its place, `to` has as
     /// many subdirectories as before.
-    fn drop_replaced(&mut self, to: &Arc<Node>, target: &NodeRef, by_moved_directory: bool) {
+    ///
+    /// # Errors
+    /// `Corrupt` bitmaps.
+    fn drop_replaced(&mut self, to: &Arc<Node>, target: &NodeRef, by_moved_directory: bool) -> Result<()> {
         if target.is_directory() {
             if !by_moved_directory {
                 self.modify_inode(to, Change::Attributes, remove_subdirectory);
             }
             self.drop_all_links(target);
-            self.delete_or_orphan(target);
-        } else if self.drop_link(target) {
-            self.delete_or_orphan(target);
+            return self.delete_or_orphan(target);
         }
+        if self.drop_link(target) { self.delete_or_orphan(target) } else { Ok(()) }
     }
 
     /// Makes the new name stand for the child.

@@ -371,7 +371,9 @@ impl Volume {
             None => {
                 written?;
                 if end > node.core().inode.size() {
-                    self.begin(Need::new(1, 0))?.grow_to(node, end);
+                    let mut update = self.begin(Need::new(1, 0))?;
+                    update.grow_to(node, end);
+                    update.finish();
                 }
             }
             Some(Naming { hole, taken, reservation }) => {
@@ -380,6 +382,7 @@ impl Volume {
                 let mut update = opened.inspect_err(|_| self.allocator.give_back(taken))?;
                 update.map_run(node, hole, LogicalBlock(run.block), taken, false)?;
                 update.grow_to(node, end);
+                update.finish();
             }
         }
         Ok(run)
@@ -392,7 +395,10 @@ impl Volume {
         }
         let begun = self.begin(Need::new(1, 0));
         match begun {
-            Ok(mut update) => update.put_times(node),
+            Ok(mut update) => {
+                update.put_times(node);
+                update.finish();
+            }
             Err(error) => {
                 node.core().ahead.time = None;
                 return Err(error);

@@ -159,7 +159,9 @@ impl Volume {
         let mut without = node.inode();
         drop_privileges(Arc::make_mut(&mut without));
         if without.mode() != node.core().inode.mode() {
-            self.begin(Need::new(1, 0))?.modify_inode(node, Change::Attributes, drop_privileges);
+            let mut update = self.begin(Need::new(1, 0))?;
+            update.modify_inode(node, Change::Attributes, drop_privileges);
+            update.finish();
         }
         Ok(())
     }

@@ -2,10 +2,11 @@
 
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::extent::index_at;
-use extant_ondisk::{FsBlock, InodeNumber, indirect};
+use extant_ondisk::{FsBlock, InodeNumber, LogicalBlock, indirect};
 use extant_rt::Arc;
 
 use super::disk::{Random, format, has_tools, mount};
+use crate::error::Error;
 use crate::fallocate::Fallocate;
 use crate::seek::SeekTo;
 use crate::volume::Volume;
@@ -101,32 +102,53 @@ fn damaged(features: &str, extents: bool, seeds: std::ops::Range<u64>) {
     }
 }
 
-/// A table of the third level that names itself in each of its numbers: some 2²⁴ blocks of few.
+/// A child that begins elsewhere than its parent says would be read as zeroes, and written and freed at the wrong place.
 #[test]
-fn tables_that_name_one_another_name_more_blocks_than_the_disk_has() {
+fn extent_node_that_begins_elsewhere_than_its_parent_says_is_an_error_by_name() {
     if !has_tools() {
         return;
     }
-    let arguments = ["-b", "1024", "-J", "size=1", "-N", "64", "-O", "^metadata_csum,^extents,^64bit"];
+    let arguments = ["-b", "1024", "-N", "64", "-O", "^metadata_csum"];
     let (device, inodes) = format(&arguments, 12 << 10, &["a"]);
     let device = Arc::new(device);
     let volume = mount(&device);
     let node = volume.node(inodes[0]).unwrap();
-    volume.write_at(&node, Some((12 + 256 + 65_536 + 5) * BLOCK), &[7; BLOCK as usize], true).unwrap();
-    let table = indirect::pointer(node.inode().i_block(), indirect::TRIPLE).unwrap();
+    for block in 0..300 {
+        volume.write_at(&node, Some(block * 2 * BLOCK), &[7; BLOCK as usize], true).unwrap();
+    }
+    let second = index_at(node.inode().i_block(), 1).expect("a tree with leaves");
+    drop(node);
     volume.unmount().unwrap();
-    drop((node, volume));
-    // Each second number is a hole, so that no two blocks are one run.
-    let numbers = |index: u64| if index.is_multiple_of(2) { table } else { 0 };
-    let bytes: Vec<u8> = (0..256).flat_map(|index| numbers(index).to_le_bytes()).collect();
-    device.write_at(u64::from(table) * BLOCK, &bytes).unwrap();
-    let volume = mount(&device);
-    let node = volume.node(inodes[0]).unwrap();
-    let mut extents = 0_u64;
-    let result = volume.fiemap(&node, 0, u64::MAX, &mut |_| extents += 1);
-    let said = result.unwrap_err().to_string();
-    assert!(said.contains("more blocks than the disk has") && said.contains("inode"), "{said}");
-    assert!(extents <= 12 << 10, "{extents} extents");
+    drop(volume);
+    // The first extent of the leaf begins a block later, in what is a hole.
+    let at = second.child.0 * BLOCK + 12;
+    device.write_at(at, &(second.logical.0 + 1).to_le_bytes()).unwrap();
+
+    let root = |volume: &Volume| volume.node(InodeNumber::ROOT).unwrap();
+    let at = u64::from(second.logical.0) * BLOCK;
+    let say = |what: &str, act: &dyn Fn(&Volume) -> crate::Result<()>| {
+        let volume = mount(&Arc::new(device.snapshot()));
+        let error = act(&volume).expect_err(what).to_string();
+        for words in ["does not begin where its parent says", &second.child.to_string()] {
+            assert!(error.contains(words), "{what}: {error}");
+        }
+    };
+    let node = |volume: &Volume| volume.node(inodes[0]).unwrap();
+    say("read", &|volume| volume.read_at(&node(volume), at, &mut [0; 100]).map(drop));
+    say("overwrite", &|volume| volume.write_at(&node(volume), Some(at), b"new", true).map(drop));
+    say("fill a hole", &|volume| volume.write_at(&node(volume), Some(at + BLOCK), b"new", true).map(drop));
+    say("truncate", &|volume| volume.set_size(&node(volume), at));
+    say("truncate to nothing", &|volume| volume.set_size(&node(volume), 0));
+    say("punch", &|volume| volume.fallocate(&node(volume), Fallocate::PunchHole, at, BLOCK, true));
+    say("list", &|volume| volume.fiemap(&node(volume), 0, u64::MAX, &mut |_| {}));
+    say("delete", &|volume| {
+        let file = node(volume);
+        volume.unlink(&root(volume), b"a").unwrap();
+        volume.free_all_blocks(&file)
+    });
+    let fs = crate::Mount::new().read_only(true).open_device(Arc::new(device.snapshot())).unwrap();
+    let said: Vec<String> = fs.check(&mut |_| ()).unwrap().iter().map(ToString::to_string).collect();
+    assert!(said.iter().any(|said| said.contains("does not begin where its parent says")), "{said:?}");
 }
 
 #[test]
@@ -141,4 +163,71 @@ fn damaged_block_maps_give_errors() {
     if has_tools() {
         damaged("^metadata_csum,^extents,^64bit", false, 0..400);
     }
+}
+
+/// A file of the largest size whose single, double and triple indirect blocks are given by `tables`, from the numbers of three
+/// blocks of its own that it may use.
+fn with_shared_tables(
+    tables: impl Fn([u32; 3]) -> ([u32; 3], Vec<(u32, u32)>),
+) -> (Arc<MemoryDevice>, InodeNumber) {
+    let arguments = ["-b", "1024", "-J", "size=1", "-N", "64", "-O", "^metadata_csum,^extents,^64bit"];
+    let (device, inodes) = format(&arguments, 12 << 10, &["a"]);
+    let device = Arc::new(device);
+    let volume = mount(&device);
+    let node = volume.node(inodes[0]).unwrap();
+    volume.write_at(&node, Some(0), &[7; 3 * BLOCK as usize], true).unwrap();
+    let size = volume.size_max(&node.inode());
+    volume.set_size(&node, size).unwrap();
+    volume.sync().unwrap();
+    let own = [0, 1, 2].map(|index| indirect::pointer(node.inode().i_block(), index).unwrap());
+    let (home, offset) = volume.inode_home(inodes[0]).unwrap();
+    volume.unmount().unwrap();
+    let (root, filled) = tables(own);
+    let at = home.0 * BLOCK + offset as u64 + 40 + 12 * 4;
+    device.write_at(at, &root.map(u32::to_le_bytes).concat()).unwrap();
+    for (block, pointer) in filled {
+        let bytes = pointer.to_le_bytes().repeat(BLOCK as usize / 4);
+        device.write_at(u64::from(block) * BLOCK, &bytes).unwrap();
+    }
+    (device, inodes[0])
+}
+
+#[test]
+fn walks_over_shared_tables_end_where_the_disk_has_no_more_blocks() {
+    if !has_tools() {
+        return;
+    }
+    // A table that names itself 256 times: 16 million blocks, each a run of its own.
+    let (device, number) = with_shared_tables(|[own, ..]| ([own; 3], vec![(own, own)]));
+    let volume = mount(&device);
+    let node = volume.node(number).unwrap();
+    let hole = volume.seek(&node, 12 * BLOCK, SeekTo::Hole);
+    assert!(matches!(hole, Err(Error::Corrupt { .. })), "{hole:?}");
+    let extents = volume.fiemap(&node, 0, u64::MAX, &mut |_| {});
+    assert!(matches!(extents, Err(Error::Corrupt { .. })));
+    // 65,792 tables that are one, without an entry.
+    let (device, number) = with_shared_tables(|[leaf, middle, top]| {
+        ([leaf, middle, top], vec![(leaf, 0), (middle, leaf), (top, middle)])
+    });
+    let volume = mount(&device);
+    let node = volume.node(number).unwrap();
+    let data = volume.seek(&node, 12 * BLOCK, SeekTo::Data);
+    assert!(matches!(data, Err(Error::Corrupt { .. })), "{data:?}");
+    assert_eq!(volume.seek(&node, 12 * BLOCK, SeekTo::Hole).unwrap(), 12 * BLOCK);
+}
+
+#[test]
+fn missing_tables_are_passed_in_one_step() {
+    if !has_tools() {
+        return;
+    }
+    // Of the triple indirect blocks the topmost is there and empty.
+    let (device, number) = with_shared_tables(|[.., top]| ([0, 0, top], vec![(top, 0)]));
+    let volume = mount(&device);
+    let node = volume.node(number).unwrap();
+    let root = node.inode().i_block().to_vec();
+    let double = LogicalBlock(12 + 256);
+    assert_eq!(volume.allocated_indirect(number, &root, double).unwrap(), (false, 256 * 256));
+    let within = LogicalBlock(12 + 256 + 256 * 256 + 7 * 256 * 256 + 5);
+    assert_eq!(volume.allocated_indirect(number, &root, within).unwrap(), (false, 249 * 256 * 256 - 5));
 }

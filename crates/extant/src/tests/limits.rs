@@ -79,6 +79,7 @@ fn a_write_takes_set_user_id_away_unless_privileged() {
     let set_mode = |mode| {
         let mut update = volume.begin(Need::new(1, 0)).unwrap();
         update.modify_inode(&node, Change::Attributes, |inode| inode.set_mode(0o100_000 | mode));
+        update.finish();
     };
     let mode = || node.inode().mode() & 0o7777;
     // What a file has, and what a write of somebody leaves of it.

@@ -32,7 +32,7 @@ fn scattered() -> (MemoryDevice, InodeNumber) {
 }
 
 /// Images of crashes at places all over an operation, after which the disk was mounted once, and the volumes.
-fn crashes(
+pub(super) fn crashes(
     base: &MemoryDevice,
     inode: InodeNumber,
     transactions_min: u64,

@@ -154,11 +154,23 @@ impl Volume {
     }
 }
 
+impl Volume {
+    /// Reads what [`Update::free_xattr_block`] needs.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`.
+    pub(crate) fn prepare_free_xattr_block(&self, node: &Arc<Node>) -> Result<()> {
+        let Some(buffer) = self.xattr_buffer(node, &node.inode())? else { return Ok(()) };
+        self.references(&buffer)?;
+        self.prepare_free_block(buffer.block)
+    }
+}
+
 impl Update<'_> {
     /// Changes the attributes as planned under the same lock.
     ///
     /// # Errors
-    /// `Corrupt` bitmaps, and nothing was changed.
+    /// `Corrupt` bitmaps.
     pub(crate) fn apply_xattrs(&mut self, node: &Arc<Node>, plan: &XattrPlan) -> Result<()> {
         let is_last = self.apply_block(node, &plan.block)?;
         self.apply_values(node, &plan.values, is_last);
@@ -201,13 +213,12 @@ impl Update<'_> {
         Ok(is_last)
     }
 
-    /// Gives up the attribute block of an inode that is being deleted.
+    /// Gives up the attribute block of an inode that is being deleted, after [`Volume::prepare_free_xattr_block`].
     ///
     /// # Errors
-    /// `Corrupt`, `Io`.
+    /// `Corrupt` bitmaps.
     pub(crate) fn free_xattr_block(&mut self, node: &Arc<Node>, inode: &Inode) -> Result<()> {
         let Some(buffer) = self.volume.xattr_buffer(node, inode)? else { return Ok(()) };
-        self.volume.prepare_free_block(buffer.block)?;
         self.release_block(&buffer)?;
         self.count_blocks(node, -1)?;
         self.modify_inode(node, Change::Attributes, |inode| inode.set_file_acl(FsBlock(0)));

@@ -84,7 +84,7 @@ impl Volume {
         if !self.names.has_value_inodes {
             return Err(place.corrupt("a value in an inode of its own, which the disk has not"));
         }
-        if number == owner || inum < self.names.first_inode {
+        if number == owner || self.own_inodes.contains(number) || number == InodeNumber::ROOT {
             return Err(place.corrupt("named for a value, but reserved or the attribute's own"));
         }
         let node = match self.node_in_use(number) {
@@ -206,6 +206,7 @@ impl Volume {
             let mut update = self.begin(plan.need.and(Need::new(1 + ORPHAN_CREDITS, 0)))?;
             update.add_orphan(node);
             update.apply_xattrs(node, &plan)?;
+            update.finish();
         }
         Ok(())
     }

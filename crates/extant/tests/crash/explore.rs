@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use extant::{Filesystem, InodeFlags};
 use extant_block::{BlockDevice, Cursor, Event, Log, MemoryDevice, Recorder, Tearing};
+use extant_ondisk::IncompatFeatures;
 use extant_rt::Arc;
 use rustix::fs::XattrFlags;
 
@@ -221,8 +222,7 @@ enum Did {
 fn step(session: &mut Session, model: &mut Model, op: Op, may_be_full: bool) -> Result<Did, String> {
     match session.run(op, model) {
         Err(extant::Error::NoSpace | extant::Error::NoInodes) if may_be_full => {
-            let is_whole = !op.is_in_steps()
-                || matches!(op, Op::Write { .. } | Op::Append { .. } | Op::WriteHeld { .. });
+            let is_whole = !op.is_in_steps() || matches!(op, Op::Write { .. } | Op::Append { .. });
             Ok(if is_whole { Did::Nothing } else { Did::Part })
         }
         answer => {
@@ -581,9 +581,29 @@ pub fn recover(image: &MemoryDevice, tree: &Entry) -> Result<Recovered, String> 
     if tree::read(&fs)? != *tree {
         return Err("mounted for writing, the tree is another than mounted for reading".to_owned());
     }
+    no_inode_is_lost(&fs, tree)?;
     go_on(&fs).map_err(|error| format!("writing after the recovery: {error}"))?;
     fs.unmount().map_err(|error| format!("unmount after the recovery: {error}"))?;
     Ok(Recovered { device, events, orphans })
+}
+
+/// Every inode in use has a name in the tree, or is the file system's own: what was deleted by then was given back. Not
+/// on disks where values of attributes have inodes.
+fn no_inode_is_lost(fs: &Filesystem, tree: &Entry) -> Result<(), String> {
+    let superblock = fs.superblock();
+    if superblock.incompat().contains(IncompatFeatures::EA_INODE) {
+        return Ok(());
+    }
+    // `lost+found` is not in the tree.
+    let own = superblock.first_ino() + u32::from(superblock.s_orphan_file_inum() != 0);
+    let named = tree.numbers().range(superblock.first_ino()..).count() as u32;
+    let statistics = fs.statistics();
+    let used = statistics.inodes - statistics.free_inodes;
+    if used == own + named {
+        Ok(())
+    } else {
+        Err(format!("{used} inodes are in use, but {named} have names and {own} are the file system's own"))
+    }
 }
 
 /// Life goes on after the recovery, if there is room for it.

@@ -4,12 +4,15 @@
 use std::io::{self, IoSlice};
 
 use extant_block::{BlockDevice, MemoryDevice, Mutation, Recorder};
+use extant_ondisk::Superblock;
 use extant_ondisk::jbd2::MAGIC;
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering};
 
 /// jbd2's number of a block of revoke records, and the bytes of its header.
 const REVOKE_BLOCK: u32 = 5;
 const REVOKE_HEADER_BYTES: u32 = 16;
+
+const SUPERBLOCK_BYTES: usize = 1024;
 
 /// What is wrong with the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +21,8 @@ pub enum Fault {
     Recording(Mutation),
     /// Blocks of revoke records name no block.
     NoRevokes,
+    /// The superblock names no orphan: as if inodes left the list while they have no links.
+    NoOrphans,
     /// A write outside the journal reaches the disk after the next flush only.
     LateWrites,
 }
@@ -87,6 +92,22 @@ fn without_revokes(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// What is written, to the log or to its place, with superblocks that name no orphan; nothing if none in it does.
+fn without_orphans(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut changed = None;
+    for (index, chunk) in bytes.chunks_exact(SUPERBLOCK_BYTES).enumerate() {
+        let Ok(mut superblock) = Superblock::parse(chunk) else { continue };
+        if superblock.s_last_orphan() != 0 {
+            superblock.set_s_last_orphan(0);
+            superblock.update_checksum();
+            let at = index * SUPERBLOCK_BYTES;
+            changed.get_or_insert_with(|| bytes.to_vec())[at..at + SUPERBLOCK_BYTES]
+                .copy_from_slice(superblock.as_bytes());
+        }
+    }
+    changed
+}
+
 impl BlockDevice for FaultyDevice {
     fn size(&self) -> u64 {
         self.recorder.size()
@@ -112,6 +133,11 @@ impl BlockDevice for FaultyDevice {
         let bytes = bufs.iter().map(|buf| &**buf).collect::<Vec<_>>().concat();
         if self.has(Fault::NoRevokes)
             && let Some(bytes) = without_revokes(&bytes)
+        {
+            return self.recorder.write_at(offset, &bytes);
+        }
+        if self.has(Fault::NoOrphans)
+            && let Some(bytes) = without_orphans(&bytes)
         {
             return self.recorder.write_at(offset, &bytes);
         }

@@ -6,7 +6,8 @@ use extant_ondisk::jbd2::MAGIC;
 use crate::disk::{Checker, DiskKind, has_tools};
 use crate::explore::{Base, Crash, Outcome, Plan, Recording, Scenario, Survival, explore, tree_as_is};
 use crate::fault::{Fault, FaultyDevice};
-use crate::op::Op;
+use crate::generate::nameless_beginnings;
+use crate::op::{HELD, Op};
 use crate::sequences::{log_end_scenario, pages};
 use crate::session::{Pages, mount};
 
@@ -189,6 +190,20 @@ fn a_missing_revoke_of_an_extent_node_is_found() {
     let mut ops: Vec<_> = (10_u64..20).step_by(2).map(|block| allocate(block << 10)).collect();
     ops.extend([Op::Sync, Op::Truncate { file: "a", bytes: 4096 }]);
     assert_revoke_needed(&base("1k-plain"), ops);
+}
+
+/// E8. The log has no checksums of its blocks, so that the superblock in it can be changed.
+#[test]
+fn an_orphan_that_the_superblock_does_not_name_is_found() {
+    if !has_tools() {
+        return;
+    }
+    let base = base("1k-plain");
+    let truncated = Op::Truncate { file: HELD, bytes: 1100 };
+    for beginning in nameless_beginnings(1024) {
+        let ops = [beginning, vec![truncated, Op::Fsync("d"), Op::Create("c"), Op::Sync]].concat();
+        assert_found(Fault::NoOrphans, [scenario(&base, ops)]);
+    }
 }
 
 /// E2.

@@ -1,7 +1,7 @@
 //! Sequences of operations.
 
 use crate::model::Model;
-use crate::op::{DIRECTORIES, FILES, Name, Op};
+use crate::op::{DIRECTORIES, FILES, HELD, Name, Op};
 use crate::random::{Random, hash};
 
 /// What is on a disk before each sequence: files that are small, that span blocks, that have a tree of extents;
@@ -78,7 +78,7 @@ pub fn alphabet(block: u64) -> Vec<Op> {
         Op::RemoveXattr { path: "b", key: 1 },
         Op::Chmod { path: "a", mode: 0o600 },
         Op::Hold("a"),
-        Op::WriteHeld { bytes: 2 * block },
+        Op::Append { file: HELD, bytes: 2 * block },
         Op::Tmpfile { bytes: 3 * block },
         Op::LinkTmp("c"),
         Op::Release,
@@ -133,6 +133,81 @@ pub fn value_alphabet() -> Vec<Op> {
     ops.extend(["a", "b", "d", "d/a", "e/a"].map(|path| Op::RemoveXattr { path, key: 2 }));
     ops.extend(["a", "b", "d/a", "d/b", "e/a"].map(Op::Unlink));
     ops
+}
+
+/// How a file without a name comes to be open: it lost its name, another file took its name, or it was made without one.
+pub fn nameless_beginnings(block: u64) -> Vec<Vec<Op>> {
+    vec![
+        vec![Op::Hold("a"), Op::Unlink("a")],
+        vec![Op::Hold("e/a"), Op::Unlink("e/a")],
+        vec![Op::Hold("b"), Op::Rename { from: "d/a", to: "b" }],
+        vec![Op::Tmpfile { bytes: 3 * block + 100 }],
+    ]
+}
+
+/// The operations of which one and two follow each of the [`nameless_beginnings`].
+pub fn held_alphabet(block: u64) -> Vec<Op> {
+    let (file, keep_size) = (HELD, true);
+    vec![
+        Op::Write { file, at: 10, bytes: 100 },
+        Op::Write { file, at: 9 * block + 7, bytes: 30 },
+        Op::Append { file, bytes: 2 * block + 1 },
+        Op::Sparse { file, block: 20, count: 5 },
+        Op::Truncate { file, bytes: 0 },
+        Op::Truncate { file, bytes: 70 },
+        Op::Truncate { file, bytes: block + 5 },
+        Op::Truncate { file, bytes: 8 * block },
+        Op::Allocate { file, at: 0, bytes: 12 * block, keep_size },
+        Op::Zero { file, at: 50, bytes: 2 * block, keep_size: false },
+        Op::Punch { file, at: 100, bytes: 2 * block },
+        Op::Collapse { file, block: 0, len: 1 },
+        Op::Insert { file, block: 0, len: 2 },
+        Op::SetXattr { path: file, key: 0, bytes: 10 },
+        Op::SetXattr { path: file, key: 1, bytes: 600 },
+        Op::RemoveXattr { path: file, key: 1 },
+        Op::Chmod { path: file, mode: 0o600 },
+        Op::Fsync(file),
+        Op::Fdatasync(file),
+        Op::Fsync("d"),
+        Op::Link { from: file, to: "c" },
+        Op::Unlink("c"),
+        Op::Rename { from: "c", to: "d/b" },
+        Op::Create("a"),
+        Op::Tmpfile { bytes: 50 },
+        Op::Hold("d/a"),
+        Op::Close,
+    ]
+}
+
+/// Every one and two operations of the [`held_alphabet`] after each of the [`nameless_beginnings`], ended by a commit.
+pub fn held_sequences(block: u64) -> Vec<Vec<Op>> {
+    let followed = sequences_of_two(&held_alphabet(block));
+    let beginnings = nameless_beginnings(block);
+    followed
+        .iter()
+        .flat_map(|ops| beginnings.iter().map(|beginning| [beginning.as_slice(), ops].concat()))
+        .collect()
+}
+
+/// A random sequence of operations on held files, for a thread that shares the disk.
+pub fn random_held_sequence(block: u64, len: usize, seed: u64) -> Vec<Op> {
+    let mut random = Random::new(seed);
+    let ops = held_alphabet(block);
+    let mut sequence = Vec::new();
+    while sequence.len() < len {
+        sequence.extend(match random.below(4) {
+            0 => vec![Op::Tmpfile { bytes: 1 + random.below(40 * block) }],
+            1 => vec![
+                Op::Create("b"),
+                Op::Write { file: "b", at: 0, bytes: 9 * block },
+                Op::Hold("b"),
+                Op::Unlink("b"),
+            ],
+            _ => Vec::new(),
+        });
+        sequence.extend((0..3).map(|_| random.pick(&ops)));
+    }
+    sequence
 }
 
 /// Every sequence of one and of two operations of the [`alphabet`], ended by a commit.
@@ -219,6 +294,15 @@ fn anything(model: &Model, random: &mut Random) -> Name {
     if random.one_in(3) { random.pick(&DIRECTORIES) } else { file(model, random) }
 }
 
+/// What content and attributes are changed of: now and then the file that is held, with a name or without.
+fn open_file(model: &Model, random: &mut Random) -> Name {
+    if model.has_held() && random.one_in(3) { HELD } else { file(model, random) }
+}
+
+fn anything_open(model: &Model, random: &mut Random) -> Name {
+    if model.has_held() && random.one_in(4) { HELD } else { anything(model, random) }
+}
+
 fn random_op(model: &Model, random: &mut Random) -> Op {
     let free = random.pick(&FILES);
     match random.below(100) {
@@ -241,18 +325,21 @@ fn random_op(model: &Model, random: &mut Random) -> Op {
             let key = random.below(3) as u8;
             let bytes = random.pick(&[0, 8, 60, 200, 600]);
             Op::SetXattr {
-                path: anything(model, random),
+                path: anything_open(model, random),
                 key,
                 bytes: if key == 1 { bytes } else { bytes % 64 },
             }
         }
-        75..78 => Op::RemoveXattr { path: anything(model, random), key: random.below(3) as u8 },
-        78..80 => Op::Chmod { path: anything(model, random), mode: random.pick(&[0o600, 0o755, 0o4711]) },
-        80..87 => Op::Fsync(anything(model, random)),
-        87..89 => Op::Fdatasync(file(model, random)),
+        75..78 => Op::RemoveXattr { path: anything_open(model, random), key: random.below(3) as u8 },
+        78..80 => {
+            Op::Chmod { path: anything_open(model, random), mode: random.pick(&[0o600, 0o755, 0o4711]) }
+        }
+        80..87 => Op::Fsync(anything_open(model, random)),
+        87..89 => Op::Fdatasync(open_file(model, random)),
         89..92 => Op::Sync,
         92..94 => Op::Hold(file(model, random)),
-        94..96 if model.has_held() => Op::WriteHeld { bytes: 1 + random.below(3 * model.block_size()) },
+        94..95 => Op::Close,
+        95..96 if model.has_held() => Op::Link { from: HELD, to: free },
         96..97 => Op::Tmpfile { bytes: 1 + random.below(3 * model.block_size()) },
         97..98 if model.has_unnamed() => Op::LinkTmp(free),
         98..99 => Op::Release,
@@ -263,7 +350,7 @@ fn random_op(model: &Model, random: &mut Random) -> Op {
 
 fn random_content_op(model: &Model, random: &mut Random) -> Op {
     let block = model.block_size();
-    let file = file(model, random);
+    let file = open_file(model, random);
     let size = model.size_of(file);
     let at = if random.one_in(3) { random.below(12) * block } else { random.below(size + block) };
     let bytes = if random.one_in(3) { (1 + random.below(6)) * block } else { 1 + random.below(3 * block) };

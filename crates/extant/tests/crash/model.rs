@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::op::{Name, Op, fill_name, fill_target, pattern_of, target_of, xattr_name};
+use crate::op::{HELD, Name, Op, fill_name, fill_target, pattern_of, target_of, xattr_name};
 use crate::random::hash;
 
 pub type Id = u32;
@@ -213,7 +213,6 @@ impl Model {
             | Op::Punch { file, .. }
             | Op::Collapse { file, .. }
             | Op::Insert { file, .. } => self.find(file),
-            Op::WriteHeld { .. } => self.held.last().copied(),
             _ => None,
         }
     }
@@ -279,21 +278,22 @@ impl Model {
             },
             Op::Sync => Ok(()),
             Op::Hold(path) => self.file(path).map(|id| self.held.push(id)),
-            Op::WriteHeld { bytes } => {
-                if let Some(id) = self.held.last().copied() {
-                    self.write(id, self.size(id), bytes, tag);
-                }
-                Ok(())
-            }
             Op::Tmpfile { bytes } => {
-                let id = self.add(new_inode(empty_file(), 0o600));
+                let id = self.add(Inode { names: 0, ..new_inode(empty_file(), 0o600) });
                 self.held.push(id);
                 self.unnamed.push(id);
                 self.step();
                 self.write(id, 0, bytes, tag);
                 Ok(())
             }
-            Op::LinkTmp(path) => self.link_unnamed(path),
+            Op::LinkTmp(path) => match self.unnamed.last() {
+                Some(id) => self.link_id(*id, path),
+                None => Ok(()),
+            },
+            Op::Close => {
+                self.close();
+                Ok(())
+            }
             Op::Release | Op::Remount => {
                 self.held.clear();
                 self.unnamed.clear();
@@ -357,8 +357,11 @@ impl Model {
         }
     }
 
-    /// The inode at a path; a symbolic link is not followed.
+    /// The inode at a path, or the one that is held; a symbolic link is not followed.
     pub fn find(&self, path: &str) -> Option<Id> {
+        if path == HELD {
+            return self.held.last().copied();
+        }
         path.split('/').filter(|name| !name.is_empty()).try_fold(ROOT, |here, name| {
             match &self.state[&here].body {
                 Body::Directory(entries) => entries.get(name).copied(),
@@ -501,28 +504,29 @@ impl Model {
     }
 
     fn link(&mut self, from: Name, to: Name) -> Answer {
-        let (to_dir, to_name) = self.place(to)?;
         let id = self.find(from).filter(|id| !self.is_directory(*id)).ok_or(Refused)?;
-        if self.find(to).is_some() {
+        self.link_id(id, to)
+    }
+
+    /// A file that lost its last name gets no other; one that was made without gets its first.
+    fn link_id(&mut self, id: Id, to: Name) -> Answer {
+        let (to_dir, to_name) = self.place(to)?;
+        if self.find(to).is_some() || (self.state[&id].names == 0 && !self.unnamed.contains(&id)) {
             return Err(Refused);
         }
+        self.unnamed.retain(|unnamed| *unnamed != id);
         self.entries(to_dir).insert(to_name, id);
         self.touch(id).names += 1;
         self.step();
         Ok(())
     }
 
-    fn link_unnamed(&mut self, path: Name) -> Answer {
-        let Some(id) = self.unnamed.last().copied() else { return Ok(()) };
-        let (dir, name) = self.place(path)?;
-        if self.find(path).is_some() {
-            return Err(Refused);
+    fn close(&mut self) {
+        let Some(id) = self.held.pop().filter(|id| !self.held.contains(id)) else { return };
+        self.unnamed.retain(|unnamed| *unnamed != id);
+        if self.state[&id].names == 0 {
+            self.state.remove(&id);
         }
-        self.unnamed.pop();
-        self.entries(dir).insert(name, id);
-        self.touch(id);
-        self.step();
-        Ok(())
     }
 
     fn fill(&mut self, dir: Name, count: u32) -> Answer {

@@ -3,6 +3,9 @@
 /// A path without its first slash. Parents are directories of the root.
 pub type Name = &'static str;
 
+/// In place of a path, of any operation on content or attributes: the file that was last held or made without a name.
+pub const HELD: Name = "(held)";
+
 /// The files that sequences work on.
 pub const FILES: [Name; 7] = ["a", "b", "c", "d/a", "d/b", "e/a", "e/d/b"];
 /// The directories.
@@ -106,16 +109,14 @@ pub enum Op {
     Sync,
     /// Opens a file and keeps it open, so that it outlives its names.
     Hold(Name),
-    /// Appends to the file that was last held or made without a name.
-    WriteHeld {
-        bytes: u64,
-    },
     /// A file without a name, held open.
     Tmpfile {
         bytes: u64,
     },
     /// Names the last file that was made without a name.
     LinkTmp(Name),
+    /// Closes the file that was last held or made without a name.
+    Close,
     /// Closes all files held open.
     Release,
     /// Unmounts and mounts again: a checkpoint.
@@ -145,7 +146,6 @@ impl Op {
                 | Self::Punch { .. }
                 | Self::Collapse { .. }
                 | Self::Insert { .. }
-                | Self::WriteHeld { .. }
         )
     }
 }

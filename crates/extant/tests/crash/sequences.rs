@@ -8,8 +8,8 @@ use crate::disk::{Checker, KINDS, has_tools};
 use crate::explore::{Base, Finding, Outcome, Plan, Scenario, explore, shrink};
 use crate::fault::Fault;
 use crate::generate::{
-    alphabet, random_content_sequence, random_sequence, random_unsynced_sequence, sequences_of_three,
-    sequences_of_two, short_sequences, value_alphabet,
+    alphabet, held_sequences, random_content_sequence, random_sequence, random_unsynced_sequence,
+    sequences_of_three, sequences_of_two, short_sequences, value_alphabet,
 };
 use crate::op::{FILES, Op};
 use crate::random::{Random, hash};
@@ -175,6 +175,20 @@ fn every_sequence_of_two_operations_survives_every_crash() {
 #[test]
 fn every_delayed_sequence_of_two_operations_survives_every_crash() {
     explore_short("delayed short sequences", &[1], short_sequences, pages);
+}
+
+/// Of every pair of operations on a file that is open and has no name: all by [`scale`] 3, a sixth of them in CI.
+fn sampled_held_sequences(block: u64) -> Vec<Vec<Op>> {
+    let of_six = if scale() >= 3 { 6 } else { scale() };
+    let is_in = |index: u64| hash(&[index, 11]) % 6 < of_six;
+    let sequences = held_sequences(block).into_iter().zip(0..);
+    sequences.filter(|(_, index)| is_in(*index)).map(|(ops, _)| ops).collect()
+}
+
+#[test]
+fn operations_on_held_files_without_names_survive_every_crash() {
+    explore_short("held files", &[4], sampled_held_sequences, |_| Pages::default());
+    explore_short("delayed held files", &[5], sampled_held_sequences, pages);
 }
 
 #[test]

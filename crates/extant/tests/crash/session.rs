@@ -8,7 +8,7 @@ use extant_block::BlockDevice;
 use extant_rt::{Arc, WallClock};
 
 use crate::model::Model;
-use crate::op::{Name, Op, fill_name, fill_target, pattern_of, target_of, xattr_name};
+use crate::op::{HELD, Name, Op, fill_name, fill_target, pattern_of, target_of, xattr_name};
 
 /// A mounted disk, a directory of it, and the files that are open there.
 pub struct Session {
@@ -132,12 +132,27 @@ impl Session {
         format!("{}{path}", self.root)
     }
 
+    fn held(&self) -> Result<File> {
+        self.held.last().cloned().ok_or(Error::NotFound)
+    }
+
     fn lookup(&self, path: Name) -> Result<File> {
-        self.fs().lookup(self.path(path))
+        if path == HELD { self.held() } else { self.fs().lookup(self.path(path)) }
     }
 
     fn writer(&self, file: Name) -> Result<File> {
+        if file == HELD {
+            return self.held();
+        }
         self.fs().options().read(true).write(true).open(self.path(file))
+    }
+
+    /// Names a file that is open; whether it was made without a name does not matter from then on.
+    fn link_open(&mut self, file: &File, path: Name) -> Result<()> {
+        let (dir, name) = self.place(path)?;
+        dir.link(file, name)?;
+        self.unnamed.retain(|unnamed| unnamed.number() != file.number());
+        Ok(())
     }
 
     fn dir(&self, path: &str) -> Result<Dir> {
@@ -173,6 +188,7 @@ impl Session {
                 let exchange = RenameFlags { exchange: true, ..RenameFlags::default() };
                 from_dir.rename(from, &to_dir, to, exchange)?;
             }
+            Op::Link { from: HELD, to } => self.link_open(&self.held()?, to)?,
             Op::Link { from, to } => self.fs().hard_link(self.path(from), self.path(to))?,
             Op::Symlink { link, bytes } => self.fs().symlink(target_of(bytes), self.path(link))?,
             Op::Mkdir(path) => self.fs().create_dir(self.path(path))?,
@@ -203,12 +219,9 @@ impl Session {
             Op::Fsync(path) => self.lookup(path)?.sync_all()?,
             Op::Fdatasync(path) => self.lookup(path)?.sync_data()?,
             Op::Sync => self.fs().sync()?,
-            Op::Hold(_)
-            | Op::WriteHeld { .. }
-            | Op::Tmpfile { .. }
-            | Op::LinkTmp(_)
-            | Op::Release
-            | Op::Remount => return self.run_on_held(op, tag),
+            Op::Hold(_) | Op::Tmpfile { .. } | Op::LinkTmp(_) | Op::Close | Op::Release | Op::Remount => {
+                return self.run_on_held(op, tag);
+            }
         }
         Ok(op)
     }
@@ -219,6 +232,11 @@ impl Session {
             Op::Write { file, at, bytes } => {
                 let bytes = write(&self.writer(file)?, &pattern_of(tag, at, bytes), at)?;
                 return Ok(Op::Write { file, at, bytes });
+            }
+            Op::Append { file: HELD, bytes } => {
+                let file = self.held()?;
+                let at = file.metadata().size;
+                return Ok(Op::Append { file: HELD, bytes: write(&file, &pattern_of(tag, at, bytes), at)? });
             }
             Op::Append { file, bytes } => {
                 let data = pattern_of(tag, model.size_of(file), bytes);
@@ -263,12 +281,6 @@ impl Session {
     fn run_on_held(&mut self, op: Op, tag: usize) -> Result<Op> {
         match op {
             Op::Hold(path) => self.held.push(self.writer(path)?),
-            Op::WriteHeld { bytes } => {
-                if let Some(file) = self.held.last() {
-                    let at = file.metadata().size;
-                    return Ok(Op::WriteHeld { bytes: write(file, &pattern_of(tag, at, bytes), at)? });
-                }
-            }
             Op::Tmpfile { bytes } => {
                 let file = self.dir("")?.create_unnamed(&new_file(0o600))?;
                 let bytes = write(&file, &pattern_of(tag, 0, bytes), 0)?;
@@ -277,10 +289,16 @@ impl Session {
                 return Ok(Op::Tmpfile { bytes });
             }
             Op::LinkTmp(path) => {
-                if let Some(file) = self.unnamed.last() {
-                    let (dir, name) = self.place(path)?;
-                    dir.link(file, name)?;
-                    self.unnamed.pop();
+                if let Some(file) = self.unnamed.last().cloned() {
+                    self.link_open(&file, path)?;
+                }
+            }
+            Op::Close => {
+                let closed = self.held.pop();
+                let is_closed =
+                    |file: &File| closed.as_ref().is_some_and(|closed| closed.number() == file.number());
+                if !self.held.iter().any(is_closed) {
+                    self.unnamed.retain(|file| !is_closed(file));
                 }
             }
             Op::Release => self.release(),

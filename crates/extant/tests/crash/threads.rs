@@ -12,12 +12,18 @@ use crate::disk::{BANDS, Checker, KINDS, has_tools};
 use crate::explore::{
     Base, Crash, Outcome, Plan, Survival, explore_recording, record_threads, recover, tree_as_is,
 };
-use crate::generate::{large_values, random_sequence};
+use crate::generate::{large_values, random_held_sequence, random_sequence};
 use crate::model::Model;
 use crate::op::{Op, xattr_name};
 use crate::random::hash;
 use crate::sequences::{pages, scale};
 use crate::session::{Pages, mount, mount_in_background};
+
+/// A random sequence for each of three threads.
+fn sequences_within(base: &Base, seed: u64) -> [(&'static str, Vec<Op>); 3] {
+    [("one", 0), ("two", 1), ("three", 2)]
+        .map(|(dir, thread)| (dir, sequence_within(base, hash(&[seed, thread]))))
+}
 
 /// Unmounting is left to who mounted.
 fn sequence_within(base: &Base, seed: u64) -> Vec<Op> {
@@ -32,18 +38,31 @@ fn sequence_within(base: &Base, seed: u64) -> Vec<Op> {
     ops
 }
 
+/// Operations on files that are open and have no names, and commits in between by another thread.
+fn held_sequences_within(base: &Base, seed: u64) -> [(&'static str, Vec<Op>); 3] {
+    let held = |thread| {
+        let mut ops = vec![Op::Mkdir("d"), Op::Create("d/a")];
+        ops.extend(random_held_sequence(base.kind.block_size, 60, hash(&[seed, thread])));
+        ops
+    };
+    let commits = [Op::Mkdir("d"), Op::Sync, Op::Rmdir("d"), Op::Sync].repeat(15);
+    [("one", held(0)), ("two", held(1)), ("three", commits)]
+}
+
 /// Rounds of three threads on a disk, through the page cache that `pages` says of each; how much was looked at.
-fn explore_threads(base: &Base, index: u64, rounds: u64, pages: impl Fn(u64) -> Pages) -> Outcome {
+fn explore_threads(
+    base: &Base,
+    index: u64,
+    rounds: u64,
+    pages: impl Fn(u64) -> Pages,
+    sequences: impl Fn(&Base, u64) -> [(&'static str, Vec<Op>); 3],
+) -> Outcome {
     let mut total = Outcome::default();
     let mut checker = Checker::new();
     let plan = Plan { trees: 40, checked: 10, compared: 2 };
     for round in 0..rounds {
         let seed = hash(&[index, round]);
-        let sequences: Vec<(&str, Vec<Op>)> = ["one", "two", "three"]
-            .into_iter()
-            .zip(0..)
-            .map(|(dir, thread)| (dir, sequence_within(base, hash(&[seed, thread]))))
-            .collect();
+        let sequences = sequences(base, seed);
         let outcome =
             explore_recording(record_threads(base, pages(round), &sequences), seed, plan, &mut checker);
         if let Some(finding) = outcome.bad.first() {
@@ -64,9 +83,22 @@ fn threads_at_work_survive_every_crash() {
     let mut total = Outcome::default();
     for (kind, index) in KINDS.into_iter().zip(0..) {
         let of_round = |round| if round % 2 == 0 { Pages::default() } else { pages(round / 2) };
-        total.add(explore_threads(&Base::new(kind), index, 8 * scale(), of_round));
+        total.add(explore_threads(&Base::new(kind), index, 8 * scale(), of_round, sequences_within));
     }
     println!("threads: {total}");
+}
+
+#[test]
+fn threads_with_held_files_survive_every_crash() {
+    if !has_tools() {
+        return;
+    }
+    let mut total = Outcome::default();
+    for (kind, index) in KINDS.into_iter().zip(100..) {
+        let of_round = |round| if round % 2 == 0 { Pages::default() } else { pages(round / 2) };
+        total.add(explore_threads(&Base::new(kind), index, 2 * scale(), of_round, held_sequences_within));
+    }
+    println!("threads with held files: {total}");
 }
 
 /// Each thread's directory lies in a band of its own, whose files a writeback context of its own writes.
@@ -79,7 +111,8 @@ fn threads_with_a_writeback_context_each_survive_every_crash() {
     let fs = mount_in_background(Arc::new(base.image.snapshot()), pages(0)).expect("a mount");
     assert_eq!(fs.writeback_contexts(), Some((4, 4)));
     fs.unmount().expect("an unmount");
-    let total = explore_threads(&base, KINDS.len() as u64, 4 * scale() * scale(), pages);
+    let rounds = 4 * scale() * scale();
+    let total = explore_threads(&base, KINDS.len() as u64, rounds, pages, sequences_within);
     println!("threads with a context each: {total}");
 }
 

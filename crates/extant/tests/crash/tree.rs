@@ -1,6 +1,6 @@
 //! The tree of a mounted disk, and whether it is one that a crash may leave.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use extant::{Dir, File, Filesystem};
 use extant_ondisk::FileType;
@@ -79,6 +79,15 @@ impl Entry {
             other => other.clone(),
         };
         Self { xattrs: BTreeMap::new(), content, ..*self }
+    }
+
+    /// The inode numbers of all that is in the tree.
+    pub fn numbers(&self) -> BTreeSet<u32> {
+        let mut numbers = BTreeSet::from([self.number]);
+        if let Content::Directory(entries) = &self.content {
+            numbers.extend(entries.values().flat_map(Self::numbers));
+        }
+        numbers
     }
 
     /// What is in a directory under a name.

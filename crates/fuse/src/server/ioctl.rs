@@ -1,11 +1,16 @@
 //! The `ioctl`s that FUSE passes: those whose number says how large their argument is.
 //!
-//! Source: `include/uapi/linux/fs.h`, `fs/ext4/ioctl.c`. For flags the kernel asks with 4 bytes, whatever the number
-//! says (`fuse_fileattr_get`).
+//! The kernel has flags set by requests of its own, after it has looked at the caller and the mount; those come with 4 bytes, whatever
+//! the number says. All else is passed as any caller sends it, through any descriptor, and who may do it is checked here:
+//! before Linux 5.13 that is so of flags too, and of a 32-bit program's flags by their 32-bit numbers. What is not checked then is
+//! whether the descriptor's mount is read-only: a request does not tell.
+//!
+//! Source: `include/uapi/linux/fs.h`, `fs/ext4/ioctl.c`; `vfs_fileattr_set`, `fileattr_set_prepare`; `fuse_fileattr_set`.
 
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::*;
+use crate::capabilities::{Capability, is_capable};
 
 const GETFLAGS: u32 = 0x8008_6601;
 const GETFLAGS_32: u32 = 0x8004_6601;
@@ -40,28 +45,28 @@ fn number_at(bytes: &[u8], at: usize) -> Reply<u32> {
 }
 
 impl Server {
-    pub(super) fn control_inode(
-        &self,
-        caller: Caller,
-        node: NodeId,
-        command: u32,
-        input: &[u8],
-        out_bytes: u32,
-    ) -> Reply<Vec<u8>> {
+    pub(super) fn control_inode(&self, caller: Caller, node: NodeId, request: &Ioctl<'_>) -> Reply<Vec<u8>> {
         let served = self.nodes.get(node)?;
         let file = served.file()?;
+        let input = request.input;
+        let command = match request.command {
+            // No other program has these numbers, and the kernel's ext4 knows them of no other.
+            GETFLAGS_32 if request.is_compat => GETFLAGS,
+            SETFLAGS_32 if request.is_compat => SETFLAGS,
+            command => command,
+        };
         let mut output = match command {
-            GETFLAGS | GETFLAGS_32 => file.flags().bits().to_ne_bytes().to_vec(),
-            SETFLAGS | SETFLAGS_32 => {
+            GETFLAGS => file.flags().bits().to_ne_bytes().to_vec(),
+            SETFLAGS => {
                 let flags = InodeFlags::from_bits_retain(number_at(input, 0)?);
-                self.set_flags(file, flags)?;
+                self.set_flags(caller, file, flags, request.is_permitted)?;
                 self.tell_of_change(node);
                 Vec::new()
             }
             GETVERSION | EXT4_GETVERSION => file.generation().to_ne_bytes().to_vec(),
             FSGETXATTR => extended_flags(file),
             FSSETXATTR => {
-                self.set_extended_flags(file, input)?;
+                self.set_extended_flags(caller, file, request)?;
                 self.tell_of_change(node);
                 Vec::new()
             }
@@ -85,7 +90,7 @@ impl Server {
             _ => return Err(Errno::NOTTY),
         };
         // The whole buffer is the caller's to read.
-        output.resize(out_bytes as usize, 0);
+        output.resize(request.out_bytes as usize, 0);
         Ok(output)
     }
 
@@ -96,9 +101,29 @@ impl Server {
         }
     }
 
-    /// That the caller is root or mounted it.
+    /// That the caller may administer the file system: it has the capability for that, or is the ordinary user who mounted it. Root
+    /// without the capability may not, as in a container.
     fn check_administrator(&self, caller: Caller) -> Reply<()> {
-        if caller.is_root() || caller.uid == self.mounter { Ok(()) } else { Err(Errno::PERM) }
+        let is_mounter = caller.uid == self.mounter && !caller.is_root();
+        if is_mounter || is_capable(caller.thread, Capability::SystemAdministration) {
+            Ok(())
+        } else {
+            Err(Errno::PERM)
+        }
+    }
+
+    /// That the caller may set these flags, where the kernel has not looked.
+    fn check_set_flags(&self, caller: Caller, file: &File, flags: InodeFlags) -> Reply<()> {
+        let metadata = file.metadata();
+        let is_owner = caller.uid == self.owners.shown(metadata.uid, metadata.gid).0;
+        if !is_owner && !is_capable(caller.thread, Capability::FileOwner) {
+            return Err(Errno::PERM);
+        }
+        let fixes = (file.flags() ^ flags).intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+        if fixes && !is_capable(caller.thread, Capability::LinuxImmutable) {
+            return Err(Errno::PERM);
+        }
+        Ok(())
     }
 
     /// `struct fstrim_range`: start, bytes and the least of a run; the bytes discarded take the place of the second.
@@ -110,20 +135,23 @@ impl Server {
         Ok([start, trimmed, least].as_bytes().to_vec())
     }
 
-    fn set_flags(&self, file: &File, flags: InodeFlags) -> Reply<()> {
+    fn set_flags(&self, caller: Caller, file: &File, flags: InodeFlags, is_permitted: bool) -> Reply<()> {
+        if !is_permitted {
+            self.check_set_flags(caller, file, flags)?;
+        }
         file.set_flags(flags).map_err(|error| errno(&error))
     }
 
-    fn set_extended_flags(&self, file: &File, input: &[u8]) -> Reply<()> {
-        if number_at(input, PROJECT_AT)? != file.metadata().project {
+    fn set_extended_flags(&self, caller: Caller, file: &File, request: &Ioctl<'_>) -> Reply<()> {
+        if number_at(request.input, PROJECT_AT)? != file.metadata().project {
             return Err(Errno::OPNOTSUPP);
         }
-        let wanted = number_at(input, 0)?;
+        let wanted = number_at(request.input, 0)?;
         let mut flags = file.flags();
         for (bit, flag) in XFLAGS {
             flags.set(flag, wanted & bit != 0);
         }
-        self.set_flags(file, flags)
+        self.set_flags(caller, file, flags, request.is_permitted)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use extant::{New, NewKind, RenameFlags};
+use extant_rt::is_interrupted;
 
 impl Server {
     pub(super) fn look_up(&self, parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>> {
@@ -139,6 +140,9 @@ impl Server {
         }
         let own = self.shown(&dir.metadata());
         let read = dir.read_from(cookie, &mut |item| {
+            if is_interrupted() {
+                return false;
+            }
             let inode = u64::from(item.inode.0);
             let is_dot = matches!(item.name, b"." | b"..");
             if !with_attributes {

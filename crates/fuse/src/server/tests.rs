@@ -6,11 +6,15 @@ use extant_block::{BlockDevice, MemoryDevice};
 use super::*;
 
 mod blocks;
+mod flags;
 mod kernel;
+mod liveness;
 
-const ROOT: Caller = Caller { uid: 0, gid: 0 };
-const OWNER: Caller = Caller { uid: 1000, gid: 1000 };
-const OTHER: Caller = Caller { uid: 2000, gid: 2000 };
+const SETFLAGS: u32 = 0x4008_6602;
+
+const ROOT: Caller = Caller { uid: 0, gid: 0, thread: 0 };
+const OWNER: Caller = Caller { uid: 1000, gid: 1000, thread: 0 };
+const OTHER: Caller = Caller { uid: 2000, gid: 2000, thread: 0 };
 
 fn served(device: &Arc<MemoryDevice>) -> Arc<Server> {
     let fs = Mount::new().open_device(device.clone()).expect("a mount");
@@ -36,6 +40,11 @@ fn make(server: &Server, parent: NodeId, name: &[u8], kind: Kind<'_>, mode: u16)
 
 fn find(server: &Server, parent: NodeId, name: &[u8]) -> Reply<Entry> {
     server.lookup(parent, name)?.map_err(|_| Errno::NOENT)
+}
+
+/// An `ioctl` as the kernel sends it itself, who has looked at the caller.
+const fn asked(command: u32, input: &[u8], out_bytes: u32) -> Ioctl<'_> {
+    Ioctl { command, input, out_bytes, is_compat: false, is_permitted: true }
 }
 
 fn id(entry: &Entry) -> (NodeId, u64) {
@@ -132,13 +141,13 @@ fn change_to_the_same_owner_is_the_owners() {
 /// What an append-only file takes does not depend on its attributes; what it refuses takes none of them away.
 #[test]
 fn append_only_file_with_capabilities_is_appended_to() {
-    const SETFLAGS: u32 = 0x4008_6602;
     let server = served(&disk());
     let node = make(&server, NodeId::ROOT, b"file", Kind::File, 0o644).node;
     server.set_xattr(ROOT, node, b"security.capability", b"any", 0).expect("set");
     server.set_xattr(ROOT, node, b"user.name", b"any", 0).expect("set");
     let flags = InodeFlags::EXTENTS | InodeFlags::APPEND;
-    server.ioctl(ROOT, node, SETFLAGS, &flags.bits().to_ne_bytes(), 0).expect("append-only");
+    let input = &flags.bits().to_ne_bytes();
+    server.ioctl(ROOT, node, &asked(SETFLAGS, input, 0)).expect("append-only");
     let chown = SetAttributes { uid: Some(2000), ..SetAttributes::default() };
     assert_eq!(server.set_attributes(ROOT, node, &chown, None), Err(Errno::PERM));
     assert!(server.xattr(node, b"security.capability").is_ok());
@@ -157,13 +166,13 @@ fn dax_is_kept_and_handed_down() {
     const FS_XFLAG_DAX: u32 = 0x8000;
     let server = served(&disk());
     let read = |node| {
-        let bytes = server.ioctl(ROOT, node, FSGETXATTR, &[], 28).expect("flags");
+        let bytes = server.ioctl(ROOT, node, &asked(FSGETXATTR, &[], 28)).expect("flags");
         u32::from_ne_bytes(bytes[..4].try_into().expect("four bytes"))
     };
     let set = |node, flags: u32| {
         let mut bytes = [0; 28];
         bytes[..4].copy_from_slice(&flags.to_ne_bytes());
-        server.ioctl(ROOT, node, FSSETXATTR, &bytes, 0).map(drop)
+        server.ioctl(ROOT, node, &asked(FSSETXATTR, &bytes, 0)).map(drop)
     };
     let dir = make(&server, NodeId::ROOT, b"dir", Kind::Directory, 0o755).node;
     assert_eq!((read(dir), set(dir, FS_XFLAG_DAX), read(dir)), (0, Ok(()), FS_XFLAG_DAX));

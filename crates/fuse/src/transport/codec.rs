@@ -14,8 +14,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::wire::{self, opcode};
 use crate::ops::{
-    Attributes, Caller, Entry, FITRIM, Kind, Listing, Make, NodeId, OpenHow, Ops, Rename, Reply, SetSize,
-    WriteHow, decode_device,
+    Attributes, Caller, Entry, FITRIM, Ioctl, Kind, Listing, Make, NodeId, OpenHow, Ops, Rename, Reply,
+    SetSize, WriteHow, decode_device,
 };
 
 const S_IFMT: u32 = 0o170_000;
@@ -73,7 +73,7 @@ impl Message<'_> {
     }
 
     const fn caller(&self) -> Caller {
-        Caller { uid: self.header.uid, gid: self.header.gid }
+        Caller { uid: self.header.uid, gid: self.header.gid, thread: self.header.pid }
     }
 
     /// Puts a reply's bytes into the body.
@@ -325,7 +325,15 @@ impl Message<'_> {
     fn ioctl(&mut self, ops: &impl Ops) -> Reply<usize> {
         let (fixed, rest) = self.split::<wire::IoctlIn>()?;
         let input = rest.get(..fixed.in_size as usize).ok_or(Errno::INVAL)?;
-        let output = ops.ioctl(self.caller(), self.node(), fixed.cmd, input, fixed.out_size)?;
+        let request = Ioctl {
+            command: fixed.cmd,
+            input,
+            out_bytes: fixed.out_size,
+            is_compat: fixed.flags & wire::IOCTL_COMPAT != 0,
+            // A caller's argument is an address, from which the kernel has read; its own requests have none.
+            is_permitted: fixed.arg == 0,
+        };
+        let output = ops.ioctl(self.caller(), self.node(), &request)?;
         let head = self.put(wire::IoctlOut::default().as_bytes())?;
         let place = self.body.get_mut(head..head + output.len()).ok_or(Errno::RANGE)?;
         place.copy_from_slice(&output);

@@ -86,13 +86,15 @@ impl Device {
     }
 
     fn take(&self) -> Box<[u8]> {
-        let spare = self.spares.lock().pop();
+        // Tried, here and below: the near reader takes it while it stands back for all others.
+        let spare = self.spares.try_lock().and_then(|mut spares| spares.pop());
         spare.unwrap_or_else(|| vec![0; self.buffer_bytes].into_boxed_slice())
     }
 
     fn give_back(&self, bytes: Box<[u8]>) {
-        let mut spares = self.spares.lock();
-        if spares.len() < SPARES_MAX {
+        if let Some(mut spares) = self.spares.try_lock()
+            && spares.len() < SPARES_MAX
+        {
             spares.push(bytes);
         }
     }

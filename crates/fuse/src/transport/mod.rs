@@ -7,7 +7,6 @@ mod device;
 mod entry;
 mod greeting;
 mod mount;
-mod near;
 mod notice;
 mod placement;
 mod pool;
@@ -16,6 +15,8 @@ mod readers;
 mod rings;
 mod service;
 mod session;
+mod slot;
+mod watch;
 mod wire;
 
 pub use mount::{MountError, MountOptions};

@@ -1,4 +1,4 @@
-//! Threads for requests that wait for the disk, and telling which do.
+//! Threads for requests of a ring that wait for the disk.
 //!
 //! A request handed to a thread that sleeps costs a wake-up on another CPU, many times what a short request costs. So
 //! whoever reads requests answers them too, as long as those of their kind are quick; if they lately were not, they
@@ -7,52 +7,13 @@
 //! Locks: `REQUESTS`, over nothing.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
-use extant_rt::{Arc, AtomicU64, Condvar, JoinHandle, LockClass, Mutex, Ordering};
+use extant_rt::{Arc, Condvar, JoinHandle, LockClass, Mutex};
 
 use super::placement::Home;
 
 /// Threads at most.
 const THREADS_MAX: usize = 32;
-
-/// What a quick request takes at most, besides copying.
-const QUICK: Duration = Duration::from_micros(60);
-/// Copying at 2 GB/s.
-const BYTES_PER_NANOSECOND: u64 = 2;
-/// The average is kept in parts of this many per limit.
-const UNIT: u64 = 1 << 10;
-/// A delay counts as this many limits at most, so that it takes three to make a kind slow: one may be the host's
-/// scheduler.
-const LIMITS_MAX: u64 = 4;
-
-/// Whether requests of a kind lately waited for the disk: a moving average of the time they took, in limits.
-#[derive(Debug, Default)]
-pub(super) struct Pace {
-    average: AtomicU64,
-}
-
-impl Pace {
-    /// Of a kind that waits until it is seen not to.
-    pub(super) const fn slow() -> Self {
-        Self { average: AtomicU64::new(2 * UNIT) }
-    }
-
-    /// Whether the next one is to be expected to wait.
-    pub(super) fn is_slow(&self) -> bool {
-        self.average.load(Ordering::Relaxed) > UNIT
-    }
-
-    /// Notes what a request of that many bytes took.
-    pub(super) fn note(&self, took: Duration, bytes: usize) {
-        let limit = QUICK.as_nanos() as u64 + bytes as u64 / BYTES_PER_NANOSECOND;
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let sample = (took.saturating_mul(UNIT) / limit).min(LIMITS_MAX * UNIT);
-        let average = self.average.load(Ordering::Relaxed);
-        // A lost update is a lost sample: nothing depends on one.
-        self.average.store((average * 7 + sample) / 8, Ordering::Relaxed);
-    }
-}
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -162,7 +123,7 @@ mod tests {
 
     use extant_rt::{Arc, AtomicU64, Ordering};
 
-    use super::{Home, Pace, Pool};
+    use super::{Home, Pool};
 
     #[test]
     fn all_jobs_are_done_before_the_pool_is_gone() {
@@ -178,28 +139,5 @@ mod tests {
         }
         drop(pool);
         assert_eq!(done.load(Ordering::Relaxed), 1000);
-    }
-
-    #[test]
-    fn pace_follows_what_requests_take() {
-        let pace = Pace::default();
-        assert!(!pace.is_slow());
-        // One delay is nobody's pace, nor is one now and then.
-        for _ in 0..10 {
-            pace.note(Duration::from_secs(1), 0);
-            assert!(!pace.is_slow());
-            for _ in 0..8 {
-                pace.note(Duration::from_micros(3), 4096);
-            }
-        }
-        for _ in 0..20 {
-            pace.note(Duration::from_millis(5), 4096);
-        }
-        assert!(pace.is_slow());
-        // Copying much is not waiting.
-        for _ in 0..30 {
-            pace.note(Duration::from_micros(300), 1 << 20);
-        }
-        assert!(!pace.is_slow());
     }
 }

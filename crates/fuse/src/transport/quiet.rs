@@ -3,9 +3,8 @@
 //! Whoever is woken while its CPU is in use is moved to one that idles, and on virtual machines that costs 30 times
 //! what a switch to a thread of the same CPU costs. But a CPU on which only `SCHED_IDLE` threads run counts as idle
 //! (`sched_idle_cpu()` in `select_idle_sibling()`): a caller that such a thread wakes stays where both are, and goes on
-//! at once. What such a thread has in hand waits while others want its CPU; therefore only on a quiet machine, and watched.
-//!
-//! Whoever is started by such a thread is one too, and cannot change that without leave: it starts none.
+//! at once. What such a thread has in hand waits while others want its CPU: it has nothing in hand but a reply and the wait
+//! for the next request, only on a quiet machine, and watched.
 
 use std::os::fd::OwnedFd;
 
@@ -71,6 +70,12 @@ pub(super) enum Policy {
 }
 
 impl Policy {
+    /// Whether a thread that is [`Policy::Idle`] can come back: tried by one that ends then.
+    pub(super) fn can_come_back() -> bool {
+        let there_and_back = |_| Self::Idle.give(None).and_then(|()| Self::Normal.give(None)).is_ok();
+        extant_rt::parallel(1, there_and_back) == [true]
+    }
+
     /// Gives it to a thread of this process, or to the one that calls.
     ///
     /// # Errors

@@ -1,36 +1,53 @@
-//! Threads that read `/dev/fuse`: one, and more only while requests queue.
+//! Threads that read `/dev/fuse` and answer what they read.
 //!
-//! Readers wait in turns: with two, each request of a lone caller wakes the one that has slept longest, on another CPU.
-//! So the first is alone until it twice in a row finds another request waiting behind the one it has read; a further
-//! reader goes once it twice in a row finds none. While the machine is quiet ([`Quiet`]), the first gives its turn to the
-//! near one ([`Near`]), which keeps to the CPU of its caller ([`Seat`]).
+//! A thread that reads has a role: one of up to as many as there are CPUs, each with a descriptor of its own. Mostly there is
+//! one, for readers wait in turns: with two, each request of a lone caller wakes the one that has slept longest, on another
+//! CPU. A further role is made once a reader twice in a row finds another request waiting behind the one it has read, and goes
+//! once its reader twice in a row finds none.
 //!
-//! Locks: `REQUESTS`, over nothing.
+//! **Leader and follower.** The thread that reads a request answers it, which costs no switch of threads. When it is about to
+//! wait (for a lock, a condition, a slow device; [`extant_rt::before_wait`]), it leaves its role to another thread, which
+//! reads on. A request that neither waits nor ends is found by the [`Watch`], which takes the role away. So no request holds up
+//! another one that has nothing to do with it. One thread more than is needed is always there.
+//!
+//! **Bound.** Of each [`Class`] at most [`WAITING_MAX`] requests wait at once, each with its thread. Further ones of the class
+//! are kept until one of those has ended, and take over its thread. So there are at most [`Class::COUNT`] times as many
+//! threads, and reads go on while writers are throttled.
+//!
+//! **Near reader.** While the machine is quiet ([`Quiet`]) the only reader keeps to the CPU of its caller ([`Seat`]) and is
+//! [`Policy::Idle`] while it replies and waits for a request. It never answers a request so: it comes back to its usual
+//! policy first, and a thread without leave to come back never is the near reader.
+//!
+//! Locks: `READERS`, under any lock of the engine, over nothing.
 
+use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use extant_rt::{Arc, Condvar, JoinHandle, LockClass, Monotonic, Mutex};
-
+use extant_rt::{Arc, AtomicUsize, Condvar, LockClass, Monotonic, Mutex, MutexGuard, Ordering, Waiter};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use zerocopy::FromBytes;
 
 use super::device::{Device, Received};
-use super::near::{Near, PUT_OFF_EVERY};
 use super::placement::{Home, Seat};
-use super::pool::Pool;
 use super::quiet::{Policy, Quiet};
 use super::service::{Exchange, Service};
+use super::slot::{Class, Slot};
+use super::watch::{PUT_OFF_EVERY, Watch};
+use super::wire::{InterruptIn, opcode};
 use crate::ops::Ops;
 
+/// Requests of a class that wait at once, each with its thread.
+const WAITING_MAX: usize = 96;
+/// Threads that are kept without work.
+const FREE_MAX: usize = 16;
 /// Requests from one look at what waits and what runs to the next: a look costs as much as a short request.
 const LOOK_EVERY: u32 = 16;
 /// The near reader looks less often: it is watched.
 const NEAR_LOOK_EVERY: u32 = 64;
 /// Looks in a row that must agree.
 const STREAK: i32 = 2;
-/// What holds up those behind it: after an answer that took so long, one look suffices, at the next request.
-const LONG: Duration = Duration::from_millis(1);
 /// How long the near reader waits for a request before it looks whether it still is its turn.
 const NEAR_WAIT: Duration = Duration::from_millis(20);
 /// Requests in a row that were waited for, until the caller is looked for on the next CPU. Each costs as much as ten that
@@ -39,190 +56,458 @@ const WAITS_MAX: u32 = 3;
 /// A caller that is away for so long sleeps, wherever it is.
 const SLEEP: Duration = Duration::from_millis(1);
 
+/// Which thread reads.
 #[derive(Debug, Default)]
 struct State {
-    /// Readers that read; the others wait.
-    active: usize,
-    threads: Vec<JoinHandle<()>>,
+    /// A descriptor for each role there is.
+    devices: Vec<Arc<Device>>,
+    /// Roles that no thread has.
+    vacant: Vec<usize>,
+    /// All threads that answer requests.
+    slots: Vec<Arc<Slot>>,
+    /// Threads that have nothing to do, or are just being started.
+    free: usize,
+    /// Threads there are.
+    alive: usize,
+    /// Those beyond what may wait at once.
+    kept: [VecDeque<Received>; Class::COUNT],
     ends: bool,
+    failure: Option<io::Error>,
 }
 
 /// The readers of a mount.
 #[derive(Debug)]
 pub(super) struct Readers<T> {
+    shared: Arc<Shared>,
     service: Arc<Service<T>>,
-    pool: Pool,
-    device: Arc<Device>,
+}
+
+/// What readers share, whatever answers.
+#[derive(Debug)]
+struct Shared {
     home: Home,
-    readers_max: usize,
-    near: Near,
+    roles_max: usize,
+    /// The host lets a thread that was [`Policy::Idle`] come back.
+    can_be_near: bool,
+    watch: Watch,
+    /// Requests of each class whose thread has left its role. Changed under the lock of the state.
+    waiting: [AtomicUsize; Class::COUNT],
     state: Mutex<State>,
     changed: Condvar,
 }
 
-impl<T: Ops> Readers<T> {
-    pub(super) fn new(service: Arc<Service<T>>, device: Arc<Device>, home: Home) -> Arc<Self> {
-        Arc::new(Self {
-            service,
-            pool: Pool::new(home),
-            device,
-            home,
-            readers_max: extant_rt::available_parallelism(),
-            near: Near::new(),
-            state: Mutex::new(LockClass::REQUESTS, State { active: 1, ..State::default() }),
-            changed: Condvar::new(),
-        })
+/// A thread, for the locks and devices that it waits for.
+struct Attendant {
+    shared: Arc<Shared>,
+    slot: Arc<Slot>,
+}
+
+impl Waiter for Attendant {
+    fn before_wait(&self) {
+        self.shared.leave(&self.slot);
     }
 
-    /// Answers requests until it is unmounted and all others have ended.
+    fn is_interrupted(&self) -> bool {
+        self.slot.is_abandoned()
+    }
+}
+
+/// Counts a thread out when it ends, whichever way.
+struct Alive<'s>(&'s Shared, &'s Arc<Slot>);
+
+impl Drop for Alive<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.alive -= 1;
+        state.slots.retain(|slot| !Arc::ptr_eq(slot, self.1));
+        drop(state);
+        self.0.changed.notify_all();
+    }
+}
+
+/// How a reader's turn has ended.
+enum Turn {
+    /// Another thread has its role.
+    Left,
+    /// Unmounted.
+    Unmounted,
+}
+
+impl<T: Ops> Readers<T> {
+    pub(super) fn new(service: Arc<Service<T>>, device: Arc<Device>, home: Home) -> Arc<Self> {
+        let state = State { devices: vec![device], vacant: vec![0], alive: 1, free: 1, ..State::default() };
+        let shared = Shared {
+            home,
+            roles_max: extant_rt::available_parallelism(),
+            can_be_near: Policy::can_come_back(),
+            watch: Watch::new(),
+            waiting: Default::default(),
+            state: Mutex::new(LockClass::READERS, state),
+            changed: Condvar::new(),
+        };
+        Arc::new(Self { shared: Arc::new(shared), service })
+    }
+
+    /// Answers requests until it is unmounted and all threads have ended.
     ///
     /// # Errors
     /// Those of reading requests.
     pub(super) fn run(self: &Arc<Self>) -> io::Result<()> {
-        let readers = self.clone();
-        let near = extant_rt::spawn("extant-near", move || {
-            readers.read_near();
-            readers.near.end();
-        });
-        let end = self.read(0, &self.device);
-        self.near.end();
-        let mut threads = {
-            let mut state = self.state.lock();
-            state.ends = true;
-            std::mem::take(&mut state.threads)
-        };
-        self.changed.notify_all();
-        threads.extend(near);
-        for thread in threads {
+        let shared = self.shared.clone();
+        let watcher = extant_rt::spawn("extant-watch", move || shared.watch_readers());
+        self.serve();
+        if let Ok(watcher) = watcher {
             // A panic has been told where it happened.
-            let _ = thread.join();
+            let _ = watcher.join();
         }
-        end
+        let mut state = self.shared.state.lock();
+        while state.alive > 0 {
+            state = self.shared.changed.wait(state);
+        }
+        state.failure.take().map_or(Ok(()), Err)
     }
 
-    fn read(self: &Arc<Self>, index: usize, device: &Arc<Device>) -> io::Result<()> {
+    /// One thread more.
+    fn add(self: &Arc<Self>, state: &mut State) {
+        let readers = self.clone();
+        let serve = move || {
+            // Whoever starts it may keep to a CPU.
+            readers.shared.home.free(None);
+            readers.serve();
+        };
+        // Detached: it counts itself out. Where the host gives none, those there are do with what there is.
+        if extant_rt::spawn("extant-serve", serve).is_ok() {
+            state.free += 1;
+            state.alive += 1;
+        }
+    }
+
+    /// The work of a thread until the mount ends or there are enough others.
+    fn serve(self: &Arc<Self>) {
+        let shared = &self.shared;
+        let slot = Arc::new(Slot::new());
+        let _alive = Alive(shared, &slot);
+        extant_rt::attend(std::sync::Arc::new(Attendant { shared: shared.clone(), slot: slot.clone() }));
+        shared.state.lock().slots.push(slot.clone());
+        while let Some(role) = self.take_role(&slot) {
+            let end = self.read(role, &slot);
+            // Of a mount that has ended nobody else is to have it, and this thread may wait now.
+            slot.take_role();
+            let mut state = shared.state.lock();
+            match end {
+                Ok(Turn::Left) => {
+                    if state.free >= FREE_MAX {
+                        return;
+                    }
+                    state.free += 1;
+                    continue;
+                }
+                Ok(Turn::Unmounted) => {}
+                Err(error) => state.failure = Some(error),
+            }
+            state.ends = true;
+            drop(state);
+            shared.watch.ring();
+            shared.changed.notify_all();
+            return;
+        }
+    }
+
+    /// Waits for a role; none once the mount has ended. The thread is free until then.
+    fn take_role(self: &Arc<Self>, slot: &Slot) -> Option<usize> {
+        let mut state = self.shared.state.lock();
+        loop {
+            if state.ends {
+                return None;
+            }
+            if let Some(role) = state.vacant.pop() {
+                slot.give_role(role);
+                state.free -= 1;
+                if state.free == 0 {
+                    self.add(&mut state);
+                }
+                return Some(role);
+            }
+            state = self.shared.changed.wait(state);
+        }
+    }
+
+    /// Reads and answers requests as long as the thread has its role.
+    fn read(self: &Arc<Self>, role: usize, slot: &Arc<Slot>) -> io::Result<Turn> {
+        let device = self.shared.state.lock().devices[role].clone();
         let mut quiet = Quiet::new();
         let (mut until_look, mut streak) = (LOOK_EVERY, 0_i32);
         while let Some(request) = device.receive()? {
             // The next request stands behind a FORGET, for which nobody waits.
             until_look -= u32::from(!request.is_forget());
             let looks = until_look == 0;
-            let mut is_quiet = false;
             if looks {
                 until_look = LOOK_EVERY;
+                self.shared.watch.put_off();
                 streak = if device.has_more(Duration::ZERO) { streak.max(0) + 1 } else { streak.min(0) - 1 };
-                if streak >= STREAK {
-                    self.add();
-                    streak = 0;
-                }
-                is_quiet = self.is_one() && quiet.look();
             }
-            let start = Monotonic::now();
-            self.answer(request);
-            if start.elapsed() >= LONG {
-                (until_look, streak) = (1, STREAK - 1);
+            self.answer(slot, request, false);
+            if !slot.has_role() {
+                self.shared.end_wait(slot);
+                return Ok(Turn::Left);
             }
-            if is_quiet && self.near.begin() {
-                self.near.watch(self.home);
-                quiet.assume(false);
-            } else if looks && streak <= -STREAK {
+            if !looks {
+                continue;
+            }
+            if streak >= STREAK {
+                self.shared.add_role();
                 streak = 0;
-                if !self.stay(index) {
-                    break;
+            } else if self.shared.can_be_near && self.shared.is_one() && quiet.look() {
+                if let Some(turn) = self.read_near(&device, slot)? {
+                    return Ok(turn);
+                }
+                quiet.assume(false);
+            } else if streak <= -STREAK {
+                streak = 0;
+                if self.shared.remove_role(role, slot) {
+                    return Ok(Turn::Left);
                 }
             }
         }
-        Ok(())
+        Ok(Turn::Unmounted)
     }
 
-    fn answer(&self, request: Received) {
-        if let Some((request, outcome)) = self.service.serve(&self.pool, request) {
-            request.finish(outcome);
+    /// Answers one request, and what was kept for want of threads if this thread has left its role meanwhile.
+    fn answer(&self, slot: &Slot, request: Received, is_near: bool) {
+        if request.header.opcode == opcode::INTERRUPT {
+            return self.shared.interrupt(request);
+        }
+        slot.begin(&request.header);
+        self.shared.watch.begin();
+        let Some(request) = self.shared.keep_or(slot, request) else { return };
+        self.answer_one(slot, request, is_near);
+        while !slot.has_role()
+            && let Some(kept) = self.shared.next_kept(slot)
+        {
+            slot.begin(&kept.header);
+            self.answer_one(slot, kept, false);
         }
     }
 
-    /// Reads whenever it is the near reader's turn. Ends if the host does not let it, or with the mount.
-    fn read_near(&self) {
-        let Ok(device) = self.device.duplicate(OFlags::NONBLOCK).map(Arc::new) else { return };
+    fn answer_one(&self, slot: &Slot, mut request: Received, is_near: bool) {
+        let outcome = self.service.answer(&mut request.message());
+        // What the caller is woken by; it goes on at once on this CPU then.
+        let is_idle = is_near && slot.has_role() && Policy::Idle.give(None).is_ok();
+        if is_idle && !slot.is_near.load(Ordering::SeqCst) {
+            // The watcher has just ended that.
+            let _ = Policy::Normal.give(None);
+        }
+        request.finish(outcome);
+        slot.end();
+    }
+
+    /// Reads as the near reader as long as the machine is quiet and requests come. None if it goes on as any other.
+    fn read_near(&self, device: &Arc<Device>, slot: &Arc<Slot>) -> io::Result<Option<Turn>> {
+        let Ok(device) = device.duplicate(OFlags::NONBLOCK).map(Arc::new) else { return Ok(None) };
         let mut quiet = Quiet::new();
-        let mut seat = Seat::new(self.home);
-        while self.near.wait() {
-            if Policy::Idle.give(None).is_err() {
-                return;
+        quiet.assume(true);
+        let mut seat = Seat::new(self.shared.home);
+        slot.is_near.store(true, Ordering::SeqCst);
+        seat.take();
+        let (mut taken, mut waited_since, mut waits) = (0_u32, None, 0);
+        let end = loop {
+            if !slot.is_near.load(Ordering::SeqCst) {
+                break None;
             }
-            quiet.assume(true);
-            seat.take();
-            let (mut taken, mut waited_since, mut waits) = (0_u32, None, 0);
-            while self.near.has_turn() {
-                let request = match device.receive() {
-                    Ok(Some(request)) => request,
-                    Err(Errno::AGAIN) => {
-                        waited_since.get_or_insert_with(Monotonic::now);
-                        device.has_more(NEAR_WAIT);
-                        continue;
-                    }
-                    // The others meet the same.
-                    Ok(None) | Err(_) => return,
-                };
-                taken = taken.wrapping_add(1);
-                if taken.is_multiple_of(PUT_OFF_EVERY) {
-                    self.near.put_off();
+            let request = match device.receive() {
+                Ok(Some(request)) => request,
+                Err(Errno::AGAIN) => {
+                    waited_since.get_or_insert_with(Monotonic::now);
+                    device.has_more(NEAR_WAIT);
+                    continue;
                 }
-                if taken.is_multiple_of(NEAR_LOOK_EVERY) && !quiet.look() {
-                    self.near.give_back();
+                Ok(None) => break Some(Turn::Unmounted),
+                Err(error) => {
+                    self.end_near(slot);
+                    return Err(error.into());
                 }
-                // On one CPU the caller's next request is mostly there as soon as this thread runs again.
-                if !request.is_forget() {
-                    let has_waited =
-                        waited_since.take().is_some_and(|since: Monotonic| since.elapsed() < SLEEP);
-                    waits = if has_waited { waits + 1 } else { 0 };
-                    if waits == WAITS_MAX {
-                        waits = 0;
-                        seat.change();
-                    }
-                }
-                self.answer(request);
+            };
+            // Whatever is to be done, it is done as by any other thread.
+            let _ = Policy::Normal.give(None);
+            taken = taken.wrapping_add(1);
+            if taken.is_multiple_of(PUT_OFF_EVERY) {
+                self.shared.watch.put_off();
             }
-        }
+            let is_loud = taken.is_multiple_of(NEAR_LOOK_EVERY) && !quiet.look();
+            // On one CPU the caller's next request is mostly there as soon as this thread runs again.
+            if !request.is_forget() {
+                let has_waited = waited_since.take().is_some_and(|since: Monotonic| since.elapsed() < SLEEP);
+                waits = if has_waited { waits + 1 } else { 0 };
+                if waits == WAITS_MAX {
+                    waits = 0;
+                    seat.change();
+                }
+            }
+            self.answer(slot, request, !is_loud);
+            if !slot.has_role() {
+                self.shared.end_wait(slot);
+                break Some(Turn::Left);
+            }
+            if is_loud {
+                break None;
+            }
+        };
+        self.end_near(slot);
+        Ok(end)
     }
 
+    /// The thread that calls reads as all others again.
+    fn end_near(&self, slot: &Slot) {
+        slot.is_near.store(false, Ordering::SeqCst);
+        let _ = Policy::Normal.give(None);
+        self.shared.home.free(None);
+    }
+}
+
+impl Shared {
     fn is_one(&self) -> bool {
-        self.state.lock().active == 1
+        self.state.lock().devices.len() == 1
     }
 
-    /// One reader more, if they are not too many.
-    fn add(self: &Arc<Self>) {
+    /// One role more, if they are not too many.
+    fn add_role(&self) {
         let mut state = self.state.lock();
-        if state.active == self.readers_max || state.ends {
+        if state.devices.len() >= self.roles_max || state.ends {
             return;
         }
-        if state.threads.len() < state.active {
-            let (readers, index) = (self.clone(), state.active);
-            let Ok(thread) = extant_rt::spawn("extant-read", move || readers.further(index)) else { return };
-            state.threads.push(thread);
-        }
-        state.active += 1;
-        drop(state);
-        self.changed.notify_all();
-    }
-
-    fn further(self: Arc<Self>, index: usize) {
         // Where the device cannot be opened again, one descriptor serves for all.
-        let device = self.device.duplicate(OFlags::empty()).map_or_else(|_| self.device.clone(), Arc::new);
-        // The first reader meets the same error and tells it.
-        let _ = self.read(index, &device);
+        let device = state.devices[0].duplicate(OFlags::empty()).map(Arc::new);
+        let device = device.unwrap_or_else(|_| state.devices[0].clone());
+        let role = state.devices.len();
+        state.devices.push(device);
+        state.vacant.push(role);
+        drop(state);
+        self.changed.notify_one();
     }
 
-    /// Has the last reader wait until it is needed again; false once it is no more.
-    fn stay(&self, index: usize) -> bool {
+    /// Takes a role away if it is the last one and not the only one; whether it was.
+    fn remove_role(&self, role: usize, slot: &Slot) -> bool {
         let mut state = self.state.lock();
-        if index == 0 || index + 1 != state.active {
-            return true;
+        let is_last = role > 0 && role + 1 == state.devices.len() && slot.take_role().is_some();
+        if is_last {
+            state.devices.pop();
         }
-        state.active = index;
-        while state.active <= index && !state.ends {
-            state = self.changed.wait(state);
+        is_last
+    }
+
+    /// Gives a thread's role to another one, for it is about to wait or does not end.
+    fn leave(&self, slot: &Slot) {
+        let Some(role) = slot.take_role() else { return };
+        let mut state = self.state.lock();
+        self.vacate(&mut state, role, slot);
+        drop(state);
+        self.changed.notify_one();
+        if slot.is_near.swap(false, Ordering::SeqCst) {
+            // What it does from now on nobody's CPU is to be kept for.
+            self.home.free(Some(slot.thread()));
         }
-        !state.ends
+    }
+
+    /// Offers the role that was taken from a thread, which is at a request still.
+    fn vacate(&self, state: &mut State, role: usize, slot: &Slot) {
+        state.vacant.push(role);
+        // Relaxed, here and below: whoever must not miss a change holds the lock.
+        self.waiting[slot.class()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A thread that had left its role has ended its request.
+    fn end_wait(&self, slot: &Slot) {
+        let _state = self.state.lock();
+        self.waiting[slot.class()].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The request, unless so many of its class wait that it is kept for later.
+    fn keep_or(&self, slot: &Slot, request: Received) -> Option<Received> {
+        let class = slot.class();
+        let is_crowded = || self.waiting[class].load(Ordering::Relaxed) >= WAITING_MAX;
+        if !is_crowded() {
+            return Some(request);
+        }
+        let mut state = self.state.lock();
+        if !is_crowded() {
+            return Some(request);
+        }
+        state.kept[class].push_back(request);
+        slot.end();
+        None
+    }
+
+    /// What was kept of the class that the thread has ended a request of, and is to answer next.
+    fn next_kept(&self, slot: &Slot) -> Option<Received> {
+        self.state.lock().kept[slot.class()].pop_front()
+    }
+
+    /// The caller of a request was sent a signal. What is not begun is not done; what is under way asks itself.
+    fn interrupt(&self, mut request: Received) {
+        let Ok((InterruptIn { unique }, _)) = InterruptIn::read_from_prefix(request.body()) else { return };
+        let mut state = self.state.lock();
+        if state.slots.iter().any(|slot| slot.signal(unique)) {
+            return;
+        }
+        for kept in &mut state.kept {
+            if let Some(at) = kept.iter().position(|kept| kept.header.unique == unique) {
+                let kept = kept.remove(at);
+                drop(state);
+                if let Some(mut kept) = kept {
+                    kept.refuse(Errno::INTR);
+                }
+                return;
+            }
+        }
+        drop(state);
+        // Another reader has just read it, or it is answered: then the kernel knows.
+        request.refuse(Errno::AGAIN);
+    }
+
+    /// Takes the roles of readers that are stuck until the mount ends.
+    fn watch_readers(&self) {
+        let mut seen: Vec<u64> = Vec::new();
+        while self.watch.wait() {
+            let mut state = self.state.lock();
+            if state.ends {
+                return;
+            }
+            let stuck = self.look_at(&state, &mut seen);
+            for slot in &stuck {
+                if let Some(role) = slot.take_role() {
+                    self.vacate(&mut state, role, slot);
+                }
+            }
+            drop(state);
+            if !stuck.is_empty() {
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    /// The readers that have been at one request since the last look, which are `seen`.
+    fn look_at(&self, state: &MutexGuard<'_, State>, seen: &mut Vec<u64>) -> Vec<Arc<Slot>> {
+        let before = std::mem::take(seen);
+        let mut stuck = Vec::new();
+        for slot in state.slots.iter().filter(|slot| slot.has_role()) {
+            if slot.is_near.swap(false, Ordering::SeqCst) || self.can_be_near {
+                // It may have been about to step back; if it has a request, it is looked at again.
+                let _ = Policy::Normal.give(Some(slot.thread()));
+                self.home.free(Some(slot.thread()));
+            }
+            let request = slot.request();
+            if request == 0 {
+                continue;
+            }
+            if before.contains(&request) {
+                stuck.push(slot.clone());
+            } else {
+                seen.push(request);
+            }
+        }
+        if !seen.is_empty() {
+            self.watch.look_again();
+        }
+        stuck
     }
 }

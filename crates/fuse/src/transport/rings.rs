@@ -18,14 +18,13 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use extant_rt::{Arc, AtomicBool, Condvar, JoinHandle, LockClass, Mutex, Ordering};
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use zerocopy::IntoBytes;
 
 use super::device::Device;
 use super::entry::Entry;
 use super::placement::{Home, pin};
-use super::pool::Pool;
-use super::service::{Exchange, Service};
+use super::service::{Exchange, Pools, Service};
 use super::wire::{RingCommand, ring};
 use crate::ops::Ops;
 
@@ -76,12 +75,25 @@ struct Start {
     failed: bool,
     /// The descriptor to serve; nothing before INIT is answered.
     device: Option<Option<Arc<Device>>>,
+    /// Why a ring has ended before it was told to.
+    error: Option<io::Error>,
 }
 
 #[derive(Debug)]
 struct Meeting {
     state: Mutex<Start>,
     changed: Condvar,
+    /// Told once a ring has ended before it was told to.
+    broken: OwnedFd,
+}
+
+/// Tells, also after a panic, that a ring has ended.
+struct Ending<'m>(&'m Meeting);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.0.broken, &1_u64.to_ne_bytes());
+    }
 }
 
 /// Rings that are made and wait to be used.
@@ -89,22 +101,23 @@ struct Meeting {
 pub(super) struct Rings {
     meeting: Arc<Meeting>,
     threads: Vec<JoinHandle<()>>,
-    pool: Arc<Pool>,
+    pools: Arc<Pools>,
 }
 
 impl Rings {
     /// Makes a ring for each CPU; none if the host does not let us.
     pub(super) fn make<T: Ops>(service: &Arc<Service<T>>, payload_bytes: usize, home: Home) -> Option<Self> {
         let count = possible_cpus()?;
+        let broken = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
         let state = Mutex::new(LockClass::REQUESTS, Start::default());
         let mut rings = Self {
-            meeting: Arc::new(Meeting { state, changed: Condvar::new() }),
+            meeting: Arc::new(Meeting { state, changed: Condvar::new(), broken }),
             threads: Vec::new(),
-            pool: Arc::new(Pool::new(home)),
+            pools: Arc::new(Pools::new(home)),
         };
         for cpu in 0..count {
-            let (service, meeting, pool) = (service.clone(), rings.meeting.clone(), rings.pool.clone());
-            let run = move || serve(cpu, payload_bytes, service, &pool, &meeting);
+            let (service, meeting, pools) = (service.clone(), rings.meeting.clone(), rings.pools.clone());
+            let run = move || serve(cpu, payload_bytes, service, &pools, &meeting);
             match extant_rt::spawn("extant-ring", run) {
                 Ok(thread) => rings.threads.push(thread),
                 Err(_) => rings.meeting.state.lock().failed = true,
@@ -123,12 +136,21 @@ impl Rings {
     /// Serves requests until it is unmounted.
     ///
     /// # Errors
-    /// Those of reading FORGET.
+    /// Those of reading FORGET, and of a ring that has ended before: its CPU's requests would wait for ever. When the caller lets
+    /// the device go the kernel ends the mount.
     pub(super) fn run<T: Ops>(self, service: &Arc<Service<T>>, device: &Arc<Device>) -> io::Result<()> {
         self.meeting.state.lock().device = Some(Some(device.clone()));
         self.meeting.changed.notify_all();
-        while let Some(request) = device.receive()? {
-            if let Some((request, outcome)) = service.serve(&self.pool, request) {
+        loop {
+            let mut wanted =
+                [PollFd::new(device.fd(), PollFlags::IN), PollFd::new(&self.meeting.broken, PollFlags::IN)];
+            rustix::io::retry_on_intr(|| poll(&mut wanted, None))?;
+            if !wanted[1].revents().is_empty() {
+                let error = self.meeting.state.lock().error.take();
+                return Err(error.unwrap_or_else(|| io::Error::other("a thread that serves a CPU has ended")));
+            }
+            let Some(request) = device.receive()? else { break };
+            if let Some((request, outcome)) = service.serve(&self.pools, request) {
                 request.finish(outcome);
             }
         }
@@ -181,7 +203,7 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// The thread of a ring.
-fn serve<T: Ops>(cpu: u16, payload_bytes: usize, service: Arc<Service<T>>, pool: &Pool, meeting: &Meeting) {
+fn serve<T: Ops>(cpu: u16, payload_bytes: usize, service: Arc<Service<T>>, pools: &Pools, meeting: &Meeting) {
     // Of a CPU that is not there, or not ours, requests are few or none.
     pin(usize::from(cpu));
     let made = Worker::make(cpu, payload_bytes);
@@ -202,8 +224,12 @@ fn serve<T: Ops>(cpu: u16, payload_bytes: usize, service: Arc<Service<T>>, pool:
     drop(state);
     if let Some(device) = device {
         worker.device = device.fd().as_raw_fd();
-        // Whatever it was, the kernel tells the callers of this CPU.
-        let _ = worker.run(&service, pool);
+        let ending = Ending(meeting);
+        match worker.run(&service, pools) {
+            // Unmounted, or told to end.
+            Ok(()) => std::mem::forget(ending),
+            Err(error) => meeting.state.lock().error = Some(error),
+        }
     }
 }
 
@@ -236,7 +262,7 @@ impl Worker {
     }
 
     /// Serves requests until the kernel has given all entries back, or it is told to end.
-    fn run<T: Ops>(&mut self, service: &Arc<Service<T>>, pool: &Pool) -> io::Result<()> {
+    fn run<T: Ops>(&mut self, service: &Arc<Service<T>>, pools: &Pools) -> io::Result<()> {
         for index in 0..DEPTH {
             if let Some(entry) = self.entries[index].take() {
                 self.submit(entry, ring::REGISTER)?;
@@ -266,7 +292,7 @@ impl Worker {
                     continue;
                 };
                 let asked = Asked { entry, returns: self.returns.clone() };
-                if let Some((mut asked, outcome)) = service.serve(pool, asked) {
+                if let Some((mut asked, outcome)) = service.serve(pools, asked) {
                     asked.entry.reply(outcome);
                     self.submit(asked.entry, ring::COMMIT_AND_FETCH)?;
                 }
@@ -297,7 +323,7 @@ impl Worker {
 
     fn await_event(&mut self) -> io::Result<()> {
         let event = types::Fd(self.returns.event.as_raw_fd());
-        let poll = opcode::PollAdd::new(event, rustix::event::PollFlags::IN.bits().into());
+        let poll = opcode::PollAdd::new(event, PollFlags::IN.bits().into());
         self.push(&Entry128::from(poll.build().user_data(WAKE)))
     }
 

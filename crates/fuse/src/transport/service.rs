@@ -1,11 +1,17 @@
 //! Who answers a request: whoever got it, or the pool if such requests wait for the disk.
 
+use std::panic::AssertUnwindSafe;
+
 use extant_rt::{Arc, Monotonic};
+use rustix::io::Errno;
 
 use super::codec::{Message, Outcome};
-use super::pool::{Pace, Pool};
+use super::placement::Home;
+use super::pool::Pool;
+use super::slot::Class;
 use super::wire::opcode;
 use crate::ops::Ops;
+use crate::pace::Pace;
 
 /// A request with its memory, as a form of the transport holds it.
 pub(super) trait Exchange: Send + 'static {
@@ -19,61 +25,64 @@ pub(super) trait Exchange: Send + 'static {
 #[derive(Debug)]
 pub(super) struct Service<T> {
     ops: T,
-    read: Pace,
-    write: Pace,
-    sync: Pace,
-    allocate: Pace,
-    find_block: Pace,
+    /// By [`Class`]; of requests over rings.
+    paces: [Pace; Class::COUNT],
+}
+
+/// Threads for requests over rings that wait, for each class its own: throttled writers take none of those that reads need.
+#[derive(Debug)]
+pub(super) struct Pools([Pool; Class::COUNT]);
+
+impl Pools {
+    /// Threads that run where `home` says.
+    pub(super) fn new(home: Home) -> Self {
+        Self(std::array::from_fn(|_| Pool::new(home)))
+    }
 }
 
 impl<T: Ops> Service<T> {
     pub(super) fn new(ops: T) -> Self {
-        Self {
-            ops,
-            read: Pace::default(),
-            write: Pace::default(),
-            sync: Pace::slow(),
-            allocate: Pace::slow(),
-            find_block: Pace::slow(),
-        }
+        let paces = [Pace::default(), Pace::default(), Pace::default(), Pace::slow(), Pace::default()];
+        Self { ops, paces }
     }
 
     pub(super) const fn ops(&self) -> &T {
         &self.ops
     }
 
-    /// The pace of what may wait for the disk.
-    const fn pace(&self, kind: u32) -> Option<&Pace> {
-        match kind {
-            opcode::READ => Some(&self.read),
-            opcode::WRITE => Some(&self.write),
-            opcode::FSYNC | opcode::FSYNCDIR | opcode::SYNCFS => Some(&self.sync),
-            opcode::FALLOCATE => Some(&self.allocate),
-            opcode::BMAP => Some(&self.find_block),
-            _ => None,
-        }
+    /// Answers a request. A panic, which is a fault of ours, is the caller's `EIO`: what it held is given up, and half a change
+    /// has stopped the journal.
+    pub(super) fn answer(&self, message: &mut Message<'_>) -> Outcome {
+        let answer = AssertUnwindSafe(|| message.answer(&self.ops));
+        std::panic::catch_unwind(answer).unwrap_or(Outcome::Failed(Errno::IO))
     }
 
-    fn answer(&self, message: &mut Message<'_>) -> Outcome {
-        let Some(pace) = self.pace(message.header.opcode) else { return message.answer(&self.ops) };
+    /// Answers a request and notes how long that took.
+    fn answer_timed(&self, class: Class, message: &mut Message<'_>) -> Outcome {
         let start = Monotonic::now();
-        let outcome = message.answer(&self.ops);
+        let outcome = self.answer(message);
         let replied = if let Outcome::Done(bytes) = outcome { bytes } else { 0 };
-        pace.note(start.elapsed(), message.body_bytes.max(replied));
+        self.paces[class as usize].note(start.elapsed(), message.body_bytes.max(replied));
         outcome
     }
 
-    /// Answers here, and gives the request back with what is to be sent; or by the pool, which sends it.
-    pub(super) fn serve<E: Exchange>(self: &Arc<Self>, pool: &Pool, mut request: E) -> Option<(E, Outcome)> {
+    /// Answers a ring's request here, and gives it back with what is to be sent; or by a pool, which sends it.
+    pub(super) fn serve<E: Exchange>(
+        self: &Arc<Self>,
+        pools: &Pools,
+        mut request: E,
+    ) -> Option<(E, Outcome)> {
         let mut message = request.message();
-        let waits = message.is_trim() || self.pace(message.header.opcode).is_some_and(Pace::is_slow);
-        if !waits {
-            let outcome = self.answer(&mut message);
+        let kind = message.header.opcode;
+        let class = Class::of(kind);
+        let is_long = message.is_trim() || matches!(kind, opcode::FALLOCATE | opcode::LSEEK | opcode::BMAP);
+        if !is_long && !self.paces[class as usize].is_slow() {
+            let outcome = self.answer_timed(class, &mut message);
             return Some((request, outcome));
         }
         let service = self.clone();
-        pool.submit(move || {
-            let outcome = service.answer(&mut request.message());
+        pools.0[class as usize].submit(move || {
+            let outcome = service.answer_timed(class, &mut request.message());
             request.finish(outcome);
         });
         None

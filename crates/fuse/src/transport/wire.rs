@@ -40,6 +40,7 @@ pub mod opcode {
     pub const READDIR: u32 = 28;
     pub const RELEASEDIR: u32 = 29;
     pub const FSYNCDIR: u32 = 30;
+    pub const INTERRUPT: u32 = 36;
     pub const BMAP: u32 = 37;
     pub const DESTROY: u32 = 38;
     pub const IOCTL: u32 = 39;
@@ -99,6 +100,8 @@ pub const STATX_BASIC_STATS: u32 = 0x7ff;
 pub const STATX_BTIME: u32 = 0x800;
 /// Of an open file: what the kernel has of its content stays.
 pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
+/// Of IOCTL: by a program of 32 bits.
+pub const IOCTL_COMPAT: u32 = 1 << 0;
 /// Of FSYNC: only what is needed to read the data back.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 
@@ -290,6 +293,8 @@ layouts! {
     /// Of GETXATTR and LISTXATTR.
     GetxattrIn { size: u32, padding: u32, }
     GetxattrOut { size: u32, padding: u32, }
+    /// The request whose caller was sent a signal.
+    InterruptIn { unique: u64, }
     BmapIn { block: u64, blocksize: u32, padding: u32, }
     BmapOut { block: u64, }
     IoctlIn { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32, }

@@ -4,7 +4,38 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use super::base::sync::{self, PoisonError, TryLockError};
+use crate::waiting::{before_wait, is_attended};
 use crate::{LockClass, Rank};
+
+/// From this rank inwards no holder does I/O, so that waiting for it takes no time worth speaking of.
+const SHORT_RANK_MIN: u8 = LockClass::PAGES.rank;
+/// Tries of a lock before a wait is told: another thread may be about to let it go.
+const TRIES: u32 = 64;
+
+/// Tries to take a lock of `class` for a moment, then tells the thread's waiter that it waits. None if the lock must be
+/// waited for.
+fn try_before_wait<G>(class: &LockClass, mut try_lock: impl FnMut() -> Option<G>) -> Option<G> {
+    if class.rank >= SHORT_RANK_MIN || !is_attended() {
+        return None;
+    }
+    for _ in 0..TRIES {
+        if let Some(guard) = try_lock() {
+            return Some(guard);
+        }
+        std::hint::spin_loop();
+    }
+    before_wait();
+    None
+}
+
+/// What trying gives, poisoned or not.
+fn tried<G>(result: Result<G, TryLockError<G>>) -> Option<G> {
+    match result {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
 
 /// A mutual exclusion lock. A panic of its holder does not poison it.
 #[derive(Debug)]
@@ -38,16 +69,14 @@ impl<T> Mutex<T> {
     /// In debug builds, on a breach of the lock order.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let rank = Rank::enter(self.class, self.key);
-        MutexGuard { inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner), rank }
+        let inner = try_before_wait(self.class, || tried(self.inner.try_lock()));
+        let inner = inner.unwrap_or_else(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner));
+        MutexGuard { inner, rank }
     }
 
     /// Takes the lock if it is free. The order is not checked, for nobody waits.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let inner = match self.inner.try_lock() {
-            Ok(inner) => inner,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let inner = tried(self.inner.try_lock())?;
         Some(MutexGuard { inner, rank: Rank::entered(self.class, self.key) })
     }
 
@@ -94,6 +123,7 @@ impl Condvar {
     /// Gives the lock up, waits for a notification (or for nothing: check again), and takes it back.
     #[must_use]
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        before_wait();
         let MutexGuard { inner, rank } = guard;
         MutexGuard { inner: self.0.wait(inner).unwrap_or_else(PoisonError::into_inner), rank }
     }
@@ -101,6 +131,7 @@ impl Condvar {
     /// As [`Condvar::wait`], but no longer than `timeout`.
     #[must_use]
     pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> MutexGuard<'a, T> {
+        before_wait();
         let MutexGuard { inner, rank } = guard;
         let (inner, _) = self.0.wait_timeout(inner, timeout).unwrap_or_else(PoisonError::into_inner);
         MutexGuard { inner, rank }
@@ -156,26 +187,20 @@ impl<T> RwLock<T> {
     /// In debug builds, on a breach of the lock order.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let rank = Rank::enter(self.class, self.key);
-        RwLockReadGuard { inner: self.inner.read().unwrap_or_else(PoisonError::into_inner), _rank: rank }
+        let inner = try_before_wait(self.class, || tried(self.inner.try_read()));
+        let inner = inner.unwrap_or_else(|| self.inner.read().unwrap_or_else(PoisonError::into_inner));
+        RwLockReadGuard { inner, _rank: rank }
     }
 
     /// Takes the lock beside other readers if nobody has it alone. The order is not checked, for nobody waits.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-        let inner = match self.inner.try_read() {
-            Ok(inner) => inner,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let inner = tried(self.inner.try_read())?;
         Some(RwLockReadGuard { inner, _rank: Rank::entered(self.class, self.key) })
     }
 
     /// Takes the lock alone if nobody has it. The order is not checked, for nobody waits.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
-        let inner = match self.inner.try_write() {
-            Ok(inner) => inner,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let inner = tried(self.inner.try_write())?;
         Some(RwLockWriteGuard { inner, _rank: Rank::entered(self.class, self.key) })
     }
 
@@ -185,7 +210,9 @@ impl<T> RwLock<T> {
     /// In debug builds, on a breach of the lock order.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let rank = Rank::enter(self.class, self.key);
-        RwLockWriteGuard { inner: self.inner.write().unwrap_or_else(PoisonError::into_inner), _rank: rank }
+        let inner = try_before_wait(self.class, || tried(self.inner.try_write()));
+        let inner = inner.unwrap_or_else(|| self.inner.write().unwrap_or_else(PoisonError::into_inner));
+        RwLockWriteGuard { inner, _rank: rank }
     }
 
     /// The value, without locking.

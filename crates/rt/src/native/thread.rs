@@ -38,5 +38,6 @@ pub fn parallel<T: Send>(count: usize, run: impl Fn(usize) -> T + Sync) -> Vec<T
 
 /// Waits for at least `time`.
 pub fn sleep(time: Duration) {
+    crate::before_wait();
     thread::sleep(time);
 }

@@ -13,6 +13,7 @@ use extant_block::BlockDevice;
 use extant_ondisk::Geometry;
 use extant_rt::{Arc, WallClock};
 
+use super::container_image::Marks;
 use crate::disks::{mount, unmount};
 use crate::failure::Failure;
 use crate::owner::names_on_host;
@@ -125,9 +126,11 @@ impl Content {
     pub fn count(&mut self, geometry: &Geometry) -> Result<Room, Failure> {
         self.list().map_err(|error| bad_archive(&self.path, Failure::tree(&self.path, error)))?;
         let format = DiskFormat { block_size: geometry.block_size, inode_size: geometry.inode_size.into() };
-        let mut census = Census::new(format);
+        let mut census = Marks::new(Census::new(format));
         let counted = self.source()?.pour(&mut census, Extent::Entries);
         counted.map_err(|error| bad_archive(&self.path, Failure::tree(&self.path, error)))?;
+        census.refuse(&self.path)?;
+        let census = census.into_inner();
         Ok(Room {
             needs: census.needs(),
             block_size: geometry.block_size.into(),

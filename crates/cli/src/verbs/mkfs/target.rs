@@ -3,12 +3,14 @@
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use extant_block::{Access, BlockDevice, Container, Create};
+use extant_block::{Access, BlockDevice, Create};
 use extant_rt::Arc;
 
-use crate::disks::{Location, device_failure, has_superblock, locate, open_device};
+use crate::disks::{Location, device_failure, locate, open_device};
 use crate::failure::Failure;
+use crate::foreign::{has_superblock, recognise};
 
 /// An open image file or block device. Dropped before [`Target::keep`], an image file that was made is removed again.
 pub struct Target {
@@ -24,7 +26,7 @@ pub fn may_resize(image: &Path, location: Location) -> bool {
 
 /// The size of what is there.
 pub fn existing_bytes(image: &Path, location: Location) -> Option<u64> {
-    let device = open_device(image, Access::read_only()).ok()?;
+    let device = open_device(image, Access::read_only(), Duration::ZERO).ok()?;
     Some(locate(image, device, location).ok()?.size())
 }
 
@@ -37,7 +39,7 @@ impl Target {
             return Err(Failure::usage(message));
         }
         let access = Access { create: Create::IfMissing, ..Access::read_write() };
-        let mut device = open_device(image, access)?;
+        let mut device = open_device(image, access, location.wait())?;
         let unmade = Unmade(was_made.then(|| image.to_owned()));
         let refuse = |device: &dyn BlockDevice| match dear(device) {
             Some(what) if !force => {
@@ -95,33 +97,9 @@ impl Drop for Unmade {
 }
 
 /// What is recognised on a device that one might not want to lose.
-fn dear(device: &dyn BlockDevice) -> Option<&'static str> {
-    const MARKS: [(u64, &[u8], &str); 11] = [
-        (0, b"XFSB", "an XFS file system"),
-        (0x10040, b"_BHRfS_M", "a btrfs file system"),
-        (0, b"hsqs", "a squashfs file system"),
-        (1024, &[0xe2, 0xe1, 0xf5, 0xe0], "an EROFS file system"),
-        (1024, &[0x10, 0x20, 0xf5, 0xf2], "an F2FS file system"),
-        (0x8001, b"CD001", "an ISO 9660 file system"),
-        (3, b"NTFS    ", "an NTFS file system"),
-        (54, b"FAT1", "a FAT file system"),
-        (82, b"FAT32", "a FAT file system"),
-        (4086, b"SWAPSPACE2", "swap space"),
-        (0, b"LUKS\xba\xbe", "a LUKS volume"),
-    ];
+fn dear(device: &dyn BlockDevice) -> Option<String> {
     if has_superblock(device) {
-        return Some("an ext4 file system");
+        return Some("an ext4 file system".to_owned());
     }
-    let is_there = |at: u64, mark: &[u8]| {
-        let mut found = vec![0; mark.len()];
-        device.read_at(at, &mut found).is_ok() && found == mark
-    };
-    if let Some((_, _, what)) = MARKS.iter().find(|(at, mark, _)| is_there(*at, mark)) {
-        return Some(what);
-    }
-    match Container::recognise(device).ok()?? {
-        Container::PartitionTable(_) => Some("a partition table"),
-        Container::DiskImage(_) => Some("a disk image"),
-        _ => None,
-    }
+    recognise(device).map(|found| found.what)
 }

@@ -116,8 +116,8 @@ impl Options {
     }
 
     /// Where on the image the file system is.
-    pub const fn location(&self) -> Location {
-        Location { offset: self.offset, partition: self.partition }
+    pub fn location(&self) -> Location {
+        Location { offset: self.offset, partition: self.partition, ..Location::default() }
     }
 
     /// What of them is for the kernel.

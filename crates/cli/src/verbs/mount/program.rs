@@ -89,7 +89,7 @@ fn umount(arguments: &[OsString]) -> super::Outcome {
     let [dir] = words.places.as_slice() else {
         return Err(Failure::usage("umount.extant DIR [-flnrv]"));
     };
-    Umount { lazy: words.is_lazy, dir: dir.clone() }.run()
+    Umount { lazy: words.is_lazy, timeout: Umount::TIMEOUT, dir: dir.clone() }.run()
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use crate::disks::{self, locate};
 use crate::failure::Failure;
 use crate::mounts::{self, Mounted};
 use crate::output;
+use crate::servers::Record;
 use crate::verbs::Outcome;
 
 /// How long a mount waits for the server of the one before to end, which may have a lot to write.
@@ -33,6 +34,7 @@ pub struct Serving {
     image: PathBuf,
     mounted: Mounted,
     server: Arc<Server>,
+    record: Arc<Record>,
     threads: JoinHandle<()>,
     /// What the threads ended with.
     ended: Arc<Mutex<io::Result<()>>>,
@@ -78,6 +80,7 @@ impl Serving {
             None => Session::mount(server.clone(), dir, &mount).map_err(mount_failure)?,
         };
         let mounted = mounts::ours_at(dir)?.ok_or_else(|| mounts::not_ours(dir))?;
+        let record = Arc::new(Record::new(&mounted)?);
         let ended = Arc::new(Mutex::new(LockClass::PIPE, Ok(())));
         let result = ended.clone();
         let threads = extant_rt::spawn("extant-serve", move || {
@@ -85,7 +88,7 @@ impl Serving {
             *result.lock() = end;
         });
         let threads = threads.map_err(|error| Failure::new("failed", "", format!("no thread: {error}")))?;
-        Ok(Self { image: image.to_owned(), mounted, server, threads, ended })
+        Ok(Self { image: image.to_owned(), mounted, server, record, threads, ended })
     }
 
     /// Unmounts, wherever it is mounted, when SIGINT, SIGTERM or SIGHUP comes. A mount in use is detached, and the process ends
@@ -95,6 +98,7 @@ impl Serving {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(no_signals)?;
         let watch = Watch(signals.handle());
         let (mounted, server) = (self.mounted.clone(), self.server.clone());
+        let (image, record) = (self.image.clone(), self.record.clone());
         let wait = move || {
             if signals.forever().next().is_none() {
                 return;
@@ -103,8 +107,11 @@ impl Serving {
                 return;
             }
             // Gone in the meantime, or still used: whoever uses it gets errors from now on.
-            let clean = server.finish().is_ok();
-            std::process::exit(i32::from(!clean));
+            let finished = finish(&server, &image, &record);
+            if let Err(failure) = &finished {
+                output::report(failure, false);
+            }
+            std::process::exit(i32::from(finished.is_err()));
         };
         extant_rt::spawn("extant-signals", wait).map_err(no_signals)?;
         Ok(watch)
@@ -114,13 +121,12 @@ impl Serving {
     pub fn wait(self) -> Outcome {
         // A panic of the serving thread has been told by itself; the disk is to be finished all the same.
         let _ = self.threads.join();
-        let finished = self.server.finish();
+        let finished = finish(&self.server, &self.image, &self.record);
         if let Err(error) = &*self.ended.lock() {
             let message = format!("serving ended with an error: {error}");
             output::note(&format!("{}: {message}", self.image.display()));
         }
-        finished.map_err(|error| Failure::disk(self.image.display(), &error))?;
-        Ok(0)
+        finished.map(|()| 0)
     }
 
     /// Unmounts, wherever it is mounted, and waits; not for what still uses it.
@@ -128,9 +134,15 @@ impl Serving {
         if unmount_everywhere(&self.mounted)? {
             return self.wait();
         }
-        self.server.finish().map_err(|error| Failure::disk(self.image.display(), &error))?;
-        Ok(0)
+        finish(&self.server, &self.image, &self.record).map(|()| 0)
     }
+}
+
+/// Makes the disk consistent, and tells who waits for that how it went.
+fn finish(server: &Server, image: &Path, record: &Record) -> Result<(), Failure> {
+    let finished = server.finish().map_err(|error| Failure::disk(image.display(), &error));
+    record.tell(&finished);
+    finished
 }
 
 /// Unmounts it wherever it is mounted, lazily where something uses it: whether its server will come to its end thereby.

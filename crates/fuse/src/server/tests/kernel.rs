@@ -58,7 +58,11 @@ impl Drop for Mounted<'_> {
 
 /// Runs `act` on a mount of the disk; false, and says so, if nothing can be mounted here.
 fn on_mount(device: &Arc<MemoryDevice>, point: &Path, act: impl FnOnce()) -> bool {
-    let server = served(device);
+    on_mount_of(&served(device), point, act)
+}
+
+/// Runs `act` on a mount that `server` serves; false, and says so, if nothing can be mounted here.
+pub(super) fn on_mount_of(server: &Arc<Server>, point: &Path, act: impl FnOnce()) -> bool {
     let options = MountOptions { source: "memory".into(), ..MountOptions::default() };
     let session = match Session::mount(server.clone(), point, &options) {
         Ok(session) => session,

@@ -174,8 +174,10 @@ impl Ops for Notes {
         Ok((block < 9).then(|| block * 1000 + u64::from(block_size)))
     }
 
-    fn ioctl(&self, _: Caller, _: NodeId, _: u32, input: &[u8], out_bytes: u32) -> Reply<Vec<u8>> {
-        Ok(input.iter().copied().chain(std::iter::repeat(0)).take(out_bytes as usize).collect())
+    fn ioctl(&self, _: Caller, _: NodeId, request: &Ioctl<'_>) -> Reply<Vec<u8>> {
+        self.note(format!("ioctl compat {} permitted {}", request.is_compat, request.is_permitted));
+        let padded = request.input.iter().copied().chain(std::iter::repeat(0));
+        Ok(padded.take(request.out_bytes as usize).collect())
     }
 }
 
@@ -308,6 +310,22 @@ fn wishes_are_read_as_they_were_written() {
         Outcome::Silent
     );
     assert_eq!(notes.taken(), ["forget 11 1", "forget 12 4"]);
+}
+
+#[test]
+fn ioctl_says_who_asks() {
+    let notes = Notes::new();
+    for (flags, arg, words) in [
+        (0, 0, "ioctl compat false permitted true"),
+        (0, 0x7fff_0000, "ioctl compat false permitted false"),
+        (1, 0x7fff_0000, "ioctl compat true permitted false"),
+    ] {
+        let fixed = wire::IoctlIn { fh: 0, flags, cmd: 1, arg, in_size: 4, out_size: 8 };
+        let (outcome, body) = ask(&notes, opcode::IOCTL, fixed.as_bytes(), b"four", 64);
+        assert_eq!(outcome, Outcome::Done(24));
+        assert_eq!(&body[16..24], b"four\0\0\0\0");
+        assert_eq!(notes.taken(), [words]);
+    }
 }
 
 #[test]

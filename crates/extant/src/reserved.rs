@@ -1,0 +1,55 @@
+//! Inodes that are the file system's own: the reserved ones, and those that the superblock names for the journal, quotas
+//! and orphans. They are no files, whatever names them: what is written into the journal through a name is lost with the
+//! next commit, and what that held with it.
+//!
+//! [`Volume::node_if`] is the one way from a number to an inode in memory and refuses them; [`Volume::own_node`] is for
+//! the file system itself.
+//!
+//! Source: `is_special_ino`, `EXT4_IGET_SPECIAL` of `__ext4_iget`. Tests: `../tests/remembered.rs` (`own_inode_…`).
+
+use extant_ondisk::{InodeNumber, Superblock};
+
+use crate::error::Result;
+use crate::node::{Node, NodeRef};
+use crate::volume::Volume;
+
+/// The numbers of the file system's own inodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnInodes {
+    /// The first that is not reserved.
+    first: u32,
+    /// What the superblock names; 0 where there is none.
+    named: [u32; 5],
+}
+
+impl OwnInodes {
+    pub(crate) fn new(superblock: &Superblock) -> Self {
+        let named = [
+            superblock.s_journal_inum(),
+            superblock.s_usr_quota_inum(),
+            superblock.s_grp_quota_inum(),
+            superblock.s_prj_quota_inum(),
+            superblock.s_orphan_file_inum(),
+        ];
+        Self { first: superblock.first_ino(), named }
+    }
+
+    /// Whether an inode is one of them. The root directory is reserved, and a directory like any other.
+    pub(crate) fn contains(&self, number: InodeNumber) -> bool {
+        let is_reserved = number.0 < self.first && number != InodeNumber::ROOT;
+        is_reserved || self.named.contains(&number.0)
+    }
+}
+
+impl Volume {
+    /// A use of one of the file system's own inodes.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(crate) fn own_node(&self, number: InodeNumber) -> Result<NodeRef> {
+        self.nodes.get_or_read(number, || {
+            let inode = self.read_inode(number)?;
+            Ok(Node::new(number, self.inode_home(number)?, inode))
+        })
+    }
+}

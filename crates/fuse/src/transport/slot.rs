@@ -1,0 +1,198 @@
+//! What a thread that answers requests has in hand, as other threads see it.
+//!
+//! Locks: none.
+
+use std::fs::File;
+use std::io::Read;
+use std::time::Duration;
+
+use extant_rt::{AtomicBool, AtomicU64, LockClass, Monotonic, Mutex, Ordering};
+use rustix::thread::{Pid, gettid};
+
+use super::wire::{InHeader, opcode};
+
+/// No role.
+const NONE: u64 = u64::MAX;
+/// From one look at a caller that was sent a signal to the next.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What requests wait for: those of one class leave room for those of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Attributes of inodes and of the file system, which are in memory.
+    Light,
+    /// Content of files.
+    Read,
+    /// Writes wait for the device and are slowed where much is dirty.
+    Write,
+    /// Whatever makes changes durable.
+    Sync,
+    /// Names, attributes that change, listings and all else.
+    Other,
+}
+
+impl Class {
+    /// How many there are.
+    pub(super) const COUNT: usize = 5;
+
+    /// Of a kind of requests.
+    pub(super) const fn of(kind: u32) -> Self {
+        match kind {
+            opcode::GETATTR | opcode::STATX | opcode::STATFS => Self::Light,
+            opcode::READ => Self::Read,
+            opcode::WRITE | opcode::FALLOCATE => Self::Write,
+            opcode::FSYNC | opcode::FSYNCDIR | opcode::SYNCFS => Self::Sync,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A thread and its request.
+#[derive(Debug)]
+pub(super) struct Slot {
+    thread: Pid,
+    /// The request under way; 0 is none.
+    unique: AtomicU64,
+    /// The class of that request.
+    class: AtomicU64,
+    /// The thread that made that request.
+    caller: AtomicU64,
+    /// The request whose caller was sent a signal.
+    signalled: AtomicU64,
+    /// When the caller was looked at last, once it was sent a signal.
+    looked: Mutex<Option<Monotonic>>,
+    /// Which descriptor the thread reads, or [`NONE`].
+    role: AtomicU64,
+    /// The thread may have the policy of the near reader.
+    pub(super) is_near: AtomicBool,
+}
+
+impl Slot {
+    /// Of the thread that calls.
+    pub(super) fn new() -> Self {
+        Self {
+            thread: gettid(),
+            unique: AtomicU64::new(0),
+            class: AtomicU64::new(0),
+            caller: AtomicU64::new(0),
+            signalled: AtomicU64::new(0),
+            looked: Mutex::new(LockClass::READERS, None),
+            role: AtomicU64::new(NONE),
+            is_near: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) const fn thread(&self) -> Pid {
+        self.thread
+    }
+
+    /// Notes the request that the thread answers from now on.
+    pub(super) fn begin(&self, header: &InHeader) {
+        self.class.store(Class::of(header.opcode) as u64, Ordering::Relaxed);
+        self.caller.store(header.pid.into(), Ordering::Relaxed);
+        // SeqCst: before the look whether the alarm is set, which the watcher does the other way round.
+        self.unique.store(header.unique, Ordering::SeqCst);
+    }
+
+    /// It is answered.
+    pub(super) fn end(&self) {
+        self.unique.store(0, Ordering::Release);
+    }
+
+    /// The request under way; 0 is none.
+    pub(super) fn request(&self) -> u64 {
+        self.unique.load(Ordering::SeqCst)
+    }
+
+    /// The index of the class of that request.
+    pub(super) fn class(&self) -> usize {
+        self.class.load(Ordering::Relaxed) as usize
+    }
+
+    /// Notes a signal to the caller of `unique`; false if that is not under way here.
+    pub(super) fn signal(&self, unique: u64) -> bool {
+        let is_here = self.request() == unique;
+        if is_here {
+            self.signalled.store(unique, Ordering::Relaxed);
+        }
+        is_here
+    }
+
+    /// Whether the caller of the request under way is dying. A signal that is handled leaves a request alone, as it leaves what a
+    /// kernel's own file system does.
+    pub(super) fn is_abandoned(&self) -> bool {
+        let unique = self.unique.load(Ordering::Relaxed);
+        if unique == 0 || self.signalled.load(Ordering::Relaxed) != unique {
+            return false;
+        }
+        let mut looked = self.looked.lock();
+        if looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) {
+            return false;
+        }
+        let is_dying = is_dying(self.caller.load(Ordering::Relaxed));
+        *looked = (!is_dying).then(Monotonic::now);
+        is_dying
+    }
+
+    /// Takes the role away; it is the taker's then.
+    pub(super) fn take_role(&self) -> Option<usize> {
+        let role = self.role.swap(NONE, Ordering::AcqRel);
+        (role != NONE).then_some(role as usize)
+    }
+
+    pub(super) fn give_role(&self, role: usize) {
+        self.role.store(role as u64, Ordering::Release);
+    }
+
+    pub(super) fn has_role(&self) -> bool {
+        self.role.load(Ordering::Acquire) != NONE
+    }
+}
+
+/// Whether a thread was killed: every fatal signal becomes SIGKILL for each thread of the process.
+///
+/// Source: `complete_signal` of `kernel/signal.c`; `status` takes no lock that a program's start holds.
+fn is_dying(thread: u64) -> bool {
+    let mut text = String::new();
+    let read =
+        File::open(format!("/proc/{thread}/status")).and_then(|mut file| file.read_to_string(&mut text));
+    read.is_ok() && has_sigkill(&text)
+}
+
+fn has_sigkill(status: &str) -> bool {
+    const SIGKILL: u64 = 1 << (9 - 1);
+    let masks = status.lines().filter_map(|line| line.strip_prefix("SigPnd:"));
+    masks.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask & SIGKILL != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_fatal_signal_abandons_a_request() {
+        assert!(has_sigkill("Name:\tcat\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000004100\n"));
+        assert!(!has_sigkill("Name:\tcat\nSigPnd:\t0000000000004000\nShdPnd:\t0000000000000100\n"));
+        assert!(!has_sigkill(""));
+        let slot = Slot::new();
+        slot.begin(&InHeader {
+            unique: 8,
+            pid: std::process::id(),
+            opcode: opcode::READ,
+            ..InHeader::default()
+        });
+        assert!(!slot.signal(6) && slot.signal(8));
+        assert!(!slot.is_abandoned(), "this process lives");
+        slot.end();
+        assert!(!slot.signal(8));
+    }
+
+    #[test]
+    fn role_is_taken_once() {
+        let slot = Slot::new();
+        assert!(!slot.has_role());
+        slot.give_role(3);
+        assert!(slot.has_role());
+        assert_eq!((slot.take_role(), slot.take_role()), (Some(3), None));
+    }
+}
