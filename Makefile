@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations test-exchange soak lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange soak lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -80,6 +80,14 @@ fuzz: setup-test
 COUNT := 2400
 mutations: setup-test
 	EXTANT_MUTATIONS=$(COUNT) EXTANT_MUTATIONS_FROM=$${FROM:-1000} $(CARGO) test --locked -p extant-cli --test mutations -- --nocapture
+
+# Structures and logs with changed fields and right checksums: damaged disks of 28 layouts for SECONDS through the library, STRUCTURES more
+# disks and as many archives through all that walks trees, and mutated disks through commands and mounts; 20 minutes for 10,000 disks.
+STRUCTURES := 2000
+fuzz-structures: setup-test
+	EXTANT_FUZZ_TREES=$(STRUCTURES) EXTANT_FUZZ_FROM=$${FROM:-1000} $(CARGO) test --locked -p extant-archive --test fuzz -- --nocapture
+	$(MAKE) fuzz SECONDS=$${SECONDS:-500} FROM=$${FROM:-100000}
+	$(MAKE) mutations COUNT=$${COUNT:-300}
 
 # The running kernel and Extant change one disk in turn, on disks of 60 random sets of features; needs root and loop devices.
 test-exchange: setup-test

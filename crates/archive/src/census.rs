@@ -7,11 +7,12 @@
 //!
 //! Source: `fs/ext4/{extents,namei,xattr}.c`. Test: `tests/disk.rs`, against what importing takes.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use crate::entry::{Entry, Kind, Shape, Xattr};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::flow::Sink;
+use crate::path::{PathWriter, TreePath};
 
 /// Blocks of the longest extent.
 const EXTENT_BLOCKS_MAX: u64 = 32768;
@@ -21,6 +22,9 @@ const INODE_EXTENTS: u64 = 4;
 const INODE_LINK_BYTES: usize = 59;
 /// Bytes of inode fields before its attributes.
 const INODE_FIELDS_BYTES: u64 = 128 + 32;
+
+/// Directories that are counted: some 200 MiB of them.
+const DIRECTORIES_MAX: usize = 1 << 21;
 
 /// What of a disk's format bears on the room that a tree takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +44,64 @@ pub struct Needs {
     pub inodes: u64,
 }
 
+/// The directories of a tree, by number; the root is 0.
+#[derive(Clone, Debug)]
+struct Directories {
+    /// By their parent and their name.
+    numbers: HashMap<(u32, Box<[u8]>), u32>,
+    /// Bytes of the entries of each.
+    entry_bytes: Vec<u64>,
+    /// The last one that was asked for, and the numbers of those on the way to it.
+    last: TreePath,
+    way: Vec<u32>,
+}
+
+impl Directories {
+    fn new() -> Self {
+        Self { numbers: HashMap::new(), entry_bytes: vec![0], last: TreePath::root(), way: Vec::new() }
+    }
+
+    /// The number of the directory at `path`. It is counted now, as are those above it, if it was not before.
+    fn number(&mut self, path: &TreePath) -> Result<u32> {
+        let shared = self.last.shared_depth(path);
+        self.way.truncate(shared);
+        // If the way is left before its end it is not known.
+        self.last = TreePath::root();
+        for name in path.components_from(shared) {
+            let parent = self.way.last().copied().unwrap_or(0);
+            let next = self.entry_bytes.len();
+            let number = match self.numbers.get(&(parent, name.into())) {
+                Some(number) => *number,
+                None if next > DIRECTORIES_MAX => {
+                    return Err(Error::Limit { path: path.clone(), what: "more than 2097152 directories" });
+                }
+                None => {
+                    self.numbers.insert((parent, name.into()), next as u32);
+                    self.entry_bytes.push(0);
+                    self.name(parent, name);
+                    next as u32
+                }
+            };
+            self.way.push(number);
+        }
+        self.last = path.clone();
+        Ok(self.way.last().copied().unwrap_or(0))
+    }
+
+    fn name(&mut self, parent: u32, name: &[u8]) {
+        if let Some(bytes) = self.entry_bytes.get_mut(parent as usize) {
+            *bytes += 8 + (name.len() as u64).next_multiple_of(4);
+        }
+    }
+}
+
 /// Counts a tree; a sink for [`crate::Extent::Entries`].
 #[derive(Clone, Debug)]
 pub struct Census {
     format: DiskFormat,
     needs: Needs,
-    /// Bytes of the entries of each directory, by path.
-    directories: BTreeMap<Vec<u8>, u64>,
+    directories: Directories,
+    paths: PathWriter,
     entries: u64,
     content_bytes: u64,
     digest: u128,
@@ -59,7 +114,8 @@ impl Census {
         Self {
             format,
             needs: Needs::default(),
-            directories: BTreeMap::from([(Vec::new(), 0)]),
+            directories: Directories::new(),
+            paths: PathWriter::default(),
             entries: 0,
             content_bytes: 0,
             digest: 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d,
@@ -69,10 +125,11 @@ impl Census {
     /// Room for what was counted, below a root directory that exists.
     #[must_use]
     pub fn needs(&self) -> Needs {
-        let directories = self.directories.values().map(|bytes| self.directory_blocks(*bytes)).sum::<u64>();
+        let directories = &self.directories.entry_bytes;
+        let blocks = directories.iter().map(|bytes| self.directory_blocks(*bytes)).sum::<u64>();
         // The root has its inode and its first block already.
-        let made = self.directories.len() as u64 - 1;
-        Needs { blocks: self.needs.blocks + directories - 1, inodes: self.needs.inodes + made }
+        let made = directories.len() as u64 - 1;
+        Needs { blocks: self.needs.blocks + blocks - 1, inodes: self.needs.inodes + made }
     }
 
     /// Entries counted.
@@ -113,7 +170,8 @@ impl Census {
             Kind::CharDevice(major, minor) => (6, [major.to_le_bytes(), minor.to_le_bytes()].concat()),
             Kind::BlockDevice(major, minor) => (7, [major.to_le_bytes(), minor.to_le_bytes()].concat()),
         };
-        self.digest_bytes(&entry.path.to_bytes());
+        let path = self.paths.spell(&entry.path).to_vec();
+        self.digest_bytes(&path);
         self.digest_bytes(&[&[kind], detail.as_slice()].concat());
         self.digest_bytes(&attributes.mode.to_le_bytes());
         self.digest_bytes(&[attributes.uid.to_le_bytes(), attributes.gid.to_le_bytes()].concat());
@@ -122,27 +180,6 @@ impl Census {
         for (name, value) in &attributes.xattrs {
             self.digest_bytes(name);
             self.digest_bytes(value);
-        }
-    }
-
-    /// Makes sure that the directory at `path` is counted, and those above it.
-    fn directory(&mut self, mut path: &[u8]) {
-        let mut made = Vec::new();
-        while !self.directories.contains_key(path) {
-            self.directories.insert(path.to_vec(), 0);
-            let slash = path.iter().rposition(|byte| *byte == b'/');
-            let (parent, name) = slash.map_or((&[][..], path), |at| (&path[..at], &path[at + 1..]));
-            made.push((parent, name));
-            path = parent;
-        }
-        for (parent, name) in made {
-            self.name(parent, name);
-        }
-    }
-
-    fn name(&mut self, parent: &[u8], name: &[u8]) {
-        if let Some(bytes) = self.directories.get_mut(parent) {
-            *bytes += 8 + (name.len() as u64).next_multiple_of(4);
         }
     }
 
@@ -200,15 +237,12 @@ impl Sink for Census {
         self.entries += 1;
         self.digest_entry(&entry);
         self.needs.blocks += self.xattr_blocks(&entry.attributes.xattrs);
-        let path = entry.path.to_bytes();
         if entry.kind == Kind::Directory {
-            self.directory(&path);
-            return Ok(());
+            return self.directories.number(&entry.path).map(drop);
         }
         if let Some((parent, name)) = entry.path.split_last() {
-            let parent = parent.join(&b'/');
-            self.directory(&parent);
-            self.name(&parent, name);
+            let parent = self.directories.number(parent)?;
+            self.directories.name(parent, name);
         }
         self.needs.inodes += u64::from(!matches!(entry.kind, Kind::HardLink(_)));
         self.needs.blocks += match &entry.kind {

@@ -1,95 +1,8 @@
 //! One file of a tree on its way into or out of a disk, whatever it comes from and goes to.
 
-use std::fmt;
-
 use extant_ondisk::Timestamp;
 
-use crate::error::{Error, Result};
-
-/// A place below the root of a tree, as its components. None of them is empty, `.`, `..` or has a slash or NUL.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TreePath {
-    components: Vec<Vec<u8>>,
-}
-
-impl TreePath {
-    /// The root itself.
-    #[must_use]
-    pub fn root() -> Self {
-        Self::default()
-    }
-
-    /// The path that `bytes` spell. A leading slash, empty components and `.` mean nothing.
-    ///
-    /// # Errors
-    /// [`Error::UnsafeName`] for `..`, which would lead out of the tree, and for a NUL.
-    pub fn parse(bytes: &[u8]) -> Result<Self> {
-        let mut components = Vec::new();
-        for component in bytes.split(|byte| *byte == b'/') {
-            match component {
-                b"" | b"." => {}
-                b".." => return Err(Error::UnsafeName(bytes.to_vec())),
-                _ if component.contains(&0) => return Err(Error::UnsafeName(bytes.to_vec())),
-                _ => components.push(component.to_vec()),
-            }
-        }
-        Ok(Self { components })
-    }
-
-    /// The path of components that were checked before.
-    pub(crate) fn of_components(components: &[Vec<u8>]) -> Self {
-        Self { components: components.to_vec() }
-    }
-
-    /// The components, outermost first.
-    #[must_use]
-    pub fn components(&self) -> &[Vec<u8>] {
-        &self.components
-    }
-
-    /// Whether it is the root itself.
-    #[must_use]
-    pub fn is_root(&self) -> bool {
-        self.components.is_empty()
-    }
-
-    /// The directory and the name in it; none for the root.
-    #[must_use]
-    pub fn split_last(&self) -> Option<(&[Vec<u8>], &[u8])> {
-        self.components.split_last().map(|(name, parent)| (parent, name.as_slice()))
-    }
-
-    /// The path of `name` in this directory.
-    ///
-    /// # Errors
-    /// [`Error::UnsafeName`] if `name` is not a component.
-    pub fn join(&self, name: &[u8]) -> Result<Self> {
-        if matches!(name, b"" | b"." | b"..") || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-            return Err(Error::UnsafeName(name.to_vec()));
-        }
-        let mut components = self.components.clone();
-        components.push(name.to_vec());
-        Ok(Self { components })
-    }
-
-    /// The path of `below` under this directory.
-    #[must_use]
-    pub fn concat(&self, below: &Self) -> Self {
-        Self { components: [self.components.as_slice(), below.components.as_slice()].concat() }
-    }
-
-    /// The components with slashes between them; empty for the root.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        self.components.join(&b'/')
-    }
-}
-
-impl fmt::Display for TreePath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "/{}", self.to_bytes().escape_ascii())
-    }
-}
+use crate::path::TreePath;
 
 /// A range of a file that holds data, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +12,11 @@ pub struct DataRange {
     /// Its length in bytes.
     pub bytes: u64,
 }
+
+/// Pieces that a file may have: 16 MiB of them, which a few copies of stay below any limit. A file of 8 GiB of which every
+/// other block is a hole has as many.
+pub(crate) const RANGES_MAX: usize = 1 << 20;
+pub(crate) const TOO_MANY_RANGES: &str = "more than 1048576 pieces between holes";
 
 /// The shape of a regular file's content: what is not in a range is a hole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -144,6 +62,11 @@ impl Shape {
     #[must_use]
     pub fn data_bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.bytes).sum()
+    }
+
+    /// Bytes of memory that the ranges take.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of_val(self.ranges.as_slice())
     }
 
     /// Whether there is a hole.
@@ -194,6 +117,26 @@ pub struct Attributes {
     pub xattrs: Vec<Xattr>,
 }
 
+impl Entry {
+    /// Bytes of memory that it takes of its own, without the names above it, which it shares.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let kind = match &self.kind {
+            Kind::File(shape) => shape.memory_bytes(),
+            Kind::Symlink(says) => says.len(),
+            _ => 0,
+        };
+        size_of::<Self>() + kind + self.attributes.memory_bytes()
+    }
+}
+
+impl Attributes {
+    /// Bytes of memory that its extended attributes take.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let xattr = |(name, value): &Xattr| size_of::<Xattr>() + name.len() + value.len();
+        self.xattrs.iter().map(xattr).sum()
+    }
+}
+
 /// One file of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -208,16 +151,6 @@ pub struct Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn paths_stay_below_the_root() {
-        assert_eq!(TreePath::parse(b"/a//./b/").unwrap().components(), [b"a".to_vec(), b"b".to_vec()]);
-        assert!(TreePath::parse(b"./").unwrap().is_root());
-        for bytes in [&b".."[..], b"a/../b", b"/..", b"a\0b"] {
-            assert!(TreePath::parse(bytes).is_err(), "{bytes:?}");
-        }
-        assert_eq!(TreePath::parse(b"...").unwrap().to_bytes(), b"...");
-    }
 
     #[test]
     fn overlapping_and_overlong_ranges_are_refused() {

@@ -1,9 +1,10 @@
 //! What can go wrong between a tree and a disk.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use crate::entry::TreePath;
+use crate::path::TreePath;
 
 /// The result of moving a tree.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -31,16 +32,18 @@ pub enum Error {
         /// What is wrong.
         reason: &'static str,
     },
-    /// An archive member that cannot be kept on a disk.
-    #[error("archive, {}: {reason}", path.escape_ascii())]
+    /// An archive member that cannot be kept on a disk, or that asks for more than is given to one.
+    #[error("archive, byte {offset}, {}: {reason}", Shown(path))]
     Member {
+        /// Where its header begins in the (uncompressed) archive.
+        offset: u64,
         /// Its name.
         path: Vec<u8>,
         /// Why.
         reason: &'static str,
     },
     /// A name that leads out of the tree or that no directory can hold.
-    #[error("unsafe name \"{}\"", .0.escape_ascii())]
+    #[error("unsafe name \"{}\"", Shown(.0))]
     UnsafeName(
         /// The name.
         Vec<u8>,
@@ -75,9 +78,38 @@ pub enum Error {
         /// What is wrong.
         reason: &'static str,
     },
+    /// A tree that is larger than what is worked on here.
+    #[error("{path}: {what}")]
+    Limit {
+        /// Where.
+        path: TreePath,
+        /// The limit.
+        what: &'static str,
+    },
     /// The other end of a pipe gave up; its own error says why.
     #[error("cancelled")]
     Cancelled,
+}
+
+/// A name in a message; of a long one only its ends.
+struct Shown<'a>(&'a [u8]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const END_BYTES: usize = 200;
+        match (self.0.first_chunk::<END_BYTES>(), self.0.last_chunk::<END_BYTES>()) {
+            (Some(first), Some(last)) if self.0.len() > 2 * END_BYTES => {
+                write!(
+                    f,
+                    "{}[{} bytes]{}",
+                    first.escape_ascii(),
+                    self.0.len() - 2 * END_BYTES,
+                    last.escape_ascii()
+                )
+            }
+            _ => write!(f, "{}", self.0.escape_ascii()),
+        }
+    }
 }
 
 impl Error {

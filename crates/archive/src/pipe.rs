@@ -1,7 +1,7 @@
 //! A source on a thread of its own, so that reading a tree and writing it go on at once.
 //!
-//! Invariants: at most [`QUEUE_BYTES_MAX`] of content and [`QUEUE_ITEMS_MAX`] items wait, so memory is bounded
-//! whatever the tree. The consumer takes all that waits at once, and is woken for many items only: a wake-up costs
+//! Invariants: at most [`QUEUE_BYTES_MAX`] of content and entries, and one more of them, and [`QUEUE_ITEMS_MAX`] items
+//! wait, so memory is bounded whatever the tree. The consumer takes all that waits at once, and is woken for many items only: a wake-up costs
 //! more than a small file does. An error of either end stops the other.
 //!
 //! Locks: `PIPE`, held for no I/O. Test: `tests/pipe.rs`.
@@ -12,7 +12,7 @@ use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::flow::{Extent, PIECE_BYTES, REUSED_BYTES, Sink, Source};
 
-/// Content that may wait, in bytes.
+/// Content and entries that may wait, in bytes.
 const QUEUE_BYTES_MAX: usize = 4 * PIECE_BYTES;
 
 /// Items that may wait.
@@ -31,7 +31,7 @@ enum Item {
 #[derive(Default)]
 struct State {
     items: Vec<Item>,
-    content_bytes: usize,
+    bytes: usize,
     producer_gone: bool,
     producer_waits: bool,
     consumer_gone: bool,
@@ -81,7 +81,7 @@ pub fn pour_concurrently(
 impl Queue {
     fn put(&self, item: Item, bytes: usize) -> Result<()> {
         let mut state = self.state.lock();
-        while state.items.len() >= QUEUE_ITEMS_MAX || state.content_bytes >= QUEUE_BYTES_MAX {
+        while state.items.len() >= QUEUE_ITEMS_MAX || state.bytes >= QUEUE_BYTES_MAX {
             if state.consumer_gone {
                 return Err(Error::Cancelled);
             }
@@ -93,8 +93,8 @@ impl Queue {
             return Err(Error::Cancelled);
         }
         state.items.push(item);
-        state.content_bytes += bytes;
-        let is_worth_waking = state.items.len() >= WAKING_ITEMS || state.content_bytes >= WAKING_BYTES;
+        state.bytes += bytes;
+        let is_worth_waking = state.items.len() >= WAKING_ITEMS || state.bytes >= WAKING_BYTES;
         if is_worth_waking && std::mem::take(&mut state.consumer_waits) {
             drop(state);
             self.filled.notify_one();
@@ -113,7 +113,7 @@ impl Queue {
             state = self.filled.wait(state);
         }
         state.consumer_waits = false;
-        state.content_bytes = 0;
+        state.bytes = 0;
         let items = std::mem::take(&mut state.items);
         if std::mem::take(&mut state.producer_waits) {
             drop(state);
@@ -155,7 +155,8 @@ impl Drop for Producer {
 
 impl Sink for Producer {
     fn entry(&mut self, entry: Entry) -> Result<()> {
-        self.queue.put(Item::Entry(Box::new(entry)), 0)
+        let bytes = entry.memory_bytes();
+        self.queue.put(Item::Entry(Box::new(entry)), bytes)
     }
 
     fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {

@@ -95,6 +95,7 @@ impl Failure {
             Error::Host { path, source } => Self::host(&path, &source),
             Error::Refused { path, reason } => Self::new("refused", place(&path.to_string()), reason),
             Error::Damaged { path, reason } => Self::new("corrupt", place(&path.to_string()), reason),
+            Error::Limit { path, what } => Self::new("too_large", place(&path.to_string()), what),
             Error::Stream(source) => Self::output_to("archive", &source),
             error @ (Error::Format { .. } | Error::Member { .. }) => {
                 Self::new("bad_archive", "", error.to_string())

@@ -104,17 +104,23 @@ impl Volume {
         Ok((matches!(mapping, Mapping::Data { unwritten: false, .. }), mapping.len()))
     }
 
-    /// The runs of blocks that a range of a file, in bytes, touches; also behind its end. Runs that continue each
+    /// Tells the runs of blocks that a range of a file, in bytes, touches; also behind its end. Runs that continue each
     /// other are told as one. Content that stands in the inode has none.
     ///
     /// # Errors
     /// `Io`; `Corrupt`, also for a map of more blocks than the disk has; `Interrupted`.
-    pub(crate) fn fiemap(&self, node: &Arc<Node>, offset: u64, bytes: u64) -> Result<Vec<FileExtent>> {
+    pub(crate) fn fiemap(
+        &self,
+        node: &Arc<Node>,
+        offset: u64,
+        bytes: u64,
+        visit: &mut dyn FnMut(FileExtent),
+    ) -> Result<()> {
         let _content = self.read_written(node);
         let block_size = u64::from(self.geometry.block_size);
         let end = self.blocks_of(offset.saturating_add(bytes)).min(LOGICAL_END);
         let mut at = offset / block_size;
-        let mut extents: Vec<FileExtent> = Vec::new();
+        let mut last = None::<FileExtent>;
         let mut limit = WalkLimit::new(self, node.number);
         while at < end {
             let logical = LogicalBlock(at as u32);
@@ -122,7 +128,7 @@ impl Volume {
             limit.step(if let Mapping::Data { len, .. } = mapping { u64::from(len) } else { 0 })?;
             at += u64::from(mapping.len());
             let Mapping::Data { start, len, unwritten } = mapping else { continue };
-            match extents.last_mut() {
+            match &mut last {
                 Some(last)
                     if last.logical.0 + last.len == logical.0
                         && last.start.0 + u64::from(last.len) == start.0
@@ -130,10 +136,14 @@ impl Volume {
                 {
                     last.len += len;
                 }
-                _ => extents.push(FileExtent { logical, start, len, unwritten }),
+                _ => last
+                    .replace(FileExtent { logical, start, len, unwritten })
+                    .into_iter()
+                    .for_each(&mut *visit),
             }
         }
-        Ok(extents)
+        last.into_iter().for_each(visit);
+        Ok(())
     }
 
     /// Where on the device a range of a file, in bytes, stands, if that is one piece of it, written or not.
@@ -142,7 +152,8 @@ impl Volume {
     /// `Io`; `Corrupt`.
     pub(crate) fn device_offset(&self, node: &Arc<Node>, offset: u64, bytes: u64) -> Result<Option<u64>> {
         let block_size = u64::from(self.geometry.block_size);
-        let extents = self.fiemap(node, offset, bytes)?;
+        let mut extents = Vec::new();
+        self.fiemap(node, offset, bytes, &mut |extent| extents.push(extent))?;
         let Some(first) = extents.first() else { return Ok(None) };
         let (mut logical, mut start) = (offset / block_size, first.start.0);
         for extent in &extents {

@@ -12,9 +12,10 @@ use super::existing::{replace_content, set_preserved};
 use super::place::{Level, Places};
 use super::{ACL_ACCESS, ACL_DEFAULT};
 use crate::copy::{CopyOptions, Existing};
-use crate::entry::{Attributes, Entry, Kind, TreePath};
+use crate::entry::{Attributes, Entry, Kind};
 use crate::error::{Error, Result};
 use crate::flow::Sink;
+use crate::path::TreePath;
 
 const CAPABILITY: &[u8] = b"security.capability";
 
@@ -142,7 +143,7 @@ impl Import {
             }
             // The tree below goes where the link leads, as in a system whose /bin is a link to /usr/bin.
             Ok(found) if found.metadata().file_type == FileType::Symlink => {
-                self.places.directory(entry.path.components())?;
+                self.places.directory(&entry.path)?;
                 return Ok(());
             }
             Ok(_) if self.manner != Manner::Unpack => {
@@ -186,7 +187,7 @@ impl Import {
             Manner::Unpack => CopyOptions::archive(),
         };
         set_preserved(&found, attributes, options)
-            .and_then(|()| self.places.forget())
+            .and_then(|()| self.places.refresh(&found))
             .map_err(|source| Error::disk(&entry.path, source))?;
         self.directories.push((found, entry.path.clone(), times(attributes)));
         Ok(())
@@ -236,7 +237,7 @@ impl Import {
         let is_followed = is_content
             && options.existing != Existing::Remove
             && named.metadata().file_type == FileType::Symlink;
-        let found = match is_followed.then(|| self.places.follow(entry.path.components())) {
+        let found = match is_followed.then(|| self.places.follow(&entry.path)) {
             None => named,
             Some(Err(extant::Error::NotFound)) => {
                 return refused(

@@ -11,8 +11,8 @@ use extant::{Dir, File, Filesystem, New, NewKind, Times};
 use extant_ondisk::FileType;
 
 use super::ACL_DEFAULT;
-use crate::entry::TreePath;
 use crate::error::{Error, Result};
+use crate::path::TreePath;
 
 /// `MAXSYMLINKS` of Linux.
 const SYMLINKS_MAX: u32 = 40;
@@ -42,8 +42,8 @@ pub(super) struct Places {
     target: Level,
     /// The file system and the path of the target, if symbolic links lead where they lead on the disk.
     system: Option<(Filesystem, PathBuf)>,
-    /// The names by which the last directory was asked for.
-    asked: Vec<Vec<u8>>,
+    /// The path by which the last directory was asked for.
+    asked: TreePath,
     /// The directories on the way to it.
     levels: Vec<Level>,
     /// There is a level for each name: no symbolic link was met.
@@ -56,7 +56,14 @@ impl Places {
     /// Places below a target that is the root of everything.
     pub fn rooted(target: Dir, times: Option<Times>) -> extant::Result<Self> {
         let target = Level::new(target)?;
-        Ok(Self { target, system: None, asked: Vec::new(), levels: Vec::new(), is_straight: true, times })
+        Ok(Self {
+            target,
+            system: None,
+            asked: TreePath::root(),
+            levels: Vec::new(),
+            is_straight: true,
+            times,
+        })
     }
 
     /// Places below the directory `target` of a system, whose symbolic links may lead anywhere on the disk.
@@ -65,13 +72,13 @@ impl Places {
         Ok(Self { system, ..Self::rooted(fs.dir(target)?, times)? })
     }
 
-    /// What a symbolic link at `components` leads to.
+    /// What a symbolic link at `path` leads to.
     ///
     /// # Errors
     /// `NotFound`, `Loop`; `Unsupported` where the target is the root of everything.
-    pub fn follow(&self, components: &[Vec<u8>]) -> extant::Result<File> {
+    pub fn follow(&self, path: &TreePath) -> extant::Result<File> {
         let (fs, target) = self.system.as_ref().ok_or(extant::Error::Unsupported("following a link out"))?;
-        fs.lookup(target.join(OsStr::from_bytes(&components.join(&b'/'))))
+        fs.lookup(target.join(OsStr::from_bytes(&path.to_bytes())))
     }
 
     /// The target.
@@ -79,34 +86,37 @@ impl Places {
         &self.target
     }
 
-    /// Forgets what is known, for a directory on the way got other attributes.
-    pub fn forget(&mut self) -> extant::Result<()> {
-        self.target = Level::new(self.target.dir.clone())?;
-        self.levels.clear();
-        self.asked.clear();
-        self.is_straight = true;
+    /// Looks again at a directory that got other attributes, where it is on the way.
+    pub fn refresh(&mut self, changed: &File) -> extant::Result<()> {
+        let is_changed = |level: &&mut Level| level.dir.number() == changed.number();
+        // A way without links meets no directory twice, and the changed one is in the last.
+        let is_tree = self.is_straight && self.system.is_none();
+        let levels = if is_tree { &mut [][..] } else { &mut self.levels[..] };
+        for level in levels.iter_mut().chain([&mut self.target]).filter(is_changed) {
+            *level = Level::new(level.dir.clone())?;
+        }
         Ok(())
     }
 
-    /// The directory at `components`; those that are missing are made.
-    pub fn directory(&mut self, components: &[Vec<u8>]) -> Result<Level> {
-        let same = self.asked.iter().zip(components).take_while(|(had, wanted)| had == wanted).count();
-        if same == components.len() && same == self.asked.len() {
+    /// The directory at `path`; those that are missing are made.
+    pub fn directory(&mut self, path: &TreePath) -> Result<Level> {
+        let same = self.asked.shared_depth(path);
+        if same == path.depth() && same == self.asked.depth() {
             return Ok(self.here());
         }
         let keep = if self.is_straight { same } else { 0 };
         self.levels.truncate(keep);
-        self.asked = components.to_vec();
         self.is_straight = true;
+        let names = path.components_from(keep);
         let found = match self.system {
-            Some(_) => self.descend_in_system(components, keep),
-            None => self.descend(components[keep..].iter().rev().cloned().collect()),
+            Some(_) => self.descend_in_system(path, keep),
+            None => self.descend(names.into_iter().rev().map(<[u8]>::to_vec).collect()),
         };
-        if found.is_err() {
-            self.asked.truncate(keep);
-            self.levels.truncate(keep);
+        if let Err(source) = found {
+            (self.asked, self.levels, self.is_straight) = (TreePath::root(), Vec::new(), true);
+            return Err(Error::disk(path, source));
         }
-        found.map_err(|source| Error::disk(&TreePath::of_components(components), source))?;
+        self.asked = path.clone();
         Ok(self.here())
     }
 
@@ -114,14 +124,14 @@ impl Places {
         self.levels.last().unwrap_or(&self.target).clone()
     }
 
-    /// Goes on from the last level, that of `keep` components. There is a level for each name.
-    fn descend_in_system(&mut self, components: &[Vec<u8>], keep: usize) -> extant::Result<()> {
-        for (index, name) in components.iter().enumerate().skip(keep) {
+    /// Goes on from the last level, that of the first `keep` components. There is a level for each name.
+    fn descend_in_system(&mut self, path: &TreePath, keep: usize) -> extant::Result<()> {
+        for (depth, name) in (keep + 1..).zip(path.components_from(keep)) {
             let here = self.here().dir;
             let found = match here.lookup(name) {
                 Err(extant::Error::NotFound) => self.make(&here, name)?,
                 Ok(found) if found.metadata().file_type == FileType::Symlink => {
-                    self.follow(&components[..=index])?
+                    self.follow(&path.above(depth))?
                 }
                 other => other?,
             };

@@ -1,7 +1,8 @@
 //! A tree on a disk, in the order of its names.
 //!
 //! The disk may be hostile: a directory that is met a second time is an error, so that a cycle ends, and names that
-//! no directory may hold are refused.
+//! no directory may hold are refused. What waits in memory is bounded: pieces of a file, and names of directories above
+//! the one that is read.
 //!
 //! Leaves out: an empty `lost+found` at the disk's root, which every disk has.
 //!
@@ -13,9 +14,10 @@ use std::path::{Path, PathBuf};
 use extant::{Dir, File, Filesystem, Metadata, SeekTo};
 use extant_ondisk::{FileType, InodeNumber};
 
-use crate::entry::{Attributes, DataRange, Entry, Kind, Shape, TreePath, Xattr};
+use crate::entry::{Attributes, DataRange, Entry, Kind, RANGES_MAX, Shape, TOO_MANY_RANGES, Xattr};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, PIECE_BYTES, Sink, Source};
+use crate::path::TreePath;
 
 /// Reads a tree on a disk: a directory with all below it, or a single file.
 #[derive(Debug)]
@@ -62,6 +64,11 @@ impl DiskWalk {
     }
 }
 
+/// Names that may wait in all directories on the way but the one in which most wait: some 64 MiB of them. One directory
+/// may be as large as it will. Many that share their blocks, as only a damaged disk has them, would hold the same names
+/// once for each level.
+const NAMES_WAITING_MAX: usize = 1 << 20;
+
 /// A directory whose entries are not all poured; the next one is last.
 struct Open {
     dir: Dir,
@@ -72,14 +79,17 @@ struct Open {
 impl Source for DiskWalk {
     fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
         let links = self.hard_links.then(HashMap::new);
-        let mut visit = Visit { sink, extent, links, directories: HashSet::new() };
+        let blocks_count = self.fs.statistics().blocks;
+        let mut visit = Visit { sink, extent, blocks_count, links, directories: HashSet::new() };
         let root =
             if self.follow_root { self.fs.lookup(&self.root) } else { self.fs.symlink_lookup(&self.root) };
         let root = root.map_err(|source| Error::Disk { path: self.root.display().to_string(), source })?;
         let mut open: Vec<Open> = Vec::new();
         open.extend(visit.file(&root, self.at.clone(), || self.fs.dir(&self.root))?);
+        let mut waiting = Waiting::default();
         while let Some(Open { dir, tree, names }) = open.last_mut() {
             let Some(name) = names.pop() else {
+                waiting.leave();
                 open.pop();
                 continue;
             };
@@ -88,10 +98,40 @@ impl Source for DiskWalk {
             if name == b"lost+found" && dir.number() == InodeNumber::ROOT && is_empty_directory(dir, &name) {
                 continue;
             }
-            let below = visit.file(&file, path, || dir.dir(&name))?;
-            open.extend(below);
+            let names_left = names.len();
+            if let Some(below) = visit.file(&file, path, || dir.dir(&name))? {
+                waiting.enter(names_left, &below.tree)?;
+                open.push(below);
+            }
         }
         sink.finish()
+    }
+}
+
+/// How many names wait on the way to the directory that is read.
+#[derive(Default)]
+struct Waiting {
+    /// For each directory above: its own, the sum of all down to it, and the most of one of them.
+    levels: Vec<(usize, usize)>,
+}
+
+impl Waiting {
+    /// Goes down to `tree` from a directory in which `names` wait.
+    fn enter(&mut self, names: usize, tree: &TreePath) -> Result<()> {
+        let (sum, most) = self.levels.last().copied().unwrap_or_default();
+        let (sum, most) = (sum + names, most.max(names));
+        self.levels.push((sum, most));
+        if sum - most > NAMES_WAITING_MAX {
+            return Err(Error::Limit {
+                path: tree.clone(),
+                what: "more than 1048576 names wait in the directories above",
+            });
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self) {
+        self.levels.pop();
     }
 }
 
@@ -102,6 +142,8 @@ fn is_empty_directory(parent: &Dir, name: &[u8]) -> bool {
 struct Visit<'a> {
     sink: &'a mut dyn Sink,
     extent: Extent,
+    /// Blocks of the disk: no file has more, nor more pieces.
+    blocks_count: u64,
     /// Inodes with more names than one, and where their first name was met; none if each name is a file of its own.
     links: Option<HashMap<InodeNumber, TreePath>>,
     directories: HashSet<InodeNumber>,
@@ -132,7 +174,7 @@ impl Visit<'_> {
         let (major, minor) = metadata.device;
         let kind = match metadata.file_type {
             FileType::Directory => Kind::Directory,
-            FileType::Regular => Kind::File(shape(file, metadata.size).map_err(failed)?),
+            FileType::Regular => Kind::File(self.shape(file, &tree, metadata.size)?),
             FileType::Symlink => Kind::Symlink(file.read_link().map_err(failed)?),
             FileType::Fifo => Kind::Fifo,
             FileType::Socket => Kind::Socket,
@@ -163,6 +205,37 @@ impl Visit<'_> {
         Ok(Some(Open { dir, tree, names }))
     }
 
+    /// Where the file has data.
+    fn shape(&self, file: &File, tree: &TreePath, size: u64) -> Result<Shape> {
+        let failed = |source| Error::disk(tree, source);
+        let mut shape = Shape { size, ranges: Vec::new() };
+        let mut at = 0;
+        while at < size {
+            let start = match file.seek_to(SeekTo::Data, at) {
+                Ok(start) => start,
+                // Only a hole up to the end.
+                Err(extant::Error::NoSuchOffset) => break,
+                Err(error) => return Err(failed(error)),
+            };
+            let end = file.seek_to(SeekTo::Hole, start).map_err(failed)?.min(size);
+            if start >= end {
+                break;
+            }
+            shape.ranges.push(DataRange { offset: start, bytes: end - start });
+            if shape.ranges.len() as u64 > self.blocks_count {
+                return Err(Error::Damaged {
+                    path: tree.clone(),
+                    reason: "more pieces than the disk has blocks",
+                });
+            }
+            if shape.ranges.len() > RANGES_MAX {
+                return Err(Error::Limit { path: tree.clone(), what: TOO_MANY_RANGES });
+            }
+            at = end;
+        }
+        Ok(shape)
+    }
+
     fn range(&mut self, file: &File, tree: &TreePath, range: DataRange) -> Result<()> {
         let mut done = 0;
         while done < range.bytes {
@@ -191,25 +264,4 @@ fn xattrs(file: &File) -> extant::Result<Vec<Xattr>> {
         names.map(|name| file.xattr(&name).map(|value| (name, value))).collect::<Result<Vec<_>, _>>()?;
     xattrs.sort_unstable();
     Ok(xattrs)
-}
-
-/// Where the file has data.
-fn shape(file: &File, size: u64) -> extant::Result<Shape> {
-    let mut shape = Shape { size, ranges: Vec::new() };
-    let mut at = 0;
-    while at < size {
-        let start = match file.seek_to(SeekTo::Data, at) {
-            Ok(start) => start,
-            // Only a hole up to the end.
-            Err(extant::Error::NoSuchOffset) => break,
-            Err(error) => return Err(error),
-        };
-        let end = file.seek_to(SeekTo::Hole, start)?.min(size);
-        if start >= end {
-            break;
-        }
-        shape.ranges.push(DataRange { offset: start, bytes: end - start });
-        at = end;
-    }
-    Ok(shape)
 }

@@ -1,9 +1,9 @@
 //! Owners, modes, times and extended attributes that a copy gives to files of the host.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use extant_ondisk::Timestamp;
-use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::{Errno, Result as Outcome};
 
 use crate::copy::CopyOptions;
@@ -55,23 +55,63 @@ pub(super) fn set_on_file(file: &impl AsFd, attributes: &Attributes, options: Co
     if preserve.times { rustix::fs::futimens(file, &times(attributes)) } else { Ok(()) }
 }
 
-/// Gives a name that is no regular file and no directory what a copy keeps.
+/// Gives what was made under `name`, no regular file and no directory, what a copy keeps, if it is `made`, of this type and
+/// with this device number: somebody else may have put another file in its place.
 pub(super) fn set_on_name(
     directory: &impl AsFd,
     name: &[u8],
-    is_symlink: bool,
+    made: (FileType, u64),
     attributes: &Attributes,
     options: CopyOptions,
 ) -> Outcome<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&file)?;
+    let is_new = (FileType::from_raw_mode(found.st_mode), found.st_rdev) == made
+        && found.st_nlink == 1
+        && found.st_uid == rustix::process::geteuid().as_raw();
+    if !is_new {
+        return Err(Errno::STALE);
+    }
     let (uid, gid) = owner(attributes, options);
     if uid.is_some() || gid.is_some() {
-        allowed(rustix::fs::chownat(directory, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW))?;
+        allowed(rustix::fs::chownat(&file, "", uid, gid, AtFlags::EMPTY_PATH))?;
     }
-    if options.preserve.mode && !is_symlink {
-        rustix::fs::chmodat(directory, name, mode(attributes), AtFlags::empty())?;
+    if options.preserve.mode && made.0 != FileType::Symlink {
+        // A descriptor without access takes no mode but by its own name.
+        let own_name = format!("/proc/self/fd/{}", file.as_raw_fd());
+        rustix::fs::chmodat(CWD, own_name, mode(attributes), AtFlags::empty())?;
     }
     if options.preserve.times {
-        rustix::fs::utimensat(directory, name, &times(attributes), AtFlags::SYMLINK_NOFOLLOW)?;
+        rustix::fs::utimensat(&file, "", &times(attributes), AtFlags::EMPTY_PATH)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn what_took_the_place_of_a_special_file_keeps_its_attributes() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        std::fs::write(&victim, "secret").unwrap();
+        rustix::fs::chmod(&victim, Mode::RUSR).unwrap();
+        let open = rustix::fs::open(dir.path(), OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let attributes = Attributes { mode: 0o666, uid: 7, ..Attributes::default() };
+        symlink(&victim, dir.path().join("link")).unwrap();
+        std::fs::hard_link(&victim, dir.path().join("hard")).unwrap();
+        for name in [&b"link"[..], b"hard"] {
+            let made = (FileType::Fifo, 0);
+            assert_eq!(
+                set_on_name(&open, name, made, &attributes, CopyOptions::archive()),
+                Err(Errno::STALE)
+            );
+        }
+        let found = victim.metadata().unwrap();
+        assert_eq!((found.mode() & 0o777, found.uid() == 7), (0o400, false));
+    }
 }

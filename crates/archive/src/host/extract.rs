@@ -4,11 +4,14 @@
 //! no name leads out of the target. A new file is written under a temporary name and renamed. An existing regular file is
 //! written in place, as `cp` writes it, so that its owner, its mode and its links stay. Symbolic links are followed, and
 //! devices and pipes written into, only at the path that the user spelled: inside a tree the names are the disk's
-//! choice, and an earlier copy of the same disk may have made the link. Directories get their final modes and times last.
+//! choice, and an earlier copy of the same disk may have made the link. Others may change the target meanwhile: attributes
+//! are given to open files, never to names. A directory gets its final mode and times when it is left, so entries have to
+//! come as [`crate::DiskWalk`] gives them: all that is in a directory behind it, before anything else.
 //!
 //! Test: `tests/extract.rs`.
 
 use std::fs::{File, Metadata};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -21,32 +24,41 @@ use rustix::io::{Errno, Result as Outcome};
 
 use super::attributes::{mode, set_on_file, set_on_name};
 use super::stream::StreamWriter;
+use super::way::Way;
 use crate::copy::{CopyOptions, Existing};
-use crate::entry::{Attributes, Entry, Kind, TreePath};
+use crate::entry::{Attributes, Entry, Kind};
 use crate::error::{Error, Result};
 use crate::flow::Sink;
+use crate::path::TreePath;
+
+/// Bytes of attributes that directories on the way may keep until they are left. On a damaged disk thousands of them, each
+/// in the other, may share one large value.
+const HELD_BYTES_MAX: usize = 64 << 20;
 
 /// A directory of the host as a sink.
 #[derive(Debug)]
 pub struct Extract {
     target: PathBuf,
-    root: OwnedFd,
     options: CopyOptions,
     /// The path that the user spelled.
     spelled: TreePath,
     /// Device and inode of a file that is not written to.
     kept: Option<(u64, u64)>,
-    /// The directory that the last entry was in, and the way to it.
-    open: Vec<(Vec<u8>, OwnedFd)>,
+    /// The way to the directory that the last entry was in.
+    way: Way,
+    /// What the directories on the way get when they are left, if an entry told of them; first the target.
+    held: Vec<Option<Held>>,
+    held_bytes: usize,
+    /// The way to the last file that got a further name.
+    originals: Way,
+    temporaries: Temporaries,
     pending: Option<Pending>,
     /// The last entry was passed over, and so is its content.
     is_skipping: bool,
-    directories: Vec<Directory>,
 }
 
 #[derive(Debug)]
-struct Directory {
-    path: TreePath,
+struct Held {
     attributes: Attributes,
     is_new: bool,
 }
@@ -89,17 +101,21 @@ impl Extract {
         let target = target.as_ref();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, target, flags, Mode::empty());
-        let root = root.map_err(|errno| Error::Host { path: target.to_owned(), source: errno.into() })?;
+        let root = root.and_then(|root| Ok((root.try_clone().map_err(|_| Errno::MFILE)?, root)));
+        let (again, root) =
+            root.map_err(|errno| Error::Host { path: target.to_owned(), source: errno.into() })?;
         Ok(Self {
             target: target.to_owned(),
-            root,
             options,
             spelled: TreePath::root(),
             kept: None,
-            open: Vec::new(),
+            way: Way::new(root),
+            held: vec![None],
+            held_bytes: 0,
+            originals: Way::new(again),
+            temporaries: Temporaries::default(),
             pending: None,
             is_skipping: false,
-            directories: Vec::new(),
         })
     }
 
@@ -122,54 +138,81 @@ impl Extract {
     }
 
     fn failed(&self, path: &TreePath) -> impl FnOnce(Errno) -> Error + use<> {
-        let path = self.host_path(path);
-        move |errno| Error::Host { path, source: errno.into() }
+        let (target, path) = (self.target.clone(), path.clone());
+        move |errno| Error::Host { path: target.join(bytes_path(&path.to_bytes())), source: errno.into() }
     }
 
     fn refused<T>(&self, path: &TreePath, reason: &'static str) -> Result<T> {
         Err(Error::Host { path: self.host_path(path), source: io::Error::other(reason) })
     }
 
-    /// The open directory at `components`.
-    fn directory(&mut self, components: &[Vec<u8>]) -> Outcome<&OwnedFd> {
-        let same = self.open.iter().zip(components).take_while(|((name, _), wanted)| name == *wanted).count();
-        self.open.truncate(same);
-        for name in &components[same..] {
-            let parent = self.open.last().map_or(&self.root, |(_, directory)| directory);
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let directory = rustix::fs::openat(parent, name.as_slice(), flags, Mode::empty())?;
-            self.open.push((name.clone(), directory));
+    /// Goes to the directory at `path`. Those that are left on the way are complete.
+    fn go(&mut self, path: &TreePath) -> Result<()> {
+        let shared = self.way.here().shared_depth(path);
+        while self.way.here().depth() > shared {
+            self.leave()?;
         }
-        Ok(self.open.last().map_or(&self.root, |(_, directory)| directory))
+        for name in path.components_from(shared) {
+            self.way.enter(name).map_err(self.failed(path))?;
+            self.held.push(None);
+        }
+        self.way.share(path);
+        Ok(())
     }
 
-    /// Makes a directory, unless there is one: whether it did.
-    fn make_directory(&mut self, parent: &[Vec<u8>], name: &[u8], attributes: &Attributes) -> Outcome<bool> {
-        let keeps_mode = self.options.preserve.mode;
-        let parent = self.directory(parent)?;
-        // Ours to write into until the end, and nobody else's if it is to be kept as it was.
-        let mode = if keeps_mode { Mode::RWXU } else { mode(attributes) | Mode::RWXU };
-        match rustix::fs::mkdirat(parent, name, mode) {
-            Err(Errno::EXIST) => {
-                let found = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                let is_directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
-                if is_directory { Ok(false) } else { Err(Errno::NOTDIR) }
+    /// Completes the directory that the way leads to, and leaves it.
+    fn leave(&mut self) -> Result<()> {
+        let failed = self.failed(self.way.here());
+        if let Some(held) = self.held.pop().flatten() {
+            self.held_bytes -= held.attributes.memory_bytes();
+            if let Err(errno) = complete_directory(self.options, self.way.directory(), &held) {
+                return Err(failed(errno));
             }
-            other => other.map(|()| true),
         }
+        self.way.leave().map_err(failed)
+    }
+
+    /// Keeps what the directory that the way leads to is to get.
+    fn hold(&mut self, mut attributes: Attributes, is_new: bool) -> Result<()> {
+        if !self.options.preserve.times {
+            attributes.xattrs = Vec::new();
+        }
+        self.held_bytes += attributes.memory_bytes();
+        if self.held_bytes > HELD_BYTES_MAX {
+            let what = "directories in each other with more than 64 MiB of attributes";
+            return Err(Error::Limit { path: self.way.here().clone(), what });
+        }
+        let held = Held { attributes, is_new };
+        if let Some(before) = self.held.last_mut().and_then(|last| last.replace(held)) {
+            self.held_bytes -= before.attributes.memory_bytes();
+        }
+        Ok(())
+    }
+
+    /// Makes a directory, unless there is one, and goes into it: whether it did.
+    fn make_directory(&mut self, name: &[u8], attributes: &Attributes) -> Outcome<bool> {
+        // Ours to write into until the end, and nobody else's if it is to be kept as it was.
+        let mode = if self.options.preserve.mode { Mode::RWXU } else { mode(attributes) | Mode::RWXU };
+        let is_new = match rustix::fs::mkdirat(self.way.directory(), name, mode) {
+            // What is no directory is not entered.
+            Err(Errno::EXIST) => false,
+            other => other.map(|()| true)?,
+        };
+        self.way.enter(name)?;
+        self.held.push(None);
+        Ok(is_new)
     }
 
     /// What is in the way of an entry that is no directory.
-    fn obstacle(&mut self, parent: &[Vec<u8>], name: &[u8], entry: &Entry) -> Result<Obstacle> {
+    fn obstacle(&self, name: &[u8], entry: &Entry) -> Result<Obstacle> {
         let failed = self.failed(&entry.path);
         let stat = |directory: &OwnedFd, flags| match rustix::fs::statat(directory, name, flags) {
             Err(Errno::NOENT) => Ok(None),
             other => other.map(Some),
         };
-        let directory = self.directory(parent).and_then(|directory| {
-            stat(directory, AtFlags::SYMLINK_NOFOLLOW).map(|found| (found, stat(directory, AtFlags::empty())))
-        });
-        let (named, behind) = directory.map_err(failed)?;
+        let directory = self.way.directory();
+        let named = stat(directory, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        let behind = stat(directory, AtFlags::empty());
         let Some(named) = named else { return Ok(Obstacle::None) };
         let (options, is_spelled) = (self.options, entry.path == self.spelled);
         let is_content = matches!(entry.kind, Kind::File(_));
@@ -215,37 +258,34 @@ impl Extract {
         Ok(Obstacle::File { is_regular })
     }
 
-    fn begin_file(&mut self, parent: &[Vec<u8>], name: &[u8], entry: &Entry) -> Result<Option<Goal>> {
-        let obstacle = self.obstacle(parent, name, entry)?;
+    fn begin_file(&mut self, name: &[u8], entry: &Entry) -> Result<Option<Goal>> {
+        let obstacle = self.obstacle(name, entry)?;
         let failed = self.failed(&entry.path);
         let is_regular = match obstacle {
             Obstacle::Skip => return Ok(None),
-            Obstacle::None => return self.new_file(parent, entry).map(Some).map_err(failed),
+            Obstacle::None => return self.new_file(entry).map(Some).map_err(failed),
             Obstacle::File { is_regular } => is_regular,
         };
         let (path, is_spelled) = (self.host_path(&entry.path), entry.path == self.spelled);
-        let directory = match self.directory(parent) {
-            Ok(directory) => directory,
-            Err(errno) => return Err(failed(errno)),
-        };
         let mut flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOCTTY | OFlags::CLOEXEC;
         if !is_spelled {
             flags |= OFlags::NOFOLLOW | OFlags::NONBLOCK;
         }
-        match rustix::fs::openat(directory, name, flags, Mode::empty()) {
+        match rustix::fs::openat(self.way.directory(), name, flags, Mode::empty()) {
             Ok(file) if is_regular => Ok(Some(Goal::Existing(file.into()))),
             Ok(file) => Ok(Some(Goal::Stream(StreamWriter::new(file.into(), path)))),
-            Err(_) if self.options.force => self.new_file(parent, entry).map(Some).map_err(failed),
+            Err(_) if self.options.force => self.new_file(entry).map(Some).map_err(failed),
             Err(errno) => Err(failed(errno)),
         }
     }
 
-    fn new_file(&mut self, parent: &[Vec<u8>], entry: &Entry) -> Outcome<Goal> {
+    fn new_file(&mut self, entry: &Entry) -> Outcome<Goal> {
         let keeps_mode = self.options.preserve.mode;
         let mode = if keeps_mode { Mode::RUSR | Mode::WUSR } else { mode(&entry.attributes) };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let directory = self.directory(parent)?;
-        let (file, temporary) = with_temporary(|name| rustix::fs::openat(directory, name, flags, mode))?;
+        let directory = self.way.directory();
+        let (file, temporary) =
+            self.temporaries.with(|name| rustix::fs::openat(directory, name, flags, mode))?;
         Ok(Goal::New(File::from(file), temporary))
     }
 
@@ -253,6 +293,7 @@ impl Extract {
     fn complete(&mut self) -> Result<()> {
         let Some(Pending { goal, entry, size }) = self.pending.take() else { return Ok(()) };
         let Some((parent, name)) = entry.path.split_last() else { return Ok(()) };
+        self.go(parent)?;
         let options = self.options;
         let failed = self.failed(&entry.path);
         let finish = |file: &File| {
@@ -264,74 +305,54 @@ impl Extract {
             Goal::Existing(file) => finish(&file).map_err(failed),
             Goal::New(file, temporary) => {
                 let finished = finish(&file);
-                let renamed = self.directory(parent).and_then(|directory| {
-                    let renamed = finished.and_then(|()| {
-                        rustix::fs::renameat(directory, temporary.as_slice(), directory, name)
-                    });
-                    if renamed.is_err() {
-                        let _ = rustix::fs::unlinkat(directory, temporary.as_slice(), AtFlags::empty());
-                    }
-                    renamed
-                });
+                let directory = self.way.directory();
+                let renamed = finished
+                    .and_then(|()| rustix::fs::renameat(directory, temporary.as_slice(), directory, name));
+                if renamed.is_err() {
+                    let _ = rustix::fs::unlinkat(directory, temporary.as_slice(), AtFlags::empty());
+                }
                 renamed.map_err(failed)
             }
         }
     }
 
     /// Makes what is neither a directory nor a regular file, in place of what had the name.
-    fn make_special(&mut self, parent: &[Vec<u8>], name: &[u8], entry: &Entry) -> Outcome<()> {
+    fn make_special(&mut self, name: &[u8], entry: &Entry) -> Outcome<()> {
         let original = match &entry.kind {
             Kind::HardLink(original) => {
-                let (original_parent, original_name) = original.split_last().ok_or(Errno::PERM)?;
-                Some((self.directory(original_parent)?.try_clone().map_err(|_| Errno::MFILE)?, original_name))
+                let (parent, original_name) = original.split_last().ok_or(Errno::PERM)?;
+                Some((self.originals.go(parent)?, original_name))
             }
             _ => None,
         };
         let options = self.options;
-        let directory = self.directory(parent)?;
+        let directory = self.way.directory();
         let mode = mode(&entry.attributes);
-        let ((), temporary) = with_temporary(|name| {
-            let node = |kind, device| rustix::fs::mknodat(directory, name, kind, mode, device);
-            match &entry.kind {
-                Kind::HardLink(_) => {
-                    let (from, from_name) = original.as_ref().ok_or(Errno::INVAL)?;
-                    rustix::fs::linkat(from, *from_name, directory, name, AtFlags::empty())
-                }
-                Kind::Symlink(says) => rustix::fs::symlinkat(says.as_slice(), directory, name),
-                Kind::Fifo => node(FileType::Fifo, 0),
-                Kind::Socket => node(FileType::Socket, 0),
-                Kind::CharDevice(major, minor) => node(FileType::CharacterDevice, makedev(*major, *minor)),
-                Kind::BlockDevice(major, minor) => node(FileType::BlockDevice, makedev(*major, *minor)),
-                Kind::Directory | Kind::File(_) => Err(Errno::INVAL),
+        let made = match &entry.kind {
+            Kind::Fifo => (FileType::Fifo, 0),
+            Kind::Socket => (FileType::Socket, 0),
+            Kind::CharDevice(major, minor) => (FileType::CharacterDevice, makedev(*major, *minor)),
+            Kind::BlockDevice(major, minor) => (FileType::BlockDevice, makedev(*major, *minor)),
+            _ => (FileType::Symlink, 0),
+        };
+        let ((), temporary) = self.temporaries.with(|name| match &entry.kind {
+            Kind::HardLink(_) => {
+                let (from, from_name) = original.as_ref().ok_or(Errno::INVAL)?;
+                rustix::fs::linkat(from, *from_name, directory, name, AtFlags::empty())
             }
+            Kind::Symlink(says) => rustix::fs::symlinkat(says.as_slice(), directory, name),
+            Kind::Directory | Kind::File(_) => Err(Errno::INVAL),
+            _ => rustix::fs::mknodat(directory, name, made.0, mode, made.1),
         })?;
         let set = match &entry.kind {
             Kind::HardLink(_) => Ok(()),
-            kind => {
-                let is_symlink = matches!(kind, Kind::Symlink(_));
-                set_on_name(directory, &temporary, is_symlink, &entry.attributes, options)
-            }
+            _ => set_on_name(directory, &temporary, made, &entry.attributes, options),
         };
         let renamed =
             set.and_then(|()| rustix::fs::renameat(directory, temporary.as_slice(), directory, name));
         // Two names of one file are not renamed over each other.
         let _ = rustix::fs::unlinkat(directory, temporary.as_slice(), AtFlags::empty());
         renamed
-    }
-
-    fn complete_directory(&mut self, directory: &Directory) -> Outcome<()> {
-        let Directory { path, attributes, is_new } = directory;
-        let options = self.options;
-        let file = self.directory(path.components())?;
-        if options.preserve.times {
-            return set_on_file(file, attributes, options);
-        }
-        if *is_new && attributes.mode & 0o700 != 0o700 {
-            let made = rustix::fs::fstat(file)?.st_mode;
-            let missing = 0o700 & !u32::from(attributes.mode);
-            return rustix::fs::fchmod(file, Mode::from_raw_mode(made & 0o7777 & !missing));
-        }
-        Ok(())
     }
 }
 
@@ -343,22 +364,20 @@ impl Sink for Extract {
             if entry.kind != Kind::Directory {
                 return Err(Error::UnsafeName(Vec::new()));
             }
-            self.directories.push(Directory {
-                path: entry.path,
-                attributes: entry.attributes,
-                is_new: false,
-            });
-            return Ok(());
+            self.go(&entry.path)?;
+            return self.hold(entry.attributes, false);
         };
+        self.go(parent)?;
         let failed = self.failed(&entry.path);
         match &entry.kind {
             Kind::Directory => {
-                let is_new = self.make_directory(parent, name, &entry.attributes).map_err(failed)?;
-                self.directories.push(Directory { path: entry.path, attributes: entry.attributes, is_new });
+                let is_new = self.make_directory(name, &entry.attributes).map_err(failed)?;
+                self.way.share(&entry.path);
+                self.hold(entry.attributes, is_new)?;
             }
             Kind::File(shape) => {
                 let size = shape.size;
-                match self.begin_file(parent, name, &entry)? {
+                match self.begin_file(name, &entry)? {
                     Some(mut goal) => {
                         if let Goal::Stream(stream) = &mut goal {
                             stream.entry(entry.clone())?;
@@ -369,9 +388,9 @@ impl Sink for Extract {
                 }
             }
             _ => {
-                self.is_skipping = matches!(self.obstacle(parent, name, &entry)?, Obstacle::Skip);
+                self.is_skipping = matches!(self.obstacle(name, &entry)?, Obstacle::Skip);
                 if !self.is_skipping {
-                    self.make_special(parent, name, &entry).map_err(failed)?;
+                    self.make_special(name, &entry).map_err(failed)?;
                 }
             }
         }
@@ -388,8 +407,8 @@ impl Sink for Extract {
         match &mut pending.goal {
             Goal::Stream(stream) => return stream.content(offset, bytes),
             Goal::New(file, _) | Goal::Existing(file) => {
-                let path = self.target.join(bytes_path(&pending.entry.path.to_bytes()));
-                file.write_all_at(&bytes, offset).map_err(Error::host(path))?;
+                let path = || self.target.join(bytes_path(&pending.entry.path.to_bytes()));
+                file.write_all_at(&bytes, offset).map_err(|source| Error::Host { path: path(), source })?;
                 // A stream does not say its size.
                 pending.size = pending.size.max(offset + bytes.len() as u64);
             }
@@ -403,12 +422,12 @@ impl Sink for Extract {
 
     fn finish(&mut self) -> Result<()> {
         self.complete()?;
-        let directories = std::mem::take(&mut self.directories);
-        for directory in directories.iter().rev() {
-            let failed = self.failed(&directory.path);
-            self.complete_directory(directory).map_err(failed)?;
+        self.go(&TreePath::root())?;
+        match self.held.first_mut().and_then(Option::take) {
+            Some(held) => complete_directory(self.options, self.way.directory(), &held)
+                .map_err(self.failed(&TreePath::root())),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -417,24 +436,48 @@ impl Drop for Extract {
         // A new file that was cut short leaves nothing behind.
         if let Some(Pending { goal: Goal::New(_, temporary), entry, .. }) = self.pending.take()
             && let Some((parent, _)) = entry.path.split_last()
-            && let Ok(directory) = self.directory(parent)
+            && self.way.here() == parent
         {
-            let _ = rustix::fs::unlinkat(directory, temporary.as_slice(), AtFlags::empty());
+            let _ = rustix::fs::unlinkat(self.way.directory(), temporary.as_slice(), AtFlags::empty());
         }
     }
 }
 
-/// Makes something under a name that is free, and tells the name.
-fn with_temporary<T>(mut make: impl FnMut(&[u8]) -> Outcome<T>) -> Outcome<(T, Vec<u8>)> {
-    let mut number = 0_u32;
-    loop {
-        let name = format!(".extant-{number}").into_bytes();
-        match make(&name) {
-            Ok(made) => return Ok((made, name)),
-            Err(Errno::EXIST) => number = number.wrapping_add(1),
-            Err(errno) => return Err(errno),
+/// Names that are free, at random, so that those which a crash or somebody else left behind are not tried one by one.
+#[derive(Debug, Default)]
+struct Temporaries {
+    random: RandomState,
+    count: u64,
+}
+
+impl Temporaries {
+    /// Makes something under such a name, and tells the name.
+    fn with<T>(&mut self, mut make: impl FnMut(&[u8]) -> Outcome<T>) -> Outcome<(T, Vec<u8>)> {
+        loop {
+            let mut hasher = self.random.build_hasher();
+            hasher.write_u64(self.count);
+            self.count += 1;
+            let name = format!(".extant-{:016x}", hasher.finish()).into_bytes();
+            match make(&name) {
+                Ok(made) => return Ok((made, name)),
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
         }
     }
+}
+
+/// Gives a directory that is complete what it is to have.
+fn complete_directory(options: CopyOptions, directory: &OwnedFd, held: &Held) -> Outcome<()> {
+    if options.preserve.times {
+        return set_on_file(directory, &held.attributes, options);
+    }
+    if held.is_new && held.attributes.mode & 0o700 != 0o700 {
+        let made = rustix::fs::fstat(directory)?.st_mode;
+        let missing = 0o700 & !u32::from(held.attributes.mode);
+        return rustix::fs::fchmod(directory, Mode::from_raw_mode(made & 0o7777 & !missing));
+    }
+    Ok(())
 }
 
 fn file_type(found: &Stat) -> FileType {

@@ -1,6 +1,6 @@
 //! A tree of the host that was walked before: its entries are known, and only content is read again.
 //!
-//! Test: `tests/disk.rs`.
+//! Test: `tests/disk.rs`, `tests/host.rs`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,42 +8,51 @@ use std::path::PathBuf;
 
 use extant_rt::Arc;
 
-use super::walk::{Pieces, open_regular};
+use super::walk::{Pieces, Walk, open_regular};
+use super::way::FileId;
 use crate::entry::{Entry, Kind};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::flow::{Extent, Sink, Source};
 
-/// Entries that are kept: some 100 MiB of them.
-const ENTRIES_MAX: usize = 1 << 18;
+/// Memory that the entries which are kept may take, without their names.
+const ENTRIES_BYTES_MAX: usize = 96 << 20;
 
-/// Keeps the entries that a [`crate::Walk`] of `root` pours into it, and pours them again.
+/// The entries that a [`Walk`] poured, to be poured again.
 #[derive(Debug)]
 pub struct Listed {
     root: PathBuf,
     entries: Vec<Entry>,
-    is_whole: bool,
+    /// Which regular files they are, in their order.
+    files: Vec<FileId>,
 }
 
-impl Listed {
-    /// Nothing kept yet of the tree at `root`.
-    #[must_use]
-    pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), entries: Vec::new(), is_whole: true }
-    }
+/// Keeps entries, none if they are too many.
+#[derive(Default)]
+struct Kept {
+    entries: Vec<Entry>,
+    bytes: usize,
+}
 
-    /// Whether it keeps the whole tree. One with too many entries has to be walked again.
-    #[must_use]
-    pub fn is_whole(&self) -> bool {
-        self.is_whole
+impl Walk {
+    /// The entries of the tree. None if they are too many to be kept; it has to be walked again then.
+    ///
+    /// # Errors
+    /// As pouring it.
+    pub fn list(&self) -> Result<Option<Listed>> {
+        let (mut kept, mut files) = (Kept::default(), Vec::new());
+        self.pour_noting(&mut kept, Extent::Entries, Some(&mut files))?;
+        let is_whole = kept.bytes <= ENTRIES_BYTES_MAX;
+        Ok(is_whole.then(|| Listed { root: self.root().to_owned(), entries: kept.entries, files }))
     }
 }
 
-impl Sink for Listed {
+impl Sink for Kept {
     fn entry(&mut self, entry: Entry) -> Result<()> {
-        if self.entries.len() < ENTRIES_MAX {
+        self.bytes = self.bytes.saturating_add(entry.memory_bytes());
+        if self.bytes <= ENTRIES_BYTES_MAX {
             self.entries.push(entry);
         } else {
-            self.is_whole = false;
+            self.entries = Vec::new();
         }
         Ok(())
     }
@@ -60,14 +69,16 @@ impl Sink for Listed {
 impl Source for Arc<Listed> {
     fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
         let mut pieces = Pieces::default();
+        let mut files = self.files.iter();
         for entry in &self.entries {
             sink.entry(entry.clone())?;
             let Kind::File(shape) = &entry.kind else { continue };
+            let Some(id) = files.next() else { break };
             if extent == Extent::Entries || shape.ranges.is_empty() {
                 continue;
             }
             let host = self.root.join(OsStr::from_bytes(&entry.path.to_bytes()));
-            let mut file = open_regular(&host).map_err(Error::host(&host))?;
+            let mut file = open_regular(&host, false, *id, || host.clone())?;
             pieces.read(&host, &mut file, &shape.ranges, sink)?;
         }
         sink.finish()

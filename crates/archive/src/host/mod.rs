@@ -5,6 +5,7 @@ mod extract;
 mod listed;
 mod stream;
 mod walk;
+mod way;
 
 pub use extract::Extract;
 pub use listed::Listed;

@@ -7,9 +7,10 @@
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
-use crate::entry::{Attributes, Entry, Kind, Shape, TreePath};
+use crate::entry::{Attributes, Entry, Kind, Shape};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, PIECE_BYTES, Sink, Source};
+use crate::path::TreePath;
 
 /// Reads a stream to its end, as one regular file.
 #[derive(Debug)]

@@ -1,24 +1,29 @@
 //! A directory tree of the host, in an order that depends on nothing but its names.
 //!
 //! What the user may not read is an error, never left out silently. Owners and modes come through the C library,
-//! so that `fakeroot` works. Leaves out: owners as other users would see them ([`crate::Adjust`]).
+//! so that `fakeroot` works. Others may change the tree meanwhile: a file is read only if it is the one that was looked at,
+//! and no link leads out of the tree. Leaves out: owners as other users would see them ([`crate::Adjust`]).
 //!
-//! Test: `tests/tar.rs`.
+//! Test: `tests/tar.rs`, `tests/host.rs`.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use extant_ondisk::Timestamp;
-use rustix::fs::{OFlags, major, minor};
+use rustix::fs::{Mode, OFlags, major, minor};
 use rustix::io::Errno;
 
-use crate::entry::{Attributes, DataRange, Entry, Kind, Shape, TreePath, Xattr};
+use super::way::{FileId, Way};
+use crate::entry::{Attributes, DataRange, Entry, Kind, RANGES_MAX, Shape, TOO_MANY_RANGES, Xattr};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, PIECE_BYTES, REUSED_BYTES, Sink, Source};
+use crate::path::TreePath;
 
 /// Reads a tree of the host: a directory with all below it, or a single file.
 #[derive(Clone, Debug)]
@@ -68,57 +73,125 @@ impl Walk {
 
 /// A directory whose entries are not all poured; the next one is last.
 struct Open {
-    host: PathBuf,
     tree: TreePath,
     names: Vec<Vec<u8>>,
 }
 
 impl Source for Walk {
     fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
-        let mut links = HashMap::new();
-        let found =
-            if self.follow_root { fs::metadata(&self.root) } else { fs::symlink_metadata(&self.root) };
-        let found = found.map_err(Error::host(&self.root))?;
-        let links = self.hard_links.then_some(&mut links);
-        let mut visit = Visit { sink, extent, links, pieces: Pieces::default() };
-        let mut open: Vec<Open> = Vec::new();
-        open.extend(visit.file(self.root.clone(), self.at.clone(), &found, self.follow_root)?);
-        while let Some(directory) = open.last_mut() {
-            let Some(name) = directory.names.pop() else {
-                open.pop();
-                continue;
-            };
-            let host = directory.host.join(std::ffi::OsStr::from_bytes(&name));
-            let found = fs::symlink_metadata(&host).map_err(Error::host(&host))?;
-            if self.excluded == Some((found.dev(), found.ino())) {
-                continue;
-            }
-            let tree = directory.tree.join(&name)?;
-            open.extend(visit.file(host, tree, &found, false)?);
-        }
-        sink.finish()
+        self.pour_noting(sink, extent, None)
     }
 }
 
+impl Walk {
+    /// Pours the tree. `files` gets, for each regular file, which one it was.
+    pub(super) fn pour_noting(
+        &self,
+        sink: &mut dyn Sink,
+        extent: Extent,
+        files: Option<&mut Vec<FileId>>,
+    ) -> Result<()> {
+        let found =
+            if self.follow_root { fs::metadata(&self.root) } else { fs::symlink_metadata(&self.root) };
+        let found = found.map_err(Error::host(&self.root))?;
+        let mut visit = Visit {
+            walk: self,
+            sink,
+            extent,
+            links: self.hard_links.then(HashMap::new),
+            pieces: Pieces::default(),
+            files,
+        };
+        let root = Place { access: self.root.clone(), tree: self.at.clone() };
+        if !visit.file(&root, &found, self.follow_root)? {
+            return visit.sink.finish();
+        }
+        let mut way = self.open_root(&found)?;
+        // Where the host has none, or shows it to nobody, files are found by their paths.
+        let has_proc = own_name(way.directory()).join(".").is_dir();
+        let mut open = vec![self.open(self.at.clone(), &way)?];
+        while let Some(Open { tree, names }) = open.last_mut() {
+            let Some(name) = names.pop() else {
+                way.leave().map_err(self.failed(tree))?;
+                open.pop();
+                continue;
+            };
+            let tree = tree.join(&name)?;
+            let access = match has_proc {
+                true => own_name(way.directory()).join(OsStr::from_bytes(&name)),
+                false => self.host(&tree),
+            };
+            let place = Place { access, tree };
+            let found = fs::symlink_metadata(&place.access).map_err(self.failed(&place.tree))?;
+            if self.excluded == Some((found.dev(), found.ino())) || !visit.file(&place, &found, false)? {
+                continue;
+            }
+            let entered = way.enter(&name).map_err(self.failed(&place.tree))?;
+            if entered != (found.dev(), found.ino()) {
+                return Err(Error::Changed { path: self.host(&place.tree) });
+            }
+            open.push(self.open(place.tree, &way)?);
+        }
+        visit.sink.finish()
+    }
+
+    /// The root on the host.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The path by which a place is told of.
+    fn host(&self, tree: &TreePath) -> PathBuf {
+        let below = tree.components_from(self.at.depth()).join(&b'/');
+        if below.is_empty() { self.root.clone() } else { self.root.join(OsStr::from_bytes(&below)) }
+    }
+
+    fn failed<E: Into<io::Error>>(&self, tree: &TreePath) -> impl FnOnce(E) -> Error {
+        move |error| Error::Host { path: self.host(tree), source: error.into() }
+    }
+
+    /// Opens the root, which was `found` before.
+    fn open_root(&self, found: &Metadata) -> Result<Way> {
+        let follow = if self.follow_root { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | follow;
+        let root = rustix::fs::openat(rustix::fs::CWD, &self.root, flags, Mode::empty());
+        let root = root.map_err(self.failed(&self.at))?;
+        let opened = rustix::fs::fstat(&root).map_err(self.failed(&self.at))?;
+        if (opened.st_dev, opened.st_ino) != (found.dev(), found.ino()) {
+            return Err(Error::Changed { path: self.root.clone() });
+        }
+        Ok(Way::new(root))
+    }
+
+    /// The directory that the way leads to, which is poured as `tree`.
+    fn open(&self, tree: TreePath, way: &Way) -> Result<Open> {
+        let names = names(way.directory()).map_err(self.failed(&tree))?;
+        Ok(Open { tree, names })
+    }
+}
+
+/// A file that is looked at: a path to it that nobody else can change, and where it goes.
+struct Place {
+    access: PathBuf,
+    tree: TreePath,
+}
+
 struct Visit<'a> {
+    walk: &'a Walk,
     sink: &'a mut dyn Sink,
     extent: Extent,
     /// Files with more names than one, by device and inode, and where their first name was met; none if each name is a
     /// file of its own.
-    links: Option<&'a mut HashMap<(u64, u64), TreePath>>,
+    links: Option<HashMap<FileId, TreePath>>,
     pieces: Pieces,
+    files: Option<&'a mut Vec<FileId>>,
 }
 
 impl Visit<'_> {
-    /// Pours one file; gives a directory back, to be gone through.
-    fn file(
-        &mut self,
-        host: PathBuf,
-        tree: TreePath,
-        found: &Metadata,
-        follow: bool,
-    ) -> Result<Option<Open>> {
-        let mut attributes = attributes(&host, found, follow)?;
+    /// Pours one file; whether it is a directory, to be gone through.
+    fn file(&mut self, place: &Place, found: &Metadata, follow: bool) -> Result<bool> {
+        let mut attributes = self.attributes(place, found, follow)?;
+        let path = place.tree.clone();
         if let Some(links) = &mut self.links
             && !found.is_dir()
             && found.nlink() > 1
@@ -127,52 +200,69 @@ impl Visit<'_> {
             if let Some(first) = links.get(&id) {
                 let kind = Kind::HardLink(first.clone());
                 attributes.xattrs.clear();
-                self.sink.entry(Entry { path: tree, kind, attributes })?;
-                return Ok(None);
+                self.sink.entry(Entry { path, kind, attributes })?;
+                return Ok(false);
             }
-            links.insert(id, tree.clone());
+            links.insert(id, path.clone());
         }
         if found.is_file() {
-            self.regular(&host, tree, found, attributes)?;
-            return Ok(None);
+            self.regular(place, found, attributes, follow)?;
+            return Ok(false);
         }
-        let kind = kind(&host, found)?;
+        let kind = kind(&place.access, found).map_err(self.walk.failed(&place.tree))?;
         let is_directory = kind == Kind::Directory;
-        self.sink.entry(Entry { path: tree.clone(), kind, attributes })?;
-        if !is_directory {
-            return Ok(None);
-        }
-        let names = names(&host).map_err(Error::host(&host))?;
-        Ok(Some(Open { host, tree, names }))
+        self.sink.entry(Entry { path, kind, attributes })?;
+        Ok(is_directory)
     }
 
     fn regular(
         &mut self,
-        host: &Path,
-        tree: TreePath,
+        place: &Place,
         found: &Metadata,
         attributes: Attributes,
+        follow: bool,
     ) -> Result<()> {
         let size = found.len();
         let may_have_holes = found.blocks() < size.div_ceil(512);
         let wants_content = self.extent == Extent::Everything && size > 0;
+        let id = (found.dev(), found.ino());
+        let host = || self.walk.host(&place.tree);
         let mut file = None;
         if may_have_holes || wants_content {
-            file = Some(open_regular(host).map_err(Error::host(host))?);
+            file = Some(open_regular(&place.access, follow, id, host)?);
         }
         let shape = match &mut file {
             Some(file) if may_have_holes => {
-                let ranges = data_ranges(file, size).map_err(Error::host(host))?;
-                Shape::sparse(size, ranges).map_err(|_| Error::Changed { path: host.to_owned() })?
+                let ranges = data_ranges(file, size).map_err(self.walk.failed(&place.tree))?;
+                if ranges.len() > RANGES_MAX {
+                    return Err(Error::Limit { path: place.tree.clone(), what: TOO_MANY_RANGES });
+                }
+                Shape::sparse(size, ranges).map_err(|_| Error::Changed { path: host() })?
             }
             _ => Shape::dense(size),
         };
         let ranges = shape.ranges.clone();
-        self.sink.entry(Entry { path: tree, kind: Kind::File(shape), attributes })?;
+        if let Some(files) = &mut self.files {
+            files.push(id);
+        }
+        self.sink.entry(Entry { path: place.tree.clone(), kind: Kind::File(shape), attributes })?;
         match file.filter(|_| wants_content) {
-            Some(mut file) => self.pieces.read(host, &mut file, &ranges, self.sink),
+            Some(mut file) => self.pieces.read(&self.walk.host(&place.tree), &mut file, &ranges, self.sink),
             None => Ok(()),
         }
+    }
+
+    fn attributes(&self, place: &Place, found: &Metadata, follow: bool) -> Result<Attributes> {
+        let nanoseconds = u32::try_from(found.mtime_nsec()).unwrap_or(0);
+        Ok(Attributes {
+            mode: (found.mode() & 0o7777) as u16,
+            uid: found.uid(),
+            gid: found.gid(),
+            mtime: Timestamp { seconds: found.mtime(), nanoseconds },
+            // That it is read now is no property of the tree.
+            atime: None,
+            xattrs: xattrs(&place.access, follow).map_err(self.walk.failed(&place.tree))?,
+        })
     }
 }
 
@@ -219,27 +309,55 @@ impl Pieces {
     }
 }
 
+/// The name that an open directory has in this process, which leads to it wherever it is moved to.
+fn own_name(directory: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()))
+}
+
 /// The names in a directory, the first one last.
-fn names(host: &Path) -> io::Result<Vec<Vec<u8>>> {
-    let mut names =
-        fs::read_dir(host)?.map(|entry| Ok(entry?.file_name().into_vec())).collect::<io::Result<Vec<_>>>()?;
+fn names(directory: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
+    let entries = rustix::fs::Dir::read_from(directory)?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            names.push(name.to_vec());
+        }
+    }
     names.sort_unstable_by(|a, b| b.cmp(a));
     Ok(names)
 }
 
-/// Opens without following a link or waiting for a pipe, should the file have become one.
-pub(super) fn open_regular(host: &Path) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(host)
+/// Opens the regular file `id` without waiting for a pipe, should it have become one. Another file in its place, which a
+/// link may lead to, is not read.
+pub(super) fn open_regular(
+    access: &Path,
+    follow: bool,
+    id: FileId,
+    host: impl Fn() -> PathBuf,
+) -> Result<File> {
+    let link = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY | link;
+    let opened = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(access);
+    let opened = opened.and_then(|file| Ok((file.metadata()?, file)));
+    match opened {
+        Ok((found, file)) if found.is_file() && (found.dev(), found.ino()) == id => Ok(file),
+        Ok(_) => Err(Error::Changed { path: host() }),
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
+            Err(Error::Changed { path: host() })
+        }
+        Err(error) => Err(Error::Host { path: host(), source: error }),
+    }
 }
 
-fn kind(host: &Path, found: &Metadata) -> Result<Kind> {
+fn kind(access: &Path, found: &Metadata) -> io::Result<Kind> {
     let file_type = found.file_type();
     let device = (major(found.rdev()), minor(found.rdev()));
     Ok(if file_type.is_dir() {
         Kind::Directory
     } else if file_type.is_symlink() {
-        Kind::Symlink(fs::read_link(host).map_err(Error::host(host))?.into_os_string().into_vec())
+        Kind::Symlink(fs::read_link(access)?.into_os_string().into_vec())
     } else if file_type.is_fifo() {
         Kind::Fifo
     } else if file_type.is_socket() {
@@ -248,20 +366,6 @@ fn kind(host: &Path, found: &Metadata) -> Result<Kind> {
         Kind::CharDevice(device.0, device.1)
     } else {
         Kind::BlockDevice(device.0, device.1)
-    })
-}
-
-fn attributes(host: &Path, found: &Metadata, follow: bool) -> Result<Attributes> {
-    let nanoseconds = u32::try_from(found.mtime_nsec()).unwrap_or(0);
-    Ok(Attributes {
-        mode: (found.mode() & 0o7777) as u16,
-        uid: found.uid(),
-        gid: found.gid(),
-        mtime: Timestamp { seconds: found.mtime(), nanoseconds },
-        // That it is read now is no property of the tree.
-        atime: None,
-        xattrs: xattrs(host, follow)
-            .map_err(|errno| Error::Host { path: host.to_owned(), source: errno.into() })?,
     })
 }
 
@@ -308,7 +412,7 @@ fn grow(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u
     }
 }
 
-/// The ranges of a file that hold data. A host that cannot tell says that all of it does.
+/// The ranges of a file that hold data, one more than [`RANGES_MAX`] at most. A host that cannot tell says that all of it does.
 fn data_ranges(file: &File, size: u64) -> io::Result<Vec<DataRange>> {
     let mut ranges = Vec::new();
     let mut at = 0;
@@ -324,6 +428,9 @@ fn data_ranges(file: &File, size: u64) -> io::Result<Vec<DataRange>> {
             break;
         }
         ranges.push(DataRange { offset: start, bytes: end - start });
+        if ranges.len() > RANGES_MAX {
+            break;
+        }
         at = end;
     }
     Ok(ranges)

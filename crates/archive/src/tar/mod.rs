@@ -6,6 +6,7 @@
 mod acl;
 mod header;
 mod input;
+mod member;
 mod pax;
 mod read;
 mod sparse;
@@ -17,6 +18,10 @@ pub use write::TarWriter;
 
 /// Bytes of a block, the unit of an archive.
 const BLOCK: usize = 512;
+
+/// Bytes of a member's path, or of what a link says: 16 times `PATH_MAX` of Linux, enough for 32,768 directories in each
+/// other. Programs that hold a path for each directory would need memory that grows with the square of it.
+const PATH_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes after `bytes` up to the next whole block.
 fn padding(bytes: u64) -> u64 {

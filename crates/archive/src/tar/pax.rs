@@ -7,18 +7,33 @@ use extant_ondisk::Timestamp;
 /// A record's keyword and value.
 pub(super) type Record = (Vec<u8>, Vec<u8>);
 
-/// The records of an extended header; `None` if they are malformed.
-pub(super) fn parse(mut rest: &[u8]) -> Option<Vec<Record>> {
+/// Records of one header: two for each piece of a sparse file in the form that takes most, and some 30 MiB of memory.
+const RECORDS_MAX: usize = 1 << 18;
+
+/// Digits of a record's length.
+const LENGTH_DIGITS_MAX: usize = 20;
+
+/// The records of an extended header, or the reason why they cannot be read.
+pub(super) fn parse(mut rest: &[u8]) -> Result<Vec<Record>, &'static str> {
     let mut records = Vec::new();
     while !rest.is_empty() {
-        let blank = rest.iter().position(|byte| *byte == b' ')?;
-        let len: usize = decimal(&rest[..blank])?.try_into().ok()?;
-        let record = rest.get(blank + 1..len)?.strip_suffix(b"\n")?;
-        let equals = record.iter().position(|byte| *byte == b'=')?;
-        records.push((record[..equals].to_vec(), record[equals + 1..].to_vec()));
-        rest = &rest[len..];
+        let (record, behind) = next(rest).ok_or("a malformed extended header")?;
+        if records.len() == RECORDS_MAX {
+            return Err("more than 262144 records in an extended header");
+        }
+        records.push(record);
+        rest = behind;
     }
-    Some(records)
+    Ok(records)
+}
+
+/// The first record, and what is behind it.
+fn next(rest: &[u8]) -> Option<(Record, &[u8])> {
+    let blank = rest.iter().take(LENGTH_DIGITS_MAX + 1).position(|byte| *byte == b' ')?;
+    let len: usize = decimal(&rest[..blank])?.try_into().ok()?;
+    let record = rest.get(blank + 1..len)?.strip_suffix(b"\n")?;
+    let equals = record.iter().position(|byte| *byte == b'=')?;
+    Some(((record[..equals].to_vec(), record[equals + 1..].to_vec()), &rest[len..]))
 }
 
 /// Appends a record.
@@ -159,7 +174,7 @@ mod tests {
             b"99999999999999999999 a=b\n",
             b"3",
         ] {
-            assert!(parse(bytes).is_none(), "{:?}", bytes.escape_ascii().to_string());
+            assert!(parse(bytes).is_err(), "{:?}", bytes.escape_ascii().to_string());
         }
     }
 

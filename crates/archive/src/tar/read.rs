@@ -1,34 +1,34 @@
 //! Reads an archive, member by member.
 
-use extant_ondisk::Timestamp;
+use std::collections::BTreeMap;
 
-use super::header::{Header, gnu_sparse_continuation};
+use super::header::Header;
 use super::input::Input;
+use super::member::{Extensions, Member};
 use super::pax::{self, Record};
-use super::{BLOCK, acl, padding, sparse};
-use crate::entry::{Attributes, DataRange, Entry, Kind, Shape, TreePath, Xattr};
+use super::sparse::gnu_shape;
+use super::{BLOCK, padding};
+use crate::entry::{DataRange, Entry, Kind, Shape};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, PIECE_BYTES, Sink, Source};
 use crate::names::Names;
+use crate::path::PathReader;
 
-/// Bytes of a long name or an extended header: far above what a path and the attributes of an inode take.
+/// Bytes of long names and extended headers before one member: far above what a path and the attributes of an inode take.
 const EXTENSION_BYTES_MAX: u64 = 16 << 20;
+
+/// Bytes of all records of global headers. Each member after them carries them; what writes them, as `git archive` does,
+/// writes a comment of some 50 bytes.
+const GLOBAL_BYTES_MAX: usize = 64 << 10;
 
 /// An archive as a source. It can be poured once.
 #[derive(Debug)]
 pub struct TarReader {
     input: Input,
-    /// Records of a global header, for every member after it.
-    global: Vec<Record>,
+    /// Records of global headers, for every member after them, by keyword.
+    global: BTreeMap<Vec<u8>, Vec<u8>>,
     names: Names,
-}
-
-/// What stands before the header of a member and belongs to it.
-#[derive(Default)]
-struct Extensions {
-    records: Vec<Record>,
-    long_name: Option<Vec<u8>>,
-    long_link: Option<Vec<u8>>,
+    paths: PathReader,
 }
 
 impl Source for TarReader {
@@ -43,17 +43,24 @@ impl Source for TarReader {
             };
             let reason = if offset == 0 { "not a tar archive" } else { "damaged header" };
             let header = Header::parse(block).ok_or(Error::Format { offset, reason })?;
+            if !matches!(header.type_flag(), b'x' | b'X' | b'g' | b'L' | b'K' | b'V') {
+                self.member(&header, offset, std::mem::take(&mut extensions), sink, extent)?;
+                continue;
+            }
+            let too_large =
+                Error::Format { offset, reason: "extended headers of more than 16 MiB before one member" };
+            extensions.bytes = header
+                .size()
+                .and_then(|size| extensions.bytes.checked_add(size + BLOCK as u64))
+                .filter(|bytes| *bytes <= EXTENSION_BYTES_MAX)
+                .ok_or(too_large)?;
             match header.type_flag() {
                 b'x' | b'X' => extensions.records = self.records(&header)?,
-                b'g' => {
-                    let records = self.records(&header)?;
-                    self.global.extend(records);
-                }
+                b'g' => self.global(&header, offset)?,
                 b'L' => extensions.long_name = Some(self.long_name(&header)?),
                 b'K' => extensions.long_link = Some(self.long_name(&header)?),
                 // The name of the volume.
-                b'V' => self.extension(&header).map(drop)?,
-                _ => self.member(&header, std::mem::take(&mut extensions), sink, extent)?,
+                _ => self.extension(&header).map(drop)?,
             }
         }
         self.input.drain()?;
@@ -65,7 +72,7 @@ impl TarReader {
     /// Reads the archive in `input`.
     #[must_use]
     pub fn new(input: Input) -> Self {
-        Self { input, global: Vec::new(), names: Names::default() }
+        Self { input, global: BTreeMap::new(), names: Names::default(), paths: PathReader::default() }
     }
 
     /// Who the names in access control lists are. Owners of members go by number always.
@@ -80,8 +87,7 @@ impl TarReader {
     }
 
     fn extension(&mut self, header: &Header) -> Result<Vec<u8>> {
-        let size = header.size().filter(|size| *size <= EXTENSION_BYTES_MAX);
-        let size = size.ok_or_else(|| self.damaged("an extended header that is too large"))?;
+        let size = header.size().ok_or_else(|| self.damaged("a malformed size"))?;
         let content = self.input.take(size)?;
         self.input.skip(padding(size))?;
         Ok(content)
@@ -89,7 +95,23 @@ impl TarReader {
 
     fn records(&mut self, header: &Header) -> Result<Vec<Record>> {
         let content = self.extension(header)?;
-        pax::parse(&content).ok_or_else(|| self.damaged("a malformed extended header"))
+        pax::parse(&content).map_err(|reason| self.damaged(reason))
+    }
+
+    /// Records for every member from here on. The last one of a keyword counts; an empty value takes one back.
+    fn global(&mut self, header: &Header, offset: u64) -> Result<()> {
+        for (keyword, value) in self.records(header)? {
+            if value.is_empty() {
+                self.global.remove(&keyword);
+            } else {
+                self.global.insert(keyword, value);
+            }
+        }
+        let bytes: usize = self.global.iter().map(|(keyword, value)| keyword.len() + value.len()).sum();
+        if bytes > GLOBAL_BYTES_MAX {
+            return Err(Error::Format { offset, reason: "global headers with more than 64 KiB of records" });
+        }
+        Ok(())
     }
 
     fn long_name(&mut self, header: &Header) -> Result<Vec<u8>> {
@@ -101,45 +123,17 @@ impl TarReader {
     fn member(
         &mut self,
         header: &Header,
+        offset: u64,
         extensions: Extensions,
         sink: &mut dyn Sink,
         extent: Extent,
     ) -> Result<()> {
-        let Extensions { records: own, long_name, long_link } = extensions;
-        let records = [self.global.as_slice(), &own].concat();
-        let record = |keyword: &[u8]| {
-            // The last one counts; an empty value takes a global one back.
-            let found = records.iter().rev().find(|(name, _)| name == keyword);
-            found.map(|(_, value)| value.clone()).filter(|value| !value.is_empty())
-        };
-        let sparse = sparse::records(&records).ok_or_else(|| self.damaged("a malformed sparse map"))?;
-        let name =
-            sparse.name.clone().or_else(|| record(b"path")).or(long_name).unwrap_or_else(|| header.name());
-        let link_name = record(b"linkpath").or(long_link).unwrap_or_else(|| header.link_name());
-        let refused = |reason| Error::Member { path: name.clone(), reason };
-        let stored = match record(b"size") {
-            Some(size) => pax::decimal(&size),
-            None => header.size(),
-        };
-        let mut stored = stored.ok_or_else(|| refused("malformed size"))?;
-        let path = TreePath::parse(&name)?;
-        let attributes = attributes(header, &records, record, &self.names).map_err(refused)?;
-        let kind = match header.type_flag() {
-            b'0' | b'\0' if name.ends_with(b"/") => Some(Kind::Directory),
-            b'0' | b'\0' | b'7' | b'S' => None,
-            b'1' => Some(Kind::HardLink(TreePath::parse(&link_name)?)),
-            b'2' => Some(Kind::Symlink(link_name)),
-            b'3' | b'4' => {
-                let (major, minor) =
-                    device(header, record).ok_or_else(|| refused("malformed device number"))?;
-                let is_char = header.type_flag() == b'3';
-                Some(if is_char { Kind::CharDevice(major, minor) } else { Kind::BlockDevice(major, minor) })
-            }
-            b'5' | b'D' => Some(Kind::Directory),
-            b'6' => Some(Kind::Fifo),
-            b'M' => return Err(refused("continued from another volume")),
-            _ => return Err(refused("unknown kind of member")),
-        };
+        // Back in its place before any error is told of.
+        let global = std::mem::take(&mut self.global);
+        let member = Member::new(header, offset, &global, extensions, (&self.names, &mut self.paths));
+        self.global = global;
+        let Member { name, path, kind, attributes, mut stored, sparse } = member?;
+        let refused = |reason| Error::Member { offset, path: name.clone(), reason };
         if let Some(kind) = kind {
             // Only an incremental dump's directory has content, a list of names. Others may tell a size that
             // nothing follows.
@@ -149,12 +143,10 @@ impl TarReader {
         }
         let pad = padding(stored);
         let shape = match header.type_flag() {
-            b'S' => self.gnu_shape(header)?,
-            _ => match sparse.shape(&mut self.input, &mut stored)? {
-                Some(shape) => shape,
-                None => Shape::dense(stored),
-            },
+            b'S' => Some(gnu_shape(&mut self.input, header)),
+            _ => sparse.shape(&mut self.input, &mut stored).transpose(),
         };
+        let shape = shape.transpose().map_err(|why| why.at(refused))?.unwrap_or_else(|| Shape::dense(stored));
         if shape.data_bytes() != stored {
             return Err(refused("the sparse map does not fit the content"));
         }
@@ -167,20 +159,6 @@ impl TarReader {
         self.input.skip(pad)
     }
 
-    fn gnu_shape(&mut self, header: &Header) -> Result<Shape> {
-        const MALFORMED: &str = "a malformed sparse map";
-        let size = header.gnu_real_size().ok_or_else(|| self.damaged(MALFORMED))?;
-        let (mut ranges, mut continued) = header.gnu_sparse_map().ok_or_else(|| self.damaged(MALFORMED))?;
-        while continued {
-            let block = self.input.block()?.ok_or_else(|| self.damaged(MALFORMED))?;
-            let (more, further) = gnu_sparse_continuation(&block).ok_or_else(|| self.damaged(MALFORMED))?;
-            ranges.extend(more);
-            continued = further;
-        }
-        let ranges = ranges.into_iter().map(|(offset, bytes)| DataRange { offset, bytes });
-        Shape::sparse(size, ranges).map_err(|reason| self.damaged(reason))
-    }
-
     fn range(&mut self, range: DataRange, sink: &mut dyn Sink) -> Result<()> {
         let mut done = 0;
         while done < range.bytes {
@@ -190,65 +168,5 @@ impl TarReader {
             sink.content(offset, piece)?;
         }
         Ok(())
-    }
-}
-
-fn attributes(
-    header: &Header,
-    records: &[Record],
-    record: impl Fn(&[u8]) -> Option<Vec<u8>>,
-    names: &Names,
-) -> Result<Attributes, &'static str> {
-    let id = |keyword: &[u8], own: Option<u32>| match record(keyword) {
-        Some(value) => pax::decimal(&value).and_then(|id| u32::try_from(id).ok()),
-        None => own,
-    };
-    let (uid, gid) = header.owner();
-    let mtime = match record(b"mtime") {
-        Some(value) => pax::parse_time(&value),
-        None => header.mtime().map(|seconds| Timestamp { seconds, nanoseconds: 0 }),
-    };
-    let atime = match record(b"atime") {
-        Some(value) => Some(pax::parse_time(&value).ok_or("malformed time")?),
-        None => None,
-    };
-    Ok(Attributes {
-        mode: header.mode().ok_or("malformed mode")?,
-        uid: id(b"uid", uid).ok_or("malformed owner")?,
-        gid: id(b"gid", gid).ok_or("malformed group")?,
-        mtime: mtime.ok_or("malformed time")?,
-        atime,
-        xattrs: xattrs(records, names)?,
-    })
-}
-
-fn xattrs(records: &[Record], names: &Names) -> Result<Vec<Xattr>, &'static str> {
-    let mut xattrs = std::collections::BTreeMap::new();
-    for (keyword, value) in records {
-        if let Some(name) = keyword.strip_prefix(b"SCHILY.xattr.") {
-            xattrs.insert(pax::unescape_attribute(name, false), value.clone());
-        } else if let Some(name) = keyword.strip_prefix(b"LIBARCHIVE.xattr.") {
-            let value = pax::parse_base64(value).ok_or("malformed extended attribute")?;
-            // libarchive writes both forms; the other one is exact.
-            xattrs.entry(pax::unescape_attribute(name, true)).or_insert(value);
-        } else if keyword == b"SCHILY.acl.access" {
-            let value = acl::parse(value, false, names)?;
-            xattrs.extend(value.map(|value| (b"system.posix_acl_access".to_vec(), value)));
-        } else if keyword == b"SCHILY.acl.default" {
-            let value = acl::parse(value, true, names)?;
-            xattrs.extend(value.map(|value| (b"system.posix_acl_default".to_vec(), value)));
-        } else if keyword == b"RHT.security.selinux" {
-            // The kernel keeps the NUL that ends the context.
-            xattrs.insert(b"security.selinux".to_vec(), [value.as_slice(), b"\0"].concat());
-        }
-    }
-    Ok(xattrs.into_iter().collect())
-}
-
-fn device(header: &Header, record: impl Fn(&[u8]) -> Option<Vec<u8>>) -> Option<(u32, u32)> {
-    let part = |keyword: &[u8]| record(keyword).and_then(|value| pax::decimal(&value)?.try_into().ok());
-    match (part(b"SCHILY.devmajor"), part(b"SCHILY.devminor")) {
-        (Some(major), Some(minor)) => Some((major, minor)),
-        _ => header.device(),
     }
 }

@@ -1,13 +1,46 @@
 //! The maps of sparse members, in the four forms that GNU tar has written over the years.
 
+use super::header::{Header, gnu_sparse_continuation};
 use super::input::Input;
 use super::pax::{Record, decimal};
 use super::{BLOCK, padding};
-use crate::entry::{DataRange, Shape};
-use crate::error::{Error, Result};
+use crate::entry::{DataRange, RANGES_MAX, Shape, TOO_MANY_RANGES};
+use crate::error::Error;
 
 /// Digits of a number in the map that stands before the content (format 1.0).
 const DIGITS_MAX: usize = 20;
+
+const MALFORMED: &str = "a malformed sparse map";
+
+/// Why a map cannot be read.
+pub(super) enum Unreadable {
+    /// The archive ends or fails there.
+    Input(Error),
+    /// What is wrong with the map.
+    Map(&'static str),
+}
+
+impl From<Error> for Unreadable {
+    fn from(error: Error) -> Self {
+        Self::Input(error)
+    }
+}
+
+impl From<&'static str> for Unreadable {
+    fn from(reason: &'static str) -> Self {
+        Self::Map(reason)
+    }
+}
+
+impl Unreadable {
+    /// The error, of which `refused` names the member.
+    pub fn at(self, refused: impl FnOnce(&'static str) -> Error) -> Error {
+        match self {
+            Self::Input(error) => error,
+            Self::Map(reason) => refused(reason),
+        }
+    }
+}
 
 /// What the records of a member say about holes.
 #[derive(Default)]
@@ -23,8 +56,8 @@ pub(super) struct SparseRecords {
 }
 
 impl SparseRecords {
-    /// Takes a `GNU.sparse.` record; `keyword` without that. False if it is malformed.
-    pub fn take(&mut self, keyword: &[u8], value: &[u8]) -> bool {
+    /// Takes a `GNU.sparse.` record; `keyword` without that.
+    fn take(&mut self, keyword: &[u8], value: &[u8]) -> Result<(), &'static str> {
         match keyword {
             b"name" => self.name = Some(value.to_vec()),
             b"major" => self.in_content = value == b"1",
@@ -33,76 +66,91 @@ impl SparseRecords {
                 let numbers = self.numbers.get_or_insert_default();
                 // The two come by turns.
                 if numbers.len().is_multiple_of(2) != (keyword == b"offset") {
-                    return false;
+                    return Err(MALFORMED);
                 }
-                let Some(number) = decimal(value) else { return false };
-                numbers.push(number);
+                numbers.push(decimal(value).ok_or(MALFORMED)?);
             }
             b"map" => {
-                let numbers = value.split(|byte| *byte == b',').filter(|number| !number.is_empty());
-                let Some(numbers) = numbers.map(decimal).collect() else { return false };
-                self.numbers = Some(numbers);
+                let texts = || value.split(|byte| *byte == b',').filter(|number| !number.is_empty());
+                if texts().count() > 2 * RANGES_MAX {
+                    return Err(TOO_MANY_RANGES);
+                }
+                self.numbers = Some(texts().map(decimal).collect::<Option<_>>().ok_or(MALFORMED)?);
             }
             // `minor`, and `numblocks`, which the map itself tells.
             _ => {}
         }
-        true
+        Ok(())
     }
 
     /// The shape of the member's content, of which `stored` bytes are in the archive. Reads the map off the
     /// content if it stands there, and takes its bytes from `stored`. None if the member has no holes.
-    pub fn shape(&self, input: &mut Input, stored: &mut u64) -> Result<Option<Shape>> {
-        let offset = input.offset();
-        let malformed = |reason| Error::Format { offset, reason };
-        let numbers = if self.in_content { Some(read_map(input, stored)?) } else { self.numbers.clone() };
+    pub fn shape(self, input: &mut Input, stored: &mut u64) -> Result<Option<Shape>, Unreadable> {
+        let numbers = if self.in_content { Some(read_map(input, stored)?) } else { self.numbers };
         let Some(numbers) = numbers else { return Ok(None) };
-        let size = self.real_size.ok_or_else(|| malformed("a sparse file without a size"))?;
+        let size = self.real_size.ok_or("a sparse file without a size")?;
         let (pairs, rest) = numbers.as_chunks::<2>();
         if !rest.is_empty() {
-            return Err(malformed("a sparse map with an odd count"));
+            return Err("a sparse map with an odd count".into());
         }
         let ranges = pairs.iter().map(|[offset, bytes]| DataRange { offset: *offset, bytes: *bytes });
-        Shape::sparse(size, ranges).map(Some).map_err(malformed)
+        Ok(Some(Shape::sparse(size, ranges)?))
     }
 }
 
-/// The records of a member that begin with `GNU.sparse.`; none if one is malformed.
-pub(super) fn records(records: &[Record]) -> Option<SparseRecords> {
+/// The shape of a member in GNU's own form, whose map stands in its header and in blocks behind it.
+pub(super) fn gnu_shape(input: &mut Input, header: &Header) -> Result<Shape, Unreadable> {
+    let size = header.gnu_real_size().ok_or(MALFORMED)?;
+    let (mut ranges, mut continued) = header.gnu_sparse_map().ok_or(MALFORMED)?;
+    while continued {
+        let block = input.block()?.ok_or(MALFORMED)?;
+        let (more, further) = gnu_sparse_continuation(&block).ok_or(MALFORMED)?;
+        ranges.extend(more);
+        if ranges.len() > RANGES_MAX {
+            return Err(TOO_MANY_RANGES.into());
+        }
+        continued = further;
+    }
+    let ranges = ranges.into_iter().map(|(offset, bytes)| DataRange { offset, bytes });
+    Ok(Shape::sparse(size, ranges)?)
+}
+
+/// The records of a member that begin with `GNU.sparse.`, or what is wrong with one.
+pub(super) fn records(records: &[Record]) -> Result<SparseRecords, &'static str> {
     let mut sparse = SparseRecords::default();
     for (keyword, value) in records {
-        if let Some(keyword) = keyword.strip_prefix(b"GNU.sparse.")
-            && !sparse.take(keyword, value)
-        {
-            return None;
+        if let Some(keyword) = keyword.strip_prefix(b"GNU.sparse.") {
+            sparse.take(keyword, value)?;
         }
     }
-    Some(sparse)
+    Ok(sparse)
 }
 
 /// The map before the content: a count, then that many offsets and lengths, each number on a line of its own, up to
 /// a whole block.
-fn read_map(input: &mut Input, stored: &mut u64) -> Result<Vec<u64>> {
+fn read_map(input: &mut Input, stored: &mut u64) -> Result<Vec<u64>, Unreadable> {
     let mut numbers = Vec::new();
     let mut digits = Vec::new();
     let mut wanted = None;
     loop {
-        let offset = input.offset();
-        let malformed = || Error::Format { offset, reason: "malformed sparse map" };
-        *stored = stored.checked_sub(BLOCK as u64).ok_or_else(malformed)?;
-        for byte in input.block()?.ok_or_else(malformed)? {
+        *stored = stored.checked_sub(BLOCK as u64).ok_or(MALFORMED)?;
+        for byte in input.block()?.ok_or(MALFORMED)? {
             if byte != b'\n' {
                 digits.push(byte);
                 if digits.len() > DIGITS_MAX {
-                    return Err(malformed());
+                    return Err(MALFORMED.into());
                 }
                 continue;
             }
-            let number = decimal(&digits).ok_or_else(malformed)?;
+            let number = decimal(&digits).ok_or(MALFORMED)?;
             digits.clear();
             if wanted.is_some() {
                 numbers.push(number);
             } else {
-                wanted = Some(number.checked_mul(2).ok_or_else(malformed)?);
+                if number > RANGES_MAX as u64 {
+                    return Err(TOO_MANY_RANGES.into());
+                }
+                wanted = Some(2 * number);
             }
             if wanted == Some(numbers.len() as u64) {
                 return Ok(numbers);

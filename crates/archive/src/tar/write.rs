@@ -6,10 +6,11 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 
 use super::header::{Fields, ID_MAX, NAME_BYTES_MAX, SIZE_MAX};
-use super::{BLOCK, acl, padding, pax, sparse};
-use crate::entry::{Attributes, DataRange, Entry, Kind, Shape, TreePath};
+use super::{BLOCK, PATH_BYTES_MAX, acl, padding, pax, sparse};
+use crate::entry::{Attributes, DataRange, Entry, Kind, Shape};
 use crate::error::{Error, Result};
 use crate::flow::Sink;
+use crate::path::{PathWriter, TreePath};
 
 /// Archives end on a multiple of this many bytes, as tape drives and GNU tar want.
 const RECORD_BYTES: u64 = 20 * BLOCK as u64;
@@ -23,6 +24,7 @@ pub struct TarWriter<W: Write> {
     pending: Option<Pending>,
     /// Where sockets were met, which archives cannot hold.
     sockets: HashSet<TreePath>,
+    paths: PathWriter,
 }
 
 #[derive(Debug)]
@@ -40,6 +42,7 @@ impl<W: Write> TarWriter<W> {
             written: 0,
             pending: None,
             sockets: HashSet::new(),
+            paths: PathWriter::default(),
         }
     }
 
@@ -185,7 +188,13 @@ fn push_xattrs(records: &mut Vec<u8>, attributes: &Attributes) {
 impl<W: Write> Sink for TarWriter<W> {
     fn entry(&mut self, entry: Entry) -> Result<()> {
         self.complete()?;
-        let mut name = entry.path.to_bytes();
+        let mut name = self.paths.spell(&entry.path).to_vec();
+        if name.len() > PATH_BYTES_MAX {
+            return Err(Error::Limit {
+                path: entry.path,
+                what: "a path of more than 65536 bytes, which no archive holds",
+            });
+        }
         let type_flag = match &entry.kind {
             Kind::File(_) => b'0',
             Kind::HardLink(original) if self.sockets.contains(original) => return Ok(()),

@@ -20,7 +20,7 @@ const EXIT_OPERATIONAL: u8 = 8;
 /// Look for damage on a disk
 ///
 /// Compares everything on the disk with everything else, and changes nothing; e2fsck repairs. Exits with 0 if the disk
-/// is clean, 4 if there is damage, 8 if it could not be looked at, 16 if it was asked for in a wrong way.
+/// is clean, be it after its journal was replayed in memory, 4 if there is damage, 8 if it could not be looked at, 16 if it was asked for in a wrong way.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  extant check disk.img\n  extant check --json --partition 2 /dev/sdb")]
 pub struct Check {
@@ -32,7 +32,8 @@ pub struct Check {
 
 /// What was found: all of it, or that the disk cannot even be mounted.
 enum Found {
-    Findings(Vec<Finding>),
+    /// With the blocks of the journal that were replayed in memory.
+    Findings(Vec<Finding>, usize),
     Unmountable(Failure),
 }
 
@@ -81,14 +82,14 @@ impl Check {
         if let Some(met) = disks::errors_met(&fs) {
             output::note(&format!("{}: {met}", self.image.display()));
         }
-        Ok(Found::Findings(findings))
+        Ok(Found::Findings(findings, fs.mounted().replayed_blocks))
     }
 
     fn tell(&self, found: &Found) -> Outcome {
         let image = self.image.display().to_string();
         let mut output = Output::new();
         let (documents, lines): (Vec<_>, Vec<_>) = match found {
-            Found::Findings(findings) => {
+            Found::Findings(findings, _) => {
                 findings.iter().map(|finding| (document(finding), format!("{image}: {finding}"))).unzip()
             }
             Found::Unmountable(failure) => {
@@ -97,12 +98,22 @@ impl Check {
             }
         };
         let is_clean = lines.is_empty();
+        let replayed = if let Found::Findings(_, replayed) = found { *replayed } else { 0 };
         if self.reading.json {
-            output.json(&json!({ "image": image, "is_clean": is_clean, "findings": documents }))?;
+            output.json(&json!({
+                "image": image,
+                "is_clean": is_clean,
+                "journal_replay_blocks": replayed,
+                "findings": documents,
+            }))?;
         } else {
             lines.iter().try_for_each(|line| output.line(line))?;
             if is_clean {
-                output.line(format!("{image}: clean"))?;
+                let after = match replayed {
+                    0 => String::new(),
+                    _ => format!(" after replaying {replayed} blocks of its journal, in memory only"),
+                };
+                output.line(format!("{image}: clean{after}"))?;
             }
         }
         output.finish()?;

@@ -137,24 +137,28 @@ impl Layout {
     }
 
     fn add_file(&mut self, file: &File) -> extant::Result<()> {
-        let mut runs: Vec<(u64, u64, u64)> = Vec::new();
-        for extent in file.extents(0, u64::MAX)? {
+        // Logical block, block and length.
+        let (mut runs, mut blocks, mut last) = (0, 0, (0, 0, 0));
+        file.visit_extents(0, u64::MAX, &mut |extent| {
             let (logical, start, len) = (u64::from(extent.logical.0), extent.start.0, u64::from(extent.len));
-            match runs.last_mut() {
-                // One run of blocks, however the tree cuts it.
-                Some(last) if last.0 + last.2 == logical && last.1 + last.2 == start => last.2 += len,
-                _ => runs.push((logical, start, len)),
+            blocks += len;
+            // One run of blocks, however the tree cuts it.
+            if last.2 > 0 && last.0 + last.2 == logical && last.1 + last.2 == start {
+                last.2 += len;
+            } else {
+                self.extents.add(last.2);
+                runs += 1;
+                last = (logical, start, len);
             }
-        }
-        let blocks: u64 = runs.iter().map(|run| run.2).sum();
+        })?;
+        self.extents.add(last.2);
         if blocks == 0 {
             return Ok(());
         }
         self.files += 1;
         let needed = blocks.div_ceil(EXTENT_BLOCKS_MAX);
         self.needed += needed;
-        self.fragmented += u64::from(runs.len() as u64 > needed);
-        runs.iter().for_each(|run| self.extents.add(run.2));
+        self.fragmented += u64::from(runs > needed);
         Ok(())
     }
 

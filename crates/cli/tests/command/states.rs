@@ -70,7 +70,11 @@ fn states() -> [State; 10] {
             cause: "a crash",
             make: |bench| crash(bench, false),
             seen: Seen::Journal,
-            doors: served("disk.img: clean", "", "extant: disk.img: replayed the journal: N blocks"),
+            doors: served(
+                "disk.img: clean after replaying N blocks of its journal, in memory only",
+                "",
+                "extant: disk.img: replayed the journal: N blocks",
+            ),
         },
         State {
             name: "error flag",

@@ -1,7 +1,7 @@
 //! Mutated disks through every door: `check`, reading and writing by commands, and a mount that is walked, read and written.
 //!
-//! Each case takes a disk with files of all kinds and a dirty journal, changes bytes of up to six metadata blocks, most with their
-//! checksums set right, and goes through the doors. Whatever the commands say, none may end by a signal or a panic, take longer than
+//! Each case takes a disk with files of all kinds and a dirty journal, changes bytes or fields of up to six metadata blocks, most with
+//! their checksums set right, or writes a log of such blocks, and goes through the doors. Whatever the commands say, none may end by a signal or a panic, take longer than
 //! [`TIME_MAX`], or ask for more than [`MEMORY_MAX`]; and when the mount is gone so is its server.
 //!
 //! `EXTANT_MUTATIONS=N` tries so many, `EXTANT_MUTATIONS_FROM=N` begins with another, and who fails prints both for itself.
@@ -10,6 +10,8 @@
 mod damage;
 #[path = "../../../extant/tests/check/disk.rs"]
 mod disk;
+#[path = "../../../extant/tests/check/fields.rs"]
+mod fields;
 mod mounted;
 #[path = "../../../extant/tests/check/tools.rs"]
 mod tools;
@@ -28,6 +30,7 @@ use extant_rt::Arc;
 
 use damage::{Random, choose, damage_block};
 use disk::{Disk, Kind};
+use fields::{change_field, journal_blocks, write_log};
 use tools::{has_tools, make_disk, scratch};
 
 /// For each command, and for all that is done with a mount.
@@ -52,12 +55,14 @@ const LAYOUTS: &[&[&str]] = &[
 struct Base {
     bytes: Vec<u8>,
     blocks: Vec<(FsBlock, Kind)>,
+    journal: Vec<FsBlock>,
 }
 
 impl Base {
     fn new(dir: &Path, layout: &[&str]) -> Option<Self> {
         let mut bytes = fs::read(make_disk(dir, layout, 8 << 10)?).expect("a disk's bytes");
-        let blocks = Disk::new(bytes.clone()).metadata();
+        let disk = Disk::new(bytes.clone());
+        let (blocks, journal) = (disk.metadata(), journal_blocks(&disk));
         let device = Arc::new(MemoryDevice::new(bytes.len() as u64));
         device.write_at(0, &bytes).expect("a copy");
         if let Ok(fs) = Mount::new().background(false).open_device(device.clone()) {
@@ -65,16 +70,25 @@ impl Base {
             fs.sync().expect("a commit");
             device.snapshot().read_at(0, &mut bytes).expect("the image of a crash");
         }
-        Some(Self { bytes, blocks })
+        Some(Self { bytes, blocks, journal })
     }
 
     fn mutated(&self, random: &mut Random) -> (Vec<u8>, String) {
         let mut disk = Disk::new(self.bytes.clone());
+        // While places on the disk are as they were.
+        let log = (random.below(4) == 0).then(|| write_log(&mut disk, &self.journal, &self.blocks, random));
         let mut chosen: Vec<_> = (0..=random.below(6)).map(|_| choose(&self.blocks, random)).collect();
         // Checksums of the others are set with what these say.
         chosen.sort_by_key(|(_, kind)| matches!(kind, Kind::Descriptors | Kind::Superblock));
-        let done = chosen.into_iter().map(|(block, kind)| damage_block(&mut disk, block, kind, random));
-        let done = done.collect::<Vec<_>>().join("; ");
+        let mut done: Vec<_> = chosen
+            .into_iter()
+            .map(|(block, kind)| match random.below(2) {
+                0 => damage_block(&mut disk, block, kind, random),
+                _ => change_field(&mut disk, &self.blocks, (block, kind), random),
+            })
+            .collect();
+        done.extend(log);
+        let done = done.join("; ");
         (disk.bytes, done)
     }
 }
@@ -125,6 +139,7 @@ fn try_case(dir: &Path, bytes: &[u8]) -> Result<bool, String> {
     run(&["check", &image], &words)?;
     run(&["ls", "-lR", &place], &words)?;
     run(&["export", &image, "-o", &name(&tar)], &words)?;
+    run(&["frag", &image], &words)?;
     assert!(fs::read(&image).expect("an image") == bytes, "reading has written");
     fs::write(&copy, bytes).expect("a copy");
     let on = |path: &str| format!("{}:{path}", name(&copy));

@@ -195,35 +195,4 @@ impl Dir {
         });
         self.fs().settle(read)
     }
-
-    /// Removes everything in it. Symbolic links are removed, not followed.
-    ///
-    /// # Errors
-    /// As the removals; what was removed before stays removed.
-    pub fn remove_all(&self) -> Result<()> {
-        // A stack of our own: a tree may be deeper than a thread's.
-        let mut stack = vec![(self.clone(), self.entries()?)];
-        while let Some((dir, entries)) = stack.last_mut() {
-            let Some(entry) = entries.pop() else {
-                // Its own entry is still in its parent's list, and is tried again there.
-                stack.pop();
-                continue;
-            };
-            let child = dir.lookup(&entry.name)?;
-            if !child.node().is_directory() {
-                dir.unlink(&entry.name)?;
-                continue;
-            }
-            match dir.rmdir(&entry.name) {
-                Err(Error::NotEmpty) => {
-                    let child = Self { file: child };
-                    let below = child.entries()?;
-                    entries.push(entry);
-                    stack.push((child, below));
-                }
-                other => other?,
-            }
-        }
-        Ok(())
-    }
 }

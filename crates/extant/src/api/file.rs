@@ -251,7 +251,20 @@ impl File {
     /// # Errors
     /// `Corrupt`, `Io`.
     pub fn extents(&self, offset: u64, bytes: u64) -> Result<Vec<FileExtent>> {
-        self.fs.settle(self.fs.volume().fiemap(&self.node, offset, bytes))
+        let mut extents = Vec::new();
+        self.visit_extents(offset, bytes, &mut |extent| extents.push(extent))?;
+        Ok(extents)
+    }
+
+    /// Calls `visit` with what [`File::extents`] lists, in order. No memory is needed for them.
+    ///
+    /// # Errors
+    /// `Corrupt`, also for more blocks than the disk has; `Io`.
+    ///
+    /// # Locks
+    /// The file's content is locked while `visit` runs, which must not change it.
+    pub fn visit_extents(&self, offset: u64, bytes: u64, visit: &mut dyn FnMut(FileExtent)) -> Result<()> {
+        self.fs.settle(self.fs.volume().fiemap(&self.node, offset, bytes, visit))
     }
 
     /// Where on the device a range stands, in bytes: none if part of it is in a hole or in the inode, or if its blocks do not

@@ -490,11 +490,15 @@ impl Filesystem {
     /// Removes a directory and all below it. Symbolic links are removed, not followed.
     ///
     /// # Errors
-    /// As the removals; what was removed before stays removed.
+    /// As the removals; what was removed before stays removed. `Corrupt` as [`Dir::remove_all`], and if the directory's own
+    /// `..` is not the one it is in.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        self.dir(path)?.remove_all()?;
-        self.remove_dir(path)
+        let (parent, name) = self.settle(self.walk_parent(path.as_ref()))?;
+        let parent = Dir::new(self, parent)?;
+        let dir = parent.dir(name)?;
+        dir.check_above(&parent)?;
+        dir.remove_all()?;
+        parent.rmdir(name)
     }
 
     /// Gives a file another name, in place of what had it.

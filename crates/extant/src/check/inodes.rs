@@ -235,7 +235,7 @@ impl Checker<'_> {
             self.findings.add(place, format!("the size is {size}, but blocks follow as far as byte {last}"));
         }
         if !by_extents && size > self.geometry.max_file_size(false)
-            || size > (u64::from(u32::MAX) + 1) << self.geometry.block_bits
+            || size >= (u64::from(u32::MAX) + 1) << self.geometry.block_bits
         {
             self.findings.add(place, format!("the size {size} is more than the map can hold"));
         }

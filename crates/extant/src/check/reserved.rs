@@ -1,5 +1,7 @@
 //! Inodes with a purpose of their own: the reserved ones, the one that keeps room for descriptors, the journal's.
 
+use std::collections::BTreeSet;
+
 use extant_ondisk::indirect::{DOUBLE, pointer};
 use extant_ondisk::{
     CompatFeatures, FileType, FsBlock, GroupNumber, Inode, InodeFlags, InodeNumber, LogicalBlock,
@@ -114,6 +116,14 @@ impl Checker<'_> {
                     return Ok(());
                 }
             }
+            if (copies.len() as u32..per_block).any(|slot| pointer(&listed, slot) != Some(0)) {
+                self.findings.add(place.block(block), "names more blocks than the disk has copies");
+            }
+        }
+        let named: BTreeSet<u32> =
+            (first..first.saturating_add(reserved)).map(|index| index % per_block).collect();
+        if (0..per_block).any(|slot| !named.contains(&slot) && pointer(&numbers, slot) != Some(0)) {
+            self.findings.add(place.block(table), "names more blocks than are reserved for descriptors");
         }
         let blocks = 1 + u64::from(reserved) * (1 + copies.len() as u64);
         self.check_block_count(place, inode, blocks);
@@ -163,6 +173,9 @@ impl Checker<'_> {
                 }
                 if u64::from(log.s_maxlen) > blocks {
                     self.findings.add(place, "the log is longer than its file");
+                }
+                if log.s_nr_users > 1 {
+                    self.findings.add(place, format!("the log in the disk has {} users", log.s_nr_users));
                 }
                 if log.s_errno != 0 {
                     self.findings.add(place, format!("the log was given up with error {}", log.s_errno));

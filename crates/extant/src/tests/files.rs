@@ -188,8 +188,8 @@ impl Model {
         // At least once in each block.
         let are_side_by_side = (0..bytes).step_by(512).chain([bytes - 1]).all(follows);
         assert_eq!(place(from, bytes), first.filter(|_| are_side_by_side), "{bytes} bytes from {from}");
-        let is_unwritten =
-            self.volume.fiemap(node, from, bytes).unwrap().iter().any(|extent| extent.unwritten);
+        let mut is_unwritten = false;
+        self.volume.fiemap(node, from, bytes, &mut |extent| is_unwritten |= extent.unwritten).unwrap();
         let Some(place) = place(from, bytes).filter(|_| !is_unwritten) else { return };
         let mut found = vec![0xAA; bytes as usize];
         self.volume.device.read_at(place, &mut found).unwrap();

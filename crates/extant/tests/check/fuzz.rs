@@ -1,8 +1,9 @@
 //! Disks with damage of all kinds at once: whatever is on them, the check, the library and what it writes answer within bounds.
 //!
-//! Each case takes a disk, changes bytes of up to six metadata blocks or of the journal, most with their checksums set right, and then
-//! mounts it for reading, checks it, walks all of it, mounts it for writing, works on what was found and on new files, and checks
-//! what that left. Nothing may panic, take longer than [`LOOKS_MAX`], or need more than [`MEMORY_MAX`].
+//! Each case takes a disk, changes bytes or whole fields of up to six metadata blocks or of the journal, most with their checksums set
+//! right, or writes a log of such blocks, and then mounts it for reading, checks it, walks all of it, mounts it for writing, works on what was found and on new files, and checks
+//! what that left. Nothing may panic, take longer than [`LOOKS_MAX`], or need more than [`MEMORY_MAX`], and who reads writes nothing.
+//! One case in [`JUDGED`] is judged by e2fsck: if the disk is clean to it, so it is after the work.
 //!
 //! `EXTANT_FUZZ_SECONDS=3600` goes on for longer, `EXTANT_FUZZ_FROM=N` begins with another case, and `EXTANT_FUZZ_CASE=N` runs one.
 
@@ -18,12 +19,14 @@ use std::time::{Duration, Instant};
 
 use extant::{Dir, Fallocate, File, Filesystem, Mount, XattrMode};
 use extant_block::{BlockDevice, MemoryDevice};
-use extant_ondisk::{Entries, ExtentNode, FileType, FsBlock, Inode, InodeNumber};
+use extant_ondisk::{FileType, FsBlock};
 use extant_rt::{Arc, WallClock};
 
 use crate::damage::{Random, choose, damage_block};
 use crate::disk::{Disk, Kind};
-use crate::tools::{has_tools, make_disk, scratch};
+use crate::fields::{change_field, journal_blocks, write_log};
+use crate::tools::{has_tools, make_disk, run, scratch};
+use crate::{e2fsck, extant};
 
 /// How often it is looked whether a case hangs, and how many such looks one may last: 20 s. Looks are counted instead of time, which
 /// passes for a process that is stopped too.
@@ -32,24 +35,49 @@ const LOOKS_MAX: u64 = 200;
 /// For the whole process: the disks, and what works on them.
 const MEMORY_MAX: u64 = 512 << 20;
 const SECONDS: u64 = 20;
+/// Of so many cases one is shown to e2fsck.
+const JUDGED: u64 = 16;
 const THREADS: usize = 2;
 /// Files and directories that a walk visits; on a disk with cycles it would go on.
 const VISITED_MAX: usize = 1000;
 
 const LAYOUTS: &[&[&str]] = &[
     &["-b", "1024"],
+    &["-b", "2048"],
+    &["-b", "4096"],
     &["-b", "1024", "-O", "^metadata_csum,uninit_bg"],
     &["-b", "4096", "-O", "^extent,^64bit,^flex_bg,^metadata_csum"],
+    &["-b", "1024", "-O", "^extent,^64bit,^flex_bg"],
     &["-b", "4096", "-O", "^metadata_csum,^64bit", "-I", "128"],
+    &["-b", "1024", "-I", "128", "-O", "^dir_index,^extra_isize"],
     &["-b", "1024", "-O", "orphan_file,metadata_csum_seed"],
     &["-b", "1024", "-O", "meta_bg,^resize_inode,^flex_bg", "-g", "2048"],
+    &["-b", "1024", "-O", "meta_bg,^resize_inode,64bit", "-g", "1024"],
     &["-b", "4096", "-O", "^has_journal"],
+    &[
+        "-b",
+        "1024",
+        "-O",
+        "^has_journal,^extent,^metadata_csum,^64bit,^flex_bg,^huge_file,^dir_nlink,^extra_isize",
+        "-I",
+        "128",
+    ],
+    &["-b", "1024", "-O", "^extent,^metadata_csum,^64bit,^flex_bg,^huge_file", "-I", "128"],
     &["-b", "1024", "-O", "bigalloc"],
+    &["-b", "1024", "-O", "bigalloc,^has_journal", "-C", "4096"],
     &["-b", "1024", "-O", "inline_data"],
     &["-b", "4096", "-I", "1024", "-N", "2048", "-O", "inline_data,^metadata_csum"],
     &["-b", "1024", "-O", "ea_inode,inline_data"],
+    &["-b", "4096", "-O", "ea_inode", "-I", "512"],
     &["-b", "1024", "-O", "verity"],
     &["-b", "1024", "-O", "casefold,encrypt"],
+    &["-b", "2048", "-O", "^flex_bg,^filetype"],
+    &["-b", "1024", "-O", "large_dir,project,quota"],
+    &["-b", "1024", "-O", "sparse_super2,^resize_inode"],
+    &["-b", "1024", "-O", "^sparse_super,^resize_inode", "-g", "1024"],
+    &["-b", "1024", "-O", "fast_commit"],
+    &["-b", "1024", "-O", "stable_inodes"],
+    &["-b", "1024", "-O", "^64bit,^resize_inode,^large_file"],
 ];
 
 /// A disk whose journal is dirty, and where its metadata lies.
@@ -86,12 +114,18 @@ impl Base {
 
     fn damaged(&self, random: &mut Random) -> (Vec<u8>, usize) {
         let mut disk = Disk::new(self.bytes.clone());
+        // While places on the disk are as they were.
+        if random.below(4) == 0 {
+            write_log(&mut disk, &self.journal, &self.blocks, random);
+        }
         let count = 1 + random.below(6);
         let mut chosen: Vec<_> = (0..count).map(|_| choose(&self.blocks, random)).collect();
         // Checksums of the others are set with what these say.
         chosen.sort_by_key(|(_, kind)| matches!(kind, Kind::Descriptors | Kind::Superblock));
         for (block, kind) in chosen {
-            if !self.journal.is_empty() && random.below(8) == 0 {
+            if random.below(2) == 0 {
+                change_field(&mut disk, &self.blocks, (block, kind), random);
+            } else if !self.journal.is_empty() && random.below(8) == 0 {
                 let range = disk.range(self.journal[random.below(self.journal.len().min(64))]);
                 let reach = [16, 64, range.len()][random.below(3)];
                 let at = range.start + random.below(reach);
@@ -101,21 +135,6 @@ impl Base {
             }
         }
         (disk.bytes, count)
-    }
-}
-
-/// What the journal's extents name, those in its inode.
-fn journal_blocks(disk: &Disk) -> Vec<FsBlock> {
-    let inode = Inode::parse(&disk.bytes[disk.inode_range(InodeNumber(8))]).expect("an inode");
-    match ExtentNode::parse(inode.i_block(), None).map(|node| node.entries) {
-        Ok(Entries::Leaf(extents)) => {
-            let blocks = |extent: &extant_ondisk::Extent| {
-                let start = extent.start.0;
-                (start..start + u64::from(extent.len)).map(FsBlock)
-            };
-            extents.iter().flat_map(blocks).collect()
-        }
-        _ => Vec::new(),
     }
 }
 
@@ -195,21 +214,56 @@ fn work(fs: &Filesystem, random: &mut Random, paths: &[String]) {
     }
 }
 
+fn content(device: &MemoryDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).expect("its bytes");
+    bytes
+}
+
+/// Whether e2fsck finds a disk clean; with its journal replayed, if that is asked for.
+fn is_clean(bytes: &[u8], replay: bool) -> bool {
+    let dir = scratch();
+    let image = dir.path().join("image");
+    fs::write(&image, bytes).expect("an image");
+    if replay {
+        run("e2fsck", &["-fy", "-E", "journal_only", image.to_str().expect("a path")]);
+    }
+    let (is_clean, said) = e2fsck(&image);
+    if !is_clean && !replay {
+        eprintln!("{said}");
+    }
+    if is_clean && replay {
+        // Of a damaged log the two may take less or more, and the list of orphans is nothing to `e2fsck -n`.
+        fs::write(&image, bytes).expect("an image");
+        return extant(&image).0;
+    }
+    is_clean
+}
+
 /// One case: how many blocks were changed, and whether the disk was served for writing.
 fn try_case(bases: &[Base], number: u64) -> (usize, bool) {
     let mut random = Random::new(number);
-    let base = &bases[random.below(bases.len())];
-    let (bytes, count) = base.damaged(&mut random);
+    let base = &bases[number as usize % bases.len()];
+    // Of those that are judged every other one is whole, as a crash left it.
+    let (bytes, count) = match number.is_multiple_of(2 * JUDGED) {
+        true => (base.bytes.clone(), 0),
+        false => base.damaged(&mut random),
+    };
     let device = Arc::new(MemoryDevice::new(bytes.len() as u64));
     device.write_at(0, &bytes).expect("a copy");
-    drop(bytes);
-    let look = || match options(0).read_only(true).open_device(Arc::new(device.snapshot())) {
-        Ok(fs) => {
-            // A disk that cannot be checked says so.
-            let _ = fs.check(&mut |_| {});
-            walk(&fs)
-        }
-        Err(_) => Vec::new(),
+    let is_judged = number.is_multiple_of(JUDGED) && is_clean(&bytes, true);
+    let look = || {
+        let looked_at = Arc::new(device.snapshot());
+        let paths = match options(0).read_only(true).open_device(looked_at.clone()) {
+            Ok(fs) => {
+                // A disk that cannot be checked says so.
+                let _ = fs.check(&mut |_| {});
+                walk(&fs)
+            }
+            Err(_) => Vec::new(),
+        };
+        assert!(content(&looked_at) == content(&device), "reading has written");
+        paths
     };
     let paths = look();
     let pages = [0, 4 << 20, 64 << 10][random.below(3)];
@@ -218,8 +272,11 @@ fn try_case(bases: &[Base], number: u64) -> (usize, bool) {
     if let Ok(fs) = mounted {
         work(&fs, &mut random, &paths);
         // It may have stopped writing.
-        let _ = fs.unmount();
+        let unmounted = fs.unmount();
         look();
+        if is_judged && unmounted.is_ok() {
+            assert!(is_clean(&content(&device), false), "clean before the work, and not after it");
+        }
     }
     (count, is_served)
 }

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use extant::{FINDINGS_MAX, Mount};
 use extant_ondisk::{
-    Entries, ExtentIndex, ExtentNode, FsBlock, GroupNumber, Inode, InodeNumber, LogicalBlock, indirect,
+    Entries, ExtentIndex, ExtentNode, FsBlock, GroupNumber, Inode, InodeNumber, LogicalBlock, indirect, jbd2,
 };
 
 use crate::disk::{Disk, Kind};
-use crate::extant;
+use crate::fields::journal_blocks;
 use crate::tools::{debugfs, has_tools, make_disk, scratch};
+use crate::{Agreement, compare, extant};
 
 /// A disk with `make_tree`'s files, its bytes changed by `change`; what the check says.
 fn said_of(options: &[&str], commands: &[&str], change: impl Fn(&mut Disk)) -> String {
@@ -137,6 +138,76 @@ fn an_index_that_names_its_root_is_found() {
         disk.fix(block, kind);
     });
     assert!(said.contains("stands in the index twice"), "{said}");
+}
+
+/// Both find a disk damaged, or neither does.
+fn assert_agreed(image: &Path, what: &str) {
+    let (agreement, said) = compare(image);
+    assert!(
+        matches!(agreement, Agreement::BothClean | Agreement::BothDamaged),
+        "{what}: {agreement:?}\n{said}"
+    );
+}
+
+#[test]
+fn what_the_inode_for_descriptors_names_beyond_its_own_is_found() {
+    if !has_tools() {
+        return;
+    }
+    let dir = scratch();
+    for (level, slot) in [(0, 200), (0, 1), (1, 200), (1, 7)] {
+        let image = make_disk(dir.path(), &["-b", "1024", "-g", "2048"], 12 << 10).expect("a disk");
+        rewrite(&image, |disk| {
+            let resize = inode(disk, InodeNumber::RESIZE);
+            let named = |table: &[u8], slot| FsBlock(u64::from(indirect::pointer(table, slot).unwrap_or(0)));
+            let mut table = named(resize.i_block(), indirect::DOUBLE);
+            if level == 1 {
+                let slots = 0..256;
+                let names = slots.map(|slot| named(disk.block(table), slot));
+                table = names.into_iter().find(|block| block.0 != 0).expect("a reserved block");
+            }
+            let range = disk.range(table);
+            indirect::set_pointer(&mut disk.bytes[range], slot, 9000);
+        });
+        let (agreement, said) = compare(&image);
+        assert_eq!(agreement, Agreement::BothDamaged, "{level}, {slot}: {said}");
+    }
+}
+
+#[test]
+fn a_size_beyond_what_a_map_can_hold_is_found() {
+    if !has_tools() {
+        return;
+    }
+    let dir = scratch();
+    for options in [&["-b", "4096"][..], &["-b", "1024"], &["-b", "4096", "-O", "^extent,^64bit"]] {
+        for bits in [32, 38, 41, 42, 43, 44, 45] {
+            for (less, name) in [(0, "/big"), (1, "/big"), (4096, "/sparse")] {
+                let image = make_disk(dir.path(), options, 12 << 10).expect("a disk");
+                let size = (1_u64 << bits) - less;
+                debugfs(&image, &format!("sif {name} size {size}"));
+                assert_agreed(&image, &format!("{options:?}: a size of {size}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn users_of_a_log_are_counted() {
+    if !has_tools() {
+        return;
+    }
+    let dir = scratch();
+    for users in [0, 1, 2, 48, 49, u32::MAX] {
+        let image = make_disk(dir.path(), &["-b", "1024"], 12 << 10).expect("a disk");
+        rewrite(&image, |disk| {
+            let range = disk.range(journal_blocks(disk)[0]);
+            let mut log = jbd2::Superblock::parse(&disk.bytes[range.clone()]).expect("a log");
+            log.s_nr_users = users;
+            log.write(&mut disk.bytes[range]);
+        });
+        assert_agreed(&image, &format!("{users} users"));
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod clean;
 mod damage;
 mod damages;
 mod disk;
+mod fields;
 mod fuzz;
 mod hostile;
 mod random;

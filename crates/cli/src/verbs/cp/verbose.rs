@@ -23,19 +23,19 @@ impl<'a> Verbose<'a> {
     }
 
     fn tell(&self, path: &TreePath) -> std::io::Result<()> {
-        let join = |base: &[u8], below: &[Vec<u8>]| {
+        let join = |base: &[u8], below: &[&[u8]]| {
             let mut path = base.to_vec();
             for component in below {
                 if !path.ends_with(b"/") {
                     path.push(b'/');
                 }
-                path.extend(component);
+                path.extend(*component);
             }
             escape(&path)
         };
         let below = &path.components()[self.at.components().len()..];
         let from = join(self.source.as_bytes(), below);
-        let to = join(self.to.as_bytes(), path.components());
+        let to = join(self.to.as_bytes(), &path.components());
         writeln!(std::io::stdout(), "'{from}' -> '{to}'")
     }
 }

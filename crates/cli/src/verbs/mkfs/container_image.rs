@@ -48,8 +48,8 @@ impl<S: Sink> Marks<S> {
 
 impl<S: Sink> Sink for Marks<S> {
     fn entry(&mut self, entry: Entry) -> Result<()> {
-        match entry.path.components() {
-            [name] => match name.as_slice() {
+        match entry.path.components()[..] {
+            [name] => match name {
                 b"oci-layout" => self.has_layout = true,
                 b"index.json" => self.has_index = true,
                 b"manifest.json" => self.has_manifest = true,

@@ -117,9 +117,7 @@ impl Content {
     /// Walks a directory, so that its entries are known when it is counted and when it is read.
     fn list(&mut self) -> extant_archive::Result<()> {
         if let From::Directory(None) = self.from {
-            let mut listed = Listed::new(&self.path);
-            self.walk().pour(&mut listed, Extent::Entries)?;
-            self.from = From::Directory(listed.is_whole().then(|| Arc::new(listed)));
+            self.from = From::Directory(self.walk().list()?.map(Arc::new));
         }
         Ok(())
     }

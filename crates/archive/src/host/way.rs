@@ -1,0 +1,108 @@
+//! The way from a directory of the host to one below it.
+//!
+//! Each directory is opened from the one above it and never through a symbolic link, so that nobody who changes the tree
+//! meanwhile leads the way elsewhere. Only the last [`OPEN_MAX`] stay open: a tree may be deeper than a process may have
+//! descriptors. What was closed is opened again as `..` of the one below it, and has to be the directory it was.
+//!
+//! Test: `tests/extract.rs`, `tests/host.rs`.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, Result as Outcome};
+
+use crate::path::TreePath;
+
+/// Directories on the way that are open: few beside the 1,024 that a process may usually have.
+const OPEN_MAX: usize = 64;
+
+const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// A file of the host: its device and its inode.
+pub(super) type FileId = (u64, u64);
+
+#[derive(Debug)]
+pub(super) struct Way {
+    root: OwnedFd,
+    here: TreePath,
+    /// Those below the root.
+    levels: Vec<Level>,
+}
+
+#[derive(Debug)]
+struct Level {
+    id: FileId,
+    descriptor: Option<OwnedFd>,
+}
+
+impl Way {
+    /// The way that begins at `root`.
+    pub fn new(root: OwnedFd) -> Self {
+        Self { root, here: TreePath::root(), levels: Vec::new() }
+    }
+
+    /// Where it leads, from its root.
+    pub fn here(&self) -> &TreePath {
+        &self.here
+    }
+
+    /// The directory that it leads to.
+    pub fn directory(&self) -> &OwnedFd {
+        self.levels.last().and_then(|level| level.descriptor.as_ref()).unwrap_or(&self.root)
+    }
+
+    /// Goes on into `name`, and tells which directory that is.
+    pub fn enter(&mut self, name: &[u8]) -> Outcome<FileId> {
+        let descriptor = rustix::fs::openat(self.directory(), name, FLAGS, Mode::empty())?;
+        let id = file_id(&descriptor)?;
+        self.here = self.here.clone().below(name);
+        self.levels.push(Level { id, descriptor: Some(descriptor) });
+        if let Some(behind) = self.levels.len().checked_sub(OPEN_MAX + 1) {
+            self.levels[behind].descriptor = None;
+        }
+        Ok(id)
+    }
+
+    /// `path`, where it leads already, shares its names with paths to come: they are compared in no time.
+    pub fn share(&mut self, path: &TreePath) {
+        debug_assert_eq!(self.here.depth(), path.depth());
+        self.here = path.clone();
+    }
+
+    /// Goes back to the directory above.
+    pub fn leave(&mut self) -> Outcome<()> {
+        let (Some(left), Some((above, _))) = (self.levels.pop(), self.here.split_last()) else {
+            return Ok(());
+        };
+        self.here = above.clone();
+        if let (Some(level @ Level { descriptor: None, .. }), Some(left)) =
+            (self.levels.last_mut(), left.descriptor)
+        {
+            let above = rustix::fs::openat(&left, "..", FLAGS, Mode::empty())?;
+            if file_id(&above)? != level.id {
+                return Err(Errno::STALE);
+            }
+            level.descriptor = Some(above);
+        }
+        Ok(())
+    }
+
+    /// Goes to the directory at `path`.
+    pub fn go(&mut self, path: &TreePath) -> Outcome<&OwnedFd> {
+        let shared = self.here.shared_depth(path);
+        while self.levels.len() > shared {
+            self.leave()?;
+        }
+        for name in path.components_from(shared) {
+            self.enter(name)?;
+        }
+        self.share(path);
+        Ok(self.directory())
+    }
+}
+
+/// Which file is open.
+fn file_id(file: &OwnedFd) -> Outcome<FileId> {
+    let found = rustix::fs::fstat(file)?;
+    Ok((found.st_dev, found.st_ino))
+}
