@@ -195,7 +195,7 @@ fn many_copies_of_what_is_written_through_mappings_end() {
     let files: Vec<_> = (0..FILES).map(|index| disk.point.join(index.to_string())).collect();
     files.iter().for_each(|path| make(path, false));
     let paths: Vec<_> = files.iter().map(std::path::PathBuf::as_path).collect();
-    let (_writer, said) = Writer::start("at once", &PAGES, &paths);
+    let (writer, said) = Writer::start("at once", &PAGES, &paths);
     assert_eq!(said, "ready");
     let copy =
         |path: &Path| Command::new("cp").arg(path).arg(path.with_extension("copy")).spawn().expect("cp");
@@ -210,6 +210,7 @@ fn many_copies_of_what_is_written_through_mappings_end() {
         let pages = blocks * 512 / PAGE - PAGES.len() as u64;
         assert!(pages <= 1, "{blocks}");
     }
+    drop(writer);
     disk.finish();
 }
 

@@ -104,7 +104,7 @@ fn refused<T>(result: std::io::Result<T>, error: Errno) {
 
 #[test]
 fn memory_comes_back_from_swap_files_and_nothing_else_on_the_disk_changes() {
-    for options in ["rw", "page_cache=16M", "writeback"] {
+    for options in ["rw", "page_cache=16M"] {
         let Some((disk, _device, _backing)) = disk_on_loop() else { return };
         disk.mount(options);
         assert_eq!(kind(&disk.point), "fuseblk.extant");
