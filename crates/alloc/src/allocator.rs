@@ -350,8 +350,8 @@ impl Allocator {
         let State { record, blocks, .. } = &mut *state;
         match blocks {
             Bitmap::Loaded(bits) => act(record, bits),
-            Bitmap::Bad(what) => Err(Error::Corrupt { group: number, what }),
-            Bitmap::Unread => Err(Error::Corrupt { group: number, what: "block bitmap cannot be read" }),
+            Bitmap::Bad(contradiction) => Err(Error::left_alone(number, *contradiction)),
+            Bitmap::Unread => Err(Error::left_alone(number, None)),
         }
     }
 
@@ -370,8 +370,8 @@ impl Allocator {
         let State { record, inodes, .. } = &mut *state;
         match inodes {
             Bitmap::Loaded(bits) => act(group, record, bits),
-            Bitmap::Bad(what) => Err(Error::Corrupt { group: number, what }),
-            Bitmap::Unread => Err(Error::Corrupt { group: number, what: "inode bitmap cannot be read" }),
+            Bitmap::Bad(contradiction) => Err(Error::left_alone(number, *contradiction)),
+            Bitmap::Unread => Err(Error::left_alone(number, None)),
         }
     }
 
@@ -429,7 +429,7 @@ impl Allocator {
                 Ok(())
             }
             Err(error) => {
-                state.blocks = Bitmap::Bad(error.as_corrupt("block bitmap cannot be read"));
+                state.blocks = Bitmap::Bad(error.contradiction());
                 self.counters.lose(u64::from(before.free));
                 self.index.set(number, Summary::NONE);
                 Err(error)
@@ -474,7 +474,7 @@ impl Allocator {
                 self.kept.add(number, kept::OF_INODES);
             }
             Err(error) => {
-                state.inodes = Bitmap::Bad(error.as_corrupt("inode bitmap cannot be read"));
+                state.inodes = Bitmap::Bad(error.contradiction());
                 self.with_inodes.remove(number);
                 return Err(error);
             }

@@ -37,11 +37,20 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// What is wrong with the group, or `otherwise` if the error does not say.
-    pub(crate) fn as_corrupt(&self, otherwise: &'static str) -> &'static str {
+    /// How a bitmap contradicts its descriptor; None if it could not be read.
+    pub(crate) fn contradiction(&self) -> Option<&'static str> {
         match self {
-            Self::Corrupt { what, .. } => what,
-            _ => otherwise,
+            Self::Corrupt { what, .. } => Some(what),
+            _ => None,
+        }
+    }
+
+    /// The error of a group that is left alone for its `contradiction`, or because a bitmap could not be read: that is an
+    /// I/O error each time, for nothing is known to be wrong with the disk.
+    pub(crate) fn left_alone(group: GroupNumber, contradiction: Option<&'static str>) -> Self {
+        match contradiction {
+            Some(what) => Self::Corrupt { group, what },
+            None => Self::Store { group, source: "a bitmap could not be read before; mount again to retry".into() },
         }
     }
 }

@@ -74,8 +74,8 @@ pub(crate) struct Record {
 pub(crate) enum Bitmap<T> {
     Unread,
     Loaded(Box<T>),
-    /// It contradicts its descriptor; the group is left alone.
-    Bad(&'static str),
+    /// The group is left alone: how its bitmap contradicts its descriptor, or None if it could not be read.
+    Bad(Option<&'static str>),
 }
 
 /// The two block bitmaps.

@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use extant_alloc::{Allocator, Purpose, Request, Reservation, Run, Sample, Scan};
+use extant_alloc::{Allocator, MayUse, Purpose, Request, Reservation, Run, Sample, Scan};
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -229,7 +229,7 @@ impl Study {
         let before = self.alloc.statistics();
         let read = self.store.with(|groups| groups.read.len());
         let mut figures = {
-            let mut reservation = self.alloc.reserve(u64::from(requests.len) * REQUESTS as u64 * 8, true)?;
+            let mut reservation = self.alloc.reserve(u64::from(requests.len) * REQUESTS as u64 * 8, MayUse::RootBlocks)?;
             let mut figures = Figures::default();
             // Lines that the others drove out of the caches are not part of what is measured.
             let is_warm = is_known && contender.turns > 0.0;

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use extant_alloc::{Allocator, BoxError, GroupStore, Purpose, Request, Run, Sample, Setup};
+use extant_alloc::{Allocator, BoxError, GroupStore, MayUse, Purpose, Request, Run, Sample, Setup};
 use extant_ondisk::{
     FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures, RoCompatFeatures,
     Superblock, bitmap,
@@ -162,7 +162,7 @@ fn study(groups: u32) -> Result<Allocator> {
 fn nanoseconds(alloc: &Allocator, groups: u32, is_near: bool) -> Result<f64> {
     let distance = groups.div_ceil(WITH_ROOM);
     let mut random = Random::new(u64::from(groups));
-    let mut reservation = alloc.reserve(u64::from(LEN * REQUESTS), true)?;
+    let mut reservation = alloc.reserve(u64::from(LEN * REQUESTS), MayUse::RootBlocks)?;
     let mut taken: Vec<Run> = Vec::with_capacity(REQUESTS as usize);
     let goals = (0..REQUESTS).map(|_| {
         let group = random.below(u64::from(groups)) as u32;

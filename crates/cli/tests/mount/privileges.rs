@@ -70,7 +70,7 @@ fn run_as(user: &[&str], file: &Path, program: &[&str]) -> String {
 fn has_tools() -> bool {
     let tools: [&[&str]; 3] = [&["perl", "-v"], &["setpriv", "--version"], &["setfattr", "--version"]];
     let has = |words: &&[&str]| Command::new(words[0]).args(&words[1..]).output().is_ok();
-    let has = can_mount() && is_root() && tools.iter().all(|words| has(words));
+    let has = can_mount() && is_root() && tools.iter().all(has);
     if !has {
         println!("skipped: needs root, perl, setpriv and setfattr");
     }

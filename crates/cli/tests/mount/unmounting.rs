@@ -47,12 +47,15 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Puts something into the place of a control file.
+type MakeFile = fn(&Path);
+
 #[test]
 fn a_disk_with_a_control_directory_of_its_own_is_believed_nothing() {
     if !can_mount() {
         return;
     }
-    let makers: [(&str, fn(&Path)); 5] = [
+    let makers: [(&str, MakeFile); 5] = [
         ("a pipe", |pid| {
             let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
             let (kind, device) = (rustix::fs::FileType::Fifo, 0);

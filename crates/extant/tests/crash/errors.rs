@@ -164,7 +164,12 @@ impl Case<'_, '_> {
                         at < hit.offset + hit.bytes && hit.offset < at + block_size
                     }
                     // There is one superblock; data may be lost in many places.
-                    None => hit.offset == 1024 || error.to_string().ends_with("was lost"),
+                    None => {
+                        let words = error.to_string();
+                        hit.offset == 1024
+                            || words.ends_with("was lost")
+                            || words.contains("could not be read before")
+                    }
                 };
                 let hits = hits.0.lock().expect("hits");
                 if hits.iter().any(is_named) {

@@ -34,15 +34,17 @@ impl Base {
         Self::with_free_blocks(kind, None)
     }
 
-    /// A disk of which only so many blocks are free.
+    /// A disk of which only so many blocks are free beside the reserved pool, which root's files do not get either.
     pub fn with_free_blocks(kind: DiskKind, free_blocks: Option<u64>) -> Self {
         let image = Arc::new(kind.make());
         let mut model = Model::new(kind.block_size, kind.has_extents());
         let mut session = Session::mount(image.clone(), Pages::default()).expect("mount a new disk");
+        let blocks = image.bytes().len() as u64 / kind.block_size;
+        let pool = if kind.has_extents() { blocks / 50 } else { 0 };
         let mut prepare = |op| {
             step(&mut session, &mut model, op, false).unwrap_or_else(|what| panic!("{what}"));
             session.fs().sync().expect("sync");
-            session.fs().statistics().free_blocks
+            session.fs().statistics().free_blocks.saturating_sub(pool)
         };
         let mut free = 0;
         for op in preparation(kind.block_size).into_iter().chain(free_blocks.map(|_| Op::Create("full"))) {
