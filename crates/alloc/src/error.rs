@@ -50,7 +50,10 @@ impl Error {
     pub(crate) fn left_alone(group: GroupNumber, contradiction: Option<&'static str>) -> Self {
         match contradiction {
             Some(what) => Self::Corrupt { group, what },
-            None => Self::Store { group, source: "a bitmap could not be read before; mount again to retry".into() },
+            None => Self::Store {
+                group,
+                source: "a bitmap could not be read before; mount again to retry".into(),
+            },
         }
     }
 }

@@ -229,7 +229,8 @@ impl Study {
         let before = self.alloc.statistics();
         let read = self.store.with(|groups| groups.read.len());
         let mut figures = {
-            let mut reservation = self.alloc.reserve(u64::from(requests.len) * REQUESTS as u64 * 8, MayUse::RootBlocks)?;
+            let mut reservation =
+                self.alloc.reserve(u64::from(requests.len) * REQUESTS as u64 * 8, MayUse::RootBlocks)?;
             let mut figures = Figures::default();
             // Lines that the others drove out of the caches are not part of what is measured.
             let is_warm = is_known && contender.turns > 0.0;

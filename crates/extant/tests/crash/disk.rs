@@ -16,7 +16,7 @@ pub const POISON: u8 = 0xDB;
 pub struct DiskKind {
     pub name: &'static str,
     pub block_size: u64,
-    size_mib: u64,
+    pub size_mib: u64,
     /// Of mke2fs; without them the disk is made by our own mkfs.
     options: Option<&'static [&'static str]>,
 }

@@ -39,7 +39,7 @@ impl Base {
         let image = Arc::new(kind.make());
         let mut model = Model::new(kind.block_size, kind.has_extents());
         let mut session = Session::mount(image.clone(), Pages::default()).expect("mount a new disk");
-        let blocks = image.bytes().len() as u64 / kind.block_size;
+        let blocks = (kind.size_mib << 20) / kind.block_size;
         let pool = if kind.has_extents() { blocks / 50 } else { 0 };
         let mut prepare = |op| {
             step(&mut session, &mut model, op, false).unwrap_or_else(|what| panic!("{what}"));
