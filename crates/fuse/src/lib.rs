@@ -11,6 +11,7 @@ mod errno;
 mod heap;
 mod metrics;
 mod nodes;
+mod open_files;
 pub mod ops;
 mod owners;
 mod pace;

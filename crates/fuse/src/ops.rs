@@ -44,6 +44,15 @@ impl NodeId {
     pub const ROOT: Self = Self(1);
 }
 
+/// What the kernel calls an open file (`fh`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FileHandle(pub u64);
+
+impl FileHandle {
+    /// The server keeps nothing for this open file.
+    pub const NONE: Self = Self(0);
+}
+
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
@@ -162,6 +171,17 @@ pub struct OpenHow {
     pub write: bool,
     /// Each write goes to the end.
     pub append: bool,
+    /// It is a directory.
+    pub directory: bool,
+}
+
+/// The reply to an open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// What the kernel calls the open file until it releases it.
+    pub handle: FileHandle,
+    /// The kernel keeps what it has of the content.
+    pub keeps_content: bool,
 }
 
 /// How a write came.
@@ -257,11 +277,19 @@ pub trait Ops: Send + Sync + 'static {
     fn read_link(&self, node: NodeId) -> Reply<Vec<u8>>;
     /// Makes an inode and its name.
     fn make(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry>;
-    /// Makes a file without a name, which [`Ops::link`] may give it.
+    /// Makes a file and opens it.
+    ///
+    /// # Errors
+    /// `ENOSYS`: the kernel makes files by [`Ops::make`] from then on, and opens them afterwards.
+    fn create(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<(Entry, Opened)> {
+        let _ = (caller, parent, name, make);
+        Err(Errno::NOSYS)
+    }
+    /// Makes a file without a name, which [`Ops::link`] may give it, and opens it.
     ///
     /// # Errors
     /// `ENOSYS` where there is no such thing.
-    fn make_unnamed(&self, caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<Entry> {
+    fn make_unnamed(&self, caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<(Entry, Opened)> {
         let _ = (caller, parent, make);
         Err(Errno::NOSYS)
     }
@@ -273,20 +301,25 @@ pub trait Ops: Send + Sync + 'static {
     fn rename(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()>;
     /// Gives a file a further name.
     fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<Entry>;
-    /// Opens a file or a directory: the kernel forgets what it has of the content.
+    /// Opens a file or a directory.
     ///
     /// # Errors
     /// `ENOSYS`: nothing is opened, and the kernel keeps what it has. It does not ask again then, of files or of directories.
-    fn open(&self, node: NodeId, how: OpenHow) -> Reply<()> {
+    fn open(&self, node: NodeId, how: OpenHow) -> Reply<Opened> {
         let _ = (node, how);
         Err(Errno::NOSYS)
+    }
+    /// The last descriptor of an open file was closed.
+    fn release(&self, handle: FileHandle) {
+        let _ = handle;
     }
     /// Reads from `offset`; fewer bytes than asked only at the end.
     fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Reply<usize>;
     /// Writes at `offset`; how much.
     fn write(&self, node: NodeId, offset: u64, bytes: &[u8], how: WriteHow) -> Reply<usize>;
-    /// Makes an inode durable, or only what is needed to read its data back. Of the root, everything.
-    fn sync(&self, node: NodeId, only_data: bool) -> Reply<()>;
+    /// Makes an inode durable, or only what is needed to read its data back. Of the root, everything. The error of data that was
+    /// lost before is reported once to each open file.
+    fn sync(&self, node: NodeId, handle: FileHandle, only_data: bool) -> Reply<()>;
     /// Lists a directory from `cookie` on, with attributes if `with_attributes`, until `listing` has no room.
     fn list(&self, node: NodeId, cookie: u64, with_attributes: bool, listing: &mut dyn Listing) -> Reply<()>;
     /// How full it is.
@@ -338,15 +371,17 @@ forward! {
     ) -> Reply<(Attributes, Duration)>;
     read_link(node: NodeId) -> Reply<Vec<u8>>;
     make(caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry>;
-    make_unnamed(caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<Entry>;
+    create(caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<(Entry, Opened)>;
+    make_unnamed(caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<(Entry, Opened)>;
     unlink(parent: NodeId, name: &[u8]) -> Reply<()>;
     rmdir(parent: NodeId, name: &[u8]) -> Reply<()>;
     rename(from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()>;
     link(node: NodeId, parent: NodeId, name: &[u8]) -> Reply<Entry>;
-    open(node: NodeId, how: OpenHow) -> Reply<()>;
+    open(node: NodeId, how: OpenHow) -> Reply<Opened>;
+    release(handle: FileHandle);
     read(node: NodeId, offset: u64, buf: &mut [u8]) -> Reply<usize>;
     write(node: NodeId, offset: u64, bytes: &[u8], how: WriteHow) -> Reply<usize>;
-    sync(node: NodeId, only_data: bool) -> Reply<()>;
+    sync(node: NodeId, handle: FileHandle, only_data: bool) -> Reply<()>;
     list(node: NodeId, cookie: u64, with_attributes: bool, listing: &mut dyn Listing) -> Reply<()>;
     fullness() -> Fullness;
     xattr(node: NodeId, name: &[u8]) -> Reply<Vec<u8>>;

@@ -1,10 +1,10 @@
 //! Answers requests by the engine.
 //!
 //! The kernel checks permissions (`default_permissions`); what it cannot know is checked here: immutable and
-//! append-only inodes, who may do what an `ioctl` does, which name spaces of attributes there are. Files are not opened, but where each access is noted: an inode
-//! that the kernel knows can be read and written.
+//! append-only inodes, who may do what an `ioctl` does, which name spaces of attributes there are. Files are not opened, except where each access is noted and where
+//! there is a page cache ([`OpenFiles`]): an inode that the kernel knows can be read and written.
 //!
-//! Locks: none of its own but those of the table of inodes, and none of them over a call of the engine.
+//! Locks: none of its own but those of the tables of inodes and of open files, and none of them over a call of the engine.
 
 mod attributes;
 mod content;
@@ -26,6 +26,7 @@ use crate::control::{self, Control, Mounter};
 use crate::errno::errno;
 use crate::metrics::{Metrics, Request, Timed};
 use crate::nodes::{Held, Nodes};
+use crate::open_files::OpenFiles;
 use crate::ops::*;
 use crate::owners::Owners;
 use crate::timed_device::DeviceTimes;
@@ -65,6 +66,8 @@ pub struct ServerOptions {
 pub struct Server {
     fs: Filesystem,
     nodes: Nodes,
+    /// With a page cache: what was written may be lost later.
+    open_files: Option<OpenFiles>,
     owners: Owners,
     access_times: AccessTimes,
     dir_access_times: AccessTimes,
@@ -94,6 +97,7 @@ impl Server {
         Ok(Arc::new(Self {
             access_times,
             dir_access_times: if options.no_dir_access_times { AccessTimes::None } else { access_times },
+            open_files: fs.page_cache_used().map(|_| OpenFiles::new()),
             fs,
             nodes,
             owners: options.owners,
@@ -111,6 +115,7 @@ impl Server {
     /// # Errors
     /// The journal's and the device's.
     pub fn finish(&self) -> Result<(), Error> {
+        self.open_files.iter().for_each(OpenFiles::clear);
         self.nodes.clear();
         let unmounted = self.fs.clone().unmount();
         self.failure.lock().take().map_or(unmounted, Err)
@@ -145,6 +150,25 @@ impl Server {
         // The kernel knows the root before it could be told a generation: any other would be another inode's.
         let generation = if node == NodeId::ROOT { 0 } else { generation };
         Ok(entry_of(node, generation, attributes))
+    }
+
+    /// Gives the kernel a use of a file that is opened as it is made.
+    fn give_open(&self, file: File) -> Reply<(Entry, Opened)> {
+        let open_file = file.reopen();
+        let entry = self.give(file)?;
+        Ok((entry, self.opened(entry.node, open_file)))
+    }
+
+    /// The reply to an open: the file is kept if what is written to it may be lost later.
+    fn opened(&self, node: NodeId, open_file: File) -> Opened {
+        let handle = self.open_files.as_ref().map(|open_files| open_files.keep(node, open_file));
+        Opened { handle: handle.unwrap_or(FileHandle::NONE), keeps_content: self.keeps_content() }
+    }
+
+    /// Whether the kernel keeps what it has of the content at an open: where each access is noted, it would go on to give it without
+    /// a word.
+    fn keeps_content(&self) -> bool {
+        self.access_times != AccessTimes::Strict
     }
 
     /// Attributes as the host is to see them.
@@ -276,7 +300,16 @@ impl Ops for Server {
         self.make_inode(caller, parent, name, make)
     }
 
-    fn make_unnamed(&self, caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<Entry> {
+    fn create(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<(Entry, Opened)> {
+        // Nothing is to be released then.
+        if self.open_files.is_none() {
+            return Err(Errno::NOSYS);
+        }
+        let _timed = self.timed(Request::Make, parent);
+        self.create_file(caller, parent, name, make)
+    }
+
+    fn make_unnamed(&self, caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<(Entry, Opened)> {
         let _timed = self.timed(Request::Make, parent);
         self.make_unnamed_file(caller, parent, make)
     }
@@ -301,13 +334,17 @@ impl Ops for Server {
         self.link_inode(node, parent, name)
     }
 
-    fn open(&self, node: NodeId, how: OpenHow) -> Reply<()> {
-        // What the kernel has of the content it would go on to give without a word.
-        if self.access_times != AccessTimes::Strict {
+    fn open(&self, node: NodeId, how: OpenHow) -> Reply<Opened> {
+        let is_kept = self.open_files.is_some() && !how.directory;
+        if self.keeps_content() && !is_kept {
             return Err(Errno::NOSYS);
         }
         let _timed = self.timed(Request::Open, node);
         self.open_inode(node, how)
+    }
+
+    fn release(&self, handle: FileHandle) {
+        self.open_files.iter().for_each(|open_files| open_files.release(handle));
     }
 
     fn read(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Reply<usize> {
@@ -324,9 +361,9 @@ impl Ops for Server {
         Ok(done)
     }
 
-    fn sync(&self, node: NodeId, only_data: bool) -> Reply<()> {
+    fn sync(&self, node: NodeId, handle: FileHandle, only_data: bool) -> Reply<()> {
         let _timed = self.timed(Request::Sync, node);
-        self.sync_inode(node, only_data)
+        self.sync_inode(node, handle, only_data)
     }
 
     fn list(&self, node: NodeId, cookie: u64, with_attributes: bool, listing: &mut dyn Listing) -> Reply<()> {

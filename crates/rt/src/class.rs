@@ -22,7 +22,7 @@ macro_rules! classes {
 }
 
 classes! {
-    /// The shards of a server's table of inodes in use; held over no operation of the engine.
+    /// The shards of a server's tables of inodes in use and of open files; held over no operation of the engine.
     SERVED = 5;
     /// A server's requests that wait for a thread.
     REQUESTS = 6;

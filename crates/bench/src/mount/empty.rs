@@ -17,7 +17,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use extant::{FileType, SetAttributes, Timestamp};
 use extant_fuse::ops::{
-    Attributes, Caller, Entry, Fullness, Ioctl, Kind, Listing, Make, NodeId, Rename, Reply, SetSize, WriteHow,
+    Attributes, Caller, Entry, FileHandle, Fullness, Ioctl, Kind, Listing, Make, NodeId, Rename, Reply,
+    SetSize, WriteHow,
 };
 use extant_fuse::{MountOptions, Ops, Session};
 use rustix::io::Errno;
@@ -420,7 +421,7 @@ impl Ops for Tree {
         Ok(bytes.len())
     }
 
-    fn sync(&self, _: NodeId, _: bool) -> Reply<()> {
+    fn sync(&self, _: NodeId, _: FileHandle, _: bool) -> Reply<()> {
         Ok(())
     }
 

@@ -120,14 +120,20 @@ fn access_times_follow_the_options_as_in_linux() {
     disk.finish();
 }
 
-/// Where each access is noted, the kernel asks before it opens.
+/// Where each access is noted, and where open files are kept, the kernel asks before it opens.
 #[test]
-fn strictatime_refuses_to_open_for_writing_what_is_immutable() {
+fn strictatime_and_page_cache_refuse_to_open_for_writing_what_is_immutable() {
     if !can_mount() {
         return;
     }
+    for options in ["strictatime", "page_cache=16M", "strictatime,page_cache=16M"] {
+        refuses_to_open_for_writing_what_is_immutable(options);
+    }
+}
+
+fn refuses_to_open_for_writing_what_is_immutable(options: &str) {
     let disk = Disk::new("64M");
-    disk.mount("strictatime");
+    disk.mount(options);
     let path = disk.point.join("file");
     fs::write(&path, b"content").expect("write");
     let open = |append| errno(File::options().append(append).write(true).open(&path));
@@ -135,7 +141,7 @@ fn strictatime_refuses_to_open_for_writing_what_is_immutable() {
     let plain = ioctl_getflags(&file).expect("flags");
     for (flag, refused) in [(IFlags::IMMUTABLE, [PERM, PERM]), (IFlags::APPEND, [PERM, None])] {
         ioctl_setflags(&file, plain | flag).expect("flags");
-        assert_eq!([open(false), open(true)], refused, "{flag:?}");
+        assert_eq!([open(false), open(true)], refused, "{options}, {flag:?}");
         assert_eq!(fs::read(&path).expect("to read"), b"content");
     }
     ioctl_setflags(&file, plain).expect("flags");

@@ -72,6 +72,13 @@ impl File {
         }
     }
 
+    /// A further open file of the same inode, with the same rights: its position is the beginning, and it reports lost data as a file
+    /// that is opened now does. A clone, by contrast, has reported what this one has.
+    #[must_use]
+    pub fn reopen(&self) -> Self {
+        Self { position: 0, error_cursor: self.node.writeback_error.sample(), ..self.clone() }
+    }
+
     pub(super) fn node(&self) -> &NodeRef {
         &self.node
     }

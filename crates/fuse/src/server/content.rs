@@ -16,16 +16,19 @@ impl Server {
     /// That it may be opened so, beside what the kernel looks at.
     ///
     /// Source: `may_open` of `fs/namei.c`, `fsverity_file_open`.
-    pub(super) fn open_inode(&self, node: NodeId, how: OpenHow) -> Reply<()> {
-        if Control::owns(node) || !how.write {
-            return Ok(());
+    pub(super) fn open_inode(&self, node: NodeId, how: OpenHow) -> Reply<Opened> {
+        if how.directory || Control::owns(node) {
+            return Ok(Opened { handle: FileHandle::NONE, keeps_content: self.keeps_content() });
         }
         let served = self.nodes.get(node)?;
         let file = served.file()?;
-        if file.flags().contains(InodeFlags::VERITY) {
-            return Err(Errno::PERM);
+        if how.write {
+            if file.flags().contains(InodeFlags::VERITY) {
+                return Err(Errno::PERM);
+            }
+            Self::check_changeable(file, how.append)?;
         }
-        Self::check_changeable(file, how.append)
+        Ok(self.opened(node, file.reopen()))
     }
 
     pub(super) fn read_content(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Reply<usize> {
@@ -58,6 +61,8 @@ impl Server {
             return Err(Errno::PERM);
         }
         self.drop_privileges(file, false)?;
+        // No open file: it reports what is lost from here on.
+        let late = how.is_late.then(|| file.reopen());
         let written = if how.remove_set_id {
             file.write_unprivileged_at(bytes, offset)
         } else {
@@ -67,7 +72,8 @@ impl Server {
             Errno::ROFS if how.is_late => Errno::IO,
             number => number,
         })?;
-        if how.is_late && served.is_located() {
+        // Asked after the write: a file that is located later is synced later.
+        if let Some(file) = late.filter(|_| served.is_located()) {
             file.sync_data().map_err(|error| errno(&error))?;
         }
         if how.remove_set_id && served.take_announcement() {
@@ -76,18 +82,21 @@ impl Server {
         Ok(written)
     }
 
-    pub(super) fn sync_inode(&self, node: NodeId, only_data: bool) -> Reply<()> {
+    pub(super) fn sync_inode(&self, node: NodeId, handle: FileHandle, only_data: bool) -> Reply<()> {
         if Control::owns(node) {
             return Ok(());
         }
-        let sync = || match node {
-            NodeId::ROOT => self.fs.sync().map_err(|error| errno(&error)),
-            _ => {
-                let served = self.nodes.get(node)?;
-                let file = served.file()?;
-                let synced = if only_data { file.sync_data() } else { file.sync_all() };
-                synced.map_err(|error| errno(&error))
+        let sync_file = |file: &File| if only_data { file.sync_data() } else { file.sync_all() };
+        let sync = || {
+            if node == NodeId::ROOT {
+                return self.fs.sync().map_err(|error| errno(&error));
             }
+            let open_file = self.open_files.as_ref().and_then(|open_files| open_files.get(handle));
+            let synced = match open_file {
+                Some(file) => sync_file(&file),
+                None => sync_file(self.nodes.get(node)?.file()?),
+            };
+            synced.map_err(|error| errno(&error))
         };
         // Where writing was stopped, what is asked for was not made durable; pages that come late are refused likewise.
         sync().map_err(|error| if error == Errno::ROFS { Errno::IO } else { error })
@@ -173,7 +182,8 @@ impl Server {
         let file = served.file()?;
         if block == 0 || !served.is_located() {
             served.locate();
-            file.sync_data().map_err(|error| errno(&error))?;
+            // No open file: it reports what nobody has seen, and what is lost now.
+            file.reopen().sync_data().map_err(|error| errno(&error))?;
         }
         let found = file.device_offset(offset, unit).map_err(|error| errno(&error))?;
         Ok(found.filter(|found| found % unit == 0).map(|found| found / unit))

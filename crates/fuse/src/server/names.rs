@@ -72,11 +72,29 @@ impl Server {
         self.give(file)
     }
 
-    pub(super) fn make_unnamed_file(&self, caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<Entry> {
+    pub(super) fn create_file(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        make: &Make<'_>,
+    ) -> Reply<(Entry, Opened)> {
         let served = self.nodes.get(parent)?;
         let dir = served.dir()?;
         let new = self.new_inode(caller, dir, NewKind::File, make)?;
-        self.give(dir.create_unnamed(&new).map_err(|error| errno(&error))?)
+        self.give_open(dir.create(name, &new).map_err(|error| errno(&error))?)
+    }
+
+    pub(super) fn make_unnamed_file(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        make: &Make<'_>,
+    ) -> Reply<(Entry, Opened)> {
+        let served = self.nodes.get(parent)?;
+        let dir = served.dir()?;
+        let new = self.new_inode(caller, dir, NewKind::File, make)?;
+        self.give_open(dir.create_unnamed(&new).map_err(|error| errno(&error))?)
     }
 
     fn new_inode<'n>(

@@ -9,6 +9,7 @@ mod blocks;
 mod flags;
 mod kernel;
 mod liveness;
+mod losses;
 
 const SETFLAGS: u32 = 0x4008_6602;
 

@@ -14,8 +14,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::wire::{self, opcode};
 use crate::ops::{
-    Attributes, Caller, Entry, Ioctl, Kind, Listing, Make, NodeId, OpenHow, Ops, Rename, Reply, SetSize,
-    WriteHow, decode_device,
+    Attributes, Caller, Entry, FileHandle, Ioctl, Kind, Listing, Make, NodeId, OpenHow, Opened, Ops, Rename,
+    Reply, SetSize, WriteHow, decode_device,
 };
 
 const S_IFMT: u32 = 0o170_000;
@@ -138,7 +138,7 @@ impl Message<'_> {
                 self.put(&target)
             }
             opcode::SYMLINK | opcode::MKNOD | opcode::MKDIR => self.make(ops),
-            opcode::TMPFILE => self.make_unnamed(ops),
+            opcode::CREATE | opcode::TMPFILE => self.create(ops),
             opcode::UNLINK => ops.unlink(node, self.name()?).map(|()| 0),
             opcode::RMDIR => ops.rmdir(node, self.name()?).map(|()| 0),
             opcode::RENAME => {
@@ -156,10 +156,13 @@ impl Message<'_> {
             }
             opcode::OPEN | opcode::OPENDIR => {
                 let fixed: wire::OpenIn = self.fixed()?;
-                let how =
-                    OpenHow { write: fixed.flags & O_ACCMODE != 0, append: fixed.flags & O_APPEND != 0 };
-                ops.open(node, how)?;
-                self.put(wire::OpenOut::default().as_bytes())
+                let how = OpenHow {
+                    write: fixed.flags & O_ACCMODE != 0,
+                    append: fixed.flags & O_APPEND != 0,
+                    directory: self.header.opcode == opcode::OPENDIR,
+                };
+                let opened = ops.open(node, how)?;
+                self.put(open_out(opened).as_bytes())
             }
             opcode::READ => {
                 let fixed: wire::ReadIn = self.fixed()?;
@@ -169,9 +172,10 @@ impl Message<'_> {
             opcode::STATFS => self.statfs(ops),
             opcode::FSYNC | opcode::FSYNCDIR => {
                 let fixed: wire::FsyncIn = self.fixed()?;
-                ops.sync(node, fixed.fsync_flags & wire::FSYNC_FDATASYNC != 0).map(|()| 0)
+                let only_data = fixed.fsync_flags & wire::FSYNC_FDATASYNC != 0;
+                ops.sync(node, FileHandle(fixed.fh), only_data).map(|()| 0)
             }
-            opcode::SYNCFS => ops.sync(NodeId::ROOT, false).map(|()| 0),
+            opcode::SYNCFS => ops.sync(NodeId::ROOT, FileHandle::NONE, false).map(|()| 0),
             opcode::SETXATTR => {
                 let (fixed, rest) = self.split::<wire::SetxattrIn>()?;
                 let (name, value) = name(rest)?;
@@ -206,10 +210,14 @@ impl Message<'_> {
                 ops.end();
                 Ok(0)
             }
-            // What is opened is kept nowhere.
-            opcode::RELEASE | opcode::RELEASEDIR => Ok(0),
-            // Among others CREATE and FLUSH, which the kernel then does without, and COPY_FILE_RANGE,
-            // which it then does itself.
+            opcode::RELEASE => {
+                ops.release(FileHandle(self.fixed::<wire::ReleaseIn>()?.fh));
+                Ok(0)
+            }
+            // Open directories are kept nowhere.
+            opcode::RELEASEDIR => Ok(0),
+            // Among others FLUSH, which the kernel then does without: as on the kernel's ext4, closing reports nothing; and
+            // COPY_FILE_RANGE, which it then does itself.
             _ => Err(Errno::NOSYS),
         }
     }
@@ -259,13 +267,15 @@ impl Message<'_> {
         self.put(entry_out(&entry).as_bytes())
     }
 
-    fn make_unnamed(&mut self, ops: &impl Ops) -> Reply<usize> {
-        let fixed: wire::CreateIn = self.fixed()?;
+    fn create(&mut self, ops: &impl Ops) -> Reply<usize> {
+        let (fixed, rest) = self.split::<wire::CreateIn>()?;
         let (mode, umask) = (fixed.mode as u16 & 0o7777, fixed.umask as u16);
         let make = Make { kind: Kind::File, mode, umask };
-        let entry = ops.make_unnamed(self.caller(), self.node(), &make)?;
-        let open = wire::OpenOut { open_flags: wire::FOPEN_KEEP_CACHE, ..wire::OpenOut::default() };
-        self.put(&[entry_out(&entry).as_bytes(), open.as_bytes()].concat())
+        let (entry, opened) = match self.header.opcode {
+            opcode::TMPFILE => ops.make_unnamed(self.caller(), self.node(), &make)?,
+            _ => ops.create(self.caller(), self.node(), name(rest)?.0, &make)?,
+        };
+        self.put(&[entry_out(&entry).as_bytes(), open_out(opened).as_bytes()].concat())
     }
 
     fn write(&mut self, ops: &impl Ops) -> Reply<usize> {
@@ -468,6 +478,11 @@ fn entry_out(entry: &Entry) -> wire::EntryOut {
         attr_valid_nsec: entry.attributes_lifetime.subsec_nanos(),
         attr: attr(&entry.attributes),
     }
+}
+
+fn open_out(opened: Opened) -> wire::OpenOut {
+    let open_flags = if opened.keeps_content { wire::FOPEN_KEEP_CACHE } else { 0 };
+    wire::OpenOut { fh: opened.handle.0, open_flags, ..wire::OpenOut::default() }
 }
 
 /// Writes a listing.

@@ -40,6 +40,7 @@ pub mod opcode {
     pub const READDIR: u32 = 28;
     pub const RELEASEDIR: u32 = 29;
     pub const FSYNCDIR: u32 = 30;
+    pub const CREATE: u32 = 35;
     pub const INTERRUPT: u32 = 36;
     pub const BMAP: u32 = 37;
     pub const DESTROY: u32 = 38;
@@ -251,6 +252,8 @@ layouts! {
     /// Of OPEN and OPENDIR.
     OpenIn { flags: u32, open_flags: u32, }
     OpenOut { fh: u64, open_flags: u32, backing_id: i32, }
+    /// Of RELEASE and RELEASEDIR.
+    ReleaseIn { fh: u64, flags: u32, release_flags: u32, lock_owner: u64, }
     MkdirIn { mode: u32, umask: u32, }
     RenameIn { newdir: u64, }
     Rename2In { newdir: u64, flags: u32, padding: u32, }
@@ -336,7 +339,9 @@ mod tests {
             (size_of::<LseekIn>(), 24),
             (size_of::<Dirent>(), 24),
             (size_of::<StatxOut>(), 288),
+            (size_of::<CreateIn>(), 16),
             (size_of::<OpenOut>(), 16),
+            (size_of::<ReleaseIn>(), 24),
             (size_of::<RingHeader>(), 288),
             (size_of::<RingCommand>(), 24),
         ];

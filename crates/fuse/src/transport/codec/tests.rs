@@ -87,9 +87,18 @@ impl Ops for Notes {
         Ok(b"target".to_vec())
     }
 
-    fn open(&self, _: NodeId, how: OpenHow) -> Reply<()> {
+    fn open(&self, _: NodeId, how: OpenHow) -> Reply<Opened> {
         self.note(format!("open {how:?}"));
-        Ok(())
+        Ok(Opened { handle: FileHandle(9), keeps_content: how.append })
+    }
+
+    fn release(&self, handle: FileHandle) {
+        self.note(format!("release {}", handle.0));
+    }
+
+    fn create(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<(Entry, Opened)> {
+        self.note(format!("create {} {} {name:?} {make:?}", caller.uid, parent.0));
+        Ok((entry(), Opened { handle: FileHandle(8), keeps_content: true }))
     }
 
     fn make(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry> {
@@ -125,7 +134,8 @@ impl Ops for Notes {
         Ok(bytes.len())
     }
 
-    fn sync(&self, _: NodeId, _: bool) -> Reply<()> {
+    fn sync(&self, node: NodeId, handle: FileHandle, only_data: bool) -> Reply<()> {
+        self.note(format!("sync {} {} {only_data}", node.0, handle.0));
         Ok(())
     }
 
@@ -281,16 +291,35 @@ fn wishes_are_read_as_they_were_written() {
     let touch = SetAttributes { touch: true, ..SetAttributes::default() };
     assert_eq!(notes.taken(), [format!("{touch:?} None"), "false".to_owned()]);
     for opcode in [opcode::OPEN, opcode::OPENDIR] {
-        for (flags, how) in [
-            (0, OpenHow::default()),
-            (1, OpenHow { write: true, append: false }),
-            (O_APPEND | 2, OpenHow { write: true, append: true }),
+        let directory = opcode == opcode::OPENDIR;
+        for (flags, how, open_flags) in [
+            (0, OpenHow { directory, ..OpenHow::default() }, 0),
+            (1, OpenHow { write: true, append: false, directory }, 0),
+            (O_APPEND | 2, OpenHow { write: true, append: true, directory }, wire::FOPEN_KEEP_CACHE),
         ] {
             let open = wire::OpenIn { flags, open_flags: 0 };
             let (outcome, body) = ask(&notes, opcode, open.as_bytes(), &[], 16);
-            assert_eq!((outcome, &body[..16]), (Outcome::Done(16), &[0; 16][..]), "nothing is kept");
+            let expected = wire::OpenOut { fh: 9, open_flags, backing_id: 0 };
+            assert_eq!((outcome, &body[..16]), (Outcome::Done(16), expected.as_bytes()));
             assert_eq!(notes.taken(), [format!("open {how:?}")]);
         }
+    }
+    let create = wire::CreateIn { flags: 1, mode: 0o100_644, umask: 0o22, open_flags: 0 };
+    let (outcome, body) = ask(&notes, opcode::CREATE, create.as_bytes(), b"new\0", 144);
+    let opened = wire::OpenOut { fh: 8, open_flags: wire::FOPEN_KEEP_CACHE, backing_id: 0 };
+    assert_eq!((outcome, body[0], &body[128..144]), (Outcome::Done(144), 77, opened.as_bytes()));
+    let make = Make { kind: Kind::File, mode: 0o644, umask: 0o22 };
+    assert_eq!(notes.taken(), [format!("create 1000 2 {:?} {make:?}", b"new")]);
+    let fsync = wire::FsyncIn { fh: 8, fsync_flags: wire::FSYNC_FDATASYNC, padding: 0 };
+    let release = wire::ReleaseIn { fh: 8, ..wire::ReleaseIn::default() };
+    for (opcode, fixed, asked) in [
+        (opcode::FSYNC, fsync.as_bytes(), &["sync 2 8 true"][..]),
+        (opcode::RELEASE, release.as_bytes(), &["release 8"]),
+        // Open directories are kept nowhere.
+        (opcode::RELEASEDIR, release.as_bytes(), &[]),
+    ] {
+        assert_eq!(ask(&notes, opcode, fixed, &[], 64).0, Outcome::Done(0));
+        assert_eq!(notes.taken(), asked);
     }
     let mknod = wire::MknodIn { mode: 0o020_644, rdev: 5, umask: 0o22, padding: 0 };
     ask(&notes, opcode::MKNOD, mknod.as_bytes(), b"tty\0", 128);
