@@ -301,8 +301,8 @@ impl Allocator {
     }
 
     fn find_chunk(&self, request: &Request, place: Place, least: u32) {
-        let halved = self.localities.begin_search(place.home);
-        let len = self.chunk_len().checked_shr(halved).unwrap_or(0).max(least);
+        let search = self.localities.begin_search(place);
+        let len = self.chunk_len().checked_shr(search.halved).unwrap_or(0).max(least);
         let found = self.counters.claim_spare(u64::from(len)).then(|| {
             let mut reservation = Reservation::of_claimed(&self.counters, u64::from(len));
             self.take_for(&mut reservation, &Request { len, least, ..*request }, Some(place.home)).ok()
@@ -312,7 +312,7 @@ impl Allocator {
             self.counters.local.add(u64::from(run.len));
             self.lookups.add(Count::LocalChunks, 1);
         }
-        for run in self.localities.end_search(place, len, found) {
+        for run in search.end(len, found) {
             self.give_back_chunk(run);
         }
     }

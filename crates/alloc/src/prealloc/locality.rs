@@ -136,32 +136,12 @@ impl Localities {
         Some(taken)
     }
 
-    /// Announces a search for a chunk: how often to halve what is asked for.
-    pub fn begin_search(&self, home: GroupNumber) -> u32 {
-        let mut locality = self.slot(home).locality.lock();
-        locality.searching += 1;
-        locality.halved
-    }
-
-    /// Ends a search with what it found, of `asked` blocks: chunks that must go for it.
-    pub fn end_search(&self, place: Place, asked: u32, found: Option<Run>) -> Vec<Run> {
+    /// Announces a search for a chunk.
+    pub fn begin_search(&self, place: Place) -> Search<'_> {
         let slot = self.slot(place.home);
         let mut locality = slot.locality.lock();
-        locality.searching -= 1;
-        let gone = match found {
-            Some(run) => {
-                let is_short = run.len < asked / 2;
-                locality.halved =
-                    if is_short { locality.halved + 1 } else { locality.halved.saturating_sub(1) };
-                locality.displaced.retain(|displaced| *displaced != place);
-                locality.put(Chunk { place, run });
-                locality.trim()
-            }
-            None => Vec::new(),
-        };
-        drop(locality);
-        slot.searched.notify_all();
-        gone
+        locality.searching += 1;
+        Search { slot, place, halved: locality.halved, has_ended: false }
     }
 
     /// Takes blocks back into the chunk that they were taken from last: whether there is one.
@@ -184,6 +164,49 @@ impl Localities {
             let chunks = std::mem::take(&mut locality.chunks);
             chunks.into_iter().flatten().map(|chunk| chunk.run).collect()
         })
+    }
+}
+
+/// A search that was announced. A panic ends it too: who drains the chunks waits for its end.
+#[derive(Debug)]
+#[must_use = "a search is ended with what it found"]
+pub(crate) struct Search<'l> {
+    slot: &'l Slot,
+    place: Place,
+    /// How often to halve what is asked for.
+    pub halved: u32,
+    has_ended: bool,
+}
+
+impl Search<'_> {
+    /// Ends the search with what it found, of `asked` blocks: chunks that must go for it.
+    pub fn end(mut self, asked: u32, found: Option<Run>) -> Vec<Run> {
+        let mut locality = self.slot.locality.lock();
+        locality.searching -= 1;
+        self.has_ended = true;
+        let gone = match found {
+            Some(run) => {
+                let is_short = run.len < asked / 2;
+                locality.halved =
+                    if is_short { locality.halved + 1 } else { locality.halved.saturating_sub(1) };
+                locality.displaced.retain(|displaced| *displaced != self.place);
+                locality.put(Chunk { place: self.place, run });
+                locality.trim()
+            }
+            None => Vec::new(),
+        };
+        drop(locality);
+        self.slot.searched.notify_all();
+        gone
+    }
+}
+
+impl Drop for Search<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.slot.locality.lock().searching -= 1;
+            self.slot.searched.notify_all();
+        }
     }
 }
 
@@ -247,8 +270,7 @@ mod tests {
     }
 
     fn add(localities: &Localities, place: Place, start: u64, len: u32) -> Vec<Run> {
-        localities.begin_search(place.home);
-        localities.end_search(place, len, Some(Run { start: FsBlock(start), len }))
+        localities.begin_search(place).end(len, Some(Run { start: FsBlock(start), len }))
     }
 
     fn starts(localities: &Localities, place: Place, count: usize) -> Vec<Option<u64>> {
@@ -296,10 +318,25 @@ mod tests {
         }
         let gone = add(&localities, place(5, 9), 900, 64);
         assert_eq!(gone, [Run { start: FsBlock(500), len: 1 }]);
-        assert_eq!(localities.begin_search(GroupNumber(5)), 0);
-        localities.end_search(place(5, 9), 512, Some(Run { start: FsBlock(2000), len: 9 }));
-        assert_eq!(localities.begin_search(GroupNumber(5)), 1);
-        localities.end_search(place(5, 9), 256, None);
+        let search = localities.begin_search(place(5, 9));
+        assert_eq!(search.halved, 0);
+        search.end(512, Some(Run { start: FsBlock(2000), len: 9 }));
+        let search = localities.begin_search(place(5, 9));
+        assert_eq!(search.halved, 1);
+        search.end(256, None);
         assert_eq!(localities.drain().flatten().map(|run| run.len).sum::<u32>(), 7 * 64 + 9);
+    }
+
+    #[test]
+    fn a_search_that_panics_has_ended() {
+        let localities = Localities::new(Bands::new(8));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _search = localities.begin_search(place(5, 1));
+            panic!("in the search");
+        }));
+        assert!(panicked.is_err());
+        // It would wait for ever.
+        assert_eq!(localities.slot(GroupNumber(5)).locality.lock().searching, 0);
+        assert_eq!(localities.drain().flatten().count(), 0);
     }
 }
