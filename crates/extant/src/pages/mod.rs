@@ -177,11 +177,14 @@ impl NodePages {
     fn account(&mut self, pages: &Pages, node: &Arc<Node>) {
         self.account_memory(pages);
         let now = self.dirty_bytes();
-        let before = std::mem::replace(&mut self.accounted.1, now);
-        match now.checked_sub(before) {
-            Some(0) => {}
-            Some(more) => pages.writeback().dirtied(node, more),
-            None => pages.writeback().cleaned(node, before - now),
+        let before = self.accounted.1;
+        // Never more than was told, even if telling panics: a rise is noted afterwards, a fall before.
+        if now > before {
+            pages.writeback().dirtied(node, now - before);
+            self.accounted.1 = now;
+        } else if now < before {
+            self.accounted.1 = now;
+            pages.writeback().cleaned(node, before - now);
         }
     }
 

@@ -42,6 +42,17 @@ impl Drop for Changed<'_> {
     }
 }
 
+/// Aborts the journal if a panic ends a write into memory: a later sync would pass over dirty blocks that writeback was not told of.
+struct Told<'v>(&'v Volume);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if extant_rt::panicking() {
+            self.0.abort_after_panic("a write into memory panicked");
+        }
+    }
+}
+
 impl Volume {
     /// [`Volume::write_at`] of a file whose content goes through memory, with all its checks done.
     ///
@@ -55,6 +66,8 @@ impl Volume {
         buf: &[u8],
         privileged: bool,
     ) -> Result<usize> {
+        // Dropped after all locks.
+        let _told = Told(self);
         self.relieve(pages, node);
         if buf.len() <= BESIDE_BYTES_MAX {
             let _content = node.change();
