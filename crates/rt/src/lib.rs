@@ -10,6 +10,8 @@ mod class;
 mod clock;
 #[cfg(not(extant_rt = "virtual"))]
 mod exploration;
+#[cfg(debug_assertions)]
+pub mod lock_panics;
 #[cfg(not(extant_rt = "virtual"))]
 mod native;
 mod once_box;

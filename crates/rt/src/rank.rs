@@ -20,6 +20,7 @@ pub(crate) mod order {
     }
 
     pub fn check(class: &'static LockClass, key: u64) {
+        crate::lock_panics::pass(class);
         HELD.with(|held| {
             let held = held.borrow();
             if let Some((outer, outer_key)) = held.iter().find(|(c, k)| (c.rank, *k) >= (class.rank, key)) {

@@ -37,5 +37,7 @@ mod tree;
 mod errors;
 mod faults;
 mod linux;
+#[cfg(debug_assertions)]
+mod panics;
 mod sequences;
 mod threads;
