@@ -182,7 +182,7 @@ pub fn open_for_reading(image: &Path, reading: Reading) -> Result<Filesystem, Fa
     mount(image, device, Mount::new().read_only(true).no_recovery(reading.norecovery))
 }
 
-/// Opens a disk for writing; says so if its journal was replayed.
+/// Opens a disk for writing; says so if its journal was replayed or emptied.
 pub fn open_for_writing(image: &Path, location: Location) -> Result<Filesystem, Failure> {
     let clock = clock()?;
     let device = open_device(image, Access::read_write(), location.wait())?;
@@ -200,8 +200,27 @@ pub fn tell_of_opening(image: &Path, fs: &Filesystem) {
     if blocks > 0 && !fs.is_read_only() {
         output::note(&format!("{}: replayed the journal: {blocks} blocks", image.display()));
     }
+    if let Some(skipped) = journal_skipped(fs) {
+        output::note(&format!("{}: {skipped}", image.display()));
+    }
     if let Some(met) = errors_met(fs) {
         output::note(&format!("{}: {met}", image.display()));
+    }
+}
+
+/// That the journal holds what was not replayed, for the superblock says that the disk was unmounted, and what to do about it.
+pub fn journal_skipped(fs: &Filesystem) -> Option<String> {
+    let count = fs.mounted().skipped_transactions;
+    let transactions = if count == 1 { "transaction" } else { "transactions" };
+    match (count, fs.is_read_only()) {
+        (0, _) => None,
+        (_, true) => Some(format!(
+            "{count} {transactions} in the journal, which the superblock says to ignore (needs_recovery is clear); writing to \
+             the disk empties the journal; e2fsck -f offers to replay it"
+        )),
+        (_, false) => Some(format!(
+            "emptied the journal without replaying {count} {transactions}, as the superblock says (needs_recovery is clear)"
+        )),
     }
 }
 

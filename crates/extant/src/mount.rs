@@ -126,6 +126,9 @@ impl Default for Options {
 pub struct Mounted {
     /// Blocks that the journal held and that were replayed, or are laid over the disk when reading.
     pub replayed_blocks: usize,
+    /// Whole transactions in the journal of a disk whose superblock says that it was unmounted. They were not replayed; mounting
+    /// for writing emptied the journal.
+    pub skipped_transactions: u32,
     /// Inodes that were deleted or truncated because a crash had left them so.
     pub orphans: usize,
     /// The error for which the journal was given up when it was last in use, a negative number of the host's; or 0.
@@ -156,27 +159,10 @@ impl Volume {
             || superblock.state() & (State::VALID | State::ERROR) != State::VALID;
         let mut volume = Self::assemble(device.clone(), superblock, BTreeMap::new(), options)?;
         let log = volume.find_log()?;
-        let mut replayed = BTreeMap::new();
-        if let Some(log) = &log
-            && !options.no_recovery
-        {
-            let replay =
-                recovery::replay(&*device, log, volume.geometry.block_size, volume.geometry.blocks_count)
-                    .map_err(|source| unusable_log(volume.log_place(log), source))?;
-            mounted.replayed_blocks = replay.blocks.len();
-            mounted.journal_errno = replay.superblock.s_errno;
-            // Without them the tree is an older one, and nobody would see it.
-            if replay.report.fast_commit_pending {
-                return Err(Error::Unsupported(
-                    "fast commits to replay; a mount by Linux or e2fsck -E journal_only brings them home",
-                ));
-            }
-            if options.read_only {
-                replayed = replay.blocks;
-            } else {
-                replay.write_home(&*device, &*device, log)?;
-            }
-        }
+        let replayed = match &log {
+            Some(log) if !options.no_recovery => volume.recover(log, options.read_only, &mut mounted)?,
+            _ => BTreeMap::new(),
+        };
         if mounted.replayed_blocks > 0 {
             // The superblock and the descriptors may have changed.
             let superblock = match replayed.get(&volume.superblock_place().0) {
@@ -323,6 +309,36 @@ impl Volume {
         }
         let map = LogMap::new(runs).map_err(|_| place.inode(number).corrupt("its blocks leave gaps"))?;
         Ok(Some(map))
+    }
+
+    /// Replays the log: home, or when reading into the blocks that are returned. The log of a file system that was unmounted is
+    /// not replayed, for its transactions are older than what was written since, and it is emptied before there are new ones.
+    ///
+    /// Source: `ext4_load_journal`. Linux empties that log for a read-only mount too; here reading writes nothing.
+    fn recover(
+        &self,
+        log: &LogMap,
+        read_only: bool,
+        mounted: &mut Mounted,
+    ) -> Result<BTreeMap<FsBlock, Arc<[u8]>>> {
+        let needs_recovery = self.superblock.lock().incompat().contains(IncompatFeatures::RECOVER);
+        let recover = if needs_recovery { recovery::replay } else { recovery::skip };
+        let found = recover(&*self.device, log, self.geometry.block_size, self.geometry.blocks_count)
+            .map_err(|source| unusable_log(self.log_place(log), source))?;
+        mounted.replayed_blocks = found.blocks.len();
+        mounted.skipped_transactions = if needs_recovery { 0 } else { found.report.transactions };
+        mounted.journal_errno = found.superblock.s_errno;
+        // Without them the tree is an older one, and nobody would see it.
+        if found.report.fast_commit_pending {
+            return Err(Error::Unsupported(
+                "fast commits to replay; a mount by Linux or e2fsck -E journal_only brings them home",
+            ));
+        }
+        if read_only {
+            return Ok(found.blocks);
+        }
+        found.write_home(&*self.device, &*self.device, log)?;
+        Ok(BTreeMap::new())
     }
 
     fn log_place(&self, log: &LogMap) -> Place {

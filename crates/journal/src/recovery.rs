@@ -90,18 +90,50 @@ pub fn replay(
     block_size: u32,
     fs_blocks_count: u64,
 ) -> Result<Replay> {
-    let (superblock, superblock_block) = log::read_superblock(log_device, map, block_size)?;
-    let ring = Ring::new(&superblock, map, block_size)?;
+    let (reader, mut recovered) = begin(log_device, map, block_size, fs_blocks_count)?;
+    let Some(end) = reader.scan_into(&mut recovered)? else { return Ok(recovered) };
+    let records = reader.revokes(end, &mut recovered.report)?;
+    recovered.blocks = reader.copies(end, &records, &mut recovered.report)?;
+    recovered.report.fast_commit_pending = reader.fast_commit_pending(&recovered.superblock, end)?;
+    Ok(recovered)
+}
+
+/// Scans the log of a file system that was unmounted, so that nothing of it is to be replayed: the result has no blocks, and
+/// [`Replay::write_home`] only marks the log empty. The report counts the transactions; the blocks in them are not looked at.
+///
+/// # Errors
+/// I/O; a broken map; a damaged superblock or unknown features.
+///
+/// Source: `jbd2_journal_wipe`, `jbd2_journal_skip_recovery`.
+pub fn skip(
+    log_device: &dyn BlockDevice,
+    map: &LogMap,
+    block_size: u32,
+    fs_blocks_count: u64,
+) -> Result<Replay> {
+    let (reader, mut skipped) = begin(log_device, map, block_size, fs_blocks_count)?;
+    reader.scan_into(&mut skipped)?;
+    Ok(skipped)
+}
+
+/// The log's reader, and the result before anything was found.
+fn begin<'a>(
+    device: &'a dyn BlockDevice,
+    map: &'a LogMap,
+    block_size: u32,
+    fs_blocks_count: u64,
+) -> Result<(Reader<'a>, Replay)> {
+    let (superblock, superblock_block) = log::read_superblock(device, map, block_size)?;
     let reader = Reader {
-        device: log_device,
+        device,
         map,
-        ring,
+        ring: Ring::new(&superblock, map, block_size)?,
         format: superblock.format(),
         start: superblock.s_start,
         sequence: superblock.s_sequence,
         fs_blocks_count,
     };
-    let mut recovered = Replay {
+    let recovered = Replay {
         blocks: BTreeMap::new(),
         next_sequence: superblock.s_sequence,
         report: Report {
@@ -115,20 +147,7 @@ pub fn replay(
         superblock,
         superblock_block,
     };
-    if recovered.superblock.s_start == 0 {
-        return Ok(recovered);
-    }
-    let scan = reader.scan(&recovered.superblock)?;
-    let records = reader.revokes(scan.end, &mut recovered.report)?;
-    recovered.blocks = reader.copies(scan.end, &records, &mut recovered.report)?;
-    recovered.report.transactions = scan.end.0.wrapping_sub(recovered.superblock.s_sequence.0);
-    recovered.report.end_block = scan.end_block;
-    recovered.report.stop = scan.stop;
-    recovered.report.fast_commit_pending = reader.fast_commit_pending(&recovered.superblock, scan.end)?;
-    // One number is left out, so that a commit block of the transaction that did not finish is never taken for
-    // that of a new one.
-    recovered.next_sequence = scan.end.next();
-    Ok(recovered)
+    Ok((reader, recovered))
 }
 
 impl Replay {
@@ -212,6 +231,21 @@ impl Reader<'_> {
 
     fn buffer(&self) -> Vec<u8> {
         vec![0; self.format.block_bytes()]
+    }
+
+    /// Scans a log that is not empty and reports where it ends; the first transaction that is not complete.
+    fn scan_into(&self, recovered: &mut Replay) -> Result<Option<TransactionId>> {
+        if recovered.is_empty() {
+            return Ok(None);
+        }
+        let scan = self.scan(&recovered.superblock)?;
+        recovered.report.transactions = scan.end.0.wrapping_sub(self.sequence.0);
+        recovered.report.end_block = scan.end_block;
+        recovered.report.stop = scan.stop;
+        // One number is left out, so that a commit block of the transaction that did not finish is never taken for
+        // that of a new one.
+        recovered.next_sequence = scan.end.next();
+        Ok(Some(scan.end))
     }
 
     fn scan(&self, sb: &Superblock) -> Result<Scan> {

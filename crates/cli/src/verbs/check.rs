@@ -79,6 +79,9 @@ impl Check {
         if let Some(by) = disks::used_elsewhere(&fs) {
             output::note(&format!("{}: {by}; what is found may be passing", self.image.display()));
         }
+        if let Some(skipped) = disks::journal_skipped(&fs) {
+            output::note(&format!("{}: {skipped}", self.image.display()));
+        }
         if let Some(met) = disks::errors_met(&fs) {
             output::note(&format!("{}: {met}", self.image.display()));
         }

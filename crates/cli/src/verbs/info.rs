@@ -76,6 +76,7 @@ fn document(fs: &Filesystem) -> Map<String, Value> {
         "features": features(&superblock),
         "is_clean": is_clean(fs, &superblock),
         "journal_replay_blocks": fs.mounted().replayed_blocks,
+        "journal_skipped_transactions": fs.mounted().skipped_transactions,
         "in_use": disks::used_elsewhere(fs).map(|by| json!({
             "node": by.node,
             "device": by.device,
@@ -114,6 +115,10 @@ fn lines(fs: &Filesystem) -> Vec<(&'static str, String)> {
         (None, false) => {
             format!("not unmounted; {} blocks in the journal to replay", fs.mounted().replayed_blocks)
         }
+    };
+    let state = match disks::journal_skipped(fs) {
+        Some(skipped) => format!("{state}; {skipped}"),
+        None => state,
     };
     let state = match disks::used_elsewhere(fs) {
         Some(by) => format!("{state}; {by}"),

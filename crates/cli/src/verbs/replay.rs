@@ -6,8 +6,9 @@ use clap::Args;
 use extant_ondisk::{IncompatFeatures, RoCompatFeatures};
 
 use super::Outcome;
-use crate::disks::{Location, Reading, open_for_reading, open_for_writing, unmount};
+use crate::disks::{Location, Reading, journal_skipped, open_for_reading, open_for_writing, unmount};
 use crate::failure::Failure;
+use crate::output::{self, Output};
 
 /// Replay the journal of a disk that was not unmounted
 ///
@@ -26,7 +27,7 @@ impl Replay {
     /// Replays.
     pub fn run(self) -> Outcome {
         let image = self.image.display();
-        let mut output = crate::output::Output::new();
+        let mut output = Output::new();
         if self.is_settled()? {
             output.line(format!("{image}: nothing to replay"))?;
         } else {
@@ -43,6 +44,9 @@ impl Replay {
     /// Whether there is nothing to finish.
     fn is_settled(&self) -> Result<bool, Failure> {
         let fs = open_for_reading(&self.image, Reading { location: self.location, ..Reading::default() })?;
+        if let Some(skipped) = journal_skipped(&fs) {
+            output::note(&format!("{}: {skipped}", self.image.display()));
+        }
         let superblock = fs.superblock();
         Ok(fs.mounted().replayed_blocks == 0
             && !superblock.incompat().contains(IncompatFeatures::RECOVER)

@@ -38,6 +38,10 @@ struct State {
 
 const MET: &str = "extant: disk.img: errors were met when the disk was last in use (the last: ext4_lookup, inode 12); \
                    e2fsck -f looks for damage and takes the mark away";
+const SKIPPED: &str = "extant: disk.img: 1 transaction in the journal, which the superblock says to ignore (needs_recovery is clear); \
+                       writing to the disk empties the journal; e2fsck -f offers to replay it";
+const EMPTIED: &str = "extant: disk.img: emptied the journal without replaying 1 transaction, as the superblock says \
+                       (needs_recovery is clear)";
 const GIVEN_UP: &str = "extant: disk.img: the journal was given up with error -5 when the disk was last in use; \
                         e2fsck -f looks for damage and takes the mark away";
 const UNKNOWN: &str = "extant: disk.img: inode 8, journal (block N): unknown features 0x100 of the journal; a Linux or e2fsck that \
@@ -56,7 +60,7 @@ fn refused(why: &'static str) -> [(i32, String); 4] {
     [(4, why.to_owned()), (1, said.clone()), (1, said.clone()), (1, said)]
 }
 
-fn states() -> [State; 10] {
+fn states() -> [State; 11] {
     [
         State {
             name: "clean",
@@ -75,6 +79,16 @@ fn states() -> [State; 10] {
                 "",
                 "extant: disk.img: replayed the journal: N blocks",
             ),
+        },
+        State {
+            name: "journal of an unmounted disk",
+            cause: "a crash, and the flag needs_recovery cleared",
+            make: |bench| {
+                crash(bench, false);
+                drop(bench.program("debugfs", &["-w", "-R", "feature -needs_recovery", DISK]));
+            },
+            seen: Seen::Home,
+            doors: served(&format!("disk.img: clean / {SKIPPED}"), SKIPPED, EMPTIED),
         },
         State {
             name: "error flag",
@@ -320,6 +334,24 @@ fn what_the_words_advise_helps() {
             assert_eq!(bench.words("check disk.img"), "disk.img: clean\n", "{}", state.name);
         }
     }
+}
+
+#[test]
+fn info_and_replay_tell_of_a_journal_that_is_ignored() {
+    let Some(bench) = disk_of_two_groups() else { return };
+    crash(&bench, false);
+    bench.program("debugfs", &["-w", "-R", "feature -needs_recovery", DISK]);
+    let made = bench.bytes(DISK);
+    let why = SKIPPED.trim_start_matches("extant: disk.img: ");
+    assert!(
+        bench.words("info disk.img").contains(&format!("clean; {why}")),
+        "{}",
+        bench.words("info disk.img")
+    );
+    assert_eq!(bench.document("info --json disk.img")["journal_skipped_transactions"], 1);
+    let replay = bench.ok(&["replay", DISK]);
+    assert_eq!(words(&bench, &replay), format!("disk.img: nothing to replay / {SKIPPED}"));
+    assert!(bench.bytes(DISK) == made, "reading has written");
 }
 
 #[test]

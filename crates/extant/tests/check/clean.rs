@@ -57,21 +57,30 @@ fn disks_of_mke2fs_are_clean() {
 
 /// The kernel's own work on a disk; `None` where it may not mount. `meanwhile` runs before it unmounts.
 fn change_by_kernel(image: &Path, at: &Path, meanwhile: impl FnOnce()) -> Option<()> {
-    let (mounted, said) =
-        run("mount", &["-o", "loop,user_xattr,acl", &image.to_string_lossy(), &at.to_string_lossy()]);
-    if !mounted {
-        println!("skipped: {said}");
-        return None;
-    }
-    let done = work(at);
-    meanwhile();
-    unmount(at);
+    let done = under_kernel(image, at, || {
+        let done = work(at);
+        meanwhile();
+        done
+    })?;
     match done {
         // A full disk has to be consistent too.
         Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
         done => done.expect("the kernel's file system takes files"),
     }
     Some(())
+}
+
+/// What `work` gives while the kernel has the disk mounted at `at`; `None` where it may not mount.
+fn under_kernel<T>(image: &Path, at: &Path, work: impl FnOnce() -> T) -> Option<T> {
+    let (mounted, said) =
+        run("mount", &["-o", "loop,user_xattr,acl", &image.to_string_lossy(), &at.to_string_lossy()]);
+    if !mounted {
+        println!("skipped: {said}");
+        return None;
+    }
+    let done = work();
+    unmount(at);
+    Some(done)
 }
 
 /// Unmounts. A program that another test is just starting has, for a moment, what this process has open there.
@@ -167,6 +176,53 @@ fn disks_that_the_kernel_still_has_in_use_are_clean_once_replayed() {
         assert!(mounted.replayed_blocks > 0, "{options:?}: there is nothing to replay");
         let (clean, said) = extant(&taken);
         assert!(clean, "{options:?}\n{said}");
+    }
+}
+
+/// A disk whose journal holds the file `late`, though its superblock says that it was unmounted.
+fn make_unmounted_with_a_journal(image: &Path, taken: &Path) {
+    let fs = Mount::new().background(false).open(image).expect("a disk");
+    fs.write("/late", "in the journal").and_then(|()| fs.sync()).expect("a commit");
+    fs::copy(image, taken).expect("a copy");
+    debugfs(taken, "feature -needs_recovery");
+}
+
+#[test]
+fn a_journal_is_ignored_as_linux_does_when_its_disk_was_unmounted() {
+    if !has_tools() {
+        return;
+    }
+    let dir = scratch();
+    let (at, taken) = (dir.path().join("mnt"), dir.path().join("taken"));
+    let other = dir.path().join("other");
+    fs::create_dir(&at).expect("a directory");
+    for options in [LAYOUTS[0], LAYOUTS[2], LAYOUTS[3], LAYOUTS[10]] {
+        let Some(image) = make_disk(dir.path(), options, 64 << 10) else { continue };
+        make_unmounted_with_a_journal(&image, &taken);
+        fs::copy(&taken, &other).expect("a copy");
+        debugfs(&other, "feature needs_recovery");
+        let crashed = Mount::new().read_only(true).open(&other).expect("a disk");
+        assert!(crashed.metadata("/late").is_ok(), "{options:?}: the journal does not hold it");
+        drop(crashed);
+
+        let before = fs::read(&taken).expect("its bytes");
+
+        let reading = Mount::new().read_only(true).open(&taken).expect("a disk");
+        assert!(reading.metadata("/late").is_err(), "{options:?}: replayed when reading");
+        assert_eq!(reading.mounted().skipped_transactions, 1, "{options:?}");
+        drop(reading);
+        assert!(fs::read(&taken).expect("its bytes") == before, "{options:?}: reading has written");
+
+        fs::copy(&taken, &other).expect("a copy");
+        let writing = Mount::new().open(&other).expect("a disk");
+        assert!(writing.metadata("/late").is_err(), "{options:?}: replayed when writing");
+        writing.unmount().expect("unmounted");
+        let (agreement, said) = compare(&other);
+        assert_eq!(agreement, Agreement::BothClean, "{options:?}\n{said}");
+
+        if let Some(is_replayed) = under_kernel(&taken, &at, || at.join("late").exists()) {
+            assert!(!is_replayed, "{options:?}: Linux replays it");
+        }
     }
 }
 

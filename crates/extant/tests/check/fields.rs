@@ -177,6 +177,11 @@ pub fn write_log(
 ) -> String {
     let Some(first) = journal.first() else { return "no journal".to_owned() };
     let Ok(mut log) = Superblock::parse(disk.block(*first)) else { return "no log".to_owned() };
+    // Without EXT4_FEATURE_INCOMPAT_RECOVER the log is not replayed, whatever it holds.
+    if random.below(8) != 0 {
+        disk.bytes[1024 + 0x60] |= 4;
+        disk.fix(blocks[0].0, Kind::Superblock);
+    }
     if random.below(4) == 0 {
         change_log_superblock(&mut log, random);
         let range = disk.range(*first);
@@ -229,9 +234,6 @@ pub fn write_log(
     log.s_start = log.s_first;
     let range = disk.range(*first);
     log.write(&mut disk.bytes[range]);
-    // EXT4_FEATURE_INCOMPAT_RECOVER.
-    disk.bytes[1024 + 0x60] |= 4;
-    disk.fix(blocks[0].0, Kind::Superblock);
     format!("a log from {sequence:?} on of {done}")
 }
 
