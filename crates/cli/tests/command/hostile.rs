@@ -58,6 +58,32 @@ fn damaged_inode_is_named_and_its_neighbours_are_served() {
 }
 
 #[test]
+fn removal_of_a_file_with_a_broken_map_fails_and_marks_the_disk() {
+    let Some(bench) = Bench::new() else { return };
+    let stat = bench.debugfs(DISK, "stat /etc/group");
+    let number =
+        stat.split("Inode: ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("a number");
+    // The magic number of the extent tree's root.
+    bench.debugfs_write(DISK, "sif /etc/group block[0] 0\n");
+    let header = |bench: &Bench| bench.program("dumpe2fs", &["-h", DISK]).out;
+    assert!(!header(&bench).contains("with errors"), "{}", header(&bench));
+    let said = bench.fails(1, &["rm", "disk.img:/etc/group"]);
+    assert!(said.contains("disk.img") && said.contains(&format!("inode {number},")), "{said}");
+    let marked = header(&bench);
+    assert!(marked.contains("with errors") && marked.contains("FS Error count:"), "{marked}");
+    let noted = bench.run(&["check", DISK]);
+    assert!(
+        noted.err.contains("errors were met when the disk was last in use"),
+        "{}{}",
+        noted.out,
+        noted.err
+    );
+    // What is beside it can still be removed; the mark stays until e2fsck was there.
+    bench.ok(&["rm", "disk.img:/etc/passwd"]);
+    assert!(header(&bench).contains("with errors"), "{}", header(&bench));
+}
+
+#[test]
 fn recursive_changes_go_on_after_damage() {
     let Some(bench) = Bench::new() else { return };
     damage_inode(&bench, "/etc/group");
