@@ -81,13 +81,13 @@ COUNT := 2400
 mutations: setup-test
 	EXTANT_MUTATIONS=$(COUNT) EXTANT_MUTATIONS_FROM=$${FROM:-1000} $(CARGO) test --locked -p extant-cli --test mutations -- --nocapture
 
-# Structures and logs with changed fields and right checksums: damaged disks of 28 layouts for SECONDS through the library, STRUCTURES more
+# Structures and logs with changed fields and right checksums: damaged disks of 28 layouts for 500 s through the library, STRUCTURES more
 # disks and as many archives through all that walks trees, and mutated disks through commands and mounts; 20 minutes for 10,000 disks.
 STRUCTURES := 2000
 fuzz-structures: setup-test
 	EXTANT_FUZZ_TREES=$(STRUCTURES) EXTANT_FUZZ_FROM=$${FROM:-1000} $(CARGO) test --locked -p extant-archive --test fuzz -- --nocapture
-	$(MAKE) fuzz SECONDS=$${SECONDS:-500} FROM=$${FROM:-100000}
-	$(MAKE) mutations COUNT=$${COUNT:-300}
+	$(MAKE) fuzz SECONDS=500 FROM=$${FROM:-100000}
+	$(MAKE) mutations COUNT=300
 
 # The running kernel and Extant change one disk in turn, on disks of 60 random sets of features; needs root and loop devices.
 test-exchange: setup-test
