@@ -86,7 +86,7 @@ impl Device {
     }
 
     fn take(&self) -> Box<[u8]> {
-        // Tried, here and below: the near reader takes it while it stands back for all others.
+        // Tried, here and below: the near reader may hold the lock while it gets no CPU.
         let spare = self.spares.try_lock().and_then(|mut spares| spares.pop());
         spare.unwrap_or_else(|| vec![0; self.buffer_bytes].into_boxed_slice())
     }

@@ -3,8 +3,7 @@
 //! Whoever is woken while its CPU is in use is moved to one that idles, and on virtual machines that costs 30 times
 //! what a switch to a thread of the same CPU costs. But a CPU on which only `SCHED_IDLE` threads run counts as idle
 //! (`sched_idle_cpu()` in `select_idle_sibling()`): a caller that such a thread wakes stays where both are, and goes on
-//! at once. What such a thread has in hand waits while others want its CPU: it has nothing in hand but a reply and the wait
-//! for the next request, only on a quiet machine, and watched.
+//! at once. What such a thread has in hand waits while others want its CPU: it is such only on a quiet machine, and watched.
 
 use std::os::fd::OwnedFd;
 

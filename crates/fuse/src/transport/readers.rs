@@ -15,8 +15,9 @@
 //! threads, and reads go on while writers are throttled.
 //!
 //! **Near reader.** While the machine is quiet ([`Quiet`]) the only reader keeps to the CPU of its caller ([`Seat`]) and is
-//! [`Policy::Idle`] while it replies and waits for a request. It never answers a request so: it comes back to its usual
-//! policy first, and a thread without leave to come back never is the near reader.
+//! [`Policy::Idle`]. It comes back to its usual policy before it answers on a machine that it finds busy, and before it waits.
+//! If other programs begin to want its CPU in between, the [`Watch`] gives the usual policy back. A thread without leave to
+//! come back never is the near reader.
 //!
 //! Locks: `READERS`, under any lock of the engine, over nothing.
 
@@ -248,7 +249,7 @@ impl<T: Ops> Readers<T> {
                 self.shared.watch.put_off();
                 streak = if device.has_more(Duration::ZERO) { streak.max(0) + 1 } else { streak.min(0) - 1 };
             }
-            self.answer(slot, request, false);
+            self.answer(slot, request);
             if !slot.has_role() {
                 self.shared.end_wait(slot);
                 return Ok(Turn::Left);
@@ -275,30 +276,24 @@ impl<T: Ops> Readers<T> {
     }
 
     /// Answers one request, and what was kept for want of threads if this thread has left its role meanwhile.
-    fn answer(&self, slot: &Slot, request: Received, is_near: bool) {
+    fn answer(&self, slot: &Slot, request: Received) {
         if request.header.opcode == opcode::INTERRUPT {
             return self.shared.interrupt(request);
         }
         slot.begin(&request.header);
         self.shared.watch.begin();
         let Some(request) = self.shared.keep_or(slot, request) else { return };
-        self.answer_one(slot, request, is_near);
+        self.answer_one(slot, request);
         while !slot.has_role()
             && let Some(kept) = self.shared.next_kept(slot)
         {
             slot.begin(&kept.header);
-            self.answer_one(slot, kept, false);
+            self.answer_one(slot, kept);
         }
     }
 
-    fn answer_one(&self, slot: &Slot, mut request: Received, is_near: bool) {
+    fn answer_one(&self, slot: &Slot, mut request: Received) {
         let outcome = self.service.answer(&mut request.message());
-        // What the caller is woken by; it goes on at once on this CPU then.
-        let is_idle = is_near && slot.has_role() && Policy::Idle.give(None).is_ok();
-        if is_idle && !slot.is_near.load(Ordering::SeqCst) {
-            // The watcher has just ended that.
-            let _ = Policy::Normal.give(None);
-        }
         request.finish(outcome);
         slot.end();
     }
@@ -311,6 +306,7 @@ impl<T: Ops> Readers<T> {
         let mut seat = Seat::new(self.shared.home);
         slot.is_near.store(true, Ordering::SeqCst);
         seat.take();
+        let _ = Policy::Idle.give(None);
         let (mut taken, mut waited_since, mut waits) = (0_u32, None, 0);
         let end = loop {
             if !slot.is_near.load(Ordering::SeqCst) {
@@ -329,13 +325,14 @@ impl<T: Ops> Readers<T> {
                     return Err(error.into());
                 }
             };
-            // Whatever is to be done, it is done as by any other thread.
-            let _ = Policy::Normal.give(None);
             taken = taken.wrapping_add(1);
             if taken.is_multiple_of(PUT_OFF_EVERY) {
                 self.shared.watch.put_off();
             }
             let is_loud = taken.is_multiple_of(NEAR_LOOK_EVERY) && !quiet.look();
+            if is_loud {
+                self.end_near(slot);
+            }
             // On one CPU the caller's next request is mostly there as soon as this thread runs again.
             if !request.is_forget() {
                 let has_waited = waited_since.take().is_some_and(|since: Monotonic| since.elapsed() < SLEEP);
@@ -345,7 +342,7 @@ impl<T: Ops> Readers<T> {
                     seat.change();
                 }
             }
-            self.answer(slot, request, !is_loud);
+            self.answer(slot, request);
             if !slot.has_role() {
                 self.shared.end_wait(slot);
                 break Some(Turn::Left);
@@ -405,7 +402,7 @@ impl Shared {
         drop(state);
         self.changed.notify_one();
         if slot.is_near.swap(false, Ordering::SeqCst) {
-            // What it does from now on nobody's CPU is to be kept for.
+            let _ = Policy::Normal.give(Some(slot.thread()));
             self.home.free(Some(slot.thread()));
         }
     }
