@@ -129,9 +129,9 @@ conflicts: setup-test
 ladder: setup-test
 	$(CARGO) run --release --locked -p extant-bench -- ladder
 
-# Orders of visiting groups on a disk of 600 TB, beside an oracle; 3 GiB of memory, 3 minutes. Rewrites the plot in docs/.
+# Orders of visiting groups on a disk of 600 TB, beside an oracle; 3 GiB of memory, 3 minutes. Rewrites the plot in docs/results.
 scan-policies: setup-build
-	$(CARGO) run --release --locked -p extant-bench -- scan-policies --csv target/scan-policies.csv --plot docs/linear-or-ordered.svg
+	$(CARGO) run --release --locked -p extant-bench -- scan-policies --csv target/scan-policies.csv --plot docs/results/linear-or-ordered.svg
 
 # Small files and small writes with and without a page cache, and the memory that 10 GiB take through one of 256 MiB; needs
 # 11 GiB on /dev/shm; a minute.
@@ -140,9 +140,9 @@ bench-pages: setup-test
 	$(CARGO) run --release --locked -p extant-bench -- page-memory --dir /dev/shm
 
 # A disk of 600 TiB, mounted, crashed and mounted again, and allocations by the number of groups; 3 GiB of memory, 3 minutes.
-# Rewrites the plot in docs/.
+# Rewrites the plot in docs/results.
 bench-scale: setup-test
-	$(CARGO) run --release --locked -p extant-bench -- scale --plot docs/allocation-by-groups.svg
+	$(CARGO) run --release --locked -p extant-bench -- scale --plot docs/results/allocation-by-groups.svg
 
 # Public suites and programs of every day on a mounted disk; needs root, /dev/fuse and, the first time, the registry.
 # PJDFSTEST names a checkout of github.com/pjd/pjdfstest, the C original; without one it is left out.
@@ -163,7 +163,7 @@ test-fsx: setup-test build
 test-fsstress: setup-test build
 	scripts/fsstress target/release/extant "$(XFSTESTS)"
 
-# xfstests generic/quick beside the reasons in docs/trust.md; XFSTESTS names a checkout that was built. Needs root, /dev/fuse, loop
+# xfstests generic/quick beside the reasons in docs/design/trust.md; XFSTESTS names a checkout that was built. Needs root, /dev/fuse, loop
 # devices and the users that the suite wants; half an hour.
 xfstests: setup-test build
 	@scripts/setup xfs_io:xfsprogs gawk:gawk

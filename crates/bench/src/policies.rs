@@ -4,7 +4,7 @@
 //! and only the groups that it touches have bitmaps there. What a read costs is added to the time measured, which is the thread's
 //! own on the CPU. At each point all contenders take turns, and the default takes part twice: what lies between these two is what
 //! the measurement cannot tell apart.
-//! Leaves out: threads, the journal, the writing of what is stored. docs/linear-or-ordered.md has the question and the answer.
+//! Leaves out: threads, the journal, the writing of what is stored. docs/results/linear-or-ordered.md has the question and the answer.
 
 use std::path::Path;
 

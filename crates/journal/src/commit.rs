@@ -3,7 +3,7 @@
 //! Whoever wants a commit does it. One thread commits at a time; others wait for it and find their transaction
 //! durable, or do the next one, which by then holds the changes of all who waited (group commit).
 //!
-//! Order (`docs/journal.md`, J1 to J11): lock and drain the gate; freeze; open the next transaction;
+//! Order (`docs/design/journal.md`, J1 to J11): lock and drain the gate; freeze; open the next transaction;
 //! materialise; make room in the log; revoke blocks, descriptors, copies; flush; commit block, durable; overlay;
 //! wait for home writes of revoked blocks; `committed`.
 //!

@@ -3,7 +3,7 @@
 //! The journal knows blocks and bytes. What a transaction changed it learns from its [`Client`] when it freezes
 //! the transaction; the client's live copies are never looked at.
 //!
-//! Leaves out: ext4's structures. The rules it keeps are numbered in `docs/journal.md`.
+//! Leaves out: ext4's structures. The rules it keeps are numbered in `docs/design/journal.md`.
 //!
 //! Locks: all are `JOURNAL`: the superblock (key 0), the state (1), the revoke records (2), the background thread
 //! (3), the overlay's shards (from 16). No method of [`Client`] is called with one of them held. Only the

@@ -384,7 +384,7 @@ fn a_version_1_superblock_becomes_version_2_with_the_first_commit() {
 
 #[test]
 fn every_rule_of_the_document_names_tests_that_exist() {
-    let document = include_str!("../../../docs/journal.md");
+    let document = include_str!("../../../docs/design/journal.md");
     let rules: Vec<_> = document.lines().filter(|line| line.starts_with("| J")).collect();
     assert!(rules.len() > 20);
     for rule in rules {

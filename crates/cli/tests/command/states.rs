@@ -1,4 +1,4 @@
-//! What people read of disks in every state in which they may find them, through each door: `docs/states.md` has the same table.
+//! What people read of disks in every state in which they may find them, through each door: `docs/reference/states.md` has the same table.
 
 use std::fs;
 use std::path::Path;
@@ -359,8 +359,8 @@ fn info_and_replay_tell_of_a_journal_that_is_ignored() {
 
 #[test]
 fn the_page_has_the_same_table() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/states.md");
-    let page = fs::read_to_string(page).expect("docs/states.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/states.md");
+    let page = fs::read_to_string(page).expect("docs/reference/states.md");
     let mut table = String::from("| state | door | exit | words | what is seen |\n|---|---|---|---|---|\n");
     for state in states() {
         for ((door, _), (exit, words)) in DOORS.iter().zip(state.doors) {
@@ -378,5 +378,5 @@ fn the_page_has_the_same_table() {
             table += &format!("| {first} | `{door}` | {exit} | {words} | {seen} |\n");
         }
     }
-    assert!(page.contains(&table), "docs/states.md is to have:\n{table}");
+    assert!(page.contains(&table), "docs/reference/states.md is to have:\n{table}");
 }

@@ -6,7 +6,7 @@
 //! write, how many blocks it waits for. Files without extents, writes into blocks that were allocated and never written, and
 //! writes for which no reservation can be had go to the disk at once, as all do where there is no page cache.
 //!
-//! Invariants: docs/writeback.md, by number.
+//! Invariants: docs/design/writeback.md, by number.
 //!
 //! Who meets whom:
 //! - *Flush and truncate, range operations*: who works on blocks holds `INODE` alone, flushes first, and holds it on.

@@ -1,4 +1,4 @@
-//! The table of `docs/ondisk.md` says what the code does.
+//! The table of `docs/reference/ondisk.md` says what the code does.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::mkfs::Mkfs;
 use crate::mount::{INCOMPAT_READ, INCOMPAT_READ_ONLY, RO_COMPAT_WRITE};
 
-const PAGE: &str = include_str!("../../../../docs/ondisk.md");
+const PAGE: &str = include_str!("../../../../docs/reference/ondisk.md");
 
 /// Word, mount and mkfs of each feature named.
 fn table() -> BTreeMap<&'static str, [&'static str; 3]> {

@@ -219,7 +219,7 @@ fn data_that_arrives_after_its_commit_is_found() {
     }
 }
 
-/// Invariant 1 of `docs/writeback.md`.
+/// Invariant 1 of `docs/design/writeback.md`.
 #[test]
 fn delayed_data_that_arrives_after_its_commit_is_found() {
     if !has_tools() {

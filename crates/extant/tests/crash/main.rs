@@ -19,7 +19,7 @@
 //! of its blocks, as what replaces another), each of its blocks is as it was then or later, or was not there then and is not yet;
 //! its size lies between. Behind the ends of two files there is poison from the beginning, which growing must never show.
 //!
-//! The rules of `docs/journal.md` are named by their numbers where they are tested.
+//! The rules of `docs/design/journal.md` are named by their numbers where they are tested.
 //!
 //! `EXTANT_CRASH_SCALE=10` looks at ten times as many random sequences, and crashes of short ones. `EXTANT_CRASH_ONLY=DISK:SEED`
 //! looks at every crash of one sequence of a test; who fails prints the command.

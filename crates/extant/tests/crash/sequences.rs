@@ -299,7 +299,7 @@ pub fn random_value_scenario(base: &Base, seed: u64) -> Scenario<'_> {
     Scenario { pages: pages(seed), ..scenario }
 }
 
-/// J13, J14 of `docs/journal.md`.
+/// J13, J14 of `docs/design/journal.md`.
 #[test]
 fn sequences_around_the_end_of_the_log_survive_every_crash() {
     if !has_tools() {

@@ -1,5 +1,5 @@
 //! Options of mount(8) and of the kernel's ext4 that change nothing here: accepted where what is done is at least as strong, or refused with
-//! the reason. `docs/mount-options.md` shows the table; a test compares.
+//! the reason. `docs/reference/mount-options.md` shows the table; a test compares.
 //!
 //! Source: `Documentation/admin-guide/ext4.rst`, ext4(5), mount(8).
 
@@ -185,8 +185,8 @@ mod tests {
                 }
             }
         }
-        let document = include_str!("../../../../../../docs/mount-options.md");
-        assert!(document.contains(&page), "docs/mount-options.md is to have these rows:\n{page}");
+        let document = include_str!("../../../../../../docs/reference/mount-options.md");
+        assert!(document.contains(&page), "docs/reference/mount-options.md is to have these rows:\n{page}");
     }
 
     #[test]
