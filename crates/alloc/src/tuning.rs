@@ -198,3 +198,28 @@ impl Default for Tuning {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_of_tunables_has_every_field_with_its_default() {
+        let page = include_str!("../../../docs/reference/tunables.md");
+        let written = format!("{:?}", Tuning::default());
+        let fields = written.split(['{', '}', ',']).filter_map(|part| part.trim().split_once(": "));
+        let mut count = 0;
+        for (field, value) in fields {
+            // Variants are in kebab case there, as in policy files.
+            let mut word = String::new();
+            for letter in value.chars() {
+                let is_joint = letter.is_uppercase() && !word.is_empty();
+                word.extend(is_joint.then_some('-').into_iter().chain(letter.to_lowercase()));
+            }
+            let cell = if value.parse::<u32>().is_ok() { word } else { format!("`{word}`") };
+            assert!(page.contains(&format!("| `{field}` | {cell} |")), "{field}: {cell}");
+            count += 1;
+        }
+        assert!(count > 10, "{written}");
+    }
+}

@@ -320,4 +320,21 @@ mod tests {
         assert_eq!(nwritebacks.write(&fs, 0, b"1"), Err(Errno::INVAL));
         assert_eq!(file(&control, &fs, "writeback_stats").content, b"none\n");
     }
+
+    #[test]
+    fn page_of_control_files_names_each_file_and_each_line() {
+        let page = include_str!("../../../docs/reference/control-files.md");
+        let control = Control::new(Mounter::default());
+        let fs = open(8 << 20);
+        for name in FILES {
+            assert!(page.contains(&format!("\n| `{name}` |")), "{name}");
+        }
+        for name in ["journal", "mb_stats", "writeback_stats"] {
+            let text = String::from_utf8(file(&control, &fs, name).content).expect("text");
+            let keys = text.lines().filter_map(|line| line.split([':', ' ']).next());
+            for key in keys.map(|key| key.trim().trim_end_matches("_stats")).filter(|key| *key != "mballoc") {
+                assert!(page.contains(&format!("`{key}`")) || key == "context", "{name}: {key}");
+            }
+        }
+    }
 }

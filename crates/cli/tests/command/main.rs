@@ -12,6 +12,7 @@ mod journal;
 mod mkfs;
 mod ordinary_user;
 mod reading;
+mod reference;
 mod states;
 mod usage;
 mod verbs;
