@@ -231,7 +231,7 @@ fn a_file_of_holes_has_a_block_for_those_who_take_none_for_all_of_it() {
 }
 
 #[test]
-#[ignore = "measures: docs/design/fuse.md names the command"]
+#[ignore = "measures: docs/results/mount.md names the command"]
 fn cost_of_asking_for_holes() {
     const ASKED: u32 = 20_000;
     let disk = Disk::new("256M");
