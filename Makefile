@@ -163,7 +163,7 @@ test-fsx: setup-test build
 test-fsstress: setup-test build
 	scripts/fsstress target/release/extant "$(XFSTESTS)"
 
-# xfstests generic/quick beside the reasons in docs/design/trust.md; XFSTESTS names a checkout that was built. Needs root, /dev/fuse, loop
+# xfstests generic/quick beside the reasons in docs/results/tests.md; XFSTESTS names a checkout that was built. Needs root, /dev/fuse, loop
 # devices and the users that the suite wants; half an hour.
 xfstests: setup-test build
 	@scripts/setup xfs_io:xfsprogs gawk:gawk
