@@ -361,7 +361,7 @@ fn info_and_replay_tell_of_a_journal_that_is_ignored() {
 fn the_page_has_the_same_table() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/states.md");
     let page = fs::read_to_string(page).expect("docs/reference/states.md");
-    let mut table = String::from("| state | door | exit | words | what is seen |\n|---|---|---|---|---|\n");
+    let mut table = String::from("| state | command | exit | message | content |\n|---|---|---|---|---|\n");
     for state in states() {
         for ((door, _), (exit, words)) in DOORS.iter().zip(state.doors) {
             let first = if *door == DOORS[0].0 {
