@@ -100,6 +100,7 @@ soak: setup-test build
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	scripts/check-words
 
 # Licences and advisories of the dependencies; needs cargo-deny.
 deny:
