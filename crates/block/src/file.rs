@@ -22,9 +22,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
-use extant_rt::{LockClass, Mutex, OnceLock};
+use extant_rt::{LockClass, Mutex};
 
-use crate::{BlockDevice, Error, check_range, total_bytes};
+use crate::{BlockDevice, DurableRequests, Error, check_range, total_bytes};
 use direct::Direct;
 use mapped::Mapping;
 
@@ -106,8 +106,8 @@ pub struct FileDevice {
     read_only: bool,
     is_block_special: bool,
     way: Way,
-    /// Why a flush failed. The host tells of lost writes once per open file, so it is kept for all flushes to come.
-    lost: OnceLock<String>,
+    /// Flushes and durable writes: the host reports lost writes once per open file.
+    durable: DurableRequests,
 }
 
 impl FileDevice {
@@ -157,7 +157,7 @@ impl FileDevice {
             read_only: access.read_only,
             is_block_special,
             way: Way::Buffered,
-            lost: OnceLock::new(),
+            durable: DurableRequests::new(),
         };
         device.way = device.choose_way(access.transfer)?;
         Ok(device)
@@ -182,15 +182,7 @@ impl FileDevice {
 
     /// Flushes the file.
     fn sync(&self) -> io::Result<()> {
-        self.durably(|| self.file.sync_data())
-    }
-
-    /// Does what makes writes durable, and so may tell of lost ones; fails for ever once that has failed.
-    fn durably(&self, request: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        if let Some(why) = self.lost.get() {
-            return Err(io::Error::other(format!("writes were lost by an earlier flush: {why}")));
-        }
-        request().inspect_err(|error| drop(self.lost.set(error.to_string())))
+        self.durable.run(|| self.file.sync_data())
     }
 
     /// Does what takes pages out of the host's cache. Of a block special that is claimed, by us or by a mount, the kernel takes
@@ -297,7 +289,7 @@ impl FileDevice {
                 if is_durable { self.file.sync_data() } else { Ok(()) }
             }
         };
-        if is_durable { self.durably(write) } else { write() }
+        if is_durable { self.durable.run(write) } else { write() }
     }
 
     /// Frees the range on the host, so that it reads as zero; false if the host cannot.
@@ -502,7 +494,7 @@ mod tests {
         let device = FileDevice::open(&path, Access::read_write()).expect("a device");
         device.flush().expect("a healthy file");
         // As where a discard has to flush a busy block special first, and nobody listens to the discard.
-        assert!(device.durably(|| Err(io::Error::other("lost"))).is_err());
+        assert!(device.durable.run(|| io::Result::Err(io::Error::other("lost"))).is_err());
         let told = device.flush().expect_err("the loss was told once").to_string();
         assert_eq!(told, "writes were lost by an earlier flush: lost");
         assert!(device.write_fua(0, &[1; 512]).is_err());

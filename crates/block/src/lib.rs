@@ -4,6 +4,7 @@
 
 mod buffers;
 mod container;
+mod durable;
 mod error;
 mod fault;
 mod file;
@@ -18,6 +19,7 @@ use extant_rt::Arc;
 
 pub use buffers::{BUFFER_BYTES, Buffer, Buffers};
 pub use container::{Container, ImageFormat, PartitionEntry, PartitionKind};
+pub use durable::DurableRequests;
 pub use error::{Error, Holder};
 pub use fault::{Fault, FaultDevice, Operation, Request};
 pub use file::{Access, Create, FileDevice, Transfer};

@@ -31,7 +31,7 @@ use crate::pages::{InodeBands, Pages, WritebackError};
 use crate::protection::Protection;
 use crate::reserve::reserved_pool_of;
 use crate::reserved::OwnInodes;
-use crate::tables::Tables;
+use crate::tables::{START_DELAY as TABLE_DELAY, Tables};
 use crate::torn;
 use crate::update::Changes;
 use crate::volume::Volume;
@@ -85,8 +85,12 @@ pub(crate) struct Options {
     pub(crate) tuning: Tuning,
     /// What `s_last_mounted` is to say.
     pub(crate) last_mounted: Option<Vec<u8>>,
-    /// Commit every 5 s and checkpoint in the background.
+    /// Commit at intervals, checkpoint, write back and zero inode tables in the background.
     pub(crate) background: bool,
+    /// The time between commits in the background.
+    pub(crate) commit_interval: Duration,
+    /// The time from mounting to the first inode table that is zeroed in the background.
+    pub(crate) table_delay: Duration,
     /// Discard what transactions freed.
     pub(crate) discard: bool,
     /// Blocks of the reserved pool at most.
@@ -114,6 +118,8 @@ impl Default for Options {
             tuning: Tuning::default(),
             last_mounted: None,
             background: true,
+            commit_interval: COMMIT_INTERVAL,
+            table_delay: TABLE_DELAY,
             discard: false,
             reserved_pool_max: u64::MAX,
             stop_on_damage: false,
@@ -197,11 +203,11 @@ impl Volume {
         if let Some(journal) = &volume.journal
             && options.background
         {
-            journal.spawn_background(COMMIT_INTERVAL)?;
+            journal.spawn_background(options.commit_interval)?;
             if is_crashed {
                 volume.start_counting();
             }
-            volume.start_zeroing_tables()?;
+            volume.start_zeroing_tables(options.table_delay)?;
         }
         Ok((volume, mounted))
     }

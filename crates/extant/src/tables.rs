@@ -24,7 +24,7 @@ use crate::volume::Volume;
 use crate::worker::{Signal, Watch, Worker};
 
 /// Before the first group, so that short mounts do without (the kernel's at most).
-const START_DELAY: Duration = Duration::from_secs(5);
+pub(crate) const START_DELAY: Duration = Duration::from_secs(5);
 /// The rest after a group, in times of what it took (kernel `EXT4_DEF_LI_WAIT_MULT`).
 const REST_FACTOR: u32 = 10;
 /// Table blocks that are zeroed in one hold of the lock.
@@ -81,18 +81,18 @@ impl Volume {
         TableInitialisation { seen: read(seen), zeroed: read(zeroed), skipped: read(skipped) }
     }
 
-    /// Starts the thread, if descriptors have flags at all.
+    /// Starts the thread, if descriptors have flags at all. It zeroes the first table after `delay`.
     ///
     /// # Errors
     /// `Io` if the host gives no thread.
-    pub(crate) fn start_zeroing_tables(self: &Arc<Self>) -> Result<()> {
+    pub(crate) fn start_zeroing_tables(self: &Arc<Self>, delay: Duration) -> Result<()> {
         if !self.checksums.has_group_checksums() {
             return Ok(());
         }
         let volume = Arc::downgrade(self);
         let started = self.tables.worker.start("extant-tables", move |signal| {
             let watch = Watch::new(volume.clone(), "the thread that zeroes inode tables panicked");
-            zero_tables(&volume, signal);
+            zero_tables(&volume, signal, delay);
             watch.end();
         });
         started.map_err(|error| Place::of(Structure::Inode).io(error))
@@ -153,8 +153,8 @@ impl Update<'_> {
 }
 
 /// What the thread does.
-fn zero_tables(volume: &Weak<Volume>, signal: &Signal) {
-    let mut is_on = signal.rest(START_DELAY);
+fn zero_tables(volume: &Weak<Volume>, signal: &Signal, delay: Duration) {
+    let mut is_on = signal.rest(delay);
     for group in (0..).map(GroupNumber) {
         let Some(volume) = volume.upgrade().filter(|_| is_on) else { return };
         if group.0 >= volume.geometry.group_count {

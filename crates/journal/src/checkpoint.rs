@@ -94,7 +94,7 @@ impl Journal {
             written += self.write_batch_home(batch)?;
         }
         if written > 0 {
-            self.device.flush()?;
+            self.flush_device(&*self.device)?;
         }
         let mut state = self.state.lock();
         for copy in &copies {
@@ -138,7 +138,7 @@ impl Journal {
         }
         superblock.sb.s_start = tail.start;
         superblock.sb.s_sequence = tail.sequence;
-        superblock.write(&open.log)?;
+        self.durable_requests.run(|| superblock.write(&open.log))?;
         drop(superblock);
         self.state.lock().release(tail.freed);
         self.changed.notify_all();

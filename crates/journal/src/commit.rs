@@ -115,7 +115,7 @@ impl Journal {
                 let home = self.exclude_home_writes();
                 write_sorted(&*self.device, &frozen.blocks)?;
                 drop(home);
-                self.device.flush()?;
+                self.flush_device(&*self.device)?;
                 self.state.lock().next = frozen.tid.next();
                 self.stats.committed(frozen.blocks.len(), 0, 0);
             }
@@ -193,12 +193,13 @@ impl Journal {
             at = log.ring.advance(at, blocks.len() as u32);
         }
         if open.is_external {
-            self.device.flush()?;
+            self.flush_device(&*self.device)?;
         }
-        log.device.flush()?;
+        self.flush_device(&*log.device)?;
         Self::check_aborted(&self.state.lock())?;
         let (seconds, nanoseconds) = self.clock.now();
-        log.write_fua(at, &log.format.commit(frozen.tid, seconds, nanoseconds))?;
+        self.durable_requests
+            .run(|| log.write_fua(at, &log.format.commit(frozen.tid, seconds, nanoseconds)))?;
         Ok(needed)
     }
 
@@ -231,7 +232,7 @@ impl Journal {
         if superblock.sb.s_start == 0 {
             superblock.sb.s_start = start;
             superblock.sb.s_sequence = tid;
-            superblock.write(&open.log)?;
+            self.durable_requests.run(|| superblock.write(&open.log))?;
         }
         Ok(())
     }

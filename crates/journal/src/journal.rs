@@ -2,7 +2,7 @@
 //!
 //! Leaves out: handles (`handle.rs`), commit, checkpoint, recovery.
 
-use extant_block::BlockDevice;
+use extant_block::{BlockDevice, DurableRequests};
 use extant_ondisk::jbd2::{CRC32C_TYPE, Compat, Incompat, Superblock};
 use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::{Arc, AtomicU32, Condvar, LockClass, Mutex, MutexGuard, OnceLock, Ordering, WallClock, Weak};
@@ -78,6 +78,8 @@ pub struct Journal {
     client: OnceLock<Weak<dyn Client>>,
     pub(crate) stats: Counters,
     pub(crate) background: Background,
+    /// Flushes and durable writes of both devices, except those that record an abort.
+    pub(crate) durable_requests: DurableRequests,
 }
 
 impl std::fmt::Debug for Journal {
@@ -174,6 +176,7 @@ impl Journal {
             client: OnceLock::new(),
             stats: Counters::default(),
             background: Background::new(),
+            durable_requests: DurableRequests::new(),
         })
     }
 
@@ -218,15 +221,21 @@ impl Journal {
         self.stats.read()
     }
 
-    /// Makes every write durable that has returned. Whoever writes to the device past the log has it flushed here and nowhere
-    /// else, for a device tells of a failed flush once.
+    /// Makes every write durable that has returned. Code that writes to the device past the log flushes it here and nowhere else,
+    /// because a device reports lost writes once. Waits for flushes and durable writes of other threads that overlap this one: they
+    /// may get the report in its place.
     ///
     /// # Errors
     /// [`Error::Aborted`]. A device that fails here may have dropped what it held back, whoever wrote it: this aborts too, or a later
     /// flush would seem to cover it.
     pub fn flush(&self) -> Result<()> {
         Self::check_aborted(&self.state.lock())?;
-        self.device.flush().map_err(|error| self.fail(error.into()))
+        self.flush_device(&*self.device).map_err(|error| self.fail(error.into()))
+    }
+
+    /// Flushes one of the devices.
+    pub(crate) fn flush_device(&self, device: &dyn BlockDevice) -> std::io::Result<()> {
+        self.durable_requests.run(|| device.flush())
     }
 
     /// Stops all writing; the superblock says so, but of [`Error::ShutDown`], which is no damage. The first error stays the cause.
@@ -318,7 +327,7 @@ impl Journal {
         if superblock.is_written && superblock.sb.s_start != 0 {
             superblock.sb.s_start = 0;
             superblock.sb.s_sequence = next;
-            superblock.write(&open.log)?;
+            self.durable_requests.run(|| superblock.write(&open.log))?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ mod common;
 mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IoSlice};
 
 use common::{Rng, format_log, read_block};
 use extant_block::{BlockDevice, MemoryDevice};
@@ -209,5 +210,94 @@ fn no_handle_is_open_in_a_freeze_and_no_freed_block_is_written_over() {
         assert!(books.committed.is_sorted(), "{:?}", books.committed);
         let replay = recovery::replay(&*device, &map, BLOCK, 128).expect("a clean log");
         assert!(replay.is_empty());
+    });
+}
+
+/// A device that holds writes back until a flush. One flush fails, drops them, and is answered late.
+struct Forgetful {
+    memory: MemoryDevice,
+    held_back: std::sync::Mutex<HeldBack>,
+}
+
+struct HeldBack {
+    writes: Vec<u64>,
+    durable: BTreeSet<u64>,
+    /// Flushes before the one that fails.
+    flushes_left: u64,
+}
+
+impl BlockDevice for Forgetful {
+    fn size(&self) -> u64 {
+        self.memory.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.memory.read_at(offset, buf)
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.held_back.lock().expect("no panic").writes.push(offset);
+        self.memory.write_vectored_at(offset, bufs)
+    }
+
+    fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.memory.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        yield_now();
+        let is_lost = {
+            let mut held_back = self.held_back.lock().expect("no panic");
+            let writes = std::mem::take(&mut held_back.writes);
+            let is_lost = held_back.flushes_left == 0;
+            held_back.flushes_left = held_back.flushes_left.wrapping_sub(1);
+            if !is_lost {
+                held_back.durable.extend(writes);
+            }
+            is_lost
+        };
+        yield_now();
+        if is_lost { Err(io::Error::other("writes were dropped")) } else { Ok(()) }
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.memory.discard(offset, bytes)
+    }
+
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.memory.write_zeroes(offset, bytes)
+    }
+}
+
+#[test]
+fn no_flush_succeeds_over_writes_that_another_one_was_told_of() {
+    const THREADS: usize = 3;
+    const FLUSHES: u64 = 2;
+    explore(&plan::exploration(SCHEDULES), |seed| {
+        let mut random = Rng(seed);
+        let flushes_left = random.below(THREADS as u64 * FLUSHES);
+        let held_back = HeldBack { writes: Vec::new(), durable: BTreeSet::new(), flushes_left };
+        let memory = MemoryDevice::new(128 * u64::from(BLOCK));
+        let map = format_log(&memory, BLOCK, LOG, LOG_BLOCKS);
+        let device = Arc::new(Forgetful { memory, held_back: std::sync::Mutex::new(held_back) });
+        let journal = Journal::open(device.clone(), device.clone(), BLOCK, map, Options::default());
+        let journal = journal.expect("an empty log");
+        let acknowledged = parallel(THREADS, |thread| {
+            let mut acknowledged = Vec::new();
+            for round in 0..FLUSHES {
+                let offset = (HOME + thread as u64 * FLUSHES + round) * u64::from(BLOCK);
+                device.write_at(offset, &bytes_of(round)).expect("a write");
+                if journal.flush().is_err() {
+                    break;
+                }
+                acknowledged.push(offset);
+            }
+            acknowledged
+        });
+        assert!(journal.is_aborted(), "a flush failed");
+        let held_back = device.held_back.lock().expect("no panic");
+        for offset in acknowledged.into_iter().flatten() {
+            assert!(held_back.durable.contains(&offset), "{offset} was lost and acknowledged");
+        }
     });
 }

@@ -1,6 +1,7 @@
 //! Builders: how to mount, how to open.
 
 use std::path::Path;
+use std::time::Duration;
 
 use extant_alloc::Tuning;
 use extant_block::{Access, BlockDevice, FileDevice};
@@ -99,10 +100,26 @@ impl Mount {
         self
     }
 
-    /// Whether a thread commits every 5 s and checkpoints; else only `sync` and a full log do. On unless told.
+    /// Whether threads commit at intervals, checkpoint, write files back and zero inode tables; otherwise only `sync` and a full log
+    /// commit. On by default.
     #[must_use]
     pub fn background(mut self, background: bool) -> Self {
         self.options.background = background;
+        self
+    }
+
+    /// The time between commits of the background thread (kernel `commit=`). 5 s by default.
+    #[must_use]
+    pub fn commit_interval(mut self, interval: Duration) -> Self {
+        self.options.commit_interval = interval;
+        self
+    }
+
+    /// The time from mounting to the background initialisation of the first inode table, so that short mounts do none. 5 s by default,
+    /// the kernel's maximum.
+    #[must_use]
+    pub fn table_initialisation_delay(mut self, delay: Duration) -> Self {
+        self.options.table_delay = delay;
         self
     }
 

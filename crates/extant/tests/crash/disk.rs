@@ -75,6 +75,22 @@ pub const BANDS: DiskKind = DiskKind {
     options: Some(&["-O", "metadata_csum,64bit,^resize_inode", "-g", "256", "-N", "4096"]),
 };
 
+/// [`BANDS`] with uninitialised inode tables.
+pub const LAZY_BANDS: DiskKind = DiskKind {
+    name: "1k-lazy-bands",
+    options: Some(&[
+        "-O",
+        "metadata_csum,64bit,^resize_inode",
+        "-g",
+        "256",
+        "-N",
+        "4096",
+        "-E",
+        "lazy_itable_init=1,nodiscard",
+    ]),
+    ..BANDS
+};
+
 /// Where what others make small stands in inodes; see [`crate::explore::Base::with_inline_content`].
 pub const INLINE: DiskKind = DiskKind {
     name: "1k-inline",

@@ -12,6 +12,9 @@
 //! - mounted on a healthy device the disk recovers, can be written to, and is clean by `e2fsck -fn`, whether everything
 //!   reached it that the device took, or only what it had to keep.
 
+mod background;
+mod failing;
+
 use std::env;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

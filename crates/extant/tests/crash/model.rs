@@ -198,9 +198,14 @@ impl Model {
 
     /// The last step up to `step` with which a file had a place for all that was written, or in which it is new.
     pub fn settled(&self, id: Id, step: usize) -> usize {
-        let settled = self.settled.get(&id).into_iter().flatten().rev().find(|settled| **settled <= step);
+        let settled = self.settled.get(&id).into_iter().flatten().rev().find(|at| **at <= step);
         let first = || (0..=step).rev().take_while(|step| self.steps[*step].contains_key(&id)).last();
         settled.copied().or_else(first).unwrap_or(step)
+    }
+
+    /// After a loss of data: no step from `step` on counts as one before which a file was written back.
+    pub fn unsettle(&mut self, step: usize) {
+        self.settled.values_mut().for_each(|steps| steps.retain(|at| *at < step));
     }
 
     fn target(&self, op: Op) -> Option<Id> {

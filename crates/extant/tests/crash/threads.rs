@@ -26,7 +26,7 @@ fn sequences_within(base: &Base, seed: u64) -> [(&'static str, Vec<Op>); 3] {
 }
 
 /// Unmounting is left to who mounted.
-fn sequence_within(base: &Base, seed: u64) -> Vec<Op> {
+pub fn sequence_within(base: &Base, seed: u64) -> Vec<Op> {
     let mut model = Model::new(base.kind.block_size, base.kind.has_extents());
     let mut ops =
         vec![Op::Mkdir("d"), Op::Mkdir("e"), Op::Create("a"), Op::Write { file: "a", at: 0, bytes: 9000 }];
