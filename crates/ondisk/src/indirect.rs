@@ -70,6 +70,22 @@ pub fn pointer(table: &[u8], index: u32) -> Option<u32> {
     table.get(start..start.checked_add(4)?).map(|bytes| field::read(bytes, 0))
 }
 
+/// Whether the pointer at a place of a table is set, and how many pointers from there on, up to `count_max`, are set or not set
+/// as it is: none outside of the table.
+#[must_use]
+pub fn count_alike(table: &[u8], index: u32, count_max: u32) -> (bool, u32) {
+    const NONE: [u8; 4] = [0; 4];
+    let start = (index as usize).saturating_mul(NONE.len());
+    let end = start.saturating_add((count_max as usize).saturating_mul(NONE.len())).min(table.len());
+    let (pointers, _) = table.get(start..end).unwrap_or_default().as_chunks();
+    let is_set = pointers.first().is_some_and(|first| *first != NONE);
+    // Compared by the line: a walk over a file of holes looks at each pointer.
+    let (lines, _) = pointers.as_chunks::<64>();
+    let empty = if is_set { 0 } else { 64 * lines.iter().take_while(|line| **line == [NONE; 64]).count() };
+    let alike = pointers[empty..].iter().take_while(|pointer| (**pointer != NONE) == is_set).count();
+    (is_set, (empty + alike) as u32)
+}
+
 /// Sets [`pointer`]; nothing outside of the table.
 pub fn set_pointer(table: &mut [u8], index: u32, block: u32) {
     field::write(table, (index as usize).saturating_mul(4), block);
@@ -107,6 +123,45 @@ mod tests {
         assert_eq!(following(12), Some(255));
         assert_eq!(following(12 + 255), Some(0));
         assert_eq!(following(12 + 256 + 1), Some(254));
+    }
+
+    #[test]
+    fn pointers_alike_are_counted_to_the_first_other_one() {
+        for len in 0..7 {
+            for others in 0..1_u32 << len {
+                let mut table = vec![0; len * 4];
+                for index in (0..len as u32).filter(|index| others >> index & 1 != 0) {
+                    set_pointer(&mut table, index, 1 << (index * 4 % 32));
+                }
+                for (index, count_max) in
+                    (0..=len as u32 + 1).flat_map(|i| (0..=len as u32 + 1).map(move |c| (i, c)))
+                {
+                    let at = |index| pointer(&table, index).map(|pointer| pointer != 0);
+                    let first = at(index).filter(|_| count_max > 0);
+                    let alike =
+                        (index..index + count_max).take_while(|index| first.is_some() && at(*index) == first);
+                    let expected = (first.unwrap_or(false), alike.count() as u32);
+                    assert_eq!(
+                        count_alike(&table, index, count_max),
+                        expected,
+                        "{others:b}, {index}, {count_max}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_holes_are_counted_whole() {
+        for set in [0, 1, 63, 64, 65, 127, 128, 200, 255] {
+            let mut table = vec![0; 1024];
+            set_pointer(&mut table, set, 1 << 31);
+            for from in 0..=set {
+                let expected = if from == set { (true, 1) } else { (false, set - from) };
+                assert_eq!(count_alike(&table, from, 256), expected);
+                assert_eq!(count_alike(&table, from, set - from), (false, set - from));
+            }
+        }
     }
 
     #[test]

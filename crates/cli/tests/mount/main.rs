@@ -4,6 +4,7 @@ mod claimed;
 mod common;
 mod crash;
 mod cycles;
+mod damaged;
 mod kernel;
 mod load;
 mod mapped;

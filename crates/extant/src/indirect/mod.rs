@@ -74,12 +74,10 @@ impl Volume {
             Found::Hole { len } => return Ok((false, len)),
             Found::Entry { table, index, following } => (table, index, following),
         };
-        Ok(read_table(table.as_ref(), root, |bytes| {
-            let is_allocated = |ahead: u32| indirect::pointer(bytes, index + ahead).unwrap_or(0) != 0;
-            let first = is_allocated(0);
-            let alike = (1..=following).take_while(|ahead| is_allocated(*ahead) == first).count();
-            (first, 1 + alike as u32)
-        }))
+        let most = following.saturating_add(1);
+        let (is_allocated, len) =
+            read_table(table.as_ref(), root, |bytes| indirect::count_alike(bytes, index, most));
+        Ok((is_allocated, len.max(1)))
     }
 
     /// The entry of a block in the tables of a file whose block numbers in the inode are `root`.

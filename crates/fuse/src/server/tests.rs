@@ -8,8 +8,10 @@ use super::*;
 mod blocks;
 mod flags;
 mod kernel;
+mod killed;
 mod liveness;
 mod losses;
+mod rings;
 
 const SETFLAGS: u32 = 0x4008_6602;
 

@@ -77,6 +77,14 @@ impl Device {
         }
     }
 
+    /// Replies with an error alone to a request that was read here; nothing if it was replied to.
+    pub(super) fn refuse(&self, unique: u64, error: Errno) {
+        let len = size_of::<OutHeader>() as u32;
+        let header = OutHeader { len, error: -error.raw_os_error(), unique };
+        // Nobody waits any more.
+        let _ = rustix::io::write(&self.fd, header.as_bytes());
+    }
+
     /// Whether a request waits to be read, or does within `time`.
     pub(super) fn has_more(&self, time: Duration) -> bool {
         let mut wanted = [PollFd::new(&self.fd, PollFlags::IN)];
@@ -119,6 +127,11 @@ pub(super) struct Received {
 }
 
 impl Received {
+    /// The descriptor that it was read from.
+    pub(super) const fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
     /// Whether nobody waits for it.
     pub(super) const fn is_forget(&self) -> bool {
         matches!(self.header.opcode, opcode::FORGET | opcode::BATCH_FORGET)
@@ -132,20 +145,20 @@ impl Received {
     /// Replies with bytes that are not the request's own.
     pub(super) fn reply(&mut self, body: &[u8]) {
         self.bytes[HEADER_BYTES..HEADER_BYTES + body.len()].copy_from_slice(body);
-        self.send(0, body.len());
+        self.send(body.len());
     }
 
     /// Replies with an error alone.
-    pub(super) fn refuse(&mut self, error: Errno) {
-        self.send(-error.raw_os_error(), 0);
+    pub(super) fn refuse(&self, error: Errno) {
+        self.device.refuse(self.header.unique, error);
     }
 
     /// Sends the first bytes of the body, in one piece with the reply's header, which is shorter than the request's was.
-    fn send(&mut self, error: i32, body_bytes: usize) {
+    fn send(&mut self, body_bytes: usize) {
         const START: usize = HEADER_BYTES - size_of::<OutHeader>();
         let end = HEADER_BYTES + body_bytes;
         // 16 bytes and at most a buffer's: far below 4 GiB.
-        let header = OutHeader { len: (end - START) as u32, error, unique: self.header.unique };
+        let header = OutHeader { len: (end - START) as u32, error: 0, unique: self.header.unique };
         self.bytes[START..HEADER_BYTES].copy_from_slice(header.as_bytes());
         // Nobody waits any more: the caller was interrupted, or it is unmounted.
         let _ = rustix::io::write(&self.device.fd, &self.bytes[START..end]);
@@ -160,7 +173,7 @@ impl Exchange for Received {
 
     fn finish(mut self, outcome: Outcome) {
         match outcome {
-            Outcome::Done(bytes) => self.send(0, bytes),
+            Outcome::Done(bytes) => self.send(bytes),
             Outcome::Failed(error) => self.refuse(error),
             Outcome::Silent => {}
         }

@@ -16,9 +16,12 @@ mod rings;
 mod service;
 mod session;
 mod slot;
+mod slots;
 mod watch;
 mod wire;
 
 pub use mount::{MountError, MountOptions};
 pub use notice::Kernel;
+#[cfg(test)]
+pub(crate) use rings::FAILS_AT;
 pub use session::Session;

@@ -3,20 +3,20 @@
 use std::io::IoSlice;
 use std::ops::Range;
 
-use extant_rt::Arc;
+use extant_rt::{Arc, Weak};
 use zerocopy::IntoBytes;
 
 use super::device::Device;
 use super::wire::{InvalidInodeOut, OutHeader, notify};
 use crate::ops::NodeId;
 
-/// The kernel that a mount is of.
+/// The kernel that a mount is of. It does not keep the mount: that ends once nobody serves it.
 #[derive(Clone, Debug)]
-pub struct Kernel(Arc<Device>);
+pub struct Kernel(Weak<Device>);
 
 impl Kernel {
-    pub(super) const fn new(device: Arc<Device>) -> Self {
-        Self(device)
+    pub(super) fn new(device: &Arc<Device>) -> Self {
+        Self(Arc::downgrade(device))
     }
 
     /// Has the kernel ask again for the attributes of `node` when somebody wants them. It may be told while a request for the
@@ -45,12 +45,11 @@ impl Kernel {
     }
 
     fn invalidate(&self, body: InvalidInodeOut) {
+        let Some(device) = self.0.upgrade() else { return };
         let len = (size_of::<OutHeader>() + size_of::<InvalidInodeOut>()) as u32;
         let header = OutHeader { len, error: notify::INVAL_INODE, unique: 0 };
         // One that it has forgotten meanwhile it does not know, and need not.
-        let _ = rustix::io::writev(
-            self.0.fd(),
-            &[IoSlice::new(header.as_bytes()), IoSlice::new(body.as_bytes())],
-        );
+        let told = [IoSlice::new(header.as_bytes()), IoSlice::new(body.as_bytes())];
+        let _ = rustix::io::writev(device.fd(), &told);
     }
 }

@@ -238,6 +238,7 @@ impl<T: Ops> Readers<T> {
     /// Reads and answers requests as long as the thread has its role.
     fn read(self: &Arc<Self>, role: usize, slot: &Arc<Slot>) -> io::Result<Turn> {
         let device = self.shared.state.lock().devices[role].clone();
+        slot.read_from(&device);
         let mut quiet = Quiet::new();
         let (mut until_look, mut streak) = (LOOK_EVERY, 0_i32);
         while let Some(request) = device.receive()? {
@@ -264,6 +265,7 @@ impl<T: Ops> Readers<T> {
                 if let Some(turn) = self.read_near(&device, slot)? {
                     return Ok(turn);
                 }
+                slot.read_from(&device);
                 quiet.assume(false);
             } else if streak <= -STREAK {
                 streak = 0;
@@ -287,6 +289,7 @@ impl<T: Ops> Readers<T> {
         while !slot.has_role()
             && let Some(kept) = self.shared.next_kept(slot)
         {
+            slot.read_from(kept.device());
             slot.begin(&kept.header);
             self.answer_one(slot, kept);
         }
@@ -304,6 +307,7 @@ impl<T: Ops> Readers<T> {
         let mut quiet = Quiet::new();
         quiet.assume(true);
         let mut seat = Seat::new(self.shared.home);
+        slot.read_from(&device);
         slot.is_near.store(true, Ordering::SeqCst);
         seat.take();
         let _ = Policy::Idle.give(None);
@@ -441,18 +445,20 @@ impl Shared {
         self.state.lock().kept[slot.class()].pop_front()
     }
 
-    /// The caller of a request was sent a signal. What is not begun is not done; what is under way asks itself.
-    fn interrupt(&self, mut request: Received) {
+    /// The caller of a request was sent a signal. What is not begun is not done; what is under way asks itself, and if it only
+    /// reads its caller does not wait for that.
+    fn interrupt(&self, request: Received) {
         let Ok((InterruptIn { unique }, _)) = InterruptIn::read_from_prefix(request.body()) else { return };
         let mut state = self.state.lock();
-        if state.slots.iter().any(|slot| slot.signal(unique)) {
-            return;
+        if let Some(slot) = state.slots.iter().find(|slot| slot.signal(unique)).cloned() {
+            drop(state);
+            return slot.let_go(unique);
         }
         for kept in &mut state.kept {
             if let Some(at) = kept.iter().position(|kept| kept.header.unique == unique) {
                 let kept = kept.remove(at);
                 drop(state);
-                if let Some(mut kept) = kept {
+                if let Some(kept) = kept {
                     kept.refuse(Errno::INTR);
                 }
                 return;

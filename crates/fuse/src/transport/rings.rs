@@ -17,15 +17,15 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use extant_rt::{Arc, AtomicBool, Condvar, JoinHandle, LockClass, Mutex, Ordering};
 use io_uring::squeue::Entry128;
-use io_uring::{IoUring, cqueue, opcode, types};
+use io_uring::{IoUring, cqueue, types};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::device::Device;
 use super::entry::Entry;
 use super::placement::{Home, pin};
 use super::service::{Exchange, Pools, Service};
-use super::wire::{RingCommand, ring};
+use super::wire::{InterruptIn, RingCommand, opcode, ring};
 use crate::ops::Ops;
 
 /// Requests that a ring holds at once; more wait in the kernel.
@@ -150,6 +150,12 @@ impl Rings {
                 return Err(error.unwrap_or_else(|| io::Error::other("a thread that serves a CPU has ended")));
             }
             let Some(request) = device.receive()? else { break };
+            if request.header.opcode == opcode::INTERRUPT {
+                if let Ok((InterruptIn { unique }, _)) = InterruptIn::read_from_prefix(request.body()) {
+                    service.interrupt(unique);
+                }
+                continue;
+            }
             if let Some((request, outcome)) = service.serve(&self.pools, request) {
                 request.finish(outcome);
             }
@@ -292,6 +298,8 @@ impl Worker {
                     continue;
                 };
                 let asked = Asked { entry, returns: self.returns.clone() };
+                #[cfg(test)]
+                let asked = fail_at(asked)?;
                 if let Some((mut asked, outcome)) = service.serve(pools, asked) {
                     asked.entry.reply(outcome);
                     self.submit(asked.entry, ring::COMMIT_AND_FETCH)?;
@@ -323,7 +331,7 @@ impl Worker {
 
     fn await_event(&mut self) -> io::Result<()> {
         let event = types::Fd(self.returns.event.as_raw_fd());
-        let poll = opcode::PollAdd::new(event, PollFlags::IN.bits().into());
+        let poll = io_uring::opcode::PollAdd::new(event, PollFlags::IN.bits().into());
         self.push(&Entry128::from(poll.build().user_data(WAKE)))
     }
 
@@ -333,7 +341,7 @@ impl Worker {
         let request = RingCommand { commit_id: entry.commit_id(), qid: self.cpu, ..RingCommand::default() };
         bytes[..size_of::<RingCommand>()].copy_from_slice(request.as_bytes());
         let index = entry.index();
-        let command = opcode::UringCmd80::new(types::Fd(self.device), command).cmd(bytes);
+        let command = io_uring::opcode::UringCmd80::new(types::Fd(self.device), command).cmd(bytes);
         let command = entry.describe(command).user_data(index as u64);
         self.entries[index] = Some(entry);
         self.push(&command)
@@ -348,6 +356,17 @@ impl Worker {
         }
         Ok(())
     }
+}
+
+/// The thread at whose request that of its ring fails; negative, panics.
+#[cfg(test)]
+pub(crate) static FAILS_AT: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
+
+#[cfg(test)]
+fn fail_at(mut asked: Asked) -> io::Result<Asked> {
+    let (caller, fails_at) = (i64::from(asked.message().header.pid), FAILS_AT.load(Ordering::SeqCst));
+    assert!(caller == 0 || caller != -fails_at, "a fault of the test's");
+    if caller != 0 && caller == fails_at { Err(io::Error::other("a fault of the test's")) } else { Ok(asked) }
 }
 
 #[cfg(test)]

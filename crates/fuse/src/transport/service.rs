@@ -9,6 +9,7 @@ use super::codec::{Message, Outcome};
 use super::placement::Home;
 use super::pool::Pool;
 use super::slot::Class;
+use super::slots::Slots;
 use super::wire::opcode;
 use crate::ops::Ops;
 use crate::pace::Pace;
@@ -27,6 +28,8 @@ pub(super) struct Service<T> {
     ops: T,
     /// By [`Class`]; of requests over rings.
     paces: [Pace; Class::COUNT],
+    /// Of the threads that answer those.
+    slots: Slots,
 }
 
 /// Threads for requests over rings that wait, for each class its own: throttled writers take none of those that reads need.
@@ -43,7 +46,7 @@ impl Pools {
 impl<T: Ops> Service<T> {
     pub(super) fn new(ops: T) -> Self {
         let paces = [Pace::default(), Pace::default(), Pace::default(), Pace::slow(), Pace::default()];
-        Self { ops, paces }
+        Self { ops, paces, slots: Slots::new() }
     }
 
     pub(super) const fn ops(&self) -> &T {
@@ -57,10 +60,17 @@ impl<T: Ops> Service<T> {
         std::panic::catch_unwind(answer).unwrap_or(Outcome::Failed(Errno::IO))
     }
 
-    /// Answers a request and notes how long that took.
+    /// The caller of a request that came over a ring was sent a signal.
+    pub(super) fn interrupt(&self, unique: u64) {
+        self.slots.interrupt(unique);
+    }
+
+    /// Answers a request over a ring and notes how long that took.
     fn answer_timed(&self, class: Class, message: &mut Message<'_>) -> Outcome {
         let start = Monotonic::now();
-        let outcome = self.answer(message);
+        let header = message.header;
+        let outcome = self.slots.answer(&header, || self.answer(message));
+        let outcome = outcome.unwrap_or(Outcome::Failed(Errno::INTR));
         let replied = if let Outcome::Done(bytes) = outcome { bytes } else { 0 };
         self.paces[class as usize].note(start.elapsed(), message.body_bytes.max(replied));
         outcome

@@ -58,7 +58,7 @@ impl<T: Ops> Session<T> {
             more |= init::OVER_IO_URING;
         }
         let transport = if rings.is_some() { Transport::Rings } else { Transport::Device };
-        self.service.ops().begin(transport, Kernel::new(device.clone()));
+        self.service.ops().begin(transport, Kernel::new(&device));
         request.reply(offer.answer(TRANSFER_BYTES_MAX, more).as_bytes());
         match rings {
             Some(rings) => rings.run(&self.service, &device),

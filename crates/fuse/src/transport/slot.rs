@@ -1,14 +1,16 @@
 //! What a thread that answers requests has in hand, as other threads see it.
 //!
-//! Locks: none.
+//! Locks: `READERS`, for moments.
 
 use std::fs::File;
 use std::io::Read;
 use std::time::Duration;
 
-use extant_rt::{AtomicBool, AtomicU64, LockClass, Monotonic, Mutex, Ordering};
+use extant_rt::{Arc, AtomicBool, AtomicU64, LockClass, Monotonic, Mutex, Ordering};
+use rustix::io::Errno;
 use rustix::thread::{Pid, gettid};
 
+use super::device::Device;
 use super::wire::{InHeader, opcode};
 
 /// No role.
@@ -53,14 +55,16 @@ pub(super) struct Slot {
     thread: Pid,
     /// The request under way; 0 is none.
     unique: AtomicU64,
-    /// The class of that request.
-    class: AtomicU64,
+    /// What it asks for.
+    kind: AtomicU64,
     /// The thread that made that request.
     caller: AtomicU64,
     /// The request whose caller was sent a signal.
     signalled: AtomicU64,
     /// When the caller was looked at last, once it was sent a signal.
     looked: Mutex<Option<Monotonic>>,
+    /// The descriptor that it came from, if it did not come over a ring.
+    device: Mutex<Option<Arc<Device>>>,
     /// Which descriptor the thread reads, or [`NONE`].
     role: AtomicU64,
     /// The thread may have the policy of the near reader.
@@ -73,10 +77,11 @@ impl Slot {
         Self {
             thread: gettid(),
             unique: AtomicU64::new(0),
-            class: AtomicU64::new(0),
+            kind: AtomicU64::new(0),
             caller: AtomicU64::new(0),
             signalled: AtomicU64::new(0),
             looked: Mutex::new(LockClass::READERS, None),
+            device: Mutex::new(LockClass::READERS, None),
             role: AtomicU64::new(NONE),
             is_near: AtomicBool::new(false),
         }
@@ -86,9 +91,14 @@ impl Slot {
         self.thread
     }
 
+    /// Notes where the thread has its requests from.
+    pub(super) fn read_from(&self, device: &Arc<Device>) {
+        *self.device.lock() = Some(device.clone());
+    }
+
     /// Notes the request that the thread answers from now on.
     pub(super) fn begin(&self, header: &InHeader) {
-        self.class.store(Class::of(header.opcode) as u64, Ordering::Relaxed);
+        self.kind.store(header.opcode.into(), Ordering::Relaxed);
         self.caller.store(header.pid.into(), Ordering::Relaxed);
         // SeqCst: before the look whether the alarm is set, which the watcher does the other way round.
         self.unique.store(header.unique, Ordering::SeqCst);
@@ -106,7 +116,22 @@ impl Slot {
 
     /// The index of the class of that request.
     pub(super) fn class(&self) -> usize {
-        self.class.load(Ordering::Relaxed) as usize
+        Class::of(self.kind()) as usize
+    }
+
+    fn kind(&self) -> u32 {
+        self.kind.load(Ordering::Relaxed) as u32
+    }
+
+    /// Has the killed caller of `unique` wait no more for a request that only reads or waits, and that may hang in the device. The
+    /// thread goes on with it; the kernel takes no notice of what it replies later.
+    pub(super) fn let_go(&self, unique: u64) {
+        let device = self.device.lock().clone();
+        let Some(device) = device.filter(|_| only_reads(self.kind())) else { return };
+        // Is it another request by now, then the kernel finds none by this number.
+        if self.request() == unique && is_dying(self.caller.load(Ordering::Relaxed)) {
+            device.refuse(unique, Errno::INTR);
+        }
     }
 
     /// Notes a signal to the caller of `unique`; false if that is not under way here.
@@ -118,11 +143,16 @@ impl Slot {
         is_here
     }
 
+    /// Whether the caller of the request under way was sent a signal.
+    pub(super) fn is_signalled(&self) -> bool {
+        let unique = self.unique.load(Ordering::Relaxed);
+        unique != 0 && self.signalled.load(Ordering::Relaxed) == unique
+    }
+
     /// Whether the caller of the request under way is dying. A signal that is handled leaves a request alone, as it leaves what a
     /// kernel's own file system does.
     pub(super) fn is_abandoned(&self) -> bool {
-        let unique = self.unique.load(Ordering::Relaxed);
-        if unique == 0 || self.signalled.load(Ordering::Relaxed) != unique {
+        if !self.is_signalled() {
             return false;
         }
         let mut looked = self.looked.lock();
@@ -147,6 +177,25 @@ impl Slot {
     pub(super) fn has_role(&self) -> bool {
         self.role.load(Ordering::Acquire) != NONE
     }
+}
+
+/// Whether nothing that the kernel does later depends on how far such a request came. A look-up counts a use.
+const fn only_reads(kind: u32) -> bool {
+    matches!(
+        kind,
+        opcode::GETATTR
+            | opcode::STATX
+            | opcode::STATFS
+            | opcode::READ
+            | opcode::READDIR
+            | opcode::READLINK
+            | opcode::GETXATTR
+            | opcode::LISTXATTR
+            | opcode::LSEEK
+            | opcode::FSYNC
+            | opcode::FSYNCDIR
+            | opcode::SYNCFS
+    )
 }
 
 /// Whether a thread was killed: every fatal signal becomes SIGKILL for each thread of the process.

@@ -121,12 +121,11 @@ impl Serving {
     pub fn wait(self) -> Outcome {
         // A panic of the serving thread has been told by itself; the disk is to be finished all the same.
         let _ = self.threads.join();
-        let finished = finish(&self.server, &self.image, &self.record);
-        if let Err(error) = &*self.ended.lock() {
+        let served = std::mem::replace(&mut *self.ended.lock(), Ok(())).map_err(|error| {
             let message = format!("serving ended with an error: {error}");
-            output::note(&format!("{}: {message}", self.image.display()));
-        }
-        finished.map(|()| 0)
+            Failure::new("failed", self.image.display().to_string(), message)
+        });
+        finish_served(served, &self.server, &self.image, &self.record).map(|()| 0)
     }
 
     /// Unmounts, wherever it is mounted, and waits; not for what still uses it.
@@ -140,7 +139,17 @@ impl Serving {
 
 /// Makes the disk consistent, and tells who waits for that how it went.
 fn finish(server: &Server, image: &Path, record: &Record) -> Result<(), Failure> {
-    let finished = server.finish().map_err(|error| Failure::disk(image.display(), &error));
+    finish_served(Ok(()), server, image, record)
+}
+
+/// [`finish`] after serving ended so.
+fn finish_served(
+    served: Result<(), Failure>,
+    server: &Server,
+    image: &Path,
+    record: &Record,
+) -> Result<(), Failure> {
+    let finished = server.finish().map_err(|error| Failure::disk(image.display(), &error)).and(served);
     record.tell(&finished);
     finished
 }

@@ -63,21 +63,30 @@ fn on_mount(device: &Arc<MemoryDevice>, point: &Path, act: impl FnOnce()) -> boo
 
 /// Runs `act` on a mount that `server` serves; false, and says so, if nothing can be mounted here.
 pub(super) fn on_mount_of(server: &Arc<Server>, point: &Path, act: impl FnOnce()) -> bool {
+    let served = serve_while(server, point, act);
+    let has_mounted = served.is_some();
+    served.into_iter().for_each(|end| end.expect("served"));
+    if has_mounted {
+        server.finish().expect("a clean disk");
+    }
+    has_mounted
+}
+
+/// Runs `act` on a mount that `server` serves: how serving ended. None, and says so, if nothing can be mounted here.
+pub(super) fn serve_while(server: &Arc<Server>, point: &Path, act: impl FnOnce()) -> Option<io::Result<()>> {
     let options = MountOptions { source: "memory".into(), ..MountOptions::default() };
     let session = match Session::mount(server.clone(), point, &options) {
         Ok(session) => session,
         Err(error) => {
             println!("skipped: {error}");
-            return false;
+            return None;
         }
     };
     let mounted = Mounted(point);
     let serving = std::thread::spawn(|| session.run());
     act();
     drop(mounted);
-    serving.join().expect("no panic").expect("served");
-    server.finish().expect("a clean disk");
-    true
+    Some(serving.join().expect("no panic"))
 }
 
 #[test]

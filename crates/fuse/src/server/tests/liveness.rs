@@ -11,27 +11,38 @@ use super::kernel::on_mount_of;
 use super::*;
 
 /// A read is held for so long if nobody lets it go, so that a failed test ends.
-const HELD_MAX: Duration = Duration::from_secs(30);
+pub(super) const HELD_MAX: Duration = Duration::from_secs(30);
 /// Readers of the held block: more than threads of a class.
 const READERS: usize = 120;
 const UNIT: u64 = SHOWN_BLOCK_BYTES as u64;
 
-/// A device of which reads of some bytes are held until they are let go, or panic.
+/// A device of which reads of some bytes are held until they are let go, or panic; and writes and flushes, if they are to be.
 #[derive(Debug)]
-struct Trapped {
+pub(super) struct Trapped {
     device: Arc<MemoryDevice>,
     trap: std::ops::Range<u64>,
     panics: bool,
+    pub(super) holds_writes: AtomicBool,
+    pub(super) holds_flushes: AtomicBool,
     held: AtomicU64,
     is_open: AtomicBool,
 }
 
 impl Trapped {
-    fn let_go(&self) {
+    pub(super) fn let_go(&self) {
         self.is_open.store(true, Ordering::SeqCst);
     }
 
-    fn await_held(&self, count: u64) {
+    fn hold(&self) {
+        self.held.fetch_add(1, Ordering::SeqCst);
+        assert!(!self.panics, "a fault of the test's device");
+        let start = Instant::now();
+        while !self.is_open.load(Ordering::SeqCst) && start.elapsed() < HELD_MAX {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(super) fn await_held(&self, count: u64) {
         let start = Instant::now();
         while self.held.load(Ordering::SeqCst) < count {
             assert!(start.elapsed() < HELD_MAX, "{} reads are held", self.held.load(Ordering::SeqCst));
@@ -47,21 +58,22 @@ impl BlockDevice for Trapped {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         if offset < self.trap.end && self.trap.start < offset + buf.len() as u64 {
-            self.held.fetch_add(1, Ordering::SeqCst);
-            assert!(!self.panics, "a fault of the test's device");
-            let start = Instant::now();
-            while !self.is_open.load(Ordering::SeqCst) && start.elapsed() < HELD_MAX {
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            self.hold();
         }
         self.device.read_at(offset, buf)
     }
 
     fn write_vectored_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
+        if self.holds_writes.load(Ordering::SeqCst) {
+            self.hold();
+        }
         self.device.write_vectored_at(offset, bufs)
     }
 
     fn flush(&self) -> io::Result<()> {
+        if self.holds_flushes.load(Ordering::SeqCst) {
+            self.hold();
+        }
         self.device.flush()
     }
 
@@ -75,10 +87,10 @@ impl BlockDevice for Trapped {
 }
 
 /// A mount point of the test's own.
-struct Point(PathBuf);
+pub(super) struct Point(pub(super) PathBuf);
 
 impl Point {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("extant-liveness-{name}-{}", std::process::id()));
         fs::create_dir(&path).expect("a directory");
         Self(path)
@@ -91,12 +103,8 @@ impl Drop for Point {
     }
 }
 
-/// Runs `act` on a mount with a file `slow` of which the device holds the first block, or panics; false if nothing can be mounted.
-fn on_trapped(name: &str, panics: bool, act: impl FnOnce(&Path, &Trapped)) -> bool {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root mounts so");
-        return false;
-    }
+/// A server of a disk with a file `slow` of which the device holds the first block, or panics.
+pub(super) fn trapped(panics: bool, mount: &Mount) -> (Arc<Server>, Arc<Trapped>) {
     let device = disk();
     let server = served(&device);
     let node = make(&server, NodeId::ROOT, b"slow", Kind::File, 0o644).node;
@@ -105,10 +113,45 @@ fn on_trapped(name: &str, panics: bool, act: impl FnOnce(&Path, &Trapped)) -> bo
     let at = server.find_block(node, 0, SHOWN_BLOCK_BYTES).expect("an answer").expect("a block") * UNIT;
     server.finish().expect("unmounted");
     let trap = at..at + UNIT;
-    let (held, is_open) = (AtomicU64::new(0), AtomicBool::new(false));
-    let trapped = Arc::new(Trapped { device, trap, panics, held, is_open });
-    let fs = Mount::new().open_device(trapped.clone()).expect("a mount");
-    let server = Server::new(fs, ServerOptions::default()).expect("a server");
+    let trapped = Trapped {
+        device,
+        trap,
+        panics,
+        holds_writes: AtomicBool::new(false),
+        holds_flushes: AtomicBool::new(false),
+        held: AtomicU64::new(0),
+        is_open: AtomicBool::new(false),
+    };
+    let trapped = Arc::new(trapped);
+    let fs = mount.clone().open_device(trapped.clone()).expect("a mount");
+    (Server::new(fs, ServerOptions::default()).expect("a server"), trapped)
+}
+
+/// Whether this is root, who mounts so; says so if not.
+pub(super) fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        println!("skipped: only root mounts so");
+    }
+    is_root
+}
+
+/// Runs `act` on a mount of [`trapped`]; false if nothing can be mounted.
+pub(super) fn on_trapped(name: &str, panics: bool, act: impl FnOnce(&Path, &Trapped)) -> bool {
+    on_trapped_with(name, panics, &Mount::new(), act)
+}
+
+/// [`on_trapped`], mounted so.
+pub(super) fn on_trapped_with(
+    name: &str,
+    panics: bool,
+    mount: &Mount,
+    act: impl FnOnce(&Path, &Trapped),
+) -> bool {
+    if !is_root() {
+        return false;
+    }
+    let (server, trapped) = trapped(panics, mount);
     let point = Point::new(name);
     on_mount_of(&server, &point.0, || {
         act(&point.0, &trapped);
@@ -117,7 +160,7 @@ fn on_trapped(name: &str, panics: bool, act: impl FnOnce(&Path, &Trapped)) -> bo
 }
 
 /// Has the file system make, change and remove names, ask for attributes and make things durable.
-fn work(point: &Path, rounds: u32) {
+pub(super) fn work(point: &Path, rounds: u32) {
     for round in 0..rounds {
         let (path, other) = (point.join(format!("a{round}")), point.join(format!("b{round}")));
         fs::write(&path, "content").expect("write");
