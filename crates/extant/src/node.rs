@@ -22,7 +22,7 @@ use crate::buffer::Owner;
 use crate::cache::{Cache, Cached};
 use crate::content::ContentLocks;
 use crate::error::Result;
-use crate::pages::{Ahead, NodePages, WritebackError};
+use crate::pages::{Ahead, NodePages, UnreportedErrors, WritebackError};
 
 /// An inode in memory.
 #[derive(Debug)]
@@ -285,6 +285,7 @@ pub(crate) struct NodeCache {
     any_doomed: Arc<Padded<AtomicU64>>,
     /// By [`thread_slot`]: each use counts on one, and threads that have nothing in common write no common line.
     doomed: Vec<Arc<Padded<Doomed>>>,
+    pub(crate) unreported_errors: UnreportedErrors,
 }
 
 impl NodeCache {
@@ -302,7 +303,7 @@ impl NodeCache {
             }))
         };
         let doomed = (0..SHARDS).map(shard).collect();
-        Self { nodes: cache, any_doomed, doomed }
+        Self { nodes: cache, any_doomed, doomed, unreported_errors: UnreportedErrors::new() }
     }
 
     /// Takes the nodes out that lost their last user and leave something to do.
@@ -332,7 +333,12 @@ impl NodeCache {
         number: InodeNumber,
         read: impl Fn() -> Result<Node>,
     ) -> Result<NodeRef> {
-        self.nodes.get_or_read(u64::from(number.0), |node| self.used(node), || read().map(Arc::new))
+        let read = || {
+            let node = read()?;
+            self.unreported_errors.restore(&node);
+            Ok(Arc::new(node))
+        };
+        self.nodes.get_or_read(u64::from(number.0), |node| self.used(node), read)
     }
 
     /// Adds the node of a number that was given out just now, in place of a deleted one.

@@ -418,11 +418,12 @@ impl File {
     }
 
     fn sync(&self, attributes: bool) -> Result<()> {
-        let synced = self.fs.volume().sync_node(&self.node, attributes);
+        let volume = self.fs.volume();
+        let synced = volume.sync_node(&self.node, attributes);
         // Whatever it was, it is reported now.
-        let is_lost = self.node.writeback_error.check_and_advance(&self.error_cursor);
+        let is_lost = volume.nodes.unreported_errors.check_and_advance(&self.node, &self.error_cursor);
         self.fs.settle(synced)?;
-        if is_lost { Err(self.fs.volume().lost(&self.node)) } else { Ok(()) }
+        if is_lost { Err(volume.lost(&self.node)) } else { Ok(()) }
     }
 
     /// Makes its data durable, and of its fields what is needed to read the data back.

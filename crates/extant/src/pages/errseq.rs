@@ -2,9 +2,19 @@
 //!
 //! An error is recorded before the blocks that it concerns stop being dirty: whoever finds nothing dirty, finds the error.
 //!
-//! Source: `lib/errseq.c`, `file_check_and_advance_wb_err`.
+//! An inode may be evicted before any open file has reported its error. The numbers of such inodes stay in memory, and the error is
+//! recorded again when the inode is read, which Linux does not.
+//!
+//! Locks: `CACHE` with key 4 over a change of the numbers and of the error that it belongs to.
+//!
+//! Source: `lib/errseq.c`, `file_check_and_advance_wb_err`. Tests: `tests/writeback_errors.rs`.
 
-use extant_rt::{AtomicU32, Ordering};
+use std::collections::BTreeSet;
+
+use extant_ondisk::InodeNumber;
+use extant_rt::{AtomicBool, AtomicU32, LockClass, Mutex, Ordering};
+
+use crate::node::Node;
 
 /// The writeback errors of an inode, or of all inodes together.
 ///
@@ -34,6 +44,11 @@ impl WritebackError {
         ErrorCursor(AtomicU32::new(if errors & SEEN != 0 { errors } else { 0 }))
     }
 
+    /// Whether some cursor has reported the last error.
+    fn is_seen(&self) -> bool {
+        self.0.load(Ordering::Acquire) & SEEN != 0
+    }
+
     /// Whether an error was recorded that this cursor has not reported. It has afterwards.
     pub(crate) fn check_and_advance(&self, cursor: &ErrorCursor) -> bool {
         // Acquire: pairs with `record`.
@@ -45,6 +60,49 @@ impl WritebackError {
         // One that is recorded meanwhile stays unseen.
         let _ = self.0.compare_exchange(errors, errors | SEEN, Ordering::Relaxed, Ordering::Relaxed);
         cursor.0.swap(errors | SEEN, Ordering::Relaxed) != errors | SEEN
+    }
+}
+
+/// The inodes, by number and generation, with an error that no open file has reported.
+#[derive(Debug)]
+pub(crate) struct UnreportedErrors {
+    inodes: Mutex<BTreeSet<(InodeNumber, u32)>>,
+    /// Whether there ever was one, so that healthy disks take no lock.
+    any: AtomicBool,
+}
+
+impl UnreportedErrors {
+    pub(crate) fn new() -> Self {
+        let inodes = Mutex::with_key(LockClass::CACHE, 4, BTreeSet::new());
+        Self { inodes, any: AtomicBool::new(false) }
+    }
+
+    /// Records an error of an inode.
+    pub(crate) fn record(&self, node: &Node) {
+        let mut inodes = self.inodes.lock();
+        inodes.insert((node.number, node.generation));
+        self.any.store(true, Ordering::Relaxed);
+        node.writeback_error.record();
+    }
+
+    /// Records the error again that an inode had when it was evicted.
+    pub(crate) fn restore(&self, node: &Node) {
+        // Relaxed: the inode left the cache after its error was recorded, and is read after it left, each under the cache's lock.
+        if self.any.load(Ordering::Relaxed) && self.inodes.lock().contains(&(node.number, node.generation)) {
+            node.writeback_error.record();
+        }
+    }
+
+    /// Whether an open file has an error of its inode to report. It has reported it afterwards.
+    pub(crate) fn check_and_advance(&self, node: &Node, cursor: &ErrorCursor) -> bool {
+        if !node.writeback_error.check_and_advance(cursor) {
+            return false;
+        }
+        let mut inodes = self.inodes.lock();
+        if node.writeback_error.is_seen() {
+            inodes.remove(&(node.number, node.generation));
+        }
+        true
     }
 }
 

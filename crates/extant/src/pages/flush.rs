@@ -347,7 +347,7 @@ impl Volume {
     /// Why something was lost.
     fn note_landed(&self, pages: &Pages, node: &Arc<Node>, landed: Landed) -> Result<()> {
         if landed.error.is_some() {
-            node.writeback_error.record();
+            self.nodes.unreported_errors.record(node);
             self.writeback_error.record();
         }
         // What is lost gave its tokens back, and may have been written to meanwhile: then it is delayed again.

@@ -48,7 +48,7 @@ use extant_rt::{Arc, LockClass, Mutex, Padded, Weak, shard_of};
 use self::budget::Budget;
 use self::contexts::Contexts;
 pub(crate) use self::contexts::InodeBands;
-pub(crate) use self::errseq::{ErrorCursor, WritebackError};
+pub(crate) use self::errseq::{ErrorCursor, UnreportedErrors, WritebackError};
 pub(crate) use self::folios::{Block, DirtyRun, Folios};
 
 use extant_writeback::Writeback;

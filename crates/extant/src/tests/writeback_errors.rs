@@ -9,6 +9,7 @@ use extant_rt::{Arc, AtomicBool, AtomicU64, Ordering, sleep};
 
 use super::disk::{Random, assert_clean, format, has_tools};
 use super::names::new;
+use crate::Mount;
 use crate::error::Error;
 use crate::mount::Options;
 use crate::namei::NewKind;
@@ -313,4 +314,47 @@ fn no_fsync_acknowledges_what_was_lost() {
     volume.sync().expect("only data was lost");
     volume.unmount().unwrap();
     assert_clean(&*memory, "after losses");
+}
+
+/// A file that is closed when its data is lost, and evicted from memory before the next `fsync` of it.
+#[test]
+fn a_loss_is_reported_to_a_file_that_was_evicted_meanwhile() {
+    const OTHERS: u32 = 200;
+    if !has_tools() {
+        return;
+    }
+    let (memory, device) = disk();
+    let mount = Mount::new().background(false).cache_bytes(0).page_cache_bytes(64 << 20);
+    let fs = mount.open_device(device.clone()).unwrap();
+    for other in 0..OTHERS {
+        fs.write(format!("/{other}"), b"").unwrap();
+    }
+    fs.write("/lost", [1; 2 * BLOCK as usize]).unwrap();
+    fs.write("/deleted", [1; 2 * BLOCK as usize]).unwrap();
+    // Content is written before any metadata.
+    let mut left = 6;
+    device.set_plan(move |request| {
+        let is_content = request.operation == Operation::Write && left > 0;
+        left -= u32::from(is_content);
+        if is_content { Fault::Error(io::ErrorKind::Other) } else { Fault::None }
+    });
+    assert!(matches!(fs.sync(), Err(Error::Io { .. })), "a sync of all reports it");
+    device.set_plan(|_| Fault::None);
+    fs.sync().unwrap();
+    fs.remove_file("/deleted").unwrap();
+    for other in 0..OTHERS {
+        fs.lookup(format!("/{other}")).unwrap();
+        fs.write(format!("/new-{other}"), b"").unwrap_or_default();
+    }
+    let lost = fs.open("/lost").unwrap();
+    assert!(matches!(lost.sync_all(), Err(Error::Io { .. })), "an fsync acknowledges lost data");
+    lost.sync_all().unwrap();
+    for other in 0..OTHERS {
+        fs.open(format!("/{other}")).unwrap().sync_all().unwrap();
+        let _ = fs.open(format!("/new-{other}")).map(|file| file.sync_all().unwrap());
+    }
+    fs.open("/lost").unwrap().sync_all().expect("it was reported");
+    drop(lost);
+    fs.unmount().unwrap();
+    assert_clean(&*memory, "after a loss");
 }
