@@ -101,6 +101,7 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	scripts/check-words
+	scripts/check-links
 
 # Licences and advisories of the dependencies; needs cargo-deny.
 deny:
