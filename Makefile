@@ -8,11 +8,11 @@ STATIC := RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --l
 
 # What the programs below call, as COMMAND:PACKAGE.
 BUILD_TOOLS := cc:gcc
-TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux tar:tar
+TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux tar:tar git:git jq:jq sfdisk:fdisk
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange soak lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange soak test-guide-lab lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -98,10 +98,15 @@ test-exchange: setup-test
 soak: setup-test build
 	scripts/soak target/release/extant
 
+# The commands of docs/guides/compare-a-policy.md in a copy of the source: two builds of the lab and a policy beside others; 10 minutes.
+test-guide-lab: setup-test build
+	RUN_BY="make test-guide-lab" TIMEOUT=3600 scripts/run-guides target/release/extant docs/guides/compare-a-policy.md
+
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	scripts/check-words
+	scripts/check-links
 
 # Licences and advisories of the dependencies; needs cargo-deny.
 deny:

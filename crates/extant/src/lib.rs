@@ -68,3 +68,12 @@ pub use protection::InUse;
 pub use seek::{FileExtent, SeekTo};
 pub use tables::TableInitialisation;
 pub use xattr::XattrMode;
+
+/// The snippets of README.md compile, and those of the guide run.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guides/use-the-library.md")]
+    struct Guide;
+}

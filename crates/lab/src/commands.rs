@@ -142,6 +142,9 @@ enum What {
         /// One JSON document instead of a table.
         #[arg(long)]
         json: bool,
+        /// Where a picture of the figures goes, as SVG.
+        #[arg(long, requires = "file")]
+        svg: Option<PathBuf>,
     },
     /// Appends by fallocate over the number of CPUs: Linux as published, Linux and Extant simulated, and both as measured.
     Scaling {
@@ -277,9 +280,12 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             }
         }
         What::Policy { file: None, .. } => print!("{}", policy::DEFAULT),
-        What::Policy { file: Some(file), disk_gb: gb, age, seed, json } => {
+        What::Policy { file: Some(file), disk_gb: gb, age, seed, json, svg } => {
             let disk = Disk { gb, age, seed };
             let all = policy::compare::compare(&file, disk)?;
+            if let Some(picture) = svg {
+                std::fs::write(picture, policy::plot::svg(disk, &all))?;
+            }
             let text = if json { policy::compare::json(&all)? } else { policy::compare::table(disk, &all) };
             print!("{text}");
         }

@@ -1,6 +1,7 @@
 //! Policies: how the allocators work, by the name of a step of their ladder or as a file with fields of [`Tuning`].
 
 pub mod compare;
+pub mod plot;
 
 use std::path::Path;
 

@@ -39,6 +39,23 @@ fn the_example_stands_beside_the_others_with_the_same_figures_each_time() {
 }
 
 #[test]
+fn the_picture_shows_each_policy_and_figure() {
+    let picture = std::env::temp_dir().join(format!("extant-lab-policy-{}.svg", std::process::id()));
+    let text =
+        policy(&[EXAMPLE, "--disk-gb", "8", "--svg", picture.to_str().expect("a path")]).expect("figures");
+    let svg = std::fs::read_to_string(&picture).expect("a picture");
+    std::fs::remove_file(&picture).expect("the picture");
+    for row in text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| policy")) {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        // The policy, groups looked at, extents of a large file, and free extents before and after.
+        for cell in [1, 4, 5, 7, 8] {
+            assert!(svg.contains(&format!(">{}</text>", cells[cell])), "{}: {svg}", cells[cell]);
+        }
+    }
+    assert_eq!(svg.matches("<rect x=").count(), 5 * 4, "{svg}");
+}
+
+#[test]
 fn the_printed_default_is_the_default() {
     let file = std::env::temp_dir().join(format!("extant-lab-default-{}.toml", std::process::id()));
     std::fs::write(&file, policy(&[]).expect("the default")).expect("a file");
