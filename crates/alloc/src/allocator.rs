@@ -15,16 +15,16 @@ use crate::bands::Bands;
 use crate::counters::{Counters, Totals};
 use crate::freed::Freed;
 use crate::group::{Bitmap, BlockBits, Group, InodeBits, Record, Run, State};
-use crate::group_lines::GroupLines;
 use crate::group_set::GroupSet;
-use crate::hashed_locks::{GroupGuard, HashedLocks};
 use crate::ialloc::Averages;
-use crate::ialloc::repeat::Repeat;
 use crate::kept::{self, Kept};
+use crate::linux_model::block_group_locks::{BlockGroupLocks, GroupGuard};
+use crate::linux_model::group_info::GroupInfoLines;
+use crate::linux_model::inode_search::LocklessInodeSearch;
+use crate::linux_model::md_lock::MdLock;
 use crate::mballoc::buddy::Buddy;
 use crate::mballoc::{Expectation, Goals, OrderIndex, Statistics, Summary};
 use crate::meta_groups::{MetaGroups, unknown};
-use crate::one_lock::OneLock;
 use crate::prealloc::{Localities, Lookups, Owners};
 use crate::tuning::{InodeSearch, Scan, Tuning};
 use crate::words::{Gap, Words};
@@ -90,15 +90,15 @@ pub struct Allocator {
     pub(crate) index: OrderIndex,
     pub(crate) expectation: Expectation,
     pub(crate) goals: Goals,
-    pub(crate) one_lock: OneLock,
+    pub(crate) md_lock: MdLock,
     pub(crate) statistics: Statistics,
     /// Inodes with preallocations.
     pub(crate) owners: Owners,
     pub(crate) lookups: Lookups,
     pub(crate) localities: Localities,
     pub(crate) tuning: Tuning,
-    pub(crate) locks: HashedLocks,
-    pub(crate) lines: GroupLines,
+    pub(crate) locks: BlockGroupLocks,
+    pub(crate) group_info: GroupInfoLines,
     /// Groups that may have free inodes.
     pub(crate) with_inodes: GroupSet,
     /// Groups changed in the running transaction.
@@ -108,8 +108,8 @@ pub struct Allocator {
     /// Held while a free run is out of its group, so that whoever misses it can wait.
     pub(crate) discarding: Mutex<()>,
     pub(crate) averages: Averages,
-    /// What the older search for inodes needs.
-    pub(crate) repeat: Option<Repeat>,
+    /// Set where inodes are searched for as the kernel does.
+    pub(crate) lockless_inodes: Option<LocklessInodeSearch>,
     /// The last transaction known to be durable, with bit 32 once there is one.
     pub(crate) committed: Padded<AtomicU64>,
     pub(crate) kept: Kept,
@@ -155,20 +155,21 @@ impl Allocator {
             index,
             expectation: Expectation::new(),
             goals: Goals::new(count, tuning.stream_goals),
-            one_lock: OneLock::new(),
+            md_lock: MdLock::new(),
             statistics: Statistics::new(),
             owners: Owners::new(),
             lookups: Lookups::new(),
             localities: Localities::new(Bands::new(count)),
             tuning,
-            locks: HashedLocks::new(tuning.hashed_locks),
-            lines: GroupLines::new(count, tuning.hashed_locks),
+            locks: BlockGroupLocks::new(tuning.block_group_locks),
+            group_info: GroupInfoLines::new(count, tuning.block_group_locks),
             with_inodes: GroupSet::full(count),
             changed: GroupSet::new(count),
             freed: Mutex::new(LockClass::FREED, VecDeque::new()),
             discarding: Mutex::new(LockClass::DISCARDING, ()),
             averages: Averages::new(),
-            repeat: (tuning.inode_search != InodeSearch::Hold).then(|| Repeat::new(count)),
+            lockless_inodes: (tuning.inode_search != InodeSearch::Hold)
+                .then(|| LocklessInodeSearch::new(count)),
             committed: Padded(AtomicU64::new(0)),
             kept: Kept::new(count, setup.bitmap_bytes_max / u64::from(geometry.block_size.max(1))),
             order_max,

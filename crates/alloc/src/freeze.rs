@@ -76,7 +76,7 @@ impl Allocator {
         });
         let groups = groups.collect();
         if !freed.is_empty() {
-            self.one_lock.splice(self.tuning.frees);
+            self.md_lock.splice(self.tuning.frees);
             self.freed.lock().push_back(Freed { tid, groups: freed });
         }
         self.renew_averages();
@@ -105,7 +105,7 @@ impl Allocator {
         bits.discarded = u32::MAX;
         for gap in runs.iter() {
             self.change_free(number, bits, |buddy| buddy.give(gap));
-            self.one_lock.release(self.tuning.frees, gap.len);
+            self.md_lock.release(self.tuning.frees, gap.len);
             self.counters.release(u64::from(gap.len));
             self.counters.pending.subtract(u64::from(gap.len));
         }

@@ -3,13 +3,12 @@
 //! Leaves out: in which group ([`places`]); the inodes' contents (the caller's).
 //!
 //! A free bit is found and set in one hold of the group's lock, and the descriptor changes in the same hold, so creators
-//! never race for one bit and each takes the lock once (post C). The older form is kept to be measured ([`repeat`]).
+//! never race for one bit and each takes the lock once (post C). The kernel's forms are kept to be measured ([`crate::linux_model::inode_search`]).
 //! Groups without a free inode are not looked at.
 //!
 //! Source: kernel `__ext4_new_inode`, `find_inode_bit`, `ext4_free_inode`. Tests: `tests/alloc/inodes.rs`.
 
 mod places;
-pub(crate) mod repeat;
 
 use extant_ondisk::{GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
 
@@ -71,8 +70,8 @@ impl Allocator {
             if self.counts_of(group).free_inodes == 0 {
                 return None;
             }
-            match &self.repeat {
-                Some(repeat) => self.allocate_inode_repeating(repeat, tid, group, kind),
+            match &self.lockless_inodes {
+                Some(lockless) => self.allocate_inode_lockless(lockless, tid, group, kind),
                 None => self.allocate_inode_in(tid, group, kind),
             }
         };
@@ -111,9 +110,9 @@ impl Allocator {
             }
             bitmap::clear(bits.disk_mut(), bit);
             bits.first_free = bits.first_free.min(bit);
-            if let Some(repeat) = &self.repeat {
-                repeat.clear(number, bit);
-                repeat::checksum(self.geometry.inodes_per_group);
+            if let Some(lockless) = &self.lockless_inodes {
+                lockless.clear(number, bit);
+                crate::linux_model::inode_search::checksum(self.geometry.inodes_per_group);
             }
             group.count_free_inodes(record, record.descriptor.free_inodes_count() + 1);
             if kind.is_directory() {
@@ -212,7 +211,7 @@ impl Allocator {
     }
 
     /// Notes in the descriptor and in the counts that a bit was set.
-    fn note_inode(
+    pub(crate) fn note_inode(
         &self,
         tid: TransactionId,
         number: GroupNumber,

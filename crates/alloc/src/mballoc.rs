@@ -13,7 +13,6 @@ mod by_criteria;
 mod expectation;
 mod goals;
 mod index;
-mod order_lists;
 mod scan;
 mod statistics;
 mod summary;
@@ -23,14 +22,14 @@ pub(crate) use goals::Goals;
 pub(crate) use index::OrderIndex;
 pub use statistics::MballocStatistics;
 pub(crate) use statistics::Statistics;
-pub(crate) use summary::Summary;
+pub(crate) use summary::{Key, Summary};
 
 use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber};
 
 use self::buddy::Buddy;
 use self::statistics::Counts;
 use crate::group::{Bitmap, BlockBits, Group, Run};
-use crate::hashed_locks::GroupGuard;
+use crate::linux_model::block_group_locks::GroupGuard;
 use crate::tuning::{ExactGoal, Scan, StreamGoals, Tuning};
 use crate::words::Gap;
 use crate::{Allocator, Result};
@@ -139,14 +138,14 @@ impl Allocator {
     /// The group where streams go on.
     fn stream_goal(&self, home: GroupNumber, inode: InodeNumber) -> Option<GroupNumber> {
         match self.tuning.stream_goals {
-            StreamGoals::Locked => Some(self.one_lock.goal()),
+            StreamGoals::Locked => Some(self.md_lock.goal()),
             _ => self.goals.stream(home, inode),
         }
     }
 
     fn set_stream_goal(&self, home: GroupNumber, inode: InodeNumber, group: GroupNumber) {
         match self.tuning.stream_goals {
-            StreamGoals::Locked => self.one_lock.set_goal(group),
+            StreamGoals::Locked => self.md_lock.set_goal(group),
             _ => self.goals.set_stream(home, inode, group),
         }
     }
@@ -175,7 +174,7 @@ impl Allocator {
         change: impl FnOnce(&mut Buddy),
     ) {
         change(&mut bits.buddy);
-        self.lines.change(number);
+        self.group_info.change(number);
         self.index.set(number, Summary::of(&bits.buddy));
     }
 }
@@ -189,7 +188,7 @@ impl<'a> Search<'a> {
             return Some(run);
         }
         let goal = self.start(home);
-        alloc.prefetch(goal);
+        alloc.touch_prefetch(goal);
         if self.is_crumb(home) {
             self.scan = Scan::Ordered;
             for number in alloc.goals.survey(goal) {
@@ -197,7 +196,7 @@ impl<'a> Search<'a> {
             }
         }
         let found = if self.scan == Scan::Auto { self.by_chunk(goal) } else { self.by_criteria(goal) };
-        alloc.prefetched(goal);
+        alloc.touch_prefetch_fini(goal);
         let (run, group) = found?;
         if self.request.purpose.stream().is_some() && self.counts.skipped + self.counts.waited > 0 {
             alloc.goals.part(home);

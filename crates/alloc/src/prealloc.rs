@@ -12,11 +12,10 @@
 //! Locks: an inode's `PREALLOCATIONS`, held over the search for the blocks it will keep; inside it `PREALLOCATING`,
 //! `LOCALITY` and, by way of the search, `GROUP`. With a group's lock held none of them is taken. Tests: `tests/alloc/prealloc.rs`.
 
-mod list;
 mod locality;
 mod owners;
-mod ranges;
-mod tree;
+pub(crate) mod ranges;
+pub(crate) mod tree;
 
 use extant_ondisk::{GroupNumber, InodeNumber, LogicalBlock};
 use extant_rt::{Arc, AtomicBool, AtomicU64, LockClass, Mutex, Ordering, Padded, SHARDS, thread_slot};

@@ -109,7 +109,7 @@ pub struct Tuning {
     /// Directories at the top are spread over the groups; else all go where their parent is.
     pub spread_directories: bool,
     /// Groups share 128 locks, as the kernel's; else each has its own.
-    pub hashed_locks: bool,
+    pub block_group_locks: bool,
     /// Skip groups whose lock is taken, but for the last criterion; else wait for each.
     pub skip_busy: bool,
     /// Who tries the exact goal.
@@ -149,7 +149,7 @@ impl Tuning {
         Self {
             scan: Scan::ListHead,
             order_lists: true,
-            hashed_locks: true,
+            block_group_locks: true,
             skip_busy: false,
             exact_goal: ExactGoal::Ahead,
             stream_goals: StreamGoals::Locked,
@@ -180,7 +180,7 @@ impl Default for Tuning {
             scan: Scan::default(),
             order_lists: false,
             spread_directories: true,
-            hashed_locks: false,
+            block_group_locks: false,
             skip_busy: true,
             exact_goal: ExactGoal::default(),
             stream_goals: StreamGoals::default(),

@@ -44,7 +44,7 @@ fn sparse_writes_take_ahead_what_their_shards_hold() {
 fn oldest_forms_share_locks_which_are_named() {
     let (shared, classes) = conflict(&["fallocate2", "--policy", "oldest"]);
     assert!(shared > 0.1, "{shared}");
-    assert!(classes.iter().any(|class| class == "ONE_LOCK"), "{classes:?}");
+    assert!(classes.iter().any(|class| class == "MD_LOCK"), "{classes:?}");
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub fn steps(scan: Scan) -> Vec<Step> {
     step("patch-17", "groups by order from the goal on (patches 15, 17)", &|tuning| {
         tuning.scan = Scan::Ordered;
     });
-    step("unhashed", "one lock for each group, not 128 for all", &|tuning| tuning.hashed_locks = false);
+    step("unhashed", "one lock for each group, not 128 for all", &|tuning| tuning.block_group_locks = false);
     step("default", "the default: the nearest group with a chunk", &|tuning| *tuning = Tuning::default());
     steps
 }

@@ -71,7 +71,7 @@ classes! {
     /// Those of an older form that measurements compare: groups of an order.
     ORDER_LIST = 83;
     /// One per file system, in an older form that measurements compare: the stream goal and freed runs.
-    ONE_LOCK = 84;
+    MD_LOCK = 84;
     /// One per file system: runs of freed blocks that wait for a commit.
     FREED = 85;
     /// One per file system: blocks on their way between the pool of free ones and a shard.

@@ -5,11 +5,11 @@ use extant_ondisk::GroupNumber;
 
 use super::buddy::Buddy;
 use super::index::Round;
-use super::order_lists::OrderLists;
 use super::scan::Walk;
 use super::summary::{Key, Marks, Summary};
 use super::{Criterion, Purpose, Search};
 use crate::group::Run;
+use crate::linux_model::order_lists::OrderLists;
 use crate::tuning::{Scan, Tuning};
 use crate::words::Gap;
 
@@ -125,7 +125,7 @@ impl Search<'_> {
             self.counts.lost += 1;
             return None;
         }
-        self.alloc.look_up();
+        self.alloc.touch_group_lookup();
         let buddy = locked.buddy()?;
         let gap = match criterion {
             Criterion::Power2Aligned => {
@@ -136,7 +136,7 @@ impl Search<'_> {
         };
         if gap.len >= want {
             self.goes_on_in(number);
-            self.alloc.look_up();
+            self.alloc.touch_group_lookup();
             return locked.take(gap);
         }
         if self.longest.is_none_or(|(_, len)| gap.len > len) {
@@ -147,7 +147,7 @@ impl Search<'_> {
 
     /// Whether a group may be looked into for `want` blocks (kernel `ext4_mb_good_group`).
     fn is_good(&self, criterion: Criterion, number: GroupNumber, summary: Summary, want: u32) -> bool {
-        self.alloc.look_at(number);
+        self.alloc.touch_group_info(number);
         if summary.free == 0 {
             return false;
         }

@@ -15,8 +15,8 @@ use std::ops::Range;
 use extant_ondisk::GroupNumber;
 use extant_rt::{AtomicU64, Ordering};
 
-use super::order_lists::OrderLists;
 use super::summary::{Marks, Summary};
+use crate::linux_model::order_lists::OrderLists;
 
 /// Words below a word.
 const FANOUT: u32 = 8;

@@ -4,9 +4,9 @@
 
 use extant_ondisk::{FsBlock, LogicalBlock};
 
-use super::list::List;
 use super::tree::Tree;
 use crate::group::Run;
+use crate::linux_model::pa_list::PaList;
 use crate::tuning::Preallocation;
 
 /// Blocks kept for a part of a file.
@@ -36,14 +36,14 @@ impl Range {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) enum Ranges {
+pub(crate) enum Ranges {
     Tree(Tree),
-    List(List),
+    List(PaList),
 }
 
 /// What a look-up found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(crate) enum Found {
     Run(Run),
     /// Blocks up to the next range.
     Room(u32),
@@ -52,7 +52,7 @@ pub(super) enum Found {
 impl Ranges {
     pub fn new(form: Preallocation) -> Self {
         match form {
-            Preallocation::List => Self::List(List::default()),
+            Preallocation::List => Self::List(PaList::default()),
             Preallocation::Tree | Preallocation::Off => Self::Tree(Tree::default()),
         }
     }

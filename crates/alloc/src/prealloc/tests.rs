@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use extant_ondisk::{FsBlock, LogicalBlock};
 
-use super::list::List;
 use super::predicted_end;
 use super::ranges::{Found, Range, Ranges};
 use super::tree::Tree;
 use crate::group::Run;
+use crate::linux_model::pa_list::PaList;
 use crate::tuning::Preallocation;
 
 fn range(logical: u32, start: u64, len: u32) -> Range {
@@ -44,7 +44,7 @@ fn a_look_up_visits_at_most_twice_the_logarithm_of_the_ranges() {
             println!("tree of {count}: at most {worst} visits, {mean:.1} on average");
             assert!(worst <= most, "{worst} of {most} with {count} ranges");
         }
-        let mut list = List::uncapped(scattered(count));
+        let mut list = PaList::uncapped(scattered(count));
         let lookups = 200.min(count);
         let all: u64 = (0..lookups)
             .map(|index| {
@@ -71,7 +71,7 @@ fn the_list_keeps_512_ranges_and_the_tree_all() {
 
 #[test]
 fn the_list_has_what_was_taken_ahead_at_a_time_once_until_its_last_block_is_given() {
-    let mut list = List::default();
+    let mut list = PaList::default();
     list.insert(range(0, 7, 2_000));
     let mut take = |at: u32| list.take(LogicalBlock(at), 1);
     let given = |at: u32| Found::Run(Run { start: FsBlock(7 + u64::from(at)), len: 1 });
@@ -87,7 +87,7 @@ fn the_list_has_what_was_taken_ahead_at_a_time_once_until_its_last_block_is_give
 
 #[test]
 fn the_list_lets_those_go_that_gave_nothing_for_longest() {
-    let mut list = List::default();
+    let mut list = PaList::default();
     for at in 0..641 {
         assert_eq!(list.insert(range(at * 16, u64::from(at) * 8, 8)), []);
     }

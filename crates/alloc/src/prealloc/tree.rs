@@ -13,7 +13,7 @@ type Link = Option<Box<Branch>>;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub(crate) struct Tree {
     root: Link,
 }
 
@@ -27,7 +27,7 @@ struct Branch {
 
 /// What stands around a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Around {
+pub(crate) struct Around {
     /// The last range that starts at the block or before it.
     pub before: Option<Range>,
     /// The first that starts behind it.

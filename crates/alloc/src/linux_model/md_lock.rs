@@ -7,7 +7,7 @@
 //!
 //! Of the list its length stands here, for what the lock is taken as often as the kernel's; the runs are with their groups.
 //!
-//! Locks: `ONE_LOCK`, inside a group's.
+//! Locks: `MD_LOCK`, inside a group's.
 
 use extant_ondisk::GroupNumber;
 use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, Padded};
@@ -16,7 +16,7 @@ use crate::tuning::Frees;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct OneLock {
+pub(crate) struct MdLock {
     state: Padded<Mutex<State>>,
     /// Freed blocks that wait for the commit, of the forms that count them apart.
     pending: Padded<AtomicU64>,
@@ -31,14 +31,14 @@ struct State {
     pending: u64,
 }
 
-impl OneLock {
+impl MdLock {
     pub fn new() -> Self {
         let state = State { goal: GroupNumber(0), runs: 0, pending: 0 };
-        Self { state: Padded(Mutex::new(LockClass::ONE_LOCK, state)), pending: Padded::default() }
+        Self { state: Padded(Mutex::new(LockClass::MD_LOCK, state)), pending: Padded::default() }
     }
 
     /// Reads what stands in the lock's line.
-    pub fn look(&self) {
+    pub fn touch(&self) {
         self.state.is_locked();
     }
 

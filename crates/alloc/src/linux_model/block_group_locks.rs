@@ -15,7 +15,7 @@ const LOCKS: usize = 128;
 
 /// See the module; empty unless the older form is used.
 #[derive(Debug)]
-pub(crate) struct HashedLocks(Box<[Padded<Mutex<()>>]>);
+pub(crate) struct BlockGroupLocks(Box<[Padded<Mutex<()>>]>);
 
 /// Holds a group's lock.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct GroupGuard<'a> {
     _shared: Option<MutexGuard<'a, ()>>,
 }
 
-impl HashedLocks {
+impl BlockGroupLocks {
     pub fn new(is_used: bool) -> Self {
         let count = if is_used { LOCKS } else { 0 };
         let lock = |key| Padded(Mutex::with_key(LockClass::GROUPS, key as u64, ()));

@@ -17,8 +17,8 @@ use std::collections::LinkedList;
 use extant_ondisk::LogicalBlock;
 use extant_rt::{LockClass, Mutex};
 
-use super::ranges::{Found, Range};
-use super::tree::Tree;
+use crate::prealloc::ranges::{Found, Range};
+use crate::prealloc::tree::Tree;
 
 /// Items at most (kernel `mb_max_inode_prealloc`), and how many more before the oldest go.
 const ITEMS_MAX: usize = 512;
@@ -43,11 +43,11 @@ impl Item {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct List {
+pub(crate) struct PaList {
     items: LinkedList<Item>,
 }
 
-impl List {
+impl PaList {
     /// Takes up to `len` blocks for `logical`, with how many items were looked at.
     pub fn take(&mut self, logical: LogicalBlock, len: u32) -> (Found, u64) {
         let mut visits = 0;
@@ -113,7 +113,7 @@ impl List {
 }
 
 #[cfg(test)]
-impl List {
+impl PaList {
     /// A list beyond its cap, to measure look-ups.
     pub fn uncapped(ranges: impl Iterator<Item = Range>) -> Self {
         Self { items: ranges.map(Item::new).collect() }

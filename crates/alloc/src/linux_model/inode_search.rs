@@ -9,17 +9,17 @@
 use extant_ondisk::{GroupNumber, TransactionId, bitmap};
 use extant_rt::{AtomicU64, OnceLock, Ordering, checksummed};
 
-use super::{InodeKind, NewInode};
 use crate::Allocator;
+use crate::ialloc::{InodeKind, NewInode};
 use crate::tuning::InodeSearch;
 
-/// Copies of the inode bitmaps that are read without a lock; each changes under its group's.
+/// Copies of the inode bitmaps that searches read without a lock; each changes under its group's.
 #[derive(Debug)]
-pub(crate) struct Repeat {
+pub(crate) struct LocklessInodeSearch {
     groups: Box<[OnceLock<Box<[AtomicU64]>>]>,
 }
 
-impl Repeat {
+impl LocklessInodeSearch {
     pub fn new(groups: u32) -> Self {
         Self { groups: (0..groups).map(|_| OnceLock::new()).collect() }
     }
@@ -58,19 +58,19 @@ impl Repeat {
 
 /// Stands for the sums of the bitmap and the descriptor, which the kernel makes in the hold that changes them and the engine
 /// when it commits.
-pub(super) fn checksum(inodes_per_group: u32) {
+pub(crate) fn checksum(inodes_per_group: u32) {
     checksummed((inodes_per_group / 8) as usize);
 }
 
 impl Allocator {
-    pub(super) fn allocate_inode_repeating(
+    pub(crate) fn allocate_inode_lockless(
         &self,
-        repeat: &Repeat,
+        lockless: &LocklessInodeSearch,
         tid: TransactionId,
         number: GroupNumber,
         kind: InodeKind,
     ) -> Option<NewInode> {
-        let copy = repeat.groups.get(number.0 as usize)?;
+        let copy = lockless.groups.get(number.0 as usize)?;
         if copy.get().is_none() {
             let read = |disk: &[u8]| {
                 let words = disk.chunks(8).map(|bytes| {
@@ -90,16 +90,16 @@ impl Allocator {
         let form = self.tuning.inode_search;
         let mut in_hold = false;
         loop {
-            let seen = if in_hold { None } else { Some(repeat.find(number, from, end)?) };
+            let seen = if in_hold { None } else { Some(lockless.find(number, from, end)?) };
             let won = self.with_inode_bits(number, |_, _, bits| {
                 let is_free = |bit: &u32| !bitmap::is_set(&bits.disk, *bit);
                 let mut free = seen.filter(is_free);
                 if free.is_none() && (in_hold || form == InodeSearch::Recheck) {
-                    free = repeat.find(number, seen.unwrap_or(from), end).filter(is_free);
+                    free = lockless.find(number, seen.unwrap_or(from), end).filter(is_free);
                 }
                 if let Some(bit) = free {
                     bits.set(bit);
-                    repeat.set(number, bit);
+                    lockless.set(number, bit);
                 }
                 Ok(free)
             });

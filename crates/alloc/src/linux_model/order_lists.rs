@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use extant_ondisk::GroupNumber;
 use extant_rt::{AtomicBool, AtomicU64, LockClass, Ordering, Padded, RwLock};
 
-use super::buddy::ORDERS_MAX;
-use super::summary::{Key, Summary};
+use crate::mballoc::buddy::ORDERS_MAX;
+use crate::mballoc::{Key, Summary};
 
 /// A list, which is passed over without its lock if it is empty.
 #[derive(Debug)]
