@@ -351,8 +351,8 @@ impl Allocator {
         let State { record, blocks, .. } = &mut *state;
         match blocks {
             Bitmap::Loaded(bits) => act(record, bits),
-            Bitmap::Bad(contradiction) => Err(Error::left_alone(number, *contradiction)),
-            Bitmap::Unread => Err(Error::left_alone(number, None)),
+            Bitmap::Bad(contradiction) => Err(Error::unusable(number, *contradiction)),
+            Bitmap::Unread => Err(Error::unusable(number, None)),
         }
     }
 
@@ -371,8 +371,8 @@ impl Allocator {
         let State { record, inodes, .. } = &mut *state;
         match inodes {
             Bitmap::Loaded(bits) => act(group, record, bits),
-            Bitmap::Bad(contradiction) => Err(Error::left_alone(number, *contradiction)),
-            Bitmap::Unread => Err(Error::left_alone(number, None)),
+            Bitmap::Bad(contradiction) => Err(Error::unusable(number, *contradiction)),
+            Bitmap::Unread => Err(Error::unusable(number, None)),
         }
     }
 

@@ -45,9 +45,9 @@ impl Error {
         }
     }
 
-    /// The error of a group that is left alone for its `contradiction`, or because a bitmap could not be read: that is an
+    /// The error of a group that is unusable for its `contradiction`, or because a bitmap could not be read: that is an
     /// I/O error each time, for nothing is known to be wrong with the disk.
-    pub(crate) fn left_alone(group: GroupNumber, contradiction: Option<&'static str>) -> Self {
+    pub(crate) fn unusable(group: GroupNumber, contradiction: Option<&'static str>) -> Self {
         match contradiction {
             Some(what) => Self::Corrupt { group, what },
             None => Self::Store {

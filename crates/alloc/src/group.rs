@@ -74,7 +74,7 @@ pub(crate) struct Record {
 pub(crate) enum Bitmap<T> {
     Unread,
     Loaded(Box<T>),
-    /// The group is left alone: how its bitmap contradicts its descriptor, or None if it could not be read.
+    /// The group is unusable: how its bitmap contradicts its descriptor, or None if it could not be read.
     Bad(Option<&'static str>),
 }
 

@@ -1,18 +1,18 @@
 //! Which blocks: the search from a goal on (kernel `ext4_mb_regular_allocator`).
 //!
 //! First the goal itself, then, from the group of the goal or of the stream, a search by the largest chunks of groups
-//! ([`by_chunk`]) or, in the older forms, by one [`Criterion`] after the other ([`by_criteria`]). A group
+//! ([`nearest_fit`]) or, in the older forms, by one [`Criterion`] after the other ([`criteria`]). A group
 //! is chosen by its summary and looked at again under its lock. A group whose lock is taken is skipped; only the last
 //! criterion waits, so that free blocks are never missed (posts A and B).
 //!
 //! Leaves out: reservations and counts ([`crate::counters`]), what the disk knows ([`crate::blocks`]).
 
 pub(crate) mod buddy;
-mod by_chunk;
-mod by_criteria;
+mod criteria;
 mod expectation;
 mod goals;
 mod index;
+mod nearest_fit;
 mod scan;
 mod statistics;
 mod summary;
@@ -189,26 +189,28 @@ impl<'a> Search<'a> {
         }
         let goal = self.start(home);
         alloc.touch_prefetch(goal);
-        if self.is_crumb(home) {
+        if self.is_small_extension(home) {
             self.scan = Scan::Ordered;
-            for number in alloc.goals.survey(goal) {
+            for number in alloc.goals.prefetch_groups(goal) {
                 self.lock(GroupNumber(number), false);
             }
         }
-        let found = if self.scan == Scan::Auto { self.by_chunk(goal) } else { self.by_criteria(goal) };
+        let found =
+            if self.scan == Scan::NearestFit { self.nearest_fit(goal) } else { self.scan_by_criteria(goal) };
         alloc.touch_prefetch_fini(goal);
         let (run, group) = found?;
         if self.request.purpose.stream().is_some() && self.counts.skipped + self.counts.waited > 0 {
-            alloc.goals.part(home);
+            alloc.goals.split_streams(home);
         }
-        if self.scan == Scan::Auto {
-            self.goes_on_in(group);
+        if self.scan == Scan::NearestFit {
+            self.set_stream_goal(group);
         }
         Some(run)
     }
 
-    /// The stream goes on in a group; told with its lock held by the older searches (kernel `ext4_mb_use_best_found`).
-    fn goes_on_in(&self, group: GroupNumber) {
+    /// Later searches of the stream begin in a group. The kernel's forms say so with the group's lock held
+    /// (kernel `ext4_mb_use_best_found`).
+    fn set_stream_goal(&self, group: GroupNumber) {
         if let Some(inode) = self.request.purpose.stream() {
             let (home, _) = self.alloc.place(self.request.goal);
             self.alloc.set_stream_goal(home, inode, group);
@@ -228,12 +230,12 @@ impl<'a> Search<'a> {
     /// whole length in its group, where the search would begin there.
     fn at_goal(&mut self, number: GroupNumber, bit: u32) -> Option<Run> {
         let Tuning { scan, stream_req, .. } = self.alloc.tuning;
-        self.alloc.know(number);
+        self.alloc.load_descriptor(number);
         let summary = self.alloc.index.get(number);
-        let by_chunk = scan == Scan::Auto;
-        let goes_on = by_chunk && matches!(self.request.purpose, Purpose::Stream(_));
+        let nearest_fit = scan == Scan::NearestFit;
+        let goes_on = nearest_fit && matches!(self.request.purpose, Purpose::Stream(_));
         let enough = if goes_on { self.len.min(stream_req) } else { self.len };
-        if summary.free < enough || by_chunk && summary.is_unread() && self.is_kept(number) {
+        if summary.free < enough || nearest_fit && summary.is_unread() && self.is_for_metadata(number) {
             return None;
         }
         let locked = self.lock(number, false)?;
@@ -242,24 +244,26 @@ impl<'a> Search<'a> {
             self.counts.at_goal = 1;
             return locked.take(gap);
         }
-        let is_whole =
-            by_chunk && self.start(number) == number && !self.is_crumb(number) && !self.is_anothers(number);
+        let is_whole = nearest_fit
+            && self.start(number) == number
+            && !self.is_small_extension(number)
+            && !self.belongs_to_other_locality(number);
         if is_whole { self.best_chunk(locked) } else { None }
     }
 
-    /// Whether a large file grows by so little, where its next block in the group `home` is another's, that it may as well go
-    /// where free space is in pieces, and leave long runs to others.
-    fn is_crumb(&self, home: GroupNumber) -> bool {
+    /// Whether this is a small extension of a large file whose next block, in the group `home`, is taken: it is placed where
+    /// free space is fragmented most, so that long free runs remain for large requests.
+    fn is_small_extension(&self, home: GroupNumber) -> bool {
         let Tuning { scan, stream_goals, stream_req, .. } = self.alloc.tuning;
         matches!(self.request.purpose, Purpose::Stream(_))
-            && scan == Scan::Auto
+            && scan == Scan::NearestFit
             && stream_goals == StreamGoals::Several
             && self.len < stream_req
             && self.alloc.index.get(home).free > 0
     }
 
-    /// Whether a group is left to directories and other metadata, as long as others have what is asked for.
-    fn is_kept(&self, number: GroupNumber) -> bool {
+    /// Whether a group is reserved for directories and other metadata, as long as others have what is asked for.
+    fn is_for_metadata(&self, number: GroupNumber) -> bool {
         let flex = self.alloc.geometry.groups_per_flex;
         self.request.purpose != Purpose::Metadata
             && flex >= FLEX_SIZE_FOR_DATA
@@ -268,7 +272,7 @@ impl<'a> Search<'a> {
 
     /// Whether a chunk is searched for, and the last one of another locality group lies in this group, which is not home:
     /// who fills both would take the group's lock for each block.
-    fn is_anothers(&self, number: GroupNumber) -> bool {
+    fn belongs_to_other_locality(&self, number: GroupNumber) -> bool {
         let Some(home) = self.home.filter(|home| *home != number) else { return false };
         let localities = &self.alloc.localities;
         let slot = self.alloc.groups.touched(number).and_then(Group::chunk_slot);
@@ -280,7 +284,7 @@ impl<'a> Search<'a> {
     fn lock(&mut self, number: GroupNumber, waits: bool) -> Option<LockedGroup<'a>> {
         let alloc = self.alloc;
         let Ok(group) = alloc.group(number) else {
-            alloc.leave_alone(number);
+            alloc.mark_unusable(number);
             return None;
         };
         let mut state = match alloc.locks.try_lock(number, group) {

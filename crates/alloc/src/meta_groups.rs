@@ -216,8 +216,8 @@ impl Allocator {
         }
     }
 
-    /// Has a group listed by its descriptor, or as nothing if that cannot be read.
-    pub(crate) fn know(&self, group: GroupNumber) {
+    /// Reads a group's descriptor, unless it was read before, and lists the group by it; as without free space if it cannot be read.
+    pub(crate) fn load_descriptor(&self, group: GroupNumber) {
         // Whoever goes on to touch the group is told.
         let _ = self.meta_group(group);
     }
@@ -236,8 +236,8 @@ impl Allocator {
         Ok(group.get_or_init(|| Group::new(number, descriptor, self.geometry.inodes_per_group)))
     }
 
-    /// Has no search come to a group that cannot be touched, or it would come again and again.
-    pub(crate) fn leave_alone(&self, number: GroupNumber) {
+    /// Lists a group whose descriptor cannot be read as without free space, so that searches do not come to it again and again.
+    pub(crate) fn mark_unusable(&self, number: GroupNumber) {
         let _one = self.groups.sums.lock();
         let before = self.index.get(number);
         if self.groups.touched(number).is_none() && before.free > 0 {

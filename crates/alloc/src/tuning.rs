@@ -16,7 +16,7 @@ pub enum Scan {
     /// The nearest group with a chunk as long as wanted, else with the longest there is; a group not read is passed over
     /// if those read lately had smaller ones.
     #[default]
-    Auto,
+    NearestFit,
 }
 
 /// How an inode keeps the blocks that were taken ahead for it.

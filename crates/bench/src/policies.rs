@@ -34,7 +34,7 @@ const SCANS: [(Scan, &str); 5] = [
     (Scan::ListHead, "list head"),
     (Scan::Ordered, "ordered"),
     (Scan::Nearest, "nearest"),
-    (Scan::Auto, "auto"),
+    (Scan::NearestFit, "nearest-fit"),
 ];
 /// Requests of a measurement, and how many of them a stream makes.
 const REQUESTS: usize = 256;
@@ -185,7 +185,7 @@ impl Study {
 
     /// All contenders, in turns.
     fn point(&mut self, requests: &Requests<'_>, is_known: bool) -> Result<Vec<Contender>> {
-        let policies = SCANS.into_iter().chain([(Scan::Auto, report::AGAIN)]);
+        let policies = SCANS.into_iter().chain([(Scan::NearestFit, report::AGAIN)]);
         let all = std::iter::once((Scan::Nearest, report::ORACLE)).chain(policies);
         let mut contenders: Vec<Contender> = all
             .map(|(scan, name)| {

@@ -37,7 +37,7 @@ pub struct Arguments {
     #[arg(long)]
     mount: bool,
     /// In which order the library's allocator visits groups; each is measured
-    #[arg(long, value_delimiter = ',', default_value = "auto")]
+    #[arg(long, value_delimiter = ',', default_value = "nearest-fit")]
     policy: Vec<Policy>,
     /// Rounds of each target
     #[arg(long, default_value_t = 7)]
@@ -66,7 +66,7 @@ enum Neighbour {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Policy {
-    Auto,
+    NearestFit,
     Linear,
     ListHead,
     Ordered,
@@ -76,7 +76,7 @@ enum Policy {
 impl Policy {
     const fn scan(self) -> Scan {
         match self {
-            Self::Auto => Scan::Auto,
+            Self::NearestFit => Scan::NearestFit,
             Self::Linear => Scan::Linear,
             Self::ListHead => Scan::ListHead,
             Self::Ordered => Scan::Ordered,
@@ -120,7 +120,9 @@ impl Target {
     /// The name, and a policy other than the default.
     fn title(self) -> String {
         match self {
-            Self::Library(policy) if policy != Policy::Auto => format!("{} {}", self.name(), name_of(policy)),
+            Self::Library(policy) if policy != Policy::NearestFit => {
+                format!("{} {}", self.name(), name_of(policy))
+            }
             _ => self.name(),
         }
     }

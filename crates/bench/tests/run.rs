@@ -17,7 +17,8 @@ fn each_load_target_and_number_of_threads_is_an_object_with_its_counts() {
     let plot = tempfile::NamedTempFile::new().expect("a file");
     let path = plot.path().to_str().expect("a path");
     let loads = ["create-unlink", "fallocate2"];
-    let options = ["--threads", "1,2", "--against", "tmpfs", "--policy", "auto,linear", "--rounds", "2"];
+    let options =
+        ["--threads", "1,2", "--against", "tmpfs", "--policy", "nearest-fit,linear", "--rounds", "2"];
     let rest = ["--milliseconds", "20", "--json", "--plot", path];
     let (code, out, err) = run(&[&loads[..], &options, &rest].concat());
     assert_eq!(code, Some(0), "{err}");

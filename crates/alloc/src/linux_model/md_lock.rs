@@ -37,7 +37,7 @@ impl MdLock {
         Self { state: Padded(Mutex::new(LockClass::MD_LOCK, state)), pending: Padded::default() }
     }
 
-    /// Reads what stands in the lock's line.
+    /// Reads the cache line of the lock.
     pub fn touch(&self) {
         self.state.is_locked();
     }

@@ -22,8 +22,8 @@ const PER_BAND_MIN: u32 = 4;
 /// Goals by number alone at most (kernel: as many as CPUs).
 const NUMBERED_MAX: u32 = 128;
 
-/// Groups that are surveyed together: four flex groups of usual size, whose bitmaps lie side by side.
-const SURVEYED_TOGETHER: u32 = 64;
+/// Groups whose bitmaps are read together: four flex groups of usual size, whose bitmaps lie side by side.
+const PREFETCH_GROUPS: u32 = 64;
 /// Nobody used the slot yet.
 const UNSET: u32 = u32::MAX;
 
@@ -37,8 +37,8 @@ pub(crate) struct Goals {
     slots: Box<[Padded<Slot>]>,
     /// Of the older forms the streams' groups by number, side by side as the kernel's (`s_mb_last_groups`).
     numbered: Box<[AtomicU32]>,
-    /// By [`SURVEYED_TOGETHER`] groups, whether their bitmaps were read.
-    surveyed: Box<[AtomicBool]>,
+    /// By [`PREFETCH_GROUPS`] groups, whether their bitmaps were read.
+    prefetched: Box<[AtomicBool]>,
 }
 
 /// The groups where streams and inodes go on.
@@ -71,7 +71,7 @@ impl Goals {
             in_use: (0..bands.count()).map(|_| Padded(AtomicU32::new(streams))).collect(),
             slots: (0..slots).map(|_| Padded(Slot { stream: unset(), inodes: unset() })).collect(),
             numbered: (0..numbered).map(|_| unset()).collect(),
-            surveyed: (0..groups.div_ceil(SURVEYED_TOGETHER)).map(|_| AtomicBool::new(false)).collect(),
+            prefetched: (0..groups.div_ceil(PREFETCH_GROUPS)).map(|_| AtomicBool::new(false)).collect(),
         }
     }
 
@@ -107,7 +107,7 @@ impl Goals {
     }
 
     /// A stream met another one: those of its band use twice as many slots from now on, as far as there are.
-    pub fn part(&self, home: GroupNumber) {
+    pub fn split_streams(&self, home: GroupNumber) {
         let Some(in_use) = self.in_use.get(self.bands.of(home) as usize) else { return };
         let now = in_use.load(Ordering::Relaxed);
         if (1..self.per_band).contains(&now) {
@@ -117,13 +117,13 @@ impl Goals {
 
     /// The groups around `goal`, the first time that they are asked for: how their free space is broken up is known only
     /// when their bitmaps are read (kernel `ext4_mb_prefetch`).
-    pub fn survey(&self, goal: GroupNumber) -> Range<u32> {
-        let place = goal.0 / SURVEYED_TOGETHER;
-        match self.surveyed.get(place as usize) {
+    pub fn prefetch_groups(&self, goal: GroupNumber) -> Range<u32> {
+        let place = goal.0 / PREFETCH_GROUPS;
+        match self.prefetched.get(place as usize) {
             Some(known) if !known.load(Ordering::Relaxed) => {
                 known.store(true, Ordering::Relaxed);
-                let first = place * SURVEYED_TOGETHER;
-                first..first + SURVEYED_TOGETHER
+                let first = place * PREFETCH_GROUPS;
+                first..first + PREFETCH_GROUPS
             }
             _ => 0..0,
         }
@@ -169,10 +169,10 @@ mod tests {
         assert_eq!(goal(&goals, 7, 15), None);
         goals.set_stream(GroupNumber(7), InodeNumber(15), GroupNumber(6));
         assert_eq!([12, 13].map(|inode| goal(&goals, 0, inode)), [Some(6); 2]);
-        goals.part(GroupNumber(3));
+        goals.split_streams(GroupNumber(3));
         assert_eq!([12, 13, 14].map(|inode| goal(&goals, 0, inode)), [Some(6), None, Some(6)]);
         goals.set_stream(GroupNumber(0), InodeNumber(13), GroupNumber(1));
-        goals.part(GroupNumber(3));
+        goals.split_streams(GroupNumber(3));
         assert_eq!(
             [12, 13].map(|inode| goal(&goals, 0, inode)),
             [Some(6), Some(1)],
@@ -181,10 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn each_neighbourhood_is_surveyed_once() {
+    fn each_neighbourhood_is_prefetched_once() {
         let goals = Goals::new(100, StreamGoals::Several);
-        assert_eq!([70, 64, 99, 0].map(|goal| goals.survey(GroupNumber(goal))), [64..128, 0..0, 0..0, 0..64]);
-        assert_eq!(goals.survey(GroupNumber(128)), 0..0);
+        assert_eq!(
+            [70, 64, 99, 0].map(|goal| goals.prefetch_groups(GroupNumber(goal))),
+            [64..128, 0..0, 0..0, 0..64]
+        );
+        assert_eq!(goals.prefetch_groups(GroupNumber(128)), 0..0);
     }
 
     #[test]
@@ -196,11 +199,11 @@ mod tests {
         assert_eq!([0, 999, 500].map(|home| goal(&goals, home, 99)), [Some(5), Some(990), None]);
         let one = Goals::new(1000, StreamGoals::One);
         one.set_stream(GroupNumber(7), InodeNumber(15), GroupNumber(6));
-        one.part(GroupNumber(7));
+        one.split_streams(GroupNumber(7));
         assert_eq!(goal(&one, 999, 12), Some(6));
         let none = Goals::new(8, StreamGoals::Off);
         none.set_stream(GroupNumber(0), InodeNumber(12), GroupNumber(3));
-        none.part(GroupNumber(0));
+        none.split_streams(GroupNumber(0));
         assert_eq!(goal(&none, 0, 12), None);
     }
 

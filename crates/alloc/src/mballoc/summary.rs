@@ -24,7 +24,7 @@ const ORDER_BITS: u32 = 5;
 const ORDER_MASK: u64 = (1 << ORDER_BITS) - 1;
 
 impl Summary {
-    /// Of a group without free blocks, or one to be left alone.
+    /// Of a group without free blocks, or of an unusable one.
     pub const NONE: Self = Self { free: 0, fragments: 0, largest: None };
 
     /// Of a group whose bitmap was never read.

@@ -257,8 +257,8 @@ fn a_search_for_runs_that_do_not_exist_does_not_read_every_bitmap() {
         }
         alloc.statistics().bitmaps_read
     };
-    let (auto, nearest) = (bitmaps_read(Scan::Auto), bitmaps_read(Scan::Nearest));
-    assert!(auto <= 6, "{auto} bitmaps read by three searches");
+    let (nearest_fit, nearest) = (bitmaps_read(Scan::NearestFit), bitmaps_read(Scan::Nearest));
+    assert!(nearest_fit <= 6, "{nearest_fit} bitmaps read by three searches");
     assert!(nearest >= u64::from(GROUPS) - 1, "the descriptors' word is taken: {nearest}");
 }
 

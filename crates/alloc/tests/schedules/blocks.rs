@@ -38,7 +38,7 @@ struct Stage {
 }
 
 fn tuning(random: &mut Random) -> Tuning {
-    let scans = [Scan::Auto, Scan::Nearest, Scan::Ordered, Scan::ListHead, Scan::Linear];
+    let scans = [Scan::NearestFit, Scan::Nearest, Scan::Ordered, Scan::ListHead, Scan::Linear];
     let goals = [
         StreamGoals::Off,
         StreamGoals::Locked,

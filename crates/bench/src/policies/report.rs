@@ -8,7 +8,7 @@ use crate::Result;
 
 /// The names of the oracle and of the default's second turns.
 pub const ORACLE: &str = "oracle";
-pub const AGAIN: &str = "auto again";
+pub const AGAIN: &str = "nearest-fit again";
 
 /// One contender at one point.
 pub struct Row {
@@ -113,14 +113,14 @@ fn verdict(rows: &[Row]) {
         ("cold, 5 ms", false, 3),
     ] {
         let points: Vec<Point<'_>> = points(rows, is_known);
-        let near = points.iter().filter(|point| point.auto(cost) >= 0.95 * point.best(cost)).count();
+        let near = points.iter().filter(|point| point.nearest_fit(cost) >= 0.95 * point.best(cost)).count();
         let at_95: Vec<_> = points.iter().filter(|point| point.0[0].full == 95).collect();
-        let enough = at_95.iter().filter(|point| point.auto(cost) >= 0.95).count();
+        let enough = at_95.iter().filter(|point| point.nearest_fit(cost) >= 0.95).count();
         let (middle, _) = middle_and_least(points.iter().map(|point| point.spread(cost)).collect());
         let widest = points.iter().map(|point| point.spread(cost)).fold(0.0, f64::max);
         let beyond = points.iter().filter(|point| point.spread(cost) > 0.05).count();
         println!(
-            "auto, {name}: within 5% of the best policy at {near} of {} points; at 95% full at least 95% of the oracle at \
+            "nearest-fit, {name}: within 5% of the best policy at {near} of {} points; at 95% full at least 95% of the oracle at \
              {enough} of {}; beside itself: median {:.1}%, at most {:.1}%, beyond 5% at {beyond}",
             points.len(),
             at_95.len(),
@@ -128,12 +128,12 @@ fn verdict(rows: &[Row]) {
             widest * 100.0,
         );
     }
-    let at_99 = rows.iter().filter(|row| row.policy == AUTO && row.full == 99);
+    let at_99 = rows.iter().filter(|row| row.policy == NEAREST_FIT && row.full == 99);
     let most = at_99.map(|row| row.figures.per_run(row.figures.considered)).fold(0.0, f64::max);
-    println!("auto, 99% full: at most {most:.2} groups considered per allocation at any point");
+    println!("nearest-fit, 99% full: at most {most:.2} groups considered per allocation at any point");
 }
 
-const AUTO: &str = "auto";
+const NEAREST_FIT: &str = "nearest-fit";
 
 /// All contenders at one point.
 struct Point<'a>(&'a [Row]);
@@ -151,8 +151,8 @@ impl Point<'_> {
     }
 
     /// The default's throughput of its first row, as every other policy has one.
-    fn auto(&self, cost: usize) -> f64 {
-        self.of(AUTO, cost)
+    fn nearest_fit(&self, cost: usize) -> f64 {
+        self.of(NEAREST_FIT, cost)
     }
 
     fn best(&self, cost: usize) -> f64 {
@@ -161,7 +161,7 @@ impl Point<'_> {
 
     /// What lies between two measurements of the default.
     fn spread(&self, cost: usize) -> f64 {
-        let (one, other) = (self.of(AUTO, cost), self.of(AGAIN, cost));
+        let (one, other) = (self.of(NEAREST_FIT, cost), self.of(AGAIN, cost));
         (one - other).abs() / one.max(other)
     }
 }

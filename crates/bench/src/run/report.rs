@@ -11,7 +11,7 @@ use crate::load::Measured;
 use crate::report::Series;
 
 /// What ratios are of.
-const OWN: Target = Target::Library(Policy::Auto);
+const OWN: Target = Target::Library(Policy::NearestFit);
 /// Less per operation is not printed.
 const COUNT_MIN: f64 = 0.001;
 

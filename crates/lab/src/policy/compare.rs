@@ -70,7 +70,7 @@ pub fn compare(policy: &Path, disk: Disk) -> Result<Vec<Figures>, Box<dyn Error>
     let step = |scan, key: &str| ladder::steps(scan).into_iter().find(|step| step.key == key);
     let kernel = |name: &str, scan, key| step(scan, key).map(|step| (name.to_owned(), step.tuning));
     let others = [
-        kernel("Extant's default", Scan::Auto, "default"),
+        kernel("Extant's default", Scan::NearestFit, "default"),
         kernel("Linux 6.17", Scan::ListHead, "patch-17"),
         kernel("Linux 6.16", Scan::ListHead, "base"),
         kernel("Linux 6.16, mb_optimize_scan=0", Scan::Linear, "base"),

@@ -14,7 +14,7 @@ use crate::tuning::{Scan, Tuning};
 use crate::words::Gap;
 
 impl Search<'_> {
-    pub(super) fn by_criteria(&mut self, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
+    pub(super) fn scan_by_criteria(&mut self, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
         let tuning = self.alloc.tuning;
         let order = self.len.ilog2() as u8;
         if self.len.is_power_of_two() && order + 1 >= tuning.order2_req {
@@ -116,7 +116,7 @@ impl Search<'_> {
         if !self.is_good(criterion, number, index.get(number), want) {
             return None;
         }
-        self.alloc.know(number);
+        self.alloc.load_descriptor(number);
         if !self.is_good(criterion, number, index.get(number), want) {
             return None;
         }
@@ -135,7 +135,7 @@ impl Search<'_> {
             _ => self.best_fit(buddy, want)?,
         };
         if gap.len >= want {
-            self.goes_on_in(number);
+            self.set_stream_goal(number);
             self.alloc.touch_group_lookup();
             return locked.take(gap);
         }
@@ -153,7 +153,7 @@ impl Search<'_> {
         }
         match criterion {
             Criterion::Power2Aligned => {
-                !self.is_kept(number)
+                !self.is_for_metadata(number)
                     && summary.largest.is_some_and(|largest| u32::from(largest) >= want.ilog2())
             }
             Criterion::GoalLenFast | Criterion::BestAvailLen => {

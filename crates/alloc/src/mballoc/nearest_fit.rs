@@ -15,7 +15,7 @@ use crate::group::Run;
 use crate::words::Gap;
 
 impl<'a> Search<'a> {
-    pub(super) fn by_chunk(&mut self, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
+    pub(super) fn nearest_fit(&mut self, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
         let (whole, best) = (self.order(), self.best_order());
         if best == Some(whole) {
             let found = self.nearest(Criterion::Power2Aligned, whole, goal);
@@ -43,9 +43,9 @@ impl<'a> Search<'a> {
     fn nearest(&mut self, criterion: Criterion, order: u8, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
         let mut has_met = false;
         let apart = self.nearest_but(criterion, order, goal, |search, group| {
-            let is_anothers = search.is_anothers(group);
-            has_met |= is_anothers;
-            is_anothers
+            let belongs_to_other_locality = search.belongs_to_other_locality(group);
+            has_met |= belongs_to_other_locality;
+            belongs_to_other_locality
         });
         // Rather in a group that another fills than in no such group.
         apart.or_else(|| has_met.then(|| self.nearest_but(criterion, order, goal, |_, _| false))?)
@@ -72,12 +72,13 @@ impl<'a> Search<'a> {
             if is_passed(self, group) {
                 continue;
             }
-            alloc.know(group);
+            alloc.load_descriptor(group);
             if alloc.index.get(group).marks().and(wanted).is_empty() {
                 continue;
             }
             // The second one in a row says that there is nothing between them.
-            if criterion == Criterion::Power2Aligned && !has_passed && self.is_kept_now(group) {
+            if criterion == Criterion::Power2Aligned && !has_passed && self.is_aligned_and_for_metadata(group)
+            {
                 has_passed = true;
                 continue;
             }
@@ -99,7 +100,7 @@ impl<'a> Search<'a> {
         let is_best = || largest >= self.order() || !self.is_there(largest + 1, locked.number);
         // A run may have the whole length without a chunk of it, but not without one of half of it.
         let may_have_whole = largest + 1 >= self.order();
-        if !(may_have_whole || is_best()) || self.is_kept_now(locked.number) {
+        if !(may_have_whole || is_best()) || self.is_aligned_and_for_metadata(locked.number) {
             return None;
         }
         let gap = self.fit(&locked)?;
@@ -138,7 +139,7 @@ impl<'a> Search<'a> {
         self.order() + 1 >= self.alloc.tuning.order2_req
     }
 
-    fn is_kept_now(&self, group: GroupNumber) -> bool {
-        self.is_aligned() && self.is_kept(group)
+    fn is_aligned_and_for_metadata(&self, group: GroupNumber) -> bool {
+        self.is_aligned() && self.is_for_metadata(group)
     }
 }
