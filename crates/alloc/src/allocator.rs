@@ -12,12 +12,13 @@ use extant_ondisk::{Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNum
 use extant_rt::{AtomicU64, LockClass, Mutex, Padded};
 
 use crate::bands::Bands;
+use crate::bitmap_cache::{self, BitmapCache};
+use crate::bitmap64::{Bitmap64, Gap};
 use crate::counters::{Counters, Totals};
 use crate::freed::Freed;
 use crate::group::{Bitmap, BlockBits, Group, InodeBits, Record, Run, State};
 use crate::group_set::GroupSet;
 use crate::ialloc::Averages;
-use crate::kept::{self, Kept};
 use crate::linux_model::block_group_locks::{BlockGroupLocks, GroupGuard};
 use crate::linux_model::group_info::GroupInfoLines;
 use crate::linux_model::inode_search::LocklessInodeSearch;
@@ -27,7 +28,6 @@ use crate::mballoc::{Expectation, Goals, OrderIndex, Statistics, Summary};
 use crate::meta_groups::{MetaGroups, unknown};
 use crate::prealloc::{Localities, Lookups, Owners};
 use crate::tuning::{InodeSearch, Scan, Tuning};
-use crate::words::{Gap, Words};
 use crate::zones::{block_bitmap, uninit_inode_bitmap};
 use crate::{BoxError, Error, MayUse, Reservation, Result};
 
@@ -112,7 +112,7 @@ pub struct Allocator {
     pub(crate) lockless_inodes: Option<LocklessInodeSearch>,
     /// The last transaction known to be durable, with bit 32 once there is one.
     pub(crate) committed: Padded<AtomicU64>,
-    pub(crate) kept: Kept,
+    pub(crate) bitmap_cache: BitmapCache,
     /// The highest order of a buddy.
     pub(crate) order_max: u8,
     pub(crate) store: Box<dyn GroupStore>,
@@ -171,7 +171,10 @@ impl Allocator {
             lockless_inodes: (tuning.inode_search != InodeSearch::Hold)
                 .then(|| LocklessInodeSearch::new(count)),
             committed: Padded(AtomicU64::new(0)),
-            kept: Kept::new(count, setup.bitmap_bytes_max / u64::from(geometry.block_size.max(1))),
+            bitmap_cache: BitmapCache::new(
+                count,
+                setup.bitmap_bytes_max / u64::from(geometry.block_size.max(1)),
+            ),
             order_max,
             geometry,
             store,
@@ -347,7 +350,7 @@ impl Allocator {
         while matches!(state.blocks, Bitmap::Unread) {
             state = self.read_blocks(number, group, state)?;
         }
-        state.is_used = true;
+        state.is_referenced = true;
         let State { record, blocks, .. } = &mut *state;
         match blocks {
             Bitmap::Loaded(bits) => act(record, bits),
@@ -367,7 +370,7 @@ impl Allocator {
         while matches!(state.inodes, Bitmap::Unread) {
             state = self.read_inodes(number, group, state)?;
         }
-        state.is_used = true;
+        state.is_referenced = true;
         let State { record, inodes, .. } = &mut *state;
         match inodes {
             Bitmap::Loaded(bits) => act(group, record, bits),
@@ -396,7 +399,7 @@ impl Allocator {
         if disk.len() != self.geometry.block_size as usize {
             return corrupt("block bitmap is not a block");
         }
-        let busy = Words::from_bytes(&disk, bits);
+        let busy = Bitmap64::from_bytes(&disk, bits);
         if !own.iter().all(|(start, len)| busy.is_set(*start, *len)) {
             return corrupt("block bitmap shows file system metadata as free");
         }
@@ -426,7 +429,7 @@ impl Allocator {
                 }
                 self.index.set(number, now);
                 state.blocks = Bitmap::Loaded(Box::new(bits));
-                self.kept.add(number, kept::OF_BLOCKS);
+                self.bitmap_cache.add(number, bitmap_cache::BLOCK_BITMAP_COST);
                 Ok(())
             }
             Err(error) => {
@@ -472,7 +475,7 @@ impl Allocator {
         match loaded {
             Ok(bits) => {
                 state.inodes = Bitmap::Loaded(Box::new(bits));
-                self.kept.add(number, kept::OF_INODES);
+                self.bitmap_cache.add(number, bitmap_cache::INODE_BITMAP_COST);
             }
             Err(error) => {
                 state.inodes = Bitmap::Bad(error.contradiction());

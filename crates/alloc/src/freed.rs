@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use extant_ondisk::{FsBlock, GroupNumber, TransactionId};
 
 use crate::Allocator;
+use crate::bitmap64::Gap;
 use crate::group::Run;
-use crate::words::Gap;
 
 /// Runs of one group, by their start.
 #[derive(Debug, Default)]

@@ -94,7 +94,7 @@ impl Allocator {
             let Some(Freed { groups, .. }) = oldest else { break };
             groups.iter().for_each(|(number, runs)| self.release_group(*number, runs));
         }
-        self.drop_excess();
+        self.evict_excess();
     }
 
     fn release_group(&self, number: GroupNumber, runs: &FreedRuns) {

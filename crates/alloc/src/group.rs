@@ -11,9 +11,9 @@
 use extant_ondisk::{FsBlock, GroupDescriptor, GroupFlags, GroupNumber, TransactionId, bitmap};
 use extant_rt::{Arc, AtomicU32, LockClass, Mutex, Ordering};
 
+use crate::bitmap64::Gap;
 use crate::freed::FreedRuns;
 use crate::mballoc::buddy::Buddy;
-use crate::words::Gap;
 
 /// A run of blocks. Those that the allocator gives out lie in one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,10 +42,10 @@ pub(crate) struct State {
     pub record: Record,
     pub blocks: Bitmap<BlockBits>,
     pub inodes: Bitmap<InodeBits>,
-    /// How often bitmaps were dropped.
-    pub drops: u32,
-    /// Bitmaps were used since the search for some to drop last came by.
-    pub is_used: bool,
+    /// How often bitmaps were evicted.
+    pub evictions: u32,
+    /// Bitmaps were used since the clock hand of [`crate::bitmap_cache`] last passed.
+    pub is_referenced: bool,
 }
 
 /// What a group keeps beside its bitmaps.
@@ -167,7 +167,7 @@ impl State {
             inodes_made: 0,
             freed: FreedRuns::default(),
         };
-        Self { record, blocks: Bitmap::Unread, inodes: Bitmap::Unread, drops: 0, is_used: false }
+        Self { record, blocks: Bitmap::Unread, inodes: Bitmap::Unread, evictions: 0, is_referenced: false }
     }
 }
 

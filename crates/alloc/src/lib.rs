@@ -10,6 +10,8 @@
 
 mod allocator;
 mod bands;
+mod bitmap64;
+mod bitmap_cache;
 mod blocks;
 mod counters;
 mod error;
@@ -18,15 +20,13 @@ mod freeze;
 mod group;
 mod group_set;
 mod ialloc;
-mod kept;
 mod linux_model;
 mod mballoc;
 mod meta_groups;
 mod prealloc;
-mod sample;
+mod test_support;
 mod trim;
 mod tuning;
-mod words;
 mod zones;
 
 pub use allocator::{Allocator, GroupStore, Setup};
@@ -38,6 +38,6 @@ pub use group::Run;
 pub use ialloc::{InodeKind, LastGroup, NewInode, Parent};
 pub use mballoc::{MballocStatistics, Purpose, Request};
 pub use prealloc::{Place, PreallocStatistics, Preallocated, Preallocations, predicted_end};
-pub use sample::Sample;
+pub use test_support::Sample;
 pub use tuning::{ExactGoal, Frees, InodeSearch, Preallocation, Scan, StreamGoals, Tuning};
 pub use zones::{uninit_block_bitmap, uninit_inode_bitmap};

@@ -28,10 +28,10 @@ use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber};
 
 use self::buddy::Buddy;
 use self::statistics::Counts;
+use crate::bitmap64::Gap;
 use crate::group::{Bitmap, BlockBits, Group, Run};
 use crate::linux_model::block_group_locks::GroupGuard;
 use crate::tuning::{ExactGoal, Scan, StreamGoals, Tuning};
-use crate::words::Gap;
 use crate::{Allocator, Result};
 
 /// What is wanted.
@@ -304,7 +304,7 @@ impl<'a> Search<'a> {
             self.counts.bitmaps_read += u32::from(!is_unused);
             state = alloc.read_blocks(number, group, state).ok()?;
         }
-        state.is_used = true;
+        state.is_referenced = true;
         matches!(state.blocks, Bitmap::Loaded(_)).then_some(LockedGroup { alloc, number, state })
     }
 }

@@ -17,10 +17,10 @@
 use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber};
 use extant_rt::{AtomicU32, LockClass, Mutex, OnceBox, OnceBoxes, Ordering, Padded};
 
+use crate::bitmap64::Gap;
 use crate::group::Group;
 use crate::group_set::GroupSet;
 use crate::mballoc::Summary;
-use crate::words::Gap;
 use crate::zones::{Zones, places};
 use crate::{Allocator, Error, Result};
 

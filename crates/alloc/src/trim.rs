@@ -12,8 +12,8 @@ use std::ops::Range;
 
 use extant_ondisk::{FsBlock, GroupNumber};
 
+use crate::bitmap64::Gap;
 use crate::group::{BlockBits, Run};
-use crate::words::Gap;
 use crate::{Allocator, Error, MayUse, Result};
 
 impl Allocator {

@@ -2,7 +2,7 @@
 //! loses goes on from the next bit without the lock (before 4.14), finds one in a second hold and sets it (as posted for
 //! 4.14), or finds it in the same hold (since). The descriptor changes in a further one.
 //!
-//! Kept to be measured beside the search that holds the lock over all.
+//! BitmapCache to be measured beside the search that holds the lock over all.
 //!
 //! Source: `__ext4_new_inode` of Linux 4.13 and 4.14, and what the commit of the latter says of a second try.
 

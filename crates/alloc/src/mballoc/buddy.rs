@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use crate::words::{Gap, Words};
+use crate::bitmap64::{Bitmap64, Gap};
 
 /// Orders that a group can have: blocks of 64 KiB have 17 and the one of single blocks.
 pub(crate) const ORDERS_MAX: usize = 18;
@@ -20,9 +20,9 @@ const RUNS_COMPARED: u32 = 8;
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Buddy {
-    busy: Words,
+    busy: Bitmap64,
     /// By order, from 1 on.
-    chunks: Box<[Words]>,
+    chunks: Box<[Bitmap64]>,
     counts: [u32; ORDERS_MAX],
     free: u32,
     fragments: u32,
@@ -31,11 +31,11 @@ pub(crate) struct Buddy {
 
 impl Buddy {
     /// The buddy of a bitmap, with orders up to `order_max`.
-    pub fn new(busy: Words, order_max: u8) -> Self {
+    pub fn new(busy: Bitmap64, order_max: u8) -> Self {
         let order_max = order_max.min(ORDERS_MAX as u8 - 1);
         let len = busy.len();
         let mut buddy = Self {
-            chunks: (1..=order_max).map(|order| Words::all_set(len >> order)).collect(),
+            chunks: (1..=order_max).map(|order| Bitmap64::all_set(len >> order)).collect(),
             counts: [0; ORDERS_MAX],
             free: 0,
             fragments: 0,
@@ -56,7 +56,7 @@ impl Buddy {
     }
 
     /// What may not be given out.
-    pub fn busy(&self) -> &Words {
+    pub fn busy(&self) -> &Bitmap64 {
         &self.busy
     }
 
@@ -290,7 +290,7 @@ mod tests {
     fn takes_and_gives_leave_the_buddy_that_the_bitmap_has() {
         for (len, order_max) in [(1000, 5), (256, 13), (777, 0), (4096, 11)] {
             let mut state = u64::from(len);
-            let mut buddy = Buddy::new(Words::from_bytes(&vec![0; 512], len), order_max);
+            let mut buddy = Buddy::new(Bitmap64::from_bytes(&vec![0; 512], len), order_max);
             assert_eq!((buddy.free(), buddy.fragments()), (len, 1));
             for _ in 0..3000 {
                 let start = random(&mut state) % len;
@@ -311,7 +311,7 @@ mod tests {
         let (len, order_max) = (2000, 8);
         for density in [2, 3, 5, 17, 64] {
             let mut state = u64::from(density);
-            let mut buddy = Buddy::new(Words::from_bytes(&[0; 256], len), order_max);
+            let mut buddy = Buddy::new(Bitmap64::from_bytes(&[0; 256], len), order_max);
             for at in 0..len {
                 if random(&mut state).is_multiple_of(density) {
                     buddy.take(Gap { start: at, len: 1 });
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_fit_takes_the_smallest_chunk_that_suffices() {
-        let mut buddy = Buddy::new(Words::from_bytes(&[0; 32], 256), 8);
+        let mut buddy = Buddy::new(Bitmap64::from_bytes(&[0; 32], 256), 8);
         buddy.take(Gap { start: 0, len: 3 });
         buddy.take(Gap { start: 17, len: 1 });
         // Free: 3..17 and 18..256.
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_fit_takes_a_run_without_an_aligned_chunk_before_a_longer_one() {
-        let mut buddy = Buddy::new(Words::from_bytes(&[0; 32], 256), 8);
+        let mut buddy = Buddy::new(Bitmap64::from_bytes(&[0; 32], 256), 8);
         buddy.take(Gap { start: 0, len: 2 });
         buddy.take(Gap { start: 8, len: 1 });
         // Free: 2..8, with chunks of 2 and 4, and 9..256.
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn the_longest_run_is_sought_from_a_place_on_and_round() {
-        let mut buddy = Buddy::new(Words::from_bytes(&[0xFF; 32], 256), 8);
+        let mut buddy = Buddy::new(Bitmap64::from_bytes(&[0xFF; 32], 256), 8);
         // Runs of two blocks, and one of three beyond the first that are compared.
         for start in (0..256).step_by(8) {
             buddy.give(Gap { start, len: if start == 128 { 3 } else { 2 } });
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn chunks_and_runs_are_found() {
-        let mut buddy = Buddy::new(Words::from_bytes(&[0; 32], 256), 8);
+        let mut buddy = Buddy::new(Bitmap64::from_bytes(&[0; 32], 256), 8);
         assert_eq!((buddy.largest_order(), buddy.find_chunk(8)), (Some(8), Some(0)));
         buddy.take(Gap { start: 0, len: 3 });
         buddy.take(Gap { start: 130, len: 1 });

@@ -8,10 +8,10 @@ use super::index::Round;
 use super::scan::Walk;
 use super::summary::{Key, Marks, Summary};
 use super::{Criterion, Purpose, Search};
+use crate::bitmap64::Gap;
 use crate::group::Run;
 use crate::linux_model::order_lists::OrderLists;
 use crate::tuning::{Scan, Tuning};
-use crate::words::Gap;
 
 impl Search<'_> {
     pub(super) fn scan_by_criteria(&mut self, goal: GroupNumber) -> Option<(Run, GroupNumber)> {

@@ -18,11 +18,11 @@ use extant_rt::{AtomicU64, Ordering};
 use super::summary::{Marks, Summary};
 use crate::linux_model::order_lists::OrderLists;
 
-/// Words below a word.
+/// Bitmap64 below a word.
 const FANOUT: u32 = 8;
 const FANOUT_SHIFT: u32 = FANOUT.ilog2();
 
-/// Words below one word, on a cache line.
+/// Bitmap64 below one word, on a cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Line([AtomicU64; FANOUT as usize]);

@@ -11,8 +11,8 @@ use super::index::Round;
 use super::summary::Marks;
 use super::{Criterion, LockedGroup, Search};
 use crate::allocator::order_max;
+use crate::bitmap64::Gap;
 use crate::group::Run;
-use crate::words::Gap;
 
 impl<'a> Search<'a> {
     pub(super) fn nearest_fit(&mut self, goal: GroupNumber) -> Option<(Run, GroupNumber)> {

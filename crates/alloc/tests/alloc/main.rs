@@ -1,10 +1,10 @@
 //! The allocators against models, damage and many threads.
 
+mod bitmap_cache;
 mod descriptors;
 mod disk;
 mod groups;
 mod inodes;
-mod kept;
 mod locality;
 mod model;
 mod prealloc;

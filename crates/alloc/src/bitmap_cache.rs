@@ -1,16 +1,17 @@
-//! Which bitmaps stay in memory.
+//! The cache of groups' bitmaps and buddies.
 //!
-//! There is room for so many bytes of them. Who reads one more drops others first, and so does who ends a commit: those of a
-//! group that was not used since the search last passed it (second chance), that no transaction under way has changed, and
-//! whose buddy knows nothing that the disk does not: no block of it is taken, preallocated or freed and not committed. While
-//! there are only others, there is no end to what is kept.
+//! Reading a bitmap evicts others until the cache is within its limit; so does the end of a commit. A group's bitmaps are
+//! evicted if the group was not used since the clock hand last passed it (second chance), no transaction under way has
+//! changed it, and its buddy knows nothing that the disk does not: no block of it is allocated and unmarked, preallocated, or
+//! freed and not committed. If no group qualifies, the cache exceeds its limit.
 //!
-//! What is dropped is read again as the last transaction left it. Who reads without the group's lock sees by its count of
-//! drops whether another thread read, changed and dropped the bitmap meanwhile, and reads once more.
+//! An evicted bitmap is read again as the last transaction left it. A reader does not hold the group's lock during I/O: it
+//! compares the group's count of evictions before and after, and reads again if another thread read, changed and evicted the
+//! bitmap meanwhile.
 //!
-//! Nothing here is touched by who finds the bitmaps in memory, but for a mark under the group's own lock.
+//! Finding bitmaps in memory writes nothing here: it sets the reference bit under the group's own lock.
 //!
-//! Locks: a group's (`GROUP`), tried only. Tests: `tests/alloc/kept.rs`.
+//! Locks: a group's (`GROUP`), tried only. Tests: `tests/alloc/bitmap_cache.rs`.
 
 use extant_ondisk::{GroupDescriptor, GroupNumber, TransactionId};
 use extant_rt::{AtomicU32, AtomicU64, Ordering, Padded, SHARDS, thread_slot};
@@ -22,15 +23,15 @@ use crate::{Allocator, Result};
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct BitmapCache {
     /// Groups with a bitmap in memory.
     groups: GroupSet,
-    /// Where the search for bitmaps to drop goes on.
+    /// The clock hand: where the next scan for bitmaps to evict begins.
     hand: AtomicU32,
-    /// Of the size of a block, but for those in `parts`; in two's complement.
+    /// Of the size of a block, but for those in `uncounted`; in two's complement.
     bitmaps: Padded<AtomicU64>,
-    /// What threads counted since they last told: less than a step each.
-    parts: Box<[Padded<AtomicU64>]>,
+    /// What threads counted and did not add to `bitmaps` yet: less than a step each.
+    uncounted: Box<[Padded<AtomicU64>]>,
     step: u64,
     bitmaps_max: u64,
 }
@@ -38,23 +39,23 @@ pub(crate) struct Kept {
 /// Bitmaps that a thread counts by itself at most, if that is a small part of what there is room for.
 const STEP_MAX: u64 = 64;
 /// Of the room, for all threads together.
-const STEPS_PART: u64 = 4;
+const STEPS_SHARE: u64 = 4;
 
 /// A block bitmap, what may be given out of it, and the chunks of that.
-pub(crate) const OF_BLOCKS: u64 = 3;
-pub(crate) const OF_INODES: u64 = 1;
-/// Groups that are looked at for one bitmap.
-const LOOKED_AT_MAX: u64 = 64;
+pub(crate) const BLOCK_BITMAP_COST: u64 = 3;
+pub(crate) const INODE_BITMAP_COST: u64 = 1;
+/// Groups scanned to make room for one bitmap.
+const GROUPS_SCANNED_MAX: u64 = 64;
 
-impl Kept {
+impl BitmapCache {
     /// Nothing yet, of `groups` groups; room for so many bitmaps.
     pub fn new(groups: u32, bitmaps_max: u64) -> Self {
         Self {
             groups: GroupSet::new(groups),
             hand: AtomicU32::new(0),
             bitmaps: Padded::default(),
-            parts: (0..SHARDS).map(|_| Padded::default()).collect(),
-            step: (bitmaps_max / (STEPS_PART * SHARDS as u64)).min(STEP_MAX),
+            uncounted: (0..SHARDS).map(|_| Padded::default()).collect(),
+            step: (bitmaps_max / (STEPS_SHARE * SHARDS as u64)).min(STEP_MAX),
             bitmaps_max,
         }
     }
@@ -62,18 +63,18 @@ impl Kept {
     /// Bitmaps of a group came into memory. To be called with its lock held.
     pub fn add(&self, group: GroupNumber, bitmaps: u64) {
         self.groups.insert(group);
-        let part = &self.parts[thread_slot() % SHARDS];
-        if part.fetch_add(bitmaps, Ordering::Relaxed) + bitmaps >= self.step {
-            self.bitmaps.fetch_add(part.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        let own = &self.uncounted[thread_slot() % SHARDS];
+        if own.fetch_add(bitmaps, Ordering::Relaxed) + bitmaps >= self.step {
+            self.bitmaps.fetch_add(own.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
     fn has_room(&self) -> bool {
-        self.told() < self.bitmaps_max
+        self.counted() < self.bitmaps_max
     }
 
-    /// Bitmaps, but for those in `parts`.
-    fn told(&self) -> u64 {
+    /// Bitmaps, but for those in `uncounted`.
+    fn counted(&self) -> u64 {
         u64::try_from(self.bitmaps.load(Ordering::Relaxed).cast_signed()).unwrap_or(0)
     }
 
@@ -91,8 +92,8 @@ impl Allocator {
     /// Bytes of bitmaps and buddies in memory.
     #[must_use]
     pub fn bitmap_bytes(&self) -> u64 {
-        let parts = self.kept.parts.iter().map(|part| part.load(Ordering::Relaxed));
-        let bitmaps = parts.fold(self.kept.bitmaps.load(Ordering::Relaxed), u64::wrapping_add);
+        let uncounted = self.bitmap_cache.uncounted.iter().map(|own| own.load(Ordering::Relaxed));
+        let bitmaps = uncounted.fold(self.bitmap_cache.bitmaps.load(Ordering::Relaxed), u64::wrapping_add);
         bitmaps * u64::from(self.geometry.block_size)
     }
 
@@ -128,45 +129,45 @@ impl Allocator {
         load: impl FnOnce(&GroupDescriptor) -> B,
         install: impl FnOnce(&mut State, B) -> Result<()>,
     ) -> Result<GroupGuard<'a>> {
-        let (descriptor, drops) = (state.record.descriptor.clone(), state.drops);
+        let (descriptor, evictions) = (state.record.descriptor.clone(), state.evictions);
         drop(state);
-        self.make_room(LOOKED_AT_MAX);
+        self.evict_for_room(GROUPS_SCANNED_MAX);
         let loaded = load(&descriptor);
         let mut state = self.lock(number, group);
-        if state.drops == drops {
+        if state.evictions == evictions {
             install(&mut state, loaded)?;
         }
         Ok(state)
     }
 
-    /// Looks for bitmaps to drop, once at as many groups as hold those that are too many, after a commit.
-    pub(crate) fn drop_excess(&self) {
-        let excess = self.kept.told().saturating_sub(self.kept.bitmaps_max);
-        self.make_room(excess.div_ceil(OF_BLOCKS));
+    /// Scans, after a commit, as many groups for bitmaps to evict as hold the excess.
+    pub(crate) fn evict_excess(&self) {
+        let excess = self.bitmap_cache.counted().saturating_sub(self.bitmap_cache.bitmaps_max);
+        self.evict_for_room(excess.div_ceil(BLOCK_BITMAP_COST));
     }
 
-    /// Drops bitmaps of up to `looked_at` groups until there is room for more.
-    fn make_room(&self, looked_at: u64) {
-        for _ in 0..looked_at {
-            if self.kept.has_room() {
+    /// Evicts bitmaps of up to `groups_scanned` groups until there is room for more.
+    fn evict_for_room(&self, groups_scanned: u64) {
+        for _ in 0..groups_scanned {
+            if self.bitmap_cache.has_room() {
                 return;
             }
-            let Some(number) = self.kept.next() else { return };
-            self.drop_bitmaps(number);
+            let Some(number) = self.bitmap_cache.next() else { return };
+            self.evict_bitmaps(number);
         }
     }
 
-    fn drop_bitmaps(&self, number: GroupNumber) {
+    fn evict_bitmaps(&self, number: GroupNumber) {
         let Some(group) = self.groups.touched(number) else { return };
         let Some(mut state) = self.locks.try_lock(number, group) else { return };
-        if std::mem::take(&mut state.is_used) {
+        if std::mem::take(&mut state.is_referenced) {
             return;
         }
-        let dropped = state.drop_bitmaps(self.durable());
-        self.kept.bitmaps.fetch_sub(dropped, Ordering::Relaxed);
+        let evicted = state.evict_bitmaps(self.durable());
+        self.bitmap_cache.bitmaps.fetch_sub(evicted, Ordering::Relaxed);
         let has_any = matches!(state.blocks, Bitmap::Loaded(_)) || matches!(state.inodes, Bitmap::Loaded(_));
         if !has_any {
-            self.kept.groups.remove(number);
+            self.bitmap_cache.groups.remove(number);
         }
     }
 
@@ -187,8 +188,8 @@ impl Allocator {
 }
 
 impl State {
-    /// Drops the bitmaps that can be read again: how many.
-    fn drop_bitmaps(&mut self, durable: Option<TransactionId>) -> u64 {
+    /// Evicts the bitmaps that can be read again: how many.
+    fn evict_bitmaps(&mut self, durable: Option<TransactionId>) -> u64 {
         let Self { record, blocks, inodes, .. } = self;
         let is_changed = record.blocks_changed || record.inodes_changed || !record.freed.is_empty();
         let is_durable =
@@ -196,18 +197,18 @@ impl State {
         if is_changed || !is_durable {
             return 0;
         }
-        let mut dropped = 0;
+        let mut evicted = 0;
         // What the buddy lacks is a part of what the disk has free: as much is the same.
         let free = record.descriptor.free_blocks_count();
         if matches!(blocks, Bitmap::Loaded(bits) if bits.buddy.free() == free) {
             *blocks = Bitmap::Unread;
-            dropped += OF_BLOCKS;
+            evicted += BLOCK_BITMAP_COST;
         }
         if matches!(inodes, Bitmap::Loaded(_)) {
             *inodes = Bitmap::Unread;
-            dropped += OF_INODES;
+            evicted += INODE_BITMAP_COST;
         }
-        self.drops = self.drops.wrapping_add(u32::from(dropped > 0));
-        dropped
+        self.evictions = self.evictions.wrapping_add(u32::from(evicted > 0));
+        evicted
     }
 }

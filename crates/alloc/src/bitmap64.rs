@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// Bits in words, least significant first, as in a little-endian bitmap on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Words {
+pub(crate) struct Bitmap64 {
     words: Box<[u64]>,
     len: u32,
 }
@@ -27,7 +27,7 @@ impl Gap {
     }
 }
 
-impl Words {
+impl Bitmap64 {
     /// The first `len` bits of `bytes`; missing bytes read as ones, so that nothing is given out of them.
     pub fn from_bytes(bytes: &[u8], len: u32) -> Self {
         let words = (0..(len as usize).div_ceil(64))
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn bits_are_found_across_words_and_at_the_ends() {
-        let mut words = Words::from_bytes(&[0; 32], 200);
+        let mut words = Bitmap64::from_bytes(&[0; 32], 200);
         words.set(0, 60);
         words.set(70, 130);
         assert_eq!([0, 60, 70].map(|from| words.next_clear(from)), [60, 60, 200]);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn missing_bytes_are_never_free() {
-        let words = Words::from_bytes(&[0; 3], 64);
+        let words = Bitmap64::from_bytes(&[0; 3], 64);
         assert_eq!((words.next_clear(0), words.next_set(0), words.next_clear(24)), (0, 24, 64));
     }
 }

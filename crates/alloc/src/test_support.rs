@@ -3,10 +3,10 @@
 use extant_ondisk::{Geometry, GroupNumber, bitmap};
 
 use crate::allocator::order_max;
+use crate::bitmap64::Bitmap64;
 use crate::mballoc::buddy::Buddy;
 use crate::mballoc::{Expectation, Summary};
 use crate::tuning::Scan;
-use crate::words::Words;
 use crate::{Allocator, Result};
 
 /// What can be known of a block bitmap that many groups share.
@@ -21,7 +21,8 @@ impl Sample {
     #[must_use]
     pub fn new(geometry: &Geometry, bits: &[u8]) -> Self {
         let order_max = order_max(geometry);
-        let summary = Summary::of(&Buddy::new(Words::from_bytes(bits, geometry.blocks_per_group), order_max));
+        let summary =
+            Summary::of(&Buddy::new(Bitmap64::from_bytes(bits, geometry.blocks_per_group), order_max));
         debug_assert_eq!(summary.free, bitmap::count_zeros(bits, 0..geometry.blocks_per_group));
         Self { summary, order_max }
     }
