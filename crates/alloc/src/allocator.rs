@@ -26,7 +26,7 @@ use crate::linux_model::md_lock::MdLock;
 use crate::mballoc::buddy::Buddy;
 use crate::mballoc::{Expectation, Goals, OrderIndex, Statistics, Summary};
 use crate::meta_groups::{MetaGroups, unknown};
-use crate::prealloc::{Localities, Lookups, Owners};
+use crate::prealloc::{LocalityGroups, Lookups, Owners};
 use crate::tuning::{InodeSearch, Scan, Tuning};
 use crate::zones::{block_bitmap, uninit_inode_bitmap};
 use crate::{BoxError, Error, MayUse, Reservation, Result};
@@ -95,7 +95,7 @@ pub struct Allocator {
     /// Inodes with preallocations.
     pub(crate) owners: Owners,
     pub(crate) lookups: Lookups,
-    pub(crate) localities: Localities,
+    pub(crate) locality_groups: LocalityGroups,
     pub(crate) tuning: Tuning,
     pub(crate) locks: BlockGroupLocks,
     pub(crate) group_info: GroupInfoLines,
@@ -159,7 +159,7 @@ impl Allocator {
             statistics: Statistics::new(),
             owners: Owners::new(),
             lookups: Lookups::new(),
-            localities: Localities::new(Bands::new(count)),
+            locality_groups: LocalityGroups::new(Bands::new(count)),
             tuning,
             locks: BlockGroupLocks::new(tuning.block_group_locks),
             group_info: GroupInfoLines::new(count, tuning.block_group_locks),
@@ -203,16 +203,16 @@ impl Allocator {
     /// # Locks
     /// May take `DISCARDING` and wait for a discard; `PREALLOCATIONS` of any inode.
     pub fn reserve(&self, blocks: u64, may_use: MayUse) -> Result<Reservation<'_>> {
-        Reservation::new(&self.counters, blocks, may_use).or_else(|_| self.reserve_of_last(blocks, may_use))
+        Reservation::new(&self.counters, blocks, may_use).or_else(|_| self.reserve_last(blocks, may_use))
     }
 
-    /// A reservation of blocks that [`Reservation::keep`] gave.
-    pub fn resume(&self, kept: u64) -> Reservation<'_> {
-        Reservation::of_claimed(&self.counters, kept)
+    /// The reservation that [`Reservation::into_claimed`] turned into a count.
+    pub fn reservation_of_claimed(&self, blocks: u64) -> Reservation<'_> {
+        Reservation::of_claimed(&self.counters, blocks)
     }
 
     /// [`Allocator::reserve`] where little is left.
-    fn reserve_of_last(&self, blocks: u64, may_use: MayUse) -> Result<Reservation<'_>> {
+    fn reserve_last(&self, blocks: u64, may_use: MayUse) -> Result<Reservation<'_>> {
         // What is out for a discard is back then.
         let _no_discard = self.discarding.lock();
         let mut more_to_discard = true;
@@ -221,7 +221,7 @@ impl Allocator {
                 // Others may have been quicker with what was discarded. Once more after nothing was left to discard: whoever
                 // discarded it meanwhile may have made room.
                 Err(Error::NoSpace) if more_to_discard => {
-                    more_to_discard = self.discard_some(self.counters.lacking(blocks, may_use)) > 0;
+                    more_to_discard = self.discard_preallocations(self.counters.lacking(blocks, may_use)) > 0;
                 }
                 // The superblock may have promised too little.
                 Err(Error::NoSpace) if self.count_exactly() => {}
@@ -243,10 +243,10 @@ impl Allocator {
     }
 
     /// Whether a commit should begin now, before blocks run out: few are left, and at least a 32nd of the disk
-    /// waits for it. Each wish is told once.
+    /// waits for it. Each request is told once.
     #[must_use]
     pub fn wants_commit(&self) -> bool {
-        self.counters.takes_wish_for_commit()
+        self.counters.consume_commit_request()
     }
 
     /// Free inodes.

@@ -1,6 +1,6 @@
-//! Taking, marking and freeing blocks.
+//! Allocating, marking and freeing blocks.
 //!
-//! Leaves out: where to take them from ([`crate::mballoc`]).
+//! Leaves out: where to allocate them ([`crate::mballoc`]).
 
 use extant_ondisk::{FsBlock, GroupNumber, TransactionId, bitmap};
 use extant_rt::yield_now;
@@ -18,23 +18,23 @@ impl Allocator {
     /// # Errors
     /// `NoSpace` if the reservation is used up, or if all that is left lies in groups with bad bitmaps. Such
     /// groups are skipped.
-    pub fn take(&self, reservation: &mut Reservation<'_>, request: &Request) -> Result<Run> {
-        self.take_for(reservation, request, None)
+    pub fn allocate(&self, reservation: &mut Reservation<'_>, request: &Request) -> Result<Run> {
+        self.allocate_with_hint(reservation, request, None)
     }
 
-    /// [`Allocator::take`], of a chunk if it is for the locality group of a home.
-    pub(crate) fn take_for(
+    /// [`Allocator::allocate`], a chunk if it is for the locality group of a group.
+    pub(crate) fn allocate_with_hint(
         &self,
         reservation: &mut Reservation<'_>,
         request: &Request,
-        home: Option<GroupNumber>,
+        locality: Option<GroupNumber>,
     ) -> Result<Run> {
         let len = u64::from(request.len).min(reservation.blocks()) as u32;
         if len == 0 {
             return Err(Error::NoSpace);
         }
         let taken = loop {
-            if let Some(run) = self.search(request, len, home) {
+            if let Some(run) = self.search(request, len, locality) {
                 break run;
             }
             // The reservation promises free blocks, so another thread moved them behind this walk.
@@ -47,22 +47,22 @@ impl Allocator {
         Ok(taken)
     }
 
-    /// Undoes a [`Allocator::take`], or a part of one, of blocks that were not marked.
+    /// Undoes a [`Allocator::allocate`], or a part of one, of blocks that were not marked.
     ///
     /// # Panics
     /// In debug builds, if a block was not taken or is marked.
-    pub fn give_back(&self, run: Run) {
+    pub fn free_unmarked(&self, run: Run) {
         for (number, gap) in self.pieces(run).into_iter().flatten() {
             let given = self.with_block_bits(number, |_, bits| {
                 let taken = bits.is_free(gap) && bits.buddy.busy().is_set(gap.start, gap.len);
                 if taken {
                     bits.discarded = u32::MAX;
-                    self.change_free(number, bits, |buddy| buddy.give(gap));
+                    self.change_free(number, bits, |buddy| buddy.mark_free(gap));
                     self.counters.release(u64::from(gap.len));
                 }
                 Ok(taken)
             });
-            debug_assert!(matches!(given, Ok(true)), "{run:?} given back that was not taken");
+            debug_assert!(matches!(given, Ok(true)), "{run:?} freed that was not allocated");
         }
     }
 
@@ -140,7 +140,7 @@ impl Allocator {
     }
 
     /// The group of a goal and its bit there; the start of the disk if it lies outside.
-    pub(crate) fn place(&self, goal: FsBlock) -> (GroupNumber, u32) {
+    pub(crate) fn group_of_goal(&self, goal: FsBlock) -> (GroupNumber, u32) {
         self.geometry.group_of(goal).unwrap_or((GroupNumber(0), 0))
     }
 }

@@ -22,12 +22,12 @@ pub enum MayUse {
 
 /// A number kept in shards, so that different threads that change it write no line in common.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct ShardedCounter {
     /// Two's complement: only the sum means something.
     shards: Box<[Padded<AtomicU64>]>,
 }
 
-impl Tally {
+impl ShardedCounter {
     pub fn new(value: u64) -> Self {
         let shard = |index| Padded(AtomicU64::new(if index == 0 { value } else { 0 }));
         Self { shards: (0..SHARDS).map(shard).collect() }
@@ -117,7 +117,7 @@ impl Escrow {
 
     /// Takes tokens: whether the shard had them, so that the pool was not asked.
     fn claim(&self, blocks: u64, may_use: MayUse) -> Result<bool> {
-        if take(self.shard(), blocks, 0) {
+        if try_subtract(self.shard(), blocks, 0) {
             return Ok(true);
         }
         let _moving = self.moving.lock();
@@ -129,17 +129,18 @@ impl Escrow {
     fn claim_of_pool(&self, blocks: u64, may_use: MayUse) -> Result<()> {
         // Of the pool alone: what the shards hold lies on lines that other threads write.
         let portion = blocks.saturating_mul(REQUESTS).max(PORTION_MIN).min(self.portion_max());
-        if take(&self.pool, blocks.saturating_add(portion), self.kept) {
+        if try_subtract(&self.pool, blocks.saturating_add(portion), self.kept) {
             self.hold(portion);
             return Ok(());
         }
         // Once it came so low the shards were emptied, and what is released goes to the pool.
-        if may_use > MayUse::Free && self.is_low() && take(&self.pool, blocks, self.left_by(may_use)) {
+        if may_use > MayUse::Free && self.is_low() && try_subtract(&self.pool, blocks, self.left_by(may_use))
+        {
             return Ok(());
         }
         // Little is left: no shard holds any of it back.
         self.collect();
-        if take(&self.pool, blocks, self.left_by(may_use)) { Ok(()) } else { Err(Error::NoSpace) }
+        if try_subtract(&self.pool, blocks, self.left_by(may_use)) { Ok(()) } else { Err(Error::NoSpace) }
     }
 
     fn claim_spare(&self, blocks: u64) -> bool {
@@ -174,7 +175,7 @@ impl Escrow {
         let portion = ready.max(PORTION_MIN);
         if self.hold(blocks) > 2 * portion {
             let _moving = self.moving.lock();
-            if take(self.shard(), portion, 0) {
+            if try_subtract(self.shard(), portion, 0) {
                 self.add_to_pool(portion);
             }
         }
@@ -241,7 +242,7 @@ fn signed(count: u64) -> i64 {
 }
 
 /// Takes tokens if at least `kept` stay.
-fn take(tokens: &AtomicU64, blocks: u64, kept: u64) -> bool {
+fn try_subtract(tokens: &AtomicU64, blocks: u64, kept: u64) -> bool {
     let Some(wanted) = blocks.checked_add(kept).and_then(|wanted| i64::try_from(wanted).ok()) else {
         return false;
     };
@@ -275,17 +276,17 @@ pub(crate) struct Counters {
     /// Little is left, and a commit would bring much.
     wants_commit: AtomicBool,
     /// Blocks freed in transactions that are not committed.
-    pub pending: Tally,
+    pub pending: ShardedCounter,
     /// Blocks in preallocations of inodes.
-    pub preallocated: Tally,
+    pub preallocated: ShardedCounter,
     /// Blocks in chunks of locality groups.
-    pub local: Tally,
+    pub local: ShardedCounter,
     /// Free blocks as the running transaction says.
-    pub disk_free: Tally,
+    pub disk_free: ShardedCounter,
     /// Free inodes as the running transaction says.
-    pub free_inodes: Tally,
+    pub free_inodes: ShardedCounter,
     /// Directories as the running transaction says.
-    pub directories: Tally,
+    pub directories: ShardedCounter,
     /// What these started from.
     claimed: (u64, u64),
 }
@@ -296,12 +297,12 @@ impl Counters {
         Self {
             escrow: Escrow::new(totals),
             wants_commit: AtomicBool::new(false),
-            pending: Tally::new(0),
-            preallocated: Tally::new(0),
-            local: Tally::new(0),
-            disk_free: Tally::new(free_blocks),
-            free_inodes: Tally::new(free_inodes),
-            directories: Tally::new(directories),
+            pending: ShardedCounter::new(0),
+            preallocated: ShardedCounter::new(0),
+            local: ShardedCounter::new(0),
+            disk_free: ShardedCounter::new(free_blocks),
+            free_inodes: ShardedCounter::new(free_inodes),
+            directories: ShardedCounter::new(directories),
             claimed: (free_blocks, free_inodes),
         }
     }
@@ -334,8 +335,8 @@ impl Counters {
         Ok(())
     }
 
-    /// Whether a commit is worth its while, told to one caller.
-    pub fn takes_wish_for_commit(&self) -> bool {
+    /// Whether a commit is worth its while; one caller gets true for each request.
+    pub fn consume_commit_request(&self) -> bool {
         // Looked at first: it is nearly always false, and all may read it side by side.
         self.wants_commit.load(Ordering::Relaxed) && self.wants_commit.swap(false, Ordering::Relaxed)
     }
@@ -414,9 +415,10 @@ impl<'a> Reservation<'a> {
         self.counters.release(rest);
     }
 
-    /// Makes a number of it that is kept somewhere, until [`Allocator::resume`](crate::Allocator::resume).
+    /// Turns it into a count of claimed blocks, for
+    /// [`Allocator::reservation_of_claimed`](crate::Allocator::reservation_of_claimed).
     #[must_use = "blocks that nobody gives back are lost until the next mount"]
-    pub fn keep(mut self) -> u64 {
+    pub fn into_claimed(mut self) -> u64 {
         std::mem::take(&mut self.blocks)
     }
 
@@ -463,19 +465,19 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_wished_for_once_few_are_left_and_many_pend() {
+    fn a_commit_is_requested_once_few_are_left_and_many_pend() {
         let totals =
             Totals { free_blocks: 100_000, root_blocks: 5000, scarce_blocks: 12_500, ..Totals::default() };
         let counters = Counters::new(&totals);
         counters.claim(80_000, MayUse::Free).expect("enough");
-        assert!(!counters.takes_wish_for_commit(), "much is left");
+        assert!(!counters.consume_commit_request(), "much is left");
         counters.claim(4000, MayUse::Free).expect("enough");
-        assert!(!counters.takes_wish_for_commit(), "nothing pends");
+        assert!(!counters.consume_commit_request(), "nothing pends");
         counters.pending.add(12_500);
         // More than the shard holds ready, so that the pool is asked.
         counters.claim(2 * PORTION_MIN + 1, MayUse::Free).expect("enough");
-        assert!(counters.takes_wish_for_commit());
-        assert!(!counters.takes_wish_for_commit(), "told already");
+        assert!(counters.consume_commit_request());
+        assert!(!counters.consume_commit_request(), "told already");
     }
 
     #[test]
@@ -513,12 +515,12 @@ mod tests {
     #[test]
     fn what_is_kept_is_neither_available_nor_lost() {
         let counters = Counters::new(&Totals { free_blocks: 5000, ..Totals::default() });
-        let kept = Reservation::new(&counters, 3000, MayUse::Free).expect("enough").keep();
+        let kept = Reservation::new(&counters, 3000, MayUse::Free).expect("enough").into_claimed();
         assert_eq!((kept, counters.available()), (3000, 2000));
         let mut resumed = Reservation::of_claimed(&counters, kept);
         resumed.shrink_to(1000);
         assert_eq!(counters.available(), 4000);
-        let again = resumed.keep();
+        let again = resumed.into_claimed();
         assert_eq!((again, counters.available()), (1000, 4000));
         drop(Reservation::of_claimed(&counters, again));
         assert_eq!(counters.available(), 5000);

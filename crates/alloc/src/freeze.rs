@@ -9,7 +9,7 @@ use crate::group::{Bitmap, State};
 
 /// A group as a transaction left it.
 #[derive(Clone, Debug)]
-pub struct FrozenGroup {
+pub struct GroupSnapshot {
     /// Which.
     pub group: GroupNumber,
     /// Its counts and flags; the checksums are stale.
@@ -24,9 +24,9 @@ pub struct FrozenGroup {
 
 /// All that a transaction changed here.
 #[derive(Clone, Debug)]
-pub struct Frozen {
+pub struct AllocatorSnapshot {
     /// The changed groups, in order.
-    pub groups: Vec<FrozenGroup>,
+    pub groups: Vec<GroupSnapshot>,
     /// Free blocks of the disk, for the superblock.
     pub free_blocks: u64,
     /// Free inodes of the disk, for the superblock.
@@ -42,7 +42,7 @@ impl Allocator {
     ///
     /// # Locks
     /// Takes the changed groups', one after the other.
-    pub fn freeze(&self, tid: TransactionId) -> Frozen {
+    pub fn freeze(&self, tid: TransactionId) -> AllocatorSnapshot {
         let mut freed = Vec::new();
         let changed = self.changed.drain();
         let groups = changed.into_iter().filter_map(|number| {
@@ -66,7 +66,7 @@ impl Allocator {
             let used = self.geometry.inodes_per_group.saturating_sub(record.descriptor.itable_unused());
             let inodes_written = record.inodes_written;
             record.inodes_written = inodes_written.max(used);
-            Some(FrozenGroup {
+            Some(GroupSnapshot {
                 group: number,
                 descriptor: record.descriptor.clone(),
                 inodes_written,
@@ -80,7 +80,7 @@ impl Allocator {
             self.freed.lock().push_back(Freed { tid, groups: freed });
         }
         self.renew_averages();
-        Frozen { groups, free_blocks: self.disk_free_blocks(), free_inodes: self.free_inodes() }
+        AllocatorSnapshot { groups, free_blocks: self.disk_free_blocks(), free_inodes: self.free_inodes() }
     }
 
     /// Lets the blocks be given out again that `tid` and the transactions before it freed.
@@ -104,7 +104,7 @@ impl Allocator {
         let Bitmap::Loaded(bits) = &mut state.blocks else { return };
         bits.discarded = u32::MAX;
         for gap in runs.iter() {
-            self.change_free(number, bits, |buddy| buddy.give(gap));
+            self.change_free(number, bits, |buddy| buddy.mark_free(gap));
             self.md_lock.release(self.tuning.frees, gap.len);
             self.counters.release(u64::from(gap.len));
             self.counters.pending.subtract(u64::from(gap.len));

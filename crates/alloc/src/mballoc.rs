@@ -98,8 +98,8 @@ struct Search<'a> {
     alloc: &'a Allocator,
     request: &'a Request,
     len: u32,
-    /// Of the locality group that searches for a chunk.
-    home: Option<GroupNumber>,
+    /// The group whose locality group searches for a chunk.
+    locality: Option<GroupNumber>,
     scan: Scan,
     counts: Counts,
     /// The longest run that was too short, and its group.
@@ -107,14 +107,14 @@ struct Search<'a> {
 }
 
 impl Allocator {
-    /// Takes a run of up to `len` blocks out of the free ones; a chunk if it is for the locality group of a `home`. `None` if
-    /// others were quicker everywhere.
-    pub(crate) fn search(&self, request: &Request, len: u32, home: Option<GroupNumber>) -> Option<Run> {
+    /// Takes a run of up to `len` blocks out of the free ones; a chunk if it is for the locality group of the group `locality`.
+    /// `None` if others were quicker everywhere.
+    pub(crate) fn search(&self, request: &Request, len: u32, locality: Option<GroupNumber>) -> Option<Run> {
         let (scan, counts) = (self.tuning.scan, Counts::default());
-        let mut search = Search { alloc: self, request, len, home, scan, counts, longest: None };
+        let mut search = Search { alloc: self, request, len, locality, scan, counts, longest: None };
         let found = search.run();
-        if let (Some(home), Some(run)) = (home, found) {
-            self.note_chunk(home, self.place(run.start).0);
+        if let (Some(locality), Some(run)) = (locality, found) {
+            self.note_chunk(locality, self.group_of_goal(run.start).0);
         }
         match found {
             Some(run) => search.counts.blocks = run.len,
@@ -124,29 +124,29 @@ impl Allocator {
         found
     }
 
-    /// A chunk was found in a group for the locality group of a home.
-    fn note_chunk(&self, home: GroupNumber, number: GroupNumber) {
-        let slot = self.localities.slot_of(home);
+    /// A chunk was found in a group for a locality group.
+    fn note_chunk(&self, locality: GroupNumber, number: GroupNumber) {
+        let slot = self.locality_groups.slot_of(locality);
         if let Some(group) = self.groups.touched(number)
-            && !(self.localities.is_in(slot, number) && group.chunk_slot() == Some(slot))
+            && !(self.locality_groups.is_in(slot, number) && group.chunk_slot() == Some(slot))
         {
-            self.localities.set_group(slot, number);
+            self.locality_groups.set_group(slot, number);
             group.set_chunk_slot(slot);
         }
     }
 
     /// The group where streams go on.
-    fn stream_goal(&self, home: GroupNumber, inode: InodeNumber) -> Option<GroupNumber> {
+    fn stream_goal(&self, goal_group: GroupNumber, inode: InodeNumber) -> Option<GroupNumber> {
         match self.tuning.stream_goals {
             StreamGoals::Locked => Some(self.md_lock.goal()),
-            _ => self.goals.stream(home, inode),
+            _ => self.goals.stream(goal_group, inode),
         }
     }
 
-    fn set_stream_goal(&self, home: GroupNumber, inode: InodeNumber, group: GroupNumber) {
+    fn set_stream_goal(&self, goal_group: GroupNumber, inode: InodeNumber, group: GroupNumber) {
         match self.tuning.stream_goals {
             StreamGoals::Locked => self.md_lock.set_goal(group),
-            _ => self.goals.set_stream(home, inode, group),
+            _ => self.goals.set_stream(goal_group, inode, group),
         }
     }
 
@@ -182,14 +182,14 @@ impl Allocator {
 impl<'a> Search<'a> {
     fn run(&mut self) -> Option<Run> {
         let alloc = self.alloc;
-        let (home, bit) = alloc.place(self.request.goal);
+        let (goal_group, bit) = alloc.group_of_goal(self.request.goal);
         let tries_goal = alloc.tuning.exact_goal == ExactGoal::Always || self.request.ahead > 0;
-        if tries_goal && let Some(run) = self.at_goal(home, bit) {
+        if tries_goal && let Some(run) = self.at_goal(goal_group, bit) {
             return Some(run);
         }
-        let goal = self.start(home);
+        let goal = self.start(goal_group);
         alloc.touch_prefetch(goal);
-        if self.is_small_extension(home) {
+        if self.is_small_extension(goal_group) {
             self.scan = Scan::Ordered;
             for number in alloc.goals.prefetch_groups(goal) {
                 self.lock(GroupNumber(number), false);
@@ -200,7 +200,7 @@ impl<'a> Search<'a> {
         alloc.touch_prefetch_fini(goal);
         let (run, group) = found?;
         if self.request.purpose.stream().is_some() && self.counts.skipped + self.counts.waited > 0 {
-            alloc.goals.split_streams(home);
+            alloc.goals.split_streams(goal_group);
         }
         if self.scan == Scan::NearestFit {
             self.set_stream_goal(group);
@@ -212,18 +212,18 @@ impl<'a> Search<'a> {
     /// (kernel `ext4_mb_use_best_found`).
     fn set_stream_goal(&self, group: GroupNumber) {
         if let Some(inode) = self.request.purpose.stream() {
-            let (home, _) = self.alloc.place(self.request.goal);
-            self.alloc.set_stream_goal(home, inode, group);
+            let (goal_group, _) = self.alloc.group_of_goal(self.request.goal);
+            self.alloc.set_stream_goal(goal_group, inode, group);
         }
     }
 
     /// Where the search begins if there is nothing at the goal itself: of a large file near its last block, or where those of
     /// its slot went on last if it has none; in the older forms always there.
-    fn start(&self, home: GroupNumber) -> GroupNumber {
+    fn start(&self, goal_group: GroupNumber) -> GroupNumber {
         let has_near = self.alloc.tuning.stream_goals == StreamGoals::Several
             && matches!(self.request.purpose, Purpose::Stream(_));
         let stream = self.request.purpose.stream().filter(|_| !has_near);
-        stream.and_then(|inode| self.alloc.stream_goal(home, inode)).unwrap_or(home)
+        stream.and_then(|inode| self.alloc.stream_goal(goal_group, inode)).unwrap_or(goal_group)
     }
 
     /// What there is at the goal itself, if it is the whole length or enough for a large file to go on in one piece; else the
@@ -242,7 +242,7 @@ impl<'a> Search<'a> {
         let gap = locked.buddy()?.run_at(bit, self.len);
         if gap.len >= enough {
             self.counts.at_goal = 1;
-            return locked.take(gap);
+            return locked.use_found(gap);
         }
         let is_whole = nearest_fit
             && self.start(number) == number
@@ -251,15 +251,15 @@ impl<'a> Search<'a> {
         if is_whole { self.best_chunk(locked) } else { None }
     }
 
-    /// Whether this is a small extension of a large file whose next block, in the group `home`, is taken: it is placed where
-    /// free space is fragmented most, so that long free runs remain for large requests.
-    fn is_small_extension(&self, home: GroupNumber) -> bool {
+    /// Whether this is a small extension of a large file whose next block, in `goal_group`, is taken: it is placed where free
+    /// space is fragmented most, so that long free runs remain for large requests.
+    fn is_small_extension(&self, goal_group: GroupNumber) -> bool {
         let Tuning { scan, stream_goals, stream_req, .. } = self.alloc.tuning;
         matches!(self.request.purpose, Purpose::Stream(_))
             && scan == Scan::NearestFit
             && stream_goals == StreamGoals::Several
             && self.len < stream_req
-            && self.alloc.index.get(home).free > 0
+            && self.alloc.index.get(goal_group).free > 0
     }
 
     /// Whether a group is reserved for directories and other metadata, as long as others have what is asked for.
@@ -270,13 +270,15 @@ impl<'a> Search<'a> {
             && number.0.is_multiple_of(flex)
     }
 
-    /// Whether a chunk is searched for, and the last one of another locality group lies in this group, which is not home:
-    /// who fills both would take the group's lock for each block.
+    /// Whether a chunk is searched for, and the last one of another locality group lies in this group, which is not its own:
+    /// filling both would take the group's lock for each block.
     fn belongs_to_other_locality(&self, number: GroupNumber) -> bool {
-        let Some(home) = self.home.filter(|home| *home != number) else { return false };
-        let localities = &self.alloc.localities;
+        let Some(locality) = self.locality.filter(|locality| *locality != number) else { return false };
+        let locality_groups = &self.alloc.locality_groups;
         let slot = self.alloc.groups.touched(number).and_then(Group::chunk_slot);
-        slot.is_some_and(|slot| slot != localities.slot_of(home) && localities.is_in(slot, number))
+        slot.is_some_and(|slot| {
+            slot != locality_groups.slot_of(locality) && locality_groups.is_in(slot, number)
+        })
     }
 
     /// Takes a group's lock and has its bitmaps in memory. `None` if they are bad, or if another holds the lock and this
@@ -326,9 +328,9 @@ impl LockedGroup<'_> {
     }
 
     /// Takes free blocks out and lets the lock go.
-    pub fn take(mut self, gap: Gap) -> Option<Run> {
+    pub fn use_found(mut self, gap: Gap) -> Option<Run> {
         let Bitmap::Loaded(bits) = &mut self.state.blocks else { return None };
-        self.alloc.change_free(self.number, bits, |buddy| buddy.take(gap));
+        self.alloc.change_free(self.number, bits, |buddy| buddy.mark_used(gap));
         let start = self.alloc.geometry.group_first_block(self.number).0 + u64::from(gap.start);
         Some(Run { start: FsBlock(start), len: gap.len })
     }

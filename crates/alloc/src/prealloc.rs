@@ -20,10 +20,10 @@ pub(crate) mod tree;
 use extant_ondisk::{GroupNumber, InodeNumber, LogicalBlock};
 use extant_rt::{Arc, AtomicBool, AtomicU64, LockClass, Mutex, Ordering, Padded, SHARDS, thread_slot};
 
-pub(crate) use self::locality::Localities;
-pub use self::locality::Place;
+pub(crate) use self::locality::LocalityGroups;
+pub use self::locality::LocalityHint;
 pub(crate) use self::owners::Owners;
-use self::ranges::{Found, Range, Ranges};
+use self::ranges::{Found, PaRange, PaRanges};
 use crate::group::Run;
 use crate::mballoc::buddy::order_of;
 use crate::mballoc::{Request, Summary};
@@ -35,7 +35,7 @@ use crate::{Allocator, Reservation, Result};
 pub struct Preallocations {
     inode: InodeNumber,
     /// None as long as the inode is not among the owners.
-    ranges: Mutex<Option<Ranges>>,
+    ranges: Mutex<Option<PaRanges>>,
     /// Whether there are `ranges`. Changes under their lock; a hint without it.
     is_owner: AtomicBool,
 }
@@ -147,19 +147,19 @@ pub fn predicted_end(start: u64, end: u64) -> u64 {
 }
 
 impl Allocator {
-    /// Takes up to `len` blocks for `logical` out of an inode's preallocations, as [`Allocator::take`] gives them.
+    /// Takes up to `len` blocks for `logical` out of an inode's preallocations, as [`Allocator::allocate`] gives them.
     ///
     /// # Locks
     /// Takes `PREALLOCATIONS`.
     #[must_use]
-    pub fn take_preallocated(&self, owner: &Preallocations, logical: LogicalBlock, len: u32) -> Preallocated {
+    pub fn use_inode_pa(&self, owner: &Preallocations, logical: LogicalBlock, len: u32) -> Preallocated {
         let none = Preallocated::None { room: u32::MAX };
         if !owner.may_be_live() {
             return none;
         }
         let mut ranges = owner.ranges.lock();
         let Some(ranges) = ranges.as_mut() else { return none };
-        let (found, visits) = ranges.take(logical, len);
+        let (found, visits) = ranges.use_at(logical, len);
         self.lookups.add(Count::Lookups, 1);
         self.lookups.add(Count::Visits, visits);
         self.lookups.add(Count::Hits, u64::from(matches!(found, Found::Run(_))));
@@ -172,15 +172,15 @@ impl Allocator {
         }
     }
 
-    /// [`Allocator::take`] for `logical`, with up to `surplus` blocks more that stay as a preallocation behind what is
+    /// [`Allocator::allocate`] for `logical`, with up to `surplus` blocks more that stay as a preallocation behind what is
     /// given: as many as lie there, if blocks are not scarce.
     ///
     /// # Errors
-    /// As [`Allocator::take`]; nothing is kept then.
+    /// As [`Allocator::allocate`]; nothing is kept then.
     ///
     /// # Locks
     /// Takes `PREALLOCATIONS`; may read bitmaps.
-    pub fn take_ahead(
+    pub fn new_inode_pa(
         &self,
         reservation: &mut Reservation<'_>,
         request: &Request,
@@ -191,50 +191,54 @@ impl Allocator {
         let form = self.tuning.preallocation;
         let len = u64::from(request.len).min(reservation.blocks()) as u32;
         if surplus == 0 || len == 0 || form == Preallocation::Off {
-            return self.take(reservation, request);
+            return self.allocate(reservation, request);
         }
         let mut ranges = owner.ranges.lock();
         let ranges = self.register(owner, &mut ranges);
         if !self.counters.claim_spare(u64::from(surplus)) {
-            return self.take(reservation, request);
+            return self.allocate(reservation, request);
         }
         let (least, all) = (len.max(request.least), len.saturating_add(surplus));
         let wanted = Request { len: all, least, ahead: surplus, ..*request };
         let unspent = reservation.blocks();
         reservation.add_claimed(u64::from(surplus));
-        let taken = self.take(reservation, &wanted);
+        let taken = self.allocate(reservation, &wanted);
         let spent = taken.as_ref().map_or(0, |run| run.len.min(len));
         reservation.shrink_to(unspent - u64::from(spent));
         let taken = taken?;
-        let (given, kept) = Range { logical, run: taken }.split(spent);
+        let (given, kept) = PaRange { logical, run: taken }.split(spent);
         if kept.run.len > 0 {
             self.counters.preallocated.add(u64::from(kept.run.len));
-            self.give_back_ranges(ranges.insert(kept));
+            self.free_ranges(ranges.insert(kept));
         }
         Ok(given.run)
     }
 
     /// The ranges of an inode, which is among the owners from now on: before its tokens are claimed, so that whoever
     /// misses them finds the inode and waits for its lock.
-    fn register<'r>(&self, owner: &Arc<Preallocations>, ranges: &'r mut Option<Ranges>) -> &'r mut Ranges {
+    fn register<'r>(
+        &self,
+        owner: &Arc<Preallocations>,
+        ranges: &'r mut Option<PaRanges>,
+    ) -> &'r mut PaRanges {
         ranges.get_or_insert_with(|| {
             owner.is_owner.store(true, Ordering::Release);
             self.owners.insert(owner.clone());
-            Ranges::new(self.tuning.preallocation)
+            PaRanges::new(self.tuning.preallocation)
         })
     }
 
-    /// Takes `request.len` blocks for a small file out of the locality group of its place, and `surplus` blocks behind
+    /// Takes `request.len` blocks for a small file out of the locality group of its `hint`, and `surplus` blocks behind
     /// them as a preallocation of the inode for what follows `logical`. `None` if no run of so many is at hand, blocks
     /// are scarce, or there are no locality groups.
     ///
     /// # Locks
     /// Takes `PREALLOCATIONS` if there is a surplus, and `LOCALITY`; may read bitmaps.
     #[must_use]
-    pub fn take_local(
+    pub fn use_group_pa(
         &self,
         request: &Request,
-        place: Place,
+        hint: LocalityHint,
         owner: &Arc<Preallocations>,
         logical: LogicalBlock,
         surplus: u32,
@@ -244,27 +248,27 @@ impl Allocator {
             return None;
         }
         if surplus == 0 {
-            return self.take_of_chunk(request, place, len);
+            return self.use_or_refill_group_pa(request, hint, len);
         }
         let mut ranges = owner.ranges.lock();
         let ranges = self.register(owner, &mut ranges);
-        let run = self.take_of_chunk(request, place, len)?;
-        let (given, kept) = Range { logical, run }.split(request.len);
+        let run = self.use_or_refill_group_pa(request, hint, len)?;
+        let (given, kept) = PaRange { logical, run }.split(request.len);
         self.counters.preallocated.add(u64::from(kept.run.len));
-        self.give_back_ranges(ranges.insert(kept));
+        self.free_ranges(ranges.insert(kept));
         Some(given.run)
     }
 
-    /// Takes up to `request.len` blocks at the goal of a file that is no longer small, if a chunk of its home begins there.
+    /// Takes up to `request.len` blocks at the goal of a file that is no longer small, if a chunk of its inode's group begins there.
     ///
     /// # Locks
     /// Takes `LOCALITY`.
     #[must_use]
-    pub fn take_chunk_at_goal(&self, request: &Request, home: GroupNumber) -> Option<Run> {
+    pub fn extend_group_pa(&self, request: &Request, inode_group: GroupNumber) -> Option<Run> {
         if self.chunk_len() == 0 {
             return None;
         }
-        let taken = self.localities.take_at(home, request.goal, request.len)?;
+        let taken = self.locality_groups.use_pa_at(inode_group, request.goal, request.len)?;
         self.counters.local.subtract(u64::from(taken.len));
         self.lookups.add(Count::LocalHits, 1);
         Some(taken)
@@ -279,12 +283,12 @@ impl Allocator {
     }
 
     /// Takes `len` blocks of a chunk, which is searched for if there is none.
-    fn take_of_chunk(&self, request: &Request, place: Place, len: u32) -> Option<Run> {
-        let taken = self.localities.take(place, len).or_else(|| {
-            if !self.has_piece(place.home, len) {
-                self.find_chunk(request, place, len);
+    fn use_or_refill_group_pa(&self, request: &Request, hint: LocalityHint, len: u32) -> Option<Run> {
+        let taken = self.locality_groups.use_pa(hint, len).or_else(|| {
+            if !self.has_fitting_chunk(hint.inode_group, len) {
+                self.refill_group_pa(request, hint, len);
             }
-            self.localities.take(place, len)
+            self.locality_groups.use_pa(hint, len)
         })?;
         self.counters.local.subtract(u64::from(len));
         self.lookups.add(Count::LocalHits, 1);
@@ -293,18 +297,23 @@ impl Allocator {
 
     /// Whether a group has a chunk of `len` blocks, and its free runs are on average shorter than a chunk for many files: small
     /// files had better fill them than cut longer ones elsewhere.
-    fn has_piece(&self, group: GroupNumber, len: u32) -> bool {
+    fn has_fitting_chunk(&self, group: GroupNumber, len: u32) -> bool {
         let Summary { free, fragments, largest } = self.index.get(group);
         let is_in_pieces = free.checked_div(fragments).is_some_and(|average| average < self.chunk_len());
         is_in_pieces && largest >= Some(order_of(len))
     }
 
-    fn find_chunk(&self, request: &Request, place: Place, least: u32) {
-        let search = self.localities.begin_search(place);
+    fn refill_group_pa(&self, request: &Request, hint: LocalityHint, least: u32) {
+        let search = self.locality_groups.begin_search(hint);
         let len = self.chunk_len().checked_shr(search.halved).unwrap_or(0).max(least);
         let found = self.counters.claim_spare(u64::from(len)).then(|| {
             let mut reservation = Reservation::of_claimed(&self.counters, u64::from(len));
-            self.take_for(&mut reservation, &Request { len, least, ..*request }, Some(place.home)).ok()
+            self.allocate_with_hint(
+                &mut reservation,
+                &Request { len, least, ..*request },
+                Some(hint.inode_group),
+            )
+            .ok()
         });
         let found = found.flatten();
         if let Some(run) = found {
@@ -312,13 +321,13 @@ impl Allocator {
             self.lookups.add(Count::LocalChunks, 1);
         }
         for run in search.end(len, found) {
-            self.give_back_chunk(run);
+            self.free_group_pa(run);
         }
     }
 
-    fn give_back_chunk(&self, run: Run) {
+    fn free_group_pa(&self, run: Run) {
         self.counters.local.subtract(u64::from(run.len));
-        self.give_back(run);
+        self.free_unmarked(run);
         self.lookups.add(Count::DiscardedBlocks, u64::from(run.len));
     }
 
@@ -327,13 +336,13 @@ impl Allocator {
     ///
     /// # Locks
     /// Takes `PREALLOCATIONS`.
-    pub fn discard(&self, owner: &Preallocations) -> u64 {
-        let home = self.geometry.inode_place(owner.inode).map(|(group, _)| group);
-        self.discard_to(owner, home.filter(|_| self.chunk_len() > 0))
+    pub fn discard_inode_preallocations(&self, owner: &Preallocations) -> u64 {
+        let inode_group = self.geometry.inode_place(owner.inode).map(|(group, _)| group);
+        self.discard_inode_pa(owner, inode_group.filter(|_| self.chunk_len() > 0))
     }
 
-    /// Gives all of an inode's preallocations back, if there is a `home` to its locality groups where they fit.
-    fn discard_to(&self, owner: &Preallocations, home: Option<GroupNumber>) -> u64 {
+    /// Gives all of an inode's preallocations back, to the locality group of `inode_group` where they fit, if that is given.
+    fn discard_inode_pa(&self, owner: &Preallocations, inode_group: Option<GroupNumber>) -> u64 {
         if !owner.may_be_live() {
             return 0;
         }
@@ -341,10 +350,10 @@ impl Allocator {
         let Some(ranges) = held.take() else { return 0 };
         let mut ranges = ranges.into_ranges();
         let all: u64 = ranges.iter().map(|range| u64::from(range.run.len)).sum();
-        if let Some(home) = home {
-            ranges.retain(|Range { run, .. }| !self.give_to_chunk(home, *run));
+        if let Some(inode_group) = inode_group {
+            ranges.retain(|PaRange { run, .. }| !self.return_to_group_pa(inode_group, *run));
         }
-        self.give_back_ranges(ranges);
+        self.free_ranges(ranges);
         self.lookups.add(Count::Discards, u64::from(all > 0));
         self.lookups.add(Count::DiscardedBlocks, all);
         // Afterwards, and with the lock held: whoever finds the inode no longer finds its blocks available.
@@ -354,12 +363,12 @@ impl Allocator {
     }
 
     /// Puts blocks that were taken ahead back into the chunk that they precede, if there is one.
-    fn give_to_chunk(&self, home: GroupNumber, run: Run) -> bool {
+    fn return_to_group_pa(&self, inode_group: GroupNumber, run: Run) -> bool {
         let blocks = u64::from(run.len);
         // Before they are there, or whoever takes them counts them out first.
         self.counters.local.add(blocks);
         self.counters.preallocated.subtract(blocks);
-        let is_given = self.localities.give(home, run);
+        let is_given = self.locality_groups.return_pa(inode_group, run);
         if !is_given {
             self.counters.preallocated.add(blocks);
             self.counters.local.subtract(blocks);
@@ -369,11 +378,11 @@ impl Allocator {
 
     /// Discards chunks of locality groups, slot by slot, then preallocations, inode by inode, until `blocks` were given
     /// back: how many were.
-    pub fn discard_some(&self, blocks: u64) -> u64 {
-        let mut discarded = self.discard_chunks(blocks);
+    pub fn discard_preallocations(&self, blocks: u64) -> u64 {
+        let mut discarded = self.discard_group_pas(blocks);
         if discarded < blocks {
             for owner in self.owners.iter() {
-                discarded += self.discard_to(&owner, None);
+                discarded += self.discard_inode_pa(&owner, None);
                 if discarded >= blocks {
                     break;
                 }
@@ -381,19 +390,19 @@ impl Allocator {
         }
         // An inode that went out of use meanwhile may have put its blocks into a chunk.
         if discarded < blocks {
-            discarded += self.discard_chunks(blocks - discarded);
+            discarded += self.discard_group_pas(blocks - discarded);
         }
         self.lookups.add(Count::Shortages, u64::from(discarded > 0));
         discarded
     }
 
-    /// The part of [`Allocator::discard_some`] that lies in chunks.
-    fn discard_chunks(&self, blocks: u64) -> u64 {
+    /// The part of [`Allocator::discard_preallocations`] that lies in chunks.
+    fn discard_group_pas(&self, blocks: u64) -> u64 {
         let mut discarded = 0;
-        for chunks in self.localities.drain() {
+        for chunks in self.locality_groups.drain() {
             for run in chunks {
                 discarded += u64::from(run.len);
-                self.give_back_chunk(run);
+                self.free_group_pa(run);
             }
             if discarded >= blocks {
                 break;
@@ -426,10 +435,10 @@ impl Allocator {
         self.counters.preallocated.sum() + self.counters.local.sum()
     }
 
-    fn give_back_ranges(&self, ranges: Vec<Range>) {
-        for Range { run, .. } in ranges {
+    fn free_ranges(&self, ranges: Vec<PaRange>) {
+        for PaRange { run, .. } in ranges {
             self.counters.preallocated.subtract(u64::from(run.len));
-            self.give_back(run);
+            self.free_unmarked(run);
         }
     }
 }

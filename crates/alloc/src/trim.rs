@@ -84,7 +84,7 @@ impl Allocator {
                 at = gap.start + gap.len;
                 while gap.len >= least {
                     if self.counters.claim(u64::from(gap.len), MayUse::Reserved).is_ok() {
-                        self.change_free(number, bits, |buddy| buddy.take(gap));
+                        self.change_free(number, bits, |buddy| buddy.mark_used(gap));
                         return Ok(Some(gap));
                     }
                     // The rest is promised to others.
@@ -98,7 +98,7 @@ impl Allocator {
 
     fn put_back(&self, number: GroupNumber, gap: Gap) -> Result<()> {
         self.with_block_bits(number, |_, bits: &mut BlockBits| {
-            self.change_free(number, bits, |buddy| buddy.give(gap));
+            self.change_free(number, bits, |buddy| buddy.mark_free(gap));
             self.counters.release(u64::from(gap.len));
             Ok(())
         })

@@ -235,10 +235,10 @@ impl Study {
             // Lines that the others drove out of the caches are not part of what is measured.
             let is_warm = is_known && contender.turns > 0.0;
             for _ in 0..1 + usize::from(is_warm) {
-                figures.runs.iter().for_each(|run| self.alloc.give_back(*run));
+                figures.runs.iter().for_each(|run| self.alloc.free_unmarked(*run));
                 figures = self.pass(&mut reservation, contender, requests)?;
             }
-            figures.runs.iter().for_each(|run| self.alloc.give_back(*run));
+            figures.runs.iter().for_each(|run| self.alloc.free_unmarked(*run));
             figures
         };
         let after = self.alloc.statistics();
@@ -275,7 +275,7 @@ impl Study {
                 let goal = self.goal(requests.load, index, figures.runs.last());
                 Request { goal, len: requests.len, least: 1, ahead: 0, purpose }
             };
-            let take = std::panic::AssertUnwindSafe(|| self.alloc.take(reservation, &request));
+            let take = std::panic::AssertUnwindSafe(|| self.alloc.allocate(reservation, &request));
             match std::panic::catch_unwind(take) {
                 Ok(Ok(run)) => figures.runs.push(run),
                 _ => {

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use extant_alloc::{Frozen as FrozenGroups, FrozenGroup};
+use extant_alloc::{AllocatorSnapshot, GroupSnapshot};
 use extant_journal::{BoxError, Client, FinalBlock};
 use extant_ondisk::{FsBlock, GroupDescriptor, Inode, InodeNumber, Structure, Superblock, TransactionId};
 use extant_rt::{Arc, Ordering};
@@ -31,7 +31,7 @@ pub(crate) struct Pinned {
 struct Snapshot {
     buffers: Vec<(FsBlock, Kind, Arc<[u8]>)>,
     inodes: BTreeMap<FsBlock, Vec<(InodeNumber, usize, Arc<Inode>)>>,
-    groups: FrozenGroups,
+    groups: AllocatorSnapshot,
     superblock: Option<Superblock>,
 }
 
@@ -116,8 +116,8 @@ impl Volume {
         Ok(out)
     }
 
-    fn finish_groups(&self, groups: Vec<FrozenGroup>, out: &mut Vec<FinalBlock>) -> Result<()> {
-        let mut by_block: BTreeMap<FsBlock, Vec<(usize, FrozenGroup)>> = BTreeMap::new();
+    fn finish_groups(&self, groups: Vec<GroupSnapshot>, out: &mut Vec<FinalBlock>) -> Result<()> {
+        let mut by_block: BTreeMap<FsBlock, Vec<(usize, GroupSnapshot)>> = BTreeMap::new();
         for frozen in groups {
             let (block, offset) = self.geometry.descriptor_location(frozen.group);
             by_block.entry(block).or_default().push((offset as usize, frozen));
@@ -137,9 +137,9 @@ impl Volume {
     }
 
     /// Writes a group's bitmaps out and its descriptor over the last committed one.
-    fn finish_group(&self, frozen: FrozenGroup, into: &mut [u8], out: &mut Vec<FinalBlock>) -> Result<()> {
+    fn finish_group(&self, frozen: GroupSnapshot, into: &mut [u8], out: &mut Vec<FinalBlock>) -> Result<()> {
         let place = Place::of(Structure::GroupDescriptor).group(frozen.group);
-        let FrozenGroup { mut descriptor, block_bitmap, inode_bitmap, group, .. } = frozen;
+        let GroupSnapshot { mut descriptor, block_bitmap, inode_bitmap, group, .. } = frozen;
         // The allocators don't know checksums: of a bitmap that did not change, the last committed one holds.
         let committed = GroupDescriptor::parse(into, self.geometry.desc_size).map_err(|e| place.format(e))?;
         descriptor.set_block_bitmap_csum(committed.block_bitmap_csum());
@@ -190,7 +190,7 @@ impl Volume {
 
     /// The inode-table blocks that come into use with this commit. What stands in them on the disk was never
     /// written by anyone, where mkfs left the tables to be initialised lazily.
-    fn fresh_tables(&self, groups: &[FrozenGroup]) -> BTreeSet<FsBlock> {
+    fn fresh_tables(&self, groups: &[GroupSnapshot]) -> BTreeSet<FsBlock> {
         let per_group = self.geometry.inodes_per_group;
         let per_block = self.geometry.block_size / u32::from(self.geometry.inode_size);
         let mut fresh = BTreeSet::new();

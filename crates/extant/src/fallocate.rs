@@ -142,7 +142,7 @@ impl Volume {
         let mut update = match self.begin_reserved(hole.credits() + RUN_CREDITS, reservation) {
             Ok(update) => update,
             Err(error) => {
-                self.allocator.give_back(run);
+                self.allocator.free_unmarked(run);
                 return Err(error);
             }
         };

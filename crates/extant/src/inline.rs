@@ -116,7 +116,7 @@ impl Volume {
         let mut reservation = self.reserve(1, 1, MayUse::RootBlocks)?;
         let goal = self.goal_of_inode(node.number);
         let request = Request { goal, len: 1, least: 1, ahead: 0, purpose: Purpose::Data };
-        let run = self.allocator.take(&mut reservation, &request)?;
+        let run = self.allocator.allocate(&mut reservation, &request)?;
         let written = match kind {
             _ if !self.names.has_extents && run.start.0 >> 32 != 0 => Err(Error::NoSpace),
             // In the journal, with what names it.
@@ -127,7 +127,7 @@ impl Volume {
         let mut update = match written.and_then(|()| self.begin_reserved(MOVE_CREDITS, reservation)) {
             Ok(update) => update,
             Err(error) => {
-                self.allocator.give_back(run);
+                self.allocator.free_unmarked(run);
                 return Err(error);
             }
         };

@@ -417,7 +417,7 @@ impl Volume {
         self.tables.stop();
         let flushed = self.finish_flushing();
         self.reap();
-        self.allocator.discard_some(u64::MAX);
+        self.allocator.discard_preallocations(u64::MAX);
         let closed = journal.close();
         self.failed.store(true, Ordering::Release);
         self.finish_counting();

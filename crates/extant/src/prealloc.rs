@@ -9,7 +9,7 @@
 //!
 //! Source: `ext4_mb_normalize_request`, `ext4_discard_preallocations`. Tests: `tests/prealloc.rs`.
 
-use extant_alloc::{MayUse, Place, Preallocated, Purpose, Request, Reservation, Run, predicted_end};
+use extant_alloc::{LocalityHint, MayUse, Preallocated, Purpose, Request, Reservation, Run, predicted_end};
 use extant_ondisk::LogicalBlock;
 use extant_ondisk::extent::MAX_LEN;
 use extant_rt::Arc;
@@ -51,13 +51,13 @@ impl Volume {
         let growth = hole.growth();
         let Wanted { logical, may_use, .. } = wanted;
         let mut reservation = self.reserve_of(kept.as_deref_mut(), (growth, growth), may_use)?;
-        let room = match self.allocator.take_preallocated(node.preallocations(), logical, wanted.len) {
+        let room = match self.allocator.use_inode_pa(node.preallocations(), logical, wanted.len) {
             Preallocated::Run(run) => return Ok((run, reservation)),
             Preallocated::None { room } => room,
         };
         let len = wanted.len.min(room);
         let request = self.request(node, hole, logical, len, wanted.end);
-        if let Some(run) = self.take_local(node, wanted, &request, room)? {
+        if let Some(run) = self.use_group_pa(node, wanted, &request, room)? {
             return Ok((run, reservation));
         }
         reservation.merge(self.reserve_of(kept.as_deref_mut(), (1, len), may_use)?);
@@ -65,7 +65,8 @@ impl Volume {
         let surplus = self.surplus(node, Wanted { len, ..wanted }, room)?;
         let request = Request { len, ..request };
         let preallocations = node.preallocations();
-        let run = self.allocator.take_ahead(&mut reservation, &request, preallocations, logical, surplus)?;
+        let run =
+            self.allocator.new_inode_pa(&mut reservation, &request, preallocations, logical, surplus)?;
         // The run may be shorter: nobody shall be refused the rest while the data is written.
         let rest = reservation.split(reservation.blocks().saturating_sub(u64::from(growth)));
         if let Some(kept) = kept {
@@ -89,7 +90,7 @@ impl Volume {
 
     /// The same for a small file, out of its locality group, all that is wanted or none; for a larger one what of that
     /// follows on its last block.
-    fn take_local(
+    fn use_group_pa(
         &self,
         node: &Arc<Node>,
         wanted: Wanted,
@@ -97,13 +98,13 @@ impl Volume {
         room: u32,
     ) -> Result<Option<Run>> {
         let logical = wanted.logical;
-        let place = Place { home: self.group_of_inode(node.number), directory: node.directory };
+        let hint = LocalityHint { inode_group: self.group_of_inode(node.number), directory: node.directory };
         let taken = match request.purpose {
             Purpose::Data => {
                 let surplus = self.surplus(node, Wanted { len: request.len, ..wanted }, room)?;
-                self.allocator.take_local(request, place, node.preallocations(), logical, surplus)
+                self.allocator.use_group_pa(request, hint, node.preallocations(), logical, surplus)
             }
-            _ => self.allocator.take_chunk_at_goal(request, place.home),
+            _ => self.allocator.extend_group_pa(request, hint.inode_group),
         };
         Ok(taken)
     }
@@ -138,7 +139,7 @@ impl Volume {
     /// Gives back what was taken ahead for a file.
     pub(crate) fn discard_preallocations(&self, node: &Node) {
         if node.may_have_preallocations() {
-            self.allocator.discard(node.preallocations());
+            self.allocator.discard_inode_preallocations(node.preallocations());
         }
     }
 }

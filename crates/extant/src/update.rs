@@ -287,7 +287,7 @@ impl<'v> Update<'v> {
     /// `NoSpace` if the update did not reserve it or no block is free in fact; `Corrupt` bitmaps.
     pub(crate) fn allocate_metadata(&mut self, goal: FsBlock, kind: Kind) -> Result<Arc<Buffer>> {
         let request = Request { goal, len: 1, least: 1, ahead: 0, purpose: Purpose::Metadata };
-        let run = self.volume.allocator.take(&mut self.reservation, &request)?;
+        let run = self.volume.allocator.allocate(&mut self.reservation, &request)?;
         self.mark_used(run)?;
         Ok(self.new_buffer(run.start, kind))
     }

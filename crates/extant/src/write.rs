@@ -243,7 +243,7 @@ impl Volume {
         let mut update = match opened {
             Ok(update) => update,
             Err(error) => {
-                self.allocator.give_back(run);
+                self.allocator.free_unmarked(run);
                 return Err(error);
             }
         };

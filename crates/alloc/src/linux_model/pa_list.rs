@@ -17,8 +17,8 @@ use std::collections::LinkedList;
 use extant_ondisk::LogicalBlock;
 use extant_rt::{LockClass, Mutex};
 
-use crate::prealloc::ranges::{Found, Range};
-use crate::prealloc::tree::Tree;
+use crate::prealloc::ranges::{Found, PaRange};
+use crate::prealloc::tree::PaTree;
 
 /// Items at most (kernel `mb_max_inode_prealloc`), and how many more before the oldest go.
 const ITEMS_MAX: usize = 512;
@@ -27,15 +27,15 @@ const EXCESS_MAX: usize = ITEMS_MAX / 4 + 1;
 #[derive(Debug)]
 struct Item {
     /// As it was taken ahead.
-    whole: Range,
+    whole: PaRange,
     /// What of it was not given yet.
-    left: Tree,
+    left: PaTree,
     lock: Mutex<()>,
 }
 
 impl Item {
-    fn new(whole: Range) -> Self {
-        let mut left = Tree::default();
+    fn new(whole: PaRange) -> Self {
+        let mut left = PaTree::default();
         left.insert(whole);
         Self { whole, left, lock: Mutex::with_key(LockClass::PREALLOCATIONS, 1, ()) }
     }
@@ -49,7 +49,7 @@ pub(crate) struct PaList {
 
 impl PaList {
     /// Takes up to `len` blocks for `logical`, with how many items were looked at.
-    pub fn take(&mut self, logical: LogicalBlock, len: u32) -> (Found, u64) {
+    pub fn use_at(&mut self, logical: LogicalBlock, len: u32) -> (Found, u64) {
         let mut visits = 0;
         for (place, item) in self.items.iter_mut().enumerate() {
             visits += 1;
@@ -58,7 +58,7 @@ impl PaList {
                 continue;
             }
             let locked = item.lock.lock();
-            let (found, _) = item.left.take(logical, len);
+            let (found, _) = item.left.use_at(logical, len);
             drop(locked);
             if let Found::Run(_) = found {
                 self.move_used(place);
@@ -94,12 +94,12 @@ impl PaList {
     }
 
     /// Whether a range overlaps none that is left, without their locks.
-    pub fn is_apart(&self, range: Range) -> bool {
+    pub fn is_apart(&self, range: PaRange) -> bool {
         self.items.iter().all(|item| item.left.is_apart(range))
     }
 
     /// Adds a range; what is left of the oldest items, if there are too many.
-    pub fn insert(&mut self, range: Range) -> Vec<Range> {
+    pub fn insert(&mut self, range: PaRange) -> Vec<PaRange> {
         self.items.push_front(Item::new(range));
         if self.items.len() <= ITEMS_MAX + EXCESS_MAX {
             return Vec::new();
@@ -107,7 +107,7 @@ impl PaList {
         Self { items: self.items.split_off(ITEMS_MAX) }.into_ranges()
     }
 
-    pub fn into_ranges(self) -> Vec<Range> {
+    pub fn into_ranges(self) -> Vec<PaRange> {
         self.items.into_iter().flat_map(|item| item.left.into_ranges()).collect()
     }
 }
@@ -115,7 +115,7 @@ impl PaList {
 #[cfg(test)]
 impl PaList {
     /// A list beyond its cap, to measure look-ups.
-    pub fn uncapped(ranges: impl Iterator<Item = Range>) -> Self {
+    pub fn uncapped(ranges: impl Iterator<Item = PaRange>) -> Self {
         Self { items: ranges.map(Item::new).collect() }
     }
 }

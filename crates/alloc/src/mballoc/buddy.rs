@@ -75,8 +75,8 @@ impl Buddy {
         self.counts.iter().rposition(|count| *count > 0).map(|order| order as u8)
     }
 
-    /// Takes a run of free blocks out.
-    pub fn take(&mut self, gap: Gap) {
+    /// Marks a run of free blocks as used.
+    pub fn mark_used(&mut self, gap: Gap) {
         let Gap { start, len } = gap;
         let end = start + len;
         let is_free = |block: Option<u32>| block.is_some_and(|block| !self.busy.is_set(block, 1));
@@ -106,8 +106,8 @@ impl Buddy {
         }
     }
 
-    /// Puts a run of busy blocks back.
-    pub fn give(&mut self, gap: Gap) {
+    /// Marks a run of used blocks as free.
+    pub fn mark_free(&mut self, gap: Gap) {
         let Gap { start, len } = gap;
         let end = start + len;
         let is_free = |block: Option<u32>| block.is_some_and(|block| !self.busy.is_set(block, 1));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_and_gives_leave_the_buddy_that_the_bitmap_has() {
+    fn marks_leave_the_buddy_that_the_bitmap_has() {
         for (len, order_max) in [(1000, 5), (256, 13), (777, 0), (4096, 11)] {
             let mut state = u64::from(len);
             let mut buddy = Buddy::new(Bitmap64::from_bytes(&vec![0; 512], len), order_max);
@@ -296,10 +296,10 @@ mod tests {
                 let start = random(&mut state) % len;
                 let free = buddy.run_at(start, 1 + random(&mut state) % 70);
                 if free.len > 0 {
-                    buddy.take(free);
+                    buddy.mark_used(free);
                 } else {
                     let until = buddy.busy.next_clear(start).min(len);
-                    buddy.give(Gap { start, len: 1 + random(&mut state) % (until - start) });
+                    buddy.mark_free(Gap { start, len: 1 + random(&mut state) % (until - start) });
                 }
                 assert_eq!(buddy, Buddy::new(buddy.busy.clone(), order_max), "after {start}");
             }
@@ -314,7 +314,7 @@ mod tests {
             let mut buddy = Buddy::new(Bitmap64::from_bytes(&[0; 256], len), order_max);
             for at in 0..len {
                 if random(&mut state).is_multiple_of(density) {
-                    buddy.take(Gap { start: at, len: 1 });
+                    buddy.mark_used(Gap { start: at, len: 1 });
                 }
             }
             while let Some(largest) = buddy.largest_order() {
@@ -324,7 +324,7 @@ mod tests {
                     .expect("free blocks");
                 assert_eq!(buddy.run_at(gap.start, gap.len), gap, "blocks in use");
                 assert!(gap.len <= want && gap.len >= want.min(1 << largest), "{gap:?} of {want}");
-                buddy.take(gap);
+                buddy.mark_used(gap);
             }
             assert_eq!((buddy.free(), buddy.fit(1, true, 0)), (0, None));
         }
@@ -333,8 +333,8 @@ mod tests {
     #[test]
     fn a_fit_takes_the_smallest_chunk_that_suffices() {
         let mut buddy = Buddy::new(Bitmap64::from_bytes(&[0; 32], 256), 8);
-        buddy.take(Gap { start: 0, len: 3 });
-        buddy.take(Gap { start: 17, len: 1 });
+        buddy.mark_used(Gap { start: 0, len: 3 });
+        buddy.mark_used(Gap { start: 17, len: 1 });
         // Free: 3..17 and 18..256.
         let fit = |len, is_aligned| buddy.fit(len, is_aligned, 0).map(|gap| (gap.start, gap.len));
         assert_eq!([fit(2, true), fit(2, false)], [Some((18, 2)), Some((18, 2))]);
@@ -348,8 +348,8 @@ mod tests {
     #[test]
     fn a_fit_takes_a_run_without_an_aligned_chunk_before_a_longer_one() {
         let mut buddy = Buddy::new(Bitmap64::from_bytes(&[0; 32], 256), 8);
-        buddy.take(Gap { start: 0, len: 2 });
-        buddy.take(Gap { start: 8, len: 1 });
+        buddy.mark_used(Gap { start: 0, len: 2 });
+        buddy.mark_used(Gap { start: 8, len: 1 });
         // Free: 2..8, with chunks of 2 and 4, and 9..256.
         let fit = |len| buddy.fit(len, false, 0).map(|gap| (gap.start, gap.len));
         assert_eq!([5, 6, 7].map(fit), [Some((2, 5)), Some((2, 6)), Some((9, 7))]);
@@ -360,7 +360,7 @@ mod tests {
         let mut buddy = Buddy::new(Bitmap64::from_bytes(&[0xFF; 32], 256), 8);
         // Runs of two blocks, and one of three beyond the first that are compared.
         for start in (0..256).step_by(8) {
-            buddy.give(Gap { start, len: if start == 128 { 3 } else { 2 } });
+            buddy.mark_free(Gap { start, len: if start == 128 { 3 } else { 2 } });
         }
         let fit = |near| buddy.fit(16, false, near).map(|gap| (gap.start, gap.len));
         assert_eq!([0, 90, 136, 250].map(fit), [Some((0, 2)), Some((128, 3)), Some((136, 2)), Some((0, 2))]);
@@ -370,8 +370,8 @@ mod tests {
     fn chunks_and_runs_are_found() {
         let mut buddy = Buddy::new(Bitmap64::from_bytes(&[0; 32], 256), 8);
         assert_eq!((buddy.largest_order(), buddy.find_chunk(8)), (Some(8), Some(0)));
-        buddy.take(Gap { start: 0, len: 3 });
-        buddy.take(Gap { start: 130, len: 1 });
+        buddy.mark_used(Gap { start: 0, len: 3 });
+        buddy.mark_used(Gap { start: 130, len: 1 });
         assert_eq!(buddy.largest_order(), Some(6));
         assert_eq!(buddy.find_chunk(6), Some(64));
         assert_eq!(buddy.find_chunk(2), Some(4));
@@ -383,8 +383,8 @@ mod tests {
         );
         assert_eq!(buddy.run_at(128, 9), Gap { start: 128, len: 2 });
         assert_eq!(buddy.run_at(130, 9).len, 0);
-        buddy.take(Gap { start: 3, len: 127 });
-        buddy.take(Gap { start: 131, len: 125 });
+        buddy.mark_used(Gap { start: 3, len: 127 });
+        buddy.mark_used(Gap { start: 131, len: 125 });
         assert_eq!((buddy.largest_order(), buddy.find_chunk(0), buddy.runs().count()), (None, None, 0));
     }
 }

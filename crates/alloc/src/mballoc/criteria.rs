@@ -137,7 +137,7 @@ impl Search<'_> {
         if gap.len >= want {
             self.set_stream_goal(number);
             self.alloc.touch_group_lookup();
-            return locked.take(gap);
+            return locked.use_found(gap);
         }
         if self.longest.is_none_or(|(_, len)| gap.len > len) {
             self.longest = Some((number, gap.len));

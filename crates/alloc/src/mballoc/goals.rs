@@ -76,39 +76,39 @@ impl Goals {
     }
 
     /// The group where a stream of the inode goes on, if any did so far.
-    pub fn stream(&self, home: GroupNumber, inode: InodeNumber) -> Option<GroupNumber> {
-        get(self.numbered(inode).or_else(|| Some(&self.stream_slot(home, inode)?.stream))?)
+    pub fn stream(&self, near: GroupNumber, inode: InodeNumber) -> Option<GroupNumber> {
+        get(self.numbered(inode).or_else(|| Some(&self.stream_slot(near, inode)?.stream))?)
     }
 
     /// The stream goes on in `group`. Writes nothing if that is known, but for the older forms.
-    pub fn set_stream(&self, home: GroupNumber, inode: InodeNumber, group: GroupNumber) {
+    pub fn set_stream(&self, near: GroupNumber, inode: InodeNumber, group: GroupNumber) {
         if let Some(goal) = self.numbered(inode) {
             goal.store(group.0, Ordering::Relaxed);
-        } else if let Some(slot) = self.stream_slot(home, inode) {
+        } else if let Some(slot) = self.stream_slot(near, inode) {
             set(&slot.stream, group);
         }
     }
 
     /// The group where inodes of the directory go on that its own has no room for, if any did so far.
-    pub fn inodes(&self, home: GroupNumber, directory: InodeNumber) -> Option<GroupNumber> {
-        get(&self.slot(home, self.turn(home, directory))?.inodes)
+    pub fn inodes(&self, near: GroupNumber, directory: InodeNumber) -> Option<GroupNumber> {
+        get(&self.slot(near, self.turn(near, directory))?.inodes)
     }
 
     /// The directory's inodes go on in `group`. Writes nothing if that is known.
-    pub fn set_inodes(&self, home: GroupNumber, directory: InodeNumber, group: GroupNumber) {
-        if let Some(slot) = self.slot(home, self.turn(home, directory)) {
+    pub fn set_inodes(&self, near: GroupNumber, directory: InodeNumber, group: GroupNumber) {
+        if let Some(slot) = self.slot(near, self.turn(near, directory)) {
             set(&slot.inodes, group);
         }
     }
 
     /// The number of the directory's slot in its band: another one for the next directory, in its group or in the next.
-    pub fn turn(&self, home: GroupNumber, directory: InodeNumber) -> u32 {
-        home.0.wrapping_add(directory.0) % self.per_band
+    pub fn turn(&self, near: GroupNumber, directory: InodeNumber) -> u32 {
+        near.0.wrapping_add(directory.0) % self.per_band
     }
 
     /// A stream met another one: those of its band use twice as many slots from now on, as far as there are.
-    pub fn split_streams(&self, home: GroupNumber) {
-        let Some(in_use) = self.in_use.get(self.bands.of(home) as usize) else { return };
+    pub fn split_streams(&self, near: GroupNumber) {
+        let Some(in_use) = self.in_use.get(self.bands.of(near) as usize) else { return };
         let now = in_use.load(Ordering::Relaxed);
         if (1..self.per_band).contains(&now) {
             in_use.store((now * 2).min(self.per_band), Ordering::Relaxed);
@@ -133,13 +133,13 @@ impl Goals {
         self.numbered.get((inode.0 as usize).checked_rem(self.numbered.len())?)
     }
 
-    fn stream_slot(&self, home: GroupNumber, inode: InodeNumber) -> Option<&Slot> {
-        let in_use = self.in_use.get(self.bands.of(home) as usize)?.load(Ordering::Relaxed);
-        self.slot(home, inode.0.checked_rem(in_use)?)
+    fn stream_slot(&self, near: GroupNumber, inode: InodeNumber) -> Option<&Slot> {
+        let in_use = self.in_use.get(self.bands.of(near) as usize)?.load(Ordering::Relaxed);
+        self.slot(near, inode.0.checked_rem(in_use)?)
     }
 
-    fn slot(&self, home: GroupNumber, number: u32) -> Option<&Slot> {
-        let slot = self.slots.get((self.bands.of(home) * self.per_band + number) as usize)?;
+    fn slot(&self, near: GroupNumber, number: u32) -> Option<&Slot> {
+        let slot = self.slots.get((self.bands.of(near) * self.per_band + number) as usize)?;
         Some(&slot.0)
     }
 }
@@ -159,8 +159,8 @@ fn set(goal: &AtomicU32, group: GroupNumber) {
 mod tests {
     use super::*;
 
-    fn goal(goals: &Goals, home: u32, inode: u32) -> Option<u32> {
-        goals.stream(GroupNumber(home), InodeNumber(inode)).map(|group| group.0)
+    fn goal(goals: &Goals, near: u32, inode: u32) -> Option<u32> {
+        goals.stream(GroupNumber(near), InodeNumber(inode)).map(|group| group.0)
     }
 
     #[test]
@@ -193,10 +193,10 @@ mod tests {
     #[test]
     fn bands_have_their_own_slots() {
         let goals = Goals::new(1000, StreamGoals::Several);
-        for (home, group) in [(0, 5), (999, 990)] {
-            goals.set_stream(GroupNumber(home), InodeNumber(99), GroupNumber(group));
+        for (near, group) in [(0, 5), (999, 990)] {
+            goals.set_stream(GroupNumber(near), InodeNumber(99), GroupNumber(group));
         }
-        assert_eq!([0, 999, 500].map(|home| goal(&goals, home, 99)), [Some(5), Some(990), None]);
+        assert_eq!([0, 999, 500].map(|near| goal(&goals, near, 99)), [Some(5), Some(990), None]);
         let one = Goals::new(1000, StreamGoals::One);
         one.set_stream(GroupNumber(7), InodeNumber(15), GroupNumber(6));
         one.split_streams(GroupNumber(7));
@@ -213,7 +213,7 @@ mod tests {
             let goals = Goals::new(8192, form);
             assert_eq!(goals.inodes(GroupNumber(130), InodeNumber(7)), None);
             goals.set_inodes(GroupNumber(130), InodeNumber(7), GroupNumber(140));
-            let goal = |home, directory| goals.inodes(GroupNumber(home), InodeNumber(directory));
+            let goal = |near, directory| goals.inodes(GroupNumber(near), InodeNumber(directory));
             assert_eq!([goal(130, 7), goal(130, 11), goal(131, 6)], [Some(GroupNumber(140)); 3]);
             assert_eq!([goal(130, 8), goal(131, 7), goal(2, 7)], [None; 3]);
         }

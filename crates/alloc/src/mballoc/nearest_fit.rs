@@ -87,7 +87,7 @@ impl<'a> Search<'a> {
             match self.fit(&locked).filter(|gap| gap.len >= self.len.min(1 << order)) {
                 Some(gap) => {
                     self.counts.hit(criterion);
-                    return Some((locked.take(gap)?, group));
+                    return Some((locked.use_found(gap)?, group));
                 }
                 None => self.counts.lost += 1,
             }
@@ -110,7 +110,7 @@ impl<'a> Search<'a> {
         let criterion = if gap.len == self.len { Criterion::Power2Aligned } else { Criterion::BestAvailLen };
         self.counts.considered(criterion);
         self.counts.hit(criterion);
-        locked.take(gap)
+        locked.use_found(gap)
     }
 
     /// Whether a group is likely to have a chunk of an order: found, for the marks alone may be stale.
@@ -124,8 +124,8 @@ impl<'a> Search<'a> {
     fn fit(&self, locked: &LockedGroup<'a>) -> Option<Gap> {
         // Another length leaves a gap behind its chunk, and one before it if its run begins earlier.
         let is_aligned = self.is_aligned() && self.len.is_power_of_two();
-        let (home, bit) = self.alloc.place(self.request.goal);
-        let near = if locked.number == home { bit } else { 0 };
+        let (goal_group, bit) = self.alloc.group_of_goal(self.request.goal);
+        let near = if locked.number == goal_group { bit } else { 0 };
         locked.buddy()?.fit(self.len, is_aligned, near)
     }
 

@@ -1,11 +1,11 @@
 //! Locality groups: chunks of blocks taken ahead for small files, which are packed one behind the other in them. A chunk is
 //! searched for once for many files, and threads that write in different groups meet neither in a lock nor in a buddy.
 //!
-//! A file's place is its home, the group of its inode, and its directory. Chunks of homes that fall into one slot of their
-//! band share a lock. A directory takes over the chunk of the one that wrote before it in their home; one that comes
+//! A file's [`LocalityHint`] is the group of its inode and its directory. Chunks of groups that fall into one slot of their
+//! band share a lock. A directory takes over the chunk of the one that wrote before it in their group; one that comes
 //! back to find its chunk taken over gets one of its own, so that directories written one after the other are packed,
-//! and those written at once do not mix. No chunk is searched for while a home's own free runs are shorter and suffice: small
-//! files fill these. A home that is full seeks its chunks in groups where no other slot found its last
+//! and those written at once do not mix. No chunk is searched for while a group's own free runs are shorter and suffice: small
+//! files fill these. The chunks of a full group are sought in groups where no other slot found its last
 //! one: whoever fills a group marks each block under its lock.
 //!
 //! Invariant: as of [`crate::prealloc`]; a search for a chunk is announced, so that whoever lacks blocks waits for it.
@@ -23,34 +23,34 @@ use crate::group::Run;
 
 /// Slots of a band at most: one for each group of a band of the least size, so that directories far apart share none.
 const SLOTS_MAX: u32 = 64;
-/// Chunks of a slot, and of one home.
+/// Chunks of a slot, and of one group of inodes.
 const CHUNKS_MAX: usize = 8;
-const CHUNKS_OF_HOME_MAX: usize = 4;
+const CHUNKS_PER_GROUP_MAX: usize = 4;
 /// Orders of free blocks that are told apart (kernel `PREALLOC_TB_SIZE`).
 const ORDERS: usize = 10;
 
 /// Where a small file belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct LocalityHint {
     /// The group of its inode.
-    pub home: GroupNumber,
+    pub inode_group: GroupNumber,
     /// The directory that it was made in; 0 if that is not known.
     pub directory: InodeNumber,
 }
 
-/// What is left of a chunk, and the place that took of it last.
+/// What is left of a chunk, and the hint of the file that took of it last.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
-    place: Place,
+    hint: LocalityHint,
     run: Run,
 }
 
 #[derive(Debug, Default)]
-struct Locality {
+struct LocalityGroup {
     /// By the order of their free blocks, at least one; of one order, the newest last.
     chunks: [Vec<Chunk>; ORDERS],
-    /// Places whose chunks others took over, the newest last.
-    displaced: VecDeque<Place>,
+    /// Hints whose chunks others took over, the newest last.
+    displaced: VecDeque<LocalityHint>,
     /// Threads that search for a chunk.
     searching: u32,
     /// How often the blocks that are asked for were halved, because no run of so many was found.
@@ -59,7 +59,7 @@ struct Locality {
 
 #[derive(Debug)]
 struct Slot {
-    locality: Mutex<Locality>,
+    locality: Mutex<LocalityGroup>,
     /// A search has ended.
     searched: Condvar,
     /// The group where the last chunk was found.
@@ -68,7 +68,7 @@ struct Slot {
 
 /// The locality groups of a disk.
 #[derive(Debug)]
-pub(crate) struct Localities {
+pub(crate) struct LocalityGroups {
     bands: Bands,
     per_band: u32,
     slots: Box<[Padded<Slot>]>,
@@ -78,25 +78,25 @@ fn order(len: u32) -> usize {
     (len.max(1).ilog2() as usize).min(ORDERS - 1)
 }
 
-impl Localities {
+impl LocalityGroups {
     pub fn new(bands: Bands) -> Self {
         let slot = |_| {
-            let locality = Mutex::new(LockClass::LOCALITY, Locality::default());
+            let locality = Mutex::new(LockClass::LOCALITY, LocalityGroup::default());
             Padded(Slot { locality, searched: Condvar::new(), group: AtomicU32::new(u32::MAX) })
         };
         let per_band = bands.groups(0).1.min(SLOTS_MAX);
         Self { bands, per_band, slots: (0..bands.count() * per_band).map(slot).collect() }
     }
 
-    fn slot(&self, home: GroupNumber) -> &Slot {
-        &self.slots[self.slot_of(home) as usize].0
+    fn slot(&self, inode_group: GroupNumber) -> &Slot {
+        &self.slots[self.slot_of(inode_group) as usize].0
     }
 
-    /// The number of a home's slot.
-    pub fn slot_of(&self, home: GroupNumber) -> u32 {
-        let band = self.bands.of(home);
+    /// The number of the slot of a group of inodes.
+    pub fn slot_of(&self, inode_group: GroupNumber) -> u32 {
+        let band = self.bands.of(inode_group);
         let (first, _) = self.bands.groups(band);
-        band * self.per_band + home.0.saturating_sub(first.0) % self.per_band
+        band * self.per_band + inode_group.0.saturating_sub(first.0) % self.per_band
     }
 
     /// Whether the last chunk of a slot lies in a group. A hint.
@@ -111,13 +111,13 @@ impl Localities {
         }
     }
 
-    /// Takes `len` blocks for a file of `place`.
-    pub fn take(&self, place: Place, len: u32) -> Option<Run> {
-        let mut locality = self.slot(place.home).locality.lock();
-        let (at, index) = locality.find(place, len)?;
+    /// Takes `len` blocks for a file with a hint.
+    pub fn use_pa(&self, hint: LocalityHint, len: u32) -> Option<Run> {
+        let mut locality = self.slot(hint.inode_group).locality.lock();
+        let (at, index) = locality.find(hint, len)?;
         let mut chunk = locality.chunks[at].remove(index);
-        if chunk.place != place {
-            locality.displace(std::mem::replace(&mut chunk.place, place));
+        if chunk.hint != hint {
+            locality.displace(std::mem::replace(&mut chunk.hint, hint));
         }
         let taken = Run { len, ..chunk.run };
         chunk.run = Run { start: FsBlock(chunk.run.start.0 + u64::from(len)), len: chunk.run.len - len };
@@ -125,10 +125,10 @@ impl Localities {
         Some(taken)
     }
 
-    /// Takes up to `len` blocks from `goal` on, if a chunk of the home begins there: a file that outgrows its place
+    /// Takes up to `len` blocks from `goal` on, if a chunk of the group begins there: a file that outgrows its chunk
     /// stays in one piece.
-    pub fn take_at(&self, home: GroupNumber, goal: FsBlock, len: u32) -> Option<Run> {
-        let mut locality = self.slot(home).locality.lock();
+    pub fn use_pa_at(&self, inode_group: GroupNumber, goal: FsBlock, len: u32) -> Option<Run> {
+        let mut locality = self.slot(inode_group).locality.lock();
         let mut chunk = locality.remove(|chunk| chunk.run.start == goal)?;
         let taken = Run { len: len.min(chunk.run.len), ..chunk.run };
         chunk.run = Run { start: FsBlock(goal.0 + u64::from(taken.len)), len: chunk.run.len - taken.len };
@@ -137,16 +137,16 @@ impl Localities {
     }
 
     /// Announces a search for a chunk.
-    pub fn begin_search(&self, place: Place) -> Search<'_> {
-        let slot = self.slot(place.home);
+    pub fn begin_search(&self, hint: LocalityHint) -> ChunkSearch<'_> {
+        let slot = self.slot(hint.inode_group);
         let mut locality = slot.locality.lock();
         locality.searching += 1;
-        Search { slot, place, halved: locality.halved, has_ended: false }
+        ChunkSearch { slot, hint, halved: locality.halved, has_ended: false }
     }
 
     /// Takes blocks back into the chunk that they were taken from last: whether there is one.
-    pub fn give(&self, home: GroupNumber, run: Run) -> bool {
-        let mut locality = self.slot(home).locality.lock();
+    pub fn return_pa(&self, inode_group: GroupNumber, run: Run) -> bool {
+        let mut locality = self.slot(inode_group).locality.lock();
         let end = run.start.0 + u64::from(run.len);
         let Some(mut chunk) = locality.remove(|chunk| chunk.run.start.0 == end) else { return false };
         chunk.run = Run { start: run.start, len: chunk.run.len + run.len };
@@ -170,15 +170,15 @@ impl Localities {
 /// A search that was announced. A panic ends it too: who drains the chunks waits for its end.
 #[derive(Debug)]
 #[must_use = "a search is ended with what it found"]
-pub(crate) struct Search<'l> {
+pub(crate) struct ChunkSearch<'l> {
     slot: &'l Slot,
-    place: Place,
+    hint: LocalityHint,
     /// How often to halve what is asked for.
     pub halved: u32,
     has_ended: bool,
 }
 
-impl Search<'_> {
+impl ChunkSearch<'_> {
     /// Ends the search with what it found, of `asked` blocks: chunks that must go for it.
     pub fn end(mut self, asked: u32, found: Option<Run>) -> Vec<Run> {
         let mut locality = self.slot.locality.lock();
@@ -189,8 +189,8 @@ impl Search<'_> {
                 let is_short = run.len < asked / 2;
                 locality.halved =
                     if is_short { locality.halved + 1 } else { locality.halved.saturating_sub(1) };
-                locality.displaced.retain(|displaced| *displaced != self.place);
-                locality.put(Chunk { place: self.place, run });
+                locality.displaced.retain(|displaced| *displaced != self.hint);
+                locality.put(Chunk { hint: self.hint, run });
                 locality.trim()
             }
             None => Vec::new(),
@@ -201,7 +201,7 @@ impl Search<'_> {
     }
 }
 
-impl Drop for Search<'_> {
+impl Drop for ChunkSearch<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
             self.slot.locality.lock().searching -= 1;
@@ -210,30 +210,30 @@ impl Drop for Search<'_> {
     }
 }
 
-impl Locality {
+impl LocalityGroup {
     /// The chunk for `len` blocks of a place: its order and its index there.
-    fn find(&self, place: Place, len: u32) -> Option<(usize, usize)> {
+    fn find(&self, hint: LocalityHint, len: u32) -> Option<(usize, usize)> {
         let (mut newest, mut of_home) = (None, 0);
         for (at, chunks) in self.chunks.iter().enumerate().skip(order(len)) {
             for (index, chunk) in chunks.iter().enumerate() {
-                if chunk.place.home != place.home || chunk.run.len < len {
+                if chunk.hint.inode_group != hint.inode_group || chunk.run.len < len {
                     continue;
                 }
-                if chunk.place == place {
+                if chunk.hint == hint {
                     return Some((at, index));
                 }
                 of_home += 1;
                 newest = Some((at, index));
             }
         }
-        newest.filter(|_| of_home >= CHUNKS_OF_HOME_MAX || !self.displaced.contains(&place))
+        newest.filter(|_| of_home >= CHUNKS_PER_GROUP_MAX || !self.displaced.contains(&hint))
     }
 
-    fn displace(&mut self, place: Place) {
+    fn displace(&mut self, hint: LocalityHint) {
         if self.displaced.len() >= CHUNKS_MAX {
             self.displaced.pop_front();
         }
-        self.displaced.push_back(place);
+        self.displaced.push_back(hint);
     }
 
     fn remove(&mut self, is_it: impl Fn(&Chunk) -> bool) -> Option<Chunk> {
@@ -265,78 +265,81 @@ impl Locality {
 mod tests {
     use super::*;
 
-    fn place(home: u32, directory: u32) -> Place {
-        Place { home: GroupNumber(home), directory: InodeNumber(directory) }
+    fn hint(inode_group: u32, directory: u32) -> LocalityHint {
+        LocalityHint { inode_group: GroupNumber(inode_group), directory: InodeNumber(directory) }
     }
 
-    fn add(localities: &Localities, place: Place, start: u64, len: u32) -> Vec<Run> {
-        localities.begin_search(place).end(len, Some(Run { start: FsBlock(start), len }))
+    fn add(groups: &LocalityGroups, hint: LocalityHint, start: u64, len: u32) -> Vec<Run> {
+        groups.begin_search(hint).end(len, Some(Run { start: FsBlock(start), len }))
     }
 
-    fn starts(localities: &Localities, place: Place, count: usize) -> Vec<Option<u64>> {
-        (0..count).map(|_| localities.take(place, 2).map(|run| run.start.0)).collect()
+    fn starts(groups: &LocalityGroups, hint: LocalityHint, count: usize) -> Vec<Option<u64>> {
+        (0..count).map(|_| groups.use_pa(hint, 2).map(|run| run.start.0)).collect()
     }
 
     #[test]
     fn directories_in_turn_are_packed_and_those_at_once_are_kept_apart() {
-        let localities = Localities::new(Bands::new(8));
-        let [first, second, third] = [1, 2, 3].map(|directory| place(5, directory));
-        assert_eq!(starts(&localities, first, 1), [None]);
-        add(&localities, first, 100, 20);
-        assert_eq!(starts(&localities, first, 2), [Some(100), Some(102)]);
-        assert_eq!(starts(&localities, second, 2), [Some(104), Some(106)], "packed behind the first");
-        assert_eq!(starts(&localities, first, 1), [None], "displaced: one of its own is to be searched");
-        add(&localities, first, 200, 20);
-        assert_eq!(starts(&localities, first, 2), [Some(200), Some(202)]);
-        assert_eq!(starts(&localities, second, 2), [Some(108), Some(110)]);
-        assert_eq!(starts(&localities, place(6, 1), 1), [None], "another home");
-        assert!(starts(&localities, third, 1)[0].is_some());
+        let groups = LocalityGroups::new(Bands::new(8));
+        let [first, second, third] = [1, 2, 3].map(|directory| hint(5, directory));
+        assert_eq!(starts(&groups, first, 1), [None]);
+        add(&groups, first, 100, 20);
+        assert_eq!(starts(&groups, first, 2), [Some(100), Some(102)]);
+        assert_eq!(starts(&groups, second, 2), [Some(104), Some(106)], "packed behind the first");
+        assert_eq!(starts(&groups, first, 1), [None], "displaced: one of its own is to be searched");
+        add(&groups, first, 200, 20);
+        assert_eq!(starts(&groups, first, 2), [Some(200), Some(202)]);
+        assert_eq!(starts(&groups, second, 2), [Some(108), Some(110)]);
+        assert_eq!(starts(&groups, hint(6, 1), 1), [None], "another group");
+        assert!(starts(&groups, third, 1)[0].is_some());
     }
 
     #[test]
     fn what_was_taken_last_can_be_given_back_and_small_rests_serve_small_files() {
-        let localities = Localities::new(Bands::new(8));
-        let here = place(5, 1);
-        add(&localities, here, 100, 8);
-        let taken = localities.take(here, 5).expect("a chunk");
-        assert!(!localities.give(here.home, Run { len: 2, ..taken }), "not what comes before the chunk");
-        assert!(localities.give(here.home, Run { start: FsBlock(103), len: 2 }));
-        assert_eq!(localities.take(here, 4).expect("a chunk").start.0, 103);
-        assert_eq!(localities.take(here, 2), None);
-        assert_eq!(localities.take_at(here.home, FsBlock(106), 1), None);
-        let rest = localities.take_at(here.home, FsBlock(107), 9);
+        let groups = LocalityGroups::new(Bands::new(8));
+        let here = hint(5, 1);
+        add(&groups, here, 100, 8);
+        let taken = groups.use_pa(here, 5).expect("a chunk");
+        assert!(
+            !groups.return_pa(here.inode_group, Run { len: 2, ..taken }),
+            "not what comes before the chunk"
+        );
+        assert!(groups.return_pa(here.inode_group, Run { start: FsBlock(103), len: 2 }));
+        assert_eq!(groups.use_pa(here, 4).expect("a chunk").start.0, 103);
+        assert_eq!(groups.use_pa(here, 2), None);
+        assert_eq!(groups.use_pa_at(here.inode_group, FsBlock(106), 1), None);
+        let rest = groups.use_pa_at(here.inode_group, FsBlock(107), 9);
         assert_eq!(rest, Some(Run { start: FsBlock(107), len: 1 }));
-        assert_eq!(localities.drain().flatten().count(), 0);
+        assert_eq!(groups.drain().flatten().count(), 0);
     }
 
     #[test]
     fn chunks_with_the_fewest_blocks_go_first_and_short_runs_halve_what_is_asked_for() {
-        let localities = Localities::new(Bands::new(8));
+        let groups = LocalityGroups::new(Bands::new(8));
         let lens: Vec<u32> = vec![64, 3, 64, 64, 64, 1, 64, 64];
         for (index, len) in lens.iter().enumerate() {
-            assert!(add(&localities, place(5, index as u32), index as u64 * 100, *len).is_empty());
+            assert!(add(&groups, hint(5, index as u32), index as u64 * 100, *len).is_empty());
         }
-        let gone = add(&localities, place(5, 9), 900, 64);
+        let gone = add(&groups, hint(5, 9), 900, 64);
         assert_eq!(gone, [Run { start: FsBlock(500), len: 1 }]);
-        let search = localities.begin_search(place(5, 9));
+        let search = groups.begin_search(hint(5, 9));
         assert_eq!(search.halved, 0);
         search.end(512, Some(Run { start: FsBlock(2000), len: 9 }));
-        let search = localities.begin_search(place(5, 9));
+        let search = groups.begin_search(hint(5, 9));
         assert_eq!(search.halved, 1);
         search.end(256, None);
-        assert_eq!(localities.drain().flatten().map(|run| run.len).sum::<u32>(), 7 * 64 + 9);
+        assert_eq!(groups.drain().flatten().map(|run| run.len).sum::<u32>(), 7 * 64 + 9);
     }
 
     #[test]
     fn a_search_that_panics_has_ended() {
-        let localities = Localities::new(Bands::new(8));
+        let groups = LocalityGroups::new(Bands::new(8));
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _search = localities.begin_search(place(5, 1));
+            let _search = groups.begin_search(hint(5, 1));
             panic!("in the search");
         }));
         assert!(panicked.is_err());
         // It would wait for ever.
-        assert_eq!(localities.slot(GroupNumber(5)).locality.lock().searching, 0);
-        assert_eq!(localities.drain().flatten().count(), 0);
+        assert_eq!(groups.slot(GroupNumber(5)).locality.lock().searching, 0);
+        assert_eq!(groups.drain().flatten().count(), 0);
     }
 }

@@ -4,19 +4,19 @@
 
 use extant_ondisk::{FsBlock, LogicalBlock};
 
-use super::tree::Tree;
+use super::tree::PaTree;
 use crate::group::Run;
 use crate::linux_model::pa_list::PaList;
 use crate::tuning::Preallocation;
 
 /// Blocks kept for a part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Range {
+pub(crate) struct PaRange {
     pub logical: LogicalBlock,
     pub run: Run,
 }
 
-impl Range {
+impl PaRange {
     pub fn end(&self) -> u64 {
         u64::from(self.logical.0) + u64::from(self.run.len)
     }
@@ -36,8 +36,8 @@ impl Range {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) enum Ranges {
-    Tree(Tree),
+pub(crate) enum PaRanges {
+    Tree(PaTree),
     List(PaList),
 }
 
@@ -49,16 +49,16 @@ pub(crate) enum Found {
     Room(u32),
 }
 
-impl Ranges {
+impl PaRanges {
     pub fn new(form: Preallocation) -> Self {
         match form {
             Preallocation::List => Self::List(PaList::default()),
-            Preallocation::Tree | Preallocation::Off => Self::Tree(Tree::default()),
+            Preallocation::Tree | Preallocation::Off => Self::Tree(PaTree::default()),
         }
     }
 
     /// Adds a range that overlaps none; those that had to go for it.
-    pub fn insert(&mut self, range: Range) -> Vec<Range> {
+    pub fn insert(&mut self, range: PaRange) -> Vec<PaRange> {
         debug_assert!(self.is_apart(range), "{range:?} overlaps a live range");
         match self {
             Self::Tree(tree) => {
@@ -70,7 +70,7 @@ impl Ranges {
     }
 
     /// Whether a range overlaps none. A check of debug builds, so it takes no lock: in virtual time that would cost.
-    fn is_apart(&self, range: Range) -> bool {
+    fn is_apart(&self, range: PaRange) -> bool {
         match self {
             Self::Tree(tree) => tree.is_apart(range),
             Self::List(list) => list.is_apart(range),
@@ -78,14 +78,14 @@ impl Ranges {
     }
 
     /// Takes up to `len` blocks for `logical`, with how many ranges were looked at.
-    pub fn take(&mut self, logical: LogicalBlock, len: u32) -> (Found, u64) {
+    pub fn use_at(&mut self, logical: LogicalBlock, len: u32) -> (Found, u64) {
         match self {
-            Self::Tree(tree) => tree.take(logical, len),
-            Self::List(list) => list.take(logical, len),
+            Self::Tree(tree) => tree.use_at(logical, len),
+            Self::List(list) => list.use_at(logical, len),
         }
     }
 
-    pub fn into_ranges(self) -> Vec<Range> {
+    pub fn into_ranges(self) -> Vec<PaRange> {
         match self {
             Self::Tree(tree) => tree.into_ranges(),
             Self::List(list) => list.into_ranges(),

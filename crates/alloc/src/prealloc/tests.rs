@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use extant_ondisk::{FsBlock, LogicalBlock};
 
 use super::predicted_end;
-use super::ranges::{Found, Range, Ranges};
-use super::tree::Tree;
+use super::ranges::{Found, PaRange, PaRanges};
+use super::tree::PaTree;
 use crate::group::Run;
 use crate::linux_model::pa_list::PaList;
 use crate::tuning::Preallocation;
 
-fn range(logical: u32, start: u64, len: u32) -> Range {
-    Range { logical: LogicalBlock(logical), run: Run { start: FsBlock(start), len } }
+fn range(logical: u32, start: u64, len: u32) -> PaRange {
+    PaRange { logical: LogicalBlock(logical), run: Run { start: FsBlock(start), len } }
 }
 
 /// Ranges of 8 blocks, 16 apart, in an order without pattern.
-fn scattered(count: u32) -> impl Iterator<Item = Range> {
+fn scattered(count: u32) -> impl Iterator<Item = PaRange> {
     // A step that has no factor in common with any power of ten passes through all.
     (0..u64::from(count)).map(move |index| {
         let at = (index * 7_368_787 % u64::from(count)) as u32;
@@ -28,10 +28,10 @@ fn scattered(count: u32) -> impl Iterator<Item = Range> {
 fn a_look_up_visits_at_most_twice_the_logarithm_of_the_ranges() {
     for count in [100, 10_000, 1_000_000_u32] {
         let most = (2.0 * f64::from(count).log2()).floor() as u64;
-        let orders: [Vec<Range>; 2] =
+        let orders: [Vec<PaRange>; 2] =
             [scattered(count).collect(), (0..count).map(|at| range(at * 16, u64::from(at) * 8, 8)).collect()];
         for order in orders {
-            let mut tree = Tree::default();
+            let mut tree = PaTree::default();
             order.iter().for_each(|range| tree.insert(*range));
             let visits = |at: u32| tree.around(LogicalBlock(at)).visits;
             let (mut worst, mut all) = (0, 0);
@@ -49,7 +49,7 @@ fn a_look_up_visits_at_most_twice_the_logarithm_of_the_ranges() {
         let all: u64 = (0..lookups)
             .map(|index| {
                 let at = (u64::from(index) * u64::from(count) / u64::from(lookups)) as u32;
-                list.take(LogicalBlock(at * 16), 1).1
+                list.use_at(LogicalBlock(at * 16), 1).1
             })
             .sum();
         let mean = all as f64 / f64::from(lookups);
@@ -61,7 +61,7 @@ fn a_look_up_visits_at_most_twice_the_logarithm_of_the_ranges() {
 #[test]
 fn the_list_keeps_512_ranges_and_the_tree_all() {
     for (form, kept) in [(Preallocation::List, 512..=641), (Preallocation::Tree, 5_000..=5_000)] {
-        let mut ranges = Ranges::new(form);
+        let mut ranges = PaRanges::new(form);
         let gone: usize = scattered(5_000).map(|range| ranges.insert(range).len()).sum();
         let left = ranges.into_ranges().len();
         assert_eq!(left + gone, 5_000);
@@ -73,7 +73,7 @@ fn the_list_keeps_512_ranges_and_the_tree_all() {
 fn the_list_has_what_was_taken_ahead_at_a_time_once_until_its_last_block_is_given() {
     let mut list = PaList::default();
     list.insert(range(0, 7, 2_000));
-    let mut take = |at: u32| list.take(LogicalBlock(at), 1);
+    let mut take = |at: u32| list.use_at(LogicalBlock(at), 1);
     let given = |at: u32| Found::Run(Run { start: FsBlock(7 + u64::from(at)), len: 1 });
     for at in (0..2_000).step_by(2) {
         assert_eq!(take(at), (given(at), 1));
@@ -91,7 +91,7 @@ fn the_list_lets_those_go_that_gave_nothing_for_longest() {
     for at in 0..641 {
         assert_eq!(list.insert(range(at * 16, u64::from(at) * 8, 8)), []);
     }
-    assert_eq!(list.take(LogicalBlock(0), 1).1, 641, "the oldest is last");
+    assert_eq!(list.use_at(LogicalBlock(0), 1).1, 641, "the oldest is last");
     let gone = list.insert(range(641 * 16, 641 * 8, 8));
     let oldest: Vec<_> = (1..=130).rev().map(|at| range(at * 16, u64::from(at) * 8, 8)).collect();
     assert_eq!(gone, oldest);
@@ -102,7 +102,7 @@ fn the_list_lets_those_go_that_gave_nothing_for_longest() {
 fn random_ranges_give_each_block_once_and_never_overlap() {
     for seed in 1..=40_u64 {
         let form = if seed % 4 == 0 { Preallocation::List } else { Preallocation::Tree };
-        let (mut ranges, mut model) = (Ranges::new(form), BTreeMap::new());
+        let (mut ranges, mut model) = (PaRanges::new(form), BTreeMap::new());
         let mut state = seed;
         let mut below = |end: u64| {
             state ^= state >> 12;
@@ -124,7 +124,7 @@ fn random_ranges_give_each_block_once_and_never_overlap() {
                 }
                 continue;
             }
-            let (found, _) = ranges.take(LogicalBlock(at), len);
+            let (found, _) = ranges.use_at(LogicalBlock(at), len);
             match found {
                 Found::Run(run) => {
                     assert!(run.len >= 1 && run.len <= len);
@@ -145,8 +145,8 @@ fn random_ranges_give_each_block_once_and_never_overlap() {
     }
 }
 
-fn forget(model: &mut BTreeMap<u32, u64>, gone: &[Range]) {
-    for Range { logical, run } in gone {
+fn forget(model: &mut BTreeMap<u32, u64>, gone: &[PaRange]) {
+    for PaRange { logical, run } in gone {
         for index in 0..run.len {
             assert_eq!(model.remove(&(logical.0 + index)), Some(run.start.0 + u64::from(index)));
         }

@@ -7,19 +7,19 @@ use std::cmp::Ordering;
 
 use extant_ondisk::LogicalBlock;
 
-use super::ranges::{Found, Range};
+use super::ranges::{Found, PaRange};
 
 type Link = Option<Box<Branch>>;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Tree {
+pub(crate) struct PaTree {
     root: Link,
 }
 
 #[derive(Debug)]
 struct Branch {
-    range: Range,
+    range: PaRange,
     height: u8,
     left: Link,
     right: Link,
@@ -29,16 +29,16 @@ struct Branch {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Around {
     /// The last range that starts at the block or before it.
-    pub before: Option<Range>,
+    pub before: Option<PaRange>,
     /// The first that starts behind it.
-    pub after: Option<Range>,
+    pub after: Option<PaRange>,
     /// Ranges looked at.
     pub visits: u64,
 }
 
 impl Around {
     /// Notes a range that was looked at; whether it starts at `logical` or before.
-    fn visit(&mut self, range: Range, logical: LogicalBlock) -> bool {
+    fn visit(&mut self, range: PaRange, logical: LogicalBlock) -> bool {
         self.visits += 1;
         let is_before = range.logical <= logical;
         if is_before {
@@ -52,7 +52,7 @@ impl Around {
     }
 
     /// The range that covers the block they stand around.
-    pub fn covering(&self, logical: LogicalBlock) -> Option<Range> {
+    pub fn covering(&self, logical: LogicalBlock) -> Option<PaRange> {
         self.before.filter(|range| range.covers(logical))
     }
 
@@ -62,13 +62,13 @@ impl Around {
     }
 }
 
-impl Tree {
+impl PaTree {
     pub fn is_empty(&self) -> bool {
         self.root.is_none()
     }
 
     /// Takes up to `len` blocks for `logical`, with how many ranges were looked at.
-    pub fn take(&mut self, logical: LogicalBlock, len: u32) -> (Found, u64) {
+    pub fn use_at(&mut self, logical: LogicalBlock, len: u32) -> (Found, u64) {
         let around = self.around(logical);
         let Some(range) = around.covering(logical) else {
             return (Found::Room(around.room(logical)), around.visits);
@@ -89,8 +89,8 @@ impl Tree {
     }
 
     /// Whether a range overlaps none.
-    pub fn is_apart(&self, range: Range) -> bool {
-        let ends_before = |one: Range, other: Range| one.end() <= u64::from(other.logical.0);
+    pub fn is_apart(&self, range: PaRange) -> bool {
+        let ends_before = |one: PaRange, other: PaRange| one.end() <= u64::from(other.logical.0);
         let Around { before, after, .. } = self.around(range.logical);
         before.into_iter().chain(after).all(|other| ends_before(other, range) || ends_before(range, other))
     }
@@ -105,12 +105,12 @@ impl Tree {
         around
     }
 
-    pub fn insert(&mut self, range: Range) {
+    pub fn insert(&mut self, range: PaRange) {
         self.root = Some(inserted(self.root.take(), range));
     }
 
     /// Puts a part of a range in its place: the order stays.
-    fn change(&mut self, logical: LogicalBlock, part: Range) {
+    fn change(&mut self, logical: LogicalBlock, part: PaRange) {
         let mut link = &mut self.root;
         while let Some(branch) = link {
             link = match logical.cmp(&branch.range.logical) {
@@ -129,7 +129,7 @@ impl Tree {
     }
 
     /// In order.
-    pub fn into_ranges(self) -> Vec<Range> {
+    pub fn into_ranges(self) -> Vec<PaRange> {
         let mut ranges = Vec::new();
         collect(self.root, &mut ranges);
         ranges
@@ -146,7 +146,7 @@ impl Branch {
     }
 }
 
-fn inserted(link: Link, range: Range) -> Box<Branch> {
+fn inserted(link: Link, range: PaRange) -> Box<Branch> {
     let Some(mut branch) = link else {
         return Box::new(Branch { range, height: 1, left: None, right: None });
     };
@@ -176,7 +176,7 @@ fn removed(link: Link, logical: LogicalBlock) -> Link {
 }
 
 /// The first range of a part of a tree, and what is left.
-fn without_first(mut branch: Box<Branch>) -> (Range, Link) {
+fn without_first(mut branch: Box<Branch>) -> (PaRange, Link) {
     match branch.left.take() {
         None => (branch.range, branch.right),
         Some(left) => {
@@ -228,7 +228,7 @@ fn turned_left(mut branch: Box<Branch>) -> Box<Branch> {
     top
 }
 
-fn collect(link: Link, ranges: &mut Vec<Range>) {
+fn collect(link: Link, ranges: &mut Vec<PaRange>) {
     if let Some(branch) = link {
         collect(branch.left, ranges);
         ranges.push(branch.range);

@@ -26,7 +26,8 @@ fn first_block(alloc: &Allocator, group: u32) -> u64 {
 /// Takes the last block of a group.
 fn take(alloc: &Allocator, group: u32) -> Run {
     let mut reservation = alloc.reserve(1, MayUse::RootBlocks).expect("free blocks");
-    let run = alloc.take(&mut reservation, &request(first_block(alloc, group) + 255, 1)).expect("reserved");
+    let run =
+        alloc.allocate(&mut reservation, &request(first_block(alloc, group) + 255, 1)).expect("reserved");
     assert_eq!(run.start.0, first_block(alloc, group) + 255);
     run
 }
@@ -44,7 +45,7 @@ fn bitmaps_stay_within_their_bound_but_for_those_in_use() {
     // Half of them are marked: in use until that is durable, and as they were before for the others.
     let (marked, taken) = held.split_at(GROUPS as usize / 2);
     marked.iter().for_each(|run| assert!(alloc.mark_used(TID, *run).is_ok()));
-    taken.iter().for_each(|run| alloc.give_back(*run));
+    taken.iter().for_each(|run| alloc.free_unmarked(*run));
     let frozen = alloc.freeze(TID);
     (0..COMMITS).for_each(|_| alloc.committed(TransactionId(TID.0 - 1)));
     assert!(alloc.bitmap_bytes() >= marked.len() as u64 * BYTES_PER_GROUP, "read before they are written");

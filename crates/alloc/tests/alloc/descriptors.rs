@@ -22,7 +22,7 @@ fn open(disk: &Disk, free_blocks: u64, free_inodes: u64) -> Allocator {
 fn take_all(alloc: &Allocator) -> u64 {
     let mut taken = 0;
     while let Ok(mut reservation) = alloc.reserve(1, MayUse::RootBlocks) {
-        match alloc.take(&mut reservation, &request(taken * 7, 1)) {
+        match alloc.allocate(&mut reservation, &request(taken * 7, 1)) {
             Ok(run) => taken += u64::from(run.len),
             Err(error) => assert!(matches!(error, Error::NoSpace), "{error}"),
         }
@@ -65,7 +65,7 @@ fn descriptors_are_read_where_blocks_are_looked_for() {
     let take = |disk: &Disk, goal| {
         let alloc = open(disk, free, 0);
         let mut reservation = alloc.reserve(8, MayUse::RootBlocks).expect("blocks");
-        let run = alloc.take(&mut reservation, &request(goal, 8)).expect("blocks");
+        let run = alloc.allocate(&mut reservation, &request(goal, 8)).expect("blocks");
         (run.start.0, alloc.descriptor_blocks_read())
     };
     let goal = 1 + 256 * 101 + 77;
@@ -151,7 +151,7 @@ fn threads_that_read_the_same_descriptors_count_them_once() {
             for group in 0..GROUPS {
                 let goal = 1 + 256 * u64::from(group) + thread as u64;
                 if let Ok(mut reservation) = alloc.reserve(1, MayUse::RootBlocks)
-                    && let Ok(run) = alloc.take(&mut reservation, &request(goal, 1))
+                    && let Ok(run) = alloc.allocate(&mut reservation, &request(goal, 1))
                 {
                     taken += u64::from(run.len);
                 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use extant_alloc::{
-    Allocator, BoxError, Frozen, GroupStore, Purpose, Request, Setup, Tuning, uninit_block_bitmap,
+    Allocator, AllocatorSnapshot, BoxError, GroupStore, Purpose, Request, Setup, Tuning, uninit_block_bitmap,
     uninit_inode_bitmap,
 };
 use extant_ondisk::{
@@ -89,7 +89,7 @@ impl Disk {
     }
 
     /// Does what a commit does.
-    pub fn write(&mut self, frozen: &Frozen) {
+    pub fn write(&mut self, frozen: &AllocatorSnapshot) {
         for group in &frozen.groups {
             self.descriptors[group.group.0 as usize] = group.descriptor.clone();
             if let Some(bits) = &group.block_bitmap {
@@ -180,7 +180,7 @@ impl Platter {
     }
 
     /// Does what a commit does, before the allocator is told of it.
-    pub fn write(&self, frozen: &Frozen) {
+    pub fn write(&self, frozen: &AllocatorSnapshot) {
         self.with(|(disk, _)| disk.write(frozen));
     }
 

@@ -8,7 +8,7 @@ const TID: TransactionId = TransactionId(5);
 
 fn take(alloc: &Allocator, goal: u64, len: u32) -> Run {
     let mut reservation = alloc.reserve(u64::from(len), MayUse::RootBlocks).expect("free blocks");
-    alloc.take(&mut reservation, &request(goal, len)).expect("a reserved block")
+    alloc.allocate(&mut reservation, &request(goal, len)).expect("a reserved block")
 }
 
 fn run(start: u64, len: u32) -> Run {
@@ -111,7 +111,7 @@ fn a_damaged_group_is_skipped_and_its_blocks_are_not_counted() {
         alloc.reserve(alloc.free_blocks(), MayUse::RootBlocks).expect("what descriptors promise");
     let mut taken = 0;
     loop {
-        match alloc.take(&mut reservation, &request(300, 50)) {
+        match alloc.allocate(&mut reservation, &request(300, 50)) {
             Ok(run) => {
                 assert!(run.start.0 <= 256);
                 taken += u64::from(run.len);
@@ -173,7 +173,7 @@ fn directories_prefer_groups_with_blocks() {
     let directory = alloc.allocate_inode(TID, GroupNumber(6), InodeKind::Directory).expect("an inode").number;
     assert_eq!(directory.0, 7 * 32 + 1, "the next group of the parent's flex group");
     while let Ok(mut reservation) = alloc.reserve(1, MayUse::RootBlocks) {
-        let run = alloc.take(&mut reservation, &request(1 + 256 * 4, 1)).expect("a block");
+        let run = alloc.allocate(&mut reservation, &request(1 + 256 * 4, 1)).expect("a block");
         if run.start.0 > 256 * 5 {
             break;
         }
@@ -285,7 +285,7 @@ fn a_run_without_an_aligned_chunk_is_found_in_the_goals_group() {
     let first = alloc.geometry().group_first_block(GroupNumber(5)).0;
     let mut reservation = alloc.reserve(2048, MayUse::RootBlocks).expect("free blocks");
     let mut take =
-        |start: u64, len| alloc.take(&mut reservation, &request(first + start, len)).expect("reserved");
+        |start: u64, len| alloc.allocate(&mut reservation, &request(first + start, len)).expect("reserved");
     // Behind a backup of the superblock: all but ten blocks, of which four and no more begin at a multiple.
     for (start, len) in [(2, 7), (19, 1005)] {
         assert_eq!(take(start, len), Run { start: FsBlock(first + start), len });
@@ -300,7 +300,7 @@ fn a_large_file_goes_on_with_what_there_is_where_it_ends_unless_that_is_a_crumb(
     let mut reservation = alloc.reserve(8192, MayUse::RootBlocks).expect("free blocks");
     let mut take = |start: u64, len, purpose| {
         let request = Request { purpose, ..request(first + start, len) };
-        alloc.take(&mut reservation, &request).expect("reserved")
+        alloc.allocate(&mut reservation, &request).expect("reserved")
     };
     let large = Purpose::Stream(InodeNumber(12));
     // Free are 100 blocks, 15, and the rest.

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use crate::disk::{Disk, request};
-use extant_alloc::{Allocator, Error, MayUse, Place, Preallocations, Run, Tuning};
+use extant_alloc::{Allocator, Error, LocalityHint, MayUse, Preallocations, Run, Tuning};
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, LogicalBlock, TransactionId};
 use extant_rt::Arc;
 
-fn place(home: u32, directory: u32) -> Place {
-    Place { home: GroupNumber(home), directory: InodeNumber(directory) }
+fn place(home: u32, directory: u32) -> LocalityHint {
+    LocalityHint { inode_group: GroupNumber(home), directory: InodeNumber(directory) }
 }
 
 fn owner(number: u32) -> Arc<Preallocations> {
@@ -16,12 +16,18 @@ fn owner(number: u32) -> Arc<Preallocations> {
 }
 
 /// The first blocks of a small file, of its locality group or of the disk.
-fn take(alloc: &Allocator, place: Place, owner: &Arc<Preallocations>, len: u32, surplus: u32) -> Option<Run> {
-    let goal = alloc.geometry().group_first_block(place.home).0;
+fn take(
+    alloc: &Allocator,
+    hint: LocalityHint,
+    owner: &Arc<Preallocations>,
+    len: u32,
+    surplus: u32,
+) -> Option<Run> {
+    let goal = alloc.geometry().group_first_block(hint.inode_group).0;
     let request = request(goal, len);
-    alloc.take_local(&request, place, owner, LogicalBlock(0), surplus).or_else(|| {
+    alloc.use_group_pa(&request, hint, owner, LogicalBlock(0), surplus).or_else(|| {
         let mut reservation = alloc.reserve(u64::from(len), MayUse::RootBlocks).ok()?;
-        Some(alloc.take(&mut reservation, &request).expect("a reserved block"))
+        Some(alloc.allocate(&mut reservation, &request).expect("a reserved block"))
     })
 }
 
@@ -41,7 +47,7 @@ fn in_turns(group_prealloc: u32, homes: [u32; 4]) -> Vec<Vec<Run>> {
     }
     let free = alloc.free_blocks() + alloc.preallocated_blocks();
     assert_eq!(free, disk.free_blocks() - 4 * 30 * 3);
-    alloc.discard_some(u64::MAX);
+    alloc.discard_preallocations(u64::MAX);
     assert_eq!((alloc.free_blocks(), alloc.preallocated_blocks()), (free, 0));
     runs
 }
@@ -69,8 +75,8 @@ fn files_of_two_homes_share_no_group_while_there_are_others() {
     let homes = [5, 6].map(|home| place(home, 50 + home));
     let mut groups = [(); 2].map(|()| BTreeSet::new());
     while alloc.free_blocks() > 4096 {
-        for (place, groups) in homes.into_iter().zip(&mut groups) {
-            let run = take(&alloc, place, &owner(11), 8, 0).expect("room");
+        for (hint, groups) in homes.into_iter().zip(&mut groups) {
+            let run = take(&alloc, hint, &owner(11), 8, 0).expect("room");
             groups.insert(alloc.geometry().group_of(run.start).expect("on the disk").0);
         }
     }
@@ -89,7 +95,7 @@ fn small_files_fill_a_home_in_pieces_and_cut_no_chunk_for_it() {
     // Holes of three blocks up to the middle of the group, and the rest in one.
     let mut reservation = alloc.reserve(1024, MayUse::RootBlocks).expect("free blocks");
     for start in (home..home + 512).step_by(8) {
-        let run = alloc.take(&mut reservation, &request(start, 5)).expect("reserved");
+        let run = alloc.allocate(&mut reservation, &request(start, 5)).expect("reserved");
         assert_eq!(run, Run { start: FsBlock(start), len: 5 });
     }
     drop(reservation);
@@ -107,7 +113,7 @@ fn what_a_small_file_had_ahead_goes_back_to_its_chunk_when_it_is_closed() {
     let run = take(&alloc, place(5, 50), &first, 1, 3).expect("room");
     let blocks = alloc.preallocated_blocks();
     assert_eq!(alloc.prealloc_statistics().blocks, 3);
-    alloc.discard(&first);
+    alloc.discard_inode_preallocations(&first);
     assert_eq!((alloc.prealloc_statistics().blocks, alloc.preallocated_blocks()), (0, blocks));
     let next = take(&alloc, place(5, 50), &second, 2, 0).expect("room");
     assert_eq!(next.start.0, run.start.0 + 1);
@@ -125,14 +131,14 @@ fn threads_that_fill_a_disk_out_of_chunks_are_refused_only_when_it_is_full() {
         let taken = extant_rt::parallel(4, |thread| {
             let mut blocks = Vec::new();
             for file in 0_u32.. {
-                let place = place((thread as u32 * seed + file / 50) % 12, thread as u32);
-                let owner = owner(place.home.0 * 32 + 1 + thread as u32);
-                match take(&alloc, place, &owner, 1, file % 3) {
+                let hint = place((thread as u32 * seed + file / 50) % 12, thread as u32);
+                let owner = owner(hint.inode_group.0 * 32 + 1 + thread as u32);
+                match take(&alloc, hint, &owner, 1, file % 3) {
                     Some(run) => blocks.extend(run.start.0..run.start.0 + u64::from(run.len)),
                     None => return blocks,
                 }
                 // Its file is closed.
-                alloc.discard(&owner);
+                alloc.discard_inode_preallocations(&owner);
             }
             unreachable!("a disk without end")
         });

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::disk::{Disk, INODES_PER_GROUP, Platter, Random, request};
-use extant_alloc::{Allocator, Error, Frees, Frozen, InodeKind, MayUse, NewInode, Run, Tuning};
+use extant_alloc::{Allocator, AllocatorSnapshot, Error, Frees, InodeKind, MayUse, NewInode, Run, Tuning};
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, TransactionId};
 
 /// What the allocator should know, in plain sets.
@@ -17,7 +17,7 @@ struct Model {
     owned: Vec<Run>,
     /// Freed in the running transaction, and in those that wait for their commit.
     freed: Vec<u64>,
-    waiting: VecDeque<(TransactionId, Vec<u64>, Frozen, Disk)>,
+    waiting: VecDeque<(TransactionId, Vec<u64>, AllocatorSnapshot, Disk)>,
     inodes: BTreeSet<(u32, bool)>,
     durable: Disk,
 }
@@ -54,7 +54,7 @@ impl Model {
         assert_eq!(alloc.free_blocks(), available);
         match alloc.reserve(u64::from(len), MayUse::RootBlocks) {
             Ok(mut reservation) => {
-                let run = alloc.take(&mut reservation, &request(goal, len)).expect("a reserved block");
+                let run = alloc.allocate(&mut reservation, &request(goal, len)).expect("a reserved block");
                 assert!(run.len >= 1 && run.len <= len);
                 assert!(numbers(run).all(|block| !busy.contains(&block)), "{run:?} is busy");
                 self.taken.push(run);
@@ -147,7 +147,7 @@ fn random_operations(seed: u64, uninit: bool, bitmap_bytes_max: u64, tuning: Tun
     for operation in 0..4000 {
         if operation % 500 == 0 {
             // All is quiet: nothing keeps a bitmap in memory.
-            model.taken.drain(..).for_each(|run| alloc.give_back(run));
+            model.taken.drain(..).for_each(|run| alloc.free_unmarked(run));
             model.freeze(&alloc, tid);
             tid = tid.next();
             while model.commit(&alloc, &platter) {}
@@ -164,7 +164,7 @@ fn random_operations(seed: u64, uninit: bool, bitmap_bytes_max: u64, tuning: Tun
             }
             12 => {
                 if let Some(run) = pick(&mut model.taken, &mut random) {
-                    alloc.give_back(run);
+                    alloc.free_unmarked(run);
                 }
             }
             13..16 => {
@@ -203,7 +203,7 @@ fn reopened_after_a_crash_is_the_same(model: &Model) {
     let mut reservation = alloc.reserve(free.len() as u64, MayUse::RootBlocks).expect("the free blocks");
     let mut got = Vec::new();
     while reservation.blocks() > 0 {
-        got.extend(numbers(alloc.take(&mut reservation, &request(700, 64)).expect("a reserved block")));
+        got.extend(numbers(alloc.allocate(&mut reservation, &request(700, 64)).expect("a reserved block")));
     }
     got.sort_unstable();
     assert_eq!(got, free);
@@ -235,12 +235,12 @@ fn every_block_is_given_out_and_then_there_is_no_space() {
     assert!(matches!(alloc.reserve(1, MayUse::RootBlocks), Err(Error::NoSpace)));
     let mut seen = BTreeSet::new();
     while reservation.blocks() > 0 {
-        let run = alloc.take(&mut reservation, &request(1000, 7)).expect("a reserved block");
+        let run = alloc.allocate(&mut reservation, &request(1000, 7)).expect("a reserved block");
         assert!(numbers(run).all(|block| seen.insert(block)));
         alloc.mark_used(TransactionId(1), run).expect("taken blocks");
     }
     assert_eq!(seen.len() as u64, all);
-    assert!(matches!(alloc.take(&mut reservation, &request(0, 1)), Err(Error::NoSpace)));
+    assert!(matches!(alloc.allocate(&mut reservation, &request(0, 1)), Err(Error::NoSpace)));
     assert_eq!(alloc.freeze(TransactionId(1)).free_blocks, 0);
 }
 

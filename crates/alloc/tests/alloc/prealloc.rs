@@ -29,7 +29,7 @@ fn take(
     (logical, len, surplus): (u32, u32, u32),
     goal: u64,
 ) -> Result<Run, Error> {
-    let room = match alloc.take_preallocated(owner, LogicalBlock(logical), len) {
+    let room = match alloc.use_inode_pa(owner, LogicalBlock(logical), len) {
         Preallocated::Run(run) => return Ok(run),
         Preallocated::None { room } => room,
     };
@@ -37,7 +37,7 @@ fn take(
     let mut reservation = alloc.reserve(u64::from(len), MayUse::RootBlocks)?;
     let surplus = surplus.min(room - len);
     let request = request(goal, len);
-    alloc.take_ahead(&mut reservation, &request, owner, LogicalBlock(logical), surplus)
+    alloc.new_inode_pa(&mut reservation, &request, owner, LogicalBlock(logical), surplus)
 }
 
 fn random_operations(seed: u64, form: Preallocation) {
@@ -88,12 +88,12 @@ fn random_operations(seed: u64, form: Preallocation) {
                     used.remove(&block);
                     mapped[at].remove(&logical);
                     // As cutting does: what is behind a hole that was cut is not where it was meant to be.
-                    alloc.discard(&owners[at]);
+                    alloc.discard_inode_preallocations(&owners[at]);
                     freed.back_mut().expect("the running one").insert(block);
                 }
             }
             17 => {
-                alloc.discard(&owners[at]);
+                alloc.discard_inode_preallocations(&owners[at]);
             }
             18 => {
                 alloc.freeze(tid);
@@ -119,7 +119,7 @@ fn random_operations(seed: u64, form: Preallocation) {
     }
     assert!(alloc.prealloc_statistics().hits > 0, "nothing was taken ahead");
     for owner in &owners {
-        alloc.discard(owner);
+        alloc.discard_inode_preallocations(owner);
     }
     assert_eq!(alloc.preallocated_blocks(), 0);
     let waiting: usize = freed.iter().map(BTreeSet::len).sum();

@@ -40,7 +40,7 @@ fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
                                 continue;
                             };
                             let run = alloc
-                                .take(&mut reservation, &request(random.below(768), len))
+                                .allocate(&mut reservation, &request(random.below(768), len))
                                 .expect("reserved");
                             for block in run.start.0..run.start.0 + u64::from(run.len) {
                                 assert_eq!(
@@ -56,7 +56,7 @@ fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
                                 assert_eq!(owners[block as usize].swap(0, Ordering::SeqCst), thread);
                             }
                             if random.below(3) == 0 {
-                                alloc.give_back(run);
+                                alloc.free_unmarked(run);
                             } else {
                                 let tid = running.read();
                                 alloc.mark_used(*tid, run).expect("taken");
@@ -74,7 +74,7 @@ fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
                         for block in run.start.0..run.start.0 + u64::from(run.len) {
                             assert_eq!(owners[block as usize].swap(0, Ordering::SeqCst), thread);
                         }
-                        alloc.give_back(run);
+                        alloc.free_unmarked(run);
                     }
                 });
             }
@@ -87,7 +87,7 @@ fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
         disk.write(&frozen);
         let mut reservation = alloc.reserve(all, MayUse::RootBlocks).expect("all blocks");
         while reservation.blocks() > 0 {
-            alloc.take(&mut reservation, &request(0, 64)).expect("no block is lost");
+            alloc.allocate(&mut reservation, &request(0, 64)).expect("no block is lost");
         }
     }
 }

@@ -10,7 +10,7 @@ const GROUP: GroupNumber = GroupNumber(1);
 
 fn take(alloc: &Allocator, goal: u64, len: u32) -> Run {
     let mut reservation = alloc.reserve(u64::from(len), MayUse::RootBlocks).expect("free blocks");
-    alloc.take(&mut reservation, &request(goal, len)).expect("a reserved block")
+    alloc.allocate(&mut reservation, &request(goal, len)).expect("a reserved block")
 }
 
 /// What a trim of a range of bits of the group discards: bits and lengths.
@@ -44,7 +44,7 @@ fn runs_of_the_least_length_are_discarded_once_until_blocks_come_back() {
     assert_eq!(trim(&alloc, 0..u32::MAX, 0), [], "what is not committed is not discarded");
     alloc.committed(TID.next());
     assert_eq!(trim(&alloc, 0..u32::MAX, 0), [(u64::from(start), 103 - start), (104, 146)]);
-    held[1..].iter().for_each(|run| alloc.give_back(*run));
+    held[1..].iter().for_each(|run| alloc.free_unmarked(*run));
     assert_eq!(alloc.free_blocks(), free);
 }
 
@@ -76,7 +76,7 @@ fn a_run_is_nobodys_while_it_is_discarded() {
         .expect("a bitmap");
     assert!(discarded.iter().all(|len| *len <= 10), "what others have reserved stays: {discarded:?}");
     while promised.blocks() > 0 {
-        alloc.take(&mut promised, &request(1, 64)).expect("a reserved block");
+        alloc.allocate(&mut promised, &request(1, 64)).expect("a reserved block");
     }
 }
 
@@ -121,13 +121,13 @@ fn nobody_is_refused_a_block_for_a_discard_or_given_one_under_it() {
                         let mut held = Vec::new();
                         while reservation.blocks() > 0 {
                             let len = 1 + random.below(64) as u32;
-                            let run = alloc.take(&mut reservation, &request(random.below(768), len));
+                            let run = alloc.allocate(&mut reservation, &request(random.below(768), len));
                             held.push(run.expect("a reserved block"));
                             own(held[held.len() - 1], 0, thread);
                         }
                         for run in held {
                             own(run, thread, 0);
-                            alloc.give_back(run);
+                            alloc.free_unmarked(run);
                         }
                     }
                 })

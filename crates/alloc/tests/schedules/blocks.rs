@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use extant_alloc::{
-    Allocator, Error, Frees, Frozen, MayUse, Preallocated, Preallocation, Preallocations, Purpose, Request,
-    Run, Scan, StreamGoals, Tuning,
+    Allocator, AllocatorSnapshot, Error, Frees, MayUse, Preallocated, Preallocation, Preallocations, Purpose,
+    Request, Run, Scan, StreamGoals, Tuning,
 };
 use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber, LogicalBlock, TransactionId, bitmap};
 use extant_rt::{Arc, LockClass, Mutex, RwLock, explore, parallel, yield_now};
@@ -30,7 +30,7 @@ struct Stage {
     /// Stands in for the journal: handles hold it shared, a freeze alone.
     running: RwLock<TransactionId>,
     /// What is written of commits, and those that are not durable; whoever commits holds it.
-    durable: Mutex<(Disk, VecDeque<(TransactionId, Frozen)>)>,
+    durable: Mutex<(Disk, VecDeque<(TransactionId, AllocatorSnapshot)>)>,
     /// What is durable.
     platter: Platter,
     /// Runs in use that anybody may free.
@@ -141,7 +141,7 @@ impl Stage {
 
     fn give_back(&self, run: Run) {
         self.ledger.change(run, Block::Taken, Block::Free);
-        self.alloc.give_back(run);
+        self.alloc.free_unmarked(run);
         self.ledger.expect(i64::from(run.len));
     }
 
@@ -176,7 +176,7 @@ impl Stage {
         let most = if self.is_tight { 3 } else { 20 };
         let (owner, len) = (&self.owners[file], 1 + random.below(most) as u32);
         self.ledger.expect(-i64::from(len));
-        let room = match self.alloc.take_preallocated(owner, LogicalBlock(logical), len) {
+        let room = match self.alloc.use_inode_pa(owner, LogicalBlock(logical), len) {
             Preallocated::Run(run) => {
                 self.ledger.take(run);
                 self.ledger.expect(i64::from(len - run.len));
@@ -206,7 +206,8 @@ impl Stage {
         };
         let surplus = (room - len).min(random.below(16) as u32);
         let request = self.request(random, len);
-        let ahead = self.alloc.take_ahead(&mut reservation, &request, owner, LogicalBlock(logical), surplus);
+        let ahead =
+            self.alloc.new_inode_pa(&mut reservation, &request, owner, LogicalBlock(logical), surplus);
         let run = ahead.expect("a reserved block");
         self.ledger.take(run);
         assert!((1..=len).contains(&run.len), "{run:?} of {len}");
@@ -256,7 +257,7 @@ impl Stage {
                 }
                 12 => held.pop().into_iter().for_each(|run| self.give_back(run)),
                 13..15 => self.mark_free(random),
-                15 => drop(self.alloc.discard(&self.owners[file])),
+                15 => drop(self.alloc.discard_inode_preallocations(&self.owners[file])),
                 16 => self.freeze(),
                 17..19 => drop(self.committed()),
                 _ => self.trim(random),
@@ -271,7 +272,8 @@ impl Stage {
         self.freeze();
         let ahead = self.check_groups();
         assert_eq!(ahead, self.alloc.preallocated_blocks(), "blocks taken ahead");
-        let discarded: u64 = self.owners.iter().map(|owner| self.alloc.discard(owner)).sum();
+        let discarded: u64 =
+            self.owners.iter().map(|owner| self.alloc.discard_inode_preallocations(owner)).sum();
         assert_eq!((discarded, self.check_groups(), self.alloc.preallocated_blocks()), (ahead, 0, 0));
         for _ in 0..FREED_MAX {
             self.mark_free(random);
@@ -285,7 +287,7 @@ impl Stage {
         assert_eq!((self.alloc.disk_free_blocks(), self.durable.lock().0.free_blocks()), (free, free));
         let mut all = self.alloc.reserve(free, MayUse::RootBlocks).expect("all blocks");
         while all.blocks() > 0 {
-            let run = self.alloc.take(&mut all, &self.request(random, 32)).expect("no block is lost");
+            let run = self.alloc.allocate(&mut all, &self.request(random, 32)).expect("no block is lost");
             self.ledger.take(run);
         }
     }

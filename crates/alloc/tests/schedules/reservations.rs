@@ -55,7 +55,7 @@ fn explore_reservations(left: u64, ahead: u32, holds: bool) {
         for owner in &owners {
             let mut reservation = alloc.reserve(1, MayUse::RootBlocks).expect("room");
             let request = Request { goal: FsBlock(0), len: 1, least: 1, ahead: 0, purpose: Purpose::Data };
-            let ahead = alloc.take_ahead(&mut reservation, &request, owner, LogicalBlock(0), 2);
+            let ahead = alloc.new_inode_pa(&mut reservation, &request, owner, LogicalBlock(0), 2);
             ledger.take(ahead.expect("a reserved block"));
             ledger.expect(-1);
         }

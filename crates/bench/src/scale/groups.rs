@@ -173,13 +173,13 @@ fn nanoseconds(alloc: &Allocator, groups: u32, is_near: bool) -> Result<f64> {
     let start = Instant::now();
     for goal in goals {
         let request = Request { goal, len: LEN, least: 1, ahead: 0, purpose: Purpose::Metadata };
-        taken.push(alloc.take(&mut reservation, &request)?);
+        taken.push(alloc.allocate(&mut reservation, &request)?);
     }
     let elapsed = start.elapsed().as_nanos() as f64 / f64::from(REQUESTS);
     if taken.iter().any(|run| run.len != LEN) {
         return Err("a run shorter than asked for".into());
     }
-    taken.into_iter().for_each(|run| alloc.give_back(run));
+    taken.into_iter().for_each(|run| alloc.free_unmarked(run));
     Ok(elapsed)
 }
 

@@ -352,7 +352,7 @@ impl Volume {
         }
         // What is lost gave its tokens back, and may have been written to meanwhile: then it is delayed again.
         let lost: u64 = landed.lost.iter().filter(|run| run.is_delayed).map(|run| u64::from(run.len)).sum();
-        let again = self.allocator.reserve(lost, MayUse::Reserved).map_or(0, Reservation::keep);
+        let again = self.allocator.reserve(lost, MayUse::Reserved).map_or(0, Reservation::into_claimed);
         let mut node_pages = node.pages().lock();
         let mut delayed = 0;
         if let Some(folios) = &mut node_pages.folios {
@@ -425,12 +425,12 @@ impl Volume {
             // The write was accepted.
             may_use: MayUse::Reserved,
         };
-        let mut kept = self.allocator.resume(std::mem::take(&mut node.pages().lock().kept));
+        let mut kept = self.allocator.reservation_of_claimed(std::mem::take(&mut node.pages().lock().kept));
         let taken = self.take_content(node, &hole, wanted, Some(&mut kept));
-        node.pages().lock().kept += kept.keep();
+        node.pages().lock().kept += kept.into_claimed();
         let (taken, reservation) = taken?;
         if !hole.can_name(taken) {
-            self.allocator.give_back(taken);
+            self.allocator.free_unmarked(taken);
             return Err(Error::NoSpace);
         }
         let run = DirtyRun { len: taken.len, ..run };
@@ -508,7 +508,7 @@ impl Volume {
     /// Loses blocks of a run, counted from its start, and gives back those that were taken for them.
     fn give_up(&self, landed: &mut Landed, run: DirtyRun, range: Range<u32>, naming: Option<&Naming<'_>>) {
         if let Some(naming) = naming.filter(|_| !range.is_empty()) {
-            self.allocator.give_back(naming.part(&range));
+            self.allocator.free_unmarked(naming.part(&range));
         }
         landed.lose(run, range);
     }
@@ -544,7 +544,7 @@ impl Volume {
             let reservation = self.reserve_of(kept, (growth, growth), MayUse::Reserved)?;
             Ok((self.begin_reserved(hole.credits() + RUN_CREDITS, reservation)?, hole))
         };
-        let (mut update, hole) = opened().inspect_err(|_: &Error| self.allocator.give_back(taken))?;
+        let (mut update, hole) = opened().inspect_err(|_: &Error| self.allocator.free_unmarked(taken))?;
         update.map_run(node, hole, logical, taken, false)?;
         update.grow_to(node, end);
         update.finish();

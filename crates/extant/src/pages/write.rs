@@ -265,7 +265,7 @@ impl Volume {
         self.copy_in(node_pages.folios_of(node, pages, self.geometry.block_size), &gaps, edges, at, buf);
         copied(buf.len());
         if let Some(reservation) = reservation {
-            self.keep(node, &mut node_pages, reservation.keep())?;
+            self.keep(node, &mut node_pages, reservation.into_claimed())?;
         }
         node_pages.account(pages, node);
         let run = u64::from(pages.run_bytes());
@@ -285,10 +285,10 @@ impl Volume {
     pub(super) fn keep(&self, node: &Node, node_pages: &mut NodePages, more: u64) -> Result<()> {
         let (delayed, runs) =
             node_pages.folios.as_ref().map_or((0, 0), |folios| (folios.delayed(), folios.delayed_runs()));
-        let mut kept = self.allocator.resume(std::mem::take(&mut node_pages.kept) + more);
+        let mut kept = self.allocator.reservation_of_claimed(std::mem::take(&mut node_pages.kept) + more);
         let need = if delayed == 0 { 0 } else { self.need_of(node, delayed, runs)? };
         kept.shrink_to(need);
-        node_pages.kept = kept.keep();
+        node_pages.kept = kept.into_claimed();
         Ok(())
     }
 

@@ -171,7 +171,7 @@ fn nothing_is_kept_once_all_is_written_cut_or_deleted() {
             volume.reap();
         }
         volume.flush_all().unwrap();
-        volume.allocator.discard_some(u64::MAX);
+        volume.allocator.discard_preallocations(u64::MAX);
         assert_eq!(kept(&volume), 0, "seed {seed}");
         let used = volume.pages.as_ref().unwrap().used();
         assert!(used.0 <= pages + MIB && used.1 == 0, "seed {seed}: {used:?}");
