@@ -27,8 +27,8 @@ use crate::mballoc::buddy::Buddy;
 use crate::mballoc::{Expectation, Goals, OrderIndex, Statistics, Summary};
 use crate::meta_groups::{MetaGroups, unknown};
 use crate::prealloc::{LocalityGroups, Lookups, Owners};
+use crate::system_zone::{block_bitmap, uninit_inode_bitmap};
 use crate::tuning::{InodeSearch, Scan, Tuning};
-use crate::zones::{block_bitmap, uninit_inode_bitmap};
 use crate::{BoxError, Error, MayUse, Reservation, Result};
 
 /// What the engine lends the allocators: descriptors and bitmaps as the last transaction left them.
@@ -299,7 +299,8 @@ impl Allocator {
     /// # Errors
     /// `Store` and `Corrupt` if descriptors cannot be read.
     pub fn is_system(&self, run: Run) -> Result<bool> {
-        Ok(!self.each_piece(run, |group, gap| Ok(!self.has_own(group, gap)?))? && self.pieces(run).is_some())
+        Ok(!self.each_piece(run, |group, gap| Ok(!self.has_system_block(group, gap)?))?
+            && self.pieces(run).is_some())
     }
 
     /// Whether the inode is in use, as the running transaction says. `false` if there is no such inode.
@@ -387,10 +388,10 @@ impl Allocator {
     ) -> Result<BlockBits> {
         let corrupt = |what| Err(Error::Corrupt { group: number, what });
         let bits = self.geometry.blocks_in_group(number);
-        let mut own = Vec::new();
-        self.each_own(number, |start, len| own.push((start, len)))?;
+        let mut system = Vec::new();
+        self.each_system_range(number, |start, len| system.push((start, len)))?;
         let disk = if descriptor.flags().contains(GroupFlags::BLOCK_UNINIT) {
-            block_bitmap(&self.geometry, number, own.iter().copied())
+            block_bitmap(&self.geometry, number, system.iter().copied())
         } else {
             self.store
                 .load_block_bitmap(number, descriptor)
@@ -400,7 +401,7 @@ impl Allocator {
             return corrupt("block bitmap is not a block");
         }
         let busy = Bitmap64::from_bytes(&disk, bits);
-        if !own.iter().all(|(start, len)| busy.is_set(*start, *len)) {
+        if !system.iter().all(|(start, len)| busy.is_set(*start, *len)) {
             return corrupt("block bitmap shows file system metadata as free");
         }
         let buddy = Buddy::new(busy, self.order_max);

@@ -116,7 +116,7 @@ impl Allocator {
     pub fn mark_free(&self, tid: TransactionId, run: Run) -> Result<u32> {
         let mut written = 0;
         for (number, gap) in self.pieces(run).ok_or_else(outside)? {
-            if self.has_own(number, gap)? {
+            if self.has_system_block(number, gap)? {
                 return Err(Error::Corrupt { group: number, what: "file system metadata freed" });
             }
             self.touch_group_lookup();

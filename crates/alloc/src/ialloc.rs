@@ -1,6 +1,6 @@
 //! Allocating and freeing inodes.
 //!
-//! Leaves out: in which group ([`places`]); the inodes' contents (the caller's).
+//! Leaves out: in which group ([`find_group`]); the inodes' contents (the caller's).
 //!
 //! A free bit is found and set in one hold of the group's lock, and the descriptor changes in the same hold, so creators
 //! never race for one bit and each takes the lock once (post C). The kernel's forms are kept to be measured ([`crate::linux_model::inode_search`]).
@@ -8,12 +8,12 @@
 //!
 //! Source: kernel `__ext4_new_inode`, `find_inode_bit`, `ext4_free_inode`. Tests: `tests/alloc/inodes.rs`.
 
-mod places;
+mod find_group;
 
 use extant_ondisk::{GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
 
-pub(crate) use self::places::Averages;
-pub use self::places::{LastGroup, Parent};
+pub(crate) use self::find_group::Averages;
+pub use self::find_group::{LastGroup, Parent};
 use crate::group::{Group, InodeBits, Record};
 use crate::{Allocator, Error, Result};
 
@@ -76,7 +76,7 @@ impl Allocator {
             }
         };
         for _ in 0..PASSES_MAX {
-            if let Some(made) = self.find_place(parent, kind, allocate) {
+            if let Some(made) = self.find_group(parent, kind, allocate) {
                 return Ok(made);
             }
             // Others may have freed where this walk had passed, and taken where it came later.

@@ -21,7 +21,7 @@ use crate::bitmap64::Gap;
 use crate::group::Group;
 use crate::group_set::GroupSet;
 use crate::mballoc::Summary;
-use crate::zones::{Zones, places};
+use crate::system_zone::{SystemZones, metadata_ranges};
 use crate::{Allocator, Error, Result};
 
 /// All meta groups, by number.
@@ -53,8 +53,8 @@ pub(crate) struct MetaGroup {
     counts: Box<[Counts]>,
     tables: Box<[Tables]>,
     /// Bitmaps and tables inside of the flex groups that they belong to, and others.
-    near: Zones,
-    far: Zones,
+    near: SystemZones,
+    far: SystemZones,
 }
 
 /// What a group has.
@@ -100,7 +100,7 @@ impl MetaGroup {
             let group = GroupNumber(first.0 + index);
             add_table(&mut tables, index, descriptor.inode_table());
             let flex = flex_blocks(geometry, group);
-            for (start, end) in places(geometry, descriptor) {
+            for (start, end) in metadata_ranges(geometry, descriptor) {
                 let is_near = flex.0 <= start && end <= flex.1;
                 if is_near { &mut near } else { &mut far }.push((start, end));
             }
@@ -109,8 +109,8 @@ impl MetaGroup {
             groups: OnceBoxes::new(descriptors.len()),
             counts: descriptors.iter().map(Counts::new).collect(),
             tables: tables.into(),
-            near: Zones::new(near),
-            far: Zones::new(far),
+            near: SystemZones::new(near),
+            far: SystemZones::new(far),
         }
     }
 
@@ -299,7 +299,7 @@ impl Allocator {
     ///
     /// # Errors
     /// As [`Allocator::group`], for the groups of its flex group.
-    pub(crate) fn each_own(&self, group: GroupNumber, mut each: impl FnMut(u32, u32)) -> Result<()> {
+    pub(crate) fn each_system_range(&self, group: GroupNumber, mut each: impl FnMut(u32, u32)) -> Result<()> {
         let FsBlock(first) = self.geometry.group_first_block(group);
         let end = first + u64::from(self.geometry.blocks_in_group(group));
         each(0, self.geometry.base_meta_blocks(group));
@@ -322,9 +322,11 @@ impl Allocator {
     ///
     /// # Errors
     /// As [`Allocator::group`], for the groups of its flex group.
-    pub(crate) fn has_own(&self, group: GroupNumber, gap: Gap) -> Result<bool> {
+    pub(crate) fn has_system_block(&self, group: GroupNumber, gap: Gap) -> Result<bool> {
         let mut found = false;
-        self.each_own(group, |start, len| found |= start < gap.start + gap.len && gap.start < start + len)?;
+        self.each_system_range(group, |start, len| {
+            found |= start < gap.start + gap.len && gap.start < start + len
+        })?;
         Ok(found)
     }
 

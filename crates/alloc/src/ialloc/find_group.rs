@@ -89,8 +89,8 @@ impl Averages {
 }
 
 impl Allocator {
-    /// The first inode that `allocate` gives of a group, tried in the order that suits the inode.
-    pub(super) fn find_place(
+    /// The inode that `allocate` gives of the first group that has one, in the order that suits the inode.
+    pub(super) fn find_group(
         &self,
         parent: Parent<'_>,
         kind: InodeKind,
@@ -98,11 +98,11 @@ impl Allocator {
     ) -> Option<NewInode> {
         let group = if parent.group.0 < self.geometry.group_count { parent.group } else { GroupNumber(0) };
         match kind {
-            InodeKind::Other => self.find_place_of_file(parent.number, group, allocate),
+            InodeKind::Other => self.find_group_other(parent.number, group, allocate),
             InodeKind::TopDirectory | InodeKind::Directory => {
                 let hint = parent.last.map_or(u32::MAX, |last| last.0.load(Ordering::Relaxed));
                 let hint = Some(GroupNumber(hint)).filter(|hint| hint.0 < self.geometry.group_count);
-                let made = self.find_place_of_directory(group, hint, kind, allocate)?;
+                let made = self.find_group_orlov(group, hint, kind, allocate)?;
                 let place = self.group_of(made.number);
                 if let Some(last) = parent.last
                     && place != hint
@@ -118,7 +118,7 @@ impl Allocator {
         self.geometry.inode_place(inode).map(|(group, _)| group)
     }
 
-    fn find_place_of_file(
+    fn find_group_other(
         &self,
         directory: InodeNumber,
         own: GroupNumber,
@@ -140,7 +140,7 @@ impl Allocator {
         Some(made)
     }
 
-    fn find_place_of_directory(
+    fn find_group_orlov(
         &self,
         parent: GroupNumber,
         hint: Option<GroupNumber>,
@@ -149,7 +149,7 @@ impl Allocator {
     ) -> Option<NewInode> {
         let start = match kind {
             _ if !self.tuning.spread_directories => GroupNumber(self.neighbourhood(parent).start),
-            InodeKind::TopDirectory => self.group_of_top(),
+            InodeKind::TopDirectory => self.spread_top_directory(),
             _ => self
                 .neighbour_with_room(parent, hint, 0)
                 .or_else(|| self.with_inodes.walk(parent).find(|group| self.has_share_of_inodes(*group)))
@@ -164,7 +164,7 @@ impl Allocator {
     /// have the fewest directories: of those the one with the fewest, and of equals the one farthest from those before it: the
     /// first, the middle, the quarters, and so on. If all are first groups of flex groups, with the tables of the others, a
     /// quarter of the share will do.
-    fn group_of_top(&self) -> GroupNumber {
+    fn spread_top_directory(&self) -> GroupNumber {
         let groups = self.geometry.group_count;
         let share = self.free_blocks() / u64::from(groups.max(1));
         let candidates = groups.min(TOP_GROUPS_MAX);

@@ -8,14 +8,14 @@ use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupNumber, bitmap};
 /// Runs of blocks in few bytes, sorted and disjoint: the start in the upper 48 bits, which is more than a disk of 2^63 bytes
 /// has, and the length in the lower 16.
 #[derive(Debug, Default)]
-pub(crate) struct Zones {
+pub(crate) struct SystemZones {
     runs: Box<[u64]>,
 }
 
 const LEN_BITS: u32 = 16;
 const LEN_MAX: u64 = (1 << LEN_BITS) - 1;
 
-impl Zones {
+impl SystemZones {
     /// Of ranges of blocks, in any order.
     pub fn new(mut ranges: Vec<(u64, u64)>) -> Self {
         ranges.sort_unstable();
@@ -51,7 +51,7 @@ impl Zones {
 }
 
 /// Where a group's bitmaps and its inode table are.
-pub(crate) fn places(geometry: &Geometry, descriptor: &GroupDescriptor) -> [(u64, u64); 3] {
+pub(crate) fn metadata_ranges(geometry: &Geometry, descriptor: &GroupDescriptor) -> [(u64, u64); 3] {
     [
         (descriptor.block_bitmap(), 1),
         (descriptor.inode_bitmap(), 1),
@@ -93,8 +93,8 @@ pub fn uninit_block_bitmap(
     let FsBlock(first) = geometry.group_first_block(group);
     let end = first + u64::from(geometry.blocks_in_group(group));
     let mut runs = vec![(0, geometry.base_meta_blocks(group))];
-    let all = descriptors.iter().flat_map(|descriptor| places(geometry, descriptor));
-    Zones::new(all.collect())
+    let all = descriptors.iter().flat_map(|descriptor| metadata_ranges(geometry, descriptor));
+    SystemZones::new(all.collect())
         .each_in(first, end, &mut |from, to| runs.push(((from - first) as u32, (to - from) as u32)));
     block_bitmap(geometry, group, runs)
 }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn ranges_are_joined_and_long_ones_kept_whole() {
-        let zones = Zones::new(vec![(500, 400_000), (10, 12), (12, 20), (1 << 46, (1 << 46) + 3)]);
+        let zones = SystemZones::new(vec![(500, 400_000), (10, 12), (12, 20), (1 << 46, (1 << 46) + 3)]);
         let found = |from, to| {
             let mut ranges = Vec::new();
             zones.each_in(from, to, &mut |start, end| ranges.push((start, end)));
