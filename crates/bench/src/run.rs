@@ -192,7 +192,7 @@ impl Place {
             ("bitmaps_read", blocks.bitmaps_read),
             ("preallocations_visited", fs.prealloc_statistics().visits),
             ("journal_blocks", log.map_or(0, |log| log.log_blocks)),
-            ("home_blocks", log.map_or(0, |log| log.home_blocks)),
+            ("home_blocks", log.map_or(0, |log| log.checkpoint_blocks)),
         ]
     }
 

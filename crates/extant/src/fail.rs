@@ -8,7 +8,7 @@
 //! the running transaction changed, such as the head of the list of orphans; no checkpoint and no other such write comes between
 //! its reading and its writing.
 //!
-//! Locks: `HOME` over reading and writing the superblock's block; `SUPERBLOCK` for moments.
+//! Locks: `CHECKPOINT` over reading and writing the superblock's block; `SUPERBLOCK` for moments.
 //!
 //! Source: `save_error_info`, `update_super_work` and `ext4_handle_error` of `fs/ext4/super.c`. Tests: `tests/errors.rs`.
 
@@ -120,18 +120,18 @@ impl Volume {
         synced.and(self.release_protection())
     }
 
-    /// Writes the superblock home, past the journal, durably unless the journal was given up. Nothing else is written home
+    /// Writes the superblock to its final location, past the journal, durably unless the journal was given up. No checkpoint writes
     /// while `make` makes it. A write that fails aborts the journal, as all of metadata do.
     ///
     /// # Errors
     /// `Io`; the journal's; those of `make`.
     pub(crate) fn write_superblock(&self, make: impl FnOnce() -> Result<Superblock>) -> Result<()> {
         let Some(journal) = &self.journal else { return Err(Error::ReadOnly) };
-        let home = journal.exclude_home_writes();
+        let checkpoint = journal.lock_checkpoint();
         let mut superblock = make()?;
         superblock.update_checksum();
         let written = self.device.write_at(1024, superblock.as_bytes());
-        drop(home);
+        drop(checkpoint);
         if let Err(error) = written {
             journal.abort(std::io::Error::new(error.kind(), error.to_string()).into());
             return Err(Place::of(Structure::Superblock).io(error));

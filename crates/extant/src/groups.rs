@@ -26,7 +26,7 @@ pub(crate) struct Groups {
 
 impl Groups {
     fn read(&self, block: FsBlock, place: Place) -> Result<Box<[u8]>> {
-        let committed = self.journal.get().and_then(|journal| journal.overlay(block));
+        let committed = self.journal.get().and_then(|journal| journal.committed_block(block));
         if let Some(bytes) = committed.as_ref().or_else(|| self.replayed.get(&block)) {
             return Ok((**bytes).into());
         }

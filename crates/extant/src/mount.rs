@@ -343,7 +343,7 @@ impl Volume {
         if read_only {
             return Ok(found.blocks);
         }
-        found.write_home(&*self.device, &*self.device, log)?;
+        found.checkpoint(&*self.device, &*self.device, log)?;
         Ok(BTreeMap::new())
     }
 

@@ -143,8 +143,8 @@ impl Volume {
     /// # Errors
     /// `Io` and `Corrupt` (outside the disk), naming `place`.
     pub(crate) fn read_block(&self, block: FsBlock, place: Place) -> Result<Arc<[u8]>> {
-        let overlay = self.journal.as_ref().and_then(|journal| journal.overlay(block));
-        if let Some(bytes) = overlay.or_else(|| self.replayed.get(&block).cloned()) {
+        let committed = self.journal.as_ref().and_then(|journal| journal.committed_block(block));
+        if let Some(bytes) = committed.or_else(|| self.replayed.get(&block).cloned()) {
             return Ok(bytes);
         }
         // The superblock's own block is metadata too, so only the end of the disk bounds it.

@@ -184,7 +184,7 @@ fn journal(fs: &Filesystem) -> String {
         ("revokes", stats.revokes),
         ("log_blocks", stats.log_blocks),
         ("checkpoints", stats.checkpoints),
-        ("home_blocks", stats.home_blocks),
+        ("home_blocks", stats.checkpoint_blocks),
         ("start_waits", stats.start_waits),
     ];
     values.iter().map(|(name, value)| format!("{name} {value}\n")).collect()

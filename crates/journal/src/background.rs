@@ -20,12 +20,12 @@ pub struct Background {
 
 #[derive(Debug)]
 struct Signal {
-    wish: Mutex<Wish>,
+    requests: Mutex<Requests>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Wish {
+struct Requests {
     stop: bool,
     commit: bool,
     checkpoint: bool,
@@ -33,15 +33,15 @@ struct Wish {
 
 impl Background {
     pub fn new() -> Self {
-        let wish = Mutex::with_key(LockClass::JOURNAL, 4, Wish::default());
+        let requests = Mutex::with_key(LockClass::JOURNAL, 4, Requests::default());
         Self {
-            signal: Arc::new(Signal { wish, changed: Condvar::new() }),
+            signal: Arc::new(Signal { requests, changed: Condvar::new() }),
             thread: Mutex::with_key(LockClass::JOURNAL, 3, None),
         }
     }
 
     pub fn stop(&self) {
-        self.signal.wish.lock().stop = true;
+        self.signal.requests.lock().stop = true;
         self.signal.changed.notify_all();
     }
 
@@ -57,25 +57,25 @@ impl Background {
 
     /// Earlier than at the end of the interval.
     pub fn ask_for_commit(&self) {
-        self.signal.wish.lock().commit = true;
+        self.signal.requests.lock().commit = true;
         self.signal.changed.notify_all();
     }
 
     /// The log is half full.
     pub fn ask_for_checkpoint(&self) {
-        self.signal.wish.lock().checkpoint = true;
+        self.signal.requests.lock().checkpoint = true;
         self.signal.changed.notify_all();
     }
 }
 
 /// Aborts the journal if a panic ends what it watches.
-pub struct Watched<'a> {
+pub struct AbortOnPanic<'a> {
     journal: &'a Journal,
     what: &'static str,
     ended: bool,
 }
 
-impl<'a> Watched<'a> {
+impl<'a> AbortOnPanic<'a> {
     pub fn new(journal: &'a Journal, what: &'static str) -> Self {
         Self { journal, what, ended: false }
     }
@@ -86,7 +86,7 @@ impl<'a> Watched<'a> {
     }
 }
 
-impl Drop for Watched<'_> {
+impl Drop for AbortOnPanic<'_> {
     fn drop(&mut self) {
         if !self.ended {
             self.journal.fail(Error::Panicked(self.what));
@@ -95,26 +95,26 @@ impl Drop for Watched<'_> {
 }
 
 /// What the thread does next.
-enum Turn {
+enum Task {
     Commit,
     Checkpoint,
     Stop,
 }
 
 impl Signal {
-    fn wait(&self, interval: Duration) -> Turn {
-        let mut wish = self.wish.lock();
-        if !wish.stop && !wish.commit && !wish.checkpoint {
-            wish = self.changed.wait_timeout(wish, interval);
+    fn wait(&self, interval: Duration) -> Task {
+        let mut requests = self.requests.lock();
+        if !requests.stop && !requests.commit && !requests.checkpoint {
+            requests = self.changed.wait_timeout(requests, interval);
         }
         // Either a commit was asked for, or it is time for one.
-        if !wish.checkpoint {
-            wish.commit = false;
+        if !requests.checkpoint {
+            requests.commit = false;
         }
-        match (wish.stop, std::mem::take(&mut wish.checkpoint)) {
-            (true, _) => Turn::Stop,
-            (false, true) => Turn::Checkpoint,
-            (false, false) => Turn::Commit,
+        match (requests.stop, std::mem::take(&mut requests.checkpoint)) {
+            (true, _) => Task::Stop,
+            (false, true) => Task::Checkpoint,
+            (false, false) => Task::Commit,
         }
     }
 }
@@ -134,15 +134,15 @@ impl Journal {
         let (journal, signal) = (Arc::downgrade(self), Arc::clone(&self.background.signal));
         *thread = Some(extant_rt::spawn("extant-journal", move || {
             loop {
-                let turn = signal.wait(interval);
+                let task = signal.wait(interval);
                 let Some(journal) = journal.upgrade() else { return };
-                let watched = Watched::new(&journal, "the thread that commits panicked");
-                let done = match turn {
-                    Turn::Stop => Err(Error::Closed),
-                    Turn::Commit => journal.commit_running(),
-                    Turn::Checkpoint => journal.checkpoint(),
+                let abort_on_panic = AbortOnPanic::new(&journal, "the thread that commits panicked");
+                let done = match task {
+                    Task::Stop => Err(Error::Closed),
+                    Task::Commit => journal.commit_running(),
+                    Task::Checkpoint => journal.checkpoint(),
                 };
-                watched.end();
+                abort_on_panic.end();
                 // An error has aborted the journal, and whoever comes next is told.
                 if done.is_err() {
                     return;

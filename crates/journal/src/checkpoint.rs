@@ -1,9 +1,9 @@
-//! Checkpoint: writes committed blocks home and moves the log's tail behind them.
+//! Checkpoint: writes committed blocks to their final locations and moves the log's tail behind them.
 //!
-//! Order: home writes; flush of the file system's device; tail in the superblock, durable; only then are the log
+//! Order: checkpoint writes; flush of the file system's device; tail in the superblock, durable; only then are the log
 //! blocks free. After an abort the tail does not move.
 //!
-//! Blocks that may be on their way home are in `State::in_flight`: a commit that revokes one waits for it.
+//! Blocks whose checkpoint writes may be under way are in `State::in_flight`: a commit that revokes one waits for it.
 //!
 //! Locks: stands at `HANDLE` when a caller starts it; takes `JOURNAL` for moments, the superblock's across its write.
 //!
@@ -12,27 +12,28 @@
 
 use extant_rt::{LockClass, Rank};
 
-use crate::background::Watched;
+use crate::background::AbortOnPanic;
+use crate::committed_blocks::CommittedBlock;
 use crate::journal::OpenLog;
 use crate::log::write_sorted;
-use crate::overlay::Copy;
 use crate::{Journal, Result};
 
 /// Blocks in flight at once: what a commit may have to wait for. At 4 KiB, 1 MiB.
 const BATCH_BLOCKS: usize = 256;
 
-/// The right to write blocks home, which one thread has at a time. Given up on drop.
+/// The right to write blocks to their final locations, which one thread has at a time (kernel `j_checkpoint_mutex`). A drop
+/// gives it up.
 #[derive(Debug)]
 #[must_use = "the right is given up on drop"]
-pub struct HomeWrites<'a> {
+pub struct CheckpointGuard<'a> {
     journal: &'a Journal,
     _rank: Rank,
 }
 
-impl Drop for HomeWrites<'_> {
+impl Drop for CheckpointGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.journal.state.lock();
-        state.writing_home = false;
+        state.checkpointing = false;
         state.in_flight.clear();
         drop(state);
         self.journal.changed.notify_all();
@@ -40,7 +41,7 @@ impl Drop for HomeWrites<'_> {
 }
 
 impl Journal {
-    /// Writes every block home that was committed before the call, flushes, and frees their log blocks. What is
+    /// Writes every block that was committed before the call to its final location, flushes, and frees the log blocks. What is
     /// not committed stays where it is. Nothing to do without a log.
     ///
     /// # Errors
@@ -58,48 +59,48 @@ impl Journal {
         self.checkpoint_committed()
     }
 
-    /// Keeps all others from writing blocks home, for who reads a block, changes it and writes it home past the log. Waits
+    /// Excludes checkpoints, for a caller that reads a block, changes it and writes it to its final location past the log. Waits
     /// for a checkpoint under way. Also on an aborted journal.
     ///
     /// # Locks
-    /// Enters [`LockClass::HOME`] until the right is dropped. [`Journal::flush`], [`Journal::commit`] and
+    /// Enters [`LockClass::CHECKPOINT`] until the right is dropped. [`Journal::flush`], [`Journal::commit`] and
     /// [`Journal::abort`] may not be called with it.
-    pub fn exclude_home_writes(&self) -> HomeWrites<'_> {
-        let rank = Rank::enter(LockClass::HOME, 0);
+    pub fn lock_checkpoint(&self) -> CheckpointGuard<'_> {
+        let rank = Rank::enter(LockClass::CHECKPOINT, 0);
         let mut state = self.state.lock();
-        while state.writing_home {
+        while state.checkpointing {
             state = self.wait(state);
         }
-        state.writing_home = true;
-        HomeWrites { journal: self, _rank: rank }
+        state.checkpointing = true;
+        CheckpointGuard { journal: self, _rank: rank }
     }
 
     /// [`Journal::checkpoint`] inside a commit.
     pub(crate) fn checkpoint_committed(&self) -> Result<()> {
         let Some(open) = &self.log else { return Ok(()) };
-        let watched = Watched::new(self, "a checkpoint panicked");
-        let home = self.exclude_home_writes();
+        let abort_on_panic = AbortOnPanic::new(self, "a checkpoint panicked");
+        let checkpoint = self.lock_checkpoint();
         let aborted = Self::check_aborted(&self.state.lock());
-        let done = aborted.and_then(|()| self.write_overlay_home(open));
-        // Before the client hears of an error, for it may write the superblock home then.
-        drop(home);
-        watched.end();
+        let done = aborted.and_then(|()| self.write_checkpoint(open));
+        // Before the client hears of an error, for it may write the superblock then.
+        drop(checkpoint);
+        abort_on_panic.end();
         done.map_err(|error| self.fail(error))
     }
 
-    fn write_overlay_home(&self, open: &OpenLog) -> Result<()> {
-        let copies = self.overlay.sorted();
+    fn write_checkpoint(&self, open: &OpenLog) -> Result<()> {
+        let copies = self.committed_blocks.sorted();
         let mut written = 0;
         for batch in copies.chunks(BATCH_BLOCKS) {
-            written += self.write_batch_home(batch)?;
+            written += self.write_checkpoint_batch(batch)?;
         }
         if written > 0 {
             self.flush_device(&*self.device)?;
         }
         let mut state = self.state.lock();
         for copy in &copies {
-            if self.overlay.remove_if(copy.block, copy.tid) {
-                state.settle(copy.tid);
+            if self.committed_blocks.remove_if(copy.block, copy.tid) {
+                state.drop_checkpoint_ref(copy.tid);
             }
         }
         drop(state);
@@ -108,13 +109,13 @@ impl Journal {
         Ok(())
     }
 
-    fn write_batch_home(&self, batch: &[Copy]) -> Result<u64> {
+    fn write_checkpoint_batch(&self, batch: &[CommittedBlock]) -> Result<u64> {
         let mut state = self.state.lock();
         Self::check_aborted(&state)?;
         // A copy that was superseded or revoked meanwhile must not be written, or it would hide what came after.
         let live: Vec<_> = batch
             .iter()
-            .filter(|copy| self.overlay.tid(copy.block) == Some(copy.tid))
+            .filter(|copy| self.committed_blocks.tid(copy.block) == Some(copy.tid))
             .map(|copy| (copy.block, copy.bytes.clone()))
             .collect();
         state.in_flight.extend(live.iter().map(|(block, _)| *block));
@@ -131,7 +132,7 @@ impl Journal {
         let tail = {
             let mut state = self.state.lock();
             Self::check_aborted(&state)?;
-            state.pop_settled()
+            state.pop_checkpointed()
         };
         if tail.freed == 0 {
             return Ok(());

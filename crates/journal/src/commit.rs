@@ -4,8 +4,8 @@
 //! durable, or do the next one, which by then holds the changes of all who waited (group commit).
 //!
 //! Order (`docs/design/journal.md`, J1 to J11): lock and drain the gate; freeze; open the next transaction;
-//! materialise; make room in the log; revoke blocks, descriptors, copies; flush; commit block, durable; overlay;
-//! wait for home writes of revoked blocks; `committed`.
+//! materialise; make room in the log; revoke blocks, descriptors, copies; flush; commit block, durable; committed
+//! blocks; wait for checkpoint writes of revoked blocks; `committed`.
 //!
 //! Locks: stands at `HANDLE` throughout, as no handle of the thread may be open; takes `JOURNAL` for moments.
 //!
@@ -18,28 +18,28 @@ use extant_ondisk::jbd2::{self, Tag, TagFlags};
 use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::{Arc, LockClass, Ordering, Rank};
 
+use crate::committed_blocks::CommittedBlock;
 use crate::journal::OpenLog;
 use crate::log::{Log, write_sorted};
-use crate::overlay::Copy;
 use crate::{BoxError, Client, Error, FinalBlock, Journal, Result};
 
 type Materialise<'a> = Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + 'a>;
 
 /// A transaction as it goes to the disk.
-struct Frozen {
+struct CommittingTransaction {
     tid: TransactionId,
     /// Ascending, each block once.
     blocks: Vec<(FsBlock, Arc<[u8]>)>,
     revoked: BTreeSet<FsBlock>,
 }
 
-/// The right to commit. Given up on drop; dropped by a panic of the client, the journal is aborted.
-struct Committing<'a> {
+/// The right to commit, which a drop gives up. A drop while the client panics aborts the journal.
+struct CommitGuard<'a> {
     journal: &'a Journal,
     finished: bool,
 }
 
-impl Drop for Committing<'_> {
+impl Drop for CommitGuard<'_> {
     fn drop(&mut self) {
         if !self.finished {
             self.journal.fail(Error::Client("it panicked in a commit".into()));
@@ -89,13 +89,13 @@ impl Journal {
         }
         state.committing = true;
         drop(state);
-        let mut committing = Committing { journal: self, finished: false };
+        let mut guard = CommitGuard { journal: self, finished: false };
         let done = client
             .as_deref()
             .ok_or(Error::ClientGone)
             .and_then(|client| self.commit_running_transaction(client));
         let done = done.map_err(|error| self.fail(error));
-        committing.finished = true;
+        guard.finished = true;
         done
     }
 
@@ -108,32 +108,32 @@ impl Journal {
     }
 
     fn commit_running_transaction(&self, client: &dyn Client) -> Result<()> {
-        let frozen = self.freeze(client)?;
+        let transaction = self.freeze(client)?;
         Self::check_aborted(&self.state.lock())?;
         match &self.log {
             None => {
-                let home = self.exclude_home_writes();
-                write_sorted(&*self.device, &frozen.blocks)?;
-                drop(home);
+                let checkpoint = self.lock_checkpoint();
+                write_sorted(&*self.device, &transaction.blocks)?;
+                drop(checkpoint);
                 self.flush_device(&*self.device)?;
-                self.state.lock().next = frozen.tid.next();
-                self.stats.committed(frozen.blocks.len(), 0, 0);
+                self.state.lock().next = transaction.tid.next();
+                self.stats.committed(transaction.blocks.len(), 0, 0);
             }
             Some(open) => {
-                let needed = self.write_transaction(open, &frozen)?;
-                self.stats.committed(frozen.blocks.len(), frozen.revoked.len(), needed);
-                self.publish(open, &frozen, needed);
+                let needed = self.write_transaction(open, &transaction)?;
+                self.stats.committed(transaction.blocks.len(), transaction.revoked.len(), needed);
+                self.publish(open, &transaction, needed);
             }
         }
-        client.committed(frozen.tid);
+        client.committed(transaction.tid);
         // Release: pairs with the Acquire in `is_durable`. After `committed`, so that who waits for freed blocks
         // finds them.
-        self.durable.store(frozen.tid.0, Ordering::Release);
+        self.durable.store(transaction.tid.0, Ordering::Release);
         Ok(())
     }
 
     /// Closes the running transaction, opens the next one and asks the client for the blocks.
-    fn freeze(&self, client: &dyn Client) -> Result<Frozen> {
+    fn freeze(&self, client: &dyn Client) -> Result<CommittingTransaction> {
         let (tid, materialise, revoked) = self.close_running(client);
         let mut blocks = Vec::new();
         for FinalBlock { block, bytes } in materialise().map_err(Error::Client)? {
@@ -152,7 +152,7 @@ impl Journal {
             // A record would void the copy that this very transaction writes.
             revoked.remove(block);
         }
-        Ok(Frozen { tid, blocks, revoked })
+        Ok(CommittingTransaction { tid, blocks, revoked })
     }
 
     fn close_running<'c>(
@@ -176,19 +176,19 @@ impl Journal {
     }
 
     /// Writes a transaction to the log, durably; returns how many log blocks it took.
-    fn write_transaction(&self, open: &OpenLog, frozen: &Frozen) -> Result<u32> {
+    fn write_transaction(&self, open: &OpenLog, transaction: &CommittingTransaction) -> Result<u32> {
         let log = &open.log;
-        let needed = self.make_room(log, frozen)?;
+        let needed = self.make_room(log, transaction)?;
         let start = self.state.lock().head;
-        self.mark_in_use(open, start, frozen.tid)?;
+        self.mark_in_use(open, start, transaction.tid)?;
         let mut at = start;
-        let revoked: Vec<FsBlock> = frozen.revoked.iter().copied().collect();
+        let revoked: Vec<FsBlock> = transaction.revoked.iter().copied().collect();
         for records in revoked.chunks(log.format.records_per_revoke()) {
-            log.write(at, &[log.format.revoke(frozen.tid, records).into()])?;
+            log.write(at, &[log.format.revoke(transaction.tid, records).into()])?;
             at = log.ring.advance(at, 1);
         }
-        for part in frozen.blocks.chunks(log.format.tags_per_descriptor()) {
-            let blocks = described(log, frozen.tid, part);
+        for part in transaction.blocks.chunks(log.format.tags_per_descriptor()) {
+            let blocks = described(log, transaction.tid, part);
             log.write(at, &blocks)?;
             at = log.ring.advance(at, blocks.len() as u32);
         }
@@ -199,15 +199,15 @@ impl Journal {
         Self::check_aborted(&self.state.lock())?;
         let (seconds, nanoseconds) = self.clock.now();
         self.durable_requests
-            .run(|| log.write_fua(at, &log.format.commit(frozen.tid, seconds, nanoseconds)))?;
+            .run(|| log.write_fua(at, &log.format.commit(transaction.tid, seconds, nanoseconds)))?;
         Ok(needed)
     }
 
     /// Waits, or checkpoints, until the log has room for the transaction; returns how many blocks that is.
-    fn make_room(&self, log: &Log, frozen: &Frozen) -> Result<u32> {
-        let descriptors = frozen.blocks.len().div_ceil(log.format.tags_per_descriptor());
-        let revokes = frozen.revoked.len().div_ceil(log.format.records_per_revoke());
-        let needed = (frozen.blocks.len() + descriptors + revokes) as u64 + 1;
+    fn make_room(&self, log: &Log, transaction: &CommittingTransaction) -> Result<u32> {
+        let descriptors = transaction.blocks.len().div_ceil(log.format.tags_per_descriptor());
+        let revokes = transaction.revoked.len().div_ceil(log.format.records_per_revoke());
+        let needed = (transaction.blocks.len() + descriptors + revokes) as u64 + 1;
         // A block always stays free, so that the head never meets the tail.
         let capacity = log.ring.len() - 1;
         let fits = u32::try_from(needed).ok().filter(|needed| *needed <= capacity);
@@ -237,24 +237,24 @@ impl Journal {
         Ok(())
     }
 
-    /// Puts a durable transaction into the overlay and waits until nothing writes its revoked blocks any more.
-    fn publish(&self, open: &OpenLog, frozen: &Frozen, needed: u32) {
+    /// Enters a durable transaction into the committed blocks and waits until nothing writes its revoked blocks any more.
+    fn publish(&self, open: &OpenLog, transaction: &CommittingTransaction, needed: u32) {
         let ring = open.log.ring;
         let mut state = self.state.lock();
-        state.push(ring, needed, frozen.blocks.len() as u32);
-        for (block, bytes) in &frozen.blocks {
-            let copy = Copy { block: *block, tid: frozen.tid, bytes: Arc::clone(bytes) };
-            if let Some(superseded) = self.overlay.insert(copy) {
-                state.settle(superseded);
+        state.push(ring, needed, transaction.blocks.len() as u32);
+        for (block, bytes) in &transaction.blocks {
+            let copy = CommittedBlock { block: *block, tid: transaction.tid, bytes: Arc::clone(bytes) };
+            if let Some(superseded) = self.committed_blocks.insert(copy) {
+                state.drop_checkpoint_ref(superseded);
             }
         }
-        for block in &frozen.revoked {
-            if let Some(void) = self.overlay.remove(*block) {
-                state.settle(void);
+        for block in &transaction.revoked {
+            if let Some(void) = self.committed_blocks.remove(*block) {
+                state.drop_checkpoint_ref(void);
             }
         }
         let half_full = state.used() > ring.len() / 2;
-        while frozen.revoked.iter().any(|block| state.in_flight.contains(block)) {
+        while transaction.revoked.iter().any(|block| state.in_flight.contains(block)) {
             state = self.wait(state);
         }
         drop(state);

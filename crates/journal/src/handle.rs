@@ -145,7 +145,7 @@ impl Handle<'_> {
     }
 
     /// A metadata block was freed: no copy of it that was logged up to this transaction will be replayed. It
-    /// leaves the overlay when the transaction is durable. Records need no credits; when a transaction has its
+    /// is no committed block any more when the transaction is durable. Records need no credits; when a transaction has its
     /// share of them, the next handle opens on the next transaction.
     pub fn revoke(&self, block: FsBlock) {
         self.changed.set(true);

@@ -9,9 +9,9 @@ use extant_rt::{Arc, AtomicU32, Condvar, LockClass, Mutex, MutexGuard, OnceLock,
 use std::collections::BTreeSet;
 
 use crate::background::Background;
+use crate::committed_blocks::CommittedBlocks;
 use crate::gate::Gate;
 use crate::log::{self, Log, LogMap, Ring};
-use crate::overlay::Overlay;
 use crate::stats::Counters;
 use crate::transaction::State;
 use crate::{Client, Error, Result, Stats};
@@ -74,7 +74,7 @@ pub struct Journal {
     /// Notified whenever something changes that a thread may wait for.
     pub(crate) changed: Condvar,
     pub(crate) revoked: Mutex<BTreeSet<FsBlock>>,
-    pub(crate) overlay: Overlay,
+    pub(crate) committed_blocks: CommittedBlocks,
     client: OnceLock<Weak<dyn Client>>,
     pub(crate) stats: Counters,
     pub(crate) background: Background,
@@ -146,7 +146,7 @@ impl Journal {
         Ok(Self::build(device, block_size, options, Some(log), budget.credits, State::new(next, ring.first)))
     }
 
-    /// A journal without a log: a commit writes the blocks home and flushes.
+    /// A journal without a log: a commit writes the blocks to their final locations and flushes.
     #[must_use]
     pub fn without_log(device: Arc<dyn BlockDevice>, block_size: u32, options: Options) -> Arc<Self> {
         Self::build(device, block_size, options, None, CREDITS_WITHOUT_LOG, State::new(TransactionId(1), 0))
@@ -172,7 +172,7 @@ impl Journal {
             state: Mutex::with_key(LockClass::JOURNAL, 1, state),
             changed: Condvar::new(),
             revoked: Mutex::with_key(LockClass::JOURNAL, 2, BTreeSet::new()),
-            overlay: Overlay::new(),
+            committed_blocks: CommittedBlocks::new(),
             client: OnceLock::new(),
             stats: Counters::default(),
             background: Background::new(),
@@ -203,10 +203,10 @@ impl Journal {
         !tid.is_after(TransactionId(self.durable.load(Ordering::Acquire)))
     }
 
-    /// The newest committed bytes of a block that are not home yet.
+    /// The newest committed bytes of a block that are not at its final location yet.
     #[must_use]
-    pub fn overlay(&self, block: FsBlock) -> Option<Arc<[u8]>> {
-        self.overlay.get(block)
+    pub fn committed_block(&self, block: FsBlock) -> Option<Arc<[u8]>> {
+        self.committed_blocks.get(block)
     }
 
     /// The most credits that a transaction, and so a handle, may have.
@@ -305,7 +305,7 @@ impl Journal {
     /// Closing again changes nothing.
     ///
     /// # Errors
-    /// [`Error::Aborted`]; the log then keeps what is not home.
+    /// [`Error::Aborted`]; the log then keeps what is not checkpointed.
     ///
     /// # Locks
     /// As [`Journal::commit`]; no handle may be open anywhere.

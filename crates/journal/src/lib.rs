@@ -6,25 +6,25 @@
 //! Leaves out: ext4's structures. The rules it keeps are numbered in `docs/design/journal.md`.
 //!
 //! Locks: all are `JOURNAL`: the superblock (key 0), the state (1), the revoke records (2), the background thread
-//! (3), the overlay's shards (from 16). No method of [`Client`] is called with one of them held. Only the
+//! (3), the shards of the committed blocks (from 16). No method of [`Client`] is called with one of them held. Only the
 //! superblock's is held across I/O.
 #![forbid(unsafe_code)]
 
 mod background;
 mod checkpoint;
 mod commit;
+mod committed_blocks;
 mod error;
 mod gate;
 mod handle;
 mod journal;
 mod log;
-mod overlay;
 pub mod recovery;
 mod revoke;
 mod stats;
 mod transaction;
 
-pub use checkpoint::HomeWrites;
+pub use checkpoint::CheckpointGuard;
 pub use error::{BoxError, Corrupt, Error, Result};
 pub use handle::Handle;
 pub use journal::{Journal, Options};
@@ -52,7 +52,7 @@ pub trait Client: Send + Sync {
         tid: TransactionId,
     ) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_>;
 
-    /// `tid` is durable, its blocks are in the overlay, and the blocks it freed may be used again.
+    /// `tid` is durable, [`Journal::committed_block`] has its blocks, and the blocks it freed may be used again.
     fn committed(&self, tid: TransactionId);
 
     /// Nothing more will be written. Called once, on the thread that met the error, which may have a handle open

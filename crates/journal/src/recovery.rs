@@ -1,4 +1,4 @@
-//! Recovery: what the log of a disk that was not closed holds, in memory; then home.
+//! Recovery: what the log of a disk that was not closed holds, in memory; then at its final location.
 //!
 //! Three passes over the same blocks, as the kernel does them: *scan* finds where the log ends, *revoke* collects
 //! the records, *replay* collects the copies that no record voids. The log ends at the first block that is not of
@@ -99,7 +99,7 @@ pub fn replay(
 }
 
 /// Scans the log of a file system that was unmounted, so that nothing of it is to be replayed: the result has no blocks, and
-/// [`Replay::write_home`] only marks the log empty. The report counts the transactions; the blocks in them are not looked at.
+/// [`Replay::checkpoint`] only marks the log empty. The report counts the transactions; the blocks in them are not looked at.
 ///
 /// # Errors
 /// I/O; a broken map; a damaged superblock or unknown features.
@@ -151,18 +151,18 @@ fn begin<'a>(
 }
 
 impl Replay {
-    /// Whether the log was empty, so that there is nothing to write home and nothing to mark.
+    /// Whether the log was empty, so that there is nothing to checkpoint and nothing to mark.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.superblock.s_start == 0
     }
 
-    /// Writes the blocks home, flushes, and only then marks the log empty. Does nothing if it is.
+    /// Writes the blocks to their final locations, flushes, and only then marks the log empty. Does nothing if it is.
     ///
     /// # Errors
     /// [`Error::Incompatible`] with fast-commit records pending. I/O; then the log is as it was, and recovery
     /// may be repeated.
-    pub fn write_home(
+    pub fn checkpoint(
         &self,
         device: &dyn BlockDevice,
         log_device: &dyn BlockDevice,

@@ -8,7 +8,7 @@ use extant_rt::{AtomicU64, Ordering};
 pub struct Stats {
     /// Transactions made durable.
     pub commits: u64,
-    /// Copies of blocks written to the log, or home where there is no log.
+    /// Copies of blocks written to the log, or to their final locations where there is no log.
     pub copies: u64,
     /// Revoke records written.
     pub revokes: u64,
@@ -16,8 +16,8 @@ pub struct Stats {
     pub log_blocks: u64,
     /// Checkpoints done.
     pub checkpoints: u64,
-    /// Blocks written home by checkpoints.
-    pub home_blocks: u64,
+    /// Blocks written to their final locations by checkpoints.
+    pub checkpoint_blocks: u64,
     /// Handles that did not open at the first attempt.
     pub start_waits: u64,
 }
@@ -30,7 +30,7 @@ pub struct Counters {
     revokes: AtomicU64,
     log_blocks: AtomicU64,
     checkpoints: AtomicU64,
-    home_blocks: AtomicU64,
+    checkpoint_blocks: AtomicU64,
     start_waits: AtomicU64,
 }
 
@@ -44,7 +44,7 @@ impl Counters {
 
     pub fn checkpointed(&self, blocks: u64) {
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
-        self.home_blocks.fetch_add(blocks, Ordering::Relaxed);
+        self.checkpoint_blocks.fetch_add(blocks, Ordering::Relaxed);
     }
 
     pub fn start_waited(&self) {
@@ -59,7 +59,7 @@ impl Counters {
             revokes: get(&self.revokes),
             log_blocks: get(&self.log_blocks),
             checkpoints: get(&self.checkpoints),
-            home_blocks: get(&self.home_blocks),
+            checkpoint_blocks: get(&self.checkpoint_blocks),
             start_waits: get(&self.start_waits),
         }
     }

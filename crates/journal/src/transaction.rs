@@ -2,10 +2,10 @@
 //!
 //! Invariants: `logged` is ascending without gaps in the numbers; its blocks lie one behind the other from the
 //! tail to `head`; `used` counts them and those whose freeing is not yet in the superblock on the disk, so
-//! nothing is written over a log block that recovery may still read. A transaction's `remaining` counts its
-//! copies that are neither home nor superseded nor revoked.
+//! nothing is written over a log block that recovery may still read. A transaction's `checkpoint_refs` counts its
+//! copies that are neither at their final location nor superseded nor revoked.
 //!
-//! Leaves out: the overlay, which knows the blocks by number. Checked by `tests/crash.rs`.
+//! Leaves out: [`crate::committed_blocks`], which knows the blocks by number. Checked by `tests/crash.rs`.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -21,7 +21,7 @@ struct Logged {
     tid: TransactionId,
     start: u32,
     len: u32,
-    remaining: u32,
+    checkpoint_refs: u32,
 }
 
 /// What the state lock protects.
@@ -34,9 +34,9 @@ pub struct State {
     logged: VecDeque<Logged>,
     /// A thread is between locking a transaction and its `committed`.
     pub committing: bool,
-    /// A thread has the right to write blocks home.
-    pub writing_home: bool,
-    /// Blocks whose home writes may be under way.
+    /// A thread has the right to write blocks to their final locations.
+    pub checkpointing: bool,
+    /// Blocks whose checkpoint writes may be under way.
     pub in_flight: BTreeSet<FsBlock>,
     /// Why the journal was aborted.
     pub aborted: Option<Arc<Error>>,
@@ -59,7 +59,7 @@ impl State {
             used: 0,
             logged: VecDeque::new(),
             committing: false,
-            writing_home: false,
+            checkpointing: false,
             in_flight: BTreeSet::new(),
             aborted: None,
         }
@@ -71,25 +71,25 @@ impl State {
 
     /// Transaction `next` is durable, with `len` log blocks of which `copies` are copies.
     pub fn push(&mut self, ring: Ring, len: u32, copies: u32) {
-        self.logged.push_back(Logged { tid: self.next, start: self.head, len, remaining: copies });
+        self.logged.push_back(Logged { tid: self.next, start: self.head, len, checkpoint_refs: copies });
         self.head = ring.advance(self.head, len);
         self.used += len;
         self.next = self.next.next();
     }
 
-    /// A copy of `tid` is home, superseded or revoked.
-    pub fn settle(&mut self, tid: TransactionId) {
+    /// A copy of `tid` is at its final location, superseded or revoked.
+    pub fn drop_checkpoint_ref(&mut self, tid: TransactionId) {
         let Some(front) = self.logged.front() else { return };
         let index = tid.0.wrapping_sub(front.tid.0) as usize;
         if let Some(transaction) = self.logged.get_mut(index) {
-            transaction.remaining = transaction.remaining.saturating_sub(1);
+            transaction.checkpoint_refs = transaction.checkpoint_refs.saturating_sub(1);
         }
     }
 
-    /// Forgets the oldest transactions that have no copies left.
-    pub fn pop_settled(&mut self) -> Tail {
+    /// Forgets the oldest transactions of which all copies are checkpointed, superseded or revoked.
+    pub fn pop_checkpointed(&mut self) -> Tail {
         let mut freed = 0;
-        while let Some(done) = self.logged.pop_front_if(|oldest| oldest.remaining == 0) {
+        while let Some(done) = self.logged.pop_front_if(|oldest| oldest.checkpoint_refs == 0) {
             freed += done.len;
         }
         match self.logged.front() {

@@ -296,11 +296,11 @@ fn recover(image: MemoryDevice, map: &LogMap, rng: &mut Rng) -> Result<MemoryDev
         recovery::replay(device, map, BLOCK, DEVICE_BLOCKS).map_err(|error| format!("recovery: {error}"))
     };
     let recorder = Recorder::over(image);
-    replay(&recorder)?.write_home(&recorder, &recorder, map).map_err(|error| error.to_string())?;
+    replay(&recorder)?.checkpoint(&recorder, &recorder, map).map_err(|error| error.to_string())?;
     let log = recorder.log();
     let at = rng.below(log.events().len() as u64 + 1) as usize;
     let again = log.crash_image(at, Tearing::Sectors, |_| rng.one_in(2)).expect("image");
-    replay(&again)?.write_home(&again, &again, map).map_err(|error| error.to_string())?;
+    replay(&again)?.checkpoint(&again, &again, map).map_err(|error| error.to_string())?;
     let (once, twice) = (content_of(recorder.inner()), content_of(&again));
     if once != twice {
         return Err("a second recovery gave something else".into());

@@ -67,7 +67,7 @@ fn damaged_logs_never_panic_and_never_leave_the_file_system() {
                     replayed += 1;
                     assert!(replay.blocks.keys().all(|block| block.0 < BLOCKS), "seed {seed}");
                     assert!(replay.blocks.len() <= LOG_LEN as usize, "seed {seed}");
-                    replay.write_home(&device, &device, &map).expect("home");
+                    replay.checkpoint(&device, &device, &map).expect("checkpoint");
                     let device: Arc<dyn BlockDevice> = Arc::new(device);
                     // Whatever recovery accepted, opening may only refuse.
                     let _ = Journal::open(device.clone(), device, BLOCK, map.clone(), Options::default());

@@ -113,7 +113,7 @@ fn compare_with_e2fsck(image: &Image, what: &str) -> recovery::Report {
     let map = image.map();
     let ours = image.load();
     let replay = recovery::replay(&ours, &map, image.block_size, image.blocks_count()).expect("replay");
-    replay.write_home(&ours, &ours, &map).expect("home");
+    replay.checkpoint(&ours, &ours, &map).expect("checkpoint");
     let said = run("e2fsck", &["-y", "-E", "journal_only", image.name()]).expect("e2fsck");
     let theirs = image.load();
     // The file system's superblock has flags and times that e2fsck sets, and the log's has its own.
@@ -135,7 +135,7 @@ fn leaves_orphans(copy: &MemoryDevice, image: &Image) -> bool {
     let mut bytes = vec![0; copy.size() as usize];
     copy.read_at(0, &mut bytes).expect("read");
     replayed.write_at(0, &bytes).expect("write");
-    replay.write_home(&replayed, &replayed, &map).expect("home");
+    replay.checkpoint(&replayed, &replayed, &map).expect("checkpoint");
     let mut last_orphan = [0; 4];
     replayed.read_at(1024 + 0xE8, &mut last_orphan).expect("read");
     last_orphan != [0; 4]
@@ -199,7 +199,7 @@ fn logs_of_debugfs_replay_as_e2fsck_replays_them() {
     assert!(transactions > 80 && revoked > 100, "{transactions} transactions, {revoked} revoked copies");
 }
 
-/// Writes random transactions to the image's journal, which wraps, and leaves it so. Returns what must be home
+/// Writes random transactions to the image's journal, which wraps, and leaves it so. Returns what must be at its final location
 /// after recovery.
 fn dirty_log(image: &Image, rng: &mut Rng, options: Options) -> BTreeMap<FsBlock, Vec<u8>> {
     let map = image.map();
@@ -431,7 +431,7 @@ fn fast_commits_of_the_kernel_are_seen_and_not_lost() {
     }
     let replay = recovery::replay(&copy, &map, image.block_size, image.blocks_count()).expect("replay");
     assert!(replay.report.fast_commit_pending, "{:?}", replay.report);
-    assert!(replay.write_home(&copy, &copy, &map).is_err());
+    assert!(replay.checkpoint(&copy, &copy, &map).is_err());
     // What the kernel leaves when it has unmounted needs nothing, and has no records.
     let clean = image.load();
     let replay = recovery::replay(&clean, &map, image.block_size, image.blocks_count()).expect("replay");

@@ -140,7 +140,7 @@ fn reuse(journal: &Journal, counters: &Counters, block: u64, device: &MemoryDevi
     let freed = handle.tid();
     handle.finish();
     journal.commit(freed).expect("commit");
-    assert_eq!(journal.overlay(FsBlock(block)).map(drop), None, "a copy of a freed block");
+    assert_eq!(journal.committed_block(FsBlock(block)).map(drop), None, "a copy of a freed block");
     device.write_at(block * u64::from(BLOCK), &bytes_of(value + 1)).expect("memory");
 }
 

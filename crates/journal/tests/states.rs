@@ -74,7 +74,7 @@ fn an_error_of_any_request_aborts_once_and_loses_nothing_durable() {
             assert_eq!(superblock(&*device).s_errno, -5);
             let replay = recovery::replay(&*device, &map, BLOCK, BLOCKS).expect("replay");
             assert_eq!(replay.superblock.s_errno, -5);
-            replay.write_home(&*device, &*device, &map).expect("home");
+            replay.checkpoint(&*device, &*device, &map).expect("checkpoint");
             let found = read_block(&*device, BLOCK, HOME)[0];
             assert!(found >= durable, "{operation:?} {index}: {durable} was durable, found {found}");
         }
@@ -165,11 +165,11 @@ fn an_external_journal_flushes_the_file_system_before_the_commit_block_and_befor
     assert_eq!(std::mem::take(&mut *notes.lock()), ["home write", "home flush", "log fua"]);
     journal.commit_running().expect("commit");
     journal.checkpoint().expect("checkpoint");
-    assert!(notes.lock().is_empty(), "nothing to commit, nothing to write home");
+    assert!(notes.lock().is_empty(), "nothing to commit, nothing to checkpoint");
 }
 
 #[test]
-fn closing_writes_everything_home_and_marks_the_log_empty() {
+fn closing_checkpoints_everything_and_marks_the_log_empty() {
     let (device, map) = fresh();
     let journal = open(&device, &map);
     let client = PlainClient::attach(&journal);
@@ -177,11 +177,11 @@ fn closing_writes_everything_home_and_marks_the_log_empty() {
         change(&journal, &client, HOME + u64::from(byte % 3), byte);
         journal.commit_running().expect("commit");
     }
-    assert_eq!(journal.overlay(FsBlock(HOME)).expect("overlay")[0], 9);
+    assert_eq!(journal.committed_block(FsBlock(HOME)).expect("a committed block")[0], 9);
     change(&journal, &client, HOME + 7, 77);
     journal.close().expect("close");
     journal.close().expect("close again");
-    assert!(journal.overlay(FsBlock(HOME)).is_none());
+    assert!(journal.committed_block(FsBlock(HOME)).is_none());
     assert_eq!(read_block(&*device, BLOCK, HOME)[0], 9);
     assert_eq!(read_block(&*device, BLOCK, HOME + 7)[0], 77);
     let sb = superblock(&*device);
@@ -361,7 +361,7 @@ fn the_fast_commit_area_is_left_alone_and_records_in_it_stop_writing() {
     device.write_at((area + 1) * u64::from(BLOCK), &record).expect("write");
     let pending = recovery::replay(&*device, &map, BLOCK, BLOCKS).expect("replay");
     assert!(pending.report.fast_commit_pending);
-    assert!(matches!(pending.write_home(&*device, &*device, &map), Err(Error::Incompatible(_))));
+    assert!(matches!(pending.checkpoint(&*device, &*device, &map), Err(Error::Incompatible(_))));
 }
 
 #[test]
@@ -422,7 +422,7 @@ fn a_handle_given_up_after_a_change_aborts_the_journal() {
         assert_eq!(client.aborts.lock().len(), 1);
         assert_eq!(superblock(&*device).s_errno, -5);
         let replay = recovery::replay(&*device, &map, BLOCK, BLOCKS).expect("replay");
-        replay.write_home(&*device, &*device, &map).expect("home");
+        replay.checkpoint(&*device, &*device, &map).expect("checkpoint");
         assert_eq!(read_block(&*device, BLOCK, HOME)[0], 1, "half an operation was committed");
     }
 }

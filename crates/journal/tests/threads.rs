@@ -298,10 +298,10 @@ fn a_client_dropped_by_the_background_thread_may_close_the_journal() {
     assert!(matches!(journal.start(1), Err(Error::Closed)));
 }
 
-/// A device that holds back home writes until it is told to let them through.
+/// A device that holds back checkpoint writes until it is told to let them through.
 struct Slow {
     inner: MemoryDevice,
-    /// Where home writes begin, in bytes.
+    /// Where checkpoint writes begin, in bytes.
     home: u64,
     held: Mutex<bool>,
     arrived: AtomicBool,
@@ -365,7 +365,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_commit_waits_for_home_writes_of_what_it_revokes() {
+fn a_commit_waits_for_checkpoint_writes_of_what_it_revokes() {
     let slow = Slow::new(BLOCKS, HOME);
     let map = format_log(&slow.inner, BLOCK, 1, 60);
     let journal = Journal::open(slow.clone(), slow.clone(), BLOCK, map, Options::default()).expect("open");
@@ -379,7 +379,7 @@ fn a_commit_waits_for_home_writes_of_what_it_revokes() {
         let journal = Arc::clone(&journal);
         move || journal.checkpoint()
     });
-    eventually("the home write begins", || slow.arrived.load(Ordering::SeqCst));
+    eventually("the checkpoint write begins", || slow.arrived.load(Ordering::SeqCst));
     let handle = journal.start(1).expect("start");
     handle.revoke(FsBlock(HOME));
     handle.finish();
@@ -387,9 +387,15 @@ fn a_commit_waits_for_home_writes_of_what_it_revokes() {
         let journal = Arc::clone(&journal);
         move || journal.commit_running()
     });
-    eventually("the revoked block leaves the overlay", || journal.overlay(FsBlock(HOME)).is_none());
+    eventually("the revoked block is no committed block any more", || {
+        journal.committed_block(FsBlock(HOME)).is_none()
+    });
     std::thread::sleep(Duration::from_millis(30));
-    assert_eq!(client.committed.lock().len(), 1, "freed blocks came back before their home write had ended");
+    assert_eq!(
+        client.committed.lock().len(),
+        1,
+        "freed blocks came back before their checkpoint write had ended"
+    );
     slow.hold(false);
     commit.join().expect("thread").expect("commit");
     checkpoint.join().expect("thread").expect("checkpoint");
@@ -416,7 +422,7 @@ fn a_checkpoint_leaves_out_what_is_revoked_meanwhile_and_keeps_what_is_committed
         let journal = Arc::clone(&journal);
         move || journal.checkpoint()
     });
-    eventually("the first home write begins", || slow.arrived.load(Ordering::SeqCst));
+    eventually("the first checkpoint write begins", || slow.arrived.load(Ordering::SeqCst));
     // The last blocks are not on their way yet, the first is.
     let handle = journal.start(3).expect("start");
     handle.revoke(FsBlock(place(299)));
@@ -431,10 +437,10 @@ fn a_checkpoint_leaves_out_what_is_revoked_meanwhile_and_keeps_what_is_committed
     let crashed = slow.inner.snapshot();
     let replay = recovery::replay(&crashed, &map, BLOCK, 4000).expect("replay");
     assert_eq!(replay.report.transactions, 1, "the tail moved to the second transaction");
-    replay.write_home(&crashed, &crashed, &map).expect("home");
+    replay.checkpoint(&crashed, &crashed, &map).expect("checkpoint");
     let byte = |index| read_block(&crashed, BLOCK, place(index))[0];
     assert_eq!([0, 1, 298, 299, 400].map(byte), [2, 1, 2, 7, 2]);
-    assert_eq!(journal.overlay(FsBlock(place(0))).expect("overlay")[0], 2);
+    assert_eq!(journal.committed_block(FsBlock(place(0))).expect("a committed block")[0], 2);
 }
 
 #[test]

@@ -44,8 +44,9 @@ classes! {
     TABLES = 52;
     /// One per file system: the block of multiple-mount protection; held over its I/O.
     PROTECTION = 53;
-    /// Not a lock: the right to write blocks home, which a checkpoint has, and who changes the superblock past the log.
-    HOME = 54;
+    /// Not a lock: the right to write blocks to their final locations, which a checkpoint has, and a change of the superblock past
+    /// the log (kernel `j_checkpoint_mutex`).
+    CHECKPOINT = 54;
     /// One per file system: the on-disk and in-memory orphan list.
     ORPHAN = 55;
     /// One per inode: the pages of its content. Held over no I/O.

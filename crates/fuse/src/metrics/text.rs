@@ -122,8 +122,8 @@ fn journal(fs: &Filesystem, text: &mut Exposition) {
     text.counter("journal_log_blocks", "Blocks written to the log, of all kinds.", journal.log_blocks);
     text.counter("journal_log_bytes", "The same in bytes.", bytes(journal.log_blocks));
     text.counter("journal_checkpoints", "Checkpoints.", journal.checkpoints);
-    text.counter("journal_home_blocks", "Blocks written home by checkpoints.", journal.home_blocks);
-    text.counter("journal_home_bytes", "The same in bytes.", bytes(journal.home_blocks));
+    text.counter("journal_home_blocks", "Blocks written home by checkpoints.", journal.checkpoint_blocks);
+    text.counter("journal_home_bytes", "The same in bytes.", bytes(journal.checkpoint_blocks));
     text.counter(
         "journal_start_waits",
         "Handles that waited: their transaction was about to be committed, or the log full.",

@@ -1,9 +1,9 @@
-//! The overlay: for every block that is committed but not home, its newest committed bytes.
+//! The committed blocks that are not yet at their final location: for each its newest committed bytes.
 //!
-//! Every read of a metadata block asks here before the device.
+//! A read of a metadata block asks here before the device.
 //!
-//! Invariant: an entry is in the log's copy of its transaction, so the overlay never holds more blocks than the
-//! log. Only a commit and a checkpoint change it, under the journal's state lock.
+//! Invariant: an entry is in the log's copy of its transaction, so there are never more of them than blocks
+//! of the log. Only a commit and a checkpoint change it, under the journal's state lock.
 //!
 //! Locks: its shards are `JOURNAL`, keys from [`FIRST_KEY`]; one at a time, inside the state lock.
 
@@ -18,7 +18,7 @@ pub const FIRST_KEY: u64 = 16;
 
 /// The newest committed copy of a block.
 #[derive(Clone, Debug)]
-pub struct Copy {
+pub struct CommittedBlock {
     pub block: FsBlock,
     pub tid: TransactionId,
     pub bytes: Arc<[u8]>,
@@ -28,12 +28,12 @@ type Shard = RwLock<BTreeMap<FsBlock, (TransactionId, Arc<[u8]>)>>;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Overlay {
+pub struct CommittedBlocks {
     /// Neighbours, as groups' bitmaps are, lie in different ones.
     shards: Vec<Padded<Shard>>,
 }
 
-impl Overlay {
+impl CommittedBlocks {
     pub fn new() -> Self {
         let shard =
             |index| Padded(RwLock::with_key(LockClass::JOURNAL, FIRST_KEY + index as u64, BTreeMap::new()));
@@ -54,7 +54,7 @@ impl Overlay {
     }
 
     /// Puts a newer copy in; returns the transaction whose copy it supersedes.
-    pub fn insert(&self, copy: Copy) -> Option<TransactionId> {
+    pub fn insert(&self, copy: CommittedBlock) -> Option<TransactionId> {
         self.shard(copy.block).write().insert(copy.block, (copy.tid, copy.bytes)).map(|(tid, _)| tid)
     }
 
@@ -75,10 +75,10 @@ impl Overlay {
     }
 
     /// All entries, ascending by block.
-    pub fn sorted(&self) -> Vec<Copy> {
+    pub fn sorted(&self) -> Vec<CommittedBlock> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            all.extend(shard.read().iter().map(|(block, (tid, bytes))| Copy {
+            all.extend(shard.read().iter().map(|(block, (tid, bytes))| CommittedBlock {
                 block: *block,
                 tid: *tid,
                 bytes: Arc::clone(bytes),
