@@ -65,7 +65,7 @@ pub(crate) struct Node {
 struct Paged {
     locks: ContentLocks,
     pages: Mutex<NodePages>,
-    writeback: extant_writeback::Entry,
+    writeback: extant_writeback::InodeWriteback,
 }
 
 /// The fields of a node, under `INODE_CORE`.
@@ -128,7 +128,7 @@ impl Node {
         self.paged.get_or_init(|| Paged {
             locks: ContentLocks::new(u64::from(self.number.0)),
             pages: Mutex::new(LockClass::PAGES, NodePages::default()),
-            writeback: extant_writeback::Entry::new(),
+            writeback: extant_writeback::InodeWriteback::new(),
         })
     }
 
@@ -142,7 +142,7 @@ impl Node {
     }
 
     /// Its place in writeback.
-    pub(crate) fn writeback(&self) -> &extant_writeback::Entry {
+    pub(crate) fn writeback(&self) -> &extant_writeback::InodeWriteback {
         &self.paged().writeback
     }
 

@@ -83,8 +83,8 @@ classes! {
     BUFFER = 100;
     /// The shards of the buffer and inode caches.
     CACHE = 105;
-    /// One per inode: its place in writeback.
-    ENTRY = 106;
+    /// One per inode: its state in writeback.
+    INODE_WRITEBACK = 106;
     /// One per writeback context, keyed by its index: its lists.
     CONTEXT = 107;
     /// One per file system: the handles of the contexts' threads.

@@ -91,7 +91,7 @@ pub(crate) struct Context<I> {
     /// Of this context's threads while they write, bytes in a second; 0 while nothing is known.
     pub bandwidth: AtomicU64,
     /// Until when writers have used what the context can write.
-    pub paced: AtomicU64,
+    pub paced_until: AtomicU64,
     pub counts: Counts,
 }
 
@@ -107,7 +107,7 @@ impl<I: Inode> Context<I> {
             progress: Condvar::new(),
             dirty: AtomicU64::new(0),
             bandwidth: AtomicU64::new(0),
-            paced: AtomicU64::new(0),
+            paced_until: AtomicU64::new(0),
             counts: Counts::default(),
         }
     }
@@ -175,8 +175,8 @@ impl<I: Inode> Lists<I> {
         was_empty && self.alarm.is_none() || key.epoch < self.synced.max(self.pressed)
     }
 
-    /// Has an inode written without waiting for more; false if it is not on the list of the dirty ones.
-    pub fn hasten(&mut self, key: Key) -> bool {
+    /// Marks an inode to be written without waiting for more; false if it is not on the list of the dirty ones.
+    pub fn mark_early(&mut self, key: Key) -> bool {
         self.dirty.contains_key(&key) && self.early.insert(key)
     }
 
@@ -204,7 +204,7 @@ impl<I: Inode> Lists<I> {
     }
 
     /// Takes an inode out of flight.
-    pub fn land(&mut self, key: Key) {
+    pub fn end_flight(&mut self, key: Key) {
         self.in_flight.remove(&key);
     }
 
@@ -215,7 +215,7 @@ impl<I: Inode> Lists<I> {
     }
 
     /// Those in flight.
-    pub fn flying(&self) -> impl Iterator<Item = &Arc<I>> {
+    pub fn in_flight(&self) -> impl Iterator<Item = &Arc<I>> {
         self.in_flight.values()
     }
 
@@ -225,17 +225,17 @@ impl<I: Inode> Lists<I> {
     }
 
     /// Whether something of an epoch before `epoch` is not written.
-    pub fn owes(&self, epoch: u64) -> bool {
-        let is_owed = |key: Option<&Key>| key.is_some_and(|key| key.epoch < epoch);
-        is_owed(self.dirty.keys().next())
-            || is_owed(self.times.keys().next())
-            || is_owed(self.in_flight.keys().next())
-            || is_owed(self.requeued.keys().next())
+    pub fn has_older_than(&self, epoch: u64) -> bool {
+        let is_older = |key: Option<&Key>| key.is_some_and(|key| key.epoch < epoch);
+        is_older(self.dirty.keys().next())
+            || is_older(self.times.keys().next())
+            || is_older(self.in_flight.keys().next())
+            || is_older(self.requeued.keys().next())
     }
 
-    /// Whether somebody waits who need not any more.
-    pub fn lets_go(&self) -> bool {
-        self.waiters.first().is_some_and(|epoch| !self.owes(*epoch))
+    /// Whether all is written that the first waiter waits for.
+    pub fn can_wake_waiter(&self) -> bool {
+        self.waiters.first().is_some_and(|epoch| !self.has_older_than(*epoch))
     }
 
     /// Inodes that are dirty, in flight, requeued, and have only their times dirty.

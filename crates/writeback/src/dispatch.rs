@@ -3,7 +3,7 @@
 use extant_rt::{Arc, MutexGuard, Ordering, spawn};
 
 use crate::context::{Context, Key, List, Lists, Work};
-use crate::entry::{Listed, State};
+use crate::inode_writeback::{Listed, State};
 use crate::writeback::Shared;
 use crate::{Inode, Left, Progress, Reason};
 
@@ -14,7 +14,7 @@ type Locked<'a, I> = MutexGuard<'a, Lists<I>>;
 
 /// Where an inode is that is to be listed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum From {
+pub(crate) enum ListedFrom {
     /// Clean; it comes to this list.
     Nowhere(List),
     /// In flight in a context by a key; it comes to this list.
@@ -23,7 +23,7 @@ pub(crate) enum From {
     Waiting(usize),
 }
 
-impl From {
+impl ListedFrom {
     fn context(self) -> Option<usize> {
         match self {
             Self::Nowhere(_) => None,
@@ -33,15 +33,15 @@ impl From {
 }
 
 /// Looks whether a thread ends by a panic.
-struct Watch<'s, I: Inode> {
+struct StopOnPanic<'s, I: Inode> {
     shared: &'s Shared<I>,
     has_ended: bool,
 }
 
-impl<I: Inode> Drop for Watch<'_, I> {
+impl<I: Inode> Drop for StopOnPanic<'_, I> {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.shared.give_up();
+            self.shared.stop_after_panic();
         }
     }
 }
@@ -64,7 +64,7 @@ impl<I: Inode> Shared<I> {
 
     /// What a thread does until it is stopped, or its context is one too many and has nothing left.
     fn dispatch(&self, index: usize) {
-        let mut watch = Watch { shared: self, has_ended: false };
+        let mut watch = StopOnPanic { shared: self, has_ended: false };
         while let Some(work) = self.next(index) {
             self.work(index, work);
         }
@@ -73,7 +73,7 @@ impl<I: Inode> Shared<I> {
 
     /// Ends all threads after a panic of one, whose inode is in flight for ever. Who waits is let go, and finds what
     /// [`Store::panicked`] has left for him.
-    fn give_up(&self) {
+    fn stop_after_panic(&self) {
         self.store.panicked();
         // SeqCst: seen by whoever takes a context's lock after this does.
         self.is_stopped.store(true, Ordering::SeqCst);
@@ -118,7 +118,7 @@ impl<I: Inode> Shared<I> {
         // now, and one that raises it later waits for what is left.
         let (epoch, time) = (self.epoch.load(Ordering::SeqCst), self.now());
         let (has_something, times) = {
-            let mut state = work.inode.entry().lock();
+            let mut state = work.inode.inode_writeback().lock();
             state.early = false;
             (state.bytes > 0 || state.times, std::mem::take(&mut state.times))
         };
@@ -130,8 +130,8 @@ impl<I: Inode> Shared<I> {
         };
         context.counts.written.fetch_add(progress.written, Ordering::Relaxed);
         let begun = Key { epoch, time, inode: work.key.inode };
-        self.land(index, &work, progress, begun, times);
-        if context.lists.lock().lets_go() {
+        self.requeue_inode(index, &work, progress, begun, times);
+        if context.lists.lock().can_wake_waiter() {
             context.progress.notify_all();
         }
     }
@@ -145,9 +145,9 @@ impl<I: Inode> Shared<I> {
     }
 
     /// Lists an inode again that comes out of flight, if anything of it is dirty.
-    fn land(&self, index: usize, work: &Work<I>, progress: Progress, begun: Key, times: bool) {
+    fn requeue_inode(&self, index: usize, work: &Work<I>, progress: Progress, begun: Key, times: bool) {
         let context = &self.contexts[index];
-        let mut state = work.inode.entry().lock();
+        let mut state = work.inode.inode_writeback().lock();
         let (list, key) = match progress.left {
             Left::Clean => (List::Dirty, begun),
             Left::More => (List::Dirty, work.key),
@@ -165,15 +165,15 @@ impl<I: Inode> Shared<I> {
         context.measure(&mut context.lists.lock(), progress.written, self.now());
         if state.bytes == 0 && !state.times {
             state.listed = None;
-            context.lists.lock().land(work.key);
+            context.lists.lock().end_flight(work.key);
         } else {
-            self.place(&work.inode, &mut state, key, From::Flight(index, work.key, list));
+            self.list_inode(&work.inode, &mut state, key, ListedFrom::Flight(index, work.key, list));
         }
     }
 
     /// Lists an inode where it belongs, or where it did while the count has not changed. One that is chosen meanwhile stays
     /// in flight.
-    pub(crate) fn place(&self, inode: &Arc<I>, state: &mut State, key: Key, from: From) {
+    pub(crate) fn list_inode(&self, inode: &Arc<I>, state: &mut State, key: Key, from: ListedFrom) {
         loop {
             let count = self.count();
             let before = state.listed;
@@ -189,26 +189,26 @@ impl<I: Inode> Shared<I> {
             }
             let lists = away.as_mut().unwrap_or(&mut to);
             let list = match from {
-                From::Nowhere(list) => list,
-                From::Flight(_, flying, list) => {
-                    lists.land(flying);
+                ListedFrom::Nowhere(list) => list,
+                ListedFrom::Flight(_, old_key, list) => {
+                    lists.end_flight(old_key);
                     list
                 }
-                From::Waiting(_) => match lists.remove(key) {
+                ListedFrom::Waiting(_) => match lists.remove(key) {
                     Some((list, _)) => list,
                     None => return,
                 },
             };
             let context = &self.contexts[index];
             let is_heard = to.add(inode, list, key, self.now(), self.period());
-            if is_heard | (state.early && to.hasten(key)) {
+            if is_heard | (state.early && to.mark_early(key)) {
                 context.work.notify_one();
             }
             state.listed = Some(Listed { context: index, count, key });
             if index != source {
                 // SeqCst: whoever looks at one context after the other sees the inode, or that one moved.
                 self.moves.fetch_add(1, Ordering::SeqCst);
-                // Relaxed: changed under the entry's lock.
+                // Relaxed: changed under the inode's lock.
                 self.contexts[source].dirty.fetch_sub(state.bytes, Ordering::Relaxed);
                 context.dirty.fetch_add(state.bytes, Ordering::Relaxed);
             }

@@ -1,7 +1,7 @@
 //! Writeback: which dirty inode is written back by whom and when, and how writers are slowed meanwhile.
 //!
 //! A **writeback context** owns a part of the file system, has threads of its own that write its inodes back, and lists:
-//! *dirty*, *in flight*, *requeued* (busy when its turn came), *only times dirty*. A [`Geometry`] says which inode belongs
+//! *dirty*, *in flight*, *requeued* (busy when its turn came), *only times dirty*. A [`ContextMap`] says which inode belongs
 //! where; an inode changes its context only while it is clean, or when the count of contexts changes, which happens at
 //! run time, stops no writer and writes nothing.
 //!
@@ -15,7 +15,7 @@
 //! 4. No inode is dirty for longer than `expire` + `period`, unless its writing takes longer or it is busy.
 //! 5. A writer goes on only below the dirty limit, and is never stopped for more than 200 ms at a time.
 //!
-//! Locks: `CONTEXTS` while the count changes; `ENTRY`, one inode's place; inside it `CONTEXT`, one context's lists. None is
+//! Locks: `CONTEXTS` while the count changes; `INODE_WRITEBACK`, one inode's state; inside it `CONTEXT`, one context's lists. None is
 //! held while the store writes.
 //!
 //! Source: fs/fs-writeback.c, mm/page-writeback.c and mm/backing-dev.c of Linux for the terms, periods and limits; several
@@ -24,7 +24,7 @@
 
 mod context;
 mod dispatch;
-mod entry;
+mod inode_writeback;
 mod statistics;
 mod throttle;
 mod tuning;
@@ -32,7 +32,7 @@ mod writeback;
 
 use extant_rt::Arc;
 
-pub use entry::Entry;
+pub use inode_writeback::InodeWriteback;
 pub use statistics::{ContextStatistics, Statistics};
 pub use tuning::Tuning;
 pub use writeback::Writeback;
@@ -41,8 +41,8 @@ pub use writeback::Writeback;
 pub trait Inode: Send + Sync + 'static {
     /// Its number.
     fn number(&self) -> u64;
-    /// Its place in the lists.
-    fn entry(&self) -> &Entry;
+    /// Its state in writeback.
+    fn inode_writeback(&self) -> &InodeWriteback;
 }
 
 /// Why an inode is written.
@@ -91,8 +91,8 @@ pub trait Store<I>: Send + Sync + 'static {
     fn panicked(&self);
 }
 
-/// Where inodes belong.
-pub trait Geometry: Send + Sync + 'static {
+/// Which context an inode belongs to.
+pub trait ContextMap: Send + Sync + 'static {
     /// How many contexts there can be, at least 1: as many as have something of their own, and few enough to be looked at
     /// one after the other.
     fn contexts_max(&self) -> usize;

@@ -16,7 +16,7 @@ use crate::writeback::Shared;
 use crate::{Inode, Tuning};
 
 /// A writer is looked at when it has dirtied so much of an inode, and at each write while much is dirty.
-const LOOK_BYTES: u64 = 256 << 10;
+const RATELIMIT_BYTES: u64 = 256 << 10;
 /// Nobody is stopped for longer at a time.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// Nor for less while too much is dirty.
@@ -27,7 +27,7 @@ const SHARE_MIN: f64 = 1.0 / 16.0;
 impl<I: Inode> Shared<I> {
     /// Dirty bytes of all contexts.
     pub(crate) fn dirty(&self) -> u64 {
-        // Relaxed: a sum of moving parts, whose entries' locks order what must be ordered.
+        // Relaxed: a sum of moving parts, whose inodes' locks order what must be ordered.
         self.contexts.iter().map(|context| context.dirty.load(Ordering::Relaxed)).sum()
     }
 
@@ -37,7 +37,7 @@ impl<I: Inode> Shared<I> {
     /// Not by bandwidth: who may have little dirty writes it in small pieces, and would be found slow for that.
     pub(crate) fn limit_of(&self, index: usize) -> u64 {
         let is_used = |(other, context): &(usize, &Context<I>)| {
-            *other != index && context.dirty.load(Ordering::Relaxed) > LOOK_BYTES
+            *other != index && context.dirty.load(Ordering::Relaxed) > RATELIMIT_BYTES
         };
         let others = self.contexts.iter().enumerate().filter(is_used).count() as u64;
         self.tuning.dirty_bytes_max / (1 + others)
@@ -50,8 +50,8 @@ impl<I: Inode> Shared<I> {
     }
 
     /// Looks at how much is dirty once in a while: `before` bytes of a context were when a writer added `bytes`.
-    pub(crate) fn look(&self, before: u64, bytes: u64) {
-        if before / LOOK_BYTES == (before + bytes) / LOOK_BYTES {
+    pub(crate) fn check_dirty_limits(&self, before: u64, bytes: u64) {
+        if before / RATELIMIT_BYTES == (before + bytes) / RATELIMIT_BYTES {
             return;
         }
         let dirty = self.dirty();
@@ -59,17 +59,17 @@ impl<I: Inode> Shared<I> {
             self.wake_all();
         }
         // Relaxed, and written only to be changed: a hint for writers, who look for themselves.
-        let is_much =
+        let is_over_freerun =
             dirty > self.background_of(self.tuning.dirty_bytes_max).midpoint(self.tuning.dirty_bytes_max);
-        if self.is_much.load(Ordering::Relaxed) != is_much {
-            self.is_much.store(is_much, Ordering::Relaxed);
+        if self.is_over_freerun.load(Ordering::Relaxed) != is_over_freerun {
+            self.is_over_freerun.store(is_over_freerun, Ordering::Relaxed);
         }
     }
 
-    /// How far `dirty` is on its way from where writers are free to a limit: from 0 to 1.
-    fn way(&self, dirty: u64, limit: u64) -> f64 {
-        let free = self.background_of(limit).midpoint(limit);
-        (dirty.saturating_sub(free) as f64 / limit.saturating_sub(free).max(1) as f64).min(1.0)
+    /// How far `dirty` is on its way from the freerun ceiling (kernel `dirty_freerun_ceiling`) to a limit: from 0 to 1.
+    fn dirty_position(&self, dirty: u64, limit: u64) -> f64 {
+        let freerun = self.background_of(limit).midpoint(limit);
+        (dirty.saturating_sub(freerun) as f64 / limit.saturating_sub(freerun).max(1) as f64).min(1.0)
     }
 
     /// [`crate::Writeback::throttle`].
@@ -78,11 +78,13 @@ impl<I: Inode> Shared<I> {
             return;
         }
         let (index, mut bytes) = {
-            let mut state = inode.entry().lock();
-            if state.unseen < LOOK_BYTES && !(self.is_much.load(Ordering::Relaxed) && state.unseen > 0) {
+            let mut state = inode.inode_writeback().lock();
+            if state.unthrottled < RATELIMIT_BYTES
+                && !(self.is_over_freerun.load(Ordering::Relaxed) && state.unthrottled > 0)
+            {
                 return;
             }
-            (state.listed.map(|listed| listed.context), std::mem::take(&mut state.unseen))
+            (state.listed.map(|listed| listed.context), std::mem::take(&mut state.unthrottled))
         };
         // Who has become clean meanwhile stands in nobody's line.
         let Some(index) = index else { return };
@@ -94,19 +96,19 @@ impl<I: Inode> Shared<I> {
                 self.wake_all();
             }
             let limit = self.tuning.dirty_bytes_max;
-            let own = self.way(context.dirty.load(Ordering::Relaxed), self.limit_of(index));
-            let way = self.way(dirty, limit).max(own);
-            if way == 0.0 {
+            let own = self.dirty_position(context.dirty.load(Ordering::Relaxed), self.limit_of(index));
+            let position = self.dirty_position(dirty, limit).max(own);
+            if position == 0.0 {
                 return;
             }
             let bandwidth = context.bandwidth.load(Ordering::Relaxed) as f64;
-            let rate = bandwidth * (2.0 * (1.0 - way)).max(SHARE_MIN);
+            let rate = bandwidth * (2.0 * (1.0 - position)).max(SHARE_MIN);
             // Of a context that has not written yet nothing is known: the limit alone stops its writers.
             let seconds = if bandwidth > 0.0 { bytes as f64 / rate } else { 0.0 };
             // Who waited until all is written would find the context idle.
             let drained = context.dirty.load(Ordering::Relaxed) as f64 / bandwidth.max(1.0);
             let pause_max = Duration::from_secs_f64((drained / 2.0).min(PAUSE_MAX.as_secs_f64()));
-            let mut pause = self.stand_in_line(index, seconds, pause_max);
+            let mut pause = self.queue_pause(index, seconds, pause_max);
             if dirty > limit {
                 pause = pause.max(PAUSE_MIN);
             }
@@ -124,15 +126,17 @@ impl<I: Inode> Shared<I> {
     }
 
     /// Uses `seconds` of what a context can write, behind those who came before; how long the line is, `pause_max` at most.
-    fn stand_in_line(&self, index: usize, seconds: f64, pause_max: Duration) -> Duration {
+    fn queue_pause(&self, index: usize, seconds: f64, pause_max: Duration) -> Duration {
         let now = self.now();
         let own = (seconds * 1e9) as u64;
         let last = now + pause_max.as_nanos() as u64;
         // Relaxed: a time by itself. Nobody leaves a line longer than a pause can be.
-        let end = |paced: u64| paced.clamp(now, last).saturating_add(own);
-        let paced = self.contexts[index]
-            .paced
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |paced| Some(end(paced)));
-        Duration::from_nanos(end(paced.unwrap_or(now)).min(last).saturating_sub(now))
+        let end = |paced_until: u64| paced_until.clamp(now, last).saturating_add(own);
+        let paced_until = self.contexts[index].paced_until.fetch_update(
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+            |paced_until| Some(end(paced_until)),
+        );
+        Duration::from_nanos(end(paced_until.unwrap_or(now)).min(last).saturating_sub(now))
     }
 }

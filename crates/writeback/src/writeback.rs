@@ -5,9 +5,9 @@ use extant_rt::{
 };
 
 use crate::context::{Context, Key, List};
-use crate::dispatch::From;
-use crate::entry::State;
-use crate::{ContextStatistics, Geometry, Inode, Reason, Statistics, Store, Tuning};
+use crate::dispatch::ListedFrom;
+use crate::inode_writeback::State;
+use crate::{ContextMap, ContextStatistics, Inode, Reason, Statistics, Store, Tuning};
 
 /// The writeback of one file system. Dropping it stops its threads.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct Writeback<I: Inode> {
 /// What all threads share.
 pub(crate) struct Shared<I: Inode> {
     pub store: Box<dyn Store<I>>,
-    geometry: Box<dyn Geometry>,
+    context_map: Box<dyn ContextMap>,
     pub tuning: Tuning,
     /// As many as there can be; those in use come first.
     pub contexts: Box<[Context<I>]>,
@@ -28,7 +28,7 @@ pub(crate) struct Shared<I: Inode> {
     /// How often an inode came from one context to another.
     pub moves: AtomicU64,
     /// More is dirty than writers may add to freely.
-    pub is_much: AtomicBool,
+    pub is_over_freerun: AtomicBool,
     pub(crate) is_stopped: AtomicBool,
     begin: Monotonic,
     /// Held while the count changes.
@@ -53,7 +53,7 @@ impl<I: Inode> Shared<I> {
     }
 
     pub(crate) fn context_of(&self, inode: &Arc<I>, count: usize) -> usize {
-        self.geometry.context_of(inode.number(), count).min(count - 1)
+        self.context_map.context_of(inode.number(), count).min(count - 1)
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -100,23 +100,23 @@ impl<I: Inode> Shared<I> {
 }
 
 impl<I: Inode> Writeback<I> {
-    /// With as many contexts as the geometry wants.
+    /// With as many contexts as the map wants.
     ///
     /// # Errors
     /// If the host gives no threads.
-    pub fn new(store: impl Store<I>, geometry: impl Geometry, tuning: Tuning) -> std::io::Result<Self> {
-        let max = geometry.contexts_max().max(1);
-        let wanted = geometry.contexts_wanted().clamp(1, max);
+    pub fn new(store: impl Store<I>, context_map: impl ContextMap, tuning: Tuning) -> std::io::Result<Self> {
+        let max = context_map.contexts_max().max(1);
+        let wanted = context_map.contexts_wanted().clamp(1, max);
         let writeback = Self {
             shared: Arc::new(Shared {
                 store: Box::new(store),
-                geometry: Box::new(geometry),
+                context_map: Box::new(context_map),
                 tuning,
                 contexts: (0..max).map(Context::new).collect(),
                 count: AtomicUsize::new(wanted),
                 epoch: AtomicU64::new(0),
                 moves: AtomicU64::new(0),
-                is_much: AtomicBool::new(false),
+                is_over_freerun: AtomicBool::new(false),
                 is_stopped: AtomicBool::new(false),
                 begin: Monotonic::now(),
                 changing: Mutex::new(LockClass::CONTEXTS, ()),
@@ -132,28 +132,30 @@ impl<I: Inode> Writeback<I> {
     /// Says that `bytes` more of the inode are dirty.
     ///
     /// # Locks
-    /// `ENTRY`, `CONTEXT`. Nobody is waited for.
+    /// `INODE_WRITEBACK`, `CONTEXT`. Nobody is waited for.
     pub fn dirtied(&self, inode: &Arc<I>, bytes: u64) {
         if bytes == 0 {
             return;
         }
         let shared = &*self.shared;
-        let mut state = inode.entry().lock();
+        let mut state = inode.inode_writeback().lock();
         match state.listed {
-            None => shared.place(inode, &mut state, self.key_of(inode), From::Nowhere(List::Dirty)),
+            None => {
+                shared.list_inode(inode, &mut state, self.key_of(inode), ListedFrom::Nowhere(List::Dirty))
+            }
             Some(listed) if state.bytes == 0 => {
                 shared.contexts[listed.context].lists.lock().promote(listed.key)
             }
             Some(_) => {}
         }
         state.bytes += bytes;
-        state.unseen += bytes;
+        state.unthrottled += bytes;
         if let Some(listed) = state.listed {
             let context = &shared.contexts[listed.context];
             context.counts.dirtied.fetch_add(bytes, Ordering::Relaxed);
             let before = context.dirty.fetch_add(bytes, Ordering::Relaxed);
             drop(state);
-            shared.look(before, bytes);
+            shared.check_dirty_limits(before, bytes);
         }
     }
 
@@ -169,10 +171,10 @@ impl<I: Inode> Writeback<I> {
     /// # Locks
     /// As [`Self::dirtied`].
     pub fn dirtied_times(&self, inode: &Arc<I>) {
-        let mut state = inode.entry().lock();
+        let mut state = inode.inode_writeback().lock();
         state.times = true;
         if state.listed.is_none() {
-            self.shared.place(inode, &mut state, self.key_of(inode), From::Nowhere(List::Times));
+            self.shared.list_inode(inode, &mut state, self.key_of(inode), ListedFrom::Nowhere(List::Times));
         }
     }
 
@@ -181,12 +183,12 @@ impl<I: Inode> Writeback<I> {
     /// # Locks
     /// As [`Self::dirtied`].
     pub fn write_early(&self, inode: &Arc<I>) {
-        let mut state = inode.entry().lock();
+        let mut state = inode.inode_writeback().lock();
         let Some(listed) = state.listed.filter(|_| state.bytes > 0) else { return };
         // One in flight stands among them when it lands.
         state.early = true;
         let context = &self.shared.contexts[listed.context];
-        if context.lists.lock().hasten(listed.key) {
+        if context.lists.lock().mark_early(listed.key) {
             context.work.notify_one();
         }
     }
@@ -199,7 +201,7 @@ impl<I: Inode> Writeback<I> {
     /// # Panics
     /// In debug builds, if so many were not dirty.
     pub fn cleaned(&self, inode: &Arc<I>, bytes: u64) {
-        let mut state = inode.entry().lock();
+        let mut state = inode.inode_writeback().lock();
         debug_assert!(bytes <= state.bytes, "{bytes} of {} dirty bytes are cleaned", state.bytes);
         state.bytes = state.bytes.saturating_sub(bytes);
         if let Some(listed) = state.listed {
@@ -213,7 +215,7 @@ impl<I: Inode> Writeback<I> {
     /// # Locks
     /// As [`Self::dirtied`].
     pub fn cleaned_times(&self, inode: &Arc<I>) {
-        let mut state = inode.entry().lock();
+        let mut state = inode.inode_writeback().lock();
         state.times = false;
         self.leave(inode, &mut state);
     }
@@ -229,7 +231,7 @@ impl<I: Inode> Writeback<I> {
         } else if let Some((_, removed)) = lists.remove(listed.key) {
             debug_assert!(Arc::ptr_eq(&removed, inode));
             state.listed = None;
-            if lists.lets_go() {
+            if lists.can_wake_waiter() {
                 context.progress.notify_all();
             }
         }
@@ -264,7 +266,7 @@ impl<I: Inode> Writeback<I> {
             for context in &shared.contexts {
                 let mut lists = context.lists.lock();
                 lists.waiters.insert(epochs);
-                while lists.owes(epochs) && !shared.is_stopped() {
+                while lists.has_older_than(epochs) && !shared.is_stopped() {
                     lists = context.progress.wait(lists);
                 }
                 lists.waiters.remove(&epochs);
@@ -281,7 +283,7 @@ impl<I: Inode> Writeback<I> {
         let of = |context: &Context<I>| {
             let lists = context.lists.lock();
             let mut inodes = lists.waiting();
-            inodes.extend(lists.flying().cloned());
+            inodes.extend(lists.in_flight().cloned());
             inodes
         };
         self.shared.contexts.iter().flat_map(of).collect()
@@ -345,9 +347,9 @@ impl<I: Inode> Writeback<I> {
         for (index, context) in shared.contexts.iter().enumerate() {
             let waiting = context.lists.lock().waiting();
             for inode in &waiting {
-                let mut state = inode.entry().lock();
+                let mut state = inode.inode_writeback().lock();
                 if let Some(listed) = state.listed.filter(|listed| listed.context == index) {
-                    shared.place(inode, &mut state, listed.key, From::Waiting(index));
+                    shared.list_inode(inode, &mut state, listed.key, ListedFrom::Waiting(index));
                 }
             }
             let _lists = context.lists.lock();

@@ -134,7 +134,7 @@ fn contexts_write_in_the_background_until_little_is_dirty() {
             world.dirty(file, 0..4096, 1);
         }
         sleep(seconds(1.0));
-        let dirty: u64 = world.files.iter().map(|file| file.entry().dirty_bytes()).sum();
+        let dirty: u64 = world.files.iter().map(|file| file.inode_writeback().dirty_bytes()).sum();
         assert!((0..=64 * MIB).contains(&dirty), "{dirty}");
         let statistics = world.writeback().statistics();
         assert!(statistics.contexts.iter().any(|context| context.for_background > 0));

@@ -6,7 +6,7 @@
 use extant_alloc::Bands;
 use extant_ondisk::{GroupNumber, Structure};
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, OnceLock, Ordering, Weak, available_parallelism};
-use extant_writeback::{Geometry, Inode, Left, Progress, Reason, Store, Tuning, Writeback};
+use extant_writeback::{ContextMap, Inode, Left, Progress, Reason, Store, Tuning, Writeback};
 
 use crate::error::{Error, Place, Result};
 use crate::node::Node;
@@ -44,7 +44,7 @@ impl Inode for Node {
         self.number.0.into()
     }
 
-    fn entry(&self) -> &extant_writeback::Entry {
+    fn inode_writeback(&self) -> &extant_writeback::InodeWriteback {
         self.writeback()
     }
 }
@@ -56,7 +56,7 @@ pub(crate) struct InodeBands {
     pub(crate) inodes_per_group: u32,
 }
 
-impl Geometry for InodeBands {
+impl ContextMap for InodeBands {
     fn contexts_max(&self) -> usize {
         self.bands.count() as usize
     }

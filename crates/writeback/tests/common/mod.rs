@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use extant_rt::{Arc, AtomicBool, AtomicU64, LockClass, Mutex, OnceLock, Ordering, Weak, yield_now};
-use extant_writeback::{Entry, Geometry, Inode, Left, Progress, Reason, Store, Tuning, Writeback};
+use extant_writeback::{ContextMap, Inode, InodeWriteback, Left, Progress, Reason, Store, Tuning, Writeback};
 
 pub const PAGE: u64 = 4096;
 
@@ -13,7 +13,7 @@ const PAGES: &LockClass = &LockClass { name: "PAGES", rank: 60 };
 /// A file whose pages are numbers.
 pub struct File {
     number: u64,
-    entry: Entry,
+    writeback: InodeWriteback,
     pages: Mutex<Pages>,
     is_written: AtomicBool,
     /// Somebody works on it; writing without force finds it busy.
@@ -37,8 +37,8 @@ impl Inode for File {
         self.number
     }
 
-    fn entry(&self) -> &Entry {
-        &self.entry
+    fn inode_writeback(&self) -> &InodeWriteback {
+        &self.writeback
     }
 }
 
@@ -48,7 +48,7 @@ pub struct Bands {
     pub wanted: usize,
 }
 
-impl Geometry for Bands {
+impl ContextMap for Bands {
     fn contexts_max(&self) -> usize {
         self.bands
     }
@@ -92,7 +92,7 @@ impl World {
     pub fn new(count: u64, bands: Bands, tuning: Tuning, device: Device) -> Arc<Self> {
         let file = |number| File {
             number,
-            entry: Entry::new(),
+            writeback: InodeWriteback::new(),
             pages: Mutex::with_key(PAGES, number, Pages::default()),
             is_written: AtomicBool::new(false),
             is_busy: AtomicBool::new(false),

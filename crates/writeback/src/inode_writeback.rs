@@ -1,14 +1,14 @@
-//! An inode's place in writeback.
+//! The state of an inode in writeback.
 
 use extant_rt::{LockClass, Mutex, MutexGuard};
 
 use crate::context::Key;
 
-/// An inode's place in writeback, kept in the inode.
+/// The state of an inode in writeback, kept in the inode.
 #[derive(Debug)]
-pub struct Entry(Mutex<State>);
+pub struct InodeWriteback(Mutex<State>);
 
-/// What is under an entry's lock.
+/// What is under an inode's lock.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// Dirty bytes. With any, or with `times`, the inode is listed.
@@ -18,7 +18,7 @@ pub(crate) struct State {
     /// Where it is listed.
     pub listed: Option<Listed>,
     /// Bytes dirtied since its writer was last looked at.
-    pub unseen: u64,
+    pub unthrottled: u64,
     /// It is written without waiting for more.
     pub early: bool,
 }
@@ -32,12 +32,12 @@ pub(crate) struct Listed {
     pub key: Key,
 }
 
-impl Entry {
+impl InodeWriteback {
     /// Of a clean inode.
     #[must_use]
     pub const fn new() -> Self {
-        let clean = State { bytes: 0, times: false, listed: None, unseen: 0, early: false };
-        Self(Mutex::new(LockClass::ENTRY, clean))
+        let clean = State { bytes: 0, times: false, listed: None, unthrottled: 0, early: false };
+        Self(Mutex::new(LockClass::INODE_WRITEBACK, clean))
     }
 
     /// Bytes that are dirty.
@@ -57,7 +57,7 @@ impl Entry {
     }
 }
 
-impl Default for Entry {
+impl Default for InodeWriteback {
     fn default() -> Self {
         Self::new()
     }
