@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use crate::entry::{Entry, Kind, Shape, Xattr};
+use crate::entry::{Entry, EntryKind, Shape, Xattr};
 use crate::error::{Error, Result};
 use crate::flow::Sink;
 use crate::path::{PathWriter, TreePath};
@@ -161,14 +161,14 @@ impl Census {
     fn digest_entry(&mut self, entry: &Entry) {
         let attributes = &entry.attributes;
         let (kind, detail) = match &entry.kind {
-            Kind::Directory => (0_u8, Vec::new()),
-            Kind::File(shape) => (1, shape.size.to_le_bytes().to_vec()),
-            Kind::HardLink(original) => (2, original.to_bytes()),
-            Kind::Symlink(says) => (3, says.clone()),
-            Kind::Fifo => (4, Vec::new()),
-            Kind::Socket => (5, Vec::new()),
-            Kind::CharDevice(major, minor) => (6, [major.to_le_bytes(), minor.to_le_bytes()].concat()),
-            Kind::BlockDevice(major, minor) => (7, [major.to_le_bytes(), minor.to_le_bytes()].concat()),
+            EntryKind::Directory => (0_u8, Vec::new()),
+            EntryKind::File(shape) => (1, shape.size.to_le_bytes().to_vec()),
+            EntryKind::HardLink(original) => (2, original.to_bytes()),
+            EntryKind::Symlink(says) => (3, says.clone()),
+            EntryKind::Fifo => (4, Vec::new()),
+            EntryKind::Socket => (5, Vec::new()),
+            EntryKind::CharDevice(major, minor) => (6, [major.to_le_bytes(), minor.to_le_bytes()].concat()),
+            EntryKind::BlockDevice(major, minor) => (7, [major.to_le_bytes(), minor.to_le_bytes()].concat()),
         };
         let path = self.paths.spell(&entry.path).to_vec();
         self.digest_bytes(&path);
@@ -237,20 +237,20 @@ impl Sink for Census {
         self.entries += 1;
         self.digest_entry(&entry);
         self.needs.blocks += self.xattr_blocks(&entry.attributes.xattrs);
-        if entry.kind == Kind::Directory {
+        if entry.kind == EntryKind::Directory {
             return self.directories.number(&entry.path).map(drop);
         }
         if let Some((parent, name)) = entry.path.split_last() {
             let parent = self.directories.number(parent)?;
             self.directories.name(parent, name);
         }
-        self.needs.inodes += u64::from(!matches!(entry.kind, Kind::HardLink(_)));
+        self.needs.inodes += u64::from(!matches!(entry.kind, EntryKind::HardLink(_)));
         self.needs.blocks += match &entry.kind {
-            Kind::File(shape) => {
+            EntryKind::File(shape) => {
                 self.content_bytes += shape.data_bytes();
                 self.file_blocks(shape)
             }
-            Kind::Symlink(says) => u64::from(says.len() > INODE_LINK_BYTES),
+            EntryKind::Symlink(says) => u64::from(says.len() > INODE_LINK_BYTES),
             _ => 0,
         };
         Ok(())

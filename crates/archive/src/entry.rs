@@ -78,7 +78,7 @@ impl Shape {
 
 /// What kind of file it is, with what only that kind has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// A directory.
     Directory,
     /// A regular file, whose content follows.
@@ -121,8 +121,8 @@ impl Entry {
     /// Bytes of memory that it takes of its own, without the names above it, which it shares.
     pub(crate) fn memory_bytes(&self) -> usize {
         let kind = match &self.kind {
-            Kind::File(shape) => shape.memory_bytes(),
-            Kind::Symlink(says) => says.len(),
+            EntryKind::File(shape) => shape.memory_bytes(),
+            EntryKind::Symlink(says) => says.len(),
             _ => 0,
         };
         size_of::<Self>() + kind + self.attributes.memory_bytes()
@@ -143,7 +143,7 @@ pub struct Entry {
     /// Where it stands.
     pub path: TreePath,
     /// What it is.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Permissions, owner, times and attributes. A hard link's mean nothing.
     pub attributes: Attributes,
 }

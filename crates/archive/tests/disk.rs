@@ -12,8 +12,8 @@ use collect::Collect;
 use extant::mkfs::Mkfs;
 use extant::{Filesystem, Mount};
 use extant_archive::{
-    Attributes, Census, CopyOptions, DataRange, DiskFormat, DiskWalk, Entry, Error, Existing, Extent, Import,
-    Kind, Manner, Preserve, Shape, Sink, Source, TarWriter, TreePath, Walk, pour_concurrently,
+    Attributes, Census, CopyOptions, DataRange, DiskFormat, DiskWalk, Entry, EntryKind, Error, Existing,
+    Extent, Import, Manner, Preserve, Shape, Sink, Source, TarWriter, TreePath, Walk, pour_concurrently,
 };
 use extant_block::{BlockDevice, MemoryDevice};
 use tree::{is_root, make_tree};
@@ -41,17 +41,17 @@ fn import(
     import.finish()
 }
 
-fn entry(path: &str, kind: Kind, mode: u16) -> Entry {
+fn entry(path: &str, kind: EntryKind, mode: u16) -> Entry {
     let attributes = Attributes { mode, ..Attributes::default() };
     Entry { path: TreePath::parse(path.as_bytes()).unwrap(), kind, attributes }
 }
 
 fn file(path: &str, content: &'static str) -> (Entry, &'static [u8]) {
-    (entry(path, Kind::File(Shape::dense(content.len() as u64)), 0o644), content.as_bytes())
+    (entry(path, EntryKind::File(Shape::dense(content.len() as u64)), 0o644), content.as_bytes())
 }
 
 fn link(path: &str, says: &str) -> (Entry, &'static [u8]) {
-    (entry(path, Kind::Symlink(says.into()), 0o777), b"")
+    (entry(path, EntryKind::Symlink(says.into()), 0o777), b"")
 }
 
 fn assert_clean(fs: Filesystem, device: &Arc<MemoryDevice>) {
@@ -64,7 +64,7 @@ fn assert_clean(fs: Filesystem, device: &Arc<MemoryDevice>) {
 fn comparable(collect: &Collect) -> BTreeMap<String, Entry> {
     let mut entries = collect.by_path();
     for entry in entries.values_mut() {
-        if let Kind::File(shape) = &mut entry.kind {
+        if let EntryKind::File(shape) = &mut entry.kind {
             shape.ranges.clear();
         }
     }
@@ -87,7 +87,7 @@ fn a_tree_comes_out_as_it_went_in() {
     }
     assert_eq!(walked_entries.len(), read_entries.len());
     assert!(walked.contents == read.contents);
-    let Kind::File(shape) = &read.by_path()["/sparse"].kind else { panic!() };
+    let EntryKind::File(shape) = &read.by_path()["/sparse"].kind else { panic!() };
     assert_eq!(
         shape.ranges,
         [DataRange { offset: 8_000_000 / 4096 * 4096, bytes: 4096 }],
@@ -156,11 +156,11 @@ fn unpacking_replaces_files_and_keeps_links_to_directories() {
     import(&fs, "/", Manner::Unpack, &[file("usr/bin/old", "a"), link("bin", "usr/bin"), file("f", "one")])
         .unwrap();
     let again = [
-        (entry("bin", Kind::Directory, 0o700), &b""[..]),
+        (entry("bin", EntryKind::Directory, 0o700), &b""[..]),
         file("bin/new", "b"),
         file("f", "two"),
         link("usr/bin/old", "new"),
-        (entry("bin/hard", Kind::HardLink(TreePath::parse(b"bin/new").unwrap()), 0), b""),
+        (entry("bin/hard", EntryKind::HardLink(TreePath::parse(b"bin/new").unwrap()), 0), b""),
     ];
     import(&fs, "/", Manner::Unpack, &again).unwrap();
     assert_eq!(fs.read_link("/bin").unwrap(), b"usr/bin");
@@ -178,7 +178,7 @@ fn a_copy_that_breaks_off_leaves_the_old_file() {
     let (device, fs) = new_disk(16 << 20);
     fs.write("/f", "old").unwrap();
     let mut broken = Import::new(&fs, "/", Manner::Copy(CopyOptions::default()), None).unwrap();
-    broken.entry(entry("f", Kind::File(Shape::dense(6)), 0o600)).unwrap();
+    broken.entry(entry("f", EntryKind::File(Shape::dense(6)), 0o600)).unwrap();
     broken.content(0, b"new".to_vec()).unwrap();
     drop(broken);
     assert_eq!(fs.read("/f").unwrap(), b"old");
@@ -228,13 +228,13 @@ fn copies_keep_what_is_there() {
     import(&fs, "/d", COPY, &[file("link", "through")]).unwrap();
     assert_eq!(fs.read_link("/d/link").unwrap(), b"/d/f");
     assert_eq!(fs.read("/other").unwrap(), b"through");
-    import(&fs, "/d", Manner::Unpack, &[(entry("null", Kind::CharDevice(1, 3), 0o666), b"")]).unwrap();
+    import(&fs, "/d", Manner::Unpack, &[(entry("null", EntryKind::CharDevice(1, 3), 0o666), b"")]).unwrap();
     for (name, kind) in [
-        ("e", Kind::File(Shape::default())),
-        ("e", Kind::Fifo),
-        ("f", Kind::Directory),
-        ("dangling", Kind::File(Shape::default())),
-        ("null", Kind::File(Shape::default())),
+        ("e", EntryKind::File(Shape::default())),
+        ("e", EntryKind::Fifo),
+        ("f", EntryKind::Directory),
+        ("dangling", EntryKind::File(Shape::default())),
+        ("null", EntryKind::File(Shape::default())),
     ] {
         let error = import(&fs, "/d", COPY, &[(entry(name, kind, 0o644), b"")]).unwrap_err();
         assert!(matches!(error, Error::Refused { .. }), "{name}: {error}");
@@ -259,7 +259,7 @@ fn a_disk_with_block_maps_is_written_in_place() {
 #[test]
 fn what_a_directory_hands_down_does_not_change_an_entry() {
     let (device, fs) = new_disk(16 << 20);
-    let mut parent = entry("d", Kind::Directory, 0o2770);
+    let mut parent = entry("d", EntryKind::Directory, 0o2770);
     parent.attributes.gid = 7;
     // user::rwx, user:7:r-x, group::r-x, mask::r-x, other::---
     let acl = [
@@ -284,7 +284,7 @@ fn what_a_directory_hands_down_does_not_change_an_entry() {
 fn a_full_disk_is_an_error_and_stays_consistent() {
     let (device, fs) = new_disk(4 << 20);
     let mut import = Import::new(&fs, "/", Manner::Unpack, None).unwrap();
-    import.entry(entry("big", Kind::File(Shape::dense(8 << 20)), 0o644)).unwrap();
+    import.entry(entry("big", EntryKind::File(Shape::dense(8 << 20)), 0o644)).unwrap();
     let filled = (0..8).try_for_each(|piece| import.content(piece << 20, vec![7; 1 << 20]).map(drop));
     assert!(matches!(filled, Err(Error::Disk { source: extant::Error::NoSpace, .. })));
     drop(import);

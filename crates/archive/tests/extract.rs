@@ -10,12 +10,12 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use collect::Collect;
 use extant_archive::{
-    Attributes, CopyOptions, Entry, Error, Existing, Extent, Extract, Kind, Shape, Sink, Source, TreePath,
-    Walk,
+    Attributes, CopyOptions, Entry, EntryKind, Error, Existing, Extent, Extract, Shape, Sink, Source,
+    TreePath, Walk,
 };
 use tree::{is_root, make_tree};
 
-fn entry(path: &str, kind: Kind) -> Entry {
+fn entry(path: &str, kind: EntryKind) -> Entry {
     let attributes = Attributes { mode: 0o755, ..Attributes::default() };
     Entry { path: TreePath::parse(path.as_bytes()).unwrap(), kind, attributes }
 }
@@ -45,7 +45,7 @@ fn a_tree_comes_out_as_it_was() {
 fn without_keeping_files_are_new_and_not_set_id() {
     let dir = tempfile::tempdir().unwrap();
     let mut extract = Extract::new(dir.path(), CopyOptions::default()).unwrap();
-    let mut program = entry("x", Kind::File(Shape::dense(2)));
+    let mut program = entry("x", EntryKind::File(Shape::dense(2)));
     program.attributes.mode = 0o4755;
     program.attributes.uid = 12345;
     extract.entry(program).unwrap();
@@ -68,12 +68,12 @@ fn names_do_not_lead_through_links() {
     symlink(outside.join("victim"), target.join("victim")).unwrap();
     let mut extract = Extract::new(&target, CopyOptions::default()).unwrap();
     // Through a link that was there, one that the tree brings along, and to the file behind a link.
-    let refused = extract.entry(entry("out/x", Kind::File(Shape::dense(0))));
+    let refused = extract.entry(entry("out/x", EntryKind::File(Shape::dense(0))));
     assert!(matches!(refused, Err(Error::Host { .. })));
-    assert!(extract.entry(entry("out", Kind::Directory)).is_err());
-    extract.entry(entry("own", Kind::Symlink(outside.as_os_str().as_encoded_bytes().to_vec()))).unwrap();
-    assert!(extract.entry(entry("own/x", Kind::Fifo)).is_err());
-    let victim = entry("victim", Kind::File(Shape::dense(3)));
+    assert!(extract.entry(entry("out", EntryKind::Directory)).is_err());
+    extract.entry(entry("own", EntryKind::Symlink(outside.as_os_str().as_encoded_bytes().to_vec()))).unwrap();
+    assert!(extract.entry(entry("own/x", EntryKind::Fifo)).is_err());
+    let victim = entry("victim", EntryKind::File(Shape::dense(3)));
     assert!(extract.entry(victim.clone()).is_err());
     extract.finish().unwrap();
     assert_eq!(fs::read(outside.join("victim")).unwrap(), b"old");
@@ -103,7 +103,7 @@ fn files_that_exist_are_written_in_place() {
     fs::hard_link(dir.path().join("f"), dir.path().join("other name")).unwrap();
     let before = fs::metadata(dir.path().join("f")).unwrap();
     let mut extract = Extract::new(dir.path(), CopyOptions::default()).unwrap();
-    extract.entry(entry("f", Kind::File(Shape::dense(3)))).unwrap();
+    extract.entry(entry("f", EntryKind::File(Shape::dense(3)))).unwrap();
     extract.content(0, b"new".to_vec()).unwrap();
     extract.finish().unwrap();
     let after = fs::metadata(dir.path().join("f")).unwrap();
@@ -111,7 +111,7 @@ fn files_that_exist_are_written_in_place() {
     assert_eq!(fs::read(dir.path().join("other name")).unwrap(), b"new");
     // The image that is read from is not among the files that may be written.
     let mut extract = Extract::new(dir.path(), CopyOptions::default()).unwrap().keep(&after);
-    assert!(extract.entry(entry("f", Kind::File(Shape::dense(3)))).is_err());
+    assert!(extract.entry(entry("f", EntryKind::File(Shape::dense(3)))).is_err());
     assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"new");
 }
 
@@ -122,7 +122,7 @@ fn a_file_that_is_cut_short_leaves_nothing() {
     let options = CopyOptions { existing: Existing::Remove, ..CopyOptions::default() };
     for (name, options) in [("g", CopyOptions::default()), ("f", options)] {
         let mut extract = Extract::new(dir.path(), options).unwrap();
-        extract.entry(entry(name, Kind::File(Shape::dense(8)))).unwrap();
+        extract.entry(entry(name, EntryKind::File(Shape::dense(8)))).unwrap();
         extract.content(0, b"half".to_vec()).unwrap();
     }
     assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"old");

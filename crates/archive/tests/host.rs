@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use collect::Collect;
 use extant_archive::{
-    Attributes, CopyOptions, Entry, Error, Extent, Extract, Kind, Result, Sink, Source, TreePath, Walk,
+    Attributes, CopyOptions, Entry, EntryKind, Error, Extent, Extract, Result, Sink, Source, TreePath, Walk,
 };
 
 /// Does something when an entry comes that has a name.
@@ -106,13 +106,15 @@ fn a_tree_may_be_deeper_than_paths_and_descriptors_reach() {
     for _ in 0..LEVELS {
         path = path.join(b"deep").unwrap();
         extract
-            .entry(Entry { path: path.clone(), kind: Kind::Directory, attributes: attributes.clone() })
+            .entry(Entry { path: path.clone(), kind: EntryKind::Directory, attributes: attributes.clone() })
             .unwrap();
     }
     let file = path.join(b"file").unwrap();
-    extract.entry(Entry { path: file.clone(), kind: Kind::Fifo, attributes: attributes.clone() }).unwrap();
+    extract
+        .entry(Entry { path: file.clone(), kind: EntryKind::Fifo, attributes: attributes.clone() })
+        .unwrap();
     let link = TreePath::parse(b"link").unwrap();
-    extract.entry(Entry { path: link, kind: Kind::HardLink(file), attributes }).unwrap();
+    extract.entry(Entry { path: link, kind: EntryKind::HardLink(file), attributes }).unwrap();
     extract.finish().unwrap();
     let read = Collect::all(Walk::new(dir.path())).unwrap();
     assert_eq!(read.entries.len(), LEVELS + 3);

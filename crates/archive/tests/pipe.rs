@@ -5,12 +5,12 @@ mod collect;
 
 use collect::Collect;
 use extant_archive::{
-    Attributes, Entry, Error, Extent, Kind, Result, Shape, Sink, Source, TreePath, pour_concurrently,
+    Attributes, Entry, EntryKind, Error, Extent, Result, Shape, Sink, Source, TreePath, pour_concurrently,
 };
 
 fn file(number: usize, size: u64) -> Entry {
     let path = TreePath::parse(number.to_string().as_bytes()).unwrap();
-    Entry { path, kind: Kind::File(Shape::dense(size)), attributes: Attributes::default() }
+    Entry { path, kind: EntryKind::File(Shape::dense(size)), attributes: Attributes::default() }
 }
 
 enum End {

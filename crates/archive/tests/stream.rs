@@ -1,13 +1,13 @@
 //! Files that are read from streams and written to them.
 
 use extant_archive::{
-    Attributes, DataRange, Entry, Error, Extent, Kind, Shape, Sink, Source, StreamReader, StreamWriter,
+    Attributes, DataRange, Entry, EntryKind, Error, Extent, Shape, Sink, Source, StreamReader, StreamWriter,
     TreePath,
 };
 
 fn file(shape: Shape) -> Entry {
     let path = TreePath::parse(b"f").unwrap();
-    Entry { path, kind: Kind::File(shape), attributes: Attributes::default() }
+    Entry { path, kind: EntryKind::File(shape), attributes: Attributes::default() }
 }
 
 #[test]
@@ -35,6 +35,6 @@ fn trees_do_not_go_to_a_stream() {
     writer.entry(file(Shape::dense(0))).unwrap();
     assert!(matches!(writer.entry(file(Shape::dense(0))), Err(Error::Refused { .. })));
     let mut writer = StreamWriter::new(Vec::new(), "out");
-    let directory = Entry { kind: Kind::Directory, ..file(Shape::dense(0)) };
+    let directory = Entry { kind: EntryKind::Directory, ..file(Shape::dense(0)) };
     assert!(matches!(writer.entry(directory), Err(Error::Refused { .. })));
 }

@@ -10,13 +10,15 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use collect::Collect;
-use extant_archive::{Entry, Error, Extent, Input, Kind, Names, Shape, Source, TarReader, TarWriter, Walk};
+use extant_archive::{
+    Entry, EntryKind, Error, Extent, Input, Shape, Source, TarReader, TarWriter, UserDatabase, Walk,
+};
 use extant_ondisk::Timestamp;
 use tree::{is_root, make_tree, shell};
 
 fn read(path: &Path) -> extant_archive::Result<Collect> {
     // GNU tar takes the host's names into default lists.
-    let names = Names::parse(&fs::read("/etc/passwd").unwrap(), &fs::read("/etc/group").unwrap());
+    let names = UserDatabase::parse(&fs::read("/etc/passwd").unwrap(), &fs::read("/etc/group").unwrap());
     Collect::all(TarReader::new(Input::file(File::open(path).unwrap())?).names(names))
 }
 
@@ -121,9 +123,9 @@ fn sizes_and_holes_are_seen_without_reading_content() {
     let mut entries = Collect::default();
     let mut reader = TarReader::new(Input::file(File::open(dir.path().join("a.tar")).unwrap()).unwrap());
     reader.pour(&mut entries, Extent::Entries).unwrap();
-    let Kind::File(shape) = &entries.by_path()["/sparse"].kind else { panic!() };
+    let EntryKind::File(shape) = &entries.by_path()["/sparse"].kind else { panic!() };
     assert_eq!((shape.size, shape.ranges.len()), (20_000_000, 1));
-    assert_eq!(entries.by_path()["/dir/large"].kind, Kind::File(Shape::dense(3_000_001)));
+    assert_eq!(entries.by_path()["/dir/large"].kind, EntryKind::File(Shape::dense(3_000_001)));
 }
 
 #[test]
@@ -144,7 +146,7 @@ fn damage_is_reported_and_never_panics() {
     make_tree(&dir.path().join("tree"));
     shell(dir.path(), "rm tree/dir/large; tar --format=posix --xattrs --acls -S -C tree -cf a.tar .");
     let whole = fs::read(dir.path().join("a.tar")).unwrap();
-    let names = Names::parse(&fs::read("/etc/passwd").unwrap(), &fs::read("/etc/group").unwrap());
+    let names = UserDatabase::parse(&fs::read("/etc/passwd").unwrap(), &fs::read("/etc/group").unwrap());
     let pour = |bytes: Vec<u8>| {
         let input = Input::stream(std::io::Cursor::new(bytes))?;
         Collect::all(TarReader::new(input).names(names.clone())).map(drop)

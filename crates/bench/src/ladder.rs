@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use extant::{Filesystem, MballocStatistics, Mount, Scan};
 use extant_loads::Load;
+use extant_loads::cacheline_latency;
 use extant_loads::ladder::{self, Step};
-use extant_loads::way;
 use serde::Serialize;
 
 use crate::Result;
@@ -37,7 +37,7 @@ struct Climbed {
 }
 
 /// Measurements of a line's way, of which the least counts.
-const WAYS: usize = 3;
+const LATENCY_ROUNDS: usize = 3;
 
 /// The threads that are compared.
 const SIDES: [(&str, Threads); 3] = [
@@ -94,8 +94,11 @@ impl Climbed {
 
 /// Nanoseconds of a line's way between the first two CPUs; 0 if there are none.
 fn line_ns() -> Result<f64> {
-    match way::cpus()?[..] {
-        [one, other, ..] => Ok(way::least(WAYS, || way::line([one, other])).unwrap_or_default()),
+    match cacheline_latency::cpus()?[..] {
+        [one, other, ..] => {
+            Ok(cacheline_latency::least(LATENCY_ROUNDS, || cacheline_latency::line([one, other]))
+                .unwrap_or_default())
+        }
         _ => Ok(0.0),
     }
 }

@@ -96,7 +96,7 @@ impl Work for Ageing {
             match step {
                 Step::Create { file, bytes } => side.allocate(&side.create(&path(file))?, 0, bytes)?,
                 Step::Remove { file } => side.remove(&path(file))?,
-                Step::Settle => side.settle()?,
+                Step::Sync => side.sync()?,
             }
         }
         side.finish()

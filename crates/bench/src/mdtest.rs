@@ -40,7 +40,7 @@ const LAYOUTS: [(usize, Dirs, &str); 3] = [
 ];
 
 /// A directory of either side.
-trait Names: Sync {
+trait NameOps: Sync {
     fn create(&self, name: &str) -> Result<()>;
     fn stat(&self, name: &str) -> Result<()>;
     fn unlink(&self, name: &str) -> Result<()>;
@@ -55,7 +55,7 @@ trait Names: Sync {
     }
 }
 
-impl Names for Dir {
+impl NameOps for Dir {
     fn create(&self, name: &str) -> Result<()> {
         let new = New { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0, times: None, xattrs: &[] };
         Dir::create(self, name.as_bytes(), &new)?;
@@ -72,7 +72,7 @@ impl Names for Dir {
     }
 }
 
-impl Names for std::fs::File {
+impl NameOps for std::fs::File {
     fn create(&self, name: &str) -> Result<()> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         openat(self, name, flags, Mode::from_raw_mode(0o644))?;
@@ -98,7 +98,7 @@ fn names(thread: usize, files: usize) -> Vec<String> {
 type Rates = [f64; 3];
 
 /// Operations per second of all threads together, and seconds of this process's CPUs per operation.
-fn phases<D: Names>(dirs: &[D], files: usize, sync: impl Fn() -> Result<()>) -> Result<(Rates, Rates)> {
+fn phases<D: NameOps>(dirs: &[D], files: usize, sync: impl Fn() -> Result<()>) -> Result<(Rates, Rates)> {
     let names: Vec<_> = (0..dirs.len()).map(|thread| names(thread, files)).collect();
     let barrier = Barrier::new(dirs.len() + 1);
     let operations = (dirs.len() * files) as f64;

@@ -129,14 +129,14 @@ impl Target {
 }
 
 /// Where a target works.
-enum Place {
+enum Workspace {
     Library(Filesystem),
     Apart(Vec<PathBuf>),
     Host(Mounted),
     Tmpfs(PathBuf),
 }
 
-impl Place {
+impl Workspace {
     fn new(target: Target, scratch: &Scratch, threads_max: usize) -> Result<Self> {
         let name = target.title();
         let (image, point) = (|| scratch.image(&format!("{name}.img")), scratch.path(&name));
@@ -251,7 +251,7 @@ fn measure(
     let threads_max = threads.iter().copied().max().unwrap_or(1);
     let mut places = Vec::new();
     for target in targets {
-        match Place::new(*target, &scratch, threads_max) {
+        match Workspace::new(*target, &scratch, threads_max) {
             Ok(place) => places.push((*target, place)),
             Err(error) if matches!(target, Target::Library(_) | Target::Apart) => return Err(error),
             Err(error) => eprintln!("extant-bench: {}: not measured ({error})", target.name()),

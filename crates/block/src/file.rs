@@ -37,7 +37,7 @@ const PAGE_BYTES_MAX: u64 = 64 << 10;
 /// Zeroes written at a time where the device cannot make them itself.
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
-/// The way bytes take between the program and the device.
+/// How bytes are transferred between the program and the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transfer {
     /// Through the host's page cache.
@@ -63,10 +63,10 @@ pub enum Create {
 
 /// How a file or block special is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Access {
+pub struct DeviceAccess {
     /// Refuses writes, and shares the lock with other readers.
     pub read_only: bool,
-    /// The way bytes take.
+    /// How bytes are transferred.
     pub transfer: Transfer,
     /// Whether the file may be made.
     pub create: Create,
@@ -74,7 +74,7 @@ pub struct Access {
     pub truncate: bool,
 }
 
-impl Access {
+impl DeviceAccess {
     /// Reading an existing device.
     #[must_use]
     pub fn read_only() -> Self {
@@ -89,7 +89,7 @@ impl Access {
 }
 
 #[derive(Debug)]
-enum Way {
+enum IoPath {
     Buffered,
     Direct(Direct),
     Mapped(Mapping),
@@ -105,7 +105,7 @@ pub struct FileDevice {
     bytes: u64,
     read_only: bool,
     is_block_special: bool,
-    way: Way,
+    io_path: IoPath,
     /// Flushes and durable writes: the host reports lost writes once per open file.
     durable: DurableRequests,
 }
@@ -118,7 +118,7 @@ impl FileDevice {
     /// [`Error::WriteProtected`] for a block special that is to be written and takes no writes;
     /// [`Error::NotADevice`] for anything but a file or block special; [`Error::Unsuitable`] if it cannot be
     /// accessed as asked; else [`Error::Io`]. A file that was made remains.
-    pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self, Error> {
+    pub fn open(path: impl AsRef<Path>, access: DeviceAccess) -> Result<Self, Error> {
         let path = path.as_ref();
         let failed = |source| Error::Io { path: path.to_owned(), source };
         // A FIFO would block at open, and a block special needs other flags than a file.
@@ -156,10 +156,10 @@ impl FileDevice {
             bytes,
             read_only: access.read_only,
             is_block_special,
-            way: Way::Buffered,
+            io_path: IoPath::Buffered,
             durable: DurableRequests::new(),
         };
-        device.way = device.choose_way(access.transfer)?;
+        device.io_path = device.choose_io_path(access.transfer)?;
         Ok(device)
     }
 
@@ -187,7 +187,7 @@ impl FileDevice {
 
     /// Does what takes pages out of the host's cache. Of a block special that is claimed, by us or by a mount, the kernel takes
     /// clean ones only, so that it may have to be flushed (`truncate_bdev_range`).
-    fn settled(&self, request: impl Fn() -> io::Result<bool>) -> io::Result<bool> {
+    fn retry_after_sync(&self, request: impl Fn() -> io::Result<bool>) -> io::Result<bool> {
         match request() {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 self.sync()?;
@@ -213,22 +213,22 @@ impl FileDevice {
     /// Makes an image file `bytes` long; what is added reads as zero and takes no space.
     ///
     /// # Errors
-    /// [`Error::Unsuitable`] for a block special or if the length does not suit the way of access; else
+    /// [`Error::Unsuitable`] for a block special or if the length does not suit the transfer; else
     /// [`Error::Io`]. The size is then as before.
     pub fn set_len(&mut self, bytes: u64) -> Result<(), Error> {
         if self.is_block_special {
             return Err(self.unsuitable("a block device cannot change its size"));
         }
-        if let Way::Direct(direct) = &self.way
+        if let IoPath::Direct(direct) = &self.io_path
             && !direct.is_aligned(bytes)
         {
             return Err(self.unsuitable(direct::SIZE_REASON));
         }
         self.file.set_len(bytes).map_err(|source| self.failed(source))?;
         let before = std::mem::replace(&mut self.bytes, bytes);
-        if matches!(self.way, Way::Mapped(_)) {
+        if matches!(self.io_path, IoPath::Mapped(_)) {
             match Mapping::new(&self.file, bytes) {
-                Ok(mapping) => self.way = Way::Mapped(mapping),
+                Ok(mapping) => self.io_path = IoPath::Mapped(mapping),
                 Err(source) => {
                     self.bytes = before;
                     // Back to the length that the old map has; if this fails too, the first error says why.
@@ -240,13 +240,13 @@ impl FileDevice {
         Ok(())
     }
 
-    fn choose_way(&self, transfer: Transfer) -> Result<Way, Error> {
+    fn choose_io_path(&self, transfer: Transfer) -> Result<IoPath, Error> {
         match transfer {
-            Transfer::Buffered => Ok(Way::Buffered),
+            Transfer::Buffered => Ok(IoPath::Buffered),
             Transfer::Direct => {
                 let direct = Direct::new(&self.file).map_err(|source| self.failed(source))?;
                 if direct.is_aligned(self.bytes) {
-                    Ok(Way::Direct(direct))
+                    Ok(IoPath::Direct(direct))
                 } else {
                     Err(self.unsuitable(direct::SIZE_REASON))
                 }
@@ -255,9 +255,9 @@ impl FileDevice {
                 Err(self.unsuitable("a memory map is for image files, not for block devices"))
             }
             // Only writes go through the map.
-            Transfer::Mapped if self.read_only => Ok(Way::Buffered),
+            Transfer::Mapped if self.read_only => Ok(IoPath::Buffered),
             Transfer::Mapped => {
-                Mapping::new(&self.file, self.bytes).map(Way::Mapped).map_err(|source| self.failed(source))
+                Mapping::new(&self.file, self.bytes).map(IoPath::Mapped).map_err(|source| self.failed(source))
             }
         }
     }
@@ -281,10 +281,10 @@ impl FileDevice {
     fn write(&self, offset: u64, bufs: &[io::IoSlice<'_>], flags: ReadWriteFlags) -> io::Result<()> {
         self.check_write(offset, total_bytes(bufs))?;
         let is_durable = flags.contains(ReadWriteFlags::DSYNC);
-        let write = || match &self.way {
-            Way::Buffered => write_all(&self.file, offset, bufs, flags),
-            Way::Direct(direct) => direct.write(&self.file, offset, bufs, flags),
-            Way::Mapped(mapping) => {
+        let write = || match &self.io_path {
+            IoPath::Buffered => write_all(&self.file, offset, bufs, flags),
+            IoPath::Direct(direct) => direct.write(&self.file, offset, bufs, flags),
+            IoPath::Mapped(mapping) => {
                 mapping.write(&self.file, offset, bufs)?;
                 if is_durable { self.file.sync_data() } else { Ok(()) }
             }
@@ -294,11 +294,13 @@ impl FileDevice {
 
     /// Frees the range on the host, so that it reads as zero; false if the host cannot.
     fn punch(&self, offset: u64, bytes: u64) -> io::Result<bool> {
-        if let Way::Mapped(mapping) = &self.way {
+        if let IoPath::Mapped(mapping) = &self.io_path {
             return mapping.punch(&self.file, offset, bytes);
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        self.settled(|| supported(retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, offset, bytes))))
+        self.retry_after_sync(|| {
+            supported(retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)))
+        })
     }
 }
 
@@ -309,9 +311,9 @@ impl BlockDevice for FileDevice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         check_range(self.bytes, offset, buf.len() as u64)?;
-        match &self.way {
-            Way::Direct(direct) => direct.read(&self.file, offset, buf),
-            Way::Buffered | Way::Mapped(_) => self.file.read_exact_at(buf, offset),
+        match &self.io_path {
+            IoPath::Direct(direct) => direct.read(&self.file, offset, buf),
+            IoPath::Buffered | IoPath::Mapped(_) => self.file.read_exact_at(buf, offset),
         }
     }
 
@@ -340,7 +342,7 @@ impl BlockDevice for FileDevice {
             return Ok(());
         }
         let is_discarded = if self.is_block_special {
-            self.settled(|| discard_block_special(&self.file, offset, bytes))?
+            self.retry_after_sync(|| discard_block_special(&self.file, offset, bytes))?
         } else {
             self.punch(offset, bytes)?
         };
@@ -359,7 +361,7 @@ impl BlockDevice for FileDevice {
         }
         let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
         let zero = || supported(retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)));
-        if is_made(self.settled(zero))? {
+        if is_made(self.retry_after_sync(zero))? {
             return Ok(());
         }
         let (mut at, mut left) = (offset, bytes);
@@ -388,7 +390,7 @@ fn check_kind(path: &Path, found: &std::fs::Metadata) -> Result<bool, Error> {
     }
 }
 
-fn open_file(path: &Path, access: Access, is_block_special: bool) -> io::Result<File> {
+fn open_file(path: &Path, access: DeviceAccess, is_block_special: bool) -> io::Result<File> {
     let mut flags = 0;
     if access.transfer == Transfer::Direct {
         flags |= libc::O_DIRECT;
@@ -412,7 +414,7 @@ fn claim(path: &Path) -> io::Result<File> {
 }
 
 /// What the host's refusal to open means.
-fn refusal(path: &Path, access: Access, is_block_special: bool, source: io::Error) -> Error {
+fn refusal(path: &Path, access: DeviceAccess, is_block_special: bool, source: io::Error) -> Error {
     let path = path.to_owned();
     match source.raw_os_error() {
         Some(libc::EBUSY) if is_block_special => match lock::holder_of(&path) {
@@ -491,7 +493,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("image");
         std::fs::write(&path, [0; 8192]).expect("an image");
-        let device = FileDevice::open(&path, Access::read_write()).expect("a device");
+        let device = FileDevice::open(&path, DeviceAccess::read_write()).expect("a device");
         device.flush().expect("a healthy file");
         // As where a discard has to flush a busy block special first, and nobody listens to the discard.
         assert!(device.durable.run(|| io::Result::Err(io::Error::other("lost"))).is_err());

@@ -22,7 +22,7 @@ pub use container::{Container, ImageFormat, PartitionEntry, PartitionKind};
 pub use durable::DurableRequests;
 pub use error::{Error, Holder};
 pub use fault::{Fault, FaultDevice, Operation, Request};
-pub use file::{Access, Create, FileDevice, Transfer};
+pub use file::{Create, DeviceAccess, FileDevice, Transfer};
 pub use memory::MemoryDevice;
 pub use modelled::{Model, ModelledDevice, Rotating};
 pub use partition::Partition;

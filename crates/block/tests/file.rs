@@ -8,14 +8,14 @@ mod random;
 use std::io::IoSlice;
 use std::path::Path;
 
-use extant_block::{Access, BlockDevice, Create, Error, FileDevice, MemoryDevice, Partition, Transfer};
+use extant_block::{BlockDevice, Create, DeviceAccess, Error, FileDevice, MemoryDevice, Partition, Transfer};
 use loop_device::Loop;
 use random::Random;
 
 const BYTES: u64 = 3 << 20;
 
 fn image(dir: &Path, transfer: Transfer) -> FileDevice {
-    let access = Access { transfer, create: Create::New, ..Access::default() };
+    let access = DeviceAccess { transfer, create: Create::New, ..DeviceAccess::default() };
     let mut device = FileDevice::open(dir.join("image"), access).expect("create");
     device.set_len(BYTES).expect("set_len");
     device
@@ -112,14 +112,14 @@ fn block_special_reads_what_was_written() {
         return;
     };
     for (transfer, seed) in [(Transfer::Buffered, 6), (Transfer::Direct, 7)] {
-        let access = Access { transfer, ..Access::default() };
+        let access = DeviceAccess { transfer, ..DeviceAccess::default() };
         let special = FileDevice::open(&device.0, access).expect("open");
         assert!(special.is_block_special());
         assert_eq!(special.size(), BYTES);
         special.write_zeroes(0, BYTES).expect("write_zeroes");
         agrees_with_plain_bytes(&special, seed);
     }
-    let access = Access { transfer: Transfer::Mapped, ..Access::default() };
+    let access = DeviceAccess { transfer: Transfer::Mapped, ..DeviceAccess::default() };
     assert!(matches!(FileDevice::open(&device.0, access), Err(Error::Unsuitable { .. })));
 }
 
@@ -141,7 +141,8 @@ fn flush_fua_and_discard_reach_the_device() {
         return;
     };
     for transfer in [Transfer::Buffered, Transfer::Direct] {
-        let special = FileDevice::open(&device.0, Access { transfer, ..Access::default() }).expect("open");
+        let special =
+            FileDevice::open(&device.0, DeviceAccess { transfer, ..DeviceAccess::default() }).expect("open");
         let before = flushes(&device.0);
         special.write_at(0, &[2; 4096]).expect("write");
         assert_eq!(flushes(&device.0), before, "{transfer:?}: a write alone flushes nothing");
@@ -225,7 +226,8 @@ fn read_only_device_refuses_every_change_and_leaves_the_file_alone() {
     std::fs::write(&path, vec![9; 8192]).expect("file");
     let before = std::fs::metadata(&path).expect("metadata").modified().expect("mtime");
     for transfer in [Transfer::Buffered, Transfer::Mapped] {
-        let device = FileDevice::open(&path, Access { transfer, ..Access::read_only() }).expect("open");
+        let device =
+            FileDevice::open(&path, DeviceAccess { transfer, ..DeviceAccess::read_only() }).expect("open");
         assert!(device.is_read_only());
         let denied = |result: std::io::Result<()>| {
             assert_eq!(result.expect_err("read only").kind(), std::io::ErrorKind::PermissionDenied);
@@ -287,7 +289,9 @@ fn full_file_system_is_an_error_and_no_signal_through_a_map() {
 fn files_are_made_only_as_asked() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("image");
-    let with = |create, truncate| FileDevice::open(&path, Access { create, truncate, ..Access::default() });
+    let with = |create, truncate| {
+        FileDevice::open(&path, DeviceAccess { create, truncate, ..DeviceAccess::default() })
+    };
     assert!(matches!(with(Create::Never, false), Err(Error::Io { .. })));
     assert_eq!(with(Create::IfMissing, false).expect("made").size(), 0);
     assert!(matches!(with(Create::New, false), Err(Error::Io { .. })));
@@ -300,7 +304,7 @@ fn files_are_made_only_as_asked() {
 fn what_is_not_a_device_is_refused() {
     let dir = tempfile::tempdir().expect("tempdir");
     for path in [dir.path(), Path::new("/dev/null")] {
-        for access in [Access::read_only(), Access::read_write()] {
+        for access in [DeviceAccess::read_only(), DeviceAccess::read_write()] {
             let error = FileDevice::open(path, access).expect_err("not a device");
             assert!(matches!(error, Error::NotADevice { .. }), "{error}");
         }
@@ -317,7 +321,7 @@ fn refreshed_bytes_come_from_the_device_itself() {
         println!("skipped: no loop device");
         return;
     };
-    let device_file = FileDevice::open(&device.0, Access::read_write()).expect("open");
+    let device_file = FileDevice::open(&device.0, DeviceAccess::read_write()).expect("open");
     let read = || {
         let mut bytes = [0; 16];
         device_file.read_at(70_000, &mut bytes).expect("read");

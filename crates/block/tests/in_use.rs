@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use extant_block::{Access, Error, FileDevice};
+use extant_block::{DeviceAccess, Error, FileDevice};
 use loop_device::Loop;
 
 /// Set for a child that holds a device until its input ends: `r` or `w` and the path.
@@ -53,7 +53,7 @@ impl Drop for Other {
 }
 
 fn hold(order: &str) {
-    let access = if order.starts_with('r') { Access::read_only() } else { Access::read_write() };
+    let access = if order.starts_with('r') { DeviceAccess::read_only() } else { DeviceAccess::read_write() };
     let _device = FileDevice::open(&order[1..], access).expect("open");
     println!("\nholding");
     std::io::stdout().flush().expect("flush");
@@ -79,8 +79,10 @@ fn writers_exclude_others_and_readers_only_writers() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("image");
     std::fs::write(&path, [0; 4096]).expect("file");
-    let (read, write) =
-        (|| FileDevice::open(&path, Access::read_only()), || FileDevice::open(&path, Access::read_write()));
+    let (read, write) = (
+        || FileDevice::open(&path, DeviceAccess::read_only()),
+        || FileDevice::open(&path, DeviceAccess::read_write()),
+    );
     {
         let writer = Other::holding(&path, 'w');
         assert_eq!(holder(read()), writer.id());
@@ -102,8 +104,8 @@ fn truncation_waits_for_the_lock() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("image");
     std::fs::write(&path, [0; 4096]).expect("file");
-    let _reader = FileDevice::open(&path, Access::read_only()).expect("open");
-    assert!(FileDevice::open(&path, Access { truncate: true, ..Access::default() }).is_err());
+    let _reader = FileDevice::open(&path, DeviceAccess::read_only()).expect("open");
+    assert!(FileDevice::open(&path, DeviceAccess { truncate: true, ..DeviceAccess::default() }).is_err());
     assert_eq!(std::fs::metadata(&path).expect("metadata").len(), 4096);
 }
 
@@ -124,7 +126,7 @@ fn ordinary_lock_of_another_program_is_respected() {
         return;
     };
     let other = Other::announcing(child, "held");
-    assert_eq!(holder(FileDevice::open(&path, Access::read_only())), other.id());
+    assert_eq!(holder(FileDevice::open(&path, DeviceAccess::read_only())), other.id());
 }
 
 #[test]
@@ -140,14 +142,14 @@ fn file_below_a_loop_device_is_read_but_not_written() {
     let link = dir.path().join("link");
     std::fs::hard_link(&path, &link).expect("link");
     for name in [&path, &link] {
-        assert!(FileDevice::open(name, Access::read_only()).is_ok());
-        match FileDevice::open(name, Access::read_write()) {
+        assert!(FileDevice::open(name, DeviceAccess::read_only()).is_ok());
+        match FileDevice::open(name, DeviceAccess::read_write()) {
             Err(Error::LoopAttached { device: found, .. }) => assert_eq!(found, device.0),
             other => panic!("{other:?}"),
         }
     }
     drop(device);
-    assert!(FileDevice::open(&path, Access::read_write()).is_ok());
+    assert!(FileDevice::open(&path, DeviceAccess::read_write()).is_ok());
 }
 
 #[test]
@@ -163,9 +165,9 @@ fn block_special_excludes_other_writers_and_a_mounted_one_is_refused() {
         return;
     };
     {
-        let _writer = FileDevice::open(&device.0, Access::read_write()).expect("open");
-        assert_eq!(holder(FileDevice::open(&device.0, Access::read_write())), std::process::id());
-        assert_eq!(holder(FileDevice::open(&device.0, Access::read_only())), std::process::id());
+        let _writer = FileDevice::open(&device.0, DeviceAccess::read_write()).expect("open");
+        assert_eq!(holder(FileDevice::open(&device.0, DeviceAccess::read_write())), std::process::id());
+        assert_eq!(holder(FileDevice::open(&device.0, DeviceAccess::read_only())), std::process::id());
     }
     let point = dir.path().join("mount point");
     std::fs::create_dir(&point).expect("mount point");
@@ -174,8 +176,8 @@ fn block_special_excludes_other_writers_and_a_mounted_one_is_refused() {
         println!("skipped: the kernel does not mount");
         return;
     }
-    let results =
-        [Access::read_only(), Access::read_write()].map(|access| FileDevice::open(&device.0, access));
+    let results = [DeviceAccess::read_only(), DeviceAccess::read_write()]
+        .map(|access| FileDevice::open(&device.0, access));
     assert!(Command::new("umount").arg(&point).status().expect("umount").success());
     for result in results {
         match result {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use extant::{Filesystem, InUse, Mount};
-use extant_block::{Access, BlockDevice, Container, FileDevice, Partition};
+use extant_block::{BlockDevice, Container, DeviceAccess, FileDevice, Partition};
 use extant_ondisk::State;
 use extant_rt::{Arc, Monotonic, WallClock};
 
@@ -101,7 +101,7 @@ pub fn locate(image: &Path, device: FileDevice, location: Location) -> Result<Ar
 }
 
 /// Opens and locks an image. Waits at most `wait` for another command that uses it, and not at all for a mount of it.
-pub fn open_device(image: &Path, access: Access, wait: Duration) -> Result<FileDevice, Failure> {
+pub fn open_device(image: &Path, access: DeviceAccess, wait: Duration) -> Result<FileDevice, Failure> {
     let start = Monotonic::now();
     let mut is_told = false;
     loop {
@@ -177,7 +177,7 @@ pub fn mount(image: &Path, device: Arc<dyn BlockDevice>, how: Mount) -> Result<F
 
 /// Opens a disk for reading: nothing is written to it.
 pub fn open_for_reading(image: &Path, reading: Reading) -> Result<Filesystem, Failure> {
-    let device = open_device(image, Access::read_only(), reading.location.wait())?;
+    let device = open_device(image, DeviceAccess::read_only(), reading.location.wait())?;
     let device = locate(image, device, reading.location)?;
     mount(image, device, Mount::new().read_only(true).no_recovery(reading.norecovery))
 }
@@ -185,7 +185,7 @@ pub fn open_for_reading(image: &Path, reading: Reading) -> Result<Filesystem, Fa
 /// Opens a disk for writing; says so if its journal was replayed or emptied.
 pub fn open_for_writing(image: &Path, location: Location) -> Result<Filesystem, Failure> {
     let clock = clock()?;
-    let device = open_device(image, Access::read_write(), location.wait())?;
+    let device = open_device(image, DeviceAccess::read_write(), location.wait())?;
     let device = locate(image, device, location)?;
     // A clock in the background would make the bytes of the journal depend on how long things take.
     let is_fixed = matches!(clock, WallClock::Fixed(..));

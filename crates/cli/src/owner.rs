@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use extant::Filesystem;
-use extant_archive::Names;
+use extant_archive::UserDatabase;
 
 use crate::failure::Failure;
 use crate::output::escape;
@@ -22,7 +22,7 @@ pub struct Owner {
 
 impl Owner {
     /// The owner that `text` names among `names`.
-    pub fn parse(text: &str, names: &Names) -> Result<Self, Failure> {
+    pub fn parse(text: &str, names: &UserDatabase) -> Result<Self, Failure> {
         let unknown = |what: &str, name: &str| {
             Failure::new(
                 "unknown_owner",
@@ -52,8 +52,8 @@ impl Owner {
 }
 
 /// The users and groups that the disk itself knows.
-pub fn names_on(fs: &Filesystem) -> Names {
-    Names::parse(&read(fs, PASSWD), &read(fs, GROUP))
+pub fn names_on(fs: &Filesystem) -> UserDatabase {
+    UserDatabase::parse(&read(fs, PASSWD), &read(fs, GROUP))
 }
 
 /// A file's content; nothing if it cannot be read. A disk may say anything of its size.
@@ -111,9 +111,9 @@ fn by_number(file: &[u8]) -> HashMap<u32, String> {
 }
 
 /// The users and groups of the host. tar puts names into access control lists, which are those of the host that packed.
-pub fn names_on_host() -> Names {
+pub fn names_on_host() -> UserDatabase {
     let read = |path| std::fs::read(path).unwrap_or_default();
-    Names::parse(&read("/etc/passwd"), &read("/etc/group"))
+    UserDatabase::parse(&read("/etc/passwd"), &read("/etc/group"))
 }
 
 #[cfg(test)]
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn owners_are_taken_as_chown_takes_them() {
-        let names = Names::parse(b"web:x:33:34::\n", b"www:x:35:\n");
+        let names = UserDatabase::parse(b"web:x:33:34::\n", b"www:x:35:\n");
         let parse = |text| Owner::parse(text, &names).ok().map(|owner| (owner.uid, owner.gid));
         assert_eq!(parse("web"), Some((Some(33), None)));
         assert_eq!(parse("web:"), Some((Some(33), Some(34))));

@@ -14,7 +14,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use extant::Tuning;
-use extant_loads::{APPEND_BYTES, FILE_BYTES, Load, way};
+use extant_loads::{APPEND_BYTES, FILE_BYTES, Load, cacheline_latency};
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
 
@@ -51,7 +51,7 @@ struct Level {
 /// # Errors
 /// If the host has one CPU; those of the file of measurements.
 pub fn calibrate(measured: Option<&Path>) -> Result<String, Box<dyn Error>> {
-    let allowed = way::cpus()?;
+    let allowed = cacheline_latency::cpus()?;
     let [first, _, ..] = allowed[..] else {
         return Err("one CPU may be used: a line has no way to measure".into());
     };
@@ -59,7 +59,7 @@ pub fn calibrate(measured: Option<&Path>) -> Result<String, Box<dyn Error>> {
         "# This host, measured. A line's way is half of a round between two CPUs, from the nearest to the farthest.\nlevel = [\n",
     );
     for level in levels(first, &allowed) {
-        let ns = least(|| way::line([first, level.other]));
+        let ns = least(|| cacheline_latency::line([first, level.other]));
         let _ = writeln!(text, "    {{ cpus = {}, transfer_ns = {ns:.0} }},", level.cpus);
     }
     let (change, wake) = (least(|| Ok(change_own())), least(|| wake(first, allowed[1])));
@@ -141,7 +141,7 @@ fn cpus(list: &str) -> BTreeSet<usize> {
 
 /// The least of several measurements, in nanoseconds; what could not be measured takes none.
 fn least(measure: impl Fn() -> Result<f64, Errno>) -> f64 {
-    way::least(ROUNDS, measure).unwrap_or_default()
+    cacheline_latency::least(ROUNDS, measure).unwrap_or_default()
 }
 
 /// Nanoseconds of an atomic change of a line of one's own.
@@ -157,7 +157,7 @@ fn change_own() -> f64 {
 /// Nanoseconds until a thread goes on that waited for another, on another CPU.
 fn wake(one: usize, other: usize) -> Result<f64, Errno> {
     let (turn, changed) = (Mutex::new(0), Condvar::new());
-    way::one_way([one, other], WAKES, |numbers| {
+    cacheline_latency::one_way([one, other], WAKES, |numbers| {
         for number in numbers {
             let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
             while *turn != number {

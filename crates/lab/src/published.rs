@@ -98,7 +98,7 @@ enum Order {
 pub struct Row {
     pub name: String,
     pub value: f64,
-    pub kind: Kind,
+    pub kind: FigureKind,
     #[serde(default)]
     pub cpus: usize,
     /// Of the allocator's ladder.
@@ -116,7 +116,7 @@ pub struct Row {
 /// What a figure says of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum FigureKind {
     /// The others are compared as ratios to it.
     Base,
     /// A constant of the machine was chosen by it.
@@ -213,11 +213,11 @@ mod tests {
         for post in posts().expect("the data") {
             for table in &post.table {
                 let simulated: Vec<_> =
-                    table.row.iter().filter(|row| row.kind != Kind::NotSimulated).collect();
+                    table.row.iter().filter(|row| row.kind != FigureKind::NotSimulated).collect();
                 for row in &table.row {
                     let place = format!("{}, {}, {}", post.post, table.name, row.name);
                     assert!(row.value > 0.0, "{place}");
-                    assert_eq!(row.reason.is_some(), row.kind == Kind::NotSimulated, "{place}");
+                    assert_eq!(row.reason.is_some(), row.kind == FigureKind::NotSimulated, "{place}");
                 }
                 let Some(how) = table.how() else {
                     assert!(simulated.is_empty(), "{}, {}", post.post, table.name);
@@ -231,7 +231,7 @@ mod tests {
                     How::Writeback(_) => assert!(row.contexts > 0, "{row:?}"),
                 });
                 assert_eq!(
-                    simulated.iter().filter(|row| row.kind == Kind::Base).count(),
+                    simulated.iter().filter(|row| row.kind == FigureKind::Base).count(),
                     1,
                     "{}",
                     table.name
@@ -246,7 +246,7 @@ mod tests {
         for table in posts().expect("the data").into_iter().flat_map(|post| post.table) {
             let Some(how) = table.how() else { continue };
             *fitted.entry(how.machine().to_owned()).or_default() +=
-                table.row.iter().filter(|row| row.kind == Kind::Fitted).count();
+                table.row.iter().filter(|row| row.kind == FigureKind::Fitted).count();
         }
         assert!(fitted.values().all(|count| *count <= 4), "{fitted:?}");
     }

@@ -11,7 +11,7 @@ use extant_loads::{APPEND_BYTES, FILE_BYTES};
 use serde::Serialize;
 
 use crate::machine::{Model, Varied};
-use crate::published::{How, Kind, Post, Row, Simulated, Table};
+use crate::published::{FigureKind, How, Post, Row, Simulated, Table};
 use crate::run::{self, LockShare, Setup};
 use crate::{to_sync, writeback};
 
@@ -43,7 +43,7 @@ pub struct Compared {
     pub table: String,
     pub row: String,
     pub unit: String,
-    pub kind: Kind,
+    pub kind: FigureKind,
     pub published: f64,
     /// Nothing if it is not simulated.
     pub simulated: Option<f64>,
@@ -114,7 +114,7 @@ fn models(table: &Table, options: Options<'_>) -> Result<Vec<Varied>, String> {
 
 impl<'a> Plan<'a> {
     fn rows(&self) -> impl Iterator<Item = &'a Row> {
-        self.table.row.iter().filter(|row| row.kind != Kind::NotSimulated)
+        self.table.row.iter().filter(|row| row.kind != FigureKind::NotSimulated)
     }
 
     /// By row, then by seed on the plain model, then on each varied one.
@@ -133,11 +133,11 @@ impl<'a> Plan<'a> {
     fn compare(&self, seeds: u64, outcomes: &mut impl Iterator<Item = Outcome>) -> Vec<Compared> {
         let runs = seeds as usize + self.models.len().saturating_sub(1);
         let rows = self.table.row.iter().map(|row| {
-            let runs = if row.kind == Kind::NotSimulated { 0 } else { runs };
+            let runs = if row.kind == FigureKind::NotSimulated { 0 } else { runs };
             (row, outcomes.take(runs).collect::<Vec<_>>())
         });
         let rows: Vec<_> = rows.collect();
-        let base = rows.iter().find(|(row, _)| row.kind == Kind::Base);
+        let base = rows.iter().find(|(row, _)| row.kind == FigureKind::Base);
         rows.iter().map(|(row, runs)| self.compare_row(row, runs, base, seeds as usize)).collect()
     }
 
@@ -269,14 +269,16 @@ fn line(row: &Compared) -> String {
     let rate = simulated.map_or(String::new(), |rate| format!("{rate:.0}"));
     let ratio = |ratio: Option<f64>| ratio.map_or(String::new(), |ratio| format!("{ratio:.3}"));
     let error = match row.kind {
-        Kind::Base => String::new(),
+        FigureKind::Base => String::new(),
         _ => error.map_or(String::new(), |error| format!("{:+.0} %", 100.0 * error)),
     };
     let kind = match (row.kind, &row.reason) {
-        (Kind::Base, _) => "base",
-        (Kind::Fitted, _) => "fitted",
-        (Kind::Predicted, _) => "predicted",
-        (Kind::NotSimulated, reason) => &format!("not simulated: {}", reason.as_deref().unwrap_or_default()),
+        (FigureKind::Base, _) => "base",
+        (FigureKind::Fitted, _) => "fitted",
+        (FigureKind::Predicted, _) => "predicted",
+        (FigureKind::NotSimulated, reason) => {
+            &format!("not simulated: {}", reason.as_deref().unwrap_or_default())
+        }
     };
     let mut notes: Vec<_> = row.waits.iter().map(|(class, ns)| format!("{class} {ns:.0} ns")).collect();
     if let Some([least, largest]) = row.by_seeds {
@@ -307,7 +309,7 @@ fn is_ordered(rows: &[&Compared]) -> bool {
 /// How many of the predicted rows are near.
 fn summary(all: &[Compared]) -> String {
     let errors: Vec<f64> =
-        all.iter().filter(|row| row.kind == Kind::Predicted).filter_map(|row| row.error).collect();
+        all.iter().filter(|row| row.kind == FigureKind::Predicted).filter_map(|row| row.error).collect();
     let within = |bound: f64| errors.iter().filter(|error| error.abs() <= bound).count();
     let simulated = all.iter().filter(|row| row.simulated.is_some()).count();
     format!(

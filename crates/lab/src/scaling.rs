@@ -31,7 +31,7 @@ const BAR: f64 = 40.0;
 
 /// Where figures come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum CurveSource {
     Published,
     Simulated,
     Measured,
@@ -40,7 +40,7 @@ enum Kind {
 /// Operations per second of each CPU, by their number.
 struct Curve {
     name: String,
-    kind: Kind,
+    source: CurveSource,
     points: Vec<(usize, f64)>,
 }
 
@@ -57,10 +57,10 @@ impl Curve {
     }
 
     fn title(&self) -> String {
-        let kind = match self.kind {
-            Kind::Published => "published",
-            Kind::Simulated => "simulated",
-            Kind::Measured => "measured here",
+        let kind = match self.source {
+            CurveSource::Published => "published",
+            CurveSource::Simulated => "simulated",
+            CurveSource::Measured => "measured here",
         };
         format!("{}, {kind}", self.name)
     }
@@ -75,15 +75,17 @@ pub fn scaling(cpus: &[usize], measured: Option<&Path>) -> Result<Scaling, Box<d
     posts.retain(|post| post.post == PUBLISHED.0);
     posts.iter_mut().for_each(|post| post.table.retain(|table| table.name == PUBLISHED.1));
     let rows = posts.iter_mut().flat_map(|post| &mut post.table).map(|table| &mut table.row);
-    rows.for_each(|rows| rows.retain(|row| cpus.contains(&row.cpus) || row.kind == published::Kind::Base));
+    rows.for_each(|rows| {
+        rows.retain(|row| cpus.contains(&row.cpus) || row.kind == published::FigureKind::Base)
+    });
     let tables = posts.iter().flat_map(|post| &post.table);
     let numbers: Vec<usize> = tables.flat_map(|table| &table.row).map(|row| row.cpus).collect();
     let compared = reproduce::compare(&posts, Options { machine: None, seeds: 1, sensitivity: false })?;
-    let of = |kind, points: Vec<(usize, f64)>| Curve { name: "Linux 6.16".to_owned(), kind, points };
+    let of = |source, points: Vec<(usize, f64)>| Curve { name: "Linux 6.16".to_owned(), source, points };
     let rows = || numbers.iter().copied().zip(&compared);
     let mut curves = vec![
-        of(Kind::Published, rows().map(|(cpus, row)| (cpus, row.published)).collect()),
-        of(Kind::Simulated, rows().filter_map(|(cpus, row)| Some((cpus, row.simulated?))).collect()),
+        of(CurveSource::Published, rows().map(|(cpus, row)| (cpus, row.published)).collect()),
+        of(CurveSource::Simulated, rows().filter_map(|(cpus, row)| Some((cpus, row.simulated?))).collect()),
     ];
     for (name, machine, policy, time) in SIMULATED {
         let model = Model::load(Path::new(machine))?;
@@ -92,7 +94,7 @@ pub fn scaling(cpus: &[usize], measured: Option<&Path>) -> Result<Scaling, Box<d
             let setup = Setup::new(LOAD, cpus[index], tuning, time);
             Ok((cpus[index], run::run(setup, &Rc::new(model.clone()))?.per_second))
         })?;
-        curves.push(Curve { name: name.to_owned(), kind: Kind::Simulated, points });
+        curves.push(Curve { name: name.to_owned(), source: CurveSource::Simulated, points });
     }
     if let Some(file) = measured {
         curves.extend(read(file)?);
@@ -110,7 +112,7 @@ fn read(file: &Path) -> Result<Vec<Curve>, String> {
         if points.is_empty() {
             return Err(format!("{}: fallocate2 was not measured of {target}", file.display()));
         }
-        Ok(Curve { name: name.to_owned(), kind: Kind::Measured, points })
+        Ok(Curve { name: name.to_owned(), source: CurveSource::Measured, points })
     };
     [("ext4", "ext4"), ("extant", "Extant")].into_iter().map(curve).collect()
 }
@@ -193,15 +195,15 @@ impl Scaling {
                 _ => COLOURS[0],
             };
             let points = curve.points.iter().map(|(cpus, rate)| ((*cpus as f64).log2(), rate.log10()));
-            if curve.kind == Kind::Simulated {
+            if curve.source == CurveSource::Simulated {
                 chart
                     .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
                     .label(curve.title())
                     .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
                 continue;
             }
-            let style = match curve.kind {
-                Kind::Measured => colour.filled(),
+            let style = match curve.source {
+                CurveSource::Measured => colour.filled(),
                 _ => colour.stroke_width(1),
             };
             chart

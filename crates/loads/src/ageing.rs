@@ -21,7 +21,7 @@ pub enum Step {
         file: u32,
     },
     /// What went is given back.
-    Settle,
+    Sync,
 }
 
 /// The disk and its files, in bytes.
@@ -79,7 +79,7 @@ pub fn age(fs: &Filesystem, seed: u64, percent: u64, sizes: Sizes) -> Result<(),
                 let (dir, name) = of(file);
                 Directory::unlink(dir, &name)?;
             }
-            Step::Settle => fs.sync()?,
+            Step::Sync => fs.sync()?,
         }
     }
     fs.sync()
@@ -139,7 +139,7 @@ impl Iterator for Ageing {
         }
         if self.unsettled > self.aged.full_bytes / SETTLE_PART {
             self.unsettled = 0;
-            return Some(Step::Settle);
+            return Some(Step::Sync);
         }
         if self.used + self.next > self.aged.full_bytes {
             let index = self.random.below(self.live.len().max(1) as u64) as usize;

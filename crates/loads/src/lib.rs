@@ -5,12 +5,12 @@
 #![forbid(unsafe_code)]
 
 pub mod ageing;
+pub mod cacheline_latency;
 mod directory;
 pub mod ladder;
 pub mod layout;
 mod random;
 mod rounds;
-pub mod way;
 
 use clap::ValueEnum;
 

@@ -9,10 +9,10 @@ use extant::{Dir, File, Filesystem, New, NewKind, RenameFlags, SetAttributes, Ti
 use extant_ondisk::FileType;
 
 use super::existing::{replace_content, set_preserved};
-use super::place::{Level, Places};
+use super::target_dirs::{Level, TargetDirs};
 use super::{ACL_ACCESS, ACL_DEFAULT};
 use crate::copy::{CopyOptions, Existing};
-use crate::entry::{Attributes, Entry, Kind};
+use crate::entry::{Attributes, Entry, EntryKind};
 use crate::error::{Error, Result};
 use crate::flow::Sink;
 use crate::path::TreePath;
@@ -42,7 +42,7 @@ pub struct Imported {
 /// A directory of a disk as a sink.
 #[derive(Debug)]
 pub struct Import {
-    places: Places,
+    target_dirs: TargetDirs,
     manner: Manner,
     pending: Option<Pending>,
     /// The last entry was passed over, and so is its content.
@@ -101,12 +101,13 @@ impl Import {
     ) -> Result<Self> {
         let target = target.as_ref();
         let open = || match manner {
-            Manner::Unpack => Places::rooted(fs.dir(target)?, times),
-            Manner::Copy(_) => Places::in_system(fs, target, times),
+            Manner::Unpack => TargetDirs::rooted(fs.dir(target)?, times),
+            Manner::Copy(_) => TargetDirs::in_system(fs, target, times),
         };
-        let places = open().map_err(|source| Error::Disk { path: target.display().to_string(), source })?;
+        let target_dirs =
+            open().map_err(|source| Error::Disk { path: target.display().to_string(), source })?;
         Ok(Self {
-            places,
+            target_dirs,
             manner,
             pending: None,
             is_skipping: false,
@@ -133,17 +134,17 @@ impl Import {
         let failed = |source| Error::disk(&entry.path, source);
         let attributes = &entry.attributes;
         let Some((parent, name)) = entry.path.split_last() else {
-            let target = (*self.places.target().dir).clone();
+            let target = (*self.target_dirs.target().dir).clone();
             return self.existing_directory(target, entry);
         };
-        let level = self.places.directory(parent)?;
+        let level = self.target_dirs.directory(parent)?;
         match level.dir.lookup(name) {
             Ok(found) if found.metadata().file_type == FileType::Directory => {
                 return self.existing_directory(found, entry);
             }
             // The tree below goes where the link leads, as in a system whose /bin is a link to /usr/bin.
             Ok(found) if found.metadata().file_type == FileType::Symlink => {
-                self.places.directory(&entry.path)?;
+                self.target_dirs.directory(&entry.path)?;
                 return Ok(());
             }
             Ok(_) if self.manner != Manner::Unpack => {
@@ -187,7 +188,7 @@ impl Import {
             Manner::Unpack => CopyOptions::archive(),
         };
         set_preserved(&found, attributes, options)
-            .and_then(|()| self.places.refresh(&found))
+            .and_then(|()| self.target_dirs.refresh(&found))
             .map_err(|source| Error::disk(&entry.path, source))?;
         self.directories.push((found, entry.path.clone(), times(attributes)));
         Ok(())
@@ -233,11 +234,11 @@ impl Import {
             Err(extant::Error::NotFound) => return Ok(Obstacle::None),
             other => other.map_err(failed)?,
         };
-        let is_content = matches!(entry.kind, Kind::File(_));
+        let is_content = matches!(entry.kind, EntryKind::File(_));
         let is_followed = is_content
             && options.existing != Existing::Remove
             && named.metadata().file_type == FileType::Symlink;
-        let found = match is_followed.then(|| self.places.follow(&entry.path)) {
+        let found = match is_followed.then(|| self.target_dirs.follow(&entry.path)) {
             None => named,
             Some(Err(extant::Error::NotFound)) => {
                 return refused(
@@ -286,7 +287,7 @@ impl Import {
 
     fn other(&mut self, entry: &Entry) -> Result<()> {
         let original = match &entry.kind {
-            Kind::HardLink(original) => Some(self.places.file(original)?),
+            EntryKind::HardLink(original) => Some(self.target_dirs.file(original)?),
             _ => None,
         };
         let (level, name) = self.parent(&entry.path)?;
@@ -327,19 +328,19 @@ impl Import {
             return level.dir.link(original, name);
         }
         let kind = match &entry.kind {
-            Kind::Symlink(says) => NewKind::Symlink(says),
-            Kind::Fifo => NewKind::Fifo,
-            Kind::Socket => NewKind::Socket,
-            Kind::CharDevice(major, minor) => NewKind::CharDevice { major: *major, minor: *minor },
-            Kind::BlockDevice(major, minor) => NewKind::BlockDevice { major: *major, minor: *minor },
-            Kind::Directory | Kind::File(_) | Kind::HardLink(_) => return Ok(()),
+            EntryKind::Symlink(says) => NewKind::Symlink(says),
+            EntryKind::Fifo => NewKind::Fifo,
+            EntryKind::Socket => NewKind::Socket,
+            EntryKind::CharDevice(major, minor) => NewKind::CharDevice { major: *major, minor: *minor },
+            EntryKind::BlockDevice(major, minor) => NewKind::BlockDevice { major: *major, minor: *minor },
+            EntryKind::Directory | EntryKind::File(_) | EntryKind::HardLink(_) => return Ok(()),
         };
         self.make(level, name, kind, &entry.attributes).map(drop)
     }
 
     fn parent(&mut self, path: &TreePath) -> Result<(Level, Vec<u8>)> {
         let (parent, name) = path.split_last().ok_or_else(|| Error::UnsafeName(Vec::new()))?;
-        Ok((self.places.directory(parent)?, name.to_vec()))
+        Ok((self.target_dirs.directory(parent)?, name.to_vec()))
     }
 }
 
@@ -349,8 +350,8 @@ impl Sink for Import {
         self.is_skipping = false;
         self.imported.entries += 1;
         match &entry.kind {
-            Kind::Directory => self.directory(&entry),
-            Kind::File(shape) => {
+            EntryKind::Directory => self.directory(&entry),
+            EntryKind::File(shape) => {
                 let size = shape.size;
                 self.regular(entry, size)
             }

@@ -2,7 +2,7 @@
 
 mod existing;
 mod import;
-mod place;
+mod target_dirs;
 mod walk;
 
 pub use import::{Import, Imported, Manner};

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use extant::{Dir, File, Filesystem, Metadata, SeekTo};
 use extant_ondisk::{FileType, InodeNumber};
 
-use crate::entry::{Attributes, DataRange, Entry, Kind, RANGES_MAX, Shape, TOO_MANY_RANGES, Xattr};
+use crate::entry::{Attributes, DataRange, Entry, EntryKind, RANGES_MAX, Shape, TOO_MANY_RANGES, Xattr};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, PIECE_BYTES, Sink, Source};
 use crate::path::TreePath;
@@ -165,7 +165,11 @@ impl Visit<'_> {
         {
             if let Some(first) = links.get(&metadata.inode) {
                 let attributes = attributes(&metadata, Vec::new());
-                self.sink.entry(Entry { path: tree, kind: Kind::HardLink(first.clone()), attributes })?;
+                self.sink.entry(Entry {
+                    path: tree,
+                    kind: EntryKind::HardLink(first.clone()),
+                    attributes,
+                })?;
                 return Ok(None);
             }
             links.insert(metadata.inode, tree.clone());
@@ -173,22 +177,22 @@ impl Visit<'_> {
         let attributes = attributes(&metadata, xattrs(file).map_err(failed)?);
         let (major, minor) = metadata.device;
         let kind = match metadata.file_type {
-            FileType::Directory => Kind::Directory,
-            FileType::Regular => Kind::File(self.shape(file, &tree, metadata.size)?),
-            FileType::Symlink => Kind::Symlink(file.read_link().map_err(failed)?),
-            FileType::Fifo => Kind::Fifo,
-            FileType::Socket => Kind::Socket,
-            FileType::CharDevice => Kind::CharDevice(major, minor),
-            FileType::BlockDevice => Kind::BlockDevice(major, minor),
+            FileType::Directory => EntryKind::Directory,
+            FileType::Regular => EntryKind::File(self.shape(file, &tree, metadata.size)?),
+            FileType::Symlink => EntryKind::Symlink(file.read_link().map_err(failed)?),
+            FileType::Fifo => EntryKind::Fifo,
+            FileType::Socket => EntryKind::Socket,
+            FileType::CharDevice => EntryKind::CharDevice(major, minor),
+            FileType::BlockDevice => EntryKind::BlockDevice(major, minor),
             FileType::Unknown => {
                 return Err(Error::Damaged { path: tree, reason: "an inode of no known type" });
             }
         };
         let ranges = match &kind {
-            Kind::File(shape) if self.extent == Extent::Everything => shape.ranges.clone(),
+            EntryKind::File(shape) if self.extent == Extent::Everything => shape.ranges.clone(),
             _ => Vec::new(),
         };
-        let is_directory = kind == Kind::Directory;
+        let is_directory = kind == EntryKind::Directory;
         self.sink.entry(Entry { path: tree.clone(), kind, attributes })?;
         for range in ranges {
             self.range(file, &tree, range)?;

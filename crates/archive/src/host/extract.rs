@@ -23,10 +23,10 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, makedev};
 use rustix::io::{Errno, Result as Outcome};
 
 use super::attributes::{mode, set_on_file, set_on_name};
+use super::open_path::OpenPath;
 use super::stream::StreamWriter;
-use super::way::Way;
 use crate::copy::{CopyOptions, Existing};
-use crate::entry::{Attributes, Entry, Kind};
+use crate::entry::{Attributes, Entry, EntryKind};
 use crate::error::{Error, Result};
 use crate::flow::Sink;
 use crate::path::TreePath;
@@ -44,13 +44,13 @@ pub struct Extract {
     spelled: TreePath,
     /// Device and inode of a file that is not written to.
     kept: Option<(u64, u64)>,
-    /// The way to the directory that the last entry was in.
-    way: Way,
+    /// The open path to the directory that the last entry was in.
+    open_path: OpenPath,
     /// What the directories on the way get when they are left, if an entry told of them; first the target.
     held: Vec<Option<Held>>,
     held_bytes: usize,
-    /// The way to the last file that got a further name.
-    originals: Way,
+    /// The open path to the last file that got a further name.
+    originals: OpenPath,
     temporaries: Temporaries,
     pending: Option<Pending>,
     /// The last entry was passed over, and so is its content.
@@ -109,10 +109,10 @@ impl Extract {
             options,
             spelled: TreePath::root(),
             kept: None,
-            way: Way::new(root),
+            open_path: OpenPath::new(root),
             held: vec![None],
             held_bytes: 0,
-            originals: Way::new(again),
+            originals: OpenPath::new(again),
             temporaries: Temporaries::default(),
             pending: None,
             is_skipping: false,
@@ -148,31 +148,31 @@ impl Extract {
 
     /// Goes to the directory at `path`. Those that are left on the way are complete.
     fn go(&mut self, path: &TreePath) -> Result<()> {
-        let shared = self.way.here().shared_depth(path);
-        while self.way.here().depth() > shared {
+        let shared = self.open_path.here().shared_depth(path);
+        while self.open_path.here().depth() > shared {
             self.leave()?;
         }
         for name in path.components_from(shared) {
-            self.way.enter(name).map_err(self.failed(path))?;
+            self.open_path.enter(name).map_err(self.failed(path))?;
             self.held.push(None);
         }
-        self.way.share(path);
+        self.open_path.share(path);
         Ok(())
     }
 
-    /// Completes the directory that the way leads to, and leaves it.
+    /// Completes the directory that the open path leads to, and leaves it.
     fn leave(&mut self) -> Result<()> {
-        let failed = self.failed(self.way.here());
+        let failed = self.failed(self.open_path.here());
         if let Some(held) = self.held.pop().flatten() {
             self.held_bytes -= held.attributes.memory_bytes();
-            if let Err(errno) = complete_directory(self.options, self.way.directory(), &held) {
+            if let Err(errno) = complete_directory(self.options, self.open_path.directory(), &held) {
                 return Err(failed(errno));
             }
         }
-        self.way.leave().map_err(failed)
+        self.open_path.leave().map_err(failed)
     }
 
-    /// Keeps what the directory that the way leads to is to get.
+    /// Keeps what the directory that the open path leads to is to get.
     fn hold(&mut self, mut attributes: Attributes, is_new: bool) -> Result<()> {
         if !self.options.preserve.times {
             attributes.xattrs = Vec::new();
@@ -180,7 +180,7 @@ impl Extract {
         self.held_bytes += attributes.memory_bytes();
         if self.held_bytes > HELD_BYTES_MAX {
             let what = "directories in each other with more than 64 MiB of attributes";
-            return Err(Error::Limit { path: self.way.here().clone(), what });
+            return Err(Error::Limit { path: self.open_path.here().clone(), what });
         }
         let held = Held { attributes, is_new };
         if let Some(before) = self.held.last_mut().and_then(|last| last.replace(held)) {
@@ -193,12 +193,12 @@ impl Extract {
     fn make_directory(&mut self, name: &[u8], attributes: &Attributes) -> Outcome<bool> {
         // Ours to write into until the end, and nobody else's if it is to be kept as it was.
         let mode = if self.options.preserve.mode { Mode::RWXU } else { mode(attributes) | Mode::RWXU };
-        let is_new = match rustix::fs::mkdirat(self.way.directory(), name, mode) {
+        let is_new = match rustix::fs::mkdirat(self.open_path.directory(), name, mode) {
             // What is no directory is not entered.
             Err(Errno::EXIST) => false,
             other => other.map(|()| true)?,
         };
-        self.way.enter(name)?;
+        self.open_path.enter(name)?;
         self.held.push(None);
         Ok(is_new)
     }
@@ -210,12 +210,12 @@ impl Extract {
             Err(Errno::NOENT) => Ok(None),
             other => other.map(Some),
         };
-        let directory = self.way.directory();
+        let directory = self.open_path.directory();
         let named = stat(directory, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
         let behind = stat(directory, AtFlags::empty());
         let Some(named) = named else { return Ok(Obstacle::None) };
         let (options, is_spelled) = (self.options, entry.path == self.spelled);
-        let is_content = matches!(entry.kind, Kind::File(_));
+        let is_content = matches!(entry.kind, EntryKind::File(_));
         let mut found = named;
         if is_content && file_type(&named) == FileType::Symlink && options.existing != Existing::Remove {
             if !is_spelled {
@@ -271,7 +271,7 @@ impl Extract {
         if !is_spelled {
             flags |= OFlags::NOFOLLOW | OFlags::NONBLOCK;
         }
-        match rustix::fs::openat(self.way.directory(), name, flags, Mode::empty()) {
+        match rustix::fs::openat(self.open_path.directory(), name, flags, Mode::empty()) {
             Ok(file) if is_regular => Ok(Some(Goal::Existing(file.into()))),
             Ok(file) => Ok(Some(Goal::Stream(StreamWriter::new(file.into(), path)))),
             Err(_) if self.options.force => self.new_file(entry).map(Some).map_err(failed),
@@ -283,7 +283,7 @@ impl Extract {
         let keeps_mode = self.options.preserve.mode;
         let mode = if keeps_mode { Mode::RUSR | Mode::WUSR } else { mode(&entry.attributes) };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let directory = self.way.directory();
+        let directory = self.open_path.directory();
         let (file, temporary) =
             self.temporaries.with(|name| rustix::fs::openat(directory, name, flags, mode))?;
         Ok(Goal::New(File::from(file), temporary))
@@ -305,7 +305,7 @@ impl Extract {
             Goal::Existing(file) => finish(&file).map_err(failed),
             Goal::New(file, temporary) => {
                 let finished = finish(&file);
-                let directory = self.way.directory();
+                let directory = self.open_path.directory();
                 let renamed = finished
                     .and_then(|()| rustix::fs::renameat(directory, temporary.as_slice(), directory, name));
                 if renamed.is_err() {
@@ -319,33 +319,33 @@ impl Extract {
     /// Makes what is neither a directory nor a regular file, in place of what had the name.
     fn make_special(&mut self, name: &[u8], entry: &Entry) -> Outcome<()> {
         let original = match &entry.kind {
-            Kind::HardLink(original) => {
+            EntryKind::HardLink(original) => {
                 let (parent, original_name) = original.split_last().ok_or(Errno::PERM)?;
                 Some((self.originals.go(parent)?, original_name))
             }
             _ => None,
         };
         let options = self.options;
-        let directory = self.way.directory();
+        let directory = self.open_path.directory();
         let mode = mode(&entry.attributes);
         let made = match &entry.kind {
-            Kind::Fifo => (FileType::Fifo, 0),
-            Kind::Socket => (FileType::Socket, 0),
-            Kind::CharDevice(major, minor) => (FileType::CharacterDevice, makedev(*major, *minor)),
-            Kind::BlockDevice(major, minor) => (FileType::BlockDevice, makedev(*major, *minor)),
+            EntryKind::Fifo => (FileType::Fifo, 0),
+            EntryKind::Socket => (FileType::Socket, 0),
+            EntryKind::CharDevice(major, minor) => (FileType::CharacterDevice, makedev(*major, *minor)),
+            EntryKind::BlockDevice(major, minor) => (FileType::BlockDevice, makedev(*major, *minor)),
             _ => (FileType::Symlink, 0),
         };
         let ((), temporary) = self.temporaries.with(|name| match &entry.kind {
-            Kind::HardLink(_) => {
+            EntryKind::HardLink(_) => {
                 let (from, from_name) = original.as_ref().ok_or(Errno::INVAL)?;
                 rustix::fs::linkat(from, *from_name, directory, name, AtFlags::empty())
             }
-            Kind::Symlink(says) => rustix::fs::symlinkat(says.as_slice(), directory, name),
-            Kind::Directory | Kind::File(_) => Err(Errno::INVAL),
+            EntryKind::Symlink(says) => rustix::fs::symlinkat(says.as_slice(), directory, name),
+            EntryKind::Directory | EntryKind::File(_) => Err(Errno::INVAL),
             _ => rustix::fs::mknodat(directory, name, made.0, mode, made.1),
         })?;
         let set = match &entry.kind {
-            Kind::HardLink(_) => Ok(()),
+            EntryKind::HardLink(_) => Ok(()),
             _ => set_on_name(directory, &temporary, made, &entry.attributes, options),
         };
         let renamed =
@@ -361,7 +361,7 @@ impl Sink for Extract {
         self.complete()?;
         self.is_skipping = false;
         let Some((parent, name)) = entry.path.split_last() else {
-            if entry.kind != Kind::Directory {
+            if entry.kind != EntryKind::Directory {
                 return Err(Error::UnsafeName(Vec::new()));
             }
             self.go(&entry.path)?;
@@ -370,12 +370,12 @@ impl Sink for Extract {
         self.go(parent)?;
         let failed = self.failed(&entry.path);
         match &entry.kind {
-            Kind::Directory => {
+            EntryKind::Directory => {
                 let is_new = self.make_directory(name, &entry.attributes).map_err(failed)?;
-                self.way.share(&entry.path);
+                self.open_path.share(&entry.path);
                 self.hold(entry.attributes, is_new)?;
             }
-            Kind::File(shape) => {
+            EntryKind::File(shape) => {
                 let size = shape.size;
                 match self.begin_file(name, &entry)? {
                     Some(mut goal) => {
@@ -424,7 +424,7 @@ impl Sink for Extract {
         self.complete()?;
         self.go(&TreePath::root())?;
         match self.held.first_mut().and_then(Option::take) {
-            Some(held) => complete_directory(self.options, self.way.directory(), &held)
+            Some(held) => complete_directory(self.options, self.open_path.directory(), &held)
                 .map_err(self.failed(&TreePath::root())),
             None => Ok(()),
         }
@@ -436,9 +436,9 @@ impl Drop for Extract {
         // A new file that was cut short leaves nothing behind.
         if let Some(Pending { goal: Goal::New(_, temporary), entry, .. }) = self.pending.take()
             && let Some((parent, _)) = entry.path.split_last()
-            && self.way.here() == parent
+            && self.open_path.here() == parent
         {
-            let _ = rustix::fs::unlinkat(self.way.directory(), temporary.as_slice(), AtFlags::empty());
+            let _ = rustix::fs::unlinkat(self.open_path.directory(), temporary.as_slice(), AtFlags::empty());
         }
     }
 }

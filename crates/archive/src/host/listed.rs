@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use extant_rt::Arc;
 
+use super::open_path::FileId;
 use super::walk::{Pieces, Walk, open_regular};
-use super::way::FileId;
-use crate::entry::{Entry, Kind};
+use crate::entry::{Entry, EntryKind};
 use crate::error::Result;
 use crate::flow::{Extent, Sink, Source};
 
@@ -28,7 +28,7 @@ pub struct Listed {
 
 /// Keeps entries, none if they are too many.
 #[derive(Default)]
-struct Kept {
+struct EntryCollector {
     entries: Vec<Entry>,
     bytes: usize,
 }
@@ -39,14 +39,14 @@ impl Walk {
     /// # Errors
     /// As pouring it.
     pub fn list(&self) -> Result<Option<Listed>> {
-        let (mut kept, mut files) = (Kept::default(), Vec::new());
+        let (mut kept, mut files) = (EntryCollector::default(), Vec::new());
         self.pour_noting(&mut kept, Extent::Entries, Some(&mut files))?;
         let is_whole = kept.bytes <= ENTRIES_BYTES_MAX;
         Ok(is_whole.then(|| Listed { root: self.root().to_owned(), entries: kept.entries, files }))
     }
 }
 
-impl Sink for Kept {
+impl Sink for EntryCollector {
     fn entry(&mut self, entry: Entry) -> Result<()> {
         self.bytes = self.bytes.saturating_add(entry.memory_bytes());
         if self.bytes <= ENTRIES_BYTES_MAX {
@@ -72,7 +72,7 @@ impl Source for Arc<Listed> {
         let mut files = self.files.iter();
         for entry in &self.entries {
             sink.entry(entry.clone())?;
-            let Kind::File(shape) = &entry.kind else { continue };
+            let EntryKind::File(shape) = &entry.kind else { continue };
             let Some(id) = files.next() else { break };
             if extent == Extent::Entries || shape.ranges.is_empty() {
                 continue;

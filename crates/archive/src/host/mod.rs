@@ -3,9 +3,9 @@
 mod attributes;
 mod extract;
 mod listed;
+mod open_path;
 mod stream;
 mod walk;
-mod way;
 
 pub use extract::Extract;
 pub use listed::Listed;

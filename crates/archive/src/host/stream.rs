@@ -7,7 +7,7 @@
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
-use crate::entry::{Attributes, Entry, Kind, Shape};
+use crate::entry::{Attributes, Entry, EntryKind, Shape};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, PIECE_BYTES, Sink, Source};
 use crate::path::TreePath;
@@ -31,7 +31,7 @@ impl<R: Read> StreamReader<R> {
 impl<R: Read> Source for StreamReader<R> {
     fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
         let (path, attributes) = (self.at.clone(), self.attributes.clone());
-        sink.entry(Entry { path, kind: Kind::File(Shape::default()), attributes })?;
+        sink.entry(Entry { path, kind: EntryKind::File(Shape::default()), attributes })?;
         if extent == Extent::Entries {
             return sink.finish();
         }
@@ -78,7 +78,7 @@ impl<W: Write> Sink for StreamWriter<W> {
     fn entry(&mut self, entry: Entry) -> Result<()> {
         let reason = "one regular file goes to a stream, and no tree";
         match entry.kind {
-            Kind::File(shape) if self.size.is_none() => self.size = Some(shape.size),
+            EntryKind::File(shape) if self.size.is_none() => self.size = Some(shape.size),
             _ => return Err(Error::Refused { path: entry.path, reason }),
         }
         Ok(())

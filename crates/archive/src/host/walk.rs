@@ -19,8 +19,8 @@ use extant_ondisk::Timestamp;
 use rustix::fs::{Mode, OFlags, major, minor};
 use rustix::io::Errno;
 
-use super::way::{FileId, Way};
-use crate::entry::{Attributes, DataRange, Entry, Kind, RANGES_MAX, Shape, TOO_MANY_RANGES, Xattr};
+use super::open_path::{FileId, OpenPath};
+use crate::entry::{Attributes, DataRange, Entry, EntryKind, RANGES_MAX, Shape, TOO_MANY_RANGES, Xattr};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, PIECE_BYTES, REUSED_BYTES, Sink, Source};
 use crate::path::TreePath;
@@ -102,35 +102,35 @@ impl Walk {
             pieces: Pieces::default(),
             files,
         };
-        let root = Place { access: self.root.clone(), tree: self.at.clone() };
+        let root = SourceFile { access: self.root.clone(), tree: self.at.clone() };
         if !visit.file(&root, &found, self.follow_root)? {
             return visit.sink.finish();
         }
-        let mut way = self.open_root(&found)?;
+        let mut open_path = self.open_root(&found)?;
         // Where the host has none, or shows it to nobody, files are found by their paths.
-        let has_proc = own_name(way.directory()).join(".").is_dir();
-        let mut open = vec![self.open(self.at.clone(), &way)?];
+        let has_proc = own_name(open_path.directory()).join(".").is_dir();
+        let mut open = vec![self.open(self.at.clone(), &open_path)?];
         while let Some(Open { tree, names }) = open.last_mut() {
             let Some(name) = names.pop() else {
-                way.leave().map_err(self.failed(tree))?;
+                open_path.leave().map_err(self.failed(tree))?;
                 open.pop();
                 continue;
             };
             let tree = tree.join(&name)?;
             let access = match has_proc {
-                true => own_name(way.directory()).join(OsStr::from_bytes(&name)),
+                true => own_name(open_path.directory()).join(OsStr::from_bytes(&name)),
                 false => self.host(&tree),
             };
-            let place = Place { access, tree };
-            let found = fs::symlink_metadata(&place.access).map_err(self.failed(&place.tree))?;
-            if self.excluded == Some((found.dev(), found.ino())) || !visit.file(&place, &found, false)? {
+            let source = SourceFile { access, tree };
+            let found = fs::symlink_metadata(&source.access).map_err(self.failed(&source.tree))?;
+            if self.excluded == Some((found.dev(), found.ino())) || !visit.file(&source, &found, false)? {
                 continue;
             }
-            let entered = way.enter(&name).map_err(self.failed(&place.tree))?;
+            let entered = open_path.enter(&name).map_err(self.failed(&source.tree))?;
             if entered != (found.dev(), found.ino()) {
-                return Err(Error::Changed { path: self.host(&place.tree) });
+                return Err(Error::Changed { path: self.host(&source.tree) });
             }
-            open.push(self.open(place.tree, &way)?);
+            open.push(self.open(source.tree, &open_path)?);
         }
         visit.sink.finish()
     }
@@ -151,7 +151,7 @@ impl Walk {
     }
 
     /// Opens the root, which was `found` before.
-    fn open_root(&self, found: &Metadata) -> Result<Way> {
+    fn open_root(&self, found: &Metadata) -> Result<OpenPath> {
         let follow = if self.follow_root { OFlags::empty() } else { OFlags::NOFOLLOW };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | follow;
         let root = rustix::fs::openat(rustix::fs::CWD, &self.root, flags, Mode::empty());
@@ -160,18 +160,18 @@ impl Walk {
         if (opened.st_dev, opened.st_ino) != (found.dev(), found.ino()) {
             return Err(Error::Changed { path: self.root.clone() });
         }
-        Ok(Way::new(root))
+        Ok(OpenPath::new(root))
     }
 
-    /// The directory that the way leads to, which is poured as `tree`.
-    fn open(&self, tree: TreePath, way: &Way) -> Result<Open> {
-        let names = names(way.directory()).map_err(self.failed(&tree))?;
+    /// The directory that the open path leads to, which is poured as `tree`.
+    fn open(&self, tree: TreePath, open_path: &OpenPath) -> Result<Open> {
+        let names = names(open_path.directory()).map_err(self.failed(&tree))?;
         Ok(Open { tree, names })
     }
 }
 
 /// A file that is looked at: a path to it that nobody else can change, and where it goes.
-struct Place {
+struct SourceFile {
     access: PathBuf,
     tree: TreePath,
 }
@@ -189,16 +189,16 @@ struct Visit<'a> {
 
 impl Visit<'_> {
     /// Pours one file; whether it is a directory, to be gone through.
-    fn file(&mut self, place: &Place, found: &Metadata, follow: bool) -> Result<bool> {
-        let mut attributes = self.attributes(place, found, follow)?;
-        let path = place.tree.clone();
+    fn file(&mut self, source: &SourceFile, found: &Metadata, follow: bool) -> Result<bool> {
+        let mut attributes = self.attributes(source, found, follow)?;
+        let path = source.tree.clone();
         if let Some(links) = &mut self.links
             && !found.is_dir()
             && found.nlink() > 1
         {
             let id = (found.dev(), found.ino());
             if let Some(first) = links.get(&id) {
-                let kind = Kind::HardLink(first.clone());
+                let kind = EntryKind::HardLink(first.clone());
                 attributes.xattrs.clear();
                 self.sink.entry(Entry { path, kind, attributes })?;
                 return Ok(false);
@@ -206,18 +206,18 @@ impl Visit<'_> {
             links.insert(id, path.clone());
         }
         if found.is_file() {
-            self.regular(place, found, attributes, follow)?;
+            self.regular(source, found, attributes, follow)?;
             return Ok(false);
         }
-        let kind = kind(&place.access, found).map_err(self.walk.failed(&place.tree))?;
-        let is_directory = kind == Kind::Directory;
+        let kind = kind(&source.access, found).map_err(self.walk.failed(&source.tree))?;
+        let is_directory = kind == EntryKind::Directory;
         self.sink.entry(Entry { path, kind, attributes })?;
         Ok(is_directory)
     }
 
     fn regular(
         &mut self,
-        place: &Place,
+        source: &SourceFile,
         found: &Metadata,
         attributes: Attributes,
         follow: bool,
@@ -226,16 +226,16 @@ impl Visit<'_> {
         let may_have_holes = found.blocks() < size.div_ceil(512);
         let wants_content = self.extent == Extent::Everything && size > 0;
         let id = (found.dev(), found.ino());
-        let host = || self.walk.host(&place.tree);
+        let host = || self.walk.host(&source.tree);
         let mut file = None;
         if may_have_holes || wants_content {
-            file = Some(open_regular(&place.access, follow, id, host)?);
+            file = Some(open_regular(&source.access, follow, id, host)?);
         }
         let shape = match &mut file {
             Some(file) if may_have_holes => {
-                let ranges = data_ranges(file, size).map_err(self.walk.failed(&place.tree))?;
+                let ranges = data_ranges(file, size).map_err(self.walk.failed(&source.tree))?;
                 if ranges.len() > RANGES_MAX {
-                    return Err(Error::Limit { path: place.tree.clone(), what: TOO_MANY_RANGES });
+                    return Err(Error::Limit { path: source.tree.clone(), what: TOO_MANY_RANGES });
                 }
                 Shape::sparse(size, ranges).map_err(|_| Error::Changed { path: host() })?
             }
@@ -245,14 +245,14 @@ impl Visit<'_> {
         if let Some(files) = &mut self.files {
             files.push(id);
         }
-        self.sink.entry(Entry { path: place.tree.clone(), kind: Kind::File(shape), attributes })?;
+        self.sink.entry(Entry { path: source.tree.clone(), kind: EntryKind::File(shape), attributes })?;
         match file.filter(|_| wants_content) {
-            Some(mut file) => self.pieces.read(&self.walk.host(&place.tree), &mut file, &ranges, self.sink),
+            Some(mut file) => self.pieces.read(&self.walk.host(&source.tree), &mut file, &ranges, self.sink),
             None => Ok(()),
         }
     }
 
-    fn attributes(&self, place: &Place, found: &Metadata, follow: bool) -> Result<Attributes> {
+    fn attributes(&self, source: &SourceFile, found: &Metadata, follow: bool) -> Result<Attributes> {
         let nanoseconds = u32::try_from(found.mtime_nsec()).unwrap_or(0);
         Ok(Attributes {
             mode: (found.mode() & 0o7777) as u16,
@@ -261,7 +261,7 @@ impl Visit<'_> {
             mtime: Timestamp { seconds: found.mtime(), nanoseconds },
             // That it is read now is no property of the tree.
             atime: None,
-            xattrs: xattrs(&place.access, follow).map_err(self.walk.failed(&place.tree))?,
+            xattrs: xattrs(&source.access, follow).map_err(self.walk.failed(&source.tree))?,
         })
     }
 }
@@ -351,21 +351,21 @@ pub(super) fn open_regular(
     }
 }
 
-fn kind(access: &Path, found: &Metadata) -> io::Result<Kind> {
+fn kind(access: &Path, found: &Metadata) -> io::Result<EntryKind> {
     let file_type = found.file_type();
     let device = (major(found.rdev()), minor(found.rdev()));
     Ok(if file_type.is_dir() {
-        Kind::Directory
+        EntryKind::Directory
     } else if file_type.is_symlink() {
-        Kind::Symlink(fs::read_link(access)?.into_os_string().into_vec())
+        EntryKind::Symlink(fs::read_link(access)?.into_os_string().into_vec())
     } else if file_type.is_fifo() {
-        Kind::Fifo
+        EntryKind::Fifo
     } else if file_type.is_socket() {
-        Kind::Socket
+        EntryKind::Socket
     } else if file_type.is_char_device() {
-        Kind::CharDevice(device.0, device.1)
+        EntryKind::CharDevice(device.0, device.1)
     } else {
-        Kind::BlockDevice(device.0, device.1)
+        EntryKind::BlockDevice(device.0, device.1)
     })
 }
 

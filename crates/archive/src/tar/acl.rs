@@ -3,11 +3,15 @@
 
 use extant_ondisk::acl::{Acl, AclEntry, AclTag};
 
-use crate::names::Names;
+use crate::user_database::UserDatabase;
 
 /// The list that `text` spells, as the value of `getxattr`. The reason, if it cannot be read. None if the list of
 /// access says no more than the mode does: GNU tar writes one for every file that has an attribute.
-pub(super) fn parse(text: &[u8], is_default: bool, names: &Names) -> Result<Option<Vec<u8>>, &'static str> {
+pub(super) fn parse(
+    text: &[u8],
+    is_default: bool,
+    names: &UserDatabase,
+) -> Result<Option<Vec<u8>>, &'static str> {
     const MALFORMED: &str = "malformed access control list";
     let text = std::str::from_utf8(text).map_err(|_| MALFORMED)?;
     let mut entries = Vec::new();
@@ -86,7 +90,7 @@ mod tests {
 
     #[test]
     fn texts_survive() {
-        let names = Names::parse(b"lisa:x:8:8::\n", b"");
+        let names = UserDatabase::parse(b"lisa:x:8:8::\n", b"");
         let read = |text: &str| parse(text.as_bytes(), false, &names);
         let text = "user::rw-,user:7:r--,group::r-x,group:9:-w-,mask::rwx,other::---";
         assert_eq!(format(&read(text).unwrap().unwrap()).unwrap(), text);

@@ -16,11 +16,11 @@ const MAGIC_BYTES: usize = 6;
 
 /// Where an archive comes from.
 pub struct Input {
-    from: From,
+    source: InputSource,
     offset: u64,
 }
 
-enum From {
+enum InputSource {
     /// Bytes that are not wanted are stepped over.
     File {
         reader: BufReader<File>,
@@ -46,12 +46,12 @@ impl Input {
         let magic = magic(&mut file).map_err(Error::Stream)?;
         io::Seek::rewind(&mut file).map_err(Error::Stream)?;
         let reader = BufReader::with_capacity(BUFFER_BYTES, file);
-        let from = match unpack(&magic, reader)? {
-            Unpacked::Plain(reader) if found.is_file() => From::File { reader, bytes: found.len() },
-            Unpacked::Plain(reader) => From::Stream(Box::new(reader)),
-            Unpacked::Packed(reader) => From::Stream(reader),
+        let source = match unpack(&magic, reader)? {
+            Unpacked::Plain(reader) if found.is_file() => InputSource::File { reader, bytes: found.len() },
+            Unpacked::Plain(reader) => InputSource::Stream(Box::new(reader)),
+            Unpacked::Packed(reader) => InputSource::Stream(reader),
         };
-        Ok(Self { from, offset: 0 })
+        Ok(Self { source, offset: 0 })
     }
 
     /// An archive from a pipe or anything else that is read once; gzip and Zstandard are unpacked.
@@ -61,17 +61,17 @@ impl Input {
     pub fn stream(mut reader: impl Read + Send + 'static) -> Result<Self> {
         let magic = magic(&mut reader).map_err(Error::Stream)?;
         let whole = BufReader::with_capacity(BUFFER_BYTES, Cursor::new(magic.clone()).chain(reader));
-        let from = match unpack(&magic, whole)? {
-            Unpacked::Plain(reader) => From::Stream(Box::new(reader)),
-            Unpacked::Packed(reader) => From::Stream(reader),
+        let source = match unpack(&magic, whole)? {
+            Unpacked::Plain(reader) => InputSource::Stream(Box::new(reader)),
+            Unpacked::Packed(reader) => InputSource::Stream(reader),
         };
-        Ok(Self { from, offset: 0 })
+        Ok(Self { source, offset: 0 })
     }
 
     /// Whether it can be read a second time by opening it again, at no great cost.
     #[must_use]
     pub fn is_plain_file(&self) -> bool {
-        matches!(self.from, From::File { .. })
+        matches!(self.source, InputSource::File { .. })
     }
 
     /// Copies all of it, unpacked, into a file without a name in the directory of `beside`.
@@ -100,9 +100,9 @@ impl Input {
     }
 
     fn reader(&mut self) -> &mut dyn Read {
-        match &mut self.from {
-            From::File { reader, .. } => reader,
-            From::Stream(reader) => reader,
+        match &mut self.source {
+            InputSource::File { reader, .. } => reader,
+            InputSource::Stream(reader) => reader,
         }
     }
 
@@ -133,14 +133,14 @@ impl Input {
 
     /// Steps over `bytes` bytes.
     pub(super) fn skip(&mut self, bytes: u64) -> Result<()> {
-        match &mut self.from {
-            From::File { reader, bytes: file_bytes } => {
+        match &mut self.source {
+            InputSource::File { reader, bytes: file_bytes } => {
                 let end = self.offset.checked_add(bytes).filter(|end| *end <= *file_bytes);
                 let (Some(end), Ok(step)) = (end, i64::try_from(bytes)) else { return Err(self.cut_off()) };
                 reader.seek_relative(step).map_err(Error::Stream)?;
                 self.offset = end;
             }
-            From::Stream(reader) => {
+            InputSource::Stream(reader) => {
                 let skipped = io::copy(&mut reader.take(bytes), &mut io::sink()).map_err(Error::Stream)?;
                 self.offset += skipped;
                 if skipped < bytes {
@@ -153,9 +153,9 @@ impl Input {
 
     /// Reads a stream to its end, so that the program that writes it is not interrupted.
     pub(super) fn drain(&mut self) -> Result<()> {
-        match &mut self.from {
-            From::File { .. } => Ok(()),
-            From::Stream(reader) => io::copy(reader, &mut io::sink()).map(drop).map_err(Error::Stream),
+        match &mut self.source {
+            InputSource::File { .. } => Ok(()),
+            InputSource::Stream(reader) => io::copy(reader, &mut io::sink()).map(drop).map_err(Error::Stream),
         }
     }
 

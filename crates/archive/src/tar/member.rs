@@ -8,10 +8,10 @@ use super::header::Header;
 use super::pax::{self, Record};
 use super::sparse::{self, SparseRecords};
 use super::{PATH_BYTES_MAX, acl};
-use crate::entry::{Attributes, Kind, Xattr};
+use crate::entry::{Attributes, EntryKind, Xattr};
 use crate::error::{Error, Result};
-use crate::names::Names;
 use crate::path::{PathReader, TreePath};
+use crate::user_database::UserDatabase;
 
 /// What stands before the header of a member and belongs to it.
 #[derive(Default)]
@@ -47,7 +47,7 @@ pub(super) struct Member {
     pub name: Vec<u8>,
     pub path: TreePath,
     /// None for a regular file, whose shape stands in more places than these.
-    pub kind: Option<Kind>,
+    pub kind: Option<EntryKind>,
     pub attributes: Attributes,
     /// Bytes of content in the archive.
     pub stored: u64,
@@ -61,7 +61,7 @@ impl Member {
         offset: u64,
         global: &BTreeMap<Vec<u8>, Vec<u8>>,
         extensions: Extensions,
-        (names, paths): (&Names, &mut PathReader),
+        (names, paths): (&UserDatabase, &mut PathReader),
     ) -> Result<Self> {
         let Extensions { records: own, long_name, long_link, .. } = extensions;
         let records = Records { global, own: &own };
@@ -84,18 +84,22 @@ impl Member {
         let path = paths.read(&name)?;
         let attributes = attributes(header, records, names).map_err(refused)?;
         let kind = match header.type_flag() {
-            b'0' | b'\0' if name.ends_with(b"/") => Some(Kind::Directory),
+            b'0' | b'\0' if name.ends_with(b"/") => Some(EntryKind::Directory),
             b'0' | b'\0' | b'7' | b'S' => None,
-            b'1' => Some(Kind::HardLink(TreePath::parse(&link_name)?)),
-            b'2' => Some(Kind::Symlink(link_name)),
+            b'1' => Some(EntryKind::HardLink(TreePath::parse(&link_name)?)),
+            b'2' => Some(EntryKind::Symlink(link_name)),
             b'3' | b'4' => {
                 let (major, minor) =
                     device(header, records).ok_or_else(|| refused("malformed device number"))?;
                 let is_char = header.type_flag() == b'3';
-                Some(if is_char { Kind::CharDevice(major, minor) } else { Kind::BlockDevice(major, minor) })
+                Some(if is_char {
+                    EntryKind::CharDevice(major, minor)
+                } else {
+                    EntryKind::BlockDevice(major, minor)
+                })
             }
-            b'5' | b'D' => Some(Kind::Directory),
-            b'6' => Some(Kind::Fifo),
+            b'5' | b'D' => Some(EntryKind::Directory),
+            b'6' => Some(EntryKind::Fifo),
             b'M' => return Err(refused("continued from another volume")),
             _ => return Err(refused("unknown kind of member")),
         };
@@ -103,7 +107,11 @@ impl Member {
     }
 }
 
-fn attributes(header: &Header, records: Records<'_>, names: &Names) -> Result<Attributes, &'static str> {
+fn attributes(
+    header: &Header,
+    records: Records<'_>,
+    names: &UserDatabase,
+) -> Result<Attributes, &'static str> {
     let id = |keyword: &[u8], own: Option<u32>| match records.find(keyword) {
         Some(value) => pax::decimal(value).and_then(|id| u32::try_from(id).ok()),
         None => own,
@@ -127,7 +135,7 @@ fn attributes(header: &Header, records: Records<'_>, names: &Names) -> Result<At
     })
 }
 
-fn xattrs(records: Records<'_>, names: &Names) -> Result<Vec<Xattr>, &'static str> {
+fn xattrs(records: Records<'_>, names: &UserDatabase) -> Result<Vec<Xattr>, &'static str> {
     let mut xattrs = std::collections::BTreeMap::new();
     for (keyword, value) in records.all() {
         if let Some(name) = keyword.strip_prefix(b"SCHILY.xattr.") {

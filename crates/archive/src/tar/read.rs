@@ -8,11 +8,11 @@ use super::member::{Extensions, Member};
 use super::pax::{self, Record};
 use super::sparse::gnu_shape;
 use super::{BLOCK, padding};
-use crate::entry::{DataRange, Entry, Kind, Shape};
+use crate::entry::{DataRange, Entry, EntryKind, Shape};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, PIECE_BYTES, Sink, Source};
-use crate::names::Names;
 use crate::path::PathReader;
+use crate::user_database::UserDatabase;
 
 /// Bytes of long names and extended headers before one member: far above what a path and the attributes of an inode take.
 const EXTENSION_BYTES_MAX: u64 = 16 << 20;
@@ -27,7 +27,7 @@ pub struct TarReader {
     input: Input,
     /// Records of global headers, for every member after them, by keyword.
     global: BTreeMap<Vec<u8>, Vec<u8>>,
-    names: Names,
+    names: UserDatabase,
     paths: PathReader,
 }
 
@@ -72,12 +72,12 @@ impl TarReader {
     /// Reads the archive in `input`.
     #[must_use]
     pub fn new(input: Input) -> Self {
-        Self { input, global: BTreeMap::new(), names: Names::default(), paths: PathReader::default() }
+        Self { input, global: BTreeMap::new(), names: UserDatabase::default(), paths: PathReader::default() }
     }
 
     /// Who the names in access control lists are. Owners of members go by number always.
     #[must_use]
-    pub fn names(mut self, names: Names) -> Self {
+    pub fn names(mut self, names: UserDatabase) -> Self {
         self.names = names;
         self
     }
@@ -151,7 +151,7 @@ impl TarReader {
             return Err(refused("the sparse map does not fit the content"));
         }
         let ranges = shape.ranges.clone();
-        sink.entry(Entry { path, kind: Kind::File(shape), attributes })?;
+        sink.entry(Entry { path, kind: EntryKind::File(shape), attributes })?;
         match extent {
             Extent::Entries => self.input.skip(stored)?,
             Extent::Everything => ranges.into_iter().try_for_each(|range| self.range(range, sink))?,

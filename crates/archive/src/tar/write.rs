@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use super::header::{Fields, ID_MAX, NAME_BYTES_MAX, SIZE_MAX};
 use super::{BLOCK, PATH_BYTES_MAX, acl, padding, pax, sparse};
-use crate::entry::{Attributes, DataRange, Entry, Kind, Shape};
+use crate::entry::{Attributes, DataRange, Entry, EntryKind, Shape};
 use crate::error::{Error, Result};
 use crate::flow::Sink;
 use crate::path::{PathWriter, TreePath};
@@ -81,16 +81,18 @@ impl<W: Write> TarWriter<W> {
         shape: Option<&Shape>,
     ) -> Result<()> {
         let link = match &entry.kind {
-            Kind::Symlink(target) => target.clone(),
-            Kind::HardLink(target) => target.to_bytes(),
+            EntryKind::Symlink(target) => target.clone(),
+            EntryKind::HardLink(target) => target.to_bytes(),
             _ => Vec::new(),
         };
         let device = match &entry.kind {
-            Kind::CharDevice(major, minor) | Kind::BlockDevice(major, minor) => Some((*major, *minor)),
+            EntryKind::CharDevice(major, minor) | EntryKind::BlockDevice(major, minor) => {
+                Some((*major, *minor))
+            }
             _ => None,
         };
         let attributes = &entry.attributes;
-        let has_hard_link = matches!(entry.kind, Kind::HardLink(_));
+        let has_hard_link = matches!(entry.kind, EntryKind::HardLink(_));
         let mut records = Vec::new();
         let header_name = match shape {
             Some(shape) => {
@@ -196,23 +198,25 @@ impl<W: Write> Sink for TarWriter<W> {
             });
         }
         let type_flag = match &entry.kind {
-            Kind::File(_) => b'0',
-            Kind::HardLink(original) if self.sockets.contains(original) => return Ok(()),
-            Kind::HardLink(_) => b'1',
-            Kind::Symlink(_) => b'2',
-            Kind::CharDevice(..) => b'3',
-            Kind::BlockDevice(..) => b'4',
-            Kind::Directory => b'5',
-            Kind::Fifo => b'6',
-            Kind::Socket => {
+            EntryKind::File(_) => b'0',
+            EntryKind::HardLink(original) if self.sockets.contains(original) => return Ok(()),
+            EntryKind::HardLink(_) => b'1',
+            EntryKind::Symlink(_) => b'2',
+            EntryKind::CharDevice(..) => b'3',
+            EntryKind::BlockDevice(..) => b'4',
+            EntryKind::Directory => b'5',
+            EntryKind::Fifo => b'6',
+            EntryKind::Socket => {
                 self.sockets.insert(entry.path);
                 return Ok(());
             }
         };
-        if entry.kind == Kind::Directory {
+        if entry.kind == EntryKind::Directory {
             name.extend(if entry.path.is_root() { &b"./"[..] } else { b"/" });
         }
-        let Kind::File(shape) = &entry.kind else { return self.header(&name, &entry, type_flag, 0, None) };
+        let EntryKind::File(shape) = &entry.kind else {
+            return self.header(&name, &entry, type_flag, 0, None);
+        };
         let mut stored = shape.data_bytes();
         let pad = padding(stored);
         if shape.has_holes() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use extant_archive::{Entry, Extent, Kind, Result, Sink, Source};
+use extant_archive::{Entry, EntryKind, Extent, Result, Sink, Source};
 
 /// Entries and content, in the order they came.
 #[derive(Default)]
@@ -29,7 +29,7 @@ impl Collect {
 
 impl Sink for Collect {
     fn entry(&mut self, entry: Entry) -> Result<()> {
-        if let Kind::File(shape) = &entry.kind {
+        if let EntryKind::File(shape) = &entry.kind {
             self.contents.insert(entry.path.to_bytes(), vec![0; shape.size as usize]);
         }
         self.entries.push(entry);

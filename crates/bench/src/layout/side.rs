@@ -23,7 +23,7 @@ pub trait Side {
     /// Removes a file.
     fn remove(&self, path: &str) -> Result<()>;
     /// Commits, so that what was freed can be had again.
-    fn settle(&self) -> Result<()>;
+    fn sync(&self) -> Result<()>;
     /// Unmounts.
     fn finish(self) -> Result<()>;
 }
@@ -57,7 +57,7 @@ impl Side for Engine {
         Ok(self.0.remove_file(path)?)
     }
 
-    fn settle(&self) -> Result<()> {
+    fn sync(&self) -> Result<()> {
         Ok(self.0.sync()?)
     }
 
@@ -85,7 +85,7 @@ impl Side for KernelMount {
         Ok(std::fs::remove_file(self.path().join(path))?)
     }
 
-    fn settle(&self) -> Result<()> {
+    fn sync(&self) -> Result<()> {
         Ok(Self::sync(self)?)
     }
 

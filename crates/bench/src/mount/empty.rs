@@ -47,14 +47,14 @@ pub fn serve(point: &Path, image: Option<&Path>) -> Result<()> {
 }
 
 /// The names in a directory.
-struct Names {
+struct DirectoryNames {
     parent: NodeId,
     by_name: HashMap<Vec<u8>, (NodeId, u64)>,
     by_cookie: BTreeMap<u64, Vec<u8>>,
     next_cookie: u64,
 }
 
-impl Names {
+impl DirectoryNames {
     fn new(parent: NodeId) -> Self {
         let next_cookie = DOT_DOT + 1;
         Self { parent, by_name: HashMap::new(), by_cookie: BTreeMap::new(), next_cookie }
@@ -74,7 +74,7 @@ impl Names {
 }
 
 enum Body {
-    Directory(Names),
+    Directory(DirectoryNames),
     File(Content),
     Symlink(Vec<u8>),
     Special,
@@ -89,7 +89,7 @@ struct Inode {
 }
 
 impl Inode {
-    fn names(&mut self) -> Reply<&mut Names> {
+    fn names(&mut self) -> Reply<&mut DirectoryNames> {
         match &mut self.body {
             Body::Directory(names) => Ok(names),
             _ => Err(Errno::NOTDIR),
@@ -177,7 +177,7 @@ impl Tree {
         let attributes = new_attributes(NodeId::ROOT, FileType::Directory, 0o755, 0, 0);
         tree.hold(
             NodeId::ROOT,
-            Inode { attributes, uses: 1, body: Body::Directory(Names::new(NodeId::ROOT)) },
+            Inode { attributes, uses: 1, body: Body::Directory(DirectoryNames::new(NodeId::ROOT)) },
         );
         tree
     }
@@ -305,7 +305,7 @@ impl Ops for Tree {
         let node = NodeId(self.next_node.fetch_add(1, Ordering::Relaxed));
         let (file_type, body, device, size) = match make.kind {
             Kind::File => (FileType::Regular, Body::File(Content::default()), 0, 0),
-            Kind::Directory => (FileType::Directory, Body::Directory(Names::new(parent)), 0, 0),
+            Kind::Directory => (FileType::Directory, Body::Directory(DirectoryNames::new(parent)), 0, 0),
             Kind::Symlink(target) => {
                 (FileType::Symlink, Body::Symlink(target.to_vec()), 0, target.len() as u64)
             }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use extant_block::{Access, BlockDevice, FileDevice};
+use extant_block::{BlockDevice, DeviceAccess, FileDevice};
 use extant_fuse::{MountOptions, Server, ServerOptions, Session, TimedDevice};
 use rustix::fs::OFlags;
 
@@ -77,7 +77,7 @@ pub fn serve_slow(image: &Path, point: &Path) -> Result<()> {
     fs.unmount()?;
     let at = at.ok_or("the file has no block")?;
     let device = SlowDevice {
-        device: FileDevice::open(image, Access::read_write())?,
+        device: FileDevice::open(image, DeviceAccess::read_write())?,
         slow: at..at + BLOCK_BYTES as u64,
     };
     let fs = extant::Mount::new().open_device(Arc::new(TimedDevice::new(device)))?;

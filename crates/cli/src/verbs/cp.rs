@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use extant::{FileType, Filesystem};
 use extant_archive::{
-    Adjust, CopyOptions, DiskWalk, Entry, Existing, Extent, Extract, Import, Kind, Manner, Preserve, Sink,
-    Source, StreamWriter, TreePath, pour_concurrently,
+    Adjust, CopyOptions, DiskWalk, Entry, EntryKind, Existing, Extent, Extract, Import, Manner, Preserve,
+    Sink, Source, StreamWriter, TreePath, pour_concurrently,
 };
 
 use super::{Outcome, for_each};
@@ -269,9 +269,9 @@ impl Cp {
                 attributes.gid = gid.unwrap_or(attributes.gid);
             }
             if let Some(change) = &chmod
-                && !matches!(entry.kind, Kind::Symlink(_) | Kind::HardLink(_))
+                && !matches!(entry.kind, EntryKind::Symlink(_) | EntryKind::HardLink(_))
             {
-                attributes.mode = change.apply(attributes.mode, entry.kind == Kind::Directory);
+                attributes.mode = change.apply(attributes.mode, entry.kind == EntryKind::Directory);
             }
         });
         options.preserve.uid |= owner.is_some_and(|owner| owner.uid.is_some());

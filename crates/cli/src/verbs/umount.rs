@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use extant_block::{Access, FileDevice};
+use extant_block::{DeviceAccess, FileDevice};
 use extant_rt::{Arc, Condvar, LockClass, Monotonic, Mutex};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -172,7 +172,7 @@ fn unmount(dir: &Path, lazy: bool) -> std::io::Result<()> {
 fn wait(server: Option<&ServerProcess>, mounted: &Mounted) -> Result<(), Failure> {
     let Some(server) = server else {
         while let Err(extant_block::Error::Locked { .. } | extant_block::Error::Busy { .. }) =
-            FileDevice::open(&mounted.source, Access::read_only())
+            FileDevice::open(&mounted.source, DeviceAccess::read_only())
         {
             extant_rt::sleep(LOOK_INTERVAL);
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use extant_alloc::Tuning;
-use extant_block::{Access, BlockDevice, FileDevice};
+use extant_block::{BlockDevice, DeviceAccess, FileDevice};
 use extant_rt::{Arc, WallClock};
 
 use super::{File, Filesystem};
@@ -152,7 +152,8 @@ impl Mount {
     /// # Errors
     /// [`Error::Device`] if it cannot be opened or is in use; else as [`Mount::open_device`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<Filesystem> {
-        let access = if self.options.read_only { Access::read_only() } else { Access::read_write() };
+        let access =
+            if self.options.read_only { DeviceAccess::read_only() } else { DeviceAccess::read_write() };
         let device = FileDevice::open(path.as_ref(), access)?;
         self.open_device(Arc::new(device))
     }

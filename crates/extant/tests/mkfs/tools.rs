@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use extant_block::{Access, FileDevice};
+use extant_block::{DeviceAccess, FileDevice};
 
 /// A sparse image that vanishes with the test.
 pub struct Image {
@@ -23,7 +23,7 @@ impl Image {
     }
 
     pub fn device(&self) -> FileDevice {
-        FileDevice::open(&self.path, Access::read_write()).expect("the image")
+        FileDevice::open(&self.path, DeviceAccess::read_write()).expect("the image")
     }
 
     /// Bytes that the file takes on its own disk.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::lines::Access;
+use super::lines::LineAccess;
 use super::world::touch;
 
 macro_rules! atomic {
@@ -21,14 +21,14 @@ macro_rules! atomic {
             /// The value.
             #[track_caller]
             pub fn load(&self, order: Ordering) -> $value {
-                touch(self, Access::Read);
+                touch(self, LineAccess::Read);
                 self.0.load(order)
             }
 
             /// Replaces the value.
             #[track_caller]
             pub fn store(&self, value: $value, order: Ordering) {
-                touch(self, Access::Write);
+                touch(self, LineAccess::Write);
                 self.0.store(value, order);
             }
 
@@ -44,7 +44,7 @@ macro_rules! atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                touch(self, Access::Write);
+                touch(self, LineAccess::Write);
                 self.0.compare_exchange(current, new, success, failure)
             }
 
@@ -74,7 +74,7 @@ macro_rules! atomic {
                 fetch: Ordering,
                 update: impl FnMut($value) -> Option<$value>,
             ) -> Result<$value, $value> {
-                touch(self, Access::Write);
+                touch(self, LineAccess::Write);
                 self.0.fetch_update(set, fetch, update)
             }
 
@@ -82,7 +82,7 @@ macro_rules! atomic {
                 /// As `std`'s: changes the value and returns the one before.
                 #[track_caller]
                 pub fn $operation(&self, value: $value, order: Ordering) -> $value {
-                    touch(self, Access::Write);
+                    touch(self, LineAccess::Write);
                     self.0.$operation(value, order)
                 }
             )*

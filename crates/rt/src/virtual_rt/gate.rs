@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
 
-use super::lines::Access;
-use super::world::{self, Place};
+use super::lines::LineAccess;
+use super::world::{self, AccessSite};
 use crate::LockClass;
 
 /// How a lock is held.
@@ -40,7 +40,7 @@ pub struct Gate {
 pub struct Pass<'a> {
     /// `None` outside a simulation.
     held: Option<(&'a Gate, Mode)>,
-    place: Place,
+    site: AccessSite,
 }
 
 impl Queue {
@@ -69,7 +69,7 @@ impl Gate {
     /// Waits until the lock is the current CPU's.
     #[track_caller]
     pub fn enter(&self, mode: Mode) -> Pass<'_> {
-        let place = self.place(Location::caller());
+        let site = self.site(Location::caller());
         world::reach();
         let must_wait = world::with(|world| {
             let mut queue = self.queue();
@@ -80,18 +80,18 @@ impl Gate {
             } else {
                 queue.waiting.push_back((world.current, mode, world.now()));
             }
-            world.access(self.address(), Access::Write, place);
+            world.access(self.address(), LineAccess::Write, site);
             !free
         });
         if must_wait == Some(true) {
             // Whoever wakes this CPU has let it through.
             world::block(None);
         }
-        Pass { held: must_wait.map(|_| (self, mode)), place }
+        Pass { held: must_wait.map(|_| (self, mode)), site }
     }
 
-    fn place(&self, location: &'static Location<'static>) -> Place {
-        Place { location, class: Some(self.class) }
+    fn site(&self, location: &'static Location<'static>) -> AccessSite {
+        AccessSite { location, class: Some(self.class) }
     }
 
     fn address(&self) -> usize {
@@ -101,7 +101,7 @@ impl Gate {
     /// Goes through if nobody is in the way; else it has only looked.
     #[track_caller]
     pub fn try_enter(&self, mode: Mode) -> Option<Pass<'_>> {
-        let place = self.place(Location::caller());
+        let site = self.site(Location::caller());
         world::reach();
         let entered = world::with(|world| {
             let mut queue = self.queue();
@@ -110,41 +110,41 @@ impl Gate {
                 queue.admit(mode);
                 world.count(self.class, None);
             }
-            world.access(self.address(), if free { Access::Write } else { Access::Read }, place);
+            world.access(self.address(), if free { LineAccess::Write } else { LineAccess::Read }, site);
             free
         });
         match entered {
             Some(false) => None,
-            Some(true) => Some(Pass { held: Some((self, mode)), place }),
-            None => Some(Pass { held: None, place }),
+            Some(true) => Some(Pass { held: Some((self, mode)), site }),
+            None => Some(Pass { held: None, site }),
         }
     }
 
     /// Whether somebody is inside.
     #[track_caller]
     pub fn is_held(&self) -> bool {
-        let place = self.place(Location::caller());
+        let site = self.site(Location::caller());
         world::reach();
         let ask = || {
             let queue = self.queue();
             queue.is_written || queue.readers > 0
         };
         let asked = world::with(|world| {
-            world.access(self.address(), Access::Read, place);
+            world.access(self.address(), LineAccess::Read, site);
             ask()
         });
         asked.unwrap_or_else(ask)
     }
 
-    fn leave(&self, mode: Mode, place: Place) {
+    fn leave(&self, mode: Mode, site: AccessSite) {
         world::reach();
-        self.leave_now(mode, place);
+        self.leave_now(mode, site);
     }
 
     /// Gives the lock up and lets through those who have waited longest and may hold it together.
-    fn leave_now(&self, mode: Mode, place: Place) {
+    fn leave_now(&self, mode: Mode, site: AccessSite) {
         world::with(|world| {
-            world.access(self.address(), Access::Write, place);
+            world.access(self.address(), LineAccess::Write, site);
             let mut queue = self.queue();
             match mode {
                 Mode::Shared => queue.readers -= 1,
@@ -155,7 +155,7 @@ impl Gate {
             {
                 queue.waiting.pop_front();
                 queue.admit(mode);
-                let waited_ns = world.hand_over(cpu, place) - since;
+                let waited_ns = world.hand_over(cpu, site) - since;
                 world.count(self.class, Some(waited_ns));
             }
         });
@@ -171,23 +171,23 @@ impl Pass<'_> {
     /// The CPU that goes through gets what the lock guards: to change it, or beside other readers.
     pub fn fetch<T>(&self, guarded: &T) {
         let Some((gate, mode)) = self.held else { return };
-        let access = if mode == Mode::Shared { Access::Read } else { Access::Write };
+        let access = if mode == Mode::Shared { LineAccess::Read } else { LineAccess::Write };
         let address = std::ptr::from_ref(guarded).addr();
         world::with(|world| {
             if mode == Mode::Exclusive {
                 let last = gate.queue().last.replace(world.current);
-                if world.fetch_behind(gate.class, self.place, last.unwrap_or(world.current)) {
+                if world.fetch_behind(gate.class, self.site, last.unwrap_or(world.current)) {
                     return;
                 }
             }
-            world.access_data(address, size_of::<T>(), access, self.place);
+            world.access_data(address, size_of::<T>(), access, self.site);
         });
     }
 
     /// Gives the lock up without letting others run first.
     pub fn give_up_now(mut self) {
         if let Some((gate, mode)) = self.held.take() {
-            gate.leave_now(mode, self.place);
+            gate.leave_now(mode, self.site);
         }
     }
 }
@@ -195,7 +195,7 @@ impl Pass<'_> {
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if let Some((gate, mode)) = self.held {
-            gate.leave(mode, self.place);
+            gate.leave(mode, self.site);
         }
     }
 }

@@ -50,20 +50,20 @@ impl Topology {
     #[must_use]
     pub fn spread(mut self) -> Self {
         let outermost = self.levels.last().map_or(0, |level| level.cpus);
-        let place = |cpu: usize| {
-            let (mut rest, mut place, mut within) = (cpu, 0, outermost);
+        let site = |cpu: usize| {
+            let (mut rest, mut site, mut within) = (cpu, 0, outermost);
             for inner in self.levels.iter().rev().skip(1).map(|level| level.cpus).chain([1]) {
                 let parts = within / inner;
-                place += rest % parts * inner;
+                site += rest % parts * inner;
                 (rest, within) = (rest / parts, inner);
             }
-            place
+            site
         };
-        self.places = (0..outermost).map(place).collect();
+        self.places = (0..outermost).map(site).collect();
         self
     }
 
-    fn place(&self, cpu: usize) -> usize {
+    fn site(&self, cpu: usize) -> usize {
         self.places.get(cpu).copied().unwrap_or(cpu)
     }
 
@@ -73,7 +73,7 @@ impl Topology {
         if from == to {
             return 0;
         }
-        let (from, to) = (self.place(from), self.place(to));
+        let (from, to) = (self.site(from), self.site(to));
         let shared = self.levels.iter().find(|level| from / level.cpus == to / level.cpus);
         shared.or(self.levels.last()).map_or(0, |level| level.transfer_ns)
     }
@@ -88,7 +88,7 @@ impl Default for Topology {
 
 /// What is done to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum LineAccess {
     Read,
     Write,
 }
@@ -157,30 +157,30 @@ impl Lines {
     }
 
     /// An access to the line of an address.
-    pub fn access(&mut self, address: usize, visit: Visit, access: Access) -> Transfer {
+    pub fn access(&mut self, address: usize, visit: Visit, access: LineAccess) -> Transfer {
         let Visit { cpu, now, is_halved } = visit;
         let topology = &self.topology;
         let way_ns = |from| topology.transfer_ns(from, cpu) / if is_halved { 2 } else { 1 };
         let number = address / LINE_BYTES;
         let page =
             self.pages.entry(number / PAGE_LINES).or_insert_with(|| Box::new([const { None }; PAGE_LINES]));
-        let place = &mut page[number % PAGE_LINES];
-        let Some(line) = place else {
-            *place = Some(Line { writer: cpu, readers: Vec::new(), busy_until: 0 });
+        let site = &mut page[number % PAGE_LINES];
+        let Some(line) = site else {
+            *site = Some(Line { writer: cpu, readers: Vec::new(), busy_until: 0 });
             return Transfer::default();
         };
         let has = line.writer == cpu || line.readers.contains(&cpu);
-        if has && (access == Access::Read || line.readers.is_empty()) {
+        if has && (access == LineAccess::Read || line.readers.is_empty()) {
             return Transfer::default();
         }
         let fetch = if has { 0 } else { way_ns(line.writer) };
         let wait = line.busy_until.saturating_sub(now);
         let ns = match access {
-            Access::Read => {
+            LineAccess::Read => {
                 line.readers.push(cpu);
                 wait + fetch
             }
-            Access::Write => {
+            LineAccess::Write => {
                 // The writer's copy goes with the transfer.
                 let kept = has.then_some(line.writer);
                 let losers = line.readers.iter().copied().chain(kept).filter(|holder| *holder != cpu);
@@ -197,7 +197,13 @@ impl Lines {
 
     /// The lines of data that lies under a lock, or that nobody else changes meanwhile: they come side by side, two in
     /// the time of one.
-    pub fn access_data(&mut self, address: usize, bytes: usize, visit: Visit, access: Access) -> Transfer {
+    pub fn access_data(
+        &mut self,
+        address: usize,
+        bytes: usize,
+        visit: Visit,
+        access: LineAccess,
+    ) -> Transfer {
         let mut all = Transfer::default();
         if bytes == 0 {
             return all;
@@ -247,55 +253,55 @@ mod tests {
     fn line_of_ones_own_costs_nothing_and_one_of_another_a_transfer() {
         let mut lines = lines();
         for _ in 0..2 {
-            assert_eq!(lines.access(64, visit(0, 5), Access::Write), Transfer::default());
+            assert_eq!(lines.access(64, visit(0, 5), LineAccess::Write), Transfer::default());
         }
-        assert_eq!(lines.access(100, visit(1, 20), Access::Write), Transfer { ns: 10, is_shared: true });
+        assert_eq!(lines.access(100, visit(1, 20), LineAccess::Write), Transfer { ns: 10, is_shared: true });
         // Its neighbour is another line.
-        assert_eq!(lines.access(128, visit(1, 40), Access::Write), Transfer::default());
+        assert_eq!(lines.access(128, visit(1, 40), LineAccess::Write), Transfer::default());
     }
 
     #[test]
     fn readers_share_and_the_next_writer_waits_for_the_farthest() {
         let mut lines = lines();
-        lines.access(0, visit(0, 0), Access::Write);
-        assert_eq!(lines.access(0, visit(1, 0), Access::Read).ns, 10);
-        assert_eq!(lines.access(0, visit(7, 0), Access::Read).ns, 100);
-        assert!(!lines.access(0, visit(7, 200), Access::Read).is_shared);
+        lines.access(0, visit(0, 0), LineAccess::Write);
+        assert_eq!(lines.access(0, visit(1, 0), LineAccess::Read).ns, 10);
+        assert_eq!(lines.access(0, visit(7, 0), LineAccess::Read).ns, 100);
+        assert!(!lines.access(0, visit(7, 200), LineAccess::Read).is_shared);
         // CPU 1 has it; CPU 7 is the farthest to lose it.
-        assert_eq!(lines.access(0, visit(1, 300), Access::Write).ns, 100);
+        assert_eq!(lines.access(0, visit(1, 300), LineAccess::Write).ns, 100);
         // CPU 2 lacks it: from CPU 1, which loses it with the transfer.
-        assert_eq!(lines.access(0, visit(2, 500), Access::Write).ns, 40);
+        assert_eq!(lines.access(0, visit(2, 500), LineAccess::Write).ns, 40);
     }
 
     #[test]
     fn changes_by_many_follow_one_another() {
         let mut lines = lines();
-        lines.access(0, visit(0, 0), Access::Write);
-        assert_eq!(lines.access(0, visit(1, 0), Access::Write).ns, 10);
+        lines.access(0, visit(0, 0), LineAccess::Write);
+        assert_eq!(lines.access(0, visit(1, 0), LineAccess::Write).ns, 10);
         // It is on its way to CPU 1 until 10, then 40 to CPU 2, then from there 10 to CPU 3.
-        assert_eq!(lines.access(0, visit(2, 0), Access::Write).ns, 50);
-        assert_eq!(lines.access(0, visit(3, 0), Access::Write).ns, 60);
-        assert_eq!(lines.access(0, visit(1, 100), Access::Read).ns, 40);
+        assert_eq!(lines.access(0, visit(2, 0), LineAccess::Write).ns, 50);
+        assert_eq!(lines.access(0, visit(3, 0), LineAccess::Write).ns, 60);
+        assert_eq!(lines.access(0, visit(1, 100), LineAccess::Read).ns, 40);
     }
 
     #[test]
     fn halved_ways_keep_a_line_busy_for_half_as_long() {
         let mut lines = lines();
-        lines.access(0, visit(0, 0), Access::Write);
+        lines.access(0, visit(0, 0), LineAccess::Write);
         let halved = |cpu| Visit { is_halved: true, ..visit(cpu, 0) };
-        assert_eq!(lines.access(0, halved(4), Access::Write).ns, 50);
-        assert_eq!(lines.access(0, halved(0), Access::Write).ns, 100);
-        assert_eq!(lines.access(0, visit(4, 0), Access::Write).ns, 200);
+        assert_eq!(lines.access(0, halved(4), LineAccess::Write).ns, 50);
+        assert_eq!(lines.access(0, halved(0), LineAccess::Write).ns, 100);
+        assert_eq!(lines.access(0, visit(4, 0), LineAccess::Write).ns, 200);
     }
 
     #[test]
     fn lines_of_data_come_two_in_the_time_of_one() {
         let mut lines = lines();
-        assert_eq!(lines.access_data(32, 64, visit(0, 0), Access::Write), Transfer::default());
-        assert_eq!(lines.access_data(33, 0, visit(4, 0), Access::Write), Transfer::default());
+        assert_eq!(lines.access_data(32, 64, visit(0, 0), LineAccess::Write), Transfer::default());
+        assert_eq!(lines.access_data(33, 0, visit(4, 0), LineAccess::Write), Transfer::default());
         // Bytes 32 to 96 lie on two lines, 0 to 256 on four, of which two were CPU 0's.
         assert_eq!(
-            lines.access_data(0, 256, visit(4, 0), Access::Write),
+            lines.access_data(0, 256, visit(4, 0), LineAccess::Write),
             Transfer { ns: 100, is_shared: true }
         );
     }

@@ -6,7 +6,7 @@ use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
 use super::gate::{Gate, Mode, Pass};
-use super::lines::Access;
+use super::lines::LineAccess;
 use super::thread::nanoseconds;
 use super::world;
 use crate::{LockClass, Rank};
@@ -166,7 +166,7 @@ impl Condvar {
 
     #[track_caller]
     fn notify(&self, count: usize) {
-        world::touch(self, Access::Write);
+        world::touch(self, LineAccess::Write);
         world::with(|world| {
             let mut waiting = self.waiting();
             let count = count.min(waiting.len());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use super::by_address::ByAddress;
-use super::lines::{Access, Lines, Topology, Transfer, Visit};
+use super::lines::{LineAccess, Lines, Topology, Transfer, Visit};
 use crate::LockClass;
 #[cfg(debug_assertions)]
 use crate::rank::order;
@@ -113,9 +113,9 @@ impl Report {
     }
 }
 
-/// Where an access stands in the source.
+/// Where in the source an access is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct AccessSite {
     pub location: &'static Location<'static>,
     /// Of the lock that is accessed.
     pub class: Option<&'static LockClass>,
@@ -204,43 +204,43 @@ impl World {
     }
 
     /// The current CPU accesses the line of an atomic or, with its class, of a lock.
-    pub fn access(&mut self, address: usize, access: Access, place: Place) {
-        if self.is_without(place) {
+    pub fn access(&mut self, address: usize, access: LineAccess, site: AccessSite) {
+        if self.is_without(site) {
             return;
         }
         let own_ns = match access {
-            Access::Read => self.costs.read_ns,
-            Access::Write => self.costs.write_ns,
+            LineAccess::Read => self.costs.read_ns,
+            LineAccess::Write => self.costs.write_ns,
         };
-        let transfer = self.lines.access(address, self.visit(place), access);
-        self.arrive(transfer, place);
+        let transfer = self.lines.access(address, self.visit(site), access);
+        self.arrive(transfer, site);
         self.charge(own_ns);
     }
 
     /// The current CPU accesses data that nobody changes meanwhile.
-    pub fn access_data(&mut self, address: usize, bytes: usize, access: Access, place: Place) {
-        if self.is_without(place) {
+    pub fn access_data(&mut self, address: usize, bytes: usize, access: LineAccess, site: AccessSite) {
+        if self.is_without(site) {
             return;
         }
-        let transfer = self.lines.access_data(address, bytes, self.visit(place), access);
-        self.arrive(transfer, place);
+        let transfer = self.lines.access_data(address, bytes, self.visit(site), access);
+        self.arrive(transfer, site);
     }
 
-    fn visit(&self, place: Place) -> Visit {
-        Visit { cpu: self.current, now: self.now(), is_halved: self.is_halved(place) }
+    fn visit(&self, site: AccessSite) -> Visit {
+        Visit { cpu: self.current, now: self.now(), is_halved: self.is_halved(site) }
     }
 
-    fn is_halved(&self, Place { location, class }: Place) -> bool {
+    fn is_halved(&self, AccessSite { location, class }: AccessSite) -> bool {
         let is = |halved: &String| halved == class.map_or(location.file(), |class| class.name);
         self.halved.as_ref().is_some_and(is)
     }
 
-    fn is_without(&self, place: Place) -> bool {
+    fn is_without(&self, site: AccessSite) -> bool {
         // Few, and looked for at each access: quicker one by one than by a hash.
-        place.class.is_some_and(|class| self.without.iter().any(|without| without == class.name))
+        site.class.is_some_and(|class| self.without.iter().any(|without| without == class.name))
     }
 
-    fn arrive(&mut self, transfer: Transfer, Place { location, class }: Place) {
+    fn arrive(&mut self, transfer: Transfer, AccessSite { location, class }: AccessSite) {
         let fresh =
             || (location, LineReport { class: class.map(|class| class.name), ..LineReport::default() });
         let (_, counts) = self.places.entry(std::ptr::from_ref(location).addr()).or_insert_with(fresh);
@@ -252,20 +252,20 @@ impl World {
 
     /// What lies behind a lock comes to the current CPU from the one that held it before; false if the machine does not say
     /// what that is.
-    pub fn fetch_behind(&mut self, class: &LockClass, place: Place, from: usize) -> bool {
+    pub fn fetch_behind(&mut self, class: &LockClass, site: AccessSite, from: usize) -> bool {
         let Some(Behind { work_ns, lines }) = self.behind.get(class.name).copied() else { return false };
         let ns = work_ns + lines * self.lines.transfer_ns(from, self.current) / 2;
-        self.charge(if self.is_halved(place) { ns / 2 } else { ns });
+        self.charge(if self.is_halved(site) { ns / 2 } else { ns });
         true
     }
 
     /// Hands a lock to a blocked CPU, which gets its line and what it needs to see of it; returns its new clock.
-    pub fn hand_over(&mut self, cpu: usize, place: Place) -> u64 {
-        if self.is_without(place) {
+    pub fn hand_over(&mut self, cpu: usize, site: AccessSite) -> u64 {
+        if self.is_without(site) {
             return self.wake_at(cpu, self.now());
         }
         let ns = self.costs.hand_over_transfers * self.lines.transfer_ns(self.current, cpu);
-        self.wake_at(cpu, self.now() + if self.is_halved(place) { ns / 2 } else { ns })
+        self.wake_at(cpu, self.now() + if self.is_halved(site) { ns / 2 } else { ns })
     }
 
     /// Lets a blocked CPU go on after a notification.
@@ -318,10 +318,10 @@ pub fn pass() {
 
 /// As [`reach`], and then accesses the line of `what`.
 #[track_caller]
-pub fn touch<T>(what: &T, access: Access) {
-    let place = Place { location: Location::caller(), class: None };
+pub fn touch<T>(what: &T, access: LineAccess) {
+    let site = AccessSite { location: Location::caller(), class: None };
     reach();
-    with(|world| world.access(std::ptr::from_ref(what).addr(), access, place));
+    with(|world| world.access(std::ptr::from_ref(what).addr(), access, site));
 }
 
 /// Stops the current CPU until it is woken, or until its clock shows `until`.
@@ -428,7 +428,7 @@ impl Machine {
         for task in tasks {
             world.add(task);
         }
-        WORLD.with_borrow_mut(|place| *place = Some(world));
+        WORLD.with_borrow_mut(|site| *site = Some(world));
         let mut coroutines = Coroutines::default();
         loop {
             coroutines.adopt(with(|world| std::mem::take(&mut world.born)).unwrap_or_default());
@@ -465,10 +465,10 @@ impl World {
             sum.contended += contended;
             sum.waited_ns += waited_ns;
         }
-        for (place, LineReport { accesses, shared, waited_ns, class }) in
+        for (site, LineReport { accesses, shared, waited_ns, class }) in
             std::mem::take(&mut self.places).into_values()
         {
-            let sum = report.lines.entry(place).or_default();
+            let sum = report.lines.entry(site).or_default();
             sum.class = class;
             sum.accesses += accesses;
             sum.shared += shared;

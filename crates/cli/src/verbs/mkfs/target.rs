@@ -5,7 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use extant_block::{Access, BlockDevice, Create};
+use extant_block::{BlockDevice, Create, DeviceAccess};
 use extant_rt::Arc;
 
 use crate::disks::{Location, device_failure, locate, open_device};
@@ -26,7 +26,7 @@ pub fn may_resize(image: &Path, location: Location) -> bool {
 
 /// The size of what is there.
 pub fn existing_bytes(image: &Path, location: Location) -> Option<u64> {
-    let device = open_device(image, Access::read_only(), Duration::ZERO).ok()?;
+    let device = open_device(image, DeviceAccess::read_only(), Duration::ZERO).ok()?;
     Some(locate(image, device, location).ok()?.size())
 }
 
@@ -38,7 +38,7 @@ impl Target {
             let message = format!("{} does not exist; say how large it is to be", image.display());
             return Err(Failure::usage(message));
         }
-        let access = Access { create: Create::IfMissing, ..Access::read_write() };
+        let access = DeviceAccess { create: Create::IfMissing, ..DeviceAccess::read_write() };
         let mut device = open_device(image, access, location.wait())?;
         let unmade = Unmade(was_made.then(|| image.to_owned()));
         let refuse = |device: &dyn BlockDevice| match dear(device) {

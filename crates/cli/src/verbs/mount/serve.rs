@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use extant::Filesystem;
-use extant_block::{Access, BlockDevice, FileDevice};
+use extant_block::{BlockDevice, DeviceAccess, FileDevice};
 use extant_fuse::{
     DeviceTimes, MountError, MountOptions, Owners, Server, ServerOptions, Session, TimedDevice,
 };
@@ -197,7 +197,7 @@ fn mount_claiming(
 }
 
 /// Opens the disk and locks it; after an unmount of it that is under way, as the kernel's own mounts do.
-fn open_device(image: &Path, access: Access) -> Result<FileDevice, Failure> {
+fn open_device(image: &Path, access: DeviceAccess) -> Result<FileDevice, Failure> {
     use extant_block::Error;
     let start = Monotonic::now();
     let mut server_seen = start;
@@ -233,10 +233,12 @@ struct Opened {
 
 fn open(image: &Path, dir: &Path, options: &Options, is_root: bool) -> Result<Opened, Failure> {
     use std::os::unix::ffi::OsStrExt;
-    let access = if options.read_only { Access::read_only() } else { Access::read_write() };
+    let access = if options.read_only { DeviceAccess::read_only() } else { DeviceAccess::read_write() };
     let device = match open_device(image, access) {
         // As mount(8) does.
-        Err(failure) if failure.kind == disks::WRITE_PROTECTED => open_device(image, Access::read_only()),
+        Err(failure) if failure.kind == disks::WRITE_PROTECTED => {
+            open_device(image, DeviceAccess::read_only())
+        }
         opened => opened,
     }?;
     let read_only = device.is_read_only();

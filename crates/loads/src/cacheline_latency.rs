@@ -1,4 +1,4 @@
-//! What a cache line's way between two CPUs of the host takes.
+//! The latency of a cache line between two CPUs of the host.
 //!
 //! Measured with threads and the clock of the standard library, whatever runtime the engine has.
 
@@ -26,7 +26,7 @@ pub fn least(rounds: usize, measure: impl Fn() -> Result<f64, Errno>) -> Option<
     (0..rounds).filter_map(|_| measure().ok()).min_by(f64::total_cmp)
 }
 
-/// Nanoseconds of a line's way from one CPU to the other.
+/// The latency of a line from one CPU to the other, in nanoseconds.
 ///
 /// # Errors
 /// If a thread may not run there.
@@ -56,11 +56,11 @@ pub fn one_way(
     let passing = |side: usize| {
         let mut set = CpuSet::new();
         set.set(cpus[side]);
-        let settled = sched_setaffinity(None, &set);
+        let pinned = sched_setaffinity(None, &set);
         there.wait();
         let begin = Instant::now();
         pass((side as u64..2 * rounds).step_by(2));
-        settled.map(|()| begin.elapsed())
+        pinned.map(|()| begin.elapsed())
     };
     let took = std::thread::scope(|scope| {
         let passing = &passing;

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 /// Users and groups by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct UserDatabase {
     users: HashMap<Vec<u8>, (u32, u32)>,
     groups: HashMap<Vec<u8>, u32>,
 }
 
-impl Names {
+impl UserDatabase {
     /// What the two files say; lines that make no sense are passed over, and of two for a name the first counts.
     #[must_use]
     pub fn parse(passwd: &[u8], group: &[u8]) -> Self {
@@ -76,13 +76,15 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_found() {
-        let names =
-            Names::parse(b"root:x:0:0::/root:/bin/sh\nweb:x:33:34::\nbad\nweb:x:1:1::\n", b"www:x:34:\n");
+        let names = UserDatabase::parse(
+            b"root:x:0:0::/root:/bin/sh\nweb:x:33:34::\nbad\nweb:x:1:1::\n",
+            b"www:x:34:\n",
+        );
         assert_eq!(
             (names.user(b"web"), names.login_group(b"web"), names.group(b"www")),
             (Some(33), Some(34), Some(34))
         );
-        let both = names.clone().or(Names::parse(b"web:x:5:5::\nman:x:6:6::\n", b""));
+        let both = names.clone().or(UserDatabase::parse(b"web:x:5:5::\nman:x:6:6::\n", b""));
         assert_eq!((both.user(b"web"), both.user(b"man")), (Some(33), Some(6)));
         assert_eq!((names.user(b"77"), names.group(b"+7"), names.user(b"nobody")), (Some(77), None, None));
     }

@@ -38,7 +38,7 @@ impl Level {
 
 /// Finds directories below a target, and makes those that are missing.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct TargetDirs {
     target: Level,
     /// The file system and the path of the target, if symbolic links lead where they lead on the disk.
     system: Option<(Filesystem, PathBuf)>,
@@ -52,8 +52,8 @@ pub(super) struct Places {
     times: Option<Times>,
 }
 
-impl Places {
-    /// Places below a target that is the root of everything.
+impl TargetDirs {
+    /// The directories below a target that is the root of everything.
     pub fn rooted(target: Dir, times: Option<Times>) -> extant::Result<Self> {
         let target = Level::new(target)?;
         Ok(Self {

@@ -1,7 +1,7 @@
-//! The way from a directory of the host to one below it.
+//! An open path: the directories of the host from one to another below it.
 //!
 //! Each directory is opened from the one above it and never through a symbolic link, so that nobody who changes the tree
-//! meanwhile leads the way elsewhere. Only the last [`OPEN_MAX`] stay open: a tree may be deeper than a process may have
+//! meanwhile leads it elsewhere. Only the last [`OPEN_MAX`] stay open: a tree may be deeper than a process may have
 //! descriptors. What was closed is opened again as `..` of the one below it, and has to be the directory it was.
 //!
 //! Test: `tests/extract.rs`, `tests/host.rs`.
@@ -13,7 +13,7 @@ use rustix::io::{Errno, Result as Outcome};
 
 use crate::path::TreePath;
 
-/// Directories on the way that are open: few beside the 1,024 that a process may usually have.
+/// Directories of the path that are open: few beside the 1,024 that a process may usually have.
 const OPEN_MAX: usize = 64;
 
 const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -22,7 +22,7 @@ const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFO
 pub(super) type FileId = (u64, u64);
 
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct OpenPath {
     root: OwnedFd,
     here: TreePath,
     /// Those below the root.
@@ -35,8 +35,8 @@ struct Level {
     descriptor: Option<OwnedFd>,
 }
 
-impl Way {
-    /// The way that begins at `root`.
+impl OpenPath {
+    /// The path that begins at `root`.
     pub fn new(root: OwnedFd) -> Self {
         Self { root, here: TreePath::root(), levels: Vec::new() }
     }
