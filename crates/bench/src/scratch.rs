@@ -38,7 +38,7 @@ impl Scratch {
         Ok(path)
     }
 
-    /// An image as [`Scratch::image`]'s with a journal of 1 GiB, so long that loads of many names wait for nothing to go home.
+    /// An image as [`Scratch::image`]'s with a journal of 1 GiB, so long that loads of many names wait for no checkpoint.
     pub fn journalled_image(&self, name: &str) -> Result<PathBuf> {
         self.image_with(name, &["-J", "size=1024"])
     }

@@ -5,7 +5,7 @@
 //!
 //! Invariants: a buffer that the running transaction changed, or that a commit under way has frozen or made, is held by
 //! that transaction and so never dropped from the cache; every other buffer can be read again from the journal's
-//! overlay or the device. Every buffer was verified as the [`Kind`] under which it is held.
+//! committed blocks or the device. Every buffer was verified as the [`Kind`] under which it is held.
 //!
 //! Tests: `tests/evictions.rs`, `../tests/threads/`.
 //!

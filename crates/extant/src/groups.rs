@@ -20,7 +20,7 @@ pub(crate) struct Groups {
     pub(crate) geometry: Geometry,
     pub(crate) checksums: Checksums,
     pub(crate) replayed: BTreeMap<FsBlock, Arc<[u8]>>,
-    /// Set when the disk may be written: what is committed and not home is found there.
+    /// Set when the disk may be written: committed blocks that are not checkpointed are found there.
     pub(crate) journal: Arc<OnceLock<Arc<Journal>>>,
 }
 

@@ -1,6 +1,6 @@
 //! Mounting and unmounting.
 //!
-//! Mounting for writing replays the journal home, marks the superblock as in need of recovery, and finishes what a
+//! Mounting for writing replays the journal, marks the superblock as in need of recovery, and finishes what a
 //! crash left in the orphan list. Mounting for reading writes nothing: the journal is replayed into memory.
 //!
 //! Source: `ext4_fill_super`, `ext4_setup_super`, `ext4_put_super` of `fs/ext4/super.c`.
@@ -317,7 +317,7 @@ impl Volume {
         Ok(Some(map))
     }
 
-    /// Replays the log: home, or when reading into the blocks that are returned. The log of a file system that was unmounted is
+    /// Replays the log: to the final locations, or when reading into the blocks that are returned. The log of a file system that was unmounted is
     /// not replayed, for its transactions are older than what was written since, and it is emptied before there are new ones.
     ///
     /// Source: `ext4_load_journal`. Linux empties that log for a read-only mount too; here reading writes nothing.
@@ -337,7 +337,7 @@ impl Volume {
         // Without them the tree is an older one, and nobody would see it.
         if found.report.fast_commit_pending {
             return Err(Error::Unsupported(
-                "fast commits to replay; a mount by Linux or e2fsck -E journal_only brings them home",
+                "fast commits to replay; a mount by Linux or e2fsck -E journal_only replays them",
             ));
         }
         if read_only {
@@ -400,7 +400,7 @@ impl Volume {
         self.write_superblock(|| Ok(copy))
     }
 
-    /// Makes everything durable and home, and marks the superblock as clean. The volume can only be read after.
+    /// Makes everything durable, checkpoints it, and marks the superblock as clean. The volume can only be read after.
     ///
     /// # Errors
     /// The journal's and the device's; the disk is then to be recovered as after a crash.
@@ -409,11 +409,11 @@ impl Volume {
         if self.unmounted.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let ended = self.bring_home(journal);
+        let ended = self.shutdown_clean(journal);
         ended.and(self.release_protection())
     }
 
-    fn bring_home(&self, journal: &Journal) -> Result<()> {
+    fn shutdown_clean(&self, journal: &Journal) -> Result<()> {
         self.tables.stop();
         let flushed = self.finish_flushing();
         self.reap();

@@ -279,7 +279,7 @@ impl Volume {
         Ok(block.0 * size + offset)
     }
 
-    /// Lays journalled data that is not home over what was read from `at`.
+    /// Lays journalled data that is not checkpointed over what was read from `at`.
     fn apply_replayed(&self, at: u64, buf: &mut [u8]) {
         let size = u64::from(self.geometry.block_size);
         let end = at + buf.len() as u64;

@@ -39,15 +39,17 @@ impl Oracle {
 
     /// Names the blocks for a request, which are taken then.
     pub fn name(&mut self, goal: FsBlock, len: u32) -> Option<Run> {
-        let home = (goal.0 / u64::from(GROUP_BLOCKS)) as u32;
+        let goal_group = (goal.0 / u64::from(GROUP_BLOCKS)) as u32;
         let bit = (goal.0 % u64::from(GROUP_BLOCKS)) as u32;
         let at_goal = |(start, free): &Free| *start <= bit && bit + len <= start + free;
-        if home < GROUPS && self.runs(home).iter().any(at_goal) {
-            return Some(self.take(home, bit, len));
+        if goal_group < GROUPS && self.runs(goal_group).iter().any(at_goal) {
+            return Some(self.take(goal_group, bit, len));
         }
         let most = self.samples.iter().map(|(_, longest)| *longest).max().unwrap_or(0);
         for want in [len, most].into_iter().filter(|want| (1..=most).contains(want)) {
-            let found = (home..GROUPS).chain(0..home.min(GROUPS)).find(|group| self.longest(*group) >= want);
+            let found = (goal_group..GROUPS)
+                .chain(0..goal_group.min(GROUPS))
+                .find(|group| self.longest(*group) >= want);
             if let Some(group) = found {
                 let sufficient = self.runs(group).iter().filter(|(_, free)| *free >= want);
                 let (start, free) = *sufficient.min_by_key(|(_, free)| *free)?;

@@ -67,7 +67,7 @@ fn an_append_takes_one_lock_of_a_group_and_looks_at_hardly_any() {
     println!("{:.3} locks and {:.3} groups for each append", cost.locks, cost.considered);
     println!("without chunks {:.3} locks and {:.3} groups", searching.locks, searching.considered);
     // One to mark the blocks; searches for chunks, and cuts that free them, serve many appends: how many depends on how
-    // threads that share a home come in turns.
+    // threads that share a group come in turns.
     assert!(cost.locks <= 1.2 && cost.considered <= 1.2);
     assert!(searching.locks >= 2.0, "an append does not need a search anyway");
 }

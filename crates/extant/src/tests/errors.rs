@@ -139,7 +139,7 @@ fn a_note_of_an_error_does_not_bring_an_older_superblock_home_after_a_checkpoint
     });
     let home = superblock(&*device);
     assert!(home.state().contains(State::ERROR));
-    assert_ne!(home.s_last_orphan(), 0, "an older superblock came home");
+    assert_ne!(home.s_last_orphan(), 0, "a checkpoint wrote an older superblock");
     let crashed = Arc::new(device.inner.snapshot());
     mount(&crashed).unmount().unwrap();
 }
