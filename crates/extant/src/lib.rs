@@ -71,7 +71,7 @@ pub use xattr::XattrMode;
 
 /// The snippets of README.md compile, and those of the guide run.
 #[cfg(doctest)]
-mod pages {
+mod documents {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
     #[doc = include_str!("../../../docs/guides/use-the-library.md")]
