@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 const UNDERSCORES_LEAST: usize = 3;
 
 /// Names of the kernel and of other programs that look like one.
-const OTHERS: [&str; 3] = ["calc_concurrency_ag_geometry", "open_by_handle_at", "s_mb_last_groups"];
+const OTHERS: [&str; 4] =
+    ["calc_concurrency_ag_geometry", "fuse_io_uring_ops", "open_by_handle_at", "s_mb_last_groups"];
 
 /// All files below `dir` with this extension.
 fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
