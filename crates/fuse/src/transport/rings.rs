@@ -360,11 +360,12 @@ impl Worker {
 
 /// The thread at whose request that of its ring fails; negative, panics.
 #[cfg(test)]
-pub(crate) static FAILS_AT: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
+pub(crate) static FAILS_AT: extant_rt::AtomicU64 = extant_rt::AtomicU64::new(0);
 
 #[cfg(test)]
 fn fail_at(mut asked: Asked) -> io::Result<Asked> {
-    let (caller, fails_at) = (i64::from(asked.message().header.pid), FAILS_AT.load(Ordering::SeqCst));
+    let (caller, fails_at) =
+        (i64::from(asked.message().header.pid), FAILS_AT.load(Ordering::SeqCst).cast_signed());
     assert!(caller == 0 || caller != -fails_at, "a fault of the test's");
     if caller != 0 && caller == fails_at { Err(io::Error::other("a fault of the test's")) } else { Ok(asked) }
 }

@@ -95,7 +95,7 @@ fn fail_ring(name: &str, panics: bool) -> Option<String> {
         work(&point.0, 20);
         let failed = ask(&point.0, move |point| {
             let own = i64::from(gettid().as_raw_pid());
-            FAILS_AT.store(if panics { -own } else { own }, Ordering::SeqCst);
+            FAILS_AT.store(if panics { -own } else { own }.cast_unsigned(), Ordering::SeqCst);
             fs::write(point.join("new"), "content")
         });
         FAILS_AT.store(0, Ordering::SeqCst);
