@@ -15,6 +15,8 @@ mod damage;
 mod disk;
 #[path = "../../extant/tests/check/fields.rs"]
 mod fields;
+#[path = "../../extant/tests/check/layouts.rs"]
+mod layouts;
 #[path = "../../extant/tests/check/tools.rs"]
 mod tools;
 
@@ -35,27 +37,13 @@ use extant_archive::{
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::FsBlock;
 use fields::{change_field, journal_blocks, write_log};
+use layouts::LAYOUTS;
 use tools::{has_tools, make_disk, scratch};
 
 const TIME_MAX: Duration = Duration::from_secs(20);
 /// For the whole process.
 const MEMORY_MAX: u64 = 512 << 20;
 const CASES: u64 = 100;
-
-const LAYOUTS: &[&[&str]] = &[
-    &["-b", "1024"],
-    &["-b", "4096"],
-    &["-b", "1024", "-O", "^metadata_csum,uninit_bg"],
-    &["-b", "1024", "-O", "^extent,^64bit,^flex_bg"],
-    &["-b", "4096", "-O", "^extent,^64bit,^flex_bg,^metadata_csum", "-I", "128"],
-    &["-b", "1024", "-O", "meta_bg,^resize_inode,^flex_bg", "-g", "2048"],
-    &["-b", "1024", "-O", "^has_journal"],
-    &["-b", "1024", "-O", "inline_data"],
-    &["-b", "4096", "-O", "ea_inode"],
-    &["-b", "1024", "-O", "casefold,encrypt"],
-    &["-b", "2048", "-O", "^flex_bg,^filetype"],
-    &["-b", "1024", "-O", "bigalloc"],
-];
 
 fn number_of(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))

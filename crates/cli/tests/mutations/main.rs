@@ -1,8 +1,10 @@
-//! Mutated disks through every door: `check`, reading and writing by commands, and a mount that is walked, read and written.
+//! Mutated disks through every verb of the command and through mounts for reading and for writing.
 //!
-//! Each case takes a disk with files of all kinds and a dirty journal, changes bytes or fields of up to six metadata blocks, most with
-//! their checksums set right, or writes a log of such blocks, and goes through the doors. Whatever the commands say, none may end by a signal or a panic, take longer than
-//! [`TIME_MAX`], or ask for more than [`MEMORY_MAX`]; and when the mount is gone so is its server.
+//! Each case takes a disk with files of all kinds and, where it can be written, a dirty journal, changes bytes or fields of up to six
+//! metadata blocks, most with their checksums set right, or writes a log of such blocks; one in [`WHOLE`] stays as it is. Whatever the
+//! commands say, none may end by a signal or a panic, take longer than [`TIME_MAX`], or ask for more than [`MEMORY_MAX`]; those that
+//! read write nothing, no copy leaves its directory, and when a mount is gone so is its server. A disk that is clean for `e2fsck` and
+//! `check` is clean for `e2fsck` after the verbs that write, and after a mount.
 //!
 //! `EXTANT_MUTATIONS=N` tries so many, `EXTANT_MUTATIONS_FROM=N` begins with another, and who fails prints both for itself.
 
@@ -10,17 +12,25 @@
 mod damage;
 #[path = "../../../extant/tests/check/disk.rs"]
 mod disk;
+#[path = "../../../extant/tests/check/e2fsck.rs"]
+mod e2fsck;
 #[path = "../../../extant/tests/check/fields.rs"]
 mod fields;
+#[path = "../../../extant/tests/check/layouts.rs"]
+mod layouts;
 mod mounted;
 #[path = "../../../extant/tests/check/tools.rs"]
 mod tools;
+mod verbs;
 
 use std::env;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use extant::Mount;
@@ -30,26 +40,20 @@ use extant_rt::Arc;
 
 use damage::{Random, choose, damage_block};
 use disk::{Disk, Kind};
+use e2fsck::{e2fsck, replay};
 use fields::{change_field, journal_blocks, write_log};
+use layouts::LAYOUTS;
 use tools::{has_tools, make_disk, scratch};
 
 /// For each command, and for all that is done with a mount.
 const TIME_MAX: Duration = Duration::from_secs(20);
 /// What a process may have of memory that it can write to: the host gives no more.
 const MEMORY_MAX: u64 = 512 << 20;
-const CASES: u64 = 40;
+const CASES: u64 = 60;
+const THREADS: usize = 2;
 
-const LAYOUTS: &[&[&str]] = &[
-    &["-b", "1024"],
-    &["-b", "1024", "-O", "^metadata_csum,uninit_bg"],
-    &["-b", "4096", "-O", "^extent,^64bit,^flex_bg,^metadata_csum"],
-    &["-b", "4096", "-O", "orphan_file,metadata_csum_seed", "-I", "512"],
-    &["-b", "1024", "-O", "meta_bg,^resize_inode,^flex_bg", "-g", "2048"],
-    &["-b", "4096", "-O", "^has_journal"],
-    &["-b", "1024", "-O", "bigalloc"],
-    &["-b", "1024", "-O", "inline_data"],
-    &["-b", "4096", "-O", "ea_inode"],
-];
+/// Of so many cases one is a disk that nothing was done to.
+const WHOLE: u64 = 16;
 
 /// A disk, as a crash left it where it can be written, and where its metadata lies.
 struct Base {
@@ -111,8 +115,8 @@ pub fn judge(status: ExitStatus, words: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs `extant` to its end.
-pub fn run(arguments: &[&str], words: &Path) -> Result<(), String> {
+/// Runs `extant` to its end; its exit status.
+pub fn run(arguments: &[&str], words: &Path) -> Result<i32, String> {
     let mut child = extant(arguments, words).spawn().expect("prlimit");
     let start = Instant::now();
     let status = loop {
@@ -124,33 +128,69 @@ pub fn run(arguments: &[&str], words: &Path) -> Result<(), String> {
             child.wait().expect("its end");
             return Err(format!("{arguments:?} hangs"));
         }
-        std::thread::sleep(Duration::from_millis(2));
+        thread::sleep(Duration::from_millis(1));
     };
-    judge(status, words).map_err(|why| format!("{arguments:?}: {why}"))
+    judge(status, words).map_err(|why| format!("{arguments:?}: {why}"))?;
+    Ok(status.code().unwrap_or(-1))
 }
 
-/// One disk through all doors; whether a mount served it.
-fn try_case(dir: &Path, bytes: &[u8]) -> Result<bool, String> {
-    let [image, copy, words, tar] = ["image", "copy", "words", "tar"].map(|name| dir.join(name));
-    fs::write(&image, bytes).expect("an image");
-    fs::write(dir.join("file"), vec![b'x'; 5000]).expect("a file");
-    let name = |path: &Path| path.to_str().expect("a path").to_owned();
-    let (image, place) = (name(&image), format!("{}:/", name(&image)));
-    run(&["check", &image], &words)?;
-    run(&["ls", "-lR", &place], &words)?;
-    run(&["export", &image, "-o", &name(&tar)], &words)?;
-    run(&["frag", &image], &words)?;
-    assert!(fs::read(&image).expect("an image") == bytes, "reading has written");
-    fs::write(&copy, bytes).expect("a copy");
-    let on = |path: &str| format!("{}:{path}", name(&copy));
-    run(&["mkdir", "-p", &on("/sub/new")], &words)?;
-    run(&["cp", &name(&dir.join("file")), &on("/sub/new/file")], &words)?;
-    run(&["cp", &name(&dir.join("file")), &on("/big")], &words)?;
-    run(&["mv", &on("/attributes"), &on("/many/moved")], &words)?;
-    run(&["chmod", "-R", "700", &on("/sub")], &words)?;
-    run(&["rm", "-rf", &on("/many")], &words)?;
-    fs::write(&copy, bytes).expect("a copy");
-    mounted::pass(&name(&copy), dir)
+/// Where one case lies.
+pub struct CaseDir {
+    /// All of it.
+    pub path: PathBuf,
+    /// The disk that is only read.
+    pub image: PathBuf,
+    /// The one that is written.
+    pub copy: PathBuf,
+    /// What is copied into it.
+    pub file: PathBuf,
+    /// What the disk was packed into.
+    pub tar: PathBuf,
+    /// Where the disk is copied to.
+    pub out: PathBuf,
+    /// What the last command said.
+    pub words: PathBuf,
+}
+
+impl CaseDir {
+    fn new(path: PathBuf) -> Self {
+        let [image, copy, file, tar, out, words] =
+            ["image", "copy", "file", "tar", "out", "words"].map(|name| path.join(name));
+        fs::create_dir_all(&out).expect("a directory");
+        fs::write(&file, vec![b'x'; 5000]).expect("a file");
+        Self { path, image, copy, file, tar, out, words }
+    }
+}
+
+/// How many cases there were of each kind.
+#[derive(Default)]
+struct Counts {
+    served: AtomicU64,
+    judged: AtomicU64,
+}
+
+/// One disk through all doors.
+fn try_case(dir: &CaseDir, bytes: &[u8], counts: &Counts) -> Result<(), String> {
+    fs::write(&dir.image, bytes).expect("an image");
+    let copy = || fs::write(&dir.copy, bytes).expect("a copy");
+    copy();
+    replay(&dir.copy);
+    let is_clean = e2fsck(&dir.copy).0 & verbs::read(dir, bytes)?;
+    let is_clean_after = |what: &str| match is_clean.then(|| e2fsck(&dir.copy)) {
+        Some((false, said)) => Err(format!("clean before, and not after {what}: {said}")),
+        _ => Ok(()),
+    };
+    mounted::pass(&dir.image, "ro", dir)?;
+    verbs::has_not_written(&dir.image, bytes)?;
+    copy();
+    verbs::write(dir)?;
+    is_clean_after("the verbs that write")?;
+    copy();
+    let is_served = mounted::pass(&dir.copy, "rw", dir)?;
+    is_clean_after("a mount")?;
+    counts.served.fetch_add(u64::from(is_served), Ordering::Relaxed);
+    counts.judged.fetch_add(u64::from(is_clean), Ordering::Relaxed);
+    Ok(())
 }
 
 fn number_of(name: &str) -> Option<u64> {
@@ -167,25 +207,39 @@ fn mutated_disks_end_no_door_by_a_signal_a_hang_or_much_memory() {
     let bases: Vec<Base> = LAYOUTS.iter().filter_map(|layout| Base::new(dir.path(), layout)).collect();
     let from = number_of("EXTANT_MUTATIONS_FROM").unwrap_or(0);
     let count = number_of("EXTANT_MUTATIONS").unwrap_or(CASES);
-    let (mut served, mut bad) = (0, Vec::new());
-    for number in from..from + count {
-        let mut random = Random::new(number);
-        let (bytes, done) = bases[number as usize % bases.len()].mutated(&mut random);
-        match try_case(dir.path(), &bytes) {
-            Ok(is_served) => served += u64::from(is_served),
-            Err(why) => {
-                bad.push(format!("EXTANT_MUTATIONS_FROM={number} EXTANT_MUTATIONS=1: {done}\n{why}"));
+    let (next, counts, bad) = (AtomicU64::new(from), Counts::default(), Mutex::new(Vec::new()));
+    let work = |dir: CaseDir| {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= from + count || bad.lock().expect("cases").len() >= 10 {
+                return;
+            }
+            let base = &bases[number as usize % bases.len()];
+            let (bytes, done) = match number.is_multiple_of(WHOLE) {
+                true => (base.bytes.clone(), "a whole disk".to_owned()),
+                false => base.mutated(&mut Random::new(number)),
+            };
+            if let Err(why) = try_case(&dir, &bytes, &counts) {
+                let case = format!("EXTANT_MUTATIONS_FROM={number} EXTANT_MUTATIONS=1: {done}\n{why}");
+                bad.lock().expect("cases").push(case);
             }
         }
-        if bad.len() >= 10 {
-            break;
+    };
+    thread::scope(|scope| {
+        for worker in 0..THREADS {
+            let dir = CaseDir::new(dir.path().join(worker.to_string()));
+            scope.spawn(|| work(dir));
         }
-    }
+    });
+    let (served, judged) = (counts.served.into_inner(), counts.judged.into_inner());
+    let bad = bad.into_inner().expect("cases");
     println!(
-        "mutations: {count} disks of {} layouts, {served} served by a mount for writing, {} signals, panics and hangs",
+        "mutations: {count} disks of {} layouts, {served} served by a mount for writing, {judged} clean before and after; {} bad",
         bases.len(),
         bad.len()
     );
     assert!(bad.is_empty(), "{}", bad.join("\n"));
-    assert!(served * 10 > count || !mounted::can_mount(), "only {served} were served");
+    // One case that is tried again may be refused.
+    assert!(count < CASES || served * 10 > count || !mounted::can_mount(), "only {served} were served");
+    assert!(count < CASES || judged > 0, "none was clean");
 }

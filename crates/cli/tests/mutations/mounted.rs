@@ -1,4 +1,4 @@
-//! A mutated disk behind a mount: everything that can be reached is looked at, and much of it changed.
+//! A mutated disk behind a mount: everything that can be reached is looked at and, where it may be written, much of it changed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{TIME_MAX, extant, judge, run};
+use crate::{CaseDir, TIME_MAX, extant, judge, run};
 
 /// Files and directories that a walk visits; on a disk with cycles it would go on.
 const VISITED_MAX: usize = 1000;
@@ -18,24 +18,26 @@ pub fn can_mount() -> bool {
     OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok()
 }
 
-/// Mounts the image, uses it and unmounts it; whether it was served.
-pub fn pass(image: &str, dir: &Path) -> Result<bool, String> {
+/// Mounts the image, for reading (`ro`) or writing (`rw`), uses it and unmounts it; whether it was served.
+pub fn pass(image: &Path, access: &str, dir: &CaseDir) -> Result<bool, String> {
     if !can_mount() {
         return Ok(false);
     }
-    let (point, words) = (dir.join("point"), dir.join("words of the server"));
+    let (point, words) = (dir.path.join("point"), dir.path.join("words of the server"));
     let _ = fs::create_dir(&point);
     let name = point.to_str().expect("a path");
-    let mut server = extant(&["mount", "-f", image, name], &words).spawn().expect("prlimit");
+    let image = image.to_str().expect("a path");
+    let mut server = extant(&["mount", "-f", "-o", access, image, name], &words).spawn().expect("prlimit");
     let result = if is_mounted(&point, &mut server)? {
-        let used = within_time(&server, &point);
-        used.and(run(&["umount", name], &dir.join("words"))).map(|()| true)
+        let verbs = [&["top", "-n", "1", name][..], &["sync", name], &["umount", name]];
+        let used = within_time(&server, &point, access == "rw");
+        used.and_then(|()| verbs.iter().try_for_each(|verb| run(verb, &dir.words).map(|_| ()))).map(|()| true)
     } else {
         Ok(false)
     };
     if result.is_err() {
         let _ = server.kill();
-        let _ = run(&["umount", "--lazy", name], &dir.join("words"));
+        let _ = run(&["umount", "--lazy", name], &dir.words);
     }
     let status = server.wait().expect("its end");
     let served = result?;
@@ -61,11 +63,15 @@ fn is_mounted(point: &Path, server: &mut Child) -> Result<bool, String> {
 }
 
 /// Uses the mount in a thread; if that takes too long the server is killed, so that the thread's calls fail.
-fn within_time(server: &Child, point: &Path) -> Result<(), String> {
+fn within_time(server: &Child, point: &Path, is_writable: bool) -> Result<(), String> {
     let (done, is_done) = channel();
     let root = point.to_owned();
     let user = thread::spawn(move || {
-        use_mount(&root);
+        let paths = walk(&root);
+        if is_writable {
+            change_all(&root, &paths);
+            walk(&root);
+        }
         // Whoever waits may have given up.
         let _ = done.send(());
     });
@@ -78,8 +84,7 @@ fn within_time(server: &Child, point: &Path) -> Result<(), String> {
 }
 
 /// Whether a step succeeds is the disk's affair.
-fn use_mount(root: &Path) {
-    let paths = walk(root);
+fn change_all(root: &Path, paths: &[PathBuf]) {
     for (number, path) in paths.iter().enumerate() {
         let _ = change(root, path, number);
     }
@@ -87,7 +92,6 @@ fn use_mount(root: &Path) {
         let _ = fs::remove_file(path).or_else(|_| fs::remove_dir(path));
     }
     let _ = File::open(root).and_then(|root| root.sync_all());
-    walk(root);
 }
 
 fn walk(root: &Path) -> Vec<PathBuf> {

@@ -62,12 +62,14 @@ fn an_append_takes_one_lock_of_a_group_and_looks_at_hardly_any() {
     if !has_tools() {
         return;
     }
-    let cost = cost_of_an_append(Tuning::default());
+    // How many depends on how threads that share a group come in turns: of three runs the one in the middle.
+    let mut costs = [(); 3].map(|()| cost_of_an_append(Tuning::default()));
+    costs.sort_by(|a, b| a.locks.total_cmp(&b.locks));
+    let cost = &costs[1];
     let searching = cost_of_an_append(Tuning { group_prealloc: 0, ..Tuning::default() });
     println!("{:.3} locks and {:.3} groups for each append", cost.locks, cost.considered);
     println!("without chunks {:.3} locks and {:.3} groups", searching.locks, searching.considered);
-    // One to mark the blocks; searches for chunks, and cuts that free them, serve many appends: how many depends on how
-    // threads that share a group come in turns.
+    // One to mark the blocks; searches for chunks, and cuts that free them, serve many appends.
     assert!(cost.locks <= 1.2 && cost.considered <= 1.2);
     assert!(searching.locks >= 2.0, "an append does not need a search anyway");
 }

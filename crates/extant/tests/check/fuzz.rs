@@ -24,9 +24,11 @@ use extant_rt::{Arc, WallClock};
 
 use crate::damage::{Random, choose, damage_block};
 use crate::disk::{Disk, Kind};
+use crate::e2fsck::{e2fsck, replay};
+use crate::extant;
 use crate::fields::{change_field, journal_blocks, write_log};
-use crate::tools::{has_tools, make_disk, run, scratch};
-use crate::{e2fsck, extant};
+use crate::layouts::LAYOUTS;
+use crate::tools::{has_tools, make_disk, scratch};
 
 /// How often it is looked whether a case hangs, and how many such looks one may last: 20 s. Looks are counted instead of time, which
 /// passes for a process that is stopped too.
@@ -40,45 +42,6 @@ const JUDGED: u64 = 16;
 const THREADS: usize = 2;
 /// Files and directories that a walk visits; on a disk with cycles it would go on.
 const VISITED_MAX: usize = 1000;
-
-const LAYOUTS: &[&[&str]] = &[
-    &["-b", "1024"],
-    &["-b", "2048"],
-    &["-b", "4096"],
-    &["-b", "1024", "-O", "^metadata_csum,uninit_bg"],
-    &["-b", "4096", "-O", "^extent,^64bit,^flex_bg,^metadata_csum"],
-    &["-b", "1024", "-O", "^extent,^64bit,^flex_bg"],
-    &["-b", "4096", "-O", "^metadata_csum,^64bit", "-I", "128"],
-    &["-b", "1024", "-I", "128", "-O", "^dir_index,^extra_isize"],
-    &["-b", "1024", "-O", "orphan_file,metadata_csum_seed"],
-    &["-b", "1024", "-O", "meta_bg,^resize_inode,^flex_bg", "-g", "2048"],
-    &["-b", "1024", "-O", "meta_bg,^resize_inode,64bit", "-g", "1024"],
-    &["-b", "4096", "-O", "^has_journal"],
-    &[
-        "-b",
-        "1024",
-        "-O",
-        "^has_journal,^extent,^metadata_csum,^64bit,^flex_bg,^huge_file,^dir_nlink,^extra_isize",
-        "-I",
-        "128",
-    ],
-    &["-b", "1024", "-O", "^extent,^metadata_csum,^64bit,^flex_bg,^huge_file", "-I", "128"],
-    &["-b", "1024", "-O", "bigalloc"],
-    &["-b", "1024", "-O", "bigalloc,^has_journal", "-C", "4096"],
-    &["-b", "1024", "-O", "inline_data"],
-    &["-b", "4096", "-I", "1024", "-N", "2048", "-O", "inline_data,^metadata_csum"],
-    &["-b", "1024", "-O", "ea_inode,inline_data"],
-    &["-b", "4096", "-O", "ea_inode", "-I", "512"],
-    &["-b", "1024", "-O", "verity"],
-    &["-b", "1024", "-O", "casefold,encrypt"],
-    &["-b", "2048", "-O", "^flex_bg,^filetype"],
-    &["-b", "1024", "-O", "large_dir,project,quota"],
-    &["-b", "1024", "-O", "sparse_super2,^resize_inode"],
-    &["-b", "1024", "-O", "^sparse_super,^resize_inode", "-g", "1024"],
-    &["-b", "1024", "-O", "fast_commit"],
-    &["-b", "1024", "-O", "stable_inodes"],
-    &["-b", "1024", "-O", "^64bit,^resize_inode,^large_file"],
-];
 
 /// A disk whose journal is dirty, and where its metadata lies.
 struct Base {
@@ -221,18 +184,18 @@ fn content(device: &MemoryDevice) -> Vec<u8> {
 }
 
 /// Whether e2fsck finds a disk clean; with its journal replayed, if that is asked for.
-fn is_clean(bytes: &[u8], replay: bool) -> bool {
+fn is_clean(bytes: &[u8], is_replayed: bool) -> bool {
     let dir = scratch();
     let image = dir.path().join("image");
     fs::write(&image, bytes).expect("an image");
-    if replay {
-        run("e2fsck", &["-fy", "-E", "journal_only", image.to_str().expect("a path")]);
+    if is_replayed {
+        replay(&image);
     }
     let (is_clean, said) = e2fsck(&image);
-    if !is_clean && !replay {
+    if !is_clean && !is_replayed {
         eprintln!("{said}");
     }
-    if is_clean && replay {
+    if is_clean && is_replayed {
         // Of a damaged log the two may take less or more, and the list of orphans is nothing to `e2fsck -n`.
         fs::write(&image, bytes).expect("an image");
         return extant(&image).0;

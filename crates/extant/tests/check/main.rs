@@ -8,30 +8,23 @@ mod clean;
 mod damage;
 mod damages;
 mod disk;
+mod e2fsck;
 mod fields;
 mod fuzz;
 mod hostile;
+mod layouts;
 mod random;
 mod tools;
 
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use extant::Mount;
 
+use e2fsck::e2fsck;
+
 /// No check of the small disks here may take longer, whatever is on them.
 const TIME_MAX: Duration = Duration::from_secs(20);
-
-/// Whether `e2fsck` finds a disk clean, and what it printed.
-fn e2fsck(image: &Path) -> (bool, String) {
-    let output =
-        Command::new("e2fsck").arg("-fn").arg(image).env("LC_ALL", "C").output().expect("e2fsck runs");
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    // Only for speed does it ask to optimise a tree.
-    let asked = said.lines().any(|line| line.contains("? no") && !line.contains("Optimize?"));
-    (output.status.code() == Some(0) && !asked && !said.contains("WARNING"), said)
-}
 
 /// Whether Extant finds a disk clean, and what it said. A refused mount is a finding.
 fn extant(image: &Path) -> (bool, String) {
