@@ -15,6 +15,12 @@ pub struct Measured {
     pub threads: usize,
     /// Operations per second of all threads.
     pub median: f64,
+    /// Of one round, the least.
+    pub min: f64,
+    /// The most.
+    pub max: f64,
+    /// The version of the kernel that it was measured on.
+    pub kernel: Option<String>,
 }
 
 /// An object of `extant-bench ladder --json`.

@@ -103,7 +103,7 @@ pub struct Row {
     pub cpus: usize,
     /// Of the allocator's ladder.
     #[serde(default)]
-    step: String,
+    pub step: String,
     /// Instead of the table's.
     scan: Option<Order>,
     /// Of writeback.

@@ -1,7 +1,9 @@
 //! Throughput over the number of CPUs: Linux as published, Linux and Extant simulated, both as measured here; as a table, as bars
 //! and as a picture.
 //!
-//! The load is the one that was published of by the number of CPUs: post A's curve.
+//! The load is the one that was published of by the number of CPUs: post A's curve, and what its merged series came to.
+
+mod picture;
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -10,7 +12,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use extant_loads::Load;
-use plotters::prelude::*;
 
 use crate::machine::Model;
 use crate::measured::{self, Measured};
@@ -20,6 +21,8 @@ use crate::{policy, published};
 
 /// The post and the table whose figures are by the number of CPUs.
 const PUBLISHED: (&str, &str) = ("A", "curve");
+/// The table of the merged series, and the step that ends it.
+const MERGED: (&str, &str) = ("kunpeng-optimised", "patch-17");
 const LOAD: Load = Load::Fallocate2;
 /// Name, machine and policy of what is simulated besides, and for how long: what the kernel does takes longer.
 const SIMULATED: [(&str, &str, &str, Duration); 2] = [
@@ -37,11 +40,21 @@ enum CurveSource {
     Measured,
 }
 
+/// How operations reach the file system: what one costs depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Calls {
+    System,
+    InProcess,
+}
+
 /// Operations per second of each CPU, by their number.
 struct Curve {
     name: String,
+    calls: Calls,
     source: CurveSource,
     points: Vec<(usize, f64)>,
+    /// Least and most of what was measured, by the number of CPUs.
+    spread: Vec<(usize, [f64; 2])>,
 }
 
 /// All curves, and how far the simulation of the published ones is off.
@@ -54,6 +67,11 @@ pub struct Scaling {
 impl Curve {
     fn at(&self, cpus: usize) -> Option<f64> {
         self.points.iter().find(|(of, _)| *of == cpus).map(|(_, rate)| *rate)
+    }
+
+    fn new(name: &str, source: CurveSource, points: Vec<(usize, f64)>) -> Self {
+        let calls = if name.starts_with("Extant") { Calls::InProcess } else { Calls::System };
+        Self { name: name.to_owned(), calls, source, points, spread: Vec::new() }
     }
 
     fn title(&self) -> String {
@@ -73,6 +91,10 @@ impl Curve {
 pub fn scaling(cpus: &[usize], measured: Option<&Path>) -> Result<Scaling, Box<dyn Error>> {
     let mut posts = published::posts()?;
     posts.retain(|post| post.post == PUBLISHED.0);
+    let tables = posts.iter().flat_map(|post| &post.table).filter(|table| table.name == MERGED.0);
+    let merged = tables.flat_map(|table| &table.row).filter(|row| row.step == MERGED.1);
+    let mut merged: Vec<_> = merged.map(|row| (row.cpus, row.value)).collect();
+    merged.sort_by_key(|(cpus, _)| *cpus);
     posts.iter_mut().for_each(|post| post.table.retain(|table| table.name == PUBLISHED.1));
     let rows = posts.iter_mut().flat_map(|post| &mut post.table).map(|table| &mut table.row);
     rows.for_each(|rows| {
@@ -81,11 +103,13 @@ pub fn scaling(cpus: &[usize], measured: Option<&Path>) -> Result<Scaling, Box<d
     let tables = posts.iter().flat_map(|post| &post.table);
     let numbers: Vec<usize> = tables.flat_map(|table| &table.row).map(|row| row.cpus).collect();
     let compared = reproduce::compare(&posts, Options { machine: None, seeds: 1, sensitivity: false })?;
-    let of = |source, points: Vec<(usize, f64)>| Curve { name: "Linux 6.16".to_owned(), source, points };
     let rows = || numbers.iter().copied().zip(&compared);
+    let before = rows().map(|(cpus, row)| (cpus, row.published)).collect();
+    let simulated = rows().filter_map(|(cpus, row)| Some((cpus, row.simulated?))).collect();
     let mut curves = vec![
-        of(CurveSource::Published, rows().map(|(cpus, row)| (cpus, row.published)).collect()),
-        of(CurveSource::Simulated, rows().filter_map(|(cpus, row)| Some((cpus, row.simulated?))).collect()),
+        Curve::new("Linux 6.16", CurveSource::Published, before),
+        Curve::new("Linux 6.16", CurveSource::Simulated, simulated),
+        Curve::new("Linux 6.17", CurveSource::Published, merged),
     ];
     for (name, machine, policy, time) in SIMULATED {
         let model = Model::load(Path::new(machine))?;
@@ -94,7 +118,7 @@ pub fn scaling(cpus: &[usize], measured: Option<&Path>) -> Result<Scaling, Box<d
             let setup = Setup::new(LOAD, cpus[index], tuning, time);
             Ok((cpus[index], run::run(setup, &Rc::new(model.clone()))?.per_second))
         })?;
-        curves.push(Curve { name: name.to_owned(), source: CurveSource::Simulated, points });
+        curves.push(Curve::new(name, CurveSource::Simulated, points));
     }
     if let Some(file) = measured {
         curves.extend(read(file)?);
@@ -106,15 +130,21 @@ pub fn scaling(cpus: &[usize], measured: Option<&Path>) -> Result<Scaling, Box<d
 /// The curves of a file of measurements.
 fn read(file: &Path) -> Result<Vec<Curve>, String> {
     let rows: Vec<Measured> = measured::read(file)?;
-    let curve = |(target, name): (&str, &str)| {
-        let rows = rows.iter().filter(|row| row.is(LOAD, target, row.threads));
-        let points: Vec<_> = rows.map(|row| (row.threads, row.median / row.threads.max(1) as f64)).collect();
-        if points.is_empty() {
+    let curve = |target| {
+        let rows: Vec<_> = rows.iter().filter(|row| row.is(LOAD, target, row.threads)).collect();
+        let Some(first) = rows.first() else {
             return Err(format!("{}: fallocate2 was not measured of {target}", file.display()));
-        }
-        Ok(Curve { name: name.to_owned(), source: CurveSource::Measured, points })
+        };
+        let name = match target {
+            "ext4" => first.kernel.as_ref().map_or("ext4".to_owned(), |kernel| format!("Linux {kernel}")),
+            _ => "Extant".to_owned(),
+        };
+        let of_each = |row: &Measured, rate: f64| rate / row.threads.max(1) as f64;
+        let points = rows.iter().map(|row| (row.threads, of_each(row, row.median))).collect();
+        let spread = rows.iter().map(|row| (row.threads, [row.min, row.max].map(|rate| of_each(row, rate))));
+        Ok(Curve { spread: spread.collect(), ..Curve::new(&name, CurveSource::Measured, points) })
     };
-    [("ext4", "ext4"), ("extant", "Extant")].into_iter().map(curve).collect()
+    ["ext4", "extant"].into_iter().map(curve).collect()
 }
 
 impl Scaling {
@@ -149,84 +179,18 @@ impl Scaling {
             let bar = "█".repeat(eighths / 8) + ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
             let _ = writeln!(text, "{:<22} {:>7.2} {bar}", curve.title(), rate / 1e6);
         }
-        let largest = self.errors.iter().map(|(_, error)| error.abs()).fold(0.0, f64::max);
         let _ = writeln!(
             text,
             "\nSimulated: nobody ran this on {cpus} CPUs here. Beside what was published of Linux 6.16, the simulation is {:+.0} % off\n\
              on {cpus} CPUs and {:.0} % at most. Extant is called in process, Linux by system calls.",
             100.0 * error,
-            100.0 * largest
+            100.0 * self.largest_error()
         );
         text
     }
 
-    /// Draws all curves, both ways by powers.
-    ///
-    /// # Errors
-    /// The file's.
-    pub fn draw(&self, path: &Path) -> Result<(), Box<dyn Error>> {
-        const COLOURS: [RGBColor; 3] =
-            [RGBColor(200, 60, 40), RGBColor(230, 150, 20), RGBColor(40, 110, 200)];
-        let area = SVGBackend::new(path, (760, 440)).into_drawing_area();
-        area.fill(&WHITE)?;
-        let most = self.numbers().into_iter().max().unwrap_or(1);
-        let rates = self.curves.iter().flat_map(|curve| curve.points.iter().map(|(_, rate)| rate.log10()));
-        let (least, largest) = (rates.clone().fold(9.0, f64::min).floor(), rates.fold(0.0, f64::max).ceil());
-        let mut chart = ChartBuilder::on(&area)
-            .caption("8 KiB appended by fallocate, files of each CPU's own", ("sans-serif", 17))
-            .margin(12)
-            .x_label_area_size(40)
-            .y_label_area_size(76)
-            .build_cartesian_2d(0.0..(most as f64).log2() + 0.1, least..largest)?;
-        chart
-            .configure_mesh()
-            .x_labels(most.ilog2() as usize + 1)
-            .y_labels((largest - least) as usize + 1)
-            .x_label_formatter(&|power| format!("{:.0}", power.exp2()))
-            .y_label_formatter(&|power| thousands(10_f64.powf(*power)))
-            .light_line_style(WHITE)
-            .x_desc("CPUs")
-            .y_desc("operations/s of each")
-            .draw()?;
-        for curve in &self.curves {
-            let colour = match &*curve.name {
-                "Extant" => COLOURS[2],
-                "Linux 6.17" => COLOURS[1],
-                _ => COLOURS[0],
-            };
-            let points = curve.points.iter().map(|(cpus, rate)| ((*cpus as f64).log2(), rate.log10()));
-            if curve.source == CurveSource::Simulated {
-                chart
-                    .draw_series(LineSeries::new(points, colour.stroke_width(2)))?
-                    .label(curve.title())
-                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
-                continue;
-            }
-            let style = match curve.source {
-                CurveSource::Measured => colour.filled(),
-                _ => colour.stroke_width(1),
-            };
-            chart
-                .draw_series(points.map(|point| Circle::new(point, 5, style)))?
-                .label(curve.title())
-                .legend(move |(x, y)| Circle::new((x + 8, y), 5, style));
-        }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::LowerLeft)
-            .background_style(WHITE.mix(0.85))
-            .border_style(BLACK.mix(0.3))
-            .draw()?;
-        area.present()?;
-        Ok(())
-    }
-}
-
-/// A power of ten as people write it.
-fn thousands(number: f64) -> String {
-    match number {
-        1e6.. => format!("{:.0} million", number / 1e6),
-        1e3.. => format!("{:.0},000", number / 1e3),
-        _ => format!("{number:.0}"),
+    /// Of the simulation beside what was published, as a share.
+    fn largest_error(&self) -> f64 {
+        self.errors.iter().map(|(_, error)| error.abs()).fold(0.0, f64::max)
     }
 }

@@ -35,7 +35,10 @@ impl Drop for File {
 }
 
 fn row(load: &str, target: &str, threads: usize, median: u64) -> String {
-    format!(r#"{{ "load": "{load}", "target": "{target}", "threads": {threads}, "median": {median} }}"#)
+    let (min, max) = (median / 10 * 9, median / 10 * 11);
+    format!(
+        r#"{{ "load": "{load}", "target": "{target}", "threads": {threads}, "kernel": "6.18", "median": {median}, "min": {min}, "max": {max} }}"#
+    )
 }
 
 #[test]
@@ -107,13 +110,21 @@ fn the_picture_has_what_was_published_simulated_and_measured() {
     let svg = File::new("scaling.svg", "");
     let scaling = ["scaling", "--cpus", "1,4", "--measured", measured.path()];
     let text = lab(&[&scaling[..], &["--svg", svg.path()]].concat()).expect("a table");
-    let last = text.lines().last().expect("lines");
-    assert!(last.starts_with("| 4 | 33865 | ") && last.ends_with(" |  |  |"), "{text}");
+    let of_four = text.lines().find(|line| line.starts_with("| 4 | 33865 | ")).expect("a row");
+    assert!(of_four.ends_with(" |  |  |"), "{text}");
+    assert!(text.lines().any(|line| line == "| 80 |  |  | 19342 |  |  |  |  |"), "{text}");
     let picture = std::fs::read_to_string(&svg.0).expect("a picture");
-    for title in
-        ["Linux 6.16, published", "Linux 6.17, simulated", "ext4, measured here", "Extant, measured here"]
-    {
+    for title in [
+        "Linux 6.16, published",
+        "Linux 6.17, published",
+        "Linux 6.17, simulated",
+        "Linux 6.18, measured here",
+        "Extant, measured here",
+    ] {
         assert!(picture.contains(title) && text.contains(title), "{title}: {text}");
+    }
+    for words in ["system calls", "calls in process", "operations/s of each CPU", "Bands: ±"] {
+        assert!(picture.contains(words), "{words}");
     }
     let bars = lab(&["scaling", "--cpus", "1,4", "--bars"]).expect("bars");
     assert!(bars.starts_with("4 CPUs append") && bars.contains("% off\non 4 CPUs"), "{bars}");

@@ -58,6 +58,8 @@ struct Object {
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<String>,
     threads: usize,
+    /// The kernel's version, as major and minor number.
+    kernel: String,
     unit: &'static str,
     median: f64,
     min: f64,
@@ -72,11 +74,14 @@ struct Object {
 
 /// An array of objects, one for each row.
 pub fn json(rows: &[Row]) -> Result<String> {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let kernel = release.split('.').take(2).collect::<Vec<_>>().join(".");
     let object = |row: &Row| Object {
         load: name_of(row.load),
         target: row.target.name(),
         policy: row.target.policy(),
         threads: row.threads,
+        kernel: kernel.clone(),
         unit: "operations/s",
         median: row.per_second.median(),
         min: row.per_second.min(),
