@@ -212,6 +212,18 @@ impl Volume {
         Ok((volume, mounted))
     }
 
+    /// How long mounting for writing would wait to see whether another host uses the disk.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Io`.
+    pub(crate) fn protection_wait(device: &dyn BlockDevice) -> Result<Duration> {
+        let superblock = read_superblock(device)?;
+        match superblock.incompat().contains(IncompatFeatures::MMP) {
+            true => Protection::wait(device, &superblock),
+            false => Ok(Duration::ZERO),
+        }
+    }
+
     fn assemble(
         device: Arc<dyn BlockDevice>,
         superblock: Superblock,

@@ -81,6 +81,15 @@ pub(crate) struct Protection {
 }
 
 impl Protection {
+    /// How long [`Protection::take`] would wait.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Io`.
+    pub(crate) fn wait(device: &dyn BlockDevice, superblock: &Superblock) -> Result<Duration> {
+        let mmp = MmpBlock::of(device, superblock)?.read(device)?;
+        Ok(wait_for_renewal(&mmp, update_interval_s(superblock)))
+    }
+
     /// Takes the block. Waits, six minutes at most and eleven seconds as a rule, if it was not given up, to see whether somebody
     /// renews it.
     ///
@@ -93,17 +102,14 @@ impl Protection {
     ) -> Result<Self> {
         let block = MmpBlock::of(device.as_ref(), superblock)?;
         let place = block.place;
-        let update_interval_s = match superblock.s_mmp_update_interval() {
-            0 => DEFAULT_UPDATE_INTERVAL_S,
-            seconds => seconds.min(MAX_CHECK_INTERVAL_S),
-        };
+        let update_interval_s = update_interval_s(superblock);
         let mut mmp = block.read(&*device)?;
         if mmp.mmp_seq() == SEQ_FSCK {
             return Err(InUse::by(&mmp).into());
         }
-        if mmp.mmp_seq() != SEQ_CLEAN {
-            let interval_s = check_interval_s(u64::from(update_interval_s.max(mmp.mmp_check_interval())));
-            extant_rt::sleep(Duration::from_secs(u64::from((2 * interval_s + 1).min(interval_s + 60))));
+        let wait = wait_for_renewal(&mmp, update_interval_s);
+        if !wait.is_zero() {
+            extant_rt::sleep(wait);
             let seq = mmp.mmp_seq();
             mmp = block.read(&*device)?;
             if mmp.mmp_seq() != seq {
@@ -333,6 +339,23 @@ impl BlockDevice for FencedDevice {
 /// Whether the block is as this host left it.
 fn is_same(found: &Mmp, left: &Mmp) -> bool {
     found.mmp_seq() == left.mmp_seq() && found.mmp_nodename() == left.mmp_nodename()
+}
+
+/// Seconds between renewals, bounded, for the disk says them.
+fn update_interval_s(superblock: &Superblock) -> u16 {
+    match superblock.s_mmp_update_interval() {
+        0 => DEFAULT_UPDATE_INTERVAL_S,
+        seconds => seconds.min(MAX_CHECK_INTERVAL_S),
+    }
+}
+
+/// How long to watch a block that was not given up; a check by e2fsck is not waited for.
+fn wait_for_renewal(mmp: &Mmp, update_interval_s: u16) -> Duration {
+    if matches!(mmp.mmp_seq(), SEQ_CLEAN | SEQ_FSCK) {
+        return Duration::ZERO;
+    }
+    let interval_s = check_interval_s(u64::from(update_interval_s.max(mmp.mmp_check_interval())));
+    Duration::from_secs(u64::from((2 * interval_s + 1).min(interval_s + 60)))
 }
 
 /// Seconds between checks, within the format's bounds.

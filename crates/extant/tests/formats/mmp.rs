@@ -256,3 +256,27 @@ fn intervals_and_places_that_no_host_writes_are_bounded() {
         fs.unmount().expect("unmount");
     }
 }
+
+#[test]
+fn no_disk_makes_anybody_wait_for_more_than_six_minutes() {
+    let scratch = tempfile::tempdir().expect("scratch");
+    let Some(image) = disk(scratch.path(), "metadata_csum") else { return };
+    let wait = |read_only| {
+        Mount::new().read_only(read_only).protection_wait(&shared(&image)).expect("a sound block").as_secs()
+    };
+    for (seq, interval_s, wait_s) in [
+        (mmp::SEQ_CLEAN, u16::MAX, 0),
+        (mmp::SEQ_FSCK, u16::MAX, 0),
+        (7, 0, 11),
+        (7, 10, 21),
+        (7, 300, 360),
+        (7, u16::MAX, 360),
+    ] {
+        let mut mmp = put_block(&image, seq, b"elsewhere");
+        let (_, offset, checksums) = block(&image);
+        mmp.set_mmp_check_interval(interval_s);
+        mmp.update_checksum(&checksums);
+        shared(&image).write_at(offset, mmp.as_bytes()).expect("the block");
+        assert_eq!((wait(false), wait(true)), (wait_s, 0), "sequence {seq}, {interval_s} s");
+    }
+}
