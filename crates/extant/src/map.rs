@@ -212,6 +212,35 @@ impl Volume {
         self.geometry.max_file_size(inode.flags().contains(InodeFlags::EXTENTS) || moves_to_extents)
     }
 
+    /// Blocks that an inode can count beside those that it counts.
+    pub(crate) fn countable_blocks(&self, inode: &Inode) -> u64 {
+        let block_sectors = u64::from(self.geometry.block_size / 512);
+        // As `Inode::set_blocks_512` has it: 32 bits of sectors, or with huge_file 48 bits of blocks.
+        let sectors_max =
+            if self.geometry.has_huge_file { ((1 << 48) - 1) * block_sectors } else { u64::from(u32::MAX) };
+        sectors_max.saturating_sub(inode.blocks_512(self.geometry.block_size)) / block_sectors
+    }
+
+    /// Refuses to give an inode `blocks` more blocks than it can count, before anything is changed.
+    ///
+    /// # Errors
+    /// `FileTooLarge`.
+    pub(crate) fn check_countable(&self, inode: &Inode, blocks: u32) -> Result<()> {
+        let is_countable = blocks == 0 || u64::from(blocks) <= self.countable_blocks(inode);
+        is_countable.then_some(()).ok_or(Error::FileTooLarge)
+    }
+
+    /// Refuses to allocate `blocks` blocks of metadata for an inode without extents on a disk where they may get numbers of more
+    /// than 32 bits, before anything is changed.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(crate) fn check_nameable(&self, inode: &Inode, blocks: u32) -> Result<()> {
+        let has_extents = inode.flags().contains(InodeFlags::EXTENTS);
+        let is_nameable = blocks == 0 || has_extents || self.geometry.blocks_count <= 1 << 32;
+        is_nameable.then_some(()).ok_or(Error::NoSpace)
+    }
+
     /// Refuses what is not a regular file.
     ///
     /// # Errors

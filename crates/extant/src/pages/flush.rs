@@ -540,6 +540,10 @@ impl Volume {
                 None => self.hole(node, logical)?,
             };
             let growth = hole.growth();
+            // Other runs, or the tree, may have grown since this one was taken.
+            let inode = node.inode();
+            self.check_countable(&inode, growth.saturating_add(taken.len))?;
+            self.check_nameable(&inode, growth)?;
             let kept = Some(&mut naming.reservation);
             let reservation = self.reserve_of(kept, (growth, growth), MayUse::Reserved)?;
             Ok((self.begin_reserved(hole.credits() + RUN_CREDITS, reservation)?, hole))

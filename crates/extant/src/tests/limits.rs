@@ -1,11 +1,13 @@
 //! The sizes that files may have, and what a write leaves of the mode.
 
-use extant_ondisk::RoCompatFeatures;
+use extant_ondisk::{Inode, InodeNumber, RoCompatFeatures};
 use extant_rt::Arc;
 
-use super::disk::{assert_clean, format, has_tools, mount};
+use super::disk::{assert_clean, format, has_tools, mount, mount_with_pages};
+use super::names::new;
 use crate::error::Error;
 use crate::fallocate::Fallocate;
+use crate::namei::NewKind;
 use crate::update::{Change, Need};
 
 #[test]
@@ -93,5 +95,58 @@ fn a_write_takes_set_user_id_away_unless_privileged() {
             volume.write_at(&node, offset, b"1", false).unwrap();
             assert_eq!(mode(), after, "{before:o}");
         }
+    }
+}
+
+#[test]
+fn blocks_that_an_inode_cannot_count_are_refused_before_anything_changes() {
+    if !has_tools() {
+        return;
+    }
+    for (features, page_cache_bytes) in
+        [("^huge_file", 0), ("^huge_file", 1 << 20), ("^huge_file,^extents,^64bit", 0)]
+    {
+        let arguments = ["-b", "1024", "-I", "128", "-J", "size=1", "-N", "64", "-O", features];
+        let (device, inodes) = format(&arguments, 8 << 10, &["a", "b"]);
+        let device = Arc::new(device);
+        let volume = mount_with_pages(&device, page_cache_bytes, true);
+        let root = volume.node(InodeNumber::ROOT).unwrap();
+        let dir = volume.create(&root, b"dir", &new(NewKind::Directory)).unwrap();
+        let set_sectors = |node, sectors| {
+            let mut update = volume.begin(Need::new(1, 0)).unwrap();
+            let set = |inode: &mut Inode| inode.set_blocks_512(sectors, 1024, false).unwrap();
+            update.modify_inode(node, Change::Attributes, set);
+            update.finish();
+        };
+        let node = volume.node(inodes[0]).unwrap();
+        // Two blocks more can be counted.
+        set_sectors(&node, u64::from(u32::MAX) - 4);
+        assert_eq!(volume.write_at(&node, Some(0), &[1; 4096], true).unwrap(), 2048, "{features}");
+        let refused = [
+            volume.write_at(&node, Some(2048), b"1", true).map(drop),
+            volume.set_xattr(&node, b"user.name", &[1; 500], Default::default()),
+        ];
+        for result in refused {
+            assert!(matches!(result, Err(Error::FileTooLarge)), "{features}: {result:?}");
+        }
+        let allocate = Fallocate::Allocate { keep_size: true };
+        let result = volume.fallocate(&node, allocate, 4096, 1024, true);
+        assert!(matches!(result, Err(Error::FileTooLarge | Error::Unsupported(_))), "{features}: {result:?}");
+        let sectors = dir.inode().blocks_512(1024);
+        set_sectors(&dir, u64::from(u32::MAX));
+        let create = |number: u32| {
+            let name = format!("{number:0200}");
+            volume.create(&dir, name.as_bytes(), &new(NewKind::File))
+        };
+        let result = (0..10).try_for_each(|number| create(number).map(drop));
+        assert!(matches!(result, Err(Error::FileTooLarge)), "{features}: {result:?}");
+        // The journal goes on.
+        set_sectors(&dir, sectors);
+        set_sectors(&node, 4);
+        create(10).unwrap();
+        volume.write_at(&node, Some(2048), b"1", true).unwrap();
+        volume.unmount().unwrap();
+        drop((root, dir, node, volume));
+        assert_clean(&*device, features);
     }
 }
