@@ -50,7 +50,6 @@ impl Volume {
     ) -> Result<(Run, Reservation<'v>)> {
         let growth = hole.growth();
         let inode = node.inode();
-        self.check_nameable(&inode, growth)?;
         let countable = self.countable_blocks(&inode).saturating_sub(u64::from(growth));
         if countable == 0 {
             return Err(Error::FileTooLarge);

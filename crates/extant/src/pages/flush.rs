@@ -541,9 +541,7 @@ impl Volume {
             };
             let growth = hole.growth();
             // Other runs, or the tree, may have grown since this one was taken.
-            let inode = node.inode();
-            self.check_countable(&inode, growth.saturating_add(taken.len))?;
-            self.check_nameable(&inode, growth)?;
+            self.check_countable(&node.inode(), growth.saturating_add(taken.len))?;
             let kept = Some(&mut naming.reservation);
             let reservation = self.reserve_of(kept, (growth, growth), MayUse::Reserved)?;
             Ok((self.begin_reserved(hole.credits() + RUN_CREDITS, reservation)?, hole))

@@ -1,14 +1,20 @@
 //! The sizes that files may have, and what a write leaves of the mode.
 
-use extant_ondisk::{Inode, InodeNumber, RoCompatFeatures};
+use std::fs::File;
+use std::process::Command;
+
+use extant_block::{DeviceAccess, FileDevice};
+use extant_ondisk::{FsBlock, Inode, InodeFlags, InodeNumber, LogicalBlock, RoCompatFeatures};
 use extant_rt::Arc;
 
-use super::disk::{assert_clean, format, has_tools, mount, mount_with_pages};
+use super::disk::{assert_clean, format, has_tools, mount, mount_with_pages, scratch};
 use super::names::new;
 use crate::error::Error;
 use crate::fallocate::Fallocate;
+use crate::mount::Options;
 use crate::namei::NewKind;
 use crate::update::{Change, Need};
+use crate::volume::Volume;
 
 #[test]
 fn a_file_beyond_2_gib_sets_the_feature_that_says_so() {
@@ -149,4 +155,60 @@ fn blocks_that_an_inode_cannot_count_are_refused_before_anything_changes() {
         drop((root, dir, node, volume));
         assert_clean(&*device, features);
     }
+}
+
+#[test]
+fn blocks_beyond_32_bits_are_refused_to_block_maps_before_anything_changes() {
+    if !has_tools() {
+        return;
+    }
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    File::create(&image).unwrap().set_len(4400 << 30).unwrap();
+    let features = "64bit,sparse_super2,^resize_inode,^metadata_csum,uninit_bg";
+    let made = Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-b", "1024", "-N", "64", "-J", "size=4", "-O", features])
+        .args(["-E", "lazy_itable_init=1,num_backup_sb=0"])
+        .arg(&image)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let device = FileDevice::open(&image, DeviceAccess::read_write()).unwrap();
+    let options = Options { background: false, ..Options::default() };
+    let volume = Volume::mount(Arc::new(device), &options).unwrap().0;
+    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let without_extents = |name: &[u8], kind| {
+        let node = volume.create(&root, name, &new(kind)).unwrap();
+        let block = volume.directory_block(&node, LogicalBlock(0)).map_or(0, |block| block.0 as u32);
+        let mut update = volume.begin(Need::new(1, 0)).unwrap();
+        update.modify_inode(&node, Change::Mapping, |inode| {
+            inode.set_flags(inode.flags() - InodeFlags::EXTENTS);
+            inode.i_block_mut().fill(0);
+            inode.i_block_mut()[..4].copy_from_slice(&block.to_le_bytes());
+        });
+        update.finish();
+        node
+    };
+    let file = without_extents(b"file", NewKind::File);
+    // Twelve blocks stand in the inode; those behind need a table.
+    let table_from = LogicalBlock(12);
+    assert_eq!(volume.write_at(&file, Some(0), &[1; 12 * 1024], true).unwrap(), 12 * 1024);
+    let before = volume.allocator.disk_free_blocks();
+    let mut update = volume.begin(Need::new(20, 2)).unwrap();
+    let far = update.take_metadata(FsBlock((1 << 32) + 10_000)).unwrap();
+    assert!(far.start.0 > 1 << 32);
+    let hole = volume.hole(&file, table_from).unwrap();
+    let result = update.map_run(&file, hole, table_from, far, false);
+    assert!(matches!(result, Err(Error::NoSpace)), "{result:?}");
+    drop(update);
+    let dir = without_extents(b"dir", NewKind::Directory);
+    let create = |number: u32| volume.create(&dir, format!("{number:0200}").as_bytes(), &new(NewKind::File));
+    let result = (0..10).try_for_each(|number| create(number).map(drop));
+    assert!(matches!(result, Err(Error::NoSpace)), "{result:?}");
+    // The journal goes on, and what is near can be named.
+    assert_eq!(volume.write_at(&file, Some(12 * 1024), b"1", true).unwrap(), 1);
+    volume.sync().unwrap();
+    // The data and its table, and the directory's block.
+    assert_eq!(before - volume.allocator.disk_free_blocks(), 3);
+    volume.unmount().unwrap();
 }
