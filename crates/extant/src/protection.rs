@@ -5,7 +5,7 @@
 //! the journal aborts; nothing more is written, this block included. A mount for reading neither asks nor takes it.
 //!
 //! The block is written durably by itself, not through the journal, which is opened later. If that fails, the device may have
-//! dropped other writes too and tell of it once: the disk counts as lost, and every later flush fails.
+//! dropped other writes too and tell of it once: the disk counts as lost, and every flush that overlaps it or comes later fails.
 //!
 //! Leaves out: what two hosts do that both find the block unused at one instant, as the kernel's does. The next renewal finds it.
 //!
@@ -18,7 +18,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::time::Duration;
 
-use extant_block::BlockDevice;
+use extant_block::{BlockDevice, DurableRequests};
 use extant_ondisk::{
     Checksums, FsBlock, Geometry, IncompatFeatures, Mmp, Structure, Superblock,
     mmp::{
@@ -127,7 +127,8 @@ impl Protection {
             return Err(InUse::by(&found).into());
         }
         let held = Mutex::new(LockClass::PROTECTION, Some(mmp));
-        let fenced = Arc::new(FencedDevice { device, block, clock, held, lost: OnceLock::new() });
+        let (lost, durable) = (OnceLock::new(), DurableRequests::new());
+        let fenced = Arc::new(FencedDevice { device, block, clock, held, lost, durable });
         let (renewed, worker) = (fenced.clone(), Worker::new(LockClass::PROTECTION));
         let interval = Duration::from_secs(u64::from(update_interval_s));
         let protection = Self { fenced, worker };
@@ -238,6 +239,8 @@ struct FencedDevice {
     held: Mutex<Option<Mmp>>,
     /// Why it was lost.
     lost: OnceLock<String>,
+    /// Flushes and renewals: what the device tells the one of lost writes it does not tell the other.
+    durable: DurableRequests,
 }
 
 /// Counts the block as lost if a panic ends the thread that renews it: others take the disk soon.
@@ -272,7 +275,7 @@ impl FencedDevice {
                 return Err(InUse::by(&found).into());
             }
             mmp.set_mmp_seq(if mmp.mmp_seq() < SEQ_MAX { mmp.mmp_seq() + 1 } else { 1 });
-            self.block.write(&*self.device, self.clock, &mut mmp)
+            self.block.write(self, self.clock, &mut mmp)
         });
         if let Err(error) = renewed {
             let _ = self.lost.set(error.to_string());
@@ -309,12 +312,12 @@ impl BlockDevice for FencedDevice {
 
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.check()?;
-        self.device.write_fua(offset, buf)
+        self.durable.run(|| self.device.write_fua(offset, buf))
     }
 
     fn flush(&self) -> io::Result<()> {
         self.check()?;
-        self.device.flush()
+        self.durable.run(|| self.device.flush())
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
