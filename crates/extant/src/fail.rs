@@ -10,10 +10,13 @@
 //!
 //! Locks: `CHECKPOINT` over reading and writing the superblock's block; `SUPERBLOCK` for moments.
 //!
-//! Source: `save_error_info`, `update_super_work` and `ext4_handle_error` of `fs/ext4/super.c`. Tests: `tests/errors.rs`.
+//! Source: `save_error_info`, `update_super_work`, `ext4_handle_error` and `ext4_load_journal` of `fs/ext4/super.c`.
+//! Tests: `tests/errors.rs`.
+
+use std::collections::BTreeMap;
 
 use extant_ondisk::{FsBlock, InodeNumber, State, Structure, Superblock};
-use extant_rt::Ordering;
+use extant_rt::{Arc, Ordering};
 
 use crate::error::{Error, Place, Result};
 use crate::update::Need;
@@ -64,6 +67,22 @@ impl Volume {
             copy_errors(&self.superblock.lock(), &mut committed);
             Ok(committed)
         });
+    }
+
+    /// Has the superblock among replayed blocks keep the errors that were written past the journal after it was committed. Of
+    /// two counts of errors the larger is the newer. A superblock that cannot be read stays as it is, and mounting fails.
+    pub(crate) fn keep_newer_errors(&self, replayed: &mut BTreeMap<FsBlock, Arc<[u8]>>) {
+        let (block, offset) = self.superblock_place();
+        let Some(bytes) = replayed.get_mut(&block) else { return };
+        let Some(place) = Arc::make_mut(bytes).get_mut(offset..offset + 1024) else { return };
+        let Ok(mut superblock) = Superblock::parse(place) else { return };
+        let found = self.superblock.lock();
+        if found.s_error_count() > superblock.s_error_count() {
+            copy_errors(&found, &mut superblock);
+        }
+        superblock.set_state(superblock.state() | found.state() & State::ERROR);
+        superblock.update_checksum();
+        place.copy_from_slice(superblock.as_bytes());
     }
 
     fn committed_superblock(&self) -> Result<Superblock> {

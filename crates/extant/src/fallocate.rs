@@ -170,6 +170,7 @@ impl Volume {
             at += u64::from(mapping.len());
             if let Mapping::Data { len, unwritten: false, .. } = mapping {
                 let conversion = self.conversion(node, logical, len, true)?;
+                self.check_countable(&node.inode(), conversion.blocks)?;
                 let mut update = self.begin(Need::new(conversion.credits, conversion.blocks))?;
                 update.convert_extent(node, conversion)?;
                 update.finish();
@@ -270,6 +271,7 @@ impl Volume {
         }
         // The only step that may lack space comes first, and the size with it, so that no block is ever behind it.
         let cut = self.extent_cut(node, from)?;
+        self.check_countable(&node.inode(), cut.as_ref().map_or(0, |cut| cut.blocks))?;
         let need = cut.as_ref().map_or(Need::new(1, 0), |cut| Need::nofail(cut.credits, cut.blocks));
         let mut first = self.begin(need)?;
         first.resized(node, grown);

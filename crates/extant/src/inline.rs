@@ -113,6 +113,7 @@ impl Volume {
             update.finish();
             return Ok(());
         };
+        self.check_countable(&node.inode(), 1)?;
         let mut reservation = self.reserve(1, 1, MayUse::RootBlocks)?;
         let goal = self.goal_of_inode(node.number);
         let request = Request { goal, len: 1, least: 1, ahead: 0, purpose: Purpose::Data };

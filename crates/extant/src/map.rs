@@ -212,6 +212,35 @@ impl Volume {
         self.geometry.max_file_size(inode.flags().contains(InodeFlags::EXTENTS) || moves_to_extents)
     }
 
+    /// Blocks that an inode can count beside those that it counts.
+    pub(crate) fn countable_blocks(&self, inode: &Inode) -> u64 {
+        let block_sectors = u64::from(self.geometry.block_size / 512);
+        // As `Inode::set_blocks_512` has it: 32 bits of sectors, or with huge_file 48 bits of blocks.
+        let sectors_max =
+            if self.geometry.has_huge_file { ((1 << 48) - 1) * block_sectors } else { u64::from(u32::MAX) };
+        sectors_max.saturating_sub(inode.blocks_512(self.geometry.block_size)) / block_sectors
+    }
+
+    /// Refuses to give an inode `blocks` more blocks than it can count, before anything is changed.
+    ///
+    /// # Errors
+    /// `FileTooLarge`.
+    pub(crate) fn check_countable(&self, inode: &Inode, blocks: u32) -> Result<()> {
+        let is_countable = blocks == 0 || u64::from(blocks) <= self.countable_blocks(inode);
+        is_countable.then_some(()).ok_or(Error::FileTooLarge)
+    }
+
+    /// Refuses to give a directory or symbolic link without extents `blocks` more blocks on a disk where they may get numbers of
+    /// more than 32 bits, before anything is changed.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(crate) fn check_nameable(&self, inode: &Inode, blocks: u32) -> Result<()> {
+        let has_extents = inode.flags().contains(InodeFlags::EXTENTS);
+        let is_nameable = blocks == 0 || has_extents || self.geometry.blocks_count <= 1 << 32;
+        is_nameable.then_some(()).ok_or(Error::NoSpace)
+    }
+
     /// Refuses what is not a regular file.
     ///
     /// # Errors
@@ -247,6 +276,7 @@ impl Update<'_> {
     /// those for marking the run.
     ///
     /// # Errors
+    /// `NoSpace` if a table of a block map would get a number of more than 32 bits: the run is free again, and nothing was changed.
     /// `Corrupt`.
     pub(crate) fn map_run(
         &mut self,
@@ -256,8 +286,10 @@ impl Update<'_> {
         run: Run,
         unwritten: bool,
     ) -> Result<()> {
+        let tables =
+            self.take_tables(&hole, run).inspect_err(|_| self.volume.allocator.free_unmarked(run))?;
         self.mark_used(run)?;
-        self.map_marked(node, hole, logical, run, unwritten)
+        self.map_to(node, (hole, tables), logical, run, unwritten)
     }
 
     /// [`Update::map_run`] of a run that is marked already.
@@ -272,9 +304,41 @@ impl Update<'_> {
         run: Run,
         unwritten: bool,
     ) -> Result<()> {
+        let tables = self.take_tables(&hole, run)?;
+        self.map_to(node, (hole, tables), logical, run, unwritten)
+    }
+
+    /// Takes the blocks of a block map's missing tables, near the run that they are to name.
+    fn take_tables(&mut self, hole: &Hole, run: Run) -> Result<Vec<Run>> {
+        let Hole::Indirect(indirect) = hole else { return Ok(Vec::new()) };
+        let mut tables = Vec::new();
+        for _ in 0..indirect.growth() {
+            let refused = match self.take_metadata(run.start) {
+                Ok(table) => {
+                    tables.push(table);
+                    (!hole.can_name(table)).then_some(Error::NoSpace)
+                }
+                Err(error) => Some(error),
+            };
+            if let Some(error) = refused {
+                tables.into_iter().for_each(|table| self.volume.allocator.free_unmarked(table));
+                return Err(error);
+            }
+        }
+        Ok(tables)
+    }
+
+    fn map_to(
+        &mut self,
+        node: &Arc<Node>,
+        (hole, tables): (Hole, Vec<Run>),
+        logical: LogicalBlock,
+        run: Run,
+        unwritten: bool,
+    ) -> Result<()> {
         match hole {
             Hole::Extents(path) => self.insert_extent(node, path, logical, run, unwritten)?,
-            Hole::Indirect(hole) => self.fill_indirect(node, hole, run)?,
+            Hole::Indirect(hole) => self.fill_indirect(node, hole, tables, run)?,
         }
         self.count_blocks(node, i64::from(run.len))
     }

@@ -212,6 +212,18 @@ impl Volume {
         Ok((volume, mounted))
     }
 
+    /// How long mounting for writing would wait to see whether another host uses the disk.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Io`.
+    pub(crate) fn protection_wait(device: &dyn BlockDevice) -> Result<Duration> {
+        let superblock = read_superblock(device)?;
+        match superblock.incompat().contains(IncompatFeatures::MMP) {
+            true => Protection::wait(device, &superblock),
+            false => Ok(Duration::ZERO),
+        }
+    }
+
     fn assemble(
         device: Arc<dyn BlockDevice>,
         superblock: Superblock,
@@ -329,7 +341,7 @@ impl Volume {
     ) -> Result<BTreeMap<FsBlock, Arc<[u8]>>> {
         let needs_recovery = self.superblock.lock().incompat().contains(IncompatFeatures::RECOVER);
         let recover = if needs_recovery { recovery::replay } else { recovery::skip };
-        let found = recover(&*self.device, log, self.geometry.block_size, self.geometry.blocks_count)
+        let mut found = recover(&*self.device, log, self.geometry.block_size, self.geometry.blocks_count)
             .map_err(|source| unusable_log(self.log_place(log), source))?;
         mounted.replayed_blocks = found.blocks.len();
         mounted.skipped_transactions = if needs_recovery { 0 } else { found.report.transactions };
@@ -340,6 +352,7 @@ impl Volume {
                 "fast commits to replay; a mount by Linux or e2fsck -E journal_only replays them",
             ));
         }
+        self.keep_newer_errors(&mut found.blocks);
         if read_only {
             return Ok(found.blocks);
         }

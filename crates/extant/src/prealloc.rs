@@ -14,7 +14,7 @@ use extant_ondisk::LogicalBlock;
 use extant_ondisk::extent::MAX_LEN;
 use extant_rt::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::map::{Hole, Mapping};
 use crate::node::Node;
 use crate::volume::Volume;
@@ -37,7 +37,7 @@ impl Volume {
     /// it is out of what is `kept`, if there is such, as far as that goes.
     ///
     /// # Errors
-    /// `NoSpace`; `ReadOnly`; the journal's.
+    /// `NoSpace`; `FileTooLarge` if the inode cannot count them; `ReadOnly`; the journal's.
     ///
     /// # Locks
     /// As [`Volume::reserve`].
@@ -49,6 +49,13 @@ impl Volume {
         mut kept: Option<&mut Reservation<'v>>,
     ) -> Result<(Run, Reservation<'v>)> {
         let growth = hole.growth();
+        let inode = node.inode();
+        let countable = self.countable_blocks(&inode).saturating_sub(u64::from(growth));
+        if countable == 0 {
+            return Err(Error::FileTooLarge);
+        }
+        drop(inode);
+        let wanted = Wanted { len: u64::from(wanted.len).min(countable) as u32, ..wanted };
         let Wanted { logical, may_use, .. } = wanted;
         let mut reservation = self.reserve_of(kept.as_deref_mut(), (growth, growth), may_use)?;
         let room = match self.allocator.use_inode_pa(node.preallocations(), logical, wanted.len) {

@@ -5,7 +5,7 @@
 //! the journal aborts; nothing more is written, this block included. A mount for reading neither asks nor takes it.
 //!
 //! The block is written durably by itself, not through the journal, which is opened later. If that fails, the device may have
-//! dropped other writes too and tell of it once: the disk counts as lost, and every later flush fails.
+//! dropped other writes too and tell of it once: the disk counts as lost, and every flush that overlaps it or comes later fails.
 //!
 //! Leaves out: what two hosts do that both find the block unused at one instant, as the kernel's does. The next renewal finds it.
 //!
@@ -18,7 +18,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::time::Duration;
 
-use extant_block::BlockDevice;
+use extant_block::{BlockDevice, DurableRequests};
 use extant_ondisk::{
     Checksums, FsBlock, Geometry, IncompatFeatures, Mmp, Structure, Superblock,
     mmp::{
@@ -81,6 +81,15 @@ pub(crate) struct Protection {
 }
 
 impl Protection {
+    /// How long [`Protection::take`] would wait.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Io`.
+    pub(crate) fn wait(device: &dyn BlockDevice, superblock: &Superblock) -> Result<Duration> {
+        let mmp = MmpBlock::of(device, superblock)?.read(device)?;
+        Ok(wait_for_renewal(&mmp, update_interval_s(superblock)))
+    }
+
     /// Takes the block. Waits, six minutes at most and eleven seconds as a rule, if it was not given up, to see whether somebody
     /// renews it.
     ///
@@ -93,17 +102,14 @@ impl Protection {
     ) -> Result<Self> {
         let block = MmpBlock::of(device.as_ref(), superblock)?;
         let place = block.place;
-        let update_interval_s = match superblock.s_mmp_update_interval() {
-            0 => DEFAULT_UPDATE_INTERVAL_S,
-            seconds => seconds.min(MAX_CHECK_INTERVAL_S),
-        };
+        let update_interval_s = update_interval_s(superblock);
         let mut mmp = block.read(&*device)?;
         if mmp.mmp_seq() == SEQ_FSCK {
             return Err(InUse::by(&mmp).into());
         }
-        if mmp.mmp_seq() != SEQ_CLEAN {
-            let interval_s = check_interval_s(u64::from(update_interval_s.max(mmp.mmp_check_interval())));
-            extant_rt::sleep(Duration::from_secs(u64::from((2 * interval_s + 1).min(interval_s + 60))));
+        let wait = wait_for_renewal(&mmp, update_interval_s);
+        if !wait.is_zero() {
+            extant_rt::sleep(wait);
             let seq = mmp.mmp_seq();
             mmp = block.read(&*device)?;
             if mmp.mmp_seq() != seq {
@@ -121,7 +127,8 @@ impl Protection {
             return Err(InUse::by(&found).into());
         }
         let held = Mutex::new(LockClass::PROTECTION, Some(mmp));
-        let fenced = Arc::new(FencedDevice { device, block, clock, held, lost: OnceLock::new() });
+        let (lost, durable) = (OnceLock::new(), DurableRequests::new());
+        let fenced = Arc::new(FencedDevice { device, block, clock, held, lost, durable });
         let (renewed, worker) = (fenced.clone(), Worker::new(LockClass::PROTECTION));
         let interval = Duration::from_secs(u64::from(update_interval_s));
         let protection = Self { fenced, worker };
@@ -232,6 +239,8 @@ struct FencedDevice {
     held: Mutex<Option<Mmp>>,
     /// Why it was lost.
     lost: OnceLock<String>,
+    /// Flushes and renewals: what the device tells the one of lost writes it does not tell the other.
+    durable: DurableRequests,
 }
 
 /// Counts the block as lost if a panic ends the thread that renews it: others take the disk soon.
@@ -266,7 +275,7 @@ impl FencedDevice {
                 return Err(InUse::by(&found).into());
             }
             mmp.set_mmp_seq(if mmp.mmp_seq() < SEQ_MAX { mmp.mmp_seq() + 1 } else { 1 });
-            self.block.write(&*self.device, self.clock, &mut mmp)
+            self.block.write(self, self.clock, &mut mmp)
         });
         if let Err(error) = renewed {
             let _ = self.lost.set(error.to_string());
@@ -303,12 +312,12 @@ impl BlockDevice for FencedDevice {
 
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
         self.check()?;
-        self.device.write_fua(offset, buf)
+        self.durable.run(|| self.device.write_fua(offset, buf))
     }
 
     fn flush(&self) -> io::Result<()> {
         self.check()?;
-        self.device.flush()
+        self.durable.run(|| self.device.flush())
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
@@ -333,6 +342,23 @@ impl BlockDevice for FencedDevice {
 /// Whether the block is as this host left it.
 fn is_same(found: &Mmp, left: &Mmp) -> bool {
     found.mmp_seq() == left.mmp_seq() && found.mmp_nodename() == left.mmp_nodename()
+}
+
+/// Seconds between renewals, bounded, for the disk says them.
+fn update_interval_s(superblock: &Superblock) -> u16 {
+    match superblock.s_mmp_update_interval() {
+        0 => DEFAULT_UPDATE_INTERVAL_S,
+        seconds => seconds.min(MAX_CHECK_INTERVAL_S),
+    }
+}
+
+/// How long to watch a block that was not given up; a check by e2fsck is not waited for.
+fn wait_for_renewal(mmp: &Mmp, update_interval_s: u16) -> Duration {
+    if matches!(mmp.mmp_seq(), SEQ_CLEAN | SEQ_FSCK) {
+        return Duration::ZERO;
+    }
+    let interval_s = check_interval_s(u64::from(update_interval_s.max(mmp.mmp_check_interval())));
+    Duration::from_secs(u64::from((2 * interval_s + 1).min(interval_s + 60)))
 }
 
 /// Seconds between checks, within the format's bounds.

@@ -89,7 +89,12 @@ impl Volume {
         let credits_max = STEP_CREDITS.min(self.writable()?.max_credits() / 2);
         let kind = self.map_kind(&node.inode());
         Ok(match kind {
-            MapKind::Extents => self.extent_removal(node, from, end, credits_max)?.map(Step::Extents),
+            MapKind::Extents => {
+                let removal = self.extent_removal(node, from, end, credits_max)?;
+                let blocks = removal.as_ref().map_or(0, |removal| removal.blocks);
+                self.check_countable(&node.inode(), blocks)?;
+                removal.map(Step::Extents)
+            }
             MapKind::Indirect => self.indirect_removal(node, from, credits_max)?.map(Step::Indirect),
             MapKind::None => None,
         })

@@ -286,10 +286,18 @@ impl<'v> Update<'v> {
     /// # Errors
     /// `NoSpace` if the update did not reserve it or no block is free in fact; `Corrupt` bitmaps.
     pub(crate) fn allocate_metadata(&mut self, goal: FsBlock, kind: Kind) -> Result<Arc<Buffer>> {
-        let request = Request { goal, len: 1, least: 1, ahead: 0, purpose: Purpose::Metadata };
-        let run = self.volume.allocator.allocate(&mut self.reservation, &request)?;
+        let run = self.take_metadata(goal)?;
         self.mark_used(run)?;
         Ok(self.new_buffer(run.start, kind))
+    }
+
+    /// Takes one block of metadata near `goal`, which changes nothing yet.
+    ///
+    /// # Errors
+    /// `NoSpace` if the update did not reserve it or no block is free in fact.
+    pub(crate) fn take_metadata(&mut self, goal: FsBlock) -> Result<Run> {
+        let request = Request { goal, len: 1, least: 1, ahead: 0, purpose: Purpose::Metadata };
+        Ok(self.volume.allocator.allocate(&mut self.reservation, &request)?)
     }
 
     /// A buffer of zeroes for a block that was just allocated.

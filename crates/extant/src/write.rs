@@ -123,7 +123,7 @@ impl Volume {
         while done < buf.len() {
             match self.write_piece(node, offset + done as u64, &buf[done..], privileged) {
                 Ok(bytes) => done += bytes,
-                Err(Error::NoSpace) if done > 0 => break,
+                Err(Error::NoSpace | Error::FileTooLarge) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }
@@ -205,7 +205,8 @@ impl Volume {
     }
 
     /// Plans how a piece makes `len` unwritten blocks written, and reserves what the tree needs for it: whoever writes was
-    /// promised that it needs no space. With not even the reserved pool left, the blocks around are zeroed instead.
+    /// promised that it needs no space. With not even the reserved pool left, or more blocks than the inode can count, the blocks
+    /// around are zeroed instead.
     fn reserve_conversion(
         &self,
         node: &Node,
@@ -213,8 +214,11 @@ impl Volume {
         len: u32,
     ) -> Result<(Conversion, Reservation<'_>)> {
         let conversion = self.conversion(node, piece.logical, len, false)?;
-        match self.reserve(conversion.blocks, conversion.blocks, MayUse::Reserved) {
-            Err(Error::NoSpace) => {
+        let reserved = self
+            .check_countable(&node.inode(), conversion.blocks)
+            .and_then(|()| self.reserve(conversion.blocks, conversion.blocks, MayUse::Reserved));
+        match reserved {
+            Err(Error::NoSpace | Error::FileTooLarge) => {
                 let size = node.core().inode.size().max(piece.end());
                 let wider = conversion.zeroing_out(self.blocks_of(size)).ok_or(Error::NoSpace)?;
                 Ok((wider, self.reserve(0, 0, MayUse::Reserved)?))

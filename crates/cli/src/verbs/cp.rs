@@ -5,6 +5,7 @@ mod verbose;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,7 @@ use crate::failure::Failure;
 use crate::mode::ModeChange;
 use crate::owner::{Owner, names_on};
 use crate::progress::Progress;
+use sources::standard_input;
 use verbose::Verbose;
 
 /// Standard input as a source, standard output as a target.
@@ -32,7 +34,8 @@ const STREAM: &str = "-";
 /// A file that exists keeps its owner, its mode, its extended attributes and its hard links, and a symbolic link is
 /// followed; options change that. On a disk its content is the old or the new one after a crash. A new file on a disk
 /// belongs to 0:0 and has the mode of its source. On the host, devices and pipes are written into. Without -r or -a,
-/// devices and pipes of the host are read. `-` is standard input or output.
+/// devices and pipes of the host are read. `-` is standard input or output; a pipe is read to its end, into memory
+/// or a temporary file, before the disk is locked.
 #[derive(Args)]
 #[command(
     override_usage = "extant cp [OPTIONS] <SRC>... <DST>",
@@ -147,14 +150,25 @@ impl Cp {
     }
 
     fn to_disk(&self, target: &DiskPath, sources: &[(&OsStr, Address)]) -> Outcome {
+        // Before the disk is locked: whoever writes into the pipe may read this disk.
+        let input = match sources.iter().any(|(argument, _)| *argument == STREAM) {
+            true => standard_input()?,
+            false => Box::new(std::io::empty()),
+        };
         let fs = open_for_writing(&target.image, self.location)?;
-        let result = self.copy_all(&fs, target, sources);
+        let result = self.copy_all(&fs, target, sources, input);
         // What was copied before a failure stays, and stays consistent.
         unmount(&target.image, fs)?;
         result
     }
 
-    fn copy_all(&self, fs: &Filesystem, target: &DiskPath, sources: &[(&OsStr, Address)]) -> Outcome {
+    fn copy_all(
+        &self,
+        fs: &Filesystem,
+        target: &DiskPath,
+        sources: &[(&OsStr, Address)],
+        mut input: Box<dyn Read + Send>,
+    ) -> Outcome {
         let is_directory =
             fs.metadata(&target.path).is_ok_and(|found| found.file_type == FileType::Directory);
         let mut goals = self.target(&target.to_string(), &target.path, is_directory, sources.len())?;
@@ -162,7 +176,7 @@ impl Cp {
         let mut others = BTreeMap::new();
         Ok(for_each(sources, false, |(argument, source)| match source {
             Address::Local(path) => {
-                let source = self.host_source(argument, path, target)?;
+                let source = self.host_source(argument, path, target, &mut input)?;
                 let goal = goals.goal(argument, path, source.is_directory)?;
                 self.import(fs, target, (argument, &goal), owner, source.at(goal.at.clone()))
             }

@@ -224,3 +224,25 @@ fn links_of_a_disk_do_not_lead_to_the_host() {
     bench.fails(1, &["cp", "-r", "disk.img:/u/.", "back"]);
     assert_eq!(fs::read_dir(&outside).expect("directory").count(), 0);
 }
+
+#[test]
+fn a_file_of_a_disk_goes_through_a_pipe_into_the_same_disk() {
+    let Some(bench) = Bench::new() else { return };
+    let extant = env!("CARGO_BIN_EXE_extant");
+    // More than stays in memory.
+    fs::write(bench.path("large"), vec![b'a'; 20 << 20]).expect("file");
+    bench.mke2fs("large.img", "64M", &[]);
+    bench.ok(&["cp", "large", "large.img:/a"]);
+    for (image, from, to) in [(DISK, "/etc/hostname", "/etc/hostname.new"), ("large.img", "/a", "/b")] {
+        // The writer is there before the reader opens the disk.
+        let pipeline = format!(
+            "(sleep 1; {extant} cp --wait 3 {image}:{from} -) | tr a-y b-z | {extant} cp --wait 3 - {image}:{to}"
+        );
+        bench.shell(&pipeline);
+        let expected = bench.run(&["cat", &format!("{image}:{from}")]).stdout;
+        let expected: Vec<u8> =
+            expected.iter().map(|byte| if (b'a'..=b'y').contains(byte) { byte + 1 } else { *byte }).collect();
+        assert!(bench.run(&["cat", &format!("{image}:{to}")]).stdout == expected, "{image}");
+        bench.assert_clean(image);
+    }
+}

@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Stdio};
 
+use extant_ondisk::Superblock;
+
 use super::bench::{Bench, DISK, is_root};
 
 /// A reader that holds the disk: an export that nobody takes in.
@@ -306,4 +308,28 @@ fn another_host_that_holds_a_disk_is_named_by_every_verb() {
     bench.program("tune2fs", &["-f", "-E", "clear_mmp", "held.img"]);
     bench.ok(&["rm", "-r", "held.img:/x"]);
     bench.assert_clean("held.img");
+}
+
+#[test]
+fn who_waits_for_another_host_says_so_while_waiting() {
+    let Some(bench) = Bench::new() else { return };
+    let options = ["-b", "1024", "-O", "mmp,^metadata_csum", "-E", "mmp_update_interval=1"];
+    bench.mke2fs("shared.img", "16M", &options);
+    let mut bytes = bench.bytes("shared.img");
+    let superblock = Superblock::parse(&bytes[1024..]).expect("a superblock");
+    // Its sequence, which is no longer that of a disk that nobody uses.
+    let sequence_offset = superblock.s_mmp_block() as usize * 1024 + 4;
+    bytes[sequence_offset..][..4].copy_from_slice(&7_u32.to_le_bytes());
+    std::fs::write(bench.path("shared.img"), bytes).expect("an image");
+    let mut command = bench.extant();
+    command.args(["mkdir", "shared.img:/x"]).stdout(Stdio::null()).stderr(Stdio::piped());
+    let start = std::time::Instant::now();
+    let mut child = command.spawn().expect("spawn");
+    let mut said = String::new();
+    BufReader::new(child.stderr.take().expect("stderr")).read_line(&mut said).expect("a line");
+    let took = start.elapsed();
+    end(child);
+    let expected = "waiting 11 s to see whether another host uses shared.img (multi-mount protection)";
+    assert_eq!(said, format!("extant: {expected}\n"));
+    assert!(took.as_secs() < 11, "said after {took:?}");
 }

@@ -147,6 +147,15 @@ impl Mount {
         self
     }
 
+    /// How long mounting what is on a device would wait, by its multiple-mount protection, to see whether another host uses it: not
+    /// at all, or from 11 s to 6 minutes. The block may change before it is mounted.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] names the place; [`Error::Io`].
+    pub fn protection_wait(&self, device: &dyn BlockDevice) -> Result<Duration> {
+        if self.options.read_only { Ok(Duration::ZERO) } else { Volume::protection_wait(device) }
+    }
+
     /// Mounts an image file or a block special, locked for as long as it is mounted.
     ///
     /// # Errors

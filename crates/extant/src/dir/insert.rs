@@ -52,7 +52,8 @@ impl Volume {
     /// its inode. Stays true while the lock is held.
     ///
     /// # Errors
-    /// `Exists` if the directory has the name; `NoSpace` if the index cannot grow; `Corrupt`, `Io`.
+    /// `Exists` if the directory has the name; `NoSpace` if the index cannot grow; `FileTooLarge` if the inode cannot count the
+    /// blocks; `Corrupt`, `Io`.
     ///
     /// # Locks
     /// `INODE` of the directory must be held alone.
@@ -81,6 +82,8 @@ impl Volume {
         };
         // The inode as well.
         let grown = self.grow_need(inode, new);
+        self.check_countable(inode, grown.blocks)?;
+        self.check_nameable(inode, grown.blocks)?;
         let need = Need { credits: grown.credits + changed + 1, ..grown };
         Ok(InsertPlan { place, need })
     }

@@ -70,18 +70,26 @@ impl Volume {
 }
 
 impl Update<'_> {
-    /// Maps a hole to blocks. Counts the tables that are made in the inode.
+    /// Maps a hole to blocks. The missing tables, as many as [`IndirectHole::growth`] says, are made in `tables`, which were taken
+    /// but not marked, and counted in the inode.
     ///
     /// # Errors
-    /// `FileTooLarge` for blocks that 32 bits do not number; `NoSpace` if the update did not reserve
-    /// [`IndirectHole::growth`]; `Corrupt`.
-    pub(crate) fn fill_indirect(&mut self, node: &Arc<Node>, hole: IndirectHole, run: Run) -> Result<()> {
+    /// `FileTooLarge` for blocks that 32 bits do not number; `Corrupt`.
+    pub(crate) fn fill_indirect(
+        &mut self,
+        node: &Arc<Node>,
+        hole: IndirectHole,
+        tables: Vec<Run>,
+        run: Run,
+    ) -> Result<()> {
         let first = u32::try_from(run.start.0).map_err(|_| Error::FileTooLarge)?;
         first.checked_add(run.len).filter(|_| run.len <= hole.len_max).ok_or(Error::FileTooLarge)?;
         let growth = hole.growth();
-        let goal = FsBlock(u64::from(first));
-        let new =
-            (0..growth).map(|_| self.allocate_metadata(goal, Kind::Indirect)).collect::<Result<Vec<_>>>()?;
+        let mut new = Vec::with_capacity(tables.len());
+        for table in tables {
+            self.mark_used(table)?;
+            new.push(self.new_buffer(table.start, Kind::Indirect));
+        }
         let tables: Vec<_> = hole.tables.into_iter().chain(new).collect();
         let mut pointers = (first, run.len);
         // From the last table upwards, until a table is reached whose way from the inode there was before.

@@ -68,6 +68,7 @@ impl Volume {
         self.plan_content(&mut inode, new.kind)?;
         let xattrs = self.plan_new_xattrs(&inode, &acls.xattrs)?;
         let blocks = u32::from(needs_block(new.kind));
+        self.check_nameable(&inode, blocks)?;
         // Its table block; the inode bitmap and its descriptor; the orphan list if all else fails.
         let own = Need::new(3 + ORPHAN_CREDITS, 0);
         let need = own.and(self.grow_need(&inode, blocks)).and(xattrs.need);

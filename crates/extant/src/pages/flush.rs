@@ -540,6 +540,8 @@ impl Volume {
                 None => self.hole(node, logical)?,
             };
             let growth = hole.growth();
+            // Other runs, or the tree, may have grown since this one was taken.
+            self.check_countable(&node.inode(), growth.saturating_add(taken.len))?;
             let kept = Some(&mut naming.reservation);
             let reservation = self.reserve_of(kept, (growth, growth), MayUse::Reserved)?;
             Ok((self.begin_reserved(hole.credits() + RUN_CREDITS, reservation)?, hole))

@@ -251,6 +251,10 @@ impl Volume {
                 let runs = runs + holes().count() as u64;
                 (node_pages.kept, self.need_of(node, delayed + blocks, runs)?)
             };
+            // Only where the blocks are allocated is it known how many the map takes.
+            if need > self.countable_blocks(&node.inode()) {
+                return Ok(false);
+            }
             let more = u32::try_from(need.saturating_sub(kept)).map_err(|_| Error::NoSpace)?;
             match self.reserve(more, more, writer_may_use(privileged)) {
                 Ok(reserved) => reservation = Some(reserved),

@@ -186,3 +186,57 @@ fn threads_that_write_the_superblock_take_nothing_from_each_other() {
         assert!(found.state().contains(State::ERROR));
     }
 }
+
+#[test]
+fn errors_written_past_the_journal_outlast_a_replay() {
+    if !has_tools() {
+        return;
+    }
+    let device = Arc::new(damaged_directory());
+    let volume = mount(&device);
+    let root = volume.node(InodeNumber::ROOT).unwrap();
+    volume.create(&root, b"file", &new(NewKind::File)).unwrap();
+    volume.sync().unwrap();
+    // From here on the journal has a superblock without errors.
+    let dir = volume.lookup(&root, b"dir").unwrap();
+    volume.note_damage(&volume.lookup(&dir, b"name").map(drop).unwrap_err());
+    let crashed = device.snapshot();
+    let written = superblock(&crashed);
+    assert_eq!(written.s_error_count(), 1);
+    let has_errors = |found: &Superblock| {
+        found.state().contains(State::ERROR)
+            && found.s_error_count() == 1
+            && found.s_first_error_block() == written.s_first_error_block()
+            && found.s_last_error_func() == written.s_last_error_func()
+            && found.last_error_time() == written.last_error_time()
+    };
+    let reading = Options { read_only: true, ..Options::default() };
+    let (read, mounted) = Volume::mount(Arc::new(crashed.snapshot()), &reading).unwrap();
+    assert!(mounted.replayed_blocks > 0 && has_errors(&read.superblock.lock()), "a replay into memory");
+    let device = Arc::new(crashed);
+    let volume = mount(&device);
+    assert!(has_errors(&superblock(&*device)), "a replay");
+    volume.unmount().unwrap();
+    assert!(has_errors(&superblock(&*device)), "unmounting after it");
+}
+
+#[test]
+fn errors_in_the_journal_that_are_newer_than_those_on_the_disk_are_replayed() {
+    if !has_tools() {
+        return;
+    }
+    let device = Arc::new(damaged_directory());
+    let volume = mount(&device);
+    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let dir = volume.lookup(&root, b"dir").unwrap();
+    for _ in 0..3 {
+        volume.note_damage(&volume.lookup(&dir, b"name").map(drop).unwrap_err());
+    }
+    volume.create(&root, b"file", &new(NewKind::File)).unwrap();
+    volume.sync().unwrap();
+    let crashed = device.snapshot();
+    assert_eq!(superblock(&crashed).s_error_count(), 2, "the third is not written past the journal");
+    let crashed = Arc::new(crashed);
+    mount(&crashed).unmount().unwrap();
+    assert_eq!(superblock(&*crashed).s_error_count(), 3);
+}

@@ -1,12 +1,20 @@
 //! The sizes that files may have, and what a write leaves of the mode.
 
-use extant_ondisk::RoCompatFeatures;
+use std::fs::File;
+use std::process::Command;
+
+use extant_block::{DeviceAccess, FileDevice};
+use extant_ondisk::{FsBlock, Inode, InodeFlags, InodeNumber, LogicalBlock, RoCompatFeatures};
 use extant_rt::Arc;
 
-use super::disk::{assert_clean, format, has_tools, mount};
+use super::disk::{assert_clean, format, has_tools, mount, mount_with_pages, scratch};
+use super::names::new;
 use crate::error::Error;
 use crate::fallocate::Fallocate;
+use crate::mount::Options;
+use crate::namei::NewKind;
 use crate::update::{Change, Need};
+use crate::volume::Volume;
 
 #[test]
 fn a_file_beyond_2_gib_sets_the_feature_that_says_so() {
@@ -94,4 +102,113 @@ fn a_write_takes_set_user_id_away_unless_privileged() {
             assert_eq!(mode(), after, "{before:o}");
         }
     }
+}
+
+#[test]
+fn blocks_that_an_inode_cannot_count_are_refused_before_anything_changes() {
+    if !has_tools() {
+        return;
+    }
+    for (features, page_cache_bytes) in
+        [("^huge_file", 0), ("^huge_file", 1 << 20), ("^huge_file,^extents,^64bit", 0)]
+    {
+        let arguments = ["-b", "1024", "-I", "128", "-J", "size=1", "-N", "64", "-O", features];
+        let (device, inodes) = format(&arguments, 8 << 10, &["a", "b"]);
+        let device = Arc::new(device);
+        let volume = mount_with_pages(&device, page_cache_bytes, true);
+        let root = volume.node(InodeNumber::ROOT).unwrap();
+        let dir = volume.create(&root, b"dir", &new(NewKind::Directory)).unwrap();
+        let set_sectors = |node, sectors| {
+            let mut update = volume.begin(Need::new(1, 0)).unwrap();
+            let set = |inode: &mut Inode| inode.set_blocks_512(sectors, 1024, false).unwrap();
+            update.modify_inode(node, Change::Attributes, set);
+            update.finish();
+        };
+        let node = volume.node(inodes[0]).unwrap();
+        // Two blocks more can be counted.
+        set_sectors(&node, u64::from(u32::MAX) - 4);
+        assert_eq!(volume.write_at(&node, Some(0), &[1; 4096], true).unwrap(), 2048, "{features}");
+        let refused = [
+            volume.write_at(&node, Some(2048), b"1", true).map(drop),
+            volume.set_xattr(&node, b"user.name", &[1; 500], Default::default()),
+        ];
+        for result in refused {
+            assert!(matches!(result, Err(Error::FileTooLarge)), "{features}: {result:?}");
+        }
+        let allocate = Fallocate::Allocate { keep_size: true };
+        let result = volume.fallocate(&node, allocate, 4096, 1024, true);
+        assert!(matches!(result, Err(Error::FileTooLarge | Error::Unsupported(_))), "{features}: {result:?}");
+        let sectors = dir.inode().blocks_512(1024);
+        set_sectors(&dir, u64::from(u32::MAX));
+        let create = |number: u32| {
+            let name = format!("{number:0200}");
+            volume.create(&dir, name.as_bytes(), &new(NewKind::File))
+        };
+        let result = (0..10).try_for_each(|number| create(number).map(drop));
+        assert!(matches!(result, Err(Error::FileTooLarge)), "{features}: {result:?}");
+        // The journal goes on.
+        set_sectors(&dir, sectors);
+        set_sectors(&node, 4);
+        create(10).unwrap();
+        volume.write_at(&node, Some(2048), b"1", true).unwrap();
+        volume.unmount().unwrap();
+        drop((root, dir, node, volume));
+        assert_clean(&*device, features);
+    }
+}
+
+#[test]
+fn blocks_beyond_32_bits_are_refused_to_block_maps_before_anything_changes() {
+    if !has_tools() {
+        return;
+    }
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    File::create(&image).unwrap().set_len(4400 << 30).unwrap();
+    let features = "64bit,sparse_super2,^resize_inode,^metadata_csum,uninit_bg";
+    let made = Command::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-b", "1024", "-N", "64", "-J", "size=4", "-O", features])
+        .args(["-E", "lazy_itable_init=1,num_backup_sb=0"])
+        .arg(&image)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let device = FileDevice::open(&image, DeviceAccess::read_write()).unwrap();
+    let options = Options { background: false, ..Options::default() };
+    let volume = Volume::mount(Arc::new(device), &options).unwrap().0;
+    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let without_extents = |name: &[u8], kind| {
+        let node = volume.create(&root, name, &new(kind)).unwrap();
+        let block = volume.directory_block(&node, LogicalBlock(0)).map_or(0, |block| block.0 as u32);
+        let mut update = volume.begin(Need::new(1, 0)).unwrap();
+        update.modify_inode(&node, Change::Mapping, |inode| {
+            inode.set_flags(inode.flags() - InodeFlags::EXTENTS);
+            inode.i_block_mut().fill(0);
+            inode.i_block_mut()[..4].copy_from_slice(&block.to_le_bytes());
+        });
+        update.finish();
+        node
+    };
+    let file = without_extents(b"file", NewKind::File);
+    // Twelve blocks stand in the inode; those behind need a table.
+    let table_from = LogicalBlock(12);
+    assert_eq!(volume.write_at(&file, Some(0), &[1; 12 * 1024], true).unwrap(), 12 * 1024);
+    let before = volume.allocator.disk_free_blocks();
+    let mut update = volume.begin(Need::new(20, 2)).unwrap();
+    let far = update.take_metadata(FsBlock((1 << 32) + 10_000)).unwrap();
+    assert!(far.start.0 > 1 << 32);
+    let hole = volume.hole(&file, table_from).unwrap();
+    let result = update.map_run(&file, hole, table_from, far, false);
+    assert!(matches!(result, Err(Error::NoSpace)), "{result:?}");
+    drop(update);
+    let dir = without_extents(b"dir", NewKind::Directory);
+    let create = |number: u32| volume.create(&dir, format!("{number:0200}").as_bytes(), &new(NewKind::File));
+    let result = (0..10).try_for_each(|number| create(number).map(drop));
+    assert!(matches!(result, Err(Error::NoSpace)), "{result:?}");
+    // The journal goes on, and what is near can be named.
+    assert_eq!(volume.write_at(&file, Some(12 * 1024), b"1", true).unwrap(), 1);
+    volume.sync().unwrap();
+    // The data and its table, and the directory's block.
+    assert_eq!(before - volume.allocator.disk_free_blocks(), 3);
+    volume.unmount().unwrap();
 }

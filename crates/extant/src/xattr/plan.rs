@@ -48,7 +48,7 @@ impl Volume {
     /// Works out where one attribute goes, or what its removal leaves.
     ///
     /// # Errors
-    /// `NoSpace` if there is no room; `Corrupt`, `Io`.
+    /// `NoSpace` if there is no room; `FileTooLarge` if the inode cannot count a block more; `Corrupt`, `Io`.
     pub(super) fn plan_xattr(
         &self,
         node: &Arc<Node>,
@@ -65,7 +65,11 @@ impl Volume {
             self.add(inode_room(&inode, extra_isize), &mut new, Xattr::new(key.name_index, key.name, value))?;
         }
         let buffer = self.xattr_buffer(node, &inode)?;
-        self.plan_lists((node.number, extra_isize), old, new, buffer)
+        let plan = self.plan_lists((node.number, extra_isize), old, new, buffer)?;
+        if matches!(plan.block, BlockPlan::Replace(None, _)) {
+            self.check_countable(&inode, 1)?;
+        }
+        Ok(plan)
     }
 
     /// Works out what is left of the attributes of an inode that is being deleted.

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -255,4 +256,98 @@ fn intervals_and_places_that_no_host_writes_are_bounded() {
         assert_eq!(interval_s, if seconds == 0 { 10 } else { 300 });
         fs.unmount().expect("unmount");
     }
+}
+
+#[test]
+fn no_disk_makes_anybody_wait_for_more_than_six_minutes() {
+    let scratch = tempfile::tempdir().expect("scratch");
+    let Some(image) = disk(scratch.path(), "metadata_csum") else { return };
+    let wait = |read_only| {
+        Mount::new().read_only(read_only).protection_wait(&shared(&image)).expect("a sound block").as_secs()
+    };
+    for (seq, interval_s, wait_s) in [
+        (mmp::SEQ_CLEAN, u16::MAX, 0),
+        (mmp::SEQ_FSCK, u16::MAX, 0),
+        (7, 0, 11),
+        (7, 10, 21),
+        (7, 300, 360),
+        (7, u16::MAX, 360),
+    ] {
+        let mut mmp = put_block(&image, seq, b"elsewhere");
+        let (_, offset, checksums) = block(&image);
+        mmp.set_mmp_check_interval(interval_s);
+        mmp.update_checksum(&checksums);
+        shared(&image).write_at(offset, mmp.as_bytes()).expect("the block");
+        assert_eq!((wait(false), wait(true)), (wait_s, 0), "sequence {seq}, {interval_s} s");
+    }
+}
+
+/// A device that tells of lost writes once, to the renewal that it is armed for, and only while a flush overlaps it or after a while.
+struct TellsOnce {
+    inner: Shared,
+    block_offset: u64,
+    is_armed: AtomicBool,
+    is_renewing: AtomicBool,
+    is_synced: AtomicBool,
+}
+
+impl BlockDevice for TellsOnce {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
+        self.inner.write_vectored_at(offset, bufs)
+    }
+
+    fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.inner.write_at(offset, buf)?;
+        if offset == self.block_offset && self.is_armed.swap(false, Ordering::SeqCst) {
+            self.is_renewing.store(true, Ordering::SeqCst);
+            (0..100)
+                .take_while(|_| !self.is_synced.load(Ordering::SeqCst))
+                .for_each(|_| thread::sleep(Duration::from_millis(10)));
+            return Err(io::Error::other("writes were lost"));
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.inner.discard(offset, bytes)
+    }
+
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.inner.write_zeroes(offset, bytes)
+    }
+}
+
+#[test]
+fn no_sync_that_overlaps_a_renewal_that_is_told_of_lost_writes_succeeds() {
+    let scratch = tempfile::tempdir().expect("scratch");
+    let Some(image) = disk(scratch.path(), "metadata_csum") else { return };
+    let device = Arc::new(TellsOnce {
+        inner: shared(&image),
+        block_offset: block(&image).1,
+        is_armed: AtomicBool::new(false),
+        is_renewing: AtomicBool::new(false),
+        is_synced: AtomicBool::new(false),
+    });
+    let fs = Mount::new().background(false).open_device(device.clone()).expect("a mount");
+    fs.write("/f", b"lost").expect("a file");
+    device.is_armed.store(true, Ordering::SeqCst);
+    while !device.is_renewing.load(Ordering::SeqCst) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let synced = fs.sync();
+    device.is_synced.store(true, Ordering::SeqCst);
+    assert!(synced.is_err(), "the journal was not told of the loss");
+    assert!(fs.unmount().is_err());
 }

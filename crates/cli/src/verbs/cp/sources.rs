@@ -2,7 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Seek, Write};
+use std::mem;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
@@ -17,6 +18,11 @@ use crate::failure::Failure;
 /// The permissions of a new file that is read from standard input.
 const STREAM_MODE: u16 = 0o644;
 
+/// What messages call it.
+const STANDARD_INPUT: &str = "standard input";
+/// What is piped stays in memory up to so many bytes, and is kept in a temporary file beyond.
+const INPUT_MEMORY_BYTES_MAX: usize = 16 << 20;
+
 /// A source on the host.
 pub struct HostSource {
     pub is_directory: bool,
@@ -26,7 +32,7 @@ pub struct HostSource {
 enum From {
     Tree(Walk),
     /// A device or a pipe, opened, or standard input, with its attributes.
-    Stream(Box<dyn io::Read + Send>, std::path::PathBuf, Attributes),
+    Stream(Box<dyn Read + Send>, std::path::PathBuf, Attributes),
 }
 
 impl HostSource {
@@ -42,17 +48,20 @@ impl HostSource {
 }
 
 impl Cp {
-    /// What `path` is a source of, once it is known that it can be copied to `target`.
+    /// What `path` is a source of, once it is known that it can be copied to `target`. Standard input is `input`, and empty
+    /// when it is named again.
     pub(super) fn host_source(
         &self,
         argument: &OsStr,
         path: &Path,
         target: &DiskPath,
+        input: &mut Box<dyn Read + Send>,
     ) -> Result<HostSource, Failure> {
         let failed = |error| Failure::host(path, &error);
         if argument == STREAM {
             let attributes = Attributes { mode: STREAM_MODE, mtime: now(), ..Attributes::default() };
-            let from = From::Stream(Box::new(io::stdin()), "standard input".into(), attributes);
+            let input = mem::replace(input, Box::new(io::empty()));
+            let from = From::Stream(input, STANDARD_INPUT.into(), attributes);
             return Ok(HostSource { is_directory: false, from });
         }
         let found = if self.is_recursive() { path.symlink_metadata() } else { path.metadata() };
@@ -81,6 +90,30 @@ impl Cp {
         }
         Ok(HostSource { is_directory: found.is_dir(), from: From::Tree(walk) })
     }
+}
+
+/// Standard input, and a pipe's whole content: its writer may end only when it has read the disk that is about to be locked.
+pub fn standard_input() -> Result<Box<dyn Read + Send>, Failure> {
+    let failed = |error| Failure::host(Path::new(STANDARD_INPUT), &error);
+    let input = io::stdin();
+    let found = rustix::fs::fstat(&input).map_err(|error| failed(error.into()))?;
+    if !rustix::fs::FileType::from_raw_mode(found.st_mode).is_fifo() {
+        return Ok(Box::new(input));
+    }
+    let mut content = tempfile::spooled_tempfile(INPUT_MEMORY_BYTES_MAX);
+    let not_kept = |error| Failure::host(&std::env::temp_dir(), &error);
+    let mut piece = vec![0; 1 << 16];
+    let mut input = input.lock();
+    loop {
+        match input.read(&mut piece) {
+            Ok(0) => break,
+            Ok(len) => content.write_all(&piece[..len]).map_err(not_kept)?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    content.rewind().map_err(not_kept)?;
+    Ok(Box::new(content))
 }
 
 /// A stream is as new as its reading.
