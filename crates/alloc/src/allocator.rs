@@ -13,10 +13,10 @@ use extant_rt::{AtomicU64, LockClass, Mutex, Padded};
 
 use crate::bands::Bands;
 use crate::bitmap_cache::{self, BitmapCache};
-use crate::bitmap64::{Bitmap64, Gap};
+use crate::bitmap64::{Bitmap64, FreeExtent};
 use crate::counters::{Counters, Totals};
 use crate::freed::Freed;
-use crate::group::{Bitmap, BlockBits, Group, InodeBits, Record, Run, State};
+use crate::group::{Bitmap, BlockBits, Group, GroupState, InodeBits, Run, State};
 use crate::group_set::GroupSet;
 use crate::ialloc::Averages;
 use crate::linux_model::block_group_locks::{BlockGroupLocks, GroupGuard};
@@ -308,11 +308,15 @@ impl Allocator {
     /// # Errors
     /// `Store` and `Corrupt` if a bitmap cannot be had.
     pub fn is_inode_allocated(&self, inode: InodeNumber) -> Result<bool> {
-        let Some((group, bit)) = self.geometry.inode_place(inode) else { return Ok(false) };
+        let Some((group, bit)) = self.geometry.inode_location(inode) else { return Ok(false) };
         self.with_inode_bits(group, |_, _, bits| Ok(bitmap::is_set(&bits.disk, bit)))
     }
 
-    fn each_piece(&self, run: Run, mut each: impl FnMut(GroupNumber, Gap) -> Result<bool>) -> Result<bool> {
+    fn each_piece(
+        &self,
+        run: Run,
+        mut each: impl FnMut(GroupNumber, FreeExtent) -> Result<bool>,
+    ) -> Result<bool> {
         let Some(pieces) = self.pieces(run) else { return Ok(false) };
         for (group, gap) in pieces {
             if !each(group, gap)? {
@@ -323,7 +327,10 @@ impl Allocator {
     }
 
     /// The parts of a run by group, or `None` if it is not wholly inside the disk.
-    pub(crate) fn pieces(&self, run: Run) -> Option<impl Iterator<Item = (GroupNumber, Gap)> + use<'_>> {
+    pub(crate) fn pieces(
+        &self,
+        run: Run,
+    ) -> Option<impl Iterator<Item = (GroupNumber, FreeExtent)> + use<'_>> {
         let last = run.start.checked_add(u64::from(run.len).checked_sub(1)?)?;
         let ((first_group, _), (last_group, _)) =
             (self.geometry.group_of(run.start)?, self.geometry.group_of(last)?);
@@ -331,7 +338,7 @@ impl Allocator {
             let base = self.geometry.group_first_block(group).0;
             let from = run.start.0.max(base);
             let to = last.0.min(base + u64::from(self.geometry.blocks_in_group(group)) - 1);
-            (group, Gap { start: (from - base) as u32, len: (to - from + 1) as u32 })
+            (group, FreeExtent { start: (from - base) as u32, len: (to - from + 1) as u32 })
         }))
     }
 
@@ -344,7 +351,7 @@ impl Allocator {
     pub(crate) fn with_block_bits<T>(
         &self,
         number: GroupNumber,
-        act: impl FnOnce(&mut Record, &mut BlockBits) -> Result<T>,
+        act: impl FnOnce(&mut GroupState, &mut BlockBits) -> Result<T>,
     ) -> Result<T> {
         let group = self.group(number)?;
         let mut state = self.lock(number, group);
@@ -364,7 +371,7 @@ impl Allocator {
     pub(crate) fn with_inode_bits<T>(
         &self,
         number: GroupNumber,
-        act: impl FnOnce(&Group, &mut Record, &mut InodeBits) -> Result<T>,
+        act: impl FnOnce(&Group, &mut GroupState, &mut InodeBits) -> Result<T>,
     ) -> Result<T> {
         let group = self.group(number)?;
         let mut state = self.lock(number, group);

@@ -13,14 +13,14 @@ pub(crate) struct Bitmap64 {
 
 /// A run of clear bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Gap {
+pub(crate) struct FreeExtent {
     /// The first bit.
     pub start: u32,
     /// How many.
     pub len: u32,
 }
 
-impl Gap {
+impl FreeExtent {
     /// Its bits.
     pub fn range(self) -> Range<u32> {
         self.start..self.start + self.len

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use extant_ondisk::{FsBlock, GroupNumber, TransactionId};
 
 use crate::Allocator;
-use crate::bitmap64::Gap;
+use crate::bitmap64::FreeExtent;
 use crate::group::Run;
 
 /// Runs of one group, by their start.
@@ -27,13 +27,13 @@ pub(crate) struct Freed {
 
 impl FreedRuns {
     /// Adds a run that overlaps none, joined with those it touches: how many these are.
-    pub fn add(&mut self, mut gap: Gap) -> u64 {
+    pub fn add(&mut self, mut gap: FreeExtent) -> u64 {
         let before = self.0.range(..gap.start).next_back();
         let before = before.filter(|(start, len)| *start + *len == gap.start);
         let after = self.0.get(&(gap.start + gap.len)).copied();
         let joined = u64::from(before.is_some()) + u64::from(after.is_some());
         if let Some((start, len)) = before {
-            gap = Gap { start: *start, len: len + gap.len };
+            gap = FreeExtent { start: *start, len: len + gap.len };
         }
         if let Some(len) = after {
             self.0.remove(&(gap.start + gap.len));
@@ -48,8 +48,8 @@ impl FreedRuns {
     }
 
     /// The runs in order.
-    pub fn iter(&self) -> impl Iterator<Item = Gap> {
-        self.0.iter().map(|(start, len)| Gap { start: *start, len: *len })
+    pub fn iter(&self) -> impl Iterator<Item = FreeExtent> {
+        self.0.iter().map(|(start, len)| FreeExtent { start: *start, len: *len })
     }
 }
 
@@ -65,7 +65,8 @@ impl Allocator {
         let groups = queue.iter().filter(|freed| !freed.tid.is_after(tid)).flat_map(|freed| &freed.groups);
         let run = |(number, runs): &(GroupNumber, FreedRuns)| {
             let first = self.geometry.group_first_block(*number).0;
-            let run = move |gap: Gap| Run { start: FsBlock(first + u64::from(gap.start)), len: gap.len };
+            let run =
+                move |gap: FreeExtent| Run { start: FsBlock(first + u64::from(gap.start)), len: gap.len };
             runs.iter().map(run).collect::<Vec<_>>()
         };
         groups.flat_map(run).collect()
@@ -80,7 +81,7 @@ mod tests {
     fn runs_that_touch_are_one_whatever_their_order() {
         let mut runs = FreedRuns::default();
         let added = [(10, 5), (20, 5), (0, 10), (40, 1), (15, 5), (26, 14)];
-        assert_eq!(added.map(|(start, len)| runs.add(Gap { start, len })), [0, 0, 1, 0, 2, 1]);
+        assert_eq!(added.map(|(start, len)| runs.add(FreeExtent { start, len })), [0, 0, 1, 0, 2, 1]);
         let runs: Vec<_> = runs.iter().map(|gap| (gap.start, gap.len)).collect();
         assert_eq!(runs, [(0, 25), (26, 15)]);
     }

@@ -11,7 +11,7 @@
 use extant_ondisk::{FsBlock, GroupDescriptor, GroupFlags, GroupNumber, TransactionId, bitmap};
 use extant_rt::{Arc, AtomicU32, LockClass, Mutex, Ordering};
 
-use crate::bitmap64::Gap;
+use crate::bitmap64::FreeExtent;
 use crate::freed::FreedRuns;
 use crate::mballoc::buddy::Buddy;
 
@@ -39,7 +39,7 @@ pub(crate) struct Group {
 /// What the lock protects.
 #[derive(Debug)]
 pub(crate) struct State {
-    pub record: Record,
+    pub record: GroupState,
     pub blocks: Bitmap<BlockBits>,
     pub inodes: Bitmap<InodeBits>,
     /// How often bitmaps were evicted.
@@ -50,7 +50,7 @@ pub(crate) struct State {
 
 /// What a group keeps beside its bitmaps.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct GroupState {
     /// As the running transaction says; its checksums are stale.
     pub descriptor: GroupDescriptor,
     /// The block bitmap changed in the running transaction.
@@ -126,7 +126,7 @@ impl Group {
     }
 
     /// Sets how many directories it has. To be called with the lock held, with what it protects.
-    pub fn count_directories(&self, record: &mut Record, directories: u32) {
+    pub fn count_directories(&self, record: &mut GroupState, directories: u32) {
         record.descriptor.set_used_dirs_count(directories);
         self.directories.store(directories, Ordering::Relaxed);
     }
@@ -147,7 +147,7 @@ impl Group {
     }
 
     /// Sets how many free inodes it has. To be called with the lock held, with what it protects.
-    pub fn count_free_inodes(&self, record: &mut Record, free: u32) {
+    pub fn count_free_inodes(&self, record: &mut GroupState, free: u32) {
         record.descriptor.set_free_inodes_count(free);
         self.free_inodes.store(free, Ordering::Relaxed);
     }
@@ -157,7 +157,7 @@ impl State {
     fn new(descriptor: GroupDescriptor, inodes_per_group: u32) -> Self {
         let is_zeroed = descriptor.flags().contains(GroupFlags::INODE_ZEROED);
         let unwritten = if is_zeroed { 0 } else { descriptor.itable_unused() };
-        let record = Record {
+        let record = GroupState {
             inodes_written: inodes_per_group.saturating_sub(unwritten),
             descriptor,
             blocks_changed: false,
@@ -171,7 +171,7 @@ impl State {
     }
 }
 
-impl Record {
+impl GroupState {
     /// The last transaction that changed the group.
     pub fn changed_in(&self) -> Option<TransactionId> {
         self.was_changed.then_some(self.tid)
@@ -215,11 +215,11 @@ impl BlockBits {
         Arc::make_mut(&mut self.disk)
     }
 
-    pub fn is_used(&self, gap: Gap) -> bool {
+    pub fn is_used(&self, gap: FreeExtent) -> bool {
         bitmap::is_range_set(&self.disk, gap.range())
     }
 
-    pub fn is_free(&self, gap: Gap) -> bool {
+    pub fn is_free(&self, gap: FreeExtent) -> bool {
         bitmap::is_range_clear(&self.disk, gap.range())
     }
 }

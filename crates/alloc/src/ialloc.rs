@@ -14,7 +14,7 @@ use extant_ondisk::{GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap}
 
 pub(crate) use self::find_group::Averages;
 pub use self::find_group::{LastGroup, Parent};
-use crate::group::{Group, InodeBits, Record};
+use crate::group::{Group, GroupState, InodeBits};
 use crate::{Allocator, Error, Result};
 
 /// Walks through the groups for one inode, while there are groups that have any.
@@ -96,7 +96,7 @@ impl Allocator {
     pub fn free_inode(&self, tid: TransactionId, inode: InodeNumber, kind: InodeKind) -> Result<u32> {
         let (number, bit) = self
             .geometry
-            .inode_place(inode)
+            .inode_location(inode)
             .ok_or(Error::Corrupt { group: GroupNumber(0), what: "inode outside the disk freed" })?;
         if bit < self.first_usable_bit(number) {
             return Err(Error::Corrupt { group: number, what: "reserved inode freed" });
@@ -135,7 +135,7 @@ impl Allocator {
     pub fn prepare_free_inode(&self, inode: InodeNumber) -> Result<()> {
         let (number, _) = self
             .geometry
-            .inode_place(inode)
+            .inode_location(inode)
             .ok_or(Error::Corrupt { group: GroupNumber(0), what: "inode outside the disk freed" })?;
         self.with_inode_bits(number, |_, _, _| Ok(()))
     }
@@ -186,7 +186,7 @@ impl Allocator {
         number: GroupNumber,
         kind: InodeKind,
     ) -> Option<NewInode> {
-        let take = |group: &Group, record: &mut Record, bits: &mut InodeBits| {
+        let take = |group: &Group, record: &mut GroupState, bits: &mut InodeBits| {
             let Some(bit) = self.free_bit(bits) else {
                 self.with_inodes.remove(number);
                 return Ok(None);
@@ -217,7 +217,7 @@ impl Allocator {
         number: GroupNumber,
         bit: u32,
         kind: InodeKind,
-        (group, record): (&Group, &mut Record),
+        (group, record): (&Group, &mut GroupState),
     ) -> NewInode {
         let inodes_per_group = self.geometry.inodes_per_group;
         let behind = inodes_per_group - bit - 1;

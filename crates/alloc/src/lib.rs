@@ -39,5 +39,5 @@ pub use ialloc::{InodeKind, LastGroup, NewInode, Parent};
 pub use mballoc::{MballocStatistics, Purpose, Request};
 pub use prealloc::{LocalityHint, PreallocStatistics, Preallocated, Preallocations, predicted_end};
 pub use system_zone::{uninit_block_bitmap, uninit_inode_bitmap};
-pub use test_support::Sample;
+pub use test_support::BitmapSummary;
 pub use tuning::{ExactGoal, Frees, InodeSearch, Preallocation, Scan, StreamGoals, Tuning};

@@ -28,7 +28,7 @@ use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber};
 
 use self::buddy::Buddy;
 use self::statistics::Counts;
-use crate::bitmap64::Gap;
+use crate::bitmap64::FreeExtent;
 use crate::group::{Bitmap, BlockBits, Group, Run};
 use crate::linux_model::block_group_locks::GroupGuard;
 use crate::tuning::{ExactGoal, Scan, StreamGoals, Tuning};
@@ -162,7 +162,7 @@ impl Allocator {
     /// `Store` and `Corrupt` if its bitmap cannot be had.
     pub fn free_runs(&self, group: GroupNumber) -> Result<Vec<Run>> {
         let first = self.geometry.group_first_block(group).0;
-        let run = |gap: Gap| Run { start: FsBlock(first + u64::from(gap.start)), len: gap.len };
+        let run = |gap: FreeExtent| Run { start: FsBlock(first + u64::from(gap.start)), len: gap.len };
         self.with_block_bits(group, |_, bits| Ok(bits.buddy.runs().map(run).collect()))
     }
 
@@ -328,7 +328,7 @@ impl LockedGroup<'_> {
     }
 
     /// Takes free blocks out and lets the lock go.
-    pub fn use_found(mut self, gap: Gap) -> Option<Run> {
+    pub fn use_found(mut self, gap: FreeExtent) -> Option<Run> {
         let Bitmap::Loaded(bits) = &mut self.state.blocks else { return None };
         self.alloc.change_free(self.number, bits, |buddy| buddy.mark_used(gap));
         let start = self.alloc.geometry.group_first_block(self.number).0 + u64::from(gap.start);

@@ -17,7 +17,7 @@
 use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber};
 use extant_rt::{AtomicU32, LockClass, Mutex, OnceBox, OnceBoxes, Ordering, Padded};
 
-use crate::bitmap64::Gap;
+use crate::bitmap64::FreeExtent;
 use crate::group::Group;
 use crate::group_set::GroupSet;
 use crate::mballoc::Summary;
@@ -59,7 +59,7 @@ pub(crate) struct MetaGroup {
 
 /// What a group has.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Available {
+pub(crate) struct OrlovStats {
     pub free_blocks: u32,
     pub free_inodes: u32,
     pub directories: u32,
@@ -197,19 +197,19 @@ pub(crate) fn unknown(geometry: &Geometry, group: GroupNumber, order_max: u8) ->
 
 impl Allocator {
     /// What a group has; may be stale without its lock. Reads its descriptor if need be; nothing if that cannot be.
-    pub(crate) fn counts_of(&self, number: GroupNumber) -> Available {
+    pub(crate) fn counts_of(&self, number: GroupNumber) -> OrlovStats {
         let (_, index) = self.groups.place(number);
-        let Ok(meta_group) = self.meta_group(number) else { return Available::default() };
+        let Ok(meta_group) = self.meta_group(number) else { return OrlovStats::default() };
         let free_blocks = self.index.get(number).free;
         if let Some(group) = meta_group.groups.get(index as usize).and_then(OnceBox::get) {
-            return Available {
+            return OrlovStats {
                 free_blocks,
                 free_inodes: group.free_inodes(),
                 directories: group.directories(),
             };
         }
-        let Some(counts) = meta_group.counts.get(index as usize) else { return Available::default() };
-        Available {
+        let Some(counts) = meta_group.counts.get(index as usize) else { return OrlovStats::default() };
+        OrlovStats {
             free_blocks,
             free_inodes: counts.free_inodes.into(),
             directories: counts.directories.into(),
@@ -322,7 +322,7 @@ impl Allocator {
     ///
     /// # Errors
     /// As [`Allocator::group`], for the groups of its flex group.
-    pub(crate) fn has_system_block(&self, group: GroupNumber, gap: Gap) -> Result<bool> {
+    pub(crate) fn has_system_block(&self, group: GroupNumber, gap: FreeExtent) -> Result<bool> {
         let mut found = false;
         self.each_system_range(group, |start, len| {
             found |= start < gap.start + gap.len && gap.start < start + len
@@ -377,7 +377,7 @@ impl Allocator {
         };
         for index in 0..count {
             let group = GroupNumber(first.0 + index);
-            let Available { free_blocks, free_inodes, directories } =
+            let OrlovStats { free_blocks, free_inodes, directories } =
                 self.list(group, descriptors.get(index as usize));
             sums.free_blocks += u64::from(free_blocks);
             sums.free_inodes += u64::from(free_inodes);
@@ -398,8 +398,8 @@ impl Allocator {
     }
 
     /// Lists a group by what its descriptor counts, which may be missing, instead of as unknown.
-    fn list(&self, group: GroupNumber, descriptor: Option<&GroupDescriptor>) -> Available {
-        let available = descriptor.map_or_else(Available::default, |descriptor| Available {
+    fn list(&self, group: GroupNumber, descriptor: Option<&GroupDescriptor>) -> OrlovStats {
+        let available = descriptor.map_or_else(OrlovStats::default, |descriptor| OrlovStats {
             free_blocks: descriptor.free_blocks_count().min(self.geometry.blocks_in_group(group)),
             free_inodes: descriptor.free_inodes_count().min(self.geometry.inodes_per_group),
             directories: descriptor.used_dirs_count().min(self.geometry.inodes_per_group),

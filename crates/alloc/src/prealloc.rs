@@ -337,7 +337,7 @@ impl Allocator {
     /// # Locks
     /// Takes `PREALLOCATIONS`.
     pub fn discard_inode_preallocations(&self, owner: &Preallocations) -> u64 {
-        let inode_group = self.geometry.inode_place(owner.inode).map(|(group, _)| group);
+        let inode_group = self.geometry.inode_location(owner.inode).map(|(group, _)| group);
         self.discard_inode_pa(owner, inode_group.filter(|_| self.chunk_len() > 0))
     }
 

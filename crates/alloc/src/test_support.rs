@@ -11,12 +11,12 @@ use crate::{Allocator, Result};
 
 /// What can be known of a block bitmap that many groups share.
 #[derive(Clone, Copy, Debug)]
-pub struct Sample {
+pub struct BitmapSummary {
     summary: Summary,
     order_max: u8,
 }
 
-impl Sample {
+impl BitmapSummary {
     /// Of a whole group's block bitmap.
     #[must_use]
     pub fn new(geometry: &Geometry, bits: &[u8]) -> Self {
@@ -40,7 +40,7 @@ impl Allocator {
     ///
     /// # Errors
     /// `Corrupt` if there is no such group.
-    pub fn assume(&mut self, number: GroupNumber, sample: &Sample, is_known: bool) -> Result<()> {
+    pub fn assume(&mut self, number: GroupNumber, sample: &BitmapSummary, is_known: bool) -> Result<()> {
         self.inode_table(number)?;
         self.groups.forget(number);
         let unread = Summary::unread(sample.summary.free, sample.order_max);

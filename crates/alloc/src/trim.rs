@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use extant_ondisk::{FsBlock, GroupNumber};
 
-use crate::bitmap64::Gap;
+use crate::bitmap64::FreeExtent;
 use crate::group::{BlockBits, Run};
 use crate::{Allocator, Error, MayUse, Result};
 
@@ -77,7 +77,7 @@ impl Allocator {
     }
 
     /// Takes a run out of the group and its tokens out of the available ones.
-    fn take_out(&self, number: GroupNumber, range: Range<u32>, least: u32) -> Result<Option<Gap>> {
+    fn take_out(&self, number: GroupNumber, range: Range<u32>, least: u32) -> Result<Option<FreeExtent>> {
         self.with_block_bits(number, |_, bits| {
             let mut at = range.start;
             while let Some(mut gap) = bits.buddy.run_in(at..range.end, least) {
@@ -96,7 +96,7 @@ impl Allocator {
         })
     }
 
-    fn put_back(&self, number: GroupNumber, gap: Gap) -> Result<()> {
+    fn put_back(&self, number: GroupNumber, gap: FreeExtent) -> Result<()> {
         self.with_block_bits(number, |_, bits: &mut BlockBits| {
             self.change_free(number, bits, |buddy| buddy.mark_free(gap));
             self.counters.release(u64::from(gap.len));

@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use extant_alloc::{Allocator, MayUse, Purpose, Request, Reservation, Run, Sample, Scan};
+use extant_alloc::{Allocator, BitmapSummary, MayUse, Purpose, Request, Reservation, Run, Scan};
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -130,14 +130,14 @@ struct Study {
     seed: u64,
     alloc: Allocator,
     store: Store,
-    samples: Vec<Sample>,
+    samples: Vec<BitmapSummary>,
 }
 
 impl Study {
     /// All loads and contenders on a disk so full, with free space in such runs.
     fn state(&mut self, full: u32, run: u32, rows: &mut Vec<Row>) -> Result<()> {
         let samples = disk::samples(self.seed, full, run);
-        self.samples = samples.iter().map(|bits| Sample::new(self.alloc.geometry(), bits)).collect();
+        self.samples = samples.iter().map(|bits| BitmapSummary::new(self.alloc.geometry(), bits)).collect();
         let mut oracle = Oracle::new(self.seed, &samples);
         self.store.with(|groups| groups.samples = samples);
         for is_known in [true, false] {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use extant::{Filesystem, InUse, Mount};
+use extant::{Filesystem, MmpHolder, Mount};
 use extant_block::{BlockDevice, Container, DeviceAccess, FileDevice, Partition};
 use extant_ondisk::State;
 use extant_rt::{Arc, Monotonic, WallClock};
@@ -25,7 +25,7 @@ pub fn is_same_image(left: &Path, right: &Path) -> bool {
 
 /// Where on the image the file system is.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct Location {
+pub struct ImageLocation {
     /// The file system begins this far into the image
     #[arg(long, value_name = "BYTES", value_parser = size::parse_bytes, conflicts_with = "partition")]
     pub offset: Option<u64>,
@@ -44,13 +44,13 @@ const LOCK_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// A wait longer than that is told.
 const LOCK_TELL_AFTER: Duration = Duration::from_secs(1);
 
-impl Default for Location {
+impl Default for ImageLocation {
     fn default() -> Self {
         Self { offset: None, partition: None, wait: LOCK_WAIT_SECONDS }
     }
 }
 
-impl Location {
+impl ImageLocation {
     /// How long to wait for another command.
     pub fn wait(self) -> Duration {
         Duration::from_secs(self.wait)
@@ -61,7 +61,7 @@ impl Location {
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Reading {
     #[command(flatten)]
-    pub location: Location,
+    pub location: ImageLocation,
     /// Leave a dirty journal alone and show the disk as it is
     #[arg(long)]
     pub norecovery: bool,
@@ -80,7 +80,11 @@ pub fn clock() -> Result<WallClock, Failure> {
 }
 
 /// The part of `device` that `location` names.
-pub fn locate(image: &Path, device: FileDevice, location: Location) -> Result<Arc<dyn BlockDevice>, Failure> {
+pub fn locate(
+    image: &Path,
+    device: FileDevice,
+    location: ImageLocation,
+) -> Result<Arc<dyn BlockDevice>, Failure> {
     let failed = |error: extant_block::Error| {
         Failure::new("out_of_range", image.display().to_string(), error.to_string())
     };
@@ -191,7 +195,7 @@ pub fn open_for_reading(image: &Path, reading: Reading) -> Result<Filesystem, Fa
 }
 
 /// Opens a disk for writing; says so if its journal was replayed or emptied.
-pub fn open_for_writing(image: &Path, location: Location) -> Result<Filesystem, Failure> {
+pub fn open_for_writing(image: &Path, location: ImageLocation) -> Result<Filesystem, Failure> {
     let clock = clock()?;
     let device = open_device(image, DeviceAccess::read_write(), location.wait())?;
     let device = locate(image, device, location)?;
@@ -261,9 +265,9 @@ pub fn errors_met(fs: &Filesystem) -> Option<String> {
 }
 
 /// Who else writes to a disk that is open for reading, or did when its host died.
-pub fn used_elsewhere(fs: &Filesystem) -> Option<InUse> {
+pub fn used_elsewhere(fs: &Filesystem) -> Option<MmpHolder> {
     // A block that cannot be read is found by the check.
-    fs.in_use().ok().flatten()
+    fs.mmp_holder().ok().flatten()
 }
 
 /// Unmounts a disk that was written.

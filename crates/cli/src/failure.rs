@@ -138,7 +138,7 @@ fn without_number(text: &str) -> String {
 fn advice(error: &extant::Error) -> Option<&'static str> {
     use extant::Error;
     Some(match error {
-        Error::Corrupt { place, .. } if place.structure == Structure::Superblock => {
+        Error::Corrupt { location, .. } if location.structure == Structure::Superblock => {
             "e2fsck takes a copy of it from another group, if there is one"
         }
         Error::Corrupt { .. } => "e2fsck repairs what can be repaired",

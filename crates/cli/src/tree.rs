@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use extant::{Dir, DirEntry, FileType, InodeNumber, Place};
+use extant::{Dir, DirEntry, FileType, InodeNumber, Location};
 use extant_ondisk::Structure;
 
 use crate::address::DiskPath;
@@ -54,7 +54,7 @@ impl Directories {
             None => dir,
         };
         if !self.seen.insert(dir.number()) {
-            let found = Place::of(Structure::DirectoryBlock).inode(dir.number());
+            let found = Location::of(Structure::DirectoryBlock).inode(dir.number());
             return Err(failed(found.corrupt("a directory with two names")));
         }
         let entries = sorted(&dir).map_err(failed)?;

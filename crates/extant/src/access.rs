@@ -13,11 +13,11 @@ pub(crate) use change::is_xattr_seen;
 use std::ops::BitOr;
 
 use extant_ondisk::acl::{Owner, Subject};
-use extant_ondisk::{FileType, Inode, InodeFlags};
+use extant_ondisk::{FileType, InodeFlags, RawInode};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::inode::Inode;
 use crate::volume::Volume;
 
 const S_ISVTX: u16 = 0o1000;
@@ -45,9 +45,9 @@ impl Credentials {
 
 /// What someone wants to do with an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access(u16);
+pub struct AccessMask(u16);
 
-impl Access {
+impl AccessMask {
     /// Read a file, list a directory.
     pub const READ: Self = Self(4);
     /// Write a file, change a directory's names.
@@ -60,7 +60,7 @@ impl Access {
     }
 }
 
-impl BitOr for Access {
+impl BitOr for AccessMask {
     type Output = Self;
     fn bitor(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -72,35 +72,41 @@ impl Volume {
     ///
     /// # Errors
     /// `PermissionDenied`; `NotPermitted` for writing to what is immutable; `Corrupt`, `Io` from reading a list.
-    pub(crate) fn access(&self, node: &Arc<Node>, user: &Credentials, want: Access) -> Result<()> {
-        let inode = node.inode();
-        if want.contains(Access::WRITE) && inode.flags().contains(InodeFlags::IMMUTABLE) {
+    pub(crate) fn access(&self, inode: &Arc<Inode>, user: &Credentials, want: AccessMask) -> Result<()> {
+        let raw = inode.raw();
+        if want.contains(AccessMask::WRITE) && raw.flags().contains(InodeFlags::IMMUTABLE) {
             return Err(Error::NotPermitted);
         }
-        if self.is_granted(node, &inode, user, want)? || may_as_root(&inode, user, want) {
+        if self.is_granted(inode, &raw, user, want)? || may_as_root(&raw, user, want) {
             Ok(())
         } else {
             Err(Error::PermissionDenied)
         }
     }
 
-    fn is_granted(&self, node: &Arc<Node>, inode: &Inode, user: &Credentials, want: Access) -> Result<bool> {
-        let mode = inode.mode();
+    fn is_granted(
+        &self,
+        inode: &Arc<Inode>,
+        raw: &RawInode,
+        user: &Credentials,
+        want: AccessMask,
+    ) -> Result<bool> {
+        let mode = raw.mode();
         let grants = |shift: u32| (mode >> shift) & want.0 == want.0;
-        if user.uid == inode.uid() {
+        if user.uid == raw.uid() {
             return Ok(grants(6));
         }
         // With a list these bits are its mask: without them it grants nobody but the owner and others anything.
         if mode & 0o070 != 0
-            && inode.file_type() != FileType::Symlink
-            && let Some(acl) = self.access_acl(node, inode)?
+            && raw.file_type() != FileType::Symlink
+            && let Some(acl) = self.access_acl(inode, raw)?
         {
             let mut groups = user.groups.clone();
             groups.push(user.gid);
             let subject = Subject { uid: user.uid, groups: &groups };
-            return Ok(acl.permits(subject, Owner { uid: inode.uid(), gid: inode.gid() }, want.0));
+            return Ok(acl.permits(subject, Owner { uid: raw.uid(), gid: raw.gid() }, want.0));
         }
-        Ok(grants(if user.is_in(inode.gid()) { 3 } else { 0 }))
+        Ok(grants(if user.is_in(raw.gid()) { 3 } else { 0 }))
     }
 
     /// That `user` may take the name of `child` out of `dir`.
@@ -108,15 +114,15 @@ impl Volume {
     /// # Errors
     /// `PermissionDenied`; `NotPermitted` by the sticky bit, or if either is immutable or append-only; as
     /// [`Volume::access`].
-    pub(crate) fn may_delete(&self, dir: &Arc<Node>, child: &Node, user: &Credentials) -> Result<()> {
-        self.access(dir, user, Access::WRITE | Access::EXECUTE)?;
-        let (parent, inode) = (dir.inode(), child.inode());
+    pub(crate) fn may_delete(&self, dir: &Arc<Inode>, child: &Inode, user: &Credentials) -> Result<()> {
+        self.access(dir, user, AccessMask::WRITE | AccessMask::EXECUTE)?;
+        let (parent, raw) = (dir.raw(), child.raw());
         let is_sticky = parent.mode() & S_ISVTX != 0
             && !user.is_root()
-            && user.uid != inode.uid()
+            && user.uid != raw.uid()
             && user.uid != parent.uid();
         let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
-        if is_sticky || parent.flags().contains(InodeFlags::APPEND) || inode.flags().intersects(fixed) {
+        if is_sticky || parent.flags().contains(InodeFlags::APPEND) || raw.flags().intersects(fixed) {
             return Err(Error::NotPermitted);
         }
         Ok(())
@@ -124,7 +130,7 @@ impl Volume {
 }
 
 /// Root may do everything but execute what nobody may execute.
-fn may_as_root(inode: &Inode, user: &Credentials, want: Access) -> bool {
-    let may_execute = inode.file_type() == FileType::Directory || inode.mode() & 0o111 != 0;
-    user.is_root() && (!want.contains(Access::EXECUTE) || may_execute)
+fn may_as_root(raw: &RawInode, user: &Credentials, want: AccessMask) -> bool {
+    let may_execute = raw.file_type() == FileType::Directory || raw.mode() & 0o111 != 0;
+    user.is_root() && (!want.contains(AccessMask::EXECUTE) || may_execute)
 }

@@ -8,12 +8,12 @@
 //! Tests: `tests/acls.rs`.
 
 use extant_ondisk::inode::ENCRYPTED_TARGET_HEAD;
-use extant_ondisk::{FileType, Inode, InodeFlags, InodeNumber, Timestamp, nokey};
+use extant_ondisk::{FileType, InodeFlags, InodeNumber, RawInode, Timestamp, nokey};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
-use crate::node::Node;
-use crate::update::{Change, Need};
+use crate::inode::Inode;
+use crate::update::{Credits, InodeDirty};
 use crate::volume::Volume;
 
 const S_ISUID: u16 = 0o4000;
@@ -134,48 +134,48 @@ const NOT_MAPPED: InodeFlags = InodeFlags::VERITY
 
 impl Volume {
     /// What `stat` tells.
-    pub(crate) fn attributes(&self, node: &Node) -> Metadata {
-        let core = node.core();
-        let (mut size, ahead) = (core.size(), core.ahead);
+    pub(crate) fn attributes(&self, inode: &Inode) -> Metadata {
+        let state = inode.state();
+        let (mut size, delalloc) = (state.size(), state.delalloc);
         let mut written;
-        let inode = match ahead.time {
+        let raw = match delalloc.time {
             // As exactly as the inode can say it.
             Some(time) => {
-                written = Inode::clone(&core.inode);
+                written = RawInode::clone(&state.raw);
                 written.set_mtime(time);
                 written.set_ctime(time);
                 &written
             }
-            None => &*core.inode,
+            None => &*state.raw,
         };
-        let file_type = inode.file_type();
+        let file_type = raw.file_type();
         if file_type == FileType::Symlink
             && self.has_encryption()
-            && inode.flags().contains(InodeFlags::ENCRYPT)
+            && raw.flags().contains(InodeFlags::ENCRYPT)
         {
             size = nokey::shown_len(size.saturating_sub(ENCRYPTED_TARGET_HEAD as u64));
         }
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
         Metadata {
-            inode: node.number,
-            generation: inode.generation(),
+            inode: inode.number,
+            generation: raw.generation(),
             file_type,
-            mode: inode.mode() & MODE_BITS,
-            links: inode.links_count(),
-            uid: inode.uid(),
-            gid: inode.gid(),
+            mode: raw.mode() & MODE_BITS,
+            links: raw.links_count(),
+            uid: raw.uid(),
+            gid: raw.gid(),
             size,
-            blocks_512: inode.blocks_512(self.geometry.block_size)
-                + ahead.delayed * u64::from(self.geometry.block_size / 512)
-                + inline_blocks_512(inode),
-            atime: inode.atime(),
-            mtime: inode.mtime(),
-            ctime: inode.ctime(),
-            crtime: inode.crtime(),
-            device: if is_device { inode.device() } else { (0, 0) },
-            flags: inode.flags() & InodeFlags::USER_VISIBLE,
-            version: inode.version(),
-            project: inode.project_id(),
+            blocks_512: raw.blocks_512(self.geometry.block_size)
+                + delalloc.delayed * u64::from(self.geometry.block_size / 512)
+                + inline_blocks_512(raw),
+            atime: raw.atime(),
+            mtime: raw.mtime(),
+            ctime: raw.ctime(),
+            crtime: raw.crtime(),
+            device: if is_device { raw.device() } else { (0, 0) },
+            flags: raw.flags() & InodeFlags::USER_VISIBLE,
+            version: raw.version(),
+            project: raw.project_id(),
         }
     }
 
@@ -187,42 +187,42 @@ impl Volume {
     ///
     /// # Locks
     /// Takes `XATTR` of the inode.
-    pub(crate) fn set_attributes(&self, node: &Arc<Node>, set: &SetAttributes) -> Result<()> {
-        let flags = node.inode().flags();
+    pub(crate) fn set_attributes(&self, inode: &Arc<Inode>, set: &SetAttributes) -> Result<()> {
+        let flags = inode.raw().flags();
         let fixes_all = flags.contains(InodeFlags::IMMUTABLE);
         if fixes_all || flags.contains(InodeFlags::APPEND) && !set.comes_with_content() {
             return Err(Error::NotPermitted);
         }
         self.writable()?;
-        let _xattrs = node.xattrs.write();
+        let _xattrs = inode.xattrs.write();
         let acl = match set.mode {
-            Some(mode) => self.acl_after_chmod(node, mode)?,
+            Some(mode) => self.acl_after_chmod(inode, mode)?,
             None => None,
         };
-        let acl = acl.map(|acl| self.plan_access_acl(node, &acl)).transpose()?;
-        let need = acl.as_ref().map_or(Need::new(0, 0), |plan| plan.need);
-        let mut update = self.begin(need.and(Need::new(1, 0)))?;
+        let acl = acl.map(|acl| self.plan_access_acl(inode, &acl)).transpose()?;
+        let need = acl.as_ref().map_or(Credits::new(0, 0), |plan| plan.need);
+        let mut update = self.begin(need.and(Credits::new(1, 0)))?;
         if let Some(plan) = &acl {
-            update.apply_xattrs(node, plan)?;
+            update.apply_xattrs(inode, plan)?;
         }
         let now = update.now();
-        update.modify_inode(node, Change::Attributes, |inode| {
+        update.modify_inode(inode, InodeDirty::Attributes, |raw| {
             if let Some(mode) = set.mode {
-                inode.set_mode(inode.mode() & !MODE_BITS | mode & MODE_BITS);
+                raw.set_mode(raw.mode() & !MODE_BITS | mode & MODE_BITS);
             }
-            if set.clear_set_id && inode.file_type() != FileType::Directory {
-                inode.set_mode(without_set_id(inode.mode()));
+            if set.clear_set_id && raw.file_type() != FileType::Directory {
+                raw.set_mode(without_set_id(raw.mode()));
             }
-            set.uid.into_iter().for_each(|uid| inode.set_uid(uid));
-            set.gid.into_iter().for_each(|gid| inode.set_gid(gid));
+            set.uid.into_iter().for_each(|uid| raw.set_uid(uid));
+            set.gid.into_iter().for_each(|gid| raw.set_gid(gid));
             if set.touch {
-                inode.set_atime(now);
-                inode.set_mtime(now);
+                raw.set_atime(now);
+                raw.set_mtime(now);
             }
-            set.atime.into_iter().for_each(|time| inode.set_atime(time));
-            set.mtime.into_iter().for_each(|time| inode.set_mtime(time));
-            set.crtime.into_iter().for_each(|time| inode.set_crtime(time));
-            inode.set_ctime(set.ctime.unwrap_or(now));
+            set.atime.into_iter().for_each(|time| raw.set_atime(time));
+            set.mtime.into_iter().for_each(|time| raw.set_mtime(time));
+            set.crtime.into_iter().for_each(|time| raw.set_crtime(time));
+            raw.set_ctime(set.ctime.unwrap_or(now));
         });
         update.finish();
         Ok(())
@@ -233,9 +233,9 @@ impl Volume {
     /// # Errors
     /// `Unsupported` if others would change; `NotPermitted` if an immutable inode is to stay so and other flags are to change;
     /// `ReadOnly`.
-    pub(crate) fn set_flags(&self, node: &Arc<Node>, flags: InodeFlags) -> Result<()> {
-        let inode = node.inode();
-        let visible = inode.flags() & InodeFlags::USER_VISIBLE;
+    pub(crate) fn set_flags(&self, inode: &Arc<Inode>, flags: InodeFlags) -> Result<()> {
+        let raw = inode.raw();
+        let visible = raw.flags() & InodeFlags::USER_VISIBLE;
         if !((flags ^ visible) - SETTABLE).is_empty() {
             return Err(Error::Unsupported("a flag that says how the content is kept"));
         }
@@ -244,16 +244,16 @@ impl Volume {
         if stays_immutable && flags != visible {
             return Err(Error::NotPermitted);
         }
-        let is_dir = inode.file_type() == FileType::Directory;
+        let is_dir = raw.file_type() == FileType::Directory;
         let not_mapped = if is_dir { NOT_MAPPED - InodeFlags::INLINE_DATA } else { NOT_MAPPED };
-        if flags.contains(InodeFlags::DAX) && inode.flags().intersects(not_mapped) {
+        if flags.contains(InodeFlags::DAX) && raw.flags().intersects(not_mapped) {
             return Err(Error::Unsupported("DAX of content that cannot be mapped as it is kept"));
         }
-        let mut update = self.begin(Need::new(1, 0))?;
+        let mut update = self.begin(Credits::new(1, 0))?;
         let now = update.now();
-        update.modify_inode(node, Change::Attributes, |inode| {
-            inode.set_flags((inode.flags() - SETTABLE) | (flags & SETTABLE));
-            inode.set_ctime(now);
+        update.modify_inode(inode, InodeDirty::Attributes, |raw| {
+            raw.set_flags((raw.flags() - SETTABLE) | (flags & SETTABLE));
+            raw.set_ctime(now);
         });
         update.finish();
         Ok(())
@@ -267,27 +267,27 @@ impl Volume {
     ///
     /// # Errors
     /// The journal's.
-    pub(crate) fn note_access(&self, node: &Arc<Node>, which: AccessTimes) -> Result<()> {
+    pub(crate) fn touch_atime(&self, inode: &Arc<Inode>, which: AccessTimes) -> Result<()> {
         const DAY_SECONDS: i64 = 24 * 60 * 60;
         if which == AccessTimes::None {
             return Ok(());
         }
         let now = self.now();
         let is_due = {
-            let core = node.core();
-            let inode = &core.inode;
-            let atime = inode.atime();
+            let state = inode.state();
+            let raw = &state.raw;
+            let atime = raw.atime();
             let is_old = now.seconds.saturating_sub(atime.seconds) >= DAY_SECONDS;
-            let keeps_none = inode.flags().contains(InodeFlags::NOATIME);
-            let is_written = core.ahead.time.is_some_and(|time| atime <= time);
-            let is_before_change = is_written || atime <= inode.mtime() || atime <= inode.ctime();
+            let keeps_none = raw.flags().contains(InodeFlags::NOATIME);
+            let is_written = state.delalloc.time.is_some_and(|time| atime <= time);
+            let is_before_change = is_written || atime <= raw.mtime() || atime <= raw.ctime();
             !keeps_none && (which == AccessTimes::Strict || is_old || is_before_change)
         };
         if !is_due || self.is_read_only() {
             return Ok(());
         }
-        let mut update = self.begin(Need::new(1, 0))?;
-        update.modify_inode(node, Change::Attributes, |inode| inode.set_atime(now));
+        let mut update = self.begin(Credits::new(1, 0))?;
+        update.modify_inode(inode, InodeDirty::Attributes, |raw| raw.set_atime(now));
         update.finish();
         Ok(())
     }
@@ -298,15 +298,15 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::set_attributes`] and [`Volume::remove_capabilities`].
-    pub(crate) fn remove_privileges(&self, node: &Arc<Node>, only_capabilities: bool) -> Result<()> {
-        let inode = node.inode();
-        if self.may_have_xattrs(&inode) {
-            self.remove_capabilities(node)?;
+    pub(crate) fn remove_privileges(&self, inode: &Arc<Inode>, only_capabilities: bool) -> Result<()> {
+        let raw = inode.raw();
+        if self.may_have_xattrs(&raw) {
+            self.remove_capabilities(inode)?;
         }
-        if only_capabilities || inode.mode() == without_set_id(inode.mode()) {
+        if only_capabilities || raw.mode() == without_set_id(raw.mode()) {
             return Ok(());
         }
-        self.set_attributes(node, &SetAttributes { clear_set_id: true, ..SetAttributes::default() })
+        self.set_attributes(inode, &SetAttributes { clear_set_id: true, ..SetAttributes::default() })
     }
 }
 
@@ -317,7 +317,7 @@ fn without_set_id(mode: u16) -> u16 {
 }
 
 /// What a file whose content stands in its inode counts as, so that nobody takes it for a hole (`ext4_file_getattr`).
-fn inline_blocks_512(inode: &Inode) -> u64 {
-    let counts = inode.file_type() == FileType::Regular && inode.has_inline_data();
-    if counts { inode.size().div_ceil(512) } else { 0 }
+fn inline_blocks_512(raw: &RawInode) -> u64 {
+    let counts = raw.file_type() == FileType::Regular && raw.has_inline_data();
+    if counts { raw.size().div_ceil(512) } else { 0 }
 }

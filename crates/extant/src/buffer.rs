@@ -5,7 +5,7 @@
 //!
 //! Invariants: a buffer that the running transaction changed, or that a commit under way has frozen or made, is held by
 //! that transaction and so never dropped from the cache; every other buffer can be read again from the journal's
-//! committed blocks or the device. Every buffer was verified as the [`Kind`] under which it is held.
+//! committed blocks or the device. Every buffer was verified as the [`BufferKind`] under which it is held.
 //!
 //! Tests: `tests/evictions.rs`, `../tests/threads/`.
 //!
@@ -18,7 +18,7 @@ use crate::cache::Cached;
 
 /// What a metadata block is, which says how it is checked and summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum BufferKind {
     /// A block of directory entries of this inode.
     Directory(Owner),
     /// A root or node of a directory's hash tree.
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     OrphanFile(Owner),
 }
 
-impl Kind {
+impl BufferKind {
     /// The structure's name in errors.
     pub(crate) fn structure(self) -> Structure {
         match self {
@@ -73,7 +73,7 @@ pub(crate) struct Buffer {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) bytes: Arc<[u8]>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: BufferKind,
     /// In the running transaction's list.
     pub(crate) dirty: bool,
     /// Freed: what the running transaction did to it is void.
@@ -81,7 +81,7 @@ pub(crate) struct State {
 }
 
 impl Buffer {
-    pub(crate) fn new(block: FsBlock, kind: Kind, bytes: Arc<[u8]>) -> Arc<Self> {
+    pub(crate) fn new(block: FsBlock, kind: BufferKind, bytes: Arc<[u8]>) -> Arc<Self> {
         let state = State { bytes, kind, dirty: false, forgotten: false };
         Arc::new(Self {
             block,
@@ -100,12 +100,12 @@ impl Buffer {
         read(&self.state.lock().bytes)
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> BufferKind {
         self.state.lock().kind
     }
 
     /// Whether it is held as that, and its block was not freed.
-    pub(crate) fn is_valid(&self, kind: Kind) -> bool {
+    pub(crate) fn is_valid(&self, kind: BufferKind) -> bool {
         let state = self.state.lock();
         state.kind == kind && !state.forgotten
     }

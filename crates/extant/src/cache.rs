@@ -37,11 +37,11 @@ pub(crate) struct Cache<T> {
 struct Shard<T> {
     /// There may be more than there is room for. A hint, so that letting go costs no lock while there is room.
     is_overfull: AtomicBool,
-    content: Mutex<Content<T>>,
+    content: Mutex<ShardContent<T>>,
 }
 
 #[derive(Debug)]
-struct Content<T> {
+struct ShardContent<T> {
     things: BTreeMap<u64, Arc<T>>,
     /// How many things left.
     departures: u64,
@@ -58,7 +58,7 @@ impl<T: Cached> Cache<T> {
         let shard_count_max = (count_max / shards).max(16);
         let shard = |_| {
             let content =
-                Content { things: BTreeMap::new(), departures: 0, hand: 0, search_at: shard_count_max };
+                ShardContent { things: BTreeMap::new(), departures: 0, hand: 0, search_at: shard_count_max };
             let content = Mutex::new(LockClass::CACHE, content);
             Padded(Shard { is_overfull: AtomicBool::new(false), content })
         };
@@ -137,14 +137,14 @@ impl<T: Cached> Cache<T> {
     }
 
     /// Makes room for one more in the shard of a key, unless too many are held.
-    fn make_room(&self, key: u64, content: &mut Content<T>) {
+    fn make_room(&self, key: u64, content: &mut ShardContent<T>) {
         if content.things.len() >= content.search_at && !content.drop_some(self.shard_count_max) {
             self.shard(key).is_overfull.store(true, Ordering::Relaxed);
         }
     }
 }
 
-impl<T: Cached> Content<T> {
+impl<T: Cached> ShardContent<T> {
     /// A thing, which counts as used.
     fn used(&self, key: u64) -> Option<&Arc<T>> {
         let thing = self.things.get(&key)?;

@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use extant_alloc::{AllocatorSnapshot, GroupSnapshot};
 use extant_journal::{BoxError, Client, FinalBlock};
-use extant_ondisk::{FsBlock, GroupDescriptor, Inode, InodeNumber, Structure, Superblock, TransactionId};
+use extant_ondisk::{FsBlock, GroupDescriptor, InodeNumber, RawInode, Structure, Superblock, TransactionId};
 use extant_rt::{Arc, Ordering};
 
-use crate::buffer::{Buffer, Kind};
-use crate::error::{Place, Result};
-use crate::node::Node;
+use crate::buffer::{Buffer, BufferKind};
+use crate::error::{Location, Result};
+use crate::inode::Inode;
 use crate::verify;
 use crate::volume::Volume;
 
@@ -24,13 +24,13 @@ use crate::volume::Volume;
 #[derive(Debug)]
 pub(crate) struct Pinned {
     buffers: Vec<Arc<Buffer>>,
-    nodes: Vec<Arc<Node>>,
+    inodes: Vec<Arc<Inode>>,
 }
 
 /// Snapshots of all that a transaction changed.
 struct Snapshot {
-    buffers: Vec<(FsBlock, Kind, Arc<[u8]>)>,
-    inodes: BTreeMap<FsBlock, Vec<(InodeNumber, usize, Arc<Inode>)>>,
+    buffers: Vec<(FsBlock, BufferKind, Arc<[u8]>)>,
+    raw_inodes: BTreeMap<FsBlock, Vec<(InodeNumber, usize, Arc<RawInode>)>>,
     groups: AllocatorSnapshot,
     superblock: Option<Superblock>,
 }
@@ -48,21 +48,21 @@ impl Client for Volume {
         self.discard_freed(tid);
         self.allocator.committed(tid);
         let Some(pinned) = self.pinned.lock().take() else { return };
-        pinned.nodes.iter().for_each(|node| self.nodes.let_go(node));
+        pinned.inodes.iter().for_each(|inode| self.inodes.let_go(inode));
         pinned.buffers.iter().for_each(|buffer| self.buffers.let_go(buffer));
     }
 
     fn aborted(&self, error: &extant_journal::Error) {
         self.failed.store(true, Ordering::Release);
         if !matches!(error, extant_journal::Error::ShutDown) {
-            self.record_error(&error.to_string());
+            self.handle_journal_abort(&error.to_string());
         }
     }
 }
 
 impl Volume {
     fn snapshot(&self, tid: TransactionId) -> Snapshot {
-        let (changed_buffers, changed_nodes, superblock_changed) = self.changes.take();
+        let (changed_buffers, changed_inodes, superblock_changed) = self.dirty_metadata.take();
         let mut buffers = Vec::with_capacity(changed_buffers.len());
         for buffer in &changed_buffers {
             let mut state = buffer.lock();
@@ -71,28 +71,28 @@ impl Volume {
                 buffers.push((buffer.block, state.kind, state.bytes.clone()));
             }
         }
-        let mut inodes = BTreeMap::new();
-        let mut nodes = Vec::new();
-        for (block, in_block) in changed_nodes {
+        let mut raw_inodes = BTreeMap::new();
+        let mut inodes = Vec::new();
+        for (block, in_block) in changed_inodes {
             let mut frozen = Vec::with_capacity(in_block.len());
-            for node in &in_block {
-                let mut core = node.core();
-                core.dirty = false;
-                frozen.push((node.number, node.home.1, core.inode.clone()));
+            for inode in &in_block {
+                let mut state = inode.state();
+                state.dirty = false;
+                frozen.push((inode.number, inode.home.1, state.raw.clone()));
             }
-            inodes.insert(block, frozen);
-            nodes.extend(in_block);
+            raw_inodes.insert(block, frozen);
+            inodes.extend(in_block);
         }
         let groups = self.allocator.freeze(tid);
         let superblock =
             (superblock_changed || !groups.groups.is_empty()).then(|| self.superblock.lock().clone());
-        *self.pinned.lock() = Some(Pinned { buffers: changed_buffers, nodes });
-        Snapshot { buffers, inodes, groups, superblock }
+        *self.pinned.lock() = Some(Pinned { buffers: changed_buffers, inodes });
+        Snapshot { buffers, raw_inodes, groups, superblock }
     }
 
     fn finish(&self, snapshot: Snapshot) -> Result<Vec<FinalBlock>> {
         let mut out = Vec::new();
-        let Snapshot { buffers, inodes, groups, superblock } = snapshot;
+        let Snapshot { buffers, raw_inodes, groups, superblock } = snapshot;
         if let Some(superblock) = superblock {
             out.push(self.finish_superblock(superblock, groups.free_blocks, groups.free_inodes)?);
         }
@@ -101,9 +101,9 @@ impl Volume {
             self.tables.pass();
         }
         self.finish_groups(groups.groups, &mut out)?;
-        for (block, inodes) in inodes {
+        for (block, raw_inodes) in raw_inodes {
             let fresh = fresh.remove(&block);
-            out.push(self.finish_inodes(block, &inodes, fresh)?);
+            out.push(self.finish_inodes(block, &raw_inodes, fresh)?);
         }
         for block in fresh {
             out.push(FinalBlock { block, bytes: self.zeroes() });
@@ -123,14 +123,14 @@ impl Volume {
             by_block.entry(block).or_default().push((offset as usize, frozen));
         }
         for (block, groups) in by_block {
-            let place = Place::of(Structure::GroupDescriptor).block(block);
-            let mut bytes = self.base(block, place)?;
+            let location = Location::of(Structure::GroupDescriptor).block(block);
+            let mut bytes = self.base(block, location)?;
             let target = Arc::make_mut(&mut bytes);
             for (offset, frozen) in groups {
                 let into = target.get_mut(offset..).unwrap_or_default();
                 self.finish_group(frozen, into, out)?;
             }
-            self.replace_committed(block, Kind::Descriptors, bytes.clone());
+            self.replace_committed(block, BufferKind::Descriptors, bytes.clone());
             out.push(FinalBlock { block, bytes });
         }
         Ok(())
@@ -138,10 +138,11 @@ impl Volume {
 
     /// Writes a group's bitmaps out and its descriptor over the last committed one.
     fn finish_group(&self, frozen: GroupSnapshot, into: &mut [u8], out: &mut Vec<FinalBlock>) -> Result<()> {
-        let place = Place::of(Structure::GroupDescriptor).group(frozen.group);
+        let location = Location::of(Structure::GroupDescriptor).group(frozen.group);
         let GroupSnapshot { mut descriptor, block_bitmap, inode_bitmap, group, .. } = frozen;
         // The allocators don't know checksums: of a bitmap that did not change, the last committed one holds.
-        let committed = GroupDescriptor::parse(into, self.geometry.desc_size).map_err(|e| place.format(e))?;
+        let committed =
+            GroupDescriptor::parse(into, self.geometry.desc_size).map_err(|e| location.format(e))?;
         descriptor.set_block_bitmap_csum(committed.block_bitmap_csum());
         descriptor.set_inode_bitmap_csum(committed.inode_bitmap_csum());
         if let Some(bitmap) = block_bitmap {
@@ -154,33 +155,33 @@ impl Volume {
         }
         self.allocator.set_checksums(group, descriptor.block_bitmap_csum(), descriptor.inode_bitmap_csum());
         descriptor.update_checksum(&self.checksums, group);
-        descriptor.write(into).map_err(|e| place.format(e))
+        descriptor.write(into).map_err(|e| location.format(e))
     }
 
     fn finish_inodes(
         &self,
         block: FsBlock,
-        inodes: &[(InodeNumber, usize, Arc<Inode>)],
+        raw_inodes: &[(InodeNumber, usize, Arc<RawInode>)],
         fresh: bool,
     ) -> Result<FinalBlock> {
-        let place = Place::of(Structure::Inode).block(block);
-        let mut bytes = if fresh { self.zeroes() } else { self.base(block, place)? };
+        let location = Location::of(Structure::Inode).block(block);
+        let mut bytes = if fresh { self.zeroes() } else { self.base(block, location)? };
         let target = Arc::make_mut(&mut bytes);
-        for (number, offset, inode) in inodes {
-            let mut inode = Inode::clone(inode);
+        for (number, offset, inode) in raw_inodes {
+            let mut inode = RawInode::clone(inode);
             self.checksums.update_inode(*number, &mut inode);
             let raw = inode.as_bytes();
             target
                 .get_mut(*offset..*offset + raw.len())
-                .ok_or(place.inode(*number).corrupt("past the end of its block"))?
+                .ok_or(location.inode(*number).corrupt("past the end of its block"))?
                 .copy_from_slice(raw);
         }
-        self.replace_committed(block, Kind::InodeTable, bytes.clone());
+        self.replace_committed(block, BufferKind::InodeTable, bytes.clone());
         Ok(FinalBlock { block, bytes })
     }
 
     /// Puts the new bytes of a block that only commits write into the cache, where they stay until they are found elsewhere.
-    fn replace_committed(&self, block: FsBlock, kind: Kind, bytes: Arc<[u8]>) {
+    fn replace_committed(&self, block: FsBlock, kind: BufferKind, bytes: Arc<[u8]>) {
         let buffer = Buffer::new(block, kind, bytes);
         if let Some(pinned) = &mut *self.pinned.lock() {
             pinned.buffers.push(buffer.clone());
@@ -209,10 +210,10 @@ impl Volume {
     }
 
     /// The newest bytes of a block that only commits write.
-    fn base(&self, block: FsBlock, place: Place) -> Result<Arc<[u8]>> {
+    fn base(&self, block: FsBlock, location: Location) -> Result<Arc<[u8]>> {
         match self.buffers.get(block.0, Arc::clone).map(|buffer| buffer.bytes()) {
             Some(bytes) => Ok(bytes),
-            None => self.read_block(block, place),
+            None => self.read_block(block, location),
         }
     }
 
@@ -225,8 +226,8 @@ impl Volume {
         superblock.set_free_blocks_count(free_blocks);
         superblock.set_s_free_inodes_count(u32::try_from(free_inodes).unwrap_or(u32::MAX));
         superblock.update_checksum();
-        let (block, offset) = self.superblock_place();
-        let mut bytes = self.read_block(block, Place::of(Structure::Superblock))?;
+        let (block, offset) = self.superblock_location();
+        let mut bytes = self.read_block(block, Location::of(Structure::Superblock))?;
         let raw = superblock.as_bytes();
         // The superblock ends inside its block at every block size of 1 KiB and more.
         Arc::make_mut(&mut bytes)[offset..offset + raw.len()].copy_from_slice(raw);
@@ -234,7 +235,7 @@ impl Volume {
     }
 
     /// The block of the superblock, and the byte in it.
-    pub(crate) fn superblock_place(&self) -> (FsBlock, usize) {
+    pub(crate) fn superblock_location(&self) -> (FsBlock, usize) {
         match self.geometry.block_size {
             1024 => (FsBlock(1), 0),
             _ => (FsBlock(0), 1024),

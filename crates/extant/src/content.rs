@@ -1,90 +1,90 @@
 //! The locks of a file's content while it is in memory: it is written to while it is written back.
 //!
 //! `INODE` says that the content stays as it is for whoever holds it alone. Beside each other, holding it shared, are: who
-//! reads a file through memory and who writes into memory, with `STEP` shared and alone; and one who writes back, with
-//! `FLUSH`, who takes `STEP` for the moments at which he looks at pages, takes blocks and names them, and not while the
+//! reads a file through memory and who writes into memory, with `MAPPING` shared and alone; and one who writes back, with
+//! `WRITEBACK`, who takes `MAPPING` for the moments at which he looks at pages, takes blocks and names them, and not while the
 //! device works. So a writer waits for copies and for updates, and not for the device.
 //!
-//! Order: `INODE`, `FLUSH`, `STEP`.
+//! Order: `INODE`, `WRITEBACK`, `MAPPING`.
 
 use extant_rt::{LockClass, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::node::Node;
+use crate::inode::Inode;
 
 /// The locks inside `INODE`.
 #[derive(Debug)]
 pub(crate) struct ContentLocks {
-    flush: Mutex<()>,
-    step: RwLock<()>,
+    writeback: Mutex<()>,
+    mapping: RwLock<()>,
 }
 
 impl ContentLocks {
     /// Of the inode of a number.
     pub(crate) fn new(number: u64) -> Self {
         Self {
-            flush: Mutex::with_key(LockClass::FLUSH, number, ()),
-            step: RwLock::with_key(LockClass::STEP, number, ()),
+            writeback: Mutex::with_key(LockClass::WRITEBACK, number, ()),
+            mapping: RwLock::with_key(LockClass::MAPPING, number, ()),
         }
     }
 }
 
 /// Holds a content for reading through memory.
 #[derive(Debug)]
-pub(crate) struct View<'a> {
-    _step: RwLockReadGuard<'a, ()>,
+pub(crate) struct ReadGuard<'a> {
+    _mapping: RwLockReadGuard<'a, ()>,
     _content: RwLockReadGuard<'a, ()>,
 }
 
 /// Holds a content for writing into memory.
 #[derive(Debug)]
-pub(crate) struct Change<'a> {
-    _step: RwLockWriteGuard<'a, ()>,
+pub(crate) struct WriteGuard<'a> {
+    _mapping: RwLockWriteGuard<'a, ()>,
     _content: RwLockReadGuard<'a, ()>,
 }
 
 /// Holds a content for writing back.
 #[derive(Debug)]
-pub(crate) enum Flush<'a> {
+pub(crate) enum WritebackGuard<'a> {
     /// The caller holds `INODE` alone.
     Alone,
-    /// Beside others, but at its steps.
-    Beside { step: &'a RwLock<()>, _flush: MutexGuard<'a, ()>, _content: RwLockReadGuard<'a, ()> },
+    /// Beside others; alone with the pages while it holds `MAPPING`.
+    Beside { mapping: &'a RwLock<()>, _writeback: MutexGuard<'a, ()>, _content: RwLockReadGuard<'a, ()> },
 }
 
-impl Node {
+impl Inode {
     /// Holds the content beside others who read and one who writes back.
-    pub(crate) fn view(&self) -> View<'_> {
+    pub(crate) fn lock_for_reading(&self) -> ReadGuard<'_> {
         let content = self.content.read();
-        View { _step: self.content_locks().step.read(), _content: content }
+        ReadGuard { _mapping: self.content_locks().mapping.read(), _content: content }
     }
 
     /// Holds the content beside one who writes back.
-    pub(crate) fn change(&self) -> Change<'_> {
+    pub(crate) fn lock_for_writing(&self) -> WriteGuard<'_> {
         let content = self.content.read();
-        Change { _step: self.content_locks().step.write(), _content: content }
+        WriteGuard { _mapping: self.content_locks().mapping.write(), _content: content }
     }
 
     /// Holds the content beside those who read and write in memory.
-    pub(crate) fn flush(&self) -> Flush<'_> {
+    pub(crate) fn lock_for_writeback(&self) -> WritebackGuard<'_> {
         let content = self.content.read();
-        let ContentLocks { flush, step } = self.content_locks();
-        Flush::Beside { step, _flush: flush.lock(), _content: content }
+        let ContentLocks { writeback, mapping } = self.content_locks();
+        WritebackGuard::Beside { mapping, _writeback: writeback.lock(), _content: content }
     }
 
-    /// As [`Node::flush`], unless somebody holds it alone or writes back.
-    pub(crate) fn try_flush(&self) -> Option<Flush<'_>> {
+    /// As [`Inode::lock_for_writeback`], unless somebody holds it alone or writes back.
+    pub(crate) fn try_lock_for_writeback(&self) -> Option<WritebackGuard<'_>> {
         let content = self.content.try_read()?;
-        let ContentLocks { flush, step } = self.content_locks();
-        Some(Flush::Beside { step, _flush: flush.try_lock()?, _content: content })
+        let ContentLocks { writeback, mapping } = self.content_locks();
+        Some(WritebackGuard::Beside { mapping, _writeback: writeback.try_lock()?, _content: content })
     }
 }
 
-impl<'a> Flush<'a> {
+impl<'a> WritebackGuard<'a> {
     /// Nobody else reads or writes in memory until it is dropped.
-    pub(crate) fn step(&self) -> Option<RwLockWriteGuard<'a, ()>> {
+    pub(crate) fn mapping(&self) -> Option<RwLockWriteGuard<'a, ()>> {
         match self {
             Self::Alone => None,
-            Self::Beside { step, .. } => Some(step.write()),
+            Self::Beside { mapping, .. } => Some(mapping.write()),
         }
     }
 }

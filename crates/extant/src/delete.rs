@@ -10,9 +10,9 @@ use extant_ondisk::FileType;
 use extant_rt::Arc;
 
 use crate::error::Result;
-use crate::node::Node;
+use crate::inode::Inode;
 use crate::orphan::ORPHAN_CREDITS;
-use crate::update::{Need, Update};
+use crate::update::{Credits, MetadataUpdate};
 use crate::volume::Volume;
 
 /// Credits for the inode's table block, its bitmap, its descriptor, the orphan chain, and an attribute block with
@@ -25,58 +25,58 @@ impl Volume {
     ///
     /// # Errors
     /// The journal's; `Corrupt`. The inode then stays in the orphan list.
-    pub(crate) fn delete(&self, node: &Arc<Node>) -> Result<()> {
-        let _content = node.content.write();
+    pub(crate) fn delete(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _content = inode.content.write();
         {
-            let core = node.core();
+            let state = inode.state();
             // Users last: without a link there are no new ones.
-            if core.deleted || core.inode.links_count() > 0 || node.user_count() > 0 {
+            if state.deleted || state.raw.links_count() > 0 || inode.user_count() > 0 {
                 return Ok(());
             }
         }
-        self.forget_pages(node);
-        self.free_all_blocks(node)?;
-        self.drop_values(node)?;
-        let mut update = self.begin(Need::new(DELETE_CREDITS, 0))?;
-        update.free_node(node)?;
+        self.forget_pages(inode);
+        self.free_all_blocks(inode)?;
+        self.drop_values(inode)?;
+        let mut update = self.begin(Credits::new(DELETE_CREDITS, 0))?;
+        update.free_node(inode)?;
         update.finish();
         Ok(())
     }
 
-    /// Reads what [`Update::free_node`] needs, so that nothing stops it half way.
+    /// Reads what [`MetadataUpdate::free_node`] needs, so that nothing stops it half way.
     ///
     /// # Errors
     /// `Io`; `Corrupt`.
-    pub(crate) fn prepare_free_node(&self, node: &Arc<Node>) -> Result<()> {
-        self.discard_preallocations(node);
-        self.allocator.prepare_free_inode(node.number)?;
-        self.prepare_free_xattr_block(node)
+    pub(crate) fn prepare_free_node(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.discard_preallocations(inode);
+        self.allocator.prepare_free_inode(inode.number)?;
+        self.prepare_free_xattr_block(inode)
     }
 }
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Gives back the number of an inode that has no links and maps no blocks, with its attributes. Takes
     /// [`DELETE_CREDITS`].
     ///
     /// # Errors
     /// `Io`; `Corrupt`. Nothing is changed if something could not be read.
-    pub(crate) fn free_node(&mut self, node: &Arc<Node>) -> Result<()> {
-        self.volume.prepare_free_node(node)?;
-        let inode = node.inode();
-        let kind = match inode.file_type() {
+    pub(crate) fn free_node(&mut self, inode: &Arc<Inode>) -> Result<()> {
+        self.volume.prepare_free_node(inode)?;
+        let raw = inode.raw();
+        let kind = match raw.file_type() {
             FileType::Directory => InodeKind::Directory,
             _ => InodeKind::Other,
         };
-        self.free_xattr_block(node, &inode)?;
-        drop(inode);
-        self.remove_deleted_orphan(node);
+        self.free_xattr_block(inode, &raw)?;
+        drop(raw);
+        self.remove_deleted_orphan(inode);
         let now = self.now();
-        self.delete_inode(node, |inode| {
-            inode.set_dtime(u32::try_from(now.seconds).unwrap_or(u32::MAX));
-            inode.set_size(0);
-            inode.set_links_count(0);
-            inode.set_mode(0);
+        self.delete_inode(inode, |raw| {
+            raw.set_dtime(u32::try_from(now.seconds).unwrap_or(u32::MAX));
+            raw.set_size(0);
+            raw.set_links_count(0);
+            raw.set_mode(0);
         });
-        self.free_inode(node, kind)
+        self.free_inode(inode, kind)
     }
 }

@@ -15,32 +15,32 @@
 //!
 //! Source: `fs/ext4/namei.c`, `fs/ext4/dir.c`. Tests: `tests/names.rs`, `tests/large_dirs.rs`, `tests/read_dir.rs`.
 
+mod casefold;
 mod index;
 mod insert;
 mod iterate;
 mod lookup;
-mod misses;
-mod recent;
+mod negative_lookup;
+mod recent_blocks;
 mod scan;
-mod stored;
 
 pub(crate) use insert::{InsertPlan, Insertion};
 pub use iterate::DirItem;
 pub(crate) use lookup::Found;
-pub(crate) use misses::Misses;
-pub(crate) use recent::Recent;
+pub(crate) use negative_lookup::NegativeLookupHint;
+pub(crate) use recent_blocks::RecentDirectoryBlocks;
 
 use extant_ondisk::dir_hash::{DirHasher, HashVersion};
 use extant_ondisk::{
-    CompatFeatures, FileType, FsBlock, IncompatFeatures, Inode, InodeFlags, LogicalBlock, Structure,
+    CompatFeatures, FileType, FsBlock, IncompatFeatures, InodeFlags, LogicalBlock, RawInode, Structure,
     SuperFlags, Superblock, dirent, extent,
 };
 use extant_rt::Arc;
 
-use crate::buffer::{Buffer, Kind};
-use crate::error::{Error, Place, Result};
-use crate::node::Node;
-use crate::update::Need;
+use crate::buffer::{Buffer, BufferKind};
+use crate::error::{Error, Location, Result};
+use crate::inode::Inode;
+use crate::update::Credits;
 use crate::volume::Volume;
 
 /// Flags of directories whose names do not stand in them as they are asked for.
@@ -115,11 +115,11 @@ impl Volume {
     ///
     /// # Errors
     /// `NotADirectory`; `Unsupported` if it is encrypted or folds case on a disk where none does.
-    pub(crate) fn check_directory(&self, inode: &Inode) -> Result<()> {
-        if inode.file_type() != FileType::Directory {
+    pub(crate) fn check_directory(&self, raw: &RawInode) -> Result<()> {
+        if raw.file_type() != FileType::Directory {
             return Err(Error::NotADirectory);
         }
-        if !(inode.flags() & (NAME_FORMS - self.names.format.forms)).is_empty() {
+        if !(raw.flags() & (NAME_FORMS - self.names.format.forms)).is_empty() {
             return Err(Error::Unsupported("an encrypted or case-folding directory"));
         }
         Ok(())
@@ -131,7 +131,7 @@ impl Volume {
     }
 
     /// Whether the directory has an index that is to be used.
-    pub(crate) fn is_indexed(&self, dir: &Inode) -> bool {
+    pub(crate) fn is_indexed(&self, dir: &RawInode) -> bool {
         self.names.format.has_index && dir.flags().contains(InodeFlags::INDEX) && !dir.has_inline_data()
     }
 
@@ -139,48 +139,53 @@ impl Volume {
     ///
     /// # Errors
     /// `Corrupt` for a size that is no number of blocks, or more than the disk has.
-    pub(crate) fn directory_len(&self, dir: &Node) -> Result<u32> {
-        let inode = dir.inode();
-        if inode.has_inline_data() {
+    pub(crate) fn directory_len(&self, dir: &Inode) -> Result<u32> {
+        let raw = dir.raw();
+        if raw.has_inline_data() {
             return Ok(1);
         }
-        let size = inode.size();
+        let size = raw.size();
         let block_bytes = self.names.format.block_bytes as u64;
-        let place = Place::of(Structure::Inode).inode(dir.number);
+        let location = Location::of(Structure::Inode).inode(dir.number);
         // Directories have no holes: one of more blocks than the disk would keep its reader busy for ever.
         match u32::try_from(size / block_bytes) {
             Ok(len) if len == 0 || !size.is_multiple_of(block_bytes) => {
-                Err(place.corrupt("directory size is no number of blocks"))
+                Err(location.corrupt("directory size is no number of blocks"))
             }
             Ok(len) if u64::from(len) <= self.geometry.blocks_count => Ok(len),
-            _ => Err(place.corrupt("directory is larger than the disk")),
+            _ => Err(location.corrupt("directory is larger than the disk")),
         }
     }
 
     /// What it takes to give a directory, or something new, `blocks` more blocks.
-    pub(crate) fn grow_need(&self, inode: &Inode, blocks: u32) -> Need {
+    pub(crate) fn grow_need(&self, raw: &RawInode, blocks: u32) -> Credits {
         if blocks == 0 {
-            return Need::new(0, 0);
+            return Credits::new(0, 0);
         }
-        if !inode.flags().contains(InodeFlags::EXTENTS) {
+        if !raw.flags().contains(InodeFlags::EXTENTS) {
             // So few blocks cross the end of one table at most: the inode, the tables on both sides of it, of which
             // the second ones may be new.
-            return Need::new(1 + 3 + 3 * (blocks + 3), blocks + 3);
+            return Credits::new(1 + 3 + 3 * (blocks + 3), blocks + 3);
         }
-        let depth = u32::from(extent::depth(inode.i_block()).unwrap_or(0).min(extent::MAX_DEPTH));
+        let depth = u32::from(extent::depth(raw.i_block()).unwrap_or(0).min(extent::MAX_DEPTH));
         // Once a full path was split, or the tree became deeper, it has room for more blocks than are asked for here.
         let nodes = depth + 2;
         // The inode, the path with what may be freed of it; each new block with its bitmap and its descriptor.
-        Need::new(1 + 5 * depth + 3 * (blocks + nodes), blocks + nodes)
+        Credits::new(1 + 5 * depth + 3 * (blocks + nodes), blocks + nodes)
     }
 
     /// A block of a directory.
-    fn directory_buffer(&self, dir: &Arc<Node>, logical: LogicalBlock, kind: Kind) -> Result<Arc<Buffer>> {
+    fn directory_buffer(
+        &self,
+        dir: &Arc<Inode>,
+        logical: LogicalBlock,
+        kind: BufferKind,
+    ) -> Result<Arc<Buffer>> {
         let structure = match kind {
-            Kind::HtreeNode(_) => Structure::HtreeNode,
+            BufferKind::HtreeNode(_) => Structure::HtreeNode,
             _ => Structure::DirectoryBlock,
         };
-        let recent = &self.names.recent;
+        let recent = &self.names.recent_blocks;
         if let Some(buffer) = recent.get(dir, logical).filter(|buffer| buffer.is_valid(kind)) {
             return Ok(buffer);
         }
@@ -188,23 +193,23 @@ impl Volume {
             return Ok(Buffer::new(FsBlock(0), kind, bytes.into()));
         }
         let block = self.directory_block(dir, logical)?;
-        let buffer = self.buffer(block, kind, Place::of(structure).inode(dir.number))?;
+        let buffer = self.buffer(block, kind, Location::of(structure).inode(dir.number))?;
         recent.keep(dir, logical, &buffer);
         Ok(buffer)
     }
 
     /// The first block of a directory, in which `.` and `..` stand, and how many of its bytes entries cover.
-    fn first_directory_buffer(&self, dir: &Arc<Node>) -> Result<(Arc<Buffer>, usize)> {
-        let (kind, usable) = if self.is_indexed(&dir.inode()) {
-            (Kind::HtreeNode(dir.owner()), self.names.format.block_bytes)
+    fn first_directory_buffer(&self, dir: &Arc<Inode>) -> Result<(Arc<Buffer>, usize)> {
+        let (kind, usable) = if self.is_indexed(&dir.raw()) {
+            (BufferKind::HtreeNode(dir.owner()), self.names.format.block_bytes)
         } else {
-            (Kind::Directory(dir.owner()), self.names.format.usable)
+            (BufferKind::Directory(dir.owner()), self.names.format.usable)
         };
         Ok((self.directory_buffer(dir, LogicalBlock(0), kind)?, usable))
     }
 }
 
 /// The place of damage in a block of a directory.
-fn place_in(dir: &Node, buffer: &Buffer) -> Place {
-    Place::of(Structure::DirectoryBlock).inode(dir.number).block(buffer.block)
+fn place_in(dir: &Inode, buffer: &Buffer) -> Location {
+    Location::of(Structure::DirectoryBlock).inode(dir.number).block(buffer.block)
 }

@@ -1,11 +1,11 @@
-//! What can go wrong, with the place where it did.
+//! What can go wrong, with the location where it did.
 
 use std::fmt;
 use std::io;
 
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Structure};
 
-use crate::protection::InUse;
+use crate::mmp::MmpHolder;
 
 /// The result of an operation on a file system.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -15,18 +15,18 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// The device failed.
-    #[error("{place}: {source}")]
+    #[error("{location}: {source}")]
     Io {
         /// What was read or written.
-        place: Place,
+        location: Location,
         /// The device's own error.
         source: io::Error,
     },
     /// Bytes on the disk that no ext4 writes.
-    #[error("{place}: {reason}")]
+    #[error("{location}: {reason}")]
     Corrupt {
         /// Where.
-        place: Place,
+        location: Location,
         /// What is wrong.
         reason: &'static str,
     },
@@ -37,10 +37,10 @@ pub enum Error {
     #[error("journal: {0}")]
     Journal(#[from] extant_journal::Error),
     /// The journal's own blocks cannot be used: they are damaged, or of an unknown kind.
-    #[error("{place}: {source}")]
+    #[error("{location}: {source}")]
     Log {
         /// The journal's inode and its first block.
-        place: Place,
+        location: Location,
         /// What is wrong.
         source: extant_journal::Error,
     },
@@ -54,7 +54,7 @@ pub enum Error {
     },
     /// Another host uses the disk, by its multiple-mount protection.
     #[error(transparent)]
-    InUse(#[from] InUse),
+    InUse(#[from] MmpHolder),
     /// The disk uses features that are not known or not supported.
     #[error("unsupported features: {0}")]
     Incompatible(String),
@@ -132,9 +132,9 @@ pub enum Error {
     Unsupported(&'static str),
 }
 
-/// A place on a disk, as a person would name it.
+/// A location on a disk, as a person would name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The structure.
     pub structure: Structure,
     /// The group it belongs to.
@@ -145,7 +145,7 @@ pub struct Place {
     pub block: Option<FsBlock>,
 }
 
-impl Place {
+impl Location {
     /// A structure of which there is one.
     #[must_use]
     pub const fn of(structure: Structure) -> Self {
@@ -173,16 +173,16 @@ impl Place {
         self
     }
 
-    /// The error that this place is damaged.
+    /// The error that this location is damaged.
     #[must_use]
     pub const fn corrupt(self, reason: &'static str) -> Error {
-        Error::Corrupt { place: self, reason }
+        Error::Corrupt { location: self, reason }
     }
 
     /// The error of reading or writing here.
     #[must_use]
     pub fn io(self, source: io::Error) -> Error {
-        Error::Io { place: self, source }
+        Error::Io { location: self, source }
     }
 
     /// An error of the format, found here.
@@ -198,7 +198,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(group) = self.group {
             write!(f, "group {group}, ")?;
@@ -220,11 +220,11 @@ impl From<extant_alloc::Error> for Error {
             extant_alloc::Error::NoSpace => Self::NoSpace,
             extant_alloc::Error::NoInodes => Self::NoInodes,
             extant_alloc::Error::Corrupt { group, what } => {
-                Place::of(Structure::BlockBitmap).group(group).corrupt(what)
+                Location::of(Structure::BlockBitmap).group(group).corrupt(what)
             }
             extant_alloc::Error::Store { group, source } => match source.downcast::<Self>() {
                 Ok(own) => *own,
-                Err(other) => Place::of(Structure::BlockBitmap).group(group).io(io::Error::other(other)),
+                Err(other) => Location::of(Structure::BlockBitmap).group(group).io(io::Error::other(other)),
             },
             _ => Self::Unsupported("allocation"),
         }

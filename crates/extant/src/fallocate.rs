@@ -16,11 +16,11 @@ use extant_rt::Arc;
 
 use crate::error::{Error, Result};
 use crate::extent::Shift;
+use crate::inode::Inode;
 use crate::map::{LOGICAL_END, MapKind, Mapping};
-use crate::node::Node;
 use crate::prealloc::Wanted;
 use crate::reserve::writer_may_use;
-use crate::update::{Change, Need, Update};
+use crate::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 use crate::write::RUN_CREDITS;
 
@@ -64,7 +64,7 @@ impl Volume {
     /// without extents; `IsADirectory`; `ReadOnly`; `Io`; `Corrupt`. Steps done before stay done.
     pub(crate) fn fallocate(
         &self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         what: Fallocate,
         offset: u64,
         bytes: u64,
@@ -73,37 +73,35 @@ impl Volume {
         if bytes == 0 {
             return Err(Error::InvalidArgument("empty range"));
         }
-        self.check_regular(node)?;
+        self.check_regular(inode)?;
         self.writable()?;
-        let _content = node.content.write();
-        self.flush_out(node)?;
-        let inode = node.inode();
-        let flags = inode.flags();
+        let _content = inode.content.write();
+        self.flush_out(inode)?;
+        let raw = inode.raw();
+        let flags = raw.flags();
         let allocates = matches!(what, Fallocate::Allocate { .. });
         if flags.intersects(InodeFlags::FIXED_CONTENT) || (flags.contains(InodeFlags::APPEND) && !allocates) {
             return Err(Error::NotPermitted);
         }
-        drop(inode);
-        self.move_to_blocks(node)?;
-        let inode = node.inode();
-        if self.map_kind(&inode) != MapKind::Extents {
+        drop(raw);
+        self.move_to_blocks(inode)?;
+        let raw = inode.raw();
+        if self.map_kind(&raw) != MapKind::Extents {
             return Err(Error::Unsupported("ranges of a file without extents"));
         }
-        let end = offset
-            .checked_add(bytes)
-            .filter(|end| *end <= self.size_max(&inode))
-            .ok_or(Error::FileTooLarge)?;
-        drop(inode);
+        let end =
+            offset.checked_add(bytes).filter(|end| *end <= self.size_max(&raw)).ok_or(Error::FileTooLarge)?;
+        drop(raw);
         if !allocates {
-            self.discard_preallocations(node);
+            self.discard_preallocations(inode);
         }
         let range = Range { start: offset, end, privileged };
         match what {
-            Fallocate::Allocate { keep_size } => self.allocate_range(node, range, keep_size),
-            Fallocate::ZeroRange { keep_size } => self.zero_range(node, range, keep_size),
-            Fallocate::PunchHole => self.punch_hole(node, range),
-            Fallocate::CollapseRange => self.collapse_range(node, range),
-            Fallocate::InsertRange => self.insert_range(node, range),
+            Fallocate::Allocate { keep_size } => self.allocate_range(inode, range, keep_size),
+            Fallocate::ZeroRange { keep_size } => self.zero_range(inode, range, keep_size),
+            Fallocate::PunchHole => self.punch_hole(inode, range),
+            Fallocate::CollapseRange => self.collapse_range(inode, range),
+            Fallocate::InsertRange => self.insert_range(inode, range),
         }
     }
 
@@ -111,20 +109,20 @@ impl Volume {
         u64::from(self.geometry.block_size)
     }
 
-    fn allocate_range(&self, node: &Arc<Node>, range: Range, keep_size: bool) -> Result<()> {
-        self.fill_holes(node, range)?;
-        self.finish_range(node, range, keep_size)
+    fn allocate_range(&self, inode: &Arc<Inode>, range: Range, keep_size: bool) -> Result<()> {
+        self.fill_holes(inode, range)?;
+        self.finish_range(inode, range, keep_size)
     }
 
     /// Maps every hole that the range touches to unwritten blocks.
-    fn fill_holes(&self, node: &Arc<Node>, range: Range) -> Result<()> {
+    fn fill_holes(&self, inode: &Arc<Inode>, range: Range) -> Result<()> {
         let end = self.blocks_of(range.end);
         let mut at = range.start / self.block_bytes();
         while at < end {
             let logical = LogicalBlock(at as u32);
-            let mapping = self.map(node, logical, (end - at) as u32)?;
+            let mapping = self.map(inode, logical, (end - at) as u32)?;
             at += match mapping {
-                Mapping::Hole { len } => u64::from(self.fill_hole(node, logical, len, range.privileged)?),
+                Mapping::Hole { len } => u64::from(self.fill_hole(inode, logical, len, range.privileged)?),
                 Mapping::Data { len, .. } => u64::from(len),
             };
         }
@@ -132,13 +130,19 @@ impl Volume {
     }
 
     /// Maps the first blocks of a hole to unwritten blocks: how many.
-    fn fill_hole(&self, node: &Arc<Node>, logical: LogicalBlock, len: u32, privileged: bool) -> Result<u32> {
-        let hole = self.hole(node, logical)?;
+    fn fill_hole(
+        &self,
+        inode: &Arc<Inode>,
+        logical: LogicalBlock,
+        len: u32,
+        privileged: bool,
+    ) -> Result<u32> {
+        let hole = self.hole(inode, logical)?;
         let len = len.min(u32::from(MAX_UNWRITTEN_LEN));
         let end = (u64::from(logical.0) + u64::from(len)) * self.block_bytes();
         // Who allocates says how much is wanted.
         let wanted = Wanted { logical, len, end, grows: false, may_use: writer_may_use(privileged) };
-        let (run, reservation) = self.take_content(node, &hole, wanted, None)?;
+        let (run, reservation) = self.allocate_file_blocks(inode, &hole, wanted, None)?;
         let mut update = match self.begin_reserved(hole.credits() + RUN_CREDITS, reservation) {
             Ok(update) => update,
             Err(error) => {
@@ -146,38 +150,38 @@ impl Volume {
                 return Err(error);
             }
         };
-        update.map_run(node, hole, logical, run, true)?;
+        update.map_run(inode, hole, logical, run, true)?;
         update.finish();
         Ok(run.len)
     }
 
     /// Sets the size, if the range ends behind it, and the times.
-    fn finish_range(&self, node: &Arc<Node>, range: Range, keep_size: bool) -> Result<()> {
-        let size = node.core().inode.size();
+    fn finish_range(&self, inode: &Arc<Inode>, range: Range, keep_size: bool) -> Result<()> {
+        let size = inode.state().raw.size();
         if keep_size || range.end <= size {
-            return self.touch_content(node);
+            return self.touch_content(inode);
         }
-        self.zero_tail(node, size)?;
-        self.resize(node, range.end)
+        self.zero_tail(inode, size)?;
+        self.resize(inode, range.end)
     }
 
-    fn zero_range(&self, node: &Arc<Node>, range: Range, keep_size: bool) -> Result<()> {
-        self.fill_holes(node, range)?;
+    fn zero_range(&self, inode: &Arc<Inode>, range: Range, keep_size: bool) -> Result<()> {
+        self.fill_holes(inode, range)?;
         let (mut at, end) = self.blocks_inside(range);
         while at < end {
             let logical = LogicalBlock(at as u32);
-            let mapping = self.map(node, logical, (end - at) as u32)?;
+            let mapping = self.map(inode, logical, (end - at) as u32)?;
             at += u64::from(mapping.len());
             if let Mapping::Data { len, unwritten: false, .. } = mapping {
-                let conversion = self.conversion(node, logical, len, true)?;
-                self.check_countable(&node.inode(), conversion.blocks)?;
-                let mut update = self.begin(Need::new(conversion.credits, conversion.blocks))?;
-                update.convert_extent(node, conversion)?;
+                let conversion = self.conversion(inode, logical, len, true)?;
+                self.check_countable(&inode.raw(), conversion.blocks)?;
+                let mut update = self.begin(Credits::new(conversion.credits, conversion.blocks))?;
+                update.convert_extent(inode, conversion)?;
                 update.finish();
             }
         }
-        self.zero_edges(node, range)?;
-        self.finish_range(node, range, keep_size)
+        self.zero_edges(inode, range)?;
+        self.finish_range(inode, range, keep_size)
     }
 
     /// The whole blocks inside a range: the first, and the one behind the last.
@@ -187,40 +191,40 @@ impl Volume {
     }
 
     /// Zeroes the parts of blocks at both ends of a range. That needs no space, so it comes after what may.
-    fn zero_edges(&self, node: &Arc<Node>, range: Range) -> Result<()> {
+    fn zero_edges(&self, inode: &Arc<Inode>, range: Range) -> Result<()> {
         let size = self.block_bytes();
         let (from, end) = self.blocks_inside(range);
         // Both may be within one block.
-        self.zero_in_block(node, range.start, (from * size).min(range.end))?;
-        self.zero_in_block(node, (end * size).max(range.start), range.end)
+        self.zero_in_block(inode, range.start, (from * size).min(range.end))?;
+        self.zero_in_block(inode, (end * size).max(range.start), range.end)
     }
 
-    fn punch_hole(&self, node: &Arc<Node>, range: Range) -> Result<()> {
+    fn punch_hole(&self, inode: &Arc<Inode>, range: Range) -> Result<()> {
         // What was allocated behind the end of the file stays.
-        let size_end = self.blocks_of(node.core().inode.size()).saturating_mul(self.block_bytes());
+        let size_end = self.blocks_of(inode.state().raw.size()).saturating_mul(self.block_bytes());
         let range = Range { end: range.end.min(size_end), ..range };
-        if range.start >= node.core().inode.size() {
+        if range.start >= inode.state().raw.size() {
             return Ok(());
         }
         let (from, mut end) = self.blocks_inside(range);
         while from < end {
-            let Some(step) = self.removal(node, from, end)? else { break };
+            let Some(step) = self.removal(inode, from, end)? else { break };
             end = step.end();
             let mut update = self.begin(step.need())?;
-            update.remove(node, step)?;
+            update.remove(inode, step)?;
             update.finish();
         }
-        self.zero_edges(node, range)?;
-        self.touch_content(node)
+        self.zero_edges(inode, range)?;
+        self.touch_content(inode)
     }
 
     /// Sets the times of a file whose content changed.
-    fn touch_content(&self, node: &Arc<Node>) -> Result<()> {
-        let mut update = self.begin(Need::new(1, 0))?;
+    fn touch_content(&self, inode: &Arc<Inode>) -> Result<()> {
+        let mut update = self.begin(Credits::new(1, 0))?;
         let now = update.now();
-        update.modify_inode(node, Change::Mapping, |inode| {
-            inode.set_mtime(now);
-            inode.set_ctime(now);
+        update.modify_inode(inode, InodeDirty::Mapping, |raw| {
+            raw.set_mtime(now);
+            raw.set_ctime(now);
         });
         update.finish();
         Ok(())
@@ -236,67 +240,67 @@ impl Volume {
         Ok((range.start / size, len))
     }
 
-    fn collapse_range(&self, node: &Arc<Node>, range: Range) -> Result<()> {
+    fn collapse_range(&self, inode: &Arc<Inode>, range: Range) -> Result<()> {
         let (from, len) = self.whole_blocks(range)?;
-        let size = node.core().inode.size();
+        let size = inode.state().raw.size();
         if range.end >= size {
             return Err(Error::InvalidArgument("the range reaches the end"));
         }
         let (stop, mut end) = (from + u64::from(len), from + u64::from(len));
         let mut update = None;
         while from < end {
-            let Some(step) = self.removal(node, from, end)? else { break };
+            let Some(step) = self.removal(inode, from, end)? else { break };
             end = step.end();
-            self.joined(&mut update, step.need())?.remove(node, step)?;
+            self.joined(&mut update, step.need())?.remove(inode, step)?;
         }
-        self.move_all(node, stop, Some(stop), Shift::Left(len), &mut update)?;
-        self.joined(&mut update, Need::new(1, 0))?.resized(node, size - (range.end - range.start));
-        update.into_iter().for_each(Update::finish);
+        self.move_all(inode, stop, Some(stop), Shift::Left(len), &mut update)?;
+        self.joined(&mut update, Credits::new(1, 0))?.resized(inode, size - (range.end - range.start));
+        update.into_iter().for_each(MetadataUpdate::finish);
         Ok(())
     }
 
-    fn insert_range(&self, node: &Arc<Node>, range: Range) -> Result<()> {
+    fn insert_range(&self, inode: &Arc<Inode>, range: Range) -> Result<()> {
         let (from, len) = self.whole_blocks(range)?;
         let bytes = range.end - range.start;
         let (size, size_max) = {
-            let inode = node.inode();
-            (inode.size(), self.size_max(&inode))
+            let raw = inode.raw();
+            (raw.size(), self.size_max(&raw))
         };
         if range.start >= size {
             return Err(Error::InvalidArgument("the range begins at the end"));
         }
         let grown = size.checked_add(bytes).filter(|grown| *grown <= size_max).ok_or(Error::FileTooLarge)?;
-        if self.extents_end(node)? + u64::from(len) > LOGICAL_END {
+        if self.extents_end(inode)? + u64::from(len) > LOGICAL_END {
             return Err(Error::InvalidArgument("would move beyond the last block"));
         }
         // The only step that may lack space comes first, and the size with it, so that no block is ever behind it.
-        let cut = self.extent_cut(node, from)?;
-        self.check_countable(&node.inode(), cut.as_ref().map_or(0, |cut| cut.blocks))?;
-        let need = cut.as_ref().map_or(Need::new(1, 0), |cut| Need::nofail(cut.credits, cut.blocks));
+        let cut = self.extent_cut(inode, from)?;
+        self.check_countable(&inode.raw(), cut.as_ref().map_or(0, |cut| cut.blocks))?;
+        let need = cut.as_ref().map_or(Credits::new(1, 0), |cut| Credits::nofail(cut.credits, cut.blocks));
         let mut first = self.begin(need)?;
-        first.resized(node, grown);
+        first.resized(inode, grown);
         if let Some(cut) = cut {
-            first.move_extents(node, cut)?;
+            first.move_extents(inode, cut)?;
         }
         let mut update = Some(first);
-        self.move_all(node, from, Some(LOGICAL_END), Shift::Right(len), &mut update)?;
-        update.into_iter().for_each(Update::finish);
+        self.move_all(inode, from, Some(LOGICAL_END), Shift::Right(len), &mut update)?;
+        update.into_iter().for_each(MetadataUpdate::finish);
         Ok(())
     }
 
     /// Moves all extents from a block on.
     fn move_all<'v>(
         &'v self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         from: u64,
         mut at: Option<u64>,
         shift: Shift,
-        update: &mut Option<Update<'v>>,
+        update: &mut Option<MetadataUpdate<'v>>,
     ) -> Result<()> {
         while let Some(looked_at) = at {
-            let Some(step) = self.extent_move(node, from, looked_at, shift)? else { break };
+            let Some(step) = self.extent_move(inode, from, looked_at, shift)? else { break };
             at = step.next;
-            self.joined(update, Need::new(step.credits, 0))?.move_extents(node, step)?;
+            self.joined(update, Credits::new(step.credits, 0))?.move_extents(inode, step)?;
         }
         Ok(())
     }
@@ -304,13 +308,13 @@ impl Volume {
     /// The open update, if it can take more; else another in its place.
     fn joined<'u, 'v>(
         &'v self,
-        update: &'u mut Option<Update<'v>>,
-        need: Need,
-    ) -> Result<&'u mut Update<'v>> {
+        update: &'u mut Option<MetadataUpdate<'v>>,
+        need: Credits,
+    ) -> Result<&'u mut MetadataUpdate<'v>> {
         let extended = update.as_mut().is_some_and(|open| need.blocks == 0 && open.extend(need.credits));
         if !extended {
             // The old one is closed first: a handle must not wait for another of the same thread.
-            update.take().into_iter().for_each(Update::finish);
+            update.take().into_iter().for_each(MetadataUpdate::finish);
             *update = Some(self.begin(need)?);
         }
         update.as_mut().ok_or(Error::NoSpace)

@@ -12,7 +12,7 @@ use extant_journal::Journal;
 use extant_ondisk::{Checksums, FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, Structure};
 use extant_rt::{Arc, OnceLock};
 
-use crate::error::{Place, Result};
+use crate::error::{Location, Result};
 
 /// Reads from the device, or from what the journal says when mounted for reading.
 pub(crate) struct Groups {
@@ -25,29 +25,30 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    fn read(&self, block: FsBlock, place: Place) -> Result<Box<[u8]>> {
+    fn read(&self, block: FsBlock, location: Location) -> Result<Box<[u8]>> {
         let committed = self.journal.get().and_then(|journal| journal.committed_block(block));
         if let Some(bytes) = committed.as_ref().or_else(|| self.replayed.get(&block)) {
             return Ok((**bytes).into());
         }
         let size = self.geometry.block_size;
         let mut bytes = vec![0; size as usize].into_boxed_slice();
-        self.device.read_at(block.0 * u64::from(size), &mut bytes).map_err(|e| place.io(e))?;
+        self.device.read_at(block.0 * u64::from(size), &mut bytes).map_err(|e| location.io(e))?;
         Ok(bytes)
     }
 
-    fn descriptor(&self, group: GroupNumber, raw: &[u8], place: Place) -> Result<GroupDescriptor> {
+    fn descriptor(&self, group: GroupNumber, raw: &[u8], location: Location) -> Result<GroupDescriptor> {
         let geometry = &self.geometry;
-        let mut descriptor = GroupDescriptor::parse(raw, geometry.desc_size).map_err(|e| place.format(e))?;
+        let mut descriptor =
+            GroupDescriptor::parse(raw, geometry.desc_size).map_err(|e| location.format(e))?;
         if !descriptor.verify_checksum(&self.checksums, group) {
-            return Err(place.corrupt("bad checksum"));
+            return Err(location.corrupt("bad checksum"));
         }
         let table_blocks = u64::from(geometry.inode_table_blocks_per_group);
         if !geometry.is_valid_block_run(descriptor.block_bitmap(), 1)
             || !geometry.is_valid_block_run(descriptor.inode_bitmap(), 1)
             || !geometry.is_valid_block_run(descriptor.inode_table(), table_blocks)
         {
-            return Err(place.corrupt("points outside the disk"));
+            return Err(location.corrupt("points outside the disk"));
         }
         if !self.checksums.has_group_checksums() {
             // Without checksums these mean nothing, and the allocator believes them.
@@ -61,12 +62,12 @@ impl Groups {
 impl GroupStore for Groups {
     fn load_descriptors(&self, first: GroupNumber, count: u32) -> Result<Vec<GroupDescriptor>, BoxError> {
         let (block, _) = self.geometry.descriptor_location(first);
-        let place = Place::of(Structure::GroupDescriptor).group(first).block(block);
-        let bytes = self.read(block, place)?;
+        let location = Location::of(Structure::GroupDescriptor).group(first).block(block);
+        let bytes = self.read(block, location)?;
         let descriptor = |group| {
-            let place = Place::of(Structure::GroupDescriptor).group(group).block(block);
+            let location = Location::of(Structure::GroupDescriptor).group(group).block(block);
             let (_, offset) = self.geometry.descriptor_location(group);
-            self.descriptor(group, bytes.get(offset as usize..).unwrap_or_default(), place)
+            self.descriptor(group, bytes.get(offset as usize..).unwrap_or_default(), location)
         };
         Ok((first.0..first.0.saturating_add(count))
             .map(|group| descriptor(GroupNumber(group)))
@@ -79,10 +80,10 @@ impl GroupStore for Groups {
         descriptor: &GroupDescriptor,
     ) -> Result<Box<[u8]>, BoxError> {
         let block = descriptor.block_bitmap();
-        let place = Place::of(Structure::BlockBitmap).group(group).block(block);
-        let bytes = self.read(block, place)?;
+        let location = Location::of(Structure::BlockBitmap).group(group).block(block);
+        let bytes = self.read(block, location)?;
         if !self.checksums.verify_block_bitmap(descriptor, &bytes) {
-            return Err(place.corrupt("bad checksum").into());
+            return Err(location.corrupt("bad checksum").into());
         }
         Ok(bytes)
     }
@@ -93,10 +94,10 @@ impl GroupStore for Groups {
         descriptor: &GroupDescriptor,
     ) -> Result<Box<[u8]>, BoxError> {
         let block = descriptor.inode_bitmap();
-        let place = Place::of(Structure::InodeBitmap).group(group).block(block);
-        let bytes = self.read(block, place)?;
+        let location = Location::of(Structure::InodeBitmap).group(group).block(block);
+        let bytes = self.read(block, location)?;
         if !self.checksums.verify_inode_bitmap(descriptor, &bytes) {
-            return Err(place.corrupt("bad checksum").into());
+            return Err(location.corrupt("bad checksum").into());
         }
         Ok(bytes)
     }

@@ -14,14 +14,16 @@
 //! Source: `fs/ext4/inline.c`. Tests: `tests/inline.rs`, `../tests/exchange`, `../tests/crash`.
 
 use extant_alloc::{MayUse, Purpose, Request};
-use extant_ondisk::{FileType, IncompatFeatures, Inode, InodeNumber, LogicalBlock, Structure, inline_data};
+use extant_ondisk::{
+    FileType, IncompatFeatures, InodeNumber, LogicalBlock, RawInode, Structure, inline_data,
+};
 use extant_rt::Arc;
 
-use crate::buffer::Kind;
+use crate::buffer::BufferKind;
 use crate::dir::Found;
-use crate::error::{Error, Place, Result};
-use crate::node::Node;
-use crate::update::{Change, Need, Update};
+use crate::error::{Error, Location, Result};
+use crate::inode::Inode;
+use crate::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 use crate::write::RUN_CREDITS;
 
@@ -33,23 +35,23 @@ impl Volume {
     ///
     /// # Errors
     /// `Corrupt`.
-    pub(crate) fn inline_content(&self, number: InodeNumber, inode: &Inode) -> Result<Option<Vec<u8>>> {
-        if !inode.has_inline_data() {
+    pub(crate) fn inline_content(&self, number: InodeNumber, raw: &RawInode) -> Result<Option<Vec<u8>>> {
+        if !raw.has_inline_data() {
             return Ok(None);
         }
-        let place = Place::of(Structure::Inode).inode(number);
+        let location = Location::of(Structure::Inode).inode(number);
         if !self.superblock.lock().incompat().contains(IncompatFeatures::INLINE_DATA) {
-            return Err(place.corrupt("content in the inode, which the disk has not"));
+            return Err(location.corrupt("content in the inode, which the disk has not"));
         }
-        inline_data::content(inode).map(Some).map_err(|e| place.format(e))
+        inline_data::content(raw).map(Some).map_err(|e| location.format(e))
     }
 
     /// Reads from `offset` on what a file has in its inode: how many bytes; None if its content is elsewhere.
     ///
     /// # Errors
     /// `Corrupt`.
-    pub(crate) fn read_inline(&self, node: &Node, offset: u64, buf: &mut [u8]) -> Result<Option<usize>> {
-        let Some(content) = self.inline_up_to_size(node)? else { return Ok(None) };
+    pub(crate) fn read_inline(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<Option<usize>> {
+        let Some(content) = self.inline_up_to_size(inode)? else { return Ok(None) };
         let rest = content.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or_default();
         let bytes = rest.len().min(buf.len());
         buf[..bytes].copy_from_slice(&rest[..bytes]);
@@ -60,13 +62,13 @@ impl Volume {
     ///
     /// # Errors
     /// `Corrupt`.
-    pub(crate) fn inline_directory(&self, dir: &Node) -> Result<Option<Vec<u8>>> {
-        let Some(content) = self.inline_content(dir.number, &dir.inode())? else { return Ok(None) };
+    pub(crate) fn inline_directory(&self, dir: &Inode) -> Result<Option<Vec<u8>>> {
+        let Some(content) = self.inline_content(dir.number, &dir.raw())? else { return Ok(None) };
         let format = &self.names.format;
         let mut block = vec![0; format.block_bytes];
         let byte = format.file_type_byte(FileType::Directory);
         inline_data::fill_directory_block(&mut block, format.usable, &content, dir.number, byte)
-            .map_err(|e| Place::of(Structure::InlineDirectory).inode(dir.number).format(e))?;
+            .map_err(|e| Location::of(Structure::InlineDirectory).inode(dir.number).format(e))?;
         Ok(Some(block))
     }
 
@@ -77,7 +79,7 @@ impl Volume {
     ///
     /// # Locks
     /// `INODE` of the directory is held exclusively.
-    pub(crate) fn changeable_entry(&self, dir: &Arc<Node>, name: &[u8], found: Found) -> Result<Found> {
+    pub(crate) fn changeable_entry(&self, dir: &Arc<Inode>, name: &[u8], found: Found) -> Result<Found> {
         if !found.is_inline() {
             return Ok(found);
         }
@@ -93,29 +95,29 @@ impl Volume {
     ///
     /// # Locks
     /// `INODE` is held exclusively. Takes `XATTR`.
-    pub(crate) fn move_to_blocks(&self, node: &Arc<Node>) -> Result<()> {
-        if !node.core().inode.has_inline_data() {
+    pub(crate) fn move_to_blocks(&self, inode: &Arc<Inode>) -> Result<()> {
+        if !inode.state().raw.has_inline_data() {
             return Ok(());
         }
-        let _xattrs = node.xattrs.write();
-        let kind = match node.file_type() {
-            FileType::Directory => Some(Kind::Directory(node.owner())),
-            FileType::Symlink => Some(Kind::Symlink),
+        let _xattrs = inode.xattrs.write();
+        let kind = match inode.file_type() {
+            FileType::Directory => Some(BufferKind::Directory(inode.owner())),
+            FileType::Symlink => Some(BufferKind::Symlink),
             _ => None,
         };
         let content = match kind {
-            Some(Kind::Directory(_)) => self.inline_directory(node)?,
-            _ => self.inline_up_to_size(node)?,
+            Some(BufferKind::Directory(_)) => self.inline_directory(inode)?,
+            _ => self.inline_up_to_size(inode)?,
         };
         let Some(content) = content.filter(|content| !content.is_empty()) else {
-            let mut update = self.begin(Need::new(1, 0))?;
-            update.take_content_out(node)?;
+            let mut update = self.begin(Credits::new(1, 0))?;
+            update.take_content_out(inode)?;
             update.finish();
             return Ok(());
         };
-        self.check_countable(&node.inode(), 1)?;
+        self.check_countable(&inode.raw(), 1)?;
         let mut reservation = self.reserve(1, 1, MayUse::RootBlocks)?;
-        let goal = self.goal_of_inode(node.number);
+        let goal = self.goal_of_inode(inode.number);
         let request = Request { goal, len: 1, least: 1, ahead: 0, purpose: Purpose::Data };
         let run = self.allocator.allocate(&mut reservation, &request)?;
         let written = match kind {
@@ -123,7 +125,7 @@ impl Volume {
             // In the journal, with what names it.
             Some(_) => Ok(()),
             // Before that, as all content of files.
-            None => self.write_padded(node, (run.start, 0), &content, (true, true)),
+            None => self.write_padded(inode, (run.start, 0), &content, (true, true)),
         };
         let mut update = match written.and_then(|()| self.begin_reserved(MOVE_CREDITS, reservation)) {
             Ok(update) => update,
@@ -133,18 +135,18 @@ impl Volume {
             }
         };
         update.mark_used(run)?;
-        update.take_content_out(node)?;
+        update.take_content_out(inode)?;
         if let Some(kind) = kind {
             let buffer = update.new_buffer(run.start, kind);
             update.modify_buffer(&buffer, |bytes| bytes[..content.len()].copy_from_slice(&content));
-            update.modify_inode(node, Change::Mapping, |inode| {
+            update.modify_inode(inode, InodeDirty::Mapping, |raw| {
                 // A directory's size is that of its block, of anything else it stays.
-                inode.set_size(inode.size().max(content.len() as u64));
+                raw.set_size(raw.size().max(content.len() as u64));
             });
         }
         // Of an empty map, which takes no reading.
-        let hole = self.hole(node, LogicalBlock(0))?;
-        update.map_marked(node, hole, LogicalBlock(0), run, false)?;
+        let hole = self.hole(inode, LogicalBlock(0))?;
+        update.map_marked(inode, hole, LogicalBlock(0), run, false)?;
         update.finish();
         Ok(())
     }
@@ -156,33 +158,33 @@ impl Volume {
     ///
     /// # Locks
     /// `INODE` is held exclusively. Takes `XATTR`.
-    pub(crate) fn empty_inline(&self, node: &Arc<Node>) -> Result<()> {
-        let _xattrs = node.xattrs.write();
-        let mut update = self.begin(Need::new(1, 0))?;
-        update.take_content_out(node)?;
-        update.resized(node, 0);
+    pub(crate) fn empty_inline(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _xattrs = inode.xattrs.write();
+        let mut update = self.begin(Credits::new(1, 0))?;
+        update.take_content_out(inode)?;
+        update.resized(inode, 0);
         update.finish();
         Ok(())
     }
 
     /// What a file or a symbolic link has in its inode, as far as its size says.
-    fn inline_up_to_size(&self, node: &Node) -> Result<Option<Vec<u8>>> {
+    fn inline_up_to_size(&self, inode: &Inode) -> Result<Option<Vec<u8>>> {
         // Size and content are of one moment.
-        let inode = node.inode();
-        let content = self.inline_content(node.number, &inode)?;
+        let raw = inode.raw();
+        let content = self.inline_content(inode.number, &raw)?;
         Ok(content.map(|mut content| {
-            content.truncate(inode.size() as usize);
+            content.truncate(raw.size() as usize);
             content
         }))
     }
 }
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Takes the content out of an inode, whose `XATTR` is held, and leaves an empty map. Takes one credit.
-    fn take_content_out(&mut self, node: &Arc<Node>) -> Result<()> {
-        let place = Place::of(Structure::Inode).inode(node.number);
+    fn take_content_out(&mut self, inode: &Arc<Inode>) -> Result<()> {
+        let location = Location::of(Structure::Inode).inode(inode.number);
         let has_extents = self.volume.names.has_extents;
-        self.modify_inode(node, Change::Mapping, |inode| inline_data::take_out(inode, has_extents))
-            .map_err(|e| place.format(e))
+        self.modify_inode(inode, InodeDirty::Mapping, |raw| inline_data::take_out(raw, has_extents))
+            .map_err(|e| location.format(e))
     }
 }

@@ -8,9 +8,9 @@ use extant_alloc::Run;
 use extant_ondisk::{FsBlock, LogicalBlock, Structure};
 use extant_rt::{Arc, is_interrupted};
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
+use crate::inode::Inode;
 use crate::map::{LOGICAL_END, Mapping};
-use crate::node::Node;
 use crate::volume::Volume;
 
 impl Volume {
@@ -18,22 +18,22 @@ impl Volume {
     ///
     /// # Errors
     /// `IsADirectory`; `Io`; `Corrupt`.
-    pub(crate) fn read_at(&self, node: &Arc<Node>, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.check_regular(node)?;
-        if node.core().inode.has_inline_data()
-            && let Some(bytes) = self.read_inline(node, offset, buf)?
+    pub(crate) fn read_at(&self, inode: &Arc<Inode>, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.check_regular(inode)?;
+        if inode.state().raw.has_inline_data()
+            && let Some(bytes) = self.read_inline(inode, offset, buf)?
         {
             return Ok(bytes);
         }
-        let Some(pages) = self.pages_of(node) else {
-            let _content = node.content.read();
-            return self.read_content(node, offset, buf);
+        let Some(pages) = self.pages_of(inode) else {
+            let _content = inode.content.read();
+            return self.read_content(inode, offset, buf);
         };
-        let _content = node.view();
-        let size = node.core().size();
+        let _content = inode.lock_for_reading();
+        let size = inode.state().size();
         let bytes = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         if bytes > 0 {
-            self.read_pages(pages, node, offset, &mut buf[..bytes], size)?;
+            self.read_pages(pages, inode, offset, &mut buf[..bytes], size)?;
         }
         Ok(bytes)
     }
@@ -45,9 +45,9 @@ impl Volume {
     ///
     /// # Locks
     /// `INODE` is held.
-    pub(crate) fn read_content(&self, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let place = Place::of(Structure::Inode).inode(node.number);
-        let size = node.core().inode.size();
+    pub(crate) fn read_content(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let location = Location::of(Structure::Inode).inode(inode.number);
+        let size = inode.state().raw.size();
         let bytes = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         let mut rest = &mut buf[..bytes];
         let mut at = offset;
@@ -56,12 +56,12 @@ impl Volume {
                 return Err(Error::Interrupted);
             }
             let (logical, within) =
-                self.block_at(at).map_err(|_| place.corrupt("larger than the format allows"))?;
-            let mapping = self.map(node, logical, self.block_count(within, rest.len()))?;
+                self.block_at(at).map_err(|_| location.corrupt("larger than the format allows"))?;
+            let mapping = self.map(inode, logical, self.block_count(within, rest.len()))?;
             let (piece, behind) = rest.split_at_mut(self.bytes_in(mapping.len(), within, rest.len()));
             match mapping {
                 Mapping::Data { start, unwritten: false, .. } => {
-                    self.read_data(start, within, piece, place)?
+                    self.read_data(start, within, piece, location)?
                 }
                 _ => piece.fill(0),
             }
@@ -100,30 +100,30 @@ impl Volume {
     /// `Io`; `Corrupt` if outside the disk.
     pub(crate) fn write_padded(
         &self,
-        node: &Node,
+        inode: &Inode,
         (start, within): (FsBlock, u64),
         buf: &[u8],
         (head, tail): (bool, bool),
     ) -> Result<()> {
-        let place = Place::of(Structure::Inode).inode(node.number);
+        let location = Location::of(Structure::Inode).inode(inode.number);
         let before = if head { within as usize } else { 0 };
         let end = within as usize + buf.len();
         let behind = if tail { end.next_multiple_of(self.geometry.block_size as usize) - end } else { 0 };
-        let at = self.data_offset(start, within - before as u64, before + buf.len() + behind, place)?;
+        let at = self.data_offset(start, within - before as u64, before + buf.len() + behind, location)?;
         let zeroes = vec![0; before.max(behind)];
         let bufs = [&zeroes[..before], buf, &zeroes[..behind]].map(IoSlice::new);
-        self.device.write_vectored_at(at, &bufs).map_err(|e| place.block(start).io(e))
+        self.device.write_vectored_at(at, &bufs).map_err(|e| location.block(start).io(e))
     }
 
     /// Writes zeroes over a run of blocks of a file.
     ///
     /// # Errors
     /// `Io`; `Corrupt` if outside the disk.
-    pub(crate) fn zero_blocks(&self, node: &Node, run: Run) -> Result<()> {
-        let place = Place::of(Structure::Inode).inode(node.number);
+    pub(crate) fn zero_blocks(&self, inode: &Inode, run: Run) -> Result<()> {
+        let location = Location::of(Structure::Inode).inode(inode.number);
         let bytes = u64::from(run.len) * u64::from(self.geometry.block_size);
-        let at = self.data_offset(run.start, 0, bytes as usize, place)?;
-        self.device.write_zeroes(at, bytes).map_err(|e| place.block(run.start).io(e))
+        let at = self.data_offset(run.start, 0, bytes as usize, location)?;
+        self.device.write_zeroes(at, bytes).map_err(|e| location.block(run.start).io(e))
     }
 
     /// Writes zeroes over bytes of one block of a file, if the block is there and was written.
@@ -133,14 +133,14 @@ impl Volume {
     ///
     /// # Locks
     /// `INODE` is held exclusively.
-    pub(crate) fn zero_in_block(&self, node: &Node, from: u64, end: u64) -> Result<()> {
+    pub(crate) fn zero_in_block(&self, inode: &Inode, from: u64, end: u64) -> Result<()> {
         if from >= end {
             return Ok(());
         }
         let (logical, within) = self.block_at(from)?;
-        if let Mapping::Data { start, unwritten: false, .. } = self.map(node, logical, 1)? {
+        if let Mapping::Data { start, unwritten: false, .. } = self.map(inode, logical, 1)? {
             let bytes = (end - from).min(u64::from(self.geometry.block_size) - within);
-            self.write_padded(node, (start, within), &vec![0; bytes as usize], (false, false))?;
+            self.write_padded(inode, (start, within), &vec![0; bytes as usize], (false, false))?;
         }
         Ok(())
     }
@@ -152,8 +152,8 @@ impl Volume {
     ///
     /// # Locks
     /// `INODE` is held exclusively.
-    pub(crate) fn zero_tail(&self, node: &Node, size: u64) -> Result<()> {
+    pub(crate) fn zero_tail(&self, inode: &Inode, size: u64) -> Result<()> {
         let end = size.checked_next_multiple_of(u64::from(self.geometry.block_size)).unwrap_or(size);
-        self.zero_in_block(node, size, end)
+        self.zero_in_block(inode, size, end)
     }
 }

@@ -8,15 +8,15 @@
 use extant_alloc::{Purpose, Request, Run};
 use extant_ondisk::extent::MAX_LEN;
 use extant_ondisk::inode::I_BLOCK_SIZE;
-use extant_ondisk::{Extent, FileType, FsBlock, Inode, InodeFlags, InodeNumber, LogicalBlock, Structure};
+use extant_ondisk::{Extent, FileType, FsBlock, InodeFlags, InodeNumber, LogicalBlock, RawInode, Structure};
 use extant_rt::Arc;
 
 use crate::buffer::Owner;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::extent::Path;
 use crate::indirect::IndirectHole;
-use crate::node::Node;
-use crate::update::Update;
+use crate::inode::Inode;
+use crate::update::MetadataUpdate;
 use crate::volume::Volume;
 
 /// The number of blocks that a file may have at most; no block has this number.
@@ -110,11 +110,11 @@ impl Hole {
 
 impl Volume {
     /// How an inode says where its content stands.
-    pub(crate) fn map_kind(&self, inode: &Inode) -> MapKind {
-        let flags = inode.flags();
-        match inode.file_type() {
-            _ if inode.has_inline_data() => MapKind::None,
-            FileType::Symlink if self.is_fast_symlink(inode) => MapKind::None,
+    pub(crate) fn map_kind(&self, raw: &RawInode) -> MapKind {
+        let flags = raw.flags();
+        match raw.file_type() {
+            _ if raw.has_inline_data() => MapKind::None,
+            FileType::Symlink if self.is_fast_symlink(raw) => MapKind::None,
             FileType::Regular | FileType::Directory | FileType::Symlink
                 if flags.contains(InodeFlags::EXTENTS) =>
             {
@@ -126,62 +126,62 @@ impl Volume {
     }
 
     /// Whether a symbolic link's target stands in the inode (`ext4_inode_is_fast_symlink`).
-    fn is_fast_symlink(&self, inode: &Inode) -> bool {
+    fn is_fast_symlink(&self, raw: &RawInode) -> bool {
         if self.names.has_value_inodes {
             // The blocks of values count as its own.
-            return inode.size() < I_BLOCK_SIZE as u64;
+            return raw.size() < I_BLOCK_SIZE as u64;
         }
         let block_size = self.geometry.block_size;
-        let of_attributes = if inode.file_acl().0 == 0 { 0 } else { u64::from(block_size) };
-        inode.blocks_bytes(block_size) <= of_attributes
+        let of_attributes = if raw.file_acl().0 == 0 { 0 } else { u64::from(block_size) };
+        raw.blocks_bytes(block_size) <= of_attributes
     }
 
     /// The way to the hole that begins at or around `logical`.
     ///
     /// # Errors
     /// `FileTooLarge`; `Io`; `Corrupt`.
-    pub(crate) fn hole(&self, node: &Node, logical: LogicalBlock) -> Result<Hole> {
-        let extents = node.inode().flags().contains(InodeFlags::EXTENTS);
+    pub(crate) fn hole(&self, inode: &Inode, logical: LogicalBlock) -> Result<Hole> {
+        let extents = inode.raw().flags().contains(InodeFlags::EXTENTS);
         Ok(match extents {
-            true => Hole::Extents(self.extent_path(node, logical)?),
-            false => Hole::Indirect(self.indirect_hole(node, logical)?),
+            true => Hole::Extents(self.extent_path(inode, logical)?),
+            false => Hole::Indirect(self.indirect_hole(inode, logical)?),
         })
     }
 
     /// Where to allocate the blocks of a hole.
-    pub(crate) fn goal(&self, node: &Node, hole: &Hole, logical: LogicalBlock) -> FsBlock {
-        hole.goal(logical).unwrap_or_else(|| self.goal_of_inode(node.number))
+    pub(crate) fn goal(&self, inode: &Inode, hole: &Hole, logical: LogicalBlock) -> FsBlock {
+        hole.goal(logical).unwrap_or_else(|| self.goal_of_inode(inode.number))
     }
 
     /// A request for `len` blocks of a file's content from the start of a hole on, which ends at the byte `end`. A file that is
     /// or gets large is a stream.
     pub(crate) fn request(
         &self,
-        node: &Node,
+        inode: &Inode,
         hole: &Hole,
         logical: LogicalBlock,
         len: u32,
         end: u64,
     ) -> Request {
-        let blocks = self.blocks_of(end.max(node.inode().size()));
+        let blocks = self.blocks_of(end.max(inode.raw().size()));
         let is_large = blocks > u64::from(self.allocator.tuning().stream_req);
         let purpose = match hole.goal(logical) {
             _ if !is_large => Purpose::Data,
-            Some(_) => Purpose::Stream(node.number),
-            None => Purpose::NewStream(node.number),
+            Some(_) => Purpose::Stream(inode.number),
+            None => Purpose::NewStream(inode.number),
         };
-        Request { goal: self.goal(node, hole, logical), len, least: 1, ahead: 0, purpose }
+        Request { goal: self.goal(inode, hole, logical), len, least: 1, ahead: 0, purpose }
     }
 
     /// What up to `len_max` blocks from `logical` on are. `len_max` is at least 1.
     ///
     /// # Errors
     /// `Io`; `Corrupt`.
-    pub(crate) fn map(&self, node: &Node, logical: LogicalBlock, len_max: u32) -> Result<Mapping> {
-        let inode = node.inode();
-        match self.map_kind(&inode) {
-            MapKind::Extents => self.map_extents(node.owner(), inode.i_block(), logical, len_max),
-            MapKind::Indirect => self.map_indirect(node.number, inode.i_block(), logical, len_max),
+    pub(crate) fn map(&self, inode: &Inode, logical: LogicalBlock, len_max: u32) -> Result<Mapping> {
+        let raw = inode.raw();
+        match self.map_kind(&raw) {
+            MapKind::Extents => self.map_extents(inode.owner(), raw.i_block(), logical, len_max),
+            MapKind::Indirect => self.map_indirect(inode.number, raw.i_block(), logical, len_max),
             MapKind::None => Ok(Mapping::Hole { len: len_max }),
         }
     }
@@ -190,13 +190,13 @@ impl Volume {
     ///
     /// # Errors
     /// `Io`; `Corrupt`.
-    pub(crate) fn all_extents(&self, number: InodeNumber, inode: &Inode) -> Result<Vec<Extent>> {
-        match self.map_kind(inode) {
+    pub(crate) fn all_extents(&self, number: InodeNumber, raw: &RawInode) -> Result<Vec<Extent>> {
+        match self.map_kind(raw) {
             MapKind::Extents => {
-                let owner = Owner { inode: number, generation: inode.generation() };
-                self.all_tree_extents(owner, inode.i_block())
+                let owner = Owner { inode: number, generation: raw.generation() };
+                self.all_tree_extents(owner, raw.i_block())
             }
-            MapKind::Indirect => self.all_indirect_extents(number, inode),
+            MapKind::Indirect => self.all_indirect_extents(number, raw),
             MapKind::None => Ok(Vec::new()),
         }
     }
@@ -207,26 +207,26 @@ impl Volume {
     }
 
     /// The largest size that an inode may have, by how it maps its blocks.
-    pub(crate) fn size_max(&self, inode: &Inode) -> u64 {
-        let moves_to_extents = inode.has_inline_data() && self.names.has_extents;
-        self.geometry.max_file_size(inode.flags().contains(InodeFlags::EXTENTS) || moves_to_extents)
+    pub(crate) fn size_max(&self, raw: &RawInode) -> u64 {
+        let moves_to_extents = raw.has_inline_data() && self.names.has_extents;
+        self.geometry.max_file_size(raw.flags().contains(InodeFlags::EXTENTS) || moves_to_extents)
     }
 
     /// Blocks that an inode can count beside those that it counts.
-    pub(crate) fn countable_blocks(&self, inode: &Inode) -> u64 {
+    pub(crate) fn countable_blocks(&self, raw: &RawInode) -> u64 {
         let block_sectors = u64::from(self.geometry.block_size / 512);
-        // As `Inode::set_blocks_512` has it: 32 bits of sectors, or with huge_file 48 bits of blocks.
+        // As `RawInode::set_blocks_512` has it: 32 bits of sectors, or with huge_file 48 bits of blocks.
         let sectors_max =
             if self.geometry.has_huge_file { ((1 << 48) - 1) * block_sectors } else { u64::from(u32::MAX) };
-        sectors_max.saturating_sub(inode.blocks_512(self.geometry.block_size)) / block_sectors
+        sectors_max.saturating_sub(raw.blocks_512(self.geometry.block_size)) / block_sectors
     }
 
     /// Refuses to give an inode `blocks` more blocks than it can count, before anything is changed.
     ///
     /// # Errors
     /// `FileTooLarge`.
-    pub(crate) fn check_countable(&self, inode: &Inode, blocks: u32) -> Result<()> {
-        let is_countable = blocks == 0 || u64::from(blocks) <= self.countable_blocks(inode);
+    pub(crate) fn check_countable(&self, raw: &RawInode, blocks: u32) -> Result<()> {
+        let is_countable = blocks == 0 || u64::from(blocks) <= self.countable_blocks(raw);
         is_countable.then_some(()).ok_or(Error::FileTooLarge)
     }
 
@@ -235,8 +235,8 @@ impl Volume {
     ///
     /// # Errors
     /// `NoSpace`.
-    pub(crate) fn check_nameable(&self, inode: &Inode, blocks: u32) -> Result<()> {
-        let has_extents = inode.flags().contains(InodeFlags::EXTENTS);
+    pub(crate) fn check_nameable(&self, raw: &RawInode, blocks: u32) -> Result<()> {
+        let has_extents = raw.flags().contains(InodeFlags::EXTENTS);
         let is_nameable = blocks == 0 || has_extents || self.geometry.blocks_count <= 1 << 32;
         is_nameable.then_some(()).ok_or(Error::NoSpace)
     }
@@ -245,10 +245,10 @@ impl Volume {
     ///
     /// # Errors
     /// `IsADirectory`; `InvalidArgument`.
-    pub(crate) fn check_regular(&self, node: &Node) -> Result<()> {
-        match node.file_type() {
+    pub(crate) fn check_regular(&self, inode: &Inode) -> Result<()> {
+        match inode.file_type() {
             FileType::Regular
-                if self.has_encryption() && node.inode().flags().contains(InodeFlags::ENCRYPT) =>
+                if self.has_encryption() && inode.raw().flags().contains(InodeFlags::ENCRYPT) =>
             {
                 Err(Error::NoKey)
             }
@@ -262,16 +262,16 @@ impl Volume {
     ///
     /// # Errors
     /// `Corrupt` if there is none, or it was never written; `Io`.
-    pub(crate) fn directory_block(&self, node: &Node, logical: LogicalBlock) -> Result<FsBlock> {
-        let place = Place::of(Structure::DirectoryBlock).inode(node.number);
-        match self.map(node, logical, 1)? {
+    pub(crate) fn directory_block(&self, inode: &Inode, logical: LogicalBlock) -> Result<FsBlock> {
+        let location = Location::of(Structure::DirectoryBlock).inode(inode.number);
+        match self.map(inode, logical, 1)? {
             Mapping::Data { start, unwritten: false, .. } => Ok(start),
-            _ => Err(place.corrupt("a hole in the directory")),
+            _ => Err(location.corrupt("a hole in the directory")),
         }
     }
 }
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Marks a run that was taken from the allocator as used, and maps a hole to it. Takes the hole's credits, and
     /// those for marking the run.
     ///
@@ -280,7 +280,7 @@ impl Update<'_> {
     /// `Corrupt`.
     pub(crate) fn map_run(
         &mut self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         hole: Hole,
         logical: LogicalBlock,
         run: Run,
@@ -289,23 +289,23 @@ impl Update<'_> {
         let tables =
             self.take_tables(&hole, run).inspect_err(|_| self.volume.allocator.free_unmarked(run))?;
         self.mark_used(run)?;
-        self.map_to(node, (hole, tables), logical, run, unwritten)
+        self.map_to(inode, (hole, tables), logical, run, unwritten)
     }
 
-    /// [`Update::map_run`] of a run that is marked already.
+    /// [`MetadataUpdate::map_run`] of a run that is marked already.
     ///
     /// # Errors
     /// `Corrupt`.
     pub(crate) fn map_marked(
         &mut self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         hole: Hole,
         logical: LogicalBlock,
         run: Run,
         unwritten: bool,
     ) -> Result<()> {
         let tables = self.take_tables(&hole, run)?;
-        self.map_to(node, (hole, tables), logical, run, unwritten)
+        self.map_to(inode, (hole, tables), logical, run, unwritten)
     }
 
     /// Takes the blocks of a block map's missing tables, near the run that they are to name.
@@ -330,16 +330,16 @@ impl Update<'_> {
 
     fn map_to(
         &mut self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         (hole, tables): (Hole, Vec<Run>),
         logical: LogicalBlock,
         run: Run,
         unwritten: bool,
     ) -> Result<()> {
         match hole {
-            Hole::Extents(path) => self.insert_extent(node, path, logical, run, unwritten)?,
-            Hole::Indirect(hole) => self.fill_indirect(node, hole, tables, run)?,
+            Hole::Extents(path) => self.insert_extent(inode, path, logical, run, unwritten)?,
+            Hole::Indirect(hole) => self.fill_indirect(inode, hole, tables, run)?,
         }
-        self.count_blocks(node, i64::from(run.len))
+        self.count_blocks(inode, i64::from(run.len))
     }
 }

@@ -21,19 +21,19 @@ use extant_rt::{
 
 use crate::cache::Cache;
 use crate::counting::DESCRIPTOR_BLOCKS_AT_MOUNT;
-use crate::error::{Error, Place, Result};
-use crate::fail::note_loss;
+use crate::error::{Error, Location, Result};
+use crate::errors::note_loss;
 use crate::groups::Groups;
+use crate::inode::InodeCache;
+use crate::mmp::MmpGuard;
 use crate::namei::Names;
-use crate::node::NodeCache;
 use crate::orphan::Orphans;
 use crate::pages::{InodeBands, Pages, WritebackError};
-use crate::protection::Protection;
 use crate::reserve::reserved_pool_of;
-use crate::reserved::OwnInodes;
+use crate::reserved::SpecialInodes;
+use crate::superblock_recovery;
 use crate::tables::{START_DELAY as TABLE_DELAY, Tables};
-use crate::torn;
-use crate::update::Changes;
+use crate::update::DirtyMetadata;
 use crate::volume::Volume;
 
 /// As the kernel's `commit=5`.
@@ -152,11 +152,11 @@ impl Volume {
         let mut superblock = read_superblock(&*device)?;
         check_features(&superblock, options.read_only)?;
         let mut device = device;
-        let mut protection = None;
+        let mut mmp_guard = None;
         if superblock.incompat().contains(IncompatFeatures::MMP) && !options.read_only {
-            let taken = Protection::take(device, &superblock, options.clock)?;
+            let taken = MmpGuard::take(device, &superblock, options.clock)?;
             device = taken.device();
-            protection = Some(taken);
+            mmp_guard = Some(taken);
             // Whoever had the disk until now may have changed it.
             superblock = read_superblock(&*device)?;
             check_features(&superblock, options.read_only)?;
@@ -171,9 +171,9 @@ impl Volume {
         };
         if mounted.replayed_blocks > 0 {
             // The superblock and the descriptors may have changed.
-            let superblock = match replayed.get(&volume.superblock_place().0) {
+            let superblock = match replayed.get(&volume.superblock_location().0) {
                 Some(bytes) => {
-                    let at = volume.superblock_place().1;
+                    let at = volume.superblock_location().1;
                     parse_superblock(bytes.get(at..at + 1024).unwrap_or_default())?
                 }
                 None => read_superblock(&*device)?,
@@ -182,7 +182,7 @@ impl Volume {
         }
         volume.log_blocks = log.as_ref().map_or(0, |log| u64::from(log.len()));
         volume.is_crashed = is_crashed;
-        volume.protection = protection;
+        volume.mmp_guard = mmp_guard;
         volume.allocator.read_descriptors(0..DESCRIPTOR_BLOCKS_AT_MOUNT)?;
         if options.read_only {
             return Ok((Arc::new(volume), mounted));
@@ -192,7 +192,7 @@ impl Volume {
         volume.start_flushing();
         if mounted.journal_errno != 0 {
             // The superblock has it now, so that the journal may forget it.
-            volume.record_error("journal aborted");
+            volume.handle_journal_abort("journal aborted");
         }
         if let Some(journal) = &volume.journal {
             let client: Weak<Self> = Arc::downgrade(&volume);
@@ -219,7 +219,7 @@ impl Volume {
     pub(crate) fn protection_wait(device: &dyn BlockDevice) -> Result<Duration> {
         let superblock = read_superblock(device)?;
         match superblock.incompat().contains(IncompatFeatures::MMP) {
-            true => Protection::wait(device, &superblock),
+            true => MmpGuard::wait(device, &superblock),
             false => Ok(Duration::ZERO),
         }
     }
@@ -230,8 +230,8 @@ impl Volume {
         replayed: BTreeMap<FsBlock, Arc<[u8]>>,
         options: &Options,
     ) -> Result<Self> {
-        let place = Place::of(Structure::Superblock);
-        let geometry = Geometry::new(&superblock).map_err(|e| place.format(e))?;
+        let location = Location::of(Structure::Superblock);
+        let geometry = Geometry::new(&superblock).map_err(|e| location.format(e))?;
         let needed = geometry.blocks_count.saturating_mul(u64::from(geometry.block_size));
         if needed > device.size() {
             return Err(Error::Truncated { needed, found: device.size() });
@@ -284,17 +284,17 @@ impl Volume {
             committed,
             replayed,
             buffers: Cache::new(buffer_count),
-            nodes: NodeCache::new(count(options.cache_bytes, ENTRY_BYTES)),
+            inodes: InodeCache::new(count(options.cache_bytes, ENTRY_BYTES)),
             pages: (options.page_cache_bytes > 0).then(new_pages).transpose()?,
             reported_error: writeback_error.sample(),
             writeback_error,
-            changes: Changes::new(),
+            dirty_metadata: DirtyMetadata::new(),
             pinned: Mutex::new(LockClass::CACHE, None),
             tables: Tables::new(),
             orphans: Mutex::new(LockClass::ORPHAN, Orphans::default()),
             undeleted: Mutex::with_key(LockClass::CACHE, 2, None),
             names: Names::new(&superblock, count(options.cache_bytes, ENTRY_BYTES)),
-            own_inodes: OwnInodes::new(&superblock),
+            special_inodes: SpecialInodes::new(&superblock),
             superblock: Mutex::new(LockClass::SUPERBLOCK, superblock),
             clock: options.clock,
             discards: AtomicBool::new(options.discard),
@@ -303,13 +303,13 @@ impl Volume {
             failed: AtomicBool::new(false),
             stop_on_damage: options.stop_on_damage,
             unmounted: AtomicBool::new(false),
-            protection: None,
+            mmp_guard: None,
         })
     }
 
     /// Where the log's blocks are, if the file system has a journal.
     fn find_log(&self) -> Result<Option<LogMap>> {
-        let place = Place::of(Structure::Journal);
+        let location = Location::of(Structure::Journal);
         let number = {
             let superblock = self.superblock.lock();
             if !superblock.compat().contains(CompatFeatures::HAS_JOURNAL) {
@@ -320,12 +320,12 @@ impl Volume {
         if number.0 == 0 {
             return Err(Error::Unsupported("a journal on another device"));
         }
-        let inode = self.read_inode(number)?;
+        let raw = self.read_inode(number)?;
         let mut runs = Vec::new();
-        for extent in self.all_extents(number, &inode)? {
+        for extent in self.all_extents(number, &raw)? {
             runs.push((extent.logical.0, extent.start, u32::from(extent.len)));
         }
-        let map = LogMap::new(runs).map_err(|_| place.inode(number).corrupt("its blocks leave gaps"))?;
+        let map = LogMap::new(runs).map_err(|_| location.inode(number).corrupt("its blocks leave gaps"))?;
         Ok(Some(map))
     }
 
@@ -360,10 +360,10 @@ impl Volume {
         Ok(BTreeMap::new())
     }
 
-    fn log_place(&self, log: &LogMap) -> Place {
+    fn log_place(&self, log: &LogMap) -> Location {
         let number = InodeNumber(self.superblock.lock().s_journal_inum());
-        let place = Place::of(Structure::Journal).inode(number);
-        log.get(0).map_or(place, |block| place.block(block))
+        let location = Location::of(Structure::Journal).inode(number);
+        log.get(0).map_or(location, |block| location.block(block))
     }
 
     fn open_journal(&mut self, log: Option<LogMap>) -> Result<()> {
@@ -376,9 +376,9 @@ impl Volume {
         };
         self.journal = Some(match log {
             Some(map) => {
-                let place = self.log_place(&map);
+                let location = self.log_place(&map);
                 Journal::open(self.device.clone(), self.device.clone(), block_size, map, options)
-                    .map_err(|source| unusable_log(place, source))?
+                    .map_err(|source| unusable_log(location, source))?
             }
             None => Journal::without_log(self.device.clone(), block_size, options),
         });
@@ -423,13 +423,13 @@ impl Volume {
             return Ok(());
         }
         let ended = self.shutdown_clean(journal);
-        ended.and(self.release_protection())
+        ended.and(self.release_mmp())
     }
 
     fn shutdown_clean(&self, journal: &Journal) -> Result<()> {
         self.tables.stop();
         let flushed = self.finish_flushing();
-        self.reap();
+        self.evict_unlinked();
         self.allocator.discard_preallocations(u64::MAX);
         let closed = journal.close();
         self.failed.store(true, Ordering::Release);
@@ -467,20 +467,21 @@ impl Drop for Volume {
 
 fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let mut bytes = [0; 1024];
-    device.read_at(1024, &mut bytes).map_err(|e| Place::of(Structure::Superblock).io(e))?;
-    parse_superblock(&bytes).or_else(|error| torn::join(device, &bytes).ok_or(error))
+    device.read_at(1024, &mut bytes).map_err(|e| Location::of(Structure::Superblock).io(e))?;
+    parse_superblock(&bytes)
+        .or_else(|error| superblock_recovery::recover_from_backup(device, &bytes).ok_or(error))
 }
 
-/// The error of a log at `place`; of one that cannot be read it is not known which block that was.
-fn unusable_log(place: Place, source: extant_journal::Error) -> Error {
+/// The error of a log at `location`; of one that cannot be read it is not known which block that was.
+fn unusable_log(location: Location, source: extant_journal::Error) -> Error {
     match source {
         extant_journal::Error::Io(_) => Error::Journal(source),
-        _ => Error::Log { place, source },
+        _ => Error::Log { location, source },
     }
 }
 
 fn parse_superblock(bytes: &[u8]) -> Result<Superblock> {
-    Superblock::parse(bytes).map_err(|e| Place::of(Structure::Superblock).format(e))
+    Superblock::parse(bytes).map_err(|e| Location::of(Structure::Superblock).format(e))
 }
 
 fn check_features(superblock: &Superblock, read_only: bool) -> Result<()> {

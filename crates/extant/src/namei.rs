@@ -17,28 +17,28 @@
 //!
 //! Source: `fs/ext4/namei.c`, `fs/ext4/ialloc.c`. Tests: `tests/names.rs`, `tests/threads.rs`.
 
-mod cache;
 mod create;
+mod dcache;
 mod link;
 mod new_inode;
 mod rename;
 mod symlink;
-pub use crate::access::{Access, Credentials};
+pub use crate::access::{AccessMask, Credentials};
 pub use create::{New, NewKind};
 pub use rename::RenameFlags;
 
 use extant_ondisk::dirent::NAME_MAX;
 use extant_ondisk::{
-    FileType, IncompatFeatures, Inode, InodeFlags, InodeNumber, RoCompatFeatures, Structure, Superblock,
+    FileType, IncompatFeatures, InodeFlags, InodeNumber, RawInode, RoCompatFeatures, Structure, Superblock,
 };
 use extant_rt::{Arc, LockClass, Mutex, RwLockWriteGuard};
 
-pub(crate) use self::cache::NameCache;
+pub(crate) use self::dcache::Dcache;
 use crate::attributes::Metadata;
-use crate::dir::{Format, Misses, Recent};
-use crate::error::{Error, Place, Result};
-use crate::node::{Node, NodeRef};
-use crate::update::Update;
+use crate::dir::{Format, NegativeLookupHint, RecentDirectoryBlocks};
+use crate::error::{Error, Location, Result};
+use crate::inode::{Inode, InodeRef};
+use crate::update::MetadataUpdate;
 use crate::volume::Volume;
 
 /// Names of a file, and subdirectories of a directory without the `dir_nlink` feature: `EXT4_LINK_MAX`.
@@ -48,9 +48,9 @@ const LINKS_MAX: u16 = 65_000;
 #[derive(Debug)]
 pub(crate) struct Names {
     pub(crate) format: Format,
-    pub(crate) misses: Misses,
-    pub(crate) recent: Recent,
-    cache: NameCache,
+    pub(crate) negative_lookups: NegativeLookupHint,
+    pub(crate) recent_blocks: RecentDirectoryBlocks,
+    dcache: Dcache,
     /// Held while a directory gets another parent.
     rename: Mutex<()>,
     has_dir_nlink: bool,
@@ -77,9 +77,9 @@ impl Names {
         }
         Self {
             format: Format::new(superblock),
-            misses: Misses::new(),
-            recent: Recent::new(),
-            cache: NameCache::new(cached_count),
+            negative_lookups: NegativeLookupHint::new(),
+            recent_blocks: RecentDirectoryBlocks::new(),
+            dcache: Dcache::new(cached_count),
             rename: Mutex::new(LockClass::RENAME, ()),
             has_dir_nlink: ro_compat.contains(RoCompatFeatures::DIR_NLINK),
             has_extents: superblock.incompat().contains(IncompatFeatures::EXTENTS),
@@ -98,10 +98,10 @@ impl Volume {
     ///
     /// # Locks
     /// Takes `INODE` of the directory, shared, unless the name is in memory.
-    pub(crate) fn lookup(&self, dir: &Arc<Node>, name: &[u8]) -> Result<NodeRef> {
-        let in_memory = self.names.cache.get(dir, name, |node| {
-            let node = self.nodes.used(node);
-            node.is_named().then_some(node)
+    pub(crate) fn lookup(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InodeRef> {
+        let in_memory = self.names.dcache.get(dir, name, |inode| {
+            let inode = self.inodes.used(inode);
+            inode.is_named().then_some(inode)
         });
         match in_memory {
             Some(known) => known.ok_or(Error::NotFound),
@@ -113,9 +113,9 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::lookup`].
-    pub(crate) fn attributes_of(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Metadata> {
-        let in_memory = self.names.cache.get(dir, name, |node| {
-            let attributes = self.attributes(node);
+    pub(crate) fn attributes_of(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Metadata> {
+        let in_memory = self.names.dcache.get(dir, name, |inode| {
+            let attributes = self.attributes(inode);
             (attributes.links > 0).then_some(attributes)
         });
         match in_memory {
@@ -124,12 +124,12 @@ impl Volume {
         }
     }
 
-    fn lookup_in_blocks(&self, dir: &Arc<Node>, name: &[u8]) -> Result<NodeRef> {
+    fn lookup_in_blocks(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InodeRef> {
         let _content = dir.content.read();
         let links = {
-            let inode = dir.inode();
-            self.check_directory(&inode)?;
-            inode.links_count()
+            let raw = dir.raw();
+            self.check_directory(&raw)?;
+            raw.links_count()
         };
         if name.len() > NAME_MAX {
             return Err(Error::NameTooLong);
@@ -142,39 +142,39 @@ impl Volume {
             self.note_name(dir, name, None);
             return Err(Error::NotFound);
         };
-        let node = self.named_node(dir, found.inode)?;
-        self.note_name(dir, name, Some(&node));
-        Ok(node)
+        let inode = self.named_inode(dir, found.inode)?;
+        self.note_name(dir, name, Some(&inode));
+        Ok(inode)
     }
 
     /// Keeps in memory what a directory, whose lock is held, holds under a name.
-    fn note_name(&self, dir: &Node, name: &[u8], node: Option<&Arc<Node>>) {
-        self.names.cache.put(&self.nodes, dir, name, node);
+    fn note_name(&self, dir: &Inode, name: &[u8], inode: Option<&Arc<Inode>>) {
+        self.names.dcache.put(&self.inodes, dir, name, inode);
     }
 
     /// Has whoever looks for a name that is about to change wait for the lock of the directory, which is held alone.
-    fn forget_name(&self, dir: &Node, name: &[u8]) {
-        self.names.cache.forget(&self.nodes, dir, name);
+    fn forget_name(&self, dir: &Inode, name: &[u8]) {
+        self.names.dcache.forget(&self.inodes, dir, name);
     }
 
     /// The inode that an entry of `dir`, whose lock is held, names.
-    fn named_node(&self, dir: &Node, number: InodeNumber) -> Result<NodeRef> {
-        let place = Place::of(Structure::DirectoryBlock).inode(dir.number);
-        if self.own_inodes.contains(number) {
-            return Err(place.corrupt("an entry names an inode of the file system's own"));
+    fn named_inode(&self, dir: &Inode, number: InodeNumber) -> Result<InodeRef> {
+        let location = Location::of(Structure::DirectoryBlock).inode(dir.number);
+        if self.special_inodes.contains(number) {
+            return Err(location.corrupt("an entry names an inode of the file system's own"));
         }
-        match self.node_in_use(number) {
-            Ok(node) if node.core().inode.flags().contains(InodeFlags::EA_INODE) => {
-                Err(place.corrupt("an entry names the inode of an attribute's value"))
+        match self.inode_in_use(number) {
+            Ok(inode) if inode.state().raw.flags().contains(InodeFlags::EA_INODE) => {
+                Err(location.corrupt("an entry names the inode of an attribute's value"))
             }
-            Ok(node) if node.is_named() => Ok(node),
-            Ok(_) | Err(Error::Stale) => Err(place.corrupt("an entry names a free inode")),
+            Ok(inode) if inode.is_named() => Ok(inode),
+            Ok(_) | Err(Error::Stale) => Err(location.corrupt("an entry names a free inode")),
             Err(error) => Err(error),
         }
     }
 
     /// That names may be added to a directory, whose lock is held alone.
-    fn check_may_add(&self, dir: &Inode) -> Result<()> {
+    fn check_may_add(&self, dir: &RawInode) -> Result<()> {
         if dir.links_count() == 0 {
             return Err(Error::NotFound);
         }
@@ -182,7 +182,7 @@ impl Volume {
     }
 
     /// That names may be taken out of a directory, whose lock is held alone.
-    fn check_may_remove(&self, dir: &Inode, child: &Inode) -> Result<()> {
+    fn check_may_remove(&self, dir: &RawInode, child: &RawInode) -> Result<()> {
         let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         if dir.flags().intersects(fixed) || child.flags().intersects(fixed) {
             return Err(Error::NotPermitted);
@@ -191,15 +191,15 @@ impl Volume {
     }
 
     /// Ends an update that changed names in these directories; durably, if one of them asks for it.
-    fn finish_names(&self, update: Update<'_>, dirs: &[&Arc<Node>]) -> Result<()> {
+    fn finish_names(&self, update: MetadataUpdate<'_>, dirs: &[&Arc<Inode>]) -> Result<()> {
         let tid = update.tid();
         update.finish();
-        let asks = |dir: &&Arc<Node>| dir.inode().flags().intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC);
+        let asks = |dir: &&Arc<Inode>| dir.raw().flags().intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC);
         if dirs.iter().any(asks) { Ok(self.writable()?.commit(tid)?) } else { Ok(()) }
     }
 
     /// That a directory may have one more subdirectory.
-    fn check_subdirectories(&self, dir: &Inode) -> Result<()> {
+    fn check_subdirectories(&self, dir: &RawInode) -> Result<()> {
         let links = dir.links_count();
         let counts_on = self.names.has_dir_nlink && self.is_indexed(dir);
         if links >= LINKS_MAX && !counts_on { Err(Error::TooManyLinks) } else { Ok(()) }
@@ -229,31 +229,31 @@ fn check_old_name(name: &[u8]) -> Result<()> {
 }
 
 /// Counts one more subdirectory. Past 65,000 the count is 1 from then on.
-fn add_subdirectory(inode: &mut Inode, is_indexed: bool) {
-    let links = inode.links_count();
+fn add_subdirectory(raw: &mut RawInode, is_indexed: bool) {
+    let links = raw.links_count();
     if is_indexed && (links >= LINKS_MAX || links == 1) {
-        inode.set_links_count(1);
+        raw.set_links_count(1);
     } else {
-        inode.set_links_count(links.saturating_add(1));
+        raw.set_links_count(links.saturating_add(1));
     }
 }
 
 /// Counts one subdirectory less, unless they are too many to count.
-fn remove_subdirectory(inode: &mut Inode) {
-    let links = inode.links_count();
+fn remove_subdirectory(raw: &mut RawInode) {
+    let links = raw.links_count();
     if links > 2 {
-        inode.set_links_count(links - 1);
+        raw.set_links_count(links - 1);
     }
 }
 
 /// Takes the `INODE` locks of several inodes alone, in order.
-pub(crate) fn lock_all<'n>(nodes: &[&'n Arc<Node>]) -> Vec<RwLockWriteGuard<'n, ()>> {
-    let mut nodes = nodes.to_vec();
-    nodes.sort_by_key(|node| node.number);
-    nodes.dedup_by_key(|node| node.number);
-    nodes.into_iter().map(|node| node.content.write()).collect()
+pub(crate) fn lock_all<'n>(inodes: &[&'n Arc<Inode>]) -> Vec<RwLockWriteGuard<'n, ()>> {
+    let mut inodes = inodes.to_vec();
+    inodes.sort_by_key(|inode| inode.number);
+    inodes.dedup_by_key(|inode| inode.number);
+    inodes.into_iter().map(|inode| inode.content.write()).collect()
 }
 
-fn is_directory(inode: &Inode) -> bool {
-    inode.file_type() == FileType::Directory
+fn is_directory(raw: &RawInode) -> bool {
+    raw.file_type() == FileType::Directory
 }

@@ -1,7 +1,7 @@
 //! Orphans: inodes that a crash must not leave half deleted or half truncated.
 //!
 //! There are two reasons for an inode to be in the list: it has no links but is in use, or a truncation of it takes
-//! several transactions. It may have both, and leaves the list only when it has neither; [`Update::unlist_orphan`] is
+//! several transactions. It may have both, and leaves the list only when it has neither; [`MetadataUpdate::unlist_orphan`] is
 //! the one place that decides. After a crash, mounting deletes or truncates what it finds there. The list is chained
 //! from the superblock through the inodes' `i_dtime`. Where the disk has an orphan file, the kernel notes numbers
 //! there; what it left is moved to the list, which serves on every disk.
@@ -18,17 +18,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use extant_ondisk::{InodeNumber, RoCompatFeatures, Structure, orphan_file};
 use extant_rt::{Arc, Ordering};
 
-use crate::buffer::Kind;
-use crate::error::{Error, Place, Result};
-use crate::node::{Node, NodeRef};
-use crate::update::{Change, Need, Update};
+use crate::buffer::BufferKind;
+use crate::error::{Error, Location, Result};
+use crate::inode::{Inode, InodeRef};
+use crate::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 
 /// The orphans that stand in the on-disk list.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     /// By age: the last is the head of the chain.
-    order: BTreeMap<u64, Arc<Node>>,
+    order: BTreeMap<u64, Arc<Inode>>,
     ages: BTreeMap<InodeNumber, u64>,
     next_age: u64,
     /// Of those, the inodes that may have blocks behind their ends: a truncation is under way or failed.
@@ -38,88 +38,88 @@ pub(crate) struct Orphans {
 /// Credits that adding or removing an orphan takes beside the inode's own: its neighbour in the chain.
 pub(crate) const ORPHAN_CREDITS: u32 = 1;
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Puts an inode without links into the list. Does nothing if it is in.
-    pub(crate) fn add_orphan(&mut self, node: &Arc<Node>) {
+    pub(crate) fn add_orphan(&mut self, inode: &Arc<Inode>) {
         let volume = self.volume;
         self.begin_change();
-        self.list_orphan(&mut volume.orphans.lock(), node);
+        self.list_orphan(&mut volume.orphans.lock(), inode);
     }
 
-    /// Puts an inode into the list until [`Update::end_truncate`], whether it has links or not.
-    pub(crate) fn begin_truncate(&mut self, node: &Arc<Node>) {
+    /// Puts an inode into the list until [`MetadataUpdate::end_truncate`], whether it has links or not.
+    pub(crate) fn begin_truncate(&mut self, inode: &Arc<Inode>) {
         let volume = self.volume;
         self.begin_change();
         let mut orphans = volume.orphans.lock();
-        orphans.truncated.insert(node.number);
-        self.list_orphan(&mut orphans, node);
+        orphans.truncated.insert(inode.number);
+        self.list_orphan(&mut orphans, inode);
     }
 
     /// Nothing is left behind the end of an inode. It leaves the list if it has links.
-    pub(crate) fn end_truncate(&mut self, node: &Arc<Node>) {
+    pub(crate) fn end_truncate(&mut self, inode: &Arc<Inode>) {
         let volume = self.volume;
         self.begin_change();
         let mut orphans = volume.orphans.lock();
-        orphans.truncated.remove(&node.number);
-        self.unlist_orphan(&mut orphans, node);
+        orphans.truncated.remove(&inode.number);
+        self.unlist_orphan(&mut orphans, inode);
     }
 
     /// An inode has got its first link. It leaves the list unless a truncation of it is unfinished.
-    pub(crate) fn remove_linked_orphan(&mut self, node: &Arc<Node>) {
+    pub(crate) fn remove_linked_orphan(&mut self, inode: &Arc<Inode>) {
         let volume = self.volume;
         self.begin_change();
-        self.unlist_orphan(&mut volume.orphans.lock(), node);
+        self.unlist_orphan(&mut volume.orphans.lock(), inode);
     }
 
     /// Takes an inode out of the list that is deleted in this update. Does nothing if it is not in.
-    pub(crate) fn remove_deleted_orphan(&mut self, node: &Arc<Node>) {
+    pub(crate) fn remove_deleted_orphan(&mut self, inode: &Arc<Inode>) {
         // Most files are deleted in the update that takes their last name; the lock that all share is left alone then.
-        if !node.is_orphan() {
+        if !inode.is_orphan() {
             return;
         }
         let volume = self.volume;
         self.begin_change();
         let mut orphans = volume.orphans.lock();
-        orphans.truncated.remove(&node.number);
-        self.unchain_orphan(&mut orphans, node);
+        orphans.truncated.remove(&inode.number);
+        self.unchain_orphan(&mut orphans, inode);
     }
 
-    fn list_orphan(&mut self, orphans: &mut Orphans, node: &Arc<Node>) {
-        if orphans.ages.contains_key(&node.number) {
+    fn list_orphan(&mut self, orphans: &mut Orphans, inode: &Arc<Inode>) {
+        if orphans.ages.contains_key(&inode.number) {
             return;
         }
         let head = orphans.order.last_key_value().map_or(0, |(_, head)| head.number.0);
-        self.modify_inode(node, Change::Attributes, |inode| inode.set_dtime(head));
-        self.modify_superblock(|sb| sb.set_s_last_orphan(node.number.0));
-        orphans.push(node.clone());
+        self.modify_inode(inode, InodeDirty::Attributes, |raw| raw.set_dtime(head));
+        self.modify_superblock(|sb| sb.set_s_last_orphan(inode.number.0));
+        orphans.push(inode.clone());
     }
 
     /// Takes an inode out of the list, unless it has no links or a truncation of it is unfinished.
-    fn unlist_orphan(&mut self, orphans: &mut Orphans, node: &Arc<Node>) {
-        if node.core().inode.links_count() > 0 && !orphans.truncated.contains(&node.number) {
-            self.unchain_orphan(orphans, node);
+    fn unlist_orphan(&mut self, orphans: &mut Orphans, inode: &Arc<Inode>) {
+        if inode.state().raw.links_count() > 0 && !orphans.truncated.contains(&inode.number) {
+            self.unchain_orphan(orphans, inode);
         }
     }
 
-    fn unchain_orphan(&mut self, orphans: &mut Orphans, node: &Arc<Node>) {
-        let Some(age) = orphans.ages.remove(&node.number) else { return };
+    fn unchain_orphan(&mut self, orphans: &mut Orphans, inode: &Arc<Inode>) {
+        let Some(age) = orphans.ages.remove(&inode.number) else { return };
         orphans.order.remove(&age);
-        node.set_orphan(false);
+        inode.set_orphan(false);
         let older = orphans.order.range(..age).next_back().map_or(0, |(_, older)| older.number.0);
         let newer = orphans.order.range(age..).next().map(|(_, newer)| newer.clone());
         match &newer {
-            Some(newer) => self.modify_inode(newer, Change::Attributes, |inode| inode.set_dtime(older)),
+            Some(newer) => self.modify_inode(newer, InodeDirty::Attributes, |raw| raw.set_dtime(older)),
             None => self.modify_superblock(|sb| sb.set_s_last_orphan(older)),
         }
-        self.modify_inode(node, Change::Attributes, |inode| inode.set_dtime(0));
+        self.modify_inode(inode, InodeDirty::Attributes, |raw| raw.set_dtime(0));
     }
 }
 
 impl Orphans {
-    fn push(&mut self, node: Arc<Node>) {
-        node.set_orphan(true);
-        self.ages.insert(node.number, self.next_age);
-        self.order.insert(self.next_age, node);
+    fn push(&mut self, inode: Arc<Inode>) {
+        inode.set_orphan(true);
+        self.ages.insert(inode.number, self.next_age);
+        self.order.insert(self.next_age, inode);
         self.next_age += 1;
     }
 }
@@ -143,7 +143,7 @@ impl Volume {
             )
         };
         if present && !self.is_read_only() {
-            self.empty_orphan_file(InodeNumber(file)).inspect_err(|error| self.note_damage(error))?;
+            self.empty_orphan_file(InodeNumber(file)).inspect_err(|error| self.handle_error(error))?;
         }
         let orphans: Vec<_> = self.orphans.lock().order.values().cloned().collect();
         let mut finished = 0;
@@ -152,14 +152,14 @@ impl Volume {
             if self.is_read_only() {
                 break;
             }
-            let done = if orphan.inode().links_count() == 0 {
+            let done = if orphan.raw().links_count() == 0 {
                 self.delete(orphan)
             } else {
                 self.finish_truncate(orphan)
             };
             match done {
                 Err(error @ Error::Corrupt { .. }) => {
-                    self.note_damage(&error);
+                    self.handle_error(&error);
                     self.give_up_orphan(orphan)?;
                 }
                 other => {
@@ -168,21 +168,21 @@ impl Volume {
                 }
             }
         }
-        self.reap();
+        self.evict_unlinked();
         Ok(finished)
     }
 
     /// Takes a damaged orphan out of the list without deleting or truncating it.
-    fn give_up_orphan(&self, node: &Arc<Node>) -> Result<()> {
+    fn give_up_orphan(&self, inode: &Arc<Inode>) -> Result<()> {
         if self.is_read_only() {
             return Ok(());
         }
-        let mut update = self.begin(Need::new(1 + ORPHAN_CREDITS, 0))?;
-        update.remove_deleted_orphan(node);
+        let mut update = self.begin(Credits::new(1 + ORPHAN_CREDITS, 0))?;
+        update.remove_deleted_orphan(inode);
         update.finish();
         // Or its last use would try again.
-        let mut core = node.core();
-        core.deleted |= core.inode.links_count() == 0;
+        let mut state = inode.state();
+        state.deleted |= state.raw.links_count() == 0;
         Ok(())
     }
 
@@ -192,11 +192,11 @@ impl Volume {
         let mut damage = None;
         while next != 0 {
             match self.listed_orphan(InodeNumber(next)) {
-                Ok(node) => {
-                    next = node.inode().dtime();
+                Ok(inode) => {
+                    next = inode.raw().dtime();
                     // The newest comes first; ages are given from the other end below.
-                    self.orphans.lock().ages.insert(node.number, 0);
-                    chain.push(node);
+                    self.orphans.lock().ages.insert(inode.number, 0);
+                    chain.push(inode);
                 }
                 Err(error @ Error::Corrupt { .. }) => {
                     damage = Some(error);
@@ -206,11 +206,11 @@ impl Volume {
             }
         }
         let mut orphans = self.orphans.lock();
-        for node in chain.iter().rev() {
-            if node.inode().links_count() > 0 {
-                orphans.truncated.insert(node.number);
+        for inode in chain.iter().rev() {
+            if inode.raw().links_count() > 0 {
+                orphans.truncated.insert(inode.number);
             }
-            orphans.push(node.node().clone());
+            orphans.push(inode.inode().clone());
         }
         drop(orphans);
         match damage {
@@ -220,23 +220,23 @@ impl Volume {
     }
 
     /// The inode that the list names next.
-    fn listed_orphan(&self, number: InodeNumber) -> Result<NodeRef> {
+    fn listed_orphan(&self, number: InodeNumber) -> Result<InodeRef> {
         // A chain that loops names a number twice.
         if self.orphans.lock().ages.contains_key(&number) {
-            return Err(Place::of(Structure::Inode).inode(number).corrupt("orphan list loops"));
+            return Err(Location::of(Structure::Inode).inode(number).corrupt("orphan list loops"));
         }
         self.orphan(number)
     }
 
     /// Notes the damage that the list leads to, and ends it before that, behind its `last` sound orphan.
-    fn end_orphan_list(&self, damage: &Error, last: Option<&NodeRef>) -> Result<()> {
-        self.note_damage(damage);
+    fn end_orphan_list(&self, damage: &Error, last: Option<&InodeRef>) -> Result<()> {
+        self.handle_error(damage);
         if self.is_read_only() {
             return Ok(());
         }
-        let mut update = self.begin(Need::new(1, 0))?;
+        let mut update = self.begin(Credits::new(1, 0))?;
         match last {
-            Some(last) => update.modify_inode(last, Change::Attributes, |inode| inode.set_dtime(0)),
+            Some(last) => update.modify_inode(last, InodeDirty::Attributes, |raw| raw.set_dtime(0)),
             None => update.modify_superblock(|superblock| superblock.set_s_last_orphan(0)),
         }
         update.finish();
@@ -244,36 +244,36 @@ impl Volume {
     }
 
     /// The inode that a list or file of orphans names.
-    fn orphan(&self, number: InodeNumber) -> Result<NodeRef> {
-        let place = Place::of(Structure::Inode).inode(number);
-        let is_own = self.own_inodes.contains(number) || number == InodeNumber::ROOT;
+    fn orphan(&self, number: InodeNumber) -> Result<InodeRef> {
+        let location = Location::of(Structure::Inode).inode(number);
+        let is_own = self.special_inodes.contains(number) || number == InodeNumber::ROOT;
         if is_own || !self.allocator.is_inode_allocated(number)? {
-            return Err(place.corrupt("named as an orphan, but free or reserved"));
+            return Err(location.corrupt("named as an orphan, but free or reserved"));
         }
-        match self.node_if(number, |inode| inode.mode() != 0) {
-            Err(Error::Stale) => Err(place.corrupt("named as an orphan, but free")),
+        match self.inode_if(number, |raw| raw.mode() != 0) {
+            Err(Error::Stale) => Err(location.corrupt("named as an orphan, but free")),
             other => other,
         }
     }
 
     /// Moves what the orphan file names to the list, and notes that the file is empty.
     fn empty_orphan_file(&self, number: InodeNumber) -> Result<()> {
-        let place = Place::of(Structure::OrphanFile).inode(number);
-        let file = self.own_node(number)?;
-        let kind = Kind::OrphanFile(file.owner());
-        for extent in self.all_extents(number, &file.inode())? {
+        let location = Location::of(Structure::OrphanFile).inode(number);
+        let file = self.special_inode(number)?;
+        let kind = BufferKind::OrphanFile(file.owner());
+        for extent in self.all_extents(number, &file.raw())? {
             for block in (0..u64::from(extent.len)).map_while(|index| extent.start.checked_add(index)) {
-                let buffer = self.buffer(block, kind, place)?;
+                let buffer = self.buffer(block, kind, location)?;
                 for index in 0..orphan_file::entries_per_block(self.geometry.block_size) {
                     let orphan = buffer.read(|bytes| orphan_file::entry(bytes, index));
                     if orphan.0 == 0 {
                         continue;
                     }
                     let orphan = self.orphan(orphan)?;
-                    let mut update = self.begin(Need::new(2 + ORPHAN_CREDITS, 0))?;
+                    let mut update = self.begin(Credits::new(2 + ORPHAN_CREDITS, 0))?;
                     update
                         .modify_buffer(&buffer, |bytes| orphan_file::set_entry(bytes, index, InodeNumber(0)));
-                    if orphan.inode().links_count() > 0 {
+                    if orphan.raw().links_count() > 0 {
                         update.begin_truncate(&orphan);
                     } else {
                         update.add_orphan(&orphan);
@@ -282,7 +282,7 @@ impl Volume {
                 }
             }
         }
-        let mut update = self.begin(Need::new(0, 0))?;
+        let mut update = self.begin(Credits::new(0, 0))?;
         update.modify_superblock(|superblock| {
             superblock.set_ro_compat(superblock.ro_compat() - RoCompatFeatures::ORPHAN_PRESENT);
         });
@@ -293,32 +293,32 @@ impl Volume {
     /// Gives back what inodes without users have taken ahead, and deletes those without links. Called where no lock is
     /// held. What cannot be deleted now stays in the on-disk list for the next mount; of damage that is why, the next sync
     /// or unmounting tells.
-    pub(crate) fn reap(&self) {
-        self.reap_once();
+    pub(crate) fn evict_unlinked(&self) {
+        self.evict_unlinked_once();
         // What was deleted may have left values of its attributes.
         if self.names.has_value_inodes {
-            self.reap_once();
+            self.evict_unlinked_once();
         }
     }
 
-    fn reap_once(&self) {
-        for node in self.nodes.take_doomed() {
-            if node.user_count() > 0 {
+    fn evict_unlinked_once(&self) {
+        for inode in self.inodes.take_evictable() {
+            if inode.user_count() > 0 {
                 continue;
             }
-            if node.is_replaced.load(Ordering::Relaxed) && node.inode().links_count() > 0 {
+            if inode.is_replaced.load(Ordering::Relaxed) && inode.raw().links_count() > 0 {
                 // Who opens it again and syncs it is told of an error.
-                let _ = self.flush(&node);
-                node.is_replaced.store(false, Ordering::Relaxed);
+                let _ = self.flush(&inode);
+                inode.is_replaced.store(false, Ordering::Relaxed);
             }
-            self.discard_preallocations(&node);
+            self.discard_preallocations(&inode);
             if !self.is_read_only()
-                && let Err(error @ Error::Corrupt { .. }) = self.delete(&node)
+                && let Err(error @ Error::Corrupt { .. }) = self.delete(&inode)
             {
-                self.note_damage(&error);
+                self.handle_error(&error);
                 self.undeleted.lock().get_or_insert(error);
             }
-            self.nodes.let_go(&node);
+            self.inodes.let_go(&inode);
         }
     }
 }

@@ -15,8 +15,8 @@ use extant_ondisk::extent::MAX_LEN;
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
+use crate::inode::Inode;
 use crate::map::{Hole, Mapping};
-use crate::node::Node;
 use crate::volume::Volume;
 
 /// Blocks wanted for the start of a hole.
@@ -41,37 +41,37 @@ impl Volume {
     ///
     /// # Locks
     /// As [`Volume::reserve`].
-    pub(crate) fn take_content<'v>(
+    pub(crate) fn allocate_file_blocks<'v>(
         &'v self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         hole: &Hole,
         wanted: Wanted,
         mut kept: Option<&mut Reservation<'v>>,
     ) -> Result<(Run, Reservation<'v>)> {
         let growth = hole.growth();
-        let inode = node.inode();
-        let countable = self.countable_blocks(&inode).saturating_sub(u64::from(growth));
+        let raw = inode.raw();
+        let countable = self.countable_blocks(&raw).saturating_sub(u64::from(growth));
         if countable == 0 {
             return Err(Error::FileTooLarge);
         }
-        drop(inode);
+        drop(raw);
         let wanted = Wanted { len: u64::from(wanted.len).min(countable) as u32, ..wanted };
         let Wanted { logical, may_use, .. } = wanted;
         let mut reservation = self.reserve_of(kept.as_deref_mut(), (growth, growth), may_use)?;
-        let room = match self.allocator.use_inode_pa(node.preallocations(), logical, wanted.len) {
+        let room = match self.allocator.use_inode_pa(inode.preallocations(), logical, wanted.len) {
             Preallocated::Run(run) => return Ok((run, reservation)),
             Preallocated::None { room } => room,
         };
         let len = wanted.len.min(room);
-        let request = self.request(node, hole, logical, len, wanted.end);
-        if let Some(run) = self.use_group_pa(node, wanted, &request, room)? {
+        let request = self.request(inode, hole, logical, len, wanted.end);
+        if let Some(run) = self.use_group_pa(inode, wanted, &request, room)? {
             return Ok((run, reservation));
         }
         reservation.merge(self.reserve_of(kept.as_deref_mut(), (1, len), may_use)?);
         let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
-        let surplus = self.surplus(node, Wanted { len, ..wanted }, room)?;
+        let surplus = self.surplus(inode, Wanted { len, ..wanted }, room)?;
         let request = Request { len, ..request };
-        let preallocations = node.preallocations();
+        let preallocations = inode.preallocations();
         let run =
             self.allocator.new_inode_pa(&mut reservation, &request, preallocations, logical, surplus)?;
         // The run may be shorter: nobody shall be refused the rest while the data is written.
@@ -99,17 +99,18 @@ impl Volume {
     /// follows on its last block.
     fn use_group_pa(
         &self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         wanted: Wanted,
         request: &Request,
         room: u32,
     ) -> Result<Option<Run>> {
         let logical = wanted.logical;
-        let hint = LocalityHint { inode_group: self.group_of_inode(node.number), directory: node.directory };
+        let hint =
+            LocalityHint { inode_group: self.group_of_inode(inode.number), directory: inode.directory };
         let taken = match request.purpose {
             Purpose::Data => {
-                let surplus = self.surplus(node, Wanted { len: request.len, ..wanted }, room)?;
-                self.allocator.use_group_pa(request, hint, node.preallocations(), logical, surplus)
+                let surplus = self.surplus(inode, Wanted { len: request.len, ..wanted }, room)?;
+                self.allocator.use_group_pa(request, hint, inode.preallocations(), logical, surplus)
             }
             _ => self.allocator.extend_group_pa(request, hint.inode_group),
         };
@@ -117,10 +118,10 @@ impl Volume {
     }
 
     /// How many blocks to take ahead behind those that are wanted, where the next ones taken ahead are `room` blocks away.
-    fn surplus(&self, node: &Node, wanted: Wanted, room: u32) -> Result<u32> {
+    fn surplus(&self, inode: &Inode, wanted: Wanted, room: u32) -> Result<u32> {
         let Wanted { logical, len, grows, .. } = wanted;
         let block = u64::from(self.geometry.block_size);
-        let (start, size) = (u64::from(logical.0), node.core().inode.size());
+        let (start, size) = (u64::from(logical.0), inode.state().raw.size());
         let end = (start + u64::from(len)) * block;
         let is_all = size == 0 && wanted.end <= end;
         if !grows || is_all {
@@ -137,16 +138,16 @@ impl Volume {
         if window <= len {
             return Ok(0);
         }
-        Ok(match self.map(node, logical, window)? {
+        Ok(match self.map(inode, logical, window)? {
             Mapping::Hole { len: free } => free.saturating_sub(len),
             Mapping::Data { .. } => 0,
         })
     }
 
     /// Gives back what was taken ahead for a file.
-    pub(crate) fn discard_preallocations(&self, node: &Node) {
-        if node.may_have_preallocations() {
-            self.allocator.discard_inode_preallocations(node.preallocations());
+    pub(crate) fn discard_preallocations(&self, inode: &Inode) {
+        if inode.may_have_preallocations() {
+            self.allocator.discard_inode_preallocations(inode.preallocations());
         }
     }
 }

@@ -4,7 +4,7 @@ use extant_alloc::{Error as AllocError, MayUse, Reservation};
 use extant_ondisk::{IncompatFeatures, Superblock};
 
 use crate::error::{Error, Result};
-use crate::update::Update;
+use crate::update::MetadataUpdate;
 use crate::volume::Volume;
 
 /// Blocks of the pool that [`MayUse::Reserved`] takes, on a disk whose files have extents: 2 %, at most 4096
@@ -67,9 +67,9 @@ impl Volume {
         &'v self,
         credits: u32,
         reservation: Reservation<'v>,
-    ) -> Result<Update<'v>> {
+    ) -> Result<MetadataUpdate<'v>> {
         // One more credit for the superblock, which each transaction writes.
         let handle = self.writable()?.start(credits.saturating_add(1))?;
-        Ok(Update::new(self, handle, reservation))
+        Ok(MetadataUpdate::new(self, handle, reservation))
     }
 }

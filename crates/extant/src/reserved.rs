@@ -2,27 +2,27 @@
 //! and orphans. They are no files, whatever names them: what is written into the journal through a name is lost with the
 //! next commit, and what that held with it.
 //!
-//! [`Volume::node_if`] is the one way from a number to an inode in memory and refuses them; [`Volume::own_node`] is for
+//! [`Volume::inode_if`] is the one way from a number to an inode in memory and refuses them; [`Volume::special_inode`] is for
 //! the file system itself.
 //!
-//! Source: `is_special_ino`, `EXT4_IGET_SPECIAL` of `__ext4_iget`. Tests: `../tests/remembered.rs` (`own_inode_…`).
+//! Source: `is_special_ino`, `EXT4_IGET_SPECIAL` of `__ext4_iget`. Tests: `../tests/handle.rs` (`own_inode_…`).
 
 use extant_ondisk::{InodeNumber, Superblock};
 
 use crate::error::Result;
-use crate::node::{Node, NodeRef};
+use crate::inode::{Inode, InodeRef};
 use crate::volume::Volume;
 
 /// The numbers of the file system's own inodes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OwnInodes {
+pub(crate) struct SpecialInodes {
     /// The first that is not reserved.
     first: u32,
     /// What the superblock names; 0 where there is none.
     named: [u32; 5],
 }
 
-impl OwnInodes {
+impl SpecialInodes {
     pub(crate) fn new(superblock: &Superblock) -> Self {
         let named = [
             superblock.s_journal_inum(),
@@ -46,10 +46,10 @@ impl Volume {
     ///
     /// # Errors
     /// `Io`; `Corrupt`.
-    pub(crate) fn own_node(&self, number: InodeNumber) -> Result<NodeRef> {
-        self.nodes.get_or_read(number, || {
-            let inode = self.read_inode(number)?;
-            Ok(Node::new(number, self.inode_home(number)?, inode))
+    pub(crate) fn special_inode(&self, number: InodeNumber) -> Result<InodeRef> {
+        self.inodes.get_or_read(number, || {
+            let raw = self.read_inode(number)?;
+            Ok(Inode::new(number, self.inode_home(number)?, raw))
         })
     }
 }

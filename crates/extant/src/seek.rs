@@ -3,9 +3,9 @@
 use extant_ondisk::{FsBlock, InodeNumber, LogicalBlock, Structure};
 use extant_rt::{Arc, is_interrupted};
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
+use crate::inode::Inode;
 use crate::map::{LOGICAL_END, MapKind, Mapping};
-use crate::node::Node;
 use crate::volume::Volume;
 
 /// What to look for.
@@ -55,8 +55,8 @@ impl WalkLimit {
         }
         let left = (self.blocks_left.checked_sub(allocated), self.steps_left.checked_sub(1));
         let (Some(blocks), Some(steps)) = left else {
-            let place = Place::of(Structure::IndirectBlock).inode(self.number);
-            return Err(place.corrupt("the file maps more blocks than the disk has; run e2fsck"));
+            let location = Location::of(Structure::IndirectBlock).inode(self.number);
+            return Err(location.corrupt("the file maps more blocks than the disk has; run e2fsck"));
         };
         (self.blocks_left, self.steps_left) = (blocks, steps);
         Ok(())
@@ -70,21 +70,21 @@ impl Volume {
     /// # Errors
     /// `NoSuchOffset` if there is none before the end of the file; `IsADirectory`; `Io`; `Corrupt`, also for a map of more blocks
     /// than the disk has; `Interrupted`.
-    pub(crate) fn seek(&self, node: &Arc<Node>, offset: u64, to: SeekTo) -> Result<u64> {
-        self.check_regular(node)?;
-        let _content = self.read_written(node);
+    pub(crate) fn seek(&self, inode: &Arc<Inode>, offset: u64, to: SeekTo) -> Result<u64> {
+        self.check_regular(inode)?;
+        let _content = self.read_written(inode);
         let (size, is_inline) = {
-            let core = node.core();
-            (core.size(), core.inode.has_inline_data())
+            let state = inode.state();
+            (state.size(), state.raw.has_inline_data())
         };
         if is_inline && to == SeekTo::Data && offset < size {
             return Ok(offset);
         }
         let mut at = if is_inline { size } else { offset };
-        let mut limit = WalkLimit::new(self, node.number);
+        let mut limit = WalkLimit::new(self, inode.number);
         while at < size {
             let (logical, within) = self.block_at(at)?;
-            let (is_data, len) = self.data_run(node, logical)?;
+            let (is_data, len) = self.data_run(inode, logical)?;
             if is_data == (to == SeekTo::Data) {
                 return Ok(at);
             }
@@ -95,12 +95,12 @@ impl Volume {
     }
 
     /// Whether a block of a file was written, and how many blocks from it on are known to be as it is.
-    fn data_run(&self, node: &Node, logical: LogicalBlock) -> Result<(bool, u32)> {
-        let inode = node.inode();
-        if self.map_kind(&inode) == MapKind::Indirect {
-            return self.allocated_indirect(node.number, inode.i_block(), logical);
+    fn data_run(&self, inode: &Inode, logical: LogicalBlock) -> Result<(bool, u32)> {
+        let raw = inode.raw();
+        if self.map_kind(&raw) == MapKind::Indirect {
+            return self.allocated_indirect(inode.number, raw.i_block(), logical);
         }
-        let mapping = self.map(node, logical, LOGICAL_END as u32)?;
+        let mapping = self.map(inode, logical, LOGICAL_END as u32)?;
         Ok((matches!(mapping, Mapping::Data { unwritten: false, .. }), mapping.len()))
     }
 
@@ -111,20 +111,20 @@ impl Volume {
     /// `Io`; `Corrupt`, also for a map of more blocks than the disk has; `Interrupted`.
     pub(crate) fn fiemap(
         &self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         offset: u64,
         bytes: u64,
         visit: &mut dyn FnMut(FileExtent),
     ) -> Result<()> {
-        let _content = self.read_written(node);
+        let _content = self.read_written(inode);
         let block_size = u64::from(self.geometry.block_size);
         let end = self.blocks_of(offset.saturating_add(bytes)).min(LOGICAL_END);
         let mut at = offset / block_size;
         let mut last = None::<FileExtent>;
-        let mut limit = WalkLimit::new(self, node.number);
+        let mut limit = WalkLimit::new(self, inode.number);
         while at < end {
             let logical = LogicalBlock(at as u32);
-            let mapping = self.map(node, logical, (end - at) as u32)?;
+            let mapping = self.map(inode, logical, (end - at) as u32)?;
             limit.step(if let Mapping::Data { len, .. } = mapping { u64::from(len) } else { 0 })?;
             at += u64::from(mapping.len());
             let Mapping::Data { start, len, unwritten } = mapping else { continue };
@@ -150,10 +150,10 @@ impl Volume {
     ///
     /// # Errors
     /// `Io`; `Corrupt`.
-    pub(crate) fn device_offset(&self, node: &Arc<Node>, offset: u64, bytes: u64) -> Result<Option<u64>> {
+    pub(crate) fn device_offset(&self, inode: &Arc<Inode>, offset: u64, bytes: u64) -> Result<Option<u64>> {
         let block_size = u64::from(self.geometry.block_size);
         let mut extents = Vec::new();
-        self.fiemap(node, offset, bytes, &mut |extent| extents.push(extent))?;
+        self.fiemap(inode, offset, bytes, &mut |extent| extents.push(extent))?;
         let Some(first) = extents.first() else { return Ok(None) };
         let (mut logical, mut start) = (offset / block_size, first.start.0);
         for extent in &extents {

@@ -18,8 +18,8 @@ use std::time::Duration;
 use extant_ondisk::{FsBlock, GroupNumber, Structure};
 use extant_rt::{Arc, AtomicU32, LockClass, Monotonic, Mutex, Ordering, Weak};
 
-use crate::error::{Place, Result};
-use crate::update::{Need, Update};
+use crate::error::{Location, Result};
+use crate::update::{Credits, MetadataUpdate};
 use crate::volume::Volume;
 use crate::worker::{Signal, Watch, Worker};
 
@@ -95,7 +95,7 @@ impl Volume {
             zero_tables(&volume, signal, delay);
             watch.end();
         });
-        started.map_err(|error| Place::of(Structure::Inode).io(error))
+        started.map_err(|error| Location::of(Structure::Inode).io(error))
     }
 
     /// Zeroes what nobody wrote of a group's table, and says so in its descriptor; whether there was anything to do.
@@ -113,7 +113,7 @@ impl Volume {
         }
         // Before the descriptor says so, even without a log.
         self.writable()?.flush()?;
-        let mut update = self.begin(Need::new(1, 0))?;
+        let mut update = self.begin(Credits::new(1, 0))?;
         update.mark_table_zeroed(group)?;
         update.finish();
         Ok(true)
@@ -137,12 +137,12 @@ impl Volume {
         Ok(Some(at + len))
     }
 
-    fn table_place(&self, group: GroupNumber) -> Place {
-        Place::of(Structure::Inode).group(group)
+    fn table_place(&self, group: GroupNumber) -> Location {
+        Location::of(Structure::Inode).group(group)
     }
 }
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Says in a group's descriptor that its inode table was written as a whole. Takes one credit.
     fn mark_table_zeroed(&mut self, group: GroupNumber) -> Result<()> {
         self.begin_change();

@@ -12,7 +12,7 @@ use extant_alloc::Run;
 use extant_ondisk::{FsBlock, GroupNumber, Structure, TransactionId};
 use extant_rt::Ordering;
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::volume::Volume;
 
 impl Volume {
@@ -70,7 +70,7 @@ impl Volume {
         let discarded = self.device.discard(run.start.0 * block_size, u64::from(run.len) * block_size);
         discarded.map_err(|error| match error.kind() {
             ErrorKind::Unsupported => Error::Unsupported("discard"),
-            _ => Place::of(Structure::BlockBitmap).block(run.start).io(error),
+            _ => Location::of(Structure::BlockBitmap).block(run.start).io(error),
         })
     }
 }

@@ -14,35 +14,35 @@ use extant_alloc::Run;
 use extant_ondisk::{FileType, InodeFlags, LogicalBlock};
 use extant_rt::{Arc, Ordering};
 
-use crate::buffer::{Buffer, Kind};
+use crate::buffer::{Buffer, BufferKind};
 use crate::error::{Error, Result};
 use crate::extent::Removal;
 use crate::indirect::IndirectRemoval;
+use crate::inode::Inode;
 use crate::map::{LOGICAL_END, MapKind, Mapping};
-use crate::node::Node;
 use crate::orphan::ORPHAN_CREDITS;
-use crate::update::{Change, Need, Update};
+use crate::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 use crate::write::RUN_CREDITS;
 
 /// About how many credits a step of freeing takes at most; enough for some dozens of extents.
 const STEP_CREDITS: u32 = 128;
 
-/// Credits for [`Update::try_free_all`]: each extent of a root with its bitmap and its descriptor.
+/// Credits for [`MetadataUpdate::try_free_all`]: each extent of a root with its bitmap and its descriptor.
 pub(crate) const FREE_ALL_CREDITS: u32 = 4 * RUN_CREDITS;
 
 /// What the blocks of an inode are to the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
+pub(crate) enum ContentKind {
     /// Written in place, past the journal.
     Data,
     /// Buffers, of a directory or a symbolic link.
     Metadata,
 }
 
-impl Content {
-    pub(crate) fn of(node: &Node) -> Self {
-        if node.file_type() == FileType::Regular { Self::Data } else { Self::Metadata }
+impl ContentKind {
+    pub(crate) fn of(inode: &Inode) -> Self {
+        if inode.file_type() == FileType::Regular { Self::Data } else { Self::Metadata }
     }
 
     /// Blocks that a step may free: for each block of metadata it writes a revoke record, of which even a small
@@ -63,10 +63,10 @@ pub(crate) enum Step {
 
 impl Step {
     /// What it needs.
-    pub(crate) fn need(&self) -> Need {
+    pub(crate) fn need(&self) -> Credits {
         match self {
-            Self::Extents(removal) => Need::nofail(removal.credits, removal.blocks),
-            Self::Indirect(removal) => Need::new(removal.credits, 0),
+            Self::Extents(removal) => Credits::nofail(removal.credits, removal.blocks),
+            Self::Indirect(removal) => Credits::new(removal.credits, 0),
         }
     }
 
@@ -85,17 +85,17 @@ impl Volume {
     ///
     /// # Errors
     /// `Io`; `Corrupt`.
-    pub(crate) fn removal(&self, node: &Node, from: u64, end: u64) -> Result<Option<Step>> {
+    pub(crate) fn removal(&self, inode: &Inode, from: u64, end: u64) -> Result<Option<Step>> {
         let credits_max = STEP_CREDITS.min(self.writable()?.max_credits() / 2);
-        let kind = self.map_kind(&node.inode());
+        let kind = self.map_kind(&inode.raw());
         Ok(match kind {
             MapKind::Extents => {
-                let removal = self.extent_removal(node, from, end, credits_max)?;
+                let removal = self.extent_removal(inode, from, end, credits_max)?;
                 let blocks = removal.as_ref().map_or(0, |removal| removal.blocks);
-                self.check_countable(&node.inode(), blocks)?;
+                self.check_countable(&inode.raw(), blocks)?;
                 removal.map(Step::Extents)
             }
-            MapKind::Indirect => self.indirect_removal(node, from, credits_max)?.map(Step::Indirect),
+            MapKind::Indirect => self.indirect_removal(inode, from, credits_max)?.map(Step::Indirect),
             MapKind::None => None,
         })
     }
@@ -106,13 +106,13 @@ impl Volume {
     /// `FileTooLarge`; `NotPermitted` for an immutable, append-only or verity file; `IsADirectory`; `ReadOnly`;
     /// `Io`; `Corrupt`. The size is then the old or the new one; what
     /// could not be freed is freed when the disk is mounted next.
-    pub(crate) fn set_size(&self, node: &Arc<Node>, size: u64) -> Result<()> {
-        self.check_regular(node)?;
+    pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
+        self.check_regular(inode)?;
         self.writable()?;
-        let _content = node.content.write();
+        let _content = inode.content.write();
         let (flags, size_max) = {
-            let inode = node.inode();
-            (inode.flags(), self.size_max(&inode))
+            let raw = inode.raw();
+            (raw.flags(), self.size_max(&raw))
         };
         if flags.intersects(InodeFlags::FIXED_CONTENT | InodeFlags::APPEND) {
             return Err(Error::NotPermitted);
@@ -120,69 +120,69 @@ impl Volume {
         if size > size_max {
             return Err(Error::FileTooLarge);
         }
-        self.cut_pages(node, size);
-        self.discard_preallocations(node);
-        if size == 0 && node.core().inode.has_inline_data() {
-            return self.empty_inline(node);
+        self.cut_pages(inode, size);
+        self.discard_preallocations(inode);
+        if size == 0 && inode.state().raw.has_inline_data() {
+            return self.empty_inline(inode);
         }
-        self.move_to_blocks(node)?;
-        let size_old = node.core().inode.size();
+        self.move_to_blocks(inode)?;
+        let size_old = inode.state().raw.size();
         if size > size_old {
-            self.zero_tail(node, size_old)?;
-            return self.resize(node, size);
+            self.zero_tail(inode, size_old)?;
+            return self.resize(inode, size);
         }
         let from = self.blocks_of(size);
-        let step = self.removal(node, from, LOGICAL_END)?;
-        let whole = step.as_ref().is_none_or(|step| step.end() <= from) && !self.has_tail(node, size)?;
-        let need = step.as_ref().map_or(Need::new(1, 0), Step::need);
-        let mut update = self.begin(Need { credits: need.credits + ORPHAN_CREDITS, ..need })?;
-        update.resized(node, size);
+        let step = self.removal(inode, from, LOGICAL_END)?;
+        let whole = step.as_ref().is_none_or(|step| step.end() <= from) && !self.has_tail(inode, size)?;
+        let need = step.as_ref().map_or(Credits::new(1, 0), Step::need);
+        let mut update = self.begin(Credits { credits: need.credits + ORPHAN_CREDITS, ..need })?;
+        update.resized(inode, size);
         if !whole {
-            update.begin_truncate(node);
+            update.begin_truncate(inode);
         }
         if let Some(step) = step {
-            update.remove(node, step)?;
+            update.remove(inode, step)?;
         }
         update.finish();
-        if whole { Ok(()) } else { self.cut(node) }
+        if whole { Ok(()) } else { self.cut(inode) }
     }
 
     /// Sets a file's size in an update of its own.
-    pub(crate) fn resize(&self, node: &Arc<Node>, size: u64) -> Result<()> {
-        let mut update = self.begin(Need::new(1, 0))?;
-        update.resized(node, size);
+    pub(crate) fn resize(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
+        let mut update = self.begin(Credits::new(1, 0))?;
+        update.resized(inode, size);
         update.finish();
         Ok(())
     }
 
     /// Drops what memory has of a file behind `size`, and has the rest written.
-    fn cut_pages(&self, node: &Arc<Node>, size: u64) {
+    fn cut_pages(&self, inode: &Arc<Inode>, size: u64) {
         if self.pages.is_none() {
             return;
         }
         let size_old = {
-            let mut core = node.core();
-            let size_old = core.size();
-            core.ahead.end = core.ahead.end.min(size);
+            let mut state = inode.state();
+            let size_old = state.size();
+            state.delalloc.end = state.delalloc.end.min(size);
             size_old
         };
         if size < size_old {
-            self.drop_pages_from(node, self.blocks_of(size).min(LOGICAL_END) as u32);
+            self.drop_pages_from(inode, self.blocks_of(size).min(LOGICAL_END) as u32);
         }
         // Noted for those who sync.
-        let _ = self.flush_out(node);
+        let _ = self.flush_out(inode);
         if size == 0 && size_old > 0 {
-            node.is_replaced.store(true, Ordering::Relaxed);
+            inode.is_replaced.store(true, Ordering::Relaxed);
         }
     }
 
     /// Whether bytes of a written block lie behind `size`.
-    fn has_tail(&self, node: &Node, size: u64) -> Result<bool> {
+    fn has_tail(&self, inode: &Inode, size: u64) -> Result<bool> {
         if size.is_multiple_of(u64::from(self.geometry.block_size)) {
             return Ok(false);
         }
         let (logical, _) = self.block_at(size)?;
-        Ok(matches!(self.map(node, logical, 1)?, Mapping::Data { unwritten: false, .. }))
+        Ok(matches!(self.map(inode, logical, 1)?, Mapping::Data { unwritten: false, .. }))
     }
 
     /// Frees what lies behind the end of a file in the orphan list, which it leaves then if it has links. The hashes behind
@@ -193,31 +193,31 @@ impl Volume {
     ///
     /// # Locks
     /// Takes `INODE`.
-    pub(crate) fn finish_truncate(&self, node: &Arc<Node>) -> Result<()> {
-        let _content = node.content.write();
-        if node.inode().flags().contains(InodeFlags::VERITY) {
-            let mut update = self.begin(Need::new(1 + ORPHAN_CREDITS, 0))?;
-            update.end_truncate(node);
+    pub(crate) fn finish_truncate(&self, inode: &Arc<Inode>) -> Result<()> {
+        let _content = inode.content.write();
+        if inode.raw().flags().contains(InodeFlags::VERITY) {
+            let mut update = self.begin(Credits::new(1 + ORPHAN_CREDITS, 0))?;
+            update.end_truncate(inode);
             update.finish();
             return Ok(());
         }
-        self.cut(node)
+        self.cut(inode)
     }
 
-    fn cut(&self, node: &Arc<Node>) -> Result<()> {
-        let size = node.core().inode.size();
-        self.zero_tail(node, size)?;
+    fn cut(&self, inode: &Arc<Inode>) -> Result<()> {
+        let size = inode.state().raw.size();
+        self.zero_tail(inode, size)?;
         let from = self.blocks_of(size);
         loop {
-            let step = self.removal(node, from, LOGICAL_END)?;
+            let step = self.removal(inode, from, LOGICAL_END)?;
             let last = step.as_ref().is_none_or(|step| step.end() <= from);
-            let need = step.as_ref().map_or(Need::new(1, 0), Step::need);
-            let mut update = self.begin(Need { credits: need.credits + ORPHAN_CREDITS, ..need })?;
+            let need = step.as_ref().map_or(Credits::new(1, 0), Step::need);
+            let mut update = self.begin(Credits { credits: need.credits + ORPHAN_CREDITS, ..need })?;
             if let Some(step) = step {
-                update.remove(node, step)?;
+                update.remove(inode, step)?;
             }
             if last {
-                update.end_truncate(node);
+                update.end_truncate(inode);
             }
             update.finish();
             if last {
@@ -233,14 +233,14 @@ impl Volume {
     ///
     /// # Locks
     /// `INODE` is held exclusively.
-    pub(crate) fn free_all_blocks(&self, node: &Arc<Node>) -> Result<()> {
-        while let Some(step) = self.removal(node, 0, LOGICAL_END)? {
+    pub(crate) fn free_all_blocks(&self, inode: &Arc<Inode>) -> Result<()> {
+        while let Some(step) = self.removal(inode, 0, LOGICAL_END)? {
             let need = step.need();
             let last = step.end() == 0;
-            let mut update = self.begin(Need { credits: need.credits + ORPHAN_CREDITS, ..need })?;
+            let mut update = self.begin(Credits { credits: need.credits + ORPHAN_CREDITS, ..need })?;
             // Even with one step left: the inode is deleted in another update, maybe another transaction.
-            update.add_orphan(node);
-            update.remove(node, step)?;
+            update.add_orphan(inode);
+            update.remove(inode, step)?;
             update.finish();
             if last {
                 break;
@@ -250,8 +250,8 @@ impl Volume {
     }
 
     /// The block behind the last one of a directory.
-    fn directory_end(&self, node: &Node) -> Result<LogicalBlock> {
-        let (logical, within) = self.block_at(node.core().inode.size())?;
+    fn directory_end(&self, inode: &Inode) -> Result<LogicalBlock> {
+        let (logical, within) = self.block_at(inode.state().raw.size())?;
         if within == 0 {
             Ok(logical)
         } else {
@@ -260,15 +260,15 @@ impl Volume {
     }
 }
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Carries out a step of freeing.
     ///
     /// # Errors
     /// `Corrupt`.
-    pub(crate) fn remove(&mut self, node: &Arc<Node>, step: Step) -> Result<()> {
+    pub(crate) fn remove(&mut self, inode: &Arc<Inode>, step: Step) -> Result<()> {
         match step {
-            Step::Extents(removal) => self.remove_extents(node, removal),
-            Step::Indirect(removal) => self.remove_indirect(node, removal),
+            Step::Extents(removal) => self.remove_extents(inode, removal),
+            Step::Indirect(removal) => self.remove_indirect(inode, removal),
         }
     }
 
@@ -276,10 +276,10 @@ impl Update<'_> {
     ///
     /// # Errors
     /// `Corrupt`.
-    pub(crate) fn free_content(&mut self, kind: Content, run: Run) -> Result<()> {
+    pub(crate) fn free_content(&mut self, kind: ContentKind, run: Run) -> Result<()> {
         match kind {
-            Content::Data => self.free(run),
-            Content::Metadata => (0..u64::from(run.len))
+            ContentKind::Data => self.free(run),
+            ContentKind::Metadata => (0..u64::from(run.len))
                 .filter_map(|index| run.start.checked_add(index))
                 .try_for_each(|block| self.free_metadata(block)),
         }
@@ -293,14 +293,14 @@ impl Update<'_> {
     ///
     /// # Locks
     /// `INODE` is held exclusively.
-    pub(crate) fn try_free_all(&mut self, node: &Arc<Node>) -> Result<bool> {
-        let kind = self.volume.map_kind(&node.inode());
+    pub(crate) fn try_free_all(&mut self, inode: &Arc<Inode>) -> Result<bool> {
+        let kind = self.volume.map_kind(&inode.raw());
         match kind {
             MapKind::None => return Ok(true),
-            MapKind::Indirect => return Ok(node.core().inode.i_block().iter().all(|byte| *byte == 0)),
+            MapKind::Indirect => return Ok(inode.state().raw.i_block().iter().all(|byte| *byte == 0)),
             MapKind::Extents => {}
         }
-        let removal = match self.volume.extent_removal(node, 0, LOGICAL_END, u32::MAX) {
+        let removal = match self.volume.extent_removal(inode, 0, LOGICAL_END, u32::MAX) {
             Ok(Some(removal)) => removal,
             Ok(None) => return Ok(true),
             Err(_) => return Ok(false),
@@ -311,7 +311,7 @@ impl Update<'_> {
         {
             return Ok(false);
         }
-        self.remove_extents(node, removal)?;
+        self.remove_extents(inode, removal)?;
         Ok(true)
     }
 
@@ -325,27 +325,27 @@ impl Update<'_> {
     /// `INODE` is held exclusively.
     pub(crate) fn grow_directory(
         &mut self,
-        node: &Arc<Node>,
-        kind: Kind,
+        inode: &Arc<Inode>,
+        kind: BufferKind,
     ) -> Result<(LogicalBlock, Arc<Buffer>)> {
         let volume = self.volume;
-        let logical = volume.directory_end(node)?;
-        let hole = volume.hole(node, logical)?;
-        let buffer = self.allocate_metadata(volume.goal(node, &hole, logical), kind)?;
-        self.map_marked(node, hole, logical, Run { start: buffer.block, len: 1 }, false)?;
+        let logical = volume.directory_end(inode)?;
+        let hole = volume.hole(inode, logical)?;
+        let buffer = self.allocate_metadata(volume.goal(inode, &hole, logical), kind)?;
+        self.map_marked(inode, hole, logical, Run { start: buffer.block, len: 1 }, false)?;
         let size = (u64::from(logical.0) + 1) * u64::from(volume.geometry.block_size);
-        self.modify_inode(node, Change::Mapping, |inode| inode.set_size(size));
+        self.modify_inode(inode, InodeDirty::Mapping, |raw| raw.set_size(size));
         self.note_size(size);
         Ok((logical, buffer))
     }
 
     /// Sets a file's size and the times that change with it. Takes one credit.
-    pub(crate) fn resized(&mut self, node: &Arc<Node>, size: u64) {
+    pub(crate) fn resized(&mut self, inode: &Arc<Inode>, size: u64) {
         let now = self.now();
-        self.modify_inode(node, Change::Mapping, |inode| {
-            inode.set_size(size);
-            inode.set_mtime(now);
-            inode.set_ctime(now);
+        self.modify_inode(inode, InodeDirty::Mapping, |raw| {
+            raw.set_size(size);
+            raw.set_mtime(now);
+            raw.set_ctime(now);
         });
         self.note_size(size);
     }

@@ -4,32 +4,32 @@
 //! and what it may cost is known before it begins.
 //!
 //! Invariants: an update cannot fail for want of space, for it holds its worst case from the beginning; each
-//! changed block is charged once per transaction; an update that changed something ends by [`Update::finish`].
+//! changed block is charged once per transaction; an update that changed something ends by [`MetadataUpdate::finish`].
 //!
 //! Nothing takes a change back, so one that is dropped after its first change, by an error or a panic, aborts the
 //! journal: of its transaction nothing is committed, and the next mount recovers the state before it. An operation
 //! therefore checks first what can refuse it in an ordinary way. Damage that shows only between its changes ends all
 //! writing, as `ext4_handle_error` does where there is a journal.
 //!
-//! Locks: it stands at `HANDLE`; takes `INODE_CORE`, `GROUP`, `SUPERBLOCK`, `BUFFER` and `CACHE` briefly.
+//! Locks: it stands at `HANDLE`; takes `INODE_STATE`, `GROUP`, `SUPERBLOCK`, `BUFFER` and `CACHE` briefly.
 
 use std::collections::BTreeMap;
 
 use extant_alloc::{InodeKind, MayUse, NewInode, Parent, Purpose, Request, Reservation, Run};
 use extant_journal::Handle;
 use extant_ondisk::{
-    FsBlock, GroupNumber, Inode, InodeFlags, Structure, Superblock, Timestamp, TransactionId, xattr,
+    FsBlock, GroupNumber, InodeFlags, RawInode, Structure, Superblock, Timestamp, TransactionId, xattr,
 };
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, MutexGuard, Ordering, Padded, spread, thread_slot};
 
-use crate::buffer::{Buffer, Kind};
-use crate::error::{Place, Result};
-use crate::node::{Core, Node};
+use crate::buffer::{Buffer, BufferKind};
+use crate::error::{Location, Result};
+use crate::inode::{Inode, InodeState};
 use crate::volume::Volume;
 
 /// What an update may need at worst.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Need {
+pub(crate) struct Credits {
     /// Distinct metadata blocks that it may change, without the superblock.
     pub(crate) credits: u32,
     /// Blocks that it may allocate.
@@ -38,7 +38,7 @@ pub(crate) struct Need {
     pub(crate) may_use: MayUse,
 }
 
-impl Need {
+impl Credits {
     /// May allocate root's blocks.
     pub(crate) const fn new(credits: u32, blocks: u32) -> Self {
         Self { credits, blocks, may_use: MayUse::RootBlocks }
@@ -62,7 +62,7 @@ impl Need {
 
 /// How far a change of an inode matters to `fdatasync`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum InodeDirty {
     /// Owner, mode, times, names: only `fsync` waits for it.
     Attributes,
     /// Size or block mapping: without it the data cannot be read back.
@@ -70,42 +70,42 @@ pub(crate) enum Change {
 }
 
 /// Inodes by the block of the table that they stand in.
-type NodesByBlock = BTreeMap<FsBlock, Vec<Arc<Node>>>;
+type InodesByBlock = BTreeMap<FsBlock, Vec<Arc<Inode>>>;
 
 /// What the running transaction changed.
 #[derive(Debug)]
-pub(crate) struct Changes {
+pub(crate) struct DirtyMetadata {
     /// By thread: a block that was freed is given out again only after the commit, so none stands twice.
     buffers: Vec<Padded<Mutex<Vec<Arc<Buffer>>>>>,
     /// By group, and there by block of the inode table, in the order of their first change: a number that was deleted and given out
     /// again within one transaction stands twice, the later last.
-    nodes: Vec<Padded<Mutex<NodesByBlock>>>,
+    inodes: Vec<Padded<Mutex<InodesByBlock>>>,
     superblock: Padded<AtomicBool>,
 }
 
 const SHARDS: usize = 1024;
 
-impl Changes {
+impl DirtyMetadata {
     pub(crate) fn new() -> Self {
         Self {
             buffers: (0..SHARDS).map(|_| Padded(Mutex::new(LockClass::CACHE, Vec::new()))).collect(),
-            nodes: (0..SHARDS).map(|_| Padded(Mutex::new(LockClass::CACHE, BTreeMap::new()))).collect(),
+            inodes: (0..SHARDS).map(|_| Padded(Mutex::new(LockClass::CACHE, BTreeMap::new()))).collect(),
             superblock: Padded(AtomicBool::new(false)),
         }
     }
 
     /// Takes all of them out: buffers, inodes by table block, and whether the superblock changed. At freeze only.
-    pub(crate) fn take(&self) -> (Vec<Arc<Buffer>>, NodesByBlock, bool) {
+    pub(crate) fn take(&self) -> (Vec<Arc<Buffer>>, InodesByBlock, bool) {
         let mut buffers = Vec::new();
-        let mut nodes = BTreeMap::new();
+        let mut inodes = BTreeMap::new();
         for shard in &self.buffers {
             buffers.append(&mut shard.lock());
         }
-        for shard in &self.nodes {
-            nodes.append(&mut shard.lock());
+        for shard in &self.inodes {
+            inodes.append(&mut shard.lock());
         }
         // No handle is open at the freeze, and the journal orders it after every closed one.
-        (buffers, nodes, self.superblock.swap(false, Ordering::Relaxed))
+        (buffers, inodes, self.superblock.swap(false, Ordering::Relaxed))
     }
 
     fn add_buffer(&self, buffer: Arc<Buffer>) {
@@ -113,25 +113,25 @@ impl Changes {
     }
 
     /// Whether the table block was not in yet.
-    fn add_node(&self, group: GroupNumber, node: Arc<Node>) -> bool {
-        let mut shard = self.nodes[spread(u64::from(group.0), SHARDS)].lock();
-        let nodes = shard.entry(node.home.0).or_default();
-        nodes.push(node);
-        nodes.len() == 1
+    fn add_inode(&self, group: GroupNumber, inode: Arc<Inode>) -> bool {
+        let mut shard = self.inodes[spread(u64::from(group.0), SHARDS)].lock();
+        let inodes = shard.entry(inode.home.0).or_default();
+        inodes.push(inode);
+        inodes.len() == 1
     }
 }
 
-/// An open handle and its reservation. [`Update::finish`] ends it; dropping it does so only before the first change, else
+/// An open handle and its reservation. [`MetadataUpdate::finish`] ends it; dropping it does so only before the first change, else
 /// it aborts the journal. Blocks that were not used are given back.
 #[must_use = "an update that changed something must be finished"]
-pub(crate) struct Update<'v> {
+pub(crate) struct MetadataUpdate<'v> {
     pub(crate) volume: &'v Volume,
     handle: Handle<'v>,
     reservation: Reservation<'v>,
     now: Timestamp,
 }
 
-impl<'v> Update<'v> {
+impl<'v> MetadataUpdate<'v> {
     pub(crate) fn new(volume: &'v Volume, handle: Handle<'v>, reservation: Reservation<'v>) -> Self {
         // What is not charged is given back.
         handle.charge(0);
@@ -143,7 +143,7 @@ impl<'v> Update<'v> {
         self.handle.finish();
     }
 
-    /// Says that a change begins, before what [`Update`] does not see changes in memory. A panic from here on aborts the
+    /// Says that a change begins, before what [`MetadataUpdate`] does not see changes in memory. A panic from here on aborts the
     /// journal.
     pub(crate) fn begin_change(&self) {
         self.handle.begin_change();
@@ -171,76 +171,78 @@ impl<'v> Update<'v> {
     /// Changes an inode's fields; counts its version up. The time of a write that it has not got comes first.
     pub(crate) fn modify_inode<R>(
         &mut self,
-        node: &Arc<Node>,
-        change: Change,
-        modify: impl FnOnce(&mut Inode) -> R,
+        inode: &Arc<Inode>,
+        dirty: InodeDirty,
+        modify: impl FnOnce(&mut RawInode) -> R,
     ) -> R {
-        self.modify_core(node, node.core(), change, modify)
+        self.modify_state(inode, inode.state(), dirty, modify)
     }
 
-    /// [`Update::modify_inode`] if the inode's fields pass a `check`.
+    /// [`MetadataUpdate::modify_inode`] if the inode's fields pass a `check`.
     ///
     /// # Errors
     /// Those of `check`, and nothing was changed.
     pub(crate) fn modify_checked_inode<R>(
         &mut self,
-        node: &Arc<Node>,
-        change: Change,
-        check: impl FnOnce(&Inode) -> Result<()>,
-        modify: impl FnOnce(&mut Inode) -> R,
+        inode: &Arc<Inode>,
+        dirty: InodeDirty,
+        check: impl FnOnce(&RawInode) -> Result<()>,
+        modify: impl FnOnce(&mut RawInode) -> R,
     ) -> Result<R> {
-        let core = node.core();
-        check(&core.inode)?;
-        Ok(self.modify_core(node, core, change, modify))
+        let state = inode.state();
+        check(&state.raw)?;
+        Ok(self.modify_state(inode, state, dirty, modify))
     }
 
     /// The last change of an inode: its number may be another's afterwards.
-    pub(crate) fn delete_inode(&mut self, node: &Arc<Node>, modify: impl FnOnce(&mut Inode)) {
+    pub(crate) fn delete_inode(&mut self, inode: &Arc<Inode>, modify: impl FnOnce(&mut RawInode)) {
         self.begin_change();
-        let mut core = node.core();
-        core.deleted = true;
-        self.modify_core(node, core, Change::Mapping, modify);
+        let mut state = inode.state();
+        state.deleted = true;
+        self.modify_state(inode, state, InodeDirty::Mapping, modify);
     }
 
     /// Puts the time of the last write into an inode, if it has not got it and is not deleted. Takes one credit.
-    pub(crate) fn put_times(&mut self, node: &Arc<Node>) {
-        let core = node.core();
+    pub(crate) fn put_times(&mut self, inode: &Arc<Inode>) {
+        let state = inode.state();
         // Looked at in the same hold of the lock: its number may be another's by the next.
-        if !core.deleted && core.ahead.time.is_some() {
-            self.modify_core(node, core, Change::Attributes, |_| ());
+        if !state.deleted && state.delalloc.time.is_some() {
+            self.modify_state(inode, state, InodeDirty::Attributes, |_| ());
         }
     }
 
-    fn modify_core<R>(
+    fn modify_state<R>(
         &mut self,
-        node: &Arc<Node>,
-        mut core: MutexGuard<'_, Core>,
-        change: Change,
-        modify: impl FnOnce(&mut Inode) -> R,
+        inode: &Arc<Inode>,
+        mut state: MutexGuard<'_, InodeState>,
+        dirty: InodeDirty,
+        modify: impl FnOnce(&mut RawInode) -> R,
     ) -> R {
         self.begin_change();
         let tid = self.tid();
-        let first = !std::mem::replace(&mut core.dirty, true);
-        core.sync_tid = Some(tid);
-        if change == Change::Mapping {
-            core.datasync_tid = Some(tid);
+        let first = !std::mem::replace(&mut state.dirty, true);
+        state.sync_tid = Some(tid);
+        if dirty == InodeDirty::Mapping {
+            state.datasync_tid = Some(tid);
         }
-        let written = core.ahead.time.take();
-        let inode = Arc::make_mut(&mut core.inode);
+        let written = state.delalloc.time.take();
+        let raw = Arc::make_mut(&mut state.raw);
         if first {
-            grow_fields(inode, self.volume.names.extra_isize);
+            grow_fields(raw, self.volume.names.extra_isize);
         }
         if let Some(written) = written {
-            inode.set_mtime(written);
-            inode.set_ctime(written);
+            raw.set_mtime(written);
+            raw.set_ctime(written);
         }
         // Of such an inode it counts references.
-        if !inode.flags().contains(InodeFlags::EA_INODE) {
-            inode.set_version(inode.version().wrapping_add(1));
+        if !raw.flags().contains(InodeFlags::EA_INODE) {
+            raw.set_version(raw.version().wrapping_add(1));
         }
-        let result = modify(inode);
-        drop(core);
-        if first && self.volume.changes.add_node(self.volume.group_of_inode(node.number), node.clone()) {
+        let result = modify(raw);
+        drop(state);
+        if first
+            && self.volume.dirty_metadata.add_inode(self.volume.group_of_inode(inode.number), inode.clone())
+        {
             self.handle.charge(1);
         }
         result
@@ -258,14 +260,14 @@ impl<'v> Update<'v> {
         let result = modify(Arc::make_mut(&mut state.bytes));
         drop(state);
         if first {
-            self.volume.changes.add_buffer(buffer.clone());
+            self.volume.dirty_metadata.add_buffer(buffer.clone());
             self.handle.charge(1);
         }
         result
     }
 
     /// Changes what a buffer is, such as a directory's first block that becomes the root of a hash tree.
-    pub(crate) fn set_kind(&mut self, buffer: &Arc<Buffer>, kind: Kind) {
+    pub(crate) fn set_kind(&mut self, buffer: &Arc<Buffer>, kind: BufferKind) {
         self.modify_buffer(buffer, |_| ());
         buffer.lock().kind = kind;
     }
@@ -275,7 +277,7 @@ impl<'v> Update<'v> {
         self.begin_change();
         let result = modify(&mut self.volume.superblock.lock());
         // Charged like any other block: a transaction that changes nothing else is not empty.
-        if !self.volume.changes.superblock.swap(true, Ordering::Relaxed) {
+        if !self.volume.dirty_metadata.superblock.swap(true, Ordering::Relaxed) {
             self.handle.charge(1);
         }
         result
@@ -285,7 +287,7 @@ impl<'v> Update<'v> {
     ///
     /// # Errors
     /// `NoSpace` if the update did not reserve it or no block is free in fact; `Corrupt` bitmaps.
-    pub(crate) fn allocate_metadata(&mut self, goal: FsBlock, kind: Kind) -> Result<Arc<Buffer>> {
+    pub(crate) fn allocate_metadata(&mut self, goal: FsBlock, kind: BufferKind) -> Result<Arc<Buffer>> {
         let run = self.take_metadata(goal)?;
         self.mark_used(run)?;
         Ok(self.new_buffer(run.start, kind))
@@ -301,7 +303,7 @@ impl<'v> Update<'v> {
     }
 
     /// A buffer of zeroes for a block that was just allocated.
-    pub(crate) fn new_buffer(&mut self, block: FsBlock, kind: Kind) -> Arc<Buffer> {
+    pub(crate) fn new_buffer(&mut self, block: FsBlock, kind: BufferKind) -> Arc<Buffer> {
         let zeroes = vec![0; self.volume.geometry.block_size as usize];
         let buffer = Buffer::new(block, kind, zeroes.into());
         self.volume.buffers.replace(buffer.clone());
@@ -335,7 +337,7 @@ impl<'v> Update<'v> {
     /// Frees a block of metadata: revoked, forgotten, and free once the transaction is durable.
     ///
     /// # Errors
-    /// As [`Update::free`].
+    /// As [`MetadataUpdate::free`].
     pub(crate) fn free_metadata(&mut self, block: FsBlock) -> Result<()> {
         self.free(Run { start: block, len: 1 })?;
         self.handle.revoke(block);
@@ -364,9 +366,9 @@ impl<'v> Update<'v> {
     ///
     /// # Errors
     /// `Corrupt` if it is free already.
-    pub(crate) fn free_inode(&mut self, node: &Arc<Node>, kind: InodeKind) -> Result<()> {
+    pub(crate) fn free_inode(&mut self, inode: &Arc<Inode>, kind: InodeKind) -> Result<()> {
         self.begin_change();
-        let changed = self.volume.allocator.free_inode(self.tid(), node.number, kind)?;
+        let changed = self.volume.allocator.free_inode(self.tid(), inode.number, kind)?;
         self.handle.charge(changed);
         Ok(())
     }
@@ -398,29 +400,29 @@ impl<'v> Update<'v> {
     }
 
     /// The error of metadata at `structure` that is not what it must be.
-    pub(crate) fn corrupt(&self, structure: Structure, node: &Node, reason: &'static str) -> crate::Error {
-        Place::of(structure).inode(node.number).corrupt(reason)
+    pub(crate) fn corrupt(&self, structure: Structure, inode: &Inode, reason: &'static str) -> crate::Error {
+        Location::of(structure).inode(inode.number).corrupt(reason)
     }
 }
 
 /// Makes room for the fields that new inodes have in one that was made without, as long as no attributes are in the
 /// way (`ext4_expand_extra_isize`).
-fn grow_fields(inode: &mut Inode, wanted: u16) {
-    let has = inode.extra_isize();
+fn grow_fields(raw: &mut RawInode, wanted: u16) {
+    let has = raw.extra_isize();
     if has >= wanted {
         return;
     }
     // An inode that never reserved room has no attributes inside either, whatever its bytes say.
-    if has == 0 && inode.set_extra_isize(4).is_err() {
+    if has == 0 && raw.set_extra_isize(4).is_err() {
         return;
     }
-    let Some(region) = inode.xattr_region_mut() else { return };
+    let Some(region) = raw.xattr_region_mut() else { return };
     if has > 0 && !xattr::parse_ibody(region).is_ok_and(|xattrs| xattrs.is_empty()) {
         return;
     }
     region.fill(0);
     // The size was checked at mounting; if it does not fit after all, the inode keeps what it has.
-    let _ = inode.set_extra_isize(wanted);
+    let _ = raw.set_extra_isize(wanted);
 }
 
 /// A feature whose flag is set at its first use.
@@ -438,15 +440,15 @@ mod tests {
 
     #[test]
     fn fields_grow_over_stale_bytes_but_not_over_attributes() {
-        let mut inode = Inode::new(256, 4).expect("an inode");
-        inode.xattr_region_mut().expect("a region").fill(0xDB);
-        grow_fields(&mut inode, 32);
-        assert_eq!((inode.extra_isize(), inode.crtime().map(|time| time.seconds)), (32, Some(0)));
+        let mut raw = RawInode::new(256, 4).expect("an inode");
+        raw.xattr_region_mut().expect("a region").fill(0xDB);
+        grow_fields(&mut raw, 32);
+        assert_eq!((raw.extra_isize(), raw.crtime().map(|time| time.seconds)), (32, Some(0)));
 
-        let mut inode = Inode::new(256, 28).expect("an inode");
+        let mut raw = RawInode::new(256, 28).expect("an inode");
         let attribute = xattr::Xattr::new(1, b"name", b"value");
-        xattr::write_ibody(inode.xattr_region_mut().expect("a region"), &[attribute]).expect("room");
-        grow_fields(&mut inode, 32);
-        assert_eq!(inode.extra_isize(), 28);
+        xattr::write_ibody(raw.xattr_region_mut().expect("a region"), &[attribute]).expect("room");
+        grow_fields(&mut raw, 32);
+        assert_eq!(raw.extra_isize(), 28);
     }
 }

@@ -2,39 +2,44 @@
 
 use extant_ondisk::{Checksums, Error, ExtentNode, FsBlock, orphan_file};
 
-use crate::buffer::Kind;
+use crate::buffer::BufferKind;
 
 /// Checks the bytes of a block that was read as `kind`.
 ///
 /// # Errors
 /// `Corrupt`: a bad checksum, or an extent node that no ext4 writes.
-pub(crate) fn verify(checksums: &Checksums, kind: Kind, block: FsBlock, bytes: &[u8]) -> Result<(), Error> {
+pub(crate) fn verify(
+    checksums: &Checksums,
+    kind: BufferKind,
+    block: FsBlock,
+    bytes: &[u8],
+) -> Result<(), Error> {
     let right = match kind {
-        Kind::Directory(owner) => checksums.verify_dir_block(owner.inode, owner.generation, bytes),
-        Kind::HtreeNode(owner) => checksums.verify_htree_node(owner.inode, owner.generation, bytes),
-        Kind::Extent(owner) => {
+        BufferKind::Directory(owner) => checksums.verify_dir_block(owner.inode, owner.generation, bytes),
+        BufferKind::HtreeNode(owner) => checksums.verify_htree_node(owner.inode, owner.generation, bytes),
+        BufferKind::Extent(owner) => {
             ExtentNode::parse(bytes, None)?;
             checksums.verify_extent_block(owner.inode, owner.generation, bytes)
         }
-        Kind::Xattr => checksums.verify_xattr_block(block, bytes),
-        Kind::OrphanFile(owner) => {
+        BufferKind::Xattr => checksums.verify_xattr_block(block, bytes),
+        BufferKind::OrphanFile(owner) => {
             orphan_file::verify(checksums, owner.inode, owner.generation, block, bytes)
         }
-        Kind::Indirect | Kind::Symlink | Kind::InodeTable | Kind::Descriptors => true,
+        BufferKind::Indirect | BufferKind::Symlink | BufferKind::InodeTable | BufferKind::Descriptors => true,
     };
     if right { Ok(()) } else { Err(Error::corrupt(kind.structure(), "bad checksum")) }
 }
 
 /// Writes the checksum into a block that is about to be committed as `kind`.
-pub(crate) fn sum(checksums: &Checksums, kind: Kind, block: FsBlock, bytes: &mut [u8]) {
+pub(crate) fn sum(checksums: &Checksums, kind: BufferKind, block: FsBlock, bytes: &mut [u8]) {
     match kind {
-        Kind::Directory(owner) => checksums.update_dir_block(owner.inode, owner.generation, bytes),
-        Kind::HtreeNode(owner) => checksums.update_htree_node(owner.inode, owner.generation, bytes),
-        Kind::Extent(owner) => checksums.update_extent_block(owner.inode, owner.generation, bytes),
-        Kind::Xattr => checksums.update_xattr_block(block, bytes),
-        Kind::OrphanFile(owner) => {
+        BufferKind::Directory(owner) => checksums.update_dir_block(owner.inode, owner.generation, bytes),
+        BufferKind::HtreeNode(owner) => checksums.update_htree_node(owner.inode, owner.generation, bytes),
+        BufferKind::Extent(owner) => checksums.update_extent_block(owner.inode, owner.generation, bytes),
+        BufferKind::Xattr => checksums.update_xattr_block(block, bytes),
+        BufferKind::OrphanFile(owner) => {
             orphan_file::update(checksums, owner.inode, owner.generation, block, bytes);
         }
-        Kind::Indirect | Kind::Symlink | Kind::InodeTable | Kind::Descriptors => {}
+        BufferKind::Indirect | BufferKind::Symlink | BufferKind::InodeTable | BufferKind::Descriptors => {}
     }
 }

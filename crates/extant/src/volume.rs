@@ -10,7 +10,7 @@ use extant_alloc::{Allocator, Run};
 use extant_block::BlockDevice;
 use extant_journal::Journal;
 use extant_ondisk::{
-    Checksums, FsBlock, Geometry, GroupNumber, Inode, InodeFlags, InodeNumber, Structure, Superblock,
+    Checksums, FsBlock, Geometry, GroupNumber, InodeFlags, InodeNumber, RawInode, Structure, Superblock,
     Timestamp,
 };
 use extant_rt::{
@@ -18,18 +18,18 @@ use extant_rt::{
 };
 
 use crate::api::Statistics;
-use crate::buffer::{Buffer, Kind};
+use crate::buffer::{Buffer, BufferKind};
 use crate::cache::Cache;
 use crate::commit::Pinned;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
+use crate::inode::{Inode, InodeCache, InodeRef};
+use crate::mmp::MmpGuard;
 use crate::namei::Names;
-use crate::node::{Node, NodeCache, NodeRef};
 use crate::orphan::Orphans;
 use crate::pages::{ErrorCursor, Pages, WritebackError};
-use crate::protection::Protection;
-use crate::reserved::OwnInodes;
+use crate::reserved::SpecialInodes;
 use crate::tables::Tables;
-use crate::update::{Changes, Need, Update};
+use crate::update::{Credits, DirtyMetadata, MetadataUpdate};
 use crate::verify;
 
 /// A mounted file system.
@@ -38,7 +38,7 @@ pub(crate) struct Volume {
     pub(crate) geometry: Geometry,
     pub(crate) checksums: Checksums,
     pub(crate) superblock: Mutex<Superblock>,
-    pub(crate) own_inodes: OwnInodes,
+    pub(crate) special_inodes: SpecialInodes,
     pub(crate) allocator: Allocator,
     /// Blocks of the log inside the file system.
     pub(crate) log_blocks: u64,
@@ -57,13 +57,13 @@ pub(crate) struct Volume {
     /// What a dirty journal says, when opened for reading.
     pub(crate) replayed: BTreeMap<FsBlock, Arc<[u8]>>,
     pub(crate) buffers: Cache<Buffer>,
-    pub(crate) nodes: NodeCache,
+    pub(crate) inodes: InodeCache,
     /// None if all is written at once.
     pub(crate) pages: Option<Arc<Pages>>,
     /// Writeback errors of all inodes, and those that a sync has reported.
     pub(crate) writeback_error: WritebackError,
     pub(crate) reported_error: ErrorCursor,
-    pub(crate) changes: Changes,
+    pub(crate) dirty_metadata: DirtyMetadata,
     pub(crate) pinned: Mutex<Option<Pinned>>,
     pub(crate) tables: Tables,
     pub(crate) orphans: Mutex<Orphans>,
@@ -85,7 +85,7 @@ pub(crate) struct Volume {
     /// Set by unmounting.
     pub(crate) unmounted: AtomicBool,
     /// What keeps other hosts off, on disks that have it.
-    pub(crate) protection: Option<Protection>,
+    pub(crate) mmp_guard: Option<MmpGuard>,
 }
 
 impl std::fmt::Debug for Volume {
@@ -124,7 +124,7 @@ impl Volume {
     /// # Locks
     /// None inside `HANDLE` may be held.
     #[track_caller]
-    pub(crate) fn begin(&self, need: Need) -> Result<Update<'_>> {
+    pub(crate) fn begin(&self, need: Credits) -> Result<MetadataUpdate<'_>> {
         let journal = self.writable()?;
         let reservation = match self.allocator.reserve(u64::from(need.blocks), need.may_use) {
             Err(extant_alloc::Error::NoSpace) if self.allocator.pending_free() > 0 => {
@@ -135,25 +135,25 @@ impl Volume {
         };
         // One more credit for the superblock, which each transaction writes.
         let handle = journal.start(need.credits.saturating_add(1))?;
-        Ok(Update::new(self, handle, reservation))
+        Ok(MetadataUpdate::new(self, handle, reservation))
     }
 
     /// The newest bytes of a metadata block: as committed, as replayed, or from the device.
     ///
     /// # Errors
-    /// `Io` and `Corrupt` (outside the disk), naming `place`.
-    pub(crate) fn read_block(&self, block: FsBlock, place: Place) -> Result<Arc<[u8]>> {
+    /// `Io` and `Corrupt` (outside the disk), naming `location`.
+    pub(crate) fn read_block(&self, block: FsBlock, location: Location) -> Result<Arc<[u8]>> {
         let committed = self.journal.as_ref().and_then(|journal| journal.committed_block(block));
         if let Some(bytes) = committed.or_else(|| self.replayed.get(&block).cloned()) {
             return Ok(bytes);
         }
         // The superblock's own block is metadata too, so only the end of the disk bounds it.
         if block.0 >= self.geometry.blocks_count {
-            return Err(place.block(block).corrupt("outside the disk"));
+            return Err(location.block(block).corrupt("outside the disk"));
         }
         let mut bytes = vec![0; self.geometry.block_size as usize];
         let offset = block.0 * u64::from(self.geometry.block_size);
-        self.device.read_at(offset, &mut bytes).map_err(|e| place.block(block).io(e))?;
+        self.device.read_at(offset, &mut bytes).map_err(|e| location.block(block).io(e))?;
         Ok(bytes.into())
     }
 
@@ -161,14 +161,15 @@ impl Volume {
     ///
     /// # Errors
     /// `Io`; `Corrupt` if the block is not what `kind` says, or is in use as something else.
-    pub(crate) fn buffer(&self, block: FsBlock, kind: Kind, place: Place) -> Result<Arc<Buffer>> {
+    pub(crate) fn buffer(&self, block: FsBlock, kind: BufferKind, location: Location) -> Result<Arc<Buffer>> {
         let buffer = self.buffers.get_or_read(block.0, Arc::clone, || -> Result<_> {
-            let bytes = self.read_block(block, place)?;
-            verify::verify(&self.checksums, kind, block, &bytes).map_err(|e| place.block(block).format(e))?;
+            let bytes = self.read_block(block, location)?;
+            verify::verify(&self.checksums, kind, block, &bytes)
+                .map_err(|e| location.block(block).format(e))?;
             Ok(Buffer::new(block, kind, bytes))
         })?;
         if buffer.kind() != kind {
-            return Err(place.block(block).corrupt("block in use for two things"));
+            return Err(location.block(block).corrupt("block in use for two things"));
         }
         Ok(buffer)
     }
@@ -186,9 +187,9 @@ impl Volume {
     /// # Errors
     /// `Corrupt` if there is no such number.
     pub(crate) fn inode_home(&self, number: InodeNumber) -> Result<(FsBlock, usize)> {
-        let place = Place::of(Structure::Inode).inode(number);
+        let location = Location::of(Structure::Inode).inode(number);
         let (group, index) =
-            self.geometry.inode_place(number).ok_or(place.corrupt("no such inode number"))?;
+            self.geometry.inode_location(number).ok_or(location.corrupt("no such inode number"))?;
         let table = self.allocator.inode_table(group)?;
         let (block, offset) = self.geometry.inode_block(table, index);
         Ok((block, offset as usize))
@@ -198,19 +199,19 @@ impl Volume {
     ///
     /// # Errors
     /// `Io`; `Corrupt` for a wrong number or checksum.
-    pub(crate) fn read_inode(&self, number: InodeNumber) -> Result<Inode> {
-        let place = Place::of(Structure::Inode).inode(number);
+    pub(crate) fn read_inode(&self, number: InodeNumber) -> Result<RawInode> {
+        let location = Location::of(Structure::Inode).inode(number);
         let (block, offset) = self.inode_home(number)?;
-        let buffer = self.buffer(block, Kind::InodeTable, place)?;
+        let buffer = self.buffer(block, BufferKind::InodeTable, location)?;
         buffer.read(|bytes| {
             let bytes = bytes
                 .get(offset..offset + usize::from(self.geometry.inode_size))
-                .ok_or(place.block(block).corrupt("past the end of the table"))?;
-            let inode = Inode::parse(bytes).map_err(|e| place.block(block).format(e))?;
-            if !self.checksums.verify_inode(number, &inode) {
-                return Err(place.block(block).corrupt("bad checksum"));
+                .ok_or(location.block(block).corrupt("past the end of the table"))?;
+            let raw = RawInode::parse(bytes).map_err(|e| location.block(block).format(e))?;
+            if !self.checksums.verify_inode(number, &raw) {
+                return Err(location.block(block).corrupt("bad checksum"));
             }
-            Ok(inode)
+            Ok(raw)
         })
     }
 
@@ -218,37 +219,41 @@ impl Volume {
     ///
     /// # Errors
     /// `Stale` if the inode is free, the file system's own, or holds the value of an attribute; `Io`; `Corrupt`.
-    pub(crate) fn node(&self, number: InodeNumber) -> Result<NodeRef> {
-        let node = self.node_in_use(number)?;
+    pub(crate) fn inode(&self, number: InodeNumber) -> Result<InodeRef> {
+        let inode = self.inode_in_use(number)?;
         let is_file = {
-            let core = node.core();
-            !core.deleted && !core.inode.flags().contains(InodeFlags::EA_INODE)
+            let state = inode.state();
+            !state.deleted && !state.raw.flags().contains(InodeFlags::EA_INODE)
         };
-        if is_file { Ok(node) } else { Err(Error::Stale) }
+        if is_file { Ok(inode) } else { Err(Error::Stale) }
     }
 
-    /// [`Volume::node`] of an inode that may have been deleted since it came into memory.
-    pub(crate) fn node_in_use(&self, number: InodeNumber) -> Result<NodeRef> {
+    /// [`Volume::inode`] of an inode that may have been deleted since it came into memory.
+    pub(crate) fn inode_in_use(&self, number: InodeNumber) -> Result<InodeRef> {
         // What has no link and is in use is in memory, once the orphans are. Anything else would be deleted with this use, and
         // its blocks, which may be another's, with it.
-        self.node_if(number, |inode| inode.links_count() > 0)
+        self.inode_if(number, |raw| raw.links_count() > 0)
     }
 
     /// A use of an inode that is in memory, or of which the disk has what is `wanted`. It is the only way to one by its
-    /// number, but for what comes from outside ([`Volume::remembered_node`]).
+    /// number, but for what comes from outside ([`Volume::open_by_handle`]).
     ///
     /// # Errors
     /// `Stale` if it is not, or if the inode is the file system's own; `Io`; `Corrupt`.
-    pub(crate) fn node_if(&self, number: InodeNumber, wanted: impl Fn(&Inode) -> bool) -> Result<NodeRef> {
-        if self.own_inodes.contains(number) {
+    pub(crate) fn inode_if(
+        &self,
+        number: InodeNumber,
+        wanted: impl Fn(&RawInode) -> bool,
+    ) -> Result<InodeRef> {
+        if self.special_inodes.contains(number) {
             return Err(Error::Stale);
         }
-        self.nodes.get_or_read(number, || {
-            let inode = self.read_inode(number)?;
-            if !wanted(&inode) {
+        self.inodes.get_or_read(number, || {
+            let raw = self.read_inode(number)?;
+            if !wanted(&raw) {
                 return Err(Error::Stale);
             }
-            Ok(Node::new(number, self.inode_home(number)?, inode))
+            Ok(Inode::new(number, self.inode_home(number)?, raw))
         })
     }
 
@@ -256,9 +261,15 @@ impl Volume {
     ///
     /// # Errors
     /// `Io`; `Corrupt` if outside the disk.
-    pub(crate) fn read_data(&self, block: FsBlock, offset: u64, buf: &mut [u8], place: Place) -> Result<()> {
-        let at = self.data_offset(block, offset, buf.len(), place)?;
-        self.device.read_at(at, buf).map_err(|e| place.block(block).io(e))?;
+    pub(crate) fn read_data(
+        &self,
+        block: FsBlock,
+        offset: u64,
+        buf: &mut [u8],
+        location: Location,
+    ) -> Result<()> {
+        let at = self.data_offset(block, offset, buf.len(), location)?;
+        self.device.read_at(at, buf).map_err(|e| location.block(block).io(e))?;
         if !self.replayed.is_empty() {
             self.apply_replayed(at, buf);
         }
@@ -269,10 +280,16 @@ impl Volume {
     ///
     /// # Errors
     /// `Corrupt` if outside the disk.
-    pub(crate) fn data_offset(&self, block: FsBlock, offset: u64, len: usize, place: Place) -> Result<u64> {
+    pub(crate) fn data_offset(
+        &self,
+        block: FsBlock,
+        offset: u64,
+        len: usize,
+        location: Location,
+    ) -> Result<u64> {
         let size = u64::from(self.geometry.block_size);
         let blocks = (offset.saturating_add(len as u64)).div_ceil(size).max(1);
-        let outside = place.block(block).corrupt("outside the disk");
+        let outside = location.block(block).corrupt("outside the disk");
         if !self.geometry.is_valid_block_run(block, blocks) {
             return Err(outside);
         }
@@ -297,7 +314,7 @@ impl Volume {
     /// The journal's and the device's; `Io` once if data of any file was lost before; `Corrupt` once if damage kept
     /// something from being deleted.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.reap();
+        self.evict_unlinked();
         let Some(journal) = &self.journal else { return Ok(()) };
         let flushed = self.flush_all();
         journal.commit_running()?;
@@ -314,25 +331,25 @@ impl Volume {
     /// Makes an inode durable that was changed, if it is marked as synchronous (`chattr +S`).
     ///
     /// # Errors
-    /// As [`Volume::sync_node`].
-    pub(crate) fn sync_if_marked(&self, node: &Arc<Node>) -> Result<()> {
-        let is_marked = node.core().inode.flags().contains(InodeFlags::SYNC);
-        if is_marked { self.sync_node(node, true) } else { Ok(()) }
+    /// As [`Volume::sync_inode`].
+    pub(crate) fn sync_if_marked(&self, inode: &Arc<Inode>) -> Result<()> {
+        let is_marked = inode.state().raw.flags().contains(InodeFlags::SYNC);
+        if is_marked { self.sync_inode(inode, true) } else { Ok(()) }
     }
 
     /// Makes one inode durable: its data, and its fields if `attributes`, or what is needed to read the data back.
     ///
     /// # Errors
     /// The journal's and the device's; `Interrupted`, with nothing promised.
-    pub(crate) fn sync_node(&self, node: &Arc<Node>, attributes: bool) -> Result<()> {
+    pub(crate) fn sync_inode(&self, inode: &Arc<Inode>, attributes: bool) -> Result<()> {
         let Some(journal) = &self.journal else { return Ok(()) };
-        self.flush_with(node, attributes)?;
+        self.flush_with(inode, attributes)?;
         if is_interrupted() {
             return Err(Error::Interrupted);
         }
-        let core = node.core();
-        let tid = if attributes { core.sync_tid } else { core.datasync_tid };
-        drop(core);
+        let state = inode.state();
+        let tid = if attributes { state.sync_tid } else { state.datasync_tid };
+        drop(state);
         match tid {
             Some(tid) if !journal.is_durable(tid) => journal.commit(tid)?,
             _ => {}
@@ -371,7 +388,7 @@ impl Volume {
 
     /// The group of an inode.
     pub(crate) fn group_of_inode(&self, number: InodeNumber) -> GroupNumber {
-        self.geometry.inode_place(number).map_or(GroupNumber(0), |(group, _)| group)
+        self.geometry.inode_location(number).map_or(GroupNumber(0), |(group, _)| group)
     }
 
     /// Where to look for blocks of an inode that has none: the start of its group.

@@ -16,16 +16,16 @@
 
 use extant_alloc::{MayUse, Reservation};
 use extant_ondisk::extent::MAX_LEN;
-use extant_ondisk::{FsBlock, Inode, InodeFlags, LogicalBlock};
+use extant_ondisk::{FsBlock, InodeFlags, LogicalBlock, RawInode};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
 use crate::extent::Conversion;
+use crate::inode::Inode;
 use crate::map::Mapping;
-use crate::node::Node;
 use crate::prealloc::Wanted;
 use crate::reserve::writer_may_use;
-use crate::update::{Change, Feature, Need, Update};
+use crate::update::{Credits, Feature, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 
 const S_ISUID: u16 = 0o4000;
@@ -65,44 +65,44 @@ impl Volume {
     /// `IsADirectory`; `ReadOnly`; `Io`; `Corrupt`. With `Io` and `Corrupt`, a part may be written.
     pub(crate) fn write_at(
         &self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         offset: Option<u64>,
         buf: &[u8],
         privileged: bool,
     ) -> Result<usize> {
-        self.check_regular(node)?;
+        self.check_regular(inode)?;
         self.writable()?;
-        if node.inode().flags().intersects(InodeFlags::FIXED_CONTENT) {
+        if inode.raw().flags().intersects(InodeFlags::FIXED_CONTENT) {
             return Err(Error::NotPermitted);
         }
         if buf.is_empty() {
             return Ok(0);
         }
-        if node.core().inode.has_inline_data() {
-            let _content = node.content.write();
-            self.move_to_blocks(node)?;
+        if inode.state().raw.has_inline_data() {
+            let _content = inode.content.write();
+            self.move_to_blocks(inode)?;
         }
-        if let Some(pages) = self.pages_of(node) {
-            return self.write_cached(pages, node, offset, buf, privileged);
+        if let Some(pages) = self.pages_of(inode) {
+            return self.write_cached(pages, inode, offset, buf, privileged);
         }
         if let Some(offset) = offset
-            && self.overwrite(node, offset, buf, privileged)?
+            && self.overwrite(inode, offset, buf, privileged)?
         {
             return Ok(buf.len());
         }
-        let _content = node.content.write();
+        let _content = inode.content.write();
         let (size, size_max) = {
-            let inode = node.inode();
-            (inode.size(), self.size_max(&inode))
+            let raw = inode.raw();
+            (raw.size(), self.size_max(&raw))
         };
         let offset = offset.unwrap_or(size);
         let room =
             Some(size_max.saturating_sub(offset)).filter(|room| *room > 0).ok_or(Error::FileTooLarge)?;
         let buf = &buf[..room.min(buf.len() as u64) as usize];
         if offset > size {
-            self.zero_tail(node, size)?;
+            self.zero_tail(inode, size)?;
         }
-        self.write_through(node, offset, buf, privileged)
+        self.write_through(inode, offset, buf, privileged)
     }
 
     /// Writes to the disk at once: how many bytes.
@@ -114,14 +114,14 @@ impl Volume {
     /// `INODE` is held exclusively.
     pub(crate) fn write_through(
         &self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         offset: u64,
         buf: &[u8],
         privileged: bool,
     ) -> Result<usize> {
         let mut done = 0;
         while done < buf.len() {
-            match self.write_piece(node, offset + done as u64, &buf[done..], privileged) {
+            match self.write_piece(inode, offset + done as u64, &buf[done..], privileged) {
                 Ok(bytes) => done += bytes,
                 Err(Error::NoSpace | Error::FileTooLarge) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -132,10 +132,10 @@ impl Volume {
 
     /// Writes into blocks that are written already and lie inside the file. False, and nothing is written, if the
     /// range is not of that kind.
-    fn overwrite(&self, node: &Arc<Node>, offset: u64, buf: &[u8], privileged: bool) -> Result<bool> {
-        let _content = node.content.read();
+    fn overwrite(&self, inode: &Arc<Inode>, offset: u64, buf: &[u8], privileged: bool) -> Result<bool> {
+        let _content = inode.content.read();
         let end = offset.checked_add(buf.len() as u64);
-        if end.is_none_or(|end| end > node.core().inode.size()) {
+        if end.is_none_or(|end| end > inode.state().raw.size()) {
             return Ok(false);
         }
         let mut runs = Vec::new();
@@ -143,7 +143,7 @@ impl Volume {
         let mut at = offset;
         while !rest.is_empty() {
             let (logical, within) = self.block_at(at)?;
-            match self.map(node, logical, self.block_count(within, rest.len()))? {
+            match self.map(inode, logical, self.block_count(within, rest.len()))? {
                 Mapping::Data { start, len, unwritten: false } => {
                     let (piece, behind) = rest.split_at(self.bytes_in(len, within, rest.len()));
                     runs.push((start, within, piece));
@@ -154,52 +154,58 @@ impl Volume {
             }
         }
         for (start, within, piece) in runs {
-            self.write_padded(node, (start, within), piece, (false, false))?;
+            self.write_padded(inode, (start, within), piece, (false, false))?;
         }
-        self.note_write(node, 0, privileged)?;
+        self.note_write(inode, 0, privileged)?;
         Ok(true)
     }
 
     /// Writes the first run of blocks that a write touches: how many bytes.
-    fn write_piece(&self, node: &Arc<Node>, at: u64, buf: &[u8], privileged: bool) -> Result<usize> {
+    fn write_piece(&self, inode: &Arc<Inode>, at: u64, buf: &[u8], privileged: bool) -> Result<usize> {
         let (logical, within) = self.block_at(at)?;
         let len = self.block_count(within, buf.len()).min(u32::from(MAX_LEN));
-        let mapping = self.map(node, logical, len)?;
+        let mapping = self.map(inode, logical, len)?;
         let piece = Piece { at, logical, within, buf, privileged };
         let piece = Piece { buf: &buf[..self.bytes_in(mapping.len(), within, buf.len())], ..piece };
         match mapping {
-            Mapping::Data { start, unwritten: false, .. } => self.write_in_place(node, piece, start),
-            Mapping::Data { start, len, unwritten: true } => self.write_unwritten(node, piece, start, len),
-            Mapping::Hole { len } => self.write_hole(node, piece, len),
+            Mapping::Data { start, unwritten: false, .. } => self.write_in_place(inode, piece, start),
+            Mapping::Data { start, len, unwritten: true } => self.write_unwritten(inode, piece, start, len),
+            Mapping::Hole { len } => self.write_hole(inode, piece, len),
         }
     }
 
-    fn write_in_place(&self, node: &Arc<Node>, piece: Piece<'_>, start: FsBlock) -> Result<usize> {
+    fn write_in_place(&self, inode: &Arc<Inode>, piece: Piece<'_>, start: FsBlock) -> Result<usize> {
         // Nobody promised that what lies behind the end of the file is zero.
-        let grows = piece.end() > node.core().inode.size();
-        self.write_padded(node, (start, piece.within), piece.buf, (false, grows))?;
-        self.note_write(node, piece.end(), piece.privileged)?;
+        let grows = piece.end() > inode.state().raw.size();
+        self.write_padded(inode, (start, piece.within), piece.buf, (false, grows))?;
+        self.note_write(inode, piece.end(), piece.privileged)?;
         Ok(piece.buf.len())
     }
 
     /// Notes in an update of its own that a file was written up to `end`.
-    fn note_write(&self, node: &Arc<Node>, end: u64, privileged: bool) -> Result<()> {
-        let mut update = self.begin(Need::new(1, 0))?;
-        update.wrote(node, end, privileged);
+    fn note_write(&self, inode: &Arc<Inode>, end: u64, privileged: bool) -> Result<()> {
+        let mut update = self.begin(Credits::new(1, 0))?;
+        update.wrote(inode, end, privileged);
         update.finish();
         Ok(())
     }
 
-    fn write_unwritten(&self, node: &Arc<Node>, piece: Piece<'_>, start: FsBlock, len: u32) -> Result<usize> {
+    fn write_unwritten(
+        &self,
+        inode: &Arc<Inode>,
+        piece: Piece<'_>,
+        start: FsBlock,
+        len: u32,
+    ) -> Result<usize> {
         // Before the data is written, so that it is not written in vain.
-        let (conversion, reservation) = self.reserve_conversion(node, piece, len)?;
+        let (conversion, reservation) = self.reserve_conversion(inode, piece, len)?;
         for run in &conversion.to_zero {
-            self.zero_blocks(node, *run)?;
+            self.zero_blocks(inode, *run)?;
         }
-        self.write_padded(node, (start, piece.within), piece.buf, (true, true))?;
+        self.write_padded(inode, (start, piece.within), piece.buf, (true, true))?;
         let mut update = self.begin_reserved(conversion.credits, reservation)?;
-        update.convert_extent(node, conversion)?;
-        update.wrote(node, piece.end(), piece.privileged);
+        update.convert_extent(inode, conversion)?;
+        update.wrote(inode, piece.end(), piece.privileged);
         update.finish();
         Ok(piece.buf.len())
     }
@@ -209,17 +215,17 @@ impl Volume {
     /// around are zeroed instead.
     fn reserve_conversion(
         &self,
-        node: &Node,
+        inode: &Inode,
         piece: Piece<'_>,
         len: u32,
     ) -> Result<(Conversion, Reservation<'_>)> {
-        let conversion = self.conversion(node, piece.logical, len, false)?;
+        let conversion = self.conversion(inode, piece.logical, len, false)?;
         let reserved = self
-            .check_countable(&node.inode(), conversion.blocks)
+            .check_countable(&inode.raw(), conversion.blocks)
             .and_then(|()| self.reserve(conversion.blocks, conversion.blocks, MayUse::Reserved));
         match reserved {
             Err(Error::NoSpace | Error::FileTooLarge) => {
-                let size = node.core().inode.size().max(piece.end());
+                let size = inode.state().raw.size().max(piece.end());
                 let wider = conversion.zeroing_out(self.blocks_of(size)).ok_or(Error::NoSpace)?;
                 Ok((wider, self.reserve(0, 0, MayUse::Reserved)?))
             }
@@ -227,8 +233,8 @@ impl Volume {
         }
     }
 
-    fn write_hole(&self, node: &Arc<Node>, piece: Piece<'_>, len: u32) -> Result<usize> {
-        let hole = self.hole(node, piece.logical)?;
+    fn write_hole(&self, inode: &Arc<Inode>, piece: Piece<'_>, len: u32) -> Result<usize> {
+        let hole = self.hole(inode, piece.logical)?;
         let wanted = Wanted {
             logical: piece.logical,
             len: len.min(hole.len_max()),
@@ -236,11 +242,11 @@ impl Volume {
             grows: true,
             may_use: writer_may_use(piece.privileged),
         };
-        let (run, reservation) = self.take_content(node, &hole, wanted, None)?;
+        let (run, reservation) = self.allocate_file_blocks(inode, &hole, wanted, None)?;
         let buf = &piece.buf[..self.bytes_in(run.len, piece.within, piece.buf.len())];
         let piece = Piece { buf, ..piece };
         let written = match hole.can_name(run) {
-            true => self.write_padded(node, (run.start, piece.within), buf, (true, true)),
+            true => self.write_padded(inode, (run.start, piece.within), buf, (true, true)),
             false => Err(Error::NoSpace),
         };
         let opened = written.and_then(|()| self.begin_reserved(hole.credits() + RUN_CREDITS, reservation));
@@ -251,26 +257,26 @@ impl Volume {
                 return Err(error);
             }
         };
-        update.map_run(node, hole, piece.logical, run, false)?;
-        update.wrote(node, piece.end(), piece.privileged);
+        update.map_run(inode, hole, piece.logical, run, false)?;
+        update.wrote(inode, piece.end(), piece.privileged);
         update.finish();
         Ok(buf.len())
     }
 }
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Notes that a file was written up to `end`. Takes one credit.
-    fn wrote(&mut self, node: &Arc<Node>, end: u64, privileged: bool) {
-        let grows = end > node.core().inode.size();
+    fn wrote(&mut self, inode: &Arc<Inode>, end: u64, privileged: bool) {
+        let grows = end > inode.state().raw.size();
         let now = self.now();
-        self.modify_inode(node, if grows { Change::Mapping } else { Change::Attributes }, |inode| {
+        self.modify_inode(inode, if grows { InodeDirty::Mapping } else { InodeDirty::Attributes }, |raw| {
             if grows {
-                inode.set_size(end);
+                raw.set_size(end);
             }
-            inode.set_mtime(now);
-            inode.set_ctime(now);
+            raw.set_mtime(now);
+            raw.set_ctime(now);
             if !privileged {
-                drop_privileges(inode);
+                drop_privileges(raw);
             }
         });
         self.note_size(end);
@@ -285,12 +291,12 @@ impl Update<'_> {
 }
 
 /// Takes set-user-id and set-group-id away (`should_remove_suid`).
-pub(crate) fn drop_privileges(inode: &mut Inode) {
-    let mut mode = inode.mode() & !S_ISUID;
+pub(crate) fn drop_privileges(raw: &mut RawInode) {
+    let mut mode = raw.mode() & !S_ISUID;
     if mode & S_IXGRP != 0 {
         mode &= !S_ISGID;
     }
-    if mode != inode.mode() {
-        inode.set_mode(mode);
+    if mode != raw.mode() {
+        raw.set_mode(mode);
     }
 }

@@ -19,13 +19,13 @@ pub(crate) use plan::XattrPlan;
 
 use extant_ondisk::inline_data::is_inline_content;
 use extant_ondisk::xattr::{NAME_MAX, Xattr, full_name, index, parse_block, parse_ibody, split_name};
-use extant_ondisk::{FileType, Inode, InodeFlags, Structure};
+use extant_ondisk::{FileType, InodeFlags, RawInode, Structure};
 use extant_rt::Arc;
 
-use crate::buffer::{Buffer, Kind};
-use crate::error::{Error, Place, Result};
-use crate::node::Node;
-use crate::update::{Change, Need};
+use crate::buffer::{Buffer, BufferKind};
+use crate::error::{Error, Location, Result};
+use crate::inode::Inode;
+use crate::update::{Credits, InodeDirty};
 use crate::volume::Volume;
 
 /// `XATTR_SIZE_MAX` of Linux.
@@ -91,21 +91,21 @@ impl Volume {
     ///
     /// # Errors
     /// `NoAttribute`; `Unsupported` for an unknown prefix; `ValueTooLarge`; `Corrupt`, `Io`.
-    pub(crate) fn get_xattr(&self, node: &Arc<Node>, full_name: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) fn get_xattr(&self, inode: &Arc<Inode>, full_name: &[u8]) -> Result<Vec<u8>> {
         let key = Key::parse(full_name)?;
-        let _xattrs = node.xattrs.read();
-        let lists = self.read_xattrs(node)?;
-        let value = self.read_value(node, lists.find(key).ok_or(Error::NoAttribute)?)?;
-        if key.is_acl() { acl::to_interface(node, &value) } else { Ok(value.into_owned()) }
+        let _xattrs = inode.xattrs.read();
+        let lists = self.read_xattrs(inode)?;
+        let value = self.read_value(inode, lists.find(key).ok_or(Error::NoAttribute)?)?;
+        if key.is_acl() { acl::to_interface(inode, &value) } else { Ok(value.into_owned()) }
     }
 
     /// The full names of all attributes.
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
-    pub(crate) fn list_xattrs(&self, node: &Arc<Node>) -> Result<Vec<Vec<u8>>> {
-        let _xattrs = node.xattrs.read();
-        let lists = self.read_xattrs(node)?;
+    pub(crate) fn list_xattrs(&self, inode: &Arc<Inode>) -> Result<Vec<Vec<u8>>> {
+        let _xattrs = inode.xattrs.read();
+        let lists = self.read_xattrs(inode)?;
         let attributes = lists.all().filter(|xattr| !xattr.is_inline_content());
         Ok(attributes.filter_map(|xattr| full_name(xattr.name_index, &xattr.name)).collect())
     }
@@ -123,7 +123,7 @@ impl Volume {
     /// Takes `XATTR` of the inode, and `INODE` of a symbolic link.
     pub(crate) fn set_xattr(
         &self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         full_name: &[u8],
         value: &[u8],
         mode: XattrMode,
@@ -132,23 +132,23 @@ impl Volume {
         if value.len() > VALUE_BYTES_MAX {
             return Err(Error::ValueTooLarge);
         }
-        check_changeable(node, key)?;
-        if node.file_type() == FileType::Symlink {
+        check_changeable(inode, key)?;
+        if inode.file_type() == FileType::Symlink {
             // `e2fsck` overlooks the attribute block of one whose target stands in its inode.
-            let _content = node.content.write();
-            self.move_to_blocks(node)?;
+            let _content = inode.content.write();
+            self.move_to_blocks(inode)?;
         }
-        let _xattrs = node.xattrs.write();
-        let old = self.read_xattrs(node)?;
+        let _xattrs = inode.xattrs.write();
+        let old = self.read_xattrs(inode)?;
         match old.find(key) {
             Some(_) if mode.create => return Err(Error::Exists),
             None if mode.replace => return Err(Error::NoAttribute),
             _ => {}
         }
         if key.is_acl() {
-            return self.set_acl(node, key, value, mode.clear_setgid, old);
+            return self.set_acl(inode, key, value, mode.clear_setgid, old);
         }
-        self.store_xattrs(node, old, key, Some(value), None)
+        self.store_xattrs(inode, old, key, Some(value), None)
     }
 
     /// Removes an attribute by its full name.
@@ -158,10 +158,10 @@ impl Volume {
     ///
     /// # Locks
     /// Takes `XATTR` of the inode.
-    pub(crate) fn remove_xattr(&self, node: &Arc<Node>, full_name: &[u8]) -> Result<()> {
+    pub(crate) fn remove_xattr(&self, inode: &Arc<Inode>, full_name: &[u8]) -> Result<()> {
         let key = Key::parse(full_name)?;
-        check_changeable(node, key)?;
-        if self.take_xattr(node, key)? { Ok(()) } else { Err(Error::NoAttribute) }
+        check_changeable(inode, key)?;
+        if self.take_xattr(inode, key)? { Ok(()) } else { Err(Error::NoAttribute) }
     }
 
     /// Takes file capabilities away, if there are any, of an append-only inode too.
@@ -171,41 +171,41 @@ impl Volume {
     ///
     /// # Locks
     /// Takes `XATTR` of the inode.
-    pub(crate) fn remove_capabilities(&self, node: &Arc<Node>) -> Result<()> {
-        if node.inode().flags().contains(InodeFlags::IMMUTABLE) {
+    pub(crate) fn remove_capabilities(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.raw().flags().contains(InodeFlags::IMMUTABLE) {
             return Err(Error::NotPermitted);
         }
-        self.take_xattr(node, Key::parse(b"security.capability")?).map(drop)
+        self.take_xattr(inode, Key::parse(b"security.capability")?).map(drop)
     }
 
     /// Takes an attribute away: false if there is none.
-    fn take_xattr(&self, node: &Arc<Node>, key: Key<'_>) -> Result<bool> {
-        let _xattrs = node.xattrs.write();
-        let old = self.read_xattrs(node)?;
+    fn take_xattr(&self, inode: &Arc<Inode>, key: Key<'_>) -> Result<bool> {
+        let _xattrs = inode.xattrs.write();
+        let old = self.read_xattrs(inode)?;
         if old.find(key).is_none() {
             return Ok(false);
         }
-        self.store_xattrs(node, old, key, None, None)?;
+        self.store_xattrs(inode, old, key, None, None)?;
         Ok(true)
     }
 
     /// Writes one attribute or takes it away, and sets the mode along with it.
     fn store_xattrs(
         &self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         old: Lists,
         key: Key<'_>,
         value: Option<&[u8]>,
         new_mode: Option<u16>,
     ) -> Result<()> {
-        let plan = self.plan_xattr(node, old, key, value)?;
-        let mut update = self.begin(plan.need.and(Need::new(1, 0)))?;
-        update.apply_xattrs(node, &plan)?;
+        let plan = self.plan_xattr(inode, old, key, value)?;
+        let mut update = self.begin(plan.need.and(Credits::new(1, 0)))?;
+        update.apply_xattrs(inode, &plan)?;
         let now = update.now();
-        update.modify_inode(node, Change::Attributes, |inode| {
-            inode.set_ctime(now);
+        update.modify_inode(inode, InodeDirty::Attributes, |raw| {
+            raw.set_ctime(now);
             if let Some(mode) = new_mode {
-                inode.set_mode(mode);
+                raw.set_mode(mode);
             }
         });
         update.finish();
@@ -213,14 +213,14 @@ impl Volume {
     }
 
     /// All attributes. `XATTR` must be held.
-    fn read_xattrs(&self, node: &Arc<Node>) -> Result<Lists> {
-        let inode = node.inode();
-        let place = Place::of(Structure::InodeXattrs).inode(node.number);
-        let ibody = parse_ibody(inode.xattr_region().unwrap_or_default()).map_err(|e| place.format(e))?;
-        let block = match self.xattr_buffer(node, &inode)? {
+    fn read_xattrs(&self, inode: &Arc<Inode>) -> Result<Lists> {
+        let raw = inode.raw();
+        let location = Location::of(Structure::InodeXattrs).inode(inode.number);
+        let ibody = parse_ibody(raw.xattr_region().unwrap_or_default()).map_err(|e| location.format(e))?;
+        let block = match self.xattr_buffer(inode, &raw)? {
             Some(buffer) => {
-                let place = Place::of(Structure::XattrBlock).inode(node.number).block(buffer.block);
-                buffer.read(parse_block).map_err(|e| place.format(e))?
+                let location = Location::of(Structure::XattrBlock).inode(inode.number).block(buffer.block);
+                buffer.read(parse_block).map_err(|e| location.format(e))?
             }
             None => Vec::new(),
         };
@@ -228,27 +228,27 @@ impl Volume {
     }
 
     /// Whether it has any attributes; true in doubt.
-    pub(crate) fn may_have_xattrs(&self, inode: &Inode) -> bool {
-        inode.file_acl().0 != 0
-            || inode.xattr_region().is_some_and(|region| region.iter().take(4).any(|byte| *byte != 0))
+    pub(crate) fn may_have_xattrs(&self, raw: &RawInode) -> bool {
+        raw.file_acl().0 != 0
+            || raw.xattr_region().is_some_and(|region| region.iter().take(4).any(|byte| *byte != 0))
     }
 
-    fn xattr_buffer(&self, node: &Node, inode: &Inode) -> Result<Option<Arc<Buffer>>> {
-        let block = inode.file_acl();
+    fn xattr_buffer(&self, inode: &Inode, raw: &RawInode) -> Result<Option<Arc<Buffer>>> {
+        let block = raw.file_acl();
         if block.0 == 0 {
             return Ok(None);
         }
-        let place = Place::of(Structure::XattrBlock).inode(node.number);
-        self.buffer(block, Kind::Xattr, place).map(Some)
+        let location = Location::of(Structure::XattrBlock).inode(inode.number);
+        self.buffer(block, BufferKind::Xattr, location).map(Some)
     }
 }
 
 /// That the attributes of an inode may be changed (`xattr_permission`).
-fn check_changeable(node: &Node, key: Key<'_>) -> Result<()> {
-    let inode = node.inode();
-    if inode.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+fn check_changeable(inode: &Inode, key: Key<'_>) -> Result<()> {
+    let raw = inode.raw();
+    if raw.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
         return Err(Error::NotPermitted);
     }
-    let holds_user = matches!(inode.file_type(), FileType::Regular | FileType::Directory);
+    let holds_user = matches!(raw.file_type(), FileType::Regular | FileType::Directory);
     if key.name_index == index::USER && !holds_user { Err(Error::NotPermitted) } else { Ok(()) }
 }

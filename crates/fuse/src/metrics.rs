@@ -27,7 +27,7 @@ pub(crate) enum Request {
     Write,
     Sync,
     List,
-    Fullness,
+    StatFs,
     Xattr,
     SetXattr,
     Allocate,

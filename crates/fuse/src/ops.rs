@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use extant::{FileType, SetAttributes, Timestamp};
 
-use crate::transport::Kernel;
+use crate::transport::Notifier;
 
 /// The result of a request.
 pub type Reply<T> = Result<T, Errno>;
@@ -107,7 +107,7 @@ pub struct Attributes {
 
 /// A name's inode, with how long the kernel may remember.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct EntryReply {
     /// The inode. Each one given out counts until [`Ops::forget`] takes it back.
     pub node: NodeId,
     /// Tells this use of the inode number from others.
@@ -144,7 +144,7 @@ pub enum Kind<'n> {
 
 /// A new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Make<'n> {
+pub struct CreateRequest<'n> {
     /// What it is.
     pub kind: Kind<'n>,
     /// Permission, set-id and sticky bits, before the mask.
@@ -212,7 +212,7 @@ pub struct Ioctl<'i> {
 
 /// How full it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fullness {
+pub struct StatFs {
     /// Bytes of a block.
     pub block_size: u32,
     /// Blocks.
@@ -244,14 +244,14 @@ pub trait Listing {
     /// Takes a name and its inode; false if there is no room for it.
     fn name(&mut self, name: &[u8], inode: u64, file_type: FileType, next_cookie: u64) -> bool;
     /// Takes a name with its attributes; false if there is no room for it.
-    fn entry(&mut self, name: &[u8], entry: &Entry, next_cookie: u64) -> bool;
+    fn entry(&mut self, name: &[u8], entry: &EntryReply, next_cookie: u64) -> bool;
 }
 
 /// What answers requests. Every method may be called from many threads at once.
 pub trait Ops: Send + Sync + 'static {
     /// Told once, before the first request, how requests come, and whom to tell of what it does not ask.
-    fn begin(&self, transport: Transport, kernel: Kernel) {
-        let _ = (transport, kernel);
+    fn begin(&self, transport: Transport, notifier: Notifier) {
+        let _ = (transport, notifier);
     }
     /// Told once the mount is gone and before its device is anybody else's, of a mount that claims one.
     fn end(&self) {}
@@ -259,7 +259,7 @@ pub trait Ops: Send + Sync + 'static {
     ///
     /// # Errors
     /// The engine's, as every method's.
-    fn lookup(&self, parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>>;
+    fn lookup(&self, parent: NodeId, name: &[u8]) -> Reply<Result<EntryReply, Duration>>;
     /// Takes `count` uses back.
     fn forget(&self, node: NodeId, count: u64);
     /// What `stat` tells, and how long the kernel may remember it.
@@ -276,21 +276,38 @@ pub trait Ops: Send + Sync + 'static {
     /// What a symbolic link says.
     fn read_link(&self, node: NodeId) -> Reply<Vec<u8>>;
     /// Makes an inode and its name.
-    fn make(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry>;
+    fn mknod(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        request: &CreateRequest<'_>,
+    ) -> Reply<EntryReply>;
     /// Makes a file and opens it.
     ///
     /// # Errors
-    /// `ENOSYS`: the kernel makes files by [`Ops::make`] from then on, and opens them afterwards.
-    fn create(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<(Entry, Opened)> {
-        let _ = (caller, parent, name, make);
+    /// `ENOSYS`: the kernel makes files by [`Ops::mknod`] from then on, and opens them afterwards.
+    fn create(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        request: &CreateRequest<'_>,
+    ) -> Reply<(EntryReply, Opened)> {
+        let _ = (caller, parent, name, request);
         Err(Errno::NOSYS)
     }
     /// Makes a file without a name, which [`Ops::link`] may give it, and opens it.
     ///
     /// # Errors
     /// `ENOSYS` where there is no such thing.
-    fn make_unnamed(&self, caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<(Entry, Opened)> {
-        let _ = (caller, parent, make);
+    fn create_tmpfile(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        request: &CreateRequest<'_>,
+    ) -> Reply<(EntryReply, Opened)> {
+        let _ = (caller, parent, request);
         Err(Errno::NOSYS)
     }
     /// Takes a name of a file away.
@@ -300,7 +317,7 @@ pub trait Ops: Send + Sync + 'static {
     /// Gives a name another place.
     fn rename(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()>;
     /// Gives a file a further name.
-    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<Entry>;
+    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<EntryReply>;
     /// Opens a file or a directory.
     ///
     /// # Errors
@@ -323,7 +340,7 @@ pub trait Ops: Send + Sync + 'static {
     /// Lists a directory from `cookie` on, with attributes if `with_attributes`, until `listing` has no room.
     fn list(&self, node: NodeId, cookie: u64, with_attributes: bool, listing: &mut dyn Listing) -> Reply<()>;
     /// How full it is.
-    fn fullness(&self) -> Fullness;
+    fn statfs(&self) -> StatFs;
     /// An extended attribute.
     fn xattr(&self, node: NodeId, name: &[u8]) -> Reply<Vec<u8>>;
     /// The names of the extended attributes that the caller may know of, each ended by a zero.
@@ -358,9 +375,9 @@ macro_rules! forward {
 }
 
 forward! {
-    begin(transport: Transport, kernel: Kernel);
+    begin(transport: Transport, notifier: Notifier);
     end();
-    lookup(parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>>;
+    lookup(parent: NodeId, name: &[u8]) -> Reply<Result<EntryReply, Duration>>;
     forget(node: NodeId, count: u64);
     attributes(node: NodeId) -> Reply<(Attributes, Duration)>;
     set_attributes(
@@ -370,20 +387,20 @@ forward! {
         size: Option<SetSize>
     ) -> Reply<(Attributes, Duration)>;
     read_link(node: NodeId) -> Reply<Vec<u8>>;
-    make(caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry>;
-    create(caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<(Entry, Opened)>;
-    make_unnamed(caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<(Entry, Opened)>;
+    mknod(caller: Caller, parent: NodeId, name: &[u8], request: &CreateRequest<'_>) -> Reply<EntryReply>;
+    create(caller: Caller, parent: NodeId, name: &[u8], request: &CreateRequest<'_>) -> Reply<(EntryReply, Opened)>;
+    create_tmpfile(caller: Caller, parent: NodeId, request: &CreateRequest<'_>) -> Reply<(EntryReply, Opened)>;
     unlink(parent: NodeId, name: &[u8]) -> Reply<()>;
     rmdir(parent: NodeId, name: &[u8]) -> Reply<()>;
     rename(from: (NodeId, &[u8]), to: (NodeId, &[u8]), how: Rename) -> Reply<()>;
-    link(node: NodeId, parent: NodeId, name: &[u8]) -> Reply<Entry>;
+    link(node: NodeId, parent: NodeId, name: &[u8]) -> Reply<EntryReply>;
     open(node: NodeId, how: OpenHow) -> Reply<Opened>;
     release(handle: FileHandle);
     read(node: NodeId, offset: u64, buf: &mut [u8]) -> Reply<usize>;
     write(node: NodeId, offset: u64, bytes: &[u8], how: WriteHow) -> Reply<usize>;
     sync(node: NodeId, handle: FileHandle, only_data: bool) -> Reply<()>;
     list(node: NodeId, cookie: u64, with_attributes: bool, listing: &mut dyn Listing) -> Reply<()>;
-    fullness() -> Fullness;
+    statfs() -> StatFs;
     xattr(node: NodeId, name: &[u8]) -> Reply<Vec<u8>>;
     list_xattrs(caller: Caller, node: NodeId) -> Reply<Vec<u8>>;
     set_xattr(caller: Caller, node: NodeId, name: &[u8], value: &[u8], flags: i32) -> Reply<()>;

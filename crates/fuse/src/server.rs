@@ -30,7 +30,7 @@ use crate::open_files::OpenFiles;
 use crate::ops::*;
 use crate::owners::Owners;
 use crate::timed_device::DeviceTimes;
-use crate::transport::Kernel;
+use crate::transport::Notifier;
 
 /// How long the kernel may remember what only the kernel changes.
 const LIFETIME: Duration = Duration::from_secs(3600);
@@ -75,7 +75,7 @@ pub struct Server {
     mounter: u32,
     metrics: Metrics,
     transport: OnceLock<Transport>,
-    kernel: OnceLock<Kernel>,
+    notifier: OnceLock<Notifier>,
     /// What unmounting the disk came to, if that was bad and is not yet told.
     failure: Mutex<Option<Error>>,
 }
@@ -105,7 +105,7 @@ impl Server {
             mounter: options.uid,
             metrics: Metrics::new(options.device),
             transport: OnceLock::new(),
-            kernel: OnceLock::new(),
+            notifier: OnceLock::new(),
             failure: Mutex::new(LockClass::REQUESTS, None),
         }))
     }
@@ -137,7 +137,7 @@ impl Server {
     }
 
     /// Gives the kernel a use of an inode.
-    fn give(&self, file: File) -> Reply<Entry> {
+    fn give(&self, file: File) -> Reply<EntryReply> {
         let (number, generation) = (file.number(), file.generation());
         let attributes = self.shown(&file.metadata());
         let held = if attributes.file_type == FileType::Directory {
@@ -153,7 +153,7 @@ impl Server {
     }
 
     /// Gives the kernel a use of a file that is opened as it is made.
-    fn give_open(&self, file: File) -> Reply<(Entry, Opened)> {
+    fn give_open(&self, file: File) -> Reply<(EntryReply, Opened)> {
         let open_file = file.reopen();
         let entry = self.give(file)?;
         Ok((entry, self.opened(entry.node, open_file)))
@@ -199,10 +199,10 @@ impl Server {
 
     /// Has the kernel write back what it holds changed of a range of a file.
     fn have_written_back(&self, node: NodeId, range: Range<u64>) {
-        if let Some(kernel) = self.kernel.get()
+        if let Some(notifier) = self.notifier.get()
             && !self.fs.is_read_only()
         {
-            kernel.write_back(node, range);
+            notifier.write_back(node, range);
         }
     }
 
@@ -216,7 +216,7 @@ impl Server {
     }
 
     /// A control file as it is now, under a number of its own.
-    fn control_file(&self, control: &Control, name: &[u8]) -> Option<Entry> {
+    fn control_file(&self, control: &Control, name: &[u8]) -> Option<EntryReply> {
         let known = self.nodes.count();
         // Whoever calls without having begun reads no device either.
         let transport = self.transport.get().copied().unwrap_or(Transport::Device);
@@ -225,17 +225,17 @@ impl Server {
         let attributes = control.file(node, &snapshot);
         self.nodes.hold(node, Held::Control(snapshot));
         // The next look-up is to make another.
-        Some(Entry { name_lifetime: Duration::ZERO, ..entry_of(node, 0, attributes) })
+        Some(EntryReply { name_lifetime: Duration::ZERO, ..entry_of(node, 0, attributes) })
     }
 
-    fn control_directory(&self, control: &Control) -> Entry {
+    fn control_directory(&self, control: &Control) -> EntryReply {
         let entry = entry_of(control::DIRECTORY, 0, control.directory(Self::now()));
-        Entry { name_lifetime: Duration::ZERO, attributes_lifetime: Duration::ZERO, ..entry }
+        EntryReply { name_lifetime: Duration::ZERO, attributes_lifetime: Duration::ZERO, ..entry }
     }
 }
 
-fn entry_of(node: NodeId, generation: u32, attributes: Attributes) -> Entry {
-    Entry {
+fn entry_of(node: NodeId, generation: u32, attributes: Attributes) -> EntryReply {
+    EntryReply {
         node,
         generation: u64::from(generation),
         attributes,
@@ -245,10 +245,10 @@ fn entry_of(node: NodeId, generation: u32, attributes: Attributes) -> Entry {
 }
 
 impl Ops for Server {
-    fn begin(&self, transport: Transport, kernel: Kernel) {
+    fn begin(&self, transport: Transport, notifier: Notifier) {
         // The first word stands.
         let _ = self.transport.set(transport);
-        let _ = self.kernel.set(kernel);
+        let _ = self.notifier.set(notifier);
     }
 
     fn end(&self) {
@@ -257,7 +257,7 @@ impl Ops for Server {
         }
     }
 
-    fn lookup(&self, parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>> {
+    fn lookup(&self, parent: NodeId, name: &[u8]) -> Reply<Result<EntryReply, Duration>> {
         let _timed = self.timed(Request::Lookup, parent);
         self.look_up(parent, name)
     }
@@ -290,28 +290,45 @@ impl Ops for Server {
         let link = served.file()?;
         let target = link.read_link().map_err(|error| errno(&error))?;
         if self.access_times == AccessTimes::Strict {
-            link.note_access(self.access_times).map_err(|error| errno(&error))?;
+            link.touch_atime(self.access_times).map_err(|error| errno(&error))?;
         }
         Ok(target)
     }
 
-    fn make(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry> {
+    fn mknod(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        request: &CreateRequest<'_>,
+    ) -> Reply<EntryReply> {
         let _timed = self.timed(Request::Make, parent);
-        self.make_inode(caller, parent, name, make)
+        self.make_inode(caller, parent, name, request)
     }
 
-    fn create(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<(Entry, Opened)> {
+    fn create(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        request: &CreateRequest<'_>,
+    ) -> Reply<(EntryReply, Opened)> {
         // Nothing is to be released then.
         if self.open_files.is_none() {
             return Err(Errno::NOSYS);
         }
         let _timed = self.timed(Request::Make, parent);
-        self.create_file(caller, parent, name, make)
+        self.create_file(caller, parent, name, request)
     }
 
-    fn make_unnamed(&self, caller: Caller, parent: NodeId, make: &Make<'_>) -> Reply<(Entry, Opened)> {
+    fn create_tmpfile(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        request: &CreateRequest<'_>,
+    ) -> Reply<(EntryReply, Opened)> {
         let _timed = self.timed(Request::Make, parent);
-        self.make_unnamed_file(caller, parent, make)
+        self.open_tmpfile(caller, parent, request)
     }
 
     fn unlink(&self, parent: NodeId, name: &[u8]) -> Reply<()> {
@@ -329,7 +346,7 @@ impl Ops for Server {
         self.rename_entry(from, to, how)
     }
 
-    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<Entry> {
+    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<EntryReply> {
         let _timed = self.timed(Request::Link, parent);
         self.link_inode(node, parent, name)
     }
@@ -371,10 +388,10 @@ impl Ops for Server {
         self.list_directory(node, cookie, with_attributes, listing)
     }
 
-    fn fullness(&self) -> Fullness {
-        let _timed = self.metrics.begin(Request::Fullness);
+    fn statfs(&self) -> StatFs {
+        let _timed = self.metrics.begin(Request::StatFs);
         let full = self.fs.statistics();
-        Fullness {
+        StatFs {
             block_size: full.block_size,
             blocks: full.blocks,
             free_blocks: full.free_blocks,

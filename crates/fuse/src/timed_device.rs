@@ -10,7 +10,7 @@ use std::io;
 use extant_block::BlockDevice;
 use extant_rt::{Arc, Monotonic, before_wait};
 
-use crate::pace::Pace;
+use crate::latency::LatencyEwma;
 use crate::tally::{Tally, Total};
 
 /// What a device is asked.
@@ -56,14 +56,15 @@ pub struct TimedDevice<D> {
     device: D,
     times: DeviceTimes,
     /// Whether operations of each [`Io`] lately were slow: then a thread that answers requests lets another one receive them.
-    paces: [Pace; IO_NAMES.len()],
+    latencies: [LatencyEwma; IO_NAMES.len()],
 }
 
 impl<D: BlockDevice> TimedDevice<D> {
     /// Counts what `device` is asked through it.
     pub fn new(device: D) -> Self {
-        let paces = [Pace::default(), Pace::default(), Pace::slow(), Pace::slow()];
-        Self { device, times: DeviceTimes(Arc::new(Tally::new())), paces }
+        let latencies =
+            [LatencyEwma::default(), LatencyEwma::default(), LatencyEwma::slow(), LatencyEwma::slow()];
+        Self { device, times: DeviceTimes(Arc::new(Tally::new())), latencies }
     }
 
     /// The counts, for [`crate::ServerOptions`].
@@ -75,14 +76,14 @@ impl<D: BlockDevice> TimedDevice<D> {
     fn timed(&self, io: Io, bytes: usize, ask: impl FnOnce(&D) -> io::Result<()>) -> io::Result<()> {
         let tally = &self.times.0;
         tally.begin(io as usize);
-        let pace = &self.paces[io as usize];
-        if pace.is_slow() {
+        let latency = &self.latencies[io as usize];
+        if latency.is_slow() {
             before_wait();
         }
         let start = Monotonic::now();
         let done = ask(&self.device);
         let took = start.elapsed();
-        pace.note(took, bytes);
+        latency.note(took, bytes);
         tally.end(io as usize, took, if done.is_ok() { bytes } else { 0 });
         let mut waited = WAITED.get();
         waited[io as usize] += took.as_nanos() as u64;

@@ -107,7 +107,7 @@ fn apart(fs: &Filesystem, dirs: Vec<Dir>) -> Result<[Dir; 2], Box<dyn Error>> {
     let geometry = Geometry::new(&fs.superblock())?;
     let bands = Bands::new(geometry.group_count);
     let band = |dir: &Dir| {
-        let place = geometry.inode_place(dir.clone().into_file().number());
+        let place = geometry.inode_location(dir.clone().into_file().number());
         place.map(|(group, _)| bands.of(group))
     };
     let mut dirs = dirs.into_iter();

@@ -254,7 +254,7 @@ impl Geometry {
     /// The group of an inode and its place in it; `None` for numbers no inode has.
     #[inline]
     #[must_use]
-    pub fn inode_place(&self, ino: InodeNumber) -> Option<(GroupNumber, u32)> {
+    pub fn inode_location(&self, ino: InodeNumber) -> Option<(GroupNumber, u32)> {
         if ino.0 > self.inodes_count {
             return None;
         }

@@ -16,7 +16,7 @@ use crate::error::{Error, Result, Structure};
 use crate::extent::{ExtentNode, ROOT_CAPACITY};
 use crate::field;
 use crate::file_type::FileType;
-use crate::inode::{I_BLOCK_SIZE, Inode};
+use crate::inode::{I_BLOCK_SIZE, RawInode};
 use crate::inode_flags::InodeFlags;
 use crate::types::InodeNumber;
 use crate::xattr::{Xattr, XattrValue, parse_ibody, write_ibody};
@@ -29,7 +29,7 @@ const PARENT_BYTES: usize = 4;
 /// # Errors
 /// `Corrupt` when there is no `system.data` among the inode's own attributes, when its value is elsewhere, when the inode is
 /// mapped by extents as well, and when the size is more than the content's.
-pub fn content(inode: &Inode) -> Result<Vec<u8>> {
+pub fn content(inode: &RawInode) -> Result<Vec<u8>> {
     if inode.flags().contains(InodeFlags::EXTENTS) {
         return Err(corrupt("content in the inode, and mapped by extents"));
     }
@@ -50,7 +50,7 @@ pub fn content(inode: &Inode) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// `Corrupt`, and no change, when the inode's own attributes are.
-pub fn take_out(inode: &mut Inode, has_extents: bool) -> Result<()> {
+pub fn take_out(inode: &mut RawInode, has_extents: bool) -> Result<()> {
     let mut flags = inode.flags() - InodeFlags::INLINE_DATA - InodeFlags::INDEX;
     let mut map = [0; I_BLOCK_SIZE];
     if has_extents {
@@ -110,7 +110,7 @@ pub fn fill_directory_block(
     Ok(())
 }
 
-impl Inode {
+impl RawInode {
     /// Whether it is one of those that have content and says that this stands in it.
     #[must_use]
     pub fn has_inline_data(&self) -> bool {

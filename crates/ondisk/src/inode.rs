@@ -51,12 +51,12 @@ const I_PROJID: usize = 0x9C;
 
 /// An inode. See the module.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Inode {
+pub struct RawInode {
     /// In place as most disks have them, so that an inode in memory is in one piece.
     bytes: SmallVec<[u8; COMMON_SIZE]>,
 }
 
-impl Inode {
+impl RawInode {
     /// Reads an inode from its bytes, all of them.
     ///
     /// # Errors
@@ -453,7 +453,7 @@ impl Inode {
 impl Checksums {
     /// The checksum of an inode, as it is stored: 16 bits where the inode has no room for more.
     #[must_use]
-    pub fn inode(&self, ino: InodeNumber, inode: &Inode) -> u32 {
+    pub fn inode(&self, ino: InodeNumber, inode: &RawInode) -> u32 {
         const ZERO: &[u8] = &[0, 0];
         let bytes = &inode.bytes;
         let (old, new) = bytes.split_at(GOOD_OLD_INODE_SIZE);
@@ -473,12 +473,12 @@ impl Checksums {
 
     /// Whether an inode's checksum is right.
     #[must_use]
-    pub fn verify_inode(&self, ino: InodeNumber, inode: &Inode) -> bool {
+    pub fn verify_inode(&self, ino: InodeNumber, inode: &RawInode) -> bool {
         !self.has_metadata_checksums() || inode.checksum() == self.inode(ino, inode)
     }
 
     /// Sets an inode's checksum, if the disk has checksums.
-    pub fn update_inode(&self, ino: InodeNumber, inode: &mut Inode) {
+    pub fn update_inode(&self, ino: InodeNumber, inode: &mut RawInode) {
         if !self.has_metadata_checksums() {
             return;
         }
@@ -490,9 +490,9 @@ impl Checksums {
     }
 }
 
-impl std::fmt::Debug for Inode {
+impl std::fmt::Debug for RawInode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inode")
+        f.debug_struct("RawInode")
             .field("mode", &format_args!("{:#o}", self.mode()))
             .field("size", &self.size())
             .field("links_count", &self.links_count())
@@ -506,7 +506,7 @@ fn corrupt(reason: &'static str) -> Error {
     Error::corrupt(Structure::Inode, reason)
 }
 
-fields! { Inode, NAMED_SIZE;
+fields! { RawInode, NAMED_SIZE;
     i_mode, set_i_mode: u16 = 0x0;
     i_uid, set_i_uid: u16 = 0x2;
     i_size_lo, set_i_size_lo: u32 = 0x4;

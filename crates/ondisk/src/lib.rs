@@ -39,7 +39,7 @@ pub use feature::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 pub use file_type::FileType;
 pub use geometry::Geometry;
 pub use group_desc::{GroupDescriptor, GroupFlags};
-pub use inode::Inode;
+pub use inode::RawInode;
 pub use inode_flags::InodeFlags;
 pub use mmp::Mmp;
 pub use superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, SuperFlags, Superblock};

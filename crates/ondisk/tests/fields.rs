@@ -3,11 +3,11 @@
 use extant_ondisk::inode::EXTRA_ISIZE;
 use extant_ondisk::{
     Entries, Error, Extent, ExtentIndex, ExtentNode, FileType, FsBlock, GroupDescriptor, IncompatFeatures,
-    Inode, InodeFlags, LogicalBlock, Superblock, Timestamp,
+    InodeFlags, LogicalBlock, RawInode, Superblock, Timestamp,
 };
 
-fn inode(size: u16, extra_isize: u16) -> Inode {
-    Inode::new(size, extra_isize).expect("an inode's sizes")
+fn inode(size: u16, extra_isize: u16) -> RawInode {
+    RawInode::new(size, extra_isize).expect("an inode's sizes")
 }
 
 #[test]
@@ -64,7 +64,9 @@ fn inodes_without_room_clamp_times_and_refuse_projects() {
     assert_eq!((whole.crtime(), whole.version(), whole.project_id()), (Some(late), 0x1_0000_0002, 7));
     assert!(inode(256, EXTRA_ISIZE).set_extra_isize(132).is_err());
     assert!(inode(256, EXTRA_ISIZE).set_extra_isize(30).is_err());
-    assert!(Inode::new(128, 4).is_err() && Inode::new(192, 0).is_err() && Inode::new(64, 0).is_err());
+    assert!(
+        RawInode::new(128, 4).is_err() && RawInode::new(192, 0).is_err() && RawInode::new(64, 0).is_err()
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use extant_ondisk::{
     ChecksumKind, Checksums, CompatFeatures, ExtentNode, FsBlock, Geometry, GroupDescriptor, GroupNumber,
-    IncompatFeatures, Inode, InodeNumber, LogicalBlock, Mmp, RoCompatFeatures, Superblock, bitmap, extent,
+    IncompatFeatures, InodeNumber, LogicalBlock, Mmp, RawInode, RoCompatFeatures, Superblock, bitmap, extent,
     indirect, orphan_file,
 };
 
@@ -94,7 +94,7 @@ fn use_geometry(sb: &Superblock, random: &mut Random) {
             (geometry.descriptor_location(group), geometry.super_block(group), geometry.flex_group_of(group));
     }
     for ino in [0, 1, geometry.inodes_count, u32::MAX, random.next() as u32] {
-        let Some((group, index)) = geometry.inode_place(InodeNumber(ino)) else { continue };
+        let Some((group, index)) = geometry.inode_location(InodeNumber(ino)) else { continue };
         assert!(group.0 <= last && index < geometry.inodes_per_group);
         assert_eq!(geometry.inode_number(group, index), Some(InodeNumber(ino)));
         let (_, byte) = geometry.inode_block(FsBlock(u64::MAX - 3), index);
@@ -246,7 +246,7 @@ fn random_inodes_never_panic_and_keep_their_bytes() {
         {
             extra.copy_from_slice(&(random.below(36) as u16).to_le_bytes());
         }
-        let Ok(mut inode) = Inode::parse(&bytes) else { return };
+        let Ok(mut inode) = RawInode::parse(&bytes) else { return };
         accepted += 1;
         let times = (inode.atime(), inode.mtime(), inode.ctime(), inode.crtime());
         let _ =

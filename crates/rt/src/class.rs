@@ -33,9 +33,9 @@ classes! {
     /// One per inode, keyed by its number: the file's or directory's content.
     INODE = 20;
     /// One per inode, keyed by its number: its content is written back.
-    FLUSH = 22;
+    WRITEBACK = 22;
     /// One per inode, keyed by its number: its content in memory, beside who writes it back.
-    STEP = 24;
+    MAPPING = 24;
     /// One per inode: its extended attributes.
     XATTR = 40;
     /// Not a lock: an open journal handle.
@@ -43,7 +43,7 @@ classes! {
     /// One per file system: inode tables that are being zeroed; held over I/O, and by a commit for a moment.
     TABLES = 52;
     /// One per file system: the block of multiple-mount protection; held over its I/O.
-    PROTECTION = 53;
+    MMP = 53;
     /// Not a lock: the right to write blocks to their final locations, which a checkpoint has, and a change of the superblock past
     /// the log (kernel `j_checkpoint_mutex`).
     CHECKPOINT = 54;
@@ -54,7 +54,7 @@ classes! {
     /// One per slot of the names in memory; never two at once.
     NAME = 70;
     /// One per inode: its decoded fields.
-    INODE_CORE = 75;
+    INODE_STATE = 75;
     /// One per file system: a run of free blocks is out of its group while the device discards it.
     DISCARDING = 76;
     /// One per inode: blocks taken ahead for it.

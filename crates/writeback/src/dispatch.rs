@@ -5,7 +5,7 @@ use extant_rt::{Arc, MutexGuard, Ordering, spawn};
 use crate::context::{Context, Key, List, Lists, Work};
 use crate::inode_writeback::{Listed, State};
 use crate::writeback::Shared;
-use crate::{Inode, Left, Progress, Reason};
+use crate::{Inode, Progress, Reason, RemainingWork};
 
 /// What is written of an inode in the background at once, at least.
 const PASS_BYTES_MIN: u64 = 4 << 20;
@@ -18,7 +18,7 @@ pub(crate) enum ListedFrom {
     /// Clean; it comes to this list.
     Nowhere(List),
     /// In flight in a context by a key; it comes to this list.
-    Flight(usize, Key, List),
+    InFlight(usize, Key, List),
     /// On a list of a context, of whose kind it stays.
     Waiting(usize),
 }
@@ -27,7 +27,7 @@ impl ListedFrom {
     fn context(self) -> Option<usize> {
         match self {
             Self::Nowhere(_) => None,
-            Self::Flight(context, ..) | Self::Waiting(context) => Some(context),
+            Self::InFlight(context, ..) | Self::Waiting(context) => Some(context),
         }
     }
 }
@@ -126,7 +126,7 @@ impl<I: Inode> Shared<I> {
             context.counts.count(work.reason);
             self.store.write(&work.inode, self.pass_bytes(context, work.reason), work.reason)
         } else {
-            Progress { written: 0, left: Left::Clean }
+            Progress { written: 0, left: RemainingWork::Clean }
         };
         context.counts.written.fetch_add(progress.written, Ordering::Relaxed);
         let begun = Key { epoch, time, inode: work.key.inode };
@@ -149,14 +149,14 @@ impl<I: Inode> Shared<I> {
         let context = &self.contexts[index];
         let mut state = work.inode.inode_writeback().lock();
         let (list, key) = match progress.left {
-            Left::Clean => (List::Dirty, begun),
-            Left::More => (List::Dirty, work.key),
-            Left::Busy => {
+            RemainingWork::Clean => (List::Dirty, begun),
+            RemainingWork::More => (List::Dirty, work.key),
+            RemainingWork::Busy => {
                 context.counts.busy.fetch_add(1, Ordering::Relaxed);
                 state.times |= times;
                 (List::Busy, work.key)
             }
-            Left::Failed => {
+            RemainingWork::Failed => {
                 context.counts.failed.fetch_add(1, Ordering::Relaxed);
                 (List::Failed, begun)
             }
@@ -167,7 +167,7 @@ impl<I: Inode> Shared<I> {
             state.listed = None;
             context.lists.lock().end_flight(work.key);
         } else {
-            self.list_inode(&work.inode, &mut state, key, ListedFrom::Flight(index, work.key, list));
+            self.list_inode(&work.inode, &mut state, key, ListedFrom::InFlight(index, work.key, list));
         }
     }
 
@@ -190,7 +190,7 @@ impl<I: Inode> Shared<I> {
             let lists = away.as_mut().unwrap_or(&mut to);
             let list = match from {
                 ListedFrom::Nowhere(list) => list,
-                ListedFrom::Flight(_, old_key, list) => {
+                ListedFrom::InFlight(_, old_key, list) => {
                     lists.end_flight(old_key);
                     list
                 }

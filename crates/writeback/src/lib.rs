@@ -60,7 +60,7 @@ pub enum Reason {
 
 /// What is left to write of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum RemainingWork {
     /// Nothing of what was dirty when the call began.
     Clean,
     /// Something of it, for as much as was asked for is written.
@@ -77,7 +77,7 @@ pub struct Progress {
     /// Bytes that were written.
     pub written: u64,
     /// What is left.
-    pub left: Left,
+    pub left: RemainingWork,
 }
 
 /// Who can write an inode.

@@ -115,7 +115,7 @@ impl Allocator {
     }
 
     fn group_of(&self, inode: InodeNumber) -> Option<GroupNumber> {
-        self.geometry.inode_place(inode).map(|(group, _)| group)
+        self.geometry.inode_location(inode).map(|(group, _)| group)
     }
 
     fn find_group_other(

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use crate::bitmap64::{Bitmap64, Gap};
+use crate::bitmap64::{Bitmap64, FreeExtent};
 
 /// Orders that a group can have: blocks of 64 KiB have 17 and the one of single blocks.
 pub(crate) const ORDERS_MAX: usize = 18;
@@ -76,8 +76,8 @@ impl Buddy {
     }
 
     /// Marks a run of free blocks as used.
-    pub fn mark_used(&mut self, gap: Gap) {
-        let Gap { start, len } = gap;
+    pub fn mark_used(&mut self, gap: FreeExtent) {
+        let FreeExtent { start, len } = gap;
         let end = start + len;
         let is_free = |block: Option<u32>| block.is_some_and(|block| !self.busy.is_set(block, 1));
         let after = (end < self.busy.len()).then_some(end);
@@ -107,8 +107,8 @@ impl Buddy {
     }
 
     /// Marks a run of used blocks as free.
-    pub fn mark_free(&mut self, gap: Gap) {
-        let Gap { start, len } = gap;
+    pub fn mark_free(&mut self, gap: FreeExtent) {
+        let FreeExtent { start, len } = gap;
         let end = start + len;
         let is_free = |block: Option<u32>| block.is_some_and(|block| !self.busy.is_set(block, 1));
         let after = (end < self.busy.len()).then_some(end);
@@ -145,28 +145,28 @@ impl Buddy {
     /// Up to `len` free blocks: from the smallest chunk that has so many, where it begins or, unless `is_aligned`, where its
     /// run does; before that, of a run that has so many without such a chunk, if one is soon found. Else the longest of the runs
     /// around a few of the largest chunks, from `near` on.
-    pub fn fit(&self, len: u32, is_aligned: bool, near: u32) -> Option<Gap> {
+    pub fn fit(&self, len: u32, is_aligned: bool, near: u32) -> Option<FreeExtent> {
         let whole = order_of(len);
         let Some(chunk) = self.find_chunk(whole) else {
             let longest = self.longest_around(self.largest_order()?, len, near);
-            return Some(Gap { len: longest.len.min(len), ..longest });
+            return Some(FreeExtent { len: longest.len.min(len), ..longest });
         };
         if !len.is_power_of_two() {
             let shorter = self.longest_around(whole - 1, len, 0);
             if shorter.len >= len {
-                return Some(Gap { len, ..shorter });
+                return Some(FreeExtent { len, ..shorter });
             }
         }
-        Some(Gap { start: if is_aligned { chunk } else { self.busy.run_start(chunk) }, len })
+        Some(FreeExtent { start: if is_aligned { chunk } else { self.busy.run_start(chunk) }, len })
     }
 
     /// The longest of the runs around a few chunks of an order, from the block `near` on and round, or the first that has `len`
     /// blocks.
-    fn longest_around(&self, order: u8, len: u32, near: u32) -> Gap {
+    fn longest_around(&self, order: u8, len: u32, near: u32) -> FreeExtent {
         let chunks = order.checked_sub(1).map_or(&self.busy, |above| &self.chunks[usize::from(above)]);
         // Few runs are twice as long as their largest chunk.
         let enough = if len <= 2 << order { len } else { (2 << order) - 1 };
-        let mut longest = Gap::default();
+        let mut longest = FreeExtent::default();
         let (first, near) = (self.first_free >> order, near >> order);
         let (mut at, mut is_round) = (first.max(near), near <= first);
         for _ in 0..RUNS_COMPARED {
@@ -181,7 +181,7 @@ impl Buddy {
             let start = self.busy.run_start(chunk << order);
             let end = self.busy.next_set(chunk << order);
             if end - start > longest.len {
-                longest = Gap { start, len: end - start };
+                longest = FreeExtent { start, len: end - start };
             }
             at = end.div_ceil(1 << order);
         }
@@ -189,20 +189,20 @@ impl Buddy {
     }
 
     /// The free run from `at` on, up to `len_max`; empty if that block is busy.
-    pub fn run_at(&self, at: u32, len_max: u32) -> Gap {
+    pub fn run_at(&self, at: u32, len_max: u32) -> FreeExtent {
         if at >= self.busy.len() || self.busy.is_set(at, 1) {
-            return Gap { start: at, len: 0 };
+            return FreeExtent { start: at, len: 0 };
         }
-        Gap { start: at, len: self.busy.next_set_before(at, at.saturating_add(len_max)) - at }
+        FreeExtent { start: at, len: self.busy.next_set_before(at, at.saturating_add(len_max)) - at }
     }
 
     /// The first run of at least `least` free blocks in a range; what lies outside the range does not count.
-    pub fn run_in(&self, range: Range<u32>, least: u32) -> Option<Gap> {
+    pub fn run_in(&self, range: Range<u32>, least: u32) -> Option<FreeExtent> {
         let mut start = self.busy.next_clear(range.start);
         while start < range.end {
             let end = self.busy.next_set_before(start, range.end);
             if end - start >= least {
-                return Some(Gap { start, len: end - start });
+                return Some(FreeExtent { start, len: end - start });
             }
             start = self.busy.next_clear(end);
         }
@@ -210,7 +210,7 @@ impl Buddy {
     }
 
     /// The runs of free blocks, in order.
-    pub fn runs(&self) -> impl Iterator<Item = Gap> + '_ {
+    pub fn runs(&self) -> impl Iterator<Item = FreeExtent> + '_ {
         let mut at = self.first_free;
         std::iter::from_fn(move || {
             let start = self.busy.next_clear(at);
@@ -218,7 +218,7 @@ impl Buddy {
                 return None;
             }
             at = self.busy.next_set(start);
-            Some(Gap { start, len: at - start })
+            Some(FreeExtent { start, len: at - start })
         })
     }
 
@@ -299,7 +299,7 @@ mod tests {
                     buddy.mark_used(free);
                 } else {
                     let until = buddy.busy.next_clear(start).min(len);
-                    buddy.mark_free(Gap { start, len: 1 + random(&mut state) % (until - start) });
+                    buddy.mark_free(FreeExtent { start, len: 1 + random(&mut state) % (until - start) });
                 }
                 assert_eq!(buddy, Buddy::new(buddy.busy.clone(), order_max), "after {start}");
             }
@@ -314,7 +314,7 @@ mod tests {
             let mut buddy = Buddy::new(Bitmap64::from_bytes(&[0; 256], len), order_max);
             for at in 0..len {
                 if random(&mut state).is_multiple_of(density) {
-                    buddy.mark_used(Gap { start: at, len: 1 });
+                    buddy.mark_used(FreeExtent { start: at, len: 1 });
                 }
             }
             while let Some(largest) = buddy.largest_order() {
@@ -333,8 +333,8 @@ mod tests {
     #[test]
     fn a_fit_takes_the_smallest_chunk_that_suffices() {
         let mut buddy = Buddy::new(Bitmap64::from_bytes(&[0; 32], 256), 8);
-        buddy.mark_used(Gap { start: 0, len: 3 });
-        buddy.mark_used(Gap { start: 17, len: 1 });
+        buddy.mark_used(FreeExtent { start: 0, len: 3 });
+        buddy.mark_used(FreeExtent { start: 17, len: 1 });
         // Free: 3..17 and 18..256.
         let fit = |len, is_aligned| buddy.fit(len, is_aligned, 0).map(|gap| (gap.start, gap.len));
         assert_eq!([fit(2, true), fit(2, false)], [Some((18, 2)), Some((18, 2))]);
@@ -348,8 +348,8 @@ mod tests {
     #[test]
     fn a_fit_takes_a_run_without_an_aligned_chunk_before_a_longer_one() {
         let mut buddy = Buddy::new(Bitmap64::from_bytes(&[0; 32], 256), 8);
-        buddy.mark_used(Gap { start: 0, len: 2 });
-        buddy.mark_used(Gap { start: 8, len: 1 });
+        buddy.mark_used(FreeExtent { start: 0, len: 2 });
+        buddy.mark_used(FreeExtent { start: 8, len: 1 });
         // Free: 2..8, with chunks of 2 and 4, and 9..256.
         let fit = |len| buddy.fit(len, false, 0).map(|gap| (gap.start, gap.len));
         assert_eq!([5, 6, 7].map(fit), [Some((2, 5)), Some((2, 6)), Some((9, 7))]);
@@ -360,7 +360,7 @@ mod tests {
         let mut buddy = Buddy::new(Bitmap64::from_bytes(&[0xFF; 32], 256), 8);
         // Runs of two blocks, and one of three beyond the first that are compared.
         for start in (0..256).step_by(8) {
-            buddy.mark_free(Gap { start, len: if start == 128 { 3 } else { 2 } });
+            buddy.mark_free(FreeExtent { start, len: if start == 128 { 3 } else { 2 } });
         }
         let fit = |near| buddy.fit(16, false, near).map(|gap| (gap.start, gap.len));
         assert_eq!([0, 90, 136, 250].map(fit), [Some((0, 2)), Some((128, 3)), Some((136, 2)), Some((0, 2))]);
@@ -370,8 +370,8 @@ mod tests {
     fn chunks_and_runs_are_found() {
         let mut buddy = Buddy::new(Bitmap64::from_bytes(&[0; 32], 256), 8);
         assert_eq!((buddy.largest_order(), buddy.find_chunk(8)), (Some(8), Some(0)));
-        buddy.mark_used(Gap { start: 0, len: 3 });
-        buddy.mark_used(Gap { start: 130, len: 1 });
+        buddy.mark_used(FreeExtent { start: 0, len: 3 });
+        buddy.mark_used(FreeExtent { start: 130, len: 1 });
         assert_eq!(buddy.largest_order(), Some(6));
         assert_eq!(buddy.find_chunk(6), Some(64));
         assert_eq!(buddy.find_chunk(2), Some(4));
@@ -379,12 +379,12 @@ mod tests {
         assert_eq!(buddy.fragments(), 2);
         assert_eq!(
             buddy.runs().collect::<Vec<_>>(),
-            [(3, 127), (131, 125)].map(|(start, len)| Gap { start, len })
+            [(3, 127), (131, 125)].map(|(start, len)| FreeExtent { start, len })
         );
-        assert_eq!(buddy.run_at(128, 9), Gap { start: 128, len: 2 });
+        assert_eq!(buddy.run_at(128, 9), FreeExtent { start: 128, len: 2 });
         assert_eq!(buddy.run_at(130, 9).len, 0);
-        buddy.mark_used(Gap { start: 3, len: 127 });
-        buddy.mark_used(Gap { start: 131, len: 125 });
+        buddy.mark_used(FreeExtent { start: 3, len: 127 });
+        buddy.mark_used(FreeExtent { start: 131, len: 125 });
         assert_eq!((buddy.largest_order(), buddy.find_chunk(0), buddy.runs().count()), (None, None, 0));
     }
 }

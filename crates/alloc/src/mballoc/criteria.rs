@@ -4,11 +4,11 @@
 use extant_ondisk::GroupNumber;
 
 use super::buddy::Buddy;
-use super::index::Round;
+use super::index::GroupsFromGoal;
 use super::scan::Walk;
-use super::summary::{Key, Marks, Summary};
+use super::summary::{Key, OrderMask, Summary};
 use super::{Criterion, Purpose, Search};
-use crate::bitmap64::Gap;
+use crate::bitmap64::FreeExtent;
 use crate::group::Run;
 use crate::linux_model::order_lists::OrderLists;
 use crate::tuning::{Scan, Tuning};
@@ -66,11 +66,11 @@ impl Search<'_> {
         let (groups, Tuning { max_linear_groups, .. }) = (alloc.geometry.group_count, alloc.tuning);
         let mut listed = listed
             .map(|listed| Walk::new(&alloc.index, (self.scan, max_linear_groups), listed, goal, groups));
-        let mut all = Round::new(&alloc.index, goal);
+        let mut all = GroupsFromGoal::new(&alloc.index, goal);
         loop {
             let group = match &mut listed {
                 Some(listed) => listed.next()?,
-                None => all.next(&alloc.index, Marks::ANY)?,
+                None => all.next(&alloc.index, OrderMask::ANY)?,
             };
             self.counts.considered(criterion);
             if let Some(run) = self.visit(criterion, group, want) {
@@ -129,7 +129,7 @@ impl Search<'_> {
         let buddy = locked.buddy()?;
         let gap = match criterion {
             Criterion::Power2Aligned => {
-                buddy.find_chunk(want.ilog2() as u8).map(|start| Gap { start, len: want })?
+                buddy.find_chunk(want.ilog2() as u8).map(|start| FreeExtent { start, len: want })?
             }
             Criterion::AnyFree => self.best_fit(buddy, self.len)?,
             _ => self.best_fit(buddy, want)?,
@@ -166,11 +166,11 @@ impl Search<'_> {
 
     /// The run that fits `want` most closely, cut to it, of those that a search of reasonable length sees; else the
     /// longest (kernel `ext4_mb_complex_scan_group`, `ext4_mb_measure_extent`).
-    fn best_fit(&mut self, buddy: &Buddy, want: u32) -> Option<Gap> {
-        let (mut best, mut sufficient) = (None::<Gap>, 0);
+    fn best_fit(&mut self, buddy: &Buddy, want: u32) -> Option<FreeExtent> {
+        let (mut best, mut sufficient) = (None::<FreeExtent>, 0);
         for run in buddy.runs() {
             self.counts.runs_scanned += 1;
-            let is_better = |best: Gap| match (run.len >= want, best.len >= want) {
+            let is_better = |best: FreeExtent| match (run.len >= want, best.len >= want) {
                 (true, true) => run.len < best.len,
                 (false, false) => run.len > best.len,
                 (is_sufficient, _) => is_sufficient,
@@ -184,6 +184,6 @@ impl Search<'_> {
                 break;
             }
         }
-        best.map(|best| Gap { len: best.len.min(want), ..best })
+        best.map(|best| FreeExtent { len: best.len.min(want), ..best })
     }
 }

@@ -15,7 +15,7 @@ use std::ops::Range;
 use extant_ondisk::GroupNumber;
 use extant_rt::{AtomicU64, Ordering};
 
-use super::summary::{Marks, Summary};
+use super::summary::{OrderMask, Summary};
 use crate::linux_model::order_lists::OrderLists;
 
 /// Bitmap64 below a word.
@@ -30,7 +30,7 @@ struct Line([AtomicU64; FANOUT as usize]);
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct OrderIndex {
-    /// Packed [`Summary`]s, then per level [`Marks`], up to a single word.
+    /// Packed [`Summary`]s, then per level [`OrderMask`], up to a single word.
     levels: Box<[Box<[Line]>]>,
     groups: u32,
     /// The older form, kept beside it.
@@ -88,7 +88,7 @@ impl OrderIndex {
         if let Some(lists) = &self.lists {
             lists.set(group, Summary::unpack(word.load(Ordering::Relaxed)), to);
         }
-        let (old, new) = (Marks::of(word.load(Ordering::Relaxed)), to.marks());
+        let (old, new) = (OrderMask::of(word.load(Ordering::Relaxed)), to.marks());
         if old == new {
             word.store(to.pack(), Ordering::Relaxed);
             return;
@@ -100,25 +100,25 @@ impl OrderIndex {
     }
 
     /// Puts marks into the words above a word of the level below `level`.
-    fn raise(&self, level: usize, mut index: u32, marks: Marks) {
+    fn raise(&self, level: usize, mut index: u32, marks: OrderMask) {
         if marks.is_empty() {
             return;
         }
         for level in level..self.levels.len() {
             index >>= FANOUT_SHIFT;
             let Some(word) = self.word(level, index) else { return };
-            if !marks.without(Marks(word.load(Ordering::SeqCst))).is_empty() {
+            if !marks.without(OrderMask(word.load(Ordering::SeqCst))).is_empty() {
                 word.fetch_or(marks.0, Ordering::SeqCst);
             }
         }
     }
 
     /// Takes marks that a word no longer has out of the words above it, on these levels, as far up as no other has them.
-    fn lower(&self, levels: Range<usize>, mut index: u32, mut marks: Marks) {
+    fn lower(&self, levels: Range<usize>, mut index: u32, mut marks: OrderMask) {
         for level in levels {
             index >>= FANOUT_SHIFT;
             let Some(word) = self.word(level, index) else { return };
-            marks = marks.and(Marks(word.load(Ordering::SeqCst)));
+            marks = marks.and(OrderMask(word.load(Ordering::SeqCst)));
             if marks.is_empty() {
                 return;
             }
@@ -136,10 +136,10 @@ impl OrderIndex {
     }
 
     /// What the words below a word have.
-    fn below(&self, level: usize, index: u32) -> Marks {
+    fn below(&self, level: usize, index: u32) -> OrderMask {
         let line = self.levels.get(level - 1).and_then(|lines| lines.get(index as usize));
         let marks = |word: &AtomicU64| Self::marks(level - 1, word.load(Ordering::SeqCst));
-        line.map_or(Marks::NONE, |line| line.0.iter().map(marks).fold(Marks::NONE, Marks::or))
+        line.map_or(OrderMask::NONE, |line| line.0.iter().map(marks).fold(OrderMask::NONE, OrderMask::or))
     }
 
     fn word(&self, level: usize, index: u32) -> Option<&AtomicU64> {
@@ -147,8 +147,8 @@ impl OrderIndex {
         line.0.get((index % FANOUT) as usize)
     }
 
-    fn marks(level: usize, word: u64) -> Marks {
-        if level == 0 { Marks::of(word) } else { Marks(word) }
+    fn marks(level: usize, word: u64) -> OrderMask {
+        if level == 0 { OrderMask::of(word) } else { OrderMask(word) }
     }
 
     /// Whether no group has free blocks. Looks at every group, because a mark may be missing for a moment.
@@ -157,17 +157,17 @@ impl OrderIndex {
     }
 
     /// What any group may have.
-    pub fn all(&self) -> Marks {
+    pub fn all(&self) -> OrderMask {
         self.below(self.levels.len(), 0)
     }
 
     /// Whether any group may have one of the marks.
-    pub fn may_have(&self, wanted: Marks) -> bool {
+    pub fn may_have(&self, wanted: OrderMask) -> bool {
         self.first_in_line(self.levels.len() - 1, 0, wanted).is_some()
     }
 
     /// The first group in a range that has one of the marks.
-    pub fn first(&self, wanted: Marks, range: Range<u32>) -> Option<GroupNumber> {
+    pub fn first(&self, wanted: OrderMask, range: Range<u32>) -> Option<GroupNumber> {
         if !self.may_have(wanted) {
             return None;
         }
@@ -202,7 +202,7 @@ impl OrderIndex {
     }
 
     /// The first word at or behind `at`, of its line, with one of the marks.
-    fn first_in_line(&self, level: usize, at: u32, wanted: Marks) -> Option<u32> {
+    fn first_in_line(&self, level: usize, at: u32, wanted: OrderMask) -> Option<u32> {
         let line = self.levels.get(level)?.get((at / FANOUT) as usize)?;
         let slot = (at % FANOUT) as usize;
         let found = line.0[slot..]
@@ -215,19 +215,19 @@ impl OrderIndex {
 /// The groups from a goal rightwards, then those from 0 to it, so that searches which begin at different goals do not
 /// meet in the lowest groups (post B).
 #[derive(Clone, Debug)]
-pub(crate) struct Round {
+pub(crate) struct GroupsFromGoal {
     now: Range<u32>,
     then: Range<u32>,
 }
 
-impl Round {
+impl GroupsFromGoal {
     pub fn new(index: &OrderIndex, goal: GroupNumber) -> Self {
         let goal = goal.0.min(index.groups);
         Self { now: goal..index.groups, then: 0..goal }
     }
 
     /// The next group of these that has one of the marks.
-    pub fn next(&mut self, index: &OrderIndex, wanted: Marks) -> Option<GroupNumber> {
+    pub fn next(&mut self, index: &OrderIndex, wanted: OrderMask) -> Option<GroupNumber> {
         loop {
             match index.first(wanted, self.now.clone()) {
                 Some(group) => {
@@ -274,7 +274,7 @@ mod tests {
                 };
                 index.set(GroupNumber(at), summary);
                 plain[at as usize] = summary;
-                let wanted = Marks::of_chunk(order, random(&mut state).is_multiple_of(2));
+                let wanted = OrderMask::of_chunk(order, random(&mut state).is_multiple_of(2));
                 let (start, end) = (random(&mut state) % groups, random(&mut state) % (groups + 1));
                 let expected = (start..end).find(|at| !plain[*at as usize].marks().and(wanted).is_empty());
                 assert_eq!(index.first(wanted, start..end), expected.map(GroupNumber), "{start}..{end}");
@@ -283,7 +283,7 @@ mod tests {
             for at in 0..groups {
                 index.set(GroupNumber(at), Summary::NONE);
             }
-            assert_eq!(index.first(Marks::ANY, 0..groups), None);
+            assert_eq!(index.first(OrderMask::ANY, 0..groups), None);
             let words = index.levels.iter().flatten().flat_map(|line| &line.0);
             assert!(words.into_iter().all(|word| word.load(Ordering::Relaxed) == 0), "a mark stays behind");
         }
@@ -299,7 +299,7 @@ mod tests {
         // Whoever changes the group again leaves the mark to those who look for it.
         index.set(GroupNumber(70), known(3));
         assert_eq!(top() & both, both);
-        assert_eq!(index.first(Marks(known(4).marks().0 & !known(3).marks().0), 0..64 * 3), None);
+        assert_eq!(index.first(OrderMask(known(4).marks().0 & !known(3).marks().0), 0..64 * 3), None);
         assert_eq!(top(), known(9).marks().or(known(3).marks()).0);
     }
 
@@ -323,8 +323,9 @@ mod tests {
             index.set(GroupNumber(group), known(3));
         }
         let round = |from| {
-            let mut round = Round::new(&index, GroupNumber(from));
-            std::iter::from_fn(|| Some(round.next(&index, Marks::of_chunk(2, false))?.0)).collect::<Vec<_>>()
+            let mut round = GroupsFromGoal::new(&index, GroupNumber(from));
+            std::iter::from_fn(|| Some(round.next(&index, OrderMask::of_chunk(2, false))?.0))
+                .collect::<Vec<_>>()
         };
         assert_eq!(round(64), [64, 130, 199, 0, 5, 63]);
         assert_eq!(round(0), [0, 5, 63, 64, 130, 199]);
@@ -341,7 +342,8 @@ mod tests {
                 index.set(group, known(5));
                 assert!(!index.is_empty());
                 // Missing for no longer than another's change takes.
-                let is_found = || index.first(Marks::of_chunk(5, false), group.0..group.0 + 1) == Some(group);
+                let is_found =
+                    || index.first(OrderMask::of_chunk(5, false), group.0..group.0 + 1) == Some(group);
                 let found = (0..10_000).any(|_| {
                     is_found() || {
                         extant_rt::yield_now();
@@ -352,6 +354,6 @@ mod tests {
                 index.set(group, Summary::NONE);
             }
         });
-        assert_eq!(index.first(Marks::ANY, 0..192), None);
+        assert_eq!(index.first(OrderMask::ANY, 0..192), None);
     }
 }

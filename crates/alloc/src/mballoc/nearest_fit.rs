@@ -7,11 +7,11 @@
 use extant_ondisk::GroupNumber;
 
 use super::buddy::order_of;
-use super::index::Round;
-use super::summary::Marks;
+use super::index::GroupsFromGoal;
+use super::summary::OrderMask;
 use super::{Criterion, LockedGroup, Search};
 use crate::allocator::order_max;
-use crate::bitmap64::Gap;
+use crate::bitmap64::FreeExtent;
 use crate::group::Run;
 
 impl<'a> Search<'a> {
@@ -35,7 +35,8 @@ impl<'a> Search<'a> {
     /// The highest order, up to that of the whole length, of which any group may have a chunk.
     fn best_order(&self) -> Option<u8> {
         let (all, expectation) = (self.alloc.index.all(), &self.alloc.expectation);
-        let may_be_had = |order: &u8| !Marks::of_chunk(*order, expectation.meets(*order)).and(all).is_empty();
+        let may_be_had =
+            |order: &u8| !OrderMask::of_chunk(*order, expectation.meets(*order)).and(all).is_empty();
         (0..=self.order()).rev().find(may_be_had)
     }
 
@@ -60,11 +61,11 @@ impl<'a> Search<'a> {
     ) -> Option<(Run, GroupNumber)> {
         let alloc = self.alloc;
         // A miss lowers what is expected, so it is asked anew for each group.
-        let wanted = || Marks::of_chunk(order, alloc.expectation.meets(order));
+        let wanted = || OrderMask::of_chunk(order, alloc.expectation.meets(order));
         if !alloc.index.may_have(wanted()) {
             return None;
         }
-        let (mut round, mut has_passed) = (Round::new(&alloc.index, goal), false);
+        let (mut round, mut has_passed) = (GroupsFromGoal::new(&alloc.index, goal), false);
         loop {
             let wanted = wanted();
             let group = round.next(&alloc.index, wanted)?;
@@ -116,12 +117,12 @@ impl<'a> Search<'a> {
     /// Whether a group is likely to have a chunk of an order: found, for the marks alone may be stale.
     fn is_there(&self, order: u8, goal: GroupNumber) -> bool {
         let index = &self.alloc.index;
-        let wanted = Marks::of_chunk(order, self.alloc.expectation.meets(order));
-        Round::new(index, goal).next(index, wanted).is_some()
+        let wanted = OrderMask::of_chunk(order, self.alloc.expectation.meets(order));
+        GroupsFromGoal::new(index, goal).next(index, wanted).is_some()
     }
 
     /// What a group has for the whole length.
-    fn fit(&self, locked: &LockedGroup<'a>) -> Option<Gap> {
+    fn fit(&self, locked: &LockedGroup<'a>) -> Option<FreeExtent> {
         // Another length leaves a gap behind its chunk, and one before it if its run begins earlier.
         let is_aligned = self.is_aligned() && self.len.is_power_of_two();
         let (goal_group, bit) = self.alloc.group_of_goal(self.request.goal);

@@ -9,7 +9,7 @@ use extant_ondisk::GroupNumber;
 
 use super::buddy::ORDERS_MAX;
 use super::index::OrderIndex;
-use super::summary::{Key, Marks};
+use super::summary::{Key, OrderMask};
 use crate::tuning::Scan;
 
 /// The groups of at least an order, from a goal on and round: each once, as long as it keeps its order.
@@ -46,7 +46,7 @@ impl<'a> Walk<'a> {
     fn next_in_part(&mut self) -> Option<GroupNumber> {
         loop {
             let range = self.now.clone();
-            let of_orders = |orders| self.index.first(Marks::of_orders(self.key, orders), range.clone());
+            let of_orders = |orders| self.index.first(OrderMask::of_orders(self.key, orders), range.clone());
             let found = match self.scan {
                 Scan::Linear => (!range.is_empty()).then_some(GroupNumber(range.start)),
                 Scan::Ordered | Scan::ListHead => of_orders(self.order..self.order + 1),

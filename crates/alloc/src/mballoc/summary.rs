@@ -67,8 +67,8 @@ impl Summary {
     }
 
     /// Under what it is listed.
-    pub fn marks(self) -> Marks {
-        Marks::of(self.pack())
+    pub fn marks(self) -> OrderMask {
+        OrderMask::of(self.pack())
     }
 
     pub fn unpack(word: u64) -> Self {
@@ -83,7 +83,7 @@ impl Summary {
 /// Under what groups are listed: a bit per order of the largest chunk, per order of the average run, and, for those whose
 /// bitmaps were never read, per order of their free blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Marks(pub u64);
+pub(crate) struct OrderMask(pub u64);
 
 /// By what groups are listed that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ pub(crate) enum Key {
 
 const UNREAD_SHIFT: u32 = 2 * ORDERS_MAX as u32;
 
-impl Marks {
+impl OrderMask {
     pub const NONE: Self = Self(0);
     /// Of every group with free blocks.
     pub const ANY: Self = Self(u64::MAX);
@@ -181,31 +181,31 @@ mod tests {
     #[test]
     fn marks_tell_what_a_group_has() {
         let read = Summary { free: 100, fragments: 10, largest: Some(4) };
-        let has = |summary: Summary, marks: Marks| !summary.marks().and(marks).is_empty();
-        assert_eq!([3, 4, 5].map(|order| has(read, Marks::of_chunk(order, true))), [true, true, false]);
+        let has = |summary: Summary, marks: OrderMask| !summary.marks().and(marks).is_empty();
+        assert_eq!([3, 4, 5].map(|order| has(read, OrderMask::of_chunk(order, true))), [true, true, false]);
         // An average of 10.
-        let average = |start, end| has(read, Marks::of_orders(Key::Average, start..end));
+        let average = |start, end| has(read, OrderMask::of_orders(Key::Average, start..end));
         assert_eq!(
             [average(0, 18), average(2, 3), average(3, 18), average(0, 2)],
             [true, true, false, false]
         );
-        let largest = |start, end| has(read, Marks::of_orders(Key::Largest, start..end));
+        let largest = |start, end| has(read, OrderMask::of_orders(Key::Largest, start..end));
         assert_eq!([largest(4, 5), largest(5, 18), largest(0, 4)], [true, false, false]);
         for free in [1, 2, 3, 100, 524_288] {
             let unread = Summary::unread(free, 17);
-            assert!(!has(unread, Marks::of_chunk(0, false)) && has(unread, Marks::ANY));
+            assert!(!has(unread, OrderMask::of_chunk(0, false)) && has(unread, OrderMask::ANY));
             let order = free.ilog2() as u8;
             // Half of them may lie in one chunk.
             let likely = order.saturating_sub(1);
-            assert!(has(unread, Marks::of_chunk(likely, true)));
-            assert!(!has(unread, Marks::of_chunk(likely + 1, true)));
+            assert!(has(unread, OrderMask::of_chunk(likely, true)));
+            assert!(!has(unread, OrderMask::of_chunk(likely + 1, true)));
             for (key, order) in [(Key::Largest, order), (Key::Average, Summary::average_order(free))] {
                 let order = order.min(ORDERS_MAX as u8 - 1);
-                let has = |start, end| has(unread, Marks::of_orders(key, start..end));
+                let has = |start, end| has(unread, OrderMask::of_orders(key, start..end));
                 assert!(has(order, order + 1) && (order == 0 || !has(0, order)), "{key:?} of {free}");
             }
         }
-        assert!(!has(Summary::NONE, Marks::ANY));
+        assert!(!has(Summary::NONE, OrderMask::ANY));
     }
 
     #[test]

@@ -213,7 +213,7 @@ impl Import {
                 Obstacle::File(existing) => {
                     let new =
                         New { kind: NewKind::File, mode: 0o600, uid: 0, gid: 0, times: None, xattrs: &[] };
-                    let content = level.dir.create_unnamed(&new);
+                    let content = level.dir.create_tmpfile(&new);
                     content.map(|content| (content, Goal::Exchange(existing, options)))
                 }
             },

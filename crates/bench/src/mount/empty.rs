@@ -17,8 +17,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use extant::{FileType, SetAttributes, Timestamp};
 use extant_fuse::ops::{
-    Attributes, Caller, Entry, FileHandle, Fullness, Ioctl, Kind, Listing, Make, NodeId, Rename, Reply,
-    SetSize, WriteHow,
+    Attributes, Caller, CreateRequest, EntryReply, FileHandle, Ioctl, Kind, Listing, NodeId, Rename, Reply,
+    SetSize, StatFs, WriteHow,
 };
 use extant_fuse::{MountOptions, Ops, Session};
 use rustix::io::Errno;
@@ -112,7 +112,7 @@ impl Inode {
     }
 
     /// One more use for the kernel.
-    fn give(&mut self, node: NodeId) -> Entry {
+    fn give(&mut self, node: NodeId) -> EntryReply {
         self.uses += 1;
         entry_of(node, self.attributes)
     }
@@ -142,8 +142,8 @@ fn now() -> Timestamp {
     Timestamp { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() }
 }
 
-fn entry_of(node: NodeId, attributes: Attributes) -> Entry {
-    Entry { node, generation: 0, attributes, name_lifetime: LIFETIME, attributes_lifetime: LIFETIME }
+fn entry_of(node: NodeId, attributes: Attributes) -> EntryReply {
+    EntryReply { node, generation: 0, attributes, name_lifetime: LIFETIME, attributes_lifetime: LIFETIME }
 }
 
 fn failed(error: std::io::Error) -> Errno {
@@ -239,7 +239,7 @@ impl Tree {
 }
 
 impl Ops for Tree {
-    fn lookup(&self, parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>> {
+    fn lookup(&self, parent: NodeId, name: &[u8]) -> Reply<Result<EntryReply, Duration>> {
         let found = lock(&*self.get(parent)?).names()?.by_name.get(name).copied();
         let Some((child, _)) = found else { return Ok(Err(LIFETIME)) };
         let held = self.get(child)?;
@@ -295,7 +295,13 @@ impl Ops for Tree {
         }
     }
 
-    fn make(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry> {
+    fn mknod(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        request: &CreateRequest<'_>,
+    ) -> Reply<EntryReply> {
         let dir = self.get(parent)?;
         let mut dir = lock(&dir);
         if dir.names()?.by_name.contains_key(name) {
@@ -303,7 +309,7 @@ impl Ops for Tree {
         }
         // Alone a source of numbers.
         let node = NodeId(self.next_node.fetch_add(1, Ordering::Relaxed));
-        let (file_type, body, device, size) = match make.kind {
+        let (file_type, body, device, size) = match request.kind {
             Kind::File => (FileType::Regular, Body::File(Content::default()), 0, 0),
             Kind::Directory => (FileType::Directory, Body::Directory(DirectoryNames::new(parent)), 0, 0),
             Kind::Symlink(target) => {
@@ -313,7 +319,7 @@ impl Ops for Tree {
         };
         let inherits = dir.attributes.mode & S_ISGID != 0;
         let gid = if inherits { dir.attributes.gid } else { caller.gid };
-        let mut mode = make.mode & !make.umask;
+        let mut mode = request.mode & !request.umask;
         if file_type == FileType::Directory {
             mode |= dir.attributes.mode & S_ISGID;
             dir.attributes.links += 1;
@@ -380,7 +386,7 @@ impl Ops for Tree {
         Ok(())
     }
 
-    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<Entry> {
+    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<EntryReply> {
         let dir = self.get(parent)?;
         let mut dir = lock(&dir);
         if dir.names()?.by_name.contains_key(name) {
@@ -462,8 +468,8 @@ impl Ops for Tree {
         Ok(())
     }
 
-    fn fullness(&self) -> Fullness {
-        Fullness {
+    fn statfs(&self) -> StatFs {
+        StatFs {
             block_size: BLOCK_BYTES,
             blocks: BLOCKS,
             free_blocks: BLOCKS,

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use extant_alloc::{Allocator, BoxError, GroupStore, MayUse, Purpose, Request, Run, Sample, Setup};
+use extant_alloc::{Allocator, BitmapSummary, BoxError, GroupStore, MayUse, Purpose, Request, Run, Setup};
 use extant_ondisk::{
     FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, IncompatFeatures, RoCompatFeatures,
     Superblock, bitmap,
@@ -149,7 +149,7 @@ fn print_memory() -> Result<()> {
 fn study(groups: u32) -> Result<Allocator> {
     let mut alloc = allocator(groups, false)?;
     let store = Store::new(groups, false);
-    let [roomy, poor] = [&store.roomy, &store.poor].map(|bits| Sample::new(alloc.geometry(), bits));
+    let [roomy, poor] = [&store.roomy, &store.poor].map(|bits| BitmapSummary::new(alloc.geometry(), bits));
     for group in (0..groups).map(GroupNumber) {
         let sample = if group.0.is_multiple_of(store.distance) { &roomy } else { &poor };
         alloc.assume(group, sample, true)?;

@@ -11,7 +11,9 @@ use serde_json::json;
 
 use super::Outcome;
 use crate::address::DiskPath;
-use crate::disks::{Location, Reading, clock, is_same_image, open_for_reading, open_for_writing, unmount};
+use crate::disks::{
+    ImageLocation, Reading, clock, is_same_image, open_for_reading, open_for_writing, unmount,
+};
 use crate::failure::Failure;
 use crate::metadata::failed_at;
 use crate::output::{self, Output};
@@ -30,7 +32,7 @@ use crate::progress::Progress;
 )]
 pub struct Import {
     #[command(flatten)]
-    location: Location,
+    location: ImageLocation,
     /// The disk, or a directory on it
     #[arg(value_name = "IMAGE[:/DIR]")]
     target: OsString,

@@ -8,7 +8,7 @@ use extant::{Error, File, FileType, Filesystem, SetAttributes};
 
 use super::{Outcome, Report};
 use crate::address::DiskPath;
-use crate::disks::{Disks, Location, open_for_writing};
+use crate::disks::{Disks, ImageLocation, open_for_writing};
 use crate::failure::Failure;
 use crate::metadata::failed_at;
 use crate::mode::ModeChange;
@@ -25,7 +25,7 @@ pub struct Chmod {
     #[arg(short = 'R', long)]
     recursive: bool,
     #[command(flatten)]
-    location: Location,
+    location: ImageLocation,
     /// The mode: octal, or as in u+x,go-w
     #[arg(value_parser = ModeChange::parse, allow_hyphen_values = true)]
     mode: ModeChange,
@@ -78,7 +78,7 @@ pub struct Chown {
     #[arg(short = 'h', long)]
     no_dereference: bool,
     #[command(flatten)]
-    location: Location,
+    location: ImageLocation,
     /// USER, USER:GROUP, USER: or :GROUP
     owner: String,
     /// The files

@@ -125,17 +125,17 @@ impl Check {
 }
 
 fn document(finding: &Finding) -> Value {
-    let place = &finding.place;
+    let location = &finding.location;
     let mut object = Map::new();
-    object.insert("where".to_owned(), place.to_string().into());
-    object.insert("structure".to_owned(), place.structure.to_string().into());
-    if let Some(group) = place.group {
+    object.insert("where".to_owned(), location.to_string().into());
+    object.insert("structure".to_owned(), location.structure.to_string().into());
+    if let Some(group) = location.group {
         object.insert("group".to_owned(), group.0.into());
     }
-    if let Some(inode) = place.inode {
+    if let Some(inode) = location.inode {
         object.insert("inode".to_owned(), inode.0.into());
     }
-    if let Some(block) = place.block {
+    if let Some(block) = location.block {
         object.insert("block".to_owned(), block.0.into());
     }
     object.insert("what".to_owned(), finding.what.clone().into());

@@ -18,7 +18,7 @@ use extant_archive::{
 
 use super::{Outcome, for_each};
 use crate::address::{Address, DiskPath};
-use crate::disks::{Location, Reading, is_same_image, open_for_reading, open_for_writing, unmount};
+use crate::disks::{ImageLocation, Reading, is_same_image, open_for_reading, open_for_writing, unmount};
 use crate::failure::Failure;
 use crate::mode::ModeChange;
 use crate::owner::{Owner, names_on};
@@ -77,7 +77,7 @@ pub struct Cp {
     #[arg(long, value_name = "MODE", value_parser = ModeChange::parse, allow_hyphen_values = true)]
     chmod: Option<ModeChange>,
     #[command(flatten)]
-    location: Location,
+    location: ImageLocation,
     /// What to copy, and last where to; some of them IMAGE:/PATH, and `-` for a stream
     #[arg(required = true, num_args = 2.., value_name = "PLACE")]
     places: Vec<OsString>,

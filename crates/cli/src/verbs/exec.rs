@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 
 use super::Outcome;
 use super::mount::{Options, Serving, words_of};
-use crate::disks::Location;
+use crate::disks::ImageLocation;
 use crate::failure::Failure;
 use crate::output;
 
@@ -36,7 +36,7 @@ pub struct Exec {
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
     #[command(flatten)]
-    location: Location,
+    location: ImageLocation,
     /// The image
     image: PathBuf,
     /// The command and its arguments

@@ -12,7 +12,7 @@ use extant_rt::WallClock;
 
 use super::Outcome;
 use super::info::uuid_text;
-use crate::disks::{Location, clock};
+use crate::disks::{ImageLocation, clock};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::size;
@@ -101,7 +101,7 @@ pub struct Mkfs {
     #[arg(long, value_name = "BYTES", requires = "content", value_parser = size::parse_bytes)]
     free: Option<u64>,
     #[command(flatten)]
-    location: Location,
+    location: ImageLocation,
     /// The image file, made if it does not exist, or a block device
     image: PathBuf,
     /// How large it is to be: 64M, 1.5G; without a unit in KiB, or in blocks with -b

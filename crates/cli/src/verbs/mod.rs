@@ -2,13 +2,13 @@
 
 mod archive;
 mod attributes;
-mod beside;
 mod cat;
 mod check;
 mod cp;
 mod df;
 mod du;
 mod exec;
+mod exec_sibling;
 mod find;
 mod frag;
 mod info;
@@ -81,14 +81,14 @@ enum Verb {
     Mount(mount::Mount),
     Umount(umount::Umount),
     Exec(exec::Exec),
-    Sync(sync::Sync),
+    Sync(sync::SyncArguments),
     Top(top::Top),
     Info(info::Info),
     Check(check::Check),
     Replay(replay::Replay),
     Frag(frag::Frag),
-    Bench(beside::Bench),
-    Lab(beside::Lab),
+    Bench(exec_sibling::Bench),
+    Lab(exec_sibling::Lab),
 }
 
 /// Does what the command line says.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Outcome;
-use crate::disks::Location;
+use crate::disks::ImageLocation;
 use crate::failure::Failure;
 use crate::mounts;
 
@@ -40,7 +40,7 @@ pub struct Mount {
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
     #[command(flatten)]
-    location: Location,
+    location: ImageLocation,
     /// Write an empty line to standard output when it can be used, and let go of the terminal
     #[arg(long, hide = true)]
     ready: bool,

@@ -8,7 +8,7 @@ use extant::{Error, FileType, Filesystem, SetAttributes};
 
 use super::{Outcome, for_each};
 use crate::address::{Address, DiskPath};
-use crate::disks::{Disks, Location, is_same_image, open_for_writing, unmount};
+use crate::disks::{Disks, ImageLocation, is_same_image, open_for_writing, unmount};
 use crate::failure::Failure;
 use crate::metadata::failed_at;
 use crate::mode::ModeChange;
@@ -32,7 +32,7 @@ pub struct Mkdir {
     #[arg(long, value_name = "USER:GROUP")]
     chown: Option<String>,
     #[command(flatten)]
-    location: Location,
+    location: ImageLocation,
     /// The directories
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<OsString>,
@@ -81,7 +81,7 @@ impl Mkdir {
 )]
 pub struct Mv {
     #[command(flatten)]
-    location: Location,
+    location: ImageLocation,
     /// What to rename, and last its new name or the directory it goes to; all on one disk
     #[arg(required = true, num_args = 2.., value_name = "IMAGE:/PATH")]
     places: Vec<OsString>,
@@ -125,7 +125,7 @@ pub struct Ln {
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]
-    location: Location,
+    location: ImageLocation,
     /// What a symbolic link says, or IMAGE:/PATH of the file that gets a further name
     target: OsString,
     /// The link, or the directory it goes to

@@ -6,7 +6,7 @@ use clap::Args;
 use extant_ondisk::{IncompatFeatures, RoCompatFeatures};
 
 use super::Outcome;
-use crate::disks::{Location, Reading, journal_skipped, open_for_reading, open_for_writing, unmount};
+use crate::disks::{ImageLocation, Reading, journal_skipped, open_for_reading, open_for_writing, unmount};
 use crate::failure::Failure;
 use crate::output::{self, Output};
 
@@ -18,7 +18,7 @@ use crate::output::{self, Output};
 #[command(after_help = "Examples:\n  extant replay disk.img")]
 pub struct Replay {
     #[command(flatten)]
-    location: Location,
+    location: ImageLocation,
     /// The image
     image: PathBuf,
 }

@@ -8,7 +8,7 @@ use extant::{Error, FileType, Filesystem};
 
 use super::{Outcome, for_each};
 use crate::address::DiskPath;
-use crate::disks::{Disks, Location, open_for_writing};
+use crate::disks::{Disks, ImageLocation, open_for_writing};
 use crate::metadata::failed_at;
 use crate::output::{Output, escape};
 use crate::tree::{Directories, child};
@@ -32,7 +32,7 @@ pub struct Rm {
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
-    location: Location,
+    location: ImageLocation,
     /// What to remove
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<OsString>,

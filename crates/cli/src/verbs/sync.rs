@@ -13,12 +13,12 @@ use crate::mounts;
 /// the kernel holds, and no more.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  extant sync dir")]
-pub struct Sync {
+pub struct SyncArguments {
     /// Where it is mounted, or a place below
     dir: PathBuf,
 }
 
-impl Sync {
+impl SyncArguments {
     /// Syncs.
     pub fn run(self) -> Outcome {
         let Some(mounted) = mounts::ours_around(&self.dir)? else {

@@ -8,7 +8,7 @@ use extant::{Error, Filesystem, Times, Timestamp};
 
 use super::{Outcome, for_each};
 use crate::address::DiskPath;
-use crate::disks::{Disks, Location, clock, open_for_writing};
+use crate::disks::{Disks, ImageLocation, clock, open_for_writing};
 use crate::failure::Failure;
 use crate::metadata::failed_at;
 
@@ -27,7 +27,7 @@ pub struct Touch {
     #[arg(short, long, value_name = "@SECONDS", value_parser = parse_time)]
     date: Option<i64>,
     #[command(flatten)]
-    location: Location,
+    location: ImageLocation,
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<OsString>,

@@ -2,10 +2,10 @@
 
 mod archives;
 mod bench;
-mod beside;
 mod content;
 mod copying;
 mod exclusion;
+mod exec_sibling;
 mod gnu_cp;
 mod hostile;
 mod journal;

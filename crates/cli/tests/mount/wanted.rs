@@ -1,4 +1,4 @@
-//! Requests get on while others want the CPUs: the server's near reader stands back for all, and must not with a request.
+//! Requests get on while others want the CPUs: the server's idle reader stands back for all, and must not with a request.
 
 use std::fs::{self, File};
 use std::io::Write;

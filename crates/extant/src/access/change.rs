@@ -6,11 +6,11 @@
 use extant_ondisk::{FileType, InodeFlags};
 use extant_rt::Arc;
 
-use super::{Access, Credentials, S_ISVTX};
+use super::{AccessMask, Credentials, S_ISVTX};
 use crate::attributes::SetAttributes;
 use crate::error::{Error, Result};
+use crate::inode::Inode;
 use crate::namei::{New, NewKind};
-use crate::node::Node;
 use crate::volume::Volume;
 use crate::xattr::XattrMode;
 
@@ -22,8 +22,8 @@ impl Volume {
     ///
     /// # Errors
     /// `NotPermitted`.
-    pub(crate) fn check_owner(&self, node: &Node, user: &Credentials) -> Result<()> {
-        if user.is_root() || user.uid == node.inode().uid() { Ok(()) } else { Err(Error::NotPermitted) }
+    pub(crate) fn check_owner(&self, inode: &Inode, user: &Credentials) -> Result<()> {
+        if user.is_root() || user.uid == inode.raw().uid() { Ok(()) } else { Err(Error::NotPermitted) }
     }
 
     /// What comes of a change of attributes when `user` makes it: who is not in the group loses set-group-id, and a
@@ -33,22 +33,22 @@ impl Volume {
     /// `NotPermitted` for another's inode, for giving it away, and for a group that the user is not in.
     pub(crate) fn check_set_attributes(
         &self,
-        node: &Node,
+        inode: &Inode,
         user: &Credentials,
         set: &SetAttributes,
     ) -> Result<SetAttributes> {
-        self.check_owner(node, user)?;
+        self.check_owner(inode, user)?;
         let mut set = *set;
         if user.is_root() {
             return Ok(set);
         }
-        let inode = node.inode();
-        let gives_away = set.uid.is_some_and(|uid| uid != inode.uid());
-        let leaves = set.gid.is_some_and(|gid| gid != inode.gid() && !user.is_in(gid));
+        let raw = inode.raw();
+        let gives_away = set.uid.is_some_and(|uid| uid != raw.uid());
+        let leaves = set.gid.is_some_and(|gid| gid != raw.gid() && !user.is_in(gid));
         if gives_away || leaves || set.ctime.is_some() || set.crtime.is_some() {
             return Err(Error::NotPermitted);
         }
-        if !user.is_in(set.gid.unwrap_or(inode.gid())) {
+        if !user.is_in(set.gid.unwrap_or(raw.gid())) {
             set.mode = set.mode.map(|mode| mode & !S_ISGID);
         }
         set.clear_set_id |= set.uid.is_some() || set.gid.is_some();
@@ -59,9 +59,9 @@ impl Volume {
     ///
     /// # Errors
     /// `NotPermitted` for another's inode, and for making it immutable or append-only or ending that.
-    pub(crate) fn check_set_flags(&self, node: &Node, user: &Credentials, flags: InodeFlags) -> Result<()> {
-        self.check_owner(node, user)?;
-        let changed = node.inode().flags() ^ flags;
+    pub(crate) fn check_set_flags(&self, inode: &Inode, user: &Credentials, flags: InodeFlags) -> Result<()> {
+        self.check_owner(inode, user)?;
+        let changed = inode.raw().flags() ^ flags;
         if !user.is_root() && changed.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             return Err(Error::NotPermitted);
         }
@@ -72,11 +72,11 @@ impl Volume {
     ///
     /// # Errors
     /// `NoAttribute` for what only root sees; `PermissionDenied`; as [`Volume::access`].
-    pub(crate) fn check_get_xattr(&self, node: &Arc<Node>, user: &Credentials, name: &[u8]) -> Result<()> {
+    pub(crate) fn check_get_xattr(&self, inode: &Arc<Inode>, user: &Credentials, name: &[u8]) -> Result<()> {
         if !is_xattr_seen(user, name) {
             return Err(Error::NoAttribute);
         }
-        if name.starts_with(b"user.") { self.access(node, user, Access::READ) } else { Ok(()) }
+        if name.starts_with(b"user.") { self.access(inode, user, AccessMask::READ) } else { Ok(()) }
     }
 
     /// What comes of setting or removing an attribute when `user` does it: who is not in the group loses
@@ -86,7 +86,7 @@ impl Volume {
     /// `NotPermitted` for what only root or the owner may change; `PermissionDenied`; as [`Volume::access`].
     pub(crate) fn check_set_xattr(
         &self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         user: &Credentials,
         name: &[u8],
         mode: XattrMode,
@@ -97,15 +97,15 @@ impl Volume {
         if name.starts_with(b"trusted.") || name.starts_with(b"security.") {
             return Err(Error::NotPermitted);
         }
-        let inode = node.inode();
+        let raw = inode.raw();
         if !name.starts_with(b"user.") {
-            self.check_owner(node, user)?;
-            return Ok(XattrMode { clear_setgid: mode.clear_setgid || !user.is_in(inode.gid()), ..mode });
+            self.check_owner(inode, user)?;
+            return Ok(XattrMode { clear_setgid: mode.clear_setgid || !user.is_in(raw.gid()), ..mode });
         }
-        if inode.file_type() == FileType::Directory && inode.mode() & S_ISVTX != 0 {
-            self.check_owner(node, user)?;
+        if raw.file_type() == FileType::Directory && raw.mode() & S_ISVTX != 0 {
+            self.check_owner(inode, user)?;
         }
-        self.access(node, user, Access::WRITE)?;
+        self.access(inode, user, AccessMask::WRITE)?;
         Ok(mode)
     }
 
@@ -115,11 +115,11 @@ impl Volume {
     /// `NotPermitted` for a device and for attributes that only root may set; as [`Volume::access`].
     pub(crate) fn check_new<'n>(
         &self,
-        dir: &Arc<Node>,
+        dir: &Arc<Inode>,
         user: &Credentials,
         new: &New<'n>,
     ) -> Result<New<'n>> {
-        self.access(dir, user, Access::WRITE | Access::EXECUTE)?;
+        self.access(dir, user, AccessMask::WRITE | AccessMask::EXECUTE)?;
         let mut new = *new;
         if user.is_root() {
             return Ok(new);
@@ -131,7 +131,7 @@ impl Volume {
             return Err(Error::NotPermitted);
         }
         (new.uid, new.gid) = (user.uid, user.gid);
-        let parent = dir.inode();
+        let parent = dir.raw();
         let is_handed_down = parent.mode() & S_ISGID != 0 && !user.is_in(parent.gid());
         let runs_as_group = new.mode & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP;
         if is_handed_down && runs_as_group && new.kind != NewKind::Directory {
@@ -146,14 +146,14 @@ impl Volume {
     /// `PermissionDenied` for a directory that they may not write, whose `..` would change; as [`Volume::access`].
     pub(crate) fn check_move(
         &self,
-        from: &Node,
-        child: &Arc<Node>,
-        to: &Arc<Node>,
+        from: &Inode,
+        child: &Arc<Inode>,
+        to: &Arc<Inode>,
         user: &Credentials,
     ) -> Result<()> {
-        self.access(to, user, Access::WRITE | Access::EXECUTE)?;
+        self.access(to, user, AccessMask::WRITE | AccessMask::EXECUTE)?;
         if from.number != to.number && child.is_directory() {
-            self.access(child, user, Access::WRITE)?;
+            self.access(child, user, AccessMask::WRITE)?;
         }
         Ok(())
     }

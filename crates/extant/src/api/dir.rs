@@ -8,8 +8,8 @@ use super::{File, Filesystem};
 use crate::attributes::Metadata;
 use crate::dir::DirItem;
 use crate::error::{Error, Result};
-use crate::namei::{Access, New, RenameFlags};
-use crate::node::NodeRef;
+use crate::inode::InodeRef;
+use crate::namei::{AccessMask, New, RenameFlags};
 
 /// An open directory. Names are bytes without slash and NUL.
 #[derive(Clone, Debug)]
@@ -36,11 +36,11 @@ impl Deref for Dir {
 }
 
 impl Dir {
-    pub(super) fn new(fs: &Filesystem, node: NodeRef) -> Result<Self> {
-        if !node.is_directory() {
+    pub(super) fn new(fs: &Filesystem, inode: InodeRef) -> Result<Self> {
+        if !inode.is_directory() {
             return Err(Error::NotADirectory);
         }
-        Ok(Self { file: File::new(fs.apart(), node) })
+        Ok(Self { file: File::new(fs.apart(), inode) })
     }
 
     /// The inode of that name; a symbolic link is not followed.
@@ -48,9 +48,9 @@ impl Dir {
     /// # Errors
     /// `NotFound`, `PermissionDenied`, `Corrupt`, `Io`.
     pub fn lookup(&self, name: &[u8]) -> Result<File> {
-        self.fs().check_access(self.node(), Access::EXECUTE)?;
-        let node = self.fs().settle(self.fs().volume().lookup(self.node(), name))?;
-        Ok(File::new(self.fs().clone(), node))
+        self.fs().check_access(self.inode(), AccessMask::EXECUTE)?;
+        let inode = self.fs().finish_operation(self.fs().volume().lookup(self.inode(), name))?;
+        Ok(File::new(self.fs().clone(), inode))
     }
 
     /// What `lstat` tells of the inode of that name.
@@ -58,8 +58,8 @@ impl Dir {
     /// # Errors
     /// As [`Dir::lookup`].
     pub fn symlink_metadata(&self, name: &[u8]) -> Result<Metadata> {
-        self.fs().check_access(self.node(), Access::EXECUTE)?;
-        self.fs().settle(self.fs().volume().attributes_of(self.node(), name))
+        self.fs().check_access(self.inode(), AccessMask::EXECUTE)?;
+        self.fs().finish_operation(self.fs().volume().attributes_of(self.inode(), name))
     }
 
     /// The same inode, as whatever it is.
@@ -74,7 +74,7 @@ impl Dir {
     /// `NotADirectory`; as [`Dir::lookup`].
     pub fn dir(&self, name: &[u8]) -> Result<Self> {
         let file = self.lookup(name)?;
-        if file.node().is_directory() { Ok(Self { file }) } else { Err(Error::NotADirectory) }
+        if file.inode().is_directory() { Ok(Self { file }) } else { Err(Error::NotADirectory) }
     }
 
     /// Makes an inode and its name, whole or not at all.
@@ -82,8 +82,8 @@ impl Dir {
     /// # Errors
     /// `Exists`, `NameTooLong`, `NoSpace`, `NoInodes`, `TooManyLinks`, `PermissionDenied`, `ReadOnly`.
     pub fn create(&self, name: &[u8], new: &New<'_>) -> Result<File> {
-        let node = self.fs().create_in(self.node(), name, new)?;
-        Ok(File::new(self.fs().clone(), node))
+        let inode = self.fs().create_in(self.inode(), name, new)?;
+        Ok(File::new(self.fs().clone(), inode))
     }
 
     /// Makes a directory of that name, opened.
@@ -92,17 +92,17 @@ impl Dir {
     /// As [`Dir::create`].
     pub fn create_dir(&self, name: &[u8], new: &New<'_>) -> Result<Self> {
         let file = self.create(name, new)?;
-        if file.node().is_directory() { Ok(Self { file }) } else { Err(Error::NotADirectory) }
+        if file.inode().is_directory() { Ok(Self { file }) } else { Err(Error::NotADirectory) }
     }
 
     /// Makes a file without a name; [`Dir::link`] may give it one. Without one it goes with its last use.
     ///
     /// # Errors
     /// As [`Dir::create`].
-    pub fn create_unnamed(&self, new: &New<'_>) -> Result<File> {
-        let new = self.fs().as_made_by_user(self.node(), new)?;
-        let node = self.fs().attempt(|volume| volume.tmpfile(self.node(), &new))?;
-        Ok(File::new(self.fs().clone(), node))
+    pub fn create_tmpfile(&self, new: &New<'_>) -> Result<File> {
+        let new = self.fs().as_made_by_user(self.inode(), new)?;
+        let inode = self.fs().retry_on_no_space(|volume| volume.tmpfile(self.inode(), &new))?;
+        Ok(File::new(self.fs().clone(), inode))
     }
 
     /// Gives a file a further name here.
@@ -110,8 +110,8 @@ impl Dir {
     /// # Errors
     /// As [`Filesystem::hard_link`].
     pub fn link(&self, file: &File, name: &[u8]) -> Result<()> {
-        self.fs().check_access(self.node(), Access::WRITE | Access::EXECUTE)?;
-        self.fs().attempt(|volume| volume.link(file.node(), self.node(), name))
+        self.fs().check_access(self.inode(), AccessMask::WRITE | AccessMask::EXECUTE)?;
+        self.fs().retry_on_no_space(|volume| volume.link(file.inode(), self.inode(), name))
     }
 
     /// Takes a name of a file away.
@@ -119,7 +119,7 @@ impl Dir {
     /// # Errors
     /// As [`Filesystem::remove_file`].
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
-        self.fs().unlink_in(self.node(), name, false)
+        self.fs().unlink_in(self.inode(), name, false)
     }
 
     /// Removes an empty directory.
@@ -127,7 +127,7 @@ impl Dir {
     /// # Errors
     /// As [`Filesystem::remove_dir`].
     pub fn rmdir(&self, name: &[u8]) -> Result<()> {
-        self.fs().unlink_in(self.node(), name, true)
+        self.fs().unlink_in(self.inode(), name, true)
     }
 
     /// Gives an entry another name, here or in `to`.
@@ -135,7 +135,7 @@ impl Dir {
     /// # Errors
     /// As [`Filesystem::rename`]; `Exists` with `no_replace`.
     pub fn rename(&self, name: &[u8], to: &Self, to_name: &[u8], flags: RenameFlags) -> Result<()> {
-        self.fs().rename_in(self.node(), name, to.node(), to_name, flags)
+        self.fs().rename_in(self.inode(), name, to.inode(), to_name, flags)
     }
 
     /// All entries, without `.` and `..`.
@@ -154,9 +154,9 @@ impl Dir {
     /// # Errors
     /// `PermissionDenied`, `Corrupt`, `Io`.
     pub fn entries_from(&self, cookie: u64, count_max: usize) -> Result<Vec<(DirEntry, u64)>> {
-        self.fs().check_access(self.node(), Access::READ)?;
+        self.fs().check_access(self.inode(), AccessMask::READ)?;
         let mut entries = Vec::new();
-        let read = self.fs().volume().read_dir(self.node(), cookie, &mut |item| {
+        let read = self.fs().volume().read_dir(self.inode(), cookie, &mut |item| {
             if entries.len() == count_max {
                 return false;
             }
@@ -167,7 +167,7 @@ impl Dir {
             }
             true
         });
-        self.fs().settle(read)?;
+        self.fs().finish_operation(read)?;
         Ok(entries)
     }
 
@@ -181,18 +181,18 @@ impl Dir {
     /// # Locks
     /// None is held while `visit` runs.
     pub fn read_from(&self, cookie: u64, visit: &mut dyn FnMut(DirItem<'_>) -> bool) -> Result<()> {
-        self.fs().check_access(self.node(), Access::READ)?;
-        self.fs().settle(self.fs().volume().read_dir(self.node(), cookie, visit))
+        self.fs().check_access(self.inode(), AccessMask::READ)?;
+        self.fs().finish_operation(self.fs().volume().read_dir(self.inode(), cookie, visit))
     }
 
     fn visit(&self, mut visit: impl FnMut(DirEntry)) -> Result<()> {
-        self.fs().check_access(self.node(), Access::READ)?;
-        let read = self.fs().volume().read_dir(self.node(), 0, &mut |item| {
+        self.fs().check_access(self.inode(), AccessMask::READ)?;
+        let read = self.fs().volume().read_dir(self.inode(), 0, &mut |item| {
             if item.name != b"." && item.name != b".." {
                 visit(DirEntry { name: item.name.to_vec(), inode: item.inode, file_type: item.file_type });
             }
             true
         });
-        self.fs().settle(read)
+        self.fs().finish_operation(read)
     }
 }

@@ -11,8 +11,8 @@ use crate::access::is_xattr_seen;
 use crate::attributes::{AccessTimes, Metadata, SetAttributes, Times};
 use crate::error::{Error, Result};
 use crate::fallocate::Fallocate;
-use crate::namei::Access;
-use crate::node::NodeRef;
+use crate::inode::InodeRef;
+use crate::namei::AccessMask;
 use crate::pages::ErrorCursor;
 use crate::seek::{FileExtent, SeekTo};
 use crate::xattr::XattrMode;
@@ -23,9 +23,9 @@ use crate::xattr::XattrMode;
 /// and [`io::Seek`] keep a position.
 #[derive(Clone, Debug)]
 pub struct File {
-    node: NodeRef,
-    // After `node`, so that what lost its last use with it is deleted.
-    fs: Reaper,
+    inode: InodeRef,
+    // After `inode`, so that what lost its last use with it is deleted.
+    fs: EvictOnDrop,
     position: u64,
     readable: bool,
     writable: bool,
@@ -36,15 +36,15 @@ pub struct File {
 
 /// Deletes on drop what lost its last use.
 #[derive(Clone, Debug)]
-struct Reaper(Filesystem);
+struct EvictOnDrop(Filesystem);
 
-impl Drop for Reaper {
+impl Drop for EvictOnDrop {
     fn drop(&mut self) {
-        self.0.volume().reap();
+        self.0.volume().evict_unlinked();
     }
 }
 
-impl Deref for Reaper {
+impl Deref for EvictOnDrop {
     type Target = Filesystem;
     fn deref(&self) -> &Filesystem {
         &self.0
@@ -53,18 +53,18 @@ impl Deref for Reaper {
 
 impl File {
     /// A use that may read and write, as far as the user may.
-    pub(super) fn new(fs: Filesystem, node: NodeRef) -> Self {
-        let readable = fs.check_access(&node, Access::READ).is_ok();
-        let writable = fs.check_access(&node, Access::WRITE).is_ok();
-        let error_cursor = node.writeback_error.sample();
-        Self { node, fs: Reaper(fs), position: 0, readable, writable, append: false, error_cursor }
+    pub(super) fn new(fs: Filesystem, inode: InodeRef) -> Self {
+        let readable = fs.check_access(&inode, AccessMask::READ).is_ok();
+        let writable = fs.check_access(&inode, AccessMask::WRITE).is_ok();
+        let error_cursor = inode.writeback_error.sample();
+        Self { inode, fs: EvictOnDrop(fs), position: 0, readable, writable, append: false, error_cursor }
     }
 
-    pub(super) fn opened(fs: Filesystem, node: NodeRef, options: &OpenOptions) -> Self {
+    pub(super) fn opened(fs: Filesystem, inode: InodeRef, options: &OpenOptions) -> Self {
         Self {
-            error_cursor: node.writeback_error.sample(),
-            node,
-            fs: Reaper(fs),
+            error_cursor: inode.writeback_error.sample(),
+            inode,
+            fs: EvictOnDrop(fs),
             position: 0,
             readable: options.read,
             writable: options.write || options.append,
@@ -76,11 +76,11 @@ impl File {
     /// that is opened now does. A clone, by contrast, has reported what this one has.
     #[must_use]
     pub fn reopen(&self) -> Self {
-        Self { position: 0, error_cursor: self.node.writeback_error.sample(), ..self.clone() }
+        Self { position: 0, error_cursor: self.inode.writeback_error.sample(), ..self.clone() }
     }
 
-    pub(super) fn node(&self) -> &NodeRef {
-        &self.node
+    pub(super) fn inode(&self) -> &InodeRef {
+        &self.inode
     }
 
     pub(super) fn fs(&self) -> &Filesystem {
@@ -90,19 +90,19 @@ impl File {
     /// Its inode number.
     #[must_use]
     pub fn number(&self) -> InodeNumber {
-        self.node.number
+        self.inode.number
     }
 
     /// Tells this use of its number from earlier and later ones.
     #[must_use]
     pub fn generation(&self) -> u32 {
-        self.node.generation
+        self.inode.generation
     }
 
     /// Whether it is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {
-        self.node.is_directory()
+        self.inode.is_directory()
     }
 
     /// The same inode as a directory.
@@ -110,13 +110,13 @@ impl File {
     /// # Errors
     /// `NotADirectory`.
     pub fn into_dir(self) -> Result<Dir> {
-        Dir::new(&self.fs, self.node)
+        Dir::new(&self.fs, self.inode)
     }
 
     /// What `fstat` tells.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
-        self.fs.volume().attributes(&self.node)
+        self.fs.volume().attributes(&self.inode)
     }
 
     /// Reads from `offset` until `buf` is full or the file ends: how many bytes. Holes read as zero.
@@ -127,7 +127,7 @@ impl File {
         if !self.readable {
             return Err(Error::PermissionDenied);
         }
-        self.fs.settle(self.fs.volume().read_at(&self.node, offset, buf))
+        self.fs.finish_operation(self.fs.volume().read_at(&self.inode, offset, buf))
     }
 
     /// Everything from `offset` to the end.
@@ -160,7 +160,9 @@ impl File {
         }
         let offset = if self.append { None } else { Some(offset) };
         self.changed(
-            self.fs.attempt(|volume| volume.write_at(&self.node, offset, buf, self.fs.is_privileged())),
+            self.fs.retry_on_no_space(|volume| {
+                volume.write_at(&self.inode, offset, buf, self.fs.is_privileged())
+            }),
         )
     }
 
@@ -173,7 +175,9 @@ impl File {
         if !self.writable {
             return Err(Error::PermissionDenied);
         }
-        self.changed(self.fs.attempt(|volume| volume.write_at(&self.node, Some(offset), buf, false)))
+        self.changed(
+            self.fs.retry_on_no_space(|volume| volume.write_at(&self.inode, Some(offset), buf, false)),
+        )
     }
 
     /// Writes all of `buf` at `offset`.
@@ -199,14 +203,14 @@ impl File {
         if !self.writable {
             return Err(Error::PermissionDenied);
         }
-        self.changed(self.fs.settle(self.fs.volume().set_size(&self.node, bytes)))
+        self.changed(self.fs.finish_operation(self.fs.volume().set_size(&self.inode, bytes)))
     }
 
     /// Exchanges the whole content with that of another regular file of the same disk, in one transaction: after a crash
     /// each file has its own content or the other's. Owners, modes, names and extended attributes stay; both files get
     /// the time of the exchange. Content that was written before is durable whenever the exchange is.
     ///
-    /// Written into a file of [`Dir::create_unnamed`] and exchanged, new content replaces old content as `rename` would,
+    /// Written into a file of [`Dir::create_tmpfile`] and exchanged, new content replaces old content as `rename` would,
     /// but with inode number, hard links and attributes kept.
     ///
     /// # Errors
@@ -217,7 +221,7 @@ impl File {
         if !self.writable || !other.writable {
             return Err(Error::PermissionDenied);
         }
-        self.fs.attempt(|volume| volume.exchange_content(&self.node, &other.node))
+        self.fs.retry_on_no_space(|volume| volume.exchange_content(&self.inode, &other.inode))
     }
 
     /// Allocates, zeroes, punches, collapses or inserts a range, in bytes.
@@ -228,10 +232,9 @@ impl File {
         if !self.writable {
             return Err(Error::PermissionDenied);
         }
-        self.changed(
-            self.fs
-                .attempt(|volume| volume.fallocate(&self.node, what, offset, bytes, self.fs.is_privileged())),
-        )
+        self.changed(self.fs.retry_on_no_space(|volume| {
+            volume.fallocate(&self.inode, what, offset, bytes, self.fs.is_privileged())
+        }))
     }
 
     /// As [`File::allocate`], for somebody who is not root, whoever opened it: without the blocks that are kept for root.
@@ -242,7 +245,9 @@ impl File {
         if !self.writable {
             return Err(Error::PermissionDenied);
         }
-        self.changed(self.fs.attempt(|volume| volume.fallocate(&self.node, what, offset, bytes, false)))
+        self.changed(
+            self.fs.retry_on_no_space(|volume| volume.fallocate(&self.inode, what, offset, bytes, false)),
+        )
     }
 
     /// The first offset from `offset` on that is data, or a hole.
@@ -250,7 +255,7 @@ impl File {
     /// # Errors
     /// `NoSuchOffset` past the end.
     pub fn seek_to(&self, to: SeekTo, offset: u64) -> Result<u64> {
-        self.fs.settle(self.fs.volume().seek(&self.node, offset, to))
+        self.fs.finish_operation(self.fs.volume().seek(&self.inode, offset, to))
     }
 
     /// The parts of a range, in bytes, that blocks are mapped to, as `FIEMAP` tells.
@@ -271,7 +276,7 @@ impl File {
     /// # Locks
     /// The file's content is locked while `visit` runs, which must not change it.
     pub fn visit_extents(&self, offset: u64, bytes: u64, visit: &mut dyn FnMut(FileExtent)) -> Result<()> {
-        self.fs.settle(self.fs.volume().fiemap(&self.node, offset, bytes, visit))
+        self.fs.finish_operation(self.fs.volume().fiemap(&self.inode, offset, bytes, visit))
     }
 
     /// Where on the device a range stands, in bytes: none if part of it is in a hole or in the inode, or if its blocks do not
@@ -280,7 +285,7 @@ impl File {
     /// # Errors
     /// `Corrupt`, `Io`.
     pub fn device_offset(&self, offset: u64, bytes: u64) -> Result<Option<u64>> {
-        self.fs.settle(self.fs.volume().device_offset(&self.node, offset, bytes))
+        self.fs.finish_operation(self.fs.volume().device_offset(&self.inode, offset, bytes))
     }
 
     /// Sets the flags that `chattr` can set; those that say how the content is kept stay.
@@ -290,9 +295,9 @@ impl File {
     /// stay so; `ReadOnly`.
     pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
         if let Some(user) = self.fs.user() {
-            self.fs.volume().check_set_flags(&self.node, user, flags)?;
+            self.fs.volume().check_set_flags(&self.inode, user, flags)?;
         }
-        self.changed(self.fs.settle(self.fs.volume().set_flags(&self.node, flags)))
+        self.changed(self.fs.finish_operation(self.fs.volume().set_flags(&self.inode, flags)))
     }
 
     /// Sets mode, owner and times.
@@ -301,24 +306,24 @@ impl File {
     /// `NotPermitted` if the user is neither the owner nor root, or the inode is immutable; `ReadOnly`.
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
         let set = match self.fs.user() {
-            Some(user) => self.fs.volume().check_set_attributes(&self.node, user, set)?,
+            Some(user) => self.fs.volume().check_set_attributes(&self.inode, user, set)?,
             None => *set,
         };
-        self.changed(self.fs.attempt(|volume| volume.set_attributes(&self.node, &set)))
+        self.changed(self.fs.retry_on_no_space(|volume| volume.set_attributes(&self.inode, &set)))
     }
 
     /// Its flags as `chattr` shows them.
     #[must_use]
     pub fn flags(&self) -> InodeFlags {
-        self.node.inode().flags() & InodeFlags::USER_VISIBLE
+        self.inode.raw().flags() & InodeFlags::USER_VISIBLE
     }
 
     /// Notes that it was read, if that is one of the reads to note. On a disk that cannot be written, nothing.
     ///
     /// # Errors
     /// The journal's.
-    pub fn note_access(&self, which: AccessTimes) -> Result<()> {
-        self.fs.settle(self.fs.volume().note_access(&self.node, which))
+    pub fn touch_atime(&self, which: AccessTimes) -> Result<()> {
+        self.fs.finish_operation(self.fs.volume().touch_atime(&self.inode, which))
     }
 
     /// Takes away what a change of content by somebody who is not root takes away: set-user-id, the set-group-id of
@@ -327,13 +332,13 @@ impl File {
     /// # Errors
     /// `ReadOnly`, `NoSpace`, `Corrupt`, `Io`.
     pub fn remove_privileges(&self, only_capabilities: bool) -> Result<()> {
-        self.fs.settle(self.fs.volume().remove_privileges(&self.node, only_capabilities))
+        self.fs.finish_operation(self.fs.volume().remove_privileges(&self.inode, only_capabilities))
     }
 
     /// Whether it may have extended attributes; true in doubt. Costs no I/O.
     #[must_use]
     pub fn may_have_xattrs(&self) -> bool {
-        self.fs.volume().may_have_xattrs(&self.node.inode())
+        self.fs.volume().may_have_xattrs(&self.inode.raw())
     }
 
     /// Sets the times of access and change.
@@ -351,7 +356,7 @@ impl File {
     /// # Errors
     /// `InvalidArgument` if it is none.
     pub fn read_link(&self) -> Result<Vec<u8>> {
-        self.fs.settle(self.fs.volume().read_link(&self.node))
+        self.fs.finish_operation(self.fs.volume().read_link(&self.inode))
     }
 
     /// An extended attribute by its full name, as `b"user.origin"`.
@@ -360,9 +365,9 @@ impl File {
     /// `NoAttribute`, `Corrupt`, `Io`.
     pub fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
         if let Some(user) = self.fs.user() {
-            self.fs.volume().check_get_xattr(&self.node, user, name)?;
+            self.fs.volume().check_get_xattr(&self.inode, user, name)?;
         }
-        self.fs.settle(self.fs.volume().get_xattr(&self.node, name))
+        self.fs.finish_operation(self.fs.volume().get_xattr(&self.inode, name))
     }
 
     /// Sets an extended attribute.
@@ -371,7 +376,7 @@ impl File {
     /// `NoSpace` (the attributes of an inode share one block), `Exists` and `NoAttribute` by `mode`, `ReadOnly`.
     pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let mode = self.check_set_xattr(name, mode)?;
-        self.changed(self.fs.attempt(|volume| volume.set_xattr(&self.node, name, value, mode)))
+        self.changed(self.fs.retry_on_no_space(|volume| volume.set_xattr(&self.inode, name, value, mode)))
     }
 
     /// Removes an extended attribute.
@@ -380,12 +385,12 @@ impl File {
     /// `NoAttribute`, `ReadOnly`.
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         self.check_set_xattr(name, XattrMode::default())?;
-        self.changed(self.fs.settle(self.fs.volume().remove_xattr(&self.node, name)))
+        self.changed(self.fs.finish_operation(self.fs.volume().remove_xattr(&self.inode, name)))
     }
 
     fn check_set_xattr(&self, name: &[u8], mode: XattrMode) -> Result<XattrMode> {
         match self.fs.user() {
-            Some(user) => self.fs.volume().check_set_xattr(&self.node, user, name, mode),
+            Some(user) => self.fs.volume().check_set_xattr(&self.inode, user, name, mode),
             None => Ok(mode),
         }
     }
@@ -395,7 +400,7 @@ impl File {
     /// # Errors
     /// `Corrupt`, `Io`.
     pub fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
-        let mut names = self.fs.settle(self.fs.volume().list_xattrs(&self.node))?;
+        let mut names = self.fs.finish_operation(self.fs.volume().list_xattrs(&self.inode))?;
         if let Some(user) = self.fs.user() {
             names.retain(|name| is_xattr_seen(user, name));
         }
@@ -413,17 +418,17 @@ impl File {
     /// What a change came to, durable if the file is marked so.
     fn changed<T>(&self, done: Result<T>) -> Result<T> {
         let done = done?;
-        self.fs.settle(self.fs.volume().sync_if_marked(&self.node))?;
+        self.fs.finish_operation(self.fs.volume().sync_if_marked(&self.inode))?;
         Ok(done)
     }
 
     fn sync(&self, attributes: bool) -> Result<()> {
         let volume = self.fs.volume();
-        let synced = volume.sync_node(&self.node, attributes);
+        let synced = volume.sync_inode(&self.inode, attributes);
         // Whatever it was, it is reported now.
-        let is_lost = volume.nodes.unreported_errors.check_and_advance(&self.node, &self.error_cursor);
-        self.fs.settle(synced)?;
-        if is_lost { Err(volume.lost(&self.node)) } else { Ok(()) }
+        let is_lost = volume.inodes.unreported_errors.check_and_advance(&self.inode, &self.error_cursor);
+        self.fs.finish_operation(synced)?;
+        if is_lost { Err(volume.lost(&self.inode)) } else { Ok(()) }
     }
 
     /// Makes its data durable, and of its fields what is needed to read the data back.

@@ -11,11 +11,11 @@ use extant_writeback::Statistics as WritebackStatistics;
 use super::{Dir, DirEntry, File, OpenOptions};
 use crate::attributes::{Metadata, SetAttributes, Times};
 use crate::counting::Descriptors;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
+use crate::inode::InodeRef;
+use crate::mmp::MmpHolder;
 use crate::mount::Mounted;
-use crate::namei::{Access, Credentials, New, NewKind, RenameFlags};
-use crate::node::NodeRef;
-use crate::protection::InUse;
+use crate::namei::{AccessMask, Credentials, New, NewKind, RenameFlags};
 use crate::tables::TableInitialisation;
 use crate::volume::Volume;
 
@@ -82,9 +82,9 @@ impl Filesystem {
         &self.view.mounted.volume
     }
 
-    pub(super) fn check_access(&self, node: &NodeRef, want: Access) -> Result<()> {
+    pub(super) fn check_access(&self, inode: &InodeRef, want: AccessMask) -> Result<()> {
         match &self.view.user {
-            Some(user) => self.volume().access(node, user, want),
+            Some(user) => self.volume().access(inode, user, want),
             None => Ok(()),
         }
     }
@@ -95,17 +95,17 @@ impl Filesystem {
     }
 
     /// Notes damage, deletes what lost its last use, and passes the result on.
-    pub(super) fn settle<T>(&self, result: Result<T>) -> Result<T> {
+    pub(super) fn finish_operation<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
-            self.volume().note_damage(error);
+            self.volume().handle_error(error);
         }
-        self.volume().reap();
+        self.volume().evict_unlinked();
         result
     }
 
-    /// [`Self::settle`]s what `act` gives, which may be done again if it finds no space.
-    pub(super) fn attempt<T>(&self, act: impl Fn(&Volume) -> Result<T>) -> Result<T> {
-        self.settle(self.volume().with_room(|| act(self.volume())))
+    /// [`Self::finish_operation`] of what `act` gives, which may be done again if it finds no space.
+    pub(super) fn retry_on_no_space<T>(&self, act: impl Fn(&Volume) -> Result<T>) -> Result<T> {
+        self.finish_operation(self.volume().retry_on_no_space(|| act(self.volume())))
     }
 
     /// The same file system, as this user sees it: permissions are checked, new files are theirs. Without it
@@ -165,7 +165,7 @@ impl Filesystem {
     pub fn free_runs(&self, mut each: impl FnMut(u64, u32)) -> Result<()> {
         let volume = self.volume();
         for group in (0..volume.geometry.group_count).map(GroupNumber) {
-            for run in self.settle(volume.allocator.free_runs(group).map_err(Error::from))? {
+            for run in self.finish_operation(volume.allocator.free_runs(group).map_err(Error::from))? {
                 each(run.start.0, run.len);
             }
         }
@@ -182,7 +182,7 @@ impl Filesystem {
     /// `InvalidArgument` if the range begins behind the disk or is shorter than a block, or if `least` is longer than a
     /// group; `Unsupported` if the device cannot discard; `ReadOnly`; `Io`; `Corrupt`. What was discarded before stays so.
     pub fn trim(&self, range: std::ops::Range<u64>, least: u64) -> Result<u64> {
-        self.settle(self.volume().trim(range, least))
+        self.finish_operation(self.volume().trim(range, least))
     }
 
     /// Whether writes are refused.
@@ -195,8 +195,8 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`Error::Corrupt`] and [`Error::Io`] of its block.
-    pub fn in_use(&self) -> Result<Option<InUse>> {
-        self.volume().in_use()
+    pub fn mmp_holder(&self) -> Result<Option<MmpHolder>> {
+        self.volume().mmp_holder()
     }
 
     /// Makes everything done so far durable.
@@ -222,13 +222,13 @@ impl Filesystem {
     /// # Errors
     /// `Corrupt`, `Io`.
     pub fn root(&self) -> Result<Dir> {
-        let node = self.volume().node(InodeNumber::ROOT).map_err(|error| match error {
-            Error::Stale => Place::of(Structure::Inode)
+        let inode = self.volume().inode(InodeNumber::ROOT).map_err(|error| match error {
+            Error::Stale => Location::of(Structure::Inode)
                 .inode(InodeNumber::ROOT)
                 .corrupt("the root directory is free or no directory; e2fsck makes another"),
             other => other,
         });
-        Dir::new(self, self.settle(node)?)
+        Dir::new(self, self.finish_operation(inode)?)
     }
 
     /// The inode of that number, if it has a name; for those who remember numbers.
@@ -236,11 +236,11 @@ impl Filesystem {
     /// # Errors
     /// `Stale` if it is free or has no name, `Corrupt`, `Io`.
     pub fn inode(&self, number: InodeNumber) -> Result<File> {
-        let node = self.settle(self.volume().node(number))?;
-        if node.inode().links_count() == 0 {
+        let inode = self.finish_operation(self.volume().inode(number))?;
+        if inode.raw().links_count() == 0 {
             return Err(Error::Stale);
         }
-        Ok(File::new(self.clone(), node))
+        Ok(File::new(self.clone(), inode))
     }
 
     /// The inode of a number that somebody outside claims to remember, perhaps from an earlier mount, as a file handle does.
@@ -248,9 +248,9 @@ impl Filesystem {
     ///
     /// # Errors
     /// `Stale` if there is no such number, or if it is free, without a name or the file system's own; `Corrupt`, `Io`.
-    pub fn remembered_inode(&self, number: InodeNumber) -> Result<File> {
-        let node = self.settle(self.volume().remembered_node(number))?;
-        Ok(File::new(self.clone(), node))
+    pub fn open_by_handle(&self, number: InodeNumber) -> Result<File> {
+        let inode = self.finish_operation(self.volume().open_by_handle(number))?;
+        Ok(File::new(self.clone(), inode))
     }
 
     /// Bytes of files in memory, and of those that are to be written; None without a page cache.
@@ -292,7 +292,7 @@ impl Filesystem {
     /// # Errors
     /// `InvalidArgument` if it is longer; `ReadOnly`.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
-        self.settle(self.volume().set_label(label))
+        self.finish_operation(self.volume().set_label(label))
     }
 
     /// Stops all writing at once, as `EXT4_IOC_SHUTDOWN`: what `commit` makes durable first is kept, the rest is lost
@@ -300,8 +300,8 @@ impl Filesystem {
     ///
     /// # Errors
     /// The commit's; it is stopped all the same.
-    pub fn shut_down(&self, commit: bool) -> Result<()> {
-        self.volume().shut_down(commit)
+    pub fn force_shutdown(&self, commit: bool) -> Result<()> {
+        self.volume().force_shutdown(commit)
     }
 
     /// The file or directory at `path`, following symbolic links.
@@ -309,8 +309,8 @@ impl Filesystem {
     /// # Errors
     /// `NotFound`, `NotADirectory`, `PermissionDenied`, `Loop`, `Corrupt`, `Io`.
     pub fn lookup(&self, path: impl AsRef<Path>) -> Result<File> {
-        let node = self.settle(self.walk(path.as_ref(), true))?;
-        Ok(File::new(self.clone(), node))
+        let inode = self.finish_operation(self.walk(path.as_ref(), true))?;
+        Ok(File::new(self.clone(), inode))
     }
 
     /// As [`Filesystem::lookup`], but a symbolic link at the end is not followed.
@@ -318,8 +318,8 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::lookup`].
     pub fn symlink_lookup(&self, path: impl AsRef<Path>) -> Result<File> {
-        let node = self.settle(self.walk(path.as_ref(), false))?;
-        Ok(File::new(self.clone(), node))
+        let inode = self.finish_operation(self.walk(path.as_ref(), false))?;
+        Ok(File::new(self.clone(), inode))
     }
 
     /// The directory at `path`.
@@ -327,8 +327,8 @@ impl Filesystem {
     /// # Errors
     /// `NotADirectory`; as [`Filesystem::lookup`].
     pub fn dir(&self, path: impl AsRef<Path>) -> Result<Dir> {
-        let node = self.settle(self.walk(path.as_ref(), true))?;
-        Dir::new(self, node)
+        let inode = self.finish_operation(self.walk(path.as_ref(), true))?;
+        Dir::new(self, inode)
     }
 
     /// How to open a file.
@@ -347,34 +347,36 @@ impl Filesystem {
 
     pub(super) fn open_with(&self, options: &OpenOptions, path: &Path) -> Result<File> {
         let made = options.create || options.create_new;
-        let node = match self.settle(self.walk(path, true)) {
+        let inode = match self.finish_operation(self.walk(path, true)) {
             Ok(_) if options.create_new => return Err(Error::Exists),
-            Ok(node) => node,
+            Ok(inode) => inode,
             Err(Error::NotFound) if made => {
-                let (parent, name) = self.settle(self.walk_parent(path))?;
+                let (parent, name) = self.finish_operation(self.walk_parent(path))?;
                 let new = self.new_inode(NewKind::File, options.mode);
                 match self.create_in(&parent, name, &new) {
                     // Someone else was quicker.
-                    Err(Error::Exists) if !options.create_new => self.settle(self.walk(path, true))?,
+                    Err(Error::Exists) if !options.create_new => {
+                        self.finish_operation(self.walk(path, true))?
+                    }
                     other => return Ok(File::opened(self.clone(), other?, options)),
                 }
             }
             Err(error) => return Err(error),
         };
         if options.write || options.append || options.truncate {
-            if node.is_directory() {
+            if inode.is_directory() {
                 return Err(Error::IsADirectory);
             }
-            self.check_access(&node, Access::WRITE)?;
+            self.check_access(&inode, AccessMask::WRITE)?;
         }
         if options.read {
-            self.check_access(&node, Access::READ)?;
+            self.check_access(&inode, AccessMask::READ)?;
         }
         if options.truncate {
-            let cut = self.volume().set_size(&node, 0).and_then(|()| self.volume().sync_if_marked(&node));
-            self.settle(cut)?;
+            let cut = self.volume().set_size(&inode, 0).and_then(|()| self.volume().sync_if_marked(&inode));
+            self.finish_operation(cut)?;
         }
-        Ok(File::opened(self.clone(), node, options))
+        Ok(File::opened(self.clone(), inode, options))
     }
 
     pub(super) fn new_inode<'n>(&self, kind: NewKind<'n>, mode: u16) -> New<'n> {
@@ -382,35 +384,39 @@ impl Filesystem {
         New { kind, mode, uid, gid, times: None, xattrs: &[] }
     }
 
-    pub(super) fn create_in(&self, parent: &NodeRef, name: &[u8], new: &New<'_>) -> Result<NodeRef> {
+    pub(super) fn create_in(&self, parent: &InodeRef, name: &[u8], new: &New<'_>) -> Result<InodeRef> {
         let new = self.as_made_by_user(parent, new)?;
-        self.attempt(|volume| volume.create(parent, name, &new))
+        self.retry_on_no_space(|volume| volume.create(parent, name, &new))
     }
 
     /// Something new as it comes out when this view's user makes it.
-    pub(super) fn as_made_by_user<'n>(&self, parent: &NodeRef, new: &New<'n>) -> Result<New<'n>> {
+    pub(super) fn as_made_by_user<'n>(&self, parent: &InodeRef, new: &New<'n>) -> Result<New<'n>> {
         match &self.view.user {
             Some(user) => self.volume().check_new(parent, user, new),
             None => Ok(*new),
         }
     }
 
-    pub(super) fn unlink_in(&self, parent: &NodeRef, name: &[u8], directory: bool) -> Result<()> {
+    pub(super) fn unlink_in(&self, parent: &InodeRef, name: &[u8], directory: bool) -> Result<()> {
         self.may_delete(parent, name)?;
         let volume = self.volume();
-        self.settle(if directory { volume.rmdir(parent, name) } else { volume.unlink(parent, name) })
+        self.finish_operation(if directory {
+            volume.rmdir(parent, name)
+        } else {
+            volume.unlink(parent, name)
+        })
     }
 
     /// Write and search in the directory and, where it is sticky, ownership.
-    fn may_delete(&self, parent: &NodeRef, name: &[u8]) -> Result<()> {
+    fn may_delete(&self, parent: &InodeRef, name: &[u8]) -> Result<()> {
         let Some(user) = &self.view.user else { return Ok(()) };
-        self.check_access(parent, Access::EXECUTE)?;
+        self.check_access(parent, AccessMask::EXECUTE)?;
         let child = self.volume().lookup(parent, name)?;
         self.volume().may_delete(parent, &child, user)
     }
 
     /// What the user needs beside [`Self::may_delete`] to move what has this name.
-    fn may_move(&self, from: &NodeRef, name: &[u8], to: &NodeRef) -> Result<()> {
+    fn may_move(&self, from: &InodeRef, name: &[u8], to: &InodeRef) -> Result<()> {
         let Some(user) = &self.view.user else { return Ok(()) };
         let child = self.volume().lookup(from, name)?;
         self.volume().check_move(from, &child, to, user)
@@ -444,7 +450,7 @@ impl Filesystem {
     /// # Errors
     /// `Exists`, `NotFound` (the parent), `NoSpace`, `NoInodes`, `TooManyLinks`, `PermissionDenied`.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (parent, name) = self.settle(self.walk_parent(path.as_ref()))?;
+        let (parent, name) = self.finish_operation(self.walk_parent(path.as_ref()))?;
         self.create_in(&parent, name, &self.new_inode(NewKind::Directory, 0o755)).map(drop)
     }
 
@@ -455,10 +461,10 @@ impl Filesystem {
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         match self.walk(path, true) {
-            Ok(node) if node.is_directory() => return Ok(()),
+            Ok(inode) if inode.is_directory() => return Ok(()),
             Ok(_) => return Err(Error::NotADirectory),
             Err(Error::NotFound) => {}
-            Err(error) => return self.settle(Err(error)),
+            Err(error) => return self.finish_operation(Err(error)),
         }
         if let Some(parent) = path.parent() {
             self.create_dir_all(parent)?;
@@ -474,7 +480,7 @@ impl Filesystem {
     /// # Errors
     /// `NotFound`, `IsADirectory`, `PermissionDenied`, `NotPermitted`.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (parent, name) = self.settle(self.walk_parent(path.as_ref()))?;
+        let (parent, name) = self.finish_operation(self.walk_parent(path.as_ref()))?;
         self.unlink_in(&parent, name, false)
     }
 
@@ -483,7 +489,7 @@ impl Filesystem {
     /// # Errors
     /// `NotFound`, `NotADirectory`, `NotEmpty`, `PermissionDenied`.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (parent, name) = self.settle(self.walk_parent(path.as_ref()))?;
+        let (parent, name) = self.finish_operation(self.walk_parent(path.as_ref()))?;
         self.unlink_in(&parent, name, true)
     }
 
@@ -493,7 +499,7 @@ impl Filesystem {
     /// As the removals; what was removed before stays removed. `Corrupt` as [`Dir::remove_all`], and if the directory's own
     /// `..` is not the one it is in.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (parent, name) = self.settle(self.walk_parent(path.as_ref()))?;
+        let (parent, name) = self.finish_operation(self.walk_parent(path.as_ref()))?;
         let parent = Dir::new(self, parent)?;
         let dir = parent.dir(name)?;
         dir.check_above(&parent)?;
@@ -507,16 +513,16 @@ impl Filesystem {
     /// `NotFound`, `NotEmpty`, `IsADirectory`, `NotADirectory`, `InvalidArgument` (a directory below itself),
     /// `NoSpace`, `PermissionDenied`.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-        let (from_dir, from_name) = self.settle(self.walk_parent(from.as_ref()))?;
-        let (to_dir, to_name) = self.settle(self.walk_parent(to.as_ref()))?;
+        let (from_dir, from_name) = self.finish_operation(self.walk_parent(from.as_ref()))?;
+        let (to_dir, to_name) = self.finish_operation(self.walk_parent(to.as_ref()))?;
         self.rename_in(&from_dir, from_name, &to_dir, to_name, RenameFlags::default())
     }
 
     pub(super) fn rename_in(
         &self,
-        from_dir: &NodeRef,
+        from_dir: &InodeRef,
         from_name: &[u8],
-        to_dir: &NodeRef,
+        to_dir: &InodeRef,
         to_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
@@ -529,7 +535,7 @@ impl Filesystem {
         if flags.exchange {
             self.may_move(to_dir, to_name, from_dir)?;
         }
-        self.attempt(|volume| volume.rename(from_dir, from_name, to_dir, to_name, flags))
+        self.retry_on_no_space(|volume| volume.rename(from_dir, from_name, to_dir, to_name, flags))
     }
 
     /// Gives a file a further name.
@@ -537,10 +543,10 @@ impl Filesystem {
     /// # Errors
     /// `NotFound`, `Exists`, `TooManyLinks`, `NotPermitted` (a directory), `NoSpace`, `PermissionDenied`.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let node = self.settle(self.walk(original.as_ref(), false))?;
-        let (parent, name) = self.settle(self.walk_parent(link.as_ref()))?;
-        self.check_access(&parent, Access::WRITE | Access::EXECUTE)?;
-        self.attempt(|volume| volume.link(&node, &parent, name))
+        let inode = self.finish_operation(self.walk(original.as_ref(), false))?;
+        let (parent, name) = self.finish_operation(self.walk_parent(link.as_ref()))?;
+        self.check_access(&parent, AccessMask::WRITE | AccessMask::EXECUTE)?;
+        self.retry_on_no_space(|volume| volume.link(&inode, &parent, name))
     }
 
     /// Makes a symbolic link that says `target`.
@@ -549,7 +555,7 @@ impl Filesystem {
     /// As [`Filesystem::create_dir`]; `NameTooLong`.
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         use std::os::unix::ffi::OsStrExt;
-        let (parent, name) = self.settle(self.walk_parent(link.as_ref()))?;
+        let (parent, name) = self.finish_operation(self.walk_parent(link.as_ref()))?;
         let kind = NewKind::Symlink(target.as_ref().as_os_str().as_bytes());
         self.create_in(&parent, name, &self.new_inode(kind, 0o777)).map(drop)
     }

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use extant_ondisk::{InodeNumber, Structure};
 
 use super::Dir;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 
 /// Names that are read of a directory at once.
 const BATCH_COUNT: usize = 64;
@@ -61,7 +61,7 @@ impl Dir {
         while let Some(level) = stack.last_mut() {
             if let Some(name) = level.next()? {
                 let child = level.dir.lookup(&name)?;
-                let removed = if child.node().is_directory() {
+                let removed = if child.inode().is_directory() {
                     level.dir.rmdir(&name)
                 } else {
                     level.dir.unlink(&name)
@@ -125,5 +125,5 @@ fn cycle(dir: &Dir) -> Error {
 }
 
 fn damage(dir: &Dir, reason: &'static str) -> Error {
-    Place::of(Structure::DirectoryBlock).inode(dir.number()).corrupt(reason)
+    Location::of(Structure::DirectoryBlock).inode(dir.number()).corrupt(reason)
 }

@@ -9,8 +9,8 @@ use extant_ondisk::{FileType, InodeNumber};
 
 use super::Filesystem;
 use crate::error::{Error, Result};
-use crate::namei::Access;
-use crate::node::NodeRef;
+use crate::inode::InodeRef;
+use crate::namei::AccessMask;
 
 /// `MAXSYMLINKS` of Linux.
 const SYMLINKS_MAX: u32 = 40;
@@ -20,15 +20,15 @@ const PENDING_BYTES_MAX: usize = 64 << 10;
 
 impl Filesystem {
     /// The inode at `path`. The last component is followed if it is a symbolic link and `follow` says so.
-    pub(super) fn walk(&self, path: &Path, follow: bool) -> Result<NodeRef> {
-        self.walk_from(self.volume().node(InodeNumber::ROOT)?, path.as_os_str().as_bytes(), follow)
+    pub(super) fn walk(&self, path: &Path, follow: bool) -> Result<InodeRef> {
+        self.walk_from(self.volume().inode(InodeNumber::ROOT)?, path.as_os_str().as_bytes(), follow)
     }
 
     /// The directory that holds the last component of `path`, and that component.
     ///
     /// # Errors
     /// `InvalidArgument` if there is no last component or it is `.` or `..`.
-    pub(super) fn walk_parent<'p>(&self, path: &'p Path) -> Result<(NodeRef, &'p [u8])> {
+    pub(super) fn walk_parent<'p>(&self, path: &'p Path) -> Result<(InodeRef, &'p [u8])> {
         let bytes = path.as_os_str().as_bytes();
         let end = bytes.iter().rposition(|b| *b != b'/').map_or(0, |last| last + 1);
         let bytes = &bytes[..end];
@@ -37,14 +37,14 @@ impl Filesystem {
         if matches!(name, b"" | b"." | b"..") {
             return Err(Error::InvalidArgument("the path has no last name"));
         }
-        let parent = self.walk_from(self.volume().node(InodeNumber::ROOT)?, parent, true)?;
+        let parent = self.walk_from(self.volume().inode(InodeNumber::ROOT)?, parent, true)?;
         if !parent.is_directory() {
             return Err(Error::NotADirectory);
         }
         Ok((parent, name))
     }
 
-    fn walk_from(&self, start: NodeRef, path: &[u8], follow: bool) -> Result<NodeRef> {
+    fn walk_from(&self, start: InodeRef, path: &[u8], follow: bool) -> Result<InodeRef> {
         let mut here = start;
         // Components still to go, the next one last.
         let mut pending: Vec<Vec<u8>> = Vec::new();
@@ -55,7 +55,7 @@ impl Filesystem {
             if !here.is_directory() {
                 return Err(Error::NotADirectory);
             }
-            self.check_access(&here, Access::EXECUTE)?;
+            self.check_access(&here, AccessMask::EXECUTE)?;
             if name == b"." {
                 continue;
             }
@@ -68,7 +68,7 @@ impl Filesystem {
                 }
                 let target = self.volume().read_link(&next)?;
                 if target.starts_with(b"/") {
-                    here = self.volume().node(InodeNumber::ROOT)?;
+                    here = self.volume().inode(InodeNumber::ROOT)?;
                 }
                 push_components(&mut pending, &target)?;
                 continue;

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use extant_ondisk::{InodeNumber, Structure};
 
 use super::Checker;
-use crate::error::Place;
+use crate::error::Location;
 
 impl Checker<'_> {
     pub(super) fn check_connections(&mut self) {
         if !self.directories.contains_key(&InodeNumber::ROOT) {
             self.findings
-                .add(Place::of(Structure::Inode).inode(InodeNumber::ROOT), "there is no root directory");
+                .add(Location::of(Structure::Inode).inode(InodeNumber::ROOT), "there is no root directory");
             return;
         }
         let mut connected = BTreeSet::from([InodeNumber::ROOT]);
@@ -28,8 +28,8 @@ impl Checker<'_> {
         if let (Some(parent), Some(dotdot)) = (parent, directory.dotdot)
             && parent != dotdot
         {
-            let place = Place::of(Structure::DirectoryBlock).inode(number);
-            self.findings.add(place, format!("`..` names inode {dotdot}, but the parent is {parent}"));
+            let location = Location::of(Structure::DirectoryBlock).inode(number);
+            self.findings.add(location, format!("`..` names inode {dotdot}, but the parent is {parent}"));
         }
     }
 
@@ -39,7 +39,7 @@ impl Checker<'_> {
         let mut at = number;
         while !connected.contains(&at) {
             if !way.insert(at) {
-                self.findings.add(Place::of(Structure::Inode).inode(at), "a cycle of directories");
+                self.findings.add(Location::of(Structure::Inode).inode(at), "a cycle of directories");
                 break;
             }
             // A directory without a name is the link counts' to report, and an orphan has none.

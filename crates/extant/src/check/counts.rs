@@ -8,7 +8,7 @@ use extant_ondisk::{
 use extant_rt::Arc;
 
 use super::{Checker, Pass, Progress};
-use crate::error::{Place, Result};
+use crate::error::{Location, Result};
 
 /// The free things of a group, or of all.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,21 +43,21 @@ impl Checker<'_> {
     fn check_block_bitmap(&mut self, group: GroupNumber, descriptor: &GroupDescriptor) -> Result<u32> {
         let geometry = self.geometry;
         let block = descriptor.block_bitmap();
-        let place = Place::of(Structure::BlockBitmap).group(group).block(block);
+        let location = Location::of(Structure::BlockBitmap).group(group).block(block);
         let count = geometry.clusters_in_group(group);
         let found = self.claims.group(group).unwrap_or_default().to_vec();
         let uninit =
             self.checksums.has_group_checksums() && descriptor.flags().contains(GroupFlags::BLOCK_UNINIT);
         if uninit {
             let stated = self.own_blocks_of(group);
-            self.compare_bits(&found, &stated, count, place, "cluster");
+            self.compare_bits(&found, &stated, count, location, "cluster");
         } else if geometry.is_valid_block_run(block, 1) {
-            let stated = self.read(block, place)?;
+            let stated = self.read(block, location)?;
             if !self.checksums.verify_block_bitmap(descriptor, &stated) {
-                self.findings.add(place, "bad checksum");
+                self.findings.add(location, "bad checksum");
             }
-            self.compare_bits(&found, &stated, count, place, "cluster");
-            self.check_padding(&stated, count, place);
+            self.compare_bits(&found, &stated, count, location, "cluster");
+            self.check_padding(&stated, count, location);
         }
         Ok(count - bitmap::count_ones(&found, 0..count))
     }
@@ -88,7 +88,7 @@ impl Checker<'_> {
         let count = geometry.inodes_per_group;
         let mut found = vec![0; count.div_ceil(8) as usize];
         for (number, _) in self.records.in_group(group) {
-            if let Some((_, index)) = geometry.inode_place(number) {
+            if let Some((_, index)) = geometry.inode_location(number) {
                 bitmap::set(&mut found, index);
             }
         }
@@ -97,22 +97,22 @@ impl Checker<'_> {
             u64::from(geometry.first_ino).saturating_sub(1).saturating_sub(before).min(u64::from(count));
         bitmap::set_range(&mut found, 0..reserved as u32);
         let block = descriptor.inode_bitmap();
-        let place = Place::of(Structure::InodeBitmap).group(group).block(block);
+        let location = Location::of(Structure::InodeBitmap).group(group).block(block);
         if self.is_inode_uninit(group) {
-            self.compare_bits(&found, &vec![0; found.len()], count, place, "inode");
+            self.compare_bits(&found, &vec![0; found.len()], count, location, "inode");
         } else if geometry.is_valid_block_run(block, 1) {
-            let stated: Arc<[u8]> = self.read(block, place)?;
+            let stated: Arc<[u8]> = self.read(block, location)?;
             if !self.checksums.verify_inode_bitmap(descriptor, &stated) {
-                self.findings.add(place, "bad checksum");
+                self.findings.add(location, "bad checksum");
             }
-            self.compare_bits(&found, &stated, count, place, "inode");
-            self.check_padding(&stated, count, place);
+            self.compare_bits(&found, &stated, count, location, "inode");
+            self.check_padding(&stated, count, location);
         }
         Ok(count - bitmap::count_ones(&found, 0..count))
     }
 
     /// Lists the runs of bits that differ. `found` may be empty for none.
-    fn compare_bits(&mut self, found: &[u8], stated: &[u8], count: u32, place: Place, what: &str) {
+    fn compare_bits(&mut self, found: &[u8], stated: &[u8], count: u32, location: Location, what: &str) {
         let bit = |bits: &[u8], index: u32| {
             bits.get(index as usize / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
         };
@@ -128,27 +128,27 @@ impl Checker<'_> {
                 match &mut run {
                     Some((range, is_used)) if used != set && *is_used == used => range.end = index + 1,
                     _ => {
-                        self.report_run(run.take(), place, what);
+                        self.report_run(run.take(), location, what);
                         run = (used != set).then_some((index..index + 1, used));
                     }
                 }
             }
         }
-        self.report_run(run, place, what);
+        self.report_run(run, location, what);
     }
 
-    fn report_run(&mut self, run: Option<(Range<u32>, bool)>, place: Place, what: &str) {
+    fn report_run(&mut self, run: Option<(Range<u32>, bool)>, location: Location, what: &str) {
         let Some((range, is_used)) = run else { return };
         let (first, last) = (range.start, range.end - 1);
         let state = if is_used { "in use, but marked as free" } else { "free, but marked as in use" };
-        self.findings.add(place, format!("{what}s {first} to {last} of the group are {state}"));
+        self.findings.add(location, format!("{what}s {first} to {last} of the group are {state}"));
     }
 
     /// Bits behind the last cluster or inode must be set, so that nobody takes them.
-    fn check_padding(&mut self, stated: &[u8], count: u32, place: Place) {
+    fn check_padding(&mut self, stated: &[u8], count: u32, location: Location) {
         let all = u32::try_from(stated.len().saturating_mul(8)).unwrap_or(u32::MAX);
         if bitmap::find_zero(stated, count..all).is_some() {
-            self.findings.add(place, "bits past the end are not set");
+            self.findings.add(location, "bits past the end are not set");
         }
     }
 
@@ -167,22 +167,22 @@ impl Checker<'_> {
             ("free inodes", descriptor.free_inodes_count(), inodes),
             ("directories", descriptor.used_dirs_count(), directories as u32),
         ];
-        let place = Place::of(Structure::GroupDescriptor).group(group);
+        let location = Location::of(Structure::GroupDescriptor).group(group);
         for (name, stated, found) in counts.into_iter().filter(|(_, stated, found)| stated != found) {
-            self.findings.add(place, format!("{stated} {name}, but {found} were found"));
+            self.findings.add(location, format!("{stated} {name}, but {found} were found"));
         }
     }
 
     fn compare_totals(&mut self, totals: Totals) {
-        let place = Place::of(Structure::Superblock);
+        let location = Location::of(Structure::Superblock);
         let blocks = totals.clusters.saturating_mul(u64::from(self.geometry.cluster_ratio));
         let stated = self.superblock.free_blocks_count();
         if stated != blocks {
-            self.findings.add(place, format!("{stated} free blocks, but {blocks} were found"));
+            self.findings.add(location, format!("{stated} free blocks, but {blocks} were found"));
         }
         let stated = u64::from(self.superblock.s_free_inodes_count());
         if stated != totals.inodes {
-            self.findings.add(place, format!("{stated} free inodes, but {} were found", totals.inodes));
+            self.findings.add(location, format!("{stated} free inodes, but {} were found", totals.inodes));
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use extant_ondisk::{FsBlock, IncompatFeatures, Inode, InodeFlags, InodeNumber, Structure, dirent};
+use extant_ondisk::{FsBlock, IncompatFeatures, InodeFlags, InodeNumber, RawInode, Structure, dirent};
 
 use super::htree::{Index, Role};
 use super::maps::Run;
 use super::{Checker, Pass, Progress};
-use crate::error::{Place, Result};
+use crate::error::{Location, Result};
 
 /// What is kept of a directory between the passes.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    pub(super) fn new(inode: &Inode, runs: Vec<Run>, inline: Option<Vec<u8>>) -> Self {
+    pub(super) fn new(inode: &RawInode, runs: Vec<Run>, inline: Option<Vec<u8>>) -> Self {
         let is_indexed = inode.flags().contains(InodeFlags::INDEX);
         let folds_case = inode.flags().contains(InodeFlags::CASEFOLD);
         let is_encrypted = inode.flags().contains(InodeFlags::ENCRYPT);
@@ -58,8 +58,8 @@ pub(super) struct Reading<'d> {
 }
 
 impl Reading<'_> {
-    pub(super) fn place(&self) -> Place {
-        Place::of(Structure::DirectoryBlock).inode(self.number)
+    pub(super) fn location(&self) -> Location {
+        Location::of(Structure::DirectoryBlock).inode(self.number)
     }
 
     /// The form of a name that is hashed, and that no two names have; none where it depends on the version of Unicode.
@@ -117,7 +117,7 @@ impl Checker<'_> {
         let mut expected = 0;
         for run in &runs {
             if run.logical != expected && !may_have_holes {
-                self.findings.add(reading.place(), format!("has no block {expected}"));
+                self.findings.add(reading.location(), format!("has no block {expected}"));
             }
             for offset in 0..run.len {
                 if self.findings.is_full() {
@@ -129,31 +129,31 @@ impl Checker<'_> {
         }
         if let Some(index) = &reading.index {
             for logical in index.missing() {
-                let place = Place { structure: Structure::HtreeNode, ..reading.place() };
-                self.findings.add(place, format!("names block {logical}, which the directory has not"));
+                let location = Location { structure: Structure::HtreeNode, ..reading.location() };
+                self.findings.add(location, format!("names block {logical}, which the directory has not"));
             }
         }
         Ok(())
     }
 
     fn check_block(&mut self, reading: &mut Reading<'_>, logical: u64, block: FsBlock) -> Result<()> {
-        let place = reading.place().block(block);
+        let location = reading.location().block(block);
         let role = match &mut reading.index {
             Some(index) => index.take_role(logical),
             None => Some(Role::linear()),
         };
         let role = role.unwrap_or_else(|| {
-            self.findings.add(place, format!("the directory's block {logical} is not in its index"));
+            self.findings.add(location, format!("the directory's block {logical} is not in its index"));
             Role::linear()
         });
-        let bytes = self.read(block, place)?;
+        let bytes = self.read(block, location)?;
         let usable = match role {
             // Looked at with the index; it shows no entry.
-            Role::Node => return Ok(()),
+            Role::Inode => return Ok(()),
             Role::Root => bytes.len(),
             Role::Leaf(_) => {
                 if !self.checksums.verify_dir_block(reading.number, reading.generation, &bytes) {
-                    self.findings.add(place, "bad checksum");
+                    self.findings.add(location, "bad checksum");
                 }
                 let has_tail = self.checksums.has_metadata_checksums() && dirent::has_tail(&bytes);
                 dirent::usable_bytes(bytes.len(), has_tail)
@@ -162,7 +162,7 @@ impl Checker<'_> {
         if reading.index.is_some() {
             reading.names.clear();
         }
-        self.check_entries(reading, logical, &bytes, usable, role, place);
+        self.check_entries(reading, logical, &bytes, usable, role, location);
         Ok(())
     }
 }

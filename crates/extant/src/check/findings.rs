@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::{Error, Place};
+use crate::error::{Error, Location};
 
 /// The most findings that are listed; a disk with more is beyond being described one by one.
 pub const FINDINGS_MAX: usize = 4096;
@@ -11,14 +11,14 @@ pub const FINDINGS_MAX: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Where.
-    pub place: Place,
+    pub location: Location,
     /// What is wrong, as a clause.
     pub what: String,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.what)
+        write!(f, "{}: {}", self.location, self.what)
     }
 }
 
@@ -30,17 +30,17 @@ pub(super) struct Findings {
 
 impl Findings {
     /// Adds one, unless there are too many.
-    pub(super) fn add(&mut self, place: Place, what: impl Into<String>) {
+    pub(super) fn add(&mut self, location: Location, what: impl Into<String>) {
         if self.list.len() < FINDINGS_MAX {
-            self.list.push(Finding { place, what: what.into() });
+            self.list.push(Finding { location, what: what.into() });
         }
     }
 
     /// Adds what `ondisk` says of bytes that it refused.
-    pub(super) fn add_format(&mut self, place: Place, error: extant_ondisk::Error) {
-        match place.format(error) {
-            Error::Corrupt { place, reason } => self.add(place, reason),
-            other => self.add(place, other.to_string()),
+    pub(super) fn add_format(&mut self, location: Location, error: extant_ondisk::Error) {
+        match location.format(error) {
+            Error::Corrupt { location, reason } => self.add(location, reason),
+            other => self.add(location, other.to_string()),
         }
     }
 

@@ -8,7 +8,7 @@ use extant_ondisk::{IncompatFeatures, Structure, SuperFlags};
 
 use super::Checker;
 use super::directories::Reading;
-use crate::error::{Place, Result};
+use crate::error::{Location, Result};
 
 /// The hashes of a leaf's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl HashRange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Root,
-    Node,
+    Inode,
     Leaf(HashRange),
 }
 
@@ -65,15 +65,15 @@ impl Index {
 impl Checker<'_> {
     /// Reads the index of a directory; `None` if it has no readable root.
     pub(super) fn read_index(&mut self, reading: &Reading<'_>) -> Result<Option<Index>> {
-        let place = Place { structure: Structure::HtreeNode, ..reading.place() };
+        let location = Location { structure: Structure::HtreeNode, ..reading.location() };
         let Some(block) = reading.block(0) else {
-            self.findings.add(place, "has no root");
+            self.findings.add(location, "has no root");
             return Ok(None);
         };
-        let place = place.block(block);
-        let bytes = self.read(block, place)?;
+        let location = location.block(block);
+        let bytes = self.read(block, location)?;
         if !self.checksums.verify_htree_node(reading.number, reading.generation, &bytes) {
-            self.findings.add(place, "bad checksum");
+            self.findings.add(location, "bad checksum");
         }
         let large_dir = self.superblock.incompat().contains(IncompatFeatures::LARGEDIR);
         let has_csum = self.checksums.has_metadata_checksums();
@@ -82,14 +82,14 @@ impl Checker<'_> {
         let (info, node) = match root {
             Ok(root) => root,
             Err(error) => {
-                self.findings.add_format(place, error);
+                self.findings.add_format(location, error);
                 return Ok(None);
             }
         };
         let unsigned = self.superblock.flags().contains(SuperFlags::UNSIGNED_HASH);
         let hasher = DirHasher::new(info.hash_version(unsigned), self.superblock.s_hash_seed());
         let mut index = Index { hasher, roles: BTreeMap::from([(0, Role::Root)]) };
-        self.read_children(reading, node, info.indirect_levels, HashRange::ALL, &mut index, place)?;
+        self.read_children(reading, node, info.indirect_levels, HashRange::ALL, &mut index, location)?;
         Ok(Some(index))
     }
 
@@ -101,20 +101,20 @@ impl Checker<'_> {
         levels: u8,
         range: HashRange,
         index: &mut Index,
-        place: Place,
+        location: Location,
     ) -> Result<()> {
         for position in 0..node.count() {
             let Some(child) = node.child(position).filter(|_| !self.findings.is_full()) else { break };
             let start = if position == 0 { range.start } else { node.hash(position) };
             let next = if position + 1 < node.count() { Some(node.hash(position + 1)) } else { range.next };
             if start < range.start || range.next.is_some_and(|end| start > end) {
-                self.findings.add(place, format!("entry {position} is outside its parent's range"));
+                self.findings.add(location, format!("entry {position} is outside its parent's range"));
             }
             let logical = u64::from(child.0);
             let here = HashRange { start, next };
-            let role = if levels == 0 { Role::Leaf(here) } else { Role::Node };
+            let role = if levels == 0 { Role::Leaf(here) } else { Role::Inode };
             if index.roles.insert(logical, role).is_some() {
-                self.findings.add(place, format!("block {logical} stands in the index twice"));
+                self.findings.add(location, format!("block {logical} stands in the index twice"));
                 continue;
             }
             if levels > 0 {
@@ -134,15 +134,15 @@ impl Checker<'_> {
     ) -> Result<()> {
         // A block that the directory has not is reported when all its blocks were read.
         let Some(block) = reading.block(logical) else { return Ok(()) };
-        let place = Place { structure: Structure::HtreeNode, ..reading.place() }.block(block);
-        let bytes = self.read(block, place)?;
+        let location = Location { structure: Structure::HtreeNode, ..reading.location() }.block(block);
+        let bytes = self.read(block, location)?;
         if !self.checksums.verify_htree_node(reading.number, reading.generation, &bytes) {
-            self.findings.add(place, "bad checksum");
+            self.findings.add(location, "bad checksum");
         }
         match DxNode::parse(&bytes, DxKind::Node, self.checksums.has_metadata_checksums()) {
-            Ok(node) => self.read_children(reading, node, levels, range, index, place),
+            Ok(node) => self.read_children(reading, node, levels, range, index, location),
             Err(error) => {
-                self.findings.add_format(place, error);
+                self.findings.add_format(location, error);
                 Ok(())
             }
         }

@@ -5,13 +5,13 @@ use extant_ondisk::{FsBlock, Structure};
 
 use super::Checker;
 use super::maps::{Run, Walk};
-use crate::error::{Place, Result};
+use crate::error::{Location, Result};
 
 impl Checker<'_> {
     pub(super) fn map_block_numbers(&mut self, i_block: &[u8], walk: &mut Walk<'_>) -> Result<()> {
-        let place = Place::of(Structure::Inode).inode(walk.number);
+        let location = Location::of(Structure::Inode).inode(walk.number);
         for slot in 0..DIRECT {
-            self.map_pointer(i_block, slot, u64::from(slot), place, walk);
+            self.map_pointer(i_block, slot, u64::from(slot), location, walk);
         }
         let per_table = u64::from(self.geometry.block_size / 4);
         let mut logical = u64::from(DIRECT);
@@ -23,11 +23,18 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn map_pointer(&mut self, table: &[u8], slot: u32, logical: u64, place: Place, walk: &mut Walk<'_>) {
+    fn map_pointer(
+        &mut self,
+        table: &[u8],
+        slot: u32,
+        logical: u64,
+        location: Location,
+        walk: &mut Walk<'_>,
+    ) {
         let block = pointer(table, slot).unwrap_or(0);
         if block != 0 {
             let run = Run { logical, start: FsBlock(u64::from(block)), len: 1 };
-            self.claim_content(walk, run, false, place);
+            self.claim_content(walk, run, false, location);
         }
     }
 
@@ -39,14 +46,14 @@ impl Checker<'_> {
         {
             return Ok(());
         }
-        let place = Place::of(Structure::IndirectBlock).inode(walk.number).block(block);
-        let table = self.read(block, place)?;
+        let location = Location::of(Structure::IndirectBlock).inode(walk.number).block(block);
+        let table = self.read(block, location)?;
         let per_table = self.geometry.block_size / 4;
         let span = u64::from(per_table).pow(levels - 1);
         for slot in 0..per_table {
             let at = logical + u64::from(slot) * span;
             if levels == 1 {
-                self.map_pointer(&table, slot, at, place, walk);
+                self.map_pointer(&table, slot, at, location, walk);
             } else {
                 let child = pointer(&table, slot).unwrap_or(0);
                 self.map_table(FsBlock(u64::from(child)), levels - 1, at, walk)?;

@@ -1,7 +1,7 @@
 //! Each inode by itself: checksum, mode, flags, size and block count against what its map holds.
 
 use extant_ondisk::{
-    CompatFeatures, FileType, FsBlock, GroupNumber, IncompatFeatures, Inode, InodeFlags, InodeNumber,
+    CompatFeatures, FileType, FsBlock, GroupNumber, IncompatFeatures, InodeFlags, InodeNumber, RawInode,
     RoCompatFeatures, Structure, extent, inode,
 };
 
@@ -11,7 +11,7 @@ use super::directories::Directory;
 use super::maps::Mapped;
 use super::records::Record;
 use super::{Checker, Pass, Progress};
-use crate::error::{Place, Result};
+use crate::error::{Location, Result};
 
 /// Bytes from which a file takes the `large_file` feature.
 const LARGE_FILE_BYTES: u64 = 1 << 31;
@@ -38,12 +38,12 @@ impl Checker<'_> {
         if !self.geometry.is_valid_block_run(table, table_blocks) {
             return Ok(());
         }
-        let place = Place::of(Structure::Inode).group(group);
+        let location = Location::of(Structure::Inode).group(group);
         let count = self.initialised_inodes(group);
         let mut index = 0;
         while index < count && !self.findings.is_full() {
             let (block, _) = self.geometry.inode_block(table, index);
-            let bytes = self.read(block, place)?;
+            let bytes = self.read(block, location)?;
             for raw in bytes.chunks_exact(usize::from(self.geometry.inode_size)) {
                 if index >= count {
                     break;
@@ -58,28 +58,28 @@ impl Checker<'_> {
     }
 
     fn check_inode(&mut self, number: InodeNumber, block: FsBlock, raw: &[u8]) -> Result<()> {
-        let place = Place::of(Structure::Inode).inode(number);
+        let location = Location::of(Structure::Inode).inode(number);
         let is_orphan = self.orphans.contains(&number);
         let in_use = raw.get(LINKS_COUNT) != Some(&[0, 0]) || is_orphan;
-        let inode = match Inode::parse(raw) {
+        let inode = match RawInode::parse(raw) {
             Ok(inode) => inode,
             Err(error) => {
                 if in_use {
-                    self.findings.add_format(place.block(block), error);
+                    self.findings.add_format(location.block(block), error);
                 }
                 let mut sound = raw.to_vec();
                 sound.get_mut(EXTRA_ISIZE).unwrap_or_default().fill(0);
-                match Inode::parse(&sound) {
+                match RawInode::parse(&sound) {
                     Ok(inode) => inode,
                     Err(_) => return Ok(()),
                 }
             }
         };
         if !self.checksums.verify_inode(number, &inode) && raw.iter().any(|byte| *byte != 0) {
-            self.findings.add(place.block(block), "bad checksum");
+            self.findings.add(location.block(block), "bad checksum");
         }
         if inode.dtime() != 0 && !is_orphan && self.is_inode_number_as_time(inode.dtime()) {
-            self.findings.add(place, "left over from a list of orphans");
+            self.findings.add(location, "left over from a list of orphans");
         }
         if self.is_reserved(number) {
             return self.check_reserved(number, &inode);
@@ -87,14 +87,14 @@ impl Checker<'_> {
         if in_use {
             self.check_used(number, &inode, is_orphan)
         } else {
-            self.check_free(place, &inode);
+            self.check_free(location, &inode);
             Ok(())
         }
     }
 
-    fn check_free(&mut self, place: Place, inode: &Inode) {
+    fn check_free(&mut self, location: Location, inode: &RawInode) {
         if inode.dtime() == 0 && inode.mode() != 0 {
-            self.findings.add(place, "no links, but no time of deletion");
+            self.findings.add(location, "no links, but no time of deletion");
         }
     }
 
@@ -106,60 +106,60 @@ impl Checker<'_> {
         time < count && times.into_iter().all(|time| time == 0 || time >= count)
     }
 
-    fn check_used(&mut self, number: InodeNumber, inode: &Inode, is_orphan: bool) -> Result<()> {
-        let place = Place::of(Structure::Inode).inode(number);
+    fn check_used(&mut self, number: InodeNumber, inode: &RawInode, is_orphan: bool) -> Result<()> {
+        let location = Location::of(Structure::Inode).inode(number);
         let kind = inode.file_type();
         self.records.set(number, Record { kind: Some(kind), links: inode.links_count(), names: 0 });
         if inode.links_count() > 0 && inode.dtime() != 0 && !is_orphan {
-            self.findings.add(place, "in use, but with a time of deletion");
+            self.findings.add(location, "in use, but with a time of deletion");
         }
         if kind == FileType::Unknown {
-            self.findings.add(place, format!("the mode {:#o} is no type of file", inode.mode()));
+            self.findings.add(location, format!("the mode {:#o} is no type of file", inode.mode()));
         }
         if number == InodeNumber::ROOT && kind != FileType::Directory {
-            self.findings.add(place, "the root is no directory");
+            self.findings.add(location, "the root is no directory");
         }
-        self.check_flags_and_high_fields(place, inode, kind);
+        self.check_flags_and_high_fields(location, inode, kind);
         let mut runs = Vec::new();
         let mapped = self.map(number, inode, kind == FileType::Directory, &mut runs)?;
         let xattr_blocks = self.check_xattrs(number, inode)?;
-        self.check_block_count(place, inode, mapped.blocks + xattr_blocks);
+        self.check_block_count(location, inode, mapped.blocks + xattr_blocks);
         if self.superblock.ro_compat().contains(RoCompatFeatures::BIGALLOC)
             && mapped.blocks > 0
             && !inode.flags().contains(InodeFlags::EXTENTS)
             && kind != FileType::Symlink
         {
-            self.findings.add(place, "mapped by block numbers on a disk of clusters");
+            self.findings.add(location, "mapped by block numbers on a disk of clusters");
         }
         match kind {
             FileType::Directory if self.is_inline(inode) => {
-                let content = self.check_inline_content(place, inode);
+                let content = self.check_inline_content(location, inode);
                 self.names_incomplete |= content.is_none();
                 self.directories.insert(number, Directory::new(inode, runs, content));
             }
             FileType::Directory => {
-                self.check_directory_inode(place, inode, &mapped);
+                self.check_directory_inode(location, inode, &mapped);
                 if !mapped.sound {
                     self.names_incomplete = true;
                 }
                 self.directories.insert(number, Directory::new(inode, runs, None));
             }
             FileType::Symlink if self.is_inline(inode) => {
-                self.check_no_immutable(place, inode);
-                self.check_inline_content(place, inode);
+                self.check_no_immutable(location, inode);
+                self.check_inline_content(location, inode);
             }
-            FileType::Symlink => self.check_symlink(place, inode, &mapped)?,
+            FileType::Symlink => self.check_symlink(location, inode, &mapped)?,
             FileType::Regular if self.is_inline(inode) => {
-                self.check_inline_content(place, inode);
+                self.check_inline_content(location, inode);
             }
-            FileType::Regular => self.check_file_size(place, inode, &mapped, is_orphan),
+            FileType::Regular => self.check_file_size(location, inode, &mapped, is_orphan),
             FileType::Unknown => {}
-            _ => self.check_special_file(place, inode),
+            _ => self.check_special_file(location, inode),
         }
         Ok(())
     }
 
-    fn check_flags_and_high_fields(&mut self, place: Place, inode: &Inode, kind: FileType) {
+    fn check_flags_and_high_fields(&mut self, location: Location, inode: &RawInode, kind: FileType) {
         let flags = inode.flags();
         let (incompat, ro_compat) = (self.superblock.incompat(), self.superblock.ro_compat());
         let has_extents = incompat.contains(IncompatFeatures::EXTENTS);
@@ -213,69 +213,77 @@ impl Checker<'_> {
             ),
         ];
         for (_, what) in statements.into_iter().filter(|(wrong, _)| *wrong) {
-            self.findings.add(place, what);
+            self.findings.add(location, what);
         }
     }
 
-    pub(super) fn check_block_count(&mut self, place: Place, inode: &Inode, blocks: u64) {
+    pub(super) fn check_block_count(&mut self, location: Location, inode: &RawInode, blocks: u64) {
         let block_size = self.geometry.block_size;
         let ratio = u64::from(self.geometry.cluster_ratio);
         let found = blocks.saturating_mul(ratio).saturating_mul(u64::from(block_size / 512));
         let stated = inode.blocks_512(block_size);
         if stated != found {
-            self.findings.add(place, format!("i_blocks is {stated}, but {found} are in use"));
+            self.findings.add(location, format!("i_blocks is {stated}, but {found} are in use"));
         }
     }
 
-    pub(super) fn check_file_size(&mut self, place: Place, inode: &Inode, mapped: &Mapped, is_orphan: bool) {
+    pub(super) fn check_file_size(
+        &mut self,
+        location: Location,
+        inode: &RawInode,
+        mapped: &Mapped,
+        is_orphan: bool,
+    ) {
         let size = inode.size();
         let last = mapped.last_written.unwrap_or(0).saturating_mul(u64::from(self.geometry.block_size));
         let by_extents = inode.flags().contains(InodeFlags::EXTENTS);
         if size < last && !inode.flags().contains(InodeFlags::VERITY) && !is_orphan {
-            self.findings.add(place, format!("the size is {size}, but blocks follow as far as byte {last}"));
+            self.findings
+                .add(location, format!("the size is {size}, but blocks follow as far as byte {last}"));
         }
         if !by_extents && size > self.geometry.max_file_size(false)
             || size >= (u64::from(u32::MAX) + 1) << self.geometry.block_bits
         {
-            self.findings.add(place, format!("the size {size} is more than the map can hold"));
+            self.findings.add(location, format!("the size {size} is more than the map can hold"));
         }
-        self.check_large_file(place, inode);
+        self.check_large_file(location, inode);
     }
 
-    pub(super) fn check_large_file(&mut self, place: Place, inode: &Inode) {
+    pub(super) fn check_large_file(&mut self, location: Location, inode: &RawInode) {
         if inode.size() >= LARGE_FILE_BYTES
             && !self.superblock.ro_compat().contains(RoCompatFeatures::LARGE_FILE)
         {
-            self.findings.add(place, "a file of 2 GiB or more on a disk without large_file");
+            self.findings.add(location, "a file of 2 GiB or more on a disk without large_file");
         }
     }
 
-    fn check_directory_inode(&mut self, place: Place, inode: &Inode, mapped: &Mapped) {
+    fn check_directory_inode(&mut self, location: Location, inode: &RawInode, mapped: &Mapped) {
         let size = inode.size();
         let block_size = u64::from(self.geometry.block_size);
         let blocks = mapped.last.map_or(0, |last| last + 1);
         if !size.is_multiple_of(block_size) {
-            self.findings.add(place, format!("the directory's size {size} is not one of whole blocks"));
+            self.findings.add(location, format!("the directory's size {size} is not one of whole blocks"));
             return;
         }
         let stated = size / block_size;
         let in_advance = u64::from(self.superblock.s_prealloc_dir_blocks());
         if mapped.last.is_none() {
-            self.findings.add(place, "a directory without blocks");
+            self.findings.add(location, "a directory without blocks");
         } else if mapped.sound && (stated > blocks || blocks - stated > in_advance) {
-            self.findings.add(place, format!("the directory's size is {stated} blocks, but it has {blocks}"));
+            self.findings
+                .add(location, format!("the directory's size is {stated} blocks, but it has {blocks}"));
         }
         if inode.i_size_high() != 0 && !self.superblock.incompat().contains(IncompatFeatures::LARGEDIR) {
-            self.findings.add(place, "a directory of 4 GiB or more on a disk without large_dir");
+            self.findings.add(location, "a directory of 4 GiB or more on a disk without large_dir");
         }
     }
 
-    fn check_symlink(&mut self, place: Place, inode: &Inode, mapped: &Mapped) -> Result<()> {
-        let place = Place { structure: Structure::Symlink, ..place };
+    fn check_symlink(&mut self, location: Location, inode: &RawInode, mapped: &Mapped) -> Result<()> {
+        let location = Location { structure: Structure::Symlink, ..location };
         let size = u64::from(inode.i_size_high()) << 32 | inode.size();
-        self.check_no_immutable(place, inode);
+        self.check_no_immutable(location, inode);
         if size == 0 || size >= u64::from(self.geometry.block_size) {
-            self.findings.add(place, format!("the target has {size} bytes"));
+            self.findings.add(location, format!("the target has {size} bytes"));
             return Ok(());
         }
         let is_encrypted = inode.flags().contains(InodeFlags::ENCRYPT);
@@ -287,41 +295,41 @@ impl Checker<'_> {
         };
         if size < inode::I_BLOCK_SIZE as u64 {
             if inode.flags().contains(InodeFlags::EXTENTS) {
-                self.findings.add(place, "a short target, flagged as mapped by extents");
+                self.findings.add(location, "a short target, flagged as mapped by extents");
             } else if target_len(inode.i_block()) != Some(size) {
-                self.findings.add(place, "the target is not as long as the size says");
+                self.findings.add(location, "the target is not as long as the size says");
             }
             return Ok(());
         }
         let Some(block) = mapped.first_block.filter(|_| mapped.last == Some(0)) else {
-            self.findings.add(place, "the target is not in one block, the first");
+            self.findings.add(location, "the target is not in one block, the first");
             return Ok(());
         };
-        let bytes = self.read(block, place)?;
+        let bytes = self.read(block, location)?;
         // `size` is below the block size, so a NUL must follow.
         if target_len(&bytes) != Some(size) {
-            self.findings.add(place.block(block), "the target is not as long as the size says");
+            self.findings.add(location.block(block), "the target is not as long as the size says");
         }
         Ok(())
     }
 
     /// Devices, pipes and sockets.
-    fn check_special_file(&mut self, place: Place, inode: &Inode) {
+    fn check_special_file(&mut self, location: Location, inode: &RawInode) {
         if inode.flags().intersects(InodeFlags::INDEX | InodeFlags::EXTENTS) {
-            self.findings.add(place, "a device, pipe or socket with a map of blocks");
+            self.findings.add(location, "a device, pipe or socket with a map of blocks");
         }
         if inode.flags().contains(InodeFlags::INLINE_DATA) {
-            self.findings.add(place, "a device, pipe or socket with content");
+            self.findings.add(location, "a device, pipe or socket with content");
         }
         if inode.size() != 0 {
-            self.findings.add(place, "a device, pipe or socket with a size");
+            self.findings.add(location, "a device, pipe or socket with a size");
         }
-        self.check_no_immutable(place, inode);
+        self.check_no_immutable(location, inode);
     }
 
-    pub(super) fn check_no_immutable(&mut self, place: Place, inode: &Inode) {
+    pub(super) fn check_no_immutable(&mut self, location: Location, inode: &RawInode) {
         if inode.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
-            self.findings.add(place, "immutable or append-only, which only files and directories can be");
+            self.findings.add(location, "immutable or append-only, which only files and directories can be");
         }
     }
 }

@@ -4,7 +4,7 @@ use extant_ondisk::{FileType, InodeNumber, RoCompatFeatures, Structure};
 
 use super::records::Record;
 use super::{Checker, Pass, Progress};
-use crate::error::{Place, Result};
+use crate::error::{Location, Result};
 
 /// Names from which a directory's link count is 1 (`EXT4_LINK_MAX`).
 const LINK_MAX: u32 = 65_000;
@@ -28,7 +28,7 @@ impl Checker<'_> {
     }
 
     fn check_link_count(&mut self, number: InodeNumber, record: Record) {
-        let place = Place::of(Structure::Inode).inode(number);
+        let location = Location::of(Structure::Inode).inode(number);
         if self.is_hidden(number) {
             return;
         }
@@ -40,20 +40,20 @@ impl Checker<'_> {
         };
         if !is_named {
             if record.links > 0 || !self.orphans.contains(&number) {
-                self.findings.add(place, "in use, but no directory names it");
+                self.findings.add(location, "in use, but no directory names it");
             }
             return;
         }
         let is_many = is_directory && record.names > LINK_MAX;
         if is_many && !self.superblock.ro_compat().contains(RoCompatFeatures::DIR_NLINK) {
-            self.findings.add(place, "more than 65,000 subdirectories on a disk without dir_nlink");
+            self.findings.add(location, "more than 65,000 subdirectories on a disk without dir_nlink");
         }
         let counted = if is_many { 1 } else { record.names };
         // The count stays 1 when such a directory loses entries.
         let was_many = self.directories.get(&number).is_some_and(|d| d.is_indexed) && record.links == 1;
         if u32::from(record.links) != counted && !was_many {
             self.findings
-                .add(place, format!("i_links_count is {}, but there are {counted} names", record.links));
+                .add(location, format!("i_links_count is {}, but there are {counted} names", record.links));
         }
     }
 }

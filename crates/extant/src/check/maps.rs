@@ -1,9 +1,11 @@
 //! What an inode maps: the common part of extent trees and of block numbers.
 
-use extant_ondisk::{FileType, FsBlock, Inode, InodeFlags, InodeNumber, RoCompatFeatures, Structure, inode};
+use extant_ondisk::{
+    FileType, FsBlock, InodeFlags, InodeNumber, RawInode, RoCompatFeatures, Structure, inode,
+};
 
 use super::Checker;
-use crate::error::{Place, Result};
+use crate::error::{Location, Result};
 
 /// Blocks of a directory that lie together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +53,7 @@ impl Checker<'_> {
     pub(super) fn map(
         &mut self,
         number: InodeNumber,
-        inode: &Inode,
+        inode: &RawInode,
         is_directory: bool,
         runs: &mut Vec<Run>,
     ) -> Result<Mapped> {
@@ -75,24 +77,30 @@ impl Checker<'_> {
     }
 
     /// Claims a run of the file's own blocks.
-    pub(super) fn claim_content(&mut self, walk: &mut Walk<'_>, run: Run, unwritten: bool, place: Place) {
+    pub(super) fn claim_content(
+        &mut self,
+        walk: &mut Walk<'_>,
+        run: Run,
+        unwritten: bool,
+        location: Location,
+    ) {
         if !self.geometry.is_valid_block_run(run.start, run.len) {
             let what = format!(
                 "blocks {} to {} lie outside the disk",
                 run.start,
                 run.start.0.saturating_add(run.len)
             );
-            self.findings.add(place, what);
+            self.findings.add(location, what);
             return;
         }
-        let (start, len) = self.without_shared_cluster(walk, run, place);
+        let (start, len) = self.without_shared_cluster(walk, run, location);
         walk.mapped.blocks += self.clusters(start, len);
         let conflict = if len == 0 { None } else { self.claims.claim(start, len) };
         // Files may share blocks on such a disk, directories never.
         let may_share =
             self.superblock.ro_compat().contains(RoCompatFeatures::SHARED_BLOCKS) && walk.runs.is_none();
         if let Some(block) = conflict.filter(|_| !may_share) {
-            self.findings.add(place, format!("block {block} is in use twice"));
+            self.findings.add(location, format!("block {block} is in use twice"));
         }
         let last = run.logical + run.len - 1;
         let mapped = &mut walk.mapped;
@@ -114,14 +122,19 @@ impl Checker<'_> {
     }
 
     /// The part of a run that begins with a cluster of its own: two runs of a file may share one.
-    fn without_shared_cluster(&mut self, walk: &mut Walk<'_>, run: Run, place: Place) -> (FsBlock, u64) {
+    fn without_shared_cluster(
+        &mut self,
+        walk: &mut Walk<'_>,
+        run: Run,
+        location: Location,
+    ) -> (FsBlock, u64) {
         let ratio = u64::from(self.geometry.cluster_ratio);
         if ratio == 1 {
             return (run.start, run.len);
         }
         let first_data_block = u64::from(self.geometry.first_data_block);
         if run.start.0.wrapping_sub(first_data_block) % ratio != run.logical % ratio {
-            self.findings.add(place, format!("block {} is not at its place in the cluster", run.start));
+            self.findings.add(location, format!("block {} is not at its place in the cluster", run.start));
         }
         let end = run.start.0 + run.len;
         let mut start = run.start.0;
@@ -146,14 +159,14 @@ impl Checker<'_> {
         block: FsBlock,
         structure: Structure,
     ) -> bool {
-        let place = Place { structure, ..Place::of(structure).inode(walk.number).block(block) };
+        let location = Location { structure, ..Location::of(structure).inode(walk.number).block(block) };
         if !self.geometry.is_valid_block_run(block, 1) {
-            self.findings.add(place, "outside the disk");
+            self.findings.add(location, "outside the disk");
             return false;
         }
         walk.mapped.blocks += 1;
         if self.claims.claim(block, 1).is_some() {
-            self.findings.add(place, "in use twice");
+            self.findings.add(location, "in use twice");
             return false;
         }
         true
@@ -161,7 +174,7 @@ impl Checker<'_> {
 }
 
 /// Whether `i_block` maps blocks, unless it holds content; else it holds a device number, a short target or nothing.
-fn has_map(inode: &Inode) -> bool {
+fn has_map(inode: &RawInode) -> bool {
     match inode.file_type() {
         // The list of bad blocks has no type.
         FileType::Regular | FileType::Directory | FileType::Unknown => true,

@@ -45,7 +45,7 @@ use extant_ondisk::{
 use extant_rt::Arc;
 
 use crate::api::Filesystem;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::volume::Volume;
 
 use claims::Claims;
@@ -97,7 +97,7 @@ impl Volume {
         }
         match checker.run(progress) {
             // A block outside of the disk was to be read; nothing can be said of what comes after.
-            Err(Error::Corrupt { place, reason }) => checker.findings.add(place, reason),
+            Err(Error::Corrupt { location, reason }) => checker.findings.add(location, reason),
             other => other?,
         }
         Ok(checker.findings.into_list())
@@ -146,8 +146,8 @@ struct Checker<'v> {
 impl<'v> Checker<'v> {
     fn new(volume: &'v Volume) -> Result<Self> {
         let geometry = &volume.geometry;
-        let (block, offset) = volume.superblock_place();
-        let bytes = volume.read_block(block, Place::of(Structure::Superblock))?;
+        let (block, offset) = volume.superblock_location();
+        let bytes = volume.read_block(block, Location::of(Structure::Superblock))?;
         let newest = bytes.get(offset..).and_then(|bytes| Superblock::parse(bytes).ok());
         Ok(Self {
             volume,
@@ -181,8 +181,8 @@ impl<'v> Checker<'v> {
         self.check_counts(progress)
     }
 
-    fn read(&self, block: FsBlock, place: Place) -> Result<Arc<[u8]>> {
-        self.volume.read_block(block, place)
+    fn read(&self, block: FsBlock, location: Location) -> Result<Arc<[u8]>> {
+        self.volume.read_block(block, location)
     }
 
     fn groups(&self) -> impl Iterator<Item = GroupNumber> + use<> {

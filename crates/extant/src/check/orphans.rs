@@ -3,12 +3,12 @@
 
 use extant_ondisk::indirect;
 use extant_ondisk::{
-    CompatFeatures, Entries, ExtentNode, FsBlock, Inode, InodeFlags, InodeNumber, LogicalBlock,
+    CompatFeatures, Entries, ExtentNode, FsBlock, InodeFlags, InodeNumber, LogicalBlock, RawInode,
     RoCompatFeatures, Structure, extent, orphan_file,
 };
 
 use super::Checker;
-use crate::error::{Place, Result};
+use crate::error::{Location, Result};
 
 /// `EXT4_MAX_ORPHAN_FILE_BLOCKS`.
 const ORPHAN_FILE_BLOCKS_MAX: u64 = 512;
@@ -18,13 +18,13 @@ impl Checker<'_> {
     pub(super) fn read_orphans(&mut self) -> Result<()> {
         let mut next = InodeNumber(self.superblock.s_last_orphan());
         while next.0 != 0 {
-            let place = Place::of(Structure::OrphanList).inode(next);
+            let location = Location::of(Structure::OrphanList).inode(next);
             if !self.is_orphan_number(next) {
-                self.findings.add(place, "no inode for files has this number");
+                self.findings.add(location, "no inode for files has this number");
                 break;
             }
             if !self.orphans.insert(next) {
-                self.findings.add(place, "the list loops");
+                self.findings.add(location, "the list loops");
                 break;
             }
             let Some(inode) = self.read_inode(next)? else { break };
@@ -43,29 +43,29 @@ impl Checker<'_> {
     }
 
     fn read_orphan_file(&mut self, number: InodeNumber) -> Result<()> {
-        let place = Place::of(Structure::OrphanFile).inode(number);
+        let location = Location::of(Structure::OrphanFile).inode(number);
         let Some(inode) = self.read_inode(number)? else {
-            self.findings.add(place, "no such inode");
+            self.findings.add(location, "no such inode");
             return Ok(());
         };
         if inode.file_type() != extant_ondisk::FileType::Regular {
-            self.findings.add(place, "not a regular file");
+            self.findings.add(location, "not a regular file");
             return Ok(());
         }
         let blocks = inode.size() >> self.geometry.block_bits;
         if blocks > ORPHAN_FILE_BLOCKS_MAX {
-            self.findings.add(place, "larger than an orphan file may be");
+            self.findings.add(location, "larger than an orphan file may be");
         }
         let is_present = self.superblock.ro_compat().contains(RoCompatFeatures::ORPHAN_PRESENT);
         for logical in 0..blocks.min(ORPHAN_FILE_BLOCKS_MAX) {
             let Some(block) = self.block_of(&inode, LogicalBlock(logical as u32))? else {
-                self.findings.add(place, "a block is missing");
+                self.findings.add(location, "a block is missing");
                 continue;
             };
-            let bytes = self.read(block, place)?;
-            let place = place.block(block);
+            let bytes = self.read(block, location)?;
+            let location = location.block(block);
             if !orphan_file::verify(self.checksums, number, inode.generation(), block, &bytes) {
-                self.findings.add(place, "bad magic number or checksum");
+                self.findings.add(location, "bad magic number or checksum");
                 continue;
             }
             for index in 0..orphan_file::entries_per_block(self.geometry.block_size) {
@@ -75,9 +75,9 @@ impl Checker<'_> {
                 }
                 if !is_present {
                     self.findings
-                        .add(place, format!("names inode {orphan}, but the superblock says it is empty"));
+                        .add(location, format!("names inode {orphan}, but the superblock says it is empty"));
                 } else if !self.is_orphan_number(orphan) {
-                    self.findings.add(place, format!("names inode {orphan}, which is none for files"));
+                    self.findings.add(location, format!("names inode {orphan}, which is none for files"));
                 } else {
                     self.orphans.insert(orphan);
                 }
@@ -87,8 +87,8 @@ impl Checker<'_> {
     }
 
     /// An inode that something other than a directory names; `None` for a number or bytes that are none.
-    pub(super) fn read_inode(&self, number: InodeNumber) -> Result<Option<Inode>> {
-        let Some((group, index)) = self.geometry.inode_place(number) else { return Ok(None) };
+    pub(super) fn read_inode(&self, number: InodeNumber) -> Result<Option<RawInode>> {
+        let Some((group, index)) = self.geometry.inode_location(number) else { return Ok(None) };
         let Some(table) = self.descriptor(group).map(|descriptor| descriptor.inode_table()) else {
             return Ok(None);
         };
@@ -96,14 +96,14 @@ impl Checker<'_> {
             return Ok(None);
         }
         let (block, offset) = self.geometry.inode_block(table, index);
-        let bytes = self.read(block, Place::of(Structure::Inode).inode(number))?;
+        let bytes = self.read(block, Location::of(Structure::Inode).inode(number))?;
         let start = offset as usize;
         let raw = bytes.get(start..start + usize::from(self.geometry.inode_size)).unwrap_or_default();
-        Ok(Inode::parse(raw).ok())
+        Ok(RawInode::parse(raw).ok())
     }
 
     /// The block on the disk of a block of a file; `None` for a hole or a map that cannot be followed. Claims nothing.
-    pub(super) fn block_of(&self, inode: &Inode, logical: LogicalBlock) -> Result<Option<FsBlock>> {
+    pub(super) fn block_of(&self, inode: &RawInode, logical: LogicalBlock) -> Result<Option<FsBlock>> {
         let found = if inode.flags().contains(InodeFlags::EXTENTS) {
             self.block_by_extents(inode, logical)?
         } else {
@@ -112,8 +112,8 @@ impl Checker<'_> {
         Ok(found.filter(|block| self.geometry.is_valid_block_run(*block, 1)))
     }
 
-    fn block_by_extents(&self, inode: &Inode, logical: LogicalBlock) -> Result<Option<FsBlock>> {
-        let place = Place::of(Structure::ExtentNode);
+    fn block_by_extents(&self, inode: &RawInode, logical: LogicalBlock) -> Result<Option<FsBlock>> {
+        let location = Location::of(Structure::ExtentNode);
         let mut bytes: extant_rt::Arc<[u8]> = inode.i_block()[..].into();
         let mut depth = None;
         loop {
@@ -130,13 +130,13 @@ impl Checker<'_> {
                     }
                     // Each level is one lower, so that this ends.
                     depth = node.depth.checked_sub(1);
-                    bytes = self.read(index.child, place)?;
+                    bytes = self.read(index.child, location)?;
                 }
             }
         }
     }
 
-    fn block_by_numbers(&self, inode: &Inode, logical: LogicalBlock) -> Result<Option<FsBlock>> {
+    fn block_by_numbers(&self, inode: &RawInode, logical: LogicalBlock) -> Result<Option<FsBlock>> {
         let Some(path) = indirect::path(logical, self.geometry.block_size) else { return Ok(None) };
         let mut table: extant_rt::Arc<[u8]> = inode.i_block()[..].into();
         let mut block = FsBlock(0);
@@ -145,7 +145,7 @@ impl Checker<'_> {
                 if !self.geometry.is_valid_block_run(block, 1) {
                     return Ok(None);
                 }
-                table = self.read(block, Place::of(Structure::IndirectBlock))?;
+                table = self.read(block, Location::of(Structure::IndirectBlock))?;
             }
             block = FsBlock(u64::from(indirect::pointer(&table, *offset).unwrap_or(0)));
         }

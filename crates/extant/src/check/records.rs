@@ -27,8 +27,8 @@ impl Records {
 
     /// The record of an inode; that of a free one for any other number.
     pub(super) fn get(&self, number: InodeNumber) -> Record {
-        let place = self.geometry.inode_place(number);
-        place
+        let location = self.geometry.inode_location(number);
+        location
             .and_then(|(group, index)| {
                 self.groups.get(group.0 as usize)?.as_ref()?.get(index as usize).copied()
             })
@@ -38,7 +38,7 @@ impl Records {
     /// Notes an inode that is in use.
     pub(super) fn set(&mut self, number: InodeNumber, record: Record) {
         let count = self.geometry.inodes_per_group as usize;
-        let Some((group, index)) = self.geometry.inode_place(number) else { return };
+        let Some((group, index)) = self.geometry.inode_location(number) else { return };
         let Some(records) = self.groups.get_mut(group.0 as usize) else { return };
         let records = records.get_or_insert_with(|| vec![Record::default(); count].into_boxed_slice());
         if let Some(slot) = records.get_mut(index as usize) {

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use extant_ondisk::indirect::{DOUBLE, pointer};
 use extant_ondisk::{
-    CompatFeatures, FileType, FsBlock, GroupNumber, Inode, InodeFlags, InodeNumber, LogicalBlock,
+    CompatFeatures, FileType, FsBlock, GroupNumber, InodeFlags, InodeNumber, LogicalBlock, RawInode,
     RoCompatFeatures, Structure, jbd2,
 };
 
 use super::Checker;
-use crate::error::{Place, Result};
+use crate::error::{Location, Result};
 
 /// The list of blocks that cannot be used.
 const BAD_BLOCKS: InodeNumber = InodeNumber(1);
@@ -20,8 +20,8 @@ const QUOTAS: [InodeNumber; 2] = [InodeNumber(3), InodeNumber(4)];
 
 impl Checker<'_> {
     /// Checks an inode below the first one for files. All of them count as in use.
-    pub(super) fn check_reserved(&mut self, number: InodeNumber, inode: &Inode) -> Result<()> {
-        let place = Place::of(Structure::Inode).inode(number);
+    pub(super) fn check_reserved(&mut self, number: InodeNumber, inode: &RawInode) -> Result<()> {
+        let location = Location::of(Structure::Inode).inode(number);
         let is_named = match number {
             InodeNumber::JOURNAL => Some(self.superblock.s_journal_inum()),
             _ if number == QUOTAS[0] => Some(self.superblock.s_usr_quota_inum()),
@@ -33,17 +33,17 @@ impl Checker<'_> {
         let is_empty = inode.links_count() == 0 && inode.i_blocks_lo() == 0 && inode.i_block()[..4] == [0; 4];
         match is_named {
             Some(true) if inode.file_type() != FileType::Regular => {
-                self.findings.add(place, "the superblock names it, but it is no regular file");
+                self.findings.add(location, "the superblock names it, but it is no regular file");
             }
-            Some(false) if !is_empty => self.findings.add(place, "nothing uses it, but it is not empty"),
+            Some(false) if !is_empty => self.findings.add(location, "nothing uses it, but it is not empty"),
             _ => {}
         }
         if number == InodeNumber::RESIZE {
             if has_resize {
-                return self.check_resize_inode(place, inode);
+                return self.check_resize_inode(location, inode);
             }
             if inode.i_block().iter().any(|byte| *byte != 0) {
-                self.findings.add(place, "room for descriptors on a disk without resize_inode");
+                self.findings.add(location, "room for descriptors on a disk without resize_inode");
             }
         }
         let kind = inode.file_type();
@@ -60,7 +60,7 @@ impl Checker<'_> {
             _ => is_named.is_none() && inode.mode() != 0,
         };
         if wrong || inode.flags().contains(InodeFlags::INDEX) {
-            self.findings.add(place, "reserved, but it looks like a file");
+            self.findings.add(location, "reserved, but it looks like a file");
         }
         let mut runs = Vec::new();
         let mapped = if number == BAD_BLOCKS || number == BOOT_LOADER || is_named == Some(true) {
@@ -70,32 +70,32 @@ impl Checker<'_> {
         };
         let xattr_blocks = self.check_xattrs(number, inode)?;
         if number != BAD_BLOCKS {
-            self.check_block_count(place, inode, mapped.blocks + xattr_blocks);
+            self.check_block_count(location, inode, mapped.blocks + xattr_blocks);
         }
         if is_named == Some(true) {
-            self.check_file_size(place, inode, &mapped, false);
+            self.check_file_size(location, inode, &mapped, false);
         }
         Ok(())
     }
 
     /// The inode maps, through one block of two levels, the blocks reserved behind the descriptors, and each of those
     /// its copies: `ext2fs_create_resize_inode` writes this, and growing a mounted disk relies on it.
-    fn check_resize_inode(&mut self, place: Place, inode: &Inode) -> Result<()> {
+    fn check_resize_inode(&mut self, location: Location, inode: &RawInode) -> Result<()> {
         let table = FsBlock(u64::from(pointer(inode.i_block(), DOUBLE).unwrap_or(0)));
         let has_others = (0..15).any(|slot| slot != DOUBLE && pointer(inode.i_block(), slot) != Some(0));
         if has_others || inode.links_count() == 0 || inode.file_type() != FileType::Regular {
-            self.findings.add(place, "not what keeps room for descriptors");
+            self.findings.add(location, "not what keeps room for descriptors");
             return Ok(());
         }
         if !self.geometry.is_valid_block_run(table, 1) {
-            self.findings.add(place, "its only block lies outside the disk");
+            self.findings.add(location, "its only block lies outside the disk");
             return Ok(());
         }
         if self.claims.claim(table, 1).is_some() {
-            self.findings.add(place.block(table), "in use twice");
+            self.findings.add(location.block(table), "in use twice");
             return Ok(());
         }
-        let numbers = self.read(table, place)?;
+        let numbers = self.read(table, location)?;
         let copies: Vec<GroupNumber> =
             self.groups().skip(1).filter(|group| self.geometry.has_super(*group)).collect();
         let per_block = self.geometry.block_size / 4;
@@ -105,29 +105,30 @@ impl Checker<'_> {
             let block = self.geometry.descriptor_block(index);
             if pointer(&numbers, index % per_block).map(u64::from) != Some(block.0) {
                 self.findings
-                    .add(place, format!("does not name block {block}, which is reserved for descriptors"));
+                    .add(location, format!("does not name block {block}, which is reserved for descriptors"));
                 return Ok(());
             }
-            let listed = self.read(block, place)?;
+            let listed = self.read(block, location)?;
             for (slot, group) in (0..).zip(&copies) {
                 let copy = block.0 + u64::from(group.0) * u64::from(self.geometry.blocks_per_group);
                 if pointer(&listed, slot).map(u64::from) != Some(copy) {
-                    self.findings.add(place.block(block), format!("does not name its copy in group {group}"));
+                    self.findings
+                        .add(location.block(block), format!("does not name its copy in group {group}"));
                     return Ok(());
                 }
             }
             if (copies.len() as u32..per_block).any(|slot| pointer(&listed, slot) != Some(0)) {
-                self.findings.add(place.block(block), "names more blocks than the disk has copies");
+                self.findings.add(location.block(block), "names more blocks than the disk has copies");
             }
         }
         let named: BTreeSet<u32> =
             (first..first.saturating_add(reserved)).map(|index| index % per_block).collect();
         if (0..per_block).any(|slot| !named.contains(&slot) && pointer(&numbers, slot) != Some(0)) {
-            self.findings.add(place.block(table), "names more blocks than are reserved for descriptors");
+            self.findings.add(location.block(table), "names more blocks than are reserved for descriptors");
         }
         let blocks = 1 + u64::from(reserved) * (1 + copies.len() as u64);
-        self.check_block_count(place, inode, blocks);
-        self.check_large_file(place, inode);
+        self.check_block_count(location, inode, blocks);
+        self.check_large_file(location, inode);
         Ok(())
     }
 
@@ -141,10 +142,10 @@ impl Checker<'_> {
         let quotas =
             [superblock.s_usr_quota_inum(), superblock.s_grp_quota_inum(), superblock.s_prj_quota_inum()];
         for number in quotas.into_iter().filter(|number| *number != 0 && has_quota).map(InodeNumber) {
-            let place = Place::of(Structure::Inode).inode(number);
+            let location = Location::of(Structure::Inode).inode(number);
             if !self.is_reserved(number) && self.records.get(number).kind != Some(FileType::Regular) {
                 self.findings
-                    .add(place, "the superblock names it as a quota file, but it is no regular file");
+                    .add(location, "the superblock names it as a quota file, but it is no regular file");
             }
         }
         Ok(())
@@ -152,36 +153,36 @@ impl Checker<'_> {
 
     fn check_journal(&mut self) -> Result<()> {
         let number = InodeNumber(self.superblock.s_journal_inum());
-        let place = Place::of(Structure::Journal).inode(number);
+        let location = Location::of(Structure::Journal).inode(number);
         let inode = self.read_inode(number)?.filter(|inode| inode.links_count() > 0);
         let Some(inode) = inode.filter(|inode| inode.file_type() == FileType::Regular) else {
-            self.findings.add(place, "no regular file");
+            self.findings.add(location, "no regular file");
             return Ok(());
         };
         let Some(block) = self.block_of(&inode, LogicalBlock(0))? else {
-            self.findings.add(place, "has no first block");
+            self.findings.add(location, "has no first block");
             return Ok(());
         };
-        let place = place.block(block);
-        let bytes = self.read(block, place)?;
+        let location = location.block(block);
+        let bytes = self.read(block, location)?;
         match jbd2::Superblock::parse(&bytes) {
-            Err(fault) => self.findings.add(place, format!("{fault:?}")),
+            Err(fault) => self.findings.add(location, format!("{fault:?}")),
             Ok(log) => {
                 let blocks = inode.size() >> self.geometry.block_bits;
                 if log.s_blocksize != self.geometry.block_size {
-                    self.findings.add(place, "the log's block size is not the disk's");
+                    self.findings.add(location, "the log's block size is not the disk's");
                 }
                 if u64::from(log.s_maxlen) > blocks {
-                    self.findings.add(place, "the log is longer than its file");
+                    self.findings.add(location, "the log is longer than its file");
                 }
                 if log.s_nr_users > 1 {
-                    self.findings.add(place, format!("the log in the disk has {} users", log.s_nr_users));
+                    self.findings.add(location, format!("the log in the disk has {} users", log.s_nr_users));
                 }
                 if log.s_errno != 0 {
-                    self.findings.add(place, format!("the log was given up with error {}", log.s_errno));
+                    self.findings.add(location, format!("the log was given up with error {}", log.s_errno));
                 }
                 if log.s_first == 0 || log.s_first >= log.s_maxlen || log.s_start >= log.s_maxlen {
-                    self.findings.add(place, "the log begins outside of its blocks");
+                    self.findings.add(location, "the log begins outside of its blocks");
                 }
             }
         }

@@ -8,7 +8,7 @@ use extant_ondisk::{
 use extant_rt::WallClock;
 
 use super::Checker;
-use crate::error::{Place, Result};
+use crate::error::{Location, Result};
 
 /// Clocks of machines differ: times so far ahead are not wrong yet (`e2fsck`'s `time_fudge`).
 const CLOCK_SLACK_S: u64 = 86_400;
@@ -22,16 +22,16 @@ pub(super) const NOT_CHECKED: RoCompatFeatures =
 
 impl Checker<'_> {
     pub(super) fn check_superblock(&mut self) -> Result<()> {
-        let place = Place::of(Structure::Superblock);
-        let (block, offset) = self.volume.superblock_place();
-        let bytes = self.read(block, place)?;
+        let location = Location::of(Structure::Superblock);
+        let (block, offset) = self.volume.superblock_location();
+        let bytes = self.read(block, location)?;
         if let Err(error) = Superblock::parse(bytes.get(offset..).unwrap_or_default()) {
-            self.findings.add_format(place.block(block), error);
+            self.findings.add_format(location.block(block), error);
         }
         for what in contradictions(&self.superblock).collect::<Vec<_>>() {
-            self.findings.add(place, what);
+            self.findings.add(location, what);
         }
-        self.check_times(place);
+        self.check_times(location);
         self.check_mmp()?;
         for group in self.groups().skip(1) {
             self.check_copy(group)?;
@@ -39,13 +39,13 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn check_times(&mut self, place: Place) {
+    fn check_times(&mut self, location: Location) {
         let now = u64::try_from(WallClock::System.now().0).unwrap_or(0).saturating_add(CLOCK_SLACK_S);
         if self.superblock.mount_time() > now {
-            self.findings.add(place, "the time of the last mount is in the future");
+            self.findings.add(location, "the time of the last mount is in the future");
         }
         if self.superblock.write_time() > now {
-            self.findings.add(place, "the time of the last write is in the future");
+            self.findings.add(location, "the time of the last write is in the future");
         }
     }
 
@@ -54,14 +54,14 @@ impl Checker<'_> {
             return Ok(());
         }
         let block = extant_ondisk::FsBlock(self.superblock.s_mmp_block());
-        let place = Place::of(Structure::Mmp).block(block);
+        let location = Location::of(Structure::Mmp).block(block);
         if !self.geometry.is_valid_block_run(block, 1) {
-            self.findings.add(place, "outside the disk");
+            self.findings.add(location, "outside the disk");
             return Ok(());
         }
-        let bytes = self.read(block, place)?;
+        let bytes = self.read(block, location)?;
         if let Err(error) = Mmp::parse(&bytes, self.checksums) {
-            self.findings.add_format(place, error);
+            self.findings.add_format(location, error);
         }
         Ok(())
     }
@@ -69,12 +69,12 @@ impl Checker<'_> {
     /// The kernel keeps flags, counts and times only in the first superblock; the layout is the same in all.
     fn check_copy(&mut self, group: GroupNumber) -> Result<()> {
         let Some(block) = self.geometry.super_block(group) else { return Ok(()) };
-        let place = Place::of(Structure::Superblock).group(group).block(block);
-        let bytes = self.read(block, place)?;
+        let location = Location::of(Structure::Superblock).group(group).block(block);
+        let bytes = self.read(block, location)?;
         let copy = match Superblock::parse(&bytes) {
             Ok(copy) => copy,
             Err(error) => {
-                self.findings.add_format(place, error);
+                self.findings.add_format(location, error);
                 return Ok(());
             }
         };
@@ -92,7 +92,7 @@ impl Checker<'_> {
             ("own group number", u32::from(copy.s_block_group_nr()) != group.0 & 0xFFFF),
         ];
         for (name, _) in differences.into_iter().filter(|(_, differs)| *differs) {
-            self.findings.add(place, format!("the copy's {name} differs"));
+            self.findings.add(location, format!("the copy's {name} differs"));
         }
         Ok(())
     }

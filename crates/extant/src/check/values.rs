@@ -5,22 +5,22 @@ use extant_ondisk::{IncompatFeatures, InodeFlags, InodeNumber, Structure};
 
 use super::Checker;
 use super::records::Record;
-use crate::error::{Place, Result};
+use crate::error::{Location, Result};
 
 impl Checker<'_> {
     /// Checks the entries that name inodes for their values, and counts them; the blocks of the values, as they count in
     /// each inode whose attributes they are.
-    pub(super) fn check_values(&mut self, xattrs: &[Xattr], place: Place) -> Result<u64> {
+    pub(super) fn check_values(&mut self, xattrs: &[Xattr], location: Location) -> Result<u64> {
         let mut blocks: u64 = 0;
         for xattr in xattrs {
             let XattrValue::Inode { inum, size, .. } = xattr.value else { continue };
             let number = InodeNumber(inum);
             if !self.superblock.incompat().contains(IncompatFeatures::EA_INODE) {
-                self.findings.add(place, "a value in an inode of its own, which the disk has not");
+                self.findings.add(location, "a value in an inode of its own, which the disk has not");
             } else if inum < self.geometry.first_ino || inum > self.geometry.inodes_count {
-                self.findings.add(place, format!("a value in inode {inum}, which is none for values"));
+                self.findings.add(location, format!("a value in inode {inum}, which is none for values"));
             } else {
-                self.check_value(xattr, number, size, place)?;
+                self.check_value(xattr, number, size, location)?;
                 let references = self.value_references.entry(number).or_default();
                 *references = references.saturating_add(1);
                 blocks = blocks.saturating_add(self.volume.blocks_of(u64::from(size)));
@@ -29,7 +29,13 @@ impl Checker<'_> {
         Ok(blocks)
     }
 
-    fn check_value(&mut self, xattr: &Xattr, number: InodeNumber, size: u32, place: Place) -> Result<()> {
+    fn check_value(
+        &mut self,
+        xattr: &Xattr,
+        number: InodeNumber,
+        size: u32,
+        location: Location,
+    ) -> Result<()> {
         let Some(inode) = self.read_inode(number)? else { return Ok(()) };
         let statements = [
             (inode.links_count() == 0, "is free"),
@@ -38,7 +44,7 @@ impl Checker<'_> {
             (!xattr.has_value_of_hash(inode.value_hash()), "has another hash"),
         ];
         for (_, what) in statements.into_iter().filter(|(wrong, _)| *wrong) {
-            self.findings.add(place, format!("a value in inode {number}, which {what}"));
+            self.findings.add(location, format!("a value in inode {number}, which {what}"));
         }
         Ok(())
     }
@@ -46,13 +52,14 @@ impl Checker<'_> {
     /// Checks the counts of an inode that entries name for a value.
     pub(super) fn check_references(&mut self, number: InodeNumber, record: Record, found: u64) -> Result<()> {
         let Some(inode) = self.read_inode(number)? else { return Ok(()) };
-        let place = Place::of(Structure::XattrInode).inode(number);
+        let location = Location::of(Structure::XattrInode).inode(number);
         let stated = inode.value_references();
         if stated != found {
-            self.findings.add(place, format!("counts {stated} references, but there are {found}"));
+            self.findings.add(location, format!("counts {stated} references, but there are {found}"));
         }
         if record.links != 1 {
-            self.findings.add(place, format!("i_links_count is {}, but that of a value is 1", record.links));
+            self.findings
+                .add(location, format!("i_links_count is {}, but that of a value is 1", record.links));
         }
         Ok(())
     }

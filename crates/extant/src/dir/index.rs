@@ -7,9 +7,9 @@ use extant_ondisk::htree::{DxKind, DxNode, RootInfo};
 use extant_ondisk::{LogicalBlock, Structure};
 use extant_rt::Arc;
 
-use crate::buffer::{Buffer, Kind};
-use crate::error::{Place, Result};
-use crate::node::Node;
+use crate::buffer::{Buffer, BufferKind};
+use crate::error::{Location, Result};
+use crate::inode::Inode;
 use crate::volume::Volume;
 
 /// The root of an index.
@@ -43,9 +43,9 @@ pub(super) enum Next {
 }
 
 impl Volume {
-    pub(super) fn index_root(&self, dir: &Arc<Node>) -> Result<Root> {
+    pub(super) fn index_root(&self, dir: &Arc<Inode>) -> Result<Root> {
         let format = &self.names.format;
-        let buffer = self.directory_buffer(dir, LogicalBlock(0), Kind::HtreeNode(dir.owner()))?;
+        let buffer = self.directory_buffer(dir, LogicalBlock(0), BufferKind::HtreeNode(dir.owner()))?;
         let info = buffer
             .read(|bytes| RootInfo::parse(bytes, format.has_large_dir))
             .map_err(|e| index_place(dir, &buffer).format(e))?;
@@ -54,7 +54,7 @@ impl Volume {
     }
 
     /// The way to the first leaf that may hold names of `hash`.
-    pub(super) fn index_path(&self, dir: &Arc<Node>, root: &Root, hash: u32) -> Result<IndexPath> {
+    pub(super) fn index_path(&self, dir: &Arc<Inode>, root: &Root, hash: u32) -> Result<IndexPath> {
         let steps_left = self.directory_len(dir)?;
         let mut path = IndexPath { levels: Vec::new(), leaf: LogicalBlock(0), steps_left };
         self.descend_index(dir, &mut path, root.buffer.clone(), root.info.indirect_levels, Some(hash))?;
@@ -64,7 +64,7 @@ impl Volume {
     /// Adds `buffer` and the `below` levels under it to the path; without a hash, along the first entries.
     fn descend_index(
         &self,
-        dir: &Arc<Node>,
+        dir: &Arc<Inode>,
         path: &mut IndexPath,
         buffer: Arc<Buffer>,
         below: u8,
@@ -83,14 +83,14 @@ impl Volume {
             if below == 0 {
                 break;
             }
-            buffer = self.directory_buffer(dir, child, Kind::HtreeNode(dir.owner()))?;
+            buffer = self.directory_buffer(dir, child, BufferKind::HtreeNode(dir.owner()))?;
         }
         Ok(())
     }
 
     pub(super) fn read_index<R>(
         &self,
-        dir: &Node,
+        dir: &Inode,
         buffer: &Buffer,
         kind: DxKind,
         read: impl FnOnce(&DxNode<'_>) -> R,
@@ -104,12 +104,12 @@ impl Volume {
 
 impl IndexPath {
     /// The leaf at the end of the path.
-    pub(super) fn leaf(&self, volume: &Volume, dir: &Arc<Node>) -> Result<Arc<Buffer>> {
-        volume.directory_buffer(dir, self.leaf, Kind::Directory(dir.owner()))
+    pub(super) fn leaf(&self, volume: &Volume, dir: &Arc<Inode>) -> Result<Arc<Buffer>> {
+        volume.directory_buffer(dir, self.leaf, BufferKind::Directory(dir.owner()))
     }
 
     /// Whether names of `hash` may stand in the leaf to the right, too, which then says so in bit 0.
-    pub(super) fn goes_on(&self, volume: &Volume, dir: &Arc<Node>, hash: u32) -> Result<bool> {
+    pub(super) fn goes_on(&self, volume: &Volume, dir: &Arc<Inode>, hash: u32) -> Result<bool> {
         for level in self.levels.iter().rev() {
             let index = level.index + 1;
             let next = volume.read_index(dir, &level.buffer, level.kind, |node| {
@@ -123,7 +123,7 @@ impl IndexPath {
     }
 
     /// Goes on to the leaf to the right.
-    pub(super) fn next(&mut self, volume: &Volume, dir: &Arc<Node>) -> Result<Next> {
+    pub(super) fn next(&mut self, volume: &Volume, dir: &Arc<Inode>) -> Result<Next> {
         let depth = self.levels.len();
         while let Some(level) = self.levels.last_mut() {
             let index = level.index + 1;
@@ -142,7 +142,7 @@ impl IndexPath {
             self.leaf = child;
             // The depth is at most that of the root, which fits.
             if let Some(below) = (depth - self.levels.len()).checked_sub(1) {
-                let buffer = volume.directory_buffer(dir, child, Kind::HtreeNode(dir.owner()))?;
+                let buffer = volume.directory_buffer(dir, child, BufferKind::HtreeNode(dir.owner()))?;
                 volume.descend_index(dir, self, buffer, below as u8, None)?;
             }
             return Ok(Next::Leaf(hash));
@@ -151,6 +151,6 @@ impl IndexPath {
     }
 }
 
-pub(super) fn index_place(dir: &Node, buffer: &Buffer) -> Place {
-    Place::of(Structure::HtreeNode).inode(dir.number).block(buffer.block)
+pub(super) fn index_place(dir: &Inode, buffer: &Buffer) -> Location {
+    Location::of(Structure::HtreeNode).inode(dir.number).block(buffer.block)
 }

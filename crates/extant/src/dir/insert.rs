@@ -5,24 +5,24 @@
 
 use extant_ondisk::dirent::NewEntry;
 use extant_ondisk::htree::{DxKind, DxNodeMut, LeafSplit, make_root_from_linear, max_indirect_levels};
-use extant_ondisk::{FileType, Inode, InodeFlags, InodeNumber, LogicalBlock, dirent};
+use extant_ondisk::{FileType, InodeFlags, InodeNumber, LogicalBlock, RawInode, dirent};
 use extant_rt::Arc;
 
 use super::index::{IndexPath, Level, index_place};
 use super::lookup::Looked;
-use super::misses::Room;
+use super::negative_lookup::Room;
 use super::{Found, place_in};
-use crate::buffer::{Buffer, Kind};
+use crate::buffer::{Buffer, BufferKind};
 use crate::error::{Error, Result};
-use crate::node::Node;
-use crate::update::{Change, Need, Update};
+use crate::inode::Inode;
+use crate::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 
 /// Where a name will go.
 pub(crate) struct InsertPlan {
-    place: InsertPlace,
-    /// What [`Update::insert_entry`] takes, the directory's inode included.
-    pub(crate) need: Need,
+    location: InsertPlace,
+    /// What [`MetadataUpdate::insert_entry`] takes, the directory's inode included.
+    pub(crate) need: Credits,
 }
 
 enum InsertPlace {
@@ -57,20 +57,20 @@ impl Volume {
     ///
     /// # Locks
     /// `INODE` of the directory must be held alone.
-    pub(crate) fn plan_insert(&self, dir: &Arc<Node>, inode: &Inode, name: &[u8]) -> Result<InsertPlan> {
+    pub(crate) fn plan_insert(&self, dir: &Arc<Inode>, raw: &RawInode, name: &[u8]) -> Result<InsertPlan> {
         let moved;
-        let inode = if inode.has_inline_data() {
+        let raw = if raw.has_inline_data() {
             self.move_to_blocks(dir)?;
-            moved = dir.inode();
+            moved = dir.raw();
             &moved
         } else {
-            inode
+            raw
         };
-        let place = match self.names.misses.room(dir, inode.version(), name) {
+        let location = match self.names.negative_lookups.room(dir, raw.version(), name) {
             Some(room) => InsertPlace::Block(room),
             None => self.place_of_new(dir, name)?,
         };
-        let (changed, new) = match &place {
+        let (changed, new) = match &location {
             InsertPlace::Block(_) => (1, 0),
             InsertPlace::Append => (0, 1),
             InsertPlace::Convert(_) => (1, 2),
@@ -81,18 +81,18 @@ impl Volume {
             }
         };
         // The inode as well.
-        let grown = self.grow_need(inode, new);
-        self.check_countable(inode, grown.blocks)?;
-        self.check_nameable(inode, grown.blocks)?;
-        let need = Need { credits: grown.credits + changed + 1, ..grown };
-        Ok(InsertPlan { place, need })
+        let grown = self.grow_need(raw, new);
+        self.check_countable(raw, grown.blocks)?;
+        self.check_nameable(raw, grown.blocks)?;
+        let need = Credits { credits: grown.credits + changed + 1, ..grown };
+        Ok(InsertPlan { location, need })
     }
 
-    fn place_of_new(&self, dir: &Arc<Node>, name: &[u8]) -> Result<InsertPlace> {
+    fn place_of_new(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InsertPlace> {
         match self.find_place(dir, name) {
             // Nothing can be added; what is there is still found.
             Err(Error::Corrupt { .. })
-                if self.is_indexed(&dir.inode()) && self.find_scanning(dir, name)?.is_some() =>
+                if self.is_indexed(&dir.raw()) && self.find_scanning(dir, name)?.is_some() =>
             {
                 Err(Error::Exists)
             }
@@ -100,13 +100,14 @@ impl Volume {
         }
     }
 
-    fn find_place(&self, dir: &Arc<Node>, name: &[u8]) -> Result<InsertPlace> {
+    fn find_place(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InsertPlace> {
         match self.look_for(dir, name)? {
             Looked::Found(_) => Err(Error::Exists),
             Looked::Missing(Some(room)) => Ok(InsertPlace::Block(room)),
-            Looked::Missing(None) if self.is_indexed(&dir.inode()) => self.plan_split(dir, name),
+            Looked::Missing(None) if self.is_indexed(&dir.raw()) => self.plan_split(dir, name),
             Looked::Missing(None) if self.names.format.has_index && self.directory_len(dir)? == 1 => {
-                let block = self.directory_buffer(dir, LogicalBlock(0), Kind::Directory(dir.owner()))?;
+                let block =
+                    self.directory_buffer(dir, LogicalBlock(0), BufferKind::Directory(dir.owner()))?;
                 self.try_convert(dir, &block, name)?;
                 Ok(InsertPlace::Convert(block))
             }
@@ -114,7 +115,7 @@ impl Volume {
         }
     }
 
-    fn plan_split(&self, dir: &Arc<Node>, name: &[u8]) -> Result<InsertPlace> {
+    fn plan_split(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InsertPlace> {
         let root = self.index_root(dir)?;
         let path = self.index_path(dir, &root, root.hasher.hash(name).hash)?;
         let leaf = path.leaf(self, dir)?;
@@ -139,7 +140,7 @@ impl Volume {
     }
 
     /// How many levels from the lowest up are full.
-    fn full_levels(&self, dir: &Node, path: &IndexPath) -> Result<usize> {
+    fn full_levels(&self, dir: &Inode, path: &IndexPath) -> Result<usize> {
         let mut full = 0;
         for level in path.levels.iter().rev() {
             if !self.read_index(dir, &level.buffer, level.kind, |node| node.is_full())? {
@@ -150,8 +151,8 @@ impl Volume {
         Ok(full)
     }
 
-    /// What [`Update::convert`] will do, on copies.
-    fn try_convert(&self, dir: &Node, block: &Buffer, name: &[u8]) -> Result<()> {
+    /// What [`MetadataUpdate::convert`] will do, on copies.
+    fn try_convert(&self, dir: &Inode, block: &Buffer, name: &[u8]) -> Result<()> {
         let entry = NewEntry { inode: ANY_INODE, name, file_type: FileType::Unknown.dirent_byte() };
         self.converted(&block.bytes(), entry).map(drop).map_err(|e| place_in(dir, block).format(e))
     }
@@ -180,14 +181,14 @@ struct Converted {
     upper: Vec<u8>,
 }
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Adds a name to a directory as planned under the same lock, and sets the directory's times.
     ///
     /// # Errors
     /// `Corrupt` if the bitmaps are damaged. The name is not there then.
     pub(crate) fn insert_entry(
         &mut self,
-        dir: &Arc<Node>,
+        dir: &Arc<Inode>,
         plan: InsertPlan,
         entry: Insertion<'_>,
     ) -> Result<()> {
@@ -197,7 +198,7 @@ impl Update<'_> {
             name: entry.name,
             file_type: format.file_type_byte(entry.file_type),
         };
-        match plan.place {
+        match plan.location {
             InsertPlace::Block(room) => self.insert_into(dir, &room, entry)?,
             InsertPlace::Append => {
                 let (_, buffer) = self.grow_empty(dir)?;
@@ -211,53 +212,53 @@ impl Update<'_> {
     }
 
     /// Sets the times of a directory whose names changed.
-    pub(crate) fn touch_directory(&mut self, dir: &Arc<Node>) {
+    pub(crate) fn touch_directory(&mut self, dir: &Arc<Inode>) {
         let (now, has_index) = (self.now(), self.volume.names.format.has_index);
-        self.modify_inode(dir, Change::Attributes, |inode| {
-            inode.set_mtime(now);
-            inode.set_ctime(now);
+        self.modify_inode(dir, InodeDirty::Attributes, |raw| {
+            raw.set_mtime(now);
+            raw.set_ctime(now);
             if !has_index {
-                inode.set_flags(inode.flags() - InodeFlags::INDEX);
+                raw.set_flags(raw.flags() - InodeFlags::INDEX);
             }
         });
     }
 
-    fn insert_into(&mut self, dir: &Arc<Node>, room: &Room, entry: NewEntry<'_>) -> Result<()> {
+    fn insert_into(&mut self, dir: &Arc<Inode>, room: &Room, entry: NewEntry<'_>) -> Result<()> {
         let usable = self.volume.names.format.usable;
-        let place = place_in(dir, &room.buffer);
+        let location = place_in(dir, &room.buffer);
         let inserted = self
             .modify_buffer(&room.buffer, |bytes| dirent::insert_at(bytes, usable, room.offset, &entry))
-            .map_err(|e| place.format(e))?;
+            .map_err(|e| location.format(e))?;
         // Planned under the same lock.
-        if inserted { Ok(()) } else { Err(place.corrupt("room for a name is gone")) }
+        if inserted { Ok(()) } else { Err(location.corrupt("room for a name is gone")) }
     }
 
     /// A further block of the directory, without names.
-    fn grow_empty(&mut self, dir: &Arc<Node>) -> Result<(LogicalBlock, Arc<Buffer>)> {
+    fn grow_empty(&mut self, dir: &Arc<Inode>) -> Result<(LogicalBlock, Arc<Buffer>)> {
         let usable = self.volume.names.format.usable;
-        let (logical, buffer) = self.grow_directory(dir, Kind::Directory(dir.owner()))?;
+        let (logical, buffer) = self.grow_directory(dir, BufferKind::Directory(dir.owner()))?;
         self.modify_buffer(&buffer, |bytes| dirent::init_empty(bytes, usable));
         Ok((logical, buffer))
     }
 
-    fn convert(&mut self, dir: &Arc<Node>, block: &Arc<Buffer>, entry: NewEntry<'_>) -> Result<()> {
-        let place = place_in(dir, block);
+    fn convert(&mut self, dir: &Arc<Inode>, block: &Arc<Buffer>, entry: NewEntry<'_>) -> Result<()> {
+        let location = place_in(dir, block);
         let bytes = block.bytes();
-        let converted = self.volume.converted(&bytes, entry).map_err(|e| place.format(e))?;
+        let converted = self.volume.converted(&bytes, entry).map_err(|e| location.format(e))?;
         drop(bytes);
         let (_, lower) = self.grow_empty(dir)?;
         let (_, upper) = self.grow_empty(dir)?;
         self.modify_buffer(&lower, |bytes| bytes.copy_from_slice(&converted.lower));
         self.modify_buffer(&upper, |bytes| bytes.copy_from_slice(&converted.upper));
         self.modify_buffer(block, |bytes| bytes.copy_from_slice(&converted.root));
-        self.set_kind(block, Kind::HtreeNode(dir.owner()));
-        self.modify_inode(dir, Change::Mapping, |inode| inode.set_flags(inode.flags() | InodeFlags::INDEX));
+        self.set_kind(block, BufferKind::HtreeNode(dir.owner()));
+        self.modify_inode(dir, InodeDirty::Mapping, |raw| raw.set_flags(raw.flags() | InodeFlags::INDEX));
         Ok(())
     }
 
     fn split(
         &mut self,
-        dir: &Arc<Node>,
+        dir: &Arc<Inode>,
         mut path: IndexPath,
         leaf: &Arc<Buffer>,
         entry: NewEntry<'_>,
@@ -290,14 +291,14 @@ impl Update<'_> {
     /// `new` are as many blocks.
     fn make_room(
         &mut self,
-        dir: &Arc<Node>,
+        dir: &Arc<Inode>,
         path: &mut IndexPath,
         full: usize,
         new: &mut Vec<(LogicalBlock, Arc<Buffer>)>,
     ) -> Result<()> {
         let mut next = path.levels.len() - full;
         while let (Some(level), Some((logical, buffer))) = (path.levels.get_mut(next), new.pop()) {
-            self.set_kind(&buffer, Kind::HtreeNode(dir.owner()));
+            self.set_kind(&buffer, BufferKind::HtreeNode(dir.owner()));
             if level.kind == DxKind::Root {
                 // A node has room for three entries more than a root, so that this one need not be split as well.
                 self.push_down(dir, level, logical, &buffer)?;
@@ -323,7 +324,7 @@ impl Update<'_> {
 
     fn push_down(
         &mut self,
-        dir: &Node,
+        dir: &Inode,
         root: &Level,
         logical: LogicalBlock,
         lower: &Arc<Buffer>,
@@ -339,7 +340,7 @@ impl Update<'_> {
     }
 
     /// Moves the upper half of a node into `upper`; the hash from which on it is there, and how many entries stay.
-    fn split_index(&mut self, dir: &Node, level: &Level, upper: &Arc<Buffer>) -> Result<(u32, usize)> {
+    fn split_index(&mut self, dir: &Inode, level: &Level, upper: &Arc<Buffer>) -> Result<(u32, usize)> {
         let format = self.volume.names.format;
         let mut node = vec![0; format.block_bytes];
         let split = self
@@ -353,22 +354,22 @@ impl Update<'_> {
         Ok(split)
     }
 
-    fn insert_index(&mut self, dir: &Node, level: &Level, hash: u32, child: LogicalBlock) -> Result<()> {
+    fn insert_index(&mut self, dir: &Inode, level: &Level, hash: u32, child: LogicalBlock) -> Result<()> {
         let has_csum = self.volume.names.format.has_csum;
-        let place = index_place(dir, &level.buffer);
+        let location = index_place(dir, &level.buffer);
         let inserted = self
             .modify_buffer(&level.buffer, |bytes| {
                 DxNodeMut::parse(bytes, level.kind, has_csum)?.insert_after(level.index, hash, child)
             })
-            .map_err(|e| place.format(e))?;
-        if inserted { Ok(()) } else { Err(place.corrupt("room for an index entry is gone")) }
+            .map_err(|e| location.format(e))?;
+        if inserted { Ok(()) } else { Err(location.corrupt("room for an index entry is gone")) }
     }
 
     /// Takes a name out of a directory and sets the directory's times.
     ///
     /// # Errors
     /// `Corrupt`, and no change, if the entry is not there.
-    pub(crate) fn remove_entry(&mut self, dir: &Arc<Node>, found: &Found) -> Result<()> {
+    pub(crate) fn remove_entry(&mut self, dir: &Arc<Inode>, found: &Found) -> Result<()> {
         self.modify_buffer(&found.buffer, |bytes| dirent::remove(bytes, found.usable, found.offset))
             .map_err(|e| place_in(dir, &found.buffer).format(e))?;
         self.touch_directory(dir);
@@ -381,14 +382,14 @@ impl Update<'_> {
     /// `Corrupt`, and no change, if the entry is not there.
     pub(crate) fn replace_entry(
         &mut self,
-        dir: &Arc<Node>,
+        dir: &Arc<Inode>,
         found: &Found,
-        inode: InodeNumber,
+        number: InodeNumber,
         file_type: FileType,
     ) -> Result<()> {
         let byte = self.volume.names.format.file_type_byte(file_type);
         self.modify_buffer(&found.buffer, |bytes| {
-            dirent::set_inode(bytes, found.usable, found.offset, inode, byte)
+            dirent::set_inode(bytes, found.usable, found.offset, number, byte)
         })
         .map_err(|e| place_in(dir, &found.buffer).format(e))
     }
@@ -397,9 +398,9 @@ impl Update<'_> {
     ///
     /// # Errors
     /// `Corrupt` if the bitmaps are damaged.
-    pub(crate) fn make_first_block(&mut self, dir: &Arc<Node>, parent: InodeNumber) -> Result<()> {
+    pub(crate) fn make_first_block(&mut self, dir: &Arc<Inode>, parent: InodeNumber) -> Result<()> {
         let format = self.volume.names.format;
-        let (_, buffer) = self.grow_directory(dir, Kind::Directory(dir.owner()))?;
+        let (_, buffer) = self.grow_directory(dir, BufferKind::Directory(dir.owner()))?;
         let byte = format.file_type_byte(FileType::Directory);
         self.modify_buffer(&buffer, |bytes| {
             dirent::init_dot_dotdot(bytes, format.usable, dir.number, parent, byte);

@@ -16,15 +16,15 @@ use std::borrow::Cow;
 use extant_ondisk::dir_hash::{DirHasher, NameHash};
 use extant_ondisk::dirent::DirEntry;
 use extant_ondisk::{
-    FileType, Inode, InodeFlags, InodeNumber, LogicalBlock, Structure, crc32c, dirent, nokey,
+    FileType, InodeFlags, InodeNumber, LogicalBlock, RawInode, Structure, crc32c, dirent, nokey,
 };
 use extant_rt::Arc;
 
 use super::index::{Next, index_place};
 use super::place_in;
-use crate::buffer::Kind;
-use crate::error::{Error, Place, Result};
-use crate::node::Node;
+use crate::buffer::BufferKind;
+use crate::error::{Error, Location, Result};
+use crate::inode::Inode;
 use crate::volume::Volume;
 
 /// A name of a directory, as [`crate::Dir::read_from`] tells it.
@@ -81,17 +81,17 @@ impl Volume {
     /// Takes `INODE` of the directory; none is held while `visit` runs.
     pub(crate) fn read_dir(
         &self,
-        dir: &Arc<Node>,
+        dir: &Arc<Inode>,
         cookie: u64,
         visit: &mut dyn FnMut(DirItem<'_>) -> bool,
     ) -> Result<()> {
-        self.check_directory(&dir.inode())?;
+        self.check_directory(&dir.raw())?;
         let mut from = Some(cookie);
         let mut damage = Ok(());
         while let Some(cookie) = from {
             let batch = {
                 let _content = dir.content.read();
-                if dir.inode().links_count() == 0 {
+                if dir.raw().links_count() == 0 {
                     return Ok(());
                 }
                 self.read_batch(dir, cookie)?
@@ -113,11 +113,11 @@ impl Volume {
         damage
     }
 
-    fn read_batch(&self, dir: &Arc<Node>, cookie: u64) -> Result<Batch> {
-        let inode = dir.inode();
-        let form = Form::of(&inode);
-        let mut batch = if self.is_indexed(&inode) {
-            let read = if self.is_plain(&inode) { self.read_leaves(dir, cookie).map(Some) } else { Ok(None) };
+    fn read_batch(&self, dir: &Arc<Inode>, cookie: u64) -> Result<Batch> {
+        let raw = dir.raw();
+        let form = Form::of(&raw);
+        let mut batch = if self.is_indexed(&raw) {
+            let read = if self.is_plain(&raw) { self.read_leaves(dir, cookie).map(Some) } else { Ok(None) };
             match read {
                 Ok(Some(batch)) => batch,
                 Ok(None) | Err(Error::Corrupt { .. }) => {
@@ -138,7 +138,7 @@ impl Volume {
     }
 
     /// The names of one leaf and of those that continue its last hash.
-    fn read_leaves(&self, dir: &Arc<Node>, cookie: u64) -> Result<Batch> {
+    fn read_leaves(&self, dir: &Arc<Inode>, cookie: u64) -> Result<Batch> {
         let root = self.index_root(dir)?;
         let start = hash_of(cookie);
         let mut path = self.index_path(dir, &root, start)?;
@@ -160,7 +160,7 @@ impl Volume {
     }
 
     /// `.` and `..` of an indexed directory.
-    fn dots(&self, dir: &Arc<Node>, cookie: u64) -> Result<Vec<Held>> {
+    fn dots(&self, dir: &Arc<Inode>, cookie: u64) -> Result<Vec<Held>> {
         let mut items = Vec::new();
         if cookie <= DOTDOT {
             let (buffer, usable) = self.first_directory_buffer(dir)?;
@@ -173,8 +173,8 @@ impl Volume {
         Ok(items)
     }
 
-    fn read_block_by_hash(&self, dir: &Arc<Node>, cookie: u64, form: Form) -> Result<Batch> {
-        let buffer = self.directory_buffer(dir, LogicalBlock(0), Kind::Directory(dir.owner()))?;
+    fn read_block_by_hash(&self, dir: &Arc<Inode>, cookie: u64, form: Form) -> Result<Batch> {
+        let buffer = self.directory_buffer(dir, LogicalBlock(0), BufferKind::Directory(dir.owner()))?;
         let mut items = Vec::new();
         let format = &self.names.format;
         let hasher = format.default_hasher();
@@ -185,15 +185,15 @@ impl Volume {
     }
 
     /// Of all names the first from `cookie` on, by going through all blocks.
-    fn read_scanned(&self, dir: &Arc<Node>, cookie: u64, hasher: &DirHasher, form: Form) -> Result<Batch> {
+    fn read_scanned(&self, dir: &Arc<Inode>, cookie: u64, hasher: &DirHasher, form: Form) -> Result<Batch> {
         let mut items = Vec::new();
         let mut limit = u64::MAX;
         let mut damage = Ok(());
         let scanned = self.scan_directory(dir, &mut |_, bytes, usable| {
             // What of a block stands before the damage is given.
             if let Err(error) = collect(bytes, usable, (hasher, form), cookie, &mut items) {
-                let place = Place::of(Structure::DirectoryBlock).inode(dir.number);
-                damage = std::mem::replace(&mut damage, Ok(())).and(Err(place.format(error)));
+                let location = Location::of(Structure::DirectoryBlock).inode(dir.number);
+                damage = std::mem::replace(&mut damage, Ok(())).and(Err(location.format(error)));
             }
             if items.len() > 2 * SCANNED_COUNT {
                 items.sort_by_key(|item| item.cookie);
@@ -213,14 +213,14 @@ impl Volume {
     }
 
     /// The names of one block, by where they stand.
-    fn read_in_order(&self, dir: &Arc<Node>, cookie: u64, form: Form) -> Result<Batch> {
+    fn read_in_order(&self, dir: &Arc<Inode>, cookie: u64, form: Form) -> Result<Batch> {
         let format = &self.names.format;
         let block_bytes = format.block_bytes as u64;
         let len = self.directory_len(dir)?;
         let Some(logical) = u32::try_from(cookie / block_bytes).ok().filter(|logical| *logical < len) else {
             return Ok(Batch::new(Vec::new(), None));
         };
-        let buffer = self.directory_buffer(dir, LogicalBlock(logical), Kind::Directory(dir.owner()))?;
+        let buffer = self.directory_buffer(dir, LogicalBlock(logical), BufferKind::Directory(dir.owner()))?;
         let base = u64::from(logical) * block_bytes;
         let mut items = Vec::new();
         buffer
@@ -252,7 +252,7 @@ enum Form {
 }
 
 impl Form {
-    fn of(dir: &Inode) -> Self {
+    fn of(dir: &RawInode) -> Self {
         match (dir.flags().contains(InodeFlags::ENCRYPT), dir.flags().contains(InodeFlags::CASEFOLD)) {
             (false, _) => Self::Plain,
             (true, false) => Self::NoKey,

@@ -6,11 +6,11 @@ use extant_ondisk::dirent::Search;
 use extant_ondisk::{FsBlock, InodeNumber, LogicalBlock, dirent};
 use extant_rt::Arc;
 
-use super::misses::Room;
+use super::negative_lookup::Room;
 use super::place_in;
-use crate::buffer::{Buffer, Kind};
+use crate::buffer::{Buffer, BufferKind};
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::inode::Inode;
 use crate::volume::Volume;
 
 /// An entry that was found.
@@ -46,7 +46,7 @@ impl Volume {
     ///
     /// # Locks
     /// `INODE` of the directory must be held.
-    pub(crate) fn find_entry(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn find_entry(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Option<Found>> {
         if matches!(name, b"." | b"..") {
             let (buffer, usable) = self.first_directory_buffer(dir)?;
             return Ok(match self.look_in(dir, buffer, usable, name)? {
@@ -54,28 +54,28 @@ impl Volume {
                 Looked::Missing(_) => None,
             });
         }
-        if !self.is_plain(&dir.inode()) {
-            return self.find_in_its_form(dir, name);
+        if !self.is_plain(&dir.raw()) {
+            return self.find_folded_or_nokey(dir, name);
         }
         match self.look_for(dir, name) {
             Ok(Looked::Found(found)) => Ok(Some(found)),
             Ok(Looked::Missing(room)) => {
                 if let Some(room) = room {
-                    self.names.misses.keep(dir, name, room);
+                    self.names.negative_lookups.keep(dir, name, room);
                 }
                 Ok(None)
             }
-            Err(Error::Corrupt { .. }) if self.is_indexed(&dir.inode()) => self.find_scanning(dir, name),
+            Err(Error::Corrupt { .. }) if self.is_indexed(&dir.raw()) => self.find_scanning(dir, name),
             Err(error) => Err(error),
         }
     }
 
     /// Looks where the name belongs, for it and for room.
-    pub(super) fn look_for(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Looked> {
-        if self.is_indexed(&dir.inode()) { self.look_indexed(dir, name) } else { self.look_linear(dir, name) }
+    pub(super) fn look_for(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Looked> {
+        if self.is_indexed(&dir.raw()) { self.look_indexed(dir, name) } else { self.look_linear(dir, name) }
     }
 
-    fn look_in(&self, dir: &Arc<Node>, buffer: Arc<Buffer>, usable: usize, name: &[u8]) -> Result<Looked> {
+    fn look_in(&self, dir: &Arc<Inode>, buffer: Arc<Buffer>, usable: usize, name: &[u8]) -> Result<Looked> {
         enum At {
             Found(usize, InodeNumber),
             Room(usize),
@@ -97,10 +97,10 @@ impl Volume {
         })
     }
 
-    fn look_linear(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Looked> {
+    fn look_linear(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Looked> {
         let mut first = None;
         for logical in (0..self.directory_len(dir)?).map(LogicalBlock) {
-            let buffer = self.directory_buffer(dir, logical, Kind::Directory(dir.owner()))?;
+            let buffer = self.directory_buffer(dir, logical, BufferKind::Directory(dir.owner()))?;
             match self.look_in(dir, buffer, self.names.format.usable, name)? {
                 Looked::Missing(room) => first = first.or(room),
                 found => return Ok(found),
@@ -109,7 +109,7 @@ impl Volume {
         Ok(Looked::Missing(first))
     }
 
-    fn look_indexed(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Looked> {
+    fn look_indexed(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Looked> {
         let root = self.index_root(dir)?;
         let hash = root.hasher.hash(name).hash;
         let mut path = self.index_path(dir, &root, hash)?;
@@ -125,7 +125,7 @@ impl Volume {
         Ok(looked)
     }
 
-    pub(super) fn find_scanning(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Option<Found>> {
+    pub(super) fn find_scanning(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Option<Found>> {
         let mut found = None;
         let scanned = self.scan_directory(dir, &mut |logical, bytes, usable| {
             if dirent::find(bytes, usable, name).is_ok_and(|entry| entry.is_some()) {
@@ -135,7 +135,7 @@ impl Volume {
         });
         match found {
             Some(logical) => {
-                let buffer = self.directory_buffer(dir, logical, Kind::Directory(dir.owner()))?;
+                let buffer = self.directory_buffer(dir, logical, BufferKind::Directory(dir.owner()))?;
                 Ok(match self.look_in(dir, buffer, self.names.format.usable, name)? {
                     Looked::Found(found) => Some(found),
                     Looked::Missing(_) => None,
@@ -152,7 +152,7 @@ impl Volume {
     ///
     /// # Locks
     /// `INODE` of the directory must be held.
-    pub(crate) fn is_directory_empty(&self, dir: &Arc<Node>) -> Result<bool> {
+    pub(crate) fn is_directory_empty(&self, dir: &Arc<Inode>) -> Result<bool> {
         let mut empty = true;
         self.scan_directory(dir, &mut |_, bytes, usable| {
             empty = dirent::live_entries(bytes, usable)

@@ -7,10 +7,10 @@
 use extant_ondisk::{LogicalBlock, Structure, dirent};
 use extant_rt::Arc;
 
-use crate::buffer::Kind;
-use crate::error::{Error, Place, Result};
+use crate::buffer::BufferKind;
+use crate::error::{Error, Location, Result};
+use crate::inode::Inode;
 use crate::map::Mapping;
-use crate::node::Node;
 use crate::verify;
 use crate::volume::Volume;
 
@@ -20,7 +20,7 @@ type Visit<'v> = dyn FnMut(LogicalBlock, &[u8], usize) -> Result<bool> + 'v;
 impl Volume {
     /// Calls `visit` with each block that holds entries, and how many bytes of it, until it says false. Damaged
     /// blocks are passed over, and the first damage is the result if nobody said false.
-    pub(super) fn scan_directory(&self, dir: &Arc<Node>, visit: &mut Visit<'_>) -> Result<()> {
+    pub(super) fn scan_directory(&self, dir: &Arc<Inode>, visit: &mut Visit<'_>) -> Result<()> {
         if let Some(bytes) = self.inline_directory(dir)? {
             return visit(LogicalBlock(0), &bytes, self.names.format.usable).map(drop);
         }
@@ -45,16 +45,16 @@ impl Volume {
         damage
     }
 
-    fn scan_block(&self, dir: &Arc<Node>, logical: LogicalBlock, visit: &mut Visit<'_>) -> Result<bool> {
+    fn scan_block(&self, dir: &Arc<Inode>, logical: LogicalBlock, visit: &mut Visit<'_>) -> Result<bool> {
         let format = &self.names.format;
-        let place = Place::of(Structure::DirectoryBlock).inode(dir.number);
+        let location = Location::of(Structure::DirectoryBlock).inode(dir.number);
         let block = self.directory_block(dir, logical)?;
         // Bytes in memory were verified, and their sum may be out of date until the commit.
         let (bytes, in_memory) = match self.buffers.get(block.0, Arc::clone) {
             Some(buffer) => (buffer.bytes(), true),
-            None => (self.read_block(block, place)?, false),
+            None => (self.read_block(block, location)?, false),
         };
-        let first = dirent::entry_at(&bytes, bytes.len(), 0).map_err(|e| place.block(block).format(e))?;
+        let first = dirent::entry_at(&bytes, bytes.len(), 0).map_err(|e| location.block(block).format(e))?;
         if !first.is_live() && first.rec_len == bytes.len() {
             return Ok(true);
         }
@@ -65,8 +65,8 @@ impl Volume {
             return visit(logical, &bytes, bytes.len());
         }
         if !in_memory {
-            verify::verify(&self.checksums, Kind::Directory(dir.owner()), block, &bytes)
-                .map_err(|e| place.block(block).format(e))?;
+            verify::verify(&self.checksums, BufferKind::Directory(dir.owner()), block, &bytes)
+                .map_err(|e| location.block(block).format(e))?;
         }
         visit(logical, &bytes, format.usable)
     }

@@ -13,9 +13,9 @@ use extant_rt::Arc;
 
 use super::leaf::{self, Splice};
 use super::path::Path;
-use crate::error::{Place, Result};
-use crate::node::Node;
-use crate::update::Update;
+use crate::error::{Location, Result};
+use crate::inode::Inode;
+use crate::update::MetadataUpdate;
 use crate::volume::Volume;
 
 /// A change of blocks within one extent from unwritten to written or back, before it is made.
@@ -72,26 +72,26 @@ impl Volume {
     /// `Corrupt` if they are not in one extent; `Io`.
     pub(crate) fn conversion(
         &self,
-        node: &Node,
+        inode: &Inode,
         logical: LogicalBlock,
         len: u32,
         unwritten: bool,
     ) -> Result<Conversion> {
-        let path = self.extent_path(node, logical)?;
+        let path = self.extent_path(inode, logical)?;
         let (from, end) = (u64::from(logical.0), u64::from(logical.0) + u64::from(len));
-        let place = Place::of(Structure::ExtentNode).inode(node.number);
+        let location = Location::of(Structure::ExtentNode).inode(inode.number);
         let splice = leaf::convert(path.extents(), from, end, unwritten)
-            .ok_or(place.corrupt("changed under a lock"))?;
+            .ok_or(location.corrupt("changed under a lock"))?;
         Ok(Conversion::new(path, splice, (from, end)))
     }
 }
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Carries out a conversion. What it zeroes besides is on the disk already.
     ///
     /// # Errors
     /// `Corrupt`.
-    pub(crate) fn convert_extent(&mut self, node: &Arc<Node>, conversion: Conversion) -> Result<()> {
-        self.edit_leaf(node, conversion.path, conversion.splice)
+    pub(crate) fn convert_extent(&mut self, inode: &Arc<Inode>, conversion: Conversion) -> Result<()> {
+        self.edit_leaf(inode, conversion.path, conversion.splice)
     }
 }

@@ -9,19 +9,19 @@ use extant_rt::Arc;
 
 use super::leaf::{self, Splice};
 use super::path::{Level, Path};
-use crate::buffer::{Buffer, Kind};
-use crate::error::{Error, Place, Result};
-use crate::node::Node;
-use crate::update::{Change, Update};
+use crate::buffer::{Buffer, BufferKind};
+use crate::error::{Error, Location, Result};
+use crate::inode::Inode;
+use crate::update::{InodeDirty, MetadataUpdate};
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Maps a hole, which begins where the path was looked for, to blocks.
     ///
     /// # Errors
     /// `Corrupt` if it is no hole; `NoSpace` if the update did not reserve [`Path::growth`] of 1.
     pub(crate) fn insert_extent(
         &mut self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         path: Path,
         logical: LogicalBlock,
         run: Run,
@@ -31,13 +31,13 @@ impl Update<'_> {
         let extent = Extent { logical, len, start: run.start, unwritten };
         let splice = leaf::insert(path.extents(), extent)
             .filter(|_| extent.end() <= path.end)
-            .ok_or(self.corrupt(Structure::ExtentNode, node, "mapped twice"))?;
-        self.edit_leaf(node, path, splice)
+            .ok_or(self.corrupt(Structure::ExtentNode, inode, "mapped twice"))?;
+        self.edit_leaf(inode, path, splice)
     }
 
     /// Changes the path's leaf, and its parents as it needs. Counts the tree's blocks in the inode.
-    pub(super) fn edit_leaf(&mut self, node: &Arc<Node>, mut path: Path, splice: Splice) -> Result<()> {
-        let mut spare = self.allocate_nodes(node, path.growth(splice.added()))?;
+    pub(super) fn edit_leaf(&mut self, inode: &Arc<Inode>, mut path: Path, splice: Splice) -> Result<()> {
+        let mut spare = self.allocate_nodes(inode, path.growth(splice.added()))?;
         let mut change = i64::try_from(spare.len()).unwrap_or(0);
         let shrinks = splice.entries.len() < splice.at.len();
         if let Some(Entries::Leaf(extents)) = path.levels.last_mut().map(|leaf| &mut leaf.node.entries) {
@@ -47,8 +47,8 @@ impl Update<'_> {
         let mut changed = true;
         while let Some(mut level) = path.levels.pop().filter(|_| changed || shrinks) {
             let Some(parent) = path.levels.last_mut() else {
-                if changed || self.only_child(node, &level.node).is_some() {
-                    change -= self.store_root(node, level.node, &mut spare)?;
+                if changed || self.only_child(inode, &level.node).is_some() {
+                    change -= self.store_root(inode, level.node, &mut spare)?;
                 }
                 break;
             };
@@ -70,38 +70,38 @@ impl Update<'_> {
                     indexes.insert(parent.position + 1, ExtentIndex { logical, child: sibling.block });
                     changed = true;
                 }
-                self.store_node(node, &sibling, &right)?;
+                self.store_node(inode, &sibling, &right)?;
             }
             if let Some(index) = indexes.get_mut(parent.position).filter(|index| index.logical != first) {
                 index.logical = first;
                 changed = true;
             }
-            self.store_node(node, &buffer, &level.node)?;
+            self.store_node(inode, &buffer, &level.node)?;
         }
         // The root may be as it was; whoever makes the file durable must still wait for its nodes.
-        self.modify_inode(node, Change::Mapping, |_| ());
-        self.count_blocks(node, change)
+        self.modify_inode(inode, InodeDirty::Mapping, |_| ());
+        self.count_blocks(inode, change)
     }
 
     /// Buffers for new nodes: at the start of the inode's flex group, out of the way of the file's next blocks
     /// (kernel `ext4_inode_to_goal_block`).
-    fn allocate_nodes(&mut self, node: &Arc<Node>, count: u32) -> Result<Vec<Arc<Buffer>>> {
-        let (geometry, group) = (&self.volume.geometry, self.volume.group_of_inode(node.number));
+    fn allocate_nodes(&mut self, inode: &Arc<Inode>, count: u32) -> Result<Vec<Arc<Buffer>>> {
+        let (geometry, group) = (&self.volume.geometry, self.volume.group_of_inode(inode.number));
         let goal =
             geometry.group_first_block(GroupNumber(group.0 - group.0 % geometry.groups_per_flex.max(1)));
-        (0..count).map(|_| self.allocate_metadata(goal, Kind::Extent(node.owner()))).collect()
+        (0..count).map(|_| self.allocate_metadata(goal, BufferKind::Extent(inode.owner()))).collect()
     }
 
-    fn store_node(&mut self, node: &Arc<Node>, buffer: &Arc<Buffer>, content: &ExtentNode) -> Result<()> {
-        let place = Place::of(Structure::ExtentNode).inode(node.number).block(buffer.block);
-        self.modify_buffer(buffer, |bytes| content.write(bytes)).map_err(|e| place.format(e))
+    fn store_node(&mut self, inode: &Arc<Inode>, buffer: &Arc<Buffer>, content: &ExtentNode) -> Result<()> {
+        let location = Location::of(Structure::ExtentNode).inode(inode.number).block(buffer.block);
+        self.modify_buffer(buffer, |bytes| content.write(bytes)).map_err(|e| location.format(e))
     }
 
     /// Writes the root, one level higher if its entries do not fit, or lower if those of its only child do. Gives
     /// how many nodes were freed.
     fn store_root(
         &mut self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         mut root: ExtentNode,
         spare: &mut Vec<Arc<Buffer>>,
     ) -> Result<i64> {
@@ -114,32 +114,32 @@ impl Update<'_> {
             let logical = first_block(&root.entries).unwrap_or_default();
             let depth = root.depth + 1;
             let moved = ExtentNode { max_entries: block_capacity(self.volume.geometry.block_size), ..root };
-            self.store_node(node, &below, &moved)?;
+            self.store_node(inode, &below, &moved)?;
             let index = ExtentIndex { logical, child: below.block };
             root = ExtentNode { depth, max_entries: ROOT_CAPACITY, entries: Entries::Index(vec![index]) };
         } else {
             // A child that cannot be read stays where it is: the tree is right without this.
-            while let Some(child) = self.only_child(node, &root) {
+            while let Some(child) = self.only_child(inode, &root) {
                 self.free_metadata(child.0)?;
                 freed += 1;
                 root = ExtentNode { max_entries: ROOT_CAPACITY, ..child.1 };
             }
         }
-        let place = Place::of(Structure::ExtentNode).inode(node.number);
-        self.modify_inode(node, Change::Mapping, |inode| root.write(inode.i_block_mut()))
-            .map_err(|e| place.format(e))?;
+        let location = Location::of(Structure::ExtentNode).inode(inode.number);
+        self.modify_inode(inode, InodeDirty::Mapping, |raw| root.write(raw.i_block_mut()))
+            .map_err(|e| location.format(e))?;
         Ok(freed)
     }
 
     /// The only node below the root, if its entries fit the root.
     fn only_child(
         &self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         root: &ExtentNode,
     ) -> Option<(extant_ondisk::FsBlock, ExtentNode)> {
         let Entries::Index(indexes) = &root.entries else { return None };
         let [index] = indexes.as_slice() else { return None };
-        let child = self.volume.extent_node(node.owner(), index.child, root.depth - 1).ok()?.1;
+        let child = self.volume.extent_node(inode.owner(), index.child, root.depth - 1).ok()?.1;
         self.volume.prepare_free_block(index.child).ok()?;
         let fits = !child.entries.is_empty() && child.entries.len() <= usize::from(ROOT_CAPACITY);
         fits.then_some((index.child, child))
@@ -149,20 +149,20 @@ impl Update<'_> {
     ///
     /// # Errors
     /// `FileTooLarge` if the inode cannot count so many; `Corrupt` if it would have fewer than none.
-    pub(crate) fn count_blocks(&mut self, node: &Arc<Node>, change: i64) -> Result<()> {
+    pub(crate) fn count_blocks(&mut self, inode: &Arc<Inode>, change: i64) -> Result<()> {
         if change == 0 {
             return Ok(());
         }
         let block_size = self.volume.geometry.block_size;
         let huge = self.volume.geometry.has_huge_file;
         let change_512 = change.saturating_mul(i64::from(block_size / 512));
-        let sectors = node
-            .core()
-            .inode
+        let sectors = inode
+            .state()
+            .raw
             .blocks_512(block_size)
             .checked_add_signed(change_512)
-            .ok_or(self.corrupt(Structure::Inode, node, "counts fewer blocks than it has"))?;
-        self.modify_inode(node, Change::Mapping, |inode| inode.set_blocks_512(sectors, block_size, huge))
+            .ok_or(self.corrupt(Structure::Inode, inode, "counts fewer blocks than it has"))?;
+        self.modify_inode(inode, InodeDirty::Mapping, |raw| raw.set_blocks_512(sectors, block_size, huge))
             .map_err(|_| Error::FileTooLarge)
     }
 }

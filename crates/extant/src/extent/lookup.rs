@@ -4,8 +4,8 @@ use extant_ondisk::extent::{self, MAX_DEPTH};
 use extant_ondisk::{Entries, Extent, ExtentNode, FsBlock, LogicalBlock, Structure};
 use extant_rt::Arc;
 
-use crate::buffer::{Buffer, Kind, Owner};
-use crate::error::{Place, Result};
+use crate::buffer::{Buffer, BufferKind, Owner};
+use crate::error::{Location, Result};
 use crate::map::{LOGICAL_END, Mapping};
 use crate::volume::Volume;
 
@@ -71,18 +71,18 @@ impl Volume {
         logical: LogicalBlock,
         len_max: u32,
     ) -> Result<Mapping> {
-        let place = Place::of(Structure::ExtentNode).inode(owner.inode);
-        let mut depth = root_depth(root, place)?;
+        let location = Location::of(Structure::ExtentNode).inode(owner.inode);
+        let mut depth = root_depth(root, location)?;
         let mut found =
-            step(root, depth, logical, (None, LOGICAL_END)).map_err(|reason| place.corrupt(reason))?;
+            step(root, depth, logical, (None, LOGICAL_END)).map_err(|reason| location.corrupt(reason))?;
         loop {
             match found {
                 Step::Down { child, from, end } => {
                     depth -= 1;
-                    let buffer = self.buffer(child, Kind::Extent(owner), place)?;
+                    let buffer = self.buffer(child, BufferKind::Extent(owner), location)?;
                     found = buffer
                         .read(|bytes| step(bytes, depth, logical, (Some(from), end)))
-                        .map_err(|reason| place.block(child).corrupt(reason))?;
+                        .map_err(|reason| location.block(child).corrupt(reason))?;
                 }
                 Step::Found(extent) => {
                     let skipped = logical.0 - extent.logical.0;
@@ -111,9 +111,9 @@ impl Volume {
     /// # Errors
     /// `Io`; `Corrupt`.
     pub(crate) fn whole_tree(&self, owner: Owner, root: &[u8]) -> Result<(Vec<Arc<Buffer>>, Vec<Extent>)> {
-        let place = Place::of(Structure::ExtentNode).inode(owner.inode);
-        let root = ExtentNode::parse(root, None).map_err(|e| place.format(e))?;
-        check_range(&root, 0, LOGICAL_END).map_err(|reason| place.corrupt(reason))?;
+        let location = Location::of(Structure::ExtentNode).inode(owner.inode);
+        let root = ExtentNode::parse(root, None).map_err(|e| location.format(e))?;
+        check_range(&root, 0, LOGICAL_END).map_err(|reason| location.corrupt(reason))?;
         let mut tree = (Vec::new(), Vec::new());
         self.collect(owner, &root, LOGICAL_END, &mut tree)?;
         Ok(tree)
@@ -143,8 +143,10 @@ impl Volume {
 }
 
 /// The depth of a tree by its root.
-fn root_depth(root: &[u8], place: Place) -> Result<u16> {
-    extent::depth(root).filter(|depth| *depth <= MAX_DEPTH).ok_or(place.corrupt("no root of an extent tree"))
+fn root_depth(root: &[u8], location: Location) -> Result<u16> {
+    extent::depth(root)
+        .filter(|depth| *depth <= MAX_DEPTH)
+        .ok_or(location.corrupt("no root of an extent tree"))
 }
 
 const BEGINS_ELSEWHERE: &str = "does not begin where its parent says";

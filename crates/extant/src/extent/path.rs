@@ -4,10 +4,10 @@ use extant_ondisk::{Entries, Extent, ExtentIndex, ExtentNode, FsBlock, LogicalBl
 use extant_rt::Arc;
 
 use super::lookup::{check_begin, check_range};
-use crate::buffer::{Buffer, Kind, Owner};
-use crate::error::{Place, Result};
+use crate::buffer::{Buffer, BufferKind, Owner};
+use crate::error::{Location, Result};
+use crate::inode::Inode;
 use crate::map::LOGICAL_END;
-use crate::node::Node;
 use crate::volume::Volume;
 
 /// A node on the way.
@@ -107,13 +107,13 @@ impl Volume {
     ///
     /// # Errors
     /// `Io`; `Corrupt`.
-    pub(crate) fn extent_path(&self, node: &Node, logical: LogicalBlock) -> Result<Path> {
-        let owner = node.owner();
-        let place = Place::of(Structure::ExtentNode).inode(owner.inode);
-        let root = ExtentNode::parse(node.inode().i_block(), None).map_err(|e| place.format(e))?;
+    pub(crate) fn extent_path(&self, inode: &Inode, logical: LogicalBlock) -> Result<Path> {
+        let owner = inode.owner();
+        let location = Location::of(Structure::ExtentNode).inode(owner.inode);
+        let root = ExtentNode::parse(inode.raw().i_block(), None).map_err(|e| location.format(e))?;
         let (mut from, mut end) = (0, LOGICAL_END);
         let mut levels = Vec::with_capacity(usize::from(root.depth) + 1);
-        check_range(&root, from, end).map_err(|reason| place.corrupt(reason))?;
+        check_range(&root, from, end).map_err(|reason| location.corrupt(reason))?;
         let (mut buffer, mut current) = (None, root);
         loop {
             let next = match &current.entries {
@@ -125,7 +125,8 @@ impl Volume {
                 Entries::Index(indexes) => {
                     let position =
                         indexes.partition_point(|index| index.logical <= logical).saturating_sub(1);
-                    let index = indexes.get(position).ok_or(place.corrupt("index node without entries"))?;
+                    let index =
+                        indexes.get(position).ok_or(location.corrupt("index node without entries"))?;
                     from = u64::from(index.logical.0);
                     end = indexes.get(position + 1).map_or(end, |next| u64::from(next.logical.0));
                     (position, *index, current.depth - 1)
@@ -152,7 +153,7 @@ impl Volume {
         check_begin(&node, index.logical)
             .and_then(|()| check_range(&node, u64::from(index.logical.0), end))
             .map_err(|reason| {
-                Place::of(Structure::ExtentNode).inode(owner.inode).block(index.child).corrupt(reason)
+                Location::of(Structure::ExtentNode).inode(owner.inode).block(index.child).corrupt(reason)
             })?;
         Ok((buffer, node))
     }
@@ -167,11 +168,11 @@ impl Volume {
         block: FsBlock,
         depth: u16,
     ) -> Result<(Arc<Buffer>, ExtentNode)> {
-        let place = Place::of(Structure::ExtentNode).inode(owner.inode);
-        let buffer = self.buffer(block, Kind::Extent(owner), place)?;
+        let location = Location::of(Structure::ExtentNode).inode(owner.inode);
+        let buffer = self.buffer(block, BufferKind::Extent(owner), location)?;
         let node = buffer
             .read(|bytes| ExtentNode::parse(bytes, Some(depth)))
-            .map_err(|e| place.block(block).format(e))?;
+            .map_err(|e| location.block(block).format(e))?;
         Ok((buffer, node))
     }
 }

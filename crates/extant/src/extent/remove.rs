@@ -6,10 +6,10 @@ use extant_rt::Arc;
 
 use super::leaf::{self, Splice};
 use super::path::Path;
-use crate::error::{Place, Result};
-use crate::node::Node;
-use crate::truncate::Content;
-use crate::update::Update;
+use crate::error::{Location, Result};
+use crate::inode::Inode;
+use crate::truncate::ContentKind;
+use crate::update::MetadataUpdate;
 use crate::volume::Volume;
 
 /// One step of freeing a range of a tree: what is cut out of one leaf.
@@ -18,7 +18,7 @@ pub(crate) struct Removal {
     path: Path,
     splice: Splice,
     freed: Vec<Run>,
-    kind: Content,
+    kind: ContentKind,
     /// Credits that the step takes.
     pub(crate) credits: u32,
     /// Blocks that the step may take for nodes: a hole in an extent makes two of it.
@@ -42,16 +42,16 @@ impl Volume {
     /// `Io`; `Corrupt`.
     pub(crate) fn extent_removal(
         &self,
-        node: &Node,
+        inode: &Inode,
         from: u64,
         mut end: u64,
         credits_max: u32,
     ) -> Result<Option<Removal>> {
-        let place = Place::of(Structure::ExtentNode).inode(node.number);
-        let kind = Content::of(node);
+        let location = Location::of(Structure::ExtentNode).inode(inode.number);
+        let kind = ContentKind::of(inode);
         while from < end {
-            let last = u32::try_from(end - 1).map_err(|_| place.corrupt("beyond the largest file"))?;
-            let path = self.extent_path(node, LogicalBlock(last))?;
+            let last = u32::try_from(end - 1).map_err(|_| location.corrupt("beyond the largest file"))?;
+            let path = self.extent_path(inode, LogicalBlock(last))?;
             let mut cut_from = end;
             let mut credits = path.credits(path.growth(1));
             let mut room = kind.step_blocks_max();
@@ -108,17 +108,17 @@ fn left_end(path: &Path, first: usize, from: u64, cut_from: u64) -> u64 {
     }
 }
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Carries out a step.
     ///
     /// # Errors
     /// `Corrupt`.
-    pub(crate) fn remove_extents(&mut self, node: &Arc<Node>, removal: Removal) -> Result<()> {
+    pub(crate) fn remove_extents(&mut self, inode: &Arc<Inode>, removal: Removal) -> Result<()> {
         let blocks: i64 = removal.freed.iter().map(|run| i64::from(run.len)).sum();
-        self.edit_leaf(node, removal.path, removal.splice)?;
+        self.edit_leaf(inode, removal.path, removal.splice)?;
         for run in removal.freed {
             self.free_content(removal.kind, run)?;
         }
-        self.count_blocks(node, -blocks)
+        self.count_blocks(inode, -blocks)
     }
 }

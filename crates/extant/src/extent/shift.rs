@@ -8,9 +8,9 @@ use extant_ondisk::{Extent, LogicalBlock};
 use super::leaf::{self, Splice};
 use super::path::Path;
 use crate::error::{Error, Result};
+use crate::inode::Inode;
 use crate::map::LOGICAL_END;
-use crate::node::Node;
-use crate::update::Update;
+use crate::update::MetadataUpdate;
 use crate::volume::Volume;
 use extant_rt::Arc;
 
@@ -41,7 +41,13 @@ impl Volume {
     ///
     /// # Errors
     /// `InvalidArgument` if an extent would move beyond the last block; `Io`; `Corrupt`.
-    pub(crate) fn extent_move(&self, node: &Node, from: u64, at: u64, shift: Shift) -> Result<Option<Move>> {
+    pub(crate) fn extent_move(
+        &self,
+        inode: &Inode,
+        from: u64,
+        at: u64,
+        shift: Shift,
+    ) -> Result<Option<Move>> {
         let mut at = Some(at);
         while let Some(looked_at) = at {
             let logical = match shift {
@@ -49,7 +55,7 @@ impl Volume {
                 Shift::Right(_) => looked_at.saturating_sub(1),
             };
             let logical = u32::try_from(logical).map_err(|_| Error::FileTooLarge)?;
-            let path = self.extent_path(node, LogicalBlock(logical))?;
+            let path = self.extent_path(inode, LogicalBlock(logical))?;
             let splice = leaf::shift(path.extents(), from, shift)
                 .ok_or(Error::InvalidArgument("would move beyond the last block"))?;
             let next = match shift {
@@ -74,9 +80,9 @@ impl Volume {
     ///
     /// # Errors
     /// `Io`; `Corrupt`.
-    pub(crate) fn extent_cut(&self, node: &Node, at: u64) -> Result<Option<Move>> {
+    pub(crate) fn extent_cut(&self, inode: &Inode, at: u64) -> Result<Option<Move>> {
         let logical = u32::try_from(at).map_err(|_| Error::FileTooLarge)?;
-        let path = self.extent_path(node, LogicalBlock(logical))?;
+        let path = self.extent_path(inode, LogicalBlock(logical))?;
         let Some(splice) = leaf::cut(path.extents(), at) else { return Ok(None) };
         let blocks = path.growth(splice.added());
         let credits = path.credits(blocks);
@@ -87,18 +93,18 @@ impl Volume {
     ///
     /// # Errors
     /// `Io`; `Corrupt`.
-    pub(crate) fn extents_end(&self, node: &Node) -> Result<u64> {
-        let path = self.extent_path(node, LogicalBlock((LOGICAL_END - 1) as u32))?;
+    pub(crate) fn extents_end(&self, inode: &Inode) -> Result<u64> {
+        let path = self.extent_path(inode, LogicalBlock((LOGICAL_END - 1) as u32))?;
         Ok(path.extents().last().map_or(0, Extent::end))
     }
 }
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Carries out a step.
     ///
     /// # Errors
     /// `Corrupt`.
-    pub(crate) fn move_extents(&mut self, node: &Arc<Node>, step: Move) -> Result<()> {
-        self.edit_leaf(node, step.path, step.splice)
+    pub(crate) fn move_extents(&mut self, inode: &Arc<Inode>, step: Move) -> Result<()> {
+        self.edit_leaf(inode, step.path, step.splice)
     }
 }

@@ -4,11 +4,11 @@ use extant_alloc::Run;
 use extant_ondisk::{FsBlock, LogicalBlock, Structure, indirect};
 use extant_rt::Arc;
 
-use crate::buffer::{Buffer, Kind};
-use crate::error::{Error, Place, Result};
+use crate::buffer::{Buffer, BufferKind};
+use crate::error::{Error, Location, Result};
+use crate::inode::Inode;
 use crate::map::Mapping;
-use crate::node::Node;
-use crate::update::{Change, Update};
+use crate::update::{InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 
 /// The way to a hole.
@@ -45,22 +45,22 @@ impl Volume {
     ///
     /// # Errors
     /// `FileTooLarge` beyond what block numbers reach; `Io`; `Corrupt`.
-    pub(crate) fn indirect_hole(&self, node: &Node, logical: LogicalBlock) -> Result<IndirectHole> {
-        let place = Place::of(Structure::IndirectBlock).inode(node.number);
+    pub(crate) fn indirect_hole(&self, inode: &Inode, logical: LogicalBlock) -> Result<IndirectHole> {
+        let location = Location::of(Structure::IndirectBlock).inode(inode.number);
         let path = indirect::path(logical, self.geometry.block_size).ok_or(Error::FileTooLarge)?;
         let offsets = path.offsets().to_vec();
-        let mut pointer = indirect::pointer(node.inode().i_block(), offsets[0]).unwrap_or(0);
+        let mut pointer = indirect::pointer(inode.raw().i_block(), offsets[0]).unwrap_or(0);
         let mut tables = Vec::with_capacity(offsets.len() - 1);
         for offset in &offsets[1..] {
             if pointer == 0 {
                 break;
             }
-            let buffer = self.buffer(FsBlock(u64::from(pointer)), Kind::Indirect, place)?;
+            let buffer = self.buffer(FsBlock(u64::from(pointer)), BufferKind::Indirect, location)?;
             pointer = buffer.read(|bytes| indirect::pointer(bytes, *offset).unwrap_or(0));
             tables.push(buffer);
         }
         let before =
-            logical.0.checked_sub(1).map(|before| self.map(node, LogicalBlock(before), 1)).transpose()?;
+            logical.0.checked_sub(1).map(|before| self.map(inode, LogicalBlock(before), 1)).transpose()?;
         let goal = match before {
             Some(Mapping::Data { start, .. }) => start.checked_add(1),
             _ => tables.last().map(|table| table.block),
@@ -69,7 +69,7 @@ impl Volume {
     }
 }
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Maps a hole to blocks. The missing tables, as many as [`IndirectHole::growth`] says, are made in `tables`, which were taken
     /// but not marked, and counted in the inode.
     ///
@@ -77,7 +77,7 @@ impl Update<'_> {
     /// `FileTooLarge` for blocks that 32 bits do not number; `Corrupt`.
     pub(crate) fn fill_indirect(
         &mut self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         hole: IndirectHole,
         tables: Vec<Run>,
         run: Run,
@@ -88,7 +88,7 @@ impl Update<'_> {
         let mut new = Vec::with_capacity(tables.len());
         for table in tables {
             self.mark_used(table)?;
-            new.push(self.new_buffer(table.start, Kind::Indirect));
+            new.push(self.new_buffer(table.start, BufferKind::Indirect));
         }
         let tables: Vec<_> = hole.tables.into_iter().chain(new).collect();
         let mut pointers = (first, run.len);
@@ -99,7 +99,7 @@ impl Update<'_> {
                 (0..count).for_each(|index| indirect::set_pointer(table, offset + index, block + index));
             };
             let Some(buffer) = level.checked_sub(1).and_then(|above| tables.get(above)) else {
-                self.modify_inode(node, Change::Mapping, |inode| set(inode.i_block_mut()));
+                self.modify_inode(inode, InodeDirty::Mapping, |raw| set(raw.i_block_mut()));
                 break;
             };
             self.modify_buffer(buffer, set);
@@ -108,6 +108,6 @@ impl Update<'_> {
             }
             pointers = (u32::try_from(buffer.block.0).map_err(|_| Error::FileTooLarge)?, 1);
         }
-        self.count_blocks(node, i64::from(growth))
+        self.count_blocks(inode, i64::from(growth))
     }
 }

@@ -10,11 +10,11 @@ mod grow;
 mod remove;
 
 use extant_ondisk::indirect;
-use extant_ondisk::{Extent, FsBlock, Inode, InodeNumber, LogicalBlock, Structure};
+use extant_ondisk::{Extent, FsBlock, InodeNumber, LogicalBlock, RawInode, Structure};
 use extant_rt::Arc;
 
-use crate::buffer::{Buffer, Kind};
-use crate::error::{Place, Result};
+use crate::buffer::{Buffer, BufferKind};
+use crate::error::{Location, Result};
 use crate::map::{LOGICAL_END, Mapping};
 use crate::volume::Volume;
 
@@ -99,8 +99,8 @@ impl Volume {
                 });
                 return Ok(Found::Hole { len: hole(offsets, level, self.geometry.block_size, also_missing) });
             }
-            let place = Place::of(Structure::IndirectBlock).inode(number);
-            let buffer = self.buffer(FsBlock(u64::from(pointer)), Kind::Indirect, place)?;
+            let location = Location::of(Structure::IndirectBlock).inode(number);
+            let buffer = self.buffer(FsBlock(u64::from(pointer)), BufferKind::Indirect, location)?;
             pointer = buffer.read(|bytes| indirect::pointer(bytes, offsets[level]).unwrap_or(0));
             table = Some(buffer);
         }
@@ -111,9 +111,9 @@ impl Volume {
     ///
     /// # Errors
     /// `Io`; `Corrupt`, also for more blocks than the disk has.
-    pub(crate) fn all_indirect_extents(&self, number: InodeNumber, inode: &Inode) -> Result<Vec<Extent>> {
+    pub(crate) fn all_indirect_extents(&self, number: InodeNumber, raw: &RawInode) -> Result<Vec<Extent>> {
         const PIECE: u32 = 1 << 15;
-        let end = self.blocks_of(inode.size()).min(LOGICAL_END);
+        let end = self.blocks_of(raw.size()).min(LOGICAL_END);
         let (mut at, mut blocks) = (0, 0);
         let mut extents = Vec::new();
         while at < end {
@@ -121,13 +121,12 @@ impl Volume {
             if indirect::path(logical, self.geometry.block_size).is_none() {
                 break;
             }
-            let mapping =
-                self.map_indirect(number, inode.i_block(), logical, PIECE.min((end - at) as u32))?;
+            let mapping = self.map_indirect(number, raw.i_block(), logical, PIECE.min((end - at) as u32))?;
             at += u64::from(mapping.len());
             let Mapping::Data { start, len, .. } = mapping else { continue };
             blocks += u64::from(len);
             if blocks > self.geometry.blocks_count {
-                return Err(Place::of(Structure::IndirectBlock)
+                return Err(Location::of(Structure::IndirectBlock)
                     .inode(number)
                     .corrupt("more blocks than the disk has"));
             }

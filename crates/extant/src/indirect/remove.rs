@@ -7,11 +7,11 @@ use extant_ondisk::indirect::{self, DIRECT};
 use extant_ondisk::{FsBlock, InodeNumber, Structure};
 use extant_rt::Arc;
 
-use crate::buffer::{Buffer, Kind};
-use crate::error::{Place, Result};
-use crate::node::Node;
-use crate::truncate::Content;
-use crate::update::{Change, Update};
+use crate::buffer::{Buffer, BufferKind};
+use crate::error::{Location, Result};
+use crate::inode::Inode;
+use crate::truncate::ContentKind;
+use crate::update::{InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 use crate::write::RUN_CREDITS;
 
@@ -50,7 +50,7 @@ pub(crate) struct IndirectRemoval {
     /// The entries that are cleared.
     cleared: std::ops::Range<u32>,
     freed: Vec<Run>,
-    kind: Content,
+    kind: ContentKind,
     /// Credits that the step takes.
     pub(crate) credits: u32,
     /// What is left ends here; nothing is left if that is the start.
@@ -64,13 +64,13 @@ impl Volume {
     /// `Io`; `Corrupt`.
     pub(crate) fn indirect_removal(
         &self,
-        node: &Node,
+        inode: &Inode,
         from: u64,
         credits_max: u32,
     ) -> Result<Option<IndirectRemoval>> {
-        let root = node.inode().i_block().to_vec();
+        let root = inode.raw().i_block().to_vec();
         let mut tables = vec![Table { buffer: None, bytes: root, index: 0 }];
-        let Some(base) = self.last_table(node.number, from, &mut tables)? else { return Ok(None) };
+        let Some(base) = self.last_table(inode.number, from, &mut tables)? else { return Ok(None) };
         let Some(table) = tables.last() else { return Ok(None) };
         let data = if tables.len() == 1 { DIRECT } else { table.pointers() };
         let first = from.saturating_sub(base).min(u64::from(data)) as u32;
@@ -79,7 +79,7 @@ impl Volume {
         let mut cleared = data..data;
         let mut freed: Vec<Run> = Vec::new();
         let mut groups = BTreeSet::new();
-        let kind = Content::of(node);
+        let kind = ContentKind::of(inode);
         let mut room = kind.step_blocks_max();
         for index in (first..data).rev() {
             let pointer = table.pointer(index);
@@ -141,8 +141,8 @@ impl Volume {
         from: u64,
         tables: &mut Vec<Table>,
     ) -> Result<Option<u64>> {
-        let place = Place::of(Structure::IndirectBlock).inode(number);
-        let buffer = self.buffer(FsBlock(u64::from(block)), Kind::Indirect, place)?;
+        let location = Location::of(Structure::IndirectBlock).inode(number);
+        let buffer = self.buffer(FsBlock(u64::from(block)), BufferKind::Indirect, location)?;
         let bytes = buffer.bytes().to_vec();
         let mut table = Table { buffer: Some(buffer), bytes, index: 0 };
         let span = u64::from(table.pointers()).pow(height - 1);
@@ -164,12 +164,12 @@ impl Volume {
     }
 }
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Carries out a step.
     ///
     /// # Errors
     /// `Corrupt`.
-    pub(crate) fn remove_indirect(&mut self, node: &Arc<Node>, removal: IndirectRemoval) -> Result<()> {
+    pub(crate) fn remove_indirect(&mut self, inode: &Arc<Inode>, removal: IndirectRemoval) -> Result<()> {
         let IndirectRemoval { mut tables, cleared, freed, kind, .. } = removal;
         let mut blocks: i64 = freed.iter().map(|run| i64::from(run.len)).sum();
         let mut clear = cleared;
@@ -179,8 +179,8 @@ impl Update<'_> {
             }
             let Some(buffer) = &table.buffer else {
                 let len = (ROOT_LEN * 4) as usize;
-                self.modify_inode(node, Change::Mapping, |inode| {
-                    inode.i_block_mut()[..len].copy_from_slice(&table.bytes[..len]);
+                self.modify_inode(inode, InodeDirty::Mapping, |raw| {
+                    raw.i_block_mut()[..len].copy_from_slice(&table.bytes[..len]);
                 });
                 break;
             };
@@ -196,6 +196,6 @@ impl Update<'_> {
         for run in freed {
             self.free_content(kind, run)?;
         }
-        self.count_blocks(node, -blocks)
+        self.count_blocks(inode, -blocks)
     }
 }

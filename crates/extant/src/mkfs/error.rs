@@ -37,7 +37,7 @@ pub enum Error {
         /// As it was given.
         value: String,
     },
-    /// Two wishes exclude each other.
+    /// Two options exclude each other.
     #[error("{0}")]
     Conflict(&'static str),
     /// A structure could not be written; a defect of the layout.

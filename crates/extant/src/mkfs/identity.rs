@@ -16,7 +16,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// As `options` ask; the rest is random, or, with a fixed clock, follows from the options: the same wishes give
+    /// As `options` ask; the rest is random, or, with a fixed clock, follows from the options: the same options give
     /// the same bytes.
     pub fn new(options: &Mkfs) -> Self {
         let (seconds, nanoseconds) = options.clock.now();

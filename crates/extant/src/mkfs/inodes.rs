@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use extant_ondisk::{
-    Checksums, FileType, FsBlock, GroupNumber, IncompatFeatures, Inode, InodeFlags, InodeNumber, Mmp,
+    Checksums, FileType, FsBlock, GroupNumber, IncompatFeatures, InodeFlags, InodeNumber, Mmp, RawInode,
     RoCompatFeatures, Timestamp, dirent, indirect, jbd2, orphan_file,
 };
 
@@ -48,9 +48,9 @@ impl<'a> Contents<'a> {
         self.blocks.entry(block).or_insert_with(|| vec![0; block_size].into_boxed_slice())
     }
 
-    fn put_inode(&mut self, ino: InodeNumber, mut inode: Inode) {
+    fn put_inode(&mut self, ino: InodeNumber, mut inode: RawInode) {
         let geometry = &self.layout.geometry;
-        let Some((group, index)) = geometry.inode_place(ino) else { return };
+        let Some((group, index)) = geometry.inode_location(ino) else { return };
         let Some(descriptor) = self.layout.descriptors.get(group.0 as usize) else { return };
         let (block, offset) = geometry.inode_block(descriptor.inode_table(), index);
         if ino.0 <= RESERVED || inode.mode() != 0 {
@@ -62,12 +62,12 @@ impl<'a> Contents<'a> {
         }
     }
 
-    fn inode(&self, ino: InodeNumber) -> Result<Inode> {
+    fn inode(&self, ino: InodeNumber) -> Result<RawInode> {
         let files = &self.layout.files;
         let root_owner = self.options.extended.root_owner;
         match ino {
             BAD_BLOCKS => {
-                let mut inode = Inode::new(self.layout.geometry.inode_size, 0)?;
+                let mut inode = RawInode::new(self.layout.geometry.inode_size, 0)?;
                 self.set_times(&mut inode);
                 Ok(inode)
             }
@@ -76,18 +76,18 @@ impl<'a> Contents<'a> {
             InodeNumber::JOURNAL if files.journal.is_some() => self.regular(files.journal.as_ref()),
             LOST_FOUND => self.file(&files.lost_found, 0o040_700, 2, (0, 0)),
             ORPHAN_FILE => self.regular(files.orphans.as_ref()),
-            _ => Ok(Inode::new(self.layout.geometry.inode_size, 0)?),
+            _ => Ok(RawInode::new(self.layout.geometry.inode_size, 0)?),
         }
     }
 
-    fn regular(&self, map: Option<&FileMap>) -> Result<Inode> {
+    fn regular(&self, map: Option<&FileMap>) -> Result<RawInode> {
         match map {
             Some(map) => self.file(map, 0o100_600, 1, (0, 0)),
-            None => Ok(Inode::new(self.layout.geometry.inode_size, 0)?),
+            None => Ok(RawInode::new(self.layout.geometry.inode_size, 0)?),
         }
     }
 
-    fn file(&self, map: &FileMap, mode: u16, links: u16, (uid, gid): (u32, u32)) -> Result<Inode> {
+    fn file(&self, map: &FileMap, mode: u16, links: u16, (uid, gid): (u32, u32)) -> Result<RawInode> {
         let block_size = self.layout.geometry.block_size;
         let mut inode = self.new_inode(mode, links)?;
         inode.set_uid(uid);
@@ -100,9 +100,9 @@ impl<'a> Contents<'a> {
         Ok(inode)
     }
 
-    fn new_inode(&self, mode: u16, links: u16) -> Result<Inode> {
+    fn new_inode(&self, mode: u16, links: u16) -> Result<RawInode> {
         let superblock = &self.layout.superblock;
-        let mut inode = Inode::new(superblock.inode_size(), superblock.s_want_extra_isize())?;
+        let mut inode = RawInode::new(superblock.inode_size(), superblock.s_want_extra_isize())?;
         inode.set_mode(mode);
         inode.set_links_count(links);
         self.set_times(&mut inode);
@@ -114,14 +114,14 @@ impl<'a> Contents<'a> {
         Timestamp { seconds: self.layout.identity.seconds, nanoseconds: self.layout.identity.nanoseconds }
     }
 
-    fn set_times(&self, inode: &mut Inode) {
+    fn set_times(&self, inode: &mut RawInode) {
         inode.set_atime(self.now());
         inode.set_ctime(self.now());
         inode.set_mtime(self.now());
     }
 
     /// The inode that owns the reserved descriptor blocks: as large as what its two-level map can name.
-    fn resize_inode(&self) -> Result<Inode> {
+    fn resize_inode(&self) -> Result<RawInode> {
         let geometry = &self.layout.geometry;
         let block_size = u64::from(geometry.block_size);
         let pointers = block_size / 4;

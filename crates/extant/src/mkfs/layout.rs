@@ -75,8 +75,8 @@ impl Layout {
             let used = used_inodes(&self.geometry, &self.files, group);
             descriptor.set_free_inodes_count(inodes_per_group - used);
             let directories = [InodeNumber::ROOT, LOST_FOUND].into_iter();
-            let here =
-                directories.filter(|ino| self.geometry.inode_place(*ino).is_some_and(|(at, _)| at == group));
+            let here = directories
+                .filter(|ino| self.geometry.inode_location(*ino).is_some_and(|(at, _)| at == group));
             descriptor.set_used_dirs_count(here.count() as u32);
             if self.features.has_group_checksums() {
                 descriptor.set_itable_unused(inodes_per_group - used);

@@ -234,7 +234,7 @@ impl Mkfs {
         self
     }
 
-    /// Where times come from. With a fixed clock the same wishes give the same bytes: what would be random follows
+    /// Where times come from. With a fixed clock the same options give the same bytes: what would be random follows
     /// from them.
     pub fn clock(&mut self, clock: WallClock) -> &mut Self {
         self.clock = clock;

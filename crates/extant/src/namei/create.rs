@@ -9,9 +9,9 @@ use super::{add_subdirectory, check_new_name};
 use crate::attributes::Times;
 use crate::dir::Insertion;
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeRef};
+use crate::inode::{Inode, InodeRef};
 use crate::orphan::ORPHAN_CREDITS;
-use crate::update::{Change, Need};
+use crate::update::{Credits, InodeDirty};
 use crate::volume::Volume;
 
 /// What a new inode is to be.
@@ -85,11 +85,11 @@ impl Volume {
     ///
     /// # Locks
     /// Takes `INODE` of the directory.
-    pub(crate) fn create(&self, dir: &Arc<Node>, name: &[u8], new: &New<'_>) -> Result<NodeRef> {
+    pub(crate) fn create(&self, dir: &Arc<Inode>, name: &[u8], new: &New<'_>) -> Result<InodeRef> {
         check_new_name(name)?;
         self.writable()?;
         let _content = dir.content.write();
-        let parent = dir.inode();
+        let parent = dir.raw();
         self.check_directory(&parent)?;
         self.check_may_add(&parent)?;
         let plan = self.plan_insert(dir, &parent, name)?;
@@ -97,21 +97,21 @@ impl Volume {
         if is_directory {
             self.check_subdirectories(&parent)?;
         }
-        let inode = self.plan_inode(dir, &parent, new)?;
+        let inode_plan = self.plan_inode(dir, &parent, new)?;
         // Or its first change would copy it.
         drop(parent);
-        let mut update = self.begin(plan.need.and(inode.need))?;
-        let node = update.make_inode(dir, &inode)?;
-        let entry = Insertion { name, inode: node.number, file_type: new.kind.file_type() };
-        update.fill_inode(&node, dir.number, &inode)?;
+        let mut update = self.begin(plan.need.and(inode_plan.need))?;
+        let inode = update.make_inode(dir, &inode_plan)?;
+        let entry = Insertion { name, inode: inode.number, file_type: new.kind.file_type() };
+        update.fill_inode(&inode, dir.number, &inode_plan)?;
         update.insert_entry(dir, plan, entry)?;
         if is_directory {
-            let is_indexed = self.is_indexed(&dir.inode());
-            update.modify_inode(dir, Change::Attributes, |parent| add_subdirectory(parent, is_indexed));
+            let is_indexed = self.is_indexed(&dir.raw());
+            update.modify_inode(dir, InodeDirty::Attributes, |parent| add_subdirectory(parent, is_indexed));
         }
-        self.note_name(dir, name, Some(&node));
+        self.note_name(dir, name, Some(&inode));
         self.finish_names(update, &[dir])?;
-        Ok(node)
+        Ok(inode)
     }
 
     /// Makes an inode without a name, which is deleted with its last use unless [`Volume::link`] gives it one.
@@ -121,25 +121,25 @@ impl Volume {
     ///
     /// # Locks
     /// Takes `INODE` of the directory.
-    pub(crate) fn tmpfile(&self, dir: &Arc<Node>, new: &New<'_>) -> Result<NodeRef> {
+    pub(crate) fn tmpfile(&self, dir: &Arc<Inode>, new: &New<'_>) -> Result<InodeRef> {
         self.writable()?;
         if new.kind == NewKind::Directory {
             return Err(Error::InvalidArgument("a directory needs a name"));
         }
         let _content = dir.content.read();
-        let parent = dir.inode();
+        let parent = dir.raw();
         self.check_directory(&parent)?;
         self.check_may_add(&parent)?;
-        let inode = self.plan_inode(dir, &parent, new)?;
+        let inode_plan = self.plan_inode(dir, &parent, new)?;
         drop(parent);
-        let mut update = self.begin(inode.need.and(Need::new(ORPHAN_CREDITS, 0)))?;
-        let node = update.make_inode(dir, &inode)?;
-        update.fill_inode(&node, dir.number, &inode)?;
+        let mut update = self.begin(inode_plan.need.and(Credits::new(ORPHAN_CREDITS, 0)))?;
+        let inode = update.make_inode(dir, &inode_plan)?;
+        update.fill_inode(&inode, dir.number, &inode_plan)?;
         // Without a name it belongs to the orphan list.
-        update.modify_inode(&node, Change::Attributes, |inode| inode.set_links_count(0));
-        update.add_orphan(&node);
+        update.modify_inode(&inode, InodeDirty::Attributes, |raw| raw.set_links_count(0));
+        update.add_orphan(&inode);
         update.finish();
-        node.set_linkable(true);
-        Ok(node)
+        inode.set_linkable(true);
+        Ok(inode)
     }
 }

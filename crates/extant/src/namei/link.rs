@@ -2,17 +2,17 @@
 //!
 //! Source: `__ext4_link`, `__ext4_unlink`, `ext4_rmdir` of `fs/ext4/namei.c`.
 
-use extant_ondisk::{Inode, InodeFlags};
+use extant_ondisk::{InodeFlags, RawInode};
 use extant_rt::Arc;
 
 use super::{LINKS_MAX, check_new_name, check_old_name, is_directory, lock_all, remove_subdirectory};
 use crate::delete::DELETE_CREDITS;
 use crate::dir::{Found, Insertion};
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeRef};
+use crate::inode::{Inode, InodeRef};
 use crate::orphan::ORPHAN_CREDITS;
 use crate::truncate::FREE_ALL_CREDITS;
-use crate::update::{Change, Need, Update};
+use crate::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 
 impl Volume {
@@ -25,25 +25,25 @@ impl Volume {
     /// # Locks
     /// Takes `INODE` of the directory and of the inode, as the VFS does: a first link must not come into the midst of a
     /// truncation, and two threads that link one unnamed inode come one after the other.
-    pub(crate) fn link(&self, node: &Arc<Node>, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
+    pub(crate) fn link(&self, inode: &Arc<Inode>, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
         check_new_name(name)?;
         self.writable()?;
-        let _content = lock_all(&[dir, node]);
-        let parent = dir.inode();
+        let _content = lock_all(&[dir, inode]);
+        let parent = dir.raw();
         self.check_directory(&parent)?;
         self.check_may_add(&parent)?;
-        let inode = node.inode();
-        if is_directory(&inode) || inode.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        let raw = inode.raw();
+        if is_directory(&raw) || raw.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             return Err(Error::NotPermitted);
         }
         let plan = self.plan_insert(dir, &parent, name)?;
         drop(parent);
-        let mut update = self.begin(plan.need.and(Need::new(1 + ORPHAN_CREDITS, 0)))?;
-        update.add_link(node)?;
-        let entry = Insertion { name, inode: node.number, file_type: inode.file_type() };
+        let mut update = self.begin(plan.need.and(Credits::new(1 + ORPHAN_CREDITS, 0)))?;
+        update.add_link(inode)?;
+        let entry = Insertion { name, inode: inode.number, file_type: raw.file_type() };
         update.insert_entry(dir, plan, entry)?;
-        node.set_linkable(false);
-        self.note_name(dir, name, Some(node));
+        inode.set_linkable(false);
+        self.note_name(dir, name, Some(inode));
         self.finish_names(update, &[dir])
     }
 
@@ -54,24 +54,24 @@ impl Volume {
     ///
     /// # Locks
     /// Takes `INODE` of the directory.
-    pub(crate) fn unlink(&self, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
+    pub(crate) fn unlink(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
         check_old_name(name)?;
         self.writable()?;
         let _content = dir.content.write();
-        let parent = dir.inode();
+        let parent = dir.raw();
         self.check_directory(&parent)?;
         let found = self.find_entry(dir, name)?.ok_or(Error::NotFound)?;
-        let child = self.named_node(dir, found.inode)?;
-        let inode = child.inode();
-        if is_directory(&inode) {
+        let child = self.named_inode(dir, found.inode)?;
+        let raw = child.raw();
+        if is_directory(&raw) {
             return Err(Error::IsADirectory);
         }
-        self.check_may_remove(&parent, &inode)?;
+        self.check_may_remove(&parent, &raw)?;
         // Or their first changes would copy them.
-        drop((parent, inode));
+        drop((parent, raw));
         let found = self.changeable_entry(dir, name, found)?;
         // The directory's block and inode, the child's inode.
-        let need = Need::new(3 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
+        let need = Credits::new(3 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut update = self.begin(need)?;
         update.remove_entry(dir, &found)?;
         self.note_name(dir, name, None);
@@ -88,13 +88,13 @@ impl Volume {
     ///
     /// # Locks
     /// Takes `INODE` of both directories.
-    pub(crate) fn rmdir(&self, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
+    pub(crate) fn rmdir(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<()> {
         check_old_name(name)?;
-        self.check_directory(&dir.inode())?;
+        self.check_directory(&dir.raw())?;
         self.writable()?;
         loop {
             let child = self.lookup(dir, name)?;
-            self.check_directory(&child.inode())?;
+            self.check_directory(&child.raw())?;
             if child.number == dir.number {
                 return Err(self.names_itself(dir));
             }
@@ -110,31 +110,31 @@ impl Volume {
         }
     }
 
-    fn rmdir_locked(&self, dir: &Arc<Node>, name: &[u8], found: Found, child: &NodeRef) -> Result<()> {
-        self.check_may_remove(&dir.inode(), &child.inode())?;
+    fn rmdir_locked(&self, dir: &Arc<Inode>, name: &[u8], found: Found, child: &InodeRef) -> Result<()> {
+        self.check_may_remove(&dir.raw(), &child.raw())?;
         if !self.is_directory_empty(child)? {
             return Err(Error::NotEmpty);
         }
         let found = self.changeable_entry(dir, name, found)?;
-        let need = Need::new(3 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
+        let need = Credits::new(3 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut update = self.begin(need)?;
         update.remove_entry(dir, &found)?;
         self.note_name(dir, name, None);
-        update.modify_inode(dir, Change::Attributes, remove_subdirectory);
+        update.modify_inode(dir, InodeDirty::Attributes, remove_subdirectory);
         update.drop_all_links(child);
         update.delete_or_orphan(child)?;
         self.finish_names(update, &[dir])
     }
 
     /// The error of a directory that stands in itself.
-    pub(super) fn names_itself(&self, dir: &Node) -> Error {
-        crate::error::Place::of(extant_ondisk::Structure::DirectoryBlock)
+    pub(super) fn names_itself(&self, dir: &Inode) -> Error {
+        crate::error::Location::of(extant_ondisk::Structure::DirectoryBlock)
             .inode(dir.number)
             .corrupt("a directory names itself")
     }
 }
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Counts one more name of an inode that is no directory. One that was made without a name leaves the orphan
     /// list.
     ///
@@ -143,44 +143,44 @@ impl Update<'_> {
     ///
     /// # Locks
     /// `INODE` of the inode is held exclusively.
-    pub(super) fn add_link(&mut self, node: &Arc<Node>) -> Result<()> {
+    pub(super) fn add_link(&mut self, inode: &Arc<Inode>) -> Result<()> {
         let now = self.now();
-        let is_linkable = node.is_linkable();
-        let check = |inode: &Inode| match inode.links_count() {
+        let is_linkable = inode.is_linkable();
+        let check = |raw: &RawInode| match raw.links_count() {
             0 if !is_linkable => Err(Error::NotFound),
             LINKS_MAX.. => Err(Error::TooManyLinks),
             _ => Ok(()),
         };
-        let linked = self.modify_checked_inode(node, Change::Attributes, check, |inode| {
-            let links = inode.links_count();
-            inode.set_links_count(links + 1);
-            inode.set_ctime(now);
+        let linked = self.modify_checked_inode(inode, InodeDirty::Attributes, check, |raw| {
+            let links = raw.links_count();
+            raw.set_links_count(links + 1);
+            raw.set_ctime(now);
             links
         })?;
         if linked == 0 {
-            self.remove_linked_orphan(node);
+            self.remove_linked_orphan(inode);
         }
         Ok(())
     }
 
     /// Counts one name less of an inode that is no directory; whether it was the last.
-    pub(super) fn drop_link(&mut self, node: &Arc<Node>) -> bool {
+    pub(super) fn drop_link(&mut self, inode: &Arc<Inode>) -> bool {
         let now = self.now();
-        self.modify_inode(node, Change::Attributes, |inode| {
+        self.modify_inode(inode, InodeDirty::Attributes, |raw| {
             // Fewer than there are names only on a damaged disk.
-            let links = inode.links_count().saturating_sub(1);
-            inode.set_links_count(links);
-            inode.set_ctime(now);
+            let links = raw.links_count().saturating_sub(1);
+            raw.set_links_count(links);
+            raw.set_ctime(now);
             links == 0
         })
     }
 
     /// Takes a directory's only name and its own `.` away.
-    pub(super) fn drop_all_links(&mut self, node: &Arc<Node>) {
+    pub(super) fn drop_all_links(&mut self, inode: &Arc<Inode>) {
         let now = self.now();
-        self.modify_inode(node, Change::Attributes, |inode| {
-            inode.set_links_count(0);
-            inode.set_ctime(now);
+        self.modify_inode(inode, InodeDirty::Attributes, |raw| {
+            raw.set_links_count(0);
+            raw.set_ctime(now);
         });
     }
 
@@ -193,17 +193,17 @@ impl Update<'_> {
     ///
     /// # Errors
     /// `Corrupt` bitmaps.
-    pub(super) fn delete_or_orphan(&mut self, node: &Arc<Node>) -> Result<()> {
-        let may_have_values = self.volume.may_have_values(&node.core().inode);
+    pub(super) fn delete_or_orphan(&mut self, inode: &Arc<Inode>) -> Result<()> {
+        let may_have_values = self.volume.may_have_values(&inode.state().raw);
         let deletes = !may_have_values
-            && node.user_count() == 1
-            && self.volume.forget_pages(node)
-            && self.volume.prepare_free_node(node).is_ok()
-            && self.try_free_all(node)?;
+            && inode.user_count() == 1
+            && self.volume.forget_pages(inode)
+            && self.volume.prepare_free_node(inode).is_ok()
+            && self.try_free_all(inode)?;
         if deletes {
-            return self.free_node(node);
+            return self.free_node(inode);
         }
-        self.add_orphan(node);
+        self.add_orphan(inode);
         Ok(())
     }
 }

@@ -5,16 +5,16 @@
 use extant_alloc::{InodeKind, NewInode, Parent};
 use extant_ondisk::extent::{ExtentNode, ROOT_CAPACITY};
 use extant_ondisk::inode::I_BLOCK_SIZE;
-use extant_ondisk::{FileType, Inode, InodeFlags, InodeNumber, Structure, crc32c};
+use extant_ondisk::{FileType, InodeFlags, InodeNumber, RawInode, Structure, crc32c};
 use extant_rt::Arc;
 
 use super::{New, NewKind};
 use crate::attributes::Times;
-use crate::buffer::Kind;
-use crate::error::{Error, Place, Result};
-use crate::node::{Node, NodeRef};
+use crate::buffer::BufferKind;
+use crate::error::{Error, Location, Result};
+use crate::inode::{Inode, InodeRef};
 use crate::orphan::ORPHAN_CREDITS;
-use crate::update::{Change, Need, Update};
+use crate::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 use crate::xattr::XattrPlan;
 
@@ -26,10 +26,10 @@ const MODE_BITS: u16 = 0o7777;
 pub(super) struct InodePlan<'n> {
     kind: NewKind<'n>,
     /// All but the number, the generation and the times.
-    inode: Inode,
+    raw: RawInode,
     times: Option<Times>,
     xattrs: XattrPlan,
-    pub(super) need: Need,
+    pub(super) need: Credits,
 }
 
 impl Volume {
@@ -40,14 +40,14 @@ impl Volume {
     /// attributes.
     pub(super) fn plan_inode<'n>(
         &self,
-        dir: &Arc<Node>,
-        parent: &Inode,
+        dir: &Arc<Inode>,
+        parent: &RawInode,
         new: &New<'n>,
     ) -> Result<InodePlan<'n>> {
         let names = &self.names;
-        let place = Place::of(Structure::Inode);
+        let location = Location::of(Structure::Inode);
         let file_type = new.kind.file_type();
-        let mut inode = Inode::new(names.inode_size, names.extra_isize).map_err(|e| place.format(e))?;
+        let mut raw = RawInode::new(names.inode_size, names.extra_isize).map_err(|e| location.format(e))?;
         let (mut gid, mut mode) = (new.gid, new.mode & MODE_BITS);
         if parent.mode() & S_ISGID != 0 {
             gid = parent.gid();
@@ -56,26 +56,26 @@ impl Volume {
             }
         }
         let acls = self.inherited_acls(dir, parent, file_type, mode, new.xattrs)?;
-        inode.set_mode(file_type.mode_bits() | acls.mode);
-        inode.set_uid(new.uid);
-        inode.set_gid(gid);
-        inode.set_links_count(if file_type == FileType::Directory { 2 } else { 1 });
-        inode.set_flags(inherited_flags(parent.flags(), file_type));
+        raw.set_mode(file_type.mode_bits() | acls.mode);
+        raw.set_uid(new.uid);
+        raw.set_gid(gid);
+        raw.set_links_count(if file_type == FileType::Directory { 2 } else { 1 });
+        raw.set_flags(inherited_flags(parent.flags(), file_type));
         if parent.flags().contains(InodeFlags::PROJINHERIT) {
             // Without room for a project the parent has none either.
-            let _ = inode.set_project_id(parent.project_id());
+            let _ = raw.set_project_id(parent.project_id());
         }
-        self.plan_content(&mut inode, new.kind)?;
-        let xattrs = self.plan_new_xattrs(&inode, &acls.xattrs)?;
+        self.plan_content(&mut raw, new.kind)?;
+        let xattrs = self.plan_new_xattrs(&raw, &acls.xattrs)?;
         let blocks = u32::from(needs_block(new.kind));
-        self.check_nameable(&inode, blocks)?;
+        self.check_nameable(&raw, blocks)?;
         // Its table block; the inode bitmap and its descriptor; the orphan list if all else fails.
-        let own = Need::new(3 + ORPHAN_CREDITS, 0);
-        let need = own.and(self.grow_need(&inode, blocks)).and(xattrs.need);
-        Ok(InodePlan { kind: new.kind, inode, times: new.times, xattrs, need })
+        let own = Credits::new(3 + ORPHAN_CREDITS, 0);
+        let need = own.and(self.grow_need(&raw, blocks)).and(xattrs.need);
+        Ok(InodePlan { kind: new.kind, raw, times: new.times, xattrs, need })
     }
 
-    fn plan_content(&self, inode: &mut Inode, kind: NewKind<'_>) -> Result<()> {
+    fn plan_content(&self, raw: &mut RawInode, kind: NewKind<'_>) -> Result<()> {
         let mapped = match kind {
             NewKind::File | NewKind::Directory => true,
             NewKind::Symlink(target) => {
@@ -86,37 +86,36 @@ impl Volume {
                     return Err(Error::NameTooLong);
                 }
                 if !needs_block(kind) {
-                    inode.i_block_mut()[..target.len()].copy_from_slice(target);
-                    inode.set_size(target.len() as u64);
+                    raw.i_block_mut()[..target.len()].copy_from_slice(target);
+                    raw.set_size(target.len() as u64);
                 }
                 needs_block(kind)
             }
             NewKind::CharDevice { major, minor } | NewKind::BlockDevice { major, minor } => {
-                inode
-                    .set_device(major, minor)
+                raw.set_device(major, minor)
                     .map_err(|_| Error::InvalidArgument("the device number is too large"))?;
                 false
             }
             NewKind::Fifo | NewKind::Socket => false,
         };
         if mapped && self.names.has_extents {
-            inode.set_flags(inode.flags() | InodeFlags::EXTENTS);
+            raw.set_flags(raw.flags() | InodeFlags::EXTENTS);
             ExtentNode::empty_leaf(ROOT_CAPACITY)
-                .write(inode.i_block_mut())
-                .map_err(|e| Place::of(Structure::ExtentNode).format(e))?;
+                .write(raw.i_block_mut())
+                .map_err(|e| Location::of(Structure::ExtentNode).format(e))?;
         }
         Ok(())
     }
 }
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Gives an inode its number and puts it into the table, without a name and without blocks.
     ///
     /// # Errors
     /// `NoInodes`, and nothing was changed; `Corrupt` bitmaps.
-    pub(super) fn make_inode(&mut self, dir: &Arc<Node>, plan: &InodePlan<'_>) -> Result<NodeRef> {
+    pub(super) fn make_inode(&mut self, dir: &Arc<Inode>, plan: &InodePlan<'_>) -> Result<InodeRef> {
         let volume = self.volume;
-        let is_top = || dir.number == InodeNumber::ROOT || dir.inode().flags().contains(InodeFlags::TOPDIR);
+        let is_top = || dir.number == InodeNumber::ROOT || dir.raw().flags().contains(InodeFlags::TOPDIR);
         let kind = match plan.kind {
             NewKind::Directory if is_top() => InodeKind::TopDirectory,
             NewKind::Directory => InodeKind::Directory,
@@ -129,19 +128,19 @@ impl Update<'_> {
         };
         let NewInode { number, turn, .. } = self.allocate_inode(parent, kind)?;
         let home = volume.inode_home(number)?;
-        let mut inode = plan.inode.clone();
-        inode.set_generation(self.generation(number, turn));
+        let mut raw = plan.raw.clone();
+        raw.set_generation(self.generation(number, turn));
         let now = self.now();
         let times = plan.times.unwrap_or(Times { atime: now, mtime: now });
-        inode.set_atime(times.atime);
-        inode.set_mtime(times.mtime);
-        inode.set_ctime(now);
-        inode.set_crtime(now);
-        let mut node = Node::new(number, home, inode);
-        node.directory = dir.number;
-        let node = volume.nodes.replace(node);
-        self.modify_inode(&node, Change::Mapping, |_| ());
-        Ok(node)
+        raw.set_atime(times.atime);
+        raw.set_mtime(times.mtime);
+        raw.set_ctime(now);
+        raw.set_crtime(now);
+        let mut inode = Inode::new(number, home, raw);
+        inode.directory = dir.number;
+        let inode = volume.inodes.replace(inode);
+        self.modify_inode(&inode, InodeDirty::Mapping, |_| ());
+        Ok(inode)
     }
 
     /// Writes the first block and the extended attributes of a new inode.
@@ -150,20 +149,20 @@ impl Update<'_> {
     /// `Corrupt` bitmaps.
     pub(super) fn fill_inode(
         &mut self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         parent: InodeNumber,
         plan: &InodePlan<'_>,
     ) -> Result<()> {
         match plan.kind {
-            NewKind::Directory => self.make_first_block(node, parent)?,
+            NewKind::Directory => self.make_first_block(inode, parent)?,
             NewKind::Symlink(target) if needs_block(plan.kind) => {
-                let (_, buffer) = self.grow_directory(node, Kind::Symlink)?;
+                let (_, buffer) = self.grow_directory(inode, BufferKind::Symlink)?;
                 self.modify_buffer(&buffer, |bytes| bytes[..target.len()].copy_from_slice(target));
-                self.modify_inode(node, Change::Mapping, |inode| inode.set_size(target.len() as u64));
+                self.modify_inode(inode, InodeDirty::Mapping, |raw| raw.set_size(target.len() as u64));
             }
             _ => {}
         }
-        self.apply_xattrs(node, &plan.xattrs)
+        self.apply_xattrs(inode, &plan.xattrs)
     }
 
     /// Differs from that of the number's earlier uses, by the time and the group's `turn`. The same work on the same

@@ -9,11 +9,11 @@ use super::new_inode::InodePlan;
 use super::{New, NewKind, add_subdirectory, check_new_name, check_old_name, lock_all, remove_subdirectory};
 use crate::delete::DELETE_CREDITS;
 use crate::dir::{Found, InsertPlan, Insertion};
-use crate::error::{Error, Place, Result};
-use crate::node::{Node, NodeRef};
+use crate::error::{Error, Location, Result};
+use crate::inode::{Inode, InodeRef};
 use crate::orphan::ORPHAN_CREDITS;
 use crate::truncate::FREE_ALL_CREDITS;
-use crate::update::{Change, Need, Update};
+use crate::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 
 /// How to rename, as `renameat2`.
@@ -30,17 +30,17 @@ pub struct RenameFlags {
 /// The directories and names of a rename.
 #[derive(Clone, Copy)]
 struct Names<'n> {
-    from: &'n Arc<Node>,
+    from: &'n Arc<Inode>,
     from_name: &'n [u8],
-    to: &'n Arc<Node>,
+    to: &'n Arc<Inode>,
     to_name: &'n [u8],
 }
 
 /// What was looked up under the locks.
 struct Entries {
-    child: NodeRef,
+    child: InodeRef,
     found: Found,
-    target: Option<(NodeRef, Found)>,
+    target: Option<(InodeRef, Found)>,
 }
 
 impl Volume {
@@ -55,9 +55,9 @@ impl Volume {
     /// Takes `RENAME` if the directories differ, `INODE` of both and of directories that move or are replaced.
     pub(crate) fn rename(
         &self,
-        from: &Arc<Node>,
+        from: &Arc<Inode>,
         from_name: &[u8],
-        to: &Arc<Node>,
+        to: &Arc<Inode>,
         to_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
@@ -69,8 +69,8 @@ impl Volume {
         if flags.exchange && (flags.no_replace || flags.whiteout) {
             return Err(Error::InvalidArgument("flags of a rename contradict each other"));
         }
-        self.check_directory(&from.inode())?;
-        self.check_directory(&to.inode())?;
+        self.check_directory(&from.raw())?;
+        self.check_directory(&to.raw())?;
         self.writable()?;
         let names = Names { from, from_name, to, to_name };
         loop {
@@ -111,18 +111,18 @@ impl Volume {
             // Or a crash could leave neither what is replaced nor what replaces it. Who syncs it is told of an error.
             let _ = self.flush(&child);
         }
-        let moved: Vec<Arc<Node>> = [Some(&child), target.as_ref()]
+        let moved: Vec<Arc<Inode>> = [Some(&child), target.as_ref()]
             .into_iter()
             .flatten()
-            .filter(|node| node.is_directory())
-            .map(|node| node.node().clone())
+            .filter(|inode| inode.is_directory())
+            .map(|inode| inode.inode().clone())
             .collect();
-        let locked: Vec<&Arc<Node>> = [from, to].into_iter().chain(&moved).collect();
+        let locked: Vec<&Arc<Inode>> = [from, to].into_iter().chain(&moved).collect();
         let _content = lock_all(&locked);
         let found = self.find_entry(from, names.from_name)?;
         let target_found = self.find_entry(to, names.to_name)?;
-        let same = |found: &Option<Found>, node: Option<&NodeRef>| {
-            found.as_ref().map(|found| found.inode) == node.map(|node| node.number)
+        let same = |found: &Option<Found>, inode: Option<&InodeRef>| {
+            found.as_ref().map(|found| found.inode) == inode.map(|inode| inode.number)
         };
         let (true, true, Some(found)) =
             (same(&found, Some(&child)), same(&target_found, target.as_ref()), found)
@@ -142,26 +142,26 @@ impl Volume {
         Ok(true)
     }
 
-    /// That `dir` is not `node` and not below it. `RENAME` must be held.
-    fn check_no_loop(&self, node: &NodeRef, dir: &Arc<Node>, error: Error) -> Result<()> {
-        if !node.is_directory() {
+    /// That `dir` is not `inode` and not below it. `RENAME` must be held.
+    fn check_no_loop(&self, inode: &InodeRef, dir: &Arc<Inode>, error: Error) -> Result<()> {
+        if !inode.is_directory() {
             return Ok(());
         }
         let mut here = dir.number;
         let mut steps_left = self.superblock.lock().s_inodes_count();
-        let mut above: Option<NodeRef> = None;
+        let mut above: Option<InodeRef> = None;
         while here != InodeNumber::ROOT {
-            if here == node.number {
+            if here == inode.number {
                 return Err(error);
             }
-            let parent = self.lookup(above.as_ref().map_or(dir, NodeRef::node), b"..")?;
+            let parent = self.lookup(above.as_ref().map_or(dir, InodeRef::inode), b"..")?;
             here = parent.number;
             above = Some(parent);
             steps_left = steps_left.checked_sub(1).ok_or(
-                Place::of(Structure::DirectoryBlock).inode(here).corrupt("parents go round in a circle"),
+                Location::of(Structure::DirectoryBlock).inode(here).corrupt("parents go round in a circle"),
             )?;
         }
-        if node.number == InodeNumber::ROOT { Err(error) } else { Ok(()) }
+        if inode.number == InodeNumber::ROOT { Err(error) } else { Ok(()) }
     }
 
     fn replace(&self, names: Names<'_>, entries: Entries, whiteout: bool) -> Result<()> {
@@ -169,19 +169,19 @@ impl Volume {
         let Entries { child, found, target } = entries;
         let is_directory = child.is_directory();
         let moves_directory = is_directory && from.number != to.number;
-        self.check_may_remove(&from.inode(), &child.inode())?;
-        self.check_may_add(&to.inode())?;
+        self.check_may_remove(&from.raw(), &child.raw())?;
+        self.check_may_add(&to.raw())?;
         // Two entries, `..`, three inodes; what is replaced.
-        let mut need = Need::new(6 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
+        let mut need = Credits::new(6 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut plan = None;
         let target = match target {
             Some((target, found)) => {
-                self.check_may_remove(&to.inode(), &target.inode())?;
+                self.check_may_remove(&to.raw(), &target.raw())?;
                 self.check_replaceable(&target, is_directory)?;
                 Some((target, self.changeable_entry(to, to_name, found)?))
             }
             None => {
-                let insert = self.plan_insert(to, &to.inode(), to_name)?;
+                let insert = self.plan_insert(to, &to.raw(), to_name)?;
                 need = need.and(insert.need);
                 plan = Some(insert);
                 None
@@ -191,14 +191,14 @@ impl Volume {
         let entries = Entries { child, found, target };
         let child = &entries.child;
         if moves_directory && entries.target.is_none() {
-            self.check_subdirectories(&to.inode())?;
+            self.check_subdirectories(&to.raw())?;
         }
         let parent_entry = moves_directory.then(|| self.parent_entry(from, child)).transpose()?;
         let whiteout = whiteout
             .then(|| {
                 let kind = NewKind::CharDevice { major: 0, minor: 0 };
                 let new = New { kind, mode: 0, uid: 0, gid: 0, times: None, xattrs: &[] };
-                self.plan_inode(from, &from.inode(), &new)
+                self.plan_inode(from, &from.raw(), &new)
             })
             .transpose()?;
         if let Some(whiteout) = &whiteout {
@@ -213,24 +213,24 @@ impl Volume {
         update.unname(names, &entries, whiteout.as_ref())?;
         if let Some(found) = parent_entry {
             update.replace_entry(child, &found, to.number, FileType::Directory)?;
-            update.modify_inode(from, Change::Attributes, remove_subdirectory);
+            update.modify_inode(from, InodeDirty::Attributes, remove_subdirectory);
             if entries.target.is_none() {
-                let is_indexed = self.is_indexed(&to.inode());
-                update.modify_inode(to, Change::Attributes, |inode| add_subdirectory(inode, is_indexed));
+                let is_indexed = self.is_indexed(&to.raw());
+                update.modify_inode(to, InodeDirty::Attributes, |raw| add_subdirectory(raw, is_indexed));
             }
         }
         let now = update.now();
-        update.modify_inode(child, Change::Attributes, |inode| inode.set_ctime(now));
+        update.modify_inode(child, InodeDirty::Attributes, |raw| raw.set_ctime(now));
         if let Some((target, _)) = &entries.target {
             update.drop_replaced(to, target, moves_directory)?;
         }
-        self.note_name(from, names.from_name, whiteout.as_ref().map(NodeRef::node));
+        self.note_name(from, names.from_name, whiteout.as_ref().map(InodeRef::inode));
         self.note_name(to, to_name, Some(child));
         self.finish_names(update, &[from, to])
     }
 
     /// That what is named so may be replaced by a directory, or by something else.
-    fn check_replaceable(&self, target: &NodeRef, by_directory: bool) -> Result<()> {
+    fn check_replaceable(&self, target: &InodeRef, by_directory: bool) -> Result<()> {
         match (target.is_directory(), by_directory) {
             (true, false) => Err(Error::IsADirectory),
             (false, true) => Err(Error::NotADirectory),
@@ -240,13 +240,13 @@ impl Volume {
     }
 
     /// The `..` of a directory, which must name `parent` and is to change.
-    fn parent_entry(&self, parent: &Node, dir: &Arc<Node>) -> Result<Found> {
-        let place = Place::of(Structure::DirectoryBlock).inode(dir.number);
-        let found = self.find_entry(dir, b"..")?.ok_or(place.corrupt("no entry `..`"))?;
+    fn parent_entry(&self, parent: &Inode, dir: &Arc<Inode>) -> Result<Found> {
+        let location = Location::of(Structure::DirectoryBlock).inode(dir.number);
+        let found = self.find_entry(dir, b"..")?.ok_or(location.corrupt("no entry `..`"))?;
         if found.inode == parent.number {
             self.changeable_entry(dir, b"..", found)
         } else {
-            Err(place.corrupt("`..` names another directory"))
+            Err(location.corrupt("`..` names another directory"))
         }
     }
 
@@ -256,29 +256,29 @@ impl Volume {
             return Err(Error::NotFound);
         };
         let (child, target) = (&child, &target);
-        self.check_may_remove(&from.inode(), &child.inode())?;
-        self.check_may_remove(&to.inode(), &target.inode())?;
-        self.check_may_add(&from.inode())?;
-        self.check_may_add(&to.inode())?;
+        self.check_may_remove(&from.raw(), &child.raw())?;
+        self.check_may_remove(&to.raw(), &target.raw())?;
+        self.check_may_add(&from.raw())?;
+        self.check_may_add(&to.raw())?;
         let is_across = from.number != to.number;
         let (child_moves, target_moves) =
             (is_across && child.is_directory(), is_across && target.is_directory());
         if child_moves && !target_moves {
-            self.check_subdirectories(&to.inode())?;
+            self.check_subdirectories(&to.raw())?;
         }
         if target_moves && !child_moves {
-            self.check_subdirectories(&from.inode())?;
+            self.check_subdirectories(&from.raw())?;
         }
         let child_parent = child_moves.then(|| self.parent_entry(from, child)).transpose()?;
         let target_parent = target_moves.then(|| self.parent_entry(to, target)).transpose()?;
         let found = self.changeable_entry(from, names.from_name, found)?;
         let target_found = self.changeable_entry(to, names.to_name, target_found)?;
         // Two entries, two `..`, four inodes.
-        let mut update = self.begin(Need::new(8, 0))?;
+        let mut update = self.begin(Credits::new(8, 0))?;
         self.forget_name(from, names.from_name);
         self.forget_name(to, names.to_name);
-        update.replace_entry(from, &found, target.number, target.inode().file_type())?;
-        update.replace_entry(to, &target_found, child.number, child.inode().file_type())?;
+        update.replace_entry(from, &found, target.number, target.raw().file_type())?;
+        update.replace_entry(to, &target_found, child.number, child.raw().file_type())?;
         if let Some(found) = child_parent {
             update.replace_entry(child, &found, to.number, FileType::Directory)?;
         }
@@ -287,15 +287,15 @@ impl Volume {
         }
         if child_moves != target_moves {
             let (more, fewer) = if child_moves { (to, from) } else { (from, to) };
-            let is_indexed = self.is_indexed(&more.inode());
-            update.modify_inode(more, Change::Attributes, |inode| add_subdirectory(inode, is_indexed));
-            update.modify_inode(fewer, Change::Attributes, remove_subdirectory);
+            let is_indexed = self.is_indexed(&more.raw());
+            update.modify_inode(more, InodeDirty::Attributes, |raw| add_subdirectory(raw, is_indexed));
+            update.modify_inode(fewer, InodeDirty::Attributes, remove_subdirectory);
         }
         update.touch_directory(from);
         update.touch_directory(to);
         let now = update.now();
-        for node in [child, target] {
-            update.modify_inode(node, Change::Attributes, |inode| inode.set_ctime(now));
+        for inode in [child, target] {
+            update.modify_inode(inode, InodeDirty::Attributes, |raw| raw.set_ctime(now));
         }
         self.note_name(from, names.from_name, Some(target));
         self.note_name(to, names.to_name, Some(child));
@@ -303,8 +303,8 @@ impl Volume {
     }
 }
 
-impl Update<'_> {
-    fn make_whiteout(&mut self, dir: &Arc<Node>, plan: &InodePlan<'_>) -> Result<NodeRef> {
+impl MetadataUpdate<'_> {
+    fn make_whiteout(&mut self, dir: &Arc<Inode>, plan: &InodePlan<'_>) -> Result<InodeRef> {
         let whiteout = self.make_inode(dir, plan)?;
         self.fill_inode(&whiteout, dir.number, plan)?;
         Ok(whiteout)
@@ -315,10 +315,10 @@ impl Update<'_> {
     ///
     /// # Errors
     /// `Corrupt` bitmaps.
-    fn drop_replaced(&mut self, to: &Arc<Node>, target: &NodeRef, by_moved_directory: bool) -> Result<()> {
+    fn drop_replaced(&mut self, to: &Arc<Inode>, target: &InodeRef, by_moved_directory: bool) -> Result<()> {
         if target.is_directory() {
             if !by_moved_directory {
-                self.modify_inode(to, Change::Attributes, remove_subdirectory);
+                self.modify_inode(to, InodeDirty::Attributes, remove_subdirectory);
             }
             self.drop_all_links(target);
             return self.delete_or_orphan(target);
@@ -329,13 +329,13 @@ impl Update<'_> {
     /// Makes the new name stand for the child.
     fn name_target(
         &mut self,
-        to: &Arc<Node>,
+        to: &Arc<Inode>,
         to_name: &[u8],
         entries: &Entries,
         plan: Option<InsertPlan>,
     ) -> Result<()> {
         let child = &entries.child;
-        let file_type = child.inode().file_type();
+        let file_type = child.raw().file_type();
         if let Some(plan) = plan {
             return self.insert_entry(to, plan, Insertion { name: to_name, inode: child.number, file_type });
         }
@@ -347,7 +347,7 @@ impl Update<'_> {
     }
 
     /// Takes the old name away, or gives it to the whiteout.
-    fn unname(&mut self, names: Names<'_>, entries: &Entries, whiteout: Option<&NodeRef>) -> Result<()> {
+    fn unname(&mut self, names: Names<'_>, entries: &Entries, whiteout: Option<&InodeRef>) -> Result<()> {
         let from = names.from;
         // An insertion into the same directory may have moved it. The blocks are in memory, for they changed.
         let moved = if from.number == names.to.number && entries.target.is_none() {

@@ -7,9 +7,9 @@ use extant_ondisk::inode::{self, I_BLOCK_SIZE};
 use extant_ondisk::{FileType, InodeFlags, LogicalBlock, Structure, nokey};
 use extant_rt::Arc;
 
-use crate::buffer::Kind;
-use crate::error::{Error, Place, Result};
-use crate::node::Node;
+use crate::buffer::BufferKind;
+use crate::error::{Error, Location, Result};
+use crate::inode::Inode;
 use crate::volume::Volume;
 
 impl Volume {
@@ -17,31 +17,32 @@ impl Volume {
     ///
     /// # Errors
     /// `InvalidArgument` if it is none; `Corrupt`, `Io`.
-    pub(crate) fn read_link(&self, node: &Arc<Node>) -> Result<Vec<u8>> {
-        let inode = node.inode();
-        if inode.file_type() != FileType::Symlink {
+    pub(crate) fn read_link(&self, inode: &Arc<Inode>) -> Result<Vec<u8>> {
+        let raw = inode.raw();
+        if raw.file_type() != FileType::Symlink {
             return Err(Error::InvalidArgument("not a symbolic link"));
         }
-        let place = Place::of(Structure::Symlink).inode(node.number);
-        let len = usize::try_from(inode.size()).unwrap_or(usize::MAX);
-        let target = if let Some(mut content) = self.inline_content(node.number, &inode)? {
+        let location = Location::of(Structure::Symlink).inode(inode.number);
+        let len = usize::try_from(raw.size()).unwrap_or(usize::MAX);
+        let target = if let Some(mut content) = self.inline_content(inode.number, &raw)? {
             content.truncate(len);
             content
         } else if len < I_BLOCK_SIZE {
-            inode.i_block()[..len].to_vec()
+            raw.i_block()[..len].to_vec()
         } else {
-            let block = self.directory_block(node, LogicalBlock(0))?;
-            let buffer = self.buffer(block, Kind::Symlink, place)?;
+            let block = self.directory_block(inode, LogicalBlock(0))?;
+            let buffer = self.buffer(block, BufferKind::Symlink, location)?;
             buffer
                 .read(|bytes| bytes.get(..len).map(<[u8]>::to_vec))
-                .ok_or(place.corrupt("longer than a block"))?
+                .ok_or(location.corrupt("longer than a block"))?
         };
-        if self.has_encryption() && inode.flags().contains(InodeFlags::ENCRYPT) {
-            let target = inode::encrypted_target(&target).ok_or(place.corrupt("not as long as it says"))?;
+        if self.has_encryption() && raw.flags().contains(InodeFlags::ENCRYPT) {
+            let target =
+                inode::encrypted_target(&target).ok_or(location.corrupt("not as long as it says"))?;
             return Ok(nokey::show(NameHash::default(), target));
         }
         if target.is_empty() || target.contains(&0) {
-            return Err(place.corrupt("empty or with NUL"));
+            return Err(location.corrupt("empty or with NUL"));
         }
         Ok(target)
     }

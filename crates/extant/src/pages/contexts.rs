@@ -6,10 +6,12 @@
 use extant_alloc::Bands;
 use extant_ondisk::{GroupNumber, Structure};
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, OnceLock, Ordering, Weak, available_parallelism};
-use extant_writeback::{ContextMap, Inode, Left, Progress, Reason, Store, Tuning, Writeback};
+use extant_writeback::{
+    ContextMap, Inode as WritebackInode, Progress, Reason, RemainingWork, Store, Tuning, Writeback,
+};
 
-use crate::error::{Error, Place, Result};
-use crate::node::Node;
+use crate::error::{Error, Location, Result};
+use crate::inode::Inode;
 use crate::volume::Volume;
 
 /// As many threads keep a device busy that wait for their requests one by one. Where there are so many bands each has a context
@@ -21,7 +23,7 @@ const THREADS_PER_CONTEXT_MAX: usize = 4;
 /// The contexts and what they write to.
 #[derive(Debug)]
 pub(super) struct Contexts {
-    pub(super) writeback: Writeback<Node>,
+    pub(super) writeback: Writeback<Inode>,
     target: Arc<Target>,
     /// Nothing may become dirty any more.
     is_closed: AtomicBool,
@@ -39,7 +41,7 @@ fn threads_wanted() -> usize {
     available_parallelism().max(THREADS_WANTED_MIN)
 }
 
-impl Inode for Node {
+impl WritebackInode for Inode {
     fn number(&self) -> u64 {
         self.number.0.into()
     }
@@ -72,25 +74,25 @@ impl ContextMap for InodeBands {
     }
 }
 
-impl Store<Node> for Arc<Target> {
-    fn write(&self, node: &Arc<Node>, bytes: u64, reason: Reason) -> Progress {
-        let busy = Progress { written: 0, left: Left::Busy };
+impl Store<Inode> for Arc<Target> {
+    fn write(&self, inode: &Arc<Inode>, bytes: u64, reason: Reason) -> Progress {
+        let busy = Progress { written: 0, left: RemainingWork::Busy };
         let Some(volume) = self.volume.get().and_then(Weak::upgrade) else { return busy };
         let Some(pages) = &volume.pages else { return busy };
         let held = match reason {
-            Reason::Sync => Some(node.flush()),
-            _ => node.try_flush(),
+            Reason::Sync => Some(inode.lock_for_writeback()),
+            _ => inode.try_lock_for_writeback(),
         };
         let Some(held) = held else { return busy };
-        let (written, result) = volume.flush_some(pages, node, &held, true, bytes);
+        let (written, result) = volume.flush_some(pages, inode, &held, true, bytes);
         drop(held);
-        volume.reap();
+        volume.evict_unlinked();
         let left = match result {
-            Ok(()) if written >= bytes => Left::More,
-            Ok(()) => Left::Clean,
+            Ok(()) if written >= bytes => RemainingWork::More,
+            Ok(()) => RemainingWork::Clean,
             Err(error) => {
                 self.failed.lock().get_or_insert(error);
-                Left::Failed
+                RemainingWork::Failed
             }
         };
         Progress { written, left }
@@ -115,20 +117,20 @@ impl Contexts {
         let dispatch_threads = if background { per_context } else { 0 };
         let tuning = Tuning { dispatch_threads, ..Tuning::new(dirty_bytes_max) };
         let writeback = Writeback::new(target.clone(), geometry, tuning)
-            .map_err(|error| Place::of(Structure::Inode).io(error))?;
+            .map_err(|error| Location::of(Structure::Inode).io(error))?;
         Ok(Self { writeback, target, is_closed: AtomicBool::new(false) })
     }
 
-    /// Says that the node will have something to write: before it has, so that who waits for all finds it.
+    /// Says that the inode will have something to write: before it has, so that who waits for all finds it.
     ///
     /// # Errors
     /// `ReadOnly` while the volume is being unmounted.
-    pub fn list(&self, node: &Arc<Node>) -> Result<()> {
-        self.writeback.dirtied_times(node);
-        // SeqCst, as where it is set: either this finds it closed, or the last flush finds the node.
+    pub fn list(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.writeback.dirtied_times(inode);
+        // SeqCst, as where it is set: either this finds it closed, or the last flush finds the inode.
         if self.is_closed.load(Ordering::SeqCst) {
-            if node.core().ahead.time.is_none() {
-                self.writeback.cleaned_times(node);
+            if inode.state().delalloc.time.is_none() {
+                self.writeback.cleaned_times(inode);
             }
             return Err(Error::ReadOnly);
         }
@@ -161,8 +163,8 @@ impl Volume {
             return contexts.target.failed.lock().take().map_or(Ok(()), Err);
         }
         let mut result = Ok(());
-        for node in contexts.writeback.listed() {
-            let flushed = self.flush(&node);
+        for inode in contexts.writeback.listed() {
+            let flushed = self.flush(&inode);
             result = result.and(flushed);
         }
         result
@@ -189,7 +191,7 @@ impl Volume {
         let writeback = self.pages.as_ref().map(|pages| pages.writeback());
         let writeback = writeback.filter(|writeback| (1..=writeback.contexts_max()).contains(&count));
         let writeback = writeback.ok_or(Error::InvalidArgument("not a count of writeback contexts"))?;
-        writeback.set_contexts(count).map_err(|error| Place::of(Structure::Inode).io(error))
+        writeback.set_contexts(count).map_err(|error| Location::of(Structure::Inode).io(error))
     }
 }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use extant_ondisk::InodeNumber;
 use extant_rt::{AtomicBool, AtomicU32, LockClass, Mutex, Ordering};
 
-use crate::node::Node;
+use crate::inode::Inode;
 
 /// The writeback errors of an inode, or of all inodes together.
 ///
@@ -78,29 +78,30 @@ impl UnreportedErrors {
     }
 
     /// Records an error of an inode.
-    pub(crate) fn record(&self, node: &Node) {
+    pub(crate) fn record(&self, inode: &Inode) {
         let mut inodes = self.inodes.lock();
-        inodes.insert((node.number, node.generation));
+        inodes.insert((inode.number, inode.generation));
         self.any.store(true, Ordering::Relaxed);
-        node.writeback_error.record();
+        inode.writeback_error.record();
     }
 
     /// Records the error again that an inode had when it was evicted.
-    pub(crate) fn restore(&self, node: &Node) {
+    pub(crate) fn restore(&self, inode: &Inode) {
         // Relaxed: the inode left the cache after its error was recorded, and is read after it left, each under the cache's lock.
-        if self.any.load(Ordering::Relaxed) && self.inodes.lock().contains(&(node.number, node.generation)) {
-            node.writeback_error.record();
+        if self.any.load(Ordering::Relaxed) && self.inodes.lock().contains(&(inode.number, inode.generation))
+        {
+            inode.writeback_error.record();
         }
     }
 
     /// Whether an open file has an error of its inode to report. It has reported it afterwards.
-    pub(crate) fn check_and_advance(&self, node: &Node, cursor: &ErrorCursor) -> bool {
-        if !node.writeback_error.check_and_advance(cursor) {
+    pub(crate) fn check_and_advance(&self, inode: &Inode, cursor: &ErrorCursor) -> bool {
+        if !inode.writeback_error.check_and_advance(cursor) {
             return false;
         }
         let mut inodes = self.inodes.lock();
-        if node.writeback_error.is_seen() {
-            inodes.remove(&(node.number, node.generation));
+        if inode.writeback_error.is_seen() {
+            inodes.remove(&(inode.number, inode.generation));
         }
         true
     }

@@ -47,13 +47,13 @@ struct Folio {
 
 /// Bytes of a part of a folio.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct FolioSlice {
     bytes: Arc<Buffer>,
     from: usize,
     end: usize,
 }
 
-impl Part {
+impl FolioSlice {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[self.from..self.end]
     }
@@ -150,7 +150,7 @@ impl Folios {
     }
 
     /// Up to `bytes` bytes from the byte `within` of a block on, as far as its folio goes.
-    pub(crate) fn part(&mut self, block: u32, within: usize, bytes: usize) -> Option<Part> {
+    pub(crate) fn part(&mut self, block: u32, within: usize, bytes: usize) -> Option<FolioSlice> {
         let block_size = self.block_size;
         let (first, folio) = self.find_mut(block)?;
         // Not written again and again: whoever reads the same side by side shall share it.
@@ -158,7 +158,7 @@ impl Folios {
             folio.is_used = true;
         }
         let from = (block - first) as usize * block_size + within;
-        Some(Part { bytes: folio.bytes.clone(), from, end: folio.bytes.len().min(from + bytes) })
+        Some(FolioSlice { bytes: folio.bytes.clone(), from, end: folio.bytes.len().min(from + bytes) })
     }
 
     /// Notes that a dirty run sets off for the disk: what is written into it from now on is written back later.
@@ -175,7 +175,7 @@ impl Folios {
     }
 
     /// All parts of a dirty run.
-    pub(crate) fn parts(&mut self, run: DirtyRun) -> Vec<Part> {
+    pub(crate) fn parts(&mut self, run: DirtyRun) -> Vec<FolioSlice> {
         let mut parts = Vec::new();
         let (mut block, mut rest) = (run.block, run.len as usize * self.block_size);
         while let Some(part) = self.part(block, 0, rest).filter(|_| rest > 0) {
@@ -469,7 +469,7 @@ mod tests {
         assert_eq!(folios.delayed_runs(), starts.count() as u64);
         for block in 0..end {
             let part = folios.part(block, 0, BLOCK);
-            assert_eq!(part.as_ref().map(Part::bytes), model.get(&block).map(|(_, bytes)| &bytes[..]));
+            assert_eq!(part.as_ref().map(FolioSlice::bytes), model.get(&block).map(|(_, bytes)| &bytes[..]));
             assert_eq!(folios.next_dirty(block, 7), runs(model, block, 7), "from {block}");
             let gap = (block..end).take_while(|block| !model.contains_key(block)).count() as u32;
             assert_eq!(folios.gap(block, end - block), gap);

@@ -2,7 +2,7 @@
 //!
 //! A write into a file with extents goes into memory; a hole that it fills gets a reservation and no blocks. Flushing the
 //! inode ([`flush`]) takes blocks for each run of such blocks as a whole, writes it, waits, and only then opens the update
-//! that names it. What the inode does not have yet is kept beside it ([`Ahead`]): where the file ends, the time of its last
+//! that names it. What the inode does not have yet is kept beside it ([`DelallocState`]): where the file ends, the time of its last
 //! write, how many blocks it waits for. Files without extents, writes into blocks that were allocated and never written, and
 //! writes for which no reservation can be had go to the disk at once, as all do where there is no page cache.
 //!
@@ -12,21 +12,21 @@
 //! - *Flush and truncate, range operations*: who works on blocks holds `INODE` alone, flushes first, and holds it on.
 //! - *Flush, write and read*: hold `INODE` shared and work beside each other ([`crate::content`]). What is written into a run
 //!   that is on its way stays dirty.
-//! - *Flush and unlink*: the last name goes without `INODE`. Both look at [`NodePages::is_flushed`] with `PAGES` held: while a
+//! - *Flush and unlink*: the last name goes without `INODE`. Both look at [`InodePages::is_flushed`] with `PAGES` held: while a
 //!   flush works the inode becomes an orphan; else its pages go first, and a flush that comes later finds nothing. Times are
-//!   put into an inode only while it is not deleted, in one hold of `INODE_CORE`.
+//!   put into an inode only while it is not deleted, in one hold of `INODE_STATE`.
 //! - *Flush and commit*: nothing is waited for with the update open. The data was waited for before.
-//! - *Flush and unmount*: the lists of nodes with something to write are closed before the last flush; who would dirty another
-//!   node then is refused.
-//! - *Search for memory and all others*: takes clean folios only, of nodes that nobody writes into, with `PAGES` held. A reader
+//! - *Flush and unmount*: the lists of inodes with something to write are closed before the last flush; who would dirty another
+//!   inode then is refused.
+//! - *Search for memory and all others*: takes clean folios only, of inodes that nobody writes into, with `PAGES` held. A reader
 //!   that misses one reads it again; a writer says so from its first look at the pages to its last.
 //! - *No space within the flush*: every delayed block holds a token, and each run of them as many as its tree may need
 //!   ([`tree_need`]), so there is none but on a disk whose bitmaps lie. Then, and when the device fails, the run's pages are
 //!   dropped, and each open file reports it once ([`WritebackError`]).
 //! - *No space elsewhere*: tokens held for trees may be too many, so whoever is refused a block has all inodes flushed, with
-//!   no lock held, and tries once more ([`Volume::with_room`]).
+//!   no lock held, and tries once more ([`Volume::retry_on_no_space`]).
 //!
-//! Locks: `INODE`, `FLUSH`, `STEP`; inside them `PAGES` for the folios, never over I/O; inside that `CACHE` for the queues, and those of `writeback`.
+//! Locks: `INODE`, `WRITEBACK`, `MAPPING`; inside them `PAGES` for the folios, never over I/O; inside that `CACHE` for the queues, and those of `writeback`.
 //!
 //! Tests: `tests/pages.rs`, `tests/files.rs` (a model), `../tests/crash`, `../tests/threads`.
 
@@ -54,13 +54,13 @@ pub(crate) use self::folios::{Block, DirtyRun, Folios};
 use extant_writeback::Writeback;
 
 use crate::error::Result;
+use crate::inode::Inode;
 use crate::map::MapKind;
-use crate::node::Node;
 use crate::volume::Volume;
 
-/// What a node has that its inode does not have yet.
+/// What an inode has that is not yet in its fields for the disk.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ahead {
+pub(crate) struct DelallocState {
     /// The file ends here, if its inode does not say that it ends later.
     pub(crate) end: u64,
     /// Blocks without a place.
@@ -76,15 +76,15 @@ pub(crate) struct Pages {
     buffers: Arc<Buffers>,
     /// Who writes it back, and how much is dirty.
     contexts: Contexts,
-    /// Nodes with folios, by shards, in the order of the search for memory.
-    queues: Vec<Padded<Mutex<VecDeque<Weak<Node>>>>>,
+    /// Inodes with folios, by shards, in the order of the search for memory.
+    queues: Vec<Padded<Mutex<VecDeque<Weak<Inode>>>>>,
     /// Clean folios are kept. Else the cache holds only what is to be written.
     keeps_clean: bool,
 }
 
 /// Shards of the lists.
 const SHARDS: usize = 64;
-/// How much a search for memory takes of a node at once.
+/// How much a search for memory takes of an inode at once.
 const EVICTED_BYTES: u64 = 1 << 20;
 
 impl fmt::Debug for Pages {
@@ -111,7 +111,7 @@ impl Pages {
     }
 
     /// The contexts that write it back.
-    pub(crate) fn writeback(&self) -> &Writeback<Node> {
+    pub(crate) fn writeback(&self) -> &Writeback<Inode> {
         &self.contexts.writeback
     }
 
@@ -134,10 +134,10 @@ impl Pages {
         }
     }
 
-    fn evict_from(&self, queue: &Mutex<VecDeque<Weak<Node>>>) {
+    fn evict_from(&self, queue: &Mutex<VecDeque<Weak<Inode>>>) {
         let Some(weak) = queue.lock().pop_front() else { return };
-        let Some(node) = weak.upgrade() else { return };
-        if let Some(mut pages) = node.pages().try_lock()
+        let Some(inode) = weak.upgrade() else { return };
+        if let Some(mut pages) = inode.pages().try_lock()
             && !pages.is_changed
             && let Some(folios) = &mut pages.folios
         {
@@ -153,9 +153,9 @@ impl Pages {
     }
 }
 
-/// The pages of a node, under `PAGES`.
+/// The pages of an inode, under `PAGES`.
 #[derive(Debug, Default)]
-pub(crate) struct NodePages {
+pub(crate) struct InodePages {
     /// None until the first.
     pub(crate) folios: Option<Folios>,
     /// Somebody writes into them, and knows which there are.
@@ -172,19 +172,19 @@ pub(crate) struct NodePages {
     owner: Option<Arc<Pages>>,
 }
 
-impl NodePages {
+impl InodePages {
     /// Tells the budget and the contexts what changed.
-    fn account(&mut self, pages: &Pages, node: &Arc<Node>) {
+    fn account(&mut self, pages: &Pages, inode: &Arc<Inode>) {
         self.account_memory(pages);
         let now = self.dirty_bytes();
         let before = self.accounted.1;
         // Never more than was told, even if telling panics: a rise is noted afterwards, a fall before.
         if now > before {
-            pages.writeback().dirtied(node, now - before);
+            pages.writeback().dirtied(inode, now - before);
             self.accounted.1 = now;
         } else if now < before {
             self.accounted.1 = now;
-            pages.writeback().cleaned(node, before - now);
+            pages.writeback().cleaned(inode, before - now);
         }
     }
 
@@ -203,18 +203,18 @@ impl NodePages {
         self.folios.as_ref().map_or(0, Folios::dirty_bytes)
     }
 
-    /// Has the folios, of a node that comes into the queue of those that have any.
-    fn folios_of(&mut self, node: &Arc<Node>, pages: &Arc<Pages>, block_size: u32) -> &mut Folios {
+    /// Has the folios, of an inode that comes into the queue of those that have any.
+    fn folios_of(&mut self, inode: &Arc<Inode>, pages: &Arc<Pages>, block_size: u32) -> &mut Folios {
         if !std::mem::replace(&mut self.is_queued, true) {
-            let queue = &pages.queues[shard_of(u64::from(node.number.0), SHARDS)];
-            queue.lock().push_back(Arc::downgrade(node));
+            let queue = &pages.queues[shard_of(u64::from(inode.number.0), SHARDS)];
+            queue.lock().push_back(Arc::downgrade(inode));
         }
         self.owner.get_or_insert_with(|| pages.clone());
         self.folios.get_or_insert_with(|| Folios::new(block_size, pages.buffers.clone()))
     }
 }
 
-impl Drop for NodePages {
+impl Drop for InodePages {
     fn drop(&mut self) {
         if let Some(owner) = self.owner.take() {
             self.folios = None;
@@ -232,11 +232,11 @@ fn tree_need(delayed: u64, runs: u64, depth: u64, block_size: u32) -> u64 {
 }
 
 impl Volume {
-    /// The page cache, if the node's content goes through it.
-    pub(crate) fn pages_of(&self, node: &Node) -> Option<&Arc<Pages>> {
+    /// The page cache, if the inode's content goes through it.
+    pub(crate) fn pages_of(&self, inode: &Inode) -> Option<&Arc<Pages>> {
         let pages = self.pages.as_ref()?;
-        let is_regular = node.file_type() == extant_ondisk::FileType::Regular;
-        let has_extents = || self.map_kind(&node.core().inode) == MapKind::Extents;
+        let is_regular = inode.file_type() == extant_ondisk::FileType::Regular;
+        let has_extents = || self.map_kind(&inode.state().raw) == MapKind::Extents;
         (is_regular && has_extents()).then_some(pages)
     }
 }

@@ -3,13 +3,13 @@
 use extant_ondisk::{ExtentNode, FsBlock, LogicalBlock, Structure};
 use extant_rt::{Arc, copied};
 
-use super::{Block, NodePages, Pages, tree_need};
+use super::{Block, InodePages, Pages, tree_need};
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
+use crate::inode::Inode;
 use crate::map::Mapping;
-use crate::node::Node;
 use crate::reserve::writer_may_use;
-use crate::update::{Change, Need};
+use crate::update::{Credits, InodeDirty};
 use crate::volume::Volume;
 use crate::write::drop_privileges;
 
@@ -26,13 +26,13 @@ struct Gap {
     start: Option<FsBlock>,
 }
 
-/// Marks the pages of a node as written into.
-struct Changed<'n>(&'n Node);
+/// Marks the pages of an inode as written into.
+struct Changed<'n>(&'n Inode);
 
 impl<'n> Changed<'n> {
-    fn new(node: &'n Node) -> Self {
-        node.pages().lock().is_changed = true;
-        Self(node)
+    fn new(inode: &'n Inode) -> Self {
+        inode.pages().lock().is_changed = true;
+        Self(inode)
     }
 }
 
@@ -61,34 +61,34 @@ impl Volume {
     pub(crate) fn write_cached(
         &self,
         pages: &Arc<Pages>,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         offset: Option<u64>,
         buf: &[u8],
         privileged: bool,
     ) -> Result<usize> {
         // Dropped after all locks.
         let _told = Told(self);
-        self.relieve(pages, node);
+        self.balance_dirty(pages, inode);
         if buf.len() <= BESIDE_BYTES_MAX {
-            let _content = node.change();
-            let (offset, buf) = self.prepare_write(pages, node, offset, buf, privileged)?;
-            let done = self.write_pieces(pages, node, offset, buf, privileged)?;
+            let _content = inode.lock_for_writing();
+            let (offset, buf) = self.prepare_write(pages, inode, offset, buf, privileged)?;
+            let done = self.write_pieces(pages, inode, offset, buf, privileged)?;
             if done > 0 {
                 return Ok(done);
             }
         }
-        let _content = node.content.write();
-        let (offset, buf) = self.prepare_write(pages, node, offset, buf, privileged)?;
+        let _content = inode.content.write();
+        let (offset, buf) = self.prepare_write(pages, inode, offset, buf, privileged)?;
         let mut done = 0;
         while done < buf.len() {
             let (at, rest) = (offset + done as u64, &buf[done..]);
             let piece = &rest[..rest.len().min(PIECE_BYTES)];
-            let written = self.write_pieces(pages, node, at, piece, privileged)?;
+            let written = self.write_pieces(pages, inode, at, piece, privileged)?;
             if written == 0 {
                 // Tokens held for this file's own tree may be what is lacking.
-                let _ = self.flush_locked(pages, node);
-                self.drop_pages_from(node, 0);
-                return match self.write_through(node, at, rest, privileged) {
+                let _ = self.flush_locked(pages, inode);
+                self.drop_pages_from(inode, 0);
+                return match self.write_through(inode, at, rest, privileged) {
                     Err(Error::NoSpace) if done > 0 => Ok(done),
                     written => Ok(done + written?),
                 };
@@ -96,7 +96,7 @@ impl Volume {
             done += written;
             if pages.writeback().is_over_limit() {
                 // Whoever syncs the file is told of an error.
-                let _ = self.flush_locked(pages, node);
+                let _ = self.flush_locked(pages, inode);
             }
         }
         Ok(done)
@@ -106,24 +106,24 @@ impl Volume {
     fn prepare_write<'b>(
         &self,
         pages: &Arc<Pages>,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         offset: Option<u64>,
         buf: &'b [u8],
         privileged: bool,
     ) -> Result<(u64, &'b [u8])> {
         let (size, size_max) = {
-            let core = node.core();
-            (core.size(), self.size_max(&core.inode))
+            let state = inode.state();
+            (state.size(), self.size_max(&state.raw))
         };
         let offset = offset.unwrap_or(size);
         let room =
             Some(size_max.saturating_sub(offset)).filter(|room| *room > 0).ok_or(Error::FileTooLarge)?;
         if !privileged {
-            self.remove_set_ids(node)?;
+            self.remove_set_ids(inode)?;
         }
         if offset > size {
-            self.list(pages, node)?;
-            self.keep_tail(pages, node, size)?;
+            self.list(pages, inode)?;
+            self.keep_tail(pages, inode, size)?;
         }
         Ok((offset, &buf[..room.min(buf.len() as u64) as usize]))
     }
@@ -132,7 +132,7 @@ impl Volume {
     fn write_pieces(
         &self,
         pages: &Arc<Pages>,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         offset: u64,
         buf: &[u8],
         privileged: bool,
@@ -140,70 +140,74 @@ impl Volume {
         let mut done = 0;
         for piece in buf.chunks(PIECE_BYTES) {
             // Each time: a flush in between takes it out.
-            self.list(pages, node)?;
-            if !self.write_pages(pages, node, offset + done as u64, piece, privileged)? {
+            self.list(pages, inode)?;
+            if !self.write_pages(pages, inode, offset + done as u64, piece, privileged)? {
                 break;
             }
             done += piece.len();
         }
         if pages.memory.is_exhausted() {
-            pages.make_room(u64::from(node.number.0));
+            pages.make_room(u64::from(inode.number.0));
         }
         Ok(done)
     }
 
     /// Waits as is right for how much is dirty; where nobody else writes it back, flushes all if that is too much.
-    fn relieve(&self, pages: &Pages, node: &Arc<Node>) {
-        pages.writeback().throttle(node);
+    fn balance_dirty(&self, pages: &Pages, inode: &Arc<Inode>) {
+        pages.writeback().throttle(inode);
         if !pages.writeback().has_threads() && pages.writeback().is_over_limit() {
             let _ = self.flush_all();
         }
     }
 
-    /// Puts a node into the list of those with something to write.
+    /// Puts an inode into the list of those with something to write.
     ///
     /// # Errors
     /// `ReadOnly` while the volume is being unmounted.
-    fn list(&self, pages: &Pages, node: &Arc<Node>) -> Result<()> {
-        pages.contexts.list(node)
+    fn list(&self, pages: &Pages, inode: &Arc<Inode>) -> Result<()> {
+        pages.contexts.list(inode)
     }
 
     /// Takes set-user-id and set-group-id away, if the file has them.
-    fn remove_set_ids(&self, node: &Arc<Node>) -> Result<()> {
-        let mut without = node.inode();
+    fn remove_set_ids(&self, inode: &Arc<Inode>) -> Result<()> {
+        let mut without = inode.raw();
         drop_privileges(Arc::make_mut(&mut without));
-        if without.mode() != node.core().inode.mode() {
-            let mut update = self.begin(Need::new(1, 0))?;
-            update.modify_inode(node, Change::Attributes, drop_privileges);
+        if without.mode() != inode.state().raw.mode() {
+            let mut update = self.begin(Credits::new(1, 0))?;
+            update.modify_inode(inode, InodeDirty::Attributes, drop_privileges);
             update.finish();
         }
         Ok(())
     }
 
     /// Has the rest of the last block written as zeroes before the file grows over it, if the block is on the disk.
-    fn keep_tail(&self, pages: &Arc<Pages>, node: &Arc<Node>, size: u64) -> Result<()> {
+    fn keep_tail(&self, pages: &Arc<Pages>, inode: &Arc<Inode>, size: u64) -> Result<()> {
         let (logical, within) = self.block_at(size)?;
         if within == 0 {
             return Ok(());
         }
         let zeroes = vec![0; (u64::from(self.geometry.block_size) - within) as usize];
         {
-            let mut node_pages = node.pages().lock();
-            let written = match &mut node_pages.folios {
+            let mut inode_pages = inode.pages().lock();
+            let written = match &mut inode_pages.folios {
                 Some(folios) if folios.is_dirty(logical.0) => return Ok(()),
                 Some(folios) => folios.write(logical.0, within as usize, &zeroes),
                 None => 0,
             };
             if written > 0 {
-                node_pages.account(pages, node);
+                inode_pages.account(pages, inode);
                 return Ok(());
             }
         }
-        if let Mapping::Data { start, unwritten: false, .. } = self.map(node, logical, 1)? {
-            let old = self.old_block(node, logical, Some(start), size)?;
-            let mut node_pages = node.pages().lock();
-            node_pages.folios_of(node, pages, self.geometry.block_size).insert(logical.0, &old, Block::Dirty);
-            node_pages.account(pages, node);
+        if let Mapping::Data { start, unwritten: false, .. } = self.map(inode, logical, 1)? {
+            let old = self.old_block(inode, logical, Some(start), size)?;
+            let mut inode_pages = inode.pages().lock();
+            inode_pages.folios_of(inode, pages, self.geometry.block_size).insert(
+                logical.0,
+                &old,
+                Block::Dirty,
+            );
+            inode_pages.account(pages, inode);
         }
         Ok(())
     }
@@ -211,7 +215,7 @@ impl Volume {
     /// What a block holds: zeroes behind `size` and in a hole.
     fn old_block(
         &self,
-        node: &Node,
+        inode: &Inode,
         logical: LogicalBlock,
         start: Option<FsBlock>,
         size: u64,
@@ -220,8 +224,8 @@ impl Volume {
         let mut old = vec![0; block_size as usize];
         let inside = size.saturating_sub(u64::from(logical.0) * block_size).min(block_size) as usize;
         if let Some(start) = start.filter(|_| inside > 0) {
-            let place = Place::of(Structure::Inode).inode(node.number);
-            self.read_data(start, 0, &mut old, place)?;
+            let location = Location::of(Structure::Inode).inode(inode.number);
+            self.read_data(start, 0, &mut old, location)?;
             old[inside..].fill(0);
         }
         Ok(old)
@@ -231,28 +235,28 @@ impl Volume {
     fn write_pages(
         &self,
         pages: &Arc<Pages>,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         at: u64,
         buf: &[u8],
         privileged: bool,
     ) -> Result<bool> {
-        let _changed = Changed::new(node);
-        let size = node.core().size();
+        let _changed = Changed::new(inode);
+        let size = inode.state().size();
         let end = at + buf.len() as u64;
-        let Some(gaps) = self.gaps(node, at, buf.len())? else { return Ok(false) };
+        let Some(gaps) = self.gaps(inode, at, buf.len())? else { return Ok(false) };
         let holes = || gaps.iter().filter(|gap| gap.start.is_none());
         let blocks: u64 = holes().map(|gap| u64::from(gap.len)).sum();
         let mut reservation = None;
         if blocks > 0 {
             let (kept, need) = {
-                let node_pages = node.pages().lock();
-                let runs = node_pages.folios.as_ref().map_or(0, super::Folios::delayed_runs);
-                let delayed = node_pages.folios.as_ref().map_or(0, super::Folios::delayed);
+                let inode_pages = inode.pages().lock();
+                let runs = inode_pages.folios.as_ref().map_or(0, super::Folios::delayed_runs);
+                let delayed = inode_pages.folios.as_ref().map_or(0, super::Folios::delayed);
                 let runs = runs + holes().count() as u64;
-                (node_pages.kept, self.need_of(node, delayed + blocks, runs)?)
+                (inode_pages.kept, self.need_of(inode, delayed + blocks, runs)?)
             };
             // Only where the blocks are allocated is it known how many the map takes.
-            if need > self.countable_blocks(&node.inode()) {
+            if need > self.countable_blocks(&inode.raw()) {
                 return Ok(false);
             }
             let more = u32::try_from(need.saturating_sub(kept)).map_err(|_| Error::NoSpace)?;
@@ -262,63 +266,63 @@ impl Volume {
                 Err(error) => return Err(error),
             }
         }
-        let edges = self.edges(node, &gaps, (at, end), size)?;
+        let edges = self.edges(inode, &gaps, (at, end), size)?;
         let now = self.now();
-        let mut node_pages = node.pages().lock();
-        let dirty = node_pages.dirty_bytes();
-        self.copy_in(node_pages.folios_of(node, pages, self.geometry.block_size), &gaps, edges, at, buf);
+        let mut inode_pages = inode.pages().lock();
+        let dirty = inode_pages.dirty_bytes();
+        self.copy_in(inode_pages.folios_of(inode, pages, self.geometry.block_size), &gaps, edges, at, buf);
         copied(buf.len());
         if let Some(reservation) = reservation {
-            self.keep(node, &mut node_pages, reservation.into_claimed())?;
+            self.keep(inode, &mut inode_pages, reservation.into_claimed())?;
         }
-        node_pages.account(pages, node);
+        inode_pages.account(pages, inode);
         let run = u64::from(pages.run_bytes());
         // What was appended is hardly written again.
-        if at >= size && dirty / run < node_pages.dirty_bytes() / run {
-            pages.writeback().write_early(node);
+        if at >= size && dirty / run < inode_pages.dirty_bytes() / run {
+            pages.writeback().write_early(inode);
         }
-        let delayed = node_pages.folios.as_ref().map_or(0, super::Folios::delayed);
-        let mut core = node.core();
-        core.ahead.end = core.ahead.end.max(end);
-        core.ahead.delayed = delayed;
-        core.ahead.time = Some(now);
+        let delayed = inode_pages.folios.as_ref().map_or(0, super::Folios::delayed);
+        let mut state = inode.state();
+        state.delalloc.end = state.delalloc.end.max(end);
+        state.delalloc.delayed = delayed;
+        state.delalloc.time = Some(now);
         Ok(true)
     }
 
-    /// Keeps `more` tokens for a node beside those that it has, and gives back what it does not need.
-    pub(super) fn keep(&self, node: &Node, node_pages: &mut NodePages, more: u64) -> Result<()> {
+    /// Keeps `more` tokens for an inode beside those that it has, and gives back what it does not need.
+    pub(super) fn keep(&self, inode: &Inode, inode_pages: &mut InodePages, more: u64) -> Result<()> {
         let (delayed, runs) =
-            node_pages.folios.as_ref().map_or((0, 0), |folios| (folios.delayed(), folios.delayed_runs()));
-        let mut kept = self.allocator.reservation_of_claimed(std::mem::take(&mut node_pages.kept) + more);
-        let need = if delayed == 0 { 0 } else { self.need_of(node, delayed, runs)? };
+            inode_pages.folios.as_ref().map_or((0, 0), |folios| (folios.delayed(), folios.delayed_runs()));
+        let mut kept = self.allocator.reservation_of_claimed(std::mem::take(&mut inode_pages.kept) + more);
+        let need = if delayed == 0 { 0 } else { self.need_of(inode, delayed, runs)? };
         kept.shrink_to(need);
-        node_pages.kept = kept.into_claimed();
+        inode_pages.kept = kept.into_claimed();
         Ok(())
     }
 
     /// [`tree_need`] of a node's tree.
-    fn need_of(&self, node: &Node, delayed: u64, runs: u64) -> Result<u64> {
-        let place = Place::of(Structure::ExtentNode).inode(node.number);
-        let root = ExtentNode::parse(node.core().inode.i_block(), None).map_err(|e| place.format(e))?;
+    fn need_of(&self, inode: &Inode, delayed: u64, runs: u64) -> Result<u64> {
+        let location = Location::of(Structure::ExtentNode).inode(inode.number);
+        let root = ExtentNode::parse(inode.state().raw.i_block(), None).map_err(|e| location.format(e))?;
         Ok(tree_need(delayed, runs, u64::from(root.depth), self.geometry.block_size))
     }
 
     /// What a write touches and is not in memory. None if blocks that were allocated and never written are among it.
-    fn gaps(&self, node: &Arc<Node>, at: u64, bytes: usize) -> Result<Option<Vec<Gap>>> {
+    fn gaps(&self, inode: &Arc<Inode>, at: u64, bytes: usize) -> Result<Option<Vec<Gap>>> {
         let (first, within) = self.block_at(at)?;
         let end = first.0 + self.block_count(within, bytes);
         let mut gaps = Vec::new();
         let mut block = first.0;
         while block < end {
             let gap = {
-                let node_pages = node.pages().lock();
-                node_pages.folios.as_ref().map_or(end - block, |folios| folios.gap(block, end - block))
+                let inode_pages = inode.pages().lock();
+                inode_pages.folios.as_ref().map_or(end - block, |folios| folios.gap(block, end - block))
             };
             if gap == 0 {
                 block += 1;
                 continue;
             }
-            let (start, len) = match self.map(node, LogicalBlock(block), gap)? {
+            let (start, len) = match self.map(inode, LogicalBlock(block), gap)? {
                 Mapping::Hole { len } => (None, len),
                 Mapping::Data { start, len, unwritten: false } => (Some(start), len),
                 Mapping::Data { .. } => return Ok(None),
@@ -332,7 +336,7 @@ impl Volume {
     /// What blocks hold that the write from `at` to `end` touches in part and that are not in memory.
     fn edges(
         &self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         gaps: &[Gap],
         (at, end): (u64, u64),
         size: u64,
@@ -347,7 +351,7 @@ impl Volume {
             let start = gap.start.map(|start| FsBlock(start.0 + u64::from(logical.0 - gap.block)));
             // All of its bytes that are in the file are written.
             let is_covered = at <= u64::from(logical.0) * block_size && end >= size;
-            edges.push((logical.0, self.old_block(node, logical, start.filter(|_| !is_covered), size)?));
+            edges.push((logical.0, self.old_block(inode, logical, start.filter(|_| !is_covered), size)?));
         }
         Ok(edges)
     }

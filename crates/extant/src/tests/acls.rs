@@ -11,16 +11,16 @@ use super::kernel::KernelMount;
 use super::names::new;
 use crate::attributes::SetAttributes;
 use crate::error::Error;
-use crate::namei::{Access, Credentials, New, NewKind};
-use crate::node::NodeRef;
+use crate::inode::InodeRef;
+use crate::namei::{AccessMask, Credentials, New, NewKind};
 use crate::volume::Volume;
 use crate::xattr::XattrMode;
 
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 
-fn root(volume: &Arc<Volume>) -> NodeRef {
-    volume.node(InodeNumber::ROOT).unwrap()
+fn root(volume: &Arc<Volume>) -> InodeRef {
+    volume.inode(InodeNumber::ROOT).unwrap()
 }
 
 /// A list with the named entries in order.
@@ -65,13 +65,13 @@ fn lists_are_inherited_and_follow_the_mode_as_in_the_kernel() {
 
         let device = Arc::new(device);
         let volume = mount(&device);
-        let make = |dir: &NodeRef, name: &[u8], kind, mode| {
+        let make = |dir: &InodeRef, name: &[u8], kind, mode| {
             volume.create(dir, name, &New { uid: 0, gid: 0, mode, ..new(kind) }).unwrap()
         };
         let always = XattrMode::default();
-        let chmod = |node: &NodeRef, mode| {
+        let chmod = |inode: &InodeRef, mode| {
             volume
-                .set_attributes(node, &SetAttributes { mode: Some(mode), ..SetAttributes::default() })
+                .set_attributes(inode, &SetAttributes { mode: Some(mode), ..SetAttributes::default() })
                 .unwrap();
         };
         let dir = make(&root(&volume), b"dir", NewKind::Directory, 0o2775);
@@ -146,7 +146,7 @@ fn permissions_are_those_that_the_kernel_grants() {
             gid: 10 + random.below(3) as u32,
             ..new(kind)
         };
-        let node = volume.create(&root(&volume), name.as_bytes(), &new).unwrap();
+        let inode = volume.create(&root(&volume), name.as_bytes(), &new).unwrap();
         if random.below(2) == 0 {
             let mut perm = || random.below(8) as u16;
             let list = acl(
@@ -157,7 +157,7 @@ fn permissions_are_those_that_the_kernel_grants() {
                 perm(),
                 perm(),
             );
-            volume.set_xattr(&node, ACCESS, &list, XattrMode::default()).unwrap();
+            volume.set_xattr(&inode, ACCESS, &list, XattrMode::default()).unwrap();
         }
         files.push(name);
     }
@@ -167,15 +167,15 @@ fn permissions_are_those_that_the_kernel_grants() {
     for (uid, gid, groups) in users {
         let user = Credentials { uid, gid, groups };
         for name in &files {
-            let node = volume.lookup(&root(&volume), name.as_bytes()).unwrap();
-            let may = |want| volume.access(&node, &user, want).is_ok();
-            let ours = [may(Access::READ), may(Access::WRITE), may(Access::EXECUTE)];
+            let inode = volume.lookup(&root(&volume), name.as_bytes()).unwrap();
+            let may = |want| volume.access(&inode, &user, want).is_ok();
+            let ours = [may(AccessMask::READ), may(AccessMask::WRITE), may(AccessMask::EXECUTE)];
             let Some(theirs) = granted(&kernel, name, &user) else {
                 println!("skipped: no setpriv");
                 return;
             };
-            assert_eq!(ours, theirs, "{user:?}, {name}, mode {:o}", node.inode().mode());
-            assert_eq!(may(Access::READ | Access::EXECUTE), theirs[0] && theirs[2]);
+            assert_eq!(ours, theirs, "{user:?}, {name}, mode {:o}", inode.raw().mode());
+            assert_eq!(may(AccessMask::READ | AccessMask::EXECUTE), theirs[0] && theirs[2]);
         }
     }
     volume.unmount().unwrap();
@@ -191,7 +191,7 @@ fn sticky_immutable_and_append_only_protect_names() {
     let device = Arc::new(device);
     let volume = mount(&device);
     let user = |uid| Credentials { uid, gid: uid, groups: Vec::new() };
-    let make = |dir: &NodeRef, name: &[u8], kind, uid, mode| {
+    let make = |dir: &InodeRef, name: &[u8], kind, uid, mode| {
         volume.create(dir, name, &New { uid, mode, ..new(kind) }).unwrap()
     };
     let dir = make(&root(&volume), b"dir", NewKind::Directory, 5, 0o1777);
@@ -202,7 +202,7 @@ fn sticky_immutable_and_append_only_protect_names() {
         assert!(may || matches!(said, Err(Error::NotPermitted)));
     }
     for flag in [InodeFlags::IMMUTABLE, InodeFlags::APPEND] {
-        let flags = file.inode().flags() & InodeFlags::USER_VISIBLE;
+        let flags = file.raw().flags() & InodeFlags::USER_VISIBLE;
         volume.set_flags(&file, flags | flag).unwrap();
         assert!(matches!(volume.unlink(&dir, b"file"), Err(Error::NotPermitted)));
         assert!(matches!(volume.link(&file, &dir, b"other"), Err(Error::NotPermitted)));
@@ -216,17 +216,17 @@ fn sticky_immutable_and_append_only_protect_names() {
         ));
         volume.set_flags(&file, flags).unwrap();
     }
-    let flags = dir.inode().flags() & InodeFlags::USER_VISIBLE;
+    let flags = dir.raw().flags() & InodeFlags::USER_VISIBLE;
     volume.set_flags(&dir, flags | InodeFlags::IMMUTABLE).unwrap();
     let refused = volume.create(&dir, b"new", &new(NewKind::File)).map(drop);
     assert!(matches!(refused, Err(Error::NotPermitted)));
     assert!(matches!(volume.unlink(&dir, b"file"), Err(Error::NotPermitted)));
-    assert!(matches!(volume.access(&dir, &user(0), Access::WRITE), Err(Error::NotPermitted)));
+    assert!(matches!(volume.access(&dir, &user(0), AccessMask::WRITE), Err(Error::NotPermitted)));
     volume.set_flags(&dir, flags | InodeFlags::APPEND).unwrap();
     make(&dir, b"new", NewKind::File, 0, 0o600);
     assert!(matches!(volume.unlink(&dir, b"new"), Err(Error::NotPermitted)));
     assert!(matches!(
-        volume.set_flags(&file, file.inode().flags() ^ InodeFlags::EXTENTS),
+        volume.set_flags(&file, file.raw().flags() ^ InodeFlags::EXTENTS),
         Err(Error::Unsupported(_))
     ));
     drop((dir, file));
@@ -244,11 +244,11 @@ fn dax_excludes_content_that_stands_in_the_inode() {
     let volume = mount(&Arc::new(device));
     let dir = root(&volume);
     let inline = volume.lookup(&dir, b"inline").unwrap();
-    assert!(inline.inode().flags().contains(InodeFlags::INLINE_DATA));
+    assert!(inline.raw().flags().contains(InodeFlags::INLINE_DATA));
     let plain = volume.create(&dir, b"plain", &new(NewKind::File)).unwrap();
-    let set = |node: &NodeRef| {
-        let flags = node.inode().flags() & InodeFlags::USER_VISIBLE;
-        volume.set_flags(node, flags | InodeFlags::DAX).is_ok()
+    let set = |inode: &InodeRef| {
+        let flags = inode.raw().flags() & InodeFlags::USER_VISIBLE;
+        volume.set_flags(inode, flags | InodeFlags::DAX).is_ok()
     };
     assert_eq!([set(&inline), set(&plain), set(&dir)], [false, true, true]);
     drop((dir, inline, plain));

@@ -27,7 +27,7 @@ fn cost_of_an_append(tuning: Tuning) -> Cost {
     let device = Arc::new(format(&["-b", "4096", "-J", "size=16"], 1 << 19, &[]).0);
     let options = Options { background: false, tuning, ..Options::default() };
     let volume = Volume::mount(device.clone(), &options).expect("a clean disk").0;
-    let root = volume.node(InodeNumber::ROOT).expect("the root");
+    let root = volume.inode(InodeNumber::ROOT).expect("the root");
     let make = |index: usize| {
         volume.create(&root, format!("d{index}").as_bytes(), &new(NewKind::Directory)).expect("a directory")
     };

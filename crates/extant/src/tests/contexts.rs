@@ -9,9 +9,9 @@ use extant_rt::{Arc, AtomicBool, AtomicU64, Monotonic, Ordering, parallel, sleep
 use super::disk::{Random, assert_clean, format, has_tools};
 use super::names::new;
 use crate::error::Error;
+use crate::inode::InodeRef;
 use crate::mount::Options;
 use crate::namei::NewKind;
-use crate::node::NodeRef;
 use crate::volume::Volume;
 
 const BLOCK: u64 = 1024;
@@ -28,8 +28,8 @@ fn mount(device: &Arc<MemoryDevice>, bytes: u64) -> Arc<Volume> {
 }
 
 /// A file in a directory of its own.
-fn file(volume: &Arc<Volume>, name: &str) -> NodeRef {
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+fn file(volume: &Arc<Volume>, name: &str) -> InodeRef {
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     let dir = volume.create(&root, name.as_bytes(), &new(NewKind::Directory)).unwrap();
     volume.create(&dir, b"file", &new(NewKind::File)).unwrap()
 }
@@ -37,7 +37,7 @@ fn file(volume: &Arc<Volume>, name: &str) -> NodeRef {
 /// Blocks with random content at random places, all known.
 fn write_on(
     volume: &Volume,
-    node: &NodeRef,
+    inode: &InodeRef,
     seed: u64,
     is_over: &AtomicBool,
     longest: &AtomicU64,
@@ -48,12 +48,12 @@ fn write_on(
         let bytes = 1 + random.below(16 * BLOCK);
         let buf = random.bytes(bytes as usize);
         let begun = Monotonic::now();
-        assert_eq!(volume.write_at(node, Some(at as u64), &buf, true).unwrap(), buf.len());
+        assert_eq!(volume.write_at(inode, Some(at as u64), &buf, true).unwrap(), buf.len());
         longest.fetch_max(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
         content.resize(content.len().max(at + buf.len()), 0);
         content[at..at + buf.len()].copy_from_slice(&buf);
         if random.below(500) == 0 {
-            volume.sync_node(node, false).unwrap();
+            volume.sync_inode(inode, false).unwrap();
         }
     }
     content
@@ -100,9 +100,9 @@ fn nothing_is_lost_while_the_count_of_contexts_changes_under_writers() {
     assert_clean(&*device, "after an unmount");
     let again = mount(&device, 0);
     for (number, content) in numbers.iter().zip(&written[2..]) {
-        let node = again.node(*number).unwrap();
+        let inode = again.inode(*number).unwrap();
         let mut read = vec![0; content.len() + 1];
-        assert_eq!(again.read_at(&node, 0, &mut read).unwrap(), content.len());
+        assert_eq!(again.read_at(&inode, 0, &mut read).unwrap(), content.len());
         assert!(read[..content.len()] == content[..], "inode {number:?}");
     }
 }

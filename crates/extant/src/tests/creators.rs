@@ -8,9 +8,9 @@ use extant_rt::Arc;
 
 use super::disk::{assert_clean, format, has_tools};
 use super::names::new;
+use crate::inode::InodeRef;
 use crate::mount::Options;
 use crate::namei::NewKind;
-use crate::node::NodeRef;
 use crate::volume::Volume;
 
 const CREATORS: usize = 48;
@@ -22,12 +22,12 @@ fn locks_per_create(inode_search: InodeSearch, is_apart: bool) -> f64 {
     let tuning = Tuning { inode_search, ..Tuning::default() };
     let options = Options { background: false, tuning, ..Options::default() };
     let volume = Volume::mount(device.clone(), &options).expect("a clean disk").0;
-    let root = volume.node(InodeNumber::ROOT).expect("the root");
+    let root = volume.inode(InodeNumber::ROOT).expect("the root");
     let tree = volume.create(&root, b"tree", &new(NewKind::Directory)).expect("a directory");
     let make = |index: usize| {
         volume.create(&tree, format!("d{index}").as_bytes(), &new(NewKind::Directory)).expect("a directory")
     };
-    let dirs: Vec<NodeRef> = (0..if is_apart { CREATORS } else { 1 }).map(make).collect();
+    let dirs: Vec<InodeRef> = (0..if is_apart { CREATORS } else { 1 }).map(make).collect();
     let groups: BTreeSet<_> = dirs.iter().map(|dir| volume.group_of_inode(dir.number)).collect();
     assert!(!is_apart || groups.len() == volume.geometry.group_count as usize, "{groups:?}");
     let locks = || {

@@ -8,16 +8,16 @@ use super::disk::{Random, format, has_tools, mount};
 use super::names::{list, new};
 use crate::attributes::SetAttributes;
 use crate::error::Error;
+use crate::inode::InodeRef;
 use crate::mount::Options;
 use crate::namei::{New, NewKind, RenameFlags};
-use crate::node::NodeRef;
 use crate::volume::Volume;
 use crate::xattr::XattrMode;
 
 const NAMES: u64 = 400;
 
-fn root(volume: &Arc<Volume>) -> NodeRef {
-    volume.node(InodeNumber::ROOT).unwrap()
+fn root(volume: &Arc<Volume>) -> InodeRef {
+    volume.inode(InodeNumber::ROOT).unwrap()
 }
 
 fn name(index: u64) -> Vec<u8> {
@@ -116,7 +116,7 @@ fn a_name_that_would_be_a_path_is_damage() {
 
 /// What a user might do to a tree; errors are expected.
 fn use_tree(volume: &Arc<Volume>, random: &mut Random) {
-    let Ok(top) = volume.node(InodeNumber::ROOT) else { return };
+    let Ok(top) = volume.inode(InodeNumber::ROOT) else { return };
     let mut dirs = vec![top];
     for _ in 0..60 {
         let dir = dirs[random.below(dirs.len() as u64) as usize].clone();
@@ -160,7 +160,7 @@ fn use_tree(volume: &Arc<Volume>, random: &mut Random) {
             4 => volume.create(&dir, &made, &new(NewKind::File)).map(drop),
             _ => volume.create(&dir, &made, &new(NewKind::Directory)).map(drop),
         };
-        volume.reap();
+        volume.evict_unlinked();
     }
 }
 

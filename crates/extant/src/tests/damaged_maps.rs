@@ -51,27 +51,27 @@ fn damage(device: &MemoryDevice, targets: &[(u64, u64)], random: &mut Random) {
 /// Whatever a file can be asked for. Errors are right, but not panics.
 fn exercise(device: &Arc<MemoryDevice>, number: InodeNumber, random: &mut Random) {
     let volume = mount(device);
-    let Ok(node) = volume.node(number) else { return };
+    let Ok(inode) = volume.inode(number) else { return };
     let mut buf = vec![0; 300_000];
     for _ in 0..12 {
         let offset = random.below(3_000_000);
         let range = (offset - offset % BLOCK, (random.below(50) + 1) * BLOCK);
-        let allocate = |what| volume.fallocate(&node, what, range.0, range.1, true);
+        let allocate = |what| volume.fallocate(&inode, what, range.0, range.1, true);
         let _ = match random.below(11) {
-            0 => volume.read_at(&node, offset, &mut buf).map(drop),
-            1 => volume.seek(&node, offset, SeekTo::Data).map(drop),
-            2 => volume.seek(&node, offset, SeekTo::Hole).map(drop),
-            3 => volume.fiemap(&node, 0, u64::MAX, &mut |_| {}),
-            4 => volume.all_extents(number, &node.inode()).map(drop),
+            0 => volume.read_at(&inode, offset, &mut buf).map(drop),
+            1 => volume.seek(&inode, offset, SeekTo::Data).map(drop),
+            2 => volume.seek(&inode, offset, SeekTo::Hole).map(drop),
+            3 => volume.fiemap(&inode, 0, u64::MAX, &mut |_| {}),
+            4 => volume.all_extents(number, &inode.raw()).map(drop),
             5 => allocate(Fallocate::PunchHole),
             6 => allocate(Fallocate::InsertRange),
             7 => allocate(Fallocate::CollapseRange),
             8 => allocate(Fallocate::ZeroRange { keep_size: true }),
-            9 => volume.set_size(&node, offset),
-            _ => volume.write_at(&node, Some(offset), &buf[..20_000], true).map(drop),
+            9 => volume.set_size(&inode, offset),
+            _ => volume.write_at(&inode, Some(offset), &buf[..20_000], true).map(drop),
         };
     }
-    let _ = volume.set_size(&node, 0);
+    let _ = volume.set_size(&inode, 0);
     let _ = volume.unmount();
 }
 
@@ -80,13 +80,13 @@ fn damaged(features: &str, extents: bool, seeds: std::ops::Range<u64>) {
     let (device, inodes) = format(&arguments, 12 << 10, &["a"]);
     let device = Arc::new(device);
     let volume = mount(&device);
-    let node = volume.node(inodes[0]).unwrap();
+    let inode = volume.inode(inodes[0]).unwrap();
     for block in 0..1_500 {
-        volume.write_at(&node, Some(block * 2 * BLOCK), &[7; BLOCK as usize], true).unwrap();
+        volume.write_at(&inode, Some(block * 2 * BLOCK), &[7; BLOCK as usize], true).unwrap();
     }
     volume.sync().unwrap();
     volume.unmount().unwrap();
-    drop((node, volume));
+    drop((inode, volume));
     let volume = mount(&device);
     let targets = targets(&volume, inodes[0], extents);
     volume.unmount().unwrap();
@@ -112,19 +112,19 @@ fn extent_node_that_begins_elsewhere_than_its_parent_says_is_an_error_by_name() 
     let (device, inodes) = format(&arguments, 12 << 10, &["a"]);
     let device = Arc::new(device);
     let volume = mount(&device);
-    let node = volume.node(inodes[0]).unwrap();
+    let inode = volume.inode(inodes[0]).unwrap();
     for block in 0..300 {
-        volume.write_at(&node, Some(block * 2 * BLOCK), &[7; BLOCK as usize], true).unwrap();
+        volume.write_at(&inode, Some(block * 2 * BLOCK), &[7; BLOCK as usize], true).unwrap();
     }
-    let second = index_at(node.inode().i_block(), 1).expect("a tree with leaves");
-    drop(node);
+    let second = index_at(inode.raw().i_block(), 1).expect("a tree with leaves");
+    drop(inode);
     volume.unmount().unwrap();
     drop(volume);
     // The first extent of the leaf begins a block later, in what is a hole.
     let at = second.child.0 * BLOCK + 12;
     device.write_at(at, &(second.logical.0 + 1).to_le_bytes()).unwrap();
 
-    let root = |volume: &Volume| volume.node(InodeNumber::ROOT).unwrap();
+    let root = |volume: &Volume| volume.inode(InodeNumber::ROOT).unwrap();
     let at = u64::from(second.logical.0) * BLOCK;
     let say = |what: &str, act: &dyn Fn(&Volume) -> crate::Result<()>| {
         let volume = mount(&Arc::new(device.snapshot()));
@@ -133,16 +133,16 @@ fn extent_node_that_begins_elsewhere_than_its_parent_says_is_an_error_by_name() 
             assert!(error.contains(words), "{what}: {error}");
         }
     };
-    let node = |volume: &Volume| volume.node(inodes[0]).unwrap();
-    say("read", &|volume| volume.read_at(&node(volume), at, &mut [0; 100]).map(drop));
-    say("overwrite", &|volume| volume.write_at(&node(volume), Some(at), b"new", true).map(drop));
-    say("fill a hole", &|volume| volume.write_at(&node(volume), Some(at + BLOCK), b"new", true).map(drop));
-    say("truncate", &|volume| volume.set_size(&node(volume), at));
-    say("truncate to nothing", &|volume| volume.set_size(&node(volume), 0));
-    say("punch", &|volume| volume.fallocate(&node(volume), Fallocate::PunchHole, at, BLOCK, true));
-    say("list", &|volume| volume.fiemap(&node(volume), 0, u64::MAX, &mut |_| {}));
+    let inode = |volume: &Volume| volume.inode(inodes[0]).unwrap();
+    say("read", &|volume| volume.read_at(&inode(volume), at, &mut [0; 100]).map(drop));
+    say("overwrite", &|volume| volume.write_at(&inode(volume), Some(at), b"new", true).map(drop));
+    say("fill a hole", &|volume| volume.write_at(&inode(volume), Some(at + BLOCK), b"new", true).map(drop));
+    say("truncate", &|volume| volume.set_size(&inode(volume), at));
+    say("truncate to nothing", &|volume| volume.set_size(&inode(volume), 0));
+    say("punch", &|volume| volume.fallocate(&inode(volume), Fallocate::PunchHole, at, BLOCK, true));
+    say("list", &|volume| volume.fiemap(&inode(volume), 0, u64::MAX, &mut |_| {}));
     say("delete", &|volume| {
-        let file = node(volume);
+        let file = inode(volume);
         volume.unlink(&root(volume), b"a").unwrap();
         volume.free_all_blocks(&file)
     });
@@ -174,12 +174,12 @@ fn with_shared_tables(
     let (device, inodes) = format(&arguments, 12 << 10, &["a"]);
     let device = Arc::new(device);
     let volume = mount(&device);
-    let node = volume.node(inodes[0]).unwrap();
-    volume.write_at(&node, Some(0), &[7; 3 * BLOCK as usize], true).unwrap();
-    let size = volume.size_max(&node.inode());
-    volume.set_size(&node, size).unwrap();
+    let inode = volume.inode(inodes[0]).unwrap();
+    volume.write_at(&inode, Some(0), &[7; 3 * BLOCK as usize], true).unwrap();
+    let size = volume.size_max(&inode.raw());
+    volume.set_size(&inode, size).unwrap();
     volume.sync().unwrap();
-    let own = [0, 1, 2].map(|index| indirect::pointer(node.inode().i_block(), index).unwrap());
+    let own = [0, 1, 2].map(|index| indirect::pointer(inode.raw().i_block(), index).unwrap());
     let (home, offset) = volume.inode_home(inodes[0]).unwrap();
     volume.unmount().unwrap();
     let (root, filled) = tables(own);
@@ -200,20 +200,20 @@ fn walks_over_shared_tables_end_where_the_disk_has_no_more_blocks() {
     // A table that names itself 256 times: 16 million blocks, each a run of its own.
     let (device, number) = with_shared_tables(|[own, ..]| ([own; 3], vec![(own, own)]));
     let volume = mount(&device);
-    let node = volume.node(number).unwrap();
-    let hole = volume.seek(&node, 12 * BLOCK, SeekTo::Hole);
+    let inode = volume.inode(number).unwrap();
+    let hole = volume.seek(&inode, 12 * BLOCK, SeekTo::Hole);
     assert!(matches!(hole, Err(Error::Corrupt { .. })), "{hole:?}");
-    let extents = volume.fiemap(&node, 0, u64::MAX, &mut |_| {});
+    let extents = volume.fiemap(&inode, 0, u64::MAX, &mut |_| {});
     assert!(matches!(extents, Err(Error::Corrupt { .. })));
     // 65,792 tables that are one, without an entry.
     let (device, number) = with_shared_tables(|[leaf, middle, top]| {
         ([leaf, middle, top], vec![(leaf, 0), (middle, leaf), (top, middle)])
     });
     let volume = mount(&device);
-    let node = volume.node(number).unwrap();
-    let data = volume.seek(&node, 12 * BLOCK, SeekTo::Data);
+    let inode = volume.inode(number).unwrap();
+    let data = volume.seek(&inode, 12 * BLOCK, SeekTo::Data);
     assert!(matches!(data, Err(Error::Corrupt { .. })), "{data:?}");
-    assert_eq!(volume.seek(&node, 12 * BLOCK, SeekTo::Hole).unwrap(), 12 * BLOCK);
+    assert_eq!(volume.seek(&inode, 12 * BLOCK, SeekTo::Hole).unwrap(), 12 * BLOCK);
 }
 
 #[test]
@@ -224,8 +224,8 @@ fn missing_tables_are_passed_in_one_step() {
     // Of the triple indirect blocks the topmost is there and empty.
     let (device, number) = with_shared_tables(|[.., top]| ([0, 0, top], vec![(top, 0)]));
     let volume = mount(&device);
-    let node = volume.node(number).unwrap();
-    let root = node.inode().i_block().to_vec();
+    let inode = volume.inode(number).unwrap();
+    let root = inode.raw().i_block().to_vec();
     let double = LogicalBlock(12 + 256);
     assert_eq!(volume.allocated_indirect(number, &root, double).unwrap(), (false, 256 * 256));
     let within = LogicalBlock(12 + 256 + 256 * 256 + 7 * 256 * 256 + 5);

@@ -9,7 +9,7 @@ use extant_rt::{Arc, AtomicBool, AtomicU64, Ordering};
 
 use super::disk::{assert_clean, format, has_tools, mount};
 use super::names::new;
-use crate::error::{Error, Place};
+use crate::error::{Error, Location};
 use crate::mount::Options;
 use crate::namei::NewKind;
 use crate::volume::Volume;
@@ -24,7 +24,7 @@ fn superblock(device: &dyn BlockDevice) -> Superblock {
 fn damaged_directory() -> MemoryDevice {
     let device = Arc::new(format(&["-b", "1024", "-J", "size=1", "-N", "64"], 8 << 10, &[]).0);
     let volume = mount(&device);
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     let dir = volume.create(&root, b"dir", &new(NewKind::Directory)).unwrap();
     let block = volume.directory_block(&dir, LogicalBlock(0)).unwrap();
     drop((root, dir));
@@ -49,13 +49,13 @@ fn a_damaged_block_that_is_read_again_and_again_costs_few_writes() {
     }));
     let options = Options { background: false, ..Options::default() };
     let volume = Volume::mount(device.clone(), &options).unwrap().0;
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     let dir = volume.lookup(&root, b"dir").unwrap();
     let before = requests.load(Ordering::Relaxed);
     for read in 1..=READS {
         let error = volume.lookup(&dir, b"name").map(drop).unwrap_err();
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
-        volume.note_damage(&error);
+        volume.handle_error(&error);
         if read == 1 {
             assert!(superblock(&*device).state().contains(State::ERROR), "the first is not told at once");
         }
@@ -119,16 +119,16 @@ fn a_note_of_an_error_does_not_bring_an_older_superblock_home_after_a_checkpoint
     let device = Arc::new(Slow { inner, is_armed, is_held, is_passed });
     let options = Options { background: false, ..Options::default() };
     let volume = Volume::mount(device.clone(), &options).unwrap().0;
-    let damage = Place::of(Structure::Inode).corrupt("for a test");
+    let damage = Location::of(Structure::Inode).corrupt("for a test");
     device.is_armed.store(true, Ordering::SeqCst);
     extant_rt::parallel(2, |thread| {
         if thread == 0 {
-            return volume.note_damage(&damage);
+            return volume.handle_error(&damage);
         }
         while !device.is_held.load(Ordering::SeqCst) {
             extant_rt::sleep(Duration::from_millis(1));
         }
-        let root = volume.node(InodeNumber::ROOT).unwrap();
+        let root = volume.inode(InodeNumber::ROOT).unwrap();
         // The head of the list of orphans is in the superblock.
         let orphan = volume.tmpfile(&root, &new(NewKind::File)).unwrap();
         let journal = volume.journal.as_ref().unwrap();
@@ -155,12 +155,12 @@ fn threads_that_write_the_superblock_take_nothing_from_each_other() {
     for round in 0..20_u8 {
         let volume = mount(&device);
         let before = superblock(&*device).s_error_count();
-        let damage = Place::of(Structure::Inode).corrupt("for a test");
+        let damage = Location::of(Structure::Inode).corrupt("for a test");
         extant_rt::parallel(4, |thread| {
-            let root = volume.node(InodeNumber::ROOT).unwrap();
+            let root = volume.inode(InodeNumber::ROOT).unwrap();
             for step in 0..16_u8 {
                 match thread {
-                    0 => volume.note_damage(&damage),
+                    0 => volume.handle_error(&damage),
                     1 => volume.set_label(&[b'a' + round, b'a' + step]).unwrap(),
                     2 => volume.journal.as_ref().unwrap().checkpoint().unwrap(),
                     _ => {
@@ -194,12 +194,12 @@ fn errors_written_past_the_journal_outlast_a_replay() {
     }
     let device = Arc::new(damaged_directory());
     let volume = mount(&device);
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     volume.create(&root, b"file", &new(NewKind::File)).unwrap();
     volume.sync().unwrap();
     // From here on the journal has a superblock without errors.
     let dir = volume.lookup(&root, b"dir").unwrap();
-    volume.note_damage(&volume.lookup(&dir, b"name").map(drop).unwrap_err());
+    volume.handle_error(&volume.lookup(&dir, b"name").map(drop).unwrap_err());
     let crashed = device.snapshot();
     let written = superblock(&crashed);
     assert_eq!(written.s_error_count(), 1);
@@ -227,10 +227,10 @@ fn errors_in_the_journal_that_are_newer_than_those_on_the_disk_are_replayed() {
     }
     let device = Arc::new(damaged_directory());
     let volume = mount(&device);
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     let dir = volume.lookup(&root, b"dir").unwrap();
     for _ in 0..3 {
-        volume.note_damage(&volume.lookup(&dir, b"name").map(drop).unwrap_err());
+        volume.handle_error(&volume.lookup(&dir, b"name").map(drop).unwrap_err());
     }
     volume.create(&root, b"file", &new(NewKind::File)).unwrap();
     volume.sync().unwrap();

@@ -11,8 +11,8 @@ use extant_rt::Arc;
 use super::disk::{assert_clean, format, has_tools};
 use super::names::new;
 use crate::attributes::SetAttributes;
-use crate::buffer::Kind;
-use crate::error::Place;
+use crate::buffer::BufferKind;
+use crate::error::Location;
 use crate::mount::Options;
 use crate::namei::NewKind;
 use crate::volume::Volume;
@@ -55,9 +55,9 @@ fn mount(device: &Arc<Interrupted>) -> Arc<Volume> {
 }
 
 fn set_mode(volume: &Volume, inode: InodeNumber, mode: u16) {
-    let node = volume.node(inode).expect("an inode");
+    let inode = volume.inode(inode).expect("an inode");
     let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
-    volume.set_attributes(&node, &set).expect("room");
+    volume.set_attributes(&inode, &set).expect("room");
 }
 
 /// A block of the inode table is made by a commit and nobody holds it; before the commit is durable it is found nowhere
@@ -75,7 +75,9 @@ fn inodes_stay_in_memory_until_their_commit_is_durable() {
     let home = volume.inode_home(inodes[0]).unwrap().0;
     assert_eq!(home, volume.inode_home(inodes[1]).unwrap().0);
     let read = |volume: &Volume, block| {
-        volume.buffer(block, Kind::InodeTable, Place::of(Structure::Inode)).expect("a block of a table")
+        volume
+            .buffer(block, BufferKind::InodeTable, Location::of(Structure::Inode))
+            .expect("a block of a table")
     };
     let (thief, groups) = (volume.clone(), volume.geometry.group_count);
     let blocks = volume.geometry.inode_table_blocks_per_group;
@@ -97,7 +99,7 @@ fn inodes_stay_in_memory_until_their_commit_is_durable() {
     drop(volume);
     assert_clean(&device.inner, "after evictions");
     let volume = mount(&device);
-    let modes = inodes.iter().map(|inode| volume.node(*inode).unwrap().inode().mode() & 0o7777);
+    let modes = inodes.iter().map(|inode| volume.inode(*inode).unwrap().raw().mode() & 0o7777);
     assert_eq!(modes.collect::<Vec<_>>(), [0o600, 0o640]);
     volume.unmount().unwrap();
 }
@@ -109,17 +111,17 @@ fn an_inode_that_is_in_use_again_is_not_deleted() {
     let device = Arc::new(MemoryDevice::new(8 << 20));
     crate::mkfs::Mkfs::new().format(&*device).expect("an empty disk");
     let volume = super::disk::mount(&device);
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     let file = volume.create(&root, b"file", &new(NewKind::File)).unwrap();
     volume.write_at(&file, Some(0), b"content", true).unwrap();
-    let start = volume.all_extents(file.number, &file.inode()).unwrap()[0].start;
+    let start = volume.all_extents(file.number, &file.raw()).unwrap()[0].start;
     volume.unlink(&root, b"file").unwrap();
     volume.delete(&file).unwrap();
     let mut content = [0; 7];
     assert_eq!(volume.read_at(&file, 0, &mut content).unwrap(), 7);
     assert_eq!(&content, b"content");
     drop(file);
-    volume.reap();
+    volume.evict_unlinked();
     assert!(!volume.allocator.is_used(Run { start, len: 1 }).unwrap());
     drop(root);
     volume.unmount().unwrap();

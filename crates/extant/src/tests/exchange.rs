@@ -7,8 +7,8 @@ use extant_rt::Arc;
 use super::disk::{assert_clean, format, has_tools, mount, mount_with_pages};
 use super::restart::crashes;
 use crate::error::Error;
+use crate::inode::InodeRef;
 use crate::namei::{New, NewKind};
-use crate::node::NodeRef;
 use crate::volume::Volume;
 use crate::xattr::XattrMode;
 
@@ -17,26 +17,26 @@ const FORMAT: [&str; 6] = ["-b", "1024", "-J", "size=1", "-N", "64"];
 const UNNAMED: New<'_> = New { kind: NewKind::File, mode: 0o600, uid: 7, gid: 7, times: None, xattrs: &[] };
 
 /// Fills `count` blocks that cannot share an extent with `byte`.
-fn fill(volume: &Volume, node: &NodeRef, count: u64, byte: u8) {
+fn fill(volume: &Volume, inode: &InodeRef, count: u64, byte: u8) {
     for block in 0..count {
-        volume.write_at(node, Some(block * 2 * BLOCK), &[byte; BLOCK as usize], true).unwrap();
+        volume.write_at(inode, Some(block * 2 * BLOCK), &[byte; BLOCK as usize], true).unwrap();
     }
 }
 
 /// Whether the file is `count` such blocks.
-fn holds(volume: &Volume, node: &NodeRef, count: u64, byte: u8) -> bool {
+fn holds(volume: &Volume, inode: &InodeRef, count: u64, byte: u8) -> bool {
     let size = (count * 2).saturating_sub(1) * BLOCK;
     let mut read = vec![0; size as usize + 1];
-    volume.read_at(node, 0, &mut read).unwrap() as u64 == size
-        && node.core().size() == size
+    volume.read_at(inode, 0, &mut read).unwrap() as u64 == size
+        && inode.state().size() == size
         && read[..size as usize].chunks(BLOCK as usize).enumerate().all(|(block, bytes)| {
             let expected = if block % 2 == 0 { byte } else { 0 };
             bytes.iter().all(|byte| *byte == expected)
         })
 }
 
-fn unnamed(volume: &Volume) -> NodeRef {
-    volume.tmpfile(&volume.node(InodeNumber::ROOT).unwrap(), &UNNAMED).unwrap()
+fn unnamed(volume: &Volume) -> InodeRef {
+    volume.tmpfile(&volume.inode(InodeNumber::ROOT).unwrap(), &UNNAMED).unwrap()
 }
 
 #[test]
@@ -50,15 +50,15 @@ fn contents_change_places_and_inodes_keep_what_is_theirs() {
             let (device, inodes) = format(&FORMAT, 16 << 10, &["a", "b"]);
             let device = Arc::new(device);
             let volume = if pages { mount_with_pages(&device, 8 << 20, true) } else { mount(&device) };
-            let (a, b) = (volume.node(inodes[0]).unwrap(), volume.node(inodes[1]).unwrap());
+            let (a, b) = (volume.inode(inodes[0]).unwrap(), volume.inode(inodes[1]).unwrap());
             let value = vec![9; 700];
             volume.set_xattr(&a, b"user.kept", &value, XattrMode::default()).unwrap();
             fill(&volume, &a, old, 1);
             fill(&volume, &b, new, 2);
-            let before = a.inode();
+            let before = a.raw();
             volume.exchange_content(&a, &b).unwrap();
             assert!(holds(&volume, &a, new, 2) && holds(&volume, &b, old, 1), "{old} {new} {pages}");
-            let after = a.inode();
+            let after = a.raw();
             assert_eq!(
                 (before.mode(), before.uid(), before.links_count()),
                 (after.mode(), after.uid(), after.links_count())
@@ -71,7 +71,7 @@ fn contents_change_places_and_inodes_keep_what_is_theirs() {
             drop((a, b, volume));
             assert_clean(&*device, &format!("{old} against {new} blocks, pages: {pages}"));
             let volume = mount(&device);
-            let b = volume.node(inodes[1]).unwrap();
+            let b = volume.inode(inodes[1]).unwrap();
             assert!(old == 0 || holds(&volume, &b, 1, 1));
         }
     }
@@ -85,15 +85,15 @@ fn files_that_may_not_change_exchange_nothing() {
     let (device, inodes) = format(&FORMAT, 64 << 10, &["a", "b"]);
     let device = Arc::new(device);
     let volume = mount(&device);
-    let (a, b) = (volume.node(inodes[0]).unwrap(), volume.node(inodes[1]).unwrap());
+    let (a, b) = (volume.inode(inodes[0]).unwrap(), volume.inode(inodes[1]).unwrap());
     fill(&volume, &a, 2, 1);
-    let flags = a.inode().flags();
+    let flags = a.raw().flags();
     for flag in [InodeFlags::IMMUTABLE, InodeFlags::APPEND] {
         volume.set_flags(&a, flags | flag).unwrap();
         assert!(matches!(volume.exchange_content(&b, &a), Err(Error::NotPermitted)));
     }
     volume.set_flags(&a, flags).unwrap();
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     assert!(matches!(volume.exchange_content(&a, &root), Err(Error::IsADirectory)));
     assert!(matches!(volume.exchange_content(&a, &a), Err(Error::InvalidArgument(_))));
     // More leaves than the journal takes at once.
@@ -114,24 +114,24 @@ fn a_crash_leaves_the_old_content_or_the_new_one() {
     let (device, inodes) = format(&FORMAT, 16 << 10, &["a"]);
     let device = Arc::new(device);
     let volume = mount(&device);
-    let node = volume.node(inodes[0]).unwrap();
-    fill(&volume, &node, old, 1);
+    let inode = volume.inode(inodes[0]).unwrap();
+    fill(&volume, &inode, old, 1);
     volume.unmount().unwrap();
-    drop((node, volume));
+    drop((inode, volume));
     let base: MemoryDevice = device.snapshot();
     let free = mount(&Arc::new(base.snapshot())).allocator.free_blocks();
     let mut seen = (false, false);
-    let replace = |volume: &Arc<Volume>, node: NodeRef| {
+    let replace = |volume: &Arc<Volume>, inode: InodeRef| {
         let unnamed = unnamed(volume);
         fill(volume, &unnamed, new, 2);
-        volume.exchange_content(&node, &unnamed).unwrap();
+        volume.exchange_content(&inode, &unnamed).unwrap();
         drop(unnamed);
-        volume.reap();
+        volume.evict_unlinked();
     };
     crashes(&base, inodes[0], 1, replace, |volume| {
-        let node = volume.node(inodes[0]).unwrap();
-        let (is_old, is_new) = (holds(volume, &node, old, 1), holds(volume, &node, new, 2));
-        assert!(is_old || is_new, "neither, {} bytes", node.inode().size());
+        let inode = volume.inode(inodes[0]).unwrap();
+        let (is_old, is_new) = (holds(volume, &inode, old, 1), holds(volume, &inode, new, 2));
+        assert!(is_old || is_new, "neither, {} bytes", inode.raw().size());
         seen = (seen.0 || is_old, seen.1 || is_new);
         // The other content went with its inode.
         let freed = volume.allocator.free_blocks();

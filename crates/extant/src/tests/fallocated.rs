@@ -9,8 +9,8 @@ use super::disk::{Random, assert_clean, dumped, format, has_tools, mount_with_pa
 use super::names::new;
 use crate::error::Error;
 use crate::fallocate::Fallocate;
+use crate::inode::InodeRef;
 use crate::namei::NewKind;
-use crate::node::NodeRef;
 use crate::volume::Volume;
 
 const FILE_BYTES: u64 = 6 << 20;
@@ -31,14 +31,14 @@ fn disk(block_size: u64) -> Arc<MemoryDevice> {
     Arc::new(format(&["-b", &block_size, "-J", "size=4", "-N", "256"], 24 << 10, &[]).0)
 }
 
-fn create(volume: &Arc<Volume>, name: &str) -> NodeRef {
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+fn create(volume: &Arc<Volume>, name: &str) -> InodeRef {
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     volume.create(&root, name.as_bytes(), &new(NewKind::File)).unwrap()
 }
 
 /// Writes as root until nothing more can be written, not even one byte after a commit.
 fn fill(volume: &Arc<Volume>) {
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     let file = volume.lookup(&root, b"fill").unwrap_or_else(|_| create(volume, "fill"));
     let mut bytes = 1 << 20;
     let mut at = volume.attributes(&file).size;
@@ -103,7 +103,7 @@ fn overwrite(case: Case) {
         let what = Fallocate::Allocate { keep_size };
         volume.fallocate(&file, what, at, RANGE_BYTES - block_size, false).unwrap();
     }
-    assert_eq!(volume.all_extents(file.number, &file.inode()).unwrap().len(), 4, "{case:?}");
+    assert_eq!(volume.all_extents(file.number, &file.raw()).unwrap().len(), 4, "{case:?}");
     fill(&volume);
     assert_eq!(volume.statistics().available_blocks, 0, "{case:?}");
     let rest = is_pool_empty.then(|| take_rest(&volume));
@@ -115,7 +115,7 @@ fn overwrite(case: Case) {
         assert_eq!(written.map_err(|error| error.to_string()), Ok(content.len()), "{case:?}: at {offset}");
         expected[offset as usize..][..content.len()].copy_from_slice(&content);
     }
-    volume.sync_node(&file, true).unwrap();
+    volume.sync_inode(&file, true).unwrap();
     drop(rest);
     if keep_size && order == Order::Scattered {
         // The last block of the file was not among those written.

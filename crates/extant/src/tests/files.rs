@@ -8,7 +8,7 @@ use extant_rt::Arc;
 use super::disk::{Random, assert_clean, dumped, format, has_tools, mount, mount_with_pages};
 use crate::error::Error;
 use crate::fallocate::Fallocate;
-use crate::node::NodeRef;
+use crate::inode::InodeRef;
 use crate::seek::SeekTo;
 use crate::volume::Volume;
 
@@ -17,7 +17,7 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 /// The files of a disk and what they must hold.
 struct Model {
     volume: Arc<Volume>,
-    nodes: Vec<NodeRef>,
+    inodes: Vec<InodeRef>,
     contents: Vec<Vec<u8>>,
     size_max: u64,
     block_size: u64,
@@ -35,12 +35,12 @@ impl Model {
             2 => mount_with_pages(device, 32 << 20, true),
             _ => mount_with_pages(device, 32 << 20, false),
         };
-        let nodes: Vec<_> = inodes.iter().map(|inode| volume.node(*inode).unwrap()).collect();
+        let inodes: Vec<_> = inodes.iter().map(|inode| volume.inode(*inode).unwrap()).collect();
         let contents = vec![Vec::new(); inodes.len()];
-        let ranges = nodes.iter().all(|node: &NodeRef| node.inode().flags().contains(InodeFlags::EXTENTS));
+        let ranges = inodes.iter().all(|inode: &InodeRef| inode.raw().flags().contains(InodeFlags::EXTENTS));
         Self {
             volume,
-            nodes,
+            inodes,
             contents,
             size_max: 200 * block_size,
             block_size,
@@ -65,7 +65,7 @@ impl Model {
     }
 
     fn step(&mut self) -> String {
-        let file = self.random.below(self.nodes.len() as u64) as usize;
+        let file = self.random.below(self.inodes.len() as u64) as usize;
         let size = self.contents[file].len() as u64;
         match self.random.below(16) {
             0..6 => {
@@ -76,7 +76,7 @@ impl Model {
             8 => {
                 let bound = if self.random.below(2) == 0 { size + 1 } else { self.size_max };
                 let size = self.offset(bound);
-                self.volume.set_size(&self.nodes[file], size).unwrap();
+                self.volume.set_size(&self.inodes[file], size).unwrap();
                 self.contents[file].resize(size as usize, 0);
                 format!("set_size({file}, {size})")
             }
@@ -99,7 +99,7 @@ impl Model {
             _ => self.random.below(40 * self.block_size),
         };
         let buf = self.random.bytes(bytes as usize + 1);
-        let written = self.volume.write_at(&self.nodes[file], offset, &buf, true).unwrap();
+        let written = self.volume.write_at(&self.inodes[file], offset, &buf, true).unwrap();
         assert_eq!(written, buf.len());
         let content = &mut self.contents[file];
         let at = offset.map_or(content.len(), |offset| offset as usize);
@@ -124,7 +124,7 @@ impl Model {
             5 => Fallocate::CollapseRange,
             _ => Fallocate::InsertRange,
         };
-        let result = self.volume.fallocate(&self.nodes[file], what, offset, bytes, true);
+        let result = self.volume.fallocate(&self.inodes[file], what, offset, bytes, true);
         let said = format!("{what:?}({file}, {offset}, {bytes}): {result:?}");
         let content = &mut self.contents[file];
         let size = content.len();
@@ -154,23 +154,23 @@ impl Model {
     }
 
     fn check(&mut self, file: usize) {
-        let (node, content) = (&self.nodes[file], &self.contents[file]);
-        assert_eq!(node.core().size(), content.len() as u64);
+        let (inode, content) = (&self.inodes[file], &self.contents[file]);
+        assert_eq!(inode.state().size(), content.len() as u64);
         let mut read = vec![0xAA; content.len() + 10];
-        assert_eq!(self.volume.read_at(node, 0, &mut read).unwrap(), content.len());
+        assert_eq!(self.volume.read_at(inode, 0, &mut read).unwrap(), content.len());
         let wrong = content.iter().zip(&read).position(|(a, b)| a != b);
         assert_eq!(wrong, None, "file {file} of {} bytes", content.len());
         let from = self.random.below(content.len() as u64 + 5);
         let mut part = vec![0xAA; 3000];
-        let count = self.volume.read_at(node, from, &mut part).unwrap();
+        let count = self.volume.read_at(inode, from, &mut part).unwrap();
         assert_eq!(part[..count], content[content.len().min(from as usize)..][..count]);
         // What is told to be a hole reads as zero.
-        match self.volume.seek(node, from, SeekTo::Data) {
+        match self.volume.seek(inode, from, SeekTo::Data) {
             Ok(data) => assert!(content[from as usize..data as usize].iter().all(|byte| *byte == 0)),
             Err(Error::NoSuchOffset) => assert!(content.iter().skip(from as usize).all(|byte| *byte == 0)),
             Err(error) => panic!("{error}"),
         }
-        match self.volume.seek(node, from, SeekTo::Hole) {
+        match self.volume.seek(inode, from, SeekTo::Hole) {
             Ok(hole) => assert!(hole >= from && hole <= content.len() as u64),
             Err(Error::NoSuchOffset) => assert!(from >= content.len() as u64),
             Err(error) => panic!("{error}"),
@@ -181,15 +181,15 @@ impl Model {
     /// A range has a place on the device if its bytes follow each other there, and what was written is in it.
     fn check_place(&mut self, file: usize, from: u64) {
         let bytes = 1 + self.random.below(3 * self.block_size);
-        let node = &self.nodes[file];
-        let place = |from, bytes| self.volume.device_offset(node, from, bytes).unwrap();
+        let inode = &self.inodes[file];
+        let place = |from, bytes| self.volume.device_offset(inode, from, bytes).unwrap();
         let first = place(from, 1);
         let follows = |at: u64| first.is_some_and(|first| place(from + at, 1) == Some(first + at));
         // At least once in each block.
         let are_side_by_side = (0..bytes).step_by(512).chain([bytes - 1]).all(follows);
         assert_eq!(place(from, bytes), first.filter(|_| are_side_by_side), "{bytes} bytes from {from}");
         let mut is_unwritten = false;
-        self.volume.fiemap(node, from, bytes, &mut |extent| is_unwritten |= extent.unwritten).unwrap();
+        self.volume.fiemap(inode, from, bytes, &mut |extent| is_unwritten |= extent.unwritten).unwrap();
         let Some(place) = place(from, bytes).filter(|_| !is_unwritten) else { return };
         let mut found = vec![0xAA; bytes as usize];
         self.volume.device.read_at(place, &mut found).unwrap();
@@ -224,8 +224,8 @@ fn one_seed(base: &MemoryDevice, inodes: &[InodeNumber], block_size: u64, seed: 
         }
         let volume = mount(&device);
         for inode in inodes {
-            volume.set_size(&volume.node(*inode).unwrap(), 0).unwrap();
-            assert_eq!(volume.node(*inode).unwrap().inode().blocks_512(block_size as u32), 0);
+            volume.set_size(&volume.inode(*inode).unwrap(), 0).unwrap();
+            assert_eq!(volume.inode(*inode).unwrap().raw().blocks_512(block_size as u32), 0);
         }
         volume.unmount().unwrap();
         assert_clean(&*device, "after all files were cut to nothing");
@@ -276,19 +276,19 @@ fn files_without_extents_reach_through_three_levels() {
     let (device, inodes) = format(&arguments, 8 << 10, &["a"]);
     let device = Arc::new(device);
     let volume = mount(&device);
-    let node = volume.node(inodes[0]).unwrap();
+    let inode = volume.inode(inodes[0]).unwrap();
     let free = volume.allocator.free_blocks();
     let mut random = Random::new(7);
     // The ends of the direct blocks and of the trees of one and two levels, and beyond.
     let places = [0, 10, 260, 267, 300, 12 + 256 + 65_530, 12 + 256 + 65_536 + 70_000, 16_000_000];
     let pieces: Vec<_> = places.map(|block| (block * 1024 + 100, random.bytes(20_000))).into();
     for (offset, bytes) in pieces.iter().rev() {
-        assert_eq!(volume.write_at(&node, Some(*offset), bytes, true).unwrap(), bytes.len());
+        assert_eq!(volume.write_at(&inode, Some(*offset), bytes, true).unwrap(), bytes.len());
     }
     let mut covered = Vec::new();
     for (offset, bytes) in &pieces {
         let mut read = vec![0; bytes.len()];
-        volume.read_at(&node, *offset, &mut read).unwrap();
+        volume.read_at(&inode, *offset, &mut read).unwrap();
         let hidden = covered.iter().any(|start| offset.abs_diff(*start) < 20_000);
         assert!(hidden || read == *bytes, "at {offset}");
         covered.push(*offset);
@@ -299,12 +299,12 @@ fn files_without_extents_reach_through_three_levels() {
     mount(&copy).unmount().unwrap();
     assert_clean(&*copy, "grown");
     for block in [16_000_001, 100_000, 12 + 256 + 65_536, 12 + 256 + 65_535, 280, 12, 1, 0] {
-        volume.set_size(&node, block * 1024).unwrap();
+        volume.set_size(&inode, block * 1024).unwrap();
         volume.sync().unwrap();
         let copy = Arc::new(device.snapshot());
         mount(&copy).unmount().unwrap();
         assert_clean(&*copy, &format!("cut to {block} blocks"));
     }
     assert_eq!(volume.statistics().free_blocks, free);
-    assert_eq!(node.inode().blocks_512(1024), 0);
+    assert_eq!(inode.raw().blocks_512(1024), 0);
 }

@@ -10,7 +10,7 @@ use extant_rt::Arc;
 use super::disk::{format, has_tools, load, mount, scratch, store};
 use crate::error::Error;
 use crate::map::Mapping;
-use crate::update::{Change, Need};
+use crate::update::{Credits, InodeDirty};
 use crate::volume::Volume;
 
 /// A disk with the file `a`, of one block, and the file's inode.
@@ -18,9 +18,9 @@ fn disk_with_a_file() -> (Arc<MemoryDevice>, InodeNumber) {
     let (device, inodes) = format(&["-b", "1024", "-J", "size=1", "-N", "64"], 8 << 10, &["a"]);
     let device = Arc::new(device);
     let volume = mount(&device);
-    let node = volume.node(inodes[0]).unwrap();
-    volume.write_at(&node, Some(0), &[7; 1000], true).unwrap();
-    drop(node);
+    let inode = volume.inode(inodes[0]).unwrap();
+    volume.write_at(&inode, Some(0), &[7; 1000], true).unwrap();
+    drop(inode);
     volume.unmount().unwrap();
     (device, inodes[0])
 }
@@ -29,11 +29,11 @@ fn disk_with_a_file() -> (Arc<MemoryDevice>, InodeNumber) {
 /// operation that frees the block finds it.
 fn with_its_block_free(device: &Arc<MemoryDevice>, number: InodeNumber) -> Arc<MemoryDevice> {
     let volume = mount(device);
-    let node = volume.node(number).unwrap();
-    let Mapping::Data { start, .. } = volume.map(&node, LogicalBlock(0), 1).unwrap() else {
+    let inode = volume.inode(number).unwrap();
+    let Mapping::Data { start, .. } = volume.map(&inode, LogicalBlock(0), 1).unwrap() else {
         panic!("a hole");
     };
-    drop(node);
+    drop(inode);
     volume.unmount().unwrap();
     let scratch = scratch();
     let path = store(&**device, &scratch);
@@ -46,7 +46,7 @@ fn with_its_block_free(device: &Arc<MemoryDevice>, number: InodeNumber) -> Arc<M
 
 /// That nothing is written any more, that the disk says so and is not marked clean, and what the next mount finds.
 fn assert_aborted(volume: Arc<Volume>, device: &Arc<MemoryDevice>) -> Arc<Volume> {
-    assert!(matches!(volume.begin(Need::new(1, 0)), Err(Error::ReadOnly)));
+    assert!(matches!(volume.begin(Credits::new(1, 0)), Err(Error::ReadOnly)));
     assert!(matches!(volume.sync(), Err(Error::Journal(extant_journal::Error::Aborted(_)))));
     assert!(volume.unmount().is_err());
     drop(volume);
@@ -64,15 +64,15 @@ fn damage_found_in_the_midst_of_an_update_leaves_the_disk_as_it_was() {
     let (device, number) = disk_with_a_file();
     let device = with_its_block_free(&device, number);
     let volume = mount(&device);
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     let removed = volume.unlink(&root, b"a");
     assert!(matches!(removed, Err(Error::Corrupt { .. })), "{removed:?}");
     drop(root);
     let next = assert_aborted(volume, &device);
-    let root = next.node(InodeNumber::ROOT).unwrap();
-    let node = next.lookup(&root, b"a").expect("half of the removal was committed");
+    let root = next.inode(InodeNumber::ROOT).unwrap();
+    let inode = next.lookup(&root, b"a").expect("half of the removal was committed");
     let mut read = [0; 1000];
-    assert_eq!(next.read_at(&node, 0, &mut read).unwrap(), 1000);
+    assert_eq!(next.read_at(&inode, 0, &mut read).unwrap(), 1000);
     assert_eq!(read, [7; 1000]);
 }
 
@@ -83,18 +83,18 @@ fn an_update_that_is_dropped_aborts_once_it_changed_something() {
     }
     let (device, number) = disk_with_a_file();
     let volume = mount(&device);
-    let node = volume.node(number).unwrap();
-    drop(volume.begin(Need::new(1, 1)).unwrap());
-    let full = volume.begin(Need::new(1, u32::MAX)).map(drop);
+    let inode = volume.inode(number).unwrap();
+    drop(volume.begin(Credits::new(1, 1)).unwrap());
+    let full = volume.begin(Credits::new(1, u32::MAX)).map(drop);
     assert!(matches!(full, Err(Error::NoSpace)), "{full:?}");
     volume.sync().expect("nothing was changed");
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let mut update = volume.begin(Need::new(1, 0)).unwrap();
-        update.modify_inode(&node, Change::Attributes, |inode| inode.set_uid(77));
+        let mut update = volume.begin(Credits::new(1, 0)).unwrap();
+        update.modify_inode(&inode, InodeDirty::Attributes, |raw| raw.set_uid(77));
         panic!("in the midst");
     }));
     assert!(panicked.is_err());
-    drop(node);
+    drop(inode);
     let next = assert_aborted(volume, &device);
-    assert_eq!(next.node(number).unwrap().inode().uid(), 0, "half an update was committed");
+    assert_eq!(next.inode(number).unwrap().raw().uid(), 0, "half an update was committed");
 }

@@ -8,12 +8,12 @@ use extant_rt::Arc;
 use super::disk::{Random, assert_clean, format, has_tools, mount};
 use super::names::{list, new};
 use crate::error::Error;
+use crate::inode::InodeRef;
 use crate::namei::NewKind;
-use crate::node::NodeRef;
 use crate::volume::Volume;
 
-fn root(volume: &Arc<Volume>) -> NodeRef {
-    volume.node(InodeNumber::ROOT).unwrap()
+fn root(volume: &Arc<Volume>) -> InodeRef {
+    volume.inode(InodeNumber::ROOT).unwrap()
 }
 
 fn name(index: u32, len: usize) -> Vec<u8> {
@@ -23,13 +23,13 @@ fn name(index: u32, len: usize) -> Vec<u8> {
 }
 
 /// A directory with as many names of one file as fit, at most `count`.
-fn fill(volume: &Arc<Volume>, count: u32, len: usize) -> (NodeRef, u32) {
+fn fill(volume: &Arc<Volume>, count: u32, len: usize) -> (InodeRef, u32) {
     let dir = volume.create(&root(volume), b"dir", &new(NewKind::Directory)).unwrap();
     let mut file = volume.create(&dir, &name(0, len), &new(NewKind::File)).unwrap();
     for index in 1..count {
         let made = match volume.link(&file, &dir, &name(index, len)) {
             Err(Error::TooManyLinks) => {
-                volume.create(&dir, &name(index, len), &new(NewKind::File)).map(|node| file = node)
+                volume.create(&dir, &name(index, len), &new(NewKind::File)).map(|inode| file = inode)
             }
             other => other,
         };
@@ -42,7 +42,7 @@ fn fill(volume: &Arc<Volume>, count: u32, len: usize) -> (NodeRef, u32) {
     (dir, count)
 }
 
-fn check(volume: &Arc<Volume>, dir: &NodeRef, count: u32, len: usize) {
+fn check(volume: &Arc<Volume>, dir: &InodeRef, count: u32, len: usize) {
     assert_eq!(list(volume, dir).len() as u32, count + 2);
     for index in 0..count {
         assert!(volume.lookup(dir, &name(index, len)).is_ok(), "{index}");
@@ -50,7 +50,7 @@ fn check(volume: &Arc<Volume>, dir: &NodeRef, count: u32, len: usize) {
     assert!(matches!(volume.lookup(dir, b"none"), Err(Error::NotFound)));
 }
 
-fn empty(volume: &Arc<Volume>, dir: &NodeRef, count: u32, len: usize) {
+fn empty(volume: &Arc<Volume>, dir: &InodeRef, count: u32, len: usize) {
     let mut left: Vec<u32> = (0..count).collect();
     let mut random = Random::new(7);
     while !left.is_empty() {
@@ -80,7 +80,7 @@ fn go_round(arguments: &[&str], kilobytes: u32, count: u32, len: usize) -> u32 {
 
     let volume = mount(&device);
     volume.rmdir(&root(&volume), b"dir").unwrap();
-    volume.reap();
+    volume.evict_unlinked();
     volume.unmount().unwrap();
     assert_clean(&*device, "removed");
     made
@@ -134,18 +134,18 @@ fn subdirectories_past_the_link_limit_are_refused_or_no_longer_counted() {
         for index in 0..64_998 {
             make(index).unwrap();
         }
-        assert_eq!(dir.inode().links_count(), 65_000);
+        assert_eq!(dir.raw().links_count(), 65_000);
         let one_more = make(64_998);
         if feature == "dir_nlink" {
             one_more.unwrap();
-            assert_eq!(dir.inode().links_count(), 1);
+            assert_eq!(dir.raw().links_count(), 1);
             volume.rmdir(&dir, &name(0, 8)).unwrap();
             make(0).unwrap();
-            assert_eq!(dir.inode().links_count(), 1);
+            assert_eq!(dir.raw().links_count(), 1);
         } else {
             assert!(matches!(one_more, Err(Error::TooManyLinks)), "{one_more:?}");
             volume.rmdir(&dir, &name(0, 8)).unwrap();
-            assert_eq!(dir.inode().links_count(), 64_999);
+            assert_eq!(dir.raw().links_count(), 64_999);
         }
         drop(dir);
         volume.unmount().unwrap();
@@ -172,7 +172,7 @@ fn names_of_one_hash_in_two_leaves_are_found_and_not_made_twice() {
     for name in &names {
         volume.create(&dir, name, &new(NewKind::File)).unwrap();
     }
-    assert_eq!(dir.inode().size(), 3 << 10, "not an index and two leaves");
+    assert_eq!(dir.raw().size(), 3 << 10, "not an index and two leaves");
     let file = volume.lookup(&dir, &names[0]).unwrap();
     for name in &names {
         assert!(volume.lookup(&dir, name).is_ok());

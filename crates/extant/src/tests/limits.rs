@@ -4,7 +4,7 @@ use std::fs::File;
 use std::process::Command;
 
 use extant_block::{DeviceAccess, FileDevice};
-use extant_ondisk::{FsBlock, Inode, InodeFlags, InodeNumber, LogicalBlock, RoCompatFeatures};
+use extant_ondisk::{FsBlock, InodeFlags, InodeNumber, LogicalBlock, RawInode, RoCompatFeatures};
 use extant_rt::Arc;
 
 use super::disk::{assert_clean, format, has_tools, mount, mount_with_pages, scratch};
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::fallocate::Fallocate;
 use crate::mount::Options;
 use crate::namei::NewKind;
-use crate::update::{Change, Need};
+use crate::update::{Credits, InodeDirty};
 use crate::volume::Volume;
 
 #[test]
@@ -31,17 +31,17 @@ fn a_file_beyond_2_gib_sets_the_feature_that_says_so() {
         let device = Arc::new(device);
         let volume = mount(&device);
         let has_feature = || volume.superblock.lock().ro_compat().contains(RoCompatFeatures::LARGE_FILE);
-        let node = volume.node(inodes[0]).unwrap();
-        volume.write_at(&node, Some((1 << 31) - 10), b"123456789", true).unwrap();
+        let inode = volume.inode(inodes[0]).unwrap();
+        volume.write_at(&inode, Some((1 << 31) - 10), b"123456789", true).unwrap();
         assert!(!has_feature());
         if extends {
-            volume.set_size(&node, 1 << 31).unwrap();
+            volume.set_size(&inode, 1 << 31).unwrap();
         } else {
-            volume.write_at(&node, None, b"0!", true).unwrap();
+            volume.write_at(&inode, None, b"0!", true).unwrap();
         }
         assert!(has_feature());
         volume.unmount().unwrap();
-        drop((node, volume));
+        drop((inode, volume));
         assert_clean(&*device, features);
     }
 }
@@ -56,22 +56,22 @@ fn no_file_grows_beyond_what_its_map_and_the_disk_can_hold() {
         let (device, inodes) = format(&arguments, 8 << 10, &["a"]);
         let device = Arc::new(device);
         let volume = mount(&device);
-        let node = volume.node(inodes[0]).unwrap();
-        let most = volume.size_max(&node.inode());
-        assert!(matches!(volume.set_size(&node, most + 1), Err(Error::FileTooLarge)));
-        assert!(matches!(volume.write_at(&node, Some(most), b"1", true), Err(Error::FileTooLarge)));
-        assert_eq!(volume.write_at(&node, Some(most - 3), b"12345", true).unwrap(), 3);
-        assert_eq!(node.inode().size(), most);
+        let inode = volume.inode(inodes[0]).unwrap();
+        let most = volume.size_max(&inode.raw());
+        assert!(matches!(volume.set_size(&inode, most + 1), Err(Error::FileTooLarge)));
+        assert!(matches!(volume.write_at(&inode, Some(most), b"1", true), Err(Error::FileTooLarge)));
+        assert_eq!(volume.write_at(&inode, Some(most - 3), b"12345", true).unwrap(), 3);
+        assert_eq!(inode.raw().size(), most);
         let mut end = [0; 10];
-        assert_eq!(volume.read_at(&node, most - 3, &mut end).unwrap(), 3);
+        assert_eq!(volume.read_at(&inode, most - 3, &mut end).unwrap(), 3);
         assert_eq!(&end[..3], b"123");
         for what in [Fallocate::InsertRange, Fallocate::Allocate { keep_size: true }] {
             let offset = if what == Fallocate::InsertRange { 0 } else { most };
-            let result = volume.fallocate(&node, what, offset, 1024, true);
+            let result = volume.fallocate(&inode, what, offset, 1024, true);
             assert!(matches!(result, Err(Error::FileTooLarge | Error::Unsupported(_))), "{result:?}");
         }
         volume.unmount().unwrap();
-        drop((node, volume));
+        drop((inode, volume));
         assert_clean(&*device, features);
     }
 }
@@ -83,22 +83,22 @@ fn a_write_takes_set_user_id_away_unless_privileged() {
     }
     let (device, inodes) = format(&["-b", "1024", "-J", "size=1", "-N", "64"], 8 << 10, &["a"]);
     let volume = mount(&Arc::new(device));
-    let node = volume.node(inodes[0]).unwrap();
+    let inode = volume.inode(inodes[0]).unwrap();
     let set_mode = |mode| {
-        let mut update = volume.begin(Need::new(1, 0)).unwrap();
-        update.modify_inode(&node, Change::Attributes, |inode| inode.set_mode(0o100_000 | mode));
+        let mut update = volume.begin(Credits::new(1, 0)).unwrap();
+        update.modify_inode(&inode, InodeDirty::Attributes, |raw| raw.set_mode(0o100_000 | mode));
         update.finish();
     };
-    let mode = || node.inode().mode() & 0o7777;
+    let mode = || inode.raw().mode() & 0o7777;
     // What a file has, and what a write of somebody leaves of it.
     for (before, after) in
         [(0o6755, 0o755), (0o4644, 0o644), (0o2644, 0o2644), (0o2674, 0o674), (0o1777, 0o1777)]
     {
         for offset in [Some(0), None, Some(5_000)] {
             set_mode(before);
-            volume.write_at(&node, offset, b"1", true).unwrap();
+            volume.write_at(&inode, offset, b"1", true).unwrap();
             assert_eq!(mode(), before);
-            volume.write_at(&node, offset, b"1", false).unwrap();
+            volume.write_at(&inode, offset, b"1", false).unwrap();
             assert_eq!(mode(), after, "{before:o}");
         }
     }
@@ -116,29 +116,29 @@ fn blocks_that_an_inode_cannot_count_are_refused_before_anything_changes() {
         let (device, inodes) = format(&arguments, 8 << 10, &["a", "b"]);
         let device = Arc::new(device);
         let volume = mount_with_pages(&device, page_cache_bytes, true);
-        let root = volume.node(InodeNumber::ROOT).unwrap();
+        let root = volume.inode(InodeNumber::ROOT).unwrap();
         let dir = volume.create(&root, b"dir", &new(NewKind::Directory)).unwrap();
-        let set_sectors = |node, sectors| {
-            let mut update = volume.begin(Need::new(1, 0)).unwrap();
-            let set = |inode: &mut Inode| inode.set_blocks_512(sectors, 1024, false).unwrap();
-            update.modify_inode(node, Change::Attributes, set);
+        let set_sectors = |inode, sectors| {
+            let mut update = volume.begin(Credits::new(1, 0)).unwrap();
+            let set = |inode: &mut RawInode| inode.set_blocks_512(sectors, 1024, false).unwrap();
+            update.modify_inode(inode, InodeDirty::Attributes, set);
             update.finish();
         };
-        let node = volume.node(inodes[0]).unwrap();
+        let inode = volume.inode(inodes[0]).unwrap();
         // Two blocks more can be counted.
-        set_sectors(&node, u64::from(u32::MAX) - 4);
-        assert_eq!(volume.write_at(&node, Some(0), &[1; 4096], true).unwrap(), 2048, "{features}");
+        set_sectors(&inode, u64::from(u32::MAX) - 4);
+        assert_eq!(volume.write_at(&inode, Some(0), &[1; 4096], true).unwrap(), 2048, "{features}");
         let refused = [
-            volume.write_at(&node, Some(2048), b"1", true).map(drop),
-            volume.set_xattr(&node, b"user.name", &[1; 500], Default::default()),
+            volume.write_at(&inode, Some(2048), b"1", true).map(drop),
+            volume.set_xattr(&inode, b"user.name", &[1; 500], Default::default()),
         ];
         for result in refused {
             assert!(matches!(result, Err(Error::FileTooLarge)), "{features}: {result:?}");
         }
         let allocate = Fallocate::Allocate { keep_size: true };
-        let result = volume.fallocate(&node, allocate, 4096, 1024, true);
+        let result = volume.fallocate(&inode, allocate, 4096, 1024, true);
         assert!(matches!(result, Err(Error::FileTooLarge | Error::Unsupported(_))), "{features}: {result:?}");
-        let sectors = dir.inode().blocks_512(1024);
+        let sectors = dir.raw().blocks_512(1024);
         set_sectors(&dir, u64::from(u32::MAX));
         let create = |number: u32| {
             let name = format!("{number:0200}");
@@ -148,11 +148,11 @@ fn blocks_that_an_inode_cannot_count_are_refused_before_anything_changes() {
         assert!(matches!(result, Err(Error::FileTooLarge)), "{features}: {result:?}");
         // The journal goes on.
         set_sectors(&dir, sectors);
-        set_sectors(&node, 4);
+        set_sectors(&inode, 4);
         create(10).unwrap();
-        volume.write_at(&node, Some(2048), b"1", true).unwrap();
+        volume.write_at(&inode, Some(2048), b"1", true).unwrap();
         volume.unmount().unwrap();
-        drop((root, dir, node, volume));
+        drop((root, dir, inode, volume));
         assert_clean(&*device, features);
     }
 }
@@ -176,25 +176,25 @@ fn blocks_beyond_32_bits_are_refused_to_block_maps_before_anything_changes() {
     let device = FileDevice::open(&image, DeviceAccess::read_write()).unwrap();
     let options = Options { background: false, ..Options::default() };
     let volume = Volume::mount(Arc::new(device), &options).unwrap().0;
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     let without_extents = |name: &[u8], kind| {
-        let node = volume.create(&root, name, &new(kind)).unwrap();
-        let block = volume.directory_block(&node, LogicalBlock(0)).map_or(0, |block| block.0 as u32);
-        let mut update = volume.begin(Need::new(1, 0)).unwrap();
-        update.modify_inode(&node, Change::Mapping, |inode| {
-            inode.set_flags(inode.flags() - InodeFlags::EXTENTS);
-            inode.i_block_mut().fill(0);
-            inode.i_block_mut()[..4].copy_from_slice(&block.to_le_bytes());
+        let inode = volume.create(&root, name, &new(kind)).unwrap();
+        let block = volume.directory_block(&inode, LogicalBlock(0)).map_or(0, |block| block.0 as u32);
+        let mut update = volume.begin(Credits::new(1, 0)).unwrap();
+        update.modify_inode(&inode, InodeDirty::Mapping, |raw| {
+            raw.set_flags(raw.flags() - InodeFlags::EXTENTS);
+            raw.i_block_mut().fill(0);
+            raw.i_block_mut()[..4].copy_from_slice(&block.to_le_bytes());
         });
         update.finish();
-        node
+        inode
     };
     let file = without_extents(b"file", NewKind::File);
     // Twelve blocks stand in the inode; those behind need a table.
     let table_from = LogicalBlock(12);
     assert_eq!(volume.write_at(&file, Some(0), &[1; 12 * 1024], true).unwrap(), 12 * 1024);
     let before = volume.allocator.disk_free_blocks();
-    let mut update = volume.begin(Need::new(20, 2)).unwrap();
+    let mut update = volume.begin(Credits::new(20, 2)).unwrap();
     let far = update.take_metadata(FsBlock((1 << 32) + 10_000)).unwrap();
     assert!(far.start.0 > 1 << 32);
     let hole = volume.hole(&file, table_from).unwrap();

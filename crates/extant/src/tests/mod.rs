@@ -2,11 +2,11 @@
 
 mod acls;
 mod appenders;
-mod cached_names;
 mod contexts;
 mod creators;
 mod damage;
 mod damaged_maps;
+mod dcache;
 mod disk;
 mod errors;
 mod evictions;
@@ -18,9 +18,9 @@ mod half_updates;
 mod kernel;
 mod large_dirs;
 mod limits;
-mod misses;
 mod names;
 mod nearly_full;
+mod negative_lookup;
 mod orphans;
 mod pages;
 mod panics;

@@ -8,9 +8,9 @@ use extant_rt::Arc;
 
 use super::disk::{Random, assert_clean, format, has_tools, mount};
 use crate::error::{Error, Result};
+use crate::inode::InodeRef;
 use crate::mount::Options;
 use crate::namei::{New, NewKind, RenameFlags};
-use crate::node::NodeRef;
 use crate::volume::Volume;
 
 /// Features of disks, as `mke2fs` takes them.
@@ -70,7 +70,7 @@ struct Model {
     /// Directories that have a name.
     dirs: Vec<usize>,
     /// Files that somebody has open.
-    open: Vec<(usize, NodeRef)>,
+    open: Vec<(usize, InodeRef)>,
     random: Random,
     /// Operations may find no space or no inode, and must have done nothing then.
     may_be_full: bool,
@@ -85,7 +85,7 @@ impl Model {
         let volume = mount(device);
         let mut root = Thing::new(InodeNumber::ROOT, FileType::Directory, ROOT);
         root.names.insert(b"lost+found".to_vec(), 1);
-        let found = volume.lookup(&volume.node(InodeNumber::ROOT).unwrap(), b"lost+found").unwrap();
+        let found = volume.lookup(&volume.inode(InodeNumber::ROOT).unwrap(), b"lost+found").unwrap();
         let things = vec![root, Thing::new(found.number, FileType::Directory, ROOT)];
         Self {
             volume,
@@ -105,8 +105,8 @@ impl Model {
         refused
     }
 
-    fn node(&self, thing: usize) -> NodeRef {
-        self.volume.node(self.things[thing].inode).unwrap()
+    fn inode(&self, thing: usize) -> InodeRef {
+        self.volume.inode(self.things[thing].inode).unwrap()
     }
 
     fn dir(&mut self) -> usize {
@@ -157,7 +157,7 @@ impl Model {
             8 => NewKind::CharDevice { major: 5, minor: self.random.below(1 << 20) as u32 },
             _ => NewKind::Fifo,
         };
-        let made = self.volume.create(&self.node(dir), &name, &new(kind));
+        let made = self.volume.create(&self.inode(dir), &name, &new(kind));
         let said = format!("create {kind:?} in {dir}: {made:?}");
         if self.things[dir].names.contains_key(&name) {
             assert!(matches!(made, Err(Error::Exists)), "{said}");
@@ -166,14 +166,14 @@ impl Model {
         if self.is_refused(&made) {
             return said;
         }
-        let node = made.unwrap_or_else(|e| panic!("{said}: {e}"));
-        let mut thing = Thing::new(node.number, kind.file_type(), dir);
+        let inode = made.unwrap_or_else(|e| panic!("{said}: {e}"));
+        let mut thing = Thing::new(inode.number, kind.file_type(), dir);
         if let NewKind::Symlink(target) = kind {
             thing.target = target.to_vec();
         }
         self.add(dir, name, thing);
         if self.random.below(6) == 0 && kind == NewKind::File {
-            self.open.push((self.things.len() - 1, node));
+            self.open.push((self.things.len() - 1, inode));
         }
         said
     }
@@ -184,7 +184,7 @@ impl Model {
         let Some(&thing) = self.things[from].names.get(&name) else { return String::new() };
         let dir = self.dir();
         let new_name = self.name(dir, false);
-        let linked = self.volume.link(&self.node(thing), &self.node(dir), &new_name);
+        let linked = self.volume.link(&self.inode(thing), &self.inode(dir), &new_name);
         let said = format!("link {thing} in {dir}: {linked:?}");
         if self.things[thing].file_type == FileType::Directory {
             assert!(matches!(linked, Err(Error::NotPermitted)), "{said}");
@@ -200,19 +200,19 @@ impl Model {
 
     fn tmpfile(&mut self) -> String {
         let dir = self.dir();
-        let made = self.volume.tmpfile(&self.node(dir), &new(NewKind::File));
+        let made = self.volume.tmpfile(&self.inode(dir), &new(NewKind::File));
         let name = self.name(dir, false);
         let is_refused = self.is_refused(&made);
         if is_refused || self.random.below(3) == 0 || self.things[dir].names.contains_key(&name) {
             return format!("tmpfile in {dir}: {made:?}");
         }
-        let node = made.unwrap();
-        let linked = self.volume.link(&node, &self.node(dir), &name);
+        let inode = made.unwrap();
+        let linked = self.volume.link(&inode, &self.inode(dir), &name);
         if self.is_refused(&linked) {
             return format!("tmpfile in {dir}, not linked");
         }
         linked.unwrap();
-        let thing = Thing::new(node.number, FileType::Regular, dir);
+        let thing = Thing::new(inode.number, FileType::Regular, dir);
         self.add(dir, name, thing);
         format!("tmpfile in {dir}, linked")
     }
@@ -220,10 +220,10 @@ impl Model {
     fn remove(&mut self) -> String {
         let dir = self.dir();
         let name = self.name(dir, true);
-        let node = self.node(dir);
+        let inode = self.inode(dir);
         let is_rmdir = self.random.below(2) == 0;
         let removed =
-            if is_rmdir { self.volume.rmdir(&node, &name) } else { self.volume.unlink(&node, &name) };
+            if is_rmdir { self.volume.rmdir(&inode, &name) } else { self.volume.unlink(&inode, &name) };
         let said = format!("remove (rmdir {is_rmdir}) {name:?} from {dir}: {removed:?}");
         let Some(&thing) = self.things[dir].names.get(&name) else {
             assert!(matches!(removed, Err(Error::NotFound)), "{said}");
@@ -302,7 +302,7 @@ impl Model {
             2 => RenameFlags { whiteout: true, ..RenameFlags::default() },
             _ => RenameFlags::default(),
         };
-        let renamed = self.volume.rename(&self.node(from), &name, &self.node(to), &to_name, flags);
+        let renamed = self.volume.rename(&self.inode(from), &name, &self.inode(to), &to_name, flags);
         let expected = self.renamed(from, &name, to, &to_name, flags);
         if expected.is_ok() && self.is_refused(&renamed) {
             return "rename refused".to_owned();
@@ -333,9 +333,9 @@ impl Model {
             }
             self.things[from].names.remove(&name);
             if flags.whiteout {
-                let node = self.volume.lookup(&self.node(from), &name).unwrap();
-                assert_eq!(node.inode().device(), (0, 0));
-                let thing = Thing::new(node.number, FileType::CharDevice, from);
+                let inode = self.volume.lookup(&self.inode(from), &name).unwrap();
+                assert_eq!(inode.raw().device(), (0, 0));
+                let thing = Thing::new(inode.number, FileType::CharDevice, from);
                 self.add(from, name, thing);
             }
         }
@@ -353,7 +353,7 @@ impl Model {
         }
         let len = self.random.below(9_000) as usize;
         let bytes = self.random.bytes(len);
-        let written = self.volume.write_at(&self.node(thing), None, &bytes, true);
+        let written = self.volume.write_at(&self.inode(thing), None, &bytes, true);
         if !self.is_refused(&written) {
             let written = written.as_ref().unwrap();
             assert!(*written == len || self.may_be_full, "{written} of {len} written");
@@ -375,8 +375,8 @@ impl Model {
                     let index = self.random.below(self.open.len() as u64) as usize;
                     drop(self.open.swap_remove(index));
                 }
-                self.volume.reap();
-                "reap".to_owned()
+                self.volume.evict_unlinked();
+                "evict_unlinked".to_owned()
             }
         }
     }
@@ -384,8 +384,8 @@ impl Model {
     fn compare(&self, volume: &Arc<Volume>) {
         for &dir in &self.dirs {
             let thing = &self.things[dir];
-            let node = volume.node(thing.inode).unwrap();
-            let listed = list(volume, &node);
+            let inode = volume.inode(thing.inode).unwrap();
+            let listed = list(volume, &inode);
             let names: BTreeSet<_> = thing.names.keys().cloned().collect();
             let found: BTreeSet<_> =
                 listed.keys().filter(|name| !matches!(name.as_slice(), b"." | b"..")).cloned().collect();
@@ -394,23 +394,23 @@ impl Model {
             assert_eq!(listed[b"..".as_slice()].0, self.things[thing.parent].inode, "parent of {dir}");
             let below =
                 thing.names.values().filter(|t| self.things[**t].file_type == FileType::Directory).count();
-            assert_eq!(usize::from(node.inode().links_count()), below + 2, "links of {dir}");
+            assert_eq!(usize::from(inode.raw().links_count()), below + 2, "links of {dir}");
             for (name, child) in &thing.names {
                 let child = &self.things[*child];
-                let (inode, file_type) = listed[name];
-                assert_eq!(inode, child.inode);
+                let (number, file_type) = listed[name];
+                assert_eq!(number, child.inode);
                 assert!(file_type.is_none_or(|file_type| file_type == child.file_type));
-                let node = volume.lookup(&node, name).unwrap();
-                assert_eq!((node.number, node.file_type()), (child.inode, child.file_type));
+                let inode = volume.lookup(&inode, name).unwrap();
+                assert_eq!((inode.number, inode.file_type()), (child.inode, child.file_type));
                 if child.file_type != FileType::Directory {
-                    assert_eq!(node.inode().links_count(), child.links);
+                    assert_eq!(inode.raw().links_count(), child.links);
                 }
                 if child.file_type == FileType::Symlink {
-                    assert_eq!(volume.read_link(&node).unwrap(), child.target);
+                    assert_eq!(volume.read_link(&inode).unwrap(), child.target);
                 }
                 if child.file_type == FileType::Regular {
                     let mut content = vec![0; child.content.len() + 1];
-                    let read = volume.read_at(&node, 0, &mut content).unwrap();
+                    let read = volume.read_at(&inode, 0, &mut content).unwrap();
                     assert_eq!(content[..read], child.content);
                 }
             }
@@ -435,7 +435,7 @@ impl Thing {
 /// All names of a directory, each once, with inode and type.
 pub(super) fn list(
     volume: &Arc<Volume>,
-    dir: &NodeRef,
+    dir: &InodeRef,
 ) -> BTreeMap<Vec<u8>, (InodeNumber, Option<FileType>)> {
     let mut names = BTreeMap::new();
     volume
@@ -515,14 +515,14 @@ fn names_in_a_synchronous_directory_are_durable_at_once() {
         let (device, _) = format(&["-b", "1024"], 8 << 10, &[]);
         let device = Arc::new(device);
         let volume = mount(&device);
-        let root = volume.node(InodeNumber::ROOT).unwrap();
-        volume.set_flags(&root, root.inode().flags() & InodeFlags::USER_VISIBLE | flag).unwrap();
+        let root = volume.inode(InodeNumber::ROOT).unwrap();
+        volume.set_flags(&root, root.raw().flags() & InodeFlags::USER_VISIBLE | flag).unwrap();
         volume.create(&root, b"a", &new(NewKind::File)).unwrap();
         volume.create(&root, b"b", &new(NewKind::File)).unwrap();
         volume.rename(&root, b"a", &root, b"c", RenameFlags::default()).unwrap();
         volume.unlink(&root, b"b").unwrap();
         let crashed = mount(&Arc::new(device.snapshot()));
-        let names = list(&crashed, &crashed.node(InodeNumber::ROOT).unwrap());
+        let names = list(&crashed, &crashed.inode(InodeNumber::ROOT).unwrap());
         let has = |name: &[u8]| names.contains_key(name);
         assert_eq!((has(b"a"), has(b"b"), has(b"c")), (false, false, is_durable), "{flag:?}");
     }

@@ -8,9 +8,9 @@ use super::disk::{Random, assert_clean, format, has_tools};
 use super::names::new;
 use crate::error::{Error, Result};
 use crate::fallocate::Fallocate;
+use crate::inode::InodeRef;
 use crate::mount::Options;
 use crate::namei::NewKind;
-use crate::node::NodeRef;
 use crate::volume::Volume;
 
 const FILES: u64 = 5;
@@ -19,7 +19,7 @@ const SIZE_MAX: u64 = 700_000;
 /// Files on a nearly full disk and what they must hold.
 struct Load {
     volume: Arc<Volume>,
-    files: Vec<NodeRef>,
+    files: Vec<InodeRef>,
     contents: Vec<Vec<u8>>,
     random: Random,
     /// Writes that were accepted without a block, and those that were refused.
@@ -27,14 +27,14 @@ struct Load {
     what: String,
 }
 
-fn create(volume: &Arc<Volume>, name: &str) -> NodeRef {
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+fn create(volume: &Arc<Volume>, name: &str) -> InodeRef {
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     volume.create(&root, name.as_bytes(), &new(NewKind::File)).unwrap()
 }
 
 /// Fills a disk but for free pieces of a few blocks each.
 fn leave_crumbs(volume: &Arc<Volume>, block_size: u64, random: &mut Random) {
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     let files: Vec<_> = (0..200).map(|number| create(volume, &format!("fill{number}"))).collect();
     let mut is_full = false;
     while !is_full {
@@ -48,7 +48,7 @@ fn leave_crumbs(volume: &Arc<Volume>, block_size: u64, random: &mut Random) {
     for number in (0..200).step_by(16) {
         volume.unlink(&root, format!("fill{number}").as_bytes()).unwrap();
     }
-    volume.reap();
+    volume.evict_unlinked();
     volume.sync().unwrap();
 }
 
@@ -76,7 +76,7 @@ impl Load {
             13 => self.fallocate(&file, Fallocate::ZeroRange { keep_size }, at, bytes),
             14 | 15 => self.fallocate(&file, Fallocate::PunchHole, at, bytes),
             16 => self.volume.set_size(&file, at),
-            17 => self.volume.sync_node(&file, self.random.below(2) == 0),
+            17 => self.volume.sync_inode(&file, self.random.below(2) == 0),
             18 => self.volume.flush_all(),
             _ => return self.write(index, 0, 50),
         };
@@ -88,7 +88,7 @@ impl Load {
         self.contents[index] = self.read(index);
     }
 
-    fn fallocate(&self, file: &NodeRef, what: Fallocate, at: u64, bytes: u64) -> Result<()> {
+    fn fallocate(&self, file: &InodeRef, what: Fallocate, at: u64, bytes: u64) -> Result<()> {
         self.volume.fallocate(file, what, at, bytes, true)
     }
 
@@ -96,7 +96,7 @@ impl Load {
         let content = self.random.bytes(bytes as usize);
         match self.volume.write_at(&self.files[index], Some(at), &content, true) {
             Ok(written) => {
-                self.counts.0 += u64::from(self.files[index].core().ahead.delayed > 0);
+                self.counts.0 += u64::from(self.files[index].state().delalloc.delayed > 0);
                 let expected = &mut self.contents[index];
                 let end = at as usize + written;
                 expected.resize(expected.len().max(end), 0);

@@ -12,17 +12,17 @@ use super::names::new;
 use crate::attributes::SetAttributes;
 use crate::error::Error;
 use crate::fallocate::Fallocate;
+use crate::inode::InodeRef;
 use crate::mount::Options;
 use crate::namei::NewKind;
-use crate::node::NodeRef;
 use crate::volume::Volume;
 use crate::xattr::XattrMode;
 use crate::{File, Mount};
 
 const BLOCK: u64 = 1024;
 
-fn root(volume: &Volume) -> NodeRef {
-    volume.node(InodeNumber::ROOT).unwrap()
+fn root(volume: &Volume) -> InodeRef {
+    volume.inode(InodeNumber::ROOT).unwrap()
 }
 
 /// What a crash now leaves, mounted again and unmounted: how many orphans mounting found, and the free inodes then.
@@ -68,7 +68,7 @@ fn an_inode_without_a_name_stays_an_orphan_when_it_is_truncated() {
 
 /// An unnamed file with more extents than one update frees, which got a name after a truncation of it failed behind the
 /// first update.
-fn half_truncated() -> (Arc<FaultDevice<MemoryDevice>>, Arc<Volume>, NodeRef) {
+fn half_truncated() -> (Arc<FaultDevice<MemoryDevice>>, Arc<Volume>, InodeRef) {
     const EXTENTS: u64 = 400;
     let device = format(&["-b", "1024"], 8 << 10, &[]).0;
     let device = Arc::new(FaultDevice::new(device, |_| Fault::None));
@@ -78,14 +78,14 @@ fn half_truncated() -> (Arc<FaultDevice<MemoryDevice>>, Arc<Volume>, NodeRef) {
     for block in 0..EXTENTS {
         volume.write_at(&file, Some(2 * block * BLOCK), &[7; BLOCK as usize], true).unwrap();
     }
-    let tail = volume.all_extents(file.number, &file.inode()).unwrap()[0].start.0 * BLOCK;
+    let tail = volume.all_extents(file.number, &file.raw()).unwrap()[0].start.0 * BLOCK;
     device.set_plan(move |request| match request.operation {
         Operation::Write if (tail..tail + BLOCK).contains(&request.offset) => Fault::Error(ErrorKind::Other),
         _ => Fault::None,
     });
     let failed = volume.set_size(&file, 100);
     assert!(matches!(failed, Err(Error::Io { .. })), "{failed:?}");
-    assert!(volume.all_extents(file.number, &file.inode()).unwrap().len() > 1, "all was freed at once");
+    assert!(volume.all_extents(file.number, &file.raw()).unwrap().len() > 1, "all was freed at once");
     device.set_plan(|_| Fault::None);
     volume.link(&file, &root(&volume), b"file").unwrap();
     (device, volume, file)
@@ -131,14 +131,14 @@ fn a_first_link_waits_for_who_changes_the_inode() {
         let linker = scope.spawn(|| volume.link(&file, &root(&volume), b"file"));
         // A link that does not wait is done long before.
         for _ in 0..100 {
-            assert_eq!(file.inode().links_count(), 0);
+            assert_eq!(file.raw().links_count(), 0);
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(content);
         linker.join().expect("a thread").expect("a link");
     });
     volume.link(&file, &root(&volume), b"second").unwrap();
-    assert_eq!(file.inode().links_count(), 2);
+    assert_eq!(file.raw().links_count(), 2);
     drop(file);
     volume.unmount().unwrap();
 }
@@ -232,7 +232,7 @@ fn damage_that_keeps_a_file_from_being_deleted_is_told_and_noted() {
     device.write_at(block.0 * BLOCK + offset as u64 + I_BLOCK, &[0xFF; 12]).unwrap();
     let volume = mount(&device);
     volume.unlink(&root(&volume), b"a").unwrap();
-    volume.reap();
+    volume.evict_unlinked();
     let told = volume.sync().expect_err("damage").to_string();
     assert!(told.contains(&format!("inode {}", inodes[0])) && told.contains("extent"), "{told}");
     volume.unmount().expect("it was told");

@@ -11,9 +11,9 @@ use super::disk::{Random, assert_clean, format, has_tools, mount_with_pages};
 use super::names::new;
 use crate::error::Error;
 use crate::fallocate::Fallocate;
+use crate::inode::InodeRef;
 use crate::mount::Options;
 use crate::namei::{NewKind, RenameFlags};
-use crate::node::NodeRef;
 use crate::seek::SeekTo;
 use crate::volume::Volume;
 
@@ -24,12 +24,12 @@ fn disk(kilobytes: u32) -> Arc<MemoryDevice> {
     Arc::new(format(&["-b", "4096", "-J", "size=4", "-N", "256"], kilobytes, &[]).0)
 }
 
-fn create(volume: &Arc<Volume>, name: &str) -> NodeRef {
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+fn create(volume: &Arc<Volume>, name: &str) -> InodeRef {
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     volume.create(&root, name.as_bytes(), &new(NewKind::File)).unwrap()
 }
 
-fn write(volume: &Volume, file: &NodeRef, at: u64, bytes: u64) {
+fn write(volume: &Volume, file: &InodeRef, at: u64, bytes: u64) {
     let buf = vec![7; bytes as usize];
     assert_eq!(volume.write_at(file, Some(at), &buf, true).unwrap(), buf.len());
 }
@@ -125,15 +125,15 @@ fn what_is_written_gets_blocks_when_it_is_flushed_and_is_counted_before() {
     }
     let told = volume.attributes(&file);
     assert_eq!((told.size, told.blocks_512), (100 * BLOCK, 100 * BLOCK / 512));
-    assert_eq!((file.inode().size(), file.inode().blocks_512(4096)), (0, 0));
+    assert_eq!((file.raw().size(), file.raw().blocks_512(4096)), (0, 0));
     let reserved = free - volume.statistics().free_blocks;
     assert!((200..230).contains(&reserved), "{reserved} blocks kept for 200");
     assert_eq!(volume.seek(&other, 0, SeekTo::Hole).unwrap(), 100 * BLOCK, "flushed before it is told");
-    assert_eq!(other.inode().size(), 100 * BLOCK);
+    assert_eq!(other.raw().size(), 100 * BLOCK);
     volume.sync().unwrap();
-    assert_eq!(file.inode().size(), 100 * BLOCK);
+    assert_eq!(file.raw().size(), 100 * BLOCK);
     for file in [&file, &other] {
-        assert_eq!(volume.all_extents(file.number, &file.inode()).unwrap().len(), 1);
+        assert_eq!(volume.all_extents(file.number, &file.raw()).unwrap().len(), 1);
     }
     assert_eq!((free - volume.statistics().free_blocks, kept(&volume)), (200, 0));
     volume.unmount().unwrap();
@@ -149,7 +149,7 @@ fn nothing_is_kept_once_all_is_written_cut_or_deleted() {
     for (seed, pages) in [(1, 64 << 10), (2, MIB), (3, 16 * MIB), (4, 16 * MIB)] {
         let device = disk(16 << 10);
         let volume = mount_with_pages(&device, pages, true);
-        let root = volume.node(InodeNumber::ROOT).unwrap();
+        let root = volume.inode(InodeNumber::ROOT).unwrap();
         let mut random = Random::new(seed);
         for round in 0..60 {
             let name = format!("f{}", round % 7);
@@ -163,12 +163,12 @@ fn nothing_is_kept_once_all_is_written_cut_or_deleted() {
                 0 | 1 => volume.set_size(&file, random.below(400 * BLOCK)).unwrap(),
                 2 => volume.fallocate(&file, Fallocate::PunchHole, at, bytes, true).unwrap(),
                 3 | 4 => volume.unlink(&root, name.as_bytes()).unwrap(),
-                5 => volume.sync_node(&file, false).unwrap(),
+                5 => volume.sync_inode(&file, false).unwrap(),
                 6 => volume.set_size(&file, 0).unwrap(),
                 _ => {}
             }
             drop(file);
-            volume.reap();
+            volume.evict_unlinked();
         }
         volume.flush_all().unwrap();
         volume.allocator.discard_preallocations(u64::MAX);
@@ -187,7 +187,7 @@ fn a_file_that_is_deleted_before_it_is_flushed_is_never_written() {
     }
     let device = Watched::new(&disk(32 << 10));
     let volume = mount_watched(&device, 16 * MIB);
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     for (is_open, name) in [(false, "closed"), (true, "open")] {
         let file = create(&volume, name);
         write(&volume, &file, 0, MIB);
@@ -195,7 +195,7 @@ fn a_file_that_is_deleted_before_it_is_flushed_is_never_written() {
         drop(file);
         volume.unlink(&root, name.as_bytes()).unwrap();
         drop(held);
-        volume.reap();
+        volume.evict_unlinked();
     }
     volume.sync().unwrap();
     assert_eq!((device.writes.load(Ordering::Relaxed), kept(&volume)), (0, 0));
@@ -210,25 +210,25 @@ fn what_replaces_a_file_is_written_before_it_does() {
     }
     let device = disk(32 << 10);
     let volume = mount_with_pages(&device, 16 * MIB, true);
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     // By a rename.
     let old = create(&volume, "old");
     let file = create(&volume, "new");
     write(&volume, &file, 0, 3 * BLOCK);
     volume.rename(&root, b"new", &root, b"free", RenameFlags::default()).unwrap();
-    assert_eq!(file.inode().size(), 0, "nothing is replaced");
+    assert_eq!(file.raw().size(), 0, "nothing is replaced");
     volume.rename(&root, b"free", &root, b"old", RenameFlags::default()).unwrap();
-    assert_eq!(file.inode().size(), 3 * BLOCK);
+    assert_eq!(file.raw().size(), 3 * BLOCK);
     drop(old);
     // By cutting it to nothing.
     volume.set_size(&file, 0).unwrap();
     write(&volume, &file, 0, 2 * BLOCK);
-    assert_eq!(file.inode().size(), 0, "until it is closed");
+    assert_eq!(file.raw().size(), 0, "until it is closed");
     let again = file.clone();
     drop(file);
     drop(again);
-    volume.reap();
-    assert_eq!(volume.lookup(&root, b"old").unwrap().inode().size(), 2 * BLOCK);
+    volume.evict_unlinked();
+    assert_eq!(volume.lookup(&root, b"old").unwrap().raw().size(), 2 * BLOCK);
     volume.unmount().unwrap();
     assert_clean(&*device, "after all");
 }
@@ -247,7 +247,7 @@ fn data_that_is_lost_is_told_once_and_the_file_does_not_grow_over_it() {
     write(&volume, &file, 10 * BLOCK, BLOCK);
     write(&volume, &file, BLOCK, BLOCK);
     device.is_broken.store(true, Ordering::Relaxed);
-    assert!(matches!(volume.sync_node(&file, true), Err(Error::Io { .. })));
+    assert!(matches!(volume.sync_inode(&file, true), Err(Error::Io { .. })));
     assert_eq!(volume.attributes(&file).size, 2 * BLOCK + 100);
     assert!(
         file.writeback_error.check_and_advance(&one)
@@ -256,7 +256,7 @@ fn data_that_is_lost_is_told_once_and_the_file_does_not_grow_over_it() {
     );
     assert_eq!(kept(&volume), 0);
     device.is_broken.store(false, Ordering::Relaxed);
-    volume.sync_node(&file, true).unwrap();
+    volume.sync_inode(&file, true).unwrap();
     assert!(!file.writeback_error.check_and_advance(&one));
     let mut read = vec![0; 3 * BLOCK as usize];
     assert_eq!(volume.read_at(&file, 0, &mut read).unwrap() as u64, 2 * BLOCK + 100);
@@ -278,17 +278,17 @@ fn a_write_opens_no_update_and_its_time_is_seen_at_once() {
     let file = create(&volume, "a");
     write(&volume, &file, 0, BLOCK);
     volume.sync().unwrap();
-    let before = (volume.attributes(&file), file.core().sync_tid);
+    let before = (volume.attributes(&file), file.state().sync_tid);
     std::thread::sleep(std::time::Duration::from_millis(2));
     write(&volume, &file, 100, 100);
     let after = volume.attributes(&file);
     assert!(after.mtime > before.0.mtime && after.ctime == after.mtime);
-    assert_eq!(file.core().sync_tid, before.1);
-    volume.sync_node(&file, false).unwrap();
-    assert_eq!(file.inode().mtime(), before.0.mtime, "fdatasync writes no times");
+    assert_eq!(file.state().sync_tid, before.1);
+    volume.sync_inode(&file, false).unwrap();
+    assert_eq!(file.raw().mtime(), before.0.mtime, "fdatasync writes no times");
     assert_eq!(volume.attributes(&file), after);
-    volume.sync_node(&file, true).unwrap();
-    assert_eq!(file.inode().mtime(), after.mtime);
+    volume.sync_inode(&file, true).unwrap();
+    assert_eq!(file.raw().mtime(), after.mtime);
     volume.unmount().unwrap();
 }
 
@@ -364,7 +364,7 @@ fn where_clean_pages_are_not_kept_memory_holds_only_what_is_to_be_written() {
     let file = create(&volume, "a");
     write(&volume, &file, 0, MIB);
     assert_eq!(volume.pages.as_ref().unwrap().used(), (MIB, MIB));
-    volume.sync_node(&file, true).unwrap();
+    volume.sync_inode(&file, true).unwrap();
     let mut buf = vec![0; MIB as usize];
     assert_eq!(volume.read_at(&file, 0, &mut buf).unwrap() as u64, MIB);
     assert_eq!(volume.pages.as_ref().unwrap().used(), (0, 0));
@@ -404,7 +404,7 @@ fn who_reads_and_writes_a_file_does_not_wait_for_the_device_that_writes_it_back(
     device.is_held_up.store(true, Ordering::SeqCst);
     parallel(2, |task| {
         if task == 0 {
-            return volume.sync_node(&file, false).unwrap();
+            return volume.sync_inode(&file, false).unwrap();
         }
         while device.waiting.load(Ordering::SeqCst) == 0 {
             yield_now();
@@ -421,14 +421,14 @@ fn who_reads_and_writes_a_file_does_not_wait_for_the_device_that_writes_it_back(
     });
     // What was written meanwhile is still to be written, and the file has grown as far as it was.
     assert_eq!(volume.pages.as_ref().unwrap().used().1, 3 * BLOCK);
-    assert_eq!((file.inode().size(), volume.attributes(&file).size), (8 * BLOCK + 100, 20 * BLOCK + 1000));
+    assert_eq!((file.raw().size(), volume.attributes(&file).size), (8 * BLOCK + 100, 20 * BLOCK + 1000));
     volume.sync().unwrap();
     assert_eq!((volume.pages.as_ref().unwrap().used().1, kept(&volume)), (0, 0));
     drop(file);
     volume.unmount().unwrap();
     assert_clean(&*memory, "after an unmount");
     let again = mount_with_pages(&memory, 0, true);
-    let file = again.node(number).unwrap();
+    let file = again.inode(number).unwrap();
     let mut wanted = vec![7; (8 * BLOCK + 100) as usize];
     wanted.resize((20 * BLOCK + 1000) as usize, 0);
     for (at, byte) in [(2 * BLOCK + 5, 8), (8 * BLOCK + 50, 9), (20 * BLOCK, 10)] {
@@ -443,7 +443,7 @@ fn who_reads_and_writes_a_file_does_not_wait_for_the_device_that_writes_it_back(
 fn pieces_among_gaps(flushed_bytes: u64) -> usize {
     let device = disk(180 << 10);
     let volume = mount_with_pages(&device, 256 * MIB, true);
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     let (mut random, names) = (Random::new(7), |index: u64| format!("between-{index}"));
     for index in 0..160 {
         let bytes = (1 + random.below(32)) * (MIB / 16);
@@ -459,7 +459,7 @@ fn pieces_among_gaps(flushed_bytes: u64) -> usize {
         write(&volume, &file, at, flushed_bytes);
         volume.flush(&file).unwrap();
     }
-    let extents = volume.all_extents(file.number, &file.inode()).unwrap();
+    let extents = volume.all_extents(file.number, &file.raw()).unwrap();
     drop(file);
     volume.unmount().unwrap();
     assert_clean(&*device, "gaps");
@@ -502,7 +502,7 @@ fn files_that_are_filled_at_random_beside_each_other_lie_in_order() {
         }
     }
     for file in &files {
-        let extents = volume.all_extents(file.number, &file.inode()).unwrap();
+        let extents = volume.all_extents(file.number, &file.raw()).unwrap();
         assert!(extents.len() <= 24, "{} extents", extents.len());
     }
     drop(files);

@@ -67,7 +67,7 @@ fn with_trap(thread: &'static str, body: fn(&Trap, &Arc<Volume>)) {
         let device = Arc::new(Trap { inner, thread, is_armed: AtomicBool::new(false) });
         let options = Options { page_cache_bytes: 4 << 20, ..Options::default() };
         let volume = Volume::mount(device.clone(), &options).unwrap().0;
-        let root = volume.node(InodeNumber::ROOT).unwrap();
+        let root = volume.inode(InodeNumber::ROOT).unwrap();
         drop(volume.create(&root, b"before", &new(NewKind::File)).unwrap());
         volume.sync().unwrap();
         drop(root);
@@ -78,7 +78,7 @@ fn with_trap(thread: &'static str, body: fn(&Trap, &Arc<Volume>)) {
         drop(volume);
         let crashed = Arc::new(device.inner.snapshot());
         let volume = mount(&crashed);
-        let root = volume.node(InodeNumber::ROOT).unwrap();
+        let root = volume.inode(InodeNumber::ROOT).unwrap();
         volume.lookup(&root, b"before").unwrap();
         drop(root);
         volume.unmount().unwrap();
@@ -91,7 +91,7 @@ fn with_trap(thread: &'static str, body: fn(&Trap, &Arc<Volume>)) {
 #[test]
 fn a_panic_of_a_writeback_thread_lets_go_of_those_who_sync() {
     with_trap("writeback", |device, volume| {
-        let root = volume.node(InodeNumber::ROOT).unwrap();
+        let root = volume.inode(InodeNumber::ROOT).unwrap();
         let file = volume.create(&root, b"file", &new(NewKind::File)).unwrap();
         volume.write_at(&file, Some(0), &[7; 100_000], true).unwrap();
         device.is_armed.store(true, Ordering::SeqCst);
@@ -103,7 +103,7 @@ fn a_panic_of_a_writeback_thread_lets_go_of_those_who_sync() {
 #[test]
 fn a_panic_of_the_committing_thread_stops_all_writing() {
     with_trap("extant-journal", |device, volume| {
-        let root = volume.node(InodeNumber::ROOT).unwrap();
+        let root = volume.inode(InodeNumber::ROOT).unwrap();
         drop(volume.create(&root, b"file", &new(NewKind::File)).unwrap());
         device.is_armed.store(true, Ordering::SeqCst);
         let journal = volume.journal.as_ref().unwrap();

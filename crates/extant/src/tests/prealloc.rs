@@ -9,9 +9,9 @@ use super::disk::{Random, assert_clean, dumped, format, has_tools};
 use super::names::new;
 use crate::error::Error;
 use crate::fallocate::Fallocate;
+use crate::inode::InodeRef;
 use crate::mount::Options;
 use crate::namei::NewKind;
-use crate::node::NodeRef;
 use crate::volume::Volume;
 
 const BLOCK: u64 = 4096;
@@ -27,20 +27,20 @@ fn disk(kilobytes: u32, more: &[&str]) -> Arc<MemoryDevice> {
     Arc::new(format(&arguments, kilobytes, &[]).0)
 }
 
-fn create(volume: &Arc<Volume>, count: u32) -> Vec<NodeRef> {
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+fn create(volume: &Arc<Volume>, count: u32) -> Vec<InodeRef> {
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     (0..count)
         .map(|index| volume.create(&root, format!("f{index}").as_bytes(), &new(NewKind::File)).unwrap())
         .collect()
 }
 
-fn append(volume: &Volume, file: &NodeRef, bytes: &[u8]) {
+fn append(volume: &Volume, file: &InodeRef, bytes: &[u8]) {
     assert_eq!(volume.write_at(file, None, bytes, true).unwrap(), bytes.len());
 }
 
 /// Runs of blocks that do not go on where the last one ended.
-fn run_count(volume: &Volume, file: &NodeRef) -> usize {
-    let extents = volume.all_extents(file.number, &file.inode()).unwrap();
+fn run_count(volume: &Volume, file: &InodeRef) -> usize {
+    let extents = volume.all_extents(file.number, &file.raw()).unwrap();
     let goes_on = |pair: &[extant_ondisk::Extent]| {
         pair[0].end() == u64::from(pair[1].logical.0)
             && FsBlock(pair[0].start.0 + u64::from(pair[0].len)) == pair[1].start
@@ -105,23 +105,23 @@ fn what_was_taken_ahead_goes_with_the_last_user_and_before_cuts() {
     let device = disk(64 << 10, &[]);
     let volume = mount(&device, Preallocation::Tree);
     let free = volume.allocator.free_blocks();
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     let ahead = || volume.allocator.prealloc_statistics().blocks;
-    let grow = |file: &NodeRef| {
+    let grow = |file: &InodeRef| {
         append(&volume, file, &[1; 5 * BLOCK as usize]);
         append(&volume, file, &[2; BLOCK as usize]);
         append(&volume, file, &[3; BLOCK as usize]);
         assert!(ahead() > 0);
         assert_eq!(
-            file.inode().blocks_512(4096) * 512,
-            file.inode().size(),
+            file.raw().blocks_512(4096) * 512,
+            file.raw().size(),
             "st_blocks counts what was taken ahead"
         );
         let full = volume.statistics();
         assert_eq!(full.free_blocks, volume.allocator.disk_free_blocks());
     };
     let size = 7 * BLOCK;
-    let cuts: [&dyn Fn(&NodeRef); 5] = [
+    let cuts: [&dyn Fn(&InodeRef); 5] = [
         &|file| volume.set_size(file, size - 1).unwrap(),
         &|file| volume.fallocate(file, Fallocate::PunchHole, BLOCK, BLOCK, true).unwrap(),
         &|file| volume.fallocate(file, Fallocate::CollapseRange, BLOCK, BLOCK, true).unwrap(),
@@ -142,13 +142,13 @@ fn what_was_taken_ahead_goes_with_the_last_user_and_before_cuts() {
         // A second user, then none.
         let other = file.clone();
         drop(file);
-        volume.reap();
+        volume.evict_unlinked();
         assert!(ahead() > 0, "given back with a user left");
         drop(other);
-        volume.reap();
+        volume.evict_unlinked();
         assert_eq!(ahead(), 0, "kept without users");
         volume.unlink(&root, &name).unwrap();
-        volume.reap();
+        volume.evict_unlinked();
         assert_nothing_lost(&volume);
     }
     // Without its last name, while it is in use.
@@ -157,7 +157,7 @@ fn what_was_taken_ahead_goes_with_the_last_user_and_before_cuts() {
     volume.unlink(&root, b"unlinked").unwrap();
     append(&volume, &file, &[4; BLOCK as usize]);
     drop(file);
-    volume.reap();
+    volume.evict_unlinked();
     assert_eq!(ahead(), 0);
     // Written once, in one piece or with its size known.
     let file = volume.create(&root, b"once", &new(NewKind::File)).unwrap();
@@ -172,7 +172,7 @@ fn what_was_taken_ahead_goes_with_the_last_user_and_before_cuts() {
     for name in [&b"once"[..], b"sized"] {
         volume.unlink(&root, name).unwrap();
     }
-    volume.reap();
+    volume.evict_unlinked();
     volume.sync().unwrap();
     assert_eq!(volume.statistics().free_blocks, free);
     assert!(volume.allocator.prealloc_statistics().local_blocks > 0, "no chunk is kept for small files");
@@ -181,7 +181,7 @@ fn what_was_taken_ahead_goes_with_the_last_user_and_before_cuts() {
     assert_clean(&*device, "cut");
 }
 
-fn grow_again(volume: &Volume, file: &NodeRef) {
+fn grow_again(volume: &Volume, file: &InodeRef) {
     // Beyond what zeroing allocated behind the end.
     for turn in 0..20 {
         append(volume, file, &[turn; BLOCK as usize]);
@@ -214,7 +214,7 @@ fn writers_are_refused_only_when_the_disk_is_full() {
                         let kept = root + volume.reserved_blocks;
                         let left = volume.allocator.free_blocks() + volume.allocator.preallocated_blocks();
                         // The write itself and what the map may need.
-                        let end = volume.block_at(open[at].inode().size()).unwrap().0;
+                        let end = volume.block_at(open[at].raw().size()).unwrap().0;
                         let least = 1 + volume.hole(open[at], end).unwrap().growth();
                         assert!(
                             left < kept + u64::from(least),

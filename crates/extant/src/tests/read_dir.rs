@@ -9,23 +9,23 @@ use extant_rt::{Arc, AtomicBool, Ordering};
 use super::disk::{Random, assert_clean, format, has_tools, mount};
 use super::names::new;
 use crate::error::Error;
+use crate::inode::InodeRef;
 use crate::namei::NewKind;
-use crate::node::NodeRef;
 use crate::volume::Volume;
 
 /// A disk to get the oldest hash, which has no minor one.
 const LEGACY_HASH: &[&str] = &["-b", "1024", "-O", "^metadata_csum,^64bit"];
 const S_DEF_HASH_VERSION: u64 = 0xFC;
 
-fn made_dir(volume: &Arc<Volume>) -> NodeRef {
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+fn made_dir(volume: &Arc<Volume>) -> InodeRef {
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     volume.create(&root, b"dir", &new(NewKind::Directory)).unwrap()
 }
 
 /// Reads a directory in pieces of random length and calls `between` after each; how often each name was seen.
 fn read_in_pieces(
     volume: &Arc<Volume>,
-    dir: &NodeRef,
+    dir: &InodeRef,
     random: &mut Random,
     mut between: impl FnMut(&mut Random),
 ) -> BTreeMap<Vec<u8>, u32> {

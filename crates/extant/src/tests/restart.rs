@@ -7,8 +7,8 @@ use extant_rt::Arc;
 use super::disk::{Random, assert_clean, format, has_tools, mount};
 use crate::error::Error;
 use crate::fallocate::Fallocate;
+use crate::inode::InodeRef;
 use crate::mount::Options;
-use crate::node::NodeRef;
 use crate::volume::Volume;
 
 const BLOCK: u64 = 1024;
@@ -20,14 +20,14 @@ fn scattered() -> (MemoryDevice, InodeNumber) {
     let (device, inodes) = format(&["-b", "1024", "-J", "size=1", "-N", "64"], 64 << 10, &["a"]);
     let device = Arc::new(device);
     let volume = mount(&device);
-    let node = volume.node(inodes[0]).unwrap();
+    let inode = volume.inode(inodes[0]).unwrap();
     for block in 0..EXTENTS {
         let mut bytes = vec![1; BLOCK as usize];
         bytes[..8].copy_from_slice(&block.to_le_bytes());
-        volume.write_at(&node, Some(block * 2 * BLOCK), &bytes, true).unwrap();
+        volume.write_at(&inode, Some(block * 2 * BLOCK), &bytes, true).unwrap();
     }
     volume.unmount().unwrap();
-    drop((node, volume));
+    drop((inode, volume));
     (device.snapshot(), inodes[0])
 }
 
@@ -36,7 +36,7 @@ pub(super) fn crashes(
     base: &MemoryDevice,
     inode: InodeNumber,
     transactions_min: u64,
-    operation: impl FnOnce(&Arc<Volume>, NodeRef),
+    operation: impl FnOnce(&Arc<Volume>, InodeRef),
     mut check: impl FnMut(&Arc<Volume>),
 ) {
     let recorder = Arc::new(Recorder::over(base.snapshot()));
@@ -44,8 +44,8 @@ pub(super) fn crashes(
     let volume = Volume::mount(recorder.clone(), &options).unwrap().0;
     let before = recorder.event_count();
     let commits = volume.writable().unwrap().stats().commits;
-    let node = volume.node(inode).unwrap();
-    operation(&volume, node);
+    let inode = volume.inode(inode).unwrap();
+    operation(&volume, inode);
     volume.sync().unwrap();
     let transactions = volume.writable().unwrap().stats().commits - commits;
     assert!(transactions >= transactions_min, "{transactions} transactions");
@@ -66,10 +66,10 @@ pub(super) fn crashes(
     }
 }
 
-fn assert_begins_right(volume: &Volume, node: &NodeRef, blocks: u64) {
+fn assert_begins_right(volume: &Volume, inode: &InodeRef, blocks: u64) {
     let mut head = [0; 8];
     for block in (0..blocks).step_by(97) {
-        volume.read_at(node, block * 2 * BLOCK, &mut head).unwrap();
+        volume.read_at(inode, block * 2 * BLOCK, &mut head).unwrap();
         assert_eq!(u64::from_le_bytes(head), block);
     }
 }
@@ -83,17 +83,17 @@ fn a_long_truncate_is_done_or_not_begun() {
     let whole = (EXTENTS * 2 - 1) * BLOCK;
     let cut = 4_000 * BLOCK + 100;
     let check = |volume: &Arc<Volume>| {
-        let node = volume.node(inode).unwrap();
-        let size = node.inode().size();
+        let inode = volume.inode(inode).unwrap();
+        let size = inode.raw().size();
         assert!(size == whole || size == cut, "{size}");
-        assert_begins_right(volume, &node, if size == whole { EXTENTS } else { 2_000 });
+        assert_begins_right(volume, &inode, if size == whole { EXTENTS } else { 2_000 });
         // What was behind the end must not come back.
-        volume.set_size(&node, whole).unwrap();
+        volume.set_size(&inode, whole).unwrap();
         let mut tail = vec![1; 5_000];
-        volume.read_at(&node, cut, &mut tail).unwrap();
+        volume.read_at(&inode, cut, &mut tail).unwrap();
         assert!(size == whole || tail.iter().all(|byte| *byte == 0));
     };
-    crashes(&base, inode, 2, |volume, node| volume.set_size(&node, cut).unwrap(), check);
+    crashes(&base, inode, 2, |volume, inode| volume.set_size(&inode, cut).unwrap(), check);
 }
 
 #[test]
@@ -102,14 +102,14 @@ fn a_long_deletion_is_done_or_not_begun() {
         return;
     }
     let (base, inode) = scattered();
-    let root = |volume: &Volume| volume.node(InodeNumber::ROOT).unwrap();
-    let delete = |volume: &Arc<Volume>, node: NodeRef| {
+    let root = |volume: &Volume| volume.inode(InodeNumber::ROOT).unwrap();
+    let delete = |volume: &Arc<Volume>, inode: InodeRef| {
         volume.unlink(&root(volume), b"a").unwrap();
-        drop(node);
-        volume.reap();
+        drop(inode);
+        volume.evict_unlinked();
     };
     crashes(&base, inode, 2, delete, |volume| match volume.lookup(&root(volume), b"a") {
-        Ok(node) => assert_begins_right(volume, &node, EXTENTS),
+        Ok(inode) => assert_begins_right(volume, &inode, EXTENTS),
         Err(Error::NotFound) => assert!(volume.allocator.free_blocks() > EXTENTS),
         Err(error) => panic!("{error}"),
     });
@@ -126,13 +126,13 @@ fn ranges_that_take_many_transactions_leave_a_valid_file_at_each() {
     for (what, transactions_min) in
         [(Fallocate::PunchHole, 2), (Fallocate::CollapseRange, 2), (Fallocate::InsertRange, 1)]
     {
-        let operation = |volume: &Arc<Volume>, node: NodeRef| {
-            volume.fallocate(&node, what, offset, bytes, true).unwrap();
+        let operation = |volume: &Arc<Volume>, inode: InodeRef| {
+            volume.fallocate(&inode, what, offset, bytes, true).unwrap();
         };
         crashes(&base, inode, transactions_min, operation, |volume| {
-            let node = volume.node(inode).unwrap();
-            assert_begins_right(volume, &node, 500);
-            assert!(node.inode().size() >= bytes / 8, "{what:?}");
+            let inode = volume.inode(inode).unwrap();
+            assert_begins_right(volume, &inode, 500);
+            assert!(inode.raw().size() >= bytes / 8, "{what:?}");
         });
     }
 }

@@ -13,7 +13,7 @@ fn crash_after_reuse(arguments: &[&str]) {
     let (device, _) = format(arguments, 5 << 10, &[]);
     let device = Arc::new(device);
     let volume = mount(&device);
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     let dir = volume.create(&root, b"dir", &new(NewKind::Directory)).unwrap();
     let file = volume.create(&root, b"file", &new(NewKind::File)).unwrap();
     let target = [b'x'; 200];
@@ -28,7 +28,7 @@ fn crash_after_reuse(arguments: &[&str]) {
         volume.unlink(&dir, &name(index)).unwrap();
     }
     let blocks: Vec<_> = volume
-        .all_extents(dir.number, &dir.inode())
+        .all_extents(dir.number, &dir.raw())
         .unwrap()
         .iter()
         .map(|extent| (extent.start, extent.len))
@@ -36,7 +36,7 @@ fn crash_after_reuse(arguments: &[&str]) {
     assert!(blocks.iter().map(|(_, len)| u32::from(*len)).sum::<u32>() > 64, "{blocks:?}");
     drop(dir);
     volume.rmdir(&root, b"dir").unwrap();
-    volume.reap();
+    volume.evict_unlinked();
     volume.sync().unwrap();
     assert!(!volume.allocator.is_used(extant_alloc::Run { start: blocks[0].0, len: 1 }).unwrap());
     // So much that nothing stays free.
@@ -48,7 +48,7 @@ fn crash_after_reuse(arguments: &[&str]) {
     let check = |device: &Arc<extant_block::MemoryDevice>| {
         let volume = mount(device);
         let mut read = vec![0; written];
-        volume.read_at(&volume.node(number).unwrap(), 0, &mut read).unwrap();
+        volume.read_at(&volume.inode(number).unwrap(), 0, &mut read).unwrap();
         assert!(read == content[..written], "{arguments:?}: something was written over the file");
         volume.unmount().unwrap();
         assert_clean(&**device, "after the crash");

@@ -9,22 +9,22 @@ use extant_rt::Arc;
 use super::disk::{Random, assert_clean, format, has_tools, mount, mount_with_pages};
 use super::kernel::KernelMount;
 use crate::fallocate::Fallocate;
-use crate::node::NodeRef;
+use crate::inode::InodeRef;
 use crate::volume::Volume;
 
-fn content(volume: &Volume, node: &NodeRef) -> Vec<u8> {
-    let mut bytes = vec![0; node.core().size() as usize];
-    let read = volume.read_at(node, 0, &mut bytes).unwrap();
+fn content(volume: &Volume, inode: &InodeRef) -> Vec<u8> {
+    let mut bytes = vec![0; inode.state().size() as usize];
+    let read = volume.read_at(inode, 0, &mut bytes).unwrap();
     assert_eq!(read, bytes.len());
     bytes
 }
 
 /// Scattered blocks, holes and unwritten ranges.
-fn write_scattered(volume: &Volume, node: &NodeRef, block_size: u64, random: &mut Random) {
+fn write_scattered(volume: &Volume, inode: &InodeRef, block_size: u64, random: &mut Random) {
     for _ in 0..1_500 {
         let bytes = random.below(2 * block_size) as usize + 1;
         let buf = random.bytes(bytes);
-        volume.write_at(node, Some(random.below(6_000) * block_size / 2), &buf, true).unwrap();
+        volume.write_at(inode, Some(random.below(6_000) * block_size / 2), &buf, true).unwrap();
     }
     for what in [
         Fallocate::ZeroRange { keep_size: true },
@@ -33,7 +33,7 @@ fn write_scattered(volume: &Volume, node: &NodeRef, block_size: u64, random: &mu
     ] {
         for _ in 0..100 {
             let (offset, bytes) = (random.below(3_000 * block_size), random.below(9 * block_size) + 1);
-            volume.fallocate(node, what, offset, bytes, true).unwrap();
+            volume.fallocate(inode, what, offset, bytes, true).unwrap();
         }
     }
 }
@@ -48,12 +48,12 @@ fn the_kernel_reads_and_changes_what_we_wrote_and_we_read_that() {
         let (device, inodes) = format(&arguments, 40 << 10, &["a"]);
         let device = Arc::new(device);
         let volume = mount(&device);
-        let node = volume.node(inodes[0]).unwrap();
+        let inode = volume.inode(inodes[0]).unwrap();
         let mut random = Random::new(seed);
-        write_scattered(&volume, &node, block_size, &mut random);
-        let ours = content(&volume, &node);
+        write_scattered(&volume, &inode, block_size, &mut random);
+        let ours = content(&volume, &inode);
         volume.unmount().unwrap();
-        drop((node, volume));
+        drop((inode, volume));
         let Some(kernel) = KernelMount::new(&*device) else { return };
         let file = kernel.path().join("a");
         assert!(fs::read(&file).unwrap() == ours, "the kernel reads something else");
@@ -68,12 +68,12 @@ fn the_kernel_reads_and_changes_what_we_wrote_and_we_read_that() {
         let theirs = fs::read(&file).unwrap();
         let device = Arc::new(kernel.unmount());
         let volume = mount(&device);
-        let node = volume.node(inodes[0]).unwrap();
-        assert!(content(&volume, &node) == theirs, "we read something else than the kernel");
-        write_scattered(&volume, &node, block_size, &mut random);
-        volume.set_size(&node, 12_345).unwrap();
+        let inode = volume.inode(inodes[0]).unwrap();
+        assert!(content(&volume, &inode) == theirs, "we read something else than the kernel");
+        write_scattered(&volume, &inode, block_size, &mut random);
+        volume.set_size(&inode, 12_345).unwrap();
         volume.unmount().unwrap();
-        drop((node, volume));
+        drop((inode, volume));
         assert_clean(&*device, "after the kernel's changes and ours");
     }
 }
@@ -95,33 +95,33 @@ fn threads_write_grow_and_cut_files_of_their_own_and_one_together() {
 
 fn share(device: &Arc<MemoryDevice>, inodes: &[InodeNumber], pages: u64) {
     let volume = mount_with_pages(device, pages, true);
-    let shared = volume.node(inodes[4]).unwrap();
+    let shared = volume.inode(inodes[4]).unwrap();
     volume.write_at(&shared, Some(0), &vec![9; (THREADS * SHARE) as usize], true).unwrap();
     let own = |thread: u64| -> Vec<u8> {
-        let node = volume.node(inodes[thread as usize]).unwrap();
+        let inode = volume.inode(inodes[thread as usize]).unwrap();
         let mut random = Random::new(100 + thread);
         let mut model: Vec<u8> = Vec::new();
         for round in 0..300 {
             let at = random.below(200_000);
             let bytes = random.below(9_000) as usize + 1;
             let buf = random.bytes(bytes);
-            volume.write_at(&node, Some(at), &buf, true).unwrap();
+            volume.write_at(&inode, Some(at), &buf, true).unwrap();
             model.resize(model.len().max(at as usize + bytes), 0);
             model[at as usize..at as usize + bytes].copy_from_slice(&buf);
-            let place = thread * SHARE + random.below(SHARE - 9_001);
-            volume.write_at(&shared, Some(place), &vec![thread as u8; bytes], true).unwrap();
+            let location = thread * SHARE + random.below(SHARE - 9_001);
+            volume.write_at(&shared, Some(location), &vec![thread as u8; bytes], true).unwrap();
             match round % 40 {
-                7 => volume.sync_node(&node, round % 80 == 7).unwrap(),
+                7 => volume.sync_inode(&inode, round % 80 == 7).unwrap(),
                 19 => {
                     let size = random.below(200_000);
-                    volume.set_size(&node, size).unwrap();
+                    volume.set_size(&inode, size).unwrap();
                     model.resize(size as usize, 0);
                 }
                 _ => {}
             }
             if round % 10 == 3 {
                 let mut read = vec![0; model.len() + 1];
-                assert_eq!(volume.read_at(&node, 0, &mut read).unwrap(), model.len());
+                assert_eq!(volume.read_at(&inode, 0, &mut read).unwrap(), model.len());
                 assert!(read[..model.len()] == model, "thread {thread}, round {round}");
             }
         }
@@ -132,7 +132,7 @@ fn share(device: &Arc<MemoryDevice>, inodes: &[InodeNumber], pages: u64) {
         let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || own(thread))).collect();
         for (thread, handle) in threads.into_iter().enumerate() {
             let model = handle.join().unwrap();
-            assert!(content(&volume, &volume.node(inodes[thread]).unwrap()) == model, "thread {thread}");
+            assert!(content(&volume, &volume.inode(inodes[thread]).unwrap()) == model, "thread {thread}");
         }
     });
     for (thread, share) in content(&volume, &shared).chunks(SHARE as usize).enumerate() {
@@ -151,16 +151,16 @@ fn fdatasync_makes_a_conversion_in_a_deep_tree_durable() {
         format(&["-b", "1024", "-J", "size=4", "-N", "64"], 16 << 10, &["a"]);
     let device = Arc::new(device);
     let volume = mount(&device);
-    let node = volume.node(inodes[0]).unwrap();
+    let inode = volume.inode(inodes[0]).unwrap();
     for block in 0..600 {
-        volume.fallocate(&node, Fallocate::Allocate { keep_size: false }, block * 2048, 1024, true).unwrap();
+        volume.fallocate(&inode, Fallocate::Allocate { keep_size: false }, block * 2048, 1024, true).unwrap();
     }
     volume.sync().unwrap();
-    volume.write_at(&node, Some(0), &[5; 1024], true).unwrap();
-    volume.sync_node(&node, false).unwrap();
+    volume.write_at(&inode, Some(0), &[5; 1024], true).unwrap();
+    volume.sync_inode(&inode, false).unwrap();
     let crashed = Arc::new(device.snapshot());
     let after = mount(&crashed);
     let mut read = vec![0; 1024];
-    after.read_at(&after.node(inodes[0]).unwrap(), 0, &mut read).unwrap();
+    after.read_at(&after.inode(inodes[0]).unwrap(), 0, &mut read).unwrap();
     assert_eq!(read, [5; 1024]);
 }

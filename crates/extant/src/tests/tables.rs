@@ -62,7 +62,7 @@ fn assert_zeroed(device: &Arc<MemoryDevice>) {
 }
 
 fn create(volume: &Arc<Volume>, dir: u32, files: u32) {
-    let root = volume.node(InodeNumber::ROOT).expect("the root");
+    let root = volume.inode(InodeNumber::ROOT).expect("the root");
     let dir =
         volume.create(&root, format!("d{dir}").as_bytes(), &new(NewKind::Directory)).expect("a directory");
     for file in 0..files {
@@ -155,9 +155,9 @@ fn a_group_with_an_inode_in_use_behind_its_unused_ones_is_left_alone() {
     drop(volume);
     let (block, offset) = {
         let volume = mount(device.clone());
-        let place = volume.geometry.descriptor_location(group);
+        let location = volume.geometry.descriptor_location(group);
         volume.unmount().expect("unmounted");
-        place
+        location
     };
     // As if nothing was ever used there.
     let at = block.0 * 1024 + u64::from(offset);

@@ -6,9 +6,9 @@ use extant_rt::Arc;
 use super::disk::{Random, assert_clean, format, has_tools};
 use super::names::new;
 use crate::error::{Error, Result};
+use crate::inode::InodeRef;
 use crate::mount::Options;
 use crate::namei::{NewKind, RenameFlags};
-use crate::node::NodeRef;
 use crate::volume::Volume;
 
 const DIRS: u64 = 5;
@@ -16,8 +16,8 @@ const THREADS: u64 = 4;
 const STEPS: u32 = 3_000;
 
 /// A directory somewhere in a tree that others change.
-fn somewhere(volume: &Arc<Volume>, random: &mut Random) -> Result<NodeRef> {
-    let mut here = volume.node(InodeNumber::ROOT)?;
+fn somewhere(volume: &Arc<Volume>, random: &mut Random) -> Result<InodeRef> {
+    let mut here = volume.inode(InodeNumber::ROOT)?;
     for _ in 0..random.below(5) {
         match volume.lookup(&here, &name(random)) {
             Ok(next) if next.is_directory() => here = next,
@@ -83,7 +83,7 @@ fn threads_that_move_directories_about_leave_a_whole_tree() {
                             ) => {}
                             Err(error) => panic!("seed {seed}: {error}"),
                         }
-                        volume.reap();
+                        volume.evict_unlinked();
                         if random.below(200) == 0 {
                             volume.sync().unwrap();
                         }

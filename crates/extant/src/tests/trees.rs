@@ -9,13 +9,13 @@ use extant_rt::Arc;
 use super::disk::{Random, assert_clean, dumped, format, has_tools, mount};
 use crate::error::Error;
 use crate::fallocate::Fallocate;
-use crate::node::NodeRef;
+use crate::inode::InodeRef;
 use crate::volume::Volume;
 
 const BLOCK: u64 = 1024;
 
-fn depth(node: &NodeRef) -> u16 {
-    extent::depth(node.inode().i_block()).unwrap()
+fn depth(inode: &InodeRef) -> u16 {
+    extent::depth(inode.raw().i_block()).unwrap()
 }
 
 /// What block `number` holds, when it was written for the `round`th time.
@@ -34,16 +34,16 @@ fn scattered(count: u64, random: &mut Random) -> Vec<u64> {
     blocks
 }
 
-fn write_scattered(volume: &Volume, node: &NodeRef, blocks: &[u64]) {
+fn write_scattered(volume: &Volume, inode: &InodeRef, blocks: &[u64]) {
     for block in blocks {
-        volume.write_at(node, Some(block * BLOCK), &pattern(*block, 1), true).unwrap();
+        volume.write_at(inode, Some(block * BLOCK), &pattern(*block, 1), true).unwrap();
     }
 }
 
-fn assert_holds(volume: &Volume, node: &NodeRef, blocks: &BTreeSet<u64>, round: u8) {
-    let size = node.inode().size();
+fn assert_holds(volume: &Volume, inode: &InodeRef, blocks: &BTreeSet<u64>, round: u8) {
+    let size = inode.raw().size();
     let mut read = vec![0; size as usize];
-    assert_eq!(volume.read_at(node, 0, &mut read).unwrap() as u64, size);
+    assert_eq!(volume.read_at(inode, 0, &mut read).unwrap() as u64, size);
     for (block, bytes) in read.chunks(BLOCK as usize).enumerate() {
         let block = block as u64;
         let expected = if blocks.contains(&block) { pattern(block, round) } else { vec![0; BLOCK as usize] };
@@ -59,37 +59,37 @@ fn a_tree_grows_to_three_levels_and_shrinks_to_none() {
     let (device, inodes) = format(&["-b", "1024", "-J", "size=4", "-N", "64"], 64 << 10, &["a"]);
     let device = Arc::new(device);
     let volume = mount(&device);
-    let node = volume.node(inodes[0]).unwrap();
+    let inode = volume.inode(inodes[0]).unwrap();
     let mut random = Random::new(3);
     let order = scattered(24_000, &mut random);
-    write_scattered(&volume, &node, &order);
-    assert_eq!(depth(&node), 3);
+    write_scattered(&volume, &inode, &order);
+    assert_eq!(depth(&inode), 3);
     let mut blocks: BTreeSet<u64> = order.into_iter().collect();
-    assert_holds(&volume, &node, &blocks, 1);
+    assert_holds(&volume, &inode, &blocks, 1);
     volume.sync().unwrap();
     assert_clean_copy(&device, "grown");
 
     for _ in 0..200 {
         let (from, len) = (random.below(48_000), random.below(120) + 1);
-        volume.fallocate(&node, Fallocate::PunchHole, from * BLOCK, len * BLOCK, true).unwrap();
+        volume.fallocate(&inode, Fallocate::PunchHole, from * BLOCK, len * BLOCK, true).unwrap();
         blocks.retain(|block| *block < from || *block >= from + len);
     }
-    assert_holds(&volume, &node, &blocks, 1);
-    volume.set_size(&node, 20_001 * BLOCK).unwrap();
+    assert_holds(&volume, &inode, &blocks, 1);
+    volume.set_size(&inode, 20_001 * BLOCK).unwrap();
     blocks.retain(|block| *block <= 20_000);
-    assert_holds(&volume, &node, &blocks, 1);
+    assert_holds(&volume, &inode, &blocks, 1);
     volume.unmount().unwrap();
-    drop((node, volume));
+    drop((inode, volume));
     assert_clean(&*device, "punched and cut");
     let dump = dumped(&*device, inodes[0]);
     assert!(blocks.iter().all(|block| dump[(block * BLOCK) as usize..].starts_with(&pattern(*block, 1))));
 
     let volume = mount(&device);
-    let node = volume.node(inodes[0]).unwrap();
-    volume.set_size(&node, 3 * BLOCK).unwrap();
-    assert_eq!(depth(&node), 0);
-    volume.set_size(&node, 0).unwrap();
-    assert_eq!(node.inode().blocks_512(BLOCK as u32), 0);
+    let inode = volume.inode(inodes[0]).unwrap();
+    volume.set_size(&inode, 3 * BLOCK).unwrap();
+    assert_eq!(depth(&inode), 0);
+    volume.set_size(&inode, 0).unwrap();
+    assert_eq!(inode.raw().blocks_512(BLOCK as u32), 0);
     volume.unmount().unwrap();
     assert_clean(&*device, "empty");
 }
@@ -109,27 +109,27 @@ fn ranges_move_through_a_deep_tree_and_back() {
     let (device, inodes) = format(&["-b", "1024", "-J", "size=4", "-N", "64"], 32 << 10, &["a"]);
     let device = Arc::new(device);
     let volume = mount(&device);
-    let node = volume.node(inodes[0]).unwrap();
+    let inode = volume.inode(inodes[0]).unwrap();
     let order = scattered(3_000, &mut Random::new(5));
-    write_scattered(&volume, &node, &order);
-    let mut before = vec![0; node.inode().size() as usize];
-    volume.read_at(&node, 0, &mut before).unwrap();
+    write_scattered(&volume, &inode, &order);
+    let mut before = vec![0; inode.raw().size() as usize];
+    volume.read_at(&inode, 0, &mut before).unwrap();
     let mut model = before.clone();
     for (at, len) in [(10, 7), (0, 1), (1_001, 900), (4_444, 2), (2, 3)] {
         let (offset, bytes) = (at * BLOCK, len * BLOCK);
-        volume.fallocate(&node, Fallocate::InsertRange, offset, bytes, true).unwrap();
+        volume.fallocate(&inode, Fallocate::InsertRange, offset, bytes, true).unwrap();
         model.splice(offset as usize..offset as usize, vec![0; bytes as usize]);
     }
     let mut read = vec![0; model.len()];
-    assert_eq!(volume.read_at(&node, 0, &mut read).unwrap(), model.len());
+    assert_eq!(volume.read_at(&inode, 0, &mut read).unwrap(), model.len());
     assert!(read == model, "after the insertions");
     volume.sync().unwrap();
     assert_clean_copy(&device, "inserted");
     for (at, len) in [(2, 3), (4_444, 2), (1_001, 900), (0, 1), (10, 7)] {
-        volume.fallocate(&node, Fallocate::CollapseRange, at * BLOCK, len * BLOCK, true).unwrap();
+        volume.fallocate(&inode, Fallocate::CollapseRange, at * BLOCK, len * BLOCK, true).unwrap();
     }
     let mut read = vec![0; before.len() + 1];
-    assert_eq!(volume.read_at(&node, 0, &mut read).unwrap(), before.len());
+    assert_eq!(volume.read_at(&inode, 0, &mut read).unwrap(), before.len());
     assert!(read[..before.len()] == before, "after the ranges were taken out again");
     volume.unmount().unwrap();
     assert_clean(&*device, "collapsed");
@@ -145,26 +145,30 @@ fn a_full_disk_stays_clean_and_gives_its_space_back() {
     for seed in 0..12 {
         let device = Arc::new(base.snapshot());
         let volume = mount(&device);
-        let nodes: Vec<_> = inodes.iter().map(|inode| volume.node(*inode).unwrap()).collect();
+        let inodes: Vec<_> = inodes.iter().map(|inode| volume.inode(*inode).unwrap()).collect();
         let free = volume.allocator.free_blocks();
         let mut random = Random::new(seed);
         let mut refused = 0;
         while refused < 40 {
-            let node = &nodes[random.below(3) as usize];
+            let inode = &inodes[random.below(3) as usize];
             let offset = random.below(8_000) * BLOCK;
             let result = match random.below(8) {
                 0 => {
-                    volume.fallocate(node, Fallocate::Allocate { keep_size: true }, offset, 90 * BLOCK, true)
+                    volume.fallocate(inode, Fallocate::Allocate { keep_size: true }, offset, 90 * BLOCK, true)
                 }
-                1 => {
-                    volume.fallocate(node, Fallocate::ZeroRange { keep_size: false }, offset, 9 * BLOCK, true)
-                }
-                2 => volume.fallocate(node, Fallocate::PunchHole, offset, BLOCK, true),
-                3 => volume.fallocate(node, Fallocate::InsertRange, offset % (64 * BLOCK), BLOCK, true),
+                1 => volume.fallocate(
+                    inode,
+                    Fallocate::ZeroRange { keep_size: false },
+                    offset,
+                    9 * BLOCK,
+                    true,
+                ),
+                2 => volume.fallocate(inode, Fallocate::PunchHole, offset, BLOCK, true),
+                3 => volume.fallocate(inode, Fallocate::InsertRange, offset % (64 * BLOCK), BLOCK, true),
                 _ => {
                     let bytes = random.below(30_000) as usize + 1;
                     let buf = random.bytes(bytes);
-                    volume.write_at(node, Some(offset), &buf, true).map(drop)
+                    volume.write_at(inode, Some(offset), &buf, true).map(drop)
                 }
             };
             match result {
@@ -175,13 +179,13 @@ fn a_full_disk_stays_clean_and_gives_its_space_back() {
         }
         volume.sync().unwrap();
         assert_clean_copy(&device, "full");
-        for node in &nodes {
-            volume.set_size(node, 0).unwrap();
+        for inode in &inodes {
+            volume.set_size(inode, 0).unwrap();
         }
         volume.sync().unwrap();
         assert_eq!(volume.statistics().free_blocks, free, "seed {seed}");
         volume.unmount().unwrap();
-        drop((nodes, volume));
+        drop((inodes, volume));
         assert_clean(&*device, "emptied");
     }
 }

@@ -11,9 +11,9 @@ use super::disk::{Random, assert_clean, format, has_tools};
 use super::names::new;
 use crate::Mount;
 use crate::error::Error;
+use crate::inode::InodeRef;
 use crate::mount::Options;
 use crate::namei::NewKind;
-use crate::node::NodeRef;
 use crate::volume::Volume;
 
 const BLOCK: u64 = 4096;
@@ -32,13 +32,13 @@ fn mount(device: &Device, background: bool) -> Arc<Volume> {
     volume
 }
 
-fn create(volume: &Arc<Volume>, name: &str) -> NodeRef {
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+fn create(volume: &Arc<Volume>, name: &str) -> InodeRef {
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     volume.create(&root, name.as_bytes(), &new(NewKind::File)).unwrap()
 }
 
 /// Writes blocks, each filled with its number and `round`.
-fn write(volume: &Volume, file: &NodeRef, blocks: std::ops::Range<u64>, round: u8) {
+fn write(volume: &Volume, file: &InodeRef, blocks: std::ops::Range<u64>, round: u8) {
     for block in blocks {
         let bytes = [pattern(block), round].repeat(BLOCK as usize / 2);
         assert_eq!(volume.write_at(file, Some(block * BLOCK), &bytes, true).unwrap(), bytes.len());
@@ -50,7 +50,7 @@ fn pattern(block: u64) -> u8 {
 }
 
 /// The round in which each block of a file was written last that the disk has; 0 in a hole.
-fn rounds(volume: &Volume, file: &NodeRef) -> Vec<u8> {
+fn rounds(volume: &Volume, file: &InodeRef) -> Vec<u8> {
     let mut bytes = vec![0; volume.attributes(file).size as usize];
     assert_eq!(volume.read_at(file, 0, &mut bytes).unwrap(), bytes.len());
     let blocks = bytes.chunks(BLOCK as usize).zip(0..);
@@ -87,7 +87,7 @@ fn a_bad_block_costs_only_itself_and_the_rest_is_written() {
         // Mapped blocks first.
         write(&volume, &file, 0..BLOCKS, 1);
         volume.sync().unwrap();
-        let extents = volume.all_extents(file.number, &file.inode()).unwrap();
+        let extents = volume.all_extents(file.number, &file.raw()).unwrap();
         let start = |block: u64| {
             let extent = extents.iter().find(|extent| block < extent.end()).unwrap();
             (extent.start.0 + block - u64::from(extent.logical.0)) * BLOCK
@@ -96,7 +96,7 @@ fn a_bad_block_costs_only_itself_and_the_rest_is_written() {
         break_at(&device, bad.iter().map(|block| start(*block) + random.below(BLOCK)).collect());
         let cursor = file.writeback_error.sample();
         write(&volume, &file, 0..BLOCKS, 2);
-        assert!(matches!(volume.sync_node(&file, true), Err(Error::Io { .. })), "seed {seed}");
+        assert!(matches!(volume.sync_inode(&file, true), Err(Error::Io { .. })), "seed {seed}");
         assert!(file.writeback_error.check_and_advance(&cursor));
         let expected = |block: u64| if bad.contains(&block) { 1 } else { 2 };
         assert_eq!(rounds(&volume, &file), (0..BLOCKS).map(expected).collect::<Vec<_>>(), "seed {seed}");
@@ -119,7 +119,7 @@ fn a_bad_block_costs_only_itself_and_the_rest_is_written() {
             }
         });
         write(&volume, &file, from..from + BLOCKS, 3);
-        assert!(matches!(volume.sync_node(&file, true), Err(Error::Io { .. })), "seed {seed}");
+        assert!(matches!(volume.sync_inode(&file, true), Err(Error::Io { .. })), "seed {seed}");
         device.set_plan(|_| Fault::None);
         let found = rounds(&volume, &file);
         assert_eq!(found.len() as u64, from + BLOCKS, "seed {seed}: it grew over what was lost");
@@ -131,7 +131,7 @@ fn a_bad_block_costs_only_itself_and_the_rest_is_written() {
                 "seed {seed}: block {block} of the new ones"
             );
         }
-        volume.sync_node(&file, true).unwrap();
+        volume.sync_inode(&file, true).unwrap();
         assert!(matches!(volume.sync(), Err(Error::Io { .. })), "who syncs all learns of it once");
         volume.sync().unwrap();
         drop(file);
@@ -185,7 +185,7 @@ fn an_error_is_recorded_before_its_blocks_are_clean() {
     let cursor = file.writeback_error.sample();
     let (is_held_up, may_go) = hold_up(&device, 2, false);
     std::thread::scope(|scope| {
-        let flushed = scope.spawn(|| volume.sync_node(&file, true));
+        let flushed = scope.spawn(|| volume.sync_inode(&file, true));
         wait_for(&is_held_up);
         let dirty = volume.pages.as_ref().unwrap().used().1;
         let is_recorded = file.writeback_error.check_and_advance(&cursor);
@@ -213,14 +213,14 @@ fn what_is_written_over_a_run_that_fails_is_written_back_again() {
         write(&volume, &file, 0..1, 2);
         let (is_held_up, may_go) = hold_up(&device, 1, true);
         std::thread::scope(|scope| {
-            let flushed = scope.spawn(|| volume.sync_node(&file, true));
+            let flushed = scope.spawn(|| volume.sync_inode(&file, true));
             wait_for(&is_held_up);
             write(&volume, &file, 0..1, 3);
             may_go.store(true, Ordering::SeqCst);
             assert!(flushed.join().unwrap().is_err());
         });
         // Acknowledged, so it is there.
-        volume.sync_node(&file, true).unwrap();
+        volume.sync_inode(&file, true).unwrap();
         volume.drop_pages_from(&file, 0);
         assert_eq!(rounds(&volume, &file), [3], "mapped before: {is_mapped}");
         drop(file);
@@ -270,7 +270,7 @@ fn append_and_sync(volume: &Arc<Volume>, device: &ContentFails, name: &str) -> u
     for round in 0..ROUNDS {
         device.is_broken.store(round % 2 == 0, Ordering::Relaxed);
         write(volume, &file, round..round + 1, 1);
-        let synced = volume.sync_node(&file, true);
+        let synced = volume.sync_inode(&file, true);
         let is_told = file.writeback_error.check_and_advance(&cursor) || synced.is_err();
         volume.drop_pages_from(&file, 0);
         let is_there = rounds(volume, &file).get(round as usize) == Some(&1);

@@ -10,8 +10,8 @@ use super::disk::{Random, assert_clean, format, has_tools, mount};
 use super::kernel::{KernelMount, kernel_xattrs};
 use super::names::new;
 use crate::error::Error;
+use crate::inode::InodeRef;
 use crate::namei::{New, NewKind};
-use crate::node::NodeRef;
 use crate::volume::Volume;
 use crate::xattr::XattrMode;
 
@@ -32,8 +32,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn root(volume: &Arc<Volume>) -> NodeRef {
-    volume.node(InodeNumber::ROOT).unwrap()
+fn root(volume: &Arc<Volume>) -> InodeRef {
+    volume.inode(InodeNumber::ROOT).unwrap()
 }
 
 fn name(random: &mut Random) -> Vec<u8> {
@@ -45,10 +45,10 @@ fn name(random: &mut Random) -> Vec<u8> {
     name
 }
 
-fn step(volume: &Arc<Volume>, node: &NodeRef, model: &mut Attributes, block: usize, random: &mut Random) {
+fn step(volume: &Arc<Volume>, inode: &InodeRef, model: &mut Attributes, block: usize, random: &mut Random) {
     let name = name(random);
     if random.below(3) == 0 {
-        match volume.remove_xattr(node, &name) {
+        match volume.remove_xattr(inode, &name) {
             Ok(()) => assert!(model.remove(&name).is_some()),
             Err(Error::NoAttribute) => assert!(!model.contains_key(&name)),
             Err(error) => panic!("{error}"),
@@ -65,7 +65,7 @@ fn step(volume: &Arc<Volume>, node: &NodeRef, model: &mut Attributes, block: usi
     // Each entry takes at most 48 bytes beside its value.
     let others = model.iter().filter(|(other, _)| **other != name);
     let bytes: usize = others.map(|(_, value)| value.len() + 48).sum::<usize>() + len + 48;
-    match volume.set_xattr(node, &name, &value, mode) {
+    match volume.set_xattr(inode, &name, &value, mode) {
         Ok(()) => {
             assert!(
                 !(mode.create && model.contains_key(&name) || mode.replace && !model.contains_key(&name))
@@ -79,12 +79,12 @@ fn step(volume: &Arc<Volume>, node: &NodeRef, model: &mut Attributes, block: usi
     }
 }
 
-fn compare(volume: &Arc<Volume>, node: &NodeRef, model: &Attributes) {
-    let mut names = volume.list_xattrs(node).unwrap();
+fn compare(volume: &Arc<Volume>, inode: &InodeRef, model: &Attributes) {
+    let mut names = volume.list_xattrs(inode).unwrap();
     names.sort();
     assert_eq!(names, model.keys().cloned().collect::<Vec<_>>());
     for (name, value) in model {
-        assert_eq!(volume.get_xattr(node, name).unwrap(), *value);
+        assert_eq!(volume.get_xattr(inode, name).unwrap(), *value);
     }
 }
 
@@ -104,14 +104,14 @@ fn random_attributes_agree_with_a_model_and_the_kernel() {
             let volume = mount(&device);
             for _ in 0..200 {
                 let file = random.below(FILES.len() as u64) as usize;
-                let node = volume.node(inodes[file]).unwrap();
-                step(&volume, &node, &mut models[file], block, &mut random);
+                let inode = volume.inode(inodes[file]).unwrap();
+                step(&volume, &inode, &mut models[file], block, &mut random);
                 if random.below(60) == 0 {
                     volume.sync().unwrap();
                 }
             }
             for (inode, model) in inodes.iter().zip(&models) {
-                compare(&volume, &volume.node(*inode).unwrap(), model);
+                compare(&volume, &volume.inode(*inode).unwrap(), model);
             }
             volume.unmount().unwrap();
             assert_clean(&*device, &format!("seed {seed}, {arguments:?}"));
@@ -143,13 +143,13 @@ fn attributes_given_at_creation_are_there_and_go_with_the_inode() {
         let given: &[(&[u8], &[u8])] =
             &[(b"user.short", b"1"), (b"user.long", &long), (b"security.other", b"")];
         for (name, kind) in [(b"file".as_slice(), NewKind::File), (b"dir".as_slice(), NewKind::Directory)] {
-            let node = volume.create(&root(&volume), name, &New { xattrs: given, ..new(kind) }).unwrap();
+            let inode = volume.create(&root(&volume), name, &New { xattrs: given, ..new(kind) }).unwrap();
             for (name, value) in given {
-                assert_eq!(volume.get_xattr(&node, name).unwrap(), *value);
+                assert_eq!(volume.get_xattr(&inode, name).unwrap(), *value);
             }
-            assert!(matches!(volume.get_xattr(&node, b"user.none"), Err(Error::NoAttribute)));
+            assert!(matches!(volume.get_xattr(&inode, b"user.none"), Err(Error::NoAttribute)));
             assert!(matches!(
-                volume.set_xattr(&node, b"odd.name", b"", XattrMode::default()),
+                volume.set_xattr(&inode, b"odd.name", b"", XattrMode::default()),
                 Err(Error::Unsupported(_))
             ));
         }
@@ -175,25 +175,25 @@ fn shared_blocks_are_copied_on_write_and_counted() {
     let device = Arc::new(kernel.unmount());
     assert_clean(&*device, "made by the kernel");
     let volume = mount(&device);
-    let nodes: Vec<_> = inodes.iter().map(|inode| volume.node(*inode).unwrap()).collect();
-    let references = |node: &NodeRef| {
-        let block = node.inode().file_acl();
-        let place = crate::error::Place::of(extant_ondisk::Structure::XattrBlock);
+    let inodes: Vec<_> = inodes.iter().map(|inode| volume.inode(*inode).unwrap()).collect();
+    let references = |inode: &InodeRef| {
+        let block = inode.raw().file_acl();
+        let location = crate::error::Location::of(extant_ondisk::Structure::XattrBlock);
         volume
-            .buffer(block, crate::buffer::Kind::Xattr, place)
+            .buffer(block, crate::buffer::BufferKind::Xattr, location)
             .unwrap()
             .read(|bytes| refcount(bytes).unwrap())
     };
-    assert_eq!(references(&nodes[0]), 3, "the kernel shares");
-    volume.set_xattr(&nodes[0], b"user.more", b"1", XattrMode::default()).unwrap();
-    assert_eq!((references(&nodes[0]), references(&nodes[1])), (1, 2));
-    assert_eq!(volume.get_xattr(&nodes[1], b"user.same").unwrap(), value.as_bytes());
-    assert!(matches!(volume.get_xattr(&nodes[1], b"user.more"), Err(Error::NoAttribute)));
+    assert_eq!(references(&inodes[0]), 3, "the kernel shares");
+    volume.set_xattr(&inodes[0], b"user.more", b"1", XattrMode::default()).unwrap();
+    assert_eq!((references(&inodes[0]), references(&inodes[1])), (1, 2));
+    assert_eq!(volume.get_xattr(&inodes[1], b"user.same").unwrap(), value.as_bytes());
+    assert!(matches!(volume.get_xattr(&inodes[1], b"user.more"), Err(Error::NoAttribute)));
     volume.sync().unwrap();
-    volume.remove_xattr(&nodes[1], b"user.same").unwrap();
-    assert_eq!(nodes[1].inode().file_acl().0, 0);
-    assert_eq!(references(&nodes[2]), 1);
-    drop(nodes);
+    volume.remove_xattr(&inodes[1], b"user.same").unwrap();
+    assert_eq!(inodes[1].raw().file_acl().0, 0);
+    assert_eq!(references(&inodes[2]), 1);
+    drop(inodes);
     volume.unlink(&root(&volume), b"f2").unwrap();
     volume.unmount().unwrap();
     assert_clean(&*device, "changed");

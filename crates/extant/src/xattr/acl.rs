@@ -4,12 +4,12 @@
 
 use extant_ondisk::acl::Acl;
 use extant_ondisk::xattr::{Xattr, index};
-use extant_ondisk::{FileType, Inode, Structure};
+use extant_ondisk::{FileType, RawInode, Structure};
 use extant_rt::Arc;
 
 use super::{Key, Lists};
-use crate::error::{Error, Place, Result};
-use crate::node::Node;
+use crate::error::{Error, Location, Result};
+use crate::inode::Inode;
 use crate::volume::Volume;
 
 const S_ISGID: u16 = 0o2000;
@@ -26,12 +26,12 @@ pub(crate) struct Inherited {
 }
 
 /// The form of the `getxattr` interface of a list as the disk has it.
-pub(super) fn to_interface(node: &Node, value: &[u8]) -> Result<Vec<u8>> {
-    Ok(parse(node, value)?.map_or(Vec::new(), |acl| acl.to_xattr()))
+pub(super) fn to_interface(inode: &Inode, value: &[u8]) -> Result<Vec<u8>> {
+    Ok(parse(inode, value)?.map_or(Vec::new(), |acl| acl.to_xattr()))
 }
 
-fn parse(node: &Node, value: &[u8]) -> Result<Option<Acl>> {
-    Acl::from_disk(value).map_err(|e| Place::of(Structure::Acl).inode(node.number).format(e))
+fn parse(inode: &Inode, value: &[u8]) -> Result<Option<Acl>> {
+    Acl::from_disk(value).map_err(|e| Location::of(Structure::Acl).inode(inode.number).format(e))
 }
 
 fn from_interface(value: &[u8]) -> Result<Option<Acl>> {
@@ -43,23 +43,23 @@ impl Volume {
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
-    pub(crate) fn access_acl(&self, node: &Arc<Node>, inode: &Inode) -> Result<Option<Acl>> {
-        self.acl(node, inode, ACCESS)
+    pub(crate) fn access_acl(&self, inode: &Arc<Inode>, raw: &RawInode) -> Result<Option<Acl>> {
+        self.acl(inode, raw, ACCESS)
     }
 
-    fn acl(&self, node: &Arc<Node>, inode: &Inode, key: Key<'_>) -> Result<Option<Acl>> {
-        if !self.may_have_xattrs(inode) {
+    fn acl(&self, inode: &Arc<Inode>, raw: &RawInode, key: Key<'_>) -> Result<Option<Acl>> {
+        if !self.may_have_xattrs(raw) {
             return Ok(None);
         }
-        let _xattrs = node.xattrs.read();
-        let lists = self.read_xattrs(node)?;
-        self.acl_in(node, &lists, key)
+        let _xattrs = inode.xattrs.read();
+        let lists = self.read_xattrs(inode)?;
+        self.acl_in(inode, &lists, key)
     }
 
     /// `XATTR` must be held.
-    fn acl_in(&self, node: &Node, lists: &Lists, key: Key<'_>) -> Result<Option<Acl>> {
+    fn acl_in(&self, inode: &Inode, lists: &Lists, key: Key<'_>) -> Result<Option<Acl>> {
         match lists.find(key) {
-            Some(xattr) => parse(node, &self.read_value(node, xattr)?),
+            Some(xattr) => parse(inode, &self.read_value(inode, xattr)?),
             None => Ok(None),
         }
     }
@@ -67,49 +67,49 @@ impl Volume {
     /// Sets a list in the form of the `setxattr` interface. `XATTR` is held alone.
     pub(super) fn set_acl(
         &self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         key: Key<'_>,
         value: &[u8],
         clear_setgid: bool,
         old: Lists,
     ) -> Result<()> {
         let acl = from_interface(value)?;
-        let inode = node.inode();
-        match inode.file_type() {
+        let raw = inode.raw();
+        match raw.file_type() {
             FileType::Symlink => return Err(Error::Unsupported("an access control list of a symbolic link")),
             FileType::Directory => {}
             _ if key == DEFAULT && acl.is_some() => return Err(Error::PermissionDenied),
             _ => {}
         }
         let Some(acl) = acl else {
-            return self.store_xattrs(node, old, key, None, None);
+            return self.store_xattrs(inode, old, key, None, None);
         };
         if key == DEFAULT {
-            return self.store_xattrs(node, old, key, Some(&acl.to_disk()), None);
+            return self.store_xattrs(inode, old, key, Some(&acl.to_disk()), None);
         }
         let (bits, says_all) = acl.equiv_mode();
-        let mut mode = inode.mode() & !PERMISSION_BITS | bits;
+        let mut mode = raw.mode() & !PERMISSION_BITS | bits;
         if clear_setgid {
             mode &= !S_ISGID;
         }
         let kept = acl.to_disk();
-        self.store_xattrs(node, old, key, (!says_all).then_some(&kept), Some(mode))
+        self.store_xattrs(inode, old, key, (!says_all).then_some(&kept), Some(mode))
     }
 
     /// The list that governs access after a change of the mode, in its form on the disk; none if there is none now.
     /// `XATTR` must be held.
-    pub(crate) fn acl_after_chmod(&self, node: &Arc<Node>, mode: u16) -> Result<Option<Vec<u8>>> {
-        if !self.may_have_xattrs(&node.inode()) {
+    pub(crate) fn acl_after_chmod(&self, inode: &Arc<Inode>, mode: u16) -> Result<Option<Vec<u8>>> {
+        if !self.may_have_xattrs(&inode.raw()) {
             return Ok(None);
         }
-        let lists = self.read_xattrs(node)?;
-        Ok(self.acl_in(node, &lists, ACCESS)?.map(|acl| acl.chmod(mode).to_disk()))
+        let lists = self.read_xattrs(inode)?;
+        Ok(self.acl_in(inode, &lists, ACCESS)?.map(|acl| acl.chmod(mode).to_disk()))
     }
 
     /// Works out the change of the list that governs access. `XATTR` must be held alone until it is applied.
-    pub(crate) fn plan_access_acl(&self, node: &Arc<Node>, value: &[u8]) -> Result<super::XattrPlan> {
-        let old = self.read_xattrs(node)?;
-        self.plan_xattr(node, old, ACCESS, Some(value))
+    pub(crate) fn plan_access_acl(&self, inode: &Arc<Inode>, value: &[u8]) -> Result<super::XattrPlan> {
+        let old = self.read_xattrs(inode)?;
+        self.plan_xattr(inode, old, ACCESS, Some(value))
     }
 
     /// The attributes that something new of `mode` in `dir` gets, whose fields are those of `parent`: what it is given,
@@ -119,8 +119,8 @@ impl Volume {
     /// `InvalidArgument`, `Unsupported`, `NameTooLong`, `ValueTooLarge` for what it is given; `Corrupt`, `Io`.
     pub(crate) fn inherited_acls(
         &self,
-        dir: &Arc<Node>,
-        parent: &Inode,
+        dir: &Arc<Inode>,
+        parent: &RawInode,
         file_type: FileType,
         mode: u16,
         given: &[(&[u8], &[u8])],

@@ -6,15 +6,15 @@
 use extant_ondisk::xattr::{
     NoRoom, Xattr, block_bytes, ibody_bytes, refcount, set_refcount, write_block, write_ibody,
 };
-use extant_ondisk::{FsBlock, Inode, InodeNumber, Structure};
+use extant_ondisk::{FsBlock, InodeNumber, RawInode, Structure};
 use extant_rt::Arc;
 
 use super::values::ValuesPlan;
 use super::{Key, Lists};
-use crate::buffer::{Buffer, Kind};
-use crate::error::{Error, Place, Result};
-use crate::node::Node;
-use crate::update::{Change, Feature, Need, Update};
+use crate::buffer::{Buffer, BufferKind};
+use crate::error::{Error, Location, Result};
+use crate::inode::Inode;
+use crate::update::{Credits, Feature, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 
 /// What the attributes of an inode are to become.
@@ -25,8 +25,8 @@ pub(crate) struct XattrPlan {
     values: ValuesPlan,
     /// `i_extra_isize` afterwards, at least.
     extra_isize: u16,
-    /// What [`Update::apply_xattrs`] takes, without the inode's own block.
-    pub(crate) need: Need,
+    /// What [`MetadataUpdate::apply_xattrs`] takes, without the inode's own block.
+    pub(crate) need: Credits,
 }
 
 enum BlockPlan {
@@ -51,23 +51,23 @@ impl Volume {
     /// `NoSpace` if there is no room; `FileTooLarge` if the inode cannot count a block more; `Corrupt`, `Io`.
     pub(super) fn plan_xattr(
         &self,
-        node: &Arc<Node>,
+        inode: &Arc<Inode>,
         old: Lists,
         key: Key<'_>,
         value: Option<&[u8]>,
     ) -> Result<XattrPlan> {
-        let inode = node.inode();
-        let extra_isize = self.extra_isize_after(&inode, &old);
+        let raw = inode.raw();
+        let extra_isize = self.extra_isize_after(&raw, &old);
         let mut new = old.clone();
         new.ibody.retain(|xattr| !key.is_of(xattr));
         new.block.retain(|xattr| !key.is_of(xattr));
         if let Some(value) = value {
-            self.add(inode_room(&inode, extra_isize), &mut new, Xattr::new(key.name_index, key.name, value))?;
+            self.add(inode_room(&raw, extra_isize), &mut new, Xattr::new(key.name_index, key.name, value))?;
         }
-        let buffer = self.xattr_buffer(node, &inode)?;
-        let plan = self.plan_lists((node.number, extra_isize), old, new, buffer)?;
+        let buffer = self.xattr_buffer(inode, &raw)?;
+        let plan = self.plan_lists((inode.number, extra_isize), old, new, buffer)?;
         if matches!(plan.block, BlockPlan::Replace(None, _)) {
-            self.check_countable(&inode, 1)?;
+            self.check_countable(&raw, 1)?;
         }
         Ok(plan)
     }
@@ -76,21 +76,21 @@ impl Volume {
     ///
     /// # Errors
     /// `NoSpace` if that changes too many inodes of values at once; `Corrupt`, `Io`.
-    pub(super) fn plan_fewer(&self, node: &Arc<Node>, old: Lists, new: Lists) -> Result<XattrPlan> {
-        let inode = node.inode();
-        let buffer = self.xattr_buffer(node, &inode)?;
-        self.plan_lists((node.number, inode.extra_isize()), old, new, buffer)
+    pub(super) fn plan_fewer(&self, inode: &Arc<Inode>, old: Lists, new: Lists) -> Result<XattrPlan> {
+        let raw = inode.raw();
+        let buffer = self.xattr_buffer(inode, &raw)?;
+        self.plan_lists((inode.number, raw.extra_isize()), old, new, buffer)
     }
 
     /// Works out the attributes of an inode to be made.
     ///
     /// # Errors
     /// `NoSpace` if there is no room.
-    pub(crate) fn plan_new_xattrs(&self, inode: &Inode, xattrs: &[Xattr]) -> Result<XattrPlan> {
-        let extra_isize = inode.extra_isize();
+    pub(crate) fn plan_new_xattrs(&self, raw: &RawInode, xattrs: &[Xattr]) -> Result<XattrPlan> {
+        let extra_isize = raw.extra_isize();
         let mut new = Lists::default();
         for xattr in xattrs {
-            self.add(inode_room(inode, extra_isize), &mut new, xattr.clone())?;
+            self.add(inode_room(raw, extra_isize), &mut new, xattr.clone())?;
         }
         self.plan_lists((InodeNumber::default(), extra_isize), Lists::default(), new, None)
     }
@@ -106,8 +106,8 @@ impl Volume {
     }
 
     /// `i_extra_isize` after the next change: without attributes in the way it becomes that of new inodes.
-    fn extra_isize_after(&self, inode: &Inode, old: &Lists) -> u16 {
-        let has = inode.extra_isize();
+    fn extra_isize_after(&self, raw: &RawInode, old: &Lists) -> u16 {
+        let has = raw.extra_isize();
         if old.ibody.is_empty() { has.max(self.names.extra_isize) } else { has }
     }
 
@@ -149,7 +149,7 @@ impl Volume {
             ibody: (!is_same).then_some(new.ibody),
             block,
             values,
-            need: Need::new(credits, blocks),
+            need: Credits::new(credits, blocks),
         })
     }
 
@@ -159,28 +159,28 @@ impl Volume {
 }
 
 impl Volume {
-    /// Reads what [`Update::free_xattr_block`] needs.
+    /// Reads what [`MetadataUpdate::free_xattr_block`] needs.
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
-    pub(crate) fn prepare_free_xattr_block(&self, node: &Arc<Node>) -> Result<()> {
-        let Some(buffer) = self.xattr_buffer(node, &node.inode())? else { return Ok(()) };
+    pub(crate) fn prepare_free_xattr_block(&self, inode: &Arc<Inode>) -> Result<()> {
+        let Some(buffer) = self.xattr_buffer(inode, &inode.raw())? else { return Ok(()) };
         self.references(&buffer)?;
         self.prepare_free_block(buffer.block)
     }
 }
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Changes the attributes as planned under the same lock.
     ///
     /// # Errors
     /// `Corrupt` bitmaps.
-    pub(crate) fn apply_xattrs(&mut self, node: &Arc<Node>, plan: &XattrPlan) -> Result<()> {
-        let is_last = self.apply_block(node, &plan.block)?;
-        self.apply_values(node, &plan.values, is_last);
+    pub(crate) fn apply_xattrs(&mut self, inode: &Arc<Inode>, plan: &XattrPlan) -> Result<()> {
+        let is_last = self.apply_block(inode, &plan.block)?;
+        self.apply_values(inode, &plan.values, is_last);
         let Some(xattrs) = &plan.ibody else { return Ok(()) };
-        self.modify_inode(node, Change::Attributes, |inode| {
-            write_into_inode(inode, plan.extra_isize, xattrs)
+        self.modify_inode(inode, InodeDirty::Attributes, |raw| {
+            write_into_inode(raw, plan.extra_isize, xattrs)
         })
         .map_err(|NoRoom| Error::NoSpace)?;
         self.use_feature(Feature::ExtAttr);
@@ -188,7 +188,7 @@ impl Update<'_> {
     }
 
     /// Whether a block was given up that nobody else uses.
-    fn apply_block(&mut self, node: &Arc<Node>, plan: &BlockPlan) -> Result<bool> {
+    fn apply_block(&mut self, inode: &Arc<Inode>, plan: &BlockPlan) -> Result<bool> {
         let mut is_last = false;
         match plan {
             BlockPlan::Keep => {}
@@ -197,21 +197,21 @@ impl Update<'_> {
                     .map_err(|NoRoom| Error::NoSpace)?;
             }
             BlockPlan::Replace(old, xattrs) => {
-                let goal = self.volume.goal_of_inode(node.number);
-                let buffer = self.allocate_metadata(goal, Kind::Xattr)?;
+                let goal = self.volume.goal_of_inode(inode.number);
+                let buffer = self.allocate_metadata(goal, BufferKind::Xattr)?;
                 self.modify_buffer(&buffer, |bytes| write_block(bytes, xattrs, 1))
                     .map_err(|NoRoom| Error::NoSpace)?;
                 match old {
                     Some(old) => is_last = self.release_block(old)?,
-                    None => self.count_blocks(node, 1)?,
+                    None => self.count_blocks(inode, 1)?,
                 }
-                self.modify_inode(node, Change::Attributes, |inode| inode.set_file_acl(buffer.block));
+                self.modify_inode(inode, InodeDirty::Attributes, |raw| raw.set_file_acl(buffer.block));
                 self.use_feature(Feature::ExtAttr);
             }
             BlockPlan::Drop(buffer) => {
                 is_last = self.release_block(buffer)?;
-                self.count_blocks(node, -1)?;
-                self.modify_inode(node, Change::Attributes, |inode| inode.set_file_acl(FsBlock(0)));
+                self.count_blocks(inode, -1)?;
+                self.modify_inode(inode, InodeDirty::Attributes, |raw| raw.set_file_acl(FsBlock(0)));
             }
         }
         Ok(is_last)
@@ -221,11 +221,11 @@ impl Update<'_> {
     ///
     /// # Errors
     /// `Corrupt` bitmaps.
-    pub(crate) fn free_xattr_block(&mut self, node: &Arc<Node>, inode: &Inode) -> Result<()> {
-        let Some(buffer) = self.volume.xattr_buffer(node, inode)? else { return Ok(()) };
+    pub(crate) fn free_xattr_block(&mut self, inode: &Arc<Inode>, raw: &RawInode) -> Result<()> {
+        let Some(buffer) = self.volume.xattr_buffer(inode, raw)? else { return Ok(()) };
         self.release_block(&buffer)?;
-        self.count_blocks(node, -1)?;
-        self.modify_inode(node, Change::Attributes, |inode| inode.set_file_acl(FsBlock(0)));
+        self.count_blocks(inode, -1)?;
+        self.modify_inode(inode, InodeDirty::Attributes, |raw| raw.set_file_acl(FsBlock(0)));
         Ok(())
     }
 
@@ -249,24 +249,24 @@ impl Update<'_> {
 }
 
 /// Bytes of an inode behind its fields.
-fn inode_room(inode: &Inode, extra_isize: u16) -> usize {
-    if extra_isize == 0 { 0 } else { inode.as_bytes().len().saturating_sub(128 + usize::from(extra_isize)) }
+fn inode_room(raw: &RawInode, extra_isize: u16) -> usize {
+    if extra_isize == 0 { 0 } else { raw.as_bytes().len().saturating_sub(128 + usize::from(extra_isize)) }
 }
 
-fn write_into_inode(inode: &mut Inode, extra_isize: u16, xattrs: &[Xattr]) -> Result<(), NoRoom> {
-    if inode.extra_isize() < extra_isize {
-        if let Some(region) = inode.xattr_region_mut() {
+fn write_into_inode(raw: &mut RawInode, extra_isize: u16, xattrs: &[Xattr]) -> Result<(), NoRoom> {
+    if raw.extra_isize() < extra_isize {
+        if let Some(region) = raw.xattr_region_mut() {
             region.fill(0);
         }
-        inode.set_extra_isize(extra_isize).map_err(|_| NoRoom)?;
+        raw.set_extra_isize(extra_isize).map_err(|_| NoRoom)?;
     }
-    match inode.xattr_region_mut() {
+    match raw.xattr_region_mut() {
         Some(region) => write_ibody(region, xattrs),
         None if xattrs.is_empty() => Ok(()),
         None => Err(NoRoom),
     }
 }
 
-fn block_place(buffer: &Buffer) -> Place {
-    Place::of(Structure::XattrBlock).block(buffer.block)
+fn block_place(buffer: &Buffer) -> Location {
+    Location::of(Structure::XattrBlock).block(buffer.block)
 }

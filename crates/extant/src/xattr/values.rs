@@ -7,7 +7,7 @@
 //! inode whose attribute it is. An inode that is no proper one of a value is not touched: an entry that names such a one
 //! cannot be read, but can be removed.
 //!
-//! Invariants: what such an inode holds never changes; nothing names it but entries of attributes. Who uses its node keeps it
+//! Invariants: what such an inode holds never changes; nothing names it but entries of attributes. Who uses its inode keeps it
 //! from being deleted, so that its own locks are not needed to read it.
 //!
 //! Locks: `XATTR` of the inode whose attributes they are.
@@ -19,14 +19,14 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use extant_ondisk::xattr::{Xattr, XattrValue, parse_ibody};
-use extant_ondisk::{FileType, Inode, InodeFlags, InodeNumber, Structure};
+use extant_ondisk::{FileType, InodeFlags, InodeNumber, RawInode, Structure};
 use extant_rt::Arc;
 
 use super::{Lists, VALUE_BYTES_MAX};
-use crate::error::{Error, Place, Result};
-use crate::node::{Node, NodeRef};
+use crate::error::{Error, Location, Result};
+use crate::inode::{Inode, InodeRef};
 use crate::orphan::ORPHAN_CREDITS;
-use crate::update::{Change, Need, Update};
+use crate::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 
 /// Values that one update of [`Volume::drop_values`] gives up, at most.
@@ -36,9 +36,9 @@ const DROPPED_COUNT: usize = 16;
 #[derive(Default)]
 pub(super) struct ValuesPlan {
     /// By so many, in any case.
-    changes: Vec<(NodeRef, i64)>,
+    changes: Vec<(InodeRef, i64)>,
     /// By one less for each, if nobody else uses the block that was shared.
-    left: Vec<NodeRef>,
+    left: Vec<InodeRef>,
     /// Blocks that no longer count in the inode.
     blocks: u64,
     pub(super) credits: u32,
@@ -46,8 +46,8 @@ pub(super) struct ValuesPlan {
 
 impl Volume {
     /// Whether values of its attributes may be in other inodes; true in doubt.
-    pub(crate) fn may_have_values(&self, inode: &Inode) -> bool {
-        self.names.has_value_inodes && self.may_have_xattrs(inode)
+    pub(crate) fn may_have_values(&self, raw: &RawInode) -> bool {
+        self.names.has_value_inodes && self.may_have_xattrs(raw)
     }
 
     /// The value of an attribute.
@@ -55,7 +55,7 @@ impl Volume {
     /// # Errors
     /// `ValueTooLarge` beyond what Linux allows; `Corrupt` if the inode that it names is none of a value, or of another;
     /// `Io`.
-    pub(super) fn read_value<'x>(&self, owner: &Node, xattr: &'x Xattr) -> Result<Cow<'x, [u8]>> {
+    pub(super) fn read_value<'x>(&self, owner: &Inode, xattr: &'x Xattr) -> Result<Cow<'x, [u8]>> {
         let XattrValue::Inode { size, .. } = xattr.value else {
             return Ok(xattr.inline_value().unwrap_or_default().into());
         };
@@ -65,8 +65,8 @@ impl Volume {
         let value = self.value_inode(owner.number, xattr)?;
         let mut bytes = vec![0; size as usize];
         self.read_content(&value, 0, &mut bytes)?;
-        if self.checksums.value_hash(&bytes) != value.inode().value_hash() {
-            return Err(Place::of(Structure::XattrInode).inode(value.number).corrupt("a hash is wrong"));
+        if self.checksums.value_hash(&bytes) != value.raw().value_hash() {
+            return Err(Location::of(Structure::XattrInode).inode(value.number).corrupt("a hash is wrong"));
         }
         Ok(bytes.into())
     }
@@ -75,35 +75,37 @@ impl Volume {
     ///
     /// # Errors
     /// `Corrupt` if it is none; `Io`.
-    fn value_inode(&self, owner: InodeNumber, xattr: &Xattr) -> Result<NodeRef> {
+    fn value_inode(&self, owner: InodeNumber, xattr: &Xattr) -> Result<InodeRef> {
         let XattrValue::Inode { inum, size, .. } = xattr.value else {
-            return Err(Place::of(Structure::InodeXattrs).inode(owner).corrupt("a value beside its entry"));
+            return Err(Location::of(Structure::InodeXattrs)
+                .inode(owner)
+                .corrupt("a value beside its entry"));
         };
         let number = InodeNumber(inum);
-        let place = Place::of(Structure::XattrInode).inode(number);
+        let location = Location::of(Structure::XattrInode).inode(number);
         if !self.names.has_value_inodes {
-            return Err(place.corrupt("a value in an inode of its own, which the disk has not"));
+            return Err(location.corrupt("a value in an inode of its own, which the disk has not"));
         }
-        if number == owner || self.own_inodes.contains(number) || number == InodeNumber::ROOT {
-            return Err(place.corrupt("named for a value, but reserved or the attribute's own"));
+        if number == owner || self.special_inodes.contains(number) || number == InodeNumber::ROOT {
+            return Err(location.corrupt("named for a value, but reserved or the attribute's own"));
         }
-        let node = match self.node_in_use(number) {
-            Err(Error::Stale) => return Err(place.corrupt("named for a value, but free")),
+        let inode = match self.inode_in_use(number) {
+            Err(Error::Stale) => return Err(location.corrupt("named for a value, but free")),
             other => other?,
         };
-        let inode = node.inode();
-        let has_xattrs = inode.file_acl().0 != 0
-            || !parse_ibody(inode.xattr_region().unwrap_or_default()).is_ok_and(|xattrs| xattrs.is_empty());
+        let raw = inode.raw();
+        let has_xattrs = raw.file_acl().0 != 0
+            || !parse_ibody(raw.xattr_region().unwrap_or_default()).is_ok_and(|xattrs| xattrs.is_empty());
         let reason = match () {
-            () if !inode.flags().contains(InodeFlags::EA_INODE) => "named for a value, but not marked so",
-            () if inode.file_type() != FileType::Regular => "holds a value, but is no file",
+            () if !raw.flags().contains(InodeFlags::EA_INODE) => "named for a value, but not marked so",
+            () if raw.file_type() != FileType::Regular => "holds a value, but is no file",
             () if has_xattrs => "holds a value, and has attributes",
-            () if !node.is_named() || inode.value_references() == 0 => "holds a value, but nothing names it",
-            () if inode.size() != u64::from(size) => "is not as long as the value",
-            () if !xattr.has_value_of_hash(inode.value_hash()) => "holds another value",
-            () => return Ok(node),
+            () if !inode.is_named() || raw.value_references() == 0 => "holds a value, but nothing names it",
+            () if raw.size() != u64::from(size) => "is not as long as the value",
+            () if !xattr.has_value_of_hash(raw.value_hash()) => "holds another value",
+            () => return Ok(inode),
         };
-        Err(place.corrupt(reason))
+        Err(location.corrupt(reason))
     }
 
     /// Works out the references that a change of attributes makes and takes away. If the block of the old ones `is_shared`,
@@ -154,7 +156,7 @@ impl Volume {
     }
 
     /// [`Volume::value_inode`], None if it is no proper one.
-    fn proper_value(&self, owner: InodeNumber, xattr: &Xattr) -> Result<Option<NodeRef>> {
+    fn proper_value(&self, owner: InodeNumber, xattr: &Xattr) -> Result<Option<InodeRef>> {
         match self.value_inode(owner, xattr) {
             Ok(value) => Ok(Some(value)),
             Err(Error::Corrupt { .. }) => Ok(None),
@@ -174,9 +176,9 @@ impl Volume {
     ///
     /// # Locks
     /// `INODE` is held exclusively, and nobody else uses the inode.
-    pub(crate) fn drop_values(&self, node: &Arc<Node>) -> Result<()> {
-        while self.may_have_values(&node.inode()) {
-            let old = match self.read_xattrs(node) {
+    pub(crate) fn drop_values(&self, inode: &Arc<Inode>) -> Result<()> {
+        while self.may_have_values(&inode.raw()) {
+            let old = match self.read_xattrs(inode) {
                 // Nobody can tell which values there were.
                 Err(Error::Corrupt { .. }) => return Ok(()),
                 other => other?,
@@ -193,19 +195,19 @@ impl Volume {
             };
             new.ibody.retain(&mut is_kept);
             new.block.retain(&mut is_kept);
-            if let Some(buffer) = self.xattr_buffer(node, &node.inode())?
+            if let Some(buffer) = self.xattr_buffer(inode, &inode.raw())?
                 && self.references(&buffer)? > 1
             {
                 // All of it stays with the others who use it.
                 new.block.clear();
             }
-            let plan = match self.plan_fewer(node, old, new) {
+            let plan = match self.plan_fewer(inode, old, new) {
                 Err(Error::NoSpace | Error::Corrupt { .. }) => return Ok(()),
                 other => other?,
             };
-            let mut update = self.begin(plan.need.and(Need::new(1 + ORPHAN_CREDITS, 0)))?;
-            update.add_orphan(node);
-            update.apply_xattrs(node, &plan)?;
+            let mut update = self.begin(plan.need.and(Credits::new(1 + ORPHAN_CREDITS, 0)))?;
+            update.add_orphan(inode);
+            update.apply_xattrs(inode, &plan)?;
             update.finish();
         }
         Ok(())
@@ -222,9 +224,9 @@ impl Lists {
     }
 }
 
-impl Update<'_> {
+impl MetadataUpdate<'_> {
     /// Changes the references to values as planned; `is_last` says that nobody else used the block that was given up.
-    pub(super) fn apply_values(&mut self, node: &Arc<Node>, plan: &ValuesPlan, is_last: bool) {
+    pub(super) fn apply_values(&mut self, inode: &Arc<Inode>, plan: &ValuesPlan, is_last: bool) {
         // More before fewer: what moves from a shared block into one's own must not be without a reference in between.
         let (more, fewer): (Vec<_>, Vec<_>) = plan.changes.iter().partition(|(_, change)| *change > 0);
         for (value, change) in more.into_iter().chain(fewer) {
@@ -236,21 +238,21 @@ impl Update<'_> {
         if plan.blocks > 0 {
             let (block_size, huge) = (self.volume.geometry.block_size, self.volume.geometry.has_huge_file);
             let sectors = plan.blocks * u64::from(block_size / 512);
-            self.modify_inode(node, Change::Attributes, |inode| {
-                let left = inode.blocks_512(block_size).saturating_sub(sectors);
+            self.modify_inode(inode, InodeDirty::Attributes, |raw| {
+                let left = raw.blocks_512(block_size).saturating_sub(sectors);
                 // Fewer than before.
-                let _ = inode.set_blocks_512(left, block_size, huge);
+                let _ = raw.set_blocks_512(left, block_size, huge);
             });
         }
     }
 
     /// Counts references of the inode of a value; with the last it becomes an orphan.
-    fn count_references(&mut self, value: &NodeRef, change: i64) {
-        let is_last = self.modify_inode(value, Change::Attributes, |inode| {
-            let references = inode.value_references().saturating_add_signed(change);
-            inode.set_value_references(references);
+    fn count_references(&mut self, value: &InodeRef, change: i64) {
+        let is_last = self.modify_inode(value, InodeDirty::Attributes, |raw| {
+            let references = raw.value_references().saturating_add_signed(change);
+            raw.set_value_references(references);
             if references == 0 {
-                inode.set_links_count(0);
+                raw.set_links_count(0);
             }
             references == 0
         });

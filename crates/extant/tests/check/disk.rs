@@ -3,8 +3,8 @@
 //! Reads the disk as `ondisk` does, and only clean ones: an oracle of places, not of rightness.
 
 use extant_ondisk::{
-    Checksums, Entries, ExtentNode, FileType, FsBlock, Geometry, GroupDescriptor, GroupNumber, Inode,
-    InodeFlags, InodeNumber, Superblock, htree, indirect,
+    Checksums, Entries, ExtentNode, FileType, FsBlock, Geometry, GroupDescriptor, GroupNumber, InodeFlags,
+    InodeNumber, RawInode, Superblock, htree, indirect,
 };
 
 /// What a metadata block is.
@@ -61,7 +61,7 @@ impl Disk {
     }
 
     pub fn inode_range(&self, number: InodeNumber) -> std::ops::Range<usize> {
-        let (group, index) = self.geometry.inode_place(number).expect("a number");
+        let (group, index) = self.geometry.inode_location(number).expect("a number");
         let (block, offset) = self.geometry.inode_block(self.descriptor(group).inode_table(), index);
         let start = self.range(block).start + offset as usize;
         start..start + usize::from(self.geometry.inode_size)
@@ -121,7 +121,7 @@ impl Disk {
         let range = self.inode_range(number);
         // One of zeros has none, and one that cannot be read cannot be summed.
         if self.bytes[range.clone()].iter().any(|byte| *byte != 0)
-            && let Ok(mut inode) = Inode::parse(&self.bytes[range.clone()])
+            && let Ok(mut inode) = RawInode::parse(&self.bytes[range.clone()])
         {
             self.checksums.update_inode(number, &mut inode);
             self.bytes[range].copy_from_slice(inode.as_bytes());
@@ -149,7 +149,7 @@ impl Disk {
 
     fn metadata_of(&self, number: InodeNumber, found: &mut Vec<(FsBlock, Kind)>) {
         let range = self.inode_range(number);
-        let inode = Inode::parse(&self.bytes[range.clone()]).expect("an inode");
+        let inode = RawInode::parse(&self.bytes[range.clone()]).expect("an inode");
         if inode.links_count() == 0 {
             return;
         }
@@ -212,7 +212,7 @@ impl Disk {
     }
 
     /// Only what direct numbers and one level name.
-    fn block_numbers(&self, inode: &Inode, content: &mut Vec<FsBlock>, found: &mut Vec<(FsBlock, Kind)>) {
+    fn block_numbers(&self, inode: &RawInode, content: &mut Vec<FsBlock>, found: &mut Vec<(FsBlock, Kind)>) {
         if !matches!(inode.file_type(), FileType::Regular | FileType::Directory | FileType::Symlink) {
             return;
         }

@@ -3,7 +3,7 @@
 //! [`change_field`] gives a field of a block another value, and [`write_log`] a log transactions of such blocks.
 
 use extant_ondisk::jbd2::{Superblock, Tag, TagFlags, escape, needs_escape};
-use extant_ondisk::{Entries, ExtentNode, FsBlock, Inode, InodeNumber, TransactionId, indirect};
+use extant_ondisk::{Entries, ExtentNode, FsBlock, InodeNumber, RawInode, TransactionId, indirect};
 
 use crate::damage::{Random, choose};
 use crate::disk::{Disk, Kind};
@@ -141,7 +141,7 @@ pub fn change_field(
 
 /// The blocks of the journal: those that its extents in its inode name, or the direct and singly indirect ones.
 pub fn journal_blocks(disk: &Disk) -> Vec<FsBlock> {
-    let inode = Inode::parse(&disk.bytes[disk.inode_range(InodeNumber(8))]).expect("an inode");
+    let inode = RawInode::parse(&disk.bytes[disk.inode_range(InodeNumber(8))]).expect("an inode");
     if inode.links_count() == 0 {
         return Vec::new();
     }

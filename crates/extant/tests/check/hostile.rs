@@ -5,7 +5,8 @@ use std::path::Path;
 
 use extant::{FINDINGS_MAX, Mount};
 use extant_ondisk::{
-    Entries, ExtentIndex, ExtentNode, FsBlock, GroupNumber, Inode, InodeNumber, LogicalBlock, indirect, jbd2,
+    Entries, ExtentIndex, ExtentNode, FsBlock, GroupNumber, InodeNumber, LogicalBlock, RawInode, indirect,
+    jbd2,
 };
 
 use crate::disk::{Disk, Kind};
@@ -32,11 +33,11 @@ fn rewrite(image: &Path, change: impl Fn(&mut Disk)) {
     fs::write(image, &disk.bytes).expect("an image");
 }
 
-fn inode(disk: &Disk, number: InodeNumber) -> Inode {
-    Inode::parse(&disk.bytes[disk.inode_range(number)]).expect("an inode")
+fn inode(disk: &Disk, number: InodeNumber) -> RawInode {
+    RawInode::parse(&disk.bytes[disk.inode_range(number)]).expect("an inode")
 }
 
-fn put_inode(disk: &mut Disk, number: InodeNumber, mut inode: Inode) {
+fn put_inode(disk: &mut Disk, number: InodeNumber, mut inode: RawInode) {
     disk.checksums.update_inode(number, &mut inode);
     let range = disk.inode_range(number);
     disk.bytes[range].copy_from_slice(inode.as_bytes());

@@ -160,8 +160,8 @@ impl Case<'_, '_> {
     fn is_of_device(&self, error: &Error, hits: &Hits) -> Result<(), String> {
         let block_size = self.scenario.base.kind.block_size;
         match error {
-            Error::Io { place, .. } if self.failure.access == Access::Read => {
-                let is_named = |hit: &Request| match place.block {
+            Error::Io { location, .. } if self.failure.access == Access::Read => {
+                let is_named = |hit: &Request| match location.block {
                     Some(block) => {
                         let at = block.0 * block_size;
                         at < hit.offset + hit.bytes && hit.offset < at + block_size

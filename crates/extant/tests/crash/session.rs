@@ -295,7 +295,7 @@ impl Session {
         match op {
             Op::Hold(path) => self.held.push(self.writer(path)?),
             Op::Tmpfile { bytes } => {
-                let file = self.dir("")?.create_unnamed(&new_file(0o600))?;
+                let file = self.dir("")?.create_tmpfile(&new_file(0o600))?;
                 let bytes = write(&file, &pattern_of(tag, 0, bytes), 0)?;
                 self.held.push(file.clone());
                 self.unnamed.push(file);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use extant::{Error, Filesystem, InUse, Mount};
+use extant::{Error, Filesystem, MmpHolder, Mount};
 use extant_block::BlockDevice;
 use extant_ondisk::{Checksums, Mmp, Superblock, mmp};
 
@@ -111,7 +111,7 @@ fn kernel_mounts(scratch: &Path) -> bool {
     mounted.status.success()
 }
 
-fn refused(result: Result<Filesystem, Error>) -> InUse {
+fn refused(result: Result<Filesystem, Error>) -> MmpHolder {
     match result {
         Err(Error::InUse(by)) => by,
         other => panic!("not refused: {other:?}"),
@@ -195,7 +195,7 @@ fn a_check_under_way_is_refused_at_once_and_named() {
     put_block(&image, mmp::SEQ_FSCK, b"evil\x1b[2J");
     let before = fs::read(&image).expect("an image");
     let by = refused(open(&image));
-    let named = InUse {
+    let named = MmpHolder {
         node: "evil\\x1b[2J".to_owned(),
         device: "sdz".to_owned(),
         time_s: 1_700_000_000,
@@ -204,7 +204,7 @@ fn a_check_under_way_is_refused_at_once_and_named() {
     assert_eq!(by, named);
     let reading =
         Mount::new().read_only(true).open_device(Arc::new(shared(&image))).expect("reading asks nobody");
-    assert_eq!(reading.in_use().expect("a sound block"), Some(named));
+    assert_eq!(reading.mmp_holder().expect("a sound block"), Some(named));
     assert_eq!(reading.read("/f").expect("a file"), b"x");
     drop(reading);
     assert!(fs::read(&image).expect("an image") == before, "something was written");

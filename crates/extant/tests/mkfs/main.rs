@@ -2,5 +2,5 @@
 
 mod kernel;
 mod layouts;
+mod options;
 mod tools;
-mod wishes;

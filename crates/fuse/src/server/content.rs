@@ -38,7 +38,7 @@ impl Server {
         }
         let file = served.file()?;
         let done = file.read_at(buf, offset).map_err(|error| errno(&error))?;
-        file.note_access(self.access_times).map_err(|error| errno(&error))?;
+        file.touch_atime(self.access_times).map_err(|error| errno(&error))?;
         Ok(done)
     }
 

@@ -46,7 +46,7 @@ fn number_at(bytes: &[u8], at: usize) -> Reply<u32> {
 }
 
 /// A request and what it is about.
-struct Asked<'a> {
+struct IoctlRequest<'a> {
     caller: Caller,
     node: NodeId,
     file: &'a File,
@@ -57,7 +57,7 @@ impl Server {
     pub(super) fn control_inode(&self, caller: Caller, node: NodeId, request: &Ioctl<'_>) -> Reply<Vec<u8>> {
         let served = self.nodes.get(node)?;
         let file = served.file()?;
-        let asked = Asked { caller, node, file, request };
+        let call = IoctlRequest { caller, node, file, request };
         let input = request.input;
         let command = match request.command {
             // No other program has these numbers, and the kernel's ext4 knows them of no other.
@@ -69,14 +69,14 @@ impl Server {
             GETFLAGS => file.flags().bits().to_ne_bytes().to_vec(),
             SETFLAGS => {
                 let flags = InodeFlags::from_bits_retain(number_at(input, 0)?);
-                self.set_flags(&asked, flags)?;
+                self.set_flags(&call, flags)?;
                 self.tell_of_change(node);
                 Vec::new()
             }
             GETVERSION | EXT4_GETVERSION => file.generation().to_ne_bytes().to_vec(),
             FSGETXATTR => extended_flags(file),
             FSSETXATTR => {
-                self.set_extended_flags(&asked)?;
+                self.set_extended_flags(&call)?;
                 self.tell_of_change(node);
                 Vec::new()
             }
@@ -90,7 +90,7 @@ impl Server {
             // What is to happen to the log does not come along: it is committed, which suits every wish.
             SHUTDOWN => {
                 self.check_administrator(caller)?;
-                self.fs.shut_down(true).map_err(|error| errno(&error))?;
+                self.fs.force_shutdown(true).map_err(|error| errno(&error))?;
                 Vec::new()
             }
             FITRIM => {
@@ -106,8 +106,8 @@ impl Server {
 
     /// The kernel would go on to show as they were: times that an `ioctl` changed, a mode that a change of the content did.
     pub(super) fn tell_of_change(&self, node: NodeId) {
-        if let Some(kernel) = self.kernel.get() {
-            kernel.forget_attributes(node);
+        if let Some(notifier) = self.notifier.get() {
+            notifier.forget_attributes(node);
         }
     }
 
@@ -145,23 +145,23 @@ impl Server {
         Ok([start, trimmed, least].as_bytes().to_vec())
     }
 
-    fn set_flags(&self, asked: &Asked<'_>, flags: InodeFlags) -> Reply<()> {
-        let file = asked.file;
-        if !asked.request.is_permitted {
-            self.check_set_flags(asked.caller, file, flags)?;
+    fn set_flags(&self, call: &IoctlRequest<'_>, flags: InodeFlags) -> Reply<()> {
+        let file = call.file;
+        if !call.request.is_permitted {
+            self.check_set_flags(call.caller, file, flags)?;
         }
         let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         if file.metadata().file_type == FileType::Regular
             && ((flags - file.flags()) & fixed) != InodeFlags::empty()
         {
             // What was written through a mapping until now was allowed; what comes later is refused (`ext4_ioctl_setflags`).
-            self.have_written_back(asked.node, 0..u64::MAX);
+            self.have_written_back(call.node, 0..u64::MAX);
         }
         file.set_flags(flags).map_err(|error| errno(&error))
     }
 
-    fn set_extended_flags(&self, asked: &Asked<'_>) -> Reply<()> {
-        let (file, request) = (asked.file, asked.request);
+    fn set_extended_flags(&self, call: &IoctlRequest<'_>) -> Reply<()> {
+        let (file, request) = (call.file, call.request);
         if number_at(request.input, PROJECT_AT)? != file.metadata().project {
             return Err(Errno::OPNOTSUPP);
         }
@@ -170,7 +170,7 @@ impl Server {
         for (bit, flag) in XFLAGS {
             flags.set(flag, wanted & bit != 0);
         }
-        self.set_flags(asked, flags)
+        self.set_flags(call, flags)
     }
 }
 

@@ -5,7 +5,7 @@ use extant::{New, NewKind, RenameFlags};
 use extant_rt::is_interrupted;
 
 impl Server {
-    pub(super) fn look_up(&self, parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>> {
+    pub(super) fn look_up(&self, parent: NodeId, name: &[u8]) -> Reply<Result<EntryReply, Duration>> {
         if name == b"." {
             return self.look_up_node(parent).map(Ok);
         }
@@ -30,7 +30,7 @@ impl Server {
     /// handle's, the kernel looks itself.
     ///
     /// Source: `fuse_get_dentry`.
-    fn look_up_node(&self, node: NodeId) -> Reply<Entry> {
+    fn look_up_node(&self, node: NodeId) -> Reply<EntryReply> {
         let number = if node == NodeId::ROOT {
             InodeNumber::ROOT
         } else {
@@ -40,7 +40,7 @@ impl Server {
         if Self::node_id(number) != node {
             return Err(Errno::STALE);
         }
-        self.give(self.fs.remembered_inode(number).map_err(|error| errno(&error))?)
+        self.give(self.fs.open_by_handle(number).map_err(|error| errno(&error))?)
     }
 
     pub(super) fn make_inode(
@@ -48,11 +48,11 @@ impl Server {
         caller: Caller,
         parent: NodeId,
         name: &[u8],
-        make: &Make<'_>,
-    ) -> Reply<Entry> {
+        request: &CreateRequest<'_>,
+    ) -> Reply<EntryReply> {
         let served = self.nodes.get(parent)?;
         let dir = served.dir()?;
-        let kind = match make.kind {
+        let kind = match request.kind {
             Kind::File => NewKind::File,
             Kind::Directory => NewKind::Directory,
             Kind::Symlink(target) => NewKind::Symlink(target),
@@ -67,7 +67,7 @@ impl Server {
                 }
             }
         };
-        let new = self.new_inode(caller, dir, kind, make)?;
+        let new = self.new_inode(caller, dir, kind, request)?;
         let file = dir.create(name, &new).map_err(|error| errno(&error))?;
         self.give(file)
     }
@@ -77,24 +77,24 @@ impl Server {
         caller: Caller,
         parent: NodeId,
         name: &[u8],
-        make: &Make<'_>,
-    ) -> Reply<(Entry, Opened)> {
+        request: &CreateRequest<'_>,
+    ) -> Reply<(EntryReply, Opened)> {
         let served = self.nodes.get(parent)?;
         let dir = served.dir()?;
-        let new = self.new_inode(caller, dir, NewKind::File, make)?;
+        let new = self.new_inode(caller, dir, NewKind::File, request)?;
         self.give_open(dir.create(name, &new).map_err(|error| errno(&error))?)
     }
 
-    pub(super) fn make_unnamed_file(
+    pub(super) fn open_tmpfile(
         &self,
         caller: Caller,
         parent: NodeId,
-        make: &Make<'_>,
-    ) -> Reply<(Entry, Opened)> {
+        request: &CreateRequest<'_>,
+    ) -> Reply<(EntryReply, Opened)> {
         let served = self.nodes.get(parent)?;
         let dir = served.dir()?;
-        let new = self.new_inode(caller, dir, NewKind::File, make)?;
-        self.give_open(dir.create_unnamed(&new).map_err(|error| errno(&error))?)
+        let new = self.new_inode(caller, dir, NewKind::File, request)?;
+        self.give_open(dir.create_tmpfile(&new).map_err(|error| errno(&error))?)
     }
 
     fn new_inode<'n>(
@@ -102,10 +102,10 @@ impl Server {
         caller: Caller,
         dir: &extant::Dir,
         kind: NewKind<'n>,
-        make: &Make<'_>,
+        request: &CreateRequest<'_>,
     ) -> Reply<New<'n>> {
         let (uid, gid) = self.owners.stored(caller.uid, caller.gid);
-        let mode = if self.has_default_acl(dir)? { make.mode } else { make.mode & !make.umask };
+        let mode = if self.has_default_acl(dir)? { request.mode } else { request.mode & !request.umask };
         Ok(New { kind, mode, uid, gid, times: None, xattrs: &[] })
     }
 
@@ -129,7 +129,7 @@ impl Server {
         source.dir()?.rename(from.1, target.dir()?, to.1, flags).map_err(|error| errno(&error))
     }
 
-    pub(super) fn link_inode(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<Entry> {
+    pub(super) fn link_inode(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Reply<EntryReply> {
         let dir = self.nodes.get(parent)?;
         let served = self.nodes.get(node)?;
         let file = served.file()?;
@@ -154,7 +154,7 @@ impl Server {
         let served = self.nodes.get(node)?;
         let dir = served.dir()?;
         if cookie == 0 {
-            dir.note_access(self.dir_access_times).map_err(|error| errno(&error))?;
+            dir.touch_atime(self.dir_access_times).map_err(|error| errno(&error))?;
         }
         let own = self.shown(&dir.metadata());
         let read = dir.read_from(cookie, &mut |item| {

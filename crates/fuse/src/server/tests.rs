@@ -41,11 +41,11 @@ fn disk() -> Arc<MemoryDevice> {
     Arc::new(device)
 }
 
-fn make(server: &Server, parent: NodeId, name: &[u8], kind: Kind<'_>, mode: u16) -> Entry {
-    server.make(OWNER, parent, name, &Make { kind, mode, umask: 0 }).expect("an inode")
+fn make(server: &Server, parent: NodeId, name: &[u8], kind: Kind<'_>, mode: u16) -> EntryReply {
+    server.mknod(OWNER, parent, name, &CreateRequest { kind, mode, umask: 0 }).expect("an inode")
 }
 
-fn find(server: &Server, parent: NodeId, name: &[u8]) -> Reply<Entry> {
+fn find(server: &Server, parent: NodeId, name: &[u8]) -> Reply<EntryReply> {
     server.lookup(parent, name)?.map_err(|_| Errno::NOENT)
 }
 
@@ -54,7 +54,7 @@ const fn asked(command: u32, input: &[u8], out_bytes: u32) -> Ioctl<'_> {
     Ioctl { command, input, out_bytes, is_compat: false, is_permitted: true }
 }
 
-fn id(entry: &Entry) -> (NodeId, u64) {
+fn id(entry: &EntryReply) -> (NodeId, u64) {
     (entry.node, entry.generation)
 }
 

@@ -14,8 +14,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::wire::{self, opcode};
 use crate::ops::{
-    Attributes, Caller, Entry, FileHandle, Ioctl, Kind, Listing, Make, NodeId, OpenHow, Opened, Ops, Rename,
-    Reply, SetSize, WriteHow, decode_device,
+    Attributes, Caller, CreateRequest, EntryReply, FileHandle, Ioctl, Kind, Listing, NodeId, OpenHow, Opened,
+    Ops, Rename, Reply, SetSize, WriteHow, decode_device,
 };
 
 const S_IFMT: u32 = 0o170_000;
@@ -137,7 +137,7 @@ impl Message<'_> {
                 let target = ops.read_link(node)?;
                 self.put(&target)
             }
-            opcode::SYMLINK | opcode::MKNOD | opcode::MKDIR => self.make(ops),
+            opcode::SYMLINK | opcode::MKNOD | opcode::MKDIR => self.mknod(ops),
             opcode::CREATE | opcode::TMPFILE => self.create(ops),
             opcode::UNLINK => ops.unlink(node, self.name()?).map(|()| 0),
             opcode::RMDIR => ops.rmdir(node, self.name()?).map(|()| 0),
@@ -242,7 +242,7 @@ impl Message<'_> {
         self.put(out.as_bytes())
     }
 
-    fn make(&mut self, ops: &impl Ops) -> Reply<usize> {
+    fn mknod(&mut self, ops: &impl Ops) -> Reply<usize> {
         let (kind, mode, umask, name) = match self.header.opcode {
             opcode::MKDIR => {
                 let (fixed, rest) = self.split::<wire::MkdirIn>()?;
@@ -262,18 +262,18 @@ impl Message<'_> {
                 (kind, fixed.mode, fixed.umask, name(rest)?.0)
             }
         };
-        let make = Make { kind, mode: mode as u16 & 0o7777, umask: umask as u16 };
-        let entry = ops.make(self.caller(), self.node(), name, &make)?;
+        let request = CreateRequest { kind, mode: mode as u16 & 0o7777, umask: umask as u16 };
+        let entry = ops.mknod(self.caller(), self.node(), name, &request)?;
         self.put(entry_out(&entry).as_bytes())
     }
 
     fn create(&mut self, ops: &impl Ops) -> Reply<usize> {
         let (fixed, rest) = self.split::<wire::CreateIn>()?;
         let (mode, umask) = (fixed.mode as u16 & 0o7777, fixed.umask as u16);
-        let make = Make { kind: Kind::File, mode, umask };
+        let request = CreateRequest { kind: Kind::File, mode, umask };
         let (entry, opened) = match self.header.opcode {
-            opcode::TMPFILE => ops.make_unnamed(self.caller(), self.node(), &make)?,
-            _ => ops.create(self.caller(), self.node(), name(rest)?.0, &make)?,
+            opcode::TMPFILE => ops.create_tmpfile(self.caller(), self.node(), &request)?,
+            _ => ops.create(self.caller(), self.node(), name(rest)?.0, &request)?,
         };
         self.put(&[entry_out(&entry).as_bytes(), open_out(opened).as_bytes()].concat())
     }
@@ -292,7 +292,7 @@ impl Message<'_> {
     }
 
     fn statfs(&mut self, ops: &impl Ops) -> Reply<usize> {
-        let full = ops.fullness();
+        let full = ops.statfs();
         let out = wire::StatfsOut {
             blocks: full.blocks,
             bfree: full.free_blocks,
@@ -468,7 +468,7 @@ fn statx_out((attributes, lifetime): (Attributes, Duration)) -> wire::StatxOut {
     }
 }
 
-fn entry_out(entry: &Entry) -> wire::EntryOut {
+fn entry_out(entry: &EntryReply) -> wire::EntryOut {
     wire::EntryOut {
         nodeid: entry.node.0,
         generation: entry.generation,
@@ -517,7 +517,7 @@ impl Listing for Names<'_> {
         self.add(&[], dirent(name, inode, file_type, next_cookie), name)
     }
 
-    fn entry(&mut self, name: &[u8], entry: &Entry, next_cookie: u64) -> bool {
+    fn entry(&mut self, name: &[u8], entry: &EntryReply, next_cookie: u64) -> bool {
         let attributes = &entry.attributes;
         let dirent = dirent(name, attributes.inode, attributes.file_type, next_cookie);
         self.add(entry_out(entry).as_bytes(), dirent, name)

@@ -94,7 +94,7 @@ impl Device {
     }
 
     fn take(&self) -> Box<[u8]> {
-        // Tried, here and below: the near reader may hold the lock while it gets no CPU.
+        // Tried, here and below: the idle reader may hold the lock while it gets no CPU.
         let spare = self.spares.try_lock().and_then(|mut spares| spares.pop());
         spare.unwrap_or_else(|| vec![0; self.buffer_bytes].into_boxed_slice())
     }

@@ -4,14 +4,14 @@
 
 mod codec;
 mod device;
-mod entry;
-mod greeting;
+mod init;
+mod load_monitor;
 mod mount;
-mod notice;
+mod notify;
 mod placement;
 mod pool;
-mod quiet;
 mod readers;
+mod ring_entry;
 mod rings;
 mod service;
 mod session;
@@ -21,7 +21,7 @@ mod watch;
 mod wire;
 
 pub use mount::{MountError, MountOptions};
-pub use notice::Kernel;
+pub use notify::Notifier;
 #[cfg(test)]
 pub(crate) use rings::FAILS_AT;
 pub use session::Session;

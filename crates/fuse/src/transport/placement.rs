@@ -1,12 +1,12 @@
 //! Which CPUs threads run on.
 //!
 //! All CPUs share the one queue of `/dev/fuse`, and whoever is woken by a request wakes on a CPU that idles, if there is
-//! one. On virtual machines that costs 30 times what a switch to a thread of the same CPU costs. So the near reader keeps
-//! to one CPU, its caller's ([`Seat`]).
+//! one. On virtual machines that costs 30 times what a switch to a thread of the same CPU costs. So the idle reader keeps
+//! to one CPU, its caller's ([`CpuPin`]).
 //!
 //! Where that is the kernel tells in `/proc` alone, and there a server must not look: a task that begins another program
 //! closes files, which may be ours, while it holds what `/proc` waits for, and who should answer would wait for the
-//! caller. So the seat is found by trial.
+//! caller. So the CPU is found by trial.
 //!
 //! Whoever is started by such a thread is to float again: affinity is inherited.
 
@@ -14,9 +14,9 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffi
 
 /// Where the threads of this process may run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Home(Option<CpuSet>);
+pub(super) struct Affinity(Option<CpuSet>);
 
-impl Home {
+impl Affinity {
     /// Of the thread that calls.
     pub(super) fn current() -> Self {
         Self(sched_getaffinity(None).ok())
@@ -48,15 +48,15 @@ pub(super) fn pin(cpu: usize) {
 
 /// The CPU that a thread keeps to.
 #[derive(Debug)]
-pub(super) struct Seat {
-    home: Home,
+pub(super) struct CpuPin {
+    affinity: Affinity,
     cpu: usize,
 }
 
-impl Seat {
-    /// Nowhere as yet: it runs where `home` says.
-    pub(super) const fn new(home: Home) -> Self {
-        Self { home, cpu: 0 }
+impl CpuPin {
+    /// Nowhere as yet: it runs where `affinity` says.
+    pub(super) const fn new(affinity: Affinity) -> Self {
+        Self { affinity, cpu: 0 }
     }
 
     /// The thread that calls stays on the CPU it is on.
@@ -67,7 +67,7 @@ impl Seat {
 
     /// It goes to the next one.
     pub(super) fn change(&mut self) {
-        if let Some(cpu) = self.home.after(self.cpu) {
+        if let Some(cpu) = self.affinity.after(self.cpu) {
             self.cpu = cpu;
             pin(cpu);
         }
@@ -76,15 +76,15 @@ impl Seat {
 
 #[cfg(test)]
 mod tests {
-    use super::{CpuSet, Home};
+    use super::{Affinity, CpuSet};
 
     #[test]
     fn cpus_come_in_turns() {
         let mut cpus = CpuSet::new();
         [1, 2, 70].into_iter().for_each(|cpu| cpus.set(cpu));
-        let home = Home(Some(cpus));
-        assert_eq!([0, 1, 2, 70, 1023].map(|cpu| home.after(cpu)), [1, 2, 70, 1, 1].map(Some));
-        assert_eq!(Home(None).after(0), None);
-        assert_eq!(Home(Some(CpuSet::new())).after(3), None);
+        let affinity = Affinity(Some(cpus));
+        assert_eq!([0, 1, 2, 70, 1023].map(|cpu| affinity.after(cpu)), [1, 2, 70, 1, 1].map(Some));
+        assert_eq!(Affinity(None).after(0), None);
+        assert_eq!(Affinity(Some(CpuSet::new())).after(3), None);
     }
 }

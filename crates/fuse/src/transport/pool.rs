@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use extant_rt::{Arc, Condvar, JoinHandle, LockClass, Mutex};
 
-use super::placement::Home;
+use super::placement::Affinity;
 
 /// Threads at most.
 const THREADS_MAX: usize = 32;
@@ -28,7 +28,7 @@ struct State {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    home: Home,
+    affinity: Affinity,
 }
 
 /// The threads. Dropping it waits for all jobs.
@@ -43,10 +43,10 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// Threads that run where `home` says, with the policy of the thread that calls.
-    pub(super) fn new(home: Home) -> Self {
+    /// Threads that run where `affinity` says, with the policy of the thread that calls.
+    pub(super) fn new(affinity: Affinity) -> Self {
         let state = Mutex::new(LockClass::REQUESTS, State::default());
-        let shared = Arc::new(Shared { state, changed: Condvar::new(), home });
+        let shared = Arc::new(Shared { state, changed: Condvar::new(), affinity });
         Shared::add(&shared, &mut shared.state.lock());
         Self { shared }
     }
@@ -73,7 +73,7 @@ impl Shared {
         }
         let shared = self.clone();
         let work = move || {
-            shared.home.free(None);
+            shared.affinity.free(None);
             shared.work();
         };
         if let Ok(thread) = extant_rt::spawn("extant-wait", work) {
@@ -123,12 +123,12 @@ mod tests {
 
     use extant_rt::{Arc, AtomicU64, Ordering};
 
-    use super::{Home, Pool};
+    use super::{Affinity, Pool};
 
     #[test]
     fn all_jobs_are_done_before_the_pool_is_gone() {
         let done = Arc::new(AtomicU64::new(0));
-        let pool = Pool::new(Home::current());
+        let pool = Pool::new(Affinity::current());
         for _ in 0..1000 {
             let done = done.clone();
             // Long enough that threads are still being started when the pool is dropped.

@@ -14,10 +14,10 @@
 //! are kept until one of those has ended, and take over its thread. So there are at most [`Class::COUNT`] times as many
 //! threads, and reads go on while writers are throttled.
 //!
-//! **Near reader.** While the machine is quiet ([`Quiet`]) the only reader keeps to the CPU of its caller ([`Seat`]) and is
-//! [`Policy::Idle`]. It comes back to its usual policy before it answers on a machine that it finds busy, and before it waits.
+//! **Idle reader.** While the machine is quiet ([`LoadMonitor`]) the only reader keeps to the CPU of its caller ([`CpuPin`]) and is
+//! [`SchedPolicy::Idle`]. It comes back to its usual policy before it answers on a machine that it finds busy, and before it waits.
 //! If other programs begin to want its CPU in between, the [`Watch`] gives the usual policy back. A thread without leave to
-//! come back never is the near reader.
+//! come back never is the idle reader.
 //!
 //! Locks: `READERS`, under any lock of the engine, over nothing.
 
@@ -31,8 +31,8 @@ use rustix::io::Errno;
 use zerocopy::FromBytes;
 
 use super::device::{Device, Received};
-use super::placement::{Home, Seat};
-use super::quiet::{Policy, Quiet};
+use super::load_monitor::{LoadMonitor, SchedPolicy};
+use super::placement::{Affinity, CpuPin};
 use super::service::{Exchange, Service};
 use super::slot::{Class, Slot};
 use super::watch::{PUT_OFF_EVERY, Watch};
@@ -45,12 +45,12 @@ const WAITING_MAX: usize = 96;
 const FREE_MAX: usize = 16;
 /// Requests from one look at what waits and what runs to the next: a look costs as much as a short request.
 const LOOK_EVERY: u32 = 16;
-/// The near reader looks less often: it is watched.
-const NEAR_LOOK_EVERY: u32 = 64;
+/// The idle reader looks less often: it is watched.
+const IDLE_READER_LOOK_EVERY: u32 = 64;
 /// Looks in a row that must agree.
 const STREAK: i32 = 2;
-/// How long the near reader waits for a request before it looks whether it still is its turn.
-const NEAR_WAIT: Duration = Duration::from_millis(20);
+/// How long the idle reader waits for a request before it looks whether it still is its turn.
+const IDLE_READER_WAIT: Duration = Duration::from_millis(20);
 /// Requests in a row that were waited for, until the caller is looked for on the next CPU. Each costs as much as ten that
 /// were not.
 const WAITS_MAX: u32 = 3;
@@ -86,10 +86,10 @@ pub(super) struct Readers<T> {
 /// What readers share, whatever answers.
 #[derive(Debug)]
 struct Shared {
-    home: Home,
+    affinity: Affinity,
     roles_max: usize,
-    /// The host lets a thread that was [`Policy::Idle`] come back.
-    can_be_near: bool,
+    /// The host lets a thread that was [`SchedPolicy::Idle`] come back.
+    can_be_idle_reader: bool,
     watch: Watch,
     /// Requests of each class whose thread has left its role. Changed under the lock of the state.
     waiting: [AtomicUsize; Class::COUNT],
@@ -137,12 +137,12 @@ enum Turn {
 }
 
 impl<T: Ops> Readers<T> {
-    pub(super) fn new(service: Arc<Service<T>>, device: Arc<Device>, home: Home) -> Arc<Self> {
+    pub(super) fn new(service: Arc<Service<T>>, device: Arc<Device>, affinity: Affinity) -> Arc<Self> {
         let state = State { devices: vec![device], vacant: vec![0], alive: 1, free: 1, ..State::default() };
         let shared = Shared {
-            home,
+            affinity,
             roles_max: extant_rt::available_parallelism(),
-            can_be_near: Policy::can_come_back(),
+            can_be_idle_reader: SchedPolicy::can_come_back(),
             watch: Watch::new(),
             waiting: Default::default(),
             state: Mutex::new(LockClass::READERS, state),
@@ -175,7 +175,7 @@ impl<T: Ops> Readers<T> {
         let readers = self.clone();
         let serve = move || {
             // Whoever starts it may keep to a CPU.
-            readers.shared.home.free(None);
+            readers.shared.affinity.free(None);
             readers.serve();
         };
         // Detached: it counts itself out. Where the host gives none, those there are do with what there is.
@@ -239,7 +239,7 @@ impl<T: Ops> Readers<T> {
     fn read(self: &Arc<Self>, role: usize, slot: &Arc<Slot>) -> io::Result<Turn> {
         let device = self.shared.state.lock().devices[role].clone();
         slot.read_from(&device);
-        let mut quiet = Quiet::new();
+        let mut load_monitor = LoadMonitor::new();
         let (mut until_look, mut streak) = (LOOK_EVERY, 0_i32);
         while let Some(request) = device.receive()? {
             // The next request stands behind a FORGET, for which nobody waits.
@@ -261,12 +261,12 @@ impl<T: Ops> Readers<T> {
             if streak >= STREAK {
                 self.shared.add_role();
                 streak = 0;
-            } else if self.shared.can_be_near && self.shared.is_one() && quiet.look() {
-                if let Some(turn) = self.read_near(&device, slot)? {
+            } else if self.shared.can_be_idle_reader && self.shared.is_one() && load_monitor.look() {
+                if let Some(turn) = self.read_as_idle_reader(&device, slot)? {
                     return Ok(turn);
                 }
                 slot.read_from(&device);
-                quiet.assume(false);
+                load_monitor.assume(false);
             } else if streak <= -STREAK {
                 streak = 0;
                 if self.shared.remove_role(role, slot) {
@@ -301,31 +301,31 @@ impl<T: Ops> Readers<T> {
         slot.end();
     }
 
-    /// Reads as the near reader as long as the machine is quiet and requests come. None if it goes on as any other.
-    fn read_near(&self, device: &Arc<Device>, slot: &Arc<Slot>) -> io::Result<Option<Turn>> {
+    /// Reads as the idle reader as long as the machine is quiet and requests come. None if it goes on as any other.
+    fn read_as_idle_reader(&self, device: &Arc<Device>, slot: &Arc<Slot>) -> io::Result<Option<Turn>> {
         let Ok(device) = device.duplicate(OFlags::NONBLOCK).map(Arc::new) else { return Ok(None) };
-        let mut quiet = Quiet::new();
-        quiet.assume(true);
-        let mut seat = Seat::new(self.shared.home);
+        let mut load_monitor = LoadMonitor::new();
+        load_monitor.assume(true);
+        let mut cpu_pin = CpuPin::new(self.shared.affinity);
         slot.read_from(&device);
-        slot.is_near.store(true, Ordering::SeqCst);
-        seat.take();
-        let _ = Policy::Idle.give(None);
+        slot.is_idle_reader.store(true, Ordering::SeqCst);
+        cpu_pin.take();
+        let _ = SchedPolicy::Idle.give(None);
         let (mut taken, mut waited_since, mut waits) = (0_u32, None, 0);
         let end = loop {
-            if !slot.is_near.load(Ordering::SeqCst) {
+            if !slot.is_idle_reader.load(Ordering::SeqCst) {
                 break None;
             }
             let request = match device.receive() {
                 Ok(Some(request)) => request,
                 Err(Errno::AGAIN) => {
                     waited_since.get_or_insert_with(Monotonic::now);
-                    device.has_more(NEAR_WAIT);
+                    device.has_more(IDLE_READER_WAIT);
                     continue;
                 }
                 Ok(None) => break Some(Turn::Unmounted),
                 Err(error) => {
-                    self.end_near(slot);
+                    self.end_idle_reader(slot);
                     return Err(error.into());
                 }
             };
@@ -333,9 +333,9 @@ impl<T: Ops> Readers<T> {
             if taken.is_multiple_of(PUT_OFF_EVERY) {
                 self.shared.watch.put_off();
             }
-            let is_loud = taken.is_multiple_of(NEAR_LOOK_EVERY) && !quiet.look();
+            let is_loud = taken.is_multiple_of(IDLE_READER_LOOK_EVERY) && !load_monitor.look();
             if is_loud {
-                self.end_near(slot);
+                self.end_idle_reader(slot);
             }
             // On one CPU the caller's next request is mostly there as soon as this thread runs again.
             if !request.is_forget() {
@@ -343,7 +343,7 @@ impl<T: Ops> Readers<T> {
                 waits = if has_waited { waits + 1 } else { 0 };
                 if waits == WAITS_MAX {
                     waits = 0;
-                    seat.change();
+                    cpu_pin.change();
                 }
             }
             self.answer(slot, request);
@@ -355,15 +355,15 @@ impl<T: Ops> Readers<T> {
                 break None;
             }
         };
-        self.end_near(slot);
+        self.end_idle_reader(slot);
         Ok(end)
     }
 
     /// The thread that calls reads as all others again.
-    fn end_near(&self, slot: &Slot) {
-        slot.is_near.store(false, Ordering::SeqCst);
-        let _ = Policy::Normal.give(None);
-        self.shared.home.free(None);
+    fn end_idle_reader(&self, slot: &Slot) {
+        slot.is_idle_reader.store(false, Ordering::SeqCst);
+        let _ = SchedPolicy::Normal.give(None);
+        self.shared.affinity.free(None);
     }
 }
 
@@ -405,9 +405,9 @@ impl Shared {
         self.vacate(&mut state, role, slot);
         drop(state);
         self.changed.notify_one();
-        if slot.is_near.swap(false, Ordering::SeqCst) {
-            let _ = Policy::Normal.give(Some(slot.thread()));
-            self.home.free(Some(slot.thread()));
+        if slot.is_idle_reader.swap(false, Ordering::SeqCst) {
+            let _ = SchedPolicy::Normal.give(Some(slot.thread()));
+            self.affinity.free(Some(slot.thread()));
         }
     }
 
@@ -495,10 +495,10 @@ impl Shared {
         let before = std::mem::take(seen);
         let mut stuck = Vec::new();
         for slot in state.slots.iter().filter(|slot| slot.has_role()) {
-            if slot.is_near.swap(false, Ordering::SeqCst) || self.can_be_near {
+            if slot.is_idle_reader.swap(false, Ordering::SeqCst) || self.can_be_idle_reader {
                 // It may have been about to step back; if it has a request, it is looked at again.
-                let _ = Policy::Normal.give(Some(slot.thread()));
-                self.home.free(Some(slot.thread()));
+                let _ = SchedPolicy::Normal.give(Some(slot.thread()));
+                self.affinity.free(Some(slot.thread()));
             }
             let request = slot.request();
             if request == 0 {

@@ -22,8 +22,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::device::Device;
-use super::entry::Entry;
-use super::placement::{Home, pin};
+use super::placement::{Affinity, pin};
+use super::ring_entry::RingEntry;
 use super::service::{Exchange, Pools, Service};
 use super::wire::{InterruptIn, RingCommand, opcode, ring};
 use crate::ops::Ops;
@@ -38,7 +38,7 @@ type Ring = IoUring<Entry128, cqueue::Entry>;
 /// Replies from the pool on their way to a ring's thread.
 #[derive(Debug)]
 struct Returns {
-    entries: Mutex<Vec<Entry>>,
+    entries: Mutex<Vec<RingEntry>>,
     event: OwnedFd,
     ends: AtomicBool,
 }
@@ -51,12 +51,12 @@ impl Returns {
 }
 
 /// A request as a ring's thread holds it.
-struct Asked {
-    entry: Entry,
+struct RingRequest {
+    entry: RingEntry,
     returns: Arc<Returns>,
 }
 
-impl Exchange for Asked {
+impl Exchange for RingRequest {
     fn message(&mut self) -> super::codec::Message<'_> {
         self.entry.message()
     }
@@ -106,14 +106,18 @@ pub(super) struct Rings {
 
 impl Rings {
     /// Makes a ring for each CPU; none if the host does not let us.
-    pub(super) fn make<T: Ops>(service: &Arc<Service<T>>, payload_bytes: usize, home: Home) -> Option<Self> {
+    pub(super) fn make<T: Ops>(
+        service: &Arc<Service<T>>,
+        payload_bytes: usize,
+        affinity: Affinity,
+    ) -> Option<Self> {
         let count = possible_cpus()?;
         let broken = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
         let state = Mutex::new(LockClass::REQUESTS, Start::default());
         let mut rings = Self {
             meeting: Arc::new(Meeting { state, changed: Condvar::new(), broken }),
             threads: Vec::new(),
-            pools: Arc::new(Pools::new(home)),
+            pools: Arc::new(Pools::new(affinity)),
         };
         for cpu in 0..count {
             let (service, meeting, pools) = (service.clone(), rings.meeting.clone(), rings.pools.clone());
@@ -246,7 +250,7 @@ struct Worker {
     cpu: u16,
     device: RawFd,
     /// Entries that the kernel has, by their index.
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<RingEntry>>,
     returns: Arc<Returns>,
 }
 
@@ -262,7 +266,7 @@ impl Worker {
             ring,
             cpu,
             device: -1,
-            entries: (0..DEPTH).map(|index| Some(Entry::new(index, payload_bytes))).collect(),
+            entries: (0..DEPTH).map(|index| Some(RingEntry::new(index, payload_bytes))).collect(),
             returns: Arc::new(Returns { entries, event, ends: AtomicBool::new(false) }),
         })
     }
@@ -297,12 +301,12 @@ impl Worker {
                     alive -= 1;
                     continue;
                 };
-                let asked = Asked { entry, returns: self.returns.clone() };
+                let request = RingRequest { entry, returns: self.returns.clone() };
                 #[cfg(test)]
-                let asked = fail_at(asked)?;
-                if let Some((mut asked, outcome)) = service.serve(pools, asked) {
-                    asked.entry.reply(outcome);
-                    self.submit(asked.entry, ring::COMMIT_AND_FETCH)?;
+                let request = fail_at(request)?;
+                if let Some((mut request, outcome)) = service.serve(pools, request) {
+                    request.entry.reply(outcome);
+                    self.submit(request.entry, ring::COMMIT_AND_FETCH)?;
                 }
                 if !self.ring.completion().is_empty() {
                     // This reply does not wait for the next request's.
@@ -336,7 +340,7 @@ impl Worker {
     }
 
     /// Gives an entry to the kernel.
-    fn submit(&mut self, mut entry: Entry, command: u32) -> io::Result<()> {
+    fn submit(&mut self, mut entry: RingEntry, command: u32) -> io::Result<()> {
         let mut bytes = [0; 80];
         let request = RingCommand { commit_id: entry.commit_id(), qid: self.cpu, ..RingCommand::default() };
         bytes[..size_of::<RingCommand>()].copy_from_slice(request.as_bytes());
@@ -363,11 +367,15 @@ impl Worker {
 pub(crate) static FAILS_AT: extant_rt::AtomicU64 = extant_rt::AtomicU64::new(0);
 
 #[cfg(test)]
-fn fail_at(mut asked: Asked) -> io::Result<Asked> {
+fn fail_at(mut request: RingRequest) -> io::Result<RingRequest> {
     let (caller, fails_at) =
-        (i64::from(asked.message().header.pid), FAILS_AT.load(Ordering::SeqCst).cast_signed());
+        (i64::from(request.message().header.pid), FAILS_AT.load(Ordering::SeqCst).cast_signed());
     assert!(caller == 0 || caller != -fails_at, "a fault of the test's");
-    if caller != 0 && caller == fails_at { Err(io::Error::other("a fault of the test's")) } else { Ok(asked) }
+    if caller != 0 && caller == fails_at {
+        Err(io::Error::other("a fault of the test's"))
+    } else {
+        Ok(request)
+    }
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@ use extant_rt::{Arc, Monotonic};
 use rustix::io::Errno;
 
 use super::codec::{Message, Outcome};
-use super::placement::Home;
+use super::placement::Affinity;
 use super::pool::Pool;
 use super::slot::Class;
 use super::slots::Slots;
 use super::wire::opcode;
+use crate::latency::LatencyEwma;
 use crate::ops::Ops;
-use crate::pace::Pace;
 
 /// A request with its memory, as a form of the transport holds it.
 pub(super) trait Exchange: Send + 'static {
@@ -27,7 +27,7 @@ pub(super) trait Exchange: Send + 'static {
 pub(super) struct Service<T> {
     ops: T,
     /// By [`Class`]; of requests over rings.
-    paces: [Pace; Class::COUNT],
+    latencies: [LatencyEwma; Class::COUNT],
     /// Of the threads that answer those.
     slots: Slots,
 }
@@ -37,16 +37,22 @@ pub(super) struct Service<T> {
 pub(super) struct Pools([Pool; Class::COUNT]);
 
 impl Pools {
-    /// Threads that run where `home` says.
-    pub(super) fn new(home: Home) -> Self {
-        Self(std::array::from_fn(|_| Pool::new(home)))
+    /// Threads that run where `affinity` says.
+    pub(super) fn new(affinity: Affinity) -> Self {
+        Self(std::array::from_fn(|_| Pool::new(affinity)))
     }
 }
 
 impl<T: Ops> Service<T> {
     pub(super) fn new(ops: T) -> Self {
-        let paces = [Pace::default(), Pace::default(), Pace::default(), Pace::slow(), Pace::default()];
-        Self { ops, paces, slots: Slots::new() }
+        let latencies = [
+            LatencyEwma::default(),
+            LatencyEwma::default(),
+            LatencyEwma::default(),
+            LatencyEwma::slow(),
+            LatencyEwma::default(),
+        ];
+        Self { ops, latencies, slots: Slots::new() }
     }
 
     pub(super) const fn ops(&self) -> &T {
@@ -72,7 +78,7 @@ impl<T: Ops> Service<T> {
         let outcome = self.slots.answer(&header, || self.answer(message));
         let outcome = outcome.unwrap_or(Outcome::Failed(Errno::INTR));
         let replied = if let Outcome::Done(bytes) = outcome { bytes } else { 0 };
-        self.paces[class as usize].note(start.elapsed(), message.body_bytes.max(replied));
+        self.latencies[class as usize].note(start.elapsed(), message.body_bytes.max(replied));
         outcome
     }
 
@@ -87,7 +93,7 @@ impl<T: Ops> Service<T> {
         let class = Class::of(kind);
         // Some have the kernel write pages back before they are answered, by requests for which a ring's thread is needed.
         let is_long = matches!(kind, opcode::FALLOCATE | opcode::LSEEK | opcode::BMAP | opcode::IOCTL);
-        if !is_long && !self.paces[class as usize].is_slow() {
+        if !is_long && !self.latencies[class as usize].is_slow() {
             let outcome = self.answer_timed(class, &mut message);
             return Some((request, outcome));
         }

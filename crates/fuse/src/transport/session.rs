@@ -9,10 +9,10 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::device::{Device, Received};
-use super::greeting::{Offer, Understanding};
+use super::init::{InitRequest, Understanding};
 use super::mount::{self, MountError, MountOptions};
-use super::notice::Kernel;
-use super::placement::Home;
+use super::notify::Notifier;
+use super::placement::Affinity;
 use super::readers::Readers;
 use super::rings::Rings;
 use super::service::Service;
@@ -45,11 +45,11 @@ impl<T: Ops> Session<T> {
     /// # Errors
     /// Those of reading requests; a kernel older than Linux 5.4.
     pub fn run(self) -> io::Result<()> {
-        let home = Home::current();
+        let affinity = Affinity::current();
         let device = Arc::new(Device::new(self.device, TRANSFER_BYTES_MAX as usize));
-        let Some((mut request, offer)) = greet(&device)? else { return Ok(()) };
-        let rings = if offer.has_rings() {
-            Rings::make(&self.service, TRANSFER_BYTES_MAX as usize, home)
+        let Some((mut request, init_request)) = negotiate(&device)? else { return Ok(()) };
+        let rings = if init_request.has_rings() {
+            Rings::make(&self.service, TRANSFER_BYTES_MAX as usize, affinity)
         } else {
             None
         };
@@ -58,24 +58,25 @@ impl<T: Ops> Session<T> {
             more |= init::OVER_IO_URING;
         }
         let transport = if rings.is_some() { Transport::Rings } else { Transport::Device };
-        self.service.ops().begin(transport, Kernel::new(&device));
-        request.reply(offer.answer(TRANSFER_BYTES_MAX, more).as_bytes());
+        self.service.ops().begin(transport, Notifier::new(&device));
+        request.reply(init_request.answer(TRANSFER_BYTES_MAX, more).as_bytes());
         match rings {
             Some(rings) => rings.run(&self.service, &device),
-            None => Readers::new(self.service, device, home).run(),
+            None => Readers::new(self.service, device, affinity).run(),
         }
     }
 }
 
 /// INIT, which is to be answered; none if it is unmounted before.
-fn greet(device: &Arc<Device>) -> io::Result<Option<(Received, Offer)>> {
+fn negotiate(device: &Arc<Device>) -> io::Result<Option<(Received, InitRequest)>> {
     while let Some(mut request) = device.receive()? {
-        let offer = Offer::read(request.body()).filter(|_| request.header.opcode == opcode::INIT);
-        let Some(offer) = offer else {
+        let init_request =
+            InitRequest::read(request.body()).filter(|_| request.header.opcode == opcode::INIT);
+        let Some(init_request) = init_request else {
             request.refuse(Errno::IO);
             continue;
         };
-        match offer.understanding() {
+        match init_request.understanding() {
             Understanding::Again => {
                 let ours = InitOut { major: MAJOR, minor: MINOR, ..InitOut::default() };
                 request.reply(ours.as_bytes());
@@ -87,7 +88,7 @@ fn greet(device: &Arc<Device>) -> io::Result<Option<(Received, Offer)>> {
                     "the kernel's FUSE is older than 7.31",
                 ));
             }
-            Understanding::Agreed => return Ok(Some((request, offer))),
+            Understanding::Agreed => return Ok(Some((request, init_request))),
         }
     }
     Ok(None)

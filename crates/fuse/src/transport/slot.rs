@@ -67,8 +67,8 @@ pub(super) struct Slot {
     device: Mutex<Option<Arc<Device>>>,
     /// Which descriptor the thread reads, or [`NONE`].
     role: AtomicU64,
-    /// The thread may have the policy of the near reader.
-    pub(super) is_near: AtomicBool,
+    /// The thread may have the policy of the idle reader.
+    pub(super) is_idle_reader: AtomicBool,
 }
 
 impl Slot {
@@ -83,7 +83,7 @@ impl Slot {
             looked: Mutex::new(LockClass::READERS, None),
             device: Mutex::new(LockClass::READERS, None),
             role: AtomicU64::new(NONE),
-            is_near: AtomicBool::new(false),
+            is_idle_reader: AtomicBool::new(false),
         }
     }
 

@@ -4,9 +4,9 @@
 
 use super::{Xattr, XattrValue, hash_entry};
 use crate::checksum::{Checksums, crc32c};
-use crate::inode::Inode;
+use crate::inode::RawInode;
 
-impl Inode {
+impl RawInode {
     /// The entries that name an inode as that of their value.
     #[must_use]
     pub fn value_references(&self) -> u64 {

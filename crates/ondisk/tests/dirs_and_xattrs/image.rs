@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use extant_ondisk::{
-    ChecksumKind, Checksums, FsBlock, Inode, InodeNumber, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
+    ChecksumKind, Checksums, FsBlock, InodeNumber, RawInode, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
 
 /// Checksums of a disk with `metadata_csum` and this seed.
@@ -147,7 +147,7 @@ impl Image {
         self.debugfs(&commands, false).iter().map(|line| FsBlock(line.trim().parse().unwrap())).collect()
     }
 
-    fn inode_place(&self, ino: InodeNumber) -> u64 {
+    fn inode_location(&self, ino: InodeNumber) -> u64 {
         let text = self.debugfs(&[format!("imap <{ino}>")], false).concat();
         let (_, text) = text.split_once("block ").unwrap();
         let (_, text) = text.split_once("located at block ").unwrap();
@@ -156,15 +156,15 @@ impl Image {
         block * self.block_bytes() as u64 + u64::from_str_radix(offset.trim(), 16).unwrap()
     }
 
-    pub fn inode(&self, ino: InodeNumber) -> Inode {
+    pub fn inode(&self, ino: InodeNumber) -> RawInode {
         let mut bytes = vec![0; usize::from(self.superblock().inode_size())];
-        self.file.read_exact_at(&mut bytes, self.inode_place(ino)).unwrap();
-        Inode::parse(&bytes).unwrap()
+        self.file.read_exact_at(&mut bytes, self.inode_location(ino)).unwrap();
+        RawInode::parse(&bytes).unwrap()
     }
 
     /// Writes an inode, with its checksum.
-    pub fn write_inode(&self, ino: InodeNumber, inode: &mut Inode) {
+    pub fn write_inode(&self, ino: InodeNumber, inode: &mut RawInode) {
         Checksums::new(&self.superblock()).update_inode(ino, inode);
-        self.file.write_all_at(inode.as_bytes(), self.inode_place(ino)).unwrap();
+        self.file.write_all_at(inode.as_bytes(), self.inode_location(ino)).unwrap();
     }
 }

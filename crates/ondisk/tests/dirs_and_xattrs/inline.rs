@@ -2,13 +2,13 @@
 
 use extant_ondisk::inline_data::{content, entry_lists, fill_directory_block, parent, take_out};
 use extant_ondisk::xattr::{Xattr, XattrValue, index, parse_ibody, write_ibody};
-use extant_ondisk::{ExtentNode, Inode, InodeFlags, InodeNumber, dirent};
+use extant_ondisk::{ExtentNode, InodeFlags, InodeNumber, RawInode, dirent};
 
 use crate::rng::Rng;
 
 /// A file whose `i_block` counts up from 1, with these attributes.
-fn inode(xattrs: &[Xattr]) -> Inode {
-    let mut inode = Inode::new(256, 32).unwrap();
+fn inode(xattrs: &[Xattr]) -> RawInode {
+    let mut inode = RawInode::new(256, 32).unwrap();
     inode.set_mode(0o100_644);
     inode.set_flags(InodeFlags::INLINE_DATA | InodeFlags::NOATIME);
     (1..).zip(inode.i_block_mut()).for_each(|(value, byte)| *byte = value);
@@ -42,10 +42,10 @@ fn content_is_i_block_and_the_value_and_leaves_an_empty_map() {
 
 #[test]
 fn content_that_cannot_be_there_is_refused() {
-    let refused = |inode: &Inode| content(inode).unwrap_err().to_string();
+    let refused = |inode: &RawInode| content(inode).unwrap_err().to_string();
     assert!(refused(&inode(&[])).contains("without an attribute"));
     assert!(refused(&inode(&[Xattr::new(index::USER, b"data", b"")])).contains("without an attribute"));
-    assert!(refused(&Inode::new(128, 0).unwrap()).contains("without an attribute"));
+    assert!(refused(&RawInode::new(128, 0).unwrap()).contains("without an attribute"));
     let value = XattrValue::Inode { inum: 12, size: 4, hash: 0 };
     assert!(refused(&inode(&[Xattr { value, ..of_content(b"") }])).contains("in another one"));
     let mut large = inode(&[of_content(b"more")]);
@@ -114,7 +114,7 @@ fn random_bytes_are_content_or_an_error() {
             let at = [rng.below(256), 40 + rng.below(60), 160 + rng.below(96)][rng.below(3)];
             bytes[at] = rng.below(256) as u8;
         }
-        let Ok(mut inode) = Inode::parse(&bytes) else { continue };
+        let Ok(mut inode) = RawInode::parse(&bytes) else { continue };
         if let Ok(content) = content(&inode) {
             let mut block = vec![0; 1024];
             let filled = fill_directory_block(&mut block, 1012, &content, InodeNumber(30), 2);

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use extant_ondisk::{
-    Checksums, Entries, ExtentNode, FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, Inode,
-    InodeFlags, InodeNumber, LogicalBlock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, bitmap, extent,
+    Checksums, Entries, ExtentNode, FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeFlags,
+    InodeNumber, LogicalBlock, RawInode, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, bitmap, extent,
     indirect,
 };
 
@@ -67,19 +67,19 @@ impl Disk {
     }
 
     pub fn inode_bytes(&self, ino: InodeNumber) -> Vec<u8> {
-        let (group, index) = self.geometry.inode_place(ino).expect("an inode of the disk");
+        let (group, index) = self.geometry.inode_location(ino).expect("an inode of the disk");
         let table = self.descriptors[group.0 as usize].inode_table();
         let (block, offset) = self.geometry.inode_block(table, index);
         let offset = offset as usize;
         self.block(block)[offset..offset + usize::from(self.geometry.inode_size)].to_vec()
     }
 
-    pub fn inode(&self, ino: InodeNumber) -> Inode {
-        Inode::parse(&self.inode_bytes(ino)).expect("an inode as mke2fs makes it")
+    pub fn inode(&self, ino: InodeNumber) -> RawInode {
+        RawInode::parse(&self.inode_bytes(ino)).expect("an inode as mke2fs makes it")
     }
 
     /// The inodes that are marked used and have a mode, with their numbers.
-    pub fn inodes(&self) -> Vec<(InodeNumber, Inode)> {
+    pub fn inodes(&self) -> Vec<(InodeNumber, RawInode)> {
         let mut found = Vec::new();
         for (group, descriptor) in self.groups() {
             if self.is_uninit(descriptor, GroupFlags::INODE_UNINIT) {
@@ -90,7 +90,7 @@ impl Disk {
             while let Some(index) = bitmap::find_one(&bits, at..self.geometry.inodes_per_group) {
                 let ino =
                     self.geometry.inode_number(group, index).expect("a number for a place in the table");
-                assert_eq!(self.geometry.inode_place(ino), Some((group, index)));
+                assert_eq!(self.geometry.inode_location(ino), Some((group, index)));
                 found.push((ino, self.inode(ino)));
                 at = index + 1;
             }
@@ -100,7 +100,7 @@ impl Disk {
     }
 
     /// The blocks of a file; its checksums are verified on the way.
-    pub fn map(&self, ino: InodeNumber, inode: &Inode) -> FileMap {
+    pub fn map(&self, ino: InodeNumber, inode: &RawInode) -> FileMap {
         let mut map = FileMap::default();
         if inode.flags().contains(InodeFlags::EXTENTS) {
             self.walk_extents(ino, inode, inode.i_block(), None, &mut map);
@@ -113,7 +113,7 @@ impl Disk {
     fn walk_extents(
         &self,
         ino: InodeNumber,
-        inode: &Inode,
+        inode: &RawInode,
         bytes: &[u8],
         depth: Option<u16>,
         map: &mut FileMap,
@@ -142,7 +142,7 @@ impl Disk {
         }
     }
 
-    fn walk_indirect(&self, inode: &Inode, map: &mut FileMap) {
+    fn walk_indirect(&self, inode: &RawInode, map: &mut FileMap) {
         let blocks = inode.size().div_ceil(u64::from(self.geometry.block_size)) as u32;
         let mut seen = std::collections::HashMap::new();
         'blocks: for logical in 0..blocks {

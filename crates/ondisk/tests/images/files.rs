@@ -1,7 +1,7 @@
 //! Inodes and the maps of their blocks against `debugfs`.
 
 use extant_ondisk::{
-    Entries, ExtentNode, FileType, FsBlock, Inode, InodeFlags, InodeNumber, LogicalBlock, extent,
+    Entries, ExtentNode, FileType, FsBlock, InodeFlags, InodeNumber, LogicalBlock, RawInode, extent,
 };
 
 use crate::disk::Disk;
@@ -33,7 +33,7 @@ pub fn compare(disk: &Disk, image: &Image) {
     assert!(depths > 0, "a file whose map needs blocks");
 }
 
-fn has_map(inode: &Inode) -> bool {
+fn has_map(inode: &RawInode) -> bool {
     let fast_link = inode.file_type() == FileType::Symlink && inode.size() < 60;
     let mapped = matches!(inode.file_type(), FileType::Regular | FileType::Directory | FileType::Symlink);
     mapped && !fast_link && !inode.flags().contains(InodeFlags::INLINE_DATA)
@@ -56,7 +56,7 @@ fn word_after<'a>(text: &'a str, label: &str) -> Option<&'a str> {
 }
 
 /// What `debugfs stat` prints of one inode.
-pub fn compare_inode(disk: &Disk, ino: InodeNumber, inode: &Inode, said: &str) {
+pub fn compare_inode(disk: &Disk, ino: InodeNumber, inode: &RawInode, said: &str) {
     let number = |label: &str| -> u64 {
         let word = word_after(said, label).unwrap_or_else(|| panic!("{label} in {said}"));
         word.parse().unwrap_or_else(|_| panic!("{label} {word}"))
@@ -135,7 +135,7 @@ pub fn search_agrees_with_the_whole_node(disk: &Disk) {
     }
 }
 
-fn look_up(disk: &Disk, inode: &Inode, logical: LogicalBlock) -> Option<FsBlock> {
+fn look_up(disk: &Disk, inode: &RawInode, logical: LogicalBlock) -> Option<FsBlock> {
     let mut bytes = inode.i_block().to_vec();
     while extent::depth(&bytes)? > 0 {
         let (position, index) = extent::search_index(&bytes, logical)?;

@@ -3,7 +3,9 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use extant_rt::{Arc, AtomicBool, AtomicU64, LockClass, Mutex, OnceLock, Ordering, Weak, yield_now};
-use extant_writeback::{ContextMap, Inode, InodeWriteback, Left, Progress, Reason, Store, Tuning, Writeback};
+use extant_writeback::{
+    ContextMap, Inode, InodeWriteback, Progress, Reason, RemainingWork, Store, Tuning, Writeback,
+};
 
 pub const PAGE: u64 = 4096;
 
@@ -76,10 +78,10 @@ struct Disk(Weak<World>);
 
 impl Store<File> for Disk {
     fn write(&self, file: &Arc<File>, bytes: u64, reason: Reason) -> Progress {
-        let Some(world) = self.0.upgrade() else { return Progress { written: 0, left: Left::Busy } };
+        let Some(world) = self.0.upgrade() else { return Progress { written: 0, left: RemainingWork::Busy } };
         if reason != Reason::Sync && file.is_busy.load(Ordering::SeqCst) {
             yield_now();
-            return Progress { written: 0, left: Left::Busy };
+            return Progress { written: 0, left: RemainingWork::Busy };
         }
         world.write(file, bytes)
     }
@@ -156,7 +158,7 @@ impl World {
     /// Writes what is dirty of a file now, run by run in ascending order, and no more than asked for.
     fn write(&self, file: &Arc<File>, bytes: u64) -> Progress {
         assert!(!file.is_written.swap(true, Ordering::SeqCst), "two write one inode at once");
-        let (mut written, mut at, mut left) = (0, 0, Left::Clean);
+        let (mut written, mut at, mut left) = (0, 0, RemainingWork::Clean);
         let end = {
             let mut held = file.pages.lock();
             if std::mem::take(&mut held.times) {
@@ -166,14 +168,14 @@ impl World {
         };
         while let Some((page, values, drops)) = file.next_run(at, end) {
             if written >= bytes {
-                left = Left::More;
+                left = RemainingWork::More;
                 break;
             }
             yield_now();
             let is_taken = (self.device)(file, page, values.len());
             let mut held = file.pages.lock();
             if !is_taken {
-                left = Left::Failed;
+                left = RemainingWork::Failed;
             }
             let mut cleaned = 0;
             let is_dropped = held.drops != drops;

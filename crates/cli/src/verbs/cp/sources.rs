@@ -26,10 +26,10 @@ const INPUT_MEMORY_BYTES_MAX: usize = 16 << 20;
 /// A source on the host.
 pub struct HostSource {
     pub is_directory: bool,
-    from: From,
+    input: HostInput,
 }
 
-enum From {
+enum HostInput {
     Tree(Walk),
     /// A device or a pipe, opened, or standard input, with its attributes.
     Stream(Box<dyn Read + Send>, std::path::PathBuf, Attributes),
@@ -38,9 +38,9 @@ enum From {
 impl HostSource {
     /// The source, poured as `path`.
     pub fn at(self, path: TreePath) -> Box<dyn Source + Send> {
-        match self.from {
-            From::Tree(walk) => Box::new(walk.at(path)),
-            From::Stream(input, name, attributes) => {
+        match self.input {
+            HostInput::Tree(walk) => Box::new(walk.at(path)),
+            HostInput::Stream(input, name, attributes) => {
                 Box::new(StreamReader::new(input, name, path, attributes))
             }
         }
@@ -61,8 +61,8 @@ impl Cp {
         if argument == STREAM {
             let attributes = Attributes { mode: STREAM_MODE, mtime: now(), ..Attributes::default() };
             let input = mem::replace(input, Box::new(io::empty()));
-            let from = From::Stream(input, STANDARD_INPUT.into(), attributes);
-            return Ok(HostSource { is_directory: false, from });
+            let input = HostInput::Stream(input, STANDARD_INPUT.into(), attributes);
+            return Ok(HostSource { is_directory: false, input });
         }
         let found = if self.is_recursive() { path.symlink_metadata() } else { path.metadata() };
         let found = found.map_err(failed)?;
@@ -80,15 +80,15 @@ impl Cp {
             let mode = (found.mode() & 0o777) as u16;
             let attributes =
                 Attributes { mode, uid: found.uid(), gid: found.gid(), mtime, ..Attributes::default() };
-            let from = From::Stream(Box::new(file), path.to_owned(), attributes);
-            return Ok(HostSource { is_directory: false, from });
+            let input = HostInput::Stream(Box::new(file), path.to_owned(), attributes);
+            return Ok(HostSource { is_directory: false, input });
         }
         let links = self.options().preserve.links;
         let mut walk = Walk::new(path).follow_root(self.follows(argument)).hard_links(links);
         if let Ok(image) = target.image.metadata() {
             walk = walk.exclude(&image);
         }
-        Ok(HostSource { is_directory: found.is_dir(), from: From::Tree(walk) })
+        Ok(HostSource { is_directory: found.is_dir(), input: HostInput::Tree(walk) })
     }
 }
 

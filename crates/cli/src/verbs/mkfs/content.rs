@@ -28,7 +28,7 @@ const RESERVED_INODES: u64 = 11;
 
 /// A directory or an archive.
 pub struct Content {
-    from: From,
+    source: ContentSource,
     path: PathBuf,
     image: PathBuf,
     owner: Option<(u32, u32)>,
@@ -36,7 +36,7 @@ pub struct Content {
     newest: Option<Timestamp>,
 }
 
-enum From {
+enum ContentSource {
     /// With its entries, once it was walked.
     Directory(Option<Arc<Listed>>),
     /// An archive that can be read twice.
@@ -46,11 +46,11 @@ enum From {
 impl Content {
     /// Opens it. An archive that can be read once only, or is packed, is spooled to the directory of `image`.
     pub fn open(path: &Path, image: &Path, clock: WallClock) -> Result<Self, Failure> {
-        let from = if path.is_dir() {
-            From::Directory(None)
+        let source = if path.is_dir() {
+            ContentSource::Directory(None)
         } else {
             let archive = input(path)?;
-            From::Archive(if archive.is_plain_file() {
+            ContentSource::Archive(if archive.is_plain_file() {
                 File::open(path).map_err(|error| Failure::host(path, &error))?
             } else {
                 archive.spool(image).map_err(|error| bad_archive(path, Failure::tree(image, error)))?
@@ -61,7 +61,7 @@ impl Content {
             WallClock::System => None,
         };
         Ok(Self {
-            from,
+            source,
             path: path.to_owned(),
             image: image.to_owned(),
             owner: None,
@@ -81,10 +81,10 @@ impl Content {
     }
 
     fn source(&self) -> Result<impl Source + Send + use<>, Failure> {
-        let source: Box<dyn Source + Send> = match &self.from {
-            From::Directory(Some(listed)) => Box::new(listed.clone()),
-            From::Directory(None) => Box::new(self.walk()),
-            From::Archive(file) => {
+        let source: Box<dyn Source + Send> = match &self.source {
+            ContentSource::Directory(Some(listed)) => Box::new(listed.clone()),
+            ContentSource::Directory(None) => Box::new(self.walk()),
+            ContentSource::Archive(file) => {
                 let file = file.try_clone().map_err(|error| Failure::host(&self.path, &error))?;
                 let input = Input::file(file)
                     .map_err(|error| bad_archive(&self.path, Failure::tree(&self.path, error)))?;
@@ -116,8 +116,8 @@ impl Content {
 
     /// Walks a directory, so that its entries are known when it is counted and when it is read.
     fn list(&mut self) -> extant_archive::Result<()> {
-        if let From::Directory(None) = self.from {
-            self.from = From::Directory(self.walk().list()?.map(Arc::new));
+        if let ContentSource::Directory(None) = self.source {
+            self.source = ContentSource::Directory(self.walk().list()?.map(Arc::new));
         }
         Ok(())
     }

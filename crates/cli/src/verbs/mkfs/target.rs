@@ -8,7 +8,7 @@ use std::time::Duration;
 use extant_block::{BlockDevice, Create, DeviceAccess};
 use extant_rt::Arc;
 
-use crate::disks::{Location, device_failure, locate, open_device};
+use crate::disks::{ImageLocation, device_failure, locate, open_device};
 use crate::failure::Failure;
 use crate::foreign::{has_superblock, recognise};
 
@@ -19,20 +19,25 @@ pub struct Target {
 }
 
 /// Whether the size of what is there is ours to choose.
-pub fn may_resize(image: &Path, location: Location) -> bool {
+pub fn may_resize(image: &Path, location: ImageLocation) -> bool {
     let is_block_device = fs::metadata(image).is_ok_and(|found| found.file_type().is_block_device());
     !is_block_device && location.offset.is_none() && location.partition.is_none()
 }
 
 /// The size of what is there.
-pub fn existing_bytes(image: &Path, location: Location) -> Option<u64> {
+pub fn existing_bytes(image: &Path, location: ImageLocation) -> Option<u64> {
     let device = open_device(image, DeviceAccess::read_only(), Duration::ZERO).ok()?;
     Some(locate(image, device, location).ok()?.size())
 }
 
 impl Target {
     /// Opens and locks it, makes it `bytes` long if that is ours to choose, and sees that it holds nothing dear.
-    pub fn open(image: &Path, location: Location, bytes: Option<u64>, force: bool) -> Result<Self, Failure> {
+    pub fn open(
+        image: &Path,
+        location: ImageLocation,
+        bytes: Option<u64>,
+        force: bool,
+    ) -> Result<Self, Failure> {
         let was_made = !image.exists();
         if was_made && bytes.is_none() {
             let message = format!("{} does not exist; say how large it is to be", image.display());

@@ -7,7 +7,7 @@ use std::path::Path;
 use extant::AccessTimes;
 use extant_fuse::MountOptions;
 
-use crate::disks::Location;
+use crate::disks::ImageLocation;
 use crate::failure::Failure;
 use crate::size;
 use linux::Meaning;
@@ -40,7 +40,7 @@ pub struct Options {
 }
 
 /// A location as options say it.
-pub fn words_of(location: Location) -> impl Iterator<Item = String> {
+pub fn words_of(location: ImageLocation) -> impl Iterator<Item = String> {
     let offset = location.offset.map(|offset| format!("offset={offset}"));
     offset.into_iter().chain(location.partition.map(|partition| format!("partition={partition}")))
 }
@@ -128,8 +128,8 @@ impl Options {
     }
 
     /// Where on the image the file system is.
-    pub fn location(&self) -> Location {
-        Location { offset: self.offset, partition: self.partition, ..Location::default() }
+    pub fn location(&self) -> ImageLocation {
+        ImageLocation { offset: self.offset, partition: self.partition, ..ImageLocation::default() }
     }
 
     /// What of them is for the kernel.

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::Mount;
-use crate::disks::Location;
+use crate::disks::ImageLocation;
 use crate::failure::Failure;
 use crate::output;
 use crate::verbs::umount::Umount;
@@ -84,7 +84,7 @@ fn mount(arguments: &[OsString]) -> super::Outcome {
     Mount {
         foreground: false,
         options: words.options,
-        location: Location::default(),
+        location: ImageLocation::default(),
         ready: false,
         image: image.clone(),
         dir: dir.clone(),

@@ -190,7 +190,7 @@ fn mount_claiming(
     }
     if let Err(error) = device.claim_again() {
         // It is another's now: not a byte more.
-        let _ = fs.shut_down(false);
+        let _ = fs.force_shutdown(false);
         return Err(disks::device_failure(device.path(), error));
     }
     Session::mount(server.clone(), dir, mount).map_err(mount_failure)

@@ -1,7 +1,7 @@
 //! An interval for people: lines that fit a terminal of 80 columns, and of 24 lines or as many as there are.
 
 use super::interval::Interval;
-use super::waits::{Kind, On, kinds, waits};
+use super::waits::{RequestKind, WaitCause, kinds, waits};
 use crate::output::escape;
 use crate::size;
 
@@ -52,8 +52,8 @@ fn title(interval: &Interval<'_>, place: &str) -> String {
     format!("up {hours}:{minutes:02}:{seconds:02}, {what}: {place}")
 }
 
-fn totals(interval: &Interval<'_>, kinds: &[Kind<'_>]) -> String {
-    let of = |each: fn(&Kind<'_>) -> f64| kinds.iter().fold(0.0, |all, kind| all + each(kind));
+fn totals(interval: &Interval<'_>, kinds: &[RequestKind<'_>]) -> String {
+    let of = |each: fn(&RequestKind<'_>) -> f64| kinds.iter().fold(0.0, |all, kind| all + each(kind));
     let grown = |name: &str| interval.grown(name, &[]).unwrap_or(0.0);
     format!(
         "requests {}/s, {} now; read {}/s, written {}/s; CPU {}",
@@ -84,16 +84,16 @@ fn table_head() -> String {
     )
 }
 
-fn table_row(interval: &Interval<'_>, kind: &Kind<'_>) -> String {
-    let part = |on: On| percent(kind.on[on as usize], kind.seconds);
+fn table_row(interval: &Interval<'_>, kind: &RequestKind<'_>) -> String {
+    let part = |on: WaitCause| percent(kind.on[on as usize], kind.seconds);
     format!(
         "{}{:>7}{:>7}{:>8}{:>8}{:>7}",
         row(interval, kind.op, kind.count, kind.under_way, kind.seconds),
-        part(On::Reads),
-        part(On::Writes),
-        part(On::Flushes),
-        part(On::Throttling),
-        part(On::Server),
+        part(WaitCause::Reads),
+        part(WaitCause::Writes),
+        part(WaitCause::Flushes),
+        part(WaitCause::Throttling),
+        part(WaitCause::Server),
     )
 }
 
@@ -206,7 +206,7 @@ fn contexts(interval: &Interval<'_>) -> Vec<String> {
 }
 
 /// What the time is spent waiting on: as many waits as a line has room for.
-fn end(interval: &Interval<'_>, kinds: &[Kind<'_>]) -> String {
+fn end(interval: &Interval<'_>, kinds: &[RequestKind<'_>]) -> String {
     let all = kinds.iter().fold(0.0, |all, kind| all + kind.seconds);
     // Less is not what anybody waits for; the looks of `top` itself are among it.
     if all < interval.seconds / 100.0 {
@@ -231,7 +231,7 @@ fn end(interval: &Interval<'_>, kinds: &[Kind<'_>]) -> String {
 }
 
 /// What requests and the device are at; nothing without requests.
-fn under_way(interval: &Interval<'_>, kinds: &[Kind<'_>]) -> Vec<String> {
+fn under_way(interval: &Interval<'_>, kinds: &[RequestKind<'_>]) -> Vec<String> {
     let requests = kinds.iter().filter(|kind| kind.under_way > 0.0);
     let mut now: Vec<_> =
         requests.map(|kind| format!("{} {}", count(kind.under_way), escape(kind.op.as_bytes()))).collect();

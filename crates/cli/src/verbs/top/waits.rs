@@ -4,7 +4,7 @@ use super::interval::Interval;
 
 /// What a request's time is spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum On {
+pub enum WaitCause {
     /// Reads of the device, in the request's own thread, as the next three.
     Reads,
     Writes,
@@ -17,9 +17,16 @@ pub enum On {
 }
 
 /// All, in their order.
-pub const ALL: [On; 6] = [On::Reads, On::Writes, On::Flushes, On::Discards, On::Throttling, On::Server];
+pub const ALL: [WaitCause; 6] = [
+    WaitCause::Reads,
+    WaitCause::Writes,
+    WaitCause::Flushes,
+    WaitCause::Discards,
+    WaitCause::Throttling,
+    WaitCause::Server,
+];
 
-impl On {
+impl WaitCause {
     /// What is said of it at the end.
     pub const fn words(self) -> &'static str {
         match self {
@@ -58,7 +65,7 @@ impl On {
 
 /// Requests of one kind.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kind<'s> {
+pub struct RequestKind<'s> {
     /// Its name.
     pub op: &'s str,
     /// How many were answered.
@@ -72,7 +79,7 @@ pub struct Kind<'s> {
 }
 
 /// The kinds of which there were any, the one that took most time first.
-pub fn kinds<'s>(interval: &Interval<'s>) -> Vec<Kind<'s>> {
+pub fn kinds<'s>(interval: &Interval<'s>) -> Vec<RequestKind<'s>> {
     let throttled = interval.grown_together("extant_writeback_throttled_seconds_total", "context");
     let mut kinds = Vec::new();
     for op in interval.words("extant_requests_total", "op") {
@@ -91,15 +98,15 @@ pub fn kinds<'s>(interval: &Interval<'s>) -> Vec<Kind<'s>> {
                     .grown("extant_request_device_seconds_total", &[("op", op), ("io", io)])
                     .unwrap_or(0.0),
                 // Nobody else is stopped.
-                (On::Throttling, _) if op == "write" => throttled,
-                (On::Server, _) => rest,
+                (WaitCause::Throttling, _) if op == "write" => throttled,
+                (WaitCause::Server, _) => rest,
                 _ => 0.0,
             };
             let spent = spent.min(rest);
             rest -= spent;
             spent
         });
-        kinds.push(Kind { op, count, under_way, seconds, on });
+        kinds.push(RequestKind { op, count, under_way, seconds, on });
     }
     kinds.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then(b.count.total_cmp(&a.count)));
     kinds
@@ -108,7 +115,7 @@ pub fn kinds<'s>(interval: &Interval<'s>) -> Vec<Kind<'s>> {
 /// What the time of all requests is spent on.
 #[derive(Debug, PartialEq)]
 pub struct Wait<'s> {
-    pub on: On,
+    pub on: WaitCause,
     pub seconds: f64,
     /// Its part of the time of all requests.
     pub share: f64,
@@ -117,7 +124,7 @@ pub struct Wait<'s> {
 }
 
 /// The waits, the longest first.
-pub fn waits<'s>(kinds: &[Kind<'s>]) -> Vec<Wait<'s>> {
+pub fn waits<'s>(kinds: &[RequestKind<'s>]) -> Vec<Wait<'s>> {
     let all: f64 = kinds.iter().map(|kind| kind.seconds).sum();
     let mut waits = Vec::new();
     for (index, on) in ALL.into_iter().enumerate() {
@@ -137,7 +144,7 @@ pub fn waits<'s>(kinds: &[Kind<'s>]) -> Vec<Wait<'s>> {
 mod tests {
     use super::super::interval::Interval;
     use super::super::snapshot::Snapshot;
-    use super::{On, kinds, waits};
+    use super::{WaitCause, kinds, waits};
 
     const TEXT: &str = "extant_served_seconds_total 10
 extant_requests_total{op=\"fsync\"} 20
@@ -165,8 +172,8 @@ extant_writeback_throttled_seconds_total{context=\"1\"} 0.25
         assert_eq!(of("write"), Some([0.5, 0.0, 0.0, 0.0, 1.0, 0.5]));
         let waits = waits(&kinds);
         let told: Vec<_> = waits.iter().map(|wait| (wait.on, wait.share, &wait.ops[..])).collect();
-        assert_eq!(told[0], (On::Flushes, 0.6, &["fsync"][..]));
-        assert_eq!(told[1], (On::Server, 0.15, &["fsync", "write"][..]));
+        assert_eq!(told[0], (WaitCause::Flushes, 0.6, &["fsync"][..]));
+        assert_eq!(told[1], (WaitCause::Server, 0.15, &["fsync", "write"][..]));
         assert_eq!(told.iter().map(|wait| wait.1).sum::<f64>(), 1.0);
     }
 

@@ -117,13 +117,13 @@ fn open_files_without_a_name_report_a_loss_once_each() {
 
 #[test]
 fn open_files_are_kept_until_they_are_released_and_only_with_a_page_cache() {
-    let make = Make { kind: Kind::File, mode: 0o644, umask: 0 };
+    let request = CreateRequest { kind: Kind::File, mode: 0o644, umask: 0 };
     let write = OpenHow { write: true, ..OpenHow::default() };
     let directory = OpenHow { directory: true, ..OpenHow::default() };
     let (_device, server) = served_from_a_page_cache();
     let kept = || server.open_files.as_ref().expect("a table").count();
-    let (entry, created) = server.create(OWNER, NodeId::ROOT, b"file", &make).expect("created");
-    let (_, unnamed) = server.make_unnamed(OWNER, NodeId::ROOT, &make).expect("created");
+    let (entry, created) = server.create(OWNER, NodeId::ROOT, b"file", &request).expect("created");
+    let (_, unnamed) = server.create_tmpfile(OWNER, NodeId::ROOT, &request).expect("created");
     let opened = server.open(entry.node, write).expect("opened");
     assert_eq!((kept(), server.open(NodeId::ROOT, directory)), (3, Err(Errno::NOSYS)));
     for opened in [created, unnamed, opened] {
@@ -144,9 +144,9 @@ fn open_files_are_kept_until_they_are_released_and_only_with_a_page_cache() {
 
     let server = served(&disk());
     let entry = self::make(&server, NodeId::ROOT, b"file", Kind::File, 0o644);
-    assert_eq!(server.create(OWNER, NodeId::ROOT, b"other", &make), Err(Errno::NOSYS));
+    assert_eq!(server.create(OWNER, NodeId::ROOT, b"other", &request), Err(Errno::NOSYS));
     assert_eq!(server.open(entry.node, write), Err(Errno::NOSYS));
-    let (_, unnamed) = server.make_unnamed(OWNER, NodeId::ROOT, &make).expect("created");
+    let (_, unnamed) = server.create_tmpfile(OWNER, NodeId::ROOT, &request).expect("created");
     assert_eq!(unnamed, Opened { handle: FileHandle::NONE, keeps_content: true });
     server.finish().expect("unmounted");
 }

@@ -6,7 +6,7 @@ use extant::Timestamp;
 use extant_rt::{LockClass, Mutex};
 
 use super::*;
-use crate::ops::Fullness;
+use crate::ops::StatFs;
 
 /// Answers everything, and notes what it was asked.
 struct Notes(Mutex<Vec<String>>);
@@ -46,9 +46,9 @@ fn attributes() -> Attributes {
     }
 }
 
-fn entry() -> Entry {
+fn entry() -> EntryReply {
     let lifetime = Duration::new(3, 4);
-    Entry {
+    EntryReply {
         node: NodeId(77),
         generation: 5,
         attributes: attributes(),
@@ -58,7 +58,7 @@ fn entry() -> Entry {
 }
 
 impl Ops for Notes {
-    fn lookup(&self, parent: NodeId, name: &[u8]) -> Reply<Result<Entry, Duration>> {
+    fn lookup(&self, parent: NodeId, name: &[u8]) -> Reply<Result<EntryReply, Duration>> {
         self.note(format!("lookup {} {name:?}", parent.0));
         Ok(if name == b"gone" { Err(Duration::from_secs(9)) } else { Ok(entry()) })
     }
@@ -96,13 +96,25 @@ impl Ops for Notes {
         self.note(format!("release {}", handle.0));
     }
 
-    fn create(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<(Entry, Opened)> {
-        self.note(format!("create {} {} {name:?} {make:?}", caller.uid, parent.0));
+    fn create(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        request: &CreateRequest<'_>,
+    ) -> Reply<(EntryReply, Opened)> {
+        self.note(format!("create {} {} {name:?} {request:?}", caller.uid, parent.0));
         Ok((entry(), Opened { handle: FileHandle(8), keeps_content: true }))
     }
 
-    fn make(&self, caller: Caller, parent: NodeId, name: &[u8], make: &Make<'_>) -> Reply<Entry> {
-        self.note(format!("make {} {} {name:?} {make:?}", caller.uid, parent.0));
+    fn mknod(
+        &self,
+        caller: Caller,
+        parent: NodeId,
+        name: &[u8],
+        request: &CreateRequest<'_>,
+    ) -> Reply<EntryReply> {
+        self.note(format!("make {} {} {name:?} {request:?}", caller.uid, parent.0));
         Ok(entry())
     }
 
@@ -120,7 +132,7 @@ impl Ops for Notes {
         Ok(())
     }
 
-    fn link(&self, _: NodeId, _: NodeId, _: &[u8]) -> Reply<Entry> {
+    fn link(&self, _: NodeId, _: NodeId, _: &[u8]) -> Reply<EntryReply> {
         Ok(entry())
     }
 
@@ -151,8 +163,8 @@ impl Ops for Notes {
         Ok(())
     }
 
-    fn fullness(&self) -> Fullness {
-        Fullness::default()
+    fn statfs(&self) -> StatFs {
+        StatFs::default()
     }
 
     fn xattr(&self, _: NodeId, _: &[u8]) -> Reply<Vec<u8>> {
@@ -274,7 +286,7 @@ fn listings_fill_the_room_and_no_more() {
 }
 
 #[test]
-fn wishes_are_read_as_they_were_written() {
+fn options_are_read_as_they_were_written() {
     let notes = Notes::new();
     let set = wire::SetattrIn {
         valid: wire::set::SIZE | wire::set::MTIME | wire::set::MTIME_NOW | wire::set::KILL_SUIDGID,
@@ -308,8 +320,8 @@ fn wishes_are_read_as_they_were_written() {
     let (outcome, body) = ask(&notes, opcode::CREATE, create.as_bytes(), b"new\0", 144);
     let opened = wire::OpenOut { fh: 8, open_flags: wire::FOPEN_KEEP_CACHE, backing_id: 0 };
     assert_eq!((outcome, body[0], &body[128..144]), (Outcome::Done(144), 77, opened.as_bytes()));
-    let make = Make { kind: Kind::File, mode: 0o644, umask: 0o22 };
-    assert_eq!(notes.taken(), [format!("create 1000 2 {:?} {make:?}", b"new")]);
+    let request = CreateRequest { kind: Kind::File, mode: 0o644, umask: 0o22 };
+    assert_eq!(notes.taken(), [format!("create 1000 2 {:?} {request:?}", b"new")]);
     let fsync = wire::FsyncIn { fh: 8, fsync_flags: wire::FSYNC_FDATASYNC, padding: 0 };
     let release = wire::ReleaseIn { fh: 8, ..wire::ReleaseIn::default() };
     for (opcode, fixed, asked) in [
@@ -323,8 +335,8 @@ fn wishes_are_read_as_they_were_written() {
     }
     let mknod = wire::MknodIn { mode: 0o020_644, rdev: 5, umask: 0o22, padding: 0 };
     ask(&notes, opcode::MKNOD, mknod.as_bytes(), b"tty\0", 128);
-    let make = Make { kind: Kind::Special(FileType::CharDevice, 5), mode: 0o644, umask: 0o22 };
-    assert_eq!(notes.taken(), [format!("make 1000 2 {:?} {make:?}", b"tty")]);
+    let request = CreateRequest { kind: Kind::Special(FileType::CharDevice, 5), mode: 0o644, umask: 0o22 };
+    assert_eq!(notes.taken(), [format!("make 1000 2 {:?} {request:?}", b"tty")]);
     let rename = wire::Rename2In { newdir: 3, flags: 2, padding: 0 };
     ask(&notes, opcode::RENAME2, rename.as_bytes(), b"a\0b\0", 0);
     let how = Rename { exchange: true, ..Rename::default() };

@@ -27,7 +27,7 @@ const WANTED: u64 = init::ASYNC_READ
 
 /// What the kernel says of itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Offer {
+pub(super) struct InitRequest {
     major: u32,
     minor: u32,
     read_ahead: u32,
@@ -45,7 +45,7 @@ pub(super) enum Understanding {
     Agreed,
 }
 
-impl Offer {
+impl InitRequest {
     /// Reads the body of INIT.
     pub(super) fn read(body: &[u8]) -> Option<Self> {
         // Before 7.36 it was shorter.
@@ -57,8 +57,9 @@ impl Offer {
         if flags & init::INIT_EXT != 0 {
             flags |= u64::from(told.flags2) << 32;
         }
-        let offer = Self { major: told.major, minor: told.minor, read_ahead: told.max_readahead, flags };
-        (bytes >= 16).then_some(offer)
+        let init_request =
+            Self { major: told.major, minor: told.minor, read_ahead: told.max_readahead, flags };
+        (bytes >= 16).then_some(init_request)
     }
 
     pub(super) const fn understanding(&self) -> Understanding {
@@ -101,32 +102,32 @@ mod tests {
 
     use super::*;
 
-    fn offer(major: u32, minor: u32, flags: u32, flags2: u32) -> Offer {
+    fn init_request(major: u32, minor: u32, flags: u32, flags2: u32) -> InitRequest {
         let told = InitIn { major, minor, max_readahead: 131_072, flags, flags2, unused: [0; 11] };
-        Offer::read(told.as_bytes()).expect("INIT")
+        InitRequest::read(told.as_bytes()).expect("INIT")
     }
 
     #[test]
     fn only_what_is_offered_is_taken() {
-        let answer = offer(7, 45, u32::MAX, 0).answer(1 << 20, init::CACHE_SYMLINKS);
+        let answer = init_request(7, 45, u32::MAX, 0).answer(1 << 20, init::CACHE_SYMLINKS);
         assert_eq!(u64::from(answer.flags), WANTED | init::CACHE_SYMLINKS);
         assert_eq!((answer.max_pages, answer.max_readahead), (256, 131_072));
-        assert_eq!(offer(7, 31, 0, 0).answer(1 << 20, init::CACHE_SYMLINKS).flags, 0);
+        assert_eq!(init_request(7, 31, 0, 0).answer(1 << 20, init::CACHE_SYMLINKS).flags, 0);
     }
 
     #[test]
     fn second_word_of_flags_counts_only_if_announced() {
-        let flags = |flags, flags2| offer(7, 45, flags, flags2).flags >> 32;
+        let flags = |flags, flags2| init_request(7, 45, flags, flags2).flags >> 32;
         assert_eq!(flags(0, 7), 0);
         assert_eq!(flags(init::INIT_EXT as u32, 7), 7);
     }
 
     #[test]
     fn versions_are_told_apart() {
-        assert_eq!(offer(8, 0, 0, 0).understanding(), Understanding::Again);
-        assert_eq!(offer(7, 30, 0, 0).understanding(), Understanding::TooOld);
-        assert_eq!(offer(6, 99, 0, 0).understanding(), Understanding::TooOld);
-        assert_eq!(offer(7, 31, 0, 0).understanding(), Understanding::Agreed);
-        assert!(Offer::read(&[0; 15]).is_none());
+        assert_eq!(init_request(8, 0, 0, 0).understanding(), Understanding::Again);
+        assert_eq!(init_request(7, 30, 0, 0).understanding(), Understanding::TooOld);
+        assert_eq!(init_request(6, 99, 0, 0).understanding(), Understanding::TooOld);
+        assert_eq!(init_request(7, 31, 0, 0).understanding(), Understanding::Agreed);
+        assert!(InitRequest::read(&[0; 15]).is_none());
     }
 }

@@ -19,20 +19,20 @@ fn a_name_goes_where_it_was_missed_unless_the_directory_changed_since() {
         let (device, _) = format(disk, 8192, &[]);
         let device = Arc::new(device);
         let volume = mount(&device);
-        let root = volume.node(InodeNumber::ROOT).expect("root");
+        let root = volume.inode(InodeNumber::ROOT).expect("root");
         let mut random = Random::new(11);
         let mut names: BTreeMap<Vec<u8>, InodeNumber> = BTreeMap::new();
         for step in 0..2000_u32 {
             let name = format!("{}{}", "n".repeat(random.below(40) as usize), random.below(400)).into_bytes();
-            let looked = volume.lookup(&root, &name).map(|node| node.number);
+            let looked = volume.lookup(&root, &name).map(|inode| inode.number);
             assert_eq!(looked.ok(), names.get(&name).copied(), "{disk:?} step {step}");
             let other = format!("{}-{step}", "o".repeat(random.below(40) as usize)).into_bytes();
             let victim = names.keys().nth(random.below(names.len() as u64) as usize).cloned();
             match (random.below(6), victim) {
                 (0, _) => {
                     // Into the very room, mostly.
-                    let node = volume.create(&root, &other, &new(NewKind::Fifo)).expect("create");
-                    names.insert(other, node.number);
+                    let inode = volume.create(&root, &other, &new(NewKind::Fifo)).expect("create");
+                    names.insert(other, inode.number);
                 }
                 (1, Some(victim)) => {
                     volume.unlink(&root, &victim).expect("unlink");
@@ -47,7 +47,7 @@ fn a_name_goes_where_it_was_missed_unless_the_directory_changed_since() {
                 _ => {}
             }
             match volume.create(&root, &name, &new(NewKind::Fifo)) {
-                Ok(node) => assert_eq!(names.insert(name, node.number), None, "{disk:?} step {step}"),
+                Ok(inode) => assert_eq!(names.insert(name, inode.number), None, "{disk:?} step {step}"),
                 Err(Error::Exists) => assert!(names.contains_key(&name), "{disk:?} step {step}"),
                 Err(error) => panic!("{disk:?} step {step}: {error}"),
             }

@@ -1,15 +1,15 @@
 //! Names in memory: never wrong, whoever changes them, and never more than there is room for.
 
 use extant_block::MemoryDevice;
-use extant_ondisk::{Inode, InodeNumber};
+use extant_ondisk::{InodeNumber, RawInode};
 use extant_rt::{Arc, AtomicBool, AtomicU32, LockClass, Mutex, Ordering};
 
 use super::disk::{Random, assert_clean, format, has_tools};
 use super::names::new;
 use crate::error::Error;
+use crate::inode::{Inode, InodeCache, InodeRef};
 use crate::mount::Options;
-use crate::namei::{NameCache, New, NewKind, RenameFlags};
-use crate::node::{Node, NodeCache, NodeRef};
+use crate::namei::{Dcache, New, NewKind, RenameFlags};
 use crate::volume::Volume;
 
 /// Room for hardly any name, for some, and for all.
@@ -22,8 +22,8 @@ fn mounted(cache_bytes: u64) -> (Arc<MemoryDevice>, Arc<Volume>) {
     (device, volume)
 }
 
-fn directories(volume: &Volume) -> Vec<NodeRef> {
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+fn directories(volume: &Volume) -> Vec<InodeRef> {
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     let dir = |name: &[u8]| volume.create(&root, name, &new(NewKind::Directory)).unwrap();
     vec![dir(b"one"), dir(b"two"), root.clone()]
 }
@@ -46,23 +46,23 @@ fn name(index: usize) -> Vec<u8> {
 }
 
 /// One operation on a name that nobody else touches meanwhile, and whether it went as it must.
-fn step(volume: &Volume, dirs: &[NodeRef], known: &Known, random: &mut Random) {
+fn step(volume: &Volume, dirs: &[InodeRef], known: &Known, random: &mut Random) {
     let mut pick = || (random.below(dirs.len() as u64) as usize, random.below(NAMES as u64) as usize);
     let ((dir, index), (to_dir, to_index)) = (pick(), pick());
     let mut here = known[dir][index].lock();
-    let (node, name, to_name) = (&dirs[dir], name(index), name(to_index));
-    let found = |dir: &NodeRef, name: &[u8]| match volume.lookup(dir, name) {
-        Ok(node) => Some(node.number),
+    let (inode, name, to_name) = (&dirs[dir], name(index), name(to_index));
+    let found = |dir: &InodeRef, name: &[u8]| match volume.lookup(dir, name) {
+        Ok(inode) => Some(inode.number),
         Err(Error::NotFound) => None,
         Err(error) => panic!("{error}"),
     };
     match random.below(8) {
-        0 => match volume.create(node, &name, &new(NewKind::File)) {
+        0 => match volume.create(inode, &name, &new(NewKind::File)) {
             Ok(made) if here.is_none() => *here = Some(made.number),
             Err(Error::Exists) if here.is_some() => {}
             other => panic!("{other:?}"),
         },
-        1 => match volume.unlink(node, &name) {
+        1 => match volume.unlink(inode, &name) {
             Ok(()) if here.is_some() => *here = None,
             Err(Error::NotFound) if here.is_none() => {}
             other => panic!("{other:?}"),
@@ -71,7 +71,7 @@ fn step(volume: &Volume, dirs: &[NodeRef], known: &Known, random: &mut Random) {
             let mut there = known[to_dir][to_index].lock();
             let (to, exchange) = (&dirs[to_dir], kind == 2);
             let flags = RenameFlags { exchange, ..RenameFlags::default() };
-            match volume.rename(node, &name, to, &to_name, flags) {
+            match volume.rename(inode, &name, to, &to_name, flags) {
                 Ok(()) if exchange => std::mem::swap(&mut *here, &mut *there),
                 // Two names of one file stay.
                 Ok(()) if *here == *there => assert!(here.is_some()),
@@ -84,7 +84,7 @@ fn step(volume: &Volume, dirs: &[NodeRef], known: &Known, random: &mut Random) {
         4 if (dir, index) < (to_dir, to_index) => {
             let mut there = known[to_dir][to_index].lock();
             if let Some(number) = *here {
-                match volume.link(&volume.node(number).unwrap(), &dirs[to_dir], &to_name) {
+                match volume.link(&volume.inode(number).unwrap(), &dirs[to_dir], &to_name) {
                     Ok(()) if there.is_none() => *there = Some(number),
                     Err(Error::Exists) if there.is_some() => {}
                     other => panic!("{other:?}"),
@@ -94,8 +94,8 @@ fn step(volume: &Volume, dirs: &[NodeRef], known: &Known, random: &mut Random) {
         }
         _ => {}
     }
-    assert_eq!(found(node, &name), *here);
-    match volume.attributes_of(node, &name) {
+    assert_eq!(found(inode, &name), *here);
+    match volume.attributes_of(inode, &name) {
         Ok(attributes) => assert_eq!(Some(attributes.inode), *here),
         Err(error) => assert!(matches!(error, Error::NotFound) && here.is_none(), "{error}"),
     }
@@ -122,7 +122,7 @@ fn whatever_threads_do_a_name_gives_what_has_it() {
                     let mut random = Random::new((seed as u64) << 8 | thread);
                     for _ in 0..4000 {
                         step(volume, dirs, known, &mut random);
-                        volume.reap();
+                        volume.evict_unlinked();
                     }
                 });
             }
@@ -159,15 +159,15 @@ fn what_is_replaced_is_there_throughout_and_never_comes_back() {
         volume.create(to, b"it", &numbered(0)).unwrap();
         let look = |last: &mut u32| {
             let number = volume.attributes_of(to, b"it").unwrap().uid;
-            let node = volume.lookup(to, b"it").unwrap();
-            let then = node.inode().uid();
+            let inode = volume.lookup(to, b"it").unwrap();
+            let then = inode.raw().uid();
             assert!(*last <= number && number <= then, "{number}, {then} after {last}");
             *last = then;
         };
         beside(look, |number| {
             volume.create(from, b"next", &numbered(number)).unwrap();
             volume.rename(from, b"next", to, b"it", RenameFlags::default()).unwrap();
-            volume.reap();
+            volume.evict_unlinked();
         });
     }
 }
@@ -183,7 +183,7 @@ fn renamed(exchange: bool, check: impl Fn(Option<u32>, Option<u32>) + Sync) {
     let dirs = directories(&volume);
     let begun = AtomicU32::new(0);
     let of = |number: u32| if number % 2 == 1 { (&dirs[0], &dirs[1]) } else { (&dirs[1], &dirs[0]) };
-    let owner = |dir: &NodeRef| match volume.attributes_of(dir, b"it") {
+    let owner = |dir: &InodeRef| match volume.attributes_of(dir, b"it") {
         Ok(attributes) => Some(attributes.uid),
         Err(error) => {
             assert!(matches!(error, Error::NotFound), "{error}");
@@ -231,7 +231,7 @@ fn what_was_unlinked_is_not_found_and_its_inode_serves_others() {
         let (made, gone) = (AtomicU32::new(0), AtomicU32::new(0));
         let look = |_: &mut u32| {
             let before = gone.load(Ordering::SeqCst);
-            let found = volume.lookup(&dirs[0], b"it").map(|node| node.inode().uid());
+            let found = volume.lookup(&dirs[0], b"it").map(|inode| inode.raw().uid());
             match found {
                 Ok(uid) => assert!(before < uid && uid <= made.load(Ordering::SeqCst) + 1, "{uid}"),
                 Err(error) => assert!(matches!(error, Error::NotFound), "{error}"),
@@ -245,7 +245,7 @@ fn what_was_unlinked_is_not_found_and_its_inode_serves_others() {
             // Takes the number over, under another name.
             volume.create(&dirs[1], b"other", &numbered(1 << 20)).unwrap();
             volume.unlink(&dirs[1], b"other").unwrap();
-            volume.reap();
+            volume.evict_unlinked();
         });
     }
 }
@@ -253,7 +253,7 @@ fn what_was_unlinked_is_not_found_and_its_inode_serves_others() {
 #[test]
 fn nothing_is_found_below_what_has_the_number_of_a_removed_directory() {
     let (_, volume) = mounted(1 << 26);
-    let root = volume.node(InodeNumber::ROOT).unwrap();
+    let root = volume.inode(InodeNumber::ROOT).unwrap();
     // In every group.
     let others: Vec<_> = (0..8)
         .map(|other| {
@@ -275,7 +275,7 @@ fn nothing_is_found_below_what_has_the_number_of_a_removed_directory() {
         }
         let number = dir.number;
         drop(dir);
-        volume.reap();
+        volume.evict_unlinked();
         volume.sync().unwrap();
         for other in &others {
             let file = volume.create(other, b"file", &new(NewKind::File)).unwrap();
@@ -289,11 +289,11 @@ fn nothing_is_found_below_what_has_the_number_of_a_removed_directory() {
     assert!(again > 0, "no number came again");
 }
 
-fn node(number: u32) -> Node {
-    let mut inode = Inode::new(256, 32).unwrap();
-    inode.set_mode(0o100_644);
-    inode.set_links_count(1);
-    Node::new(InodeNumber(number), (extant_ondisk::FsBlock(0), 0), inode)
+fn inode(number: u32) -> Inode {
+    let mut raw = RawInode::new(256, 32).unwrap();
+    raw.set_mode(0o100_644);
+    raw.set_links_count(1);
+    Inode::new(InodeNumber(number), (extant_ondisk::FsBlock(0), 0), raw)
 }
 
 /// More names than have room near each other: those of a directory have 4,096 words there.
@@ -305,18 +305,18 @@ fn numbered_name(index: usize) -> Vec<u8> {
 
 #[test]
 fn names_of_large_directories_are_found_replaced_and_forgotten() {
-    let (names, nodes) = (NameCache::new(1 << 14), NodeCache::new(16));
-    let file = Arc::new(node(11));
+    let (names, inodes) = (Dcache::new(1 << 14), InodeCache::new(16));
+    let file = Arc::new(inode(11));
     // All have room.
     for number in 0..8 {
-        let dir = node(number + 100);
+        let dir = inode(number + 100);
         let found = |what: Option<InodeNumber>| {
             let is_it = |index: &usize| {
-                names.get(&dir, &numbered_name(*index), |node| Some(node.number)) == Some(what)
+                names.get(&dir, &numbered_name(*index), |inode| Some(inode.number)) == Some(what)
             };
             (0..LARGE).filter(is_it).count()
         };
-        let put = |node| (0..LARGE).for_each(|index| names.put(&nodes, &dir, &numbered_name(index), node));
+        let put = |inode| (0..LARGE).for_each(|index| names.put(&inodes, &dir, &numbered_name(index), inode));
         put(Some(&file));
         let held = found(Some(file.number));
         assert!(held >= LARGE * 99 / 100, "directory {number}: {held} names");
@@ -324,32 +324,32 @@ fn names_of_large_directories_are_found_replaced_and_forgotten() {
         assert_eq!(found(Some(file.number)), 0, "directory {number}");
         let held = found(None);
         assert!(held >= LARGE * 99 / 100, "directory {number}: {held} that are not there");
-        (0..LARGE).for_each(|index| names.forget(&nodes, &dir, &numbered_name(index)));
+        (0..LARGE).for_each(|index| names.forget(&inodes, &dir, &numbered_name(index)));
         assert_eq!(found(None), 0, "directory {number}");
     }
 }
 
 #[test]
 fn many_directories_have_room_in_a_small_index() {
-    let (names, nodes) = (NameCache::new(1024), NodeCache::new(16));
+    let (names, inodes) = (Dcache::new(1024), InodeCache::new(16));
     let mut held = 0;
     // In all more than there are words in the index.
     for round in 0..20 {
         let dirs: Vec<_> =
-            (0..50).map(|number| (node(number + 100), Arc::new(node(number + 1000)))).collect();
+            (0..50).map(|number| (inode(number + 100), Arc::new(inode(number + 1000)))).collect();
         for index in 0..10 {
-            dirs.iter().for_each(|(dir, file)| names.put(&nodes, dir, &numbered_name(index), Some(file)));
+            dirs.iter().for_each(|(dir, file)| names.put(&inodes, dir, &numbered_name(index), Some(file)));
         }
         // Who looks keeps a name longer than others.
         for (dir, file) in dirs.iter().filter(|_| round == 19) {
             for index in 0..10 {
-                let found = names.get(dir, &numbered_name(index), |node| Some(node.number));
+                let found = names.get(dir, &numbered_name(index), |inode| Some(inode.number));
                 assert!(found.is_none() || found == Some(Some(file.number)), "{found:?} in {}", dir.number);
                 held += usize::from(found.is_some());
             }
         }
         for (dir, _) in &dirs {
-            (0..10).for_each(|index| names.forget(&nodes, dir, &numbered_name(index)));
+            (0..10).for_each(|index| names.forget(&inodes, dir, &numbered_name(index)));
         }
     }
     assert!(held >= 495, "{held} of 500 names");
@@ -357,25 +357,25 @@ fn many_directories_have_room_in_a_small_index() {
 
 #[test]
 fn nothing_stays_of_what_threads_looked_up_while_a_directory_grew() {
-    let (names, nodes) = (NameCache::new(1 << 14), NodeCache::new(16));
-    let file = Arc::new(node(11));
+    let (names, inodes) = (Dcache::new(1 << 14), InodeCache::new(16));
+    let file = Arc::new(inode(11));
     for round in 0..30 {
-        let dir = node(round + 100);
+        let dir = inode(round + 100);
         std::thread::scope(|scope| {
             for thread in 0..3 {
-                let (names, nodes, dir, file) = (&names, &nodes, &dir, &file);
+                let (names, inodes, dir, file) = (&names, &inodes, &dir, &file);
                 scope.spawn(move || {
                     for index in 0..LARGE {
                         let name = numbered_name((index + thread * 7) % LARGE);
                         let _shared = dir.content.read();
-                        names.put(nodes, dir, &name, Some(file));
+                        names.put(inodes, dir, &name, Some(file));
                     }
                 });
             }
         });
         let _alone = dir.content.write();
         for index in 0..LARGE {
-            names.forget(&nodes, &dir, &numbered_name(index));
+            names.forget(&inodes, &dir, &numbered_name(index));
             assert!(names.get(&dir, &numbered_name(index), |_| Some(())).is_none(), "{index}");
         }
     }
@@ -384,38 +384,38 @@ fn nothing_stays_of_what_threads_looked_up_while_a_directory_grew() {
 #[test]
 fn names_hold_no_more_inodes_than_there_is_room_for() {
     const COUNT: usize = 1024;
-    let (names, nodes) = (NameCache::new(COUNT), NodeCache::new(16));
-    let dirs = [node(1), node(2)];
+    let (names, inodes) = (Dcache::new(COUNT), InodeCache::new(16));
+    let dirs = [inode(1), inode(2)];
     let name = |number: u32| format!("name-{number}").into_bytes();
     let mut weak = Vec::new();
     for number in 11..20_000 {
-        let made = nodes.replace(node(number));
+        let made = inodes.replace(inode(number));
         for dir in &dirs {
-            names.put(&nodes, dir, &name(number), Some(&made));
+            names.put(&inodes, dir, &name(number), Some(&made));
             // The same again is no second one.
-            names.put(&nodes, dir, &name(number), Some(&made));
+            names.put(&inodes, dir, &name(number), Some(&made));
         }
-        weak.push(Arc::downgrade(made.node()));
+        weak.push(Arc::downgrade(made.inode()));
         drop(made);
-        let found = names.get(&dirs[0], &name(number), |node| Some(node.number)).unwrap();
+        let found = names.get(&dirs[0], &name(number), |inode| Some(inode.number)).unwrap();
         assert_eq!(found, Some(InodeNumber(number)));
     }
-    let found = |dir: &Node| {
+    let found = |dir: &Inode| {
         let held = |number: &u32| names.get(dir, &name(*number), |_| Some(())).is_some();
         (11..20_000).filter(held).count()
     };
     let (held, alive) =
-        (found(&dirs[0]) + found(&dirs[1]), weak.iter().filter(|node| node.strong_count() > 0).count());
+        (found(&dirs[0]) + found(&dirs[1]), weak.iter().filter(|inode| inode.strong_count() > 0).count());
     // Two names for each; and the cache of inodes keeps at least 16 for each of its shards.
     let others = 16 * 64;
     assert!((COUNT / 2..=COUNT).contains(&held), "{held} names");
     assert!(alive <= COUNT + others, "{alive} inodes");
 
     for number in 11..20_000 {
-        names.forget(&nodes, &dirs[0], &name(number));
-        names.put(&nodes, &dirs[1], &name(number), None);
+        names.forget(&inodes, &dirs[0], &name(number));
+        names.put(&inodes, &dirs[1], &name(number), None);
     }
     assert_eq!(found(&dirs[0]), 0);
-    let alive = weak.iter().filter(|node| node.strong_count() > 0).count();
+    let alive = weak.iter().filter(|inode| inode.strong_count() > 0).count();
     assert!(alive <= others, "{alive} inodes");
 }

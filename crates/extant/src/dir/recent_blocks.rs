@@ -3,13 +3,13 @@
 //! Invariant: what is found is what the directory has. Its blocks keep their places as long as it exists, and are forgotten
 //! when they are freed; a buffer that is kept here stays in the cache.
 //!
-//! Locks: `CACHE`, one per slot, over nothing. Tests: `tests/large_dirs.rs`, `tests/cached_names.rs`.
+//! Locks: `CACHE`, one per slot, over nothing. Tests: `tests/large_dirs.rs`, `tests/dcache.rs`.
 
 use extant_ondisk::LogicalBlock;
 use extant_rt::{Arc, LockClass, Mutex, Padded, SHARDS, thread_slot};
 
 use crate::buffer::{Buffer, Owner};
-use crate::node::Node;
+use crate::inode::Inode;
 
 /// Blocks for each slot of threads: so many stay in memory whatever the cache's size.
 const KEPT: usize = 16;
@@ -25,9 +25,9 @@ type Slot = Mutex<[Option<Block>; KEPT]>;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Recent(Vec<Padded<Slot>>);
+pub(crate) struct RecentDirectoryBlocks(Vec<Padded<Slot>>);
 
-impl Recent {
+impl RecentDirectoryBlocks {
     pub(crate) fn new() -> Self {
         let slot = |_| Padded(Mutex::new(LockClass::CACHE, Default::default()));
         Self((0..SHARDS).map(slot).collect())
@@ -38,14 +38,14 @@ impl Recent {
     }
 
     /// A block of a directory; it may be forgotten.
-    pub(super) fn get(&self, dir: &Node, logical: LogicalBlock) -> Option<Arc<Buffer>> {
+    pub(super) fn get(&self, dir: &Inode, logical: LogicalBlock) -> Option<Arc<Buffer>> {
         let slot = self.slot().lock();
         let is_it = |block: &&Block| block.dir == dir.owner() && block.logical == logical;
         slot[place(dir, logical)].as_ref().filter(is_it).map(|block| block.buffer.clone())
     }
 
     /// Keeps a block of a directory, in place of another.
-    pub(super) fn keep(&self, dir: &Node, logical: LogicalBlock, buffer: &Arc<Buffer>) {
+    pub(super) fn keep(&self, dir: &Inode, logical: LogicalBlock, buffer: &Arc<Buffer>) {
         let block = Block { dir: dir.owner(), logical, buffer: buffer.clone() };
         let old = self.slot().lock()[place(dir, logical)].replace(block);
         // Without the lock: it may be the last to hold a large block.
@@ -53,6 +53,6 @@ impl Recent {
     }
 }
 
-fn place(dir: &Node, logical: LogicalBlock) -> usize {
+fn place(dir: &Inode, logical: LogicalBlock) -> usize {
     dir.number.0.wrapping_add(logical.0) as usize % KEPT
 }

@@ -1,18 +1,18 @@
 //! Inodes in memory.
 //!
-//! A [`Node`] is an inode that somebody uses or lately used. Its fields are an `Arc<Inode>`: readers take a
+//! An [`Inode`] is an inode in use, or recently in use. The fields it has on the disk are an `Arc<RawInode>`: readers take a
 //! snapshot, an update changes them in place, or a copy of them while a snapshot or the committer holds the old.
 //!
-//! Invariants: there is one node per inode number; a node that the running transaction changed, or that a commit
+//! Invariants: there is one [`Inode`] per number; one that the running transaction changed, or that a commit
 //! under way has frozen, is held by that transaction and so stays in the cache. An inode without links is deleted
-//! when its last [`NodeRef`] is gone.
+//! when its last [`InodeRef`] is gone.
 //!
-//! Locks: `INODE`, with a page cache `FLUSH` and `STEP` ([`ContentLocks`]) (the content), and `XATTR`, keyed by number; `PAGES` (the content in memory); `INODE_CORE` (the fields).
+//! Locks: `INODE`, with a page cache `WRITEBACK` and `MAPPING` ([`ContentLocks`]) (the content), and `XATTR`, keyed by number; `PAGES` (the content in memory); `INODE_STATE` (the fields).
 
 use std::ops::Deref;
 
 use extant_alloc::{LastGroup, Preallocations};
-use extant_ondisk::{FileType, FsBlock, Inode, InodeNumber, TransactionId};
+use extant_ondisk::{FileType, FsBlock, InodeNumber, RawInode, TransactionId};
 use extant_rt::{
     Arc, AtomicBool, AtomicU32, AtomicU64, LockClass, Mutex, MutexGuard, OnceBox, Ordering, Padded, RwLock,
     SHARDS, thread_slot,
@@ -22,11 +22,11 @@ use crate::buffer::Owner;
 use crate::cache::{Cache, Cached};
 use crate::content::ContentLocks;
 use crate::error::Result;
-use crate::pages::{Ahead, NodePages, UnreportedErrors, WritebackError};
+use crate::pages::{DelallocState, InodePages, UnreportedErrors, WritebackError};
 
 /// An inode in memory.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct Inode {
     pub(crate) number: InodeNumber,
     pub(crate) generation: u32,
     /// The content: extents and data of a file, entries of a directory. Readers share it.
@@ -51,7 +51,7 @@ pub(crate) struct Node {
     pub(crate) identity: AtomicU64,
     /// Of a directory: some of its names in memory had no room near the others.
     pub(crate) has_far_names: AtomicBool,
-    core: Mutex<Core>,
+    state: Mutex<InodeState>,
     users: AtomicU32,
     recently_used: AtomicBool,
     /// Made without a name, and may get one.
@@ -60,20 +60,20 @@ pub(crate) struct Node {
     orphan: AtomicBool,
 }
 
-/// What a node has of the page cache.
+/// What an inode has of the page cache.
 #[derive(Debug)]
 struct Paged {
     locks: ContentLocks,
-    pages: Mutex<NodePages>,
+    pages: Mutex<InodePages>,
     writeback: extant_writeback::InodeWriteback,
 }
 
-/// The fields of a node, under `INODE_CORE`.
+/// The fields of an inode, under `INODE_STATE`.
 #[derive(Debug)]
-pub(crate) struct Core {
-    pub(crate) inode: Arc<Inode>,
+pub(crate) struct InodeState {
+    pub(crate) raw: Arc<RawInode>,
     /// What it does not have yet.
-    pub(crate) ahead: Ahead,
+    pub(crate) delalloc: DelallocState,
     /// In the running transaction's list.
     pub(crate) dirty: bool,
     /// Freed in the running or an earlier transaction; the number may be given out again.
@@ -84,19 +84,19 @@ pub(crate) struct Core {
     pub(crate) datasync_tid: Option<TransactionId>,
 }
 
-impl Core {
+impl InodeState {
     /// Where the content ends, which the inode on the disk may not know yet.
     pub(crate) fn size(&self) -> u64 {
-        self.inode.size().max(self.ahead.end)
+        self.raw.size().max(self.delalloc.end)
     }
 }
 
-impl Node {
-    pub(crate) fn new(number: InodeNumber, home: (FsBlock, usize), inode: Inode) -> Self {
-        let generation = inode.generation();
-        let core = Core {
-            inode: Arc::new(inode),
-            ahead: Ahead::default(),
+impl Inode {
+    pub(crate) fn new(number: InodeNumber, home: (FsBlock, usize), raw: RawInode) -> Self {
+        let generation = raw.generation();
+        let state = InodeState {
+            raw: Arc::new(raw),
+            delalloc: DelallocState::default(),
             dirty: false,
             deleted: false,
             sync_tid: None,
@@ -116,7 +116,7 @@ impl Node {
             is_replaced: AtomicBool::new(false),
             identity: AtomicU64::new(0),
             has_far_names: AtomicBool::new(false),
-            core: Mutex::new(LockClass::INODE_CORE, core),
+            state: Mutex::new(LockClass::INODE_STATE, state),
             users: AtomicU32::new(0),
             recently_used: AtomicBool::new(true),
             linkable: AtomicBool::new(false),
@@ -127,7 +127,7 @@ impl Node {
     fn paged(&self) -> &Paged {
         self.paged.get_or_init(|| Paged {
             locks: ContentLocks::new(u64::from(self.number.0)),
-            pages: Mutex::new(LockClass::PAGES, NodePages::default()),
+            pages: Mutex::new(LockClass::PAGES, InodePages::default()),
             writeback: extant_writeback::InodeWriteback::new(),
         })
     }
@@ -137,7 +137,7 @@ impl Node {
     }
 
     /// Its content in memory.
-    pub(crate) fn pages(&self) -> &Mutex<NodePages> {
+    pub(crate) fn pages(&self) -> &Mutex<InodePages> {
         &self.paged().pages
     }
 
@@ -177,12 +177,12 @@ impl Node {
     }
 
     /// The fields as they are now. Holding them makes the next change copy them.
-    pub(crate) fn inode(&self) -> Arc<Inode> {
-        self.core.lock().inode.clone()
+    pub(crate) fn raw(&self) -> Arc<RawInode> {
+        self.state.lock().raw.clone()
     }
 
-    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock()
+    pub(crate) fn state(&self) -> MutexGuard<'_, InodeState> {
+        self.state.lock()
     }
 
     pub(crate) fn owner(&self) -> Owner {
@@ -190,7 +190,7 @@ impl Node {
     }
 
     pub(crate) fn file_type(&self) -> FileType {
-        self.core.lock().inode.file_type()
+        self.state.lock().raw.file_type()
     }
 
     pub(crate) fn is_directory(&self) -> bool {
@@ -199,75 +199,75 @@ impl Node {
 
     /// Whether it is in use on the disk and has a name, or is a directory that has one.
     pub(crate) fn is_named(&self) -> bool {
-        let core = self.core.lock();
-        core.inode.links_count() > 0 && !core.deleted
+        let state = self.state.lock();
+        state.raw.links_count() > 0 && !state.deleted
     }
 
-    /// How many [`NodeRef`]s there are.
+    /// How many [`InodeRef`]s there are.
     pub(crate) fn user_count(&self) -> u32 {
         self.users.load(Ordering::Acquire)
     }
 }
 
-/// A use of a node: an open file, a working directory, an operation under way. The inode is not deleted while one
+/// A use of an inode: an open file, a working directory, an operation under way. The inode is not deleted while one
 /// exists.
 #[derive(Debug)]
-pub(crate) struct NodeRef {
-    node: Arc<Node>,
-    doomed: Arc<Padded<Doomed>>,
+pub(crate) struct InodeRef {
+    inode: Arc<Inode>,
+    evict_list: Arc<Padded<EvictList>>,
 }
 
-/// Nodes without users that are to be deleted or have blocks taken ahead, for whoever next may take locks.
+/// Inodes without users that are to be deleted or have blocks taken ahead, for whoever next may take locks.
 #[derive(Debug)]
-struct Doomed {
-    /// The cache's `any_doomed`, of which this shard has one bit; more shards may have the same.
+struct EvictList {
+    /// The cache's `any_evictable`, of which this shard has one bit; more shards may have the same.
     any: Arc<Padded<AtomicU64>>,
     bit: u64,
-    nodes: Mutex<Vec<Arc<Node>>>,
-    /// What other nodes without users may leave.
-    cache: Arc<Cache<Node>>,
+    inodes: Mutex<Vec<Arc<Inode>>>,
+    /// What other inodes without users may leave.
+    cache: Arc<Cache<Inode>>,
 }
 
-impl NodeRef {
-    pub(crate) fn node(&self) -> &Arc<Node> {
-        &self.node
+impl InodeRef {
+    pub(crate) fn inode(&self) -> &Arc<Inode> {
+        &self.inode
     }
 }
 
-impl Deref for NodeRef {
-    type Target = Arc<Node>;
-    fn deref(&self) -> &Arc<Node> {
-        &self.node
+impl Deref for InodeRef {
+    type Target = Arc<Inode>;
+    fn deref(&self) -> &Arc<Inode> {
+        &self.inode
     }
 }
 
-impl Clone for NodeRef {
+impl Clone for InodeRef {
     fn clone(&self) -> Self {
-        self.node.users.fetch_add(1, Ordering::Relaxed);
-        Self { node: self.node.clone(), doomed: self.doomed.clone() }
+        self.inode.users.fetch_add(1, Ordering::Relaxed);
+        Self { inode: self.inode.clone(), evict_list: self.evict_list.clone() }
     }
 }
 
-impl Drop for NodeRef {
+impl Drop for InodeRef {
     fn drop(&mut self) {
         // Release: what this user did happens before the deletion by whoever sees zero (`user_count`).
-        if self.node.users.fetch_sub(1, Ordering::AcqRel) > 1 {
+        if self.inode.users.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
-        let core = self.node.core.lock();
-        let doomed = core.inode.links_count() == 0 && !core.deleted;
-        drop(core);
-        let is_replaced = self.node.is_replaced.load(Ordering::Relaxed);
-        if doomed || is_replaced || self.node.may_have_preallocations() {
-            self.doomed.nodes.lock().push(self.node.clone());
-            self.doomed.any.fetch_or(self.doomed.bit, Ordering::Release);
+        let state = self.inode.state.lock();
+        let is_unlinked = state.raw.links_count() == 0 && !state.deleted;
+        drop(state);
+        let is_replaced = self.inode.is_replaced.load(Ordering::Relaxed);
+        if is_unlinked || is_replaced || self.inode.may_have_preallocations() {
+            self.evict_list.inodes.lock().push(self.inode.clone());
+            self.evict_list.any.fetch_or(self.evict_list.bit, Ordering::Release);
         } else {
-            self.doomed.cache.let_go(&self.node);
+            self.evict_list.cache.let_go(&self.inode);
         }
     }
 }
 
-impl Cached for Node {
+impl Cached for Inode {
     fn key(&self) -> u64 {
         u64::from(self.number.0)
     }
@@ -279,49 +279,50 @@ impl Cached for Node {
 
 /// The inodes in memory, by number.
 #[derive(Debug)]
-pub(crate) struct NodeCache {
-    nodes: Arc<Cache<Node>>,
+pub(crate) struct InodeCache {
+    inodes: Arc<Cache<Inode>>,
     /// A bit for each shard that may hold any.
-    any_doomed: Arc<Padded<AtomicU64>>,
+    any_evictable: Arc<Padded<AtomicU64>>,
     /// By [`thread_slot`]: each use counts on one, and threads that have nothing in common write no common line.
-    doomed: Vec<Arc<Padded<Doomed>>>,
+    evict_lists: Vec<Arc<Padded<EvictList>>>,
     pub(crate) unreported_errors: UnreportedErrors,
 }
 
-impl NodeCache {
+impl InodeCache {
     /// A cache of about `count_max` inodes that nobody uses.
     pub(crate) fn new(count_max: usize) -> Self {
-        let any_doomed = Arc::new(Padded(AtomicU64::new(0)));
+        let any_evictable = Arc::new(Padded(AtomicU64::new(0)));
         let cache = Arc::new(Cache::new(count_max));
         let shard = |index| {
-            let nodes = Mutex::new(LockClass::CACHE, Vec::new());
-            Arc::new(Padded(Doomed {
-                any: any_doomed.clone(),
+            let inodes = Mutex::new(LockClass::CACHE, Vec::new());
+            Arc::new(Padded(EvictList {
+                any: any_evictable.clone(),
                 bit: 1_u64 << (index % u64::BITS as usize),
-                nodes,
+                inodes,
                 cache: cache.clone(),
             }))
         };
-        let doomed = (0..SHARDS).map(shard).collect();
-        Self { nodes: cache, any_doomed, doomed, unreported_errors: UnreportedErrors::new() }
+        let evict_lists = (0..SHARDS).map(shard).collect();
+        Self { inodes: cache, any_evictable, evict_lists, unreported_errors: UnreportedErrors::new() }
     }
 
-    /// Takes the nodes out that lost their last user and leave something to do.
-    pub(crate) fn take_doomed(&self) -> Vec<Arc<Node>> {
-        let mut nodes = Vec::new();
-        if self.any_doomed.load(Ordering::Relaxed) == 0 {
-            return nodes;
+    /// Takes the inodes out that lost their last user and leave something to do.
+    pub(crate) fn take_evictable(&self) -> Vec<Arc<Inode>> {
+        let mut inodes = Vec::new();
+        if self.any_evictable.load(Ordering::Relaxed) == 0 {
+            return inodes;
         }
-        // Before the nodes: one that comes later sets its bit again.
-        let mut bits = self.any_doomed.swap(0, Ordering::AcqRel);
+        // Before the inodes: one that comes later sets its bit again.
+        let mut bits = self.any_evictable.swap(0, Ordering::AcqRel);
         while bits != 0 {
-            for doomed in self.doomed.iter().skip(bits.trailing_zeros() as usize).step_by(u64::BITS as usize)
+            for list in
+                self.evict_lists.iter().skip(bits.trailing_zeros() as usize).step_by(u64::BITS as usize)
             {
-                nodes.append(&mut doomed.nodes.lock());
+                inodes.append(&mut list.inodes.lock());
             }
             bits &= bits - 1;
         }
-        nodes
+        inodes
     }
 
     /// A use of the inode, which `read` brings from the disk if it is not in memory.
@@ -331,32 +332,32 @@ impl NodeCache {
     pub(crate) fn get_or_read(
         &self,
         number: InodeNumber,
-        read: impl Fn() -> Result<Node>,
-    ) -> Result<NodeRef> {
+        read: impl Fn() -> Result<Inode>,
+    ) -> Result<InodeRef> {
         let read = || {
-            let node = read()?;
-            self.unreported_errors.restore(&node);
-            Ok(Arc::new(node))
+            let inode = read()?;
+            self.unreported_errors.restore(&inode);
+            Ok(Arc::new(inode))
         };
-        self.nodes.get_or_read(u64::from(number.0), |node| self.used(node), read)
+        self.inodes.get_or_read(u64::from(number.0), |inode| self.used(inode), read)
     }
 
-    /// Adds the node of a number that was given out just now, in place of a deleted one.
-    pub(crate) fn replace(&self, node: Node) -> NodeRef {
-        let node = Arc::new(node);
-        let used = self.used(&node);
-        self.nodes.replace(node);
+    /// Adds the inode of a number that was given out just now, in place of a deleted one.
+    pub(crate) fn replace(&self, inode: Inode) -> InodeRef {
+        let inode = Arc::new(inode);
+        let used = self.used(&inode);
+        self.inodes.replace(inode);
         used
     }
 
-    /// Drops a node that nobody uses and the caller is the last to hold, if there is no room for it.
-    pub(crate) fn let_go(&self, node: &Arc<Node>) {
-        self.nodes.let_go(node);
+    /// Drops an inode that nobody uses and the caller is the last to hold, if there is no room for it.
+    pub(crate) fn let_go(&self, inode: &Arc<Inode>) {
+        self.inodes.let_go(inode);
     }
 
-    /// A use of a node that the caller knows to be in the cache.
-    pub(crate) fn used(&self, node: &Arc<Node>) -> NodeRef {
-        node.users.fetch_add(1, Ordering::Relaxed);
-        NodeRef { node: node.clone(), doomed: self.doomed[thread_slot() % SHARDS].clone() }
+    /// A use of an inode that the caller knows to be in the cache.
+    pub(crate) fn used(&self, inode: &Arc<Inode>) -> InodeRef {
+        inode.users.fetch_add(1, Ordering::Relaxed);
+        InodeRef { inode: inode.clone(), evict_list: self.evict_lists[thread_slot() % SHARDS].clone() }
     }
 }

@@ -10,11 +10,11 @@ use super::device::Device;
 use super::wire::{InvalidInodeOut, OutHeader, notify};
 use crate::ops::NodeId;
 
-/// The kernel that a mount is of. It does not keep the mount: that ends once nobody serves it.
+/// Notifies the kernel that a mount is of. It does not keep the mount: that ends once nobody serves it.
 #[derive(Clone, Debug)]
-pub struct Kernel(Weak<Device>);
+pub struct Notifier(Weak<Device>);
 
-impl Kernel {
+impl Notifier {
     pub(super) fn new(device: &Arc<Device>) -> Self {
         Self(Arc::downgrade(device))
     }

@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use extant_ondisk::{FsBlock, InodeNumber, State, Structure, Superblock};
 use extant_rt::{Arc, Ordering};
 
-use crate::error::{Error, Place, Result};
-use crate::update::Need;
+use crate::error::{Error, Location, Result};
+use crate::update::Credits;
 use crate::volume::Volume;
 
 /// `s_errors`: go on.
@@ -27,12 +27,12 @@ const ERRORS_CONTINUE: u16 = 1;
 
 impl Volume {
     /// Notes damage that an operation met, and stops writing if the superblock or whoever mounted asks for it.
-    pub(crate) fn note_damage(&self, error: &Error) {
-        let Error::Corrupt { place, .. } = error else { return };
+    pub(crate) fn handle_error(&self, error: &Error) {
+        let Error::Corrupt { location, .. } = error else { return };
         if self.journal.is_none() {
             return;
         }
-        let count = self.note(&error.to_string(), Some(place));
+        let count = self.save_error_info(&error.to_string(), Some(location));
         if self.stop_on_damage || self.superblock.lock().s_errors() != ERRORS_CONTINUE {
             self.failed.store(true, Ordering::Release);
         }
@@ -43,19 +43,19 @@ impl Volume {
     }
 
     /// Notes that the journal gave up.
-    pub(crate) fn record_error(&self, words: &str) {
-        self.note(words, None);
+    pub(crate) fn handle_journal_abort(&self, words: &str) {
+        self.save_error_info(words, None);
         self.report_errors();
     }
 
     /// Notes an error in memory; how many there were since mounting.
-    fn note(&self, words: &str, place: Option<&Place>) -> u32 {
+    fn save_error_info(&self, words: &str, location: Option<&Location>) -> u32 {
         let seconds = self.now().seconds;
-        let inode = place.and_then(|place| place.inode).unwrap_or(InodeNumber(0));
-        let block = place.and_then(|place| place.block).unwrap_or(FsBlock(0));
+        let inode = location.and_then(|location| location.inode).unwrap_or(InodeNumber(0));
+        let block = location.and_then(|location| location.block).unwrap_or(FsBlock(0));
         let superblock = &mut *self.superblock.lock();
         superblock.set_state(superblock.state() | State::ERROR);
-        note_error(superblock, seconds, words.as_bytes(), inode, block);
+        write_error_info(superblock, seconds, words.as_bytes(), inode, block);
         self.error_count.fetch_add(1, Ordering::Relaxed).saturating_add(1)
     }
 
@@ -72,25 +72,25 @@ impl Volume {
     /// Has the superblock among replayed blocks keep the errors that were written past the journal after it was committed. Of
     /// two counts of errors the larger is the newer. A superblock that cannot be read stays as it is, and mounting fails.
     pub(crate) fn keep_newer_errors(&self, replayed: &mut BTreeMap<FsBlock, Arc<[u8]>>) {
-        let (block, offset) = self.superblock_place();
+        let (block, offset) = self.superblock_location();
         let Some(bytes) = replayed.get_mut(&block) else { return };
-        let Some(place) = Arc::make_mut(bytes).get_mut(offset..offset + 1024) else { return };
-        let Ok(mut superblock) = Superblock::parse(place) else { return };
+        let Some(location) = Arc::make_mut(bytes).get_mut(offset..offset + 1024) else { return };
+        let Ok(mut superblock) = Superblock::parse(location) else { return };
         let found = self.superblock.lock();
         if found.s_error_count() > superblock.s_error_count() {
             copy_errors(&found, &mut superblock);
         }
         superblock.set_state(superblock.state() | found.state() & State::ERROR);
         superblock.update_checksum();
-        place.copy_from_slice(superblock.as_bytes());
+        location.copy_from_slice(superblock.as_bytes());
     }
 
     fn committed_superblock(&self) -> Result<Superblock> {
-        let (block, offset) = self.superblock_place();
-        let place = Place::of(Structure::Superblock);
-        let bytes = self.read_block(block, place)?;
+        let (block, offset) = self.superblock_location();
+        let location = Location::of(Structure::Superblock);
+        let bytes = self.read_block(block, location)?;
         let superblock = bytes.get(offset..offset + 1024).unwrap_or_default();
-        Superblock::parse(superblock).map_err(|e| place.format(e))
+        Superblock::parse(superblock).map_err(|e| location.format(e))
     }
 
     /// Sets the volume's label: up to 16 bytes.
@@ -103,7 +103,7 @@ impl Volume {
             .get_mut(..label.len())
             .ok_or(Error::InvalidArgument("a label has 16 bytes"))?
             .copy_from_slice(label);
-        let mut update = self.begin(Need::new(0, 0))?;
+        let mut update = self.begin(Credits::new(0, 0))?;
         update.modify_superblock(|superblock| superblock.set_s_volume_name(bytes));
         update.finish();
         // Who looks at the device sees it at once, as with the kernel's.
@@ -128,7 +128,7 @@ impl Volume {
     ///
     /// # Errors
     /// The commit's, if `commit`; writing is stopped all the same.
-    pub(crate) fn shut_down(&self, commit: bool) -> Result<()> {
+    pub(crate) fn force_shutdown(&self, commit: bool) -> Result<()> {
         let Some(journal) = &self.journal else { return Ok(()) };
         let synced = if commit { self.sync() } else { Ok(()) };
         self.failed.store(true, Ordering::Release);
@@ -136,7 +136,7 @@ impl Volume {
         journal.abort(extant_journal::Error::ShutDown);
         // What is left in memory is lost.
         let _ = self.finish_flushing();
-        synced.and(self.release_protection())
+        synced.and(self.release_mmp())
     }
 
     /// Writes the superblock to its final location, past the journal, durably unless the journal was given up. No checkpoint writes
@@ -153,7 +153,7 @@ impl Volume {
         drop(checkpoint);
         if let Err(error) = written {
             journal.abort(std::io::Error::new(error.kind(), error.to_string()).into());
-            return Err(Place::of(Structure::Superblock).io(error));
+            return Err(Location::of(Structure::Superblock).io(error));
         }
         Ok(journal.flush()?)
     }
@@ -163,10 +163,16 @@ impl Volume {
 /// next are told by the count of errors alone, as they are by the kernel.
 pub(crate) fn note_loss(superblock: &mut Superblock, seconds: i64, error: &Error) {
     let inode = match error {
-        Error::Io { place, .. } => place.inode,
+        Error::Io { location, .. } => location.inode,
         _ => None,
     };
-    note_error(superblock, seconds, b"data lost at unmounting", inode.unwrap_or(InodeNumber(0)), FsBlock(0));
+    write_error_info(
+        superblock,
+        seconds,
+        b"data lost at unmounting",
+        inode.unwrap_or(InodeNumber(0)),
+        FsBlock(0),
+    );
 }
 
 /// Takes the error fields of one superblock over into another.
@@ -184,7 +190,13 @@ fn copy_errors(from: &Superblock, to: &mut Superblock) {
 }
 
 /// Fills the error fields: the first error stays, the last one and the count change.
-fn note_error(superblock: &mut Superblock, seconds: i64, words: &[u8], inode: InodeNumber, block: FsBlock) {
+fn write_error_info(
+    superblock: &mut Superblock,
+    seconds: i64,
+    words: &[u8],
+    inode: InodeNumber,
+    block: FsBlock,
+) {
     let seconds = u64::try_from(seconds).unwrap_or(0);
     let mut function = [0; 32];
     let len = words.len().min(function.len());

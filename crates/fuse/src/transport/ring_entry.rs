@@ -12,7 +12,7 @@ use super::wire::{InHeader, OutHeader, RingHeader};
 /// What the kernel takes for `struct iovec`.
 #[repr(C)]
 #[derive(Debug)]
-struct Part {
+struct IoVec {
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -21,30 +21,30 @@ struct Part {
 ///
 /// Whoever holds the value while the kernel has the memory must not look into it.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct RingEntry {
     index: usize,
     header: NonNull<RingHeader>,
     payload: NonNull<[u8]>,
     /// Both, as the kernel is told of them.
-    parts: NonNull<[Part; 2]>,
+    parts: NonNull<[IoVec; 2]>,
 }
 
 // SAFETY: it owns what it points to.
 #[expect(unsafe_code, reason = "a raw pointer is not Send")]
-unsafe impl Send for Entry {}
+unsafe impl Send for RingEntry {}
 
 fn leak<T: ?Sized>(of: Box<T>) -> NonNull<T> {
     NonNull::from(Box::leak(of))
 }
 
-impl Entry {
+impl RingEntry {
     /// Zeroed memory, of which pages are taken as they are filled.
     pub(super) fn new(index: usize, payload_bytes: usize) -> Self {
         let header: NonNull<RingHeader> = leak(Box::new(RingHeader::new_zeroed()));
         let payload = leak(vec![0; payload_bytes].into_boxed_slice());
         let parts = leak(Box::new([
-            Part { start: header.cast(), bytes: size_of::<RingHeader>() },
-            Part { start: payload.cast(), bytes: payload_bytes },
+            IoVec { start: header.cast(), bytes: size_of::<RingHeader>() },
+            IoVec { start: payload.cast(), bytes: payload_bytes },
         ]));
         Self { index, header, payload, parts }
     }
@@ -102,7 +102,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for RingEntry {
     #[expect(unsafe_code, reason = "gives the memory back")]
     fn drop(&mut self) {
         // SAFETY: they came from boxes, and the kernel has let go of them: the ring is gone, or has completed the command.

@@ -34,7 +34,7 @@ struct Bucket([AtomicU32; WORDS]);
 
 /// Where a name is in the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Region {
     /// In its directory's part.
     Near,
     /// Anywhere, away from all parts.
@@ -53,9 +53,9 @@ impl Index {
     /// The first that `look` makes of the slots where the name may be.
     pub(super) fn find<R>(&self, key: &Key<'_>, mut look: impl FnMut(usize) -> Option<R>) -> Option<R> {
         // Of a directory that has names there, most are.
-        let places: &[_] = if key.may_be_far { &[Place::Far, Place::Near] } else { &[Place::Near] };
-        for place in places {
-            let Some(chunk) = self.chunk(key, *place).get() else { continue };
+        let places: &[_] = if key.may_be_far { &[Region::Far, Region::Near] } else { &[Region::Near] };
+        for region in places {
+            let Some(chunk) = self.chunk(key, *region).get() else { continue };
             for word in &chunk[in_chunk(key)].0 {
                 // Acquire pairs with the release in `Bucket::enter`: the chunk of slots is there. What the slot holds its lock says.
                 let word = word.load(Ordering::Acquire);
@@ -72,19 +72,19 @@ impl Index {
 
     /// Enters a slot in the directory's part, unless there is no room.
     pub(super) fn enter_near(&self, key: &Key<'_>, number: usize) -> bool {
-        self.bucket(key, Place::Near).enter(word(key, number))
+        self.bucket(key, Region::Near).enter(word(key, number))
     }
 
     /// Enters a slot far away; if there is no room, in place of another, whose name is not found any more until it is looked up again.
     pub(super) fn enter_far(&self, key: &Key<'_>, number: usize) {
-        let (bucket, word) = (self.bucket(key, Place::Far), word(key, number));
+        let (bucket, word) = (self.bucket(key, Region::Far), word(key, number));
         if !bucket.enter(word) {
             bucket.0[(word >> NUMBER_BITS) as usize % WORDS].store(word, Ordering::Release);
         }
     }
 
-    pub(super) fn take_out(&self, key: &Key<'_>, place: Place, number: usize) {
-        let Some(chunk) = self.chunk(key, place).get() else { return };
+    pub(super) fn take_out(&self, key: &Key<'_>, region: Region, number: usize) {
+        let Some(chunk) = self.chunk(key, region).get() else { return };
         let word = word(key, number);
         for other in &chunk[in_chunk(key)].0 {
             if other.load(Ordering::Relaxed) == word {
@@ -93,16 +93,16 @@ impl Index {
         }
     }
 
-    fn bucket(&self, key: &Key<'_>, place: Place) -> &Bucket {
-        &self.chunk(key, place).get_or_init(|| std::array::from_fn(|_| Bucket::default()))[in_chunk(key)]
+    fn bucket(&self, key: &Key<'_>, region: Region) -> &Bucket {
+        &self.chunk(key, region).get_or_init(|| std::array::from_fn(|_| Bucket::default()))[in_chunk(key)]
     }
 
     /// Directories that were identified one after the other have different parts.
-    fn chunk(&self, key: &Key<'_>, place: Place) -> &Chunk {
+    fn chunk(&self, key: &Key<'_>, region: Region) -> &Chunk {
         let number = key.hash as usize / CHUNK;
-        let (chunks, number) = match place {
-            Place::Near => (&self.near, key.dir as usize * PART_CHUNKS + number % PART_CHUNKS),
-            Place::Far => (&self.far, number),
+        let (chunks, number) = match region {
+            Region::Near => (&self.near, key.dir as usize * PART_CHUNKS + number % PART_CHUNKS),
+            Region::Far => (&self.far, number),
         };
         &chunks[number & (chunks.len() - 1)]
     }

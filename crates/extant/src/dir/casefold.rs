@@ -9,23 +9,23 @@
 
 use extant_ondisk::casefold::FoldedName;
 use extant_ondisk::nokey::NoKeyName;
-use extant_ondisk::{Inode, InodeFlags, dirent};
+use extant_ondisk::{InodeFlags, RawInode, dirent};
 use extant_rt::Arc;
 
 use super::{Found, NAME_FORMS};
 use crate::error::Result;
-use crate::node::Node;
+use crate::inode::Inode;
 use crate::volume::Volume;
 
 /// A name that is asked for.
-enum Asked<'n> {
+enum QueryName<'n> {
     Folded(FoldedName<'n>),
     NoKey(NoKeyName),
 }
 
-impl<'n> Asked<'n> {
+impl<'n> QueryName<'n> {
     /// Reads a name by the directory's form; `None` if it is no name there.
-    fn parse(dir: &Inode, name: &'n [u8]) -> Option<Self> {
+    fn parse(dir: &RawInode, name: &'n [u8]) -> Option<Self> {
         if dir.flags().contains(InodeFlags::ENCRYPT) {
             NoKeyName::parse(name).map(Self::NoKey)
         } else {
@@ -43,7 +43,7 @@ impl<'n> Asked<'n> {
 
 impl Volume {
     /// Whether the names of a directory stand in it as they are asked for.
-    pub(super) fn is_plain(&self, dir: &Inode) -> bool {
+    pub(super) fn is_plain(&self, dir: &RawInode) -> bool {
         !dir.flags().intersects(NAME_FORMS)
     }
 
@@ -51,13 +51,13 @@ impl Volume {
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
-    pub(super) fn find_in_its_form(&self, dir: &Arc<Node>, name: &[u8]) -> Result<Option<Found>> {
-        let Some(asked) = Asked::parse(&dir.inode(), name) else { return Ok(None) };
+    pub(super) fn find_folded_or_nokey(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Option<Found>> {
+        let Some(query) = QueryName::parse(&dir.raw(), name) else { return Ok(None) };
         let mut stored = None;
         let scanned = self.scan_directory(dir, &mut |_, bytes, usable| {
             let mut names =
                 dirent::live_entries(bytes, usable).map_while(|entry| entry.ok()).map(|entry| entry.name);
-            stored = names.find(|name| !matches!(*name, b"." | b"..") && asked.is(name)).map(<[u8]>::to_vec);
+            stored = names.find(|name| !matches!(*name, b"." | b"..") && query.is(name)).map(<[u8]>::to_vec);
             Ok(stored.is_none())
         });
         match stored {

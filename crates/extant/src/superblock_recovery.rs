@@ -44,15 +44,15 @@ const CHANGING: &[Range<usize>] = &[
 ];
 
 /// The superblock with these bytes, whose checksum is wrong, if the copy in the next group says that it is one.
-pub(crate) fn join(device: &dyn BlockDevice, bytes: &[u8; 1024]) -> Option<Superblock> {
+pub(crate) fn recover_from_backup(device: &dyn BlockDevice, bytes: &[u8; 1024]) -> Option<Superblock> {
     let mut bytes = *bytes;
     let sum = extant_ondisk::crc32c(!0, &bytes[..0x3FC]);
     bytes[0x3FC..].copy_from_slice(&sum.to_le_bytes());
     let mut joined = Superblock::parse(&bytes).ok()?;
     let geometry = Geometry::new(&joined).ok()?;
-    let place = geometry.super_block(GroupNumber(1))?.0.checked_mul(u64::from(geometry.block_size))?;
+    let location = geometry.super_block(GroupNumber(1))?.0.checked_mul(u64::from(geometry.block_size))?;
     let mut copy = [0; 1024];
-    device.read_at(place, &mut copy).ok()?;
+    device.read_at(location, &mut copy).ok()?;
     let theirs = Superblock::parse(&copy).ok()?;
     if unchanging(&joined) != unchanging(&theirs) {
         return None;

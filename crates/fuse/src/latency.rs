@@ -18,11 +18,11 @@ const LIMITS_MAX: u64 = 4;
 
 /// Whether operations of a kind lately waited for the disk: a moving average of the time they took, in limits.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct LatencyEwma {
     average: AtomicU64,
 }
 
-impl Pace {
+impl LatencyEwma {
     /// Of a kind that waits until it is seen not to.
     pub(crate) const fn slow() -> Self {
         Self { average: AtomicU64::new(2 * UNIT) }
@@ -48,28 +48,28 @@ impl Pace {
 mod tests {
     use std::time::Duration;
 
-    use super::Pace;
+    use super::LatencyEwma;
 
     #[test]
-    fn pace_follows_what_requests_take() {
-        let pace = Pace::default();
-        assert!(!pace.is_slow());
-        // One delay is nobody's pace, nor is one now and then.
+    fn latency_follows_what_requests_take() {
+        let latency = LatencyEwma::default();
+        assert!(!latency.is_slow());
+        // One delay is no trend, nor is one now and then.
         for _ in 0..10 {
-            pace.note(Duration::from_secs(1), 0);
-            assert!(!pace.is_slow());
+            latency.note(Duration::from_secs(1), 0);
+            assert!(!latency.is_slow());
             for _ in 0..8 {
-                pace.note(Duration::from_micros(3), 4096);
+                latency.note(Duration::from_micros(3), 4096);
             }
         }
         for _ in 0..20 {
-            pace.note(Duration::from_millis(5), 4096);
+            latency.note(Duration::from_millis(5), 4096);
         }
-        assert!(pace.is_slow());
+        assert!(latency.is_slow());
         // Copying much is not waiting.
         for _ in 0..30 {
-            pace.note(Duration::from_micros(300), 1 << 20);
+            latency.note(Duration::from_micros(300), 1 << 20);
         }
-        assert!(!pace.is_slow());
+        assert!(!latency.is_slow());
     }
 }

@@ -6,12 +6,12 @@
 //! Invariant: what is kept is true as long as the directory's version is the same, for every change of its names counts
 //! that up.
 //!
-//! Locks: `CACHE`, one per slot, over nothing. Test: `tests/misses.rs`.
+//! Locks: `CACHE`, one per slot, over nothing. Test: `tests/negative_lookup.rs`.
 
 use extant_rt::{Arc, LockClass, Mutex, Padded, SHARDS, thread_slot};
 
 use crate::buffer::{Buffer, Owner};
-use crate::node::Node;
+use crate::inode::Inode;
 
 /// Room for a name in a block: in the entry at this offset.
 #[derive(Clone, Debug)]
@@ -30,9 +30,9 @@ struct Miss {
 
 /// What was looked for in vain lately.
 #[derive(Debug)]
-pub(crate) struct Misses(Vec<Padded<Mutex<Option<Miss>>>>);
+pub(crate) struct NegativeLookupHint(Vec<Padded<Mutex<Option<Miss>>>>);
 
-impl Misses {
+impl NegativeLookupHint {
     pub(crate) fn new() -> Self {
         Self((0..SHARDS).map(|_| Padded(Mutex::new(LockClass::CACHE, None))).collect())
     }
@@ -42,8 +42,8 @@ impl Misses {
     }
 
     /// Keeps that a directory, whose lock is held, has no such name, but room for it.
-    pub(super) fn keep(&self, dir: &Node, name: &[u8], room: Room) {
-        let version = dir.core().inode.version();
+    pub(super) fn keep(&self, dir: &Inode, name: &[u8], room: Room) {
+        let version = dir.state().raw.version();
         let mut slot = self.slot().lock();
         // One that was kept before lends its memory.
         let mut kept = slot.take().map_or_else(Vec::new, |miss| miss.name);
@@ -53,7 +53,7 @@ impl Misses {
     }
 
     /// The room for a name, if it is known that a directory of that version, whose lock is held, does not have it.
-    pub(super) fn room(&self, dir: &Node, version: u64, name: &[u8]) -> Option<Room> {
+    pub(super) fn room(&self, dir: &Inode, version: u64, name: &[u8]) -> Option<Room> {
         let slot = self.slot().lock();
         let is_it = |miss: &&Miss| miss.dir == dir.owner() && miss.version == version && miss.name == name;
         slot.as_ref().filter(is_it).map(|miss| miss.room.clone())

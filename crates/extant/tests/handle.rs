@@ -48,7 +48,7 @@ fn assert_clean(image: &Path) {
 }
 
 fn is_stale(fs: &Filesystem, number: u32) -> bool {
-    match fs.remembered_inode(InodeNumber(number)) {
+    match fs.open_by_handle(InodeNumber(number)) {
         Err(Error::Stale) => true,
         Ok(_) => false,
         Err(error) => panic!("{number}: {error}"),
@@ -69,7 +69,7 @@ fn only_numbers_of_files_and_directories_are_known() {
             for number in (0..300).chain([u32::MAX - 1, u32::MAX]) {
                 assert_eq!(is_stale(&fs, number), !named.contains(&number), "{options:?}: inode {number}");
             }
-            let file = fs.remembered_inode(InodeNumber(known("/file"))).expect("the file");
+            let file = fs.open_by_handle(InodeNumber(known("/file"))).expect("the file");
             assert_eq!(file.read_to_end_at(0).expect("read"), [7; 40 << 10]);
             drop(file);
             fs.unmount().expect("unmount");
@@ -196,39 +196,39 @@ fn inode_in_use_without_links_is_not_deleted_by_who_asks_for_it() {
 }
 
 #[test]
-fn remembered_number_outlives_a_mount_and_ends_with_the_last_name() {
+fn handle_outlives_a_mount_and_ends_with_the_last_name() {
     let Some(_alone) = alone() else { return };
     let scratch = tempfile::tempdir().expect("scratch");
     let image = disk(scratch.path(), &[]);
     let fs = Mount::new().open(&image).expect("mount");
     fs.create_dir("/dir").expect("mkdir");
-    let remembered = ["/file", "/dir"].map(|path| {
+    let handles = ["/file", "/dir"].map(|path| {
         let file = fs.lookup(path).expect("lookup");
         (file.number(), file.generation())
     });
     fs.unmount().expect("unmount");
 
     let fs = Mount::new().open(&image).expect("mount");
-    for (number, generation) in remembered {
-        assert_eq!(fs.remembered_inode(number).expect("known").generation(), generation);
+    for (number, generation) in handles {
+        assert_eq!(fs.open_by_handle(number).expect("known").generation(), generation);
     }
     let open = fs.lookup("/file").expect("lookup");
     fs.remove_file("/file").expect("unlink");
     fs.remove_dir("/dir").expect("rmdir");
-    assert!(remembered.iter().all(|(number, _)| is_stale(&fs, number.0)), "without a name");
+    assert!(handles.iter().all(|(number, _)| is_stale(&fs, number.0)), "without a name");
     assert_eq!(open.read_to_end_at(0).expect("read"), [7; 40 << 10], "who has it open keeps it");
     drop(open);
-    assert!(remembered.iter().all(|(number, _)| is_stale(&fs, number.0)), "deleted");
+    assert!(handles.iter().all(|(number, _)| is_stale(&fs, number.0)), "deleted");
     fs.sync().expect("sync");
-    assert!(remembered.iter().all(|(number, _)| is_stale(&fs, number.0)), "deleted and durable");
+    assert!(handles.iter().all(|(number, _)| is_stale(&fs, number.0)), "deleted and durable");
     // Numbers that were freed are given out again.
     for index in 0..240 {
         if fs.write(format!("/{index}"), b"").is_err() {
             break;
         }
     }
-    for (number, generation) in remembered {
-        let another = fs.remembered_inode(number).expect("in use again");
+    for (number, generation) in handles {
+        let another = fs.open_by_handle(number).expect("in use again");
         assert_ne!(another.generation(), generation, "inode {}", number.0);
     }
     fs.unmount().expect("unmount");

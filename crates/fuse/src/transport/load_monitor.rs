@@ -1,4 +1,4 @@
-//! Whether the machine is quiet: so few threads run that CPUs idle. Then that of a reader may be [`Policy::Idle`].
+//! Whether the machine is quiet: so few threads run that CPUs idle. Then that of a reader may be [`SchedPolicy::Idle`].
 //!
 //! Whoever is woken while its CPU is in use is moved to one that idles, and on virtual machines that costs 30 times
 //! what a switch to a thread of the same CPU costs. But a CPU on which only `SCHED_IDLE` threads run counts as idle
@@ -18,7 +18,7 @@ const LOUD_LOOKS: u32 = 2;
 
 /// Looks again and again.
 #[derive(Debug)]
-pub(super) struct Quiet {
+pub(super) struct LoadMonitor {
     /// `/proc/loadavg`, where it can be read.
     load: Option<OwnedFd>,
     running_max: usize,
@@ -27,7 +27,7 @@ pub(super) struct Quiet {
     contrary: u32,
 }
 
-impl Quiet {
+impl LoadMonitor {
     /// It is not, as yet.
     pub(super) fn new() -> Self {
         let load = open("/proc/loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
@@ -61,15 +61,15 @@ fn running(load: &[u8]) -> Option<usize> {
 
 /// When a thread has its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Policy {
+pub(super) enum SchedPolicy {
     /// With all others.
     Normal,
     /// While nobody else wants the CPU.
     Idle,
 }
 
-impl Policy {
-    /// Whether a thread that is [`Policy::Idle`] can come back: tried by one that ends then.
+impl SchedPolicy {
+    /// Whether a thread that is [`SchedPolicy::Idle`] can come back: tried by one that ends then.
     pub(super) fn can_come_back() -> bool {
         let there_and_back = |_| Self::Idle.give(None).and_then(|()| Self::Normal.give(None)).is_ok();
         extant_rt::parallel(1, there_and_back) == [true]
@@ -78,7 +78,7 @@ impl Policy {
     /// Gives it to a thread of this process, or to the one that calls.
     ///
     /// # Errors
-    /// `EPERM`: who is [`Policy::Idle`] stays so, without `CAP_SYS_NICE` or an `RLIMIT_NICE` of 20.
+    /// `EPERM`: who is [`SchedPolicy::Idle`] stays so, without `CAP_SYS_NICE` or an `RLIMIT_NICE` of 20.
     #[expect(unsafe_code, reason = "sched_setscheduler has no safe wrapper")]
     pub(super) fn give(self, thread: Option<Pid>) -> Result<(), Errno> {
         let policy = match self {

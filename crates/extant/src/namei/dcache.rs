@@ -15,28 +15,28 @@
 //! taking a name out leaves nothing of it that can be found. That a directory has names far away is noted under its lock,
 //! before the first of them is there, and stays so: whoever holds the lock alone looks wherever a name was entered, also by
 //! those who shared it, and who looks without it may miss a name, but finds nothing that is false. Directories are told
-//! apart by their nodes, not by their numbers: nothing is found in one that is gone. A name is taken out before the users
+//! apart by their inodes, not by their numbers: nothing is found in one that is gone. A name is taken out before the users
 //! of its inode are counted for a deletion.
 //!
-//! Locks: `NAME`, one per slot, never two at once; `INODE_CORE` inside.
+//! Locks: `NAME`, one per slot, never two at once; `INODE_STATE` inside.
 //!
-//! Source: the purpose of `fs/dcache.c`. Tests: `tests/cached_names.rs`.
+//! Source: the purpose of `fs/dcache.c`. Tests: `tests/dcache.rs`.
 
 mod index;
 mod slots;
 
 use extant_rt::{Arc, AtomicU64, Ordering, Padded};
 
-use self::index::{Index, Place, SLOTS_MAX};
+use self::index::{Index, Region, SLOTS_MAX};
 use self::slots::{Slot, Slots};
-use crate::node::{Node, NodeCache};
+use crate::inode::{Inode, InodeCache};
 
 /// Longer names are looked up in their directories. With so much a slot fills its lines.
 const BYTES_MAX: usize = 78;
 
 /// The names of a volume that are in memory.
 #[derive(Debug)]
-pub(crate) struct NameCache {
+pub(crate) struct Dcache {
     index: Index,
     slots: Slots,
     /// What the next directory is told apart by.
@@ -45,12 +45,12 @@ pub(crate) struct NameCache {
 
 /// What a directory holds under a name.
 #[derive(Debug)]
-struct Entry {
+struct Dentry {
     /// 0 if the slot is empty.
     dir: u64,
     /// None if the directory has no such name.
-    node: Option<Arc<Node>>,
-    place: Place,
+    inode: Option<Arc<Inode>>,
+    region: Region,
     len: u8,
     name: [u8; BYTES_MAX],
 }
@@ -64,7 +64,7 @@ struct Key<'n> {
     hash: u64,
 }
 
-impl NameCache {
+impl Dcache {
     /// Room for `count` names, or somewhat less.
     pub(crate) fn new(count: usize) -> Self {
         let count = count.min(SLOTS_MAX);
@@ -75,9 +75,9 @@ impl NameCache {
     /// that name; `None` if the directory must be asked, or `found` says so.
     pub(crate) fn get<R>(
         &self,
-        dir: &Node,
+        dir: &Inode,
         name: &[u8],
-        found: impl FnOnce(&Arc<Node>) -> Option<R>,
+        found: impl FnOnce(&Arc<Inode>) -> Option<R>,
     ) -> Option<Option<R>> {
         let key = Key::new(dir, name)?;
         let (slot, entry) = self.find(&key, |_, slot| {
@@ -85,14 +85,14 @@ impl NameCache {
             if key.is_of(&entry) { Some((slot, entry)) } else { None }
         })?;
         slot.recently_used.store(true, Ordering::Relaxed);
-        entry.node.as_ref().map_or(Some(None), |node| found(node).map(Some))
+        entry.inode.as_ref().map_or(Some(None), |inode| found(inode).map(Some))
     }
 
     /// Enters what the directory holds under a name, in place of what was entered before.
     ///
     /// # Locks
     /// `INODE` of the directory must be held; alone, if the directory changed.
-    pub(crate) fn put(&self, nodes: &NodeCache, dir: &Node, name: &[u8], node: Option<&Arc<Node>>) {
+    pub(crate) fn put(&self, inodes: &InodeCache, dir: &Inode, name: &[u8], inode: Option<&Arc<Inode>>) {
         self.identify(dir);
         let Some(key) = Key::new(dir, name) else { return };
         let mut is_entered = false;
@@ -105,15 +105,15 @@ impl NameCache {
             let old = if is_entered {
                 self.empty(number, &mut entry)
             } else {
-                let place = entry.place;
-                entry.replace(key.entry(node, place))
+                let region = entry.region;
+                entry.replace(key.entry(inode, region))
             };
             // What is gone is not asked for again as what is there is.
-            if node.is_none() {
+            if inode.is_none() {
                 slot.recently_used.store(false, Ordering::Relaxed);
             }
             drop(entry);
-            old.let_go(nodes);
+            old.let_go(inodes);
             is_entered = true;
             None
         });
@@ -121,10 +121,10 @@ impl NameCache {
             let (number, slot) = self.slots.to_fill();
             let mut entry = slot.entry.lock();
             let old = self.empty(number, &mut entry);
-            let place = self.enter(dir, &key, number);
-            *entry = key.entry(node, place);
+            let region = self.enter(dir, &key, number);
+            *entry = key.entry(inode, region);
             drop(entry);
-            old.let_go(nodes);
+            old.let_go(inodes);
         }
     }
 
@@ -132,7 +132,7 @@ impl NameCache {
     ///
     /// # Locks
     /// `INODE` of the directory must be held alone.
-    pub(crate) fn forget(&self, nodes: &NodeCache, dir: &Node, name: &[u8]) {
+    pub(crate) fn forget(&self, inodes: &InodeCache, dir: &Inode, name: &[u8]) {
         let Some(key) = Key::new(dir, name) else { return };
         self.find(&key, |number, slot| {
             let mut entry = slot.entry.lock();
@@ -140,16 +140,16 @@ impl NameCache {
                 let old = self.empty(number, &mut entry);
                 slot.recently_used.store(false, Ordering::Relaxed);
                 drop(entry);
-                old.let_go(nodes);
+                old.let_go(inodes);
             }
             None::<()>
         });
     }
 
     /// Takes what a slot holds out of it and out of the index.
-    fn empty(&self, number: usize, entry: &mut Entry) -> Entry {
-        self.index.take_out(&entry.key(), entry.place, number);
-        entry.replace(Entry::default())
+    fn empty(&self, number: usize, entry: &mut Dentry) -> Dentry {
+        self.index.take_out(&entry.key(), entry.region, number);
+        entry.replace(Dentry::default())
     }
 
     /// Goes through the slots where the name may be until `look` finds what it wants.
@@ -158,18 +158,18 @@ impl NameCache {
     }
 
     /// Enters a slot into the index, and says where.
-    fn enter(&self, dir: &Node, key: &Key<'_>, number: usize) -> Place {
+    fn enter(&self, dir: &Inode, key: &Key<'_>, number: usize) -> Region {
         if self.index.enter_near(key, number) {
-            return Place::Near;
+            return Region::Near;
         }
         // The lock of the directory orders this before what others do who hold it alone.
         dir.has_far_names.store(true, Ordering::Relaxed);
         self.index.enter_far(key, number);
-        Place::Far
+        Region::Far
     }
 
     /// Tells the directory from all others that were ever in memory.
-    fn identify(&self, dir: &Node) {
+    fn identify(&self, dir: &Inode) {
         if dir.identity.load(Ordering::Relaxed) == 0 {
             let new = self.next_identity.fetch_add(1, Ordering::Relaxed);
             let _ = dir.identity.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed);
@@ -177,10 +177,10 @@ impl NameCache {
     }
 }
 
-impl Entry {
+impl Dentry {
     fn key(&self) -> Key<'_> {
         let name = &self.name[..usize::from(self.len)];
-        Key { dir: self.dir, may_be_far: self.place == Place::Far, name, hash: hash(self.dir, name) }
+        Key { dir: self.dir, may_be_far: self.region == Region::Far, name, hash: hash(self.dir, name) }
     }
 
     fn replace(&mut self, new: Self) -> Self {
@@ -188,22 +188,22 @@ impl Entry {
     }
 
     /// Lets the inode go that it held.
-    fn let_go(self, nodes: &NodeCache) {
-        if let Some(node) = self.node {
-            nodes.let_go(&node);
+    fn let_go(self, inodes: &InodeCache) {
+        if let Some(inode) = self.inode {
+            inodes.let_go(&inode);
         }
     }
 }
 
-impl Default for Entry {
+impl Default for Dentry {
     fn default() -> Self {
-        Self { dir: 0, node: None, place: Place::Near, len: 0, name: [0; BYTES_MAX] }
+        Self { dir: 0, inode: None, region: Region::Near, len: 0, name: [0; BYTES_MAX] }
     }
 }
 
 impl<'n> Key<'n> {
     /// None for a directory of which nothing was entered, and for a name that is not entered.
-    fn new(dir: &Node, name: &'n [u8]) -> Option<Self> {
+    fn new(dir: &Inode, name: &'n [u8]) -> Option<Self> {
         let identity = dir.identity.load(Ordering::Relaxed);
         if identity == 0 || name.len() > BYTES_MAX || matches!(name, b"" | b"." | b"..") {
             return None;
@@ -212,13 +212,13 @@ impl<'n> Key<'n> {
         Some(Self { dir: identity, may_be_far, name, hash: hash(identity, name) })
     }
 
-    fn entry(&self, node: Option<&Arc<Node>>, place: Place) -> Entry {
+    fn entry(&self, inode: Option<&Arc<Inode>>, region: Region) -> Dentry {
         let mut name = [0; BYTES_MAX];
         name[..self.name.len()].copy_from_slice(self.name);
-        Entry { dir: self.dir, node: node.cloned(), place, len: self.name.len() as u8, name }
+        Dentry { dir: self.dir, inode: inode.cloned(), region, len: self.name.len() as u8, name }
     }
 
-    fn is_of(&self, entry: &Entry) -> bool {
+    fn is_of(&self, entry: &Dentry) -> bool {
         entry.dir == self.dir && &entry.name[..usize::from(entry.len)] == self.name
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use extant_rt::{AtomicBool, AtomicUsize, LockClass, Mutex, OnceBox, Ordering, Padded, SHARDS, thread_slot};
 
-use super::Entry;
+use super::Dentry;
 
 /// Slots that come into memory together, and are filled by one thread.
 const CHUNK: usize = 64;
@@ -32,7 +32,7 @@ struct Hand {
 pub(super) struct Slot {
     /// Set on each use, taken away by who looks for a slot to fill.
     pub(super) recently_used: AtomicBool,
-    pub(super) entry: Mutex<Entry>,
+    pub(super) entry: Mutex<Dentry>,
 }
 
 // Other runtimes' locks and atomics are larger.
@@ -105,7 +105,7 @@ impl Default for Hand {
 
 impl Default for Slot {
     fn default() -> Self {
-        Self { recently_used: AtomicBool::new(false), entry: Mutex::new(LockClass::NAME, Entry::default()) }
+        Self { recently_used: AtomicBool::new(false), entry: Mutex::new(LockClass::NAME, Dentry::default()) }
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! Leaves out: what two hosts do that both find the block unused at one instant, as the kernel's does. The next renewal finds it.
 //!
-//! Locks: `PROTECTION`: key 0 over the reading and writing of the block, the others for moments.
+//! Locks: `MMP`: key 0 over the reading and writing of the block, the others for moments.
 //!
 //! Source: kernel `fs/ext4/mmp.c`. Tests: `../tests/formats/mmp.rs`.
 
@@ -28,7 +28,7 @@ use extant_ondisk::{
 };
 use extant_rt::{Arc, LockClass, Monotonic, Mutex, OnceLock, WallClock};
 
-use crate::error::{Place, Result};
+use crate::error::{Location, Result};
 use crate::volume::Volume;
 use crate::worker::{Signal, Worker};
 
@@ -39,7 +39,7 @@ const DEVICE_NAME: &[u8] = b"extant";
 
 /// Who uses a disk, in the words of its block.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct InUse {
+pub struct MmpHolder {
     /// The host.
     pub node: String,
     /// What that host calls the device.
@@ -50,7 +50,7 @@ pub struct InUse {
     pub is_fsck: bool,
 }
 
-impl fmt::Display for InUse {
+impl fmt::Display for MmpHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { node, device, time_s, is_fsck } = self;
         let by = if *is_fsck { "by e2fsck on" } else { "on" };
@@ -58,7 +58,7 @@ impl fmt::Display for InUse {
     }
 }
 
-impl InUse {
+impl MmpHolder {
     fn by(mmp: &Mmp) -> Self {
         // The bytes are anybody's.
         let text = |bytes: &[u8]| {
@@ -75,13 +75,13 @@ impl InUse {
 }
 
 /// The block, held. Gives it up when dropped.
-pub(crate) struct Protection {
+pub(crate) struct MmpGuard {
     fenced: Arc<FencedDevice>,
     worker: Worker,
 }
 
-impl Protection {
-    /// How long [`Protection::take`] would wait.
+impl MmpGuard {
+    /// How long [`MmpGuard::take`] would wait.
     ///
     /// # Errors
     /// `Corrupt`; `Io`.
@@ -101,11 +101,11 @@ impl Protection {
         clock: WallClock,
     ) -> Result<Self> {
         let block = MmpBlock::of(device.as_ref(), superblock)?;
-        let place = block.place;
+        let location = block.location;
         let update_interval_s = update_interval_s(superblock);
         let mut mmp = block.read(&*device)?;
         if mmp.mmp_seq() == SEQ_FSCK {
-            return Err(InUse::by(&mmp).into());
+            return Err(MmpHolder::by(&mmp).into());
         }
         let wait = wait_for_renewal(&mmp, update_interval_s);
         if !wait.is_zero() {
@@ -113,7 +113,7 @@ impl Protection {
             let seq = mmp.mmp_seq();
             mmp = block.read(&*device)?;
             if mmp.mmp_seq() != seq {
-                return Err(InUse::by(&mmp).into());
+                return Err(MmpHolder::by(&mmp).into());
             }
         }
         mmp.set_mmp_seq((RandomState::new().build_hasher().finish() % u64::from(SEQ_MAX)) as u32 + 1);
@@ -124,21 +124,21 @@ impl Protection {
         block.write(&*device, clock, &mut mmp)?;
         let found = block.read(&*device)?;
         if !is_same(&found, &mmp) {
-            return Err(InUse::by(&found).into());
+            return Err(MmpHolder::by(&found).into());
         }
-        let held = Mutex::new(LockClass::PROTECTION, Some(mmp));
+        let held = Mutex::new(LockClass::MMP, Some(mmp));
         let (lost, durable) = (OnceLock::new(), DurableRequests::new());
         let fenced = Arc::new(FencedDevice { device, block, clock, held, lost, durable });
-        let (renewed, worker) = (fenced.clone(), Worker::new(LockClass::PROTECTION));
+        let (renewed, worker) = (fenced.clone(), Worker::new(LockClass::MMP));
         let interval = Duration::from_secs(u64::from(update_interval_s));
-        let protection = Self { fenced, worker };
+        let mmp_guard = Self { fenced, worker };
         let run = move |signal: &Signal| {
             let watch = RenewalWatch { fenced: &renewed, has_ended: false };
             while signal.rest(interval) && renewed.renew(interval) {}
             watch.end();
         };
-        protection.worker.start("extant-mmp", run).map_err(|error| place.io(error))?;
-        Ok(protection)
+        mmp_guard.worker.start("extant-mmp", run).map_err(|error| location.io(error))?;
+        Ok(mmp_guard)
     }
 
     /// The device, which takes writes as long as the block is held.
@@ -162,7 +162,7 @@ impl Protection {
     }
 }
 
-impl Drop for Protection {
+impl Drop for MmpGuard {
     fn drop(&mut self) {
         // Whoever wants to know unmounts.
         let _ = self.release();
@@ -174,27 +174,27 @@ impl Volume {
     ///
     /// # Errors
     /// `Io`.
-    pub(crate) fn release_protection(&self) -> Result<()> {
-        self.protection.as_ref().map_or(Ok(()), Protection::release)
+    pub(crate) fn release_mmp(&self) -> Result<()> {
+        self.mmp_guard.as_ref().map_or(Ok(()), MmpGuard::release)
     }
 
     /// Who uses the disk by its multiple-mount protection; nobody, if it has none.
     ///
     /// # Errors
     /// `Corrupt`; `Io`.
-    pub(crate) fn in_use(&self) -> Result<Option<InUse>> {
+    pub(crate) fn mmp_holder(&self) -> Result<Option<MmpHolder>> {
         let superblock = self.superblock.lock().clone();
         if !superblock.incompat().contains(IncompatFeatures::MMP) {
             return Ok(None);
         }
         let mmp = MmpBlock::of(&*self.device, &superblock)?.read(&*self.device)?;
-        Ok((mmp.mmp_seq() != SEQ_CLEAN).then(|| InUse::by(&mmp)))
+        Ok((mmp.mmp_seq() != SEQ_CLEAN).then(|| MmpHolder::by(&mmp)))
     }
 }
 
 /// Where the block is.
 struct MmpBlock {
-    place: Place,
+    location: Location,
     offset: u64,
     checksums: Checksums,
 }
@@ -202,15 +202,15 @@ struct MmpBlock {
 impl MmpBlock {
     fn of(device: &dyn BlockDevice, superblock: &Superblock) -> Result<Self> {
         let geometry =
-            Geometry::new(superblock).map_err(|error| Place::of(Structure::Superblock).format(error))?;
+            Geometry::new(superblock).map_err(|error| Location::of(Structure::Superblock).format(error))?;
         let block = FsBlock(superblock.s_mmp_block());
-        let place = Place::of(Structure::Mmp).block(block);
+        let location = Location::of(Structure::Mmp).block(block);
         let offset = block.0.checked_mul(u64::from(geometry.block_size));
         match offset.filter(|_| geometry.is_valid_block_run(block, 1)) {
             Some(offset) if offset < device.size() => {
-                Ok(Self { place, offset, checksums: Checksums::new(superblock) })
+                Ok(Self { location, offset, checksums: Checksums::new(superblock) })
             }
-            _ => Err(place.corrupt("outside the disk")),
+            _ => Err(location.corrupt("outside the disk")),
         }
     }
 
@@ -219,14 +219,14 @@ impl MmpBlock {
         let read = device
             .refresh(self.offset, MMP_SIZE as u64)
             .and_then(|()| device.read_at(self.offset, &mut bytes));
-        read.map_err(|error| self.place.io(error))?;
-        Mmp::parse(&bytes, &self.checksums).map_err(|error| self.place.format(error))
+        read.map_err(|error| self.location.io(error))?;
+        Mmp::parse(&bytes, &self.checksums).map_err(|error| self.location.format(error))
     }
 
     fn write(&self, device: &dyn BlockDevice, clock: WallClock, mmp: &mut Mmp) -> Result<()> {
         mmp.set_mmp_time(u64::try_from(clock.now().0).unwrap_or(0));
         mmp.update_checksum(&self.checksums);
-        device.write_fua(self.offset, mmp.as_bytes()).map_err(|error| self.place.io(error))
+        device.write_fua(self.offset, mmp.as_bytes()).map_err(|error| self.location.io(error))
     }
 }
 
@@ -272,7 +272,7 @@ impl FencedDevice {
         let start = Monotonic::now();
         let renewed = self.block.read(&*self.device).and_then(|found| {
             if !is_same(&found, &mmp) {
-                return Err(InUse::by(&found).into());
+                return Err(MmpHolder::by(&found).into());
             }
             mmp.set_mmp_seq(if mmp.mmp_seq() < SEQ_MAX { mmp.mmp_seq() + 1 } else { 1 });
             self.block.write(self, self.clock, &mut mmp)

@@ -3,12 +3,12 @@
 //! Such a number may be any. What the table holds of a free one is no inode, whatever it looks like: it must not come into
 //! the cache, for it would be deleted with its last use, and its blocks, which may be another's, with it.
 //!
-//! Source: `ext4_nfs_get_inode`, `__ext4_iget`. Tests: `../tests/remembered.rs`.
+//! Source: `ext4_nfs_get_inode`, `__ext4_iget`. Tests: `../tests/handle.rs`.
 
 use extant_ondisk::{InodeFlags, InodeNumber};
 
 use crate::error::{Error, Result};
-use crate::node::{Node, NodeRef};
+use crate::inode::{Inode, InodeRef};
 use crate::volume::Volume;
 
 impl Volume {
@@ -16,24 +16,24 @@ impl Volume {
     ///
     /// # Errors
     /// `Stale` for every other number; `Io`; `Corrupt`.
-    pub(crate) fn remembered_node(&self, number: InodeNumber) -> Result<NodeRef> {
-        let (group, index) = self.geometry.inode_place(number).ok_or(Error::Stale)?;
-        if self.own_inodes.contains(number) || !self.allocator.is_inode_allocated(number)? {
+    pub(crate) fn open_by_handle(&self, number: InodeNumber) -> Result<InodeRef> {
+        let (group, index) = self.geometry.inode_location(number).ok_or(Error::Stale)?;
+        if self.special_inodes.contains(number) || !self.allocator.is_inode_allocated(number)? {
             return Err(Error::Stale);
         }
-        let node = self.nodes.get_or_read(number, || {
+        let inode = self.inodes.get_or_read(number, || {
             // One that was given out just now is not written yet: there stands what stood there before.
             if index >= self.allocator.inodes_written(group)? {
                 return Err(Error::Stale);
             }
-            let inode = self.read_inode(number)?;
+            let raw = self.read_inode(number)?;
             // Without a name but in use it would be in memory.
-            if inode.links_count() == 0 {
+            if raw.links_count() == 0 {
                 return Err(Error::Stale);
             }
-            Ok(Node::new(number, self.inode_home(number)?, inode))
+            Ok(Inode::new(number, self.inode_home(number)?, raw))
         })?;
-        let holds_attribute = node.inode().flags().contains(InodeFlags::EA_INODE);
-        if node.is_named() && !holds_attribute { Ok(node) } else { Err(Error::Stale) }
+        let holds_attribute = inode.raw().flags().contains(InodeFlags::EA_INODE);
+        if inode.is_named() && !holds_attribute { Ok(inode) } else { Err(Error::Stale) }
     }
 }
