@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange soak test-guide-lab lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-linux-model test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange soak test-guide-lab lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -28,11 +28,20 @@ build: setup-build
 # Formatting, lints and every test; 15 minutes at most on two cores.
 test: setup-test lint
 	$(CARGO) test --workspace --locked
+	$(MAKE) test-linux-model
 	$(MAKE) test-virtual
 	$(MAKE) test-checked
 
-# The runtime of virtual CPUs, in its own target directory: a --cfg changes every crate.
-VIRTUAL := RUSTFLAGS='--cfg extant_rt="virtual"' $(CARGO)
+# The forms of older kernels beside the allocator's own, in a target directory of their own: a --cfg changes every crate.
+LINUX_MODEL := RUSTFLAGS='--cfg extant_linux_model' $(CARGO)
+LINUX_MODEL_BENCH := $(LINUX_MODEL) run --release --locked --target-dir target/linux-model -p extant-bench --
+test-linux-model:
+	$(LINUX_MODEL) clippy --locked --target-dir target/linux-model -p extant-alloc -p extant-loads --all-targets -- -D warnings
+	$(LINUX_MODEL) test --locked --target-dir target/linux-model -p extant-alloc -p extant-loads
+	$(LINUX_MODEL) test --locked --target-dir target/linux-model -p extant --lib -- tests::prealloc tests::creators
+
+# The runtime of virtual CPUs with these forms, likewise.
+VIRTUAL := RUSTFLAGS='--cfg extant_rt="virtual" --cfg extant_linux_model' $(CARGO)
 test-virtual:
 	$(VIRTUAL) test --locked --target-dir target/virtual -p extant-rt
 	$(VIRTUAL) test --locked --target-dir target/virtual -p extant-block --test modelled
@@ -44,7 +53,7 @@ lab: setup-build
 	$(VIRTUAL) build --release --locked -p extant-lab --target-dir target/virtual
 
 # The runtime whose schedules shuttle chooses, likewise, and a few schedules of each test.
-CHECKED := RUSTFLAGS='--cfg extant_rt="shuttle"' $(CARGO) test --locked --target-dir target/shuttle -p extant-alloc -p extant-journal -p extant-writeback --test schedules
+CHECKED := RUSTFLAGS='--cfg extant_rt="shuttle" --cfg extant_linux_model' $(CARGO) test --locked --target-dir target/shuttle -p extant-alloc -p extant-journal -p extant-writeback --test schedules
 test-checked:
 	$(CHECKED) -p extant-rt --test checked
 
@@ -117,7 +126,7 @@ bench: setup-test build
 	@scripts/setup mkfs.xfs:xfsprogs
 	$(CARGO) run --release --locked -p extant-bench -- run create-unlink fallocate2
 	$(CARGO) run --release --locked -p extant-bench -- mdtest --rounds 3
-	$(CARGO) run --release --locked -p extant-bench -- preallocations --rounds 3
+	$(LINUX_MODEL_BENCH) preallocations --rounds 3
 	scripts/bench-mkfs target/release/extant
 
 # Extents and free space after many writers, fresh and aged, beside the kernel's ext4; needs root, loop devices and 6 GiB on
@@ -134,11 +143,11 @@ conflicts: setup-test
 
 # The allocator's mechanisms from their oldest forms to the default; needs an idle machine, a minute.
 ladder: setup-test
-	$(CARGO) run --release --locked -p extant-bench -- ladder
+	$(LINUX_MODEL_BENCH) ladder
 
 # Orders of visiting groups on a disk of 600 TB, beside an oracle; 3 GiB of memory, 3 minutes. Rewrites the plot in docs/results.
 scan-policies: setup-build
-	$(CARGO) run --release --locked -p extant-bench -- scan-policies --csv target/scan-policies.csv --plot docs/results/linear-or-ordered.svg
+	$(LINUX_MODEL_BENCH) scan-policies --csv target/scan-policies.csv --plot docs/results/linear-or-ordered.svg
 
 # Small files and small writes with and without a page cache, and the memory that 10 GiB take through one of 256 MiB; needs
 # 11 GiB on /dev/shm; a minute.
@@ -185,6 +194,7 @@ test-scale: setup-test
 results: setup-test build lab
 	@scripts/setup mkfs.xfs:xfsprogs
 	$(CARGO) build --release --locked -p extant-bench
+	$(LINUX_MODEL) build --release --locked --target-dir target/linux-model -p extant-bench
 	scripts/results
 
 # A mount beside an empty server, fuse2fs and the kernel's ext4; needs root, /dev/fuse and an idle machine.

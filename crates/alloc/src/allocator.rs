@@ -19,16 +19,13 @@ use crate::freed::Freed;
 use crate::group::{Bitmap, BlockBits, Group, GroupState, InodeBits, Run, State};
 use crate::group_set::GroupSet;
 use crate::ialloc::Averages;
-use crate::linux_model::block_group_locks::{BlockGroupLocks, GroupGuard};
-use crate::linux_model::group_info::GroupInfoLines;
-use crate::linux_model::inode_search::LocklessInodeSearch;
-use crate::linux_model::md_lock::MdLock;
+use crate::linux_model::{GroupGuard, GroupLocks, OlderForms, OlderInodeSearch};
 use crate::mballoc::buddy::Buddy;
 use crate::mballoc::{Expectation, Goals, OrderIndex, Statistics, Summary};
 use crate::meta_groups::{MetaGroups, unknown};
 use crate::prealloc::{LocalityGroups, Lookups, Owners};
 use crate::system_zone::{block_bitmap, uninit_inode_bitmap};
-use crate::tuning::{InodeSearch, Scan, Tuning};
+use crate::tuning::Tuning;
 use crate::{BoxError, Error, MayUse, Reservation, Result};
 
 /// What the engine lends the allocators: descriptors and bitmaps as the last transaction left them.
@@ -90,15 +87,15 @@ pub struct Allocator {
     pub(crate) index: OrderIndex,
     pub(crate) expectation: Expectation,
     pub(crate) goals: Goals,
-    pub(crate) md_lock: MdLock,
     pub(crate) statistics: Statistics,
     /// Inodes with preallocations.
     pub(crate) owners: Owners,
     pub(crate) lookups: Lookups,
     pub(crate) locality_groups: LocalityGroups,
     pub(crate) tuning: Tuning,
-    pub(crate) locks: BlockGroupLocks,
-    pub(crate) group_info: GroupInfoLines,
+    pub(crate) locks: GroupLocks,
+    pub(crate) older: OlderForms,
+    pub(crate) older_inode_search: OlderInodeSearch,
     /// Groups that may have free inodes.
     pub(crate) with_inodes: GroupSet,
     /// Groups changed in the running transaction.
@@ -108,8 +105,6 @@ pub struct Allocator {
     /// Held while a free run is out of its group, so that whoever misses it can wait.
     pub(crate) discarding: Mutex<()>,
     pub(crate) averages: Averages,
-    /// Set where inodes are searched for as the kernel does.
-    pub(crate) lockless_inodes: Option<LocklessInodeSearch>,
     /// The last transaction known to be durable, with bit 32 once there is one.
     pub(crate) committed: Padded<AtomicU64>,
     pub(crate) bitmap_cache: BitmapCache,
@@ -143,10 +138,7 @@ impl Allocator {
         let order_max = order_max(&geometry);
         let (first, last) = (GroupNumber(0), GroupNumber(count.saturating_sub(1)));
         let of = |group| unknown(&geometry, group, order_max);
-        let mut index = OrderIndex::full(count, of(first));
-        if tuning.scan == Scan::ListHead && tuning.order_lists {
-            index = index.with_lists(of(first));
-        }
+        let index = OrderIndex::full(count, of(first));
         // Only the last group may be shorter.
         index.set(last, of(last));
         let allocator = Self {
@@ -155,21 +147,19 @@ impl Allocator {
             index,
             expectation: Expectation::new(),
             goals: Goals::new(count, tuning.stream_goals),
-            md_lock: MdLock::new(),
             statistics: Statistics::new(),
             owners: Owners::new(),
             lookups: Lookups::new(),
             locality_groups: LocalityGroups::new(Bands::new(count)),
             tuning,
-            locks: BlockGroupLocks::new(tuning.block_group_locks),
-            group_info: GroupInfoLines::new(count, tuning.block_group_locks),
+            locks: GroupLocks::new(&tuning),
+            older: OlderForms::new(&tuning, count, of(first), of(last)),
+            older_inode_search: OlderInodeSearch::new(&tuning, count),
             with_inodes: GroupSet::full(count),
             changed: GroupSet::new(count),
             freed: Mutex::new(LockClass::FREED, VecDeque::new()),
             discarding: Mutex::new(LockClass::DISCARDING, ()),
             averages: Averages::new(),
-            lockless_inodes: (tuning.inode_search != InodeSearch::Hold)
-                .then(|| LocklessInodeSearch::new(count)),
             committed: Padded(AtomicU64::new(0)),
             bitmap_cache: BitmapCache::new(
                 count,
@@ -435,7 +425,7 @@ impl Allocator {
                 if before.is_unread() {
                     self.expectation.learn(now);
                 }
-                self.index.set(number, now);
+                self.set_summary(number, now);
                 state.blocks = Bitmap::Loaded(Box::new(bits));
                 self.bitmap_cache.add(number, bitmap_cache::BLOCK_BITMAP_COST);
                 Ok(())
@@ -443,7 +433,7 @@ impl Allocator {
             Err(error) => {
                 state.blocks = Bitmap::Bad(error.contradiction());
                 self.counters.lose(u64::from(before.free));
-                self.index.set(number, Summary::NONE);
+                self.set_summary(number, Summary::NONE);
                 Err(error)
             }
         }

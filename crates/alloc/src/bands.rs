@@ -23,11 +23,6 @@ impl Bands {
         Self { groups, groups_per_band }
     }
 
-    /// All groups as one band.
-    pub(crate) fn one(groups: u32) -> Self {
-        Self { groups: groups.max(1), groups_per_band: groups.max(1) }
-    }
-
     /// How many bands there are.
     #[must_use]
     pub fn count(&self) -> u32 {

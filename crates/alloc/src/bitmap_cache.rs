@@ -18,7 +18,7 @@ use extant_rt::{AtomicU32, AtomicU64, Ordering, Padded, SHARDS, thread_slot};
 
 use crate::group::{Bitmap, Group, State};
 use crate::group_set::GroupSet;
-use crate::linux_model::block_group_locks::GroupGuard;
+use crate::linux_model::GroupGuard;
 use crate::{Allocator, Result};
 
 /// See the module.

@@ -74,7 +74,7 @@ impl Allocator {
     pub fn mark_used(&self, tid: TransactionId, run: Run) -> Result<u32> {
         let mut written = 0;
         for (number, gap) in self.pieces(run).ok_or_else(outside)? {
-            self.touch_group_lookup();
+            self.older.touch_group_lookup();
             written += self.with_block_bits(number, |record, bits| {
                 if !bits.is_free(gap) {
                     return Err(Error::Corrupt { group: number, what: "block allocated twice" });
@@ -101,7 +101,7 @@ impl Allocator {
     /// `Store` and `Corrupt` if bitmaps or descriptors cannot be had.
     pub fn prepare_free(&self, run: Run) -> Result<()> {
         for (number, _) in self.pieces(run).ok_or_else(outside)? {
-            self.touch_group_lookup();
+            self.older.touch_group_lookup();
             self.with_block_bits(number, |_, _| Ok(()))?;
         }
         Ok(())
@@ -119,7 +119,7 @@ impl Allocator {
             if self.has_system_block(number, gap)? {
                 return Err(Error::Corrupt { group: number, what: "file system metadata freed" });
             }
-            self.touch_group_lookup();
+            self.older.touch_group_lookup();
             written += self.with_block_bits(number, |record, bits| {
                 if !bits.is_used(gap) {
                     return Err(Error::Corrupt { group: number, what: "free block freed" });
@@ -127,12 +127,12 @@ impl Allocator {
                 bitmap::clear_range(bits.disk_mut(), gap.range());
                 record.descriptor.set_free_blocks_count(record.descriptor.free_blocks_count() + gap.len);
                 let joined = record.freed.add(gap);
-                self.md_lock.free(self.tuning.frees, gap.len, joined);
+                self.older.blocks_freed(gap.len, joined);
                 let written = record.change_blocks(tid);
                 self.changed.insert(number);
                 self.counters.disk_free.add(u64::from(gap.len));
                 self.counters.pending.add(u64::from(gap.len));
-                self.group_info.change(number);
+                self.older.change_group_info(number);
                 Ok(written)
             })?;
         }

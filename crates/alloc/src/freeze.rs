@@ -76,7 +76,7 @@ impl Allocator {
         });
         let groups = groups.collect();
         if !freed.is_empty() {
-            self.md_lock.splice(self.tuning.frees);
+            self.older.freed_frozen();
             self.freed.lock().push_back(Freed { tid, groups: freed });
         }
         self.renew_averages();
@@ -105,7 +105,7 @@ impl Allocator {
         bits.discarded = u32::MAX;
         for gap in runs.iter() {
             self.change_free(number, bits, |buddy| buddy.mark_free(gap));
-            self.md_lock.release(self.tuning.frees, gap.len);
+            self.older.freed_released(gap.len);
             self.counters.release(u64::from(gap.len));
             self.counters.pending.subtract(u64::from(gap.len));
         }

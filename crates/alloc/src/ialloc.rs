@@ -3,8 +3,7 @@
 //! Leaves out: in which group ([`find_group`]); the inodes' contents (the caller's).
 //!
 //! A free bit is found and set in one hold of the group's lock, and the descriptor changes in the same hold, so creators
-//! never race for one bit and each takes the lock once (post C). The kernel's forms are kept to be measured ([`crate::linux_model::inode_search`]).
-//! Groups without a free inode are not looked at.
+//! never race for one bit and each takes the lock once (post C). Groups without a free inode are not looked at.
 //!
 //! Source: kernel `__ext4_new_inode`, `find_inode_bit`, `ext4_free_inode`. Tests: `tests/alloc/inodes.rs`.
 
@@ -70,10 +69,9 @@ impl Allocator {
             if self.counts_of(group).free_inodes == 0 {
                 return None;
             }
-            match &self.lockless_inodes {
-                Some(lockless) => self.allocate_inode_lockless(lockless, tid, group, kind),
-                None => self.allocate_inode_in(tid, group, kind),
-            }
+            self.older_inode_search
+                .allocate(self, tid, group, kind)
+                .unwrap_or_else(|| self.allocate_inode_in(tid, group, kind))
         };
         for _ in 0..PASSES_MAX {
             if let Some(made) = self.find_group(parent, kind, allocate) {
@@ -110,10 +108,7 @@ impl Allocator {
             }
             bitmap::clear(bits.disk_mut(), bit);
             bits.first_free = bits.first_free.min(bit);
-            if let Some(lockless) = &self.lockless_inodes {
-                lockless.clear(number, bit);
-                crate::linux_model::inode_search::checksum(self.geometry.inodes_per_group);
-            }
+            self.older_inode_search.freed(number, bit, self.geometry.inodes_per_group);
             group.count_free_inodes(record, record.descriptor.free_inodes_count() + 1);
             if kind.is_directory() {
                 group.count_directories(record, record.descriptor.used_dirs_count().saturating_sub(1));

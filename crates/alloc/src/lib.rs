@@ -20,6 +20,10 @@ mod freeze;
 mod group;
 mod group_set;
 mod ialloc;
+#[cfg(extant_linux_model)]
+pub mod linux_model;
+#[cfg(not(extant_linux_model))]
+#[path = "linux_model/absent.rs"]
 mod linux_model;
 mod mballoc;
 mod meta_groups;
@@ -40,4 +44,4 @@ pub use mballoc::{MballocStatistics, Purpose, Request};
 pub use prealloc::{LocalityHint, PreallocStatistics, Preallocated, Preallocations, predicted_end};
 pub use system_zone::{uninit_block_bitmap, uninit_inode_bitmap};
 pub use test_support::BitmapSummary;
-pub use tuning::{ExactGoal, Frees, InodeSearch, Preallocation, Scan, StreamGoals, Tuning};
+pub use tuning::{Scan, Tuning};

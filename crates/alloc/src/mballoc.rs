@@ -1,7 +1,7 @@
 //! Which blocks: the search from a goal on (kernel `ext4_mb_regular_allocator`).
 //!
 //! First the goal itself, then, from the group of the goal or of the stream, a search by the largest chunks of groups
-//! ([`nearest_fit`]) or, in the older forms, by one [`Criterion`] after the other ([`criteria`]). A group
+//! ([`nearest_fit`]) or, with another [`Scan`], by one [`Criterion`] after the other ([`criteria`]). A group
 //! is chosen by its summary and looked at again under its lock. A group whose lock is taken is skipped; only the last
 //! criterion waits, so that free blocks are never missed (posts A and B).
 //!
@@ -13,7 +13,7 @@ mod expectation;
 mod goals;
 mod index;
 mod nearest_fit;
-mod scan;
+pub(crate) mod scan;
 mod statistics;
 mod summary;
 
@@ -30,8 +30,8 @@ use self::buddy::Buddy;
 use self::statistics::Counts;
 use crate::bitmap64::FreeExtent;
 use crate::group::{Bitmap, BlockBits, Group, Run};
-use crate::linux_model::block_group_locks::GroupGuard;
-use crate::tuning::{ExactGoal, Scan, StreamGoals, Tuning};
+use crate::linux_model::GroupGuard;
+use crate::tuning::{Scan, Tuning};
 use crate::{Allocator, Result};
 
 /// What is wanted.
@@ -94,14 +94,14 @@ pub(crate) const CRITERIA: usize = 5;
 const FLEX_SIZE_FOR_DATA: u32 = 4;
 
 /// One search, with what it has seen.
-struct Search<'a> {
-    alloc: &'a Allocator,
+pub(crate) struct Search<'a> {
+    pub alloc: &'a Allocator,
     request: &'a Request,
     len: u32,
     /// The group whose locality group searches for a chunk.
     locality: Option<GroupNumber>,
     scan: Scan,
-    counts: Counts,
+    pub counts: Counts,
     /// The longest run that was too short, and its group.
     longest: Option<(GroupNumber, u32)>,
 }
@@ -137,16 +137,12 @@ impl Allocator {
 
     /// The group where streams go on.
     fn stream_goal(&self, goal_group: GroupNumber, inode: InodeNumber) -> Option<GroupNumber> {
-        match self.tuning.stream_goals {
-            StreamGoals::Locked => Some(self.md_lock.goal()),
-            _ => self.goals.stream(goal_group, inode),
-        }
+        self.older.stream_goal(inode).unwrap_or_else(|| self.goals.stream(goal_group, inode))
     }
 
     fn set_stream_goal(&self, goal_group: GroupNumber, inode: InodeNumber, group: GroupNumber) {
-        match self.tuning.stream_goals {
-            StreamGoals::Locked => self.md_lock.set_goal(group),
-            _ => self.goals.set_stream(goal_group, inode, group),
+        if !self.older.set_stream_goal(inode, group) {
+            self.goals.set_stream(goal_group, inode, group);
         }
     }
 
@@ -174,8 +170,14 @@ impl Allocator {
         change: impl FnOnce(&mut Buddy),
     ) {
         change(&mut bits.buddy);
-        self.group_info.change(number);
-        self.index.set(number, Summary::of(&bits.buddy));
+        self.older.change_group_info(number);
+        self.set_summary(number, Summary::of(&bits.buddy));
+    }
+
+    /// A group's free space changes. To be called with its lock held.
+    pub(crate) fn set_summary(&self, number: GroupNumber, to: Summary) {
+        self.older.set_summary(number, || self.index.get(number), to);
+        self.index.set(number, to);
     }
 }
 
@@ -183,12 +185,13 @@ impl<'a> Search<'a> {
     fn run(&mut self) -> Option<Run> {
         let alloc = self.alloc;
         let (goal_group, bit) = alloc.group_of_goal(self.request.goal);
-        let tries_goal = alloc.tuning.exact_goal == ExactGoal::Always || self.request.ahead > 0;
-        if tries_goal && let Some(run) = self.at_goal(goal_group, bit) {
+        if alloc.older.tries_goal(self.request)
+            && let Some(run) = self.at_goal(goal_group, bit)
+        {
             return Some(run);
         }
         let goal = self.start(goal_group);
-        alloc.touch_prefetch(goal);
+        alloc.older.search_begins(goal, &alloc.geometry);
         if self.is_small_extension(goal_group) {
             self.scan = Scan::Ordered;
             for number in alloc.goals.prefetch_groups(goal) {
@@ -197,7 +200,7 @@ impl<'a> Search<'a> {
         }
         let found =
             if self.scan == Scan::NearestFit { self.nearest_fit(goal) } else { self.scan_by_criteria(goal) };
-        alloc.touch_prefetch_fini(goal);
+        alloc.older.search_ends(goal, &alloc.geometry);
         let (run, group) = found?;
         if self.request.purpose.stream().is_some() && self.counts.skipped + self.counts.waited > 0 {
             alloc.goals.split_streams(goal_group);
@@ -218,12 +221,14 @@ impl<'a> Search<'a> {
     }
 
     /// Where the search begins if there is nothing at the goal itself: of a large file near its last block, or where those of
-    /// its slot went on last if it has none; in the older forms always there.
+    /// its slot went on last if it has none.
     fn start(&self, goal_group: GroupNumber) -> GroupNumber {
-        let has_near = self.alloc.tuning.stream_goals == StreamGoals::Several
-            && matches!(self.request.purpose, Purpose::Stream(_));
-        let stream = self.request.purpose.stream().filter(|_| !has_near);
-        stream.and_then(|inode| self.alloc.stream_goal(goal_group, inode)).unwrap_or(goal_group)
+        let known = match self.request.purpose {
+            Purpose::NewStream(inode) => self.alloc.stream_goal(goal_group, inode),
+            Purpose::Stream(inode) => self.alloc.older.stream_goal(inode).flatten(),
+            Purpose::Metadata | Purpose::Data => None,
+        };
+        known.unwrap_or(goal_group)
     }
 
     /// What there is at the goal itself, if it is the whole length or enough for a large file to go on in one piece; else the
@@ -257,7 +262,7 @@ impl<'a> Search<'a> {
         let Tuning { scan, stream_goals, stream_req, .. } = self.alloc.tuning;
         matches!(self.request.purpose, Purpose::Stream(_))
             && scan == Scan::NearestFit
-            && stream_goals == StreamGoals::Several
+            && stream_goals
             && self.len < stream_req
             && self.alloc.index.get(goal_group).free > 0
     }
@@ -291,7 +296,7 @@ impl<'a> Search<'a> {
         };
         let mut state = match alloc.locks.try_lock(number, group) {
             Some(state) => state,
-            None if waits || !alloc.tuning.skip_busy => {
+            None if waits || alloc.older.waits_for_busy() => {
                 self.counts.waited += 1;
                 alloc.locks.lock(number, group)
             }

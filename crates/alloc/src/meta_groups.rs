@@ -242,7 +242,7 @@ impl Allocator {
         let before = self.index.get(number);
         if self.groups.touched(number).is_none() && before.free > 0 {
             self.counters.lose(u64::from(before.free));
-            self.index.set(number, Summary::NONE);
+            self.set_summary(number, Summary::NONE);
         }
     }
 
@@ -406,7 +406,7 @@ impl Allocator {
         });
         let is_unused = descriptor.is_some_and(|it| it.flags().contains(GroupFlags::BLOCK_UNINIT));
         let summary = if is_unused { Summary::unused } else { Summary::unread };
-        self.index.set(group, summary(available.free_blocks, self.order_max));
+        self.set_summary(group, summary(available.free_blocks, self.order_max));
         if available.free_inodes == 0 {
             self.with_inodes.remove(group);
         }

@@ -23,11 +23,11 @@ use extant_rt::{Arc, AtomicBool, AtomicU64, LockClass, Mutex, Ordering, Padded, 
 pub(crate) use self::locality::LocalityGroups;
 pub use self::locality::LocalityHint;
 pub(crate) use self::owners::Owners;
-use self::ranges::{Found, PaRange, PaRanges};
+use self::ranges::{Found, PaRange};
 use crate::group::Run;
+use crate::linux_model::{self, PaRanges};
 use crate::mballoc::buddy::order_of;
 use crate::mballoc::{Request, Summary};
-use crate::tuning::Preallocation;
 use crate::{Allocator, Reservation, Result};
 
 /// The preallocations of one inode.
@@ -188,9 +188,8 @@ impl Allocator {
         logical: LogicalBlock,
         surplus: u32,
     ) -> Result<Run> {
-        let form = self.tuning.preallocation;
         let len = u64::from(request.len).min(reservation.blocks()) as u32;
-        if surplus == 0 || len == 0 || form == Preallocation::Off {
+        if surplus == 0 || len == 0 || !self.tuning.preallocation {
             return self.allocate(reservation, request);
         }
         let mut ranges = owner.ranges.lock();
@@ -208,8 +207,7 @@ impl Allocator {
         let taken = taken?;
         let (given, kept) = PaRange { logical, run: taken }.split(spent);
         if kept.run.len > 0 {
-            self.counters.preallocated.add(u64::from(kept.run.len));
-            self.free_ranges(ranges.insert(kept));
+            self.keep(ranges, kept);
         }
         Ok(given.run)
     }
@@ -224,8 +222,16 @@ impl Allocator {
         ranges.get_or_insert_with(|| {
             owner.is_owner.store(true, Ordering::Release);
             self.owners.insert(owner.clone());
-            PaRanges::new(self.tuning.preallocation)
+            self.older.pa_ranges()
         })
+    }
+
+    /// Keeps a range that overlaps none of an inode's.
+    fn keep(&self, ranges: &mut PaRanges, range: PaRange) {
+        debug_assert!(ranges.is_apart(range), "{range:?} overlaps a live range");
+        self.counters.preallocated.add(u64::from(range.run.len));
+        ranges.insert(range);
+        self.free_ranges(linux_model::trimmed(ranges));
     }
 
     /// Takes `request.len` blocks for a small file out of the locality group of its `hint`, and `surplus` blocks behind
@@ -254,8 +260,7 @@ impl Allocator {
         let ranges = self.register(owner, &mut ranges);
         let run = self.use_or_refill_group_pa(request, hint, len)?;
         let (given, kept) = PaRange { logical, run }.split(request.len);
-        self.counters.preallocated.add(u64::from(kept.run.len));
-        self.free_ranges(ranges.insert(kept));
+        self.keep(ranges, kept);
         Some(given.run)
     }
 
@@ -277,8 +282,8 @@ impl Allocator {
     /// Blocks of a chunk at most; 0 if there are to be none.
     fn chunk_len(&self) -> u32 {
         match self.tuning.preallocation {
-            Preallocation::Off => 0,
-            _ => self.tuning.group_prealloc.min(self.geometry.blocks_per_group / CHUNKS_PER_GROUP_MIN),
+            true => self.tuning.group_prealloc.min(self.geometry.blocks_per_group / CHUNKS_PER_GROUP_MIN),
+            false => 0,
         }
     }
 
@@ -444,4 +449,4 @@ impl Allocator {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -6,7 +6,7 @@ use crate::allocator::order_max;
 use crate::bitmap64::Bitmap64;
 use crate::mballoc::buddy::Buddy;
 use crate::mballoc::{Expectation, Summary};
-use crate::tuning::Scan;
+use crate::tuning::Tuning;
 use crate::{Allocator, Result};
 
 /// What can be known of a block bitmap that many groups share.
@@ -29,9 +29,10 @@ impl BitmapSummary {
 }
 
 impl Allocator {
-    /// Changes the order in which groups are visited, and forgets what reading taught of unread ones.
-    pub fn set_scan(&mut self, scan: Scan) {
-        self.tuning.scan = scan;
+    /// Changes the order in which groups are visited and what searches look at, and forgets what reading taught of unread
+    /// groups. What the allocator was made with stays: goals, locks and lists.
+    pub fn set_tuning(&mut self, tuning: Tuning) {
+        self.tuning = tuning;
         self.expectation = Expectation::new();
     }
 
@@ -44,7 +45,7 @@ impl Allocator {
         self.inode_table(number)?;
         self.groups.forget(number);
         let unread = Summary::unread(sample.summary.free, sample.order_max);
-        self.index.set(number, if is_known { sample.summary } else { unread });
+        self.set_summary(number, if is_known { sample.summary } else { unread });
         Ok(())
     }
 }

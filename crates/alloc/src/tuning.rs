@@ -1,5 +1,8 @@
-//! What can be chosen about the allocators, the kernel's tunables among it. Each mechanism can be put back to its older
-//! form, so that before and after are measured from one binary.
+//! What can be chosen about the allocators, the kernel's tunables among it. Forms of older kernels are chosen beside it, in builds
+//! that have them (`crate::linux_model`).
+
+#[cfg(extant_linux_model)]
+use crate::linux_model::LinuxModel;
 
 /// How a group is searched for: all but the last by the kernel's criteria, in this order of groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -7,8 +10,6 @@
 pub enum Scan {
     /// Group by group from the goal, then from 0 (kernel `mb_optimize_scan=0`).
     Linear,
-    /// By order, always from the first group of the lowest sufficient one (kernel before 6.17).
-    ListHead,
     /// By order, from the goal rightwards through all, then from 0 (kernel since 6.17).
     Ordered,
     /// The nearest sufficient group right of the goal, of whatever order, then from 0.
@@ -17,82 +18,6 @@ pub enum Scan {
     /// if those read lately had smaller ones.
     #[default]
     NearestFit,
-}
-
-/// How an inode keeps the blocks that were taken ahead for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
-pub enum Preallocation {
-    /// None are taken ahead.
-    Off,
-    /// A list that is searched from the newest on, capped and trimmed (kernel before 6.4).
-    List,
-    /// A balanced tree by logical start (kernel since 6.4).
-    #[default]
-    Tree,
-}
-
-/// How a free inode is found in a group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
-pub enum InodeSearch {
-    /// Found, set and counted in one hold of the group's lock.
-    #[default]
-    Hold,
-    /// Found without the lock, then tested and set under it; if another was quicker, found and set in a second hold. Counted in
-    /// a further one (posted for the kernel's 4.14).
-    Locked,
-    /// Found without the lock, then tested and set under it; if another was quicker, found and set in the same hold. Counted
-    /// in a second one (kernel since 4.14).
-    Recheck,
-    /// Found without the lock, then tested and set under it, and again from the next bit if another was quicker (kernel
-    /// before 4.14).
-    Repeat,
-}
-
-/// Which requests try their exact goal before anything else.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
-pub enum ExactGoal {
-    /// Those that take blocks ahead; others, such as fallocate's, begin at the stream's goal (kernel
-    /// `EXT4_MB_HINT_TRY_GOAL`, which only `ext4_mb_normalize_request` sets).
-    Ahead,
-    /// All.
-    #[default]
-    Always,
-}
-
-/// Where the streams of large files go on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
-pub enum StreamGoals {
-    /// Each at its own goal.
-    Off,
-    /// Where the last of all ended, which is kept under a lock (kernel before 6.17).
-    Locked,
-    /// Where the last of all ended, without a lock.
-    One,
-    /// Where the last of their number ended (kernel since 6.17).
-    ByNumber,
-    /// Where the last of their band and number ended.
-    #[default]
-    Several,
-}
-
-/// How freed runs wait for the commit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
-pub enum Frees {
-    /// On one list of the disk: its lock is taken to enter a run and for each one that it is joined with, and counts the
-    /// blocks (kernel before 6.17).
-    OneList,
-    /// The same, with the blocks counted apart.
-    CountedApart,
-    /// On one list; what can be joined is joined before, so that the lock is taken once or not at all (kernel since 6.17).
-    JoinedFirst,
-    /// With their group alone.
-    #[default]
-    Joined,
 }
 
 /// How the allocators work.
@@ -104,20 +29,10 @@ pub enum Frees {
 pub struct Tuning {
     /// In which order groups are visited.
     pub scan: Scan,
-    /// [`Scan::ListHead`] finds groups on lists under locks, always from the head (kernel before 6.17); else by the index.
-    pub order_lists: bool,
     /// Directories at the top are spread over the groups; else all go where their parent is.
     pub spread_directories: bool,
-    /// Groups share 128 locks, as the kernel's; else each has its own.
-    pub block_group_locks: bool,
-    /// Skip groups whose lock is taken, but for the last criterion; else wait for each.
-    pub skip_busy: bool,
-    /// Who tries the exact goal.
-    pub exact_goal: ExactGoal,
-    /// Where streams go on.
-    pub stream_goals: StreamGoals,
-    /// How freed runs wait.
-    pub frees: Frees,
+    /// Large files without blocks near their goal begin where the last of their band and number ended; else each at its own goal.
+    pub stream_goals: bool,
     /// Groups looked at one by one from the goal before `scan` (kernel `mb_max_linear_groups`).
     pub max_linear_groups: u32,
     /// Runs looked at for a longer one (kernel `mb_max_to_scan`).
@@ -133,40 +48,23 @@ pub struct Tuning {
     pub best_avail_max_trim_order: u8,
     /// Blocks that are taken ahead for small files of one place; 0 means none (kernel `mb_group_prealloc`).
     pub group_prealloc: u32,
-    /// How preallocations are kept.
-    pub preallocation: Preallocation,
-    /// How free inodes are found.
-    pub inode_search: InodeSearch,
+    /// Blocks are taken ahead for files that may grow.
+    pub preallocation: bool,
     /// Freed inodes are given out again at once; else rather not before the transaction that freed them is durable, as
     /// is good for disks without a journal.
     pub reuse_inodes: bool,
+    /// The forms of older kernels in use; none by default.
+    #[cfg(extant_linux_model)]
+    pub linux_model: LinuxModel,
 }
 
 impl Tuning {
-    /// Every mechanism in its oldest form, as before the kernel's 6.17.
-    #[must_use]
-    pub fn oldest() -> Self {
-        Self {
-            scan: Scan::ListHead,
-            order_lists: true,
-            block_group_locks: true,
-            skip_busy: false,
-            exact_goal: ExactGoal::Ahead,
-            stream_goals: StreamGoals::Locked,
-            frees: Frees::OneList,
-            order2_req: 2,
-            preallocation: Preallocation::List,
-            inode_search: InodeSearch::Repeat,
-            ..Self::default()
-        }
-    }
-
     /// For a disk that is filled once and has hardly more room than its content needs: one file behind the other.
     #[must_use]
     pub fn packed() -> Self {
         Self {
             spread_directories: false,
-            stream_goals: StreamGoals::Off,
+            stream_goals: false,
             order2_req: u8::MAX,
             group_prealloc: 0,
             ..Self::default()
@@ -178,13 +76,8 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             scan: Scan::default(),
-            order_lists: false,
             spread_directories: true,
-            block_group_locks: false,
-            skip_busy: true,
-            exact_goal: ExactGoal::default(),
-            stream_goals: StreamGoals::default(),
-            frees: Frees::default(),
+            stream_goals: true,
             max_linear_groups: 0,
             max_to_scan: 200,
             min_to_scan: 10,
@@ -192,9 +85,10 @@ impl Default for Tuning {
             stream_req: 16,
             best_avail_max_trim_order: 3,
             group_prealloc: 512,
-            preallocation: Preallocation::default(),
-            inode_search: InodeSearch::default(),
+            preallocation: true,
             reuse_inodes: true,
+            #[cfg(extant_linux_model)]
+            linux_model: LinuxModel::default(),
         }
     }
 }
@@ -207,9 +101,10 @@ mod tests {
     fn page_of_tunables_has_every_field_with_its_default() {
         let page = include_str!("../../../docs/reference/tunables.md");
         let written = format!("{:?}", Tuning::default());
+        // The value of the field `linux_model` has fields of its own.
         let fields = written.split(['{', '}', ',']).filter_map(|part| part.trim().split_once(": "));
         let mut count = 0;
-        for (field, value) in fields {
+        for (field, value) in fields.filter(|(field, _)| *field != "linux_model") {
             // Variants are in kebab case there, as in policy files.
             let mut word = String::new();
             for letter in value.chars() {

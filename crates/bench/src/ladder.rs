@@ -7,10 +7,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use extant::{Filesystem, MballocStatistics, Mount, Scan};
+use extant::{Filesystem, MballocStatistics, Mount};
 use extant_loads::Load;
 use extant_loads::cacheline_latency;
-use extant_loads::ladder::{self, Step};
+use extant_loads::ladder::{self, Order, Step};
 use serde::Serialize;
 
 use crate::Result;
@@ -120,8 +120,8 @@ struct Object {
 
 /// See [`crate::What::Ladder`].
 pub fn climb(is_linear: bool, rounds: usize, time: Duration, dir: &Path, as_json: bool) -> Result<()> {
+    let steps = ladder::steps(if is_linear { Order::Linear } else { Order::ListHead })?;
     let scratch = Scratch::new(dir)?;
-    let steps = ladder::steps(if is_linear { Scan::Linear } else { Scan::ListHead });
     let mut disks = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         let image = scratch.image(&format!("step-{index}.img"))?;

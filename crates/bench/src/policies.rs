@@ -8,12 +8,12 @@
 
 use std::path::Path;
 
-use extant_alloc::{Allocator, BitmapSummary, MayUse, Purpose, Request, Reservation, Run, Scan};
+use extant_alloc::{Allocator, BitmapSummary, MayUse, Purpose, Request, Reservation, Run, Scan, Tuning};
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::Result;
-use extant_loads::mix;
+use extant_loads::{ladder, mix};
 
 mod disk;
 mod oracle;
@@ -31,11 +31,12 @@ const RUNS: [u32; 3] = [2, 16, 256];
 const LENS: [u32; 3] = [2, 16, 256];
 const SCANS: [(Scan, &str); 5] = [
     (Scan::Linear, "linear"),
-    (Scan::ListHead, "list head"),
+    (Scan::Ordered, LIST_HEAD),
     (Scan::Ordered, "ordered"),
     (Scan::Nearest, "nearest"),
     (Scan::NearestFit, "nearest-fit"),
 ];
+const LIST_HEAD: &str = "list head";
 /// Requests of a measurement, and how many of them a stream makes.
 const REQUESTS: usize = 256;
 const STREAM_REQUESTS: usize = 64;
@@ -89,9 +90,12 @@ const COLD: [usize; 2] = [2, 3];
 
 /// See [`crate::What::ScanPolicies`].
 pub fn compare(seed: u64, csv: &Path, plot: Option<&Path>) -> Result<()> {
+    // Before 3 GiB are filled.
+    ladder::require(LIST_HEAD)?;
     let seed = if seed == 0 { 0 } else { mix(seed) };
     let store = Store::new(seed);
-    let mut study = Study { seed, alloc: disk::allocator(&store)?, store, samples: Vec::new() };
+    let alloc = disk::allocator(&store)?;
+    let mut study = Study { seed, tuning: *alloc.tuning(), alloc, store, samples: Vec::new() };
     let mut rows = Vec::new();
     for full in FULL {
         // An empty disk has no fragments.
@@ -119,7 +123,7 @@ struct Requests<'a> {
 /// Who answers the requests.
 struct Contender {
     name: &'static str,
-    scan: Scan,
+    tuning: Tuning,
     /// It asks for what the oracle named.
     is_oracle: bool,
     figures: Figures,
@@ -128,6 +132,7 @@ struct Contender {
 
 struct Study {
     seed: u64,
+    tuning: Tuning,
     alloc: Allocator,
     store: Store,
     samples: Vec<BitmapSummary>,
@@ -190,9 +195,10 @@ impl Study {
         let mut contenders: Vec<Contender> = all
             .map(|(scan, name)| {
                 let is_oracle = name == report::ORACLE;
-                Contender { name, scan, is_oracle, figures: Figures::default(), turns: 0.0 }
+                let tuning = self.tuning_of(scan, name)?;
+                Ok(Contender { name, tuning, is_oracle, figures: Figures::default(), turns: 0.0 })
             })
-            .collect();
+            .collect::<Result<_>>()?;
         for turn in 0..TURNS[usize::from(!is_known)] {
             // Forwards and backwards: whoever comes after its like finds its lines in the caches.
             if turn > 1 {
@@ -223,9 +229,14 @@ impl Study {
         Ok(contenders)
     }
 
+    fn tuning_of(&self, scan: Scan, name: &str) -> Result<Tuning> {
+        let tuning = Tuning { scan, ..self.tuning };
+        Ok(if name == LIST_HEAD { ladder::with_list_head(tuning)? } else { tuning })
+    }
+
     /// Answers the requests, then puts everything back but bitmaps that are taken to be in memory.
     fn turn(&mut self, contender: &Contender, requests: &Requests<'_>, is_known: bool) -> Result<Figures> {
-        self.alloc.set_scan(contender.scan);
+        self.alloc.set_tuning(contender.tuning);
         let before = self.alloc.statistics();
         let read = self.store.with(|groups| groups.read.len());
         let mut figures = {

@@ -8,14 +8,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use extant::{Filesystem, Mount, PreallocStatistics};
-use extant_alloc::{Preallocation, Tuning};
+use extant::{Filesystem, Mount, PreallocStatistics, Tuning};
 
 use crate::Result;
 use crate::kernel::KernelMount;
 use crate::report::Series;
 use crate::scratch::Scratch;
-use extant_loads::Random;
+use extant_loads::{Random, ladder};
 
 /// Bytes of a write, and of a small file.
 const BURST_BYTES: u64 = 1 << 10;
@@ -42,11 +41,29 @@ const LOADS: [(Load, &str); 4] = [
     (Load::SmallFiles, "files of 2 KiB, 64 threads"),
 ];
 
+/// How preallocations are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Off,
+    List,
+    Tree,
+}
+
+impl Form {
+    fn tuning(self) -> Result<Tuning> {
+        Ok(match self {
+            Self::Off => Tuning { preallocation: false, ..Tuning::default() },
+            Self::List => ladder::with_preallocation_list(Tuning::default())?,
+            Self::Tree => Tuning::default(),
+        })
+    }
+}
+
 /// Who does it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     /// With so many bytes of page cache; without, blocks are allocated at once.
-    Extant(Preallocation, u64),
+    Extant(Form, u64),
     /// With further mount options.
     Kernel(&'static str),
 }
@@ -54,12 +71,12 @@ enum Side {
 const PAGE_CACHE_BYTES: u64 = 1 << 30;
 
 const SIDES: [(Side, &str); 7] = [
-    (Side::Extant(Preallocation::Tree, 0), "extant, tree"),
-    (Side::Extant(Preallocation::List, 0), "extant, list"),
-    (Side::Extant(Preallocation::Off, 0), "extant, none"),
+    (Side::Extant(Form::Tree, 0), "extant, tree"),
+    (Side::Extant(Form::List, 0), "extant, list"),
+    (Side::Extant(Form::Off, 0), "extant, none"),
     (Side::Kernel("nodelalloc"), "kernel ext4, nodelalloc"),
-    (Side::Extant(Preallocation::Tree, PAGE_CACHE_BYTES), "extant, tree, delayed"),
-    (Side::Extant(Preallocation::List, PAGE_CACHE_BYTES), "extant, list, delayed"),
+    (Side::Extant(Form::Tree, PAGE_CACHE_BYTES), "extant, tree, delayed"),
+    (Side::Extant(Form::List, PAGE_CACHE_BYTES), "extant, list, delayed"),
     (Side::Kernel("delalloc"), "kernel ext4, delalloc"),
 ];
 
@@ -177,9 +194,8 @@ fn measure(
         _ => scratch.image("disk.img")?,
     };
     match side {
-        Side::Extant(preallocation, page_cache_bytes) => {
-            let tuning = Tuning { preallocation, ..Tuning::default() };
-            let fs = Mount::new().tuning(tuning).page_cache_bytes(page_cache_bytes).open(&image)?;
+        Side::Extant(form, page_cache_bytes) => {
+            let fs = Mount::new().tuning(form.tuning()?).page_cache_bytes(page_cache_bytes).open(&image)?;
             let rate = load.run(&fs, count)?;
             let statistics = fs.prealloc_statistics();
             fs.unmount()?;
@@ -196,6 +212,8 @@ fn measure(
 
 /// See [`crate::What::Preallocations`].
 pub fn compare(rounds: usize, count: u64, dir: &Path) -> Result<()> {
+    // Before anything is measured.
+    Form::List.tuning()?;
     let scratch = Scratch::new(dir)?;
     let mut series: [[Series; SIDES.len()]; LOADS.len()] = Default::default();
     let mut lookups: [[_; SIDES.len()]; LOADS.len()] = Default::default();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use extant::{Filesystem, Mount, Scan, Tuning};
-use extant_loads::Load;
+use extant_loads::{Load, ladder};
 
 use self::report::Row;
 use crate::Result;
@@ -74,14 +74,15 @@ enum Policy {
 }
 
 impl Policy {
-    const fn scan(self) -> Scan {
-        match self {
-            Self::NearestFit => Scan::NearestFit,
-            Self::Linear => Scan::Linear,
-            Self::ListHead => Scan::ListHead,
-            Self::Ordered => Scan::Ordered,
-            Self::Nearest => Scan::Nearest,
-        }
+    fn tuning(self) -> Result<Tuning> {
+        let of = |scan| Tuning { scan, ..Tuning::default() };
+        Ok(match self {
+            Self::NearestFit => Tuning::default(),
+            Self::Linear => of(Scan::Linear),
+            Self::ListHead => ladder::with_list_head(Tuning::default())?,
+            Self::Ordered => of(Scan::Ordered),
+            Self::Nearest => of(Scan::Nearest),
+        })
     }
 }
 
@@ -141,10 +142,7 @@ impl Workspace {
         let name = target.title();
         let (image, point) = (|| scratch.image(&format!("{name}.img")), scratch.path(&name));
         Ok(match target {
-            Target::Library(policy) => {
-                let tuning = Tuning { scan: policy.scan(), ..Tuning::default() };
-                Self::Library(Mount::new().tuning(tuning).open(image()?)?)
-            }
+            Target::Library(policy) => Self::Library(Mount::new().tuning(policy.tuning()?).open(image()?)?),
             Target::Apart => {
                 let images = (0..threads_max).map(|thread| scratch.image(&format!("{name}-{thread}.img")));
                 Self::Apart(images.collect::<Result<_>>()?)

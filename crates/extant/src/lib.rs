@@ -55,9 +55,9 @@ pub use check::{FINDINGS_MAX, Finding, Pass, Progress};
 pub use counting::Descriptors;
 pub use dir::DirItem;
 pub use error::{Error, Location, Result};
-pub use extant_alloc::{
-    Frees, InodeSearch, MballocStatistics, PreallocStatistics, Preallocation, Scan, StreamGoals, Tuning,
-};
+#[cfg(extant_linux_model)]
+pub use extant_alloc::linux_model;
+pub use extant_alloc::{MballocStatistics, PreallocStatistics, Scan, Tuning};
 pub use extant_journal::{Error as JournalError, Stats as JournalStatistics};
 pub use extant_ondisk::{FileType, InodeFlags, InodeNumber, Timestamp};
 pub use extant_writeback::{ContextStatistics, Statistics as WritebackStatistics};

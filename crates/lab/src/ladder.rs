@@ -7,9 +7,8 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use extant::Scan;
 use extant_loads::Load;
-use extant_loads::ladder::{self, Step};
+use extant_loads::ladder::{self, Order, Step};
 
 use crate::machine::Model;
 use crate::measured::{self, MeasuredStep};
@@ -33,7 +32,7 @@ pub struct Climbed {
 /// The file's; the file system's.
 pub fn climb(model: &Model, measured: Option<&Path>) -> Result<Vec<Climbed>, Box<dyn Error>> {
     let measured: Vec<MeasuredStep> = measured.map(measured::read).transpose()?.unwrap_or_default();
-    let steps = ladder::steps(Scan::ListHead);
+    let steps = ladder::steps(Order::ListHead)?;
     let climbed = run::side_by_side(steps.len(), |index| {
         let step = steps[index];
         let of_host = |threads| {

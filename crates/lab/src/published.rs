@@ -1,6 +1,6 @@
 //! What the posts published, as data: figures, and with which run of the lab each is compared.
 
-use extant::{Scan, Tuning};
+use extant::Tuning;
 use extant_loads::{Load, ladder};
 use serde::{Deserialize, Serialize};
 
@@ -191,14 +191,14 @@ impl Simulated {
     /// The allocator's forms of a row. Containers' files lie deep in one tree, and fallocate takes no chunks for small files.
     ///
     /// # Errors
-    /// If the ladder has no such step.
+    /// If the ladder has no such step, or this build has no forms of older kernels.
     pub fn tuning(&self, row: &Row) -> Result<Tuning, String> {
-        let scan = match row.scan.unwrap_or(self.scan) {
-            Order::Linear => Scan::Linear,
-            Order::ListHead => Scan::ListHead,
-            Order::Ordered => Scan::Ordered,
+        let order = match row.scan.unwrap_or(self.scan) {
+            Order::Linear => ladder::Order::Linear,
+            Order::ListHead => ladder::Order::ListHead,
+            Order::Ordered => ladder::Order::Ordered,
         };
-        let step = ladder::steps(scan).into_iter().find(|step| step.key == row.step);
+        let step = ladder::step(order, &row.step).map_err(|error| error.to_string())?;
         let step = step.ok_or_else(|| format!("{}: no such step", row.step))?;
         Ok(Tuning { spread_directories: false, group_prealloc: 0, ..step.tuning })
     }
@@ -209,6 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(extant_linux_model)]
     fn every_row_is_simulated_or_says_why_not() {
         for post in posts().expect("the data") {
             for table in &post.table {

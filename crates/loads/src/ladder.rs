@@ -1,8 +1,38 @@
-//! The steps that the kernel's allocator took, each put back to its older form by [`Tuning`].
+//! The steps that the kernel's allocator took, from its oldest forms to the default, and tunings with some of these forms.
+//!
+//! Only a build with `--cfg extant_linux_model` has forms of older kernels; in another one they are [`NotBuilt`].
 //!
 //! Source: the commits of Linux 4.14, 6.4 and 6.17 that the names of the steps say.
 
-use extant::{Frees, InodeSearch, Preallocation, Scan, StreamGoals, Tuning};
+use std::fmt;
+
+use extant::Tuning;
+
+#[cfg(extant_linux_model)]
+mod linux_model;
+#[cfg(not(extant_linux_model))]
+#[path = "ladder/absent.rs"]
+mod linux_model;
+
+pub use self::linux_model::{steps, with_list_head, with_preallocation_list};
+
+/// The names of the steps, from the oldest form of everything on.
+pub const KEYS: [&str; 12] = [
+    "oldest",
+    "inodes",
+    "inodes-merged",
+    "base",
+    "patch-1",
+    "patch-4",
+    "patch-5",
+    "patch-8",
+    "patch-9",
+    "patch-17",
+    "unhashed",
+    DEFAULT,
+];
+
+const DEFAULT: &str = "default";
 
 /// A step, with all steps up to it.
 #[derive(Clone, Copy, Debug)]
@@ -15,37 +45,82 @@ pub struct Step {
     pub tuning: Tuning,
 }
 
-/// From the oldest form of everything to the default. `scan` is the order of visiting groups until the kernel's last.
-#[must_use]
-pub fn steps(scan: Scan) -> Vec<Step> {
-    let mut tuning = Tuning { scan, ..Tuning::oldest() };
-    let mut steps = vec![Step { key: "oldest", name: "every mechanism in its oldest form", tuning }];
-    let mut step = |key, name, change: &dyn Fn(&mut Tuning)| {
-        change(&mut tuning);
-        steps.push(Step { key, name, tuning });
-    };
-    step("inodes", "inodes, after a loss, found and set in a second hold (posted for 4.14)", &|tuning| {
-        tuning.inode_search = InodeSearch::Locked;
-    });
-    step("inodes-merged", "inodes, after a loss, found and set in the same hold (4.14)", &|tuning| {
-        tuning.inode_search = InodeSearch::Recheck;
-    });
-    step("base", "preallocations in a tree (6.4): the published base", &|tuning| {
-        tuning.preallocation = Preallocation::Tree;
-    });
-    step("patch-1", "busy groups are skipped (6.17, patch 1)", &|tuning| tuning.skip_busy = true);
-    step("patch-4", "stream goal without a lock (patch 4)", &|tuning| tuning.stream_goals = StreamGoals::One);
-    step("patch-5", "several stream goals (patch 5)", &|tuning| tuning.stream_goals = StreamGoals::ByNumber);
-    step("patch-8", "freed blocks are counted without the list's lock (patch 8)", &|tuning| {
-        tuning.frees = Frees::CountedApart;
-    });
-    step("patch-9", "freed runs join before they enter the list (patch 9)", &|tuning| {
-        tuning.frees = Frees::JoinedFirst;
-    });
-    step("patch-17", "groups by order from the goal on (patches 15, 17)", &|tuning| {
-        tuning.scan = Scan::Ordered;
-    });
-    step("unhashed", "one lock for each group, not 128 for all", &|tuning| tuning.block_group_locks = false);
-    step("default", "the default: the nearest group with a chunk", &|tuning| *tuning = Tuning::default());
-    steps
+/// The order of visiting groups until the kernel's last step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// One by one (`mb_optimize_scan=0`).
+    Linear,
+    /// By order, from the head of the lists (before 6.17).
+    ListHead,
+    /// By order, from the goal on (since 6.17).
+    Ordered,
+}
+
+/// A form of older kernels is asked for that this build does not have.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NotBuilt {
+    form: String,
+}
+
+impl fmt::Display for NotBuilt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: this build has no forms of older kernels; `make lab` builds extant-lab with them, `make ladder` extant-bench in \
+             target/linux-model",
+            self.form
+        )
+    }
+}
+
+impl std::error::Error for NotBuilt {}
+
+/// Whether a form of older kernels, which is named in the error, can be had.
+///
+/// # Errors
+/// `NotBuilt` if the build has none.
+pub fn require(form: &str) -> Result<(), NotBuilt> {
+    if cfg!(extant_linux_model) { Ok(()) } else { Err(NotBuilt { form: form.to_owned() }) }
+}
+
+/// A step by its name. `None` if there is none of that name.
+///
+/// # Errors
+/// `NotBuilt` for all but the default, if the build has no forms of older kernels.
+pub fn step(order: Order, key: &str) -> Result<Option<Step>, NotBuilt> {
+    match key {
+        DEFAULT => Ok(Some(default_step())),
+        _ if !KEYS.contains(&key) => Ok(None),
+        _ => {
+            require(key)?;
+            Ok(steps(order)?.into_iter().find(|step| step.key == key))
+        }
+    }
+}
+
+fn default_step() -> Step {
+    Step { key: DEFAULT, name: "the default: the nearest group with a chunk", tuning: Tuning::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_step_is_there_by_its_name_or_says_which_build_has_it() {
+        for key in KEYS {
+            match step(Order::ListHead, key) {
+                Ok(step) => assert_eq!(step.map(|step| step.key), Some(key)),
+                Err(error) => {
+                    assert!(!cfg!(extant_linux_model) && key != DEFAULT);
+                    assert!(error.to_string().starts_with(&format!("{key}: this build")), "{error}");
+                }
+            }
+        }
+        assert!(step(Order::ListHead, "patch-2").is_ok_and(|step| step.is_none()));
+        match steps(Order::Linear) {
+            Ok(steps) => assert_eq!(steps.iter().map(|step| step.key).collect::<Vec<_>>(), KEYS),
+            Err(_) => assert!(!cfg!(extant_linux_model)),
+        }
+    }
 }

@@ -1,5 +1,5 @@
 //! The groups' locks, and their older form: under one of 128 for all groups (kernel `struct blockgroup_lock`), so that a
-//! group may be found busy for another's sake. Only for measurements, through [`crate::Tuning`].
+//! group may be found busy for another's sake.
 //!
 //! Locks: `GROUPS`, outside the group's own.
 
@@ -9,13 +9,14 @@ use extant_ondisk::GroupNumber;
 use extant_rt::{LockClass, Mutex, MutexGuard, Padded};
 
 use crate::group::{Group, State};
+use crate::tuning::Tuning;
 
 /// Kernel `NR_BG_LOCKS`.
 const LOCKS: usize = 128;
 
 /// See the module; empty unless the older form is used.
 #[derive(Debug)]
-pub(crate) struct BlockGroupLocks(Box<[Padded<Mutex<()>>]>);
+pub(crate) struct GroupLocks(Box<[Padded<Mutex<()>>]>);
 
 /// Holds a group's lock.
 #[derive(Debug)]
@@ -24,9 +25,9 @@ pub(crate) struct GroupGuard<'a> {
     _shared: Option<MutexGuard<'a, ()>>,
 }
 
-impl BlockGroupLocks {
-    pub fn new(is_used: bool) -> Self {
-        let count = if is_used { LOCKS } else { 0 };
+impl GroupLocks {
+    pub fn new(tuning: &Tuning) -> Self {
+        let count = if tuning.linux_model.block_group_locks { LOCKS } else { 0 };
         let lock = |key| Padded(Mutex::with_key(LockClass::GROUPS, key as u64, ()));
         Self((0..count).map(lock).collect())
     }
@@ -50,7 +51,7 @@ impl BlockGroupLocks {
         }
     }
 
-    /// Takes the group's lock if nobody holds it.
+    /// Takes the group's lock if it is free.
     pub fn try_lock<'a>(&'a self, number: GroupNumber, group: &'a Group) -> Option<GroupGuard<'a>> {
         let shared = match self.of(number) {
             Some(shared) => Some(shared.try_lock()?),

@@ -2,25 +2,28 @@
 //! loses goes on from the next bit without the lock (before 4.14), finds one in a second hold and sets it (as posted for
 //! 4.14), or finds it in the same hold (since). The descriptor changes in a further one.
 //!
-//! BitmapCache to be measured beside the search that holds the lock over all.
-//!
 //! Source: `__ext4_new_inode` of Linux 4.13 and 4.14, and what the commit of the latter says of a second try.
 
 use extant_ondisk::{GroupNumber, TransactionId, bitmap};
 use extant_rt::{AtomicU64, OnceLock, Ordering, checksummed};
 
+use super::InodeSearch;
 use crate::Allocator;
 use crate::ialloc::{InodeKind, NewInode};
-use crate::tuning::InodeSearch;
+use crate::tuning::Tuning;
+
+/// Set if an older search is chosen.
+#[derive(Debug)]
+pub(crate) struct OlderInodeSearch(Option<LocklessInodeSearch>);
 
 /// Copies of the inode bitmaps that searches read without a lock; each changes under its group's.
 #[derive(Debug)]
-pub(crate) struct LocklessInodeSearch {
+struct LocklessInodeSearch {
     groups: Box<[OnceLock<Box<[AtomicU64]>>]>,
 }
 
 impl LocklessInodeSearch {
-    pub fn new(groups: u32) -> Self {
+    fn new(groups: u32) -> Self {
         Self { groups: (0..groups).map(|_| OnceLock::new()).collect() }
     }
 
@@ -49,21 +52,48 @@ impl LocklessInodeSearch {
     }
 
     /// Notes that a bit was cleared, with the group's lock held.
-    pub fn clear(&self, group: GroupNumber, bit: u32) {
+    fn clear(&self, group: GroupNumber, bit: u32) {
         if let Some(word) = self.word(group, bit) {
             word.fetch_and(!(1 << (bit % 64)), Ordering::Relaxed);
         }
     }
 }
 
+impl OlderInodeSearch {
+    pub fn new(tuning: &Tuning, groups: u32) -> Self {
+        let is_used = tuning.linux_model.inode_search != InodeSearch::Hold;
+        Self(is_used.then(|| LocklessInodeSearch::new(groups)))
+    }
+
+    /// An inode was freed, with its group's lock held.
+    pub fn freed(&self, group: GroupNumber, bit: u32, inodes_per_group: u32) {
+        if let Some(lockless) = &self.0 {
+            lockless.clear(group, bit);
+            checksum(inodes_per_group);
+        }
+    }
+
+    /// An inode of a group, if it has one.
+    pub fn allocate(
+        &self,
+        alloc: &Allocator,
+        tid: TransactionId,
+        group: GroupNumber,
+        kind: InodeKind,
+    ) -> Option<Option<NewInode>> {
+        let lockless = self.0.as_ref()?;
+        Some(alloc.allocate_inode_lockless(lockless, tid, group, kind))
+    }
+}
+
 /// Stands for the sums of the bitmap and the descriptor, which the kernel makes in the hold that changes them and the engine
 /// when it commits.
-pub(crate) fn checksum(inodes_per_group: u32) {
+fn checksum(inodes_per_group: u32) {
     checksummed((inodes_per_group / 8) as usize);
 }
 
 impl Allocator {
-    pub(crate) fn allocate_inode_lockless(
+    fn allocate_inode_lockless(
         &self,
         lockless: &LocklessInodeSearch,
         tid: TransactionId,
@@ -87,7 +117,7 @@ impl Allocator {
             .ok()?;
         }
         let (mut from, end) = (self.first_usable_bit(number), self.geometry.inodes_per_group);
-        let form = self.tuning.inode_search;
+        let form = self.tuning.linux_model.inode_search;
         let mut in_hold = false;
         loop {
             let seen = if in_hold { None } else { Some(lockless.find(number, from, end)?) };

@@ -1,6 +1,5 @@
 //! The older form of the stream goal and of freed runs: one of each for the disk, under one lock (kernel before 6.17:
-//! `s_mb_last_group`, `s_freed_data_list` and `s_mb_free_pending` under `s_md_lock`). Only for measurements, through
-//! [`crate::Tuning`].
+//! `s_mb_last_group`, `s_freed_data_list` and `s_mb_free_pending` under `s_md_lock`).
 //!
 //! In the lock's cache line stand the pointers by which each search finds groups and buddies (`s_group_info`, `s_buddy_cache`,
 //! `s_mb_offsets`, `s_mb_maxs`; the list and the count in the next): who takes the lock takes the line from all searches.
@@ -12,11 +11,11 @@
 use extant_ondisk::GroupNumber;
 use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, Padded};
 
-use crate::tuning::Frees;
+use super::Frees;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct MdLock {
+pub(super) struct MdLock {
     state: Padded<Mutex<State>>,
     /// Freed blocks that wait for the commit, of the forms that count them apart.
     pending: Padded<AtomicU64>,

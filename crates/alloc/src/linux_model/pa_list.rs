@@ -24,6 +24,66 @@ use crate::prealloc::tree::PaTree;
 const ITEMS_MAX: usize = 512;
 const EXCESS_MAX: usize = ITEMS_MAX / 4 + 1;
 
+/// The preallocations of an inode, in either form.
+#[derive(Debug)]
+pub(crate) enum PaRanges {
+    Tree(PaTree),
+    List(PaList),
+}
+
+impl Default for PaRanges {
+    fn default() -> Self {
+        Self::Tree(PaTree::default())
+    }
+}
+
+impl PaRanges {
+    pub fn new(is_list: bool) -> Self {
+        if is_list { Self::List(PaList::default()) } else { Self::default() }
+    }
+
+    /// Adds a range that overlaps none.
+    pub fn insert(&mut self, range: PaRange) {
+        match self {
+            Self::Tree(tree) => tree.insert(range),
+            Self::List(list) => list.items.push_front(Item::new(range)),
+        }
+    }
+
+    /// Whether a range overlaps none. A check of debug builds, so it takes no lock: in virtual time that would cost.
+    pub fn is_apart(&self, range: PaRange) -> bool {
+        match self {
+            Self::Tree(tree) => tree.is_apart(range),
+            Self::List(list) => list.items.iter().all(|item| item.left.is_apart(range)),
+        }
+    }
+
+    /// Takes up to `len` blocks for `logical`, with how many ranges were looked at.
+    pub fn use_at(&mut self, logical: LogicalBlock, len: u32) -> (Found, u64) {
+        match self {
+            Self::Tree(tree) => tree.use_at(logical, len),
+            Self::List(list) => list.use_at(logical, len),
+        }
+    }
+
+    pub fn into_ranges(self) -> Vec<PaRange> {
+        match self {
+            Self::Tree(tree) => tree.into_ranges(),
+            Self::List(list) => list.into_ranges(),
+        }
+    }
+}
+
+/// Takes out what is left of the oldest items, if there are too many.
+pub(crate) fn trimmed(ranges: &mut PaRanges) -> Vec<PaRange> {
+    match ranges {
+        PaRanges::List(list) if list.items.len() > ITEMS_MAX + EXCESS_MAX => {
+            PaList { items: list.items.split_off(ITEMS_MAX) }.into_ranges()
+        }
+        _ => Vec::new(),
+    }
+}
+
 #[derive(Debug)]
 struct Item {
     /// As it was taken ahead.
@@ -49,7 +109,7 @@ pub(crate) struct PaList {
 
 impl PaList {
     /// Takes up to `len` blocks for `logical`, with how many items were looked at.
-    pub fn use_at(&mut self, logical: LogicalBlock, len: u32) -> (Found, u64) {
+    fn use_at(&mut self, logical: LogicalBlock, len: u32) -> (Found, u64) {
         let mut visits = 0;
         for (place, item) in self.items.iter_mut().enumerate() {
             visits += 1;
@@ -87,35 +147,93 @@ impl PaList {
         let mut used = self.items.split_off(place);
         let mut behind = used.split_off(1);
         self.items.append(&mut behind);
-        if used.front().is_some_and(|item| !item.left.is_empty()) {
+        let has_any = |item: &Item| item.left.around(LogicalBlock(u32::MAX)).before.is_some();
+        if used.front().is_some_and(has_any) {
             used.append(&mut self.items);
             self.items = used;
         }
     }
 
-    /// Whether a range overlaps none that is left, without their locks.
-    pub fn is_apart(&self, range: PaRange) -> bool {
-        self.items.iter().all(|item| item.left.is_apart(range))
-    }
-
-    /// Adds a range; what is left of the oldest items, if there are too many.
-    pub fn insert(&mut self, range: PaRange) -> Vec<PaRange> {
-        self.items.push_front(Item::new(range));
-        if self.items.len() <= ITEMS_MAX + EXCESS_MAX {
-            return Vec::new();
-        }
-        Self { items: self.items.split_off(ITEMS_MAX) }.into_ranges()
-    }
-
-    pub fn into_ranges(self) -> Vec<PaRange> {
+    fn into_ranges(self) -> Vec<PaRange> {
         self.items.into_iter().flat_map(|item| item.left.into_ranges()).collect()
     }
 }
 
 #[cfg(test)]
-impl PaList {
-    /// A list beyond its cap, to measure look-ups.
-    pub fn uncapped(ranges: impl Iterator<Item = PaRange>) -> Self {
-        Self { items: ranges.map(Item::new).collect() }
+mod tests {
+    use extant_ondisk::FsBlock;
+
+    use super::*;
+    use crate::group::Run;
+    use crate::prealloc::tests::{random_ranges_give_each_block_once, range, scattered};
+
+    fn list() -> PaRanges {
+        PaRanges::new(true)
+    }
+
+    #[test]
+    fn a_look_up_visits_half_of_a_list() {
+        for count in [100, 10_000, 1_000_000_u32] {
+            // Beyond its cap.
+            let mut list = PaList { items: scattered(count).map(Item::new).collect() };
+            let lookups = 200.min(count);
+            let all: u64 = (0..lookups)
+                .map(|index| {
+                    let at = (u64::from(index) * u64::from(count) / u64::from(lookups)) as u32;
+                    list.use_at(LogicalBlock(at * 16), 1).1
+                })
+                .sum();
+            let mean = all as f64 / f64::from(lookups);
+            println!("list of {count}: {mean:.1} visits on average");
+            assert!(mean > f64::from(count) / 4.0, "{mean} visits in a list of {count}");
+        }
+    }
+
+    #[test]
+    fn the_list_keeps_512_ranges() {
+        let mut ranges = list();
+        let gone: usize = scattered(5_000)
+            .map(|range| {
+                ranges.insert(range);
+                trimmed(&mut ranges).len()
+            })
+            .sum();
+        let left = ranges.into_ranges().len();
+        assert_eq!(left + gone, 5_000);
+        assert!((512..=641).contains(&left), "{left} ranges");
+    }
+
+    #[test]
+    fn the_list_has_what_was_taken_ahead_at_a_time_once_until_its_last_block_is_given() {
+        let mut list = list();
+        list.insert(range(0, 7, 2_000));
+        let mut take = |at: u32| list.use_at(LogicalBlock(at), 1);
+        let given = |at: u32| Found::Run(Run { start: FsBlock(7 + u64::from(at)), len: 1 });
+        for at in (0..2_000).step_by(2) {
+            assert_eq!(take(at), (given(at), 1));
+        }
+        assert_eq!(take(4), (Found::Room(1), 3), "three passes over one item");
+        for at in (1..2_000).step_by(2) {
+            assert_eq!(take(at), (given(at), 1));
+        }
+        assert_eq!(take(4), (Found::Room(u32::MAX), 0));
+    }
+
+    #[test]
+    fn the_list_lets_those_go_that_gave_nothing_for_longest() {
+        let mut list = list();
+        for at in 0..641 {
+            list.insert(range(at * 16, u64::from(at) * 8, 8));
+            assert_eq!(trimmed(&mut list), []);
+        }
+        assert_eq!(list.use_at(LogicalBlock(0), 1).1, 641, "the oldest is last");
+        list.insert(range(641 * 16, 641 * 8, 8));
+        let oldest: Vec<_> = (1..=130).rev().map(|at| range(at * 16, u64::from(at) * 8, 8)).collect();
+        assert_eq!(trimmed(&mut list), oldest);
+    }
+
+    #[test]
+    fn random_ranges_of_a_list_give_each_block_once_and_never_overlap() {
+        (4..=40).step_by(4).for_each(|seed| random_ranges_give_each_block_once(seed, list()));
     }
 }

@@ -1,5 +1,6 @@
-//! The search by the kernel's criteria, one after the other, over groups in the order of a [`Scan`](crate::tuning::Scan): the
-//! older forms (kernel `ext4_mb_regular_allocator`, `ext4_mb_scan_groups`).
+//! The search by the kernel's criteria, one after the other, over groups in the order of a [`Scan`](crate::tuning::Scan): of
+//! small extensions of large files, and of all requests with another scan than the default (kernel
+//! `ext4_mb_regular_allocator`, `ext4_mb_scan_groups`).
 
 use extant_ondisk::GroupNumber;
 
@@ -10,8 +11,7 @@ use super::summary::{Key, OrderMask, Summary};
 use super::{Criterion, Purpose, Search};
 use crate::bitmap64::FreeExtent;
 use crate::group::Run;
-use crate::linux_model::order_lists::OrderLists;
-use crate::tuning::{Scan, Tuning};
+use crate::tuning::Tuning;
 
 impl Search<'_> {
     pub(super) fn scan_by_criteria(&mut self, goal: GroupNumber) -> Option<(Run, GroupNumber)> {
@@ -58,24 +58,20 @@ impl Search<'_> {
         want: u32,
     ) -> Option<(Run, GroupNumber)> {
         let alloc = self.alloc;
-        if let (Some(lists), Some(listed)) = (alloc.index.lists(), listed)
-            && self.scan == Scan::ListHead
-        {
-            return self.at_heads(lists, criterion, listed, goal, want);
+        if let Some(listed) = listed {
+            if let Some(found) = self.at_heads(criterion, listed, goal, want) {
+                return found;
+            }
+            let (groups, Tuning { max_linear_groups, .. }) = (alloc.geometry.group_count, alloc.tuning);
+            let walk = Walk::new(&alloc.index, (self.scan, max_linear_groups), listed, goal, groups);
+            return self.visit_each(criterion, walk, want);
         }
-        let (groups, Tuning { max_linear_groups, .. }) = (alloc.geometry.group_count, alloc.tuning);
-        let mut listed = listed
-            .map(|listed| Walk::new(&alloc.index, (self.scan, max_linear_groups), listed, goal, groups));
         let mut all = GroupsFromGoal::new(&alloc.index, goal);
         loop {
-            let group = match &mut listed {
-                Some(listed) => listed.next()?,
-                None => all.next(&alloc.index, OrderMask::ANY)?,
-            };
-            self.counts.considered(criterion);
-            if let Some(run) = self.visit(criterion, group, want) {
-                self.counts.hit(criterion);
-                return Some((run, group));
+            let group = all.next(&alloc.index, OrderMask::ANY)?;
+            let found = self.visit_each(criterion, std::iter::once(group), want);
+            if found.is_some() {
+                return found;
             }
             let is_long = self.counts.runs_scanned > alloc.tuning.max_to_scan;
             if criterion == Criterion::GoalLenSlow && is_long && self.longest.is_some() {
@@ -84,34 +80,22 @@ impl Search<'_> {
         }
     }
 
-    /// The goal, and then the first group of the lowest sufficient list that seems to suit, as often as there are groups: a
-    /// group that another took meanwhile is met again (kernel `ext4_mb_choose_next_group`).
-    fn at_heads(
+    /// Visits groups until one gives a run.
+    pub(crate) fn visit_each(
         &mut self,
-        lists: &OrderLists,
         criterion: Criterion,
-        (key, least): (Key, u8),
-        goal: GroupNumber,
+        mut groups: impl Iterator<Item = GroupNumber>,
         want: u32,
     ) -> Option<(Run, GroupNumber)> {
-        let alloc = self.alloc;
-        let mut group = goal;
-        for _ in 0..alloc.geometry.group_count {
+        groups.find_map(|group| {
             self.counts.considered(criterion);
-            if let Some(run) = self.visit(criterion, group, want) {
-                self.counts.hit(criterion);
-                return Some((run, group));
-            }
-            group = lists.first(key, least, |number| {
-                let is_busy = || alloc.locks.is_locked(number, alloc.groups.touched(number));
-                !(alloc.tuning.skip_busy && is_busy())
-                    && self.is_good(criterion, number, alloc.index.get(number), want)
-            })?;
-        }
-        None
+            let run = self.visit(criterion, group, want)?;
+            self.counts.hit(criterion);
+            Some((run, group))
+        })
     }
 
-    fn visit(&mut self, criterion: Criterion, number: GroupNumber, want: u32) -> Option<Run> {
+    pub(crate) fn visit(&mut self, criterion: Criterion, number: GroupNumber, want: u32) -> Option<Run> {
         let index = &self.alloc.index;
         if !self.is_good(criterion, number, index.get(number), want) {
             return None;
@@ -125,7 +109,7 @@ impl Search<'_> {
             self.counts.lost += 1;
             return None;
         }
-        self.alloc.touch_group_lookup();
+        self.alloc.older.touch_group_lookup();
         let buddy = locked.buddy()?;
         let gap = match criterion {
             Criterion::Power2Aligned => {
@@ -136,7 +120,7 @@ impl Search<'_> {
         };
         if gap.len >= want {
             self.set_stream_goal(number);
-            self.alloc.touch_group_lookup();
+            self.alloc.older.touch_group_lookup();
             return locked.use_found(gap);
         }
         if self.longest.is_none_or(|(_, len)| gap.len > len) {
@@ -146,8 +130,14 @@ impl Search<'_> {
     }
 
     /// Whether a group may be looked into for `want` blocks (kernel `ext4_mb_good_group`).
-    fn is_good(&self, criterion: Criterion, number: GroupNumber, summary: Summary, want: u32) -> bool {
-        self.alloc.touch_group_info(number);
+    pub(crate) fn is_good(
+        &self,
+        criterion: Criterion,
+        number: GroupNumber,
+        summary: Summary,
+        want: u32,
+    ) -> bool {
+        self.alloc.older.touch_group_info(number);
         if summary.free == 0 {
             return false;
         }

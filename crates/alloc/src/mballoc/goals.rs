@@ -12,15 +12,12 @@ use extant_ondisk::{GroupNumber, InodeNumber};
 use extant_rt::{AtomicBool, AtomicU32, Ordering, Padded};
 
 use crate::bands::Bands;
-use crate::tuning::StreamGoals;
 
 /// Groups for each goal at least (kernel: a quarter of the groups).
 const GROUPS_PER_GOAL: u32 = 4;
 /// Goals at most, but for the least of each band.
 const GOALS_MAX: u32 = 64;
 const PER_BAND_MIN: u32 = 4;
-/// Goals by number alone at most (kernel: as many as CPUs).
-const NUMBERED_MAX: u32 = 128;
 
 /// Groups whose bitmaps are read together: four flex groups of usual size, whose bitmaps lie side by side.
 const PREFETCH_GROUPS: u32 = 64;
@@ -35,8 +32,6 @@ pub(crate) struct Goals {
     per_band: u32,
     in_use: Box<[Padded<AtomicU32>]>,
     slots: Box<[Padded<Slot>]>,
-    /// Of the older forms the streams' groups by number, side by side as the kernel's (`s_mb_last_groups`).
-    numbered: Box<[AtomicU32]>,
     /// By [`PREFETCH_GROUPS`] groups, whether their bitmaps were read.
     prefetched: Box<[AtomicBool]>,
 }
@@ -49,20 +44,13 @@ struct Slot {
 }
 
 impl Goals {
-    /// Goals for `groups` groups. [`StreamGoals::Locked`] is kept elsewhere.
-    pub fn new(groups: u32, form: StreamGoals) -> Self {
-        let bands = match form {
-            StreamGoals::One | StreamGoals::ByNumber => Bands::one(groups),
-            _ => Bands::new(groups),
-        };
+    /// Goals for `groups` groups; none for streams unless they have any.
+    pub fn new(groups: u32, has_streams: bool) -> Self {
+        let bands = Bands::new(groups);
         let (_, groups_per_band) = bands.groups(0);
-        let per_band = match form {
-            StreamGoals::One => 1,
-            StreamGoals::ByNumber => groups.div_ceil(GROUPS_PER_GOAL).clamp(1, NUMBERED_MAX),
-            _ => (GOALS_MAX / bands.count()).max(PER_BAND_MIN).min(groups_per_band.div_ceil(GROUPS_PER_GOAL)),
-        };
-        let streams = u32::from(form == StreamGoals::Several);
-        let numbered = if matches!(form, StreamGoals::One | StreamGoals::ByNumber) { per_band } else { 0 };
+        let per_band =
+            (GOALS_MAX / bands.count()).max(PER_BAND_MIN).min(groups_per_band.div_ceil(GROUPS_PER_GOAL));
+        let streams = u32::from(has_streams);
         let slots = bands.count() * per_band;
         let unset = || AtomicU32::new(UNSET);
         Self {
@@ -70,21 +58,18 @@ impl Goals {
             per_band,
             in_use: (0..bands.count()).map(|_| Padded(AtomicU32::new(streams))).collect(),
             slots: (0..slots).map(|_| Padded(Slot { stream: unset(), inodes: unset() })).collect(),
-            numbered: (0..numbered).map(|_| unset()).collect(),
             prefetched: (0..groups.div_ceil(PREFETCH_GROUPS)).map(|_| AtomicBool::new(false)).collect(),
         }
     }
 
     /// The group where a stream of the inode goes on, if any did so far.
     pub fn stream(&self, near: GroupNumber, inode: InodeNumber) -> Option<GroupNumber> {
-        get(self.numbered(inode).or_else(|| Some(&self.stream_slot(near, inode)?.stream))?)
+        get(&self.stream_slot(near, inode)?.stream)
     }
 
-    /// The stream goes on in `group`. Writes nothing if that is known, but for the older forms.
+    /// The stream goes on in `group`. Writes nothing if that is known.
     pub fn set_stream(&self, near: GroupNumber, inode: InodeNumber, group: GroupNumber) {
-        if let Some(goal) = self.numbered(inode) {
-            goal.store(group.0, Ordering::Relaxed);
-        } else if let Some(slot) = self.stream_slot(near, inode) {
+        if let Some(slot) = self.stream_slot(near, inode) {
             set(&slot.stream, group);
         }
     }
@@ -129,10 +114,6 @@ impl Goals {
         }
     }
 
-    fn numbered(&self, inode: InodeNumber) -> Option<&AtomicU32> {
-        self.numbered.get((inode.0 as usize).checked_rem(self.numbered.len())?)
-    }
-
     fn stream_slot(&self, near: GroupNumber, inode: InodeNumber) -> Option<&Slot> {
         let in_use = self.in_use.get(self.bands.of(near) as usize)?.load(Ordering::Relaxed);
         self.slot(near, inode.0.checked_rem(in_use)?)
@@ -165,7 +146,7 @@ mod tests {
 
     #[test]
     fn streams_share_a_slot_of_their_band_until_they_meet() {
-        let goals = Goals::new(8, StreamGoals::Several);
+        let goals = Goals::new(8, true);
         assert_eq!(goal(&goals, 7, 15), None);
         goals.set_stream(GroupNumber(7), InodeNumber(15), GroupNumber(6));
         assert_eq!([12, 13].map(|inode| goal(&goals, 0, inode)), [Some(6); 2]);
@@ -182,7 +163,7 @@ mod tests {
 
     #[test]
     fn each_neighbourhood_is_prefetched_once() {
-        let goals = Goals::new(100, StreamGoals::Several);
+        let goals = Goals::new(100, true);
         assert_eq!(
             [70, 64, 99, 0].map(|goal| goals.prefetch_groups(GroupNumber(goal))),
             [64..128, 0..0, 0..0, 0..64]
@@ -192,16 +173,12 @@ mod tests {
 
     #[test]
     fn bands_have_their_own_slots() {
-        let goals = Goals::new(1000, StreamGoals::Several);
+        let goals = Goals::new(1000, true);
         for (near, group) in [(0, 5), (999, 990)] {
             goals.set_stream(GroupNumber(near), InodeNumber(99), GroupNumber(group));
         }
         assert_eq!([0, 999, 500].map(|near| goal(&goals, near, 99)), [Some(5), Some(990), None]);
-        let one = Goals::new(1000, StreamGoals::One);
-        one.set_stream(GroupNumber(7), InodeNumber(15), GroupNumber(6));
-        one.split_streams(GroupNumber(7));
-        assert_eq!(goal(&one, 999, 12), Some(6));
-        let none = Goals::new(8, StreamGoals::Off);
+        let none = Goals::new(8, false);
         none.set_stream(GroupNumber(0), InodeNumber(12), GroupNumber(3));
         none.split_streams(GroupNumber(0));
         assert_eq!(goal(&none, 0, 12), None);
@@ -209,8 +186,8 @@ mod tests {
 
     #[test]
     fn inodes_go_on_in_slots_of_their_own_band_by_directory() {
-        for form in [StreamGoals::Several, StreamGoals::Off] {
-            let goals = Goals::new(8192, form);
+        for has_streams in [true, false] {
+            let goals = Goals::new(8192, has_streams);
             assert_eq!(goals.inodes(GroupNumber(130), InodeNumber(7)), None);
             goals.set_inodes(GroupNumber(130), InodeNumber(7), GroupNumber(140));
             let goal = |near, directory| goals.inodes(GroupNumber(near), InodeNumber(directory));

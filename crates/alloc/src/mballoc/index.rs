@@ -16,7 +16,6 @@ use extant_ondisk::GroupNumber;
 use extant_rt::{AtomicU64, Ordering};
 
 use super::summary::{OrderMask, Summary};
-use crate::linux_model::order_lists::OrderLists;
 
 /// Bitmap64 below a word.
 const FANOUT: u32 = 8;
@@ -33,8 +32,6 @@ pub(crate) struct OrderIndex {
     /// Packed [`Summary`]s, then per level [`OrderMask`], up to a single word.
     levels: Box<[Box<[Line]>]>,
     groups: u32,
-    /// The older form, kept beside it.
-    lists: Option<OrderLists>,
 }
 
 impl OrderIndex {
@@ -50,7 +47,7 @@ impl OrderIndex {
             }
             words = words.div_ceil(FANOUT);
         }
-        Self { levels: levels.into(), groups, lists: None }
+        Self { levels: levels.into(), groups }
     }
 
     /// Of `groups` groups that all have the same.
@@ -65,17 +62,6 @@ impl OrderIndex {
         index
     }
 
-    /// The same with the older form beside it, of groups that all have the same.
-    pub fn with_lists(mut self, summary: Summary) -> Self {
-        self.lists = Some(OrderLists::full(self.groups, summary));
-        self
-    }
-
-    /// The older form.
-    pub fn lists(&self) -> Option<&OrderLists> {
-        self.lists.as_ref()
-    }
-
     /// A group's free space. May be stale without its lock.
     pub fn get(&self, group: GroupNumber) -> Summary {
         let word = (group.0 < self.groups).then(|| self.word(0, group.0)).flatten();
@@ -85,9 +71,6 @@ impl OrderIndex {
     /// A group's free space changes. To be called with its lock held.
     pub fn set(&self, group: GroupNumber, to: Summary) {
         let Some(word) = self.word(0, group.0) else { return };
-        if let Some(lists) = &self.lists {
-            lists.set(group, Summary::unpack(word.load(Ordering::Relaxed)), to);
-        }
         let (old, new) = (OrderMask::of(word.load(Ordering::Relaxed)), to.marks());
         if old == new {
             word.store(to.pack(), Ordering::Relaxed);

@@ -38,7 +38,7 @@ impl<'a> Walk<'a> {
         goal: GroupNumber,
         groups: u32,
     ) -> Self {
-        let goal = if scan == Scan::ListHead { 0 } else { goal.0.min(groups) };
+        let goal = goal.0.min(groups);
         let (now, then) = (goal..groups, 0..goal);
         Self { index, scan, key, least, order: least, now, then, start: goal, linear }
     }
@@ -49,14 +49,14 @@ impl<'a> Walk<'a> {
             let of_orders = |orders| self.index.first(OrderMask::of_orders(self.key, orders), range.clone());
             let found = match self.scan {
                 Scan::Linear => (!range.is_empty()).then_some(GroupNumber(range.start)),
-                Scan::Ordered | Scan::ListHead => of_orders(self.order..self.order + 1),
+                Scan::Ordered => of_orders(self.order..self.order + 1),
                 Scan::Nearest | Scan::NearestFit => of_orders(self.least..ORDERS_MAX as u8),
             };
             if let Some(found) = found {
                 self.now.start = found.0 + 1;
                 return Some(found);
             }
-            let is_by_order = matches!(self.scan, Scan::Ordered | Scan::ListHead);
+            let is_by_order = self.scan == Scan::Ordered;
             if !is_by_order || usize::from(self.order) + 1 >= ORDERS_MAX {
                 return None;
             }
@@ -106,7 +106,6 @@ mod tests {
     fn each_way_meets_the_sufficient_groups_in_its_order() {
         assert_eq!(walk(Scan::Nearest, 71, 0), [80, 150, 1, 5, 70]);
         assert_eq!(walk(Scan::Ordered, 71, 0), [80, 150, 5, 1, 70]);
-        assert_eq!(walk(Scan::ListHead, 71, 0), [5, 80, 1, 150, 70]);
         assert_eq!(walk(Scan::Linear, 71, 0), (71..200).chain(0..71).collect::<Vec<_>>());
         assert_eq!(walk(Scan::Nearest, 71, 2), [71, 72, 80, 150, 1, 5, 70]);
         assert_eq!(walk(Scan::Nearest, 199, 4), [199, 1, 5, 70, 80, 150]);

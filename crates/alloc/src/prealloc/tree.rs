@@ -1,6 +1,7 @@
 //! The live ranges of an inode in a balanced tree by logical start (post E; an AVL tree: Adelson-Velsky and Landis, 1962).
 //!
-//! Invariant: the heights of a branch's two sides differ by at most one, so a way from the root has at most
+//! Invariants: no two ranges overlap, so the one before a block and the one behind it are all that a look-up must know; the
+//! heights of a branch's two sides differ by at most one, so a way from the root has at most
 //! 1.45 log2(n + 2) branches.
 
 use std::cmp::Ordering;
@@ -63,10 +64,6 @@ impl Around {
 }
 
 impl PaTree {
-    pub fn is_empty(&self) -> bool {
-        self.root.is_none()
-    }
-
     /// Takes up to `len` blocks for `logical`, with how many ranges were looked at.
     pub fn use_at(&mut self, logical: LogicalBlock, len: u32) -> (Found, u64) {
         let around = self.around(logical);
@@ -105,6 +102,7 @@ impl PaTree {
         around
     }
 
+    /// Adds a range that overlaps none.
     pub fn insert(&mut self, range: PaRange) {
         self.root = Some(inserted(self.root.take(), range));
     }

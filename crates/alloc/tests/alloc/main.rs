@@ -5,6 +5,8 @@ mod descriptors;
 mod disk;
 mod groups;
 mod inodes;
+#[cfg(extant_linux_model)]
+mod linux_model;
 mod locality;
 mod model;
 mod prealloc;

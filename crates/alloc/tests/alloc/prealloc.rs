@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::disk::{Disk, Random, request};
-use extant_alloc::{Allocator, Error, MayUse, Preallocated, Preallocation, Preallocations, Run, Tuning};
+use extant_alloc::{Allocator, Error, MayUse, Preallocated, Preallocations, Run, Tuning};
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, LogicalBlock, TransactionId};
 use extant_rt::Arc;
 
@@ -40,11 +40,11 @@ fn take(
     alloc.new_inode_pa(&mut reservation, &request, owner, LogicalBlock(logical), surplus)
 }
 
-fn random_operations(seed: u64, form: Preallocation) {
-    println!("seed {seed}, {form:?}");
+pub fn random_operations(seed: u64, tuning: Tuning) {
+    println!("seed {seed}");
     let mut random = Random(seed);
     let disk = Disk::new(1 + 256 * 12, 256, seed.is_multiple_of(2));
-    let alloc = disk.open_with(0, Tuning { preallocation: form, ..Tuning::default() });
+    let alloc = disk.open_with(0, tuning);
     let owners = owners(6);
     let total = alloc.free_blocks();
     let (mut used, mut freed) = (BTreeMap::new(), VecDeque::from([BTreeSet::new()]));
@@ -128,33 +128,34 @@ fn random_operations(seed: u64, form: Preallocation) {
 
 #[test]
 fn random_takes_and_discards_lose_no_block_and_give_none_twice() {
-    for seed in 1..=12 {
-        let form = if seed % 3 == 0 { Preallocation::List } else { Preallocation::Tree };
-        random_operations(seed, form);
+    (1..=12).for_each(|seed| random_operations(seed, Tuning::default()));
+}
+
+/// The most runs of a file of 256 blocks, of eight that grow in turns; and whether look-ups were made.
+pub fn runs_of_files_that_grow_in_turns(tuning: Tuning) -> (u32, bool) {
+    let disk = Disk::new(1 + 1024 * 32, 1024, true);
+    let alloc = disk.open_with(0, tuning);
+    let owners = owners(8);
+    let mut ends = vec![(0, 0_u32); owners.len()];
+    for logical in 0..256_u32 {
+        for (owner, (end, count)) in owners.iter().zip(&mut ends) {
+            let surplus = (logical + 1).next_power_of_two() - logical - 1;
+            let run = take(&alloc, owner, (logical, 1, surplus), *end).expect("room");
+            *count += u32::from(run.start.0 != *end);
+            *end = run.start.0 + 1;
+        }
     }
+    let most = ends.iter().map(|(_, count)| *count).max().expect("files");
+    (most, alloc.prealloc_statistics().lookups > 0)
 }
 
 #[test]
 fn files_that_grow_in_turns_get_long_runs_only_with_preallocation() {
-    let mut runs = Vec::new();
-    for form in [Preallocation::Off, Preallocation::List, Preallocation::Tree] {
-        let disk = Disk::new(1 + 1024 * 32, 1024, true);
-        let alloc = disk.open_with(0, Tuning { preallocation: form, ..Tuning::default() });
-        let owners = owners(8);
-        let mut ends = vec![(0, 0_u32); owners.len()];
-        for logical in 0..256_u32 {
-            for (owner, (end, count)) in owners.iter().zip(&mut ends) {
-                let surplus = (logical + 1).next_power_of_two() - logical - 1;
-                let run = take(&alloc, owner, (logical, 1, surplus), *end).expect("room");
-                *count += u32::from(run.start.0 != *end);
-                *end = run.start.0 + 1;
-            }
-        }
-        assert_eq!(form == Preallocation::Off, alloc.prealloc_statistics().lookups == 0);
-        runs.push(ends.iter().map(|(_, count)| *count).max().expect("files"));
-    }
-    println!("runs per file of 256 blocks: off {}, list {}, tree {}", runs[0], runs[1], runs[2]);
-    assert!(runs[0] > 200 && runs[1] <= 9 && runs[2] <= 9, "{runs:?}");
+    let [off, on] = [false, true]
+        .map(|preallocation| runs_of_files_that_grow_in_turns(Tuning { preallocation, ..Tuning::default() }));
+    println!("runs per file of 256 blocks, and look-ups: off {off:?}, on {on:?}");
+    assert!(off.0 > 200 && !off.1, "{off:?}");
+    assert!(on.0 <= 9 && on.1, "{on:?}");
 }
 
 #[test]
@@ -180,27 +181,30 @@ fn nothing_is_taken_ahead_of_scarce_or_kept_blocks() {
     assert_eq!(alloc.free_blocks(), free - 2);
 }
 
+/// Threads that take ahead fill a disk: none is refused before it is full, and no block is given twice.
+pub fn fill_by_threads(tuning: Tuning) {
+    let disk = Disk::new(1 + 1024 * 16, 1024, true);
+    let alloc = disk.open_with(0, tuning);
+    let (owners, all) = (owners(4), alloc.free_blocks());
+    let taken = extant_rt::parallel(4, |thread| {
+        let mut blocks = Vec::new();
+        for logical in (0_u32..).map(|index| index * 3) {
+            match take(&alloc, &owners[thread], (logical, 1, 200), blocks.last().copied().unwrap_or(0)) {
+                Ok(run) => blocks.extend(numbers(run)),
+                // Each asks for one block and holds no other reservation: none is left.
+                Err(Error::NoSpace) => return blocks,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        unreachable!("a disk without end")
+    });
+    let distinct: BTreeSet<u64> = taken.iter().flatten().copied().collect();
+    assert_eq!(distinct.len(), taken.iter().map(Vec::len).sum::<usize>(), "a block was given twice");
+    assert_eq!(distinct.len() as u64 + alloc.free_blocks() + alloc.preallocated_blocks(), all);
+    assert_eq!(distinct.len() as u64, all, "refused with blocks left");
+}
+
 #[test]
 fn threads_that_fill_a_disk_are_refused_only_when_it_is_full() {
-    for form in [Preallocation::Tree, Preallocation::List] {
-        let disk = Disk::new(1 + 1024 * 16, 1024, true);
-        let alloc = disk.open_with(0, Tuning { preallocation: form, ..Tuning::default() });
-        let (owners, all) = (owners(4), alloc.free_blocks());
-        let taken = extant_rt::parallel(4, |thread| {
-            let mut blocks = Vec::new();
-            for logical in (0_u32..).map(|index| index * 3) {
-                match take(&alloc, &owners[thread], (logical, 1, 200), blocks.last().copied().unwrap_or(0)) {
-                    Ok(run) => blocks.extend(numbers(run)),
-                    // Each asks for one block and holds no other reservation: none is left.
-                    Err(Error::NoSpace) => return blocks,
-                    Err(error) => panic!("{error}"),
-                }
-            }
-            unreachable!("a disk without end")
-        });
-        let distinct: BTreeSet<u64> = taken.iter().flatten().copied().collect();
-        assert_eq!(distinct.len(), taken.iter().map(Vec::len).sum::<usize>(), "a block was given twice");
-        assert_eq!(distinct.len() as u64 + alloc.free_blocks() + alloc.preallocated_blocks(), all);
-        assert_eq!(distinct.len() as u64, all, "{form:?}: refused with blocks left");
-    }
+    fill_by_threads(Tuning::default());
 }

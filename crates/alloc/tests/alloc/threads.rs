@@ -9,87 +9,85 @@ use extant_rt::{AtomicU64, LockClass, Mutex, Ordering, RwLock};
 
 const THREADS: u64 = 8;
 
-#[test]
-fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
-    let (all_stay, none_stay) = (u64::MAX, 0);
-    for (seed, bitmap_bytes_max, tuning) in [
-        (1_u64, all_stay, Tuning::default()),
-        (2, none_stay, Tuning::default()),
-        (3, all_stay, Tuning::oldest()),
-        (4, none_stay, Tuning::oldest()),
-    ] {
-        println!("seed {seed}");
-        let mut disk = Disk::new(1 + 64 * 12, 64, true);
-        let platter = Platter::new(&disk);
-        let alloc = platter.open(0, bitmap_bytes_max, tuning);
-        let all = alloc.free_blocks();
-        let owners: Vec<AtomicU64> = (0..disk.geometry.blocks_count).map(|_| AtomicU64::new(0)).collect();
-        // Stands in for the journal: handles hold it shared, a freeze alone.
-        let running = RwLock::new(LockClass::HANDLE, TransactionId(1));
-        std::thread::scope(|scope| {
-            for thread in 1..=THREADS {
-                let (alloc, owners, running, platter) = (&alloc, &owners, &running, &platter);
-                scope.spawn(move || {
-                    let mut random = Random(seed * 1000 + thread);
-                    let mut held: Vec<Run> = Vec::new();
-                    for _ in 0..3000 {
-                        if random.below(2) == 0 {
-                            let len = 1 + random.below(12) as u32;
-                            let Ok(mut reservation) = alloc.reserve(u64::from(len), MayUse::RootBlocks)
-                            else {
-                                continue;
-                            };
-                            let run = alloc
-                                .allocate(&mut reservation, &request(random.below(768), len))
-                                .expect("reserved");
-                            for block in run.start.0..run.start.0 + u64::from(run.len) {
-                                assert_eq!(
-                                    owners[block as usize].swap(thread, Ordering::SeqCst),
-                                    0,
-                                    "given twice"
-                                );
-                            }
-                            held.push(run);
-                        } else if !held.is_empty() {
-                            let run = held.swap_remove(random.below(held.len() as u64) as usize);
-                            for block in run.start.0..run.start.0 + u64::from(run.len) {
-                                assert_eq!(owners[block as usize].swap(0, Ordering::SeqCst), thread);
-                            }
-                            if random.below(3) == 0 {
-                                alloc.free_unmarked(run);
-                            } else {
-                                let tid = running.read();
-                                alloc.mark_used(*tid, run).expect("taken");
-                                alloc.mark_free(*tid, run).expect("used");
-                            }
+/// Threads take and free runs of a small disk, on which every block is free in the end.
+pub fn share_a_full_disk(seed: u64, bitmap_bytes_max: u64, tuning: Tuning) {
+    println!("seed {seed}");
+    let mut disk = Disk::new(1 + 64 * 12, 64, true);
+    let platter = Platter::new(&disk);
+    let alloc = platter.open(0, bitmap_bytes_max, tuning);
+    let all = alloc.free_blocks();
+    let owners: Vec<AtomicU64> = (0..disk.geometry.blocks_count).map(|_| AtomicU64::new(0)).collect();
+    // Stands in for the journal: handles hold it shared, a freeze alone.
+    let running = RwLock::new(LockClass::HANDLE, TransactionId(1));
+    std::thread::scope(|scope| {
+        for thread in 1..=THREADS {
+            let (alloc, owners, running, platter) = (&alloc, &owners, &running, &platter);
+            scope.spawn(move || {
+                let mut random = Random(seed * 1000 + thread);
+                let mut held: Vec<Run> = Vec::new();
+                for _ in 0..3000 {
+                    if random.below(2) == 0 {
+                        let len = 1 + random.below(12) as u32;
+                        let Ok(mut reservation) = alloc.reserve(u64::from(len), MayUse::RootBlocks) else {
+                            continue;
+                        };
+                        let run = alloc
+                            .allocate(&mut reservation, &request(random.below(768), len))
+                            .expect("reserved");
+                        for block in run.start.0..run.start.0 + u64::from(run.len) {
+                            assert_eq!(
+                                owners[block as usize].swap(thread, Ordering::SeqCst),
+                                0,
+                                "given twice"
+                            );
                         }
-                        if random.below(40) == 0 {
-                            let mut tid = running.write();
-                            platter.write(&alloc.freeze(*tid));
-                            alloc.committed(*tid);
-                            *tid = tid.next();
-                        }
-                    }
-                    for run in held {
+                        held.push(run);
+                    } else if !held.is_empty() {
+                        let run = held.swap_remove(random.below(held.len() as u64) as usize);
                         for block in run.start.0..run.start.0 + u64::from(run.len) {
                             assert_eq!(owners[block as usize].swap(0, Ordering::SeqCst), thread);
                         }
-                        alloc.free_unmarked(run);
+                        if random.below(3) == 0 {
+                            alloc.free_unmarked(run);
+                        } else {
+                            let tid = running.read();
+                            alloc.mark_used(*tid, run).expect("taken");
+                            alloc.mark_free(*tid, run).expect("used");
+                        }
                     }
-                });
-            }
-        });
-        let tid = *running.read();
-        let frozen = alloc.freeze(tid);
-        platter.write(&frozen);
-        alloc.committed(tid);
-        assert_eq!((alloc.free_blocks(), alloc.pending_free(), frozen.free_blocks), (all, 0, all));
-        disk.write(&frozen);
-        let mut reservation = alloc.reserve(all, MayUse::RootBlocks).expect("all blocks");
-        while reservation.blocks() > 0 {
-            alloc.allocate(&mut reservation, &request(0, 64)).expect("no block is lost");
+                    if random.below(40) == 0 {
+                        let mut tid = running.write();
+                        platter.write(&alloc.freeze(*tid));
+                        alloc.committed(*tid);
+                        *tid = tid.next();
+                    }
+                }
+                for run in held {
+                    for block in run.start.0..run.start.0 + u64::from(run.len) {
+                        assert_eq!(owners[block as usize].swap(0, Ordering::SeqCst), thread);
+                    }
+                    alloc.free_unmarked(run);
+                }
+            });
         }
+    });
+    let tid = *running.read();
+    let frozen = alloc.freeze(tid);
+    platter.write(&frozen);
+    alloc.committed(tid);
+    assert_eq!((alloc.free_blocks(), alloc.pending_free(), frozen.free_blocks), (all, 0, all));
+    disk.write(&frozen);
+    let mut reservation = alloc.reserve(all, MayUse::RootBlocks).expect("all blocks");
+    while reservation.blocks() > 0 {
+        alloc.allocate(&mut reservation, &request(0, 64)).expect("no block is lost");
     }
+}
+
+#[test]
+fn threads_share_a_full_disk_without_losing_or_doubling_a_block() {
+    let (all_stay, none_stay) = (u64::MAX, 0);
+    share_a_full_disk(1, all_stay, Tuning::default());
+    share_a_full_disk(2, none_stay, Tuning::default());
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use extant_alloc::{
-    Allocator, AllocatorSnapshot, Error, Frees, MayUse, Preallocated, Preallocation, Preallocations, Purpose,
-    Request, Run, Scan, StreamGoals, Tuning,
+    Allocator, AllocatorSnapshot, Error, MayUse, Preallocated, Preallocations, Purpose, Request, Run, Scan,
+    Tuning,
 };
 use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber, LogicalBlock, TransactionId, bitmap};
 use extant_rt::{Arc, LockClass, Mutex, RwLock, explore, parallel, yield_now};
@@ -38,23 +38,41 @@ struct Stage {
 }
 
 fn tuning(random: &mut Random) -> Tuning {
-    let scans = [Scan::NearestFit, Scan::Nearest, Scan::Ordered, Scan::ListHead, Scan::Linear];
-    let goals = [
-        StreamGoals::Off,
-        StreamGoals::Locked,
-        StreamGoals::One,
-        StreamGoals::ByNumber,
-        StreamGoals::Several,
-    ];
-    let frees = [Frees::OneList, Frees::CountedApart, Frees::JoinedFirst, Frees::Joined];
-    let forms = [Preallocation::Tree, Preallocation::List, Preallocation::Off];
-    Tuning {
-        scan: scans[random.below(5) as usize],
-        preallocation: forms[random.below(3) as usize],
-        skip_busy: random.below(4) > 0,
-        stream_goals: goals[random.below(5) as usize],
-        frees: frees[random.below(4) as usize],
+    let scans = [Scan::NearestFit, Scan::Nearest, Scan::Ordered, Scan::Linear];
+    let tuning = Tuning {
+        scan: scans[random.below(4) as usize],
+        preallocation: random.below(3) > 0,
+        stream_goals: random.below(5) > 0,
         ..Tuning::default()
+    };
+    older(random, tuning)
+}
+
+#[cfg(not(extant_linux_model))]
+fn older(_: &mut Random, tuning: Tuning) -> Tuning {
+    tuning
+}
+
+/// The same with forms of older kernels.
+#[cfg(extant_linux_model)]
+fn older(random: &mut Random, tuning: Tuning) -> Tuning {
+    use extant_alloc::linux_model::{Frees, LinuxModel, ListHead, StreamGoals};
+    let heads = [ListHead::Off, ListHead::Index, ListHead::Lists];
+    let goals = [StreamGoals::Locked, StreamGoals::One, StreamGoals::ByNumber, StreamGoals::Several];
+    let frees = [Frees::OneList, Frees::CountedApart, Frees::JoinedFirst, Frees::Joined];
+    let stream_goals = goals[random.below(4) as usize];
+    let linux_model = LinuxModel {
+        list_head: heads[random.below(3) as usize],
+        skip_busy: random.below(4) > 0,
+        stream_goals,
+        frees: frees[random.below(4) as usize],
+        preallocation_list: random.below(2) == 0,
+        ..LinuxModel::default()
+    };
+    Tuning {
+        stream_goals: tuning.stream_goals && stream_goals == StreamGoals::Several,
+        linux_model,
+        ..tuning
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use extant_alloc::{Allocator, Error, InodeKind, InodeSearch, LastGroup, Parent, Tuning};
+use extant_alloc::{Allocator, Error, InodeKind, LastGroup, Parent, Tuning};
 use extant_ondisk::{GroupNumber, InodeNumber, TransactionId};
 use extant_rt::{LockClass, RwLock, explore, parallel, yield_now};
 
@@ -41,19 +41,31 @@ impl Books {
     }
 }
 
+#[cfg(not(extant_linux_model))]
+fn older(_: &mut Random, tuning: Tuning) -> Tuning {
+    tuning
+}
+
+/// The same with a search of older kernels.
+#[cfg(extant_linux_model)]
+fn older(random: &mut Random, mut tuning: Tuning) -> Tuning {
+    use extant_alloc::linux_model::InodeSearch;
+    let searches = [InodeSearch::Hold, InodeSearch::Locked, InodeSearch::Recheck, InodeSearch::Repeat];
+    tuning.linux_model.inode_search = searches[random.below(4) as usize];
+    tuning
+}
+
 impl Stage {
     fn new(disk: &Disk, tasks: usize, random: &mut Random) -> Self {
         let used = vec![None; (GROUPS * INODES_PER_GROUP) as usize];
         let certain = (used.len() - RESERVED) as i64;
-        let searches = [InodeSearch::Hold, InodeSearch::Locked, InodeSearch::Recheck, InodeSearch::Repeat];
         let tuning = Tuning {
-            inode_search: searches[random.below(4) as usize],
             reuse_inodes: random.below(2) == 0,
             spread_directories: random.below(2) == 0,
             ..Tuning::default()
         };
         let stage = Self {
-            alloc: disk.open_with(0, tuning),
+            alloc: disk.open_with(0, older(random, tuning)),
             last: Default::default(),
             books: Mutex::new(Books { used, certain, least: vec![None; tasks] }),
             running: RwLock::new(LockClass::HANDLE, TransactionId(1)),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use extant_alloc::{Allocator, BoxError, GroupStore, Setup, StreamGoals, Tuning};
+use extant_alloc::{Allocator, BoxError, GroupStore, Setup, Tuning};
 use extant_ondisk::{
     FsBlock, Geometry, GroupDescriptor, GroupNumber, IncompatFeatures, RoCompatFeatures, Superblock, bitmap,
 };
@@ -138,7 +138,7 @@ pub fn allocator(store: &Store) -> Result<Allocator> {
     superblock.set_blocks_count(u64::from(GROUPS) * u64::from(GROUP_BLOCKS));
     superblock.set_s_inodes_count(GROUPS.saturating_mul(INODES));
     let geometry = Geometry::new(&superblock)?;
-    let tuning = Tuning { stream_goals: StreamGoals::Off, ..Tuning::default() };
+    let tuning = Tuning { stream_goals: false, ..Tuning::default() };
     let free_blocks = u64::from(GROUPS) * u64::from(GROUP_BLOCKS - SYSTEM_BLOCKS);
     let setup = Setup { free_blocks, bitmap_bytes_max: u64::MAX, tuning, ..Setup::default() };
     Ok(Allocator::new(geometry, &setup, Box::new(store.clone())))

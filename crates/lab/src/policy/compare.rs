@@ -13,11 +13,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extant::mkfs::Mkfs;
-use extant::{Dir, File, Filesystem, MballocStatistics, Mount, Scan, Tuning};
+use extant::{Dir, File, Filesystem, MballocStatistics, Mount, Tuning};
 use extant_block::MemoryDevice;
+use extant_loads::Directory;
 use extant_loads::ageing::{self, Sizes};
+use extant_loads::ladder::{self, Order};
 use extant_loads::layout::{self, Free};
-use extant_loads::{Directory, ladder};
 use serde::Serialize;
 
 use crate::machine::Model;
@@ -65,18 +66,19 @@ pub struct Figures {
 /// A policy beside the default and the kernel's.
 ///
 /// # Errors
-/// Of a file that is no policy; the file system's.
+/// Of a file that is no policy; of a build without forms of older kernels; the file system's.
 pub fn compare(policy: &Path, disk: Disk) -> Result<Vec<Figures>, Box<dyn Error>> {
-    let step = |scan, key: &str| ladder::steps(scan).into_iter().find(|step| step.key == key);
-    let kernel = |name: &str, scan, key| step(scan, key).map(|step| (name.to_owned(), step.tuning));
+    let own = super::load(policy)?;
     let others = [
-        kernel("Extant's default", Scan::NearestFit, "default"),
-        kernel("Linux 6.17", Scan::ListHead, "patch-17"),
-        kernel("Linux 6.16", Scan::ListHead, "base"),
-        kernel("Linux 6.16, mb_optimize_scan=0", Scan::Linear, "base"),
+        ("Extant's default", Order::ListHead, "default"),
+        ("Linux 6.17", Order::ListHead, "patch-17"),
+        ("Linux 6.16", Order::ListHead, "base"),
+        ("Linux 6.16, mb_optimize_scan=0", Order::Linear, "base"),
     ];
-    let own = (policy.display().to_string(), super::load(policy)?);
-    let all: Vec<_> = std::iter::once(own).chain(others.into_iter().flatten()).collect();
+    let mut all = vec![(policy.display().to_string(), own)];
+    for (name, order, key) in others {
+        all.extend(ladder::step(order, key)?.map(|step| (name.to_owned(), step.tuning)));
+    }
     Ok(run::side_by_side(all.len(), |index| {
         let (policy, tuning) = all[index].clone();
         run::alone(&Model::load(Path::new("kunpeng920"))?, move || figures(policy, tuning, disk))
