@@ -3,7 +3,7 @@
 //!
 //! Leaves out: the maps themselves, see `extent` and `indirect`.
 //!
-//! Locks: the caller holds `INODE` of the file, to fill a hole exclusively. Tests: `tests/files.rs`, `tests/trees.rs`.
+//! Locks: the caller holds `INODE` of the file, to fill a hole alone, or shared with `MAPPING` alone ([`crate::content`]). Tests: `tests/files.rs`, `tests/trees.rs`.
 
 use extant_alloc::{Purpose, Request, Run};
 use extant_ondisk::extent::MAX_LEN;

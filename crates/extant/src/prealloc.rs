@@ -5,7 +5,7 @@
 //! or in its hole, for who writes at random may begin at the end, and fills the holes by and by. What was taken ahead goes
 //! with the last user of the file, and before its content is cut or moved.
 //!
-//! Locks: `INODE` of the file is held exclusively; the allocator's.
+//! Locks: the caller holds `INODE` of the file alone, or shared with `MAPPING` alone ([`crate::content`]); takes the allocator's.
 //!
 //! Source: `ext4_mb_normalize_request`, `ext4_discard_preallocations`. Tests: `tests/prealloc.rs`.
 

@@ -17,6 +17,9 @@ macro_rules! classes {
         impl LockClass {
             $($(#[$doc])* pub const $name: &'static LockClass =
                 &LockClass { name: stringify!($name), rank: $rank };)*
+
+            #[cfg(test)]
+            const ALL: &[&'static LockClass] = &[$(Self::$name),*];
         }
     };
 }
@@ -51,8 +54,8 @@ classes! {
     ORPHAN = 55;
     /// One per inode: the pages of its content. Held over no I/O.
     PAGES = 60;
-    /// One per slot of the names in memory; never two at once.
-    NAME = 70;
+    /// One per slot of the dcache; never two at once.
+    DENTRY = 70;
     /// One per inode: its decoded fields.
     INODE_STATE = 75;
     /// One per file system: a run of free blocks is out of its group while the device discards it.
@@ -75,10 +78,10 @@ classes! {
     MD_LOCK = 84;
     /// One per file system: runs of freed blocks that wait for a commit.
     FREED = 85;
-    /// One per file system: blocks on their way between the pool of free ones and a shard.
-    FREE_BLOCKS = 87;
     /// One per file system: the superblock's fields.
     SUPERBLOCK = 86;
+    /// One per file system: blocks on their way between the pool of free ones and a shard.
+    FREE_BLOCKS = 87;
     /// One per buffer; never two at once.
     BUFFER = 100;
     /// The shards of the buffer and inode caches.
@@ -101,4 +104,22 @@ classes! {
     PIPE = 125;
     /// A server's readers: which thread receives requests. Taken under any lock, before a wait.
     READERS = 130;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_of_locks_has_every_class_in_order() {
+        let page = include_str!("../../../docs/reference/locks.md");
+        let rows = LockClass::ALL.iter().map(|class| format!("| {} | `{}` |", class.rank, class.name));
+        let mut last = 0;
+        for row in rows {
+            let place = page.find(&row).unwrap_or_else(|| panic!("no row {row}"));
+            assert!(place > last, "{row} is not in its place");
+            last = place;
+        }
+        assert_eq!(page.matches("| `").count(), LockClass::ALL.len());
+    }
 }

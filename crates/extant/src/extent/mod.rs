@@ -7,7 +7,7 @@
 //! Invariants: an entry of an index node bears the number of the first block under it; no node but the root is
 //! empty; neighbours in a leaf that could be one extent are one, as far as a change touched them.
 //!
-//! Locks: the caller holds `INODE` of the file, for a change exclusively.
+//! Locks: the caller holds `INODE` of the file, for a change alone, or shared with `MAPPING` alone ([`crate::content`]).
 //!
 //! Source: `fs/ext4/extents.c`: `ext4_ext_insert_extent`, `ext4_ext_correct_indexes`, `ext4_ext_remove_space`,
 //! `ext4_ext_shift_extents`.

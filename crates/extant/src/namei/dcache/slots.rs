@@ -99,13 +99,16 @@ impl Slots {
 
 impl Default for Hand {
     fn default() -> Self {
-        Self { next: AtomicUsize::new(0), chunks: Mutex::new(LockClass::NAME, VecDeque::new()) }
+        Self { next: AtomicUsize::new(0), chunks: Mutex::new(LockClass::DENTRY, VecDeque::new()) }
     }
 }
 
 impl Default for Slot {
     fn default() -> Self {
-        Self { recently_used: AtomicBool::new(false), entry: Mutex::new(LockClass::NAME, Dentry::default()) }
+        Self {
+            recently_used: AtomicBool::new(false),
+            entry: Mutex::new(LockClass::DENTRY, Dentry::default()),
+        }
     }
 }
 
