@@ -2,15 +2,14 @@
 //! `make lab` and `make ladder` do; otherwise `linux_model/absent.rs` is in its place, whose hooks are empty.
 //!
 //! [`Tuning::linux_model`] chooses among the forms; with its default the allocator does what it does without this module. The
-//! rest of the crate meets the forms in the hooks of [`OlderForms`], [`GroupLocks`] and [`OlderInodeSearch`] and in the type [`PaRanges`]. A hook that
-//! gives an `Option` gives `None` where no older form is chosen.
+//! rest of the crate meets the forms in the hooks of [`OlderForms`], [`GroupLocks`] and [`OlderInodeSearch`], in the type
+//! [`PaRanges`] and in the search's `at_heads`. A hook that gives an `Option` gives `None` where no older form is chosen.
 //!
 //! Locks: `GROUPS`, outside a group's own; `MD_LOCK` and `ORDER_LIST`, inside it. Source: `fs/ext4/mballoc.c` and `ialloc.c` of
 //! the kernels that the forms name. Tests: here and `tests/alloc/linux_model.rs`; `make test-linux-model` runs them.
 
 mod block_group_locks;
 mod group_info;
-
 mod inode_search;
 mod md_lock;
 mod order_lists;

@@ -1,4 +1,5 @@
-//! The hooks of `linux_model.rs` in a build without the forms of older kernels: empty, so that nothing of them is left.
+//! The hooks of `linux_model.rs` in a build without the forms of older kernels: empty, so that nothing of them is left. What each
+//! is for stands there.
 
 use extant_ondisk::{Geometry, GroupNumber, InodeNumber, TransactionId};
 use extant_rt::MutexGuard;
