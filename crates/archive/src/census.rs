@@ -203,7 +203,7 @@ impl Census {
             let end = (range.offset + range.bytes).div_ceil(block);
             let len = end.saturating_sub(start);
             blocks += len;
-            // Long runs meet the metadata of groups, which cuts them once more each.
+            // The metadata of block groups splits each long run into one more extent.
             let cuts = if len > EXTENT_BLOCKS_MAX / 4 { 1 + len / EXTENT_BLOCKS_MAX } else { 0 };
             extents += len.div_ceil(EXTENT_BLOCKS_MAX) + cuts;
             next = end;

@@ -111,7 +111,7 @@ pub struct Attributes {
     pub gid: u32,
     /// The time of the last change of the content.
     pub mtime: Timestamp,
-    /// The time of the last access, if it is told.
+    /// The time of the last access, if the source records it.
     pub atime: Option<Timestamp>,
     /// Extended attributes, ordered by name, access control lists among them.
     pub xattrs: Vec<Xattr>,

@@ -36,7 +36,7 @@ pub enum Error {
     Locked {
         /// The file or block special.
         path: PathBuf,
-        /// Who holds the lock, where the host tells.
+        /// The holder of the lock, if the host reports it.
         holder: Option<Holder>,
     },
     /// The block special, or a partition of it, is mounted.

@@ -114,10 +114,10 @@ impl FileDevice {
     /// Opens and locks a file or block special.
     ///
     /// # Errors
-    /// [`Error::Locked`], [`Error::Mounted`], [`Error::Busy`] and [`Error::LoopAttached`] if somebody uses it;
-    /// [`Error::WriteProtected`] for a block special that is to be written and takes no writes;
-    /// [`Error::NotADevice`] for anything but a file or block special; [`Error::Unsuitable`] if it cannot be
-    /// accessed as asked; else [`Error::Io`]. A file that was made remains.
+    /// [`Error::Locked`], [`Error::Mounted`], [`Error::Busy`] and [`Error::LoopAttached`] if it is in use;
+    /// [`Error::WriteProtected`] for a block special that is to be written and takes no writes; [`Error::NotADevice`] for
+    /// anything but a file or block special; [`Error::Unsuitable`] if it cannot be accessed as asked; else [`Error::Io`]. A
+    /// file that was made remains.
     pub fn open(path: impl AsRef<Path>, access: DeviceAccess) -> Result<Self, Error> {
         let path = path.as_ref();
         let failed = |source| Error::Io { path: path.to_owned(), source };
@@ -200,7 +200,7 @@ impl FileDevice {
     /// Excludes others from a block special again.
     ///
     /// # Errors
-    /// [`Error::Busy`] if somebody was quicker: then nothing may be written any more; [`Error::Io`].
+    /// [`Error::Busy`] if another process claimed it first: then nothing may be written any more; [`Error::Io`].
     pub fn claim_again(&self) -> Result<(), Error> {
         let claimed = claim(&self.path).map_err(|source| match source.raw_os_error() {
             Some(libc::EBUSY) => Error::Busy { path: self.path.clone() },
@@ -495,7 +495,8 @@ mod tests {
         std::fs::write(&path, [0; 8192]).expect("an image");
         let device = FileDevice::open(&path, DeviceAccess::read_write()).expect("a device");
         device.flush().expect("a healthy file");
-        // As where a discard has to flush a busy block special first, and nobody listens to the discard.
+        // As where a discard has to flush a busy block special first, and the failure of the flush is not reported to the
+        // discard's caller.
         assert!(device.durable.run(|| io::Result::Err(io::Error::other("lost"))).is_err());
         let told = device.flush().expect_err("the loss was told once").to_string();
         assert_eq!(told, "writes were lost by an earlier flush: lost");

@@ -30,7 +30,7 @@ pub enum Event {
         /// Whether they are durable by themselves.
         fua: bool,
     },
-    /// A range was given up; it reads as zero afterwards.
+    /// A range was discarded; it reads as zero afterwards.
     Discard {
         /// Where, in bytes.
         offset: u64,

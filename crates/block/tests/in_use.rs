@@ -1,4 +1,4 @@
-//! A device that somebody uses is refused, and the error says who.
+//! A device that is in use is refused, and the error names its user.
 
 #[path = "common/loop_device.rs"]
 mod loop_device;

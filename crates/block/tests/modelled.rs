@@ -81,7 +81,7 @@ fn throughput_at_every_depth_is_what_the_figures_say() {
                     run(&device, depth, count, bytes, writes)
                 });
                 let expected = (alone * count).max(share * count * depth as u64);
-                // Whoever waits for the threads looks once in a microsecond.
+                // The thread that joins them polls once per microsecond.
                 let error = took.strict_sub(expected);
                 assert!(
                     error <= 1000,

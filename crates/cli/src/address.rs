@@ -41,7 +41,7 @@ impl Address {
 }
 
 impl DiskPath {
-    /// The place that `argument` names; an image alone stands for its root.
+    /// The place that `argument` names; an image alone means its root directory.
     pub fn parse(argument: &OsStr) -> Self {
         match Address::parse(argument) {
             Address::Disk(place) => place,

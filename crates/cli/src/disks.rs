@@ -41,7 +41,7 @@ pub struct ImageLocation {
 const LOCK_WAIT_SECONDS: u64 = 10;
 /// How long to wait between two looks at a lock.
 const LOCK_LOOK_INTERVAL: Duration = Duration::from_millis(10);
-/// A wait longer than that is told.
+/// A longer wait is reported on standard error.
 const LOCK_TELL_AFTER: Duration = Duration::from_secs(1);
 
 impl Default for ImageLocation {
@@ -132,7 +132,7 @@ pub fn open_device(image: &Path, access: DeviceAccess, wait: Duration) -> Result
     }
 }
 
-/// Who holds the lock of an image, and what it does.
+/// The holder of an image's lock, and what it does.
 fn locked_by(image: &Path, error: &extant_block::Error) -> Option<String> {
     let extant_block::Error::Locked { holder: Some(holder), .. } = error else { return None };
     if let Some(point) = mounts::served_by(holder.pid, image) {
@@ -199,7 +199,7 @@ pub fn open_for_writing(image: &Path, location: ImageLocation) -> Result<Filesys
     let clock = clock()?;
     let device = open_device(image, DeviceAccess::read_write(), location.wait())?;
     let device = locate(image, device, location)?;
-    // A clock in the background would make the bytes of the journal depend on how long things take.
+    // A clock in the background would make the bytes of the journal depend on timing.
     let is_fixed = matches!(clock, WallClock::Fixed(..));
     let fs = mount(image, device, Mount::new().clock(clock).background(!is_fixed))?;
     tell_of_opening(image, &fs);

@@ -44,7 +44,7 @@ impl Failure {
         Self::new("usage", "", message)
     }
 
-    /// The exit status that tells of it.
+    /// The exit status that corresponds to it.
     pub fn exit(&self) -> u8 {
         if self.kind == "usage" { EXIT_USAGE } else { EXIT_FAILED }
     }
@@ -85,7 +85,7 @@ impl Failure {
         use extant_archive::Error;
         let place = |path: &str| {
             let base = base.display().to_string();
-            // What is wrong with the base itself is told by its own path.
+            // What is wrong with the base itself is reported with its own path.
             let below = if path == base { "" } else { path.strip_prefix(at).unwrap_or(path) };
             let slash = if below.is_empty() || below.starts_with('/') { "" } else { "/" };
             format!("{}:{}{slash}{below}", image.display(), base.strip_suffix('/').unwrap_or(&base))
@@ -116,7 +116,7 @@ impl Failure {
         Self::new(kind, place, plain(error))
     }
 
-    /// Whether nobody wants to hear of it: the reader of a pipe has seen enough.
+    /// Whether the failure need not be reported: the reader of a pipe has closed it.
     pub fn is_silent(&self) -> bool {
         self.kind == BROKEN_PIPE
     }

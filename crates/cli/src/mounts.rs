@@ -18,7 +18,7 @@ use crate::failure::Failure;
 pub struct Mounted {
     /// Where.
     pub point: PathBuf,
-    /// The type: one of ours, or another's.
+    /// The type: one of Extant's, or another file system's.
     pub kind: String,
     /// What is mounted.
     pub source: PathBuf,
@@ -37,7 +37,7 @@ impl Mounted {
         self.kind == CLAIMED || self.kind == UNCLAIMED
     }
 
-    /// Whether both show one file system. Numbers of devices that are none are given out again.
+    /// Whether both show one file system. Anonymous device numbers are reused.
     fn is_same(&self, other: &Self) -> bool {
         let is_same_device = (&self.device, &self.kind) == (&other.device, &other.kind);
         is_same_device && (self.kind == CLAIMED || self.source == other.source)
@@ -278,7 +278,7 @@ pub fn unmount(dir: &Path, lazily: bool) -> io::Result<()> {
     Err(io::Error::new(kind, words))
 }
 
-/// Whether a path can stand in the mount table and the options of `fusermount3`.
+/// Whether a path can be written into the mount table and the options of `fusermount3`.
 pub fn is_plain(path: &Path) -> bool {
     !path.as_os_str().as_bytes().contains(&b'\n')
 }

@@ -69,7 +69,7 @@ pub fn escape(name: &[u8]) -> String {
     shown
 }
 
-/// Tells of a failure on standard error.
+/// Reports a failure on standard error.
 pub fn report(failure: &Failure, as_json: bool) {
     if failure.is_silent() {
         return;
@@ -80,11 +80,11 @@ pub fn report(failure: &Failure, as_json: bool) {
     } else {
         format!("extant: {}", controls_escaped(&failure.to_string()))
     };
-    // If nobody can be told, the exit status still tells.
+    // If standard error cannot be written, the exit status still reports the failure.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Tells of something that is no failure, on standard error.
+/// Reports something that is no failure, on standard error.
 pub fn note(text: &str) {
     let _ = writeln!(io::stderr(), "extant: {}", controls_escaped(text));
 }

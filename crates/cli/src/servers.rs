@@ -1,8 +1,8 @@
 //! Servers, as other processes find them and learn what became of their disks.
 //!
-//! A server keeps a file in memory open, its record: which mount it serves, and at its end how that went. Whoever unmounts looks for
-//! the record among the descriptors of the processes of the user who mounted, and reads it to the end. So nothing on the disk is
-//! asked, and no file of the host is left behind.
+//! A server keeps a file in memory open, its record: which mount it serves, and at its end how that went. `umount` looks for the
+//! record among the descriptors of the processes of the user who mounted, and reads it to the end. So nothing on the disk is asked,
+//! and no file of the host is left behind.
 //!
 //! Nothing that is read is trusted with more than its bytes: the kernel says who mounted, whose a process is, and that it serves the
 //! mount, where it tells that (Linux 6.16).
@@ -23,7 +23,7 @@ use crate::mounts::{self, Mounted};
 const NAME: &str = "extant-server";
 /// What a record may have at most.
 const RECORD_BYTES_MAX: u64 = 4096;
-/// How a record ends that tells of no failure.
+/// The end of a record that reports no failure.
 const CLEAN: &str = "clean";
 
 /// What a server tells those who unmount.
@@ -46,7 +46,7 @@ impl Record {
             Ok(()) => CLEAN.to_owned(),
             Err(failure) => failure.message.replace('\n', " "),
         };
-        // Whoever waits is told that nothing was said.
+        // If the write fails, the process that waits finds a record without an end.
         let _ = self.0.lock().write_all(format!("{words}\n").as_bytes());
     }
 }

@@ -30,14 +30,14 @@ const PROGRAM: [&str; 9] = [
     "std::io::stdin",
 ];
 
-/// Whoever starts programs does no more than that with processes: `fuse` calls `fusermount3`.
+/// Crates that start programs do nothing else with processes: `fuse` calls `fusermount3`.
 const PROCESSES: [&str; 1] = ["std::process"];
 const OWN_PROCESS: [&str; 3] = ["std::process::exit", "std::process::abort", "std::process::id"];
 
 /// What knows bytes alone does not do.
 const OUTSIDE_WORLD: [&str; 6] = ["extant_rt", "extant_block", "std::fs", "std::io", "std::net", "std::os"];
 
-/// Each library with what it must not name. `rt` and `block` name the host's own things.
+/// Each library with what it must not name. `rt` and `block` name the host's own interfaces.
 const LIBRARIES: [(&str, &[&[&str]]); 9] = [
     ("ondisk", &[&RUNTIME, &PROGRAM, &PROCESSES, &OUTSIDE_WORLD]),
     ("alloc", &[&RUNTIME, &PROGRAM, &PROCESSES]),
@@ -226,7 +226,7 @@ fn flushes(source: &str) -> usize {
     fua + kept.windows(3).filter(|three| three[0].ends_with("device") && three[1..] == [".", "flush"]).count()
 }
 
-/// A device tells of lost writes once. So the journal alone flushes, and is aborted by a flush that fails.
+/// A device reports lost writes once. So the journal alone flushes, and is aborted by a flush that fails.
 #[test]
 fn nobody_but_the_journal_flushes_a_mounted_disk() {
     let engine = Path::new(env!("CARGO_MANIFEST_DIR")).join("../extant/src");

@@ -1,4 +1,4 @@
-//! Who may do what: permission bits, access control lists, the sticky bit.
+//! Permission checks: permission bits, access control lists, the sticky bit.
 //!
 //! Leaves out: capabilities other than root's, and asking (the public API asks where it acts for a user; without one
 //! everything is allowed).
@@ -96,7 +96,7 @@ impl Volume {
         if user.uid == raw.uid() {
             return Ok(grants(6));
         }
-        // With a list these bits are its mask: without them it grants nobody but the owner and others anything.
+        // With a list these bits are its mask: without them it grants nothing but to the owner and others.
         if mode & 0o070 != 0
             && raw.file_type() != FileType::Symlink
             && let Some(acl) = self.access_acl(inode, raw)?
@@ -129,7 +129,7 @@ impl Volume {
     }
 }
 
-/// Root may do everything but execute what nobody may execute.
+/// Root may do everything but execute a file without any execute bit.
 fn may_as_root(raw: &RawInode, user: &Credentials, want: AccessMask) -> bool {
     let may_execute = raw.file_type() == FileType::Directory || raw.mode() & 0o111 != 0;
     user.is_root() && (!want.contains(AccessMask::EXECUTE) || may_execute)

@@ -278,7 +278,7 @@ impl Import {
             let name = format!(".extant-copy-{}", self.temporaries).into_bytes();
             self.temporaries += 1;
             match make(self, &name) {
-                // Left by a crash, or somebody's own.
+                // Left by a crash, or created by another program.
                 Err(extant::Error::Exists) => {}
                 other => return other.map(|made| (made, name)),
             }
@@ -397,7 +397,8 @@ impl Drop for Import {
 }
 
 impl Pending {
-    /// Sets the size before content that does not reach it, so that no blocks are taken ahead of what is to come.
+    /// Sets the size before content that does not reach it, so that no blocks are preallocated for content that will not
+    /// come.
     fn set_size_before(&mut self, end: u64) -> extant::Result<()> {
         if end < self.size && !self.is_sized {
             self.file.set_len(self.size)?;

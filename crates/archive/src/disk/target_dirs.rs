@@ -48,7 +48,7 @@ pub(super) struct TargetDirs {
     levels: Vec<Level>,
     /// There is a level for each name: no symbolic link was met.
     is_straight: bool,
-    /// The times of directories that are made because nothing tells of them.
+    /// The times of directories that no entry describes and that are created as parents.
     times: Option<Times>,
 }
 

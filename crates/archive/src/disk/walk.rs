@@ -49,7 +49,7 @@ impl DiskWalk {
         self
     }
 
-    /// Whether a symbolic link given as the root stands for what it names.
+    /// Whether a symbolic link given as the root is followed.
     #[must_use]
     pub fn follow_root(mut self, follow: bool) -> Self {
         self.follow_root = follow;

@@ -48,7 +48,7 @@ pub(super) fn set_on_file(file: &impl AsFd, attributes: &Attributes, options: Co
         allowed(rustix::fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty()))?;
     }
     if preserve.mode {
-        // A program that runs as its owner must not come to run as somebody else.
+        // A program that runs as its owner must not run with another user's rights.
         let kept = if owned { attributes.mode & 0o7777 } else { attributes.mode & 0o1777 };
         rustix::fs::fchmod(file, Mode::from_raw_mode(kept.into()))?;
     }
@@ -56,7 +56,7 @@ pub(super) fn set_on_file(file: &impl AsFd, attributes: &Attributes, options: Co
 }
 
 /// Gives what was made under `name`, no regular file and no directory, what a copy keeps, if it is `made`, of this type and
-/// with this device number: somebody else may have put another file in its place.
+/// with this device number: another process may have put another file in its place.
 pub(super) fn set_on_name(
     directory: &impl AsFd,
     name: &[u8],

@@ -191,7 +191,7 @@ impl Extract {
 
     /// Makes a directory, unless there is one, and goes into it: whether it did.
     fn make_directory(&mut self, name: &[u8], attributes: &Attributes) -> Outcome<bool> {
-        // Ours to write into until the end, and nobody else's if it is to be kept as it was.
+        // Writable by this process until the end; by others only if modes are not preserved.
         let mode = if self.options.preserve.mode { Mode::RWXU } else { mode(attributes) | Mode::RWXU };
         let is_new = match rustix::fs::mkdirat(self.open_path.directory(), name, mode) {
             // What is no directory is not entered.
@@ -443,7 +443,7 @@ impl Drop for Extract {
     }
 }
 
-/// Names that are free, at random, so that those which a crash or somebody else left behind are not tried one by one.
+/// Names that are free, at random, so that those that a crash or another process left behind are not tried one by one.
 #[derive(Debug, Default)]
 struct Temporaries {
     random: RandomState,

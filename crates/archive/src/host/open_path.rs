@@ -1,7 +1,7 @@
 //! An open path: the directories of the host from one to another below it.
 //!
-//! Each directory is opened from the one above it and never through a symbolic link, so that nobody who changes the tree
-//! meanwhile leads it elsewhere. Only the last [`OPEN_MAX`] stay open: a tree may be deeper than a process may have
+//! Each directory is opened from the one above it and never through a symbolic link, so that a process that changes the
+//! tree meanwhile cannot redirect it. Only the last [`OPEN_MAX`] stay open: a tree may be deeper than a process may have
 //! descriptors. What was closed is opened again as `..` of the one below it, and has to be the directory it was.
 //!
 //! Test: `tests/extract.rs`, `tests/host.rs`.

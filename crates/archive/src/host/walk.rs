@@ -49,7 +49,7 @@ impl Walk {
         self
     }
 
-    /// Whether a symbolic link given as the root stands for what it names.
+    /// Whether a symbolic link given as the root is followed.
     #[must_use]
     pub fn follow_root(mut self, follow: bool) -> Self {
         self.follow_root = follow;
@@ -107,7 +107,7 @@ impl Walk {
             return visit.sink.finish();
         }
         let mut open_path = self.open_root(&found)?;
-        // Where the host has none, or shows it to nobody, files are found by their paths.
+        // Where the host has none, or does not show it to this process, files are found by their paths.
         let has_proc = own_name(open_path.directory()).join(".").is_dir();
         let mut open = vec![self.open(self.at.clone(), &open_path)?];
         while let Some(Open { tree, names }) = open.last_mut() {
@@ -140,7 +140,7 @@ impl Walk {
         &self.root
     }
 
-    /// The path by which a place is told of.
+    /// The path that messages show for a place.
     fn host(&self, tree: &TreePath) -> PathBuf {
         let below = tree.components_from(self.at.depth()).join(&b'/');
         if below.is_empty() { self.root.clone() } else { self.root.join(OsStr::from_bytes(&below)) }
@@ -170,7 +170,7 @@ impl Walk {
     }
 }
 
-/// A file that is looked at: a path to it that nobody else can change, and where it goes.
+/// A file that is looked at: a path to it that no other process can change, and where it goes.
 struct SourceFile {
     access: PathBuf,
     tree: TreePath,

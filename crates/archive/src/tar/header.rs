@@ -163,7 +163,7 @@ fn sums(block: &[u8; BLOCK]) -> (i64, i64) {
         .fold((0, 0), |(unsigned, signed), byte| (unsigned + i64::from(byte), signed + i64::from(byte as i8)))
 }
 
-/// A header as written: what does not fit its fields stands in PAX records before it.
+/// A header as written: what does not fit its fields is in PAX records before it.
 pub(super) struct Fields<'a> {
     pub name: &'a [u8],
     pub type_flag: u8,

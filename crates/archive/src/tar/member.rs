@@ -16,7 +16,7 @@ use crate::user_database::UserDatabase;
 /// What stands before the header of a member and belongs to it.
 #[derive(Default)]
 pub(super) struct Extensions {
-    /// Bytes of all that stands there.
+    /// Bytes of all these headers.
     pub bytes: u64,
     pub records: Vec<Record>,
     pub long_name: Option<Vec<u8>>,
@@ -46,7 +46,7 @@ impl<'a> Records<'a> {
 pub(super) struct Member {
     pub name: Vec<u8>,
     pub path: TreePath,
-    /// None for a regular file, whose shape stands in more places than these.
+    /// None for a regular file, whose map of data and holes is not in the header alone.
     pub kind: Option<EntryKind>,
     pub attributes: Attributes,
     /// Bytes of content in the archive.

@@ -128,7 +128,7 @@ impl TarReader {
         sink: &mut dyn Sink,
         extent: Extent,
     ) -> Result<()> {
-        // Back in its place before any error is told of.
+        // Put back before any error is returned.
         let global = std::mem::take(&mut self.global);
         let member = Member::new(header, offset, &global, extensions, (&self.names, &mut self.paths));
         self.global = global;

@@ -83,8 +83,8 @@ impl SparseRecords {
         Ok(())
     }
 
-    /// The shape of the member's content, of which `stored` bytes are in the archive. Reads the map off the
-    /// content if it stands there, and takes its bytes from `stored`. None if the member has no holes.
+    /// The shape of the member's content, of which `stored` bytes are in the archive. Reads the map from the start
+    /// of the content if it is there, and takes its bytes from `stored`. None if the member has no holes.
     pub fn shape(self, input: &mut Input, stored: &mut u64) -> Result<Option<Shape>, Unreadable> {
         let numbers = if self.in_content { Some(read_map(input, stored)?) } else { self.numbers };
         let Some(numbers) = numbers else { return Ok(None) };
@@ -98,7 +98,7 @@ impl SparseRecords {
     }
 }
 
-/// The shape of a member in GNU's own form, whose map stands in its header and in blocks behind it.
+/// The shape of a member in GNU's own form, whose map is in its header and in blocks behind it.
 pub(super) fn gnu_shape(input: &mut Input, header: &Header) -> Result<Shape, Unreadable> {
     let size = header.gnu_real_size().ok_or(MALFORMED)?;
     let (mut ranges, mut continued) = header.gnu_sparse_map().ok_or(MALFORMED)?;

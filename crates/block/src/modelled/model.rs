@@ -44,7 +44,7 @@ pub struct Rotating {
     pub cache_bytes: u64,
 }
 
-/// The figures by name, as they stand in the file.
+/// The figures by name, as they are in the file.
 struct Figures<'a> {
     list: Vec<(&'a str, u64)>,
 }

@@ -116,7 +116,7 @@ fn run_in(dir: &Path, command: &[OsString]) -> Outcome {
         // The terminal sends SIGINT to the command as well.
         for signal in signals.forever().filter(|signal| *signal != SIGINT) {
             let signal = if signal == SIGHUP { Signal::HUP } else { Signal::TERM };
-            // Ended in the meantime: then there is nobody to tell.
+            // The command may have ended in the meantime; then there is no process to signal.
             let _ = kill_process(pid, signal);
         }
     };

@@ -174,7 +174,7 @@ impl Report {
         Self { as_json, exit: 0 }
     }
 
-    /// Tells of a failure.
+    /// Reports a failure.
     fn tell(&mut self, failure: &Failure) {
         self.exit = self.exit.max(failure.exit());
         output::report(failure, self.as_json);

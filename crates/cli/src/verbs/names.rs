@@ -112,7 +112,7 @@ impl Mv {
 
 /// Make links on a disk
 ///
-/// A hard link names a file on the same disk. What a symbolic link says is taken as it stands.
+/// A hard link names a file on the same disk. What a symbolic link says is stored unchanged.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  extant ln -s /usr/bin/python3 disk.img:/usr/bin/python\n  extant ln disk.img:/bin/busybox disk.img:/bin/sh"
@@ -199,7 +199,7 @@ fn on_one_disk(places: &[OsString]) -> Result<(Vec<DiskPath>, DiskPath), Failure
     }
 }
 
-/// Whether things go into the target, not to it.
+/// Whether the sources go into the target directory rather than replacing the target.
 fn into_directory(fs: &Filesystem, target: &DiskPath, count: usize) -> Result<bool, Failure> {
     let is_directory = fs.metadata(&target.path).is_ok_and(|found| found.file_type == FileType::Directory);
     if count > 1 && !is_directory {

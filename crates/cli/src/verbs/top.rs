@@ -102,7 +102,7 @@ impl Top {
         }
     }
 
-    /// The server's metrics now. What is opened is closed again: nobody is to find the mount in use.
+    /// The server's metrics now. What it opens it closes, so that the mount does not stay busy.
     fn read(&self, mounted: &Mounted) -> Result<Snapshot, Failure> {
         let path = mounted.point.join(".extant/metrics");
         let failed = |error: std::io::Error| {

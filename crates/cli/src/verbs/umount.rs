@@ -62,7 +62,7 @@ impl Umount {
     /// Seconds, unless others are asked for.
     pub const TIMEOUT: u64 = 60;
 
-    /// Unmounts. A server that does not answer holds up whoever asks the kernel about its mount; so a thread does that, which ends
+    /// Unmounts. A thread asks the kernel about the mount, for a server that does not answer blocks the caller; the thread ends
     /// with the process.
     pub fn run(self) -> Outcome {
         let progress = Mutex::new(LockClass::PIPE, Progress::default());
@@ -121,7 +121,7 @@ impl Shared {
     }
 
     fn unmount(&self, given: &Path, lazy: bool) -> Result<(), Failure> {
-        // A server that is stopped is asked nothing: who waits for it cannot even be killed.
+        // A server that is stopped is asked nothing: a thread that waits for it cannot even be killed.
         let absolute = std::path::absolute(given).map_err(|error| Failure::host(given, &error))?;
         let (dir, mounted) = match mounts::ours_at(&absolute)? {
             Some(mounted) => (absolute, Some(mounted)),

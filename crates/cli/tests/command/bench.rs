@@ -149,7 +149,7 @@ impl Bench {
         let mut stdin = child.stdin.take().expect("stdin");
         let input = input.to_vec();
         let writer = std::thread::spawn(move || {
-            // Who does not want it all says so by its status.
+            // A command that does not read all of its input shows that by its exit status.
             let _ = stdin.write_all(&input);
         });
         let run = Run::from(child.wait_with_output().expect("output"));

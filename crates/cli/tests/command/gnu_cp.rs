@@ -314,7 +314,7 @@ fn run(command: &mut Command, source: Option<&Path>, target: Option<&Path>) -> (
             break status;
         }
         if let (Some(pipe), false) = (source, is_fed) {
-            // Fails while nobody reads.
+            // Fails while the pipe has no reader.
             let writer = OpenOptions::new().write(true).custom_flags(nonblocking).open(pipe);
             is_fed = writer.is_ok_and(|mut writer| writer.write_all(b"piped\n").is_ok());
         }

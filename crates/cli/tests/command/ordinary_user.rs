@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::bench::{Bench, DISK, Run, is_root, tool};
 
-/// The command as a user without privileges; as whoever runs the tests, if that is one.
+/// The command as a user without privileges; as the user who runs the tests, if unprivileged.
 fn as_user(bench: &Bench) -> Option<impl Fn(&[&str]) -> Run> {
     let setpriv = if is_root() { Some(tool("setpriv")?) } else { None };
     let program = bench.path("extant");

@@ -187,7 +187,7 @@ fn disk_of_two_groups() -> Option<Bench> {
     Some(bench)
 }
 
-/// A disk whose journal holds a file `/late`, as a crash leaves it; or as a journal does that was then given up, for a write failed.
+/// A disk whose journal holds a file `/late`, as a crash leaves it; or as a journal leaves it that was aborted after a failed write.
 fn crash(bench: &Bench, aborts: bool) {
     let bytes = bench.bytes(DISK);
     let memory = MemoryDevice::new(bytes.len() as u64);

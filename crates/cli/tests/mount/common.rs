@@ -111,8 +111,8 @@ impl Disk {
         self.server = Some(server);
     }
 
-    /// Kills the server as a loss of power would. The dead mount stays, so that whoever works there gets errors and
-    /// does not go on in the directory below it.
+    /// Kills the server as a loss of power would. The dead mount stays, so that processes in it get errors instead of going on
+    /// in the directory below it.
     pub fn kill(&mut self) {
         let mut server = self.server.take().expect("a server");
         server.kill().expect("kill");

@@ -64,7 +64,7 @@ fn disk_with_shared_tables(entry: Option<u32>) -> Option<Disk> {
     Some(disk)
 }
 
-/// Asks the server for the attributes of files until it is told to end; how long each took, in order.
+/// Asks the server for the attributes of files until it is stopped; how long each request took, in order.
 fn ask_for_others(point: &Path, ends: &AtomicBool) -> Vec<Duration> {
     let mut took = Vec::new();
     for index in (0..OTHERS).cycle() {
@@ -88,7 +88,7 @@ fn look_for_holes(file: &File, found: &Sender<([Result<u64, Errno>; 2], Duration
     while asked.elapsed() < ASKED {
         let start = Instant::now();
         let answers = [SeekFrom::Data(BEHIND), SeekFrom::Hole(BEHIND)].map(|from| seek(file, from));
-        // Nobody waits for it any more if it was too long.
+        // If this took too long, the receiver has already stopped waiting.
         let _ = found.send((answers, start.elapsed()));
     }
 }

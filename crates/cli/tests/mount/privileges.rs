@@ -179,7 +179,7 @@ fn flags_are_set_by_whom_linux_lets_set_them() {
         return;
     }
     let tried = assert_as_kernel(try_flags);
-    // Whatever the kernel's ext4 says: nobody else changed anything, and who may did.
+    // Whatever the kernel's ext4 did: no other user changed anything, and the permitted user did.
     for tried in tried.iter().filter(|tried| tried.starts_with("other") || tried.contains("bind mount")) {
         assert!(!tried.contains("errno 0, changed"), "{tried}");
     }

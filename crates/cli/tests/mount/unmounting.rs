@@ -200,7 +200,7 @@ fn umount_names_a_server_that_is_stopped_and_does_not_wait_for_ever() {
     let server = fs::read_to_string(disk.point.join(".extant/pid")).expect("pid");
     let pid = Pid::from_raw(server.trim().parse().expect("number")).expect("pid");
     kill_process(pid, Signal::STOP).expect("stop");
-    // Each of its threads: one that takes a request before it stops holds up whoever asked.
+    // Waits for each of its threads: one that takes a request before it stops blocks the caller.
     let threads = format!("/proc/{}/task", server.trim());
     let is_stopped = |thread: &Path| {
         let stat = fs::read_to_string(thread.join("stat")).expect("state");

@@ -26,7 +26,8 @@ struct Seen {
     worst: Duration,
 }
 
-/// Creates, writes and unlinks files until it is told to end; what was seen with the CPUs free, and with them wanted.
+/// Creates, writes and unlinks files until it is stopped; what was measured with the CPUs free, and with the CPUs
+/// contended.
 fn work(dir: &Path, wanted: &AtomicBool, ends: &AtomicBool) -> [Seen; 2] {
     let mut seen = [Seen::default(), Seen::default()];
     let timed = |seen: &mut [Seen; 2], operation: &mut dyn FnMut()| {
@@ -102,7 +103,7 @@ fn no_operation_waits_long_when_cpus_are_wanted() {
     }
     let mut servers: Vec<&[&str]> = vec![&[]];
     if is_root() {
-        // Whoever stands back cannot come back then, as with an ordinary user.
+        // Without this capability a thread that lowered its priority cannot raise it again, as with an ordinary user.
         servers.push(&["setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice"]);
     }
     for before in servers {

@@ -26,11 +26,11 @@ impl Volume {
         if user.is_root() || user.uid == inode.raw().uid() { Ok(()) } else { Err(Error::NotPermitted) }
     }
 
-    /// What comes of a change of attributes when `user` makes it: who is not in the group loses set-group-id, and a
-    /// change of owner takes set-id bits away.
+    /// What comes of a change of attributes when `user` makes it: a user who is not in the group loses
+    /// set-group-id, and a change of owner clears the set-id bits.
     ///
     /// # Errors
-    /// `NotPermitted` for another's inode, for giving it away, and for a group that the user is not in.
+    /// `NotPermitted` for an inode of another user, for giving it away, and for a group that the user is not in.
     pub(crate) fn check_set_attributes(
         &self,
         inode: &Inode,
@@ -58,7 +58,7 @@ impl Volume {
     /// That `user` may set these flags.
     ///
     /// # Errors
-    /// `NotPermitted` for another's inode, and for making it immutable or append-only or ending that.
+    /// `NotPermitted` for an inode of another user, and for making it immutable or append-only or ending that.
     pub(crate) fn check_set_flags(&self, inode: &Inode, user: &Credentials, flags: InodeFlags) -> Result<()> {
         self.check_owner(inode, user)?;
         let changed = inode.raw().flags() ^ flags;
@@ -79,8 +79,8 @@ impl Volume {
         if name.starts_with(b"user.") { self.access(inode, user, AccessMask::READ) } else { Ok(()) }
     }
 
-    /// What comes of setting or removing an attribute when `user` does it: who is not in the group loses
-    /// set-group-id with an access control list.
+    /// What comes of setting or removing an attribute when `user` does it: setting an access control list clears
+    /// set-group-id if the user is not in the group.
     ///
     /// # Errors
     /// `NotPermitted` for what only root or the owner may change; `PermissionDenied`; as [`Volume::access`].

@@ -53,7 +53,7 @@ impl Dir {
         Ok(File::new(self.fs().clone(), inode))
     }
 
-    /// What `lstat` tells of the inode of that name.
+    /// What `lstat` reports for that name.
     ///
     /// # Errors
     /// As [`Dir::lookup`].

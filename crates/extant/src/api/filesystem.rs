@@ -41,7 +41,7 @@ struct MountedVolume {
 
 impl Drop for MountedVolume {
     fn drop(&mut self) {
-        // Whoever wants to know calls `unmount`.
+        // Drop cannot report an error; `unmount` does.
         let _ = self.volume.unmount();
     }
 }
@@ -145,7 +145,7 @@ impl Filesystem {
         self.volume().descriptors()
     }
 
-    /// What files have taken ahead, and the look-ups there since mounting.
+    /// The files' preallocations, and the look-ups in them since mounting.
     #[must_use]
     pub fn prealloc_statistics(&self) -> PreallocStatistics {
         self.volume().allocator.prealloc_statistics()
@@ -176,7 +176,7 @@ impl Filesystem {
     /// `range` of the disk, group by group; a group that was done already is passed over until blocks come back to it. What was
     /// freed and is not committed yet is left out. Gives how many bytes were discarded.
     ///
-    /// Nobody is given a block before its discard ended.
+    /// No block is allocated again before its discard has ended.
     ///
     /// # Errors
     /// `InvalidArgument` if the range begins behind the disk or is shorter than a block, or if `least` is longer than a
@@ -191,7 +191,7 @@ impl Filesystem {
         self.volume().is_read_only()
     }
 
-    /// Who writes to the disk by its multiple-mount protection, this mount among them; nobody, if the disk has none.
+    /// The holder of the disk's multiple-mount protection, which may be this mount; none if the disk has no such protection.
     ///
     /// # Errors
     /// [`Error::Corrupt`] and [`Error::Io`] of its block.
@@ -243,8 +243,8 @@ impl Filesystem {
         Ok(File::new(self.clone(), inode))
     }
 
-    /// The inode of a number that somebody outside claims to remember, perhaps from an earlier mount, as a file handle does.
-    /// Any number is safe; whether it is still the same inode, [`File::generation`] tells.
+    /// The inode of a number that a client claims to remember, perhaps from an earlier mount, as a file handle does. Any number
+    /// is safe; whether it is still the same inode, [`File::generation`] tells.
     ///
     /// # Errors
     /// `Stale` if there is no such number, or if it is free, without a name or the file system's own; `Corrupt`, `Io`.

@@ -51,7 +51,7 @@ pub fn let_go() -> Result<(), Failure> {
     rustix::process::chdir("/").map_err(failed)?;
     let nothing = std::fs::OpenOptions::new().read(true).write(true).open(null);
     let nothing = nothing.map_err(|error| Failure::host(null, &error))?;
-    // Whoever started us is gone: the mount is there all the same.
+    // The process that started the daemon may have ended; the mount serves all the same.
     let _ = rustix::io::write(rustix::stdio::stdout(), b"\n");
     rustix::stdio::dup2_stdout(&nothing).map_err(failed)?;
     rustix::stdio::dup2_stderr(&nothing).map_err(failed)

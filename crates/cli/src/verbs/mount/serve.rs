@@ -106,7 +106,7 @@ impl Serving {
             if unmount_everywhere(&mounted).is_ok_and(|ends| ends) {
                 return;
             }
-            // Gone in the meantime, or still used: whoever uses it gets errors from now on.
+            // The mount point is gone, or the mount is still in use: its users get errors from now on.
             let finished = finish(&server, &image, &record);
             if let Err(failure) = &finished {
                 output::report(failure, false);
@@ -189,7 +189,7 @@ fn mount_claiming(
         return Ok(session);
     }
     if let Err(error) = device.claim_again() {
-        // It is another's now: not a byte more.
+        // Another process has claimed the device: nothing more may be written.
         let _ = fs.force_shutdown(false);
         return Err(disks::device_failure(device.path(), error));
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::interval::Interval;
 use super::waits::{ALL, kinds, waits};
 
-/// One document: counts and times of the interval, and where things stand at its end.
+/// One document: counts and times of the interval, and the state at its end.
 pub fn document(interval: &Interval<'_>) -> Map<String, Value> {
     let kinds = kinds(interval);
     let requests: Vec<Value> = kinds
