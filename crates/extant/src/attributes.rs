@@ -1,6 +1,6 @@
 //! The fields of inodes that users see and set: `stat`, `chmod`, `chown`, `utimes`, `chattr`.
 //!
-//! Leaves out: the size, which is set with the content; who may do it ([`crate::access`]).
+//! Leaves out: the size, which is set with the content; permission checks ([`crate::access`]).
 //!
 //! Locks: `XATTR` of the inode where the mode changes, for its access control list changes along.
 //!
@@ -22,7 +22,7 @@ const S_IXGRP: u16 = 0o010;
 /// Bits of a mode that are no type.
 const MODE_BITS: u16 = 0o7777;
 
-/// What `stat` tells of an inode.
+/// What `stat` reports for an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// Its number.
@@ -126,7 +126,7 @@ const SETTABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::TOPDIR)
     .union(InodeFlags::DAX);
 
-/// What excludes [`InodeFlags::DAX`] (`EXT4_DAX_MUT_EXCL`); of a directory, its entries may stand in its inode.
+/// What excludes [`InodeFlags::DAX`] (`EXT4_DAX_MUT_EXCL`); of a directory, its entries may be in its inode.
 const NOT_MAPPED: InodeFlags = InodeFlags::VERITY
     .union(InodeFlags::ENCRYPT)
     .union(InodeFlags::JOURNAL_DATA)
@@ -316,7 +316,8 @@ fn without_set_id(mode: u16) -> u16 {
     if mode & S_IXGRP != 0 { mode & !S_ISGID } else { mode }
 }
 
-/// What a file whose content stands in its inode counts as, so that nobody takes it for a hole (`ext4_file_getattr`).
+/// The sectors reported for a file whose content is in its inode, so that programs do not take it for a hole
+/// (`ext4_file_getattr`).
 fn inline_blocks_512(raw: &RawInode) -> u64 {
     let counts = raw.file_type() == FileType::Regular && raw.has_inline_data();
     if counts { raw.size().div_ceil(512) } else { 0 }

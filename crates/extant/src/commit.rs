@@ -189,8 +189,8 @@ impl Volume {
         self.buffers.replace(buffer);
     }
 
-    /// The inode-table blocks that come into use with this commit. What stands in them on the disk was never
-    /// written by anyone, where mkfs left the tables to be initialised lazily.
+    /// The inode-table blocks that come into use with this commit. Their bytes on the disk were never written, if mkfs left
+    /// the tables to be initialised lazily.
     fn fresh_tables(&self, groups: &[GroupSnapshot]) -> BTreeSet<FsBlock> {
         let per_group = self.geometry.inodes_per_group;
         let per_block = self.geometry.block_size / u32::from(self.geometry.inode_size);

@@ -1,8 +1,8 @@
 //! The locks of a file's content while it is in memory: it is written to while it is written back.
 //!
-//! `INODE` says that the content stays as it is for whoever holds it alone. Beside each other, holding it shared, are: who
-//! reads a file through memory and who writes into memory, with `MAPPING` shared and alone; and one who writes back, with
-//! `WRITEBACK`, who takes `MAPPING` for the moments at which he looks at pages, takes blocks and names them, and not while the
+//! A thread that holds `INODE` alone excludes all other changes of the content. Three kinds of threads hold it shared: readers
+//! through memory, which hold `MAPPING` shared; writers into memory, which hold `MAPPING` alone; and one thread that writes
+//! back, which holds `WRITEBACK`, and `MAPPING` only while it looks at pages, allocates blocks and maps them, not while the
 //! device works. So a writer waits for copies and for updates, and not for the device.
 //!
 //! Order: `INODE`, `WRITEBACK`, `MAPPING`.
@@ -71,7 +71,7 @@ impl Inode {
         WritebackGuard::Beside { mapping, _writeback: writeback.lock(), _content: content }
     }
 
-    /// As [`Inode::lock_for_writeback`], unless somebody holds it alone or writes back.
+    /// As [`Inode::lock_for_writeback`], unless another thread holds it alone or writes back.
     pub(crate) fn try_lock_for_writeback(&self) -> Option<WritebackGuard<'_>> {
         let content = self.content.try_read()?;
         let ContentLocks { writeback, mapping } = self.content_locks();
@@ -80,7 +80,7 @@ impl Inode {
 }
 
 impl<'a> WritebackGuard<'a> {
-    /// Nobody else reads or writes in memory until it is dropped.
+    /// No other thread reads or writes in memory until it is dropped.
     pub(crate) fn mapping(&self) -> Option<RwLockWriteGuard<'a, ()>> {
         match self {
             Self::Alone => None,

@@ -1,7 +1,7 @@
 //! The end of an inode: its blocks, its attributes and its number are given back.
 //!
-//! Invariant: an inode that cannot be deleted within one update stands in the orphan list before the first of its
-//! blocks is freed.
+//! Invariant: an inode that cannot be deleted within one update is in the orphan list before the first of its blocks is
+//! freed.
 //!
 //! Locks: `INODE` of the inode, then an update.
 

@@ -3,10 +3,10 @@
 //! Leaves out: which operations there are ([`crate::namei`]), and the bytes of a block ([`extant_ondisk::dirent`],
 //! [`extant_ondisk::htree`]).
 //!
-//! A directory of one block is linear. With the `dir_index` feature its first overflow makes it an indexed one:
-//! block 0 becomes the root of a tree by hash of name, whose leaves are plain blocks. An index is never dropped. If
-//! an index is damaged, names are still found by going through all blocks; none can be added. One whose entries stand in
-//! its inode is read as the one block that it will be once it changes ([`crate::inline`]).
+//! A directory of one block is linear. With the `dir_index` feature its first overflow makes it an indexed one: block 0
+//! becomes the root of a tree by hash of name, whose leaves are plain blocks. An index is never dropped. If an index is
+//! damaged, names are still found by going through all blocks; none can be added. One whose entries are in its inode is
+//! read as the one block that it will be once it changes ([`crate::inline`]).
 //!
 //! Invariants: a change is planned before its update opens, under the directory's lock, so that only damage in the
 //! bitmaps can stop it later; a block given to a directory is a valid empty one at once.
@@ -43,7 +43,7 @@ use crate::inode::Inode;
 use crate::update::Credits;
 use crate::volume::Volume;
 
-/// Flags of directories whose names do not stand in them as they are asked for.
+/// Flags of directories whose names are not stored as they are looked up.
 const NAME_FORMS: InodeFlags = InodeFlags::ENCRYPT.union(InodeFlags::CASEFOLD);
 
 /// How the directories of a volume are laid out.

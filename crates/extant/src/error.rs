@@ -88,7 +88,7 @@ pub enum Error {
     /// The user may not.
     #[error("permission denied")]
     PermissionDenied,
-    /// Nobody may, for the file is immutable, append-only or verity.
+    /// No user may, for the file is immutable, append-only or verity.
     #[error("operation not permitted")]
     NotPermitted,
     /// It is encrypted, and keys are not used here.
@@ -121,7 +121,7 @@ pub enum Error {
     /// The inode is gone.
     #[error("stale inode")]
     Stale,
-    /// Whoever asked has given up.
+    /// The caller was interrupted and no longer waits for the result.
     #[error("interrupted")]
     Interrupted,
     /// In use.
@@ -141,7 +141,7 @@ pub struct Location {
     pub group: Option<GroupNumber>,
     /// The inode it belongs to.
     pub inode: Option<InodeNumber>,
-    /// The block it stands in.
+    /// The block that it is in.
     pub block: Option<FsBlock>,
 }
 

@@ -56,7 +56,7 @@ struct Range {
 }
 
 impl Volume {
-    /// Does `what` to `bytes` bytes from `offset` on. Who is `privileged` may use the blocks kept for root.
+    /// Does `what` to `bytes` bytes from `offset` on. A `privileged` caller may use the blocks kept for root.
     ///
     /// # Errors
     /// `InvalidArgument` for an empty range, and by what [`Fallocate`] says of its kinds; `FileTooLarge`; `NoSpace`;

@@ -1,5 +1,4 @@
-//! Content that stands in its inode (`inline_data`): small files, directories and symbolic links of disks that Linux or
-//! `mke2fs` wrote.
+//! Inline content (`inline_data`): small files, directories and symbolic links of disks that Linux or `mke2fs` wrote.
 //!
 //! It is read where it stands. Nothing is made so, and what changes moves to a block first, in an update of its own: a
 //! crash shows the same content in the one place or the other. So an inode whose content is in blocks stays so.
@@ -31,7 +30,7 @@ use crate::write::RUN_CREDITS;
 const MOVE_CREDITS: u32 = 2 + RUN_CREDITS;
 
 impl Volume {
-    /// What stands in an inode, 60 bytes and more; None if its content is elsewhere.
+    /// The content in an inode, 60 bytes and more; None if its content is elsewhere.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -58,7 +57,7 @@ impl Volume {
         Ok(Some(bytes))
     }
 
-    /// What the first block of a directory will hold whose entries stand in its inode; None if they are elsewhere.
+    /// What the first block of a directory with inline entries will hold; None if the entries are not inline.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -151,7 +150,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Cuts a file to nothing whose content stands in its inode.
+    /// Truncates a file with inline content to zero bytes.
     ///
     /// # Errors
     /// `ReadOnly`; `Corrupt`.

@@ -57,7 +57,7 @@ pub(crate) enum MapKind {
     Extents,
     /// Blocks of block numbers.
     Indirect,
-    /// It has no blocks: a device, a short symbolic link, content that stands in the inode.
+    /// It has no blocks: a device, a short symbolic link, content in the inode.
     None,
 }
 
@@ -125,7 +125,7 @@ impl Volume {
         }
     }
 
-    /// Whether a symbolic link's target stands in the inode (`ext4_inode_is_fast_symlink`).
+    /// Whether a symbolic link's target is in the inode (`ext4_inode_is_fast_symlink`).
     fn is_fast_symlink(&self, raw: &RawInode) -> bool {
         if self.names.has_value_inodes {
             // The blocks of values count as its own.

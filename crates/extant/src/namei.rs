@@ -1,6 +1,6 @@
 //! Operations on names: looking up, making, linking, removing and renaming inodes.
 //!
-//! Leaves out: paths and users ([`crate::api`]); who may do what is for the caller to ask ([`Volume::access`],
+//! Leaves out: paths and users ([`crate::api`]); permissions, which the caller checks ([`Volume::access`],
 //! [`Volume::may_delete`]). Immutable and append-only inodes are respected here.
 //!
 //! Each operation is one update: a crash shows all of it or nothing. It looks everything up and plans it under the
@@ -109,7 +109,7 @@ impl Volume {
         }
     }
 
-    /// What `stat` tells of the inode of that name. A symbolic link is not followed.
+    /// What `stat` reports for that name. A symbolic link is not followed.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
@@ -152,7 +152,7 @@ impl Volume {
         self.names.dcache.put(&self.inodes, dir, name, inode);
     }
 
-    /// Has whoever looks for a name that is about to change wait for the lock of the directory, which is held alone.
+    /// Makes look-ups of a name that is about to change wait for the lock of the directory, which is held alone.
     fn forget_name(&self, dir: &Inode, name: &[u8]) {
         self.names.dcache.forget(&self.inodes, dir, name);
     }

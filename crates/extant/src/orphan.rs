@@ -24,7 +24,7 @@ use crate::inode::{Inode, InodeRef};
 use crate::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 
-/// The orphans that stand in the on-disk list.
+/// The orphans that are in the on-disk list.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     /// By age: the last is the head of the chain.
@@ -290,9 +290,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives back what inodes without users have taken ahead, and deletes those without links. Called where no lock is
-    /// held. What cannot be deleted now stays in the on-disk list for the next mount; of damage that is why, the next sync
-    /// or unmounting tells.
+    /// Discards the preallocations of inodes without users, and deletes those without links. Called where no lock is held.
+    /// What cannot be deleted now stays in the on-disk list for the next mount; of damage that is why, the next sync or
+    /// unmounting tells.
     pub(crate) fn evict_unlinked(&self) {
         self.evict_unlinked_once();
         // What was deleted may have left values of its attributes.
@@ -307,7 +307,7 @@ impl Volume {
                 continue;
             }
             if inode.is_replaced.load(Ordering::Relaxed) && inode.raw().links_count() > 0 {
-                // Who opens it again and syncs it is told of an error.
+                // A later open and sync of it reports an error.
                 let _ = self.flush(&inode);
                 inode.is_replaced.store(false, Ordering::Relaxed);
             }

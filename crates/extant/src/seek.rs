@@ -104,8 +104,8 @@ impl Volume {
         Ok((matches!(mapping, Mapping::Data { unwritten: false, .. }), mapping.len()))
     }
 
-    /// Tells the runs of blocks that a range of a file, in bytes, touches; also behind its end. Runs that continue each
-    /// other are told as one. Content that stands in the inode has none.
+    /// Reports the runs of blocks that a range of a file, in bytes, touches; also behind its end. Adjacent runs are reported as
+    /// one. Content in the inode has none.
     ///
     /// # Errors
     /// `Io`; `Corrupt`, also for a map of more blocks than the disk has; `Interrupted`.

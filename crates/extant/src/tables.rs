@@ -1,9 +1,9 @@
 //! Zeroing the inode tables that mkfs left to be initialised lazily, in the background.
 //!
-//! Of each group without `INODE_ZEROED`, what nobody wrote of the table becomes zero, and then its descriptor says so. Until
-//! then a commit zeroes the table blocks that it brings into use (`commit.rs`). The two do not meet: a piece is zeroed
-//! with `TABLES` held, from behind what commits have brought into use; a commit that brings more into use notes it
-//! first, and then takes and gives up `TABLES` before it writes, so that no zeroes come after its inodes.
+//! Of each group without `INODE_ZEROED`, the part of the table never written becomes zero, and then its descriptor says so.
+//! Until then a commit zeroes the table blocks that it brings into use (`commit.rs`). The two do not meet: a piece is zeroed
+//! with `TABLES` held, from behind what commits have brought into use; a commit that brings more into use notes it first,
+//! and then takes and gives up `TABLES` before it writes, so that no zeroes come after its inodes.
 //!
 //! A group takes a while, and then ten times as long goes by before the next (kernel `init_itable`). Ends with
 //! unmounting and at the first error; whatever is left is the next mount's. A group whose inode bitmap contradicts its
@@ -98,7 +98,8 @@ impl Volume {
         started.map_err(|error| Location::of(Structure::Inode).io(error))
     }
 
-    /// Zeroes what nobody wrote of a group's table, and says so in its descriptor; whether there was anything to do.
+    /// Zeroes the part of a group's table that was never written, and says so in its descriptor; returns whether there was
+    /// anything to do.
     ///
     /// # Errors
     /// `Io`; `Corrupt`; the journal's. The descriptor then says what it said.
@@ -165,7 +166,7 @@ fn zero_tables(volume: &Weak<Volume>, signal: &Signal, delay: Duration) {
             Ok(false) => None,
             Ok(true) => Some(&volume.tables.zeroed),
             Err(crate::Error::Corrupt { .. }) if volume.writable().is_ok() => Some(&volume.tables.skipped),
-            // Whoever comes next is told.
+            // The next operation reports the error.
             Err(_) => return,
         };
         volume.tables.seen.fetch_add(1, Ordering::Relaxed);

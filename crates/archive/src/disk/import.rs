@@ -397,8 +397,8 @@ impl Drop for Import {
 }
 
 impl Pending {
-    /// Sets the size before content that does not reach it, so that no blocks are preallocated for content that will not
-    /// come.
+    /// Sets the size before content that does not reach it, so that no blocks are preallocated past its
+    /// final end.
     fn set_size_before(&mut self, end: u64) -> extant::Result<()> {
         if end < self.size && !self.is_sized {
             self.file.set_len(self.size)?;

@@ -191,7 +191,7 @@ impl Extract {
 
     /// Makes a directory, unless there is one, and goes into it: whether it did.
     fn make_directory(&mut self, name: &[u8], attributes: &Attributes) -> Outcome<bool> {
-        // Writable by this process until the end; by others only if modes are not preserved.
+        // Writable by its owner until the end, and closed to others until then if its mode is to be preserved.
         let mode = if self.options.preserve.mode { Mode::RWXU } else { mode(attributes) | Mode::RWXU };
         let is_new = match rustix::fs::mkdirat(self.open_path.directory(), name, mode) {
             // What is no directory is not entered.

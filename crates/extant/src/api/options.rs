@@ -79,7 +79,7 @@ impl Mount {
         self
     }
 
-    /// Whether the page cache keeps what is on the disk too; not where somebody above keeps it. On unless told.
+    /// Whether the page cache keeps what is on the disk too; not if the caller or the host caches it. On unless told.
     #[must_use]
     pub fn keep_clean_pages(mut self, keep: bool) -> Self {
         self.options.keep_clean_pages = keep;
@@ -123,8 +123,9 @@ impl Mount {
         self
     }
 
-    /// Whether blocks that a transaction freed are discarded on the device, once it is durable and before they are given out
-    /// again; whoever waits for the commit waits for it. Discards that fail are left, as the kernel's `discard` does. Off unless told.
+    /// Whether blocks that a transaction freed are discarded on the device, once it is durable and before they can be allocated again;
+    /// a thread that waits for the commit waits for the discards. Discards that fail are left, as the kernel's `discard` does. Off
+    /// unless told.
     #[must_use]
     pub fn discard(mut self, discard: bool) -> Self {
         self.options.discard = discard;

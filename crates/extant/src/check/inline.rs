@@ -1,4 +1,4 @@
-//! Content that stands in its inode: that it is all there, and the entries of directories.
+//! Checks content that is in its inode: that it is all there, and the entries of directories.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,12 @@ use super::htree::Role;
 use crate::error::Location;
 
 impl Checker<'_> {
-    /// Whether the content of an inode stands in it, as it may on this disk.
+    /// Whether the content of an inode is in it, as it may on this disk.
     pub(super) fn is_inline(&self, inode: &RawInode) -> bool {
         inode.has_inline_data() && self.superblock.incompat().contains(IncompatFeatures::INLINE_DATA)
     }
 
-    /// Checks the size of what stands in an inode; the content if it can be read.
+    /// Checks the size of an inode's inline content; the content if it can be read.
     pub(super) fn check_inline_content(&mut self, location: Location, inode: &RawInode) -> Option<Vec<u8>> {
         let content = match inline_data::content(inode) {
             Ok(content) => content,

@@ -109,8 +109,8 @@ impl Filesystem {
     /// passes; empty for a consistent disk. Changes nothing. A dirty journal counts as replayed, as it is in memory.
     /// Stops after [`FINDINGS_MAX`] findings. `progress` is called many times.
     ///
-    /// Best of a disk mounted for reading. Of one mounted for writing it sees what is committed, so nobody else may
-    /// change it meanwhile, and `sync` is to come before.
+    /// A disk to be checked is best mounted for reading. Of one mounted for writing the check sees what is committed, so no other thread
+    /// may change it meanwhile, and the caller calls `sync` first.
     ///
     /// # Errors
     /// `Io` where the device cannot be read; `Incompatible` for features that may give the disk structures which the check does not

@@ -1,5 +1,5 @@
-//! Names that do not stand in their directory as they are asked for: those that fold case, and encrypted ones, which are
-//! shown and asked for in a form of their own while there is no key ([`nokey`]).
+//! Names that are not stored as they are looked up: casefolded names, and encrypted ones, which are shown and looked up in a
+//! no-key form while there is no key ([`nokey`]).
 //!
 //! Such directories are read only here, and without their index, whose hashes may be of another form of the names: all
 //! their names are gone through.
@@ -42,7 +42,7 @@ impl<'n> QueryName<'n> {
 }
 
 impl Volume {
-    /// Whether the names of a directory stand in it as they are asked for.
+    /// Whether the names of a directory are stored as they are looked up.
     pub(super) fn is_plain(&self, dir: &RawInode) -> bool {
         !dir.flags().intersects(NAME_FORMS)
     }

@@ -44,12 +44,12 @@ pub(crate) struct Insertion<'n> {
     pub(crate) file_type: FileType,
 }
 
-/// Stands for the inode in a trial.
+/// A placeholder for the inode in a trial.
 const ANY_INODE: InodeNumber = InodeNumber::ROOT;
 
 impl Volume {
-    /// Finds out where a new name goes in a directory of these fields, whose entries move to a block first if they stand in
-    /// its inode. Stays true while the lock is held.
+    /// Finds out where a new name goes in a directory of these fields, whose entries move to a block first if they are in its
+    /// inode. Stays true while the lock is held.
     ///
     /// # Errors
     /// `Exists` if the directory has the name; `NoSpace` if the index cannot grow; `FileTooLarge` if the inode cannot count the
@@ -376,7 +376,7 @@ impl MetadataUpdate<'_> {
         Ok(())
     }
 
-    /// Makes a name stand for another inode.
+    /// Makes a name refer to another inode.
     ///
     /// # Errors
     /// `Corrupt`, and no change, if the entry is not there.

@@ -243,9 +243,9 @@ impl Volume {
 /// How names are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// As they stand.
+    /// As they are stored.
     Plain,
-    /// Encrypted, with the hash of what stands there.
+    /// Encrypted, with the hash of the stored bytes.
     NoKey,
     /// Encrypted, with the hash that stands behind each name, for it is of the folded one.
     NoKeyHashed,
@@ -297,7 +297,7 @@ fn collect(
     Ok(())
 }
 
-/// An entry to be given out, unless its name would be a path to whoever takes it for a file name
+/// An entry to be returned, unless a caller that takes its name for a file name would follow a path
 /// (`verify_dirent_name`).
 fn held(entry: &DirEntry<'_>, cookie: u64, name: Cow<'_, [u8]>) -> Result<Held, extant_ondisk::Error> {
     if name.contains(&b'/') || name.contains(&0) {

@@ -108,7 +108,7 @@ impl Volume {
             }
         }
         if target.is_some() && !flags.exchange {
-            // Or a crash could leave neither what is replaced nor what replaces it. Who syncs it is told of an error.
+            // Or a crash could leave neither what is replaced nor what replaces it. A sync of it reports an error.
             let _ = self.flush(&child);
         }
         let moved: Vec<Arc<Inode>> = [Some(&child), target.as_ref()]
@@ -205,7 +205,7 @@ impl Volume {
             need = need.and(whiteout.need);
         }
         let mut update = self.begin(need)?;
-        // Nobody is to see one name changed and not the other.
+        // No other thread may see one name changed and not the other.
         self.forget_name(from, names.from_name);
         self.forget_name(to, to_name);
         let whiteout = whiteout.map(|plan| update.make_whiteout(from, &plan)).transpose()?;
@@ -326,7 +326,7 @@ impl MetadataUpdate<'_> {
         if self.drop_link(target) { self.delete_or_orphan(target) } else { Ok(()) }
     }
 
-    /// Makes the new name stand for the child.
+    /// Makes the new name refer to the child.
     fn name_target(
         &mut self,
         to: &Arc<Inode>,

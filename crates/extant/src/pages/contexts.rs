@@ -1,4 +1,4 @@
-//! Who writes inodes back: the crate `writeback`, with this file system's geometry.
+//! Writeback of inodes: the crate `writeback`, with this file system's geometry.
 //!
 //! Contexts are cut along the allocator's bands of groups, so that their threads meet neither in a group nor in a stream's
 //! goal. An inode belongs to the band of its own group, where its blocks are sought first.
@@ -33,7 +33,7 @@ pub(super) struct Contexts {
 #[derive(Debug)]
 struct Target {
     volume: OnceLock<Weak<Volume>>,
-    /// The first error since somebody was told of one.
+    /// The first error since one was last reported.
     failed: Mutex<Option<Error>>,
 }
 
@@ -149,7 +149,7 @@ impl Volume {
     /// Flushes all inodes: the contexts do, where there are any.
     ///
     /// # Errors
-    /// The first since somebody was told of one; the others are flushed all the same.
+    /// The first since one was last reported; the others are flushed all the same.
     ///
     /// # Locks
     /// None may be held.

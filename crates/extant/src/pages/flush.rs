@@ -1,8 +1,9 @@
 //! Writing an inode's pages to the disk, in ascending order: data, then the update that names it, run by run.
 //!
 //! So the inode's size on the disk grows over a block only after the block and all dirty ones before it were written, the
-//! zeroes behind the old end among them. Whoever writes into the file meanwhile waits for no run to be written. What he
-//! changes of a run on its way stays dirty; where the file ended when the run set off is as far as its update makes it grow.
+//! zeroes behind the old end among them. A thread that writes into the file meanwhile does not wait for a run to be written.
+//! What he changes of a run on its way stays dirty; where the file ended when the run set off is as far as its update makes
+//! it grow.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -173,7 +174,7 @@ impl Volume {
             Err(Error::NoSpace)
                 if self.pages.as_ref().is_some_and(|pages| pages.writeback().dirty_bytes() > 0) =>
             {
-                // Who lost something is told by its own file.
+                // Each file reports its own lost data.
                 let _ = self.flush_all();
                 act()
             }
@@ -224,7 +225,7 @@ impl Volume {
         self.settle_pages(pages, inode, &mut inode_pages);
     }
 
-    /// Drops all that memory has of a file that is to be deleted; false, and nothing is done, while somebody works on it.
+    /// Drops all pages of a file that is to be deleted; false, and nothing is done, while another thread works on it.
     pub(crate) fn forget_pages(&self, inode: &Arc<Inode>) -> bool {
         let Some(pages) = &self.pages else { return true };
         let mut inode_pages = inode.pages().lock();

@@ -34,7 +34,7 @@ pub(crate) struct DirtyRun {
 }
 
 struct Folio {
-    /// Shared while somebody reads or writes it to the disk: who changes it then copies it.
+    /// Shared while a thread reads it or writes it to the disk: a thread that changes it then copies it.
     bytes: Arc<Buffer>,
     /// A bit for each block; those delayed are dirty too.
     dirty: u64,
@@ -153,7 +153,7 @@ impl Folios {
     pub(crate) fn part(&mut self, block: u32, within: usize, bytes: usize) -> Option<FolioSlice> {
         let block_size = self.block_size;
         let (first, folio) = self.find_mut(block)?;
-        // Not written again and again: whoever reads the same side by side shall share it.
+        // Not written again and again: threads that read the same bytes at once are to share it.
         if !folio.is_used {
             folio.is_used = true;
         }
@@ -520,7 +520,7 @@ mod tests {
                                 parts.iter().flat_map(|part| part.bytes()).copied().collect();
                             let own = (run.block..run.block + run.len).flat_map(|block| &model[&block].1);
                             assert!(own.eq(&before));
-                            // Somebody may write to one of the blocks meanwhile.
+                            // Another thread may write to one of the blocks meanwhile.
                             let changed = run.block + below(2 * run.len);
                             if changed < run.block + run.len {
                                 folios.write(changed, 0, &[step as u8 ^ 1]);

@@ -1,4 +1,4 @@
-//! The page cache: files' bytes in memory, and blocks that are given out when those are written back.
+//! The page cache: files' bytes in memory, and blocks that are allocated when those are written back.
 //!
 //! A write into a file with extents goes into memory; a hole that it fills gets a reservation and no blocks. Flushing the
 //! inode ([`flush`]) takes blocks for each run of such blocks as a whole, writes it, waits, and only then opens the update
@@ -18,13 +18,13 @@
 //! - *Flush and commit*: nothing is waited for with the update open. The data was waited for before.
 //! - *Flush and unmount*: the lists of inodes with something to write are closed before the last flush; who would dirty another
 //!   inode then is refused.
-//! - *Search for memory and all others*: takes clean folios only, of inodes that nobody writes into, with `PAGES` held. A reader
-//!   that misses one reads it again; a writer says so from its first look at the pages to its last.
+//! - *Search for memory and all others*: takes clean folios only, of inodes that no thread writes into, with `PAGES` held. A reader that
+//!   misses one reads it again; a writer says so from its first look at the pages to its last.
 //! - *No space within the flush*: every delayed block holds a token, and each run of them as many as its tree may need
 //!   ([`tree_need`]), so there is none but on a disk whose bitmaps lie. Then, and when the device fails, the run's pages are
 //!   dropped, and each open file reports it once ([`WritebackError`]).
-//! - *No space elsewhere*: tokens held for trees may be too many, so whoever is refused a block has all inodes flushed, with
-//!   no lock held, and tries once more ([`Volume::retry_on_no_space`]).
+//! - *No space elsewhere*: tokens held for trees may be too many, so an operation that is refused a block has all inodes flushed, with no
+//!   lock held, and tries again ([`Volume::retry_on_no_space`]).
 //!
 //! Locks: `INODE`, `WRITEBACK`, `MAPPING`; inside them `PAGES` for the folios, never over I/O; inside that `CACHE` for the queues, and those of `writeback`.
 //!
@@ -74,7 +74,7 @@ pub(crate) struct Pages {
     /// Of folios.
     memory: Budget,
     buffers: Arc<Buffers>,
-    /// Who writes it back, and how much is dirty.
+    /// Its writeback, and how much is dirty.
     contexts: Contexts,
     /// Inodes with folios, by shards, in the order of the search for memory.
     queues: Vec<Padded<Mutex<VecDeque<Weak<Inode>>>>>,
@@ -158,9 +158,9 @@ impl Pages {
 pub(crate) struct InodePages {
     /// None until the first.
     pub(crate) folios: Option<Folios>,
-    /// Somebody writes into them, and knows which there are.
+    /// A thread writes into them, and relies on which there are.
     is_changed: bool,
-    /// Somebody writes them back.
+    /// A thread writes them back.
     is_flushed: bool,
     /// Blocks that are reserved for those delayed and their tree.
     kept: u64,

@@ -95,7 +95,7 @@ impl Volume {
             }
             done += written;
             if pages.writeback().is_over_limit() {
-                // Whoever syncs the file is told of an error.
+                // A sync of the file reports an error.
                 let _ = self.flush_locked(pages, inode);
             }
         }
@@ -152,7 +152,7 @@ impl Volume {
         Ok(done)
     }
 
-    /// Waits as is right for how much is dirty; where nobody else writes it back, flushes all if that is too much.
+    /// Waits as is right for how much is dirty; where no thread writes it back in the background, flushes all if that is too much.
     fn balance_dirty(&self, pages: &Pages, inode: &Arc<Inode>) {
         pages.writeback().throttle(inode);
         if !pages.writeback().has_threads() && pages.writeback().is_over_limit() {

@@ -25,7 +25,7 @@ pub(super) struct Slots {
 struct Hand {
     /// The slot that is filled next. Where a chunk begins, another is given.
     next: AtomicUsize,
-    /// Chunks that were given, and when; those that are another's by now among them.
+    /// Chunks that were given, and when; those that another hand owns by now among them.
     chunks: Mutex<VecDeque<(usize, usize)>>,
 }
 
@@ -78,8 +78,8 @@ impl Slots {
         }
     }
 
-    /// A chunk that nobody had yet; then the hand's oldest, unless the one that comes to its turn is clearly older: so
-    /// hands come to have as many as they fill, and those of threads that are gone serve others.
+    /// A chunk that was never given; then the hand's oldest, unless the chunk next in turn is clearly older. So each hand
+    /// gets as many chunks as it fills, and the chunks of threads that are gone serve others.
     fn give_chunk(&self, hand: &Hand) -> usize {
         let now = self.time.fetch_add(1, Ordering::Relaxed);
         let other = now % self.chunks.len();
