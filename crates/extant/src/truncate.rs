@@ -1,8 +1,8 @@
 //! Changing a file's size, and freeing its blocks.
 //!
-//! Blocks are freed from the end to the beginning, in steps that each fit an update. If more than one is needed, or
-//! the rest of the last block must be zeroed, the inode stands in the orphan list meanwhile: after a crash mounting
-//! goes on where the last durable step ended. The size on the disk is the new one from the first step on.
+//! Blocks are freed from the end to the beginning, in steps that each fit an update. If more than one is needed, or the
+//! rest of the last block must be zeroed, the inode is in the orphan list meanwhile: after a crash mounting goes on where
+//! the last durable step ended. The size on the disk is the new one from the first step on.
 //!
 //! Locks: `INODE` of the file, exclusively.
 //!
@@ -229,7 +229,7 @@ impl Volume {
     /// Frees all blocks of an inode that has no links, as the first part of deleting it.
     ///
     /// # Errors
-    /// `ReadOnly`; `Io`; `Corrupt`. The inode then stands in the orphan list, unless nothing was freed.
+    /// `ReadOnly`; `Io`; `Corrupt`. The inode is then in the orphan list, unless nothing was freed.
     ///
     /// # Locks
     /// `INODE` is held exclusively.

@@ -3,8 +3,8 @@
 //! Everything that changes metadata goes through here, so that what a transaction changed is known at its freeze
 //! and what it may cost is known before it begins.
 //!
-//! Invariants: an update cannot fail for want of space, for it holds its worst case from the beginning; each
-//! changed block is charged once per transaction; an update that changed something ends by [`MetadataUpdate::finish`].
+//! Invariants: an update cannot fail with `NoSpace`, for it holds its worst case from the beginning; each changed block is charged
+//! once per transaction; an update that changed something ends by [`MetadataUpdate::finish`].
 //!
 //! Nothing takes a change back, so one that is dropped after its first change, by an error or a panic, aborts the
 //! journal: of its transaction nothing is committed, and the next mount recovers the state before it. An operation
@@ -44,8 +44,8 @@ impl Credits {
         Self { credits, blocks, may_use: MayUse::RootBlocks }
     }
 
-    /// May allocate blocks of the reserved pool: for tree blocks of what must not fail for want of space
-    /// (kernel `EXT4_GET_BLOCKS_METADATA_NOFAIL`).
+    /// May allocate blocks of the reserved pool: for tree blocks of operations that must not fail with `NoSpace` (kernel
+    /// `EXT4_GET_BLOCKS_METADATA_NOFAIL`).
     pub(crate) const fn nofail(credits: u32, blocks: u32) -> Self {
         Self { credits, blocks, may_use: MayUse::Reserved }
     }
@@ -69,16 +69,16 @@ pub(crate) enum InodeDirty {
     Mapping,
 }
 
-/// Inodes by the block of the table that they stand in.
+/// Inodes by the block of the inode table that holds them.
 type InodesByBlock = BTreeMap<FsBlock, Vec<Arc<Inode>>>;
 
 /// What the running transaction changed.
 #[derive(Debug)]
 pub(crate) struct DirtyMetadata {
-    /// By thread: a block that was freed is given out again only after the commit, so none stands twice.
+    /// By thread: a block that was freed is allocated again only after the commit, so none is listed twice.
     buffers: Vec<Padded<Mutex<Vec<Arc<Buffer>>>>>,
-    /// By group, and there by block of the inode table, in the order of their first change: a number that was deleted and given out
-    /// again within one transaction stands twice, the later last.
+    /// By group, and there by block of the inode table, in the order of their first change: a number that was deleted and allocated
+    /// again within one transaction is listed twice, the later last.
     inodes: Vec<Padded<Mutex<InodesByBlock>>>,
     superblock: Padded<AtomicBool>,
 }
@@ -194,7 +194,7 @@ impl<'v> MetadataUpdate<'v> {
         Ok(self.modify_state(inode, state, dirty, modify))
     }
 
-    /// The last change of an inode: its number may be another's afterwards.
+    /// The last change of an inode: its number may belong to a new inode afterwards.
     pub(crate) fn delete_inode(&mut self, inode: &Arc<Inode>, modify: impl FnOnce(&mut RawInode)) {
         self.begin_change();
         let mut state = inode.state();
@@ -205,7 +205,7 @@ impl<'v> MetadataUpdate<'v> {
     /// Puts the time of the last write into an inode, if it has not got it and is not deleted. Takes one credit.
     pub(crate) fn put_times(&mut self, inode: &Arc<Inode>) {
         let state = inode.state();
-        // Looked at in the same hold of the lock: its number may be another's by the next.
+        // Both are checked without releasing the lock in between: afterwards the number may belong to a new inode.
         if !state.deleted && state.delalloc.time.is_some() {
             self.modify_state(inode, state, InodeDirty::Attributes, |_| ());
         }
@@ -375,7 +375,7 @@ impl<'v> MetadataUpdate<'v> {
 
     /// Sets a flag of the superblock that says that a feature is in use, if it is not set.
     pub(crate) fn use_feature(&mut self, feature: Feature) {
-        // Relaxed: a flag stays set, and whoever sees this one is in the transaction that set it or in a later one.
+        // Relaxed: a flag stays set, and a thread that sees this one is in the transaction that set it or in a later one.
         let (known, bit) = (&self.volume.features_in_use, 1 << feature as u32);
         if known.load(Ordering::Relaxed) & bit != 0 {
             return;

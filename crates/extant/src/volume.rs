@@ -1,6 +1,6 @@
 //! A mounted file system: what all operations share, and how blocks and inodes get into memory.
 //!
-//! Operations are methods on [`Volume`] in their own modules, by inode. The public API stands on them.
+//! Operations are methods on [`Volume`] in their own modules, by inode. The public API is built on them.
 //!
 //! Locks: those of its parts; `SUPERBLOCK` for the superblock's fields.
 
@@ -44,7 +44,7 @@ pub(crate) struct Volume {
     pub(crate) log_blocks: u64,
     /// Blocks of the reserved pool, which [`extant_alloc::MayUse::Reserved`] takes.
     pub(crate) reserved_blocks: u64,
-    /// Blocks that are the file system's own, once somebody asked for them.
+    /// Blocks that are the file system's own, once they were first asked for.
     pub(crate) overhead: OnceLock<u64>,
     /// Whether it was not unmounted cleanly, so that the superblock's counts may be old.
     pub(crate) is_crashed: bool,
@@ -67,7 +67,7 @@ pub(crate) struct Volume {
     pub(crate) pinned: Mutex<Option<Pinned>>,
     pub(crate) tables: Tables,
     pub(crate) orphans: Mutex<Orphans>,
-    /// The first damage that kept an inode without links and uses from being deleted, until somebody is told.
+    /// The first damage that kept an inode without links and uses from being deleted, until it is reported.
     pub(crate) undeleted: Mutex<Option<Error>>,
     /// What the operations on names share.
     pub(crate) names: Names,
@@ -231,7 +231,7 @@ impl Volume {
     /// [`Volume::inode`] of an inode that may have been deleted since it came into memory.
     pub(crate) fn inode_in_use(&self, number: InodeNumber) -> Result<InodeRef> {
         // What has no link and is in use is in memory, once the orphans are. Anything else would be deleted with this use, and
-        // its blocks, which may be another's, with it.
+        // its blocks, which may belong to another inode, with it.
         self.inode_if(number, |raw| raw.links_count() > 0)
     }
 
@@ -276,7 +276,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Where bytes of a run of blocks stand on the device.
+    /// The position on the device of bytes of a run of blocks.
     ///
     /// # Errors
     /// `Corrupt` if outside the disk.

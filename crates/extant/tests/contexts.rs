@@ -104,7 +104,7 @@ fn the_count_of_contexts_changes_under_writers_who_lose_nothing() {
         let written: Vec<_> = writers.into_iter().map(|writer| writer.join().expect("a writer")).collect();
         (changes, written)
     });
-    // With nobody writing back any more, a change leaves every page where it is.
+    // Once writeback has stopped, a change leaves every page where it is.
     fs.sync().expect("nothing lost");
     let used = fs.page_cache_used();
     for count in [1, CONTEXTS, 1, CONTEXTS] {

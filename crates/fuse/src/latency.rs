@@ -1,4 +1,4 @@
-//! Whether operations of a kind lately were slow.
+//! Whether recent operations of a kind were slow.
 //!
 //! Locks: none.
 
@@ -16,7 +16,7 @@ const UNIT: u64 = 1 << 10;
 /// scheduler.
 const LIMITS_MAX: u64 = 4;
 
-/// Whether operations of a kind lately waited for the disk: a moving average of the time they took, in limits.
+/// Whether recent operations of a kind waited for the disk: a moving average of the time they took, in limits.
 #[derive(Debug, Default)]
 pub(crate) struct LatencyEwma {
     average: AtomicU64,

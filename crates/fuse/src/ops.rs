@@ -53,7 +53,7 @@ impl FileHandle {
     pub const NONE: Self = Self(0);
 }
 
-/// Who asks.
+/// The caller's user and thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The user, as the host counts.
@@ -108,7 +108,7 @@ pub struct Attributes {
 /// A name's inode, with how long the kernel may remember.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryReply {
-    /// The inode. Each one given out counts until [`Ops::forget`] takes it back.
+    /// The inode. Each one returned counts until [`Ops::forget`] takes it back.
     pub node: NodeId,
     /// Tells this use of the inode number from others.
     pub generation: u64,
@@ -249,7 +249,7 @@ pub trait Listing {
 
 /// What answers requests. Every method may be called from many threads at once.
 pub trait Ops: Send + Sync + 'static {
-    /// Told once, before the first request, how requests come, and whom to tell of what it does not ask.
+    /// Called once, before the first request, with the transport of requests and the means to notify the kernel.
     fn begin(&self, transport: Transport, notifier: Notifier) {
         let _ = (transport, notifier);
     }
@@ -264,8 +264,8 @@ pub trait Ops: Send + Sync + 'static {
     fn forget(&self, node: NodeId, count: u64);
     /// What `stat` tells, and how long the kernel may remember it.
     fn attributes(&self, node: NodeId) -> Reply<(Attributes, Duration)>;
-    /// Changes attributes, owners as the host counts, and size. Nothing at all is a change of owner that changes no
-    /// number; or it comes ahead of a change of the content by somebody who loses the file its set-id bits or capabilities.
+    /// Changes attributes, owners as the host counts, and size. Nothing at all is a change of owner that changes no number; or
+    /// it precedes a change of the content by a user whose write clears the file's set-id bits or capabilities.
     fn set_attributes(
         &self,
         caller: Caller,
@@ -300,7 +300,7 @@ pub trait Ops: Send + Sync + 'static {
     /// Makes a file without a name, which [`Ops::link`] may give it, and opens it.
     ///
     /// # Errors
-    /// `ENOSYS` where there is no such thing.
+    /// `ENOSYS` if it is not implemented.
     fn create_tmpfile(
         &self,
         caller: Caller,
@@ -357,7 +357,7 @@ pub trait Ops: Send + Sync + 'static {
     /// before is there. As long as the kernel swaps to the file, it keeps everybody from changing it.
     ///
     /// # Errors
-    /// `ENOSYS` where there is no such thing.
+    /// `ENOSYS` if it is not implemented.
     fn find_block(&self, node: NodeId, block: u64, block_size: u32) -> Reply<Option<u64>> {
         let _ = (node, block, block_size);
         Err(Errno::NOSYS)

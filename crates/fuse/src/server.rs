@@ -1,8 +1,8 @@
 //! Answers requests by the engine.
 //!
-//! The kernel checks permissions (`default_permissions`); what it cannot know is checked here: immutable and
-//! append-only inodes, who may do what an `ioctl` does, which name spaces of attributes there are. Files are not opened, except where each access is noted and where
-//! there is a page cache ([`OpenFiles`]): an inode that the kernel knows can be read and written.
+//! The kernel checks permissions (`default_permissions`); what it cannot know is checked here: immutable and append-only inodes, permission
+//! for what an `ioctl` does, the name spaces of attributes. Files are not opened, except where each access is noted and where there is a
+//! page cache ([`OpenFiles`]): an inode that the kernel knows can be read and written.
 //!
 //! Locks: none of its own but those of the tables of inodes and of open files, and none of them over a call of the engine.
 
@@ -182,7 +182,7 @@ impl Server {
             uid,
             gid,
             size: metadata.size,
-            // What was written through a mapping has no blocks yet, and nobody may take such a file for one hole, as tar does.
+            // What was written through a mapping has no blocks yet, and a program must not take such a file for one hole, as tar does.
             blocks_512: if metadata.size > 0 && metadata.file_type == FileType::Regular {
                 metadata.blocks_512.max(1)
             } else {
@@ -218,7 +218,7 @@ impl Server {
     /// A control file as it is now, under a number of its own.
     fn control_file(&self, control: &Control, name: &[u8]) -> Option<EntryReply> {
         let known = self.nodes.count();
-        // Whoever calls without having begun reads no device either.
+        // If `begin` was never called, no device is read either.
         let transport = self.transport.get().copied().unwrap_or(Transport::Device);
         let (node, snapshot) =
             control.snapshot(name, Self::now(), &self.fs, &self.metrics, known, transport)?;

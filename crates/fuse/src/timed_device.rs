@@ -55,7 +55,7 @@ impl DeviceTimes {
 pub struct TimedDevice<D> {
     device: D,
     times: DeviceTimes,
-    /// Whether operations of each [`Io`] lately were slow: then a thread that answers requests lets another one receive them.
+    /// Whether recent operations of each [`Io`] were slow: then a thread that answers requests lets another one receive them.
     latencies: [LatencyEwma; IO_NAMES.len()],
 }
 

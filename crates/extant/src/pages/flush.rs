@@ -2,8 +2,8 @@
 //!
 //! So the inode's size on the disk grows over a block only after the block and all dirty ones before it were written, the
 //! zeroes behind the old end among them. A thread that writes into the file meanwhile does not wait for a run to be written.
-//! What he changes of a run on its way stays dirty; where the file ended when the run set off is as far as its update makes
-//! it grow.
+//! What it changes in a run that is being written stays dirty; the run's update grows the file no further than to the end that
+//! the file had when the write of the run began.
 
 use std::io::IoSlice;
 use std::ops::Range;

@@ -69,7 +69,7 @@ struct Model {
     things: Vec<Thing>,
     /// Directories that have a name.
     dirs: Vec<usize>,
-    /// Files that somebody has open.
+    /// Files that are open.
     open: Vec<(usize, InodeRef)>,
     random: Random,
     /// Operations may find no space or no inode, and must have done nothing then.
@@ -98,7 +98,7 @@ impl Model {
         }
     }
 
-    /// Whether an operation failed for want of space.
+    /// Whether an operation failed with `NoSpace`.
     fn is_refused<T>(&mut self, result: &Result<T>) -> bool {
         let refused = self.may_be_full && matches!(result, Err(Error::NoSpace | Error::NoInodes));
         self.refusals += u32::from(refused);

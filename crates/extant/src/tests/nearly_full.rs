@@ -1,4 +1,4 @@
-//! Nearly full disks: a write that the page cache accepted never fails for want of space afterwards.
+//! Nearly full disks: a write that the page cache accepted never fails with `NoSpace` afterwards.
 
 use extant_block::MemoryDevice;
 use extant_ondisk::InodeNumber;

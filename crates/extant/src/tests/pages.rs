@@ -1,4 +1,4 @@
-//! The page cache and delayed allocation: what is where, what is kept, what is told.
+//! The page cache and delayed allocation: where pages are, which are kept, which errors are reported.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -80,7 +80,7 @@ impl BlockDevice for Watched {
         self.writes.fetch_add(u64::from(is_content), Ordering::Relaxed);
         if is_content {
             self.waiting.fetch_add(1, Ordering::SeqCst);
-            // Whoever waits for it in vain is let go in the end, and finds that it is no longer held up.
+            // A thread that waits for it in vain is released in the end, and finds that it is no longer held up.
             for _ in 0..10_000 {
                 if !self.is_held_up.load(Ordering::SeqCst) {
                     break;

@@ -187,7 +187,7 @@ impl MetadataUpdate<'_> {
         Ok(())
     }
 
-    /// Whether a block was given up that nobody else uses.
+    /// Whether a block was released that no other inode uses.
     fn apply_block(&mut self, inode: &Arc<Inode>, plan: &BlockPlan) -> Result<bool> {
         let mut is_last = false;
         match plan {
@@ -231,7 +231,7 @@ impl MetadataUpdate<'_> {
 
     /// Takes a reference of a block away, and frees it with the last one; whether it was that.
     fn release_block(&mut self, buffer: &Arc<Buffer>) -> Result<bool> {
-        // In one step, for another inode may give up the same block now.
+        // In one step, for another inode may release the same block now.
         let is_last = self
             .modify_buffer(buffer, |bytes| {
                 let references = refcount(bytes)?;

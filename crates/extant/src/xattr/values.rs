@@ -37,7 +37,7 @@ const DROPPED_COUNT: usize = 16;
 pub(super) struct ValuesPlan {
     /// By so many, in any case.
     changes: Vec<(InodeRef, i64)>,
-    /// By one less for each, if nobody else uses the block that was shared.
+    /// By one less for each, if no other inode uses the block that was shared.
     left: Vec<InodeRef>,
     /// Blocks that no longer count in the inode.
     blocks: u64,
@@ -109,7 +109,7 @@ impl Volume {
     }
 
     /// Works out the references that a change of attributes makes and takes away. If the block of the old ones `is_shared`,
-    /// its references are taken away only if it is found not to be when it is given up.
+    /// its references are taken away only if it is found not to be when it is released.
     ///
     /// # Errors
     /// `NoSpace` if an update cannot change so many inodes; `Io`.
@@ -172,14 +172,14 @@ impl Volume {
     /// Gives up the values of an inode that is being deleted, some at a time; the inode becomes an orphan first.
     ///
     /// # Errors
-    /// `Io`; the journal's. What is left is given up when the disk is mounted next.
+    /// `Io`; the journal's. The values that are left are released when the disk is mounted next.
     ///
     /// # Locks
-    /// `INODE` is held exclusively, and nobody else uses the inode.
+    /// `INODE` is held exclusively, and no other thread uses the inode.
     pub(crate) fn drop_values(&self, inode: &Arc<Inode>) -> Result<()> {
         while self.may_have_values(&inode.raw()) {
             let old = match self.read_xattrs(inode) {
-                // Nobody can tell which values there were.
+                // The damage hides which values there were.
                 Err(Error::Corrupt { .. }) => return Ok(()),
                 other => other?,
             };
@@ -225,7 +225,7 @@ impl Lists {
 }
 
 impl MetadataUpdate<'_> {
-    /// Changes the references to values as planned; `is_last` says that nobody else used the block that was given up.
+    /// Changes the references to values as planned; `is_last` says that no other inode used the block that was released.
     pub(super) fn apply_values(&mut self, inode: &Arc<Inode>, plan: &ValuesPlan, is_last: bool) {
         // More before fewer: what moves from a shared block into one's own must not be without a reference in between.
         let (more, fewer): (Vec<_>, Vec<_>) = plan.changes.iter().partition(|(_, change)| *change > 0);

@@ -8,7 +8,7 @@ use extant_ondisk::{Entries, ExtentNode, FsBlock, InodeNumber, RawInode, Transac
 use crate::damage::{Random, choose};
 use crate::disk::{Disk, Kind};
 
-/// Where the fields of a structure stand in its block: offset and bytes.
+/// The fields of a structure in its block: offset and bytes.
 fn field(disk: &Disk, block: FsBlock, kind: Kind, random: &mut Random) -> (usize, usize) {
     const SUPERBLOCK: &[(usize, usize)] = &[
         (0, 4),
@@ -60,7 +60,7 @@ fn field(disk: &Disk, block: FsBlock, kind: Kind, random: &mut Random) -> (usize
             let base = random.below(len / inode) * inode;
             let (at, bytes) = match random.below(3) {
                 0 => of(INODE, random),
-                // The map, or what stands in its place.
+                // The map, or what is stored in its place.
                 1 => (0x28 + random.below(15) * 4, 4),
                 _ if inode > 160 => (160 + random.below((inode - 160) / 4) * 4, 4),
                 _ => of(INODE, random),

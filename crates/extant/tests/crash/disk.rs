@@ -91,7 +91,7 @@ pub const LAZY_BANDS: DiskKind = DiskKind {
     ..BANDS
 };
 
-/// Where what others make small stands in inodes; see [`crate::explore::Base::with_inline_content`].
+/// A disk on which small files and directories are inline; see [`crate::explore::Base::with_inline_content`].
 pub const INLINE: DiskKind = DiskKind {
     name: "1k-inline",
     block_size: 1024,
@@ -99,7 +99,8 @@ pub const INLINE: DiskKind = DiskKind {
     options: Some(&["-O", "inline_data,metadata_csum,64bit,^resize_inode", "-g", "2048"]),
 };
 
-/// Where what is too large for a block of attributes stands in an inode of its own; see [`crate::explore::Base::with_values`].
+/// A disk on which a value too large for an attribute block is in an inode of its own; see
+/// [`crate::explore::Base::with_values`].
 pub const VALUES: DiskKind = DiskKind {
     name: "1k-values",
     block_size: 1024,

@@ -3,8 +3,7 @@
 //! Each read, write and flush between mounting and unmounting fails once, or it and all later ones of its kind; a write
 //! also reaches the disk in part. Of each run:
 //!
-//! - nothing panics or hangs, and whoever asked for what failed gets an error, which names a block that could not be
-//!   read;
+//! - nothing panics or hangs, and the operation that failed returns an error, which names a block that could not be read;
 //! - what was acknowledged is on the disk, by content: after an fsync or sync that succeeded before, as after a crash;
 //!   after a sync that succeeds afterwards, all that is seen; after an unmount that succeeds, on a disk that e2fsck finds
 //!   clean as it is;
@@ -56,7 +55,7 @@ impl Access {
             Operation::Read => Some(Self::Read),
             Operation::Write | Operation::WriteFua | Operation::WriteZeroes => Some(Self::Write),
             Operation::Flush => Some(Self::Flush),
-            // Nobody relies on discards.
+            // No operation relies on discards.
             Operation::Discard => None,
         }
     }
@@ -119,7 +118,7 @@ impl Failure {
             }
             seen.0.lock().expect("hits").push(*request);
             match self.manner {
-                // Nobody can mount by half of a superblock.
+                // No mount can use half of a superblock.
                 Manner::InPart if request.offset + request.bytes != 2048 => {
                     extant_block::Fault::Short(request.bytes / 1024 * 512, std::io::ErrorKind::Other)
                 }
@@ -353,7 +352,7 @@ impl Case<'_, '_> {
 struct Tally {
     sequences: AtomicUsize,
     runs: AtomicUsize,
-    /// Runs of which somebody was told; the others did not need what they could not read.
+    /// Runs in which an error was reported; the others did not need what they could not read.
     told: AtomicUsize,
     checked: AtomicUsize,
 }
@@ -476,7 +475,7 @@ fn a_failing_device_is_reported_and_loses_nothing_that_was_acknowledged() {
     assert!(bad.is_empty(), "{} sequences went wrong", bad.len());
 }
 
-/// What would be found if a write failed and nobody heard of it.
+/// A write that fails without any error reported is found by the tests.
 #[test]
 fn a_write_that_is_lost_without_a_word_is_found() {
     if !has_tools() {

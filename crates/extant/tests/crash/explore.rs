@@ -25,7 +25,7 @@ pub struct Base {
     pub image: MemoryDevice,
     pub model: Model,
     pub journal: Vec<u64>,
-    /// Few blocks are free: operations may fail for want of space.
+    /// Few blocks are free: operations may fail with `NoSpace`.
     pub is_full: bool,
 }
 
@@ -59,7 +59,7 @@ impl Base {
         Self::finish(kind, session, image, model, free_blocks.is_some())
     }
 
-    /// A disk on which directories and small files stand in their inodes.
+    /// A disk on which directories and small files are inline.
     pub fn with_inline_content() -> Self {
         let kind = INLINE;
         let image = Arc::new(kind.make());
@@ -87,7 +87,7 @@ impl Base {
         Self::finish(kind, session, image, model, false)
     }
 
-    /// A disk on which Linux gave files attributes whose values stand in inodes of their own; nothing, and says so, where it mounts
+    /// A disk on which Linux gave files attributes whose values are in inodes of their own; nothing, and says so, where it mounts
     /// none.
     pub fn with_values() -> Option<Self> {
         let kind = VALUES;
@@ -132,7 +132,7 @@ impl Base {
     ) -> Self {
         let tails = ["a", "b"].map(|file| session.tail_of(file).expect("the end of a file"));
         session.unmount().expect("unmount");
-        // Nobody promised that it is zero: who maps a file into memory may write there.
+        // Nothing guarantees that it is zero: a program that maps the file may write there.
         for (offset, bytes) in tails {
             image.write_at(offset, &vec![POISON; bytes as usize]).expect("poison");
         }
@@ -171,7 +171,7 @@ pub struct Recording {
     pub start: usize,
     pub histories: Vec<History>,
     pub tears_superblock: bool,
-    /// Operations that failed for want of blocks or inodes.
+    /// Operations that failed because blocks or inodes had run out.
     pub failed_for_space: usize,
 }
 

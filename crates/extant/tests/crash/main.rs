@@ -6,8 +6,8 @@
 //! - mounting for reading replays the journal in memory and writes nothing; the tree is that after some operation
 //!   which ended no earlier than what was promised durable and began before the crash, all names, sizes, modes,
 //!   links and attributes together;
-//! - each byte of a file is one that its block held then or later, or zero where nothing was written: never what
-//!   somebody else left in a block;
+//! - each byte of a file is one that its block held then or later, or zero where nothing was written: never what another file
+//!   left in a block;
 //! - mounting for writing gives the same tree, can be written to, and unmounts to a disk that `e2fsck -fn` finds
 //!   clean; a crash in the midst of that recovery changes nothing;
 //! - e2fsck's own recovery and that of Linux give the same tree.

@@ -73,7 +73,7 @@ pub struct Model {
     pub in_steps: Vec<Option<Id>>,
     /// Of each step, [`hash_names`] of all directories together.
     pub names: Vec<u64>,
-    /// The names of directories that did not change lately.
+    /// The names of directories that have not changed since they were hashed.
     names_of: BTreeMap<Id, (Arc<Inode>, u64)>,
     /// Of each operation, the last of its steps; the first entry is for none.
     pub ends: Vec<usize>,

@@ -1,8 +1,8 @@
 //! A panic where an operation takes a lock, at each lock in turn.
 //!
-//! The thread panics just before it takes the lock; whoever called catches that. Of each run: what follows works or gives an error; a
-//! sync that succeeds afterwards has made durable all that is seen, and an unmount that succeeds has left a clean disk; nothing hangs;
-//! the disk recovers to the tree before the operation or after it, can be written to, and is clean by `e2fsck -fn`.
+//! The thread panics just before it takes the lock; the caller catches that. Of each run: what follows works or gives an error; a sync
+//! that succeeds afterwards has made durable all that is seen, and an unmount that succeeds has left a clean disk; nothing hangs; the
+//! disk recovers to the tree before the operation or after it, can be written to, and is clean by `e2fsck -fn`.
 //!
 //! Locks are counted in debug builds only. One in [`STRIDE`] by default, all with `EXTANT_CRASH_SCALE` above 1.
 

@@ -240,7 +240,7 @@ fn random_sequences_survive_every_crash() {
     println!("random sequences: {total}");
 }
 
-/// What stands in inodes moves to blocks before it changes.
+/// Inline content moves to blocks before it changes.
 #[test]
 fn content_in_inodes_survives_every_crash() {
     if !has_tools() {
@@ -349,7 +349,7 @@ fn deep_extent_trees_survive_every_crash() {
     println!("deep trees: {total}");
 }
 
-/// Operations fail or do a part for want of blocks, and freed blocks are wanted at once.
+/// Operations fail or do a part because blocks run out, and freed blocks are wanted at once.
 #[test]
 fn sequences_on_full_disks_survive_every_crash() {
     if !has_tools() {

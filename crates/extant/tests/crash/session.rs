@@ -120,7 +120,7 @@ impl Session {
         self.fs.is_some()
     }
 
-    /// Where what lies behind the end of a file in its last block stands on the disk, and how long it is.
+    /// The position on the disk of the bytes behind a file's end in its last block, and their length.
     pub fn tail_of(&self, file: Name) -> Result<(u64, u64)> {
         let file = self.lookup(file)?;
         let block = u64::from(self.fs().statistics().block_size);

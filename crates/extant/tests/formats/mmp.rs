@@ -282,7 +282,7 @@ fn no_disk_makes_anybody_wait_for_more_than_six_minutes() {
     }
 }
 
-/// A device that tells of lost writes once, to the renewal that it is armed for, and only while a flush overlaps it or after a while.
+/// A device that reports lost writes once, to the renewal that it is armed for, and only while a flush overlaps it or after a while.
 struct TellsOnce {
     inner: Shared,
     block_offset: u64,

@@ -8,7 +8,7 @@ use extant::{Error, Fallocate, Filesystem, InodeFlags, Mount, SeekTo};
 use super::disk::{alone, assert_clean, debugfs, make};
 
 const SIZE: usize = 100_000;
-/// With what stands for the hashes.
+/// With a placeholder for the hashes.
 const WHOLE: usize = 200_000;
 
 fn content() -> Vec<u8> {

@@ -50,7 +50,7 @@ impl Exposition {
         self.gauges(name, help, [(String::new(), value)]);
     }
 
-    /// Where several things stand, each with its [`labels`].
+    /// Several gauges of one name, each with its [`labels`].
     pub(super) fn gauges(
         &mut self,
         name: &str,

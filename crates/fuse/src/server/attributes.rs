@@ -52,7 +52,8 @@ impl Server {
 
     fn set(&self, file: &File, set: &SetAttributes) -> Reply<()> {
         let (uid, gid) = self.owners.stored(set.uid.unwrap_or(0), set.gid.unwrap_or(0));
-        // The kernel leaves it to us to take set-id bits away where the owner changes, and so does `chown` to nobody.
+        // The kernel leaves it to the server to clear set-id bits when the owner changes; a `chown` that changes no id clears
+        // them too.
         let is_chown = set.uid.is_some() || set.gid.is_some() || *set == SetAttributes::default();
         if is_chown {
             Self::check_changeable(file, *set == SetAttributes::default())?;

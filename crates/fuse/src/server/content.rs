@@ -131,7 +131,7 @@ impl Server {
     }
 
     /// Where data or a hole begins. What programs write through mappings is with the kernel until it is written back, and what is
-    /// a hole here may be none: so before a hole is told, the kernel writes back what it has of it.
+    /// a hole here may be none: so before a hole is reported, the kernel writes back its dirty pages of it.
     pub(super) fn seek_content(&self, node: NodeId, offset: u64, for_data: bool) -> Reply<u64> {
         let mut written = 0..0;
         for _ in 0..HOLES_WRITTEN_MAX {
@@ -142,7 +142,7 @@ impl Server {
             self.have_written_back(node, hole.clone());
             written = hole;
         }
-        // Somebody fills one hole after the other; that there is none before the end is never wrong.
+        // Another program fills one hole after the other; to report none before the end is never wrong.
         if for_data { Ok(offset) } else { Ok(self.nodes.get(node)?.file()?.metadata().size) }
     }
 
@@ -182,7 +182,7 @@ impl Server {
         let file = served.file()?;
         if block == 0 || !served.is_located() {
             served.locate();
-            // No open file: it reports what nobody has seen, and what is lost now.
+            // A file opened anew: its sync reports losses not reported before, and those of now.
             file.reopen().sync_data().map_err(|error| errno(&error))?;
         }
         let found = file.device_offset(offset, unit).map_err(|error| errno(&error))?;

@@ -25,7 +25,7 @@ const SETFSLABEL: u32 = 0x4100_9432;
 const SHUTDOWN: u32 = 0x8004_587d;
 const FITRIM: u32 = 0xc018_5879;
 
-/// Bytes of `struct fsxattr`, and where the project stands in it.
+/// Bytes of `struct fsxattr`, and the offset of the project in it.
 const FSXATTR_BYTES: usize = 28;
 const PROJECT_AT: usize = 12;
 

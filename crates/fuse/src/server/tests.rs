@@ -49,7 +49,7 @@ fn find(server: &Server, parent: NodeId, name: &[u8]) -> Reply<EntryReply> {
     server.lookup(parent, name)?.map_err(|_| Errno::NOENT)
 }
 
-/// An `ioctl` as the kernel sends it itself, who has looked at the caller.
+/// An `ioctl` as the kernel itself sends it, after it has checked the caller.
 const fn asked(command: u32, input: &[u8], out_bytes: u32) -> Ioctl<'_> {
     Ioctl { command, input, out_bytes, is_compat: false, is_permitted: true }
 }
@@ -145,7 +145,7 @@ fn deleted_inode_is_stale_and_its_number_another_inode_later() {
     server.finish().expect("unmounted");
 }
 
-/// Who may not change the owner of a file does not take its privileges away by leaving it as it is.
+/// A user who may not change the owner of a file does not clear its privileges by a change to the same owner.
 #[test]
 fn change_to_the_same_owner_is_the_owners() {
     let server = served(&disk());

@@ -91,7 +91,7 @@ impl Message<'_> {
     pub(super) fn answer(&mut self, ops: &impl Ops) -> Outcome {
         match self.header.opcode {
             opcode::FORGET | opcode::BATCH_FORGET => {
-                // Nobody waits for a word on one that cannot be read.
+                // FORGET has no reply, also if it cannot be read.
                 let _ = self.forget(ops);
                 Outcome::Silent
             }

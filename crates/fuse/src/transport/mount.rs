@@ -68,8 +68,8 @@ pub enum MountError {
 }
 
 impl MountOptions {
-    /// Mounts a block device once more that a server has had the kernel claim: the same file system, with that server. Of the
-    /// options, only those count that each mount has for itself.
+    /// Mounts at a further place a block device that a server has had the kernel claim: the same file system, with that
+    /// server. Of the options, only those count that each mount has for itself.
     ///
     /// # Errors
     /// `EBUSY` if one is to be read-only and the other not; `EINVAL` if there is no such mount; what else the host says.

@@ -212,7 +212,7 @@ fn plan(request: &Request, map: &Map, failure: Failure, seen: &Seen) -> Fault {
     }
     seen.failed.lock().expect("failures").push(*request);
     match failure.manner {
-        // Nobody can mount by half of a superblock.
+        // No mount can use half of a superblock.
         Manner::InPart if !map.touches(request, Area::Superblock) => {
             Fault::Short(request.bytes / 1024 * 512, io::ErrorKind::Other)
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::kernel::on_mount_of;
 use super::*;
 
-/// A read is held for so long if nobody lets it go, so that a failed test ends.
+/// A read is held for so long if it is not released, so that a failed test ends.
 pub(super) const HELD_MAX: Duration = Duration::from_secs(30);
 /// Readers of the held block: more than threads of a class.
 const READERS: usize = 120;
@@ -159,7 +159,7 @@ pub(super) fn on_trapped_with(
     })
 }
 
-/// Has the file system make, change and remove names, ask for attributes and make things durable.
+/// Has the file system make, change and remove names, ask for attributes and sync.
 pub(super) fn work(point: &Path, rounds: u32) {
     for round in 0..rounds {
         let (path, other) = (point.join(format!("a{round}")), point.join(format!("b{round}")));
