@@ -11,7 +11,7 @@ use extant_rt::{Arc, Condvar, JoinHandle, LockClass, Mutex};
 
 use crate::{Error, Journal, Result};
 
-/// The thread and how it is told things.
+/// The thread and its requests.
 #[derive(Debug)]
 pub struct Background {
     signal: Arc<Signal>,
@@ -143,7 +143,7 @@ impl Journal {
                     Task::Checkpoint => journal.checkpoint(),
                 };
                 abort_on_panic.end();
-                // An error has aborted the journal, and whoever comes next is told.
+                // An error has aborted the journal, and the next operation reports it.
                 if done.is_err() {
                     return;
                 }

@@ -1,6 +1,6 @@
 //! Commit: makes the running transaction durable.
 //!
-//! Whoever wants a commit does it. One thread commits at a time; others wait for it and find their transaction
+//! The thread that wants a commit runs it. One thread commits at a time; others wait for it and find their transaction
 //! durable, or do the next one, which by then holds the changes of all who waited (group commit).
 //!
 //! Order (`docs/design/journal.md`, J1 to J11): lock and drain the gate; freeze; open the next transaction;

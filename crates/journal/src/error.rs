@@ -91,7 +91,8 @@ pub enum Error {
     /// The journal was closed.
     #[error("the journal is closed")]
     Closed,
-    /// An operation was given up between its first change and its end, so that its transaction must not be committed.
+    /// An operation was abandoned between its first change and its end, so that its transaction must not be
+    /// committed.
     #[error(
         "an operation {} between its first change and its end ({opened_at})",
         if *panicked { "panicked" } else { "failed" }
@@ -105,7 +106,7 @@ pub enum Error {
     /// A thread panicked on whose work others depend.
     #[error("{0}; what it was doing is unknown")]
     Panicked(&'static str),
-    /// Somebody asked for writing to stop at once.
+    /// A caller asked for writing to stop at once.
     #[error("shut down")]
     ShutDown,
     /// The journal was aborted; nothing is written any more. The cause came first.

@@ -1,4 +1,4 @@
-//! The gate of the running transaction: who is inside, and what they may still change.
+//! The gate of the running transaction: the open handles, and the blocks that they may still change.
 //!
 //! It has shards, chosen by [`thread_slot`], so that handles of different threads write no line in common. A shard is
 //! one word: bits 0–15 its open handles, bit 16 LOCKED (a commit is closing the transaction), bit 17 FULL (no more
@@ -197,7 +197,7 @@ impl Gate {
         }
     }
 
-    /// Lets handles try again after a commit that was given up. Those that are open stay counted.
+    /// Lets handles try again after a commit that was abandoned. Those that are open stay counted.
     pub fn unlock(&self) {
         for word in &self.shards {
             word.fetch_and(!LOCKED, Ordering::AcqRel);

@@ -217,7 +217,7 @@ fn step(journal: &Journal, device: &Lossy, model: &Model, rng: &mut Rng, fault: 
         }
         2 => journal.checkpoint().expect("checkpoint"),
         3..7 => {
-            // Data first, in blocks that nobody else can get, then the handle that names them.
+            // Data first, in blocks that no other operation can allocate, then the handle that names them.
             let Some(index) = pick(model, rng, Kind::Free) else { return };
             let seed = rng.next();
             write_content(device, index, seed);

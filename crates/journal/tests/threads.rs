@@ -298,7 +298,7 @@ fn a_client_dropped_by_the_background_thread_may_close_the_journal() {
     assert!(matches!(journal.start(1), Err(Error::Closed)));
 }
 
-/// A device that holds back checkpoint writes until it is told to let them through.
+/// A device that holds back checkpoint writes until the test lets them through.
 struct Slow {
     inner: MemoryDevice,
     /// Where checkpoint writes begin, in bytes.

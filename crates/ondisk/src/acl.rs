@@ -15,7 +15,7 @@ use crate::field;
 const DISK_VERSION: u32 = 1;
 /// Version of the value of the `getxattr` interface.
 const XATTR_VERSION: u32 = 2;
-/// What stands for no id in the interface's entries.
+/// The value for no id in the interface's entries.
 const UNDEFINED_ID: u32 = u32::MAX;
 /// Bits of a mode that an ACL speaks for.
 const S_IRWXUGO: u16 = 0o777;
@@ -80,7 +80,7 @@ pub struct AclEntry {
     pub perm: u16,
 }
 
-/// Who asks for access.
+/// The user and groups that ask for access.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// The user.
@@ -145,7 +145,7 @@ impl Acl {
         some_valid(entries)
     }
 
-    /// Reads the value of the `setxattr` interface; one without entries stands for no list.
+    /// Reads the value of the `setxattr` interface; one without entries means no list.
     ///
     /// # Errors
     /// `Corrupt` when it is malformed or not valid.

@@ -70,7 +70,7 @@ pub struct DirHasher {
 }
 
 impl DirHasher {
-    /// `seed` is `s_hash_seed` as little-endian words; all zero stands for none.
+    /// `seed` is `s_hash_seed` as little-endian words; all zero means no seed.
     #[must_use]
     pub fn new(version: HashVersion, seed: [u32; 4]) -> Self {
         let seed = if seed == [0; 4] { DEFAULT_SEED } else { seed };

@@ -156,7 +156,7 @@ features! {
         HAS_SNAPSHOT = 0x80, "snapshot" or "has_snapshot";
         /// Quotas are kept in hidden inodes.
         QUOTA = 0x100, "quota";
-        /// Space is given out in clusters of blocks.
+        /// Space is allocated in clusters of blocks.
         BIGALLOC = 0x200, "bigalloc";
         /// All metadata is summed.
         METADATA_CSUM = 0x400, "metadata_csum";

@@ -1,4 +1,4 @@
-//! Where things are: the numbers of a disk's layout, derived once from its superblock.
+//! The geometry: the numbers of a disk's layout, derived once from its superblock.
 //!
 //! Leaves out: places that only a descriptor or an inode tells.
 //!

@@ -3,11 +3,11 @@
 //! For: searching and changing one index block, and dividing a full leaf. Leaves out: which blocks the directory
 //! has and the walk over the levels, which are the engine's.
 //!
-//! An index block holds `count` of at most `limit` entries (hash, block), in order of hash; entry 0 has no hash of
-//! its own (its place holds the two numbers) and stands for every hash below entry 1's. Leaves are plain directory
-//! blocks ([`crate::dirent`]), unordered inside. Bit 0 of an entry's hash is set when its leaf continues a run
-//! of names of one hash that began in the leaf before: a search that ended with hash `h` and did not find its name
-//! goes on to the next leaf while that one's entry is `h` or `h | 1`.
+//! An index block holds `count` of at most `limit` entries (hash, block), in order of hash; entry 0 has no hash of its
+//! own (its place holds the two numbers) and covers every hash below entry 1's. Leaves are plain directory blocks
+//! ([`crate::dirent`]), unordered inside. Bit 0 of an entry's hash is set when its leaf continues a run of names of one
+//! hash that began in the leaf before: a search that ended with hash `h` and did not find its name goes on to the next
+//! leaf while that one's entry is `h` or `h | 1`.
 //!
 //! Source: kernel `fs/ext4/namei.c` (`dx_probe`, `do_split`, `ext4_dx_add_entry`, `make_indexed_dir`,
 //! `ext4_dx_csum`). Tests: `tests/dirs_and_xattrs/htree_model.rs`, `dir_image.rs`.
@@ -33,7 +33,7 @@ const DX_TAIL_BYTES: usize = 8;
 const ROOT_INFO_OFFSET: usize = 24;
 /// `info_length`: bytes of `dx_root_info`.
 const ROOT_INFO_BYTES: usize = 8;
-/// Where `indirect_levels` stands in a root.
+/// The offset of `indirect_levels` in a root.
 const LEVELS_OFFSET: usize = ROOT_INFO_OFFSET + 6;
 
 /// Which of the two forms an index block has.

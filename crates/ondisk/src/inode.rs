@@ -20,7 +20,7 @@ use crate::types::{FsBlock, InodeNumber};
 
 /// Bytes that every inode has.
 pub const GOOD_OLD_INODE_SIZE: usize = 128;
-/// Bytes of an inode unless `mke2fs` is told otherwise.
+/// Bytes of an inode unless `mke2fs -I` says otherwise.
 const COMMON_SIZE: usize = 256;
 /// Bytes of an inode that have names.
 const NAMED_SIZE: usize = 160;

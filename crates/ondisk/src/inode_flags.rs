@@ -70,7 +70,7 @@ impl InodeFlags {
     pub const USER_VISIBLE: Self = Self::from_bits_retain(0x725B_DFFF);
     /// What a user may change (`EXT4_FL_USER_MODIFIABLE`).
     pub const USER_MODIFIABLE: Self = Self::from_bits_retain(0x624B_C0FF);
-    /// With any of these nobody may write the content.
+    /// With any of these no user may write the content.
     pub const FIXED_CONTENT: Self = Self::IMMUTABLE.union(Self::VERITY);
     /// What a new inode takes over from its directory (`EXT4_FL_INHERITED`).
     pub const INHERITED: Self = Self::SECRM

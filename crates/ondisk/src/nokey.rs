@@ -1,5 +1,5 @@
-//! Encrypted names as they are shown without the key: base64url of two words of hash, of up to 149 bytes of the name as it
-//! stands on the disk, and of the SHA-256 of the rest, if there is one.
+//! Encrypted names as they are shown without the key: base64url of two words of hash, of up to 149 bytes of the name as
+//! stored, and of the SHA-256 of the rest, if there is one.
 //!
 //! Source: kernel `struct fscrypt_nokey_name` of `fs/crypto/fname.c`. Tests: `encrypt` in `crates/extant/tests/formats`.
 

@@ -37,7 +37,7 @@ const BLOCK_HEADER_BYTES: usize = 32;
 const ENTRY_HEADER_BYTES: usize = 16;
 /// Zero bytes that end the entries.
 const END_BYTES: usize = 4;
-/// Where `h_refcount`, `h_blocks`, `h_hash` and `h_checksum` stand in a block.
+/// The offsets of `h_refcount`, `h_blocks`, `h_hash` and `h_checksum` in a block.
 const REFCOUNT_OFFSET: usize = 4;
 const BLOCKS_OFFSET: usize = 8;
 const HASH_OFFSET: usize = 12;

@@ -1,6 +1,6 @@
 //! Lock classes and the order in which they may be taken.
 
-/// What a lock protects and where it stands in the order of locks.
+/// What a lock protects and its rank in the order of locks.
 ///
 /// A thread may take a lock only if its `(rank, key)` is greater than that of every lock it holds; debug
 /// builds assert it. Outer locks have smaller ranks.
@@ -60,7 +60,7 @@ classes! {
     INODE_STATE = 75;
     /// One per file system: a run of free blocks is out of its group while the device discards it.
     DISCARDING = 76;
-    /// One per inode: blocks taken ahead for it.
+    /// One per inode: the blocks preallocated for it.
     PREALLOCATIONS = 77;
     /// The shards of the inodes that have such blocks.
     PREALLOCATING = 78;

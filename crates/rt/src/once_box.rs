@@ -36,7 +36,7 @@ impl<T> OnceBox<T> {
     /// The value, for who has the box alone.
     #[expect(unsafe_code, reason = "a pointer that is put in once")]
     pub fn get_mut(&mut self) -> Option<&mut T> {
-        // SAFETY: as in `get`; and `self` is lent mutably, so that nobody else has a reference.
+        // SAFETY: as in `get`; and `self` is lent mutably, so that no other reference exists.
         unsafe { self.value.get_mut().as_mut() }
     }
 }
@@ -120,7 +120,7 @@ impl<T> Drop for OnceBox<T> {
     fn drop(&mut self) {
         let value = *self.value.get_mut();
         if !value.is_null() {
-            // SAFETY: it came from `Box::into_raw`, and whoever had a reference lent `self`.
+            // SAFETY: it came from `Box::into_raw`, and every holder of a reference had borrowed `self`.
             drop(unsafe { Box::from_raw(value) });
         }
     }

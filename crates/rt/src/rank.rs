@@ -71,7 +71,7 @@ impl Rank {
         Self::entered(class, key)
     }
 
-    /// Enters the place without a check, for a lock that nobody waited for.
+    /// Enters the place without a check, for a lock that was taken without waiting.
     pub(crate) fn entered(class: &'static LockClass, key: u64) -> Self {
         #[cfg(debug_assertions)]
         order::push(class, key);

@@ -1,7 +1,8 @@
 //! A context: its lists, what it is asked for, and what it does next.
 //!
-//! Dirty inodes stand by age. Who waits and what is old is served from the front; writing in the background goes round,
-//! so that a file that grows without end leaves others their turn. A busy inode stands aside for a while.
+//! Dirty inodes are ordered by age. Inodes that a caller waits for and old ones are served from the front; writing in the
+//! background goes round, so that a file that grows without end leaves others their turn. A busy inode is set aside for a
+//! while.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +57,7 @@ pub(crate) struct Lists<I> {
     early: BTreeSet<Key>,
     /// Where writing in the background stands.
     cursor: Key,
-    /// Somebody waits for all with a smaller epoch.
+    /// A caller waits for all with a smaller epoch.
     pub synced: u64,
     /// Each who waits, by that epoch.
     pub waiters: BTreeSet<u64>,

@@ -48,7 +48,7 @@ pub trait Inode: Send + Sync + 'static {
 /// Why an inode is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Somebody waits until all is written.
+    /// A caller waits until all is written.
     Sync,
     /// Memory is wanted.
     Pressure,
@@ -65,7 +65,7 @@ pub enum RemainingWork {
     Clean,
     /// Something of it, for as much as was asked for is written.
     More,
-    /// All: somebody else works on the inode. Another comes first.
+    /// All: another thread works on the inode. Other inodes come first.
     Busy,
     /// The device failed, or had no room. What cannot be written has become clean, and the store tells who has it open.
     Failed,
@@ -82,8 +82,8 @@ pub struct Progress {
 
 /// Who can write an inode.
 pub trait Store<I>: Send + Sync + 'static {
-    /// Writes dirty bytes of the inode, about `bytes`, and its times. With `u64::MAX` all that is dirty when the call
-    /// begins. No lock of this crate is held. What becomes clean is told by [`Writeback::cleaned`].
+    /// Writes dirty bytes of the inode, about `bytes`, and its times. With `u64::MAX` all that is dirty when the call begins. No lock
+    /// of this crate is held. The store reports what becomes clean by [`Writeback::cleaned`].
     fn write(&self, inode: &Arc<I>, bytes: u64, reason: Reason) -> Progress;
 
     /// A thread of a context panicked: the contexts write nothing any more, and who waits for them is let go after this
@@ -96,7 +96,7 @@ pub trait ContextMap: Send + Sync + 'static {
     /// How many contexts there can be, at least 1: as many as have something of their own, and few enough to be looked at
     /// one after the other.
     fn contexts_max(&self) -> usize;
-    /// How many there are unless somebody says otherwise.
+    /// How many there are unless the user sets a number.
     fn contexts_wanted(&self) -> usize;
     /// The context of an inode, below `contexts`.
     fn context_of(&self, inode: u64, contexts: usize) -> usize;

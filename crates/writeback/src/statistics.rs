@@ -27,7 +27,7 @@ pub struct ContextStatistics {
     pub written_bytes: u64,
     /// Bytes that its threads write in a second of work: WbWriteBandwidth.
     pub bandwidth: u64,
-    /// How often an inode was written because somebody waited for it.
+    /// How often an inode was written because a caller waited for it.
     pub for_sync: u64,
     /// Because memory was wanted.
     pub for_pressure: u64,

@@ -1,9 +1,9 @@
 //! How writers are slowed: each bit more, the more is dirty, so that they go at the device's pace before the limit.
 //!
-//! Between the middle of the background limit and the dirty limit, and the latter, a context's writers together get a
-//! share of its measured bandwidth that falls in a straight line from twice it to nearly nothing: all of it half way, which
-//! is the set point. They wait in a line in which each stands for as long as its bytes take at that rate. The way counts
-//! that is longer, the device's to its limit or the context's to its own. Above the device's limit nobody goes on.
+//! Between the middle of the background limit and the dirty limit, and the latter, a context's writers together get a share
+//! of its measured bandwidth that falls in a straight line from twice it to nearly nothing: all of it half way, which is the
+//! set point. Writers queue in order, and each waits as long as its bytes take at that rate. The distance that counts is the
+//! longer one, the device's to its limit or the context's to its own. Above the device's limit no writer goes on.
 //!
 //! Source: `balance_dirty_pages` and `wb_position_ratio` of Linux; the line instead of an estimated number of writers.
 
@@ -17,7 +17,7 @@ use crate::{Inode, Tuning};
 
 /// A writer is looked at when it has dirtied so much of an inode, and at each write while much is dirty.
 const RATELIMIT_BYTES: u64 = 256 << 10;
-/// Nobody is stopped for longer at a time.
+/// No writer is stopped for longer at a time.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// Nor for less while too much is dirty.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -34,7 +34,7 @@ impl<I: Inode> Shared<I> {
     /// The dirty limit of a context: an even part among those that have something dirty, so that one which is stuck does not
     /// stop the writers of others.
     ///
-    /// Not by bandwidth: who may have little dirty writes it in small pieces, and would be found slow for that.
+    /// Not by bandwidth: a context that may have little dirty writes it in small pieces, and would measure as slow for that.
     pub(crate) fn limit_of(&self, index: usize) -> u64 {
         let is_used = |(other, context): &(usize, &Context<I>)| {
             *other != index && context.dirty.load(Ordering::Relaxed) > RATELIMIT_BYTES
@@ -86,7 +86,7 @@ impl<I: Inode> Shared<I> {
             }
             (state.listed.map(|listed| listed.context), std::mem::take(&mut state.unthrottled))
         };
-        // Who has become clean meanwhile stands in nobody's line.
+        // An inode that has become clean meanwhile is in no context's queue.
         let Some(index) = index else { return };
         let context = &self.contexts[index];
         // A writer whose caller was killed adds nothing more: it is let go.
@@ -130,7 +130,7 @@ impl<I: Inode> Shared<I> {
         let now = self.now();
         let own = (seconds * 1e9) as u64;
         let last = now + pause_max.as_nanos() as u64;
-        // Relaxed: a time by itself. Nobody leaves a line longer than a pause can be.
+        // Relaxed: a time by itself. No writer leaves a queue longer than a pause can be.
         let end = |paced_until: u64| paced_until.clamp(now, last).saturating_add(own);
         let paced_until = self.contexts[index].paced_until.fetch_update(
             Ordering::Relaxed,

@@ -48,7 +48,7 @@ impl<I: Inode> std::fmt::Debug for Shared<I> {
 impl<I: Inode> Shared<I> {
     /// How many contexts are in use.
     pub(crate) fn count(&self) -> usize {
-        // SeqCst, as where it changes: who finds it the same under a context's lock is seen by the change.
+        // SeqCst, as where it changes: a thread that finds it the same under a context's lock is seen by the change.
         self.count.load(Ordering::SeqCst)
     }
 
@@ -132,7 +132,7 @@ impl<I: Inode> Writeback<I> {
     /// Says that `bytes` more of the inode are dirty.
     ///
     /// # Locks
-    /// `INODE_WRITEBACK`, `CONTEXT`. Nobody is waited for.
+    /// `INODE_WRITEBACK`, `CONTEXT`. The call does not wait.
     pub fn dirtied(&self, inode: &Arc<I>, bytes: u64) {
         if bytes == 0 {
             return;
@@ -343,7 +343,7 @@ impl<I: Inode> Writeback<I> {
         if started.is_err() {
             shared.count.store(before, Ordering::SeqCst);
         }
-        // With the lock of each once held after the count changed, nobody lists by the older count any more.
+        // Once the lock of each context was held after the count changed, no thread lists by the older count any more.
         for (index, context) in shared.contexts.iter().enumerate() {
             let waiting = context.lists.lock().waiting();
             for inode in &waiting {
@@ -386,12 +386,12 @@ impl<I: Inode> Writeback<I> {
         }
     }
 
-    /// Ends the threads; what is dirty stays so. Who waits is let go.
+    /// Ends the threads; what is dirty stays so. Waiting threads are released.
     pub fn stop(&self) {
         let shared = &*self.shared;
         {
             let _changing = shared.changing.lock();
-            // SeqCst: seen by whoever takes a context's lock after this does.
+            // SeqCst: seen by every thread that takes a context's lock after this one.
             shared.is_stopped.store(true, Ordering::SeqCst);
         }
         for context in &shared.contexts {

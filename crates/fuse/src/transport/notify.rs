@@ -1,4 +1,4 @@
-//! What the kernel is told unasked.
+//! Unsolicited notifications to the kernel.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::device::Device;
 use super::wire::{InvalidInodeOut, OutHeader, notify};
 use crate::ops::NodeId;
 
-/// Notifies the kernel that a mount is of. It does not keep the mount: that ends once nobody serves it.
+/// Notifies the kernel that a mount is of. It does not keep the mount: that ends once no server serves it.
 #[derive(Clone, Debug)]
 pub struct Notifier(Weak<Device>);
 
@@ -19,8 +19,8 @@ impl Notifier {
         Self(Arc::downgrade(device))
     }
 
-    /// Has the kernel ask again for the attributes of `node` when somebody wants them. It may be told while a request for the
-    /// node is answered: of attributes it only notes that they are old.
+    /// Has the kernel ask again for the attributes of `node` when they are next wanted. It may be told while a request for the node
+    /// is answered: of attributes it only notes that they are old.
     ///
     /// Source: `fuse_reverse_inval_inode`.
     pub fn forget_attributes(&self, node: NodeId) {

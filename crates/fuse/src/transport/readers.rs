@@ -174,7 +174,7 @@ impl<T: Ops> Readers<T> {
     fn add(self: &Arc<Self>, state: &mut State) {
         let readers = self.clone();
         let serve = move || {
-            // Whoever starts it may keep to a CPU.
+            // The thread that starts it may be pinned to a CPU.
             readers.shared.affinity.free(None);
             readers.serve();
         };
@@ -194,7 +194,7 @@ impl<T: Ops> Readers<T> {
         shared.state.lock().slots.push(slot.clone());
         while let Some(role) = self.take_role(&slot) {
             let end = self.read(role, &slot);
-            // Of a mount that has ended nobody else is to have it, and this thread may wait now.
+            // If the mount has ended, no other thread may take the role, and this thread may wait now.
             slot.take_role();
             let mut state = shared.state.lock();
             match end {
@@ -242,7 +242,7 @@ impl<T: Ops> Readers<T> {
         let mut load_monitor = LoadMonitor::new();
         let (mut until_look, mut streak) = (LOOK_EVERY, 0_i32);
         while let Some(request) = device.receive()? {
-            // The next request stands behind a FORGET, for which nobody waits.
+            // The next request is queued behind a FORGET, for which no caller waits.
             until_look -= u32::from(!request.is_forget());
             let looks = until_look == 0;
             if looks {
@@ -277,7 +277,7 @@ impl<T: Ops> Readers<T> {
         Ok(Turn::Unmounted)
     }
 
-    /// Answers one request, and what was kept for want of threads if this thread has left its role meanwhile.
+    /// Answers one request, and what was kept because no thread was free, if this thread has left its role meanwhile.
     fn answer(&self, slot: &Slot, request: Received) {
         if request.header.opcode == opcode::INTERRUPT {
             return self.shared.interrupt(request);
@@ -414,7 +414,7 @@ impl Shared {
     /// Offers the role that was taken from a thread, which is at a request still.
     fn vacate(&self, state: &mut State, role: usize, slot: &Slot) {
         state.vacant.push(role);
-        // Relaxed, here and below: whoever must not miss a change holds the lock.
+        // Relaxed, here and below: a thread that must not miss a change holds the lock.
         self.waiting[slot.class()].fetch_add(1, Ordering::Relaxed);
     }
 

@@ -19,13 +19,13 @@ struct IoVec {
 
 /// Memory for a request and its reply.
 ///
-/// Whoever holds the value while the kernel has the memory must not look into it.
+/// The holder of the value must not look into the memory while the kernel has it.
 #[derive(Debug)]
 pub(super) struct RingEntry {
     index: usize,
     header: NonNull<RingHeader>,
     payload: NonNull<[u8]>,
-    /// Both, as the kernel is told of them.
+    /// Both, as they are described to the kernel.
     parts: NonNull<[IoVec; 2]>,
 }
 

@@ -68,7 +68,7 @@ impl Exchange for RingRequest {
     }
 }
 
-/// Where threads that start and whoever starts them meet.
+/// Where threads that start meet the one that starts them.
 #[derive(Debug, Default)]
 struct Start {
     made: Vec<Arc<Returns>>,
@@ -271,7 +271,7 @@ impl Worker {
         })
     }
 
-    /// Serves requests until the kernel has given all entries back, or it is told to end.
+    /// Serves requests until the kernel has given all entries back, or it is stopped.
     fn run<T: Ops>(&mut self, service: &Arc<Service<T>>, pools: &Pools) -> io::Result<()> {
         for index in 0..DEPTH {
             if let Some(entry) = self.entries[index].take() {

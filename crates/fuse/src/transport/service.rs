@@ -1,4 +1,4 @@
-//! Who answers a request: whoever got it, or the pool if such requests wait for the disk.
+//! The choice of the thread that answers a request: its reader, or one of the pool if such requests wait for the disk.
 
 use std::panic::AssertUnwindSafe;
 
@@ -22,7 +22,7 @@ pub(super) trait Exchange: Send + 'static {
     fn finish(self, outcome: Outcome);
 }
 
-/// What answers, and how long it lately took.
+/// What answers requests, and how long recent answers took.
 #[derive(Debug)]
 pub(super) struct Service<T> {
     ops: T,
@@ -59,7 +59,7 @@ impl<T: Ops> Service<T> {
         &self.ops
     }
 
-    /// Answers a request. A panic, which is a fault of ours, is the caller's `EIO`: what it held is given up, and half a change
+    /// Answers a request. A panic, which is a fault of ours, is the caller's `EIO`: what it held is released, and half a change
     /// has stopped the journal.
     pub(super) fn answer(&self, message: &mut Message<'_>) -> Outcome {
         let answer = AssertUnwindSafe(|| message.answer(&self.ops));

@@ -124,7 +124,7 @@ pub struct RingHeader {
     pub entry: RingEntry,
 }
 
-/// What is told unasked (`enum fuse_notify_code`), in the place of an error.
+/// Unsolicited notifications (`enum fuse_notify_code`), in the place of an error.
 pub mod notify {
     pub const INVAL_INODE: i32 = 2;
 }

@@ -57,7 +57,7 @@ impl Disk {
         DirHasher::new(version, superblock.s_hash_seed())
     }
 
-    /// The directory as it stands on the disk, every checksum verified.
+    /// The directory as stored on the disk, every checksum verified.
     fn load(&self) -> IndexedDir {
         let checksums = Checksums::new(&self.image.superblock());
         let generation = self.image.inode(self.ino).generation();

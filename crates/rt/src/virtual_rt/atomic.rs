@@ -87,7 +87,7 @@ macro_rules! atomic {
                 }
             )*
 
-            /// The value, which nobody else can see.
+            /// The value, which no other thread can see.
             pub fn get_mut(&mut self) -> &mut $value {
                 self.0.get_mut()
             }

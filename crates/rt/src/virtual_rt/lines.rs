@@ -1,9 +1,9 @@
-//! Cache lines: who has each, and what it takes to get it.
+//! Cache lines: the CPUs that have each, and the cost of a transfer.
 //!
-//! A line has one CPU that wrote it last, those that have read it since, and the time until which it is on its way. Whoever
-//! reads a line that it lacks waits for one transfer; whoever changes a line that others have waits for a transfer, unless
-//! it has the line, and then until the farthest of the other readers has lost it, one such change after the other.
-//! Lines are known by their real addresses, so that false sharing within an object is seen.
+//! A line has one CPU that wrote it last, those that have read it since, and the time until which it is on its way. A CPU that
+//! reads a line that it lacks waits for one transfer. A CPU that changes a line that others have waits for a transfer, unless it
+//! has the line, and then until the farthest of the other readers has lost it; such changes happen one after the other. Lines
+//! are known by their real addresses, so that false sharing within an object is seen.
 //!
 //! Source: the MESI protocol; Linux's `cacheline_aligned` and 64 bytes as on x86 and Armv8.
 
@@ -21,7 +21,7 @@ const PAGE_LINES: usize = 64;
 pub struct Topology {
     /// From the inside out.
     levels: Vec<Level>,
-    /// Where each CPU stands among neighbours; those beyond stand in their order.
+    /// The position of each CPU among its neighbours; CPUs beyond the end are in the order of their numbers.
     places: Vec<usize>,
 }
 
@@ -140,7 +140,7 @@ impl Lines {
         self.topology.transfer_ns(from, to)
     }
 
-    /// Nobody has the lines of memory that was freed.
+    /// No CPU has the lines of memory that was freed.
     pub fn forget(&mut self, address: usize, bytes: usize) {
         let (first, end) = (address / LINE_BYTES, (address + bytes).div_ceil(LINE_BYTES));
         let mut start = first;
@@ -195,8 +195,8 @@ impl Lines {
         Transfer { ns, is_shared: true }
     }
 
-    /// The lines of data that lies under a lock, or that nobody else changes meanwhile: they come side by side, two in
-    /// the time of one.
+    /// The lines of data that lies under a lock, or that no other CPU changes meanwhile: they come side by side, two in the time
+    /// of one.
     pub fn access_data(
         &mut self,
         address: usize,

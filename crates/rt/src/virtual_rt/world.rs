@@ -75,7 +75,7 @@ pub struct Behind {
 pub struct LockReport {
     /// How often one was taken.
     pub acquired: u64,
-    /// How often somebody waited for one.
+    /// How often a CPU waited for one.
     pub contended: u64,
     /// Nanoseconds waited in all.
     pub waited_ns: u64,
@@ -127,7 +127,7 @@ pub type Task = Box<dyn FnOnce()>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Ready,
-    /// Until somebody wakes it, or, with a time, until then.
+    /// Until another CPU wakes it, or, if a time is given, until then.
     Blocked(Option<u64>),
     Done,
 }
@@ -167,7 +167,7 @@ pub fn with<T>(ask: impl FnOnce(&mut World) -> T) -> Option<T> {
     WORLD.try_with(|world| world.borrow_mut().as_mut().map(ask)).ok().flatten()
 }
 
-/// Nobody has the lines of memory that was freed; that of the simulation itself has none.
+/// No CPU has the lines of memory that was freed; memory of the simulation itself has no lines.
 pub fn forget(address: usize, bytes: usize) {
     let _ = WORLD.try_with(|world| {
         if let Ok(Some(world)) = world.try_borrow_mut().as_deref_mut().map(Option::as_mut) {
@@ -217,7 +217,7 @@ impl World {
         self.charge(own_ns);
     }
 
-    /// The current CPU accesses data that nobody changes meanwhile.
+    /// The current CPU accesses data that no CPU changes meanwhile.
     pub fn access_data(&mut self, address: usize, bytes: usize, access: LineAccess, site: AccessSite) {
         if self.is_without(site) {
             return;
@@ -310,7 +310,7 @@ pub fn reach() {
     }
 }
 
-/// As [`reach`], and lets a moment go by, so that whoever looks again and again comes to an end.
+/// As [`reach`], and lets a moment go by, so that a loop that polls comes to an end.
 pub fn pass() {
     reach();
     with(|world| world.charge(world.costs.write_ns.max(1)));

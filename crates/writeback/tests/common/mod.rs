@@ -18,7 +18,7 @@ pub struct File {
     writeback: InodeWriteback,
     pages: Mutex<Pages>,
     is_written: AtomicBool,
-    /// Somebody works on it; writing without force finds it busy.
+    /// Another thread works on it; writing without force finds it busy.
     pub is_busy: AtomicBool,
     /// When the last write of it ended, in the order of all.
     pub writes: AtomicU64,
