@@ -3,7 +3,7 @@
 //! An upper bound, close to the truth: data and the blocks of small structures are counted exactly; directories with
 //! an index are counted with leaves half full, the worst that splits leave.
 //!
-//! Leaves out: what a disk needs for itself, which its layout tells.
+//! Leaves out: what a disk needs for itself, which follows from its layout.
 //!
 //! Source: `fs/ext4/{extents,namei,xattr}.c`. Test: `tests/disk.rs`, against what importing takes.
 

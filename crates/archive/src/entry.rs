@@ -140,7 +140,7 @@ impl Attributes {
 /// One file of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it stands.
+    /// Its path in the tree.
     pub path: TreePath,
     /// What it is.
     pub kind: EntryKind,

@@ -86,7 +86,7 @@ pub enum Error {
         /// The limit.
         what: &'static str,
     },
-    /// The other end of a pipe gave up; its own error says why.
+    /// The other end of the pipe was closed; its own error says why.
     #[error("cancelled")]
     Cancelled,
 }

@@ -1,4 +1,4 @@
-//! Numbers of users and groups by name, as a disk's own `/etc/passwd` and `/etc/group` tell.
+//! Ids of users and groups by name, from a disk's own `/etc/passwd` and `/etc/group`.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 //! A device that fails on demand, for tests.
 //!
-//! Locks: `DEVICE_LAYER` with key 1, so that it may stand below a recorder; never across a request to the device below.
+//! Locks: `DEVICE_LAYER` with key 1, so that it may be below a recorder; never across a request to the device below.
 
 use std::fmt;
 use std::io;

@@ -204,7 +204,7 @@ impl<D: BlockDevice> BlockDevice for Recorder<D> {
 pub enum Tearing {
     /// A request survives as a whole or not at all.
     Requests,
-    /// Each sector of 512 bytes survives by itself.
+    /// Each sector of 512 bytes survives or is lost independently.
     Sectors,
 }
 

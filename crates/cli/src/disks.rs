@@ -264,7 +264,7 @@ pub fn errors_met(fs: &Filesystem) -> Option<String> {
     Some(format!("{met}; e2fsck -f looks for damage and takes the mark away"))
 }
 
-/// Who else writes to a disk that is open for reading, or did when its host died.
+/// The other host that writes to a disk that is open for reading, or wrote to it when it died.
 pub fn used_elsewhere(fs: &Filesystem) -> Option<MmpHolder> {
     // A block that cannot be read is found by the check.
     fs.mmp_holder().ok().flatten()

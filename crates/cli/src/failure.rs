@@ -80,7 +80,7 @@ impl Failure {
         Self::tree_below(image, Path::new(""), "", error)
     }
 
-    /// As [`Failure::tree`]; places on the disk, which the error tells as `at` and below, are at `base` and below.
+    /// As [`Failure::tree`]; places on the disk, which the error names as `at` and below, are at `base` and below.
     pub fn tree_below(image: &Path, base: &Path, at: &str, error: extant_archive::Error) -> Self {
         use extant_archive::Error;
         let place = |path: &str| {

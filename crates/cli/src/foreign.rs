@@ -14,7 +14,7 @@ pub struct Foreign {
     pub advice: String,
 }
 
-/// Where a mark stands, the mark, what it marks, and what to do about that.
+/// Where a mark is, the mark, what it marks, and what to do about that.
 type Mark = (u64, &'static [u8], &'static str, &'static str);
 
 const UNREADABLE: &str =

@@ -114,7 +114,7 @@ fn read_table(path: &Path) -> io::Result<Vec<Mounted>> {
     Ok(String::from_utf8_lossy(&text).lines().filter_map(parse).collect())
 }
 
-/// Whether a process that had `image` locked is about to let go of it: it has ended, or it was the image's server and has no
+/// Whether a process that had `image` locked is about to release it: it has ended, or it was the image's server and has no
 /// mount of it any more. It has FUSE's device open, as servers have to their end, and where it lives the disk is not mounted;
 /// so it will end soon, unless the mount was detached while in use. False if it may not be looked into.
 pub fn is_leaving(pid: u32, image: &Path) -> bool {
@@ -152,7 +152,7 @@ pub fn namespace_of(mounted: &Mounted) -> Option<u32> {
     })
 }
 
-/// Whether a process is stopped, by a signal or by who traces it.
+/// Whether a process is stopped, by a signal or by its tracer.
 pub fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     // The state is behind the name, which may have any bytes.

@@ -4,8 +4,8 @@
 //! record among the descriptors of the processes of the user who mounted, and reads it to the end. So nothing on the disk is asked,
 //! and no file of the host is left behind.
 //!
-//! Nothing that is read is trusted with more than its bytes: the kernel says who mounted, whose a process is, and that it serves the
-//! mount, where it tells that (Linux 6.16).
+//! Nothing that is read is trusted with more than its bytes: the kernel reports the mount's user, a process's user, and, from Linux
+//! 6.16 on, that the process serves the mount.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -26,7 +26,7 @@ const RECORD_BYTES_MAX: u64 = 4096;
 /// The end of a record that reports no failure.
 const CLEAN: &str = "clean";
 
-/// What a server tells those who unmount.
+/// What a server reports to `umount`.
 #[derive(Debug)]
 pub struct Record(Mutex<File>);
 
@@ -40,7 +40,7 @@ impl Record {
         Ok(Self(Mutex::new(LockClass::PIPE, file)))
     }
 
-    /// Tells how it ended; the first word counts.
+    /// Records how it ended; only the first call counts.
     pub fn tell(&self, ended: &Result<(), Failure>) {
         let words = match ended {
             Ok(()) => CLEAN.to_owned(),
@@ -99,7 +99,7 @@ impl ServerProcess {
         String::from_utf8_lossy(&bytes[..count]).lines().map(str::to_owned).collect()
     }
 
-    /// What it told of the end, once it has ended.
+    /// What it recorded about its end, once it has ended.
     ///
     /// # Errors
     /// What could not be written; that it was killed.

@@ -24,7 +24,7 @@ pub fn sorted(dir: &Dir) -> extant::Result<Vec<DirEntry>> {
 
 /// A directory on the way.
 pub struct Visited {
-    /// Where it stands.
+    /// Its path on the disk.
     pub place: DiskPath,
     /// The directory.
     pub dir: Dir,
@@ -42,7 +42,7 @@ pub struct Directories {
 }
 
 impl Directories {
-    /// Those at and below `root`, which stands at `place`.
+    /// Those at and below `root`, whose path is `place`.
     pub fn new(place: DiskPath, root: Dir) -> Self {
         Self { seen: HashSet::new(), pending: vec![(place, root, None)], failures: Vec::new() }
     }

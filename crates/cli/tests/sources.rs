@@ -218,7 +218,7 @@ fn libraries_take_locks_and_clocks_from_rt_and_are_no_programs() {
 /// once there is multiple-mount protection. A flush of its own block that fails fences that device for ever.
 const FLUSHING_FILES: [&str; 2] = ["mkfs/write.rs", "mmp.rs"];
 
-/// How often a source makes a device durable by itself.
+/// How often a source makes a device durable without the journal.
 fn flushes(source: &str) -> usize {
     let tokens = tokens(source);
     let kept = without_tests(&tokens);

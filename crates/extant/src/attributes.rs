@@ -27,7 +27,7 @@ const MODE_BITS: u16 = 0o7777;
 pub struct Metadata {
     /// Its number.
     pub inode: InodeNumber,
-    /// Tells this use of the number from others.
+    /// Distinguishes this use of the number from others.
     pub generation: u32,
     /// What it is.
     pub file_type: FileType,
@@ -133,7 +133,7 @@ const NOT_MAPPED: InodeFlags = InodeFlags::VERITY
     .union(InodeFlags::INLINE_DATA);
 
 impl Volume {
-    /// What `stat` tells.
+    /// What `stat` reports.
     pub(crate) fn attributes(&self, inode: &Inode) -> Metadata {
         let state = inode.state();
         let (mut size, delalloc) = (state.size(), state.delalloc);

@@ -128,7 +128,8 @@ impl<T: Cached> Cache<T> {
             shard.is_overfull.store(false, Ordering::Relaxed);
             return;
         }
-        // The caller's and the cache's. Others come to hold it under this lock, or from who holds it already.
+        // The caller's and the cache's. Other threads get a reference under this lock only, or from a thread that already
+        // has one.
         let is_last = |held: &Arc<T>| Arc::ptr_eq(held, thing) && Arc::strong_count(held) == 2;
         if content.things.get(&thing.key()).is_some_and(is_last) {
             content.remove(thing.key());
@@ -245,7 +246,7 @@ mod tests {
         cache.get(last.0, |found| assert!(Arc::ptr_eq(found, &last))).unwrap();
     }
 
-    /// What another thread read, changed and let go while this one read it.
+    /// What another thread read, changed and dropped while this one read it.
     #[test]
     fn what_was_read_before_something_left_is_read_again() {
         let cache = Cache::new(COUNT);

@@ -52,19 +52,19 @@ pub(crate) enum WritebackGuard<'a> {
 }
 
 impl Inode {
-    /// Holds the content beside others who read and one who writes back.
+    /// Holds the content beside readers and one thread that writes back.
     pub(crate) fn lock_for_reading(&self) -> ReadGuard<'_> {
         let content = self.content.read();
         ReadGuard { _mapping: self.content_locks().mapping.read(), _content: content }
     }
 
-    /// Holds the content beside one who writes back.
+    /// Holds the content beside one thread that writes back.
     pub(crate) fn lock_for_writing(&self) -> WriteGuard<'_> {
         let content = self.content.read();
         WriteGuard { _mapping: self.content_locks().mapping.write(), _content: content }
     }
 
-    /// Holds the content beside those who read and write in memory.
+    /// Holds the content beside threads that read and write in memory.
     pub(crate) fn lock_for_writeback(&self) -> WritebackGuard<'_> {
         let content = self.content.read();
         let ContentLocks { writeback, mapping } = self.content_locks();

@@ -198,7 +198,7 @@ impl Volume {
         Ok(buffer)
     }
 
-    /// The first block of a directory, in which `.` and `..` stand, and how many of its bytes entries cover.
+    /// The first block of a directory, which holds `.` and `..`, and how many of its bytes entries cover.
     fn first_directory_buffer(&self, dir: &Arc<Inode>) -> Result<(Arc<Buffer>, usize)> {
         let (kind, usable) = if self.is_indexed(&dir.raw()) {
             (BufferKind::HtreeNode(dir.owner()), self.names.format.block_bytes)

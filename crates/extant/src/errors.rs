@@ -42,7 +42,7 @@ impl Volume {
         }
     }
 
-    /// Notes that the journal gave up.
+    /// Notes that the journal was aborted.
     pub(crate) fn handle_journal_abort(&self, words: &str) {
         self.save_error_info(words, None);
         self.report_errors();

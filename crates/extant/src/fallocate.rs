@@ -140,7 +140,7 @@ impl Volume {
         let hole = self.hole(inode, logical)?;
         let len = len.min(u32::from(MAX_UNWRITTEN_LEN));
         let end = (u64::from(logical.0) + u64::from(len)) * self.block_bytes();
-        // Who allocates says how much is wanted.
+        // The caller of `fallocate` says how much is wanted.
         let wanted = Wanted { logical, len, end, grows: false, may_use: writer_may_use(privileged) };
         let (run, reservation) = self.allocate_file_blocks(inode, &hole, wanted, None)?;
         let mut update = match self.begin_reserved(hole.credits() + RUN_CREDITS, reservation) {

@@ -1,7 +1,7 @@
 //! Inline content (`inline_data`): small files, directories and symbolic links of disks that Linux or `mke2fs` wrote.
 //!
-//! It is read where it stands. Nothing is made so, and what changes moves to a block first, in an update of its own: a
-//! crash shows the same content in the one place or the other. So an inode whose content is in blocks stays so.
+//! It is read in place. No inline content is created, and content that changes moves to a block first, in an update of its own: a crash
+//! shows the same content in the one place or the other. So an inode whose content is in blocks stays so.
 //!
 //! Leaves out: the bytes ([`extant_ondisk::inline_data`]).
 //!

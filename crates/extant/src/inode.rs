@@ -33,7 +33,7 @@ pub(crate) struct Inode {
     pub(crate) content: RwLock<()>,
     /// The extended attributes.
     pub(crate) xattrs: RwLock<()>,
-    /// Where its inode stands: the block of the table and the byte in it.
+    /// The position of its inode: the block of the table and the byte in it.
     pub(crate) home: (FsBlock, usize),
     /// Blocks preallocated for its content; made when they are first asked for.
     preallocations: OnceBox<Arc<Preallocations>>,
@@ -47,7 +47,7 @@ pub(crate) struct Inode {
     pub(crate) writeback_error: WritebackError,
     /// Cut to nothing since it was last flushed: what is written then must not be lost with what was there before.
     pub(crate) is_replaced: AtomicBool,
-    /// Tells a directory that names are kept of from all others that were ever in memory; 0 if none are.
+    /// Distinguishes a directory whose names are cached from all others that were ever in memory; 0 if none are.
     pub(crate) identity: AtomicU64,
     /// Of a directory: some of its names in memory had no room near the others.
     pub(crate) has_far_names: AtomicBool,

@@ -1,5 +1,4 @@
-//! Where the content of a file stands, and filling its holes: one set of questions for files with extents and with
-//! block maps.
+//! The mapping of a file's content to blocks, and filling its holes: one set of questions for files with extents and with block maps.
 //!
 //! Leaves out: the maps themselves, see `extent` and `indirect`.
 //!
@@ -50,7 +49,7 @@ impl Mapping {
     }
 }
 
-/// How an inode says where its content stands.
+/// How an inode maps its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MapKind {
     /// A tree of extents.
@@ -109,7 +108,7 @@ impl Hole {
 }
 
 impl Volume {
-    /// How an inode says where its content stands.
+    /// How an inode maps its content.
     pub(crate) fn map_kind(&self, raw: &RawInode) -> MapKind {
         let flags = raw.flags();
         match raw.file_type() {

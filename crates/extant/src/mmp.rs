@@ -4,9 +4,9 @@
 //! must be as it was left. If it is not, another host uses the disk: from then on every write fails, by which the journal aborts;
 //! nothing more is written, this block included. A mount for reading neither asks nor takes it.
 //!
-//! The block is written durably by itself, not through the journal, which is opened later. If that fails, the device may have
-//! dropped other writes too and report it only once: the disk counts as lost, and every flush that overlaps it or comes later
-//! fails.
+//! The block is written durably outside of transactions, not through the journal, which is opened later. If that fails, the
+//! device may have dropped other writes too and report it only once: the disk counts as lost, and every flush that overlaps it or
+//! comes later fails.
 //!
 //! Leaves out: what two hosts do that both find the block unused at one instant, as the kernel's does. The next renewal finds it.
 //!
@@ -38,7 +38,7 @@ const CHECKS_PER_UPDATE: u16 = 2;
 /// What the block calls the device, of which nothing but bytes is known here.
 const DEVICE_NAME: &[u8] = b"extant";
 
-/// Who uses a disk, in the words of its block.
+/// The host that uses a disk, in the words of its block.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct MmpHolder {
     /// The host.
@@ -61,7 +61,7 @@ impl fmt::Display for MmpHolder {
 
 impl MmpHolder {
     fn by(mmp: &Mmp) -> Self {
-        // The bytes are anybody's.
+        // The bytes are not trusted.
         let text = |bytes: &[u8]| {
             let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
             if len == 0 { "?".to_owned() } else { bytes[..len].escape_ascii().to_string() }
@@ -171,7 +171,7 @@ impl Drop for MmpGuard {
 }
 
 impl Volume {
-    /// Tells other hosts that this one writes no more.
+    /// Informs other hosts that this one writes no more.
     ///
     /// # Errors
     /// `Io`.
@@ -240,7 +240,7 @@ struct FencedDevice {
     held: Mutex<Option<Mmp>>,
     /// Why it was lost.
     lost: OnceLock<String>,
-    /// Flushes and renewals: what the device tells the one of lost writes it does not tell the other.
+    /// Flushes and renewals: lost writes that the device reports to the one it does not report to the other.
     durable: DurableRequests,
 }
 

@@ -291,8 +291,8 @@ impl Volume {
     }
 
     /// Discards the preallocations of inodes without users, and deletes those without links. Called where no lock is held.
-    /// What cannot be deleted now stays in the on-disk list for the next mount; of damage that is why, the next sync or
-    /// unmounting tells.
+    /// What cannot be deleted now stays in the on-disk list for the next mount; the next sync or unmount reports damage that
+    /// is the reason.
     pub(crate) fn evict_unlinked(&self) {
         self.evict_unlinked_once();
         // What was deleted may have left values of its attributes.

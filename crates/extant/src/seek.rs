@@ -17,7 +17,7 @@ pub enum SeekTo {
     Hole,
 }
 
-/// A run of blocks of a file, as `FIEMAP` tells it.
+/// A run of blocks of a file, as `FIEMAP` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileExtent {
     /// The first block in the file.
@@ -146,7 +146,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Where on the device a range of a file, in bytes, stands, if that is one piece of it, written or not.
+    /// The position on the device of a range of a file, in bytes, if it is contiguous there, written or not.
     ///
     /// # Errors
     /// `Io`; `Corrupt`.

@@ -3,7 +3,7 @@
 //! Of each group without `INODE_ZEROED`, the part of the table never written becomes zero, and then its descriptor says so.
 //! Until then a commit zeroes the table blocks that it brings into use (`commit.rs`). The two do not meet: a piece is zeroed
 //! with `TABLES` held, from behind what commits have brought into use; a commit that brings more into use notes it first,
-//! and then takes and gives up `TABLES` before it writes, so that no zeroes come after its inodes.
+//! and then takes and releases `TABLES` before it writes, so that no zeroes come after its inodes.
 //!
 //! A group takes a while, and then ten times as long goes by before the next (kernel `init_itable`). Ends with
 //! unmounting and at the first error; whatever is left is the next mount's. A group whose inode bitmap contradicts its

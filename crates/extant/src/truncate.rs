@@ -169,7 +169,7 @@ impl Volume {
         if size < size_old {
             self.drop_pages_from(inode, self.blocks_of(size).min(LOGICAL_END) as u32);
         }
-        // Noted for those who sync.
+        // Noted for the next sync.
         let _ = self.flush_out(inode);
         if size == 0 && size_old > 0 {
             inode.is_replaced.store(true, Ordering::Relaxed);

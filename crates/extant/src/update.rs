@@ -11,7 +11,7 @@
 //! therefore checks first what can refuse it in an ordinary way. Damage that shows only between its changes ends all
 //! writing, as `ext4_handle_error` does where there is a journal.
 //!
-//! Locks: it stands at `HANDLE`; takes `INODE_STATE`, `GROUP`, `SUPERBLOCK`, `BUFFER` and `CACHE` briefly.
+//! Locks: an update has rank `HANDLE`; takes `INODE_STATE`, `GROUP`, `SUPERBLOCK`, `BUFFER` and `CACHE` briefly.
 
 use std::collections::BTreeMap;
 
@@ -347,7 +347,7 @@ impl<'v> MetadataUpdate<'v> {
         Ok(())
     }
 
-    /// Gives out an inode number.
+    /// Allocates an inode number.
     ///
     /// # Errors
     /// `NoInodes`, and nothing was changed.

@@ -52,7 +52,7 @@ pub(crate) struct Volume {
     pub(crate) counting: Mutex<Option<JoinHandle<()>>>,
     /// None when opened for reading.
     pub(crate) journal: Option<Arc<Journal>>,
-    /// The same, for who reads bitmaps.
+    /// The same, for threads that read bitmaps.
     pub(crate) committed: Arc<OnceLock<Arc<Journal>>>,
     /// What a dirty journal says, when opened for reading.
     pub(crate) replayed: BTreeMap<FsBlock, Arc<[u8]>>,
@@ -182,7 +182,7 @@ impl Volume {
         Ok(self.allocator.prepare_free(Run { start: block, len: 1 })?)
     }
 
-    /// Where an inode stands: the block of the table and the byte in it.
+    /// The position of an inode: the block of the table and the byte in it.
     ///
     /// # Errors
     /// `Corrupt` if there is no such number.
@@ -323,7 +323,7 @@ impl Volume {
         flushed.and(lost).and(self.check_undeleted())
     }
 
-    /// Tells once of damage that kept something from being deleted.
+    /// Reports once the damage that kept something from being deleted.
     pub(crate) fn check_undeleted(&self) -> Result<()> {
         self.undeleted.lock().take().map_or(Ok(()), Err)
     }

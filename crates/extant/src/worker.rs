@@ -15,7 +15,7 @@ pub(crate) struct Worker {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What tells the thread to end.
+/// What asks the thread to end.
 #[derive(Debug)]
 pub(crate) struct Signal {
     is_stopped: Mutex<bool>,

@@ -38,7 +38,7 @@ pub(crate) const RUN_CREDITS: u32 = 2;
 /// The size from which on a disk must say that it has large files.
 const LARGE_FILE_BYTES: u64 = 1 << 31;
 
-/// A part of a write: bytes of the file that stand together.
+/// A part of a write: adjacent bytes of the file.
 #[derive(Clone, Copy)]
 struct Piece<'a> {
     at: u64,

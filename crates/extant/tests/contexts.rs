@@ -2,7 +2,7 @@
 //! page is dropped.
 //!
 //! With EXTANT_CONTEXTS_SECONDS, for which `make test-contexts` has a minute, also: writers wait no longer than without changes.
-//! That can be told of an idle machine alone.
+//! Only an idle machine can show that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -37,7 +37,7 @@ fn disk(dir: &Path, options: &[&str]) -> PathBuf {
 fn debugfs(image: &Path, request: &str) {
     let output = Command::new("debugfs").args(["-w", "-R", request]).arg(image).output().expect("debugfs");
     let words = String::from_utf8_lossy(&output.stderr);
-    // The first line tells the version.
+    // The first line has the version.
     assert_eq!(words.lines().count(), 1, "{request}: {words}");
 }
 

@@ -13,7 +13,7 @@ use extant_block::{BlockDevice, Event, Fault, FaultDevice, MemoryDevice, Operati
 const MIB: u64 = 1 << 20;
 const ALL: std::ops::Range<u64> = 0..u64::MAX;
 
-/// Bytes that say where they stand.
+/// Bytes that encode their own position.
 fn content(seed: u64, bytes: u64) -> Vec<u8> {
     (0..bytes / 8).flat_map(|word| (word.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ seed).to_le_bytes()).collect()
 }

@@ -1,7 +1,7 @@
 //! The control directory `.extant` at the root of a mount: files that read as those of sysfs do.
 //!
-//! It is the mounter's own, is not listed, and never stands before a real entry of that name. Each look-up of a file
-//! makes an inode of its own with the content of that moment: one open is one snapshot, with its true size.
+//! It is the mounter's own, is not listed, and never hides a real entry of that name. Each look-up of a file makes an
+//! inode of its own with the content of that moment: one open is one snapshot, with its true size.
 
 use extant::{FileType, Filesystem, Timestamp};
 use extant_rt::{AtomicU64, Ordering};
@@ -77,7 +77,7 @@ impl Snapshot {
     }
 }
 
-/// Who mounted, and what is to be told of it.
+/// The user that mounted, and what control files show of the mount.
 #[derive(Clone, Debug, Default)]
 pub struct Mounter {
     /// The user, as the host counts.

@@ -20,7 +20,7 @@ const SHARDS: usize = 64;
 /// So small a part of the table is never made smaller.
 const SHARD_CAPACITY_MIN: usize = 1024;
 
-/// What stands behind a number.
+/// The object behind a number.
 #[derive(Debug)]
 pub(crate) enum Held {
     /// A directory.

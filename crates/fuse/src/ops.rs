@@ -25,7 +25,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Its name, as control files tell it.
+    /// Its name, as control files show it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl Caller {
     }
 }
 
-/// What `stat` tells.
+/// What `stat` reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// The inode number that users see.
@@ -110,7 +110,7 @@ pub struct Attributes {
 pub struct EntryReply {
     /// The inode. Each one returned counts until [`Ops::forget`] takes it back.
     pub node: NodeId,
-    /// Tells this use of the inode number from others.
+    /// Distinguishes this use of the inode number from others.
     pub generation: u64,
     /// Its attributes.
     pub attributes: Attributes,
@@ -253,7 +253,7 @@ pub trait Ops: Send + Sync + 'static {
     fn begin(&self, transport: Transport, notifier: Notifier) {
         let _ = (transport, notifier);
     }
-    /// Told once the mount is gone and before its device is anybody else's, of a mount that claims one.
+    /// Called once the mount is gone and before its device can be claimed again, for a mount that claims one.
     fn end(&self) {}
     /// The inode of a name, if there is one, and how long the kernel may remember that there is none.
     ///
@@ -262,7 +262,7 @@ pub trait Ops: Send + Sync + 'static {
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Reply<Result<EntryReply, Duration>>;
     /// Takes `count` uses back.
     fn forget(&self, node: NodeId, count: u64);
-    /// What `stat` tells, and how long the kernel may remember it.
+    /// What `stat` reports, and how long the kernel may cache it.
     fn attributes(&self, node: NodeId) -> Reply<(Attributes, Duration)>;
     /// Changes attributes, owners as the host counts, and size. Nothing at all is a change of owner that changes no number; or
     /// it precedes a change of the content by a user whose write clears the file's set-id bits or capabilities.
@@ -354,7 +354,7 @@ pub trait Ops: Send + Sync + 'static {
     /// As `lseek(2)` with `SEEK_DATA` or `SEEK_HOLE`.
     fn seek(&self, node: NodeId, offset: u64, for_data: bool) -> Reply<u64>;
     /// Where on the device a block of a file is, both counted in blocks of `block_size` bytes; none in a hole. What was written
-    /// before is there. As long as the kernel swaps to the file, it keeps everybody from changing it.
+    /// before is there. As long as the kernel swaps to the file, it lets no program change it.
     ///
     /// # Errors
     /// `ENOSYS` if it is not implemented.

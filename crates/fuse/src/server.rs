@@ -76,7 +76,7 @@ pub struct Server {
     metrics: Metrics,
     transport: OnceLock<Transport>,
     notifier: OnceLock<Notifier>,
-    /// What unmounting the disk came to, if that was bad and is not yet told.
+    /// What unmounting the disk came to, if that failed and is not yet reported.
     failure: Mutex<Option<Error>>,
 }
 
@@ -147,7 +147,7 @@ impl Server {
         };
         let node = Self::node_id(number);
         self.nodes.hold(node, held);
-        // The kernel knows the root before it could be told a generation: any other would be another inode's.
+        // The kernel knows the root before it can receive a generation, with generation 0: any other value would name another inode.
         let generation = if node == NodeId::ROOT { 0 } else { generation };
         Ok(entry_of(node, generation, attributes))
     }
@@ -246,7 +246,7 @@ fn entry_of(node: NodeId, generation: u32, attributes: Attributes) -> EntryReply
 
 impl Ops for Server {
     fn begin(&self, transport: Transport, notifier: Notifier) {
-        // The first word stands.
+        // The first call counts.
         let _ = self.transport.set(transport);
         let _ = self.notifier.set(notifier);
     }

@@ -1,4 +1,4 @@
-//! A device that counts what it is asked and how long that takes, so that a request's wait for it can be told from the
+//! A device that counts what it is asked and how long that takes, so that a request's wait for it can be separated from the
 //! rest of its time.
 //!
 //! The engine reads, writes and flushes in the thread that wants it: what a thread waits between a request's beginning

@@ -1,7 +1,7 @@
 //! The thread that commits at intervals and checkpoints when the log is half full.
 //!
-//! It holds the journal only while it works, so a journal that is dropped ends it. Nothing depends on it: who
-//! needs room in the log or a commit does the work.
+//! It holds the journal only while it works, so a journal that is dropped ends it. Nothing depends on it: a
+//! thread that needs room in the log or a commit does the work.
 //!
 //! Locks: `JOURNAL` keys 3 and 4, alone.
 

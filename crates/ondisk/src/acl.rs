@@ -33,7 +33,7 @@ pub enum AclTag {
     Group(u32),
     /// The most that named users, named groups and the file's group get.
     Mask,
-    /// Everybody else.
+    /// All other users.
     Other,
 }
 
@@ -290,7 +290,7 @@ impl Acl {
     }
 }
 
-/// Where in a mode the entry's bits stand, if it has any there.
+/// The shift of the entry's bits in a mode, if it has any there.
 fn mode_shift(tag: AclTag, has_mask: bool) -> Option<u16> {
     match tag {
         AclTag::UserObj => Some(6),

@@ -39,7 +39,7 @@ impl<'n> FoldedName<'n> {
 #[must_use]
 pub fn fold(name: &[u8]) -> Option<String> {
     let shown = std::str::from_utf8(name).ok()?.chars().filter(|letter| !is_ignorable(*letter));
-    // Each by itself, before marks are put in order: U+0345 folds to a letter, and keeps its place as such.
+    // Each alone, before marks
     let folded = shown.flat_map(|letter| iter::once(letter).default_case_fold().nfd().default_case_fold());
     Some(folded.nfd().collect())
 }

@@ -109,8 +109,7 @@ pub fn live_entries(block: &[u8], usable: usize) -> impl Iterator<Item = Result<
     entries(block, usable).filter(|e| e.as_ref().map_or(true, DirEntry::is_live))
 }
 
-/// The hash that stands behind the name, of an entry in a directory that is encrypted and folds case; nothing if there is no room
-/// for it.
+/// The hash behind the name, of an entry in a directory that is encrypted and folds case; nothing if there is no room for it.
 #[must_use]
 pub fn stored_hash(block: &[u8], entry: &DirEntry<'_>) -> NameHash {
     let at = entry_bytes(entry.name.len());
@@ -134,7 +133,7 @@ pub fn entry_at(block: &[u8], usable: usize, offset: usize) -> Result<DirEntry<'
     Ok(DirEntry { offset, inode: InodeNumber(inode), rec_len, name, file_type })
 }
 
-/// What stands before an entry's name.
+/// What comes before an entry's name.
 #[derive(Clone, Copy)]
 struct Head {
     inode: u32,
@@ -208,7 +207,7 @@ pub fn insert_at(block: &mut [u8], usable: usize, offset: usize, entry: &NewEntr
 /// Adds an entry in the first room there is; `false`, and no change, when there is none. Does not look for the name.
 ///
 /// # Errors
-/// `Corrupt`, and no change, when a broken entry stands before the room.
+/// `Corrupt`, and no change, when a broken entry precedes the room.
 pub fn insert(
     block: &mut [u8],
     usable: usize,

@@ -371,7 +371,7 @@ impl Checksums {
     }
 }
 
-/// The tail stands behind the last slot, used or not.
+/// The tail is behind the last slot, used or not.
 fn tail_offset(block: &[u8]) -> usize {
     ENTRY_SIZE + ENTRY_SIZE * usize::from(field::read::<u16>(block, EH_MAX))
 }

@@ -98,7 +98,7 @@ features! {
 }
 
 features! {
-    /// Features under which only who knows them may interpret the disk.
+    /// Features that an implementation must know to interpret the disk.
     IncompatFeatures, "I" {
         /// Compressed files; never merged.
         COMPRESSION = 0x1, "compression";
@@ -136,7 +136,7 @@ features! {
 }
 
 features! {
-    /// Features under which who does not know them may read but not write.
+    /// Features that an implementation must know to write the disk; without them it may read.
     RoCompatFeatures, "R" {
         /// Not every group has a copy of the superblock.
         SPARSE_SUPER = 0x1, "sparse_super";

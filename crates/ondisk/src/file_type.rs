@@ -22,7 +22,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// The bits of a mode that tell the type.
+    /// The bits of a mode that hold the type.
     pub const MODE_MASK: u16 = 0o170_000;
 
     /// The type in the mode of an inode.

@@ -1,6 +1,6 @@
 //! The geometry: the numbers of a disk's layout, derived once from its superblock.
 //!
-//! Leaves out: places that only a descriptor or an inode tells.
+//! Leaves out: positions that only a descriptor or an inode holds.
 //!
 //! Invariant: all numbers come from a checked superblock, so no method divides by zero or overflows.
 //!

@@ -29,7 +29,7 @@ use crate::types::InodeNumber;
 const DX_ENTRY_BYTES: usize = 8;
 /// Bytes of the reserved word and the checksum behind the entries.
 const DX_TAIL_BYTES: usize = 8;
-/// Where the root's `dx_root_info` stands: behind `.` and `..`.
+/// The offset of the root's `dx_root_info`: behind `.` and `..`.
 const ROOT_INFO_OFFSET: usize = 24;
 /// `info_length`: bytes of `dx_root_info`.
 const ROOT_INFO_BYTES: usize = 8;
@@ -92,7 +92,7 @@ impl RootInfo {
     /// Reads and checks the root's fixed part; `large_dir` is the `largedir` feature.
     ///
     /// # Errors
-    /// `Corrupt` when `.` and `..` do not stand where they must, or the index is of a kind that is not known.
+    /// `Corrupt` when `.` and `..` are not where they must be, or the index is of a kind that is not known.
     pub fn parse(block: &[u8], large_dir: bool) -> Result<Self> {
         let dot = dirent::entry_at(block, block.len(), 0)?;
         if dot.name != b"." || dot.rec_len != entry_bytes(1) {

@@ -121,7 +121,7 @@ impl RawInode {
 }
 
 impl Xattr {
-    /// Whether it is `system.data`, which holds content and is no attribute to anybody.
+    /// Whether it is `system.data`, which holds content and is shown to no user as an attribute.
     #[must_use]
     pub fn is_inline_content(&self) -> bool {
         is_inline_content(self.name_index, &self.name)

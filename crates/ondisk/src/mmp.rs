@@ -1,4 +1,5 @@
-//! The block of multiple-mount protection: who uses the disk, proven by a number that keeps changing.
+//! The block of multiple-mount protection: the host that uses the disk, proven by a number that keeps
+//! changing.
 //!
 //! Source: kernel `struct mmp_struct`, `fs/ext4/mmp.c`.
 

@@ -37,7 +37,7 @@ classes! {
     INODE = 20;
     /// One per inode, keyed by its number: its content is written back.
     WRITEBACK = 22;
-    /// One per inode, keyed by its number: its content in memory, beside who writes it back.
+    /// One per inode, keyed by its number: its content in memory, beside the thread that writes it back.
     MAPPING = 24;
     /// One per inode: its extended attributes.
     XATTR = 40;

@@ -33,7 +33,7 @@ impl<T> OnceBox<T> {
         unsafe { value.as_ref() }
     }
 
-    /// The value, for who has the box alone.
+    /// The value, for the only holder of the box.
     #[expect(unsafe_code, reason = "a pointer that is put in once")]
     pub fn get_mut(&mut self) -> Option<&mut T> {
         // SAFETY: as in `get`; and `self` is lent mutably, so that no other reference exists.
@@ -96,7 +96,7 @@ impl<T> OnceBoxes<T> {
         (index < self.len).then(|| &self.lines[index / PER_LINE].0[index % PER_LINE])
     }
 
-    /// The box of that index, for who has all alone.
+    /// The box of that index, for the only holder of all.
     #[must_use]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut OnceBox<T>> {
         (index < self.len).then(|| &mut self.lines[index / PER_LINE].0[index % PER_LINE])

@@ -33,7 +33,7 @@ pub(crate) fn is_attended() -> bool {
     WAITER.try_with(|own| own.borrow().is_some()).unwrap_or(false)
 }
 
-/// Tells the thread's waiter, if there is one, that the thread is about to wait.
+/// Informs the thread's waiter, if there is one, that the thread is about to wait.
 pub fn before_wait() {
     // A thread that ends drops its locals; what it still waits for belongs to no request.
     let _ = WAITER.try_with(|own| {

@@ -11,9 +11,9 @@ use extant_rt::{Arc, AtomicU64, Condvar, LockClass, Mutex, Ordering};
 use crate::statistics::Counts;
 use crate::{Inode, Reason};
 
-/// How long a busy inode stands aside. The checked runtime's time moves by other threads' steps alone.
+/// How long a busy inode is set aside. The checked runtime's time moves by other threads' steps alone.
 const BUSY_NS: u64 = if cfg!(extant_rt = "shuttle") { 0 } else { 5_000_000 };
-/// How long one stands aside that could not be written: a device that fails is not asked without end.
+/// How long one is set aside that could not be written: a device that fails is not asked without end.
 const FAILED_NS: u64 = 200 * BUSY_NS;
 
 /// The age of an inode's oldest dirty byte: older ones are less.
@@ -55,11 +55,11 @@ pub(crate) struct Lists<I> {
     in_flight: BTreeMap<Key, Arc<I>>,
     /// Those of the dirty ones that are written without waiting for more.
     early: BTreeSet<Key>,
-    /// Where writing in the background stands.
+    /// The position of the background writeback.
     cursor: Key,
     /// A caller waits for all with a smaller epoch.
     pub synced: u64,
-    /// Each who waits, by that epoch.
+    /// The epoch of each caller that waits.
     pub waiters: BTreeSet<u64>,
     /// All with a smaller epoch are wanted out of memory.
     pub pressed: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Lists<I> {
     old_times: u64,
     /// When it is looked next for what is old.
     tick: u64,
-    /// When a thread that rests looks by itself.
+    /// When a thread that rests looks again without being woken.
     pub alarm: Option<u64>,
     /// Since when something is in flight.
     busy_since: u64,
@@ -120,7 +120,7 @@ impl<I: Inode> Context<I> {
         lists.busy_bytes += written;
         lists.busy_ns += now.saturating_sub(lists.busy_since);
         lists.busy_since = now;
-        // Relaxed: a number by itself, changed under the lock.
+        // Relaxed: no other memory depends on the number, which is changed under the lock.
         let before = self.bandwidth.load(Ordering::Relaxed);
         let enough = if before == 0 { ESTIMATE_FIRST_NS } else { ESTIMATE_NS };
         if lists.busy_ns >= enough && lists.busy_bytes > 0 {

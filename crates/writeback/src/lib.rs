@@ -67,7 +67,7 @@ pub enum RemainingWork {
     More,
     /// All: another thread works on the inode. Other inodes come first.
     Busy,
-    /// The device failed, or had no room. What cannot be written has become clean, and the store tells who has it open.
+    /// The device failed, or had no room. What cannot be written has become clean, and the store informs those that have it open.
     Failed,
 }
 
@@ -80,13 +80,13 @@ pub struct Progress {
     pub left: RemainingWork,
 }
 
-/// Who can write an inode.
+/// The file system that can write an inode.
 pub trait Store<I>: Send + Sync + 'static {
     /// Writes dirty bytes of the inode, about `bytes`, and its times. With `u64::MAX` all that is dirty when the call begins. No lock
     /// of this crate is held. The store reports what becomes clean by [`Writeback::cleaned`].
     fn write(&self, inode: &Arc<I>, bytes: u64, reason: Reason) -> Progress;
 
-    /// A thread of a context panicked: the contexts write nothing any more, and who waits for them is let go after this
+    /// A thread of a context panicked: the contexts write nothing any more, and threads that wait for them are released after this
     /// returns. No lock of this crate is held.
     fn panicked(&self);
 }

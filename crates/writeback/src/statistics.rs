@@ -1,4 +1,4 @@
-//! What contexts did and where they stand, in the terms of the kernel's `/sys/kernel/debug/bdi/*/wb_stats`.
+//! What contexts did and their state, in the terms of the kernel's `/sys/kernel/debug/bdi/*/wb_stats`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct ContextStatistics {
     pub in_flight: usize,
     /// Inodes with dirty bytes that wait for their turn: b_dirty.
     pub dirty: usize,
-    /// Inodes that were busy and stand aside: b_more_io.
+    /// Inodes that were busy and are set aside: b_more_io.
     pub requeued: usize,
     /// Inodes with nothing dirty but times: b_dirty_time.
     pub only_times: usize,
@@ -56,7 +56,7 @@ pub struct Statistics {
     pub contexts: Vec<ContextStatistics>,
 }
 
-/// A context's counts, each by itself: all accesses are relaxed.
+/// A context's counts, each independent of the others: all accesses are relaxed.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub dirtied: AtomicU64,

@@ -21,7 +21,7 @@ const RATELIMIT_BYTES: u64 = 256 << 10;
 pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// Nor for less while too much is dirty.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// Writers get at least this part of the bandwidth, so that who waits in line gets on.
+/// Writers get at least this part of the bandwidth, so that queued writers get on.
 const SHARE_MIN: f64 = 1.0 / 16.0;
 
 impl<I: Inode> Shared<I> {
@@ -58,7 +58,7 @@ impl<I: Inode> Shared<I> {
         if dirty > self.tuning.background_bytes {
             self.wake_all();
         }
-        // Relaxed, and written only to be changed: a hint for writers, who look for themselves.
+        // Relaxed, and written only to be changed: a hint for writers, which check the counts themselves.
         let is_over_freerun =
             dirty > self.background_of(self.tuning.dirty_bytes_max).midpoint(self.tuning.dirty_bytes_max);
         if self.is_over_freerun.load(Ordering::Relaxed) != is_over_freerun {
@@ -89,7 +89,7 @@ impl<I: Inode> Shared<I> {
         // An inode that has become clean meanwhile is in no context's queue.
         let Some(index) = index else { return };
         let context = &self.contexts[index];
-        // A writer whose caller was killed adds nothing more: it is let go.
+        // A writer whose caller was killed adds nothing more: it is released.
         while self.has_threads() && !is_interrupted() {
             let dirty = self.dirty();
             if dirty > self.tuning.background_bytes {
@@ -105,7 +105,7 @@ impl<I: Inode> Shared<I> {
             let rate = bandwidth * (2.0 * (1.0 - position)).max(SHARE_MIN);
             // Of a context that has not written yet nothing is known: the limit alone stops its writers.
             let seconds = if bandwidth > 0.0 { bytes as f64 / rate } else { 0.0 };
-            // Who waited until all is written would find the context idle.
+            // A writer that waited until all is written would find the context idle.
             let drained = context.dirty.load(Ordering::Relaxed) as f64 / bandwidth.max(1.0);
             let pause_max = Duration::from_secs_f64((drained / 2.0).min(PAUSE_MAX.as_secs_f64()));
             let mut pause = self.queue_pause(index, seconds, pause_max);
@@ -125,12 +125,13 @@ impl<I: Inode> Shared<I> {
         }
     }
 
-    /// Uses `seconds` of what a context can write, behind those who came before; how long the line is, `pause_max` at most.
+    /// Uses `seconds` of what a context can write, behind the writers before it; returns the length of the queue,
+    /// `pause_max` at most.
     fn queue_pause(&self, index: usize, seconds: f64, pause_max: Duration) -> Duration {
         let now = self.now();
         let own = (seconds * 1e9) as u64;
         let last = now + pause_max.as_nanos() as u64;
-        // Relaxed: a time by itself. No writer leaves a queue longer than a pause can be.
+        // Relaxed: no other memory depends on this time. No writer leaves a queue longer than a pause can be.
         let end = |paced_until: u64| paced_until.clamp(now, last).saturating_add(own);
         let paced_until = self.contexts[index].paced_until.fetch_update(
             Ordering::Relaxed,

@@ -161,7 +161,7 @@ impl<I: Inode> Writeback<I> {
 
     /// The key of an inode that becomes dirty now.
     fn key_of(&self, inode: &Arc<I>) -> Key {
-        // SeqCst, as where it is raised: who was dirty before has an epoch before.
+        // SeqCst, as where it is raised: an inode that was dirty before has an earlier epoch.
         let epoch = self.shared.epoch.load(Ordering::SeqCst);
         Key { epoch, time: self.shared.now(), inode: inode.number() }
     }
@@ -185,7 +185,7 @@ impl<I: Inode> Writeback<I> {
     pub fn write_early(&self, inode: &Arc<I>) {
         let mut state = inode.inode_writeback().lock();
         let Some(listed) = state.listed.filter(|_| state.bytes > 0) else { return };
-        // One in flight stands among them when it lands.
+        // One in flight is listed among them when its write ends.
         state.early = true;
         let context = &self.shared.contexts[listed.context];
         if context.lists.lock().mark_early(listed.key) {
@@ -277,7 +277,7 @@ impl<I: Inode> Writeback<I> {
         }
     }
 
-    /// All inodes with dirty bytes or times, for who writes them himself.
+    /// All inodes with dirty bytes or times, for a caller that writes them.
     #[must_use]
     pub fn listed(&self) -> Vec<Arc<I>> {
         let of = |context: &Context<I>| {
@@ -360,7 +360,7 @@ impl<I: Inode> Writeback<I> {
         started
     }
 
-    /// Where all contexts stand.
+    /// The state of all contexts.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let shared = &*self.shared;

@@ -88,8 +88,8 @@ enum Obstacle {
 }
 
 impl Import {
-    /// Writes into the directory `target` of `fs`. What is not told of, as the directories above an entry, gets
-    /// `times`, or the time of its making.
+    /// Writes into the directory `target` of `fs`. Directories that the source does not list, as those above an entry,
+    /// get `times`, or the time of their creation.
     ///
     /// # Errors
     /// [`Error::Disk`].
@@ -269,7 +269,7 @@ impl Import {
         self.with_temporary(|import, name| import.make(level, name, NewKind::File, attributes))
     }
 
-    /// Makes something under a name that is free, and tells the name.
+    /// Creates a file under a free name, and returns the name.
     fn with_temporary<T>(
         &mut self,
         mut make: impl FnMut(&Self, &[u8]) -> extant::Result<T>,

@@ -46,7 +46,7 @@ pub struct Extract {
     kept: Option<(u64, u64)>,
     /// The open path to the directory that the last entry was in.
     open_path: OpenPath,
-    /// What the directories on the way get when they are left, if an entry told of them; first the target.
+    /// The attributes that the directories on the way get when they are left, if an entry listed them; first the target.
     held: Vec<Option<Held>>,
     held_bytes: usize,
     /// The open path to the last file that got a further name.
@@ -451,7 +451,7 @@ struct Temporaries {
 }
 
 impl Temporaries {
-    /// Makes something under such a name, and tells the name.
+    /// Creates a file under such a name, and returns the name.
     fn with<T>(&mut self, mut make: impl FnMut(&[u8]) -> Outcome<T>) -> Outcome<(T, Vec<u8>)> {
         loop {
             let mut hasher = self.random.build_hasher();

@@ -51,7 +51,7 @@ impl OpenPath {
         self.levels.last().and_then(|level| level.descriptor.as_ref()).unwrap_or(&self.root)
     }
 
-    /// Goes on into `name`, and tells which directory that is.
+    /// Goes on into `name`, and returns the identity of that directory.
     pub fn enter(&mut self, name: &[u8]) -> Outcome<FileId> {
         let descriptor = rustix::fs::openat(self.directory(), name, FLAGS, Mode::empty())?;
         let id = file_id(&descriptor)?;

@@ -412,7 +412,8 @@ fn grow(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u
     }
 }
 
-/// The ranges of a file that hold data, one more than [`RANGES_MAX`] at most. A host that cannot tell says that all of it does.
+/// The ranges of a file that hold data, one more than [`RANGES_MAX`] at most. A host that does not support holes reports all of
+/// it as data.
 fn data_ranges(file: &File, size: u64) -> io::Result<Vec<DataRange>> {
     let mut ranges = Vec::new();
     let mut at = 0;

@@ -2,7 +2,7 @@
 
 use super::BLOCK;
 
-/// A field: where it stands and how long it is.
+/// A field: its offset and length.
 type Field = (usize, usize);
 
 const NAME: Field = (0, 100);

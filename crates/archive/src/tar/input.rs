@@ -11,7 +11,7 @@ use crate::flow::PIECE_BYTES;
 /// Bytes read from the host at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Bytes that tell the kind of compression.
+/// Bytes that identify the kind of compression.
 const MAGIC_BYTES: usize = 6;
 
 /// Where an archive comes from.

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::path::{PathReader, TreePath};
 use crate::user_database::UserDatabase;
 
-/// What stands before the header of a member and belongs to it.
+/// What comes before the header of a member and belongs to it.
 #[derive(Default)]
 pub(super) struct Extensions {
     /// Bytes of all these headers.

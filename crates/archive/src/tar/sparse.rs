@@ -7,7 +7,7 @@ use super::{BLOCK, padding};
 use crate::entry::{DataRange, RANGES_MAX, Shape, TOO_MANY_RANGES};
 use crate::error::Error;
 
-/// Digits of a number in the map that stands before the content (format 1.0).
+/// Digits of a number in the map before the content (format 1.0).
 const DIGITS_MAX: usize = 20;
 
 const MALFORMED: &str = "a malformed sparse map";
@@ -51,7 +51,7 @@ pub(super) struct SparseRecords {
     pub name: Option<Vec<u8>>,
     /// Offsets and lengths by turns (formats 0.0 and 0.1).
     numbers: Option<Vec<u64>>,
-    /// The map stands before the content (format 1.0).
+    /// The map precedes the content (format 1.0).
     in_content: bool,
 }
 
@@ -77,7 +77,7 @@ impl SparseRecords {
                 }
                 self.numbers = Some(texts().map(decimal).collect::<Option<_>>().ok_or(MALFORMED)?);
             }
-            // `minor`, and `numblocks`, which the map itself tells.
+            // `minor`, and `numblocks`, which the map itself contains.
             _ => {}
         }
         Ok(())
@@ -159,7 +159,7 @@ fn read_map(input: &mut Input, stored: &mut u64) -> Result<Vec<u64>, Unreadable>
     }
 }
 
-/// The map that stands before the content of `shape`, padded to whole blocks.
+/// The map before the content of `shape`, padded to whole blocks.
 pub(super) fn format_map(shape: &Shape) -> Vec<u8> {
     let mut ranges: Vec<_> = shape.ranges.iter().map(|range| (range.offset, range.bytes)).collect();
     // A trailing hole needs an empty range at its end, or readers stop before it.

@@ -16,7 +16,7 @@ use crate::total_bytes;
 
 use super::write_all;
 
-/// The unit where the host does not tell: no device asks for more.
+/// The unit where the host does not report it: no device asks for more.
 const DEFAULT_UNIT: u64 = 4096;
 
 /// Bytes copied at a time.

@@ -17,9 +17,9 @@ pub struct Model {
     pub read_bytes_per_s: u64,
     /// Of all writes together.
     pub write_bytes_per_s: u64,
-    /// Of one read by itself.
+    /// Of one read alone.
     pub stream_read_bytes_per_s: u64,
-    /// Of one write by itself.
+    /// Of one write alone.
     pub stream_write_bytes_per_s: u64,
     /// Reads at most.
     pub read_requests_per_s: u64,

@@ -90,7 +90,7 @@ impl Import {
     }
 }
 
-/// The times of what is made without being told of, if the clock stands still.
+/// The times of directories that no entry describes, if the clock is fixed.
 pub fn times() -> Result<Option<extant::Times>, Failure> {
     Ok(match clock()? {
         extant_rt::WallClock::Fixed(seconds, nanoseconds) => {

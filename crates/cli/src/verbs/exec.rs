@@ -65,7 +65,7 @@ impl Point {
 
 impl Drop for Point {
     fn drop(&mut self) {
-        // Still a mount if that went wrong, and then it has been told.
+        // If the unmount failed it is still a mount, and the failure has been reported.
         let _ = std::fs::remove_dir(&self.0);
     }
 }

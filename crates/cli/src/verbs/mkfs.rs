@@ -243,7 +243,7 @@ impl Mkfs {
         words.filter_map(|word| owner(word.strip_prefix("root_owner=")?).ok()).next_back()
     }
 
-    /// With a clock that stands still, the same content gives the same UUID and directory hashes, other content others.
+    /// With a fixed clock, the same content gives the same UUID and directory hashes, other content others.
     fn identify(&self, builder: &mut Builder, room: &Room, clock: WallClock) {
         if clock == WallClock::System {
             return;

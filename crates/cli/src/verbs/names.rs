@@ -16,7 +16,7 @@ use crate::owner::{Owner, names_on};
 
 /// Make directories on a disk
 ///
-/// They belong to 0:0 and have mode 755 unless told.
+/// They belong to 0:0 and have mode 755 by default.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  extant mkdir -p disk.img:/srv/www/html\n  extant mkdir -m 1777 disk.img:/scratch\n  extant mkdir --chown web:web disk.img:/srv/www"
@@ -160,7 +160,7 @@ impl Ln {
         }
         let place = DiskPath { image: link.image.clone(), path };
         if let Some(original) = original {
-            // Seen to before anything is removed, and told by its own name.
+            // Checked before anything is removed, and reported by its own name.
             let original = DiskPath { image: link.image.clone(), path: original.to_owned() };
             let found = fs.symlink_lookup(&original.path).map_err(failed_at(&original))?;
             if found.metadata().file_type == FileType::Directory {

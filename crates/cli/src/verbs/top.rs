@@ -24,7 +24,7 @@ use crate::json::put_text;
 use crate::mounts::{self, Mounted};
 use crate::output::{self, Output, escape};
 
-/// More than any server of ours tells.
+/// More than any server of Extant reports.
 const METRICS_BYTES_MAX: u64 = 1 << 20;
 /// Lines where the terminal does not say how many it has.
 const ROWS: usize = 24;

@@ -44,7 +44,7 @@ pub struct Umount {
     pub dir: PathBuf,
 }
 
-/// What the thread that unmounts tells the one that looks at the clock.
+/// What the thread that unmounts reports to the one that watches the timeout.
 #[derive(Default)]
 struct Progress {
     mounted: Option<Mounted>,
@@ -149,7 +149,7 @@ impl Shared {
             _ => Failure::host(&dir, &error),
         })?;
         self.progress.lock().is_unmounted = true;
-        // Who serves it goes on while it is mounted elsewhere.
+        // The server goes on while it is mounted elsewhere.
         if lazy || is_stale || !mounted.points()?.is_empty() {
             return Ok(());
         }
@@ -168,7 +168,7 @@ fn unmount(dir: &Path, lazy: bool) -> std::io::Result<()> {
     mounts::unmount(dir, lazy)
 }
 
-/// Waits until the server has ended, and says how; or, if it is not known, until it has let go of the image.
+/// Waits until the server has ended, and returns how; or, if the server is not known, until it has released the image.
 fn wait(server: Option<&ServerProcess>, mounted: &Mounted) -> Result<(), Failure> {
     let Some(server) = server else {
         while let Err(extant_block::Error::Locked { .. } | extant_block::Error::Busy { .. }) =

@@ -117,7 +117,7 @@ fn make(path: &Path, is_allocated: bool) {
     }
 }
 
-/// The runs of data that `lseek` tells.
+/// The runs of data that `lseek` reports.
 fn data(path: &Path) -> Vec<(u64, u64)> {
     let file = File::open(path).expect("open");
     let (mut runs, mut at) = (Vec::new(), 0);

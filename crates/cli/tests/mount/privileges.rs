@@ -1,4 +1,4 @@
-//! Requests that the kernel passes without asking who may make them: `ioctl` and extended attributes, by several users, beside the
+//! Requests that the kernel passes without checking the caller: `ioctl` and extended attributes, by several users, beside the
 //! kernel's ext4.
 
 use std::fs::{self, File};
@@ -96,7 +96,7 @@ impl Drop for ReadOnly {
     }
 }
 
-/// Everybody tries on two files, one of which is immutable and append-only, through the mount and a read-only bind mount of it.
+/// Every user tries on two files, one of which is immutable and append-only, through the mount and a read-only bind mount of it.
 fn try_flags(point: &Path) -> Vec<String> {
     let bound = ReadOnly::of(point);
     let mut tried = Vec::new();
@@ -123,7 +123,7 @@ fn try_flags(point: &Path) -> Vec<String> {
     tried
 }
 
-/// Everybody tries to set, read and remove attributes of each name space.
+/// Every user tries to set, read and remove attributes of each name space.
 fn try_attributes(point: &Path) -> Vec<String> {
     let path = point.join("attributes");
     let file = File::create_new(&path).expect("create");

@@ -1,4 +1,4 @@
-//! Unmounting: whom it waits for, how long, and what it tells.
+//! Unmounting: what it waits for, how long, and what it reports.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;

@@ -1,4 +1,5 @@
-//! Requests get on while others want the CPUs: the server's idle reader stands back for all, and must not with a request.
+//! Requests get on while others want the CPUs: the server's idle reader yields to all other threads, and must not while
+//! it has a request.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -6,7 +6,7 @@
 //! read write nothing, no copy leaves its directory, and when a mount is gone so is its server. A disk that is clean for `e2fsck` and
 //! `check` is clean for `e2fsck` after the verbs that write, and after a mount.
 //!
-//! `EXTANT_MUTATIONS=N` tries so many, `EXTANT_MUTATIONS_FROM=N` begins with another, and who fails prints both for itself.
+//! `EXTANT_MUTATIONS=N` tries so many, `EXTANT_MUTATIONS_FROM=N` begins with another, and a failing case prints both.
 
 #[path = "../../../extant/tests/check/damage.rs"]
 mod damage;
@@ -106,7 +106,7 @@ pub fn extant(arguments: &[&str], words: &Path) -> Command {
     command
 }
 
-/// That a process ended by itself, and none of its threads panicked.
+/// That a process was not killed, and none of its threads panicked.
 pub fn judge(status: ExitStatus, words: &Path) -> Result<(), String> {
     let said = fs::read_to_string(words).unwrap_or_default();
     if status.signal().is_some() || status.code() == Some(101) || said.contains("panicked") {

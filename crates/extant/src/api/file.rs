@@ -93,7 +93,7 @@ impl File {
         self.inode.number
     }
 
-    /// Tells this use of its number from earlier and later ones.
+    /// Distinguishes this use of its number from earlier and later ones.
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.inode.generation
@@ -113,7 +113,7 @@ impl File {
         Dir::new(&self.fs, self.inode)
     }
 
-    /// What `fstat` tells.
+    /// What `fstat` reports.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         self.fs.volume().attributes(&self.inode)
@@ -258,7 +258,7 @@ impl File {
         self.fs.finish_operation(self.fs.volume().seek(&self.inode, offset, to))
     }
 
-    /// The parts of a range, in bytes, that blocks are mapped to, as `FIEMAP` tells.
+    /// The parts of a range, in bytes, that blocks are mapped to, as `FIEMAP` reports.
     ///
     /// # Errors
     /// `Corrupt`, `Io`.

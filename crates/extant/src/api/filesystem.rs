@@ -172,9 +172,9 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Tells the device that free blocks are not needed (`FITRIM`): each run of at least `least` bytes in the bytes
-    /// `range` of the disk, group by group; a group that was done already is passed over until blocks come back to it. What was
-    /// freed and is not committed yet is left out. Gives how many bytes were discarded.
+    /// Informs the device that free blocks are not needed (`FITRIM`): each run of at least `least` bytes in the bytes `range`
+    /// of the disk, group by group; a group that was done already is passed over until blocks come back to it. What was freed
+    /// and is not committed yet is left out. Gives how many bytes were discarded.
     ///
     /// No block is allocated again before its discard has ended.
     ///
@@ -231,7 +231,7 @@ impl Filesystem {
         Dir::new(self, self.finish_operation(inode)?)
     }
 
-    /// The inode of that number, if it has a name; for those who remember numbers.
+    /// The inode of that number, if it has a name; for callers that remember numbers.
     ///
     /// # Errors
     /// `Stale` if it is free or has no name, `Corrupt`, `Io`.
@@ -244,7 +244,7 @@ impl Filesystem {
     }
 
     /// The inode of a number that a client claims to remember, perhaps from an earlier mount, as a file handle does. Any number
-    /// is safe; whether it is still the same inode, [`File::generation`] tells.
+    /// is safe; [`File::generation`] says whether it is still the same inode.
     ///
     /// # Errors
     /// `Stale` if there is no such number, or if it is free, without a name or the file system's own; `Corrupt`, `Io`.
@@ -275,7 +275,7 @@ impl Filesystem {
         self.volume().set_writeback_contexts(count)
     }
 
-    /// Where all writeback contexts stand; None without a page cache.
+    /// The state of all writeback contexts; None without a page cache.
     #[must_use]
     pub fn writeback_statistics(&self) -> Option<WritebackStatistics> {
         self.volume().pages.as_ref().map(|pages| pages.writeback().statistics())
@@ -568,7 +568,7 @@ impl Filesystem {
         self.symlink_lookup(path)?.read_link()
     }
 
-    /// What `stat` tells, following symbolic links.
+    /// What `stat` reports, following symbolic links.
     ///
     /// # Errors
     /// As [`Filesystem::lookup`].
@@ -576,7 +576,7 @@ impl Filesystem {
         Ok(self.lookup(path)?.metadata())
     }
 
-    /// What `lstat` tells.
+    /// What `lstat` reports.
     ///
     /// # Errors
     /// As [`Filesystem::lookup`].

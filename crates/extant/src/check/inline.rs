@@ -55,7 +55,7 @@ impl Checker<'_> {
         if let Some(directory) = self.directories.get_mut(&number) {
             directory.dotdot = Some(parent);
         }
-        // They stand nowhere, and nothing says of what type they are.
+        // These entries are not stored, and no field says their type.
         for (name, inode) in [(b".".as_slice(), number), (b"..", parent)] {
             let rec_len = dirent::entry_bytes(name.len());
             let entry =
@@ -63,7 +63,7 @@ impl Checker<'_> {
             self.check_target(&reading, &entry, true, location);
         }
         for list in inline_data::entry_lists(content) {
-            // No list has the place of a first block's, in which `.` and `..` stand.
+            // No list has the role of a first block, which holds `.` and `..`.
             self.check_entries(&mut reading, 1, list, list.len(), Role::linear(), location);
         }
     }

@@ -189,7 +189,7 @@ impl<'v> Checker<'v> {
         (0..self.geometry.group_count).map(GroupNumber)
     }
 
-    /// Tells how many groups of a pass are done.
+    /// Reports how many groups of a pass are done.
     fn tell(&self, progress: &mut dyn FnMut(Progress), pass: Pass, group: GroupNumber) {
         let total = u64::from(self.geometry.group_count);
         progress(Progress { pass, done: u64::from(group.0) + 1, total });

@@ -4,8 +4,8 @@
 //! hash, so that neither a split nor the conversion moves anything: 31 bits of the major and 32 of the minor hash.
 //! A directory of several blocks that never will be indexed is read in the order of its bytes, which never move.
 //!
-//! A name that is there throughout is seen once. Two names with the same 63 bits stand together; who stops between
-//! them does not see the second.
+//! A name that is there throughout is seen once. Two names with the same 63 bits follow each other; a reader that
+//! stops between them does not see the second.
 //!
 //! Locks: `INODE` of the directory, shared, for one batch of names at a time; none while `visit` runs.
 //!
@@ -27,7 +27,7 @@ use crate::error::{Error, Location, Result};
 use crate::inode::Inode;
 use crate::volume::Volume;
 
-/// A name of a directory, as [`crate::Dir::read_from`] tells it.
+/// A name of a directory, as [`crate::Dir::read_from`] returns it.
 #[derive(Clone, Copy, Debug)]
 pub struct DirItem<'n> {
     /// The name, in bytes.
@@ -190,7 +190,7 @@ impl Volume {
         let mut limit = u64::MAX;
         let mut damage = Ok(());
         let scanned = self.scan_directory(dir, &mut |_, bytes, usable| {
-            // What of a block stands before the damage is given.
+            // The entries of a block before the damage are returned.
             if let Err(error) = collect(bytes, usable, (hasher, form), cookie, &mut items) {
                 let location = Location::of(Structure::DirectoryBlock).inode(dir.number);
                 damage = std::mem::replace(&mut damage, Ok(())).and(Err(location.format(error)));
@@ -212,7 +212,7 @@ impl Volume {
         Ok(Batch { items, next: (limit != u64::MAX).then(|| limit + 1), damage })
     }
 
-    /// The names of one block, by where they stand.
+    /// The names of one block, by their offsets.
     fn read_in_order(&self, dir: &Arc<Inode>, cookie: u64, form: Form) -> Result<Batch> {
         let format = &self.names.format;
         let block_bytes = format.block_bytes as u64;
@@ -247,7 +247,7 @@ enum Form {
     Plain,
     /// Encrypted, with the hash of the stored bytes.
     NoKey,
-    /// Encrypted, with the hash that stands behind each name, for it is of the folded one.
+    /// Encrypted, with the hash that is stored behind each name, for it is of the folded one.
     NoKeyHashed,
 }
 

@@ -88,7 +88,7 @@ impl Path {
         blocks
     }
 
-    /// Whether no leaf stands before this one.
+    /// Whether no leaf comes before this one.
     pub(super) fn is_leftmost(&self) -> bool {
         self.levels.iter().rev().skip(1).all(|level| level.position == 0)
     }

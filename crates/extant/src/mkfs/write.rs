@@ -187,7 +187,7 @@ fn write_descriptors(layout: &Layout, sink: &mut Sink<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes the copies of the superblock. They do not claim to be valid: who uses one has to check the disk.
+/// Writes the copies of the superblock. They do not claim to be valid: a user of one has to check the disk.
 fn write_backups(layout: &Layout, sink: &mut Sink<'_>) -> Result<()> {
     let geometry = &layout.geometry;
     let mut copy: Superblock = layout.superblock.clone();

@@ -1,6 +1,6 @@
 //! Recently looked-up or created names: what a directory holds under each, or that it holds nothing.
 //!
-//! Leaves out: `.` and `..`, names of more than [`BYTES_MAX`] bytes, and who may look.
+//! Leaves out: `.` and `..`, names of more than [`BYTES_MAX`] bytes, and permission to look.
 //!
 //! An index by hash, of fixed size, says in which slot a name may be ([`index`]). The names of a directory enter it near each
 //! other, in a part that few other directories have at a time: so threads that make names in directories of their own write
@@ -162,13 +162,13 @@ impl Dcache {
         if self.index.enter_near(key, number) {
             return Region::Near;
         }
-        // The lock of the directory orders this before what others do who hold it alone.
+        // The directory's lock orders this before what other threads do that hold it alone.
         dir.has_far_names.store(true, Ordering::Relaxed);
         self.index.enter_far(key, number);
         Region::Far
     }
 
-    /// Tells the directory from all others that were ever in memory.
+    /// Distinguishes the directory from all others that were ever in memory.
     fn identify(&self, dir: &Inode) {
         if dir.identity.load(Ordering::Relaxed) == 0 {
             let new = self.next_identity.fetch_add(1, Ordering::Relaxed);

@@ -121,7 +121,7 @@ impl Contexts {
         Ok(Self { writeback, target, is_closed: AtomicBool::new(false) })
     }
 
-    /// Says that the inode will have something to write: before it has, so that who waits for all finds it.
+    /// Says that the inode will have something to write: before it has, so that a thread that waits for all finds it.
     ///
     /// # Errors
     /// `ReadOnly` while the volume is being unmounted.

@@ -31,7 +31,7 @@ const RUN_BYTES_MAX: u32 = 8 << 20;
 const RUN_BYTES_MIN: u32 = 256 << 10;
 
 /// Requests of a run that may fail before the rest of it is no longer tried by halves: a device that is gone takes no more
-/// writes for each block, and a few bad blocks are still told from their neighbours.
+/// writes for each block, and a few bad blocks are still distinguished from their neighbours.
 const FAILED_WRITES_MAX: u32 = 64;
 
 impl Pages {
@@ -47,7 +47,7 @@ struct WritebackExtent<'v> {
     run: DirtyRun,
     parts: Vec<FolioSlice>,
     start: FsBlock,
-    /// Where it ends in the file, which ended there or behind when it set off.
+    /// Where it ends in the file, which ended there or behind when the write of the run began.
     end: u64,
     /// Of a delayed one.
     pending: Option<PendingMapping<'v>>,
@@ -138,7 +138,7 @@ impl Volume {
     /// Writes all that memory has of an inode: its dirty blocks, and times.
     ///
     /// # Errors
-    /// The first. What could not be written is lost, and noted for all who have the file open.
+    /// The first. What could not be written is lost, and noted for all that have the file open.
     ///
     /// # Locks
     /// Takes `INODE`, shared, and `WRITEBACK`.
@@ -193,7 +193,7 @@ impl Volume {
                 return content;
             }
             drop(content);
-            // Noted for those who sync; nothing is dirty then.
+            // Noted for the next sync; nothing is dirty then.
             let _ = self.flush(inode);
         }
     }
@@ -429,7 +429,7 @@ impl Volume {
             logical,
             len: run.len.min(hole.len_max()),
             end: inode.state().size(),
-            // Who closed the file is done with it.
+            // A file that is closed is not expected to grow.
             grows: inode.user_count() > 0,
             // The write was accepted.
             may_use: MayUse::Reserved,

@@ -25,7 +25,7 @@ pub(crate) enum Block {
     Delayed,
 }
 
-/// Dirty blocks that stand together, all delayed or none.
+/// Adjacent dirty blocks, all delayed or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DirtyRun {
     pub(crate) block: u32,
@@ -39,7 +39,7 @@ struct Folio {
     /// A bit for each block; those delayed are dirty too.
     dirty: u64,
     delayed: u64,
-    /// Those that were written to since they last set off for the disk.
+    /// Those that were written to since their last write to the disk began.
     changed: u64,
     /// Used since the search for memory last passed it.
     is_used: bool,
@@ -338,7 +338,7 @@ impl Folios {
     }
 
     /// Drops blocks of a dirty run that could not be written, with the clean ones of their folios. Those that were written to
-    /// since the run set off stay dirty: they are written back again.
+    /// since the write of the run began stay dirty: they are written back again.
     pub(crate) fn lose(&mut self, run: DirtyRun) {
         let mut block = run.block;
         let end = run.block + run.len;
@@ -439,7 +439,7 @@ mod tests {
 
     const BLOCK: usize = 1024;
 
-    /// Each block by itself.
+    /// Each block independently.
     type Model = BTreeMap<u32, (Block, Vec<u8>)>;
 
     fn runs(model: &Model, from: u32, len_max: u32) -> Option<DirtyRun> {

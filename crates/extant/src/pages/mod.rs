@@ -8,15 +8,15 @@
 //!
 //! Invariants: docs/design/writeback.md, by number.
 //!
-//! Who meets whom:
-//! - *Flush and truncate, range operations*: who works on blocks holds `INODE` alone, flushes first, and holds it on.
+//! Concurrency:
+//! - *Flush and truncate, range operations*: an operation on blocks holds `INODE` alone, flushes first, and holds it on.
 //! - *Flush, write and read*: hold `INODE` shared and work beside each other ([`crate::content`]). What is written into a run
 //!   that is on its way stays dirty.
 //! - *Flush and unlink*: the last name goes without `INODE`. Both look at [`InodePages::is_flushed`] with `PAGES` held: while a
 //!   flush works the inode becomes an orphan; else its pages go first, and a flush that comes later finds nothing. Times are
 //!   put into an inode only while it is not deleted, in one hold of `INODE_STATE`.
 //! - *Flush and commit*: nothing is waited for with the update open. The data was waited for before.
-//! - *Flush and unmount*: the lists of inodes with something to write are closed before the last flush; who would dirty another
+//! - *Flush and unmount*: the lists of inodes with something to write are closed before the last flush; a thread that would dirty another
 //!   inode then is refused.
 //! - *Search for memory and all others*: takes clean folios only, of inodes that no thread writes into, with `PAGES` held. A reader that
 //!   misses one reads it again; a writer says so from its first look at the pages to its last.
@@ -165,7 +165,7 @@ pub(crate) struct InodePages {
     /// Blocks that are reserved for those delayed and their tree.
     kept: u64,
     is_queued: bool,
-    /// What was told: bytes of folios to the budget, and dirty ones to the contexts.
+    /// What was reported: bytes of folios to the budget, and dirty ones to the contexts.
     accounted: (u64, u64),
     read_ahead: read::ReadAhead,
     /// Whose budgets they are.
@@ -173,12 +173,12 @@ pub(crate) struct InodePages {
 }
 
 impl InodePages {
-    /// Tells the budget and the contexts what changed.
+    /// Reports to the budget and the contexts what changed.
     fn account(&mut self, pages: &Pages, inode: &Arc<Inode>) {
         self.account_memory(pages);
         let now = self.dirty_bytes();
         let before = self.accounted.1;
-        // Never more than was told, even if telling panics: a rise is noted afterwards, a fall before.
+        // Never more than was reported, even if the report panics: a rise is noted afterwards, a fall before.
         if now > before {
             pages.writeback().dirtied(inode, now - before);
             self.accounted.1 = now;
@@ -188,7 +188,7 @@ impl InodePages {
         }
     }
 
-    /// Tells the budget what changed, where nothing dirty did.
+    /// Reports to the budget what changed, if no dirty bytes did.
     fn account_memory(&mut self, pages: &Pages) {
         let now = self.folios.as_ref().map_or(0, Folios::bytes);
         let before = std::mem::replace(&mut self.accounted.0, now);

@@ -42,7 +42,8 @@ impl Drop for Changed<'_> {
     }
 }
 
-/// Aborts the journal if a panic ends a write into memory: a later sync would pass over dirty blocks that writeback was not told of.
+/// Aborts the journal if a panic ends a write into memory: a later sync would pass over dirty blocks that writeback does not know
+/// of.
 struct Told<'v>(&'v Volume);
 
 impl Drop for Told<'_> {

@@ -200,7 +200,7 @@ fn random_damage_never_panics() {
             let copy = device.snapshot();
             for _ in 0..1 + random.below(30) {
                 let block = used[random.below(used.len() as u64) as usize];
-                // Fields stand at the start of most blocks.
+                // Fields are at the start of most blocks.
                 let bound = if random.below(2) == 0 { 48 } else { 1024 };
                 let at = block * 1024 + random.below(bound);
                 let value = [0, 1, 0xFF, random.below(256) as u8][random.below(4) as usize];

@@ -1,4 +1,4 @@
-//! Maps of files with wrong bytes, on disks whose checksums do not tell: errors, never a panic or an endless loop.
+//! Maps of files with wrong bytes, on disks whose checksums do not reveal them: errors, never a panic or an endless loop.
 
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::extent::index_at;

@@ -43,7 +43,7 @@ fn kept(volume: &Volume) -> u64 {
         - allocator.pending_free()
 }
 
-/// A device that counts, and fails to write data or holds it up when told to.
+/// A device that counts, and fails to write data or holds it up on command.
 struct Watched {
     inner: Arc<MemoryDevice>,
     reads: AtomicU64,

@@ -39,7 +39,7 @@ enum BlockPlan {
     Drop(Arc<Buffer>),
 }
 
-/// Credits for giving up a block: itself, its bitmap, its descriptor.
+/// Credits for releasing a block: itself, its bitmap, its descriptor.
 const RELEASE_CREDITS: u32 = 3;
 /// Credits for a new block: itself, its bitmap, its descriptor.
 const ALLOCATE_CREDITS: u32 = 3;
@@ -217,7 +217,7 @@ impl MetadataUpdate<'_> {
         Ok(is_last)
     }
 
-    /// Gives up the attribute block of an inode that is being deleted, after [`Volume::prepare_free_xattr_block`].
+    /// Releases the attribute block of an inode that is being deleted, after [`Volume::prepare_free_xattr_block`].
     ///
     /// # Errors
     /// `Corrupt` bitmaps.

@@ -7,7 +7,7 @@
 //! inode whose attribute it is. An inode that is no proper one of a value is not touched: an entry that names such a one
 //! cannot be read, but can be removed.
 //!
-//! Invariants: what such an inode holds never changes; nothing names it but entries of attributes. Who uses its inode keeps it
+//! Invariants: what such an inode holds never changes; nothing names it but entries of attributes. A use of its inode keeps it
 //! from being deleted, so that its own locks are not needed to read it.
 //!
 //! Locks: `XATTR` of the inode whose attributes they are.
@@ -29,7 +29,7 @@ use crate::orphan::ORPHAN_CREDITS;
 use crate::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 
-/// Values that one update of [`Volume::drop_values`] gives up, at most.
+/// Values that one update of [`Volume::drop_values`] releases, at most.
 const DROPPED_COUNT: usize = 16;
 
 /// How the references to values change.
@@ -169,7 +169,7 @@ impl Volume {
         lists.values().map(|(_, size)| self.blocks_of(u64::from(size))).sum()
     }
 
-    /// Gives up the values of an inode that is being deleted, some at a time; the inode becomes an orphan first.
+    /// Releases the values of an inode that is being deleted, some at a time; the inode becomes an orphan first.
     ///
     /// # Errors
     /// `Io`; the journal's. The values that are left are released when the disk is mounted next.
@@ -198,7 +198,7 @@ impl Volume {
             if let Some(buffer) = self.xattr_buffer(inode, &inode.raw())?
                 && self.references(&buffer)? > 1
             {
-                // All of it stays with the others who use it.
+                // All of it stays with the others that use it.
                 new.block.clear();
             }
             let plan = match self.plan_fewer(inode, old, new) {

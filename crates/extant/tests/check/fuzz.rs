@@ -1,9 +1,10 @@
 //! Disks with damage of all kinds at once: whatever is on them, the check, the library and what it writes answer within bounds.
 //!
 //! Each case takes a disk, changes bytes or whole fields of up to six metadata blocks or of the journal, most with their checksums set
-//! right, or writes a log of such blocks, and then mounts it for reading, checks it, walks all of it, mounts it for writing, works on what was found and on new files, and checks
-//! what that left. Nothing may panic, take longer than [`LOOKS_MAX`], or need more than [`MEMORY_MAX`], and who reads writes nothing.
-//! One case in [`JUDGED`] is judged by e2fsck: if the disk is clean to it, so it is after the work.
+//! right, or writes a log of such blocks, and then mounts it for reading, checks it, walks all of it, mounts it for writing, works on what
+//! was found and on new files, and checks what that left. Nothing may panic, take longer than [`LOOKS_MAX`], or need more than
+//! [`MEMORY_MAX`], and a mount for reading writes nothing. One case in [`JUDGED`] is judged by e2fsck: if the disk is clean to it, so it is
+//! after the work.
 //!
 //! `EXTANT_FUZZ_SECONDS=3600` goes on for longer, `EXTANT_FUZZ_FROM=N` begins with another case, and `EXTANT_FUZZ_CASE=N` runs one.
 

@@ -267,7 +267,7 @@ impl Case<'_, '_> {
             Ok(()) if was_stopped => {
                 return Err("a sync succeeds when nothing is written any more".to_owned());
             }
-            // Who cannot read has seen nothing, and what was not met yet is not for the look at the tree.
+            // A run that cannot read compares no tree, and neither does one that has not yet met the failure.
             Ok(()) if self.failure.manner == Manner::FromThenOn && self.failure.access == Access::Read => {}
             Ok(()) if hits.count() == 0 => {}
             Ok(()) => run.synced = Some(tree::read(fs)?),

@@ -91,7 +91,7 @@ pub fn alphabet(block: u64) -> Vec<Op> {
 }
 
 /// Attributes that are set on a disk of blocks of 1 KiB after [`preparation`]: a file with one value that is too large for a block,
-/// several that have the same, two of these with a block that they share, and a file with more than one update gives up.
+/// several that have the same, two of these with a block that they share, and a file with more than one update releases.
 pub fn large_values() -> Vec<(Name, u8, Vec<u8>)> {
     let value = |byte: u8, bytes| vec![byte; bytes];
     let mut set = vec![("a", 2, value(1, 1500)), ("b", 2, value(2, 3000)), ("d", 2, value(2, 3000))];

@@ -22,7 +22,7 @@
 //! The rules of `docs/design/journal.md` are named by their numbers where they are tested.
 //!
 //! `EXTANT_CRASH_SCALE=10` looks at ten times as many random sequences, and crashes of short ones. `EXTANT_CRASH_ONLY=DISK:SEED`
-//! looks at every crash of one sequence of a test; who fails prints the command.
+//! looks at every crash of one sequence of a test; a failing test prints the command.
 
 mod disk;
 mod explore;

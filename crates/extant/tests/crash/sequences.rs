@@ -16,7 +16,7 @@ use crate::random::{Random, hash};
 use crate::session::Pages;
 
 const THREADS: usize = 2;
-/// Findings after which a test gives up.
+/// Findings after which a test stops.
 const FINDINGS_MAX: usize = 5;
 
 /// How often a test does its random part.

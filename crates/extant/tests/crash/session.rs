@@ -31,7 +31,7 @@ pub struct Pages {
     pub keep_clean: bool,
 }
 
-/// As every mount here: the same work gives the same bytes, and nothing happens by itself.
+/// As every mount here: the same work gives the same bytes, and nothing happens in the background.
 pub fn mount(device: Arc<dyn BlockDevice>, read_only: bool) -> Result<Filesystem> {
     options(read_only).background(false).open_device(device)
 }

@@ -48,7 +48,7 @@ pub fn make(scratch: &Path, options: &[&str], tree: impl FnOnce(&Path)) -> PathB
     image
 }
 
-/// Unmounts what the kernel has mounted, and waits for it to let go of the image: it does so later if another program
+/// Unmounts what the kernel has mounted, and waits for it to release the image: it does so later if another program
 /// looks at loop devices just then.
 pub fn unmount_by_kernel(at: &Path, image: &Path) -> bool {
     let is_unmounted = run("umount", &[], at).status.success();

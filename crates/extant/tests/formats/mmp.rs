@@ -67,7 +67,7 @@ fn disk(scratch: &Path, features: &str) -> Option<PathBuf> {
     Some(make(scratch, &options, |tree| fs::write(tree.join("f"), b"x").expect("a file")))
 }
 
-/// The block, with where it stands and how it is summed.
+/// The block, its position and its checksum.
 fn block(image: &Path) -> (Mmp, u64, Checksums) {
     let device = shared(image);
     let mut bytes = [0; 1024];

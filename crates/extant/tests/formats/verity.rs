@@ -1,4 +1,4 @@
-//! Files whose content is fixed by hashes that stand behind their end.
+//! Files whose content is fixed by hashes behind their end.
 
 use std::fs;
 use std::path::{Path, PathBuf};

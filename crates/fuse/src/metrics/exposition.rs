@@ -45,7 +45,7 @@ impl Exposition {
         self.family((name, "counter", "_total"), help, samples);
     }
 
-    /// Where something stands.
+    /// A gauge of one value.
     pub(super) fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.gauges(name, help, [(String::new(), value)]);
     }

@@ -69,7 +69,8 @@ impl Server {
     }
 
     /// Whether the caller may change the owner of a file to the same, which takes set-id bits and capabilities away. The kernel
-    /// asks for it on behalf of anybody: for `chown(-1, -1)`, and ahead of a change of the content, which takes them away itself.
+    /// asks for it on behalf of any caller: for `chown(-1, -1)`, and ahead of a change of the content, which takes them away
+    /// itself.
     ///
     /// Source: `chown_common`, `fuse_setattr`.
     fn owns(&self, caller: Caller, file: &File) -> bool {

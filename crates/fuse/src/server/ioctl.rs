@@ -1,9 +1,9 @@
 //! The `ioctl`s that FUSE passes: those whose number says how large their argument is.
 //!
 //! The kernel has flags set by requests of its own, after it has looked at the caller and the mount; those come with 4 bytes, whatever
-//! the number says. All else is passed as any caller sends it, through any descriptor, and who may do it is checked here:
+//! the number says. All else is passed as any caller sends it, through any descriptor, and the caller's permission is checked here:
 //! before Linux 5.13 that is so of flags too, and of a 32-bit program's flags by their 32-bit numbers. What is not checked then is
-//! whether the descriptor's mount is read-only: a request does not tell.
+//! whether the descriptor's mount is read-only: a request does not say.
 //!
 //! Source: `include/uapi/linux/fs.h`, `fs/ext4/ioctl.c`; `vfs_fileattr_set`, `fileattr_set_prepare`; `fuse_fileattr_set`.
 

@@ -185,7 +185,7 @@ impl Server {
                     }
                     has_room
                 }
-                // A damaged inode: the name is shown, and who looks it up learns the rest.
+                // A damaged inode: the name is shown, and a look-up of it reports the damage.
                 Err(_) => {
                     let entry = entry_of(NodeId(0), 0, Attributes { inode, ..own });
                     listing.entry(item.name, &entry, item.next_cookie)

@@ -24,7 +24,7 @@ fn served(device: &Arc<MemoryDevice>) -> Arc<Server> {
     Server::new(fs, ServerOptions::default()).expect("a server")
 }
 
-/// Where the inode of the root directory of [`disk`] stands.
+/// The position of the inode of the root directory of [`disk`].
 fn root_inode(device: &MemoryDevice) -> u64 {
     let mut table = [0; 4];
     device.read_at(4096 + 8, &mut table).expect("the first descriptor");
@@ -211,8 +211,8 @@ fn allocation_takes_set_group_id_from_a_file_of_another_group() {
     let server = served(&disk());
     let root = Caller { gid: 1000, ..ROOT };
     let member = Caller { gid: 1000, ..OTHER };
-    // The mode before; after an allocation of which the kernel announced nothing, as for who is in the group in a way that we do
-    // not see; and after one that it announced.
+    // The mode before; after an allocation of which the kernel announced nothing, as for a caller who is in the group in a way
+    // that the server does not see; and after one that it announced.
     let cases = [
         (OTHER, [0o6666, 0o2666, 0o666]),
         (member, [0o6666, 0o2666, 0o2666]),

@@ -3,7 +3,7 @@
 //! A thread that is woken while its CPU is in use is moved to an idle one, and on virtual machines that costs 30 times what
 //! a switch to a thread of the same CPU costs. But a CPU on which only `SCHED_IDLE` threads run counts as idle
 //! (`sched_idle_cpu()` in `select_idle_sibling()`): a caller that such a thread wakes stays where both are, and goes on at
-//! once. What such a thread has in hand waits while others want its CPU: it is such only on a quiet machine, and watched.
+//! once. The request of such a thread waits while others want its CPU: it is such only on a quiet machine, and watched.
 
 use std::os::fd::OwnedFd;
 

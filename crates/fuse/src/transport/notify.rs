@@ -19,8 +19,8 @@ impl Notifier {
         Self(Arc::downgrade(device))
     }
 
-    /// Has the kernel ask again for the attributes of `node` when they are next wanted. It may be told while a request for the node
-    /// is answered: of attributes it only notes that they are old.
+    /// Has the kernel ask again for the attributes of `node` when they are next wanted. It may be called while a request for the
+    /// node is answered: of attributes it only notes that they are old.
     ///
     /// Source: `fuse_reverse_inval_inode`.
     pub fn forget_attributes(&self, node: NodeId) {
@@ -30,8 +30,8 @@ impl Notifier {
     /// Has the kernel write back what it holds changed of a range of a file, and forget what it has of it. Returns when that was
     /// written: other threads answer the requests for that meanwhile, those of the class of writes, of which none comes here.
     ///
-    /// The kernel takes locks of the pages for it, and of the file none. So it may be told while a request is answered for which the
-    /// kernel holds the file's lock, as for `lseek` and for flags.
+    /// The kernel takes locks of the pages for it, and of the file none. So it may be called while a request is answered for which
+    /// the kernel holds the file's lock, as for `lseek` and for flags.
     ///
     /// Source: `fuse_reverse_inval_inode`, `invalidate_inode_pages2_range`, `fuse_launder_folio`.
     pub fn write_back(&self, node: NodeId, range: Range<u64>) {

@@ -4,9 +4,9 @@
 //! one. On virtual machines that costs 30 times what a switch to a thread of the same CPU costs. So the idle reader keeps
 //! to one CPU, its caller's ([`CpuPin`]).
 //!
-//! Where that is the kernel tells in `/proc` alone, and there a server must not look: a task that begins another program
-//! closes files, which may be ours, while it holds what `/proc` waits for, and who should answer would wait for the
-//! caller. So the CPU is found by trial.
+//! The kernel reports the caller's CPU in `/proc` alone, and there a server must not look: a task that begins another
+//! program closes files, which may be ours, while it holds what `/proc` waits for, and the thread that should answer
+//! would wait for the caller. So the CPU is found by trial.
 //!
 //! A thread started by a pinned one must free itself: affinity is inherited.
 

@@ -112,7 +112,7 @@ impl Drop for Pool {
         loop {
             let thread = self.shared.state.lock().threads.pop();
             let Some(thread) = thread else { break };
-            // A job's panic has been told where it happened.
+            // A job's panic has been reported where it happened.
             let _ = thread.join();
         }
     }

@@ -160,7 +160,7 @@ impl<T: Ops> Readers<T> {
         let watcher = extant_rt::spawn("extant-watch", move || shared.watch_readers());
         self.serve();
         if let Ok(watcher) = watcher {
-            // A panic has been told where it happened.
+            // A panic has been reported where it happened.
             let _ = watcher.join();
         }
         let mut state = self.shared.state.lock();

@@ -75,7 +75,7 @@ impl RingEntry {
         self.parts().0.entry.commit_id
     }
 
-    /// Writes the reply's header; its body stands already where it belongs.
+    /// Writes the reply's header; its body is already in place.
     pub(super) fn reply(&mut self, outcome: Outcome) {
         let head = self.parts().0;
         let (error, bytes) = match outcome {
@@ -105,7 +105,7 @@ impl RingEntry {
 impl Drop for RingEntry {
     #[expect(unsafe_code, reason = "gives the memory back")]
     fn drop(&mut self) {
-        // SAFETY: they came from boxes, and the kernel has let go of them: the ring is gone, or has completed the command.
+        // SAFETY: they came from boxes, and the kernel has released them: the ring is gone, or has completed the command.
         unsafe {
             drop(Box::from_raw(self.header.as_ptr()));
             drop(Box::from_raw(self.payload.as_ptr()));

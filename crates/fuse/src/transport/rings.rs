@@ -75,7 +75,7 @@ struct Start {
     failed: bool,
     /// The descriptor to serve; nothing before INIT is answered.
     device: Option<Option<Arc<Device>>>,
-    /// Why a ring has ended before it was told to.
+    /// Why a ring has ended before it was stopped.
     error: Option<io::Error>,
 }
 
@@ -83,11 +83,11 @@ struct Start {
 struct Meeting {
     state: Mutex<Start>,
     changed: Condvar,
-    /// Told once a ring has ended before it was told to.
+    /// Called once a ring has ended before it was stopped.
     broken: OwnedFd,
 }
 
-/// Tells, also after a panic, that a ring has ended.
+/// Reports, also after a panic, that a ring has ended.
 struct Ending<'m>(&'m Meeting);
 
 impl Drop for Ending<'_> {
@@ -133,7 +133,7 @@ impl Rings {
         }
         let failed = state.failed;
         drop(state);
-        // Dropping tells those that were made to end.
+        // Dropping stops those that were made.
         (!failed).then_some(rings)
     }
 
@@ -182,7 +182,7 @@ impl Drop for Rings {
             returns.wake();
         }
         for thread in self.threads.drain(..) {
-            // A panic has been told where it happened.
+            // A panic has been reported where it happened.
             let _ = thread.join();
         }
     }
@@ -236,7 +236,7 @@ fn serve<T: Ops>(cpu: u16, payload_bytes: usize, service: Arc<Service<T>>, pools
         worker.device = device.fd().as_raw_fd();
         let ending = Ending(meeting);
         match worker.run(&service, pools) {
-            // Unmounted, or told to end.
+            // Unmounted, or stopped.
             Ok(()) => std::mem::forget(ending),
             Err(error) => meeting.state.lock().error = Some(error),
         }

@@ -1,4 +1,4 @@
-//! What a thread that answers requests has in hand, as other threads see it.
+//! The request that a thread is answering, as other threads see it.
 //!
 //! Locks: `READERS`, for moments.
 

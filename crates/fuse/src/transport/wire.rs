@@ -94,7 +94,7 @@ pub mod set {
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// Of WRITE: set-id bits are to go.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// Of STATX: what `stat` has always told.
+/// Of STATX: the fields of the older `stat`.
 pub const STATX_BASIC_STATS: u32 = 0x7ff;
 /// Of STATX: the time of birth.
 pub const STATX_BTIME: u32 = 0x800;
@@ -301,7 +301,7 @@ layouts! {
     BmapOut { block: u64, }
     IoctlIn { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32, }
     IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, }
-    /// Told unasked: what is known of an inode is old.
+    /// Unsolicited: what is known of an inode is old.
     InvalidInodeOut { ino: u64, off: i64, len: i64, }
     FallocateIn { fh: u64, offset: u64, length: u64, mode: u32, padding: u32, }
     LseekIn { fh: u64, offset: u64, whence: u32, padding: u32, }

@@ -12,8 +12,7 @@ const SHORT_RANK_MIN: u8 = LockClass::PAGES.rank;
 /// Tries of a lock before the thread's waiter is called: the holder may be about to release the lock.
 const TRIES: u32 = 64;
 
-/// Tries to take a lock of `class` for a moment, then tells the thread's waiter that it waits. None if the lock must be
-/// waited for.
+/// Tries to take a lock of `class` for a moment, then calls the thread's waiter. None if the lock must be waited for.
 fn try_before_wait<G>(class: &LockClass, mut try_lock: impl FnMut() -> Option<G>) -> Option<G> {
     if class.rank >= SHORT_RANK_MIN || !is_attended() {
         return None;

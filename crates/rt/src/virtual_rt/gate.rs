@@ -22,7 +22,7 @@ pub enum Mode {
 struct Queue {
     readers: u32,
     is_written: bool,
-    /// Who held it exclusively last.
+    /// The CPU that held it exclusively last.
     last: Option<usize>,
     /// CPU, mode, and its clock when it began to wait; the longest first.
     waiting: VecDeque<(usize, Mode, u64)>,
@@ -141,7 +141,7 @@ impl Gate {
         self.leave_now(mode, site);
     }
 
-    /// Gives the lock up and lets through those who have waited longest and may hold it together.
+    /// Releases the lock and admits the CPUs that have waited longest and may hold it together.
     fn leave_now(&self, mode: Mode, site: AccessSite) {
         world::with(|world| {
             world.access(self.address(), LineAccess::Write, site);

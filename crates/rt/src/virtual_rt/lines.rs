@@ -16,7 +16,7 @@ const PAGE_LINES: usize = 64;
 
 /// How far CPUs are from each other.
 ///
-/// CPUs are numbered so that neighbours stand side by side.
+/// CPUs are numbered so that neighbours have adjacent numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// From the inside out.
@@ -93,7 +93,7 @@ pub enum LineAccess {
     Write,
 }
 
-/// Who accesses a line, and when.
+/// The CPU that accesses a line, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
     pub cpu: usize,
@@ -114,7 +114,7 @@ pub struct Transfer {
 #[derive(Debug)]
 struct Line {
     writer: usize,
-    /// Who else has it.
+    /// The other CPUs that have it.
     readers: Vec<usize>,
     /// Until then it is on its way.
     busy_until: u64,

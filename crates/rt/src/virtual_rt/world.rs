@@ -1,4 +1,4 @@
-//! The simulation: CPUs, their clocks, and who runs next.
+//! The simulation: CPUs, their clocks, and which runs next.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -18,15 +18,15 @@ use crate::rank::order;
 pub struct Costs {
     /// Reading an atomic.
     pub read_ns: u64,
-    /// Changing an atomic; taking and giving up a lock.
+    /// Changing an atomic; taking and releasing a lock.
     pub write_ns: u64,
-    /// From a notification until the one who waited goes on.
+    /// From a notification until the CPU that waited goes on.
     pub wake_ns: u64,
     /// What [`copied`] charges for.
     pub copy_bytes_per_us: u64,
     /// What [`checksummed`] charges for; 0: nothing.
     pub checksum_ns_per_kib: u64,
-    /// Times that a contended lock's line is on its way until who waited has the lock.
+    /// Times that a contended lock's line is on its way until the CPU that waited has the lock.
     pub hand_over_transfers: u64,
 }
 
@@ -66,7 +66,7 @@ pub struct Machine {
 pub struct Behind {
     /// Nanoseconds of work in each hold.
     pub work_ns: u64,
-    /// Lines that come from who held the lock before, two in the time of one.
+    /// Lines that come from the previous holder of the lock, two in the time of one.
     pub lines: u64,
 }
 
@@ -456,7 +456,7 @@ impl World {
         assert!(stuck.is_empty(), "deadlock: the virtual CPUs {stuck:?} wait for each other");
         let cpus_ns = self.cpus.iter().map(|cpu| cpu.clock).collect();
         let mut report = Report { cpus_ns, ..Report::default() };
-        // A class or a place may stand at several addresses.
+        // A class or a place may have several addresses.
         for (class, LockReport { acquired, contended, waited_ns }) in
             std::mem::take(&mut self.locks).into_values()
         {

@@ -107,7 +107,7 @@ fn sync_finds_all_that_was_dirty_before_it() {
     });
 }
 
-/// Stopping lets everybody go: those who wait for all, and those who are slowed.
+/// Stopping releases all threads: those that wait for all inodes, and those that are throttled.
 #[test]
 fn stop_lets_everybody_go() {
     explore(&plan::exploration(SCHEDULES), |seed| {

@@ -42,7 +42,7 @@ pub fn start(image: &Path, dir: &Path, options: &[String]) -> Outcome {
     }
 }
 
-/// Tells the process that waits in [`start`] and leaves its terminal, its directory and its pipes.
+/// Notifies the process that waits in [`start`], and leaves its terminal, its directory and its pipes.
 pub fn let_go() -> Result<(), Failure> {
     let null = Path::new("/dev/null");
     let failed = |error: rustix::io::Errno| Failure::host(null, &error.into());

@@ -119,7 +119,7 @@ impl Serving {
 
     /// Waits until it is unmounted, and makes the disk consistent.
     pub fn wait(self) -> Outcome {
-        // A panic of the serving thread has been told by itself; the disk is to be finished all the same.
+        // The panic hook has reported a panic of the serving thread; the disk is to be made consistent all the same.
         let _ = self.threads.join();
         let served = std::mem::replace(&mut *self.ended.lock(), Ok(())).map_err(|error| {
             let message = format!("serving ended with an error: {error}");
@@ -137,7 +137,7 @@ impl Serving {
     }
 }
 
-/// Makes the disk consistent, and tells who waits for that how it went.
+/// Makes the disk consistent, and reports the result to the process that waits for it.
 fn finish(server: &Server, image: &Path, record: &Record) -> Result<(), Failure> {
     finish_served(Ok(()), server, image, record)
 }
@@ -208,7 +208,7 @@ fn open_device(image: &Path, access: DeviceAccess) -> Result<FileDevice, Failure
                 if mounts::is_leaving(holder.pid, image) {
                     server_seen = Monotonic::now();
                 } else if user.replace(holder.pid) == Some(holder.pid) {
-                    // At the first look it may have let go between the refusal and the question whether it would.
+                    // At the first look it may have released the lock between the refusal and the question whether it would.
                     return Err(disks::device_failure(
                         image,
                         Error::Locked { path: image.to_owned(), holder: Some(holder) },

@@ -99,7 +99,7 @@ fn contexts(interval: &Interval<'_>) -> Vec<Value> {
     interval.words("extant_writeback_dirty_bytes", "context").into_iter().map(each).collect()
 }
 
-/// By how much a counter grew; null if the server does not tell.
+/// By how much a counter grew; null if the server does not report it.
 fn grown(interval: &Interval<'_>, name: &str) -> Value {
     interval.grown(name, &[]).map(whole).into()
 }

@@ -21,7 +21,7 @@ pub(super) const SLOTS_MAX: usize = NUMBER_MASK as usize;
 #[derive(Debug)]
 pub(super) struct Index {
     near: Vec<Chunk>,
-    /// Apart from the others, for who looks here mostly finds nothing, and should not wait for who enters names there.
+    /// Apart from the others, for a look-up here mostly finds nothing, and should not wait for a thread that enters names there.
     far: Vec<Chunk>,
 }
 

@@ -30,7 +30,7 @@ struct Hand {
 }
 
 pub(super) struct Slot {
-    /// Set on each use, taken away by who looks for a slot to fill.
+    /// Set on each use, cleared by a thread that looks for a slot to fill.
     pub(super) recently_used: AtomicBool,
     pub(super) entry: Mutex<Dentry>,
 }

@@ -51,7 +51,7 @@ fn what_was_written_is_where_the_kernel_is_told() {
         let whole = WRITTEN.next_multiple_of(16);
         server.allocate(ROOT, node, KEEP_SIZE, whole * UNIT, ALLOCATED * UNIT).expect("allocated");
         let found: Vec<_> = (0..WRITTEN).map(|unit| find(&server, node, unit)).collect();
-        // Of smaller blocks, only what stands at a multiple of the unit can be told.
+        // Of smaller blocks, only a position at a multiple of the unit can be reported.
         assert!(block_size < 4096 || found.iter().all(Option::is_some), "{block_size}: {found:?}");
         for (unit, place) in found.iter().enumerate().filter_map(|(unit, place)| Some((unit, (*place)?))) {
             assert_eq!(on_device(&device, place), unit as u8 + 1, "{block_size}");

@@ -16,7 +16,8 @@ pub(super) const HELD_MAX: Duration = Duration::from_secs(30);
 const READERS: usize = 120;
 const UNIT: u64 = SHOWN_BLOCK_BYTES as u64;
 
-/// A device of which reads of some bytes are held until they are let go, or panic; and writes and flushes, if they are to be.
+/// A device of which reads of some bytes are held until they are released, or panic; and writes and flushes, if they are to
+/// be.
 #[derive(Debug)]
 pub(super) struct Trapped {
     device: Arc<MemoryDevice>,
@@ -127,7 +128,7 @@ pub(super) fn trapped(panics: bool, mount: &Mount) -> (Arc<Server>, Arc<Trapped>
     (Server::new(fs, ServerOptions::default()).expect("a server"), trapped)
 }
 
-/// Whether this is root, who mounts so; says so if not.
+/// Whether the test runs as root, which such a mount needs; prints a note if not.
 pub(super) fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
