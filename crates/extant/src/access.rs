@@ -1,7 +1,7 @@
 //! Permission checks: permission bits, access control lists, the sticky bit.
 //!
-//! Leaves out: capabilities other than root's, and asking (the public API asks where it acts for a user; without one
-//! everything is allowed).
+//! Leaves out: capabilities other than root's, and the calls of these checks (the public API checks when it acts for
+//! a user; without a user everything is allowed).
 //!
 //! Source: `generic_permission`, `__check_sticky`, `may_delete` of `fs/namei.c`; `posix_acl_permission`.
 //! Tests: `tests/acls.rs`.

@@ -1,8 +1,8 @@
 //! What the journal asks of the engine at a commit: snapshots at the freeze, final bytes afterwards.
 //!
-//! Order of the final bytes: bitmaps, descriptor fields, descriptor checksums, inodes, other blocks, superblock.
-//! Each checksum is computed here, once per commit, on a private copy; an inode that did not change is not summed,
-//! or a damaged neighbour would be blessed.
+//! Order of the final bytes: bitmaps, descriptor fields, descriptor checksums, inodes, other blocks, superblock. Each
+//! checksum is computed here, once per commit, on a private copy; the checksum of an unchanged inode is not computed anew,
+//! or a damaged neighbour would get a valid one.
 //!
 //! Invariant: inode-table and descriptor blocks are written nowhere else, and commits come one after the other, so
 //! that the newest committed bytes of such a block are the right base for the next.

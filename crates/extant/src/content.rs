@@ -1,4 +1,4 @@
-//! The locks of a file's content while it is in memory: it is written to while it is written back.
+//! The locks of a file's content in memory, which let a file be written to while it is written back.
 //!
 //! A thread that holds `INODE` alone excludes all other changes of the content. Three kinds of threads hold it shared: readers
 //! through memory, which hold `MAPPING` shared; writers into memory, which hold `MAPPING` alone; and one thread that writes

@@ -1,4 +1,4 @@
-//! The counts of free blocks and inodes after a crash, when the superblock has those of some earlier time.
+//! The counts of free blocks and inodes after a crash, when the superblock has older ones.
 //!
 //! Mounting reads the descriptors of a disk of ordinary size, which count exactly. Of a larger one a thread reads the rest while
 //! the disk is in use; so does a thread that would be refused a block, and an unmount that comes before. After a clean unmount

@@ -1,4 +1,4 @@
-//! The end of an inode: its blocks, its attributes and its number are given back.
+//! Deleting an inode: frees its blocks, its attributes and its number.
 //!
 //! Invariant: an inode that cannot be deleted within one update is in the orphan list before the first of its blocks is
 //! freed.

@@ -1,4 +1,4 @@
-//! What can go wrong, with the location where it did.
+//! Errors, with the place on the disk where they occurred.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! What is left on the disk of an error: the superblock's error fields, written past the journal.
+//! The record of errors on the disk: the superblock's error fields, written past the journal.
 //!
 //! Each error counts in the superblock in memory, which commits and unmounting write. Past the journal the superblock is written for
 //! the first error since mounting, the second, the fourth and so on, so that a damaged block that is read again and again costs few

@@ -5,8 +5,8 @@
 //!
 //! Leaves out: the bytes ([`extant_ondisk::inline_data`]).
 //!
-//! Invariants: a file is written, cut, extended or allocated only after [`Volume::move_to_blocks`]; an entry of a directory
-//! is changed only where [`Volume::changeable_entry`] found it, and added where [`Volume::plan_insert`] says.
+//! Invariants: a file is written, truncated, extended or allocated only after [`Volume::move_to_blocks`]; an entry of a directory is
+//! changed only where [`Volume::changeable_entry`] found it, and added where [`Volume::plan_insert`] says.
 //!
 //! Locks: `INODE`, to move it exclusively; then `XATTR`, for a part of the content is among the attributes.
 //!

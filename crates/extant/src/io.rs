@@ -1,4 +1,4 @@
-//! Reading files, and writing into blocks that are theirs already.
+//! Reading files, and writing into blocks that they already have.
 //!
 //! Locks: `INODE` of the file, shared, over the I/O: no range is freed or moved while it is read.
 

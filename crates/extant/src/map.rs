@@ -1,4 +1,4 @@
-//! The mapping of a file's content to blocks, and filling its holes: one set of questions for files with extents and with block maps.
+//! The mapping of a file's content to blocks, and filling its holes: one interface for files with extents and with block maps.
 //!
 //! Leaves out: the maps themselves, see `extent` and `indirect`.
 //!

@@ -8,7 +8,7 @@
 //! device may have dropped other writes too and report it only once: the disk counts as lost, and every flush that overlaps it or
 //! comes later fails.
 //!
-//! Leaves out: what two hosts do that both find the block unused at one instant, as the kernel's does. The next renewal finds it.
+//! Leaves out, as does the kernel: two hosts that find the block unused at the same instant. The next renewal detects that.
 //!
 //! Locks: `MMP`: key 0 over the reading and writing of the block, the others for moments.
 //!

@@ -4,7 +4,7 @@
 //! [`Volume::may_delete`]). Immutable and append-only inodes are respected here.
 //!
 //! Each operation is one update: a crash shows all of it or nothing. It looks everything up and plans it under the
-//! locks of the directories, so that nothing but damage in the bitmaps can stop it once it has begun. That aborts the
+//! locks of the directories, so that only damage in the bitmaps can stop it once it has begun. Such damage aborts the
 //! journal, so that the disk keeps the state before the operation.
 //!
 //! A directory that is marked as synchronous has its changes made durable before the operation returns.
@@ -12,8 +12,9 @@
 //! Invariants: `i_links_count` of a file is the number of its names; of a directory 2 and its subdirectories, or 1
 //! once they were more than 65,000; 0 means that it is deleted with its last use.
 //!
-//! Locks: `RENAME` when a name moves to another directory; `INODE` of the directories alone, and of directories
-//! that are removed, moved or replaced, in order of number. What they were chosen by is looked up again under them.
+//! Locks: `RENAME` when a name moves to another directory; `INODE` of the directories alone, and of directories that
+//! are removed, moved or replaced, in order of number. The names by which the inodes were chosen are looked up again
+//! under the locks.
 //!
 //! Source: `fs/ext4/namei.c`, `fs/ext4/ialloc.c`. Tests: `tests/names.rs`, `tests/threads.rs`.
 

@@ -6,7 +6,7 @@
 //! from the superblock through the inodes' `i_dtime`. Where the disk has an orphan file, the kernel notes numbers
 //! there; what it left is moved to the list, which serves on every disk.
 //!
-//! Invariant: the chain on the disk is what `order` says, newest first.
+//! Invariant: the chain on the disk is in the order of `order`, newest first.
 //!
 //! Locks: `ORPHAN`, held over the changes of one addition or removal. An inode loses its last link before `ORPHAN` is
 //! taken to add it, so that a removal that sees a link under `ORPHAN` precedes the addition.

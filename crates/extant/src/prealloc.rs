@@ -1,9 +1,9 @@
 //! Blocks for holes of files: from the file's preallocations, or from those of the locality group for a small file, else from the
 //! allocator, with a new preallocation if the file grows.
 //!
-//! What is all of a file, as far as is known, gets what it needs and no more. Any other write preallocates: behind the file's
-//! end, or in its hole, for a random writer may begin at the end and fill the holes later. The preallocations are discarded with
-//! the last user of the file, and before its content is truncated or moved.
+//! A write that is the whole file, as far as is known, gets the blocks that it needs and no more. Any other write preallocates:
+//! behind the file's end, or in its hole, for a random writer may begin at the end and fill the holes later. The preallocations
+//! are discarded with the last user of the file, and before its content is truncated or moved.
 //!
 //! Locks: the caller holds `INODE` of the file alone, or shared with `MAPPING` alone ([`crate::content`]); takes the allocator's.
 //!

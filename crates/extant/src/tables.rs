@@ -1,13 +1,13 @@
 //! Zeroing the inode tables that mkfs left to be initialised lazily, in the background.
 //!
 //! Of each group without `INODE_ZEROED`, the part of the table never written becomes zero, and then its descriptor says so.
-//! Until then a commit zeroes the table blocks that it brings into use (`commit.rs`). The two do not meet: a piece is zeroed
-//! with `TABLES` held, from behind what commits have brought into use; a commit that brings more into use notes it first,
-//! and then takes and releases `TABLES` before it writes, so that no zeroes come after its inodes.
+//! Until then a commit zeroes the table blocks that it brings into use (`commit.rs`). The two never write the same block: a
+//! piece is zeroed with `TABLES` held, from behind what commits have brought into use; a commit that brings more into use
+//! notes it first, and then takes and releases `TABLES` before it writes, so that no zeroes come after its inodes.
 //!
-//! A group takes a while, and then ten times as long goes by before the next (kernel `init_itable`). Ends with
-//! unmounting and at the first error; whatever is left is the next mount's. A group whose inode bitmap contradicts its
-//! descriptor is left alone.
+//! After each group the thread pauses for ten times as long as the group took (kernel `init_itable`). It ends with
+//! unmounting and at the first error; the next mount does the groups that are left. A group whose inode bitmap contradicts
+//! its descriptor is left alone.
 //!
 //! Locks: `TABLES`: key 0 over the zeroing of a piece, the others for moments.
 //!

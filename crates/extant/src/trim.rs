@@ -1,7 +1,7 @@
 //! Discarding free space: on demand, or at each commit what it freed.
 //!
 //! Invariant: what is discarded is free in the last durable transaction too, so that no crash brings back a use of it. The
-//! allocator allocates nothing else: freed blocks come to it when the transaction that freed them is durable.
+//! allocator holds no other free blocks: freed blocks come to it when the transaction that freed them is durable.
 //!
 //! Source: `ext4_trim_fs`. Tests: `tests/trim.rs`.
 

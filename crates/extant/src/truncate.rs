@@ -1,7 +1,7 @@
 //! Changing a file's size, and freeing its blocks.
 //!
 //! Blocks are freed from the end to the beginning, in steps that each fit an update. If more than one is needed, or the
-//! rest of the last block must be zeroed, the inode is in the orphan list meanwhile: after a crash mounting goes on where
+//! rest of the last block must be zeroed, the inode is in the orphan list meanwhile: after a crash mounting continues where
 //! the last durable step ended. The size on the disk is the new one from the first step on.
 //!
 //! Locks: `INODE` of the file, exclusively.

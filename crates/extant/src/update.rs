@@ -1,15 +1,15 @@
 //! An update: an open journal handle with the blocks it may use.
 //!
-//! Everything that changes metadata goes through here, so that what a transaction changed is known at its freeze
-//! and what it may cost is known before it begins.
+//! Everything that changes metadata goes through here, so that a transaction's changes are known at its freeze, and an update's
+//! credits before it begins.
 //!
 //! Invariants: an update cannot fail with `NoSpace`, for it holds its worst case from the beginning; each changed block is charged
 //! once per transaction; an update that changed something ends by [`MetadataUpdate::finish`].
 //!
-//! Nothing takes a change back, so one that is dropped after its first change, by an error or a panic, aborts the
-//! journal: of its transaction nothing is committed, and the next mount recovers the state before it. An operation
-//! therefore checks first what can refuse it in an ordinary way. Damage that shows only between its changes ends all
-//! writing, as `ext4_handle_error` does where there is a journal.
+//! A change cannot be undone, so an update that is dropped after its first change, by an error or a panic, aborts the journal: its
+//! transaction is not committed, and the next mount recovers the state before it. An operation therefore makes all checks that can
+//! refuse it before its first change. Damage that shows only between its changes ends all writing, as `ext4_handle_error` does
+//! where there is a journal.
 //!
 //! Locks: an update has rank `HANDLE`; takes `INODE_STATE`, `GROUP`, `SUPERBLOCK`, `BUFFER` and `CACHE` briefly.
 

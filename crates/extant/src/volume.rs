@@ -1,4 +1,4 @@
-//! A mounted file system: what all operations share, and how blocks and inodes get into memory.
+//! A mounted file system: what all operations share, and how blocks and inodes are read into memory.
 //!
 //! Operations are methods on [`Volume`] in their own modules, by inode. The public API is built on them.
 //!

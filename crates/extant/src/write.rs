@@ -1,11 +1,11 @@
 //! Writing files.
 //!
-//! Data comes before the metadata that names it: blocks are taken in memory and written, and only then an update marks them as
-//! used and puts them into the map with the new size. A crash shows what was there before or what was written, never what another
-//! file left in a block.
+//! Data comes before the metadata that maps it: blocks are allocated in memory and written, and only then an update marks them as
+//! used and maps them with the new size. A crash shows what was there before or what was written, never what another file left in
+//! a block.
 //!
-//! A large write is cut into pieces of one run of blocks, each with an update of its own: the file is valid, and as
-//! long as the pieces done, after each.
+//! A large write is cut into pieces of one run of blocks, each with an update of its own: after each piece the file is valid, and
+//! as long as the pieces written so far.
 //!
 //! Locks: `INODE` of the file: shared to write into blocks that are written already, else exclusively. Over the I/O
 //! no update is open.

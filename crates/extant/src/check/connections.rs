@@ -1,4 +1,4 @@
-//! The tree of directories: each has one parent, names it as `..`, and hangs below the root.
+//! The tree of directories: each has one parent, names it as `..`, and is reachable from the root.
 
 use std::collections::BTreeSet;
 

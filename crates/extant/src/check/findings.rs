@@ -1,4 +1,4 @@
-//! What a check found, bounded.
+//! The findings of a check, bounded in number.
 
 use std::fmt;
 

@@ -7,9 +7,9 @@
 //!
 //! Leaves out: repairing; the content of files; fast-commit records; whether names are encoded well.
 //!
-//! Invariants: memory is one bit per cluster and inode and a small record per inode, all of it only for groups that
-//! are in use, and a list per directory, shared block and value in an inode of its own; every metadata block is read a fixed number of times,
-//! because none is descended into that was claimed before; after [`FINDINGS_MAX`] findings it stops.
+//! Invariants: memory is one bit per cluster and inode and a small record per inode, all of it only for groups that are in use, and a list
+//! per directory, shared block and value in an inode of its own; every metadata block is read a fixed number of times, because a block that
+//! was claimed before is not descended into; after [`FINDINGS_MAX`] findings it stops.
 //!
 //! Locks: none held. What a mounted volume has not yet committed is not seen, so a volume that is being written is
 //! to be synced and left alone meanwhile.

@@ -1,4 +1,4 @@
-//! What is kept of each inode between the passes: eight bytes, for groups in which any inode is in use.
+//! The record of each inode between the passes: eight bytes, for groups in which any inode is in use.
 
 use extant_ondisk::{FileType, Geometry, GroupNumber, InodeNumber};
 

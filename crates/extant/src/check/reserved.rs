@@ -1,4 +1,4 @@
-//! Inodes with a purpose of their own: the reserved ones, the one that keeps room for descriptors, the journal's.
+//! Special inodes: the reserved ones, the resize inode, the journal's.
 
 use std::collections::BTreeSet;
 

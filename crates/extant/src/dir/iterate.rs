@@ -1,11 +1,11 @@
-//! Going through the names of a directory, with cookies that stay good while it changes.
+//! Reading the names of a directory, with cookies that stay valid while it changes.
 //!
-//! A cookie says behind which name to go on. In a directory that is or will be indexed it is made of the name's
-//! hash, so that neither a split nor the conversion moves anything: 31 bits of the major and 32 of the minor hash.
-//! A directory of several blocks that never will be indexed is read in the order of its bytes, which never move.
+//! A cookie says after which name to continue. In a directory that is or will be indexed it is made of the name's
+//! hash, so that neither a split nor the conversion moves anything: 31 bits of the major and 32 of the minor hash. A
+//! directory of several blocks that never will be indexed is read in the order of its bytes, which never move.
 //!
-//! A name that is there throughout is seen once. Two names with the same 63 bits follow each other; a reader that
-//! stops between them does not see the second.
+//! A name that exists throughout is seen once. Two names with the same 63 bits follow each other; a reader that stops
+//! between them does not see the second.
 //!
 //! Locks: `INODE` of the directory, shared, for one batch of names at a time; none while `visit` runs.
 //!

@@ -1,7 +1,7 @@
 //! Going through all blocks of a directory whose index cannot be trusted.
 //!
 //! Which of its blocks belong to the index is seen by their first entry, as the kernel sees it
-//! (`__ext4_read_dirblock`): an index block is one free entry over the whole block. What is read here does not
+//! (`__ext4_read_dirblock`): an index block is one free entry over the whole block. A block read here does not
 //! enter the cache, for an empty leaf of a disk without checksums looks the same.
 
 use extant_ondisk::{LogicalBlock, Structure, dirent};

@@ -1,4 +1,4 @@
-//! Applying a change of a leaf, and what follows from it up to the root.
+//! Applying a change of a leaf, and the changes that follow from it up to the root.
 //!
 //! Blocks for new nodes are allocated before anything is changed; from then on only damage can fail.
 

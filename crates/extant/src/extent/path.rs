@@ -1,4 +1,4 @@
-//! The way from the root of a tree to a leaf, decoded.
+//! The path from the root of a tree to a leaf, decoded.
 
 use extant_ondisk::{Entries, Extent, ExtentIndex, ExtentNode, FsBlock, LogicalBlock, Structure};
 use extant_rt::Arc;

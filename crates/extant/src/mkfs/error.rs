@@ -1,4 +1,4 @@
-//! Why no file system was made.
+//! Errors of making a file system.
 
 use std::io;
 

@@ -5,7 +5,7 @@
 //!
 //! A plan is made first, without a device: sizes, then the places of all metadata, then the few files. Writing it
 //! touches only what must hold bytes, so that a sparse image stays sparse. The primary superblock comes last: a
-//! device on which that was cut short holds no file system.
+//! device on which the writing was interrupted holds no file system.
 //!
 //! Tests: `tests/mkfs.rs`, against `mke2fs`, `dumpe2fs`, `e2fsck` and the kernel.
 

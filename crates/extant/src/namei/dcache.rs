@@ -3,11 +3,11 @@
 //! Leaves out: `.` and `..`, names of more than [`BYTES_MAX`] bytes, and permission to look.
 //!
 //! An index by hash, of fixed size, says in which slot a name may be ([`index`]). The names of a directory enter it near each
-//! other, in a part that few other directories have at a time: so threads that make names in directories of their own write
-//! lines of their own. Names that find no room there enter anywhere, and from then on the directory's are looked for in both
-//! places. Each thread fills slots of its own, one after the other, and fills them again in the same order if they were not
-//! used since ([`slots`]). A slot holds its inode: a hit touches neither the directory nor the table of inodes, and writes to
-//! lines of that name alone.
+//! other, in a part that few other directories have at a time: so threads that create names in different directories write
+//! different cache lines. Names that find no room there enter anywhere, and from then on names of the directory are looked
+//! for in both places. Each thread fills slots of its own, one after the other, and fills them again in the same order if
+//! they were not used since ([`slots`]). A slot holds its inode: a hit touches neither the directory nor the table of inodes,
+//! and writes to cache lines of that name alone.
 //!
 //! Invariants: an entry is true. Names enter under the directory's lock; a thread that holds that alone takes a name out
 //! before its change can be seen, or puts in what became of it in one step. So a look-up without the directory's lock gives

@@ -1,4 +1,4 @@
-//! Adding and taking away names of inodes.
+//! Adding and removing names of inodes.
 //!
 //! Source: `__ext4_link`, `__ext4_unlink`, `ext4_rmdir` of `fs/ext4/namei.c`.
 

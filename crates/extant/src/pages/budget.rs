@@ -1,4 +1,4 @@
-//! Bytes that may be used, counted by threads side by side.
+//! A budget of bytes, counted by many threads at once.
 
 use extant_rt::{AtomicU64, Ordering, Padded, SHARDS, thread_slot};
 

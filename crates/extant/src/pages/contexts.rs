@@ -1,7 +1,7 @@
 //! Writeback of inodes: the crate `writeback`, with this file system's geometry.
 //!
-//! Contexts are cut along the allocator's bands of groups, so that their threads meet neither in a group nor in a stream's
-//! goal. An inode belongs to the band of its own group, where its blocks are sought first.
+//! Each context owns whole bands of the allocator's groups, so that threads of different contexts contend neither for a group
+//! nor for a stream's goal. An inode belongs to the band of its own group, where its blocks are searched first.
 
 use extant_alloc::Bands;
 use extant_ondisk::{GroupNumber, Structure};

@@ -1,4 +1,4 @@
-//! Writing an inode's pages to the disk, in ascending order: data, then the update that names it, run by run.
+//! Writing an inode's pages to the disk, in ascending order: run by run: data first, then the update that maps it.
 //!
 //! So the inode's size on the disk grows over a block only after the block and all dirty ones before it were written, the
 //! zeroes behind the old end among them. A thread that writes into the file meanwhile does not wait for a run to be written.

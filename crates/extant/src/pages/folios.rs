@@ -4,8 +4,8 @@
 //! makes it. All of its bytes are the file's. Each block is clean (as on the disk), dirty (its place on the disk has older
 //! bytes), or delayed (dirty, and it has no place yet).
 //!
-//! Invariants: folios do not overlap; a block that is not delayed is mapped and written on the disk; bytes behind the end of
-//! the file are zero.
+//! Invariants: folios do not overlap; a block that is not delayed is mapped on the disk, and its extent is marked written;
+//! bytes behind the end of the file are zero.
 
 use std::collections::BTreeMap;
 use std::fmt;

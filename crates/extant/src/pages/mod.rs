@@ -1,28 +1,28 @@
 //! The page cache: files' bytes in memory, and blocks that are allocated when those are written back.
 //!
-//! A write into a file with extents goes into memory; a hole that it fills gets a reservation and no blocks. Flushing the
-//! inode ([`flush`]) takes blocks for each run of such blocks as a whole, writes it, waits, and only then opens the update
-//! that names it. What the inode does not have yet is kept beside it ([`DelallocState`]): where the file ends, the time of its last
-//! write, how many blocks it waits for. Files without extents, writes into blocks that were allocated and never written, and
-//! writes for which no reservation can be had go to the disk at once, as all do where there is no page cache.
+//! A write into a file with extents goes into memory; a hole that it fills gets a reservation and no blocks. Flushing the inode ([`flush`])
+//! allocates blocks for each run of such blocks as a whole, writes it, waits, and only then opens the update that maps it. The state that
+//! the on-disk inode does not have yet is in [`DelallocState`]: the size of the file, the time of its last write, and the count of delayed
+//! blocks. Files without extents, writes into blocks that were allocated and never written, and writes for which no reservation is
+//! available go to the disk at once, as all do where there is no page cache.
 //!
 //! Invariants: docs/design/writeback.md, by number.
 //!
 //! Concurrency:
-//! - *Flush and truncate, range operations*: an operation on blocks holds `INODE` alone, flushes first, and holds it on.
-//! - *Flush, write and read*: hold `INODE` shared and work beside each other ([`crate::content`]). What is written into a run
-//!   that is on its way stays dirty.
-//! - *Flush and unlink*: the last name goes without `INODE`. Both look at [`InodePages::is_flushed`] with `PAGES` held: while a
-//!   flush works the inode becomes an orphan; else its pages go first, and a flush that comes later finds nothing. Times are
-//!   put into an inode only while it is not deleted, in one hold of `INODE_STATE`.
-//! - *Flush and commit*: nothing is waited for with the update open. The data was waited for before.
+//! - *Flush and truncate, range operations*: an operation on blocks holds `INODE` alone, flushes first, and keeps holding it.
+//! - *Flush, write and read*: hold `INODE` shared and work beside each other ([`crate::content`]). Bytes written into a run that is being
+//!   written back stay dirty.
+//! - *Flush and unlink*: the last name is removed without `INODE`. Both look at [`InodePages::is_flushed`] with `PAGES` held: while a flush
+//!   works the inode becomes an orphan; else its pages are dropped first, and a later flush finds nothing. Times are put into an inode only
+//!   while it is not deleted, in one hold of `INODE_STATE`.
+//! - *Flush and commit*: a flush waits for nothing while its update is open; it has waited for the data before.
 //! - *Flush and unmount*: the lists of inodes with something to write are closed before the last flush; a thread that would dirty another
 //!   inode then is refused.
-//! - *Search for memory and all others*: takes clean folios only, of inodes that no thread writes into, with `PAGES` held. A reader that
-//!   misses one reads it again; a writer says so from its first look at the pages to its last.
-//! - *No space within the flush*: every delayed block holds a token, and each run of them as many as its tree may need
-//!   ([`tree_need`]), so there is none but on a disk whose bitmaps lie. Then, and when the device fails, the run's pages are
-//!   dropped, and each open file reports it once ([`WritebackError`]).
+//! - *Search for memory and all others*: it takes clean folios only, of inodes that no thread writes into, with `PAGES` held. A reader that
+//!   misses one reads it again; a writer marks the inode from its first look at the pages to its last.
+//! - *No space within the flush*: every delayed block holds a token, and each run of them as many as its tree may need ([`tree_need`]), so
+//!   a flush runs out of space only on a disk with wrong bitmaps. Then, and when the device fails, the run's pages are dropped, and each
+//!   open file reports it once ([`WritebackError`]).
 //! - *No space elsewhere*: tokens held for trees may be too many, so an operation that is refused a block has all inodes flushed, with no
 //!   lock held, and tries again ([`Volume::retry_on_no_space`]).
 //!

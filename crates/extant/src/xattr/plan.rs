@@ -1,4 +1,4 @@
-//! Where changed attributes go, and putting them there.
+//! Planning where changed attributes are stored, and storing them.
 //!
 //! Source: `ext4_xattr_set_handle`, `ext4_xattr_block_set`, `ext4_xattr_release_block`, `ext4_expand_extra_isize` of
 //! the kernel.

@@ -1,14 +1,14 @@
 //! Values in inodes of their own (`ea_inode`).
 //!
-//! For: reading them, and counting the entries that name such an inode; it goes with the last of them. Leaves out: making
-//! them, and those of Lustre, which have no hashes.
+//! For: reading them, and counting the entries that name such an inode; it is deleted with the last of them. Leaves out:
+//! making them, and those of Lustre, which have no hashes.
 //!
-//! Each entry counts once, one in a block that several inodes share too. The blocks of a value count in `i_blocks` of each
-//! inode whose attribute it is. An inode that is no proper one of a value is not touched: an entry that names such a one
+//! Each entry counts once, also an entry in a block that several inodes share. The blocks of a value count in `i_blocks` of
+//! each inode that has the attribute. An inode that is no valid value inode is not changed: an entry that names such an inode
 //! cannot be read, but can be removed.
 //!
-//! Invariants: what such an inode holds never changes; nothing names it but entries of attributes. A use of its inode keeps it
-//! from being deleted, so that its own locks are not needed to read it.
+//! Invariants: the content of such an inode never changes; only attribute entries name it. A use of its inode keeps it from
+//! being deleted, so that its own locks are not needed to read it.
 //!
 //! Locks: `XATTR` of the inode whose attributes they are.
 //!

@@ -1,4 +1,4 @@
-//! What names are kept in, and which is filled next.
+//! The slots that hold cached names, and the choice of the slot to fill next.
 
 use std::collections::VecDeque;
 
