@@ -1,7 +1,7 @@
-//! The control directory `.extant` at the root of a mount: files that read as those of sysfs do.
+//! The control directory `.extant` at the root of a mount: files that are read like those of sysfs.
 //!
-//! It is the mounter's own, is not listed, and never hides a real entry of that name. Each look-up of a file makes an
-//! inode of its own with the content of that moment: one open is one snapshot, with its true size.
+//! It belongs to the user that mounted, is not listed, and never hides a real entry of that name. Each look-up of a file
+//! makes an inode of its own with the content of that moment: one open is one snapshot, with its true size.
 
 use extant::{FileType, Filesystem, Timestamp};
 use extant_rt::{AtomicU64, Ordering};

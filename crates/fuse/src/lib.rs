@@ -1,7 +1,7 @@
 //! Serves a mounted ext4 through FUSE.
 //!
-//! A [`Server`] answers requests by the engine; it implements [`Ops`], which is all that the transport knows of it
-//! ([`Session`]). The capabilities of the protocol that are used, and those that are not, are listed in
+//! A [`Server`] answers requests with the engine; it implements [`Ops`], which is all that the transport knows of
+//! it ([`Session`]). The capabilities of the protocol that are used, and those that are not, are listed in
 //! `docs/design/fuse.md`.
 //!
 //! Leaves out: the command line, daemons and signals, ext4 itself.

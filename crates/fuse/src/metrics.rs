@@ -1,4 +1,4 @@
-//! Counts and times of requests, and the text of all that is counted for the control file `metrics`.
+//! Counts and times of requests, and the text of the control file `metrics`.
 
 mod exposition;
 mod text;

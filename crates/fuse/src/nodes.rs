@@ -1,7 +1,8 @@
-//! The inodes that the kernel knows, by the number it calls them.
+//! The inodes that the kernel knows, by their FUSE node number.
 //!
-//! That number is the inode's own, but for the root's; together with the generation it names an inode for good: as long as the
-//! kernel holds a use, the engine's handle is held here, so that an inode without names lives on and its number is not reused.
+//! That number is the inode's own, but for the root's; together with the generation it always names the same inode: as long as
+//! the kernel holds a use, the engine's handle is held here, so that an inode without names lives on and its number is not
+//! reused.
 //!
 //! Locks: `SERVED`, one of 64, shared to look. No handle is dropped under it, for that may delete the inode.
 

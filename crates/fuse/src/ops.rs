@@ -1,4 +1,4 @@
-//! The seam between a transport and what answers: synchronous calls in plain types.
+//! The interface between a transport and the server: synchronous calls with plain types.
 //!
 //! A transport ([`crate::transport`]) decodes requests, calls [`Ops`] from its worker threads and encodes the
 //! results. Leaves out: descriptors, layouts of messages, the mount.

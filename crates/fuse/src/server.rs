@@ -1,10 +1,10 @@
-//! Answers requests by the engine.
+//! Answers requests with the engine.
 //!
 //! The kernel checks permissions (`default_permissions`); what it cannot know is checked here: immutable and append-only inodes, permission
 //! for what an `ioctl` does, the name spaces of attributes. Files are not opened, except where each access is noted and where there is a
 //! page cache ([`OpenFiles`]): an inode that the kernel knows can be read and written.
 //!
-//! Locks: none of its own but those of the tables of inodes and of open files, and none of them over a call of the engine.
+//! Locks: only those of the tables of inodes and of open files, and none of them is held over a call of the engine.
 
 mod attributes;
 mod content;

@@ -1,5 +1,5 @@
 //! Counts of what begins and ends, by kind, with the time and the bytes; on cache lines of the thread's own, so that
-//! counting does not join what else is apart.
+//! counting adds no sharing between threads.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! A device that counts what it is asked and how long that takes, so that a request's wait for it can be separated from the
-//! rest of its time.
+//! A device that counts its requests and their time, so that a request's wait for it can be separated from the rest of its
+//! time.
 //!
-//! The engine reads, writes and flushes in the thread that wants it: what a thread waits between a request's beginning
-//! and its end is that request's own.
+//! The engine reads, writes and flushes in the thread that wants it: the time that a thread waits for the device between a
+//! request's beginning and its end belongs to that request.
 
 use std::cell::Cell;
 use std::io;

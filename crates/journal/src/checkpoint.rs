@@ -1,7 +1,7 @@
 //! Checkpoint: writes committed blocks to their final locations and moves the log's tail behind them.
 //!
-//! Order: checkpoint writes; flush of the file system's device; tail in the superblock, durable; only then are the log
-//! blocks free. After an abort the tail does not move.
+//! Order: checkpoint writes; flush of the file system's device; tail in the superblock, durably; only then are the log blocks
+//! free. After an abort the tail does not move.
 //!
 //! Blocks whose checkpoint writes may be under way are in `State::in_flight`: a commit that revokes one waits for it.
 //!

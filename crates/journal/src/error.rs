@@ -1,4 +1,4 @@
-//! What can go wrong in the journal.
+//! Errors of the journal.
 
 use std::io;
 

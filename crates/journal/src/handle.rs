@@ -1,11 +1,10 @@
-//! Handles: what an operation holds while it changes metadata.
+//! Handles: an operation holds one while it changes metadata.
 //!
 //! The fast path of opening one is a single atomic change of a word that other threads leave alone; closing is another.
 //! Only when the transaction is being closed or has no room left does a thread wait, or run the commit.
 //!
-//! A transaction cannot take back what one of its handles changed. So a handle that changed something is finished
-//! explicitly; one that is dropped before, by an early return or a panic, aborts the journal, and its transaction is
-//! never committed.
+//! A transaction cannot undo the changes of one of its handles. So a handle that changed something is finished explicitly;
+//! one that is dropped before, by an early return or a panic, aborts the journal, and its transaction is never committed.
 //!
 //! Locks: an open handle has rank `HANDLE` in the order of locks. Inner: `JOURNAL`.
 //!

@@ -1,4 +1,4 @@
-//! The journal itself: opening, closing, aborting, and what can be asked of it.
+//! The journal itself: opening, closing, aborting, and its queries.
 //!
 //! Leaves out: handles (`handle.rs`), commit, checkpoint, recovery.
 

@@ -1,11 +1,11 @@
-//! Recovery: what the log of a disk that was not closed holds, in memory; then at its final location.
+//! Recovery: reads the log of a disk that was not closed into memory, then writes its blocks to their final locations.
 //!
-//! Three passes over the same blocks, as the kernel does them: *scan* finds where the log ends, *revoke* collects
-//! the records, *replay* collects the copies that no record voids. The log ends at the first block that is not of
-//! the transaction expected; one without a sound commit block never happened.
+//! Three passes over the same blocks, as the kernel does them: *scan* finds where the log ends, *revoke* collects the
+//! records, *replay* collects the copies that no record voids. The log ends at the first block that is not of the transaction
+//! expected; a transaction without a valid commit block is not replayed.
 //!
-//! Leaves out: fast-commit records. Where some follow the last transaction the report says so, and the disk must
-//! not be written.
+//! Leaves out: fast-commit records. If some follow the last transaction, the report says so, and the disk must not be
+//! written.
 //!
 //! Invariants: a pass visits no more blocks than the log has; nothing is written by [`replay`].
 //!

@@ -1,7 +1,7 @@
-//! Names that are the same but for case and encoding.
+//! Comparing names without regard to case and encoding.
 //!
-//! A name is folded by full case folding, decomposed canonically, and loses what is never shown. The tables are those of a later
-//! Unicode than the disk's 12.1, so that letters which came since are folded too; there they are opaque.
+//! A name is folded by full case folding, decomposed canonically, and loses its default-ignorable characters. The tables are those of
+//! a later Unicode than the disk's 12.1, so letters added since are folded too; under 12.1 they are opaque.
 //!
 //! Source: kernel `fs/unicode`, `generic_ci_match` of `fs/libfs.c`. Tests: `casefold` in `crates/extant/tests/formats`, by e2fsprogs'
 //! tables.

@@ -6,9 +6,9 @@
 //! Invariants: entries cover `usable` bytes exactly; every `rec_len` is a multiple of 4 that holds its name; a block
 //! that breaks this is an error at the first broken entry and is never written to.
 //!
-//! `usable` is the whole block, or the block less [`TAIL_BYTES`] where metadata is summed: see [`usable_bytes`].
-//! Without the `filetype` feature the type byte is the high half of a 16-bit name length; as names end at 255 bytes
-//! it is 0 on such a disk, and callers write [`crate::FileType::Unknown`]'s.
+//! `usable` is the whole block, or the block less [`TAIL_BYTES`] if metadata has checksums: see [`usable_bytes`]. Without the
+//! `filetype` feature the type byte is the high half of a 16-bit name length; as names end at 255 bytes it is 0 on such a disk, and
+//! callers write [`crate::FileType::Unknown`]'s.
 //!
 //! Source: kernel `fs/ext4/dir.c` (`__ext4_check_dir_entry`), `namei.c` (`ext4_find_dest_de`,
 //! `ext4_generic_delete_entry`, `ext4_dirblock_csum_verify`). Tests: `tests/dirs_and_xattrs/dirent_model.rs`, `dir_image.rs`.

@@ -1,4 +1,4 @@
-//! What can be wrong with bytes of a disk, and with values that are to become such bytes.
+//! Errors in the bytes of a disk, and in values that are to be encoded.
 //!
 //! Leaves out: the place. A structure does not know the block it was read from; the reader adds it.
 

@@ -1,6 +1,6 @@
 //! Nodes of an extent tree: in the 60 bytes of an inode (the root) or in a block.
 //!
-//! Two ways in: [`ExtentNode`] checks and decodes a whole node, to change it; [`search_leaf`] and
+//! There are two interfaces: [`ExtentNode`] checks and decodes a whole node, to change it; [`search_leaf`] and
 //! [`search_index`] find one entry in bytes that were checked before, without allocating.
 //!
 //! Leaves out: whether blocks lie on the disk, and whether a child fits its parent's range.

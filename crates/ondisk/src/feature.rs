@@ -1,6 +1,6 @@
 //! Feature flags of the superblock, by the names that `mke2fs` and `dumpe2fs` use.
 //!
-//! Bits without a name are kept: an unknown feature is the mounter's decision.
+//! Bits without a name are kept: the mount decides about an unknown feature.
 
 use std::fmt;
 

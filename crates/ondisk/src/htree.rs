@@ -4,7 +4,7 @@
 //! has and the walk over the levels, which are the engine's.
 //!
 //! An index block holds `count` of at most `limit` entries (hash, block), in order of hash; entry 0 has no hash of its
-//! own (its place holds the two numbers) and covers every hash below entry 1's. Leaves are plain directory blocks
+//! own (`count` and `limit` are in its place) and covers every hash below entry 1's. Leaves are plain directory blocks
 //! ([`crate::dirent`]), unordered inside. Bit 0 of an entry's hash is set when its leaf continues a run of names of one
 //! hash that began in the leaf before: a search that ended with hash `h` and did not find its name goes on to the next
 //! leaf while that one's entry is `h` or `h | 1`.

@@ -1,11 +1,11 @@
 //! Extended attributes as ext4 keeps them: behind the fixed fields of an inode, and in a block of their own.
 //!
-//! Leaves out: which attribute goes where; sharing of blocks; the content of values in inodes of their own (`ea_inode`), of
-//! which entries keep the reference.
+//! Leaves out: the choice of the place of an attribute; sharing of blocks; the content of values in inodes of their own
+//! (`ea_inode`), of which entries keep the reference.
 //!
-//! Both forms are a list of entries that grows upwards, ended by four zero bytes, and values that grow downwards
-//! from the end, each rounded up to 4 bytes. In a block the entries are sorted and summed by hashes; in an inode they
-//! are in any order and have no hash.
+//! Both forms are a list of entries that grows upwards, ended by four zero bytes, and values that grow downwards from the
+//! end, each rounded up to 4 bytes. In a block the entries are sorted and have hashes; in an inode they are in any order
+//! and have no hash.
 //!
 //! Invariant: what [`parse_ibody`] and [`parse_block`] return can be written back by [`write_ibody`] and
 //! [`write_block`] into the same space.

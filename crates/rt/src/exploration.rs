@@ -1,4 +1,4 @@
-//! What schedules a test of threads is to run under.
+//! The schedules that a test of threads runs under.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! A box that is filled once, as large as a pointer: for tables of millions of places most of which stay empty.
 //!
-//! [`OnceLock`](crate::OnceLock) waits while another fills it and has a word for that; here both make a value, and the
-//! second is dropped. So neither form of the runtime has a scheduling point in it.
+//! [`OnceLock`](crate::OnceLock) waits while another thread fills it and has a state word for that; here both threads
+//! make a value, and the second value is dropped. So neither form of the runtime has a scheduling point in it.
 
 use std::fmt;
 use std::marker::PhantomData;

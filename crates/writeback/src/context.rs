@@ -1,4 +1,4 @@
-//! A context: its lists, what it is asked for, and what it does next.
+//! A context: its lists, the requests to it, and the choice of its next inode.
 //!
 //! Dirty inodes are ordered by age. Inodes that a caller waits for and old ones are served from the front; writing in the
 //! background goes round, so that a file that grows without end leaves others their turn. A busy inode is set aside for a

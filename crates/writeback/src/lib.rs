@@ -1,9 +1,9 @@
-//! Writeback: which dirty inode is written back by whom and when, and how writers are slowed meanwhile.
+//! Writeback: chooses which dirty inode is written back by which thread and when, and throttles writers meanwhile.
 //!
-//! A **writeback context** owns a part of the file system, has threads of its own that write its inodes back, and lists:
-//! *dirty*, *in flight*, *requeued* (busy when its turn came), *only times dirty*. A [`ContextMap`] says which inode belongs
-//! where; an inode changes its context only while it is clean, or when the count of contexts changes, which happens at
-//! run time, stops no writer and writes nothing.
+//! A **writeback context** owns a part of the file system, has threads of its own that write its inodes back, and lists: *dirty*, *in
+//! flight*, *requeued* (busy when its turn came), *only times dirty*. A [`ContextMap`] assigns inodes to contexts; an inode changes
+//! its context only while it is clean, or when the count of contexts changes, which happens at run time, stops no writer and writes
+//! nothing.
 //!
 //! Leaves out: pages, blocks, and how an inode is written; the [`Store`] knows them.
 //!
@@ -13,7 +13,7 @@
 //! 3. [`Writeback::write_all`] returns when all is written that was dirty when it was called, and waits for nothing that
 //!    became dirty afterwards: every inode bears the epoch of its oldest dirty byte, and each such call begins another.
 //! 4. No inode is dirty for longer than `expire` + `period`, unless its writing takes longer or it is busy.
-//! 5. A writer goes on only below the dirty limit, and is never stopped for more than 200 ms at a time.
+//! 5. A writer continues only below the dirty limit, and is never stopped for more than 200 ms at a time.
 //!
 //! Locks: `CONTEXTS` while the count changes; `INODE_WRITEBACK`, one inode's state; inside it `CONTEXT`, one context's lists. None is
 //! held while the store writes.

@@ -1,11 +1,12 @@
-//! How writers are slowed: each bit more, the more is dirty, so that they go at the device's pace before the limit.
+//! Throttling of writers: the delay grows with the dirty bytes, so that writers reach the device's pace before the limit.
 //!
-//! Between the middle of the background limit and the dirty limit, and the latter, a context's writers together get a share
-//! of its measured bandwidth that falls in a straight line from twice it to nearly nothing: all of it half way, which is the
-//! set point. Writers queue in order, and each waits as long as its bytes take at that rate. The distance that counts is the
-//! longer one, the device's to its limit or the context's to its own. Above the device's limit no writer goes on.
+//! From the midpoint between the background limit and the dirty limit up to the dirty limit, a context's writers together
+//! get a share of its measured bandwidth that falls in a straight line from twice it to nearly nothing: all of it half way,
+//! which is the set point. Writers queue in order, and each waits as long as its bytes take at that rate. The distance that
+//! counts is the longer one, the device's to its limit or the context's to its own. Above the device's limit no writer goes
+//! on.
 //!
-//! Source: `balance_dirty_pages` and `wb_position_ratio` of Linux; the line instead of an estimated number of writers.
+//! Source: `balance_dirty_pages` and `wb_position_ratio` of Linux; the queue replaces the estimated number of writers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the owner of inodes calls.
+//! The interface for the owner of inodes.
 
 use extant_rt::{
     Arc, AtomicBool, AtomicU64, AtomicUsize, JoinHandle, LockClass, Monotonic, Mutex, Ordering, is_current,

@@ -1,4 +1,4 @@
-//! What is counted, family by family: what the server counts itself, and what the engine reports.
+//! The metric families: the server's own counts, and those that the engine reports.
 
 use std::time::Duration;
 

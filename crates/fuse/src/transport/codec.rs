@@ -1,9 +1,9 @@
 //! Requests as bytes, and the bytes of their replies.
 //!
-//! A request has a header, fixed arguments and what follows them: names, content. The reply takes the place of what
-//! followed; so content is written from where it came, and read to where it goes, without a copy.
+//! A request has a header, fixed arguments and a payload: names, content. The reply takes the place of the payload; so
+//! content is written from the buffer that it came in, and read into the buffer that is sent, without a copy.
 //!
-//! Nothing that is decoded is trusted with a length: what is missing or too long is `EINVAL`.
+//! No decoded length is trusted: a field that is missing or too long gives `EINVAL`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! INIT: what both sides can do.
+//! INIT: negotiates what both sides support.
 
 use zerocopy::FromBytes;
 

@@ -1,12 +1,12 @@
-//! Which CPUs threads run on.
+//! The CPUs that threads run on.
 //!
 //! All CPUs share the one queue of `/dev/fuse`, and a thread that a request wakes is placed on an idle CPU, if there is
 //! one. On virtual machines that costs 30 times what a switch to a thread of the same CPU costs. So the idle reader keeps
 //! to one CPU, its caller's ([`CpuPin`]).
 //!
 //! The kernel reports the caller's CPU in `/proc` alone, and there a server must not look: a task that begins another
-//! program closes files, which may be ours, while it holds what `/proc` waits for, and the thread that should answer
-//! would wait for the caller. So the CPU is found by trial.
+//! program closes files, which may be on this mount, while it holds a lock that `/proc` waits for, and the thread that
+//! should answer would wait for the caller. So the CPU is found by trial.
 //!
 //! A thread started by a pinned one must free itself: affinity is inherited.
 

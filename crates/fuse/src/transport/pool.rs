@@ -2,7 +2,7 @@
 //!
 //! A request handed to a thread that sleeps costs a wake-up on another CPU, many times what a short request costs. So a
 //! reader also answers the requests that it reads, as long as recent ones of their kind were quick; if they were not, they
-//! go to the pool, where several wait for the disk side by side and share a commit.
+//! go to the pool, where several wait for the disk at once and share a commit.
 //!
 //! Locks: `REQUESTS`, over nothing.
 

@@ -1,23 +1,23 @@
-//! Threads that read `/dev/fuse` and answer what they read.
+//! Threads that read `/dev/fuse` and answer the requests that they read.
 //!
-//! A thread that reads has a role: one of up to as many as there are CPUs, each with a descriptor of its own. Mostly there is
-//! one, for readers wait in turns: with two, each request of a lone caller wakes the one that has slept longest, on another
-//! CPU. A further role is made once a reader twice in a row finds another request waiting behind the one it has read, and goes
+//! A thread that reads has a role: one of up to as many as there are CPUs, each with a descriptor of its own. Mostly there is one,
+//! for readers wait in turns: with two, each request of a lone caller wakes the one that has slept longest, on another CPU. A
+//! further role is added once a reader twice in a row finds another request waiting behind the one that it has read, and removed
 //! once its reader twice in a row finds none.
 //!
-//! **Leader and follower.** The thread that reads a request answers it, which costs no switch of threads. When it is about to
-//! wait (for a lock, a condition, a slow device; [`extant_rt::before_wait`]), it leaves its role to another thread, which
-//! reads on. A request that neither waits nor ends is found by the [`Watch`], which takes the role away. So no request holds up
-//! another one that has nothing to do with it. One thread more than is needed is always there.
+//! **Leader and follower.** The thread that reads a request answers it, which costs no switch of threads. When it is about to wait
+//! (for a lock, a condition, a slow device; [`extant_rt::before_wait`]), it leaves its role to another thread, which reads on. The
+//! [`Watch`] finds a request that neither waits nor ends, and takes the role away. So no request holds up an unrelated one. There
+//! is always one thread more than is needed.
 //!
 //! **Bound.** Of each [`Class`] at most [`WAITING_MAX`] requests wait at once, each with its thread. Further ones of the class
 //! are kept until one of those has ended, and take over its thread. So there are at most [`Class::COUNT`] times as many
 //! threads, and reads go on while writers are throttled.
 //!
 //! **Idle reader.** While the machine is quiet ([`LoadMonitor`]) the only reader keeps to the CPU of its caller ([`CpuPin`]) and is
-//! [`SchedPolicy::Idle`]. It comes back to its usual policy before it answers on a machine that it finds busy, and before it waits.
-//! If other programs begin to want its CPU in between, the [`Watch`] gives the usual policy back. A thread without leave to
-//! come back never is the idle reader.
+//! [`SchedPolicy::Idle`]. It returns to its usual policy before it answers on a machine that it finds busy, and before it waits. If
+//! other programs begin to want its CPU in between, the [`Watch`] gives the usual policy back. A thread that may not return to its
+//! usual policy is never the idle reader.
 //!
 //! Locks: `READERS`, under any lock of the engine, over nothing.
 

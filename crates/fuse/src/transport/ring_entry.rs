@@ -1,4 +1,4 @@
-//! The memory of a ring's entry, which we and the kernel have in turns.
+//! The memory of a ring's entry, which the server and the kernel own in turns.
 
 use std::ptr::NonNull;
 

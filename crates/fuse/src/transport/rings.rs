@@ -1,12 +1,12 @@
 //! Requests over io_uring: a ring for each CPU, served by a thread on that CPU.
 //!
 //! The kernel gives a request to the ring of the CPU that its caller runs on, so that it costs a switch to another thread and
-//! back, and wakes no other CPU. A reply and the fetch of the next request are one call. A request that waits for the
-//! disk goes to the pool; its thread hands the reply back to the ring's own, which alone may submit.
+//! back, and wakes no other CPU. A reply and the fetch of the next request are one call. A request that waits for the disk goes
+//! to the pool; its thread hands the reply back to the ring's own thread, which alone may submit.
 //!
 //! FORGET and INTERRUPT still come through `/dev/fuse`.
 //!
-//! An entry's memory is the kernel's from the submission of its command to the completion, and ours from then on.
+//! The kernel owns an entry's memory from the submission of its command to the completion, and the server from then on.
 //!
 //! Locks: `REQUESTS`, over nothing.
 //!

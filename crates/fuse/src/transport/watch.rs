@@ -1,7 +1,7 @@
 //! An alarm that goes off when no requests were received for a while: then a thread looks whether a reader is stuck.
 //!
-//! Readers put the alarm off as they take requests, so that the watching thread does not wake while requests come: a caller is
-//! moved to any CPU that is awake and idle when its reply comes, and is slower there for several requests. On a mount in no use
+//! Readers postpone the alarm as they take requests, so that the watching thread does not wake while requests come: a caller is
+//! moved to any CPU that is awake and idle when its reply comes, and is slower there for several requests. On an unused mount
 //! the alarm is not set.
 //!
 //! Locks: none.

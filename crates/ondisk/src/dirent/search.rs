@@ -1,7 +1,7 @@
 //! Looking for a name in a block.
 //!
-//! A block holds some hundred entries, and each look-up and each new name walks over them: the walk decodes no more of
-//! an entry than its head, and compares names by the word that they end with before it compares them wholly.
+//! A block holds some hundred entries, and each look-up and each new name walks over them: the walk decodes only the
+//! head of an entry, and compares the last word of two names before it compares them whole.
 
 use super::{DirEntry, HEADER_BYTES, Head, NAME_MAX, entry_at, entry_bytes, flaw};
 use crate::error::Result;

@@ -1,4 +1,5 @@
-//! Inodes that hold a value (`ea_inode`): what they keep in fields that other inodes have for times and changes.
+//! Inodes that hold a value (`ea_inode`): the reference count and hash that they keep in fields of times and
+//! version.
 //!
 //! Source: kernel `ext4_xattr_inode_get_ref`, `ext4_xattr_inode_get_hash`, `ext4_xattr_inode_verify_hashes`.
 

@@ -1,5 +1,5 @@
-//! What is shuttle's: every access of an atomic or a lock is a chance for another thread to go on, and the schedule
-//! chooses which. All threads share one of the host's.
+//! The parts from shuttle: every access of an atomic or a lock is a chance for another thread to go on, and the
+//! schedule chooses which. All threads share one of the host's.
 
 pub use shuttle::{sync, thread};
 

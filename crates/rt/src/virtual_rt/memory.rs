@@ -1,4 +1,4 @@
-//! Memory of the simulation: where it lies says nothing.
+//! Memory of the simulation, whose addresses do not affect the result.
 //!
 //! Every allocation has cache lines to itself, and the lines of reused memory are in no CPU's cache, as from an allocator that
 //! keeps memory by CPU. Without it, which objects share a line and whose lines they were would follow from the host's

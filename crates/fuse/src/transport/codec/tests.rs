@@ -1,4 +1,4 @@
-//! Requests as the kernel writes them, and as it does not.
+//! Requests as the kernel writes them, and malformed ones.
 
 use std::time::Duration;
 
