@@ -1,9 +1,9 @@
-//! How much room a tree takes on a disk.
+//! Computes the space that a tree takes on a disk.
 //!
-//! An upper bound, close to the truth: data and the blocks of small structures are counted exactly; directories with
-//! an index are counted with leaves half full, the worst that splits leave.
+//! An upper bound, close to the exact size: data and the blocks of small structures are counted exactly; directories
+//! with an index are counted with leaves half full, the worst that splits leave.
 //!
-//! Leaves out: what a disk needs for itself, which follows from its layout.
+//! Leaves out: a disk's own metadata, which follows from its layout.
 //!
 //! Source: `fs/ext4/{extents,namei,xattr}.c`. Test: `tests/disk.rs`, against what importing takes.
 

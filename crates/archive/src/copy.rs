@@ -1,4 +1,5 @@
-//! What a copy does to files that exist where it goes, and what it keeps of its sources: the options of `cp`.
+//! The options of `cp`: what a copy does to existing files at its target, and which attributes of its sources it
+//! keeps.
 
 use extant_ondisk::Timestamp;
 

@@ -1,4 +1,4 @@
-//! One file of a tree on its way into or out of a disk, whatever it comes from and goes to.
+//! One file of a tree that is copied into or out of a disk, independent of source and sink.
 
 use extant_ondisk::Timestamp;
 

@@ -1,4 +1,4 @@
-//! What can go wrong between a tree and a disk.
+//! Errors of copying between a tree and a disk.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use crate::path::TreePath;
 /// The result of moving a tree.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong between a tree and a disk.
+/// Errors of copying between a tree and a disk.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -1,4 +1,4 @@
-//! How trees flow: a [`Source`] pours entries and content into a [`Sink`].
+//! Copying trees: a [`Source`] sends entries and content into a [`Sink`].
 
 use crate::entry::Entry;
 use crate::error::Result;

@@ -1,6 +1,6 @@
-//! What lies on a device that is not a bare file system: a partition table, or a disk image of another format.
+//! Identifies a device that holds no bare file system: a partition table, or a disk image of another format.
 //!
-//! Asked only after no file system was found: a bare file system may carry a boot sector that looks like a table.
+//! Used only after no file system was found: a bare file system may carry a boot sector that looks like a table.
 //! Tables are hostile input: every length is bounded before memory is taken, chains are bounded, and partitions
 //! that reach past the device are left out.
 //!

@@ -1,4 +1,4 @@
-//! Why a file or a block special could not be opened as a device.
+//! Errors of opening a file or a block special as a device.
 
 use std::fmt;
 use std::io;
@@ -19,7 +19,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Why a file or a block special could not be opened as a device.
+/// Errors of opening a file or a block special as a device.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

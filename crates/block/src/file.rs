@@ -1,7 +1,7 @@
 //! Image files and block specials as devices.
 //!
-//! A device that is read only is opened with `O_RDONLY`, so that no byte can be written through it. The bytes go
-//! by one of three ways ([`Transfer`]); flushing is `fdatasync` on all of them, which also covers a memory map.
+//! A device that is only read is opened with `O_RDONLY`, so that no byte can be written through it. Transfers use one of three
+//! methods ([`Transfer`]); flushing is `fdatasync` on all of them, which also covers a memory map.
 //!
 //! Invariant: a device is locked (`lock`) and known not to be used by the kernel (`in_use`) before its first
 //! byte is changed; so it is truncated after that, never by `O_TRUNC`.

@@ -1,4 +1,4 @@
-//! Block devices: what a file system lives on.
+//! Block devices: the interface that a file system is stored on.
 //!
 //! Leaves out: ext4.
 

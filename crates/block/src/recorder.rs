@@ -1,8 +1,8 @@
 //! A device that remembers every write, and rebuilds from it the image of any crash, for tests.
 //!
-//! What a crash may leave: everything that a flush covered, every `write_fua` that returned, and of the rest any
-//! subset, by whole requests or by sectors of 512 bytes. Of what a flush should have covered that failed, a crash leaves
-//! nothing, whatever is flushed later: a device that fails may have dropped its cache.
+//! A crash leaves everything that a flush covered, every `write_fua` that returned, and of the rest any subset, by whole
+//! requests or by sectors of 512 bytes. It leaves no write that a failed flush should have covered, even if a later
+//! flush succeeds: a device that fails may have dropped its cache.
 //!
 //! Invariant: the order of the log is the order in which the device below saw the requests; so requests pass one
 //! at a time. Of requests that fail only flushes are recorded; bytes of a write that fails may be on the device below.

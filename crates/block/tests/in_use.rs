@@ -16,7 +16,7 @@ const CHILD: &str = "EXTANT_TEST_HOLD";
 /// Another process that has the device open.
 struct Other {
     process: Child,
-    // Kept open, or the child could not print what it prints at its end.
+    // The pipe stays open, or the child could not print what it prints at its end.
     _output: BufReader<ChildStdout>,
 }
 

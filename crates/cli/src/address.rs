@@ -1,4 +1,4 @@
-//! What an argument names: a file of the host or a place on a disk.
+//! The place that an argument names: a file of the host or a place on a disk.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -1,4 +1,4 @@
-//! Why a verb failed: one line for people, a document for programs, a number for the shell.
+//! Failures of commands: one line for people, a document for programs, a number for the shell.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! What there is where an ext4 file system was expected, and how to get at it.
+//! Identifies other formats where an ext4 file system was expected, and says what to do with each.
 
 use extant_block::{BlockDevice, Container};
 use extant_ondisk::{SUPERBLOCK_OFFSET, superblock};

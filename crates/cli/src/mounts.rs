@@ -1,4 +1,4 @@
-//! What is mounted where, and unmounting it.
+//! The mount table, and unmounting.
 
 use std::ffi::OsString;
 use std::io;

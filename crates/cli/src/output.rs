@@ -1,4 +1,4 @@
-//! What is written for people: results, names, errors.
+//! Text output for people: results, names, errors.
 
 use std::io::{self, IsTerminal, Write};
 

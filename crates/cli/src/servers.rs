@@ -1,11 +1,11 @@
-//! Servers, as other processes find them and learn what became of their disks.
+//! How other processes find servers and learn the result of their unmount.
 //!
 //! A server keeps a file in memory open, its record: which mount it serves, and at its end how that went. `umount` looks for the
-//! record among the descriptors of the processes of the user who mounted, and reads it to the end. So nothing on the disk is asked,
-//! and no file of the host is left behind.
+//! record among the descriptors of the processes of the user who mounted, and reads it to the end. So the disk is not accessed, and
+//! no file is left behind on the host.
 //!
-//! Nothing that is read is trusted with more than its bytes: the kernel reports the mount's user, a process's user, and, from Linux
-//! 6.16 on, that the process serves the mount.
+//! The record's content is not trusted: the kernel reports the mount's user, a process's user, and, from Linux 6.16 on, that the
+//! process serves the mount.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! Going through a tree on a disk, for `ls -R`, `chmod -R` and `chown -R`.
+//! Walking a tree on a disk, for `ls -R`, `chmod -R` and `chown -R`.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;

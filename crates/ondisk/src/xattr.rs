@@ -61,9 +61,9 @@ pub struct Xattr {
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum XattrValue {
-    /// Kept beside the entry.
+    /// The value is in the same inode or block as the entry.
     Inline(Vec<u8>),
-    /// Kept in an inode of its own (`ea_inode`), which the entry refers to.
+    /// The value is in an inode of its own (`ea_inode`), which the entry refers to.
     Inode {
         /// `e_value_inum`: the inode.
         inum: u32,

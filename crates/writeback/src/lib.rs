@@ -10,8 +10,8 @@
 //! Invariants:
 //! 1. An inode with dirty bytes or times is on one list of one context.
 //! 2. It is written by one thread at a time.
-//! 3. [`Writeback::write_all`] returns when all is written that was dirty when it was called, and waits for nothing that
-//!    became dirty afterwards: every inode bears the epoch of its oldest dirty byte, and each such call begins another.
+//! 3. [`Writeback::write_all`] returns when all bytes are written that were dirty when it was called, and waits for none that
+//!    became dirty afterwards: every inode has the epoch of its oldest dirty byte, and each such call begins a new epoch.
 //! 4. No inode is dirty for longer than `expire` + `period`, unless its writing takes longer or it is busy.
 //! 5. A writer continues only below the dirty limit, and is never stopped for more than 200 ms at a time.
 //!

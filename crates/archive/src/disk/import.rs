@@ -1,7 +1,7 @@
 //! Writes a tree into a directory of a disk.
 //!
-//! An inode is made with all its attributes in one update. What writing its content changes of them is set again
-//! afterwards. Times of directories are set at the end, for every name put into one changes them.
+//! An inode is made with all its attributes in one update. The attributes that writing its content changes are set again
+//! afterwards. Times of directories are set at the end, for every name added to one changes them.
 //!
 //! Test: `tests/disk.rs`.
 

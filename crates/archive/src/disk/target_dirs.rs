@@ -1,4 +1,4 @@
-//! The directory that an entry goes to, found again and again while a tree is written.
+//! The directory that an entry goes to, looked up repeatedly while a tree is written.
 //!
 //! For an archive the target is the root of everything: a symbolic link on the way leads to a place below it, `..` does
 //! not lead above it. A copy follows symbolic links as the disk's own system does.

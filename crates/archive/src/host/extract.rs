@@ -1,12 +1,12 @@
 //! Writes a tree into a directory of the host.
 //!
-//! A disk may be hostile: each directory on the way is opened from its parent without following a symbolic link, so
-//! no name leads out of the target. A new file is written under a temporary name and renamed. An existing regular file is
+//! A disk may be hostile: each directory on the way is opened from its parent without following a symbolic link, so no
+//! name leads out of the target. A new file is written under a temporary name and renamed. An existing regular file is
 //! written in place, as `cp` writes it, so that its owner, its mode and its links stay. Symbolic links are followed, and
-//! devices and pipes written into, only at the path that the user spelled: inside a tree the names are the disk's
-//! choice, and an earlier copy of the same disk may have made the link. Others may change the target meanwhile: attributes
-//! are given to open files, never to names. A directory gets its final mode and times when it is left, so entries have to
-//! come as [`crate::DiskWalk`] gives them: all that is in a directory behind it, before anything else.
+//! devices and pipes written into, only at the path that the user spelled: inside a tree the names are the disk's choice,
+//! and an earlier copy of the same disk may have made the link. Other processes may change the target meanwhile:
+//! attributes are given to open files, never to names. A directory gets its final mode and times when it is left, so
+//! entries have to come in the order of [`crate::DiskWalk`]: a directory, then all its entries, then anything else.
 //!
 //! Test: `tests/extract.rs`.
 

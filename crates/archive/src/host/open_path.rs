@@ -2,7 +2,7 @@
 //!
 //! Each directory is opened from the one above it and never through a symbolic link, so that a process that changes the
 //! tree meanwhile cannot redirect it. Only the last [`OPEN_MAX`] stay open: a tree may be deeper than a process may have
-//! descriptors. What was closed is opened again as `..` of the one below it, and has to be the directory it was.
+//! descriptors. A closed one is opened again as `..` of the one below it, and has to be the same directory.
 //!
 //! Test: `tests/extract.rs`, `tests/host.rs`.
 

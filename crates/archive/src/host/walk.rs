@@ -1,8 +1,8 @@
-//! A directory tree of the host, in an order that depends on nothing but its names.
+//! A directory tree of the host, in an order that depends on its names only.
 //!
-//! What the user may not read is an error, never left out silently. Owners and modes come through the C library,
-//! so that `fakeroot` works. Others may change the tree meanwhile: a file is read only if it is the one that was looked at,
-//! and no link leads out of the tree. Leaves out: owners as other users would see them ([`crate::Adjust`]).
+//! A file that the user may not read is an error, never left out silently. Owners and modes come through the C library, so that
+//! `fakeroot` works. Other processes may change the tree meanwhile: a file is read only if it is the one that was examined, and
+//! no link leads out of the tree. Leaves out: owners as other users would see them ([`crate::Adjust`]).
 //!
 //! Test: `tests/tar.rs`, `tests/host.rs`.
 

@@ -1,4 +1,4 @@
-//! One member of an archive, as its header and the records before it describe it.
+//! One member of an archive, as described by its header and the records before it.
 
 use std::collections::BTreeMap;
 

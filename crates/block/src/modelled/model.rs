@@ -1,4 +1,4 @@
-//! What a modelled device is like: figures in a file, each with its source beside it.
+//! The parameters of a modelled device: figures in a file, each with its source.
 
 use crate::Error;
 

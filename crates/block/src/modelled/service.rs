@@ -1,4 +1,5 @@
-//! When a request that comes now ends. Times are nanoseconds since the device was made; nothing here waits.
+//! Computes when a request that arrives now ends. Times are nanoseconds since the device was made; nothing here
+//! waits.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -1,4 +1,4 @@
-//! The verbs: their arguments, and which does what.
+//! The commands: their arguments, and the dispatch to their modules.
 
 mod archive;
 mod attributes;

@@ -1,4 +1,4 @@
-//! `extant mount`, and what `mount` calls as `mount.extant`.
+//! `extant mount`, and the program `mount.extant` that mount(8) calls.
 
 mod daemon;
 mod options;

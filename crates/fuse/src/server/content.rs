@@ -72,7 +72,7 @@ impl Server {
             Errno::ROFS if how.is_late => Errno::IO,
             number => number,
         })?;
-        // Asked after the write: a file that is located later is synced later.
+        // Checked after the write: a file that is located later is synced later.
         if let Some(file) = late.filter(|_| served.is_located()) {
             file.sync_data().map_err(|error| errno(&error))?;
         }

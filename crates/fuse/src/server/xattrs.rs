@@ -33,7 +33,7 @@ impl Server {
         check_name_space(name)?;
         let served = self.nodes.get(node)?;
         let file = served.file()?;
-        // Asked for each new inode and nearly never there.
+        // The kernel asks for it for each new inode, and it is nearly never there.
         if !file.may_have_xattrs() {
             return Err(Errno::NODATA);
         }

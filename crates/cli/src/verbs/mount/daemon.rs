@@ -1,7 +1,7 @@
 //! Serving in the background: the same program again, in the foreground of a session of its own.
 //!
 //! A fork would be cheaper, but threads and locks do not survive one. The server writes an empty line when the mount
-//! can be used; until then its errors are this process's errors.
+//! can be used; until then this process reports its errors.
 
 use std::io::Read;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What happened from one snapshot to the next, or since mounting.
+//! The changes of the metrics from one snapshot to the next, or since mounting.
 
 use super::snapshot::Snapshot;
 
