@@ -82,7 +82,7 @@ pub enum AccessTimes {
     Strict,
 }
 
-/// What is to change of an inode; the rest stays.
+/// The attributes of an inode to change; the others stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttributes {
     /// Permission, set-id and sticky bits. An access control list changes along.
@@ -126,7 +126,7 @@ const SETTABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::TOPDIR)
     .union(InodeFlags::DAX);
 
-/// What excludes [`InodeFlags::DAX`] (`EXT4_DAX_MUT_EXCL`); of a directory, its entries may be in its inode.
+/// The flags that exclude [`InodeFlags::DAX`] (`EXT4_DAX_MUT_EXCL`); of a directory, its entries may be in its inode.
 const NOT_MAPPED: InodeFlags = InodeFlags::VERITY
     .union(InodeFlags::ENCRYPT)
     .union(InodeFlags::JOURNAL_DATA)

@@ -20,7 +20,7 @@ use crate::inode::Inode;
 use crate::verify;
 use crate::volume::Volume;
 
-/// What stays in the caches until the transaction is durable.
+/// The buffers and inodes that stay in the caches until the transaction is durable.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     buffers: Vec<Arc<Buffer>>,

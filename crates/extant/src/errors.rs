@@ -134,7 +134,7 @@ impl Volume {
         self.failed.store(true, Ordering::Release);
         self.unmounted.store(true, Ordering::Release);
         journal.abort(extant_journal::Error::ShutDown);
-        // What is left in memory is lost.
+        // Pages left in memory are lost.
         let _ = self.finish_flushing();
         synced.and(self.release_mmp())
     }

@@ -200,7 +200,7 @@ impl Volume {
     }
 
     fn punch_hole(&self, inode: &Arc<Inode>, range: Range) -> Result<()> {
-        // What was allocated behind the end of the file stays.
+        // Blocks allocated behind the end of the file stay.
         let size_end = self.blocks_of(inode.state().raw.size()).saturating_mul(self.block_bytes());
         let range = Range { end: range.end.min(size_end), ..range };
         if range.start >= inode.state().raw.size() {

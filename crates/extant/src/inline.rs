@@ -57,7 +57,7 @@ impl Volume {
         Ok(Some(bytes))
     }
 
-    /// What the first block of a directory with inline entries will hold; None if the entries are not inline.
+    /// The first block that a directory with inline entries will get; None if the entries are not inline.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -166,7 +166,7 @@ impl Volume {
         Ok(())
     }
 
-    /// What a file or a symbolic link has in its inode, as far as its size says.
+    /// The inline content of a file or a symbolic link, up to its size.
     fn inline_up_to_size(&self, inode: &Inode) -> Result<Option<Vec<u8>>> {
         // Size and content are of one moment.
         let raw = inode.raw();

@@ -41,7 +41,7 @@ pub(crate) struct Inode {
     pub(crate) directory: InodeNumber,
     /// Where its last subdirectory went, of a directory.
     pub(crate) last_group: LastGroup,
-    /// What it has of the page cache; made when it is first asked for.
+    /// Its state in the page cache; made when it is first asked for.
     paged: OnceBox<Paged>,
     /// Data that could not be written back.
     pub(crate) writeback_error: WritebackError,
@@ -60,7 +60,7 @@ pub(crate) struct Inode {
     orphan: AtomicBool,
 }
 
-/// What an inode has of the page cache.
+/// The page-cache state of an inode.
 #[derive(Debug)]
 struct Paged {
     locks: ContentLocks,

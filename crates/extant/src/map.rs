@@ -21,7 +21,7 @@ use crate::volume::Volume;
 /// The number of blocks that a file may have at most; no block has this number.
 pub(crate) const LOGICAL_END: u64 = u32::MAX as u64;
 
-/// What a block of a file and those behind it are.
+/// The mapping of a block of a file and of those behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mapping {
     /// Nothing: reads as zeroes.
@@ -172,7 +172,7 @@ impl Volume {
         Request { goal: self.goal(inode, hole, logical), len, least: 1, ahead: 0, purpose }
     }
 
-    /// What up to `len_max` blocks from `logical` on are. `len_max` is at least 1.
+    /// The mapping of up to `len_max` blocks from `logical` on. `len_max` is at least 1.
     ///
     /// # Errors
     /// `Io`; `Corrupt`.

@@ -35,7 +35,7 @@ use crate::worker::{Signal, Worker};
 
 /// Seconds between checks for each second between updates (kernel `EXT4_MMP_CHECK_MULT`).
 const CHECKS_PER_UPDATE: u16 = 2;
-/// What the block calls the device, of which nothing but bytes is known here.
+/// The name of the device in the block: the engine does not know the real one.
 const DEVICE_NAME: &[u8] = b"extant";
 
 /// The host that uses a disk, in the words of its block.

@@ -83,7 +83,7 @@ pub(crate) struct Options {
     /// Whether those stay that are on the disk.
     pub(crate) keep_clean_pages: bool,
     pub(crate) tuning: Tuning,
-    /// What `s_last_mounted` is to say.
+    /// The value for `s_last_mounted`.
     pub(crate) last_mounted: Option<Vec<u8>>,
     /// Commit at intervals, checkpoint, write back and zero inode tables in the background.
     pub(crate) background: bool,

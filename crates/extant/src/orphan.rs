@@ -129,7 +129,7 @@ impl Volume {
     /// mounting, before anyone else uses the volume.
     ///
     /// An orphan that is damaged does not keep the disk from being mounted, as on Linux: the damage is noted in the
-    /// superblock, and the orphan is left to e2fsck. What the list names behind such an orphan is left too.
+    /// superblock, and the orphan is left to e2fsck. The orphans behind it in the list are left too.
     ///
     /// # Errors
     /// `Corrupt` for a block of the orphan file, noted in the superblock; what deleting and truncating give.
@@ -290,12 +290,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Discards the preallocations of inodes without users, and deletes those without links. Called where no lock is held.
-    /// What cannot be deleted now stays in the on-disk list for the next mount; the next sync or unmount reports damage that
-    /// is the reason.
+    /// Discards the preallocations of inodes without users, and deletes those without links. Called where no lock is held. An
+    /// inode that cannot be deleted now stays in the on-disk list for the next mount; the next sync or unmount reports damage
+    /// that is the reason.
     pub(crate) fn evict_unlinked(&self) {
         self.evict_unlinked_once();
-        // What was deleted may have left values of its attributes.
+        // Deleted inodes may have left values of their attributes.
         if self.names.has_value_inodes {
             self.evict_unlinked_once();
         }

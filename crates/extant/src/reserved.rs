@@ -18,7 +18,7 @@ use crate::volume::Volume;
 pub(crate) struct SpecialInodes {
     /// The first that is not reserved.
     first: u32,
-    /// What the superblock names; 0 where there is none.
+    /// The inodes that the superblock names; 0 where there is none.
     named: [u32; 5],
 }
 

@@ -31,7 +31,7 @@ const STEP_CREDITS: u32 = 128;
 /// Credits for [`MetadataUpdate::try_free_all`]: each extent of a root with its bitmap and its descriptor.
 pub(crate) const FREE_ALL_CREDITS: u32 = 4 * RUN_CREDITS;
 
-/// What the blocks of an inode are to the journal.
+/// How the journal treats the blocks of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContentKind {
     /// Written in place, past the journal.

@@ -27,7 +27,7 @@ use crate::error::{Location, Result};
 use crate::inode::{Inode, InodeState};
 use crate::volume::Volume;
 
-/// What an update may need at worst.
+/// The worst case of blocks that an update may change or allocate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credits {
     /// Distinct metadata blocks that it may change, without the superblock.
@@ -133,7 +133,7 @@ pub(crate) struct MetadataUpdate<'v> {
 
 impl<'v> MetadataUpdate<'v> {
     pub(crate) fn new(volume: &'v Volume, handle: Handle<'v>, reservation: Reservation<'v>) -> Self {
-        // What is not charged is given back.
+        // Credits that are not charged are returned.
         handle.charge(0);
         Self { volume, handle, reservation, now: volume.now() }
     }

@@ -72,7 +72,7 @@ pub(crate) struct Volume {
     /// What the operations on names share.
     pub(crate) names: Names,
     pub(crate) clock: WallClock,
-    /// What a transaction freed is discarded at its commit; cleared by a device that cannot.
+    /// Blocks that a transaction freed are discarded at its commit; cleared if the device cannot discard.
     pub(crate) discards: AtomicBool,
     /// Features whose flag is known to be set, a bit each, so that their users need not ask the superblock.
     pub(crate) features_in_use: AtomicU32,
@@ -230,8 +230,8 @@ impl Volume {
 
     /// [`Volume::inode`] of an inode that may have been deleted since it came into memory.
     pub(crate) fn inode_in_use(&self, number: InodeNumber) -> Result<InodeRef> {
-        // What has no link and is in use is in memory, once the orphans are. Anything else would be deleted with this use, and
-        // its blocks, which may belong to another inode, with it.
+        // An inode without links that is in use is in memory, once the orphans have been read. Anything else would be deleted
+        // with this use, and its blocks, which may belong to another inode, with it.
         self.inode_if(number, |raw| raw.links_count() > 0)
     }
 

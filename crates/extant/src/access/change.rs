@@ -1,4 +1,4 @@
-//! What a user who is not root may change of an inode, or make.
+//! The changes of inodes and the new inodes that a user other than root may make.
 //!
 //! Source: `setattr_prepare`, `setattr_copy` of `fs/attr.c`; `xattr_permission` of `fs/xattr.c`,
 //! `cap_inode_setxattr`; `mode_strip_sgid`, `vfs_mknod`, `vfs_rename` of `fs/`; `ext4_ioctl_setflags`.
@@ -26,8 +26,8 @@ impl Volume {
         if user.is_root() || user.uid == inode.raw().uid() { Ok(()) } else { Err(Error::NotPermitted) }
     }
 
-    /// What comes of a change of attributes when `user` makes it: a user who is not in the group loses
-    /// set-group-id, and a change of owner clears the set-id bits.
+    /// The attribute change that results when `user` makes it: a user who is not in the group loses set-group-id,
+    /// and a change of owner clears the set-id bits.
     ///
     /// # Errors
     /// `NotPermitted` for an inode of another user, for giving it away, and for a group that the user is not in.
@@ -79,8 +79,8 @@ impl Volume {
         if name.starts_with(b"user.") { self.access(inode, user, AccessMask::READ) } else { Ok(()) }
     }
 
-    /// What comes of setting or removing an attribute when `user` does it: setting an access control list clears
-    /// set-group-id if the user is not in the group.
+    /// The mode change that results when `user` sets or removes an attribute: setting an access control list
+    /// clears set-group-id if the user is not in the group.
     ///
     /// # Errors
     /// `NotPermitted` for what only root or the owner may change; `PermissionDenied`; as [`Volume::access`].
@@ -109,7 +109,7 @@ impl Volume {
         Ok(mode)
     }
 
-    /// What comes of something new in `dir` when `user` makes it: it is theirs.
+    /// The owner of a new inode in `dir` when `user` makes it: that user.
     ///
     /// # Errors
     /// `NotPermitted` for a device and for attributes that only root may set; as [`Volume::access`].

@@ -415,7 +415,7 @@ impl File {
         self.sync(true)
     }
 
-    /// What a change came to, durable if the file is marked so.
+    /// Makes a finished change durable if the file is marked as synchronous, and returns its result.
     fn changed<T>(&self, done: Result<T>) -> Result<T> {
         let done = done?;
         self.fs.finish_operation(self.fs.volume().sync_if_marked(&self.inode))?;

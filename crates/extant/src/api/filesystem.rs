@@ -173,14 +173,15 @@ impl Filesystem {
     }
 
     /// Informs the device that free blocks are not needed (`FITRIM`): each run of at least `least` bytes in the bytes `range`
-    /// of the disk, group by group; a group that was done already is passed over until blocks come back to it. What was freed
-    /// and is not committed yet is left out. Gives how many bytes were discarded.
+    /// of the disk, group by group; a group that was done already is passed over until blocks come back to it. Blocks whose
+    /// freeing is not committed yet are left out. Gives how many bytes were discarded.
     ///
     /// No block is allocated again before its discard has ended.
     ///
     /// # Errors
-    /// `InvalidArgument` if the range begins behind the disk or is shorter than a block, or if `least` is longer than a
-    /// group; `Unsupported` if the device cannot discard; `ReadOnly`; `Io`; `Corrupt`. What was discarded before stays so.
+    /// `InvalidArgument` if the range begins behind the disk or is shorter than a block, or if `least` is longer than a group;
+    /// `Unsupported` if the device cannot discard; `ReadOnly`; `Io`; `Corrupt`. Ranges discarded before the error stay
+    /// discarded.
     pub fn trim(&self, range: std::ops::Range<u64>, least: u64) -> Result<u64> {
         self.finish_operation(self.volume().trim(range, least))
     }
@@ -415,7 +416,7 @@ impl Filesystem {
         self.volume().may_delete(parent, &child, user)
     }
 
-    /// What the user needs beside [`Self::may_delete`] to move what has this name.
+    /// The permissions beside [`Self::may_delete`] that a user needs to move the entry of this name.
     fn may_move(&self, from: &InodeRef, name: &[u8], to: &InodeRef) -> Result<()> {
         let Some(user) = &self.view.user else { return Ok(()) };
         let child = self.volume().lookup(from, name)?;

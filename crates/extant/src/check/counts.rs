@@ -63,7 +63,7 @@ impl Checker<'_> {
         Ok(count - bitmap::count_ones(&found, 0..count))
     }
 
-    /// What the bitmap of a group that was never written would say.
+    /// The block bitmap of a group that was never written: only the group's own metadata is in use.
     fn own_blocks_of(&self, group: GroupNumber) -> Vec<u8> {
         let geometry = self.geometry;
         let mut bits = vec![0; geometry.clusters_per_group.div_ceil(8) as usize];

@@ -10,7 +10,7 @@ use super::maps::Run;
 use super::{Checker, Pass, Progress};
 use crate::error::{Location, Result};
 
-/// What is kept of a directory between the passes.
+/// The record of a directory between the passes.
 #[derive(Clone, Debug)]
 pub(super) struct Directory {
     pub(super) generation: u32,

@@ -22,7 +22,7 @@ impl Run {
     }
 }
 
-/// What was found of an inode's map.
+/// The result of checking an inode's map.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mapped {
     /// Clusters in use, those of the map itself included.

@@ -11,8 +11,8 @@
 //! per directory, shared block and value in an inode of its own; every metadata block is read a fixed number of times, because a block that
 //! was claimed before is not descended into; after [`FINDINGS_MAX`] findings it stops.
 //!
-//! Locks: none held. What a mounted volume has not yet committed is not seen, so a volume that is being written is
-//! to be synced and left alone meanwhile.
+//! Locks: none held. The check does not see uncommitted changes of a mounted volume, so a volume that is being written must be synced
+//! before and not changed meanwhile.
 //!
 //! Source: the passes of `e2fsck`. Tests: `tests/check/`.
 
@@ -120,7 +120,7 @@ impl Filesystem {
     }
 }
 
-/// What the passes share: the disk, and what was found so far.
+/// The state that the passes share: the disk, and the findings so far.
 struct Checker<'v> {
     volume: &'v Volume,
     geometry: &'v Geometry,

@@ -36,7 +36,7 @@ enum InsertPlace {
     Split(IndexPath, Arc<Buffer>),
 }
 
-/// What an entry is to say.
+/// The content of a new entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Insertion<'n> {
     pub(crate) name: &'n [u8],

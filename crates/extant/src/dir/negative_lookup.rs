@@ -1,7 +1,7 @@
 //! Names whose look-up just failed, and where there is room for them: they are mostly the next to be created.
 //!
-//! A create looks up the file's name first, and both walk over the same block. What the first walk saw is kept for the
-//! second, one name for each slot of threads, so that threads share no more than a slot.
+//! A create looks up the file's name first, and both walk over the same block. The result of the first walk is kept
+//! for the second, one name for each slot of threads, so that threads share no more than a slot.
 //!
 //! Invariant: what is kept is true as long as the directory's version is the same, for every change of its names
 //! increments the version.

@@ -87,7 +87,7 @@ impl Volume {
 }
 
 impl MetadataUpdate<'_> {
-    /// Carries out a conversion. What it zeroes besides is on the disk already.
+    /// Carries out a conversion. The zeroes around the range are on the disk already.
     ///
     /// # Errors
     /// `Corrupt`.

@@ -26,7 +26,7 @@ pub(super) struct Level {
 pub(crate) struct Path {
     /// From the root to the leaf; never empty.
     pub(super) levels: Vec<Level>,
-    /// What the leaf may map: from the block that its parent names to the next leaf.
+    /// The range that the leaf may map: from the block that its parent names to the next leaf.
     pub(super) from: u64,
     pub(super) end: u64,
 }

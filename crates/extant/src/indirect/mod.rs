@@ -21,7 +21,7 @@ use crate::volume::Volume;
 pub(crate) use grow::IndirectHole;
 pub(crate) use remove::IndirectRemoval;
 
-/// What the map of a file has for a block.
+/// The mapping of a block of a file.
 enum Found {
     /// No table: a hole of so many blocks.
     Hole { len: u32 },

@@ -53,7 +53,7 @@ pub(crate) struct IndirectRemoval {
     kind: ContentKind,
     /// Credits that the step takes.
     pub(crate) credits: u32,
-    /// What is left ends here; nothing is left if that is the start.
+    /// The end of the remaining range; nothing is left if that is its start.
     pub(crate) end: u64,
 }
 

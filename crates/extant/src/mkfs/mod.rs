@@ -249,7 +249,7 @@ impl Mkfs {
         Layout::new(self, device_bytes)
     }
 
-    /// Makes the file system. What the device held is lost, but not overwritten beyond need.
+    /// Makes the file system. The device's content is lost, but overwritten only where the file system needs it.
     ///
     /// # Errors
     /// As [`Mkfs::plan`], before anything is written; then `Io`, after which the device holds no file system.

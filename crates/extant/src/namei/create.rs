@@ -14,10 +14,10 @@ use crate::orphan::ORPHAN_CREDITS;
 use crate::update::{Credits, InodeDirty};
 use crate::volume::Volume;
 
-/// What a new inode is to be.
+/// The properties of a new inode.
 #[derive(Clone, Copy, Debug)]
 pub struct New<'n> {
-    /// What it is.
+    /// Its type.
     pub kind: NewKind<'n>,
     /// Permission bits, set-id and sticky bits, after any umask. A default access control list of the directory
     /// takes from them.

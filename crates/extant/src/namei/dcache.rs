@@ -108,7 +108,7 @@ impl Dcache {
                 let region = entry.region;
                 entry.replace(key.entry(inode, region))
             };
-            // What is gone is not asked for again as what is there is.
+            // A negative entry is looked up less often than a positive one.
             if inode.is_none() {
                 slot.recently_used.store(false, Ordering::Relaxed);
             }

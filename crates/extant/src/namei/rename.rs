@@ -36,7 +36,7 @@ struct Names<'n> {
     to_name: &'n [u8],
 }
 
-/// What was looked up under the locks.
+/// The entries that were looked up under the locks.
 struct Entries {
     child: InodeRef,
     found: Found,

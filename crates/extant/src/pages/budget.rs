@@ -2,8 +2,8 @@
 
 use extant_rt::{AtomicU64, Ordering, Padded, SHARDS, thread_slot};
 
-/// What is left of a number of bytes: most in a pool, some held ready by shards of threads. Taking always succeeds; the
-/// thread that takes looks afterwards whether too much was taken, and gives back.
+/// The bytes left of a budget: most in a pool, some held ready by shards of threads. Taking always succeeds; the thread
+/// that takes looks afterwards whether too much was taken, and gives back.
 ///
 /// All operations are relaxed: no other memory is published through the numbers.
 #[derive(Debug)]

@@ -179,7 +179,7 @@ impl Volume {
         pages.contexts.is_closed.store(true, Ordering::SeqCst);
         let flushed = self.flush_all();
         pages.contexts.writeback.stop();
-        // What was lost to an end of the threads.
+        // Pages that the threads left unwritten when they ended.
         let rest = self.flush_all();
         flushed.and(rest)
     }

@@ -138,7 +138,7 @@ impl Volume {
     /// Writes all that memory has of an inode: its dirty blocks, and times.
     ///
     /// # Errors
-    /// The first. What could not be written is lost, and noted for all that have the file open.
+    /// The first. Data that could not be written is lost, and the loss is noted for all that have the file open.
     ///
     /// # Locks
     /// Takes `INODE`, shared, and `WRITEBACK`.
@@ -358,7 +358,7 @@ impl Volume {
             self.inodes.unreported_errors.record(inode);
             self.writeback_error.record();
         }
-        // What is lost gave its tokens back, and may have been written to meanwhile: then it is delayed again.
+        // Lost runs returned their tokens, and may have been written to meanwhile: then they are delayed again.
         let lost: u64 = outcome.lost.iter().filter(|run| run.is_delayed).map(|run| u64::from(run.len)).sum();
         let again = self.allocator.reserve(lost, MayUse::Reserved).map_or(0, Reservation::into_claimed);
         let mut inode_pages = inode.pages().lock();
@@ -446,7 +446,8 @@ impl Volume {
         Ok((run, taken.start, Some(PendingMapping { hole: Some(hole), taken, reservation })))
     }
 
-    /// Writes a run to its place, and waits. What fails is tried again by halves, so that a bad block costs no others.
+    /// Writes a run to its place, and waits. A failed request is tried again by halves, so that a bad block does not lose
+    /// others.
     fn write_out(&self, inode: &Arc<Inode>, extent: &WritebackExtent<'_>) -> Written {
         let mut written = Written::default();
         let mut failures = 0;

@@ -58,7 +58,7 @@ use crate::inode::Inode;
 use crate::map::MapKind;
 use crate::volume::Volume;
 
-/// What an inode has that is not yet in its fields for the disk.
+/// Delayed-allocation state: the size, the time of the last write and the block count that are not yet in the on-disk inode.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DelallocState {
     /// The file ends here, if its inode does not say that it ends later.
@@ -165,7 +165,7 @@ pub(crate) struct InodePages {
     /// Blocks that are reserved for those delayed and their tree.
     kept: u64,
     is_queued: bool,
-    /// What was reported: bytes of folios to the budget, and dirty ones to the contexts.
+    /// The bytes reported: bytes of folios to the budget, and dirty ones to the contexts.
     accounted: (u64, u64),
     read_ahead: read::ReadAhead,
     /// Whose budgets they are.

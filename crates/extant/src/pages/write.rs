@@ -278,7 +278,7 @@ impl Volume {
         }
         inode_pages.account(pages, inode);
         let run = u64::from(pages.run_bytes());
-        // What was appended is hardly written again.
+        // Appended data is seldom written again.
         if at >= size && dirty / run < inode_pages.dirty_bytes() / run {
             pages.writeback().write_early(inode);
         }
@@ -308,7 +308,7 @@ impl Volume {
         Ok(tree_need(delayed, runs, u64::from(root.depth), self.geometry.block_size))
     }
 
-    /// What a write touches and is not in memory. None if blocks that were allocated and never written are among it.
+    /// The ranges of a write that are not in memory. None if unwritten blocks are among them.
     fn gaps(&self, inode: &Arc<Inode>, at: u64, bytes: usize) -> Result<Option<Vec<Gap>>> {
         let (first, within) = self.block_at(at)?;
         let end = first.0 + self.block_count(within, bytes);
@@ -334,7 +334,7 @@ impl Volume {
         Ok(Some(gaps))
     }
 
-    /// What blocks hold that the write from `at` to `end` touches in part and that are not in memory.
+    /// Reads the blocks that the write from `at` to `end` touches in part and that are not in memory.
     fn edges(
         &self,
         inode: &Arc<Inode>,

@@ -17,7 +17,7 @@ use crate::inode::Inode;
 use crate::update::{Credits, Feature, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 
-/// What the attributes of an inode are to become.
+/// The plan of an inode's attributes after a change.
 pub(crate) struct XattrPlan {
     /// None: as they are.
     ibody: Option<Vec<Xattr>>,
