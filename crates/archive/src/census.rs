@@ -26,7 +26,7 @@ const INODE_FIELDS_BYTES: u64 = 128 + 32;
 /// Directories that are counted: some 200 MiB of them.
 const DIRECTORIES_MAX: usize = 1 << 21;
 
-/// What of a disk's format bears on the room that a tree takes.
+/// The properties of a disk's format that determine the space that a tree takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskFormat {
     /// Bytes of a block.

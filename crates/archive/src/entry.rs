@@ -76,7 +76,7 @@ impl Shape {
     }
 }
 
-/// What kind of file it is, with what only that kind has.
+/// The type of a file, with the fields that only that type has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     /// A directory.
@@ -142,7 +142,7 @@ impl Attributes {
 pub struct Entry {
     /// Its path in the tree.
     pub path: TreePath,
-    /// What it is.
+    /// Its type.
     pub kind: EntryKind,
     /// Permissions, owner, times and attributes. A hard link's mean nothing.
     pub attributes: Attributes,

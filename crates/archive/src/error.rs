@@ -18,7 +18,7 @@ pub enum Error {
     Host {
         /// The file.
         path: PathBuf,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
     /// The archive could not be read or written.
@@ -59,7 +59,7 @@ pub enum Error {
     Disk {
         /// The place on the disk.
         path: String,
-        /// What it said.
+        /// The engine's error.
         source: extant::Error,
     },
     /// A copy would do more harm than good to what is there.

@@ -10,7 +10,7 @@ pub(crate) const PIECE_BYTES: usize = 1 << 20;
 /// allocator keeps.
 pub(crate) const REUSED_BYTES: usize = 256 << 10;
 
-/// What a source is asked for.
+/// The part of a tree that a source is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Only the entries: no content is read.

@@ -23,7 +23,7 @@ const GPT_ENTRY_COUNT_MAX: u32 = 1024;
 /// Bytes of one entry; 128 is usual.
 const GPT_ENTRY_BYTES_MAX: u32 = 4096;
 
-/// What was found instead of a file system.
+/// The format found instead of a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Container {
@@ -42,11 +42,11 @@ pub struct PartitionEntry {
     pub offset: u64,
     /// Its length in bytes.
     pub bytes: u64,
-    /// What the table says it holds.
+    /// The type that the table gives it.
     pub kind: PartitionKind,
 }
 
-/// What a table says a partition holds.
+/// The type of a partition, as a table gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartitionKind {
     /// The type byte of an MBR; Linux is 0x83.

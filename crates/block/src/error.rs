@@ -28,7 +28,7 @@ pub enum Error {
     Io {
         /// The file or block special.
         path: PathBuf,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
     /// Another program has it open.
@@ -70,7 +70,7 @@ pub enum Error {
     /// Neither a file nor a block special.
     #[error("{}: neither a file nor a block device", path.display())]
     NotADevice {
-        /// What was named.
+        /// The path that was given.
         path: PathBuf,
     },
     /// The way of access that was asked for does not work there.

@@ -9,7 +9,7 @@ use extant_rt::{LockClass, Mutex};
 
 use crate::{BlockDevice, total_bytes};
 
-/// What is asked of a device.
+/// The kind of a request to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// `read_at`.
@@ -29,7 +29,7 @@ pub enum Operation {
 /// A request about to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is asked.
+    /// The kind of request.
     pub operation: Operation,
     /// Where it begins, in bytes; 0 for a flush.
     pub offset: u64,
@@ -39,7 +39,7 @@ pub struct Request {
     pub index: u64,
 }
 
-/// What happens to a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It is passed on.

@@ -413,7 +413,7 @@ fn claim(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path)
 }
 
-/// What the host's refusal to open means.
+/// The error that corresponds to the host's refusal to open.
 fn refusal(path: &Path, access: DeviceAccess, is_block_special: bool, source: io::Error) -> Error {
     let path = path.to_owned();
     match source.raw_os_error() {

@@ -15,7 +15,7 @@ use extant_rt::{Arc, LockClass, Mutex};
 
 use crate::{BlockDevice, MemoryDevice};
 
-/// What cannot be torn.
+/// The unit that a crash does not tear.
 const SECTOR_BYTES: u64 = 512;
 
 /// One entry of the log.
@@ -227,7 +227,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// What happened, in order.
+    /// The recorded events, in order.
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
@@ -308,7 +308,7 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// What a crash here may lose, in order.
+    /// The events that a crash here may lose, in order.
     pub fn unflushed(&self, tearing: Tearing) -> impl Iterator<Item = Unflushed> {
         let pending = (self.flushed..self.at).filter_map(|event| pending_range(event, &self.events[event]));
         pending.flat_map(move |range| parts(range, tearing))

@@ -42,7 +42,7 @@ const NWRITEBACKS: &str = "nwritebacks";
 pub(crate) struct Snapshot {
     content: Vec<u8>,
     made: Timestamp,
-    /// What is written to it changes something.
+    /// Writing to it changes a setting.
     is_setting: bool,
 }
 

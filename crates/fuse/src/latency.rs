@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use extant_rt::{AtomicU64, Ordering};
 
-/// What a quick operation takes at most, besides copying.
+/// The longest time of a quick operation, besides copying.
 const QUICK: Duration = Duration::from_micros(60);
 /// Copying at 2 GB/s.
 const BYTES_PER_NANOSECOND: u64 = 2;

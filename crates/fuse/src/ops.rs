@@ -35,7 +35,7 @@ impl Transport {
     }
 }
 
-/// What the kernel calls an inode.
+/// The kernel's number of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
 
@@ -44,7 +44,7 @@ impl NodeId {
     pub const ROOT: Self = Self(1);
 }
 
-/// What the kernel calls an open file (`fh`).
+/// The kernel's handle of an open file (`fh`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileHandle(pub u64);
 
@@ -77,7 +77,7 @@ impl Caller {
 pub struct Attributes {
     /// The inode number that users see.
     pub inode: u64,
-    /// What it is.
+    /// The type of the new inode.
     pub file_type: FileType,
     /// Permission, set-id and sticky bits.
     pub mode: u16,
@@ -101,7 +101,7 @@ pub struct Attributes {
     pub birth: Option<Timestamp>,
     /// The number of a device, as `st_rdev`.
     pub device: u32,
-    /// What to read and write at a time.
+    /// The preferred size of reads and writes.
     pub block_size: u32,
 }
 
@@ -129,7 +129,7 @@ pub struct SetSize {
     pub remove_set_id: bool,
 }
 
-/// What to make.
+/// The type of inode to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind<'n> {
     /// A file.
@@ -145,7 +145,7 @@ pub enum Kind<'n> {
 /// A new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateRequest<'n> {
-    /// What it is.
+    /// The type of the new inode.
     pub kind: Kind<'n>,
     /// Permission, set-id and sticky bits, before the mask.
     pub mode: u16,
@@ -178,7 +178,7 @@ pub struct OpenHow {
 /// The reply to an open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// What the kernel calls the open file until it releases it.
+    /// The handle by which the kernel names the open file until it releases it.
     pub handle: FileHandle,
     /// The kernel keeps what it has of the content.
     pub keeps_content: bool,
@@ -200,7 +200,7 @@ pub struct WriteHow {
 pub struct Ioctl<'i> {
     /// Its number.
     pub command: u32,
-    /// What the caller gives.
+    /// The caller's argument.
     pub input: &'i [u8],
     /// The size of what the caller wants.
     pub out_bytes: u32,
@@ -247,7 +247,7 @@ pub trait Listing {
     fn entry(&mut self, name: &[u8], entry: &EntryReply, next_cookie: u64) -> bool;
 }
 
-/// What answers requests. Every method may be called from many threads at once.
+/// The file system that answers requests. Every method may be called from many threads at once.
 pub trait Ops: Send + Sync + 'static {
     /// Called once, before the first request, with the transport of requests and the means to notify the kernel.
     fn begin(&self, transport: Transport, notifier: Notifier) {
@@ -273,7 +273,7 @@ pub trait Ops: Send + Sync + 'static {
         set: &SetAttributes,
         size: Option<SetSize>,
     ) -> Reply<(Attributes, Duration)>;
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     fn read_link(&self, node: NodeId) -> Reply<Vec<u8>>;
     /// Makes an inode and its name.
     fn mknod(

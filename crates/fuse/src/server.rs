@@ -35,7 +35,7 @@ use crate::transport::Notifier;
 /// How long the kernel may remember what only the kernel changes.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
-/// What files are said to be read and written by.
+/// The preferred size of reads and writes that `stat` reports.
 const SHOWN_BLOCK_BYTES: u32 = 4096;
 
 /// How to serve.
@@ -57,7 +57,7 @@ pub struct ServerOptions {
     pub pid: u32,
     /// The options in force, as `mount` writes them, for the control file.
     pub description: String,
-    /// What the disk's device counts, if it is a [`TimedDevice`](crate::TimedDevice): for the control file `metrics`.
+    /// The counts of the disk's device, if it is a [`TimedDevice`](crate::TimedDevice): for the control file `metrics`.
     pub device: Option<DeviceTimes>,
 }
 
@@ -76,7 +76,7 @@ pub struct Server {
     metrics: Metrics,
     transport: OnceLock<Transport>,
     notifier: OnceLock<Notifier>,
-    /// What unmounting the disk came to, if that failed and is not yet reported.
+    /// The error of unmounting the disk, if it failed and is not yet reported.
     failure: Mutex<Option<Error>>,
 }
 
@@ -131,7 +131,7 @@ impl Server {
         (!Control::owns(node)).then(|| self.metrics.begin(request))
     }
 
-    /// What the kernel calls an inode.
+    /// The kernel's number of an inode.
     fn node_id(number: InodeNumber) -> NodeId {
         if number == InodeNumber::ROOT { NodeId::ROOT } else { NodeId(u64::from(number.0)) }
     }
@@ -182,7 +182,7 @@ impl Server {
             uid,
             gid,
             size: metadata.size,
-            // What was written through a mapping has no blocks yet, and a program must not take such a file for one hole, as tar does.
+            // Data written through a mapping has no blocks yet, and a program must not take such a file for one hole, as tar does.
             blocks_512: if metadata.size > 0 && metadata.file_type == FileType::Regular {
                 metadata.blocks_512.max(1)
             } else {

@@ -13,7 +13,7 @@ use extant_rt::{Arc, Monotonic, before_wait};
 use crate::latency::LatencyEwma;
 use crate::tally::{Tally, Total};
 
-/// What a device is asked.
+/// The kinds of requests to a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Io {
     Read,
@@ -39,7 +39,7 @@ pub(crate) fn waited() -> Waits {
     WAITED.get()
 }
 
-/// What a device was asked and how long that took. Clones are the same counts.
+/// The counts and times of requests to a device. Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct DeviceTimes(Arc<Tally<{ IO_NAMES.len() }>>);
 

@@ -94,7 +94,7 @@ impl Drop for AbortOnPanic<'_> {
     }
 }
 
-/// What the thread does next.
+/// The thread's next task.
 enum Task {
     Commit,
     Checkpoint,

@@ -11,7 +11,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A result of the journal.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What is wrong with the bytes of a journal, and where.
+/// An error in the bytes of a journal, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
@@ -63,15 +63,15 @@ pub enum Error {
     /// One handle asked for more than a whole transaction may have.
     #[error("{asked} credits asked, a transaction has at most {max}")]
     TooManyCredits {
-        /// What was asked.
+        /// The credits requested.
         asked: u32,
-        /// What [`crate::Journal::max_credits`] says.
+        /// The limit, [`crate::Journal::max_credits`].
         max: u32,
     },
     /// A transaction does not fit into the log: its handles changed more blocks than they had credits.
     #[error("a transaction needs {blocks} log blocks, the log has {len}")]
     TransactionTooLarge {
-        /// What it needs.
+        /// The blocks that it needs.
         blocks: u64,
         /// The log's length.
         len: u32,

@@ -40,7 +40,7 @@ impl Default for Options {
     }
 }
 
-/// What a log adds to a journal.
+/// The part of a journal that exists only with a log.
 pub(crate) struct OpenLog {
     pub log: Log,
     /// The data of writers go to another device than the log: a commit flushes that first.

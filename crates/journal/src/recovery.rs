@@ -45,7 +45,7 @@ pub enum Stop {
     WholeLog,
 }
 
-/// What was found in a log.
+/// The findings in a log.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
@@ -74,7 +74,7 @@ pub struct Replay {
     pub next_sequence: TransactionId,
     /// The superblock as it was found. `s_errno` is not 0 if the journal was aborted.
     pub superblock: Superblock,
-    /// What was found.
+    /// The findings.
     pub report: Report,
     superblock_block: Box<[u8]>,
 }
@@ -405,7 +405,7 @@ impl Reader<'_> {
     }
 }
 
-/// What the scan remembers in order to judge the next commit block.
+/// The state of the scan that judges the next commit block.
 struct CommitCheck {
     /// The version 1 checksum so far, if the log has them.
     crc32: Option<u32>,

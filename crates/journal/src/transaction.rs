@@ -24,7 +24,7 @@ struct Logged {
     checkpoint_refs: u32,
 }
 
-/// What the state lock protects.
+/// The state that the state lock protects.
 #[derive(Debug)]
 pub struct State {
     /// The transaction that will be written next, at `head`.

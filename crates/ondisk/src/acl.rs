@@ -76,7 +76,7 @@ impl AclTag {
 pub struct AclEntry {
     /// Whom it is for.
     pub tag: AclTag,
-    /// What it grants: 4 read, 2 write, 1 execute.
+    /// The permissions that it grants: 4 read, 2 write, 1 execute.
     pub perm: u16,
 }
 
@@ -301,7 +301,7 @@ fn mode_shift(tag: AclTag, has_mask: bool) -> Option<u16> {
     }
 }
 
-/// What follows the version.
+/// The bytes behind the version.
 fn body(value: &[u8], version: u32) -> Result<&[u8]> {
     match value.split_first_chunk() {
         Some((raw, rest)) if u32::from_le_bytes(*raw) == version => Ok(rest),

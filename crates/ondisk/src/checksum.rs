@@ -37,7 +37,7 @@ pub enum ChecksumKind {
     Crc32c,
 }
 
-/// What it takes to compute the checksums of one disk.
+/// The seeds and features that the checksums of one disk depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksums {
     /// Which checksums there are.

@@ -133,7 +133,7 @@ pub fn entry_at(block: &[u8], usable: usize, offset: usize) -> Result<DirEntry<'
     Ok(DirEntry { offset, inode: InodeNumber(inode), rec_len, name, file_type })
 }
 
-/// What comes before an entry's name.
+/// The fields before an entry's name.
 #[derive(Clone, Copy)]
 struct Head {
     inode: u32,
@@ -351,7 +351,7 @@ impl Checksums {
     }
 }
 
-/// What an entry says, without its place.
+/// The fields of an entry, without its place.
 #[derive(Clone, Copy, Debug)]
 pub struct NewEntry<'a> {
     /// The inode to name.

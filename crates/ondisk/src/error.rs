@@ -38,7 +38,7 @@ impl Error {
 pub struct Corrupt {
     /// The kind of structure.
     pub structure: Structure,
-    /// What is wrong with it.
+    /// The reason that it is refused.
     pub reason: &'static str,
 }
 

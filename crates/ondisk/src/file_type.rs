@@ -1,6 +1,6 @@
 //! The types of files, as mode bits and as the byte of a directory entry.
 
-/// What a file is.
+/// The type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileType {
     /// Not said by a directory entry, or no type by an inode's mode.

@@ -79,7 +79,7 @@ pub const fn max_indirect_levels(large_dir: bool) -> u8 {
     if large_dir { 2 } else { 1 }
 }
 
-/// What a root says of the index besides its entries.
+/// The fields of a root besides its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RootInfo {
     /// The hash function as the disk numbers it: 0 to 2; see [`RootInfo::hash_version`].

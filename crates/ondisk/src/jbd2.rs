@@ -67,7 +67,7 @@ bitflags! {
     }
 }
 
-/// What a block of the log is (`h_blocktype`).
+/// The type of a block of the log (`h_blocktype`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockType {
     /// Tags of the copies that follow.
@@ -134,7 +134,7 @@ impl Header {
     }
 }
 
-/// What is wrong with a journal superblock.
+/// A fault of a journal superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SuperblockFault {
@@ -183,7 +183,7 @@ impl Superblock {
     /// Reads and checks what a superblock can say about itself. Its numbers are not yet compared with anything.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault found in it.
     pub fn parse(block: &[u8]) -> Result<Self, SuperblockFault> {
         let sb = block.get(..SUPERBLOCK_BYTES).ok_or(SuperblockFault::NotASuperblock)?;
         let version = Header::parse(sb).and_then(|header| header.block_type);
@@ -298,7 +298,7 @@ pub struct Format {
     seed: u32,
 }
 
-/// What a descriptor says of one copy.
+/// The descriptor's record of one copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// Where the block lives.

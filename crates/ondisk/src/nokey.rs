@@ -42,7 +42,7 @@ pub fn shown_len(len: u64) -> u64 {
     ((HASH_BYTES + rest) as u64 + len.min(NAME_BYTES as u64)).saturating_mul(4).div_ceil(3)
 }
 
-/// What a shown form says of a name.
+/// The parts of a name that its no-key form shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoKeyName {
     start: Vec<u8>,

@@ -90,7 +90,7 @@ impl Xattr {
         }
     }
 
-    /// What a block's entries are sorted by.
+    /// The sort key of a block's entries.
     fn sort_key(&self) -> (u8, usize, &[u8]) {
         (self.name_index, self.name.len(), &self.name)
     }

@@ -1,6 +1,6 @@
 //! Lock classes and the order in which they may be taken.
 
-/// What a lock protects and its rank in the order of locks.
+/// The class of a lock: its name, what it protects, and its rank in the order of locks.
 ///
 /// A thread may take a lock only if its `(rank, key)` is greater than that of every lock it holds; debug
 /// builds assert it. Outer locks have smaller ranks.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub struct Exploration {
     /// How many of each kind.
     pub schedules: usize,
-    /// What they and the work are derived from.
+    /// The seed of the schedules and of the work.
     pub seed: u64,
     /// A directory for schedules that failed: the first that is named in a process serves all.
     pub failures: PathBuf,

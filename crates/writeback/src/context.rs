@@ -27,7 +27,7 @@ pub(crate) struct Key {
     pub inode: u64,
 }
 
-/// What a thread is to do.
+/// The next work of a thread.
 #[derive(Debug)]
 pub(crate) struct Work<I> {
     pub key: Key,
@@ -44,7 +44,7 @@ pub(crate) enum List {
     Failed,
 }
 
-/// What is under a context's lock.
+/// The state under a context's lock.
 #[derive(Debug)]
 pub(crate) struct Lists<I> {
     dirty: BTreeMap<Key, Arc<I>>,
@@ -63,7 +63,7 @@ pub(crate) struct Lists<I> {
     pub waiters: BTreeSet<u64>,
     /// All with a smaller epoch are wanted out of memory.
     pub pressed: u64,
-    /// What became dirty earlier is old.
+    /// An inode that became dirty earlier is old.
     old: u64,
     /// Times that were changed earlier are written.
     old_times: u64,

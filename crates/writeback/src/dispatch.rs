@@ -7,7 +7,7 @@ use crate::inode_writeback::{Listed, State};
 use crate::writeback::Shared;
 use crate::{Inode, Progress, Reason, RemainingWork};
 
-/// What is written of an inode in the background at once, at least.
+/// The minimum that is written of an inode at once in the background.
 const PASS_BYTES_MIN: u64 = 4 << 20;
 
 type Locked<'a, I> = MutexGuard<'a, Lists<I>>;
@@ -62,7 +62,7 @@ impl<I: Inode> Shared<I> {
         Ok(())
     }
 
-    /// What a thread does until it is stopped, or its context is one too many and has nothing left.
+    /// The loop of a thread until it is stopped, or until its context is no longer in use and has nothing left.
     fn dispatch(&self, index: usize) {
         let mut watch = StopOnPanic { shared: self, has_ended: false };
         while let Some(work) = self.next(index) {

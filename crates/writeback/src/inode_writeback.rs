@@ -8,7 +8,7 @@ use crate::context::Key;
 #[derive(Debug)]
 pub struct InodeWriteback(Mutex<State>);
 
-/// What is under an inode's lock.
+/// The state under an inode's lock.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// Dirty bytes. With any, or with `times`, the inode is listed.

@@ -37,7 +37,7 @@ pub use statistics::{ContextStatistics, Statistics};
 pub use tuning::Tuning;
 pub use writeback::Writeback;
 
-/// What is written back.
+/// The inodes that are written back.
 pub trait Inode: Send + Sync + 'static {
     /// Its number.
     fn number(&self) -> u64;
@@ -58,7 +58,7 @@ pub enum Reason {
     Background,
 }
 
-/// What is left to write of an inode.
+/// The work left on an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemainingWork {
     /// Nothing of what was dirty when the call began.
@@ -71,12 +71,12 @@ pub enum RemainingWork {
     Failed,
 }
 
-/// What was done for an inode.
+/// The result of writing an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes that were written.
     pub written: u64,
-    /// What is left.
+    /// The work left.
     pub left: RemainingWork,
 }
 

@@ -15,7 +15,7 @@ pub struct Writeback<I: Inode> {
     shared: Arc<Shared<I>>,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 pub(crate) struct Shared<I: Inode> {
     pub store: Box<dyn Store<I>>,
     context_map: Box<dyn ContextMap>,

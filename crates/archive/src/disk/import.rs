@@ -30,7 +30,7 @@ pub enum Manner {
     Copy(CopyOptions),
 }
 
-/// What was written.
+/// Counts of what was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// Entries of all kinds.
@@ -77,7 +77,7 @@ enum Goal {
     Exchange(File, CopyOptions),
 }
 
-/// What is in the way of a file that is copied.
+/// The existing object at the target of a copied file, and what is done about it.
 enum Obstacle {
     /// Nothing, or what is to be removed.
     None,
@@ -117,7 +117,7 @@ impl Import {
         })
     }
 
-    /// What was written so far.
+    /// Counts of what was written so far.
     #[must_use]
     pub fn imported(&self) -> Imported {
         self.imported
@@ -225,7 +225,7 @@ impl Import {
         Ok(())
     }
 
-    /// What is in the way of an entry that is no directory.
+    /// The existing object in the place of an entry that is no directory.
     fn obstacle(&self, entry: &Entry, level: &Level, options: CopyOptions) -> Result<Obstacle> {
         let failed = |source| Error::disk(&entry.path, source);
         let refused = |reason| Err(Error::Refused { path: entry.path.clone(), reason });

@@ -72,7 +72,7 @@ impl TargetDirs {
         Ok(Self { system, ..Self::rooted(fs.dir(target)?, times)? })
     }
 
-    /// What a symbolic link at `path` leads to.
+    /// The file that a symbolic link at `path` leads to.
     ///
     /// # Errors
     /// `NotFound`, `Loop`; `Unsupported` where the target is the root of everything.

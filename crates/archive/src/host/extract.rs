@@ -82,7 +82,7 @@ enum Goal {
     Stream(StreamWriter<File>),
 }
 
-/// What is in the way of an entry that is no directory.
+/// The existing object in the place of an entry that is no directory.
 enum Obstacle {
     /// Nothing, or what is to be removed.
     None,
@@ -194,7 +194,7 @@ impl Extract {
         // Writable by its owner until the end, and closed to others until then if its mode is to be preserved.
         let mode = if self.options.preserve.mode { Mode::RWXU } else { mode(attributes) | Mode::RWXU };
         let is_new = match rustix::fs::mkdirat(self.open_path.directory(), name, mode) {
-            // What is no directory is not entered.
+            // An existing object that is no directory is not entered.
             Err(Errno::EXIST) => false,
             other => other.map(|()| true)?,
         };
@@ -203,7 +203,7 @@ impl Extract {
         Ok(is_new)
     }
 
-    /// What is in the way of an entry that is no directory.
+    /// The existing object in the place of an entry that is no directory.
     fn obstacle(&self, name: &[u8], entry: &Entry) -> Result<Obstacle> {
         let failed = self.failed(&entry.path);
         let stat = |directory: &OwnedFd, flags| match rustix::fs::statat(directory, name, flags) {

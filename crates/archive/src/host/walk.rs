@@ -292,7 +292,7 @@ impl Pieces {
                 _ => Vec::new(),
             };
             piece.clear();
-            // What is reserved need not be zeroed before it is read into.
+            // Reserved memory need not be zeroed before it is read into.
             piece.reserve(wanted as usize);
             let read = file.take(wanted).read_to_end(&mut piece).map_err(Error::host(host))?;
             if (read as u64) < wanted {

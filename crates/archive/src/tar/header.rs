@@ -65,7 +65,7 @@ impl Header {
         if prefix.is_empty() { name.to_vec() } else { [prefix, b"/", name].concat() }
     }
 
-    /// What a link names.
+    /// The target of a link.
     pub fn link_name(&self) -> Vec<u8> {
         text(self.field(LINK_NAME)).to_vec()
     }

@@ -198,7 +198,7 @@ fn unpack<R: Read + Send + 'static>(magic: &[u8], reader: BufReader<R>) -> Resul
 
 /// Zstandard frames one after the other, as parallel compressors write them.
 struct Frames<R: Read> {
-    /// What is between two frames; none while a frame is unpacked.
+    /// The input between two frames; none while a frame is unpacked.
     reader: Option<BufReader<R>>,
     decoder: Option<ruzstd::decoding::StreamingDecoder<BufReader<R>, ruzstd::decoding::FrameDecoder>>,
 }

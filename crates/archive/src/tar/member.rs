@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::path::{PathReader, TreePath};
 use crate::user_database::UserDatabase;
 
-/// What comes before the header of a member and belongs to it.
+/// The blocks before the header of a member that belong to it.
 #[derive(Default)]
 pub(super) struct Extensions {
     /// Bytes of all these headers.

@@ -42,7 +42,7 @@ impl Unreadable {
     }
 }
 
-/// What the records of a member say about holes.
+/// The fields about holes in the records of a member.
 #[derive(Default)]
 pub(super) struct SparseRecords {
     /// Its size with holes.

@@ -7,11 +7,11 @@ use crate::Error;
 pub struct Model {
     /// Requests that are worked on at once; further ones wait in the order in which they came.
     pub queue_depth: u64,
-    /// What a read takes beside moving its bytes.
+    /// The time of a read besides the transfer of its bytes.
     pub read_latency_ns: u64,
-    /// What a write takes beside moving its bytes.
+    /// The time of a write besides the transfer of its bytes.
     pub write_latency_ns: u64,
-    /// What a flush takes when nothing is left to write.
+    /// The time of a flush when nothing is left to write.
     pub flush_latency_ns: u64,
     /// Of all reads together.
     pub read_bytes_per_s: u64,
@@ -25,11 +25,11 @@ pub struct Model {
     pub read_requests_per_s: u64,
     /// Writes at most.
     pub write_requests_per_s: u64,
-    /// What a disk with heads has besides.
+    /// Further parameters of a rotating disk.
     pub rotating: Option<Rotating>,
 }
 
-/// What belongs to heads over turning platters, and the cache before them.
+/// Parameters of the heads and platters of a rotating disk, and of its write cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotating {
     /// To a random place, on average.

@@ -87,7 +87,7 @@ impl Server {
                 self.fs.set_label(&input[..end]).map_err(|error| errno(&error))?;
                 Vec::new()
             }
-            // What is to happen to the log does not come along: it is committed, which suits every wish.
+            // The kernel does not pass the mode of the shutdown: the log is committed, which is right for every mode.
             SHUTDOWN => {
                 self.check_administrator(caller)?;
                 self.fs.force_shutdown(true).map_err(|error| errno(&error))?;
@@ -154,7 +154,7 @@ impl Server {
         if file.metadata().file_type == FileType::Regular
             && ((flags - file.flags()) & fixed) != InodeFlags::empty()
         {
-            // What was written through a mapping until now was allowed; what comes later is refused (`ext4_ioctl_setflags`).
+            // Writes through a mapping until now were allowed; later ones are refused (`ext4_ioctl_setflags`).
             self.have_written_back(call.node, 0..u64::MAX);
         }
         file.set_flags(flags).map_err(|error| errno(&error))

@@ -32,17 +32,17 @@ const NAME_BYTES_MAX: u32 = 255;
 /// A request, and the place of its reply.
 #[derive(Debug)]
 pub(super) struct Message<'m> {
-    /// What every request has.
+    /// The header that every request has.
     pub header: wire::InHeader,
     /// The fixed arguments, where they come apart; else `body` begins with them.
     pub fixed: Option<&'m [u8]>,
-    /// What follows; the reply is written here from its beginning.
+    /// The payload; the reply is written here from its beginning.
     pub body: &'m mut [u8],
     /// Bytes of `body` that are the request's.
     pub body_bytes: usize,
 }
 
-/// What is to be sent.
+/// The result of answering a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// So many bytes of the body.
@@ -399,7 +399,7 @@ fn changes(fixed: &wire::SetattrIn) -> (SetAttributes, Option<SetSize>) {
 
 /// The bits of `st_mode` that say what an inode is.
 const fn type_bits(file_type: FileType) -> u32 {
-    // What is of no known type is shown as a file.
+    // An unknown type is shown as a regular file.
     let shown = if matches!(file_type, FileType::Unknown) { FileType::Regular } else { file_type };
     shown.mode_bits() as u32
 }

@@ -137,7 +137,7 @@ impl Received {
         matches!(self.header.opcode, opcode::FORGET | opcode::BATCH_FORGET)
     }
 
-    /// What follows the header.
+    /// The bytes behind the header.
     pub(super) fn body(&self) -> &[u8] {
         &self.bytes[HEADER_BYTES..self.count]
     }

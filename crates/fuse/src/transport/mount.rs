@@ -28,7 +28,7 @@ const CLAIMED: &CStr = c"fuseblk.extant";
 /// How to mount.
 #[derive(Clone, Debug, Default)]
 pub struct MountOptions {
-    /// What `mount` shows as the source.
+    /// The source that `mount` shows.
     pub source: PathBuf,
     /// Only for reading.
     pub read_only: bool,
@@ -59,7 +59,7 @@ pub enum MountError {
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
     /// The kernel or `fusermount3` refused.

@@ -83,7 +83,7 @@ pub(super) struct Readers<T> {
     service: Arc<Service<T>>,
 }
 
-/// What readers share, whatever answers.
+/// The state that readers share, independent of the [`Ops`].
 #[derive(Debug)]
 struct Shared {
     affinity: Affinity,
@@ -440,7 +440,7 @@ impl Shared {
         None
     }
 
-    /// What was kept of the class that the thread has ended a request of, and is to answer next.
+    /// The kept request of the class of the thread's last request, which the thread is to answer next.
     fn next_kept(&self, slot: &Slot) -> Option<Received> {
         self.state.lock().kept[slot.class()].pop_front()
     }

@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::codec::{Message, Outcome};
 use super::wire::{InHeader, OutHeader, RingHeader};
 
-/// What the kernel takes for `struct iovec`.
+/// The kernel's `struct iovec`.
 #[repr(C)]
 #[derive(Debug)]
 struct IoVec {
@@ -70,7 +70,7 @@ impl RingEntry {
         Message { header, fixed: Some(fixed), body, body_bytes }
     }
 
-    /// What names the request in its reply.
+    /// The number that names the request in its reply.
     pub(super) fn commit_id(&mut self) -> u64 {
         self.parts().0.entry.commit_id
     }

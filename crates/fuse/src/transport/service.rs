@@ -16,13 +16,13 @@ use crate::ops::Ops;
 
 /// A request with its memory, as a form of the transport holds it.
 pub(super) trait Exchange: Send + 'static {
-    /// What is asked.
+    /// The request.
     fn message(&mut self) -> Message<'_>;
     /// Replies, and gives the memory back to whom it came from.
     fn finish(self, outcome: Outcome);
 }
 
-/// What answers requests, and how long recent answers took.
+/// The [`Ops`] that answer requests, and how long recent answers took.
 #[derive(Debug)]
 pub(super) struct Service<T> {
     ops: T,

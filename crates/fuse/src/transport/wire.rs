@@ -6,9 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The version that both sides must speak.
 pub const MAJOR: u32 = 7;
-/// What is spoken at most.
+/// The highest minor version that is spoken.
 pub const MINOR: u32 = 45;
-/// What the kernel must speak at least (Linux 5.4).
+/// The lowest minor version that the kernel must speak (Linux 5.4).
 pub const MINOR_MIN: u32 = 31;
 
 /// Kinds of requests.

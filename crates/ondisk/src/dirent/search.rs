@@ -6,7 +6,7 @@
 use super::{DirEntry, HEADER_BYTES, Head, NAME_MAX, entry_at, entry_bytes, flaw};
 use crate::error::Result;
 
-/// What [`search`] came to.
+/// The result of [`search`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Search<'a> {
     /// The live entry of that name.

@@ -20,7 +20,7 @@ impl RawInode {
         self.set_version(references & u64::from(u32::MAX));
     }
 
-    /// What [`Checksums::value_hash`] gives of the value.
+    /// The hash of the value, [`Checksums::value_hash`].
     #[must_use]
     pub fn value_hash(&self) -> u32 {
         self.i_atime()

@@ -27,7 +27,7 @@ fn try_before_wait<G>(class: &LockClass, mut try_lock: impl FnMut() -> Option<G>
     None
 }
 
-/// What trying gives, poisoned or not.
+/// The guard of a successful try, poisoned or not.
 fn tried<G>(result: Result<G, TryLockError<G>>) -> Option<G> {
     match result {
         Ok(guard) => Some(guard),

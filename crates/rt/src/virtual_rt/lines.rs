@@ -86,7 +86,7 @@ impl Default for Topology {
     }
 }
 
-/// What is done to a line.
+/// The kind of access to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineAccess {
     Read,
@@ -102,7 +102,7 @@ pub struct Visit {
     pub is_halved: bool,
 }
 
-/// What an access to a line brings with it.
+/// The consequences of an access to a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfer {
     /// Nanoseconds until the line is there.

@@ -13,7 +13,7 @@ use crate::LockClass;
 #[cfg(debug_assertions)]
 use crate::rank::order;
 
-/// What operations cost beside the way of the lines that they touch, in nanoseconds.
+/// The costs of operations besides the transfers of the lines that they touch, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
     /// Reading an atomic.
@@ -22,9 +22,9 @@ pub struct Costs {
     pub write_ns: u64,
     /// From a notification until the CPU that waited goes on.
     pub wake_ns: u64,
-    /// What [`copied`] charges for.
+    /// The rate that [`copied`] charges.
     pub copy_bytes_per_us: u64,
-    /// What [`checksummed`] charges for; 0: nothing.
+    /// The cost that [`checksummed`] charges; 0: none.
     pub checksum_ns_per_kib: u64,
     /// Times that a contended lock's line is on its way until the CPU that waited has the lock.
     pub hand_over_transfers: u64,
@@ -47,7 +47,7 @@ impl Default for Costs {
 /// A machine to run on. Every thread has a CPU of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// What operations cost.
+    /// The costs of operations.
     pub costs: Costs,
     /// How long lines are on their way.
     pub topology: Topology,
@@ -60,8 +60,8 @@ pub struct Machine {
     pub halved: Option<String>,
 }
 
-/// What holding a lock alone takes, instead of what its value takes: of a program whose values are others, or lie behind
-/// pointers and are not seen.
+/// The cost of holding a lock exclusively, instead of that of its value: for a program whose values are others, or lie
+/// behind pointers and are not seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Behind {
     /// Nanoseconds of work in each hold.
@@ -70,7 +70,7 @@ pub struct Behind {
     pub lines: u64,
 }
 
-/// What the locks of one class cost.
+/// The costs of the locks of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockReport {
     /// How often one was taken.
@@ -81,7 +81,7 @@ pub struct LockReport {
     pub waited_ns: u64,
 }
 
-/// What the accesses of one place in the source to lines cost.
+/// The costs of accesses to lines from one place in the source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineReport {
     /// How often it touched one.
@@ -94,7 +94,7 @@ pub struct LineReport {
     pub class: Option<&'static str>,
 }
 
-/// What a simulation took.
+/// The times and counts of a simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Each CPU's clock at its end, in nanoseconds: first those of the tasks, then those of spawned threads.
@@ -121,7 +121,7 @@ pub struct AccessSite {
     pub class: Option<&'static LockClass>,
 }
 
-/// What a virtual thread runs.
+/// The code that a virtual thread runs.
 pub type Task = Box<dyn FnOnce()>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,8 +250,8 @@ impl World {
         self.charge(transfer.ns);
     }
 
-    /// What lies behind a lock comes to the current CPU from the one that held it before; false if the machine does not say
-    /// what that is.
+    /// Charges the current CPU for the data behind a lock, which comes from the previous holder; false if the machine does
+    /// not specify that data.
     pub fn fetch_behind(&mut self, class: &LockClass, site: AccessSite, from: usize) -> bool {
         let Some(Behind { work_ns, lines }) = self.behind.get(class.name).copied() else { return false };
         let ns = work_ns + lines * self.lines.transfer_ns(from, self.current) / 2;
