@@ -51,7 +51,7 @@ struct Directories {
     numbers: HashMap<(u32, Box<[u8]>), u32>,
     /// Bytes of the entries of each.
     entry_bytes: Vec<u64>,
-    /// The last one that was asked for, and the numbers of those on the way to it.
+    /// The last directory that was looked up, and the numbers of those above it.
     last: TreePath,
     way: Vec<u32>,
 }

@@ -22,7 +22,7 @@ const REGION_BYTES: usize = 2 << 20;
 const ALL_FREE: u8 = u8::MAX;
 /// Free buffers whose memory is kept.
 const WARM_MAX: usize = 64;
-/// Buffers without memory that are taken before the heap is asked to give back what it has free, or both would have their most.
+/// Buffers without memory that are taken before the heap is asked to return its free memory, or both would be at their maximum.
 const COLD_TO_TRIM: usize = 256;
 
 const _: () = assert!(REGION_BYTES / BUFFER_BYTES == u8::BITS as usize);

@@ -73,7 +73,7 @@ pub enum Error {
         /// The path that was given.
         path: PathBuf,
     },
-    /// The way of access that was asked for does not work there.
+    /// The requested way of access does not work there.
     #[error("{}: {reason}", path.display())]
     Unsuitable {
         /// The file or block special.

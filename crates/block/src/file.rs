@@ -462,7 +462,7 @@ fn supported(result: Result<(), Errno>) -> io::Result<bool> {
 fn discard_block_special(file: &File, offset: u64, bytes: u64) -> io::Result<bool> {
     const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
     let sector = u64::from(rustix::fs::ioctl_blksszget(file)?);
-    // Only whole sectors can be discarded; what is left at the ends stays as it is.
+    // Only whole sectors can be discarded; the partial sectors at the ends keep their content.
     let (Some(start), end) = (offset.checked_next_multiple_of(sector), (offset + bytes) / sector * sector)
     else {
         return Ok(true);

@@ -58,7 +58,7 @@ pub trait BlockDevice: Send + Sync {
         self.write_vectored_at(offset, &[io::IoSlice::new(buf)])
     }
 
-    /// Writes `buf` and returns when it is durable. Says nothing of earlier writes.
+    /// Writes `buf` and returns when it is durable. Earlier writes need not be durable then.
     ///
     /// # Errors
     /// As [`BlockDevice::write_vectored_at`] and [`BlockDevice::flush`].

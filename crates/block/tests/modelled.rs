@@ -51,7 +51,7 @@ fn run(device: &impl BlockDevice, depth: usize, count: u64, bytes: u64, writes: 
     begun.elapsed().as_nanos() as u64
 }
 
-/// Calls it where the clock is: in a simulation whose operations cost nothing, or as it is.
+/// Calls it in a simulation whose operations cost nothing if time is virtual, else directly.
 fn in_time<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     #[cfg(extant_rt = "virtual")]
     {

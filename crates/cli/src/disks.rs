@@ -176,7 +176,7 @@ pub fn mount(image: &Path, device: Arc<dyn BlockDevice>, how: Mount) -> Result<F
     if !has_superblock(&*device) {
         return Err(Failure::new("no_file_system", image.display().to_string(), explain(&*device)));
     }
-    // What is wrong with the disk is said by mounting it.
+    // Mounting reports what is wrong with the disk.
     let wait_s = how.protection_wait(&*device).unwrap_or_default().as_secs();
     if wait_s > 0 {
         let image = image.display();

@@ -8,7 +8,7 @@ use extant_ondisk::Structure;
 
 /// Exit status: something failed.
 pub const EXIT_FAILED: u8 = 1;
-/// Exit status: it was asked for in a wrong way.
+/// Exit status: the command line was wrong.
 pub const EXIT_USAGE: u8 = 2;
 
 const BROKEN_PIPE: &str = "broken_pipe";
@@ -39,7 +39,7 @@ impl Failure {
         Self { kind, place: place.into(), message: message.into() }
     }
 
-    /// It was asked for in a wrong way.
+    /// The command line was wrong.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new("usage", "", message)
     }

@@ -17,7 +17,7 @@ impl Output {
         Self { out: io::BufWriter::new(io::stdout().lock()), escapes }
     }
 
-    /// A name as it is shown here.
+    /// A name in the form in which this output shows it.
     pub fn name(&self, name: &[u8]) -> Vec<u8> {
         if self.escapes { escape(name).into_bytes() } else { name.to_vec() }
     }
@@ -38,13 +38,13 @@ impl Output {
         self.line(format!("{document:#}"))
     }
 
-    /// Sends all of it on its way.
+    /// Writes out all that is buffered.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.out.flush().map_err(|error| Failure::output(&error))
     }
 }
 
-/// Printable UTF-8 as it is; anything else as in C: `\n`, `\033`, `\\`.
+/// Printable UTF-8 unchanged; anything else as in C: `\n`, `\033`, `\\`.
 pub fn escape(name: &[u8]) -> String {
     let mut shown = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {

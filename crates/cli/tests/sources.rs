@@ -214,8 +214,8 @@ fn libraries_take_locks_and_clocks_from_rt_and_are_no_programs() {
     assert_eq!(found, [""; 0]);
 }
 
-/// The files of the engine that flush by themselves: before there is a journal, and the device that all writes go through
-/// once there is multiple-mount protection. A flush of its own block that fails fences that device for ever.
+/// The files of the engine that flush without the journal: before there is a journal, and the device that all writes go
+/// through once there is multiple-mount protection. A flush of its own block that fails fences that device for ever.
 const FLUSHING_FILES: [&str; 2] = ["mkfs/write.rs", "mmp.rs"];
 
 /// How often a source makes a device durable without the journal.

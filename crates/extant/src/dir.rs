@@ -168,7 +168,7 @@ impl Volume {
             return Credits::new(1 + 3 + 3 * (blocks + 3), blocks + 3);
         }
         let depth = u32::from(extent::depth(raw.i_block()).unwrap_or(0).min(extent::MAX_DEPTH));
-        // Once a full path was split, or the tree became deeper, it has room for more blocks than are asked for here.
+        // Once a full path was split, or the tree became deeper, it has room for more blocks than are requested here.
         let nodes = depth + 2;
         // The inode, the path with what may be freed of it; each new block with its bitmap and its descriptor.
         Credits::new(1 + 5 * depth + 3 * (blocks + nodes), blocks + nodes)

@@ -69,8 +69,8 @@ impl Volume {
         });
     }
 
-    /// Has the superblock among replayed blocks keep the errors that were written past the journal after it was committed. Of
-    /// two counts of errors the larger is the newer. A superblock that cannot be read stays as it is, and mounting fails.
+    /// Has the superblock among replayed blocks keep the errors that were written past the journal after it was committed. Of two
+    /// counts of errors the larger is the newer. A superblock that cannot be read is not changed, and mounting fails.
     pub(crate) fn keep_newer_errors(&self, replayed: &mut BTreeMap<FsBlock, Arc<[u8]>>) {
         let (block, offset) = self.superblock_location();
         let Some(bytes) = replayed.get_mut(&block) else { return };

@@ -94,7 +94,7 @@ impl Volume {
         if to == SeekTo::Hole && offset < size { Ok(size) } else { Err(Error::NoSuchOffset) }
     }
 
-    /// Whether a block of a file was written, and how many blocks from it on are known to be as it is.
+    /// Whether a block of a file was written, and how many blocks from it on are known to be in the same state.
     fn data_run(&self, inode: &Inode, logical: LogicalBlock) -> Result<(bool, u32)> {
         let raw = inode.raw();
         if self.map_kind(&raw) == MapKind::Indirect {

@@ -165,8 +165,8 @@ impl Server {
         Opened { handle: handle.unwrap_or(FileHandle::NONE), keeps_content: self.keeps_content() }
     }
 
-    /// Whether the kernel keeps what it has of the content at an open: where each access is noted, it would go on to give it without
-    /// a word.
+    /// Whether the kernel keeps its cached pages at an open: if each access is noted, it would otherwise serve reads from them without a
+    /// request.
     fn keeps_content(&self) -> bool {
         self.access_times != AccessTimes::Strict
     }

@@ -60,7 +60,7 @@ pub struct TimedDevice<D> {
 }
 
 impl<D: BlockDevice> TimedDevice<D> {
-    /// Counts what `device` is asked through it.
+    /// Counts the requests to `device`.
     pub fn new(device: D) -> Self {
         let latencies =
             [LatencyEwma::default(), LatencyEwma::default(), LatencyEwma::slow(), LatencyEwma::slow()];

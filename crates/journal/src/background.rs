@@ -107,7 +107,7 @@ impl Signal {
         if !requests.stop && !requests.commit && !requests.checkpoint {
             requests = self.changed.wait_timeout(requests, interval);
         }
-        // Either a commit was asked for, or it is time for one.
+        // Either a commit was requested, or the interval has ended.
         if !requests.checkpoint {
             requests.commit = false;
         }

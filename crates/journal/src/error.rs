@@ -5,7 +5,7 @@ use std::io;
 use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::Arc;
 
-/// An error of the client, whatever it is.
+/// An error of the client, of any type.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A result of the journal.
@@ -85,7 +85,7 @@ pub enum Error {
     /// The client is gone, so its changes are too.
     #[error("the journal's client is gone")]
     ClientGone,
-    /// A commit was asked of a transaction that does not exist yet.
+    /// A commit was requested of a transaction that does not exist yet.
     #[error("transaction {0} does not exist")]
     NoSuchTransaction(TransactionId),
     /// The journal was closed.

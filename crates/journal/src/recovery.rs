@@ -98,7 +98,7 @@ pub fn replay(
     Ok(recovered)
 }
 
-/// Scans the log of a file system that was unmounted, so that nothing of it is to be replayed: the result has no blocks, and
+/// Scans the log of a file system that was unmounted, so that none of it is to be replayed: the result has no blocks, and
 /// [`Replay::checkpoint`] only marks the log empty. The report counts the transactions; the blocks in them are not looked at.
 ///
 /// # Errors

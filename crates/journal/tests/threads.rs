@@ -423,7 +423,7 @@ fn a_checkpoint_leaves_out_what_is_revoked_meanwhile_and_keeps_what_is_committed
         move || journal.checkpoint()
     });
     eventually("the first checkpoint write begins", || slow.arrived.load(Ordering::SeqCst));
-    // The last blocks are not on their way yet, the first is.
+    // The write of the last blocks has not begun, that of the first has.
     let handle = journal.start(3).expect("start");
     handle.revoke(FsBlock(place(299)));
     for index in [0, 298, 400] {

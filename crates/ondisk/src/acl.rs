@@ -233,7 +233,7 @@ impl Acl {
         false
     }
 
-    /// The nine mode bits that go with the list, and whether they say all of it, so that it need not be kept
+    /// The nine mode bits of the list, and whether they express all of it, so that the list need not be stored
     /// (`posix_acl_equiv_mode`).
     #[must_use]
     pub fn equiv_mode(&self) -> (u16, bool) {

@@ -139,8 +139,8 @@ impl Checksums {
                 .is_ok_and(|(sum, at)| field::get(block, at) == Some(sum))
     }
 
-    /// Writes the checksum of an index block, if the disk has checksums. A block without a valid entry count, by which
-    /// it is summed, stays as it is and will not pass [`Checksums::verify_htree_node`].
+    /// Writes the checksum of an index block, if the disk has checksums. A block without a valid entry count, which the
+    /// checksum needs, is not changed and will not pass [`Checksums::verify_htree_node`].
     pub fn update_htree_node(&self, ino: InodeNumber, generation: u32, block: &mut [u8]) {
         if self.has_metadata_checksums()
             && let Ok((sum, at)) = self.htree_node(ino, generation, block)

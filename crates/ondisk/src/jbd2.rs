@@ -316,7 +316,7 @@ pub struct Commit {
     pub seconds: u64,
     /// The version 1 checksum of the transaction, if it has one.
     pub crc32: Option<u32>,
-    /// Whether the version 1 checksum's fields make sense.
+    /// Whether the version 1 checksum's fields are valid.
     pub crc32_fields_valid: bool,
 }
 

@@ -80,7 +80,7 @@ classes! {
     FREED = 85;
     /// One per file system: the superblock's fields.
     SUPERBLOCK = 86;
-    /// One per file system: blocks on their way between the pool of free ones and a shard.
+    /// One per file system: blocks are moved between the pool of free ones and a shard.
     FREE_BLOCKS = 87;
     /// One per buffer; never two at once.
     BUFFER = 100;

@@ -173,7 +173,7 @@ fn atomics_are_seen_in_the_order_of_time() {
             counter.store(5, Ordering::Relaxed);
         }
     });
-    // The line is CPU 0's until 20, on its way to CPU 1 until 45, and then to CPU 0 until 70.
+    // The line is CPU 0's until 20, in transfer to CPU 1 until 45, and then to CPU 0 until 70.
     assert_eq!(report.cpus_ns, [80, 55]);
 }
 

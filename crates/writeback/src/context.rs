@@ -160,8 +160,8 @@ impl<I: Inode> Lists<I> {
         }
     }
 
-    /// Adds an inode. True if a thread that rests must hear of it: where all is clean none looks at the clock, and what is
-    /// asked for already must not wait for it.
+    /// Adds an inode. True if a resting thread must be woken: while all is clean no thread watches the clock, and a
+    /// request that waits already must not wait for it.
     pub fn add(&mut self, inode: &Arc<I>, list: List, key: Key, now: u64, period: u64) -> bool {
         let was_empty = self.has_no_waiting();
         if was_empty {

@@ -136,7 +136,7 @@ impl<I: Inode> Shared<I> {
         }
     }
 
-    /// In the background half a second's worth, so that others come to their turn; else all.
+    /// In the background as much as the context writes in half a second, so that other inodes get their turn; else all.
     fn pass_bytes(&self, context: &Context<I>, reason: Reason) -> u64 {
         match reason {
             Reason::Background => (context.bandwidth.load(Ordering::Relaxed) / 2).max(PASS_BYTES_MIN),

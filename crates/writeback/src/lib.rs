@@ -63,7 +63,7 @@ pub enum Reason {
 pub enum RemainingWork {
     /// Nothing of what was dirty when the call began.
     Clean,
-    /// Something of it, for as much as was asked for is written.
+    /// A part of it, for the requested amount is written.
     More,
     /// All: another thread works on the inode. Other inodes come first.
     Busy,

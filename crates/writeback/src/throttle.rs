@@ -50,7 +50,7 @@ impl<I: Inode> Shared<I> {
         (u128::from(limit) * u128::from(background_bytes) / u128::from(dirty_bytes_max.max(1))) as u64
     }
 
-    /// Looks at how much is dirty once in a while: `before` bytes of a context were when a writer added `bytes`.
+    /// Checks from time to time how much is dirty: `before` bytes of a context were dirty when a writer added `bytes`.
     pub(crate) fn check_dirty_limits(&self, before: u64, bytes: u64) {
         if before / RATELIMIT_BYTES == (before + bytes) / RATELIMIT_BYTES {
             return;
@@ -67,7 +67,7 @@ impl<I: Inode> Shared<I> {
         }
     }
 
-    /// How far `dirty` is on its way from the freerun ceiling (kernel `dirty_freerun_ceiling`) to a limit: from 0 to 1.
+    /// The position of `dirty` between the freerun ceiling (kernel `dirty_freerun_ceiling`) and a limit: from 0 to 1.
     fn dirty_position(&self, dirty: u64, limit: u64) -> f64 {
         let freerun = self.background_of(limit).midpoint(limit);
         (dirty.saturating_sub(freerun) as f64 / limit.saturating_sub(freerun).max(1) as f64).min(1.0)

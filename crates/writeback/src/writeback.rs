@@ -220,7 +220,7 @@ impl<I: Inode> Writeback<I> {
         self.leave(inode, &mut state);
     }
 
-    /// Takes an inode with no dirty bytes from its list. One in flight leaves when it lands.
+    /// Takes an inode with no dirty bytes from its list. One in flight is removed when its write ends.
     fn leave(&self, inode: &Arc<I>, state: &mut State) {
         let Some(listed) = state.listed.filter(|_| state.bytes == 0) else { return };
         state.early = false;
@@ -325,8 +325,9 @@ impl<I: Inode> Writeback<I> {
         self.shared.contexts.len()
     }
 
-    /// Changes the count of contexts; inodes that are not in flight come to where they belong now, others when they land.
-    /// Nothing is written for it; of contexts that are one too many, what is in flight is waited for. Call it with no lock held.
+    /// Changes the count of contexts; inodes that are not in flight move to their new context now, others when their write ends.
+    /// The change writes nothing; it waits for inodes in flight of contexts that are no longer in use. Call it with no lock
+    /// held.
     ///
     /// # Errors
     /// If the host gives no threads; the count is as before.

@@ -185,8 +185,8 @@ fn sync_does_not_wait_for_writers_that_never_rest() {
         });
         took[0]
     });
-    // 166 MiB are dirty then: 0.65 s at 256 MiB/s. Each file is written as it is when its turn comes, and no further; the
-    // one that comes last has grown by 250 MiB.
+    // 166 MiB are dirty then: 0.65 s at 256 MiB/s. Each file is written up to its size when its turn comes; the last one
+    // has grown by 250 MiB.
     assert!((seconds(0.65)..seconds(1.7)).contains(&took), "{took:?}");
 }
 

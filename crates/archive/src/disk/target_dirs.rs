@@ -42,7 +42,7 @@ pub(super) struct TargetDirs {
     target: Level,
     /// The file system and the path of the target, if symbolic links lead where they lead on the disk.
     system: Option<(Filesystem, PathBuf)>,
-    /// The path by which the last directory was asked for.
+    /// The path of the last directory that was looked up.
     asked: TreePath,
     /// The directories on the way to it.
     levels: Vec<Level>,

@@ -123,7 +123,8 @@ impl Input {
         Ok(Some(block))
     }
 
-    /// Exactly `bytes` bytes. Memory grows with what is there, not with what is asked for.
+    /// Exactly `bytes` bytes. Memory grows with the bytes that exist, not with the length
+    /// requested.
     pub(super) fn take(&mut self, bytes: u64) -> Result<Vec<u8>> {
         let mut taken = Vec::with_capacity(bytes.min(PIECE_BYTES as u64) as usize);
         self.reader().take(bytes).read_to_end(&mut taken).map_err(Error::Stream)?;

@@ -39,7 +39,7 @@ fn file_that_exists_keeps_what_is_its_own() {
     assert_eq!(bench.content(DISK, "/kept"), b"new\n");
     assert_eq!(bench.ok(&["ls", "-a", "disk.img:/etc"]).out, ".\n..\ngroup\nhostname\nlink\npasswd\n");
     bench.assert_clean(DISK);
-    // What is asked for is changed, and no more.
+    // The requested attributes change, and no others.
     bench.ok(&["cp", "--chown", "0", "new", "disk.img:/kept"]);
     assert_eq!(bench.field(DISK, "/etc/hostname", "User:"), "0");
     assert_eq!(bench.field(DISK, "/etc/hostname", "Group:"), "35");

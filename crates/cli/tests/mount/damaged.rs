@@ -25,7 +25,7 @@ const OTHERS: u32 = 16;
 const END_MAX: Duration = Duration::from_secs(20);
 /// What another request may take meanwhile: each second one on a machine that others use too, 99 of a hundred on a quiet one.
 const OTHERS_MAX: Duration = Duration::from_millis(20);
-/// How long the file is asked about.
+/// How long the requests about the file are repeated.
 const ASKED: Duration = Duration::from_secs(3);
 
 fn debugfs(image: &Path, request: &str) -> String {

@@ -151,7 +151,7 @@ impl<'p> Ranges<'p> {
         }
     }
 
-    /// What is said to be a hole holds nothing.
+    /// A range reported as a hole has no data.
     fn seek(&mut self) {
         let from = self.random.below(SIZE_MAX);
         let size = self.bytes.len() as u64;

@@ -108,7 +108,7 @@ fn lose(allocated_bytes: u64) -> [String; 2] {
     let next = extant(&["mount".as_ref(), disk.image.as_os_str(), disk.point.as_os_str()]);
     assert!(next.status.success(), "{}", said(&next));
     disk.umount();
-    // What is advised has the next mount say no more of it.
+    // After the advised step, the next mount does not report it again.
     let copy = disk.point.with_file_name("copy.img");
     let copied = Command::new("cp").arg("--sparse=always").args([&disk.image, &copy]).status();
     assert!(copied.expect("cp").success());

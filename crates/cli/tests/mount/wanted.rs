@@ -54,7 +54,7 @@ fn work(dir: &Path, wanted: &AtomicBool, ends: &AtomicBool) -> [Seen; 2] {
     seen
 }
 
-/// Runs on one CPU as long as it is wanted, again and again.
+/// Spins on one CPU, repeatedly, as long as `wanted` is set.
 fn hog(cpu: usize, wanted: &AtomicBool, ends: &AtomicBool) {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);

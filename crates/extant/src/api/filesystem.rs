@@ -476,7 +476,7 @@ impl Filesystem {
         }
     }
 
-    /// Takes a name of a file away; the file goes with its last name and its last use.
+    /// Removes a name of a file; the file is deleted when its last name and its last use are gone.
     ///
     /// # Errors
     /// `NotFound`, `IsADirectory`, `PermissionDenied`, `NotPermitted`.

@@ -146,7 +146,7 @@ fn feature_contradictions(superblock: &Superblock) -> [(bool, &'static str); 9] 
     ]
 }
 
-/// Fields out of range that nothing of the layout depends on.
+/// Fields out of range that the layout does not depend on.
 fn field_contradictions(superblock: &Superblock) -> [(bool, &'static str); 5] {
     let has_quota = superblock.ro_compat().contains(RoCompatFeatures::QUOTA);
     let has_orphan_file = superblock.compat().contains(CompatFeatures::ORPHAN_FILE);

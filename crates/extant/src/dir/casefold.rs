@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::inode::Inode;
 use crate::volume::Volume;
 
-/// A name that is asked for.
+/// A name to be looked up.
 enum QueryName<'n> {
     Folded(FoldedName<'n>),
     NoKey(NoKeyName),
@@ -47,7 +47,7 @@ impl Volume {
         !dir.flags().intersects(NAME_FORMS)
     }
 
-    /// The entry whose name is the one that is asked for, in the directory's form.
+    /// The entry whose name, in the directory's form, is the one looked up.
     ///
     /// # Errors
     /// `Corrupt`, `Io`.

@@ -34,7 +34,7 @@ pub(super) struct IndexPath {
     steps_left: u32,
 }
 
-/// What [`IndexPath::next`] came to.
+/// The result of [`IndexPath::next`].
 pub(super) enum Next {
     /// The leaf of the names from this hash on. Bit 0 is set if the leaf before holds names of that hash, too.
     Leaf(u32),

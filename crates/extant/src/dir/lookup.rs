@@ -30,7 +30,7 @@ impl Found {
     }
 }
 
-/// What a look for a name came to.
+/// The result of a look-up of a name.
 pub(super) enum Looked {
     /// It is there.
     Found(Found),

@@ -59,8 +59,8 @@ impl Volume {
         })
     }
 
-    /// Whether a block of a file without extents is allocated, and how many blocks from it on are known to be as it is, wherever
-    /// they are on the disk. One table is looked at, and behind a missing table all others that are missing beside it.
+    /// Whether a block of a file without extents is allocated, and how many blocks from it on are known to be in the same state,
+    /// wherever they are on the disk. Reads one table, and after a missing table skips all adjacent missing ones.
     ///
     /// # Errors
     /// `Io`; `Corrupt`.

@@ -47,7 +47,7 @@ impl Volume {
         self.finish_names(update, &[dir])
     }
 
-    /// Takes a name of a file away. The file goes with its last name and its last use.
+    /// Removes a name of a file. The file is deleted when its last name and its last use are gone.
     ///
     /// # Errors
     /// `NotFound`; `IsADirectory`; `NotPermitted` (immutable or append-only); `ReadOnly`, `Corrupt`, `Io`.

@@ -26,8 +26,8 @@ use crate::write::RUN_CREDITS;
 
 /// Bytes that are written and named at once, at most.
 const RUN_BYTES_MAX: u32 = 8 << 20;
-/// And at least, where they would be more than a quarter of what a context may have dirty: its writers wait for a run on its
-/// way once they have dirtied the rest.
+/// Bytes of a run at least. Above that a run is at most a quarter of a context's dirty limit, because the context's writers
+/// wait for the run that is being written once they have dirtied the rest.
 const RUN_BYTES_MIN: u32 = 256 << 10;
 
 /// Requests of a run that may fail before the rest of it is no longer tried by halves: a device that is gone takes no more
@@ -42,7 +42,7 @@ impl Pages {
     }
 }
 
-/// A run on its way to the disk.
+/// A run that is being written to the disk.
 struct WritebackExtent<'v> {
     run: DirtyRun,
     parts: Vec<FolioSlice>,
@@ -182,7 +182,7 @@ impl Volume {
         }
     }
 
-    /// Holds the content shared, with nothing of it in memory only.
+    /// Holds the content shared, with none of it dirty in memory.
     ///
     /// # Locks
     /// Takes `INODE`.

@@ -1,4 +1,5 @@
-//! Access control lists and permissions: the kernel does the same on a disk of its own, or is asked what it grants.
+//! Access control lists and permissions: compared with the kernel, which does the same on a disk of its own or
+//! reports what it grants.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Directories and attributes of damaged disks: what can be read is read, and nothing panics or goes on for ever.
+//! Directories and attributes of damaged disks: what can be read is read, and nothing panics or loops for ever.
 
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::{FsBlock, InodeNumber, LogicalBlock};

@@ -409,7 +409,7 @@ fn who_reads_and_writes_a_file_does_not_wait_for_the_device_that_writes_it_back(
         while device.waiting.load(Ordering::SeqCst) == 0 {
             yield_now();
         }
-        // Over blocks on their way, over the tail, and behind a hole.
+        // Over blocks that are being written, over the tail, and behind a hole.
         for (at, byte) in [(2 * BLOCK + 5, 8), (8 * BLOCK + 50, 9), (20 * BLOCK, 10)] {
             assert_eq!(volume.write_at(&file, Some(at), &[byte; 1000], true).unwrap(), 1000);
             let mut read = [0; 1000];

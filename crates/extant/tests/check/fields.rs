@@ -177,7 +177,7 @@ pub fn write_log(
 ) -> String {
     let Some(first) = journal.first() else { return "no journal".to_owned() };
     let Ok(mut log) = Superblock::parse(disk.block(*first)) else { return "no log".to_owned() };
-    // Without EXT4_FEATURE_INCOMPAT_RECOVER the log is not replayed, whatever it holds.
+    // Without EXT4_FEATURE_INCOMPAT_RECOVER the log is not replayed, whatever its content.
     if random.below(8) != 0 {
         disk.bytes[1024 + 0x60] |= 4;
         disk.fix(blocks[0].0, Kind::Superblock);

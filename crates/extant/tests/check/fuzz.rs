@@ -184,7 +184,7 @@ fn content(device: &MemoryDevice) -> Vec<u8> {
     bytes
 }
 
-/// Whether e2fsck finds a disk clean; with its journal replayed, if that is asked for.
+/// Whether e2fsck finds a disk clean; with its journal replayed, if requested.
 fn is_clean(bytes: &[u8], is_replayed: bool) -> bool {
     let dir = scratch();
     let image = dir.path().join("image");

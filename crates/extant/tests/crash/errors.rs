@@ -41,7 +41,7 @@ const LOOKS_MAX: u64 = 600;
 /// Of so many runs, one is looked at by e2fsck too.
 const CHECKED_ONE_IN: u64 = 8;
 
-/// What a device is asked for.
+/// The kind of request to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     Read,
@@ -216,7 +216,7 @@ impl Case<'_, '_> {
         Ok(run)
     }
 
-    /// One operation. The first that meets the failure may have been done or not, whatever it says.
+    /// One operation. The first that meets the failure may have been done or not, whatever it returns.
     fn step(
         &self,
         run: &mut Run,

@@ -210,7 +210,7 @@ impl History {
     }
 }
 
-/// What came of one operation.
+/// The result of one operation.
 enum Did {
     /// It is in the model.
     Applied,

@@ -49,7 +49,7 @@ struct Case<'b> {
     lock: u64,
 }
 
-/// What came of a run.
+/// The result of a run.
 enum Ran {
     /// The operation took fewer locks.
     ToItsEnd,

@@ -261,7 +261,7 @@ fn content_in_inodes_survives_every_crash() {
     println!("content in inodes: {}", explore_all("content in inodes", &scenarios, plan));
 }
 
-/// Values of attributes in inodes of their own go with the last entry that names them, at once or after the crash.
+/// Attribute values in inodes of their own are deleted with the last entry that names them, at once or after the crash.
 #[test]
 fn values_in_inodes_survive_every_crash() {
     if !has_tools() {

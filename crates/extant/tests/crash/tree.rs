@@ -333,7 +333,7 @@ impl Comparison<'_> {
         for (index, bytes) in found.chunks(block_size).enumerate() {
             let block = blocks.get(&(index as u64)).filter(|block| block.is_written);
             let versions = match block {
-                // Step by step through the history only if something was not as it is now.
+                // The history is searched step by step only if an earlier state differs from the current one.
                 Some(block)
                     if self.allowed.promise.content.contains_key(&id)
                         || block.bytes[..bytes.len()] != *bytes =>

@@ -9,7 +9,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// A disk as `mke2fs` and the builder are asked for it.
+/// The options of a disk for `mke2fs` and for the builder.
 #[derive(Clone, Copy)]
 struct Case {
     bytes: u64,

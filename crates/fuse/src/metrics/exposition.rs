@@ -66,7 +66,7 @@ impl Exposition {
     }
 }
 
-/// Labels of a sample. None of ours needs an escape.
+/// Labels of a sample. None of Extant's needs an escape.
 pub(super) fn labels<const N: usize>(labels: [(&str, &dyn Display); N]) -> String {
     let each = labels.map(|(name, value)| format!("{name}=\"{value}\""));
     format!("{{{}}}", each.join(","))

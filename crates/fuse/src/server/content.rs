@@ -98,7 +98,7 @@ impl Server {
             };
             synced.map_err(|error| errno(&error))
         };
-        // Where writing was stopped, what is asked for was not made durable; pages that come late are refused likewise.
+        // Where writing was stopped, the data was not made durable; pages that arrive late are refused likewise.
         sync().map_err(|error| if error == Errno::ROFS { Errno::IO } else { error })
     }
 
@@ -169,7 +169,7 @@ impl Server {
     }
 
     /// See [`Ops::find_block`]. `swapon` asks for each page of a file, from the first on, and writes back what is dirty of it
-    /// afterwards; then the kernel writes to the blocks directly. So nothing of the file may be on its way to the device, here or
+    /// afterwards; then the kernel writes to the blocks directly. So no write of the file may be in flight to the device, here or
     /// in the host's pages of it, neither after its first block was asked for nor after what came late.
     pub(super) fn find_block_of(&self, node: NodeId, block: u64, block_size: u32) -> Reply<Option<u64>> {
         // Before Linux 6.17 the kernel counts in blocks of the size that `stat` reports, whatever size it asks with.

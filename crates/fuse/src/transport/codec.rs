@@ -287,7 +287,7 @@ impl Message<'_> {
             is_late: fixed.write_flags & wire::WRITE_CACHE != 0,
         };
         let written = ops.write(self.node(), fixed.offset, bytes, how)?;
-        // No more than was asked for, which has 32 bits.
+        // At most the requested size, which has 32 bits.
         self.put(wire::WriteOut { size: written as u32, padding: 0 }.as_bytes())
     }
 

@@ -37,7 +37,7 @@ pub(super) struct InitRequest {
 /// The result of the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Understanding {
-    /// It speaks a newer version and will ask again for ours.
+    /// It speaks a newer version and will send INIT again with the server's version.
     Again,
     /// It is too old.
     TooOld,

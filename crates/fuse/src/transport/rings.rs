@@ -35,7 +35,7 @@ const WAKE: u64 = u64::MAX;
 
 type Ring = IoUring<Entry128, cqueue::Entry>;
 
-/// Replies from the pool on their way to a ring's thread.
+/// Replies from the pool that a ring's thread is to submit.
 #[derive(Debug)]
 struct Returns {
     entries: Mutex<Vec<RingEntry>>,
@@ -214,7 +214,7 @@ fn is_passing(error: &io::Error) -> bool {
 
 /// The thread of a ring.
 fn serve<T: Ops>(cpu: u16, payload_bytes: usize, service: Arc<Service<T>>, pools: &Pools, meeting: &Meeting) {
-    // Of a CPU that is not there, or not ours, requests are few or none.
+    // A CPU that is offline or not allowed to this process makes few requests or none.
     pin(usize::from(cpu));
     let made = Worker::make(cpu, payload_bytes);
     let mut state = meeting.state.lock();

@@ -18,7 +18,7 @@ use crate::ops::Ops;
 pub(super) trait Exchange: Send + 'static {
     /// The request.
     fn message(&mut self) -> Message<'_>;
-    /// Replies, and gives the memory back to whom it came from.
+    /// Replies, and returns the memory to its owner.
     fn finish(self, outcome: Outcome);
 }
 
@@ -59,8 +59,8 @@ impl<T: Ops> Service<T> {
         &self.ops
     }
 
-    /// Answers a request. A panic, which is a fault of ours, is the caller's `EIO`: what it held is released, and half a change
-    /// has stopped the journal.
+    /// Answers a request. A panic, which is a fault of the server, gives the caller `EIO`: what it held is released, and half a
+    /// change has stopped the journal.
     pub(super) fn answer(&self, message: &mut Message<'_>) -> Outcome {
         let answer = AssertUnwindSafe(|| message.answer(&self.ops));
         std::panic::catch_unwind(answer).unwrap_or(Outcome::Failed(Errno::IO))

@@ -116,7 +116,7 @@ impl<'a> DxNodeMut<'a> {
         Ok(Self { block, kind, limit, count, has_csum })
     }
 
-    /// The block as it is now.
+    /// The block in its current state.
     #[must_use]
     pub fn as_node(&self) -> DxNode<'_> {
         DxNode { block: self.block, kind: self.kind, limit: self.limit, count: self.count }

@@ -1,4 +1,5 @@
-//! Extended attributes of real disks: the kernel's read here, ours read by the kernel and `e2fsck`.
+//! Extended attributes of real disks: the kernel's read by Extant, Extant's read by the kernel and
+//! `e2fsck`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

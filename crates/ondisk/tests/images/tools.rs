@@ -39,7 +39,7 @@ impl Image {
         Self::make_from(options, true)
     }
 
-    /// Makes a disk without files of ours.
+    /// Makes a disk without any files.
     pub fn make_empty(options: &[&str]) -> Option<Self> {
         Self::make_from(options, false)
     }

@@ -7,7 +7,7 @@ use super::base::sync::{self, PoisonError, TryLockError};
 use crate::waiting::{before_wait, is_attended};
 use crate::{LockClass, Rank};
 
-/// From this rank inwards no holder does I/O, so that waiting for it takes no time worth speaking of.
+/// From this rank inwards no holder does I/O, so that waiting for it takes negligible time.
 const SHORT_RANK_MIN: u8 = LockClass::PAGES.rank;
 /// Tries of a lock before the thread's waiter is called: the holder may be about to release the lock.
 const TRIES: u32 = 64;

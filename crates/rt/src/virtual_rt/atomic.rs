@@ -66,7 +66,7 @@ macro_rules! atomic {
             /// Replaces the value by what `update` makes of it, in one step; as `std`'s.
             ///
             /// # Errors
-            /// The value, if `update` makes nothing of it.
+            /// The value, if `update` returns none.
             #[track_caller]
             pub fn fetch_update(
                 &self,

@@ -1,6 +1,6 @@
 //! Cache lines: the CPUs that have each, and the cost of a transfer.
 //!
-//! A line has one CPU that wrote it last, those that have read it since, and the time until which it is on its way. A CPU that
+//! A line has one CPU that wrote it last, those that have read it since, and the time until which it is in transfer. A CPU that
 //! reads a line that it lacks waits for one transfer. A CPU that changes a line that others have waits for a transfer, unless it
 //! has the line, and then until the farthest of the other readers has lost it; such changes happen one after the other. Lines
 //! are known by their real addresses, so that false sharing within an object is seen.
@@ -116,7 +116,7 @@ struct Line {
     writer: usize,
     /// The other CPUs that have it.
     readers: Vec<usize>,
-    /// Until then it is on its way.
+    /// Until then it is in transfer.
     busy_until: u64,
 }
 
@@ -181,7 +181,7 @@ impl Lines {
                 wait + fetch
             }
             LineAccess::Write => {
-                // The writer's copy goes with the transfer.
+                // The writer loses its copy by the transfer.
                 let kept = has.then_some(line.writer);
                 let losers = line.readers.iter().copied().chain(kept).filter(|holder| *holder != cpu);
                 let farthest = losers.map(way_ns).max();
@@ -278,7 +278,7 @@ mod tests {
         let mut lines = lines();
         lines.access(0, visit(0, 0), LineAccess::Write);
         assert_eq!(lines.access(0, visit(1, 0), LineAccess::Write).ns, 10);
-        // It is on its way to CPU 1 until 10, then 40 to CPU 2, then from there 10 to CPU 3.
+        // It is in transfer to CPU 1 until 10, then 40 to CPU 2, then from there 10 to CPU 3.
         assert_eq!(lines.access(0, visit(2, 0), LineAccess::Write).ns, 50);
         assert_eq!(lines.access(0, visit(3, 0), LineAccess::Write).ns, 60);
         assert_eq!(lines.access(0, visit(1, 100), LineAccess::Read).ns, 40);

@@ -26,7 +26,7 @@ pub struct Costs {
     pub copy_bytes_per_us: u64,
     /// The cost that [`checksummed`] charges; 0: none.
     pub checksum_ns_per_kib: u64,
-    /// Times that a contended lock's line is on its way until the CPU that waited has the lock.
+    /// Transfers of a contended lock's line until the CPU that waited has the lock.
     pub hand_over_transfers: u64,
 }
 
@@ -49,7 +49,7 @@ impl Default for Costs {
 pub struct Machine {
     /// The costs of operations.
     pub costs: Costs,
-    /// How long lines are on their way.
+    /// The times of transfers of lines.
     pub topology: Topology,
     /// By the name of a lock class.
     pub behind: BTreeMap<String, Behind>,

@@ -30,7 +30,7 @@ struct Pages {
     disk: Vec<u64>,
     is_dirty: Vec<bool>,
     times: bool,
-    /// How often pages were dropped: what is on its way then goes nowhere.
+    /// How often pages were dropped: a write in flight then has no effect.
     drops: u64,
 }
 
@@ -64,7 +64,7 @@ impl ContextMap for Bands {
     }
 }
 
-/// What happens with pages on their way to the disk: which file, which page first, and how many.
+/// Called with pages that are written to the disk: which file, which page first, and how many.
 pub type Device = Box<dyn Fn(&File, usize, usize) -> bool + Send + Sync>;
 
 /// Files and their writeback.

@@ -9,7 +9,7 @@ const KEEP_SIZE: i32 = 1;
 const WRITTEN: u64 = 24;
 const ALLOCATED: u64 = 8;
 
-/// A disk whose server keeps what is written for a while, a file on it, and its server.
+/// A disk whose server has a page cache, a file on it, and its server.
 fn served_file(block_size: u32) -> (Arc<Recorder<MemoryDevice>>, Arc<Server>, NodeId) {
     let device = MemoryDevice::new(64 << 20);
     extant::mkfs::Mkfs::new().block_size(block_size).format(&device).expect("a file system");

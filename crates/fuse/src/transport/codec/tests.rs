@@ -8,7 +8,7 @@ use extant_rt::{LockClass, Mutex};
 use super::*;
 use crate::ops::StatFs;
 
-/// Answers everything, and notes what it was asked.
+/// Answers every request, and notes it.
 struct Notes(Mutex<Vec<String>>);
 
 impl Notes {
