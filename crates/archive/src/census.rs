@@ -47,7 +47,7 @@ pub struct Needs {
 /// The directories of a tree, by number; the root is 0.
 #[derive(Clone, Debug)]
 struct Directories {
-    /// By their parent and their name.
+    /// Numbers of directories, by parent and name.
     numbers: HashMap<(u32, Box<[u8]>), u32>,
     /// Bytes of the entries of each.
     entry_bytes: Vec<u64>,
@@ -108,7 +108,7 @@ pub struct Census {
 }
 
 impl Census {
-    /// Nothing counted yet.
+    /// An empty census.
     #[must_use]
     pub fn new(format: DiskFormat) -> Self {
         Self {

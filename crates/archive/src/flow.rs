@@ -51,7 +51,7 @@ pub trait Source {
     /// Pours the tree into `sink`, and finishes it.
     ///
     /// # Errors
-    /// Its own and the sink's; the sink is then not finished.
+    /// The source's and the sink's; the sink is then not finished.
     fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()>;
 }
 

@@ -46,7 +46,7 @@ pub enum Fault {
     None,
     /// It fails and does nothing.
     Error(io::ErrorKind),
-    /// Of a write, this many bytes reach the device, and then it fails. Any other request does nothing and fails.
+    /// This many bytes of a write reach the device, and then it fails. Any other request does nothing and fails.
     Short(u64, io::ErrorKind),
     /// It does nothing and succeeds: a device that lies. What is read stays as it was.
     Dropped,

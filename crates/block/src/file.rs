@@ -100,7 +100,7 @@ enum IoPath {
 pub struct FileDevice {
     path: PathBuf,
     file: File,
-    /// Of a block special that is written, the kernel's exclusion of mounts and of others that want it.
+    /// For a block special that is written, the kernel's exclusive claim, which excludes mounts and other claims.
     claim: Mutex<Option<File>>,
     bytes: u64,
     read_only: bool,

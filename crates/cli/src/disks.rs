@@ -220,7 +220,8 @@ pub fn tell_of_opening(image: &Path, fs: &Filesystem) {
     }
 }
 
-/// That the journal holds what was not replayed, for the superblock says that the disk was unmounted, and what to do about it.
+/// A warning that the journal's transactions were not replayed because the superblock says that the disk was unmounted, and
+/// what to do about it.
 pub fn journal_skipped(fs: &Filesystem) -> Option<String> {
     let count = fs.mounted().skipped_transactions;
     let transactions = if count == 1 { "transaction" } else { "transactions" };

@@ -242,12 +242,12 @@ fn device_name(device: Dev) -> String {
     format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))
 }
 
-/// That none of our mounts is at or around `dir`.
+/// The failure that no mount of Extant is at or around `dir`.
 pub fn not_ours(dir: &Path) -> Failure {
     Failure::new("not_mounted", dir.display().to_string(), "no disk of extant is mounted there")
 }
 
-/// That the server of a mount is gone.
+/// The failure that the server of a mount is gone.
 pub fn server_gone(dir: &Path) -> Failure {
     let place = dir.display().to_string();
     let message = format!("a mount whose server is gone; `extant umount {place}` removes it");

@@ -31,7 +31,7 @@ const CLEAN: &str = "clean";
 pub struct Record(Mutex<File>);
 
 impl Record {
-    /// Of the server of a mount.
+    /// Creates the record of a mount's server.
     pub fn new(mounted: &Mounted) -> Result<Self, Failure> {
         let failed = |error| Failure::host(Path::new(NAME), &error);
         let memory = memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;

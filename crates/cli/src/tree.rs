@@ -42,7 +42,7 @@ pub struct Directories {
 }
 
 impl Directories {
-    /// Those at and below `root`, whose path is `place`.
+    /// The directories at and below `root`, whose path is `place`.
     pub fn new(place: DiskPath, root: Dir) -> Self {
         Self { seen: HashSet::new(), pending: vec![(place, root, None)], failures: Vec::new() }
     }

@@ -68,7 +68,7 @@ impl BitOr for AccessMask {
 }
 
 impl Volume {
-    /// That `user` may do all of `want`.
+    /// Checks that `user` may do all of `want`.
     ///
     /// # Errors
     /// `PermissionDenied`; `NotPermitted` for writing to what is immutable; `Corrupt`, `Io` from reading a list.
@@ -109,7 +109,7 @@ impl Volume {
         Ok(grants(if user.is_in(raw.gid()) { 3 } else { 0 }))
     }
 
-    /// That `user` may take the name of `child` out of `dir`.
+    /// Checks that `user` may remove the name of `child` from `dir`.
     ///
     /// # Errors
     /// `PermissionDenied`; `NotPermitted` by the sticky bit, or if either is immutable or append-only; as

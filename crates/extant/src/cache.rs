@@ -77,7 +77,7 @@ impl<T: Cached> Cache<T> {
     /// The object of this number, read by `read` if it is not cached; `hold` runs while it cannot be evicted.
     ///
     /// # Errors
-    /// Those of `read`, unless another thread may have been writing what it read.
+    /// The errors of `read`, unless another thread may have changed the bytes that it read.
     pub(crate) fn get_or_read<R, E>(
         &self,
         key: u64,

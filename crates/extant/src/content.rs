@@ -19,7 +19,7 @@ pub(crate) struct ContentLocks {
 }
 
 impl ContentLocks {
-    /// Of the inode of a number.
+    /// The locks of the inode of a number.
     pub(crate) fn new(number: u64) -> Self {
         Self {
             writeback: Mutex::with_key(LockClass::WRITEBACK, number, ()),

@@ -19,7 +19,7 @@ pub(crate) const DESCRIPTOR_BLOCKS_AT_MOUNT: u32 = 1024;
 pub struct Descriptors {
     /// Blocks of descriptors of the disk.
     pub blocks: u32,
-    /// Those that were read.
+    /// Blocks of descriptors that were read.
     pub read: u32,
 }
 

@@ -111,7 +111,7 @@ impl Format {
 }
 
 impl Volume {
-    /// That the inode is a directory of a kind that is supported.
+    /// Checks that the inode is a directory of a supported kind.
     ///
     /// # Errors
     /// `NotADirectory`; `Unsupported` if it is encrypted or folds case on a disk where none does.
@@ -163,8 +163,8 @@ impl Volume {
             return Credits::new(0, 0);
         }
         if !raw.flags().contains(InodeFlags::EXTENTS) {
-            // So few blocks cross the end of one table at most: the inode, the tables on both sides of it, of which
-            // the second ones may be new.
+            // So few blocks cross the end of at most one table: the inode, the tables on both sides of it, of which the
+            // second ones may be new.
             return Credits::new(1 + 3 + 3 * (blocks + 3), blocks + 3);
         }
         let depth = u32::from(extent::depth(raw.i_block()).unwrap_or(0).min(extent::MAX_DEPTH));

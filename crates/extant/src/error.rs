@@ -159,7 +159,7 @@ impl Location {
         self
     }
 
-    /// Of this inode.
+    /// Adds the inode to the location.
     #[must_use]
     pub const fn inode(mut self, inode: InodeNumber) -> Self {
         self.inode = Some(inode);

@@ -143,7 +143,7 @@ impl Volume {
                 raw.set_size(raw.size().max(content.len() as u64));
             });
         }
-        // Of an empty map, which takes no reading.
+        // The hole of an empty map, which needs no reading.
         let hole = self.hole(inode, LogicalBlock(0))?;
         update.map_marked(inode, hole, LogicalBlock(0), run, false)?;
         update.finish();

@@ -49,7 +49,7 @@ pub(crate) struct Inode {
     pub(crate) is_replaced: AtomicBool,
     /// Distinguishes a directory whose names are cached from all others that were ever in memory; 0 if none are.
     pub(crate) identity: AtomicU64,
-    /// Of a directory: some of its names in memory had no room near the others.
+    /// For a directory: some of its cached names had no room near the others.
     pub(crate) has_far_names: AtomicBool,
     state: Mutex<InodeState>,
     users: AtomicU32,
@@ -283,7 +283,7 @@ pub(crate) struct InodeCache {
     inodes: Arc<Cache<Inode>>,
     /// A bit for each shard that may hold any.
     any_evictable: Arc<Padded<AtomicU64>>,
-    /// By [`thread_slot`]: each use counts on one, and threads that have nothing in common write no common line.
+    /// By [`thread_slot`]: each use counts on one, and unrelated threads write no common cache line.
     evict_lists: Vec<Arc<Padded<EvictList>>>,
     pub(crate) unreported_errors: UnreportedErrors,
 }
@@ -328,7 +328,7 @@ impl InodeCache {
     /// A use of the inode, which `read` brings from the disk if it is not in memory.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// The errors of `read`.
     pub(crate) fn get_or_read(
         &self,
         number: InodeNumber,

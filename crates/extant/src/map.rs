@@ -24,7 +24,7 @@ pub(crate) const LOGICAL_END: u64 = u32::MAX as u64;
 /// The mapping of a block of a file and of those behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mapping {
-    /// Nothing: reads as zeroes.
+    /// Not mapped: reads as zeroes.
     Hole {
         /// Blocks, at least one.
         len: u32,

@@ -54,7 +54,7 @@ pub(crate) const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
     .union(IncompatFeatures::ENCRYPT)
     .union(IncompatFeatures::CASEFOLD);
 
-/// Of those, the ones that allow reading only.
+/// Incompatible features with which a disk can only be read.
 pub(crate) const INCOMPAT_READ_ONLY: IncompatFeatures =
     IncompatFeatures::ENCRYPT.union(IncompatFeatures::CASEFOLD);
 

@@ -174,7 +174,7 @@ impl Volume {
         }
     }
 
-    /// That names may be added to a directory, whose lock is held alone.
+    /// Checks that names may be added to a directory, whose lock is held alone.
     fn check_may_add(&self, dir: &RawInode) -> Result<()> {
         if dir.links_count() == 0 {
             return Err(Error::NotFound);
@@ -182,7 +182,7 @@ impl Volume {
         if dir.flags().contains(InodeFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(()) }
     }
 
-    /// That names may be taken out of a directory, whose lock is held alone.
+    /// Checks that names may be removed from a directory, whose lock is held alone.
     fn check_may_remove(&self, dir: &RawInode, child: &RawInode) -> Result<()> {
         let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         if dir.flags().intersects(fixed) || child.flags().intersects(fixed) {
@@ -199,7 +199,7 @@ impl Volume {
         if dirs.iter().any(asks) { Ok(self.writable()?.commit(tid)?) } else { Ok(()) }
     }
 
-    /// That a directory may have one more subdirectory.
+    /// Checks that a directory may have one more subdirectory.
     fn check_subdirectories(&self, dir: &RawInode) -> Result<()> {
         let links = dir.links_count();
         let counts_on = self.names.has_dir_nlink && self.is_indexed(dir);
@@ -207,7 +207,7 @@ impl Volume {
     }
 }
 
-/// That a name can be given to something.
+/// Checks that an inode can get this name.
 fn check_new_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);
@@ -218,7 +218,7 @@ fn check_new_name(name: &[u8]) -> Result<()> {
     if matches!(name, b"." | b"..") { Err(Error::Exists) } else { Ok(()) }
 }
 
-/// That a name can be taken from something.
+/// Checks that this name can be removed from an inode.
 fn check_old_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);

@@ -31,7 +31,7 @@ pub(crate) struct Orphans {
     order: BTreeMap<u64, Arc<Inode>>,
     ages: BTreeMap<InodeNumber, u64>,
     next_age: u64,
-    /// Of those, the inodes that may have blocks behind their ends: a truncation is under way or failed.
+    /// The orphans that may have blocks behind their ends: a truncation is under way or failed.
     truncated: BTreeSet<InodeNumber>,
 }
 
@@ -55,7 +55,7 @@ impl MetadataUpdate<'_> {
         self.list_orphan(&mut orphans, inode);
     }
 
-    /// Nothing is left behind the end of an inode. It leaves the list if it has links.
+    /// Notes that no block is left behind the end of an inode. The inode leaves the list if it has links.
     pub(crate) fn end_truncate(&mut self, inode: &Arc<Inode>) {
         let volume = self.volume;
         self.begin_change();
@@ -180,7 +180,7 @@ impl Volume {
         let mut update = self.begin(Credits::new(1 + ORPHAN_CREDITS, 0))?;
         update.remove_deleted_orphan(inode);
         update.finish();
-        // Or its last use would try again.
+        // Otherwise its last use would try again.
         let mut state = inode.state();
         state.deleted |= state.raw.links_count() == 0;
         Ok(())

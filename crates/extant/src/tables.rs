@@ -1,9 +1,10 @@
 //! Zeroing the inode tables that mkfs left to be initialised lazily, in the background.
 //!
-//! Of each group without `INODE_ZEROED`, the part of the table never written becomes zero, and then its descriptor says so.
-//! Until then a commit zeroes the table blocks that it brings into use (`commit.rs`). The two never write the same block: a
-//! piece is zeroed with `TABLES` held, from behind what commits have brought into use; a commit that brings more into use
-//! notes it first, and then takes and releases `TABLES` before it writes, so that no zeroes come after its inodes.
+//! The thread zeroes the never written part of the table of each group without `INODE_ZEROED`, and then sets that flag in
+//! its descriptor. Until then a commit zeroes the table blocks that it brings into use (`commit.rs`). The two never write
+//! the same block: a piece is zeroed with `TABLES` held, from behind what commits have brought into use; a commit that
+//! brings more into use notes it first, and then takes and releases `TABLES` before it writes, so that no zeroes come after
+//! its inodes.
 //!
 //! After each group the thread pauses for ten times as long as the group took (kernel `init_itable`). It ends with
 //! unmounting and at the first error; the next mount does the groups that are left. A group whose inode bitmap contradicts
@@ -35,9 +36,9 @@ const PIECE_BLOCKS: u32 = 64;
 pub struct TableInitialisation {
     /// Groups that were looked at since mounting, of all.
     pub seen: u32,
-    /// Of those, the groups whose tables were zeroed.
+    /// Groups seen whose tables were zeroed.
     pub zeroed: u32,
-    /// Of those, the groups left alone because of a contradiction.
+    /// Groups seen that were left alone because of a contradiction.
     pub skipped: u32,
 }
 

@@ -50,7 +50,7 @@ impl Credits {
         Self { credits, blocks, may_use: MayUse::Reserved }
     }
 
-    /// Of two changes in one update; blocks of both are of the kind that `self` may use.
+    /// The credits of two changes in one update; blocks of both are of the kind that `self` may use.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self {
             credits: self.credits + other.credits,
@@ -181,7 +181,7 @@ impl<'v> MetadataUpdate<'v> {
     /// [`MetadataUpdate::modify_inode`] if the inode's fields pass a `check`.
     ///
     /// # Errors
-    /// Those of `check`, and nothing was changed.
+    /// The errors of `check`, and nothing was changed.
     pub(crate) fn modify_checked_inode<R>(
         &mut self,
         inode: &Arc<Inode>,
@@ -234,7 +234,7 @@ impl<'v> MetadataUpdate<'v> {
             raw.set_mtime(written);
             raw.set_ctime(written);
         }
-        // Of such an inode it counts references.
+        // Such an inode counts references there.
         if !raw.flags().contains(InodeFlags::EA_INODE) {
             raw.set_version(raw.version().wrapping_add(1));
         }

@@ -244,7 +244,7 @@ impl Volume {
     }
 }
 
-/// That the attributes of an inode may be changed (`xattr_permission`).
+/// Checks that the attributes of an inode may be changed (`xattr_permission`).
 fn check_changeable(inode: &Inode, key: Key<'_>) -> Result<()> {
     let raw = inode.raw();
     if raw.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {

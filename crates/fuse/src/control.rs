@@ -68,7 +68,7 @@ impl Snapshot {
         Ok(bytes.len())
     }
 
-    /// That something can be set by it.
+    /// Checks that writing to the file can change a setting.
     ///
     /// # Errors
     /// `EPERM`.

@@ -23,7 +23,7 @@ pub(crate) struct LatencyEwma {
 }
 
 impl LatencyEwma {
-    /// Of a kind that waits until it is seen not to.
+    /// The average of a kind of request that counts as slow until it is seen to be quick.
     pub(crate) const fn slow() -> Self {
         Self { average: AtomicU64::new(2 * UNIT) }
     }

@@ -18,7 +18,7 @@ use crate::heap;
 use crate::ops::{NodeId, Reply};
 
 const SHARDS: usize = 64;
-/// So small a part of the table is never made smaller.
+/// A part of the table with this capacity or less is never shrunk.
 const SHARD_CAPACITY_MIN: usize = 1024;
 
 /// The object behind a number.

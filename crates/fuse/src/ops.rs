@@ -18,7 +18,7 @@ pub type Reply<T> = Result<T, Errno>;
 /// How requests come from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// By reads of `/dev/fuse`.
+    /// Requests come by reads of `/dev/fuse`.
     Device,
     /// Over io_uring, with a ring for each CPU.
     Rings,
@@ -219,7 +219,7 @@ pub struct StatFs {
     pub blocks: u64,
     /// In no use.
     pub free_blocks: u64,
-    /// Of those, for others than root.
+    /// Free blocks that users other than root may allocate.
     pub available_blocks: u64,
     /// Inodes.
     pub inodes: u64,

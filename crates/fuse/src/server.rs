@@ -84,7 +84,7 @@ impl Server {
     /// Serves `fs`.
     ///
     /// # Errors
-    /// Those of reading the root directory: what cannot be read is not mounted.
+    /// The errors of reading the root directory: a disk whose root cannot be read is not mounted.
     pub fn new(fs: Filesystem, options: ServerOptions) -> Result<Arc<Self>, Error> {
         let nodes = Nodes::new();
         // The kernel knows the root from the beginning and never forgets it.
@@ -206,7 +206,7 @@ impl Server {
         }
     }
 
-    /// That the content of a file may change; `append` if only by what is added at its end.
+    /// Checks that the content of a file may change; `append` if only by bytes added at its end.
     fn check_changeable(file: &File, append: bool) -> Reply<()> {
         let flags = file.flags();
         if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !append) {

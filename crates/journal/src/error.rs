@@ -100,7 +100,7 @@ pub enum Error {
     Unfinished {
         /// Where its handle was opened.
         opened_at: &'static std::panic::Location<'static>,
-        /// By a panic; else by an error, which its caller has.
+        /// Whether it was a panic; else it was an error, which its caller has.
         panicked: bool,
     },
     /// A thread panicked on whose work others depend.

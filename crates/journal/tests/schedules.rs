@@ -26,7 +26,7 @@ const COUNTERS: u64 = 3;
 /// What the tasks know, kept apart from the journal. A handle is noted after it opened and crossed out before it closes.
 #[derive(Default)]
 struct Books {
-    /// Of each transaction: handles that are open, and credits that they hold or used.
+    /// For each transaction: open handles, and the credits that they hold or used.
     open: BTreeMap<u32, (u32, u32)>,
     /// What the metadata blocks hold.
     values: BTreeMap<u64, u64>,

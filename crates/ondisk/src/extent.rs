@@ -124,9 +124,9 @@ impl ExtentIndex {
 /// The entries of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entries {
-    /// Of a leaf: extents.
+    /// Entries of a leaf: extents.
     Leaf(Vec<Extent>),
-    /// Of an index node: nodes.
+    /// Entries of an index node: nodes.
     Index(Vec<ExtentIndex>),
 }
 

@@ -48,12 +48,12 @@ pub(crate) enum List {
 #[derive(Debug)]
 pub(crate) struct Lists<I> {
     dirty: BTreeMap<Key, Arc<I>>,
-    /// Those with nothing dirty but times.
+    /// The inodes of which only the times are dirty.
     times: BTreeMap<Key, Arc<I>>,
     /// With the time at which they are tried again.
     requeued: BTreeMap<Key, (u64, Arc<I>)>,
     in_flight: BTreeMap<Key, Arc<I>>,
-    /// Those of the dirty ones that are written without waiting for more.
+    /// The dirty inodes that are written without waiting for more.
     early: BTreeSet<Key>,
     /// The position of the background writeback.
     cursor: Key,
@@ -87,9 +87,9 @@ pub(crate) struct Context<I> {
     pub work: Condvar,
     /// Something is out of flight.
     pub progress: Condvar,
-    /// Of the inodes that are listed here.
+    /// The dirty bytes of the inodes that are listed here.
     pub dirty: AtomicU64,
-    /// Of this context's threads while they write, bytes in a second; 0 while nothing is known.
+    /// Bytes per second that this context's threads write while they work; 0 while unknown.
     pub bandwidth: AtomicU64,
     /// Until when writers have used what the context can write.
     pub paced_until: AtomicU64,
@@ -215,7 +215,7 @@ impl<I: Inode> Lists<I> {
         self.dirty.values().chain(self.times.values()).chain(requeued).cloned().collect()
     }
 
-    /// Those in flight.
+    /// The inodes in flight.
     pub fn in_flight(&self) -> impl Iterator<Item = &Arc<I>> {
         self.in_flight.values()
     }

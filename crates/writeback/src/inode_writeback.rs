@@ -33,7 +33,7 @@ pub(crate) struct Listed {
 }
 
 impl InodeWriteback {
-    /// Of a clean inode.
+    /// The state of a clean inode.
     #[must_use]
     pub const fn new() -> Self {
         let clean = State { bytes: 0, times: false, listed: None, unthrottled: 0, early: false };

@@ -61,7 +61,7 @@ pub enum Reason {
 /// The work left on an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemainingWork {
-    /// Nothing of what was dirty when the call began.
+    /// None of the bytes that were dirty when the call began.
     Clean,
     /// A part of it, for the requested amount is written.
     More,

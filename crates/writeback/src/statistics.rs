@@ -6,7 +6,7 @@ use extant_rt::{AtomicU64, Ordering};
 
 use crate::Reason;
 
-/// Of one context.
+/// The statistics of one context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContextStatistics {
     /// Inodes being written: the kernel's b_io.
@@ -45,7 +45,7 @@ pub struct ContextStatistics {
     pub throttled_for: Duration,
 }
 
-/// Of all.
+/// The statistics of all contexts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Dirty bytes above which contexts write without being asked.

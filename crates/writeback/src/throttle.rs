@@ -104,7 +104,7 @@ impl<I: Inode> Shared<I> {
             }
             let bandwidth = context.bandwidth.load(Ordering::Relaxed) as f64;
             let rate = bandwidth * (2.0 * (1.0 - position)).max(SHARE_MIN);
-            // Of a context that has not written yet nothing is known: the limit alone stops its writers.
+            // The bandwidth of a context that has not written yet is unknown: the limit alone stops its writers.
             let seconds = if bandwidth > 0.0 { bytes as f64 / rate } else { 0.0 };
             // A writer that waited until all is written would find the context idle.
             let drained = context.dirty.load(Ordering::Relaxed) as f64 / bandwidth.max(1.0);

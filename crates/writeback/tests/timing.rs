@@ -354,7 +354,7 @@ fn contexts_together_write_what_the_device_takes() {
             for contexts in [1, 2, 4, 8, 12] {
                 let got = throughput(name, contexts, page_ns, BYTES);
                 let stream = model.stream_write_bytes_per_s.min(model.write_bytes_per_s);
-                // Of 8 MiB, which a thread works for and then writes.
+                // The time for 8 MiB, which a thread prepares and then writes.
                 let run_ns = page_ns as f64 * 2048.0 + 8.0 * MIB as f64 / stream as f64 * 1e9;
                 let run_ns =
                     if model.rotating.is_some() { 1.0 } else { run_ns + model.write_latency_ns as f64 };

@@ -79,7 +79,7 @@ enum Goal {
 
 /// The existing object at the target of a copied file, and what is done about it.
 enum Obstacle {
-    /// Nothing, or what is to be removed.
+    /// Nothing is in the way, or an object that is to be removed.
     None,
     /// The entry is passed over.
     Skip,

@@ -41,7 +41,7 @@ pub(super) fn set_on_file(file: &impl AsFd, attributes: &Attributes, options: Co
     let (uid, gid) = owner(attributes, options);
     let owned = (uid.is_none() && gid.is_none()) || allowed(rustix::fs::fchown(file, uid, gid))?;
     if preserve.acls && !attributes.xattrs.iter().any(|(name, _)| name == ACL_ACCESS.as_bytes()) {
-        // Of an existing file; a host without lists has none to remove.
+        // An existing file may have a list; a host without lists has none to remove.
         let _ = rustix::fs::fremovexattr(file, ACL_ACCESS);
     }
     for (name, value) in options.kept_xattrs(attributes) {

@@ -84,7 +84,7 @@ enum Goal {
 
 /// The existing object in the place of an entry that is no directory.
 enum Obstacle {
-    /// Nothing, or what is to be removed.
+    /// Nothing is in the way, or an object that is to be removed.
     None,
     /// The entry is passed over.
     Skip,

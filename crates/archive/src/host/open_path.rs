@@ -25,7 +25,7 @@ pub(super) type FileId = (u64, u64);
 pub(super) struct OpenPath {
     root: OwnedFd,
     here: TreePath,
-    /// Those below the root.
+    /// The directories below the root.
     levels: Vec<Level>,
 }
 

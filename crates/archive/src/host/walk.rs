@@ -259,7 +259,7 @@ impl Visit<'_> {
             uid: found.uid(),
             gid: found.gid(),
             mtime: Timestamp { seconds: found.mtime(), nanoseconds },
-            // That it is read now is no property of the tree.
+            // The access time changes by this walk, so it is no property of the tree.
             atime: None,
             xattrs: xattrs(&source.access, follow).map_err(self.walk.failed(&source.tree))?,
         })

@@ -13,13 +13,13 @@ pub struct Model {
     pub write_latency_ns: u64,
     /// The time of a flush when nothing is left to write.
     pub flush_latency_ns: u64,
-    /// Of all reads together.
+    /// Rate of all reads together.
     pub read_bytes_per_s: u64,
-    /// Of all writes together.
+    /// Rate of all writes together.
     pub write_bytes_per_s: u64,
-    /// Of one read alone.
+    /// Rate of a single read.
     pub stream_read_bytes_per_s: u64,
-    /// Of one write alone.
+    /// Rate of a single write.
     pub stream_write_bytes_per_s: u64,
     /// Reads at most.
     pub read_requests_per_s: u64,
@@ -36,7 +36,7 @@ pub struct Rotating {
     pub seek_average_ns: u64,
     /// To the next track.
     pub seek_track_ns: u64,
-    /// Of the platters; a request that is not where the heads are waits for half of one.
+    /// Time of one revolution; a request away from the heads' position waits for half of one.
     pub revolution_ns: u64,
     /// The whole disk, of which the device before it may be a small part.
     pub capacity_bytes: u64,

@@ -214,7 +214,7 @@ fn links_of_a_disk_do_not_lead_to_the_host() {
     bench.ok(&["ln", "-s", outside.to_str().expect("path"), "disk.img:/out"]);
     bench.fails(1, &["cp", "tree/bin/tool", "disk.img:/out/tool"]);
     assert_eq!(fs::read_dir(&outside).expect("directory").count(), 0);
-    // And a tree that comes out does not go through links that it brings along.
+    // An extracted tree does not follow links that it contains.
     bench.ok(&["mkdir", "disk.img:/t"]);
     bench.ok(&["ln", "-s", outside.to_str().expect("path"), "disk.img:/t/sub"]);
     fs::create_dir(bench.path("back")).expect("directory");

@@ -304,7 +304,7 @@ fn run(command: &mut Command, source: Option<&Path>, target: Option<&Path>) -> (
     let (mut is_fed, mut piped) = (false, Vec::new());
     let mut drain = |piped: &mut Vec<u8>| {
         if let Some(reader) = &mut reader {
-            // Of a pipe whose writers are gone; else what is there, so that the copy does not wait.
+            // Reads a pipe to its end if its writers are gone, else only what is there, so that the copy does not wait.
             let _ = reader.read_to_end(piped);
         }
     };

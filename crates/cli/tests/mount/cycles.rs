@@ -59,7 +59,7 @@ fn mount_and_unmount(count: u32) {
     let mut last = (0, 0);
     for number in 0..count {
         extant(&disk, &["mount", image, point]);
-        // By a process of its own: what this one has open, others started by other tests inherit for a moment, and
+        // Done by a separate process: children of other tests inherit this process's descriptors for a moment, and
         // the mount would be in use.
         let words = format!("cat .extant/pid; cat file{0} 2>/dev/null; echo {number} >file{0}", number % 10);
         let output = Command::new("sh").args(["-c", &words]).current_dir(point).output().expect("a shell");

@@ -52,7 +52,7 @@ const MEMORY_MAX: u64 = 512 << 20;
 const CASES: u64 = 60;
 const THREADS: usize = 2;
 
-/// Of so many cases one is a disk that nothing was done to.
+/// One in so many cases is an unchanged disk.
 const WHOLE: u64 = 16;
 
 /// A disk, as a crash left it where it can be written, and where its metadata lies.
@@ -106,7 +106,7 @@ pub fn extant(arguments: &[&str], words: &Path) -> Command {
     command
 }
 
-/// That a process was not killed, and none of its threads panicked.
+/// Checks that a process was not killed, and none of its threads panicked.
 pub fn judge(status: ExitStatus, words: &Path) -> Result<(), String> {
     let said = fs::read_to_string(words).unwrap_or_default();
     if status.signal().is_some() || status.code() == Some(101) || said.contains("panicked") {

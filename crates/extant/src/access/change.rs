@@ -18,7 +18,7 @@ const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o010;
 
 impl Volume {
-    /// That `user` owns an inode, or is root.
+    /// Checks that `user` owns an inode, or is root.
     ///
     /// # Errors
     /// `NotPermitted`.
@@ -55,7 +55,7 @@ impl Volume {
         Ok(set)
     }
 
-    /// That `user` may set these flags.
+    /// Checks that `user` may set these flags.
     ///
     /// # Errors
     /// `NotPermitted` for an inode of another user, and for making it immutable or append-only or ending that.
@@ -68,7 +68,7 @@ impl Volume {
         Ok(())
     }
 
-    /// That `user` may read an attribute.
+    /// Checks that `user` may read an attribute.
     ///
     /// # Errors
     /// `NoAttribute` for what only root sees; `PermissionDenied`; as [`Volume::access`].
@@ -140,7 +140,7 @@ impl Volume {
         Ok(new)
     }
 
-    /// That `user` may give `child`, whose name they may take out of `from`, a name in `to`.
+    /// Checks that `user` may give `child`, whose name they may remove from `from`, a name in `to`.
     ///
     /// # Errors
     /// `PermissionDenied` for a directory that they may not write, whose `..` would change; as [`Volume::access`].

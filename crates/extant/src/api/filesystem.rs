@@ -55,7 +55,7 @@ pub struct Statistics {
     pub blocks: u64,
     /// Blocks in no use, those freed but not yet committed among them.
     pub free_blocks: u64,
-    /// Of those, the ones that others than root may use.
+    /// Free blocks that users other than root may allocate.
     pub available_blocks: u64,
     /// Inodes.
     pub inodes: u32,

@@ -82,7 +82,7 @@ impl Dir {
                 }
                 continue;
             }
-            // Of two names with one hash the second is passed over where a reading ends between them.
+            // If a reading ends between two names with one hash, it skips the second.
             if level.is_changed {
                 let level_again = Level::new(level.dir.clone(), level.name.take());
                 *level = level_again;

@@ -48,7 +48,7 @@ impl Checker<'_> {
             };
             at = parent;
         }
-        // Those of a cycle or without a root are reported once, not again from each of them.
+        // Directories in a cycle or without a root are reported once, not again from each of them.
         connected.extend(way);
     }
 }

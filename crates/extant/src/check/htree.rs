@@ -36,7 +36,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// Of a block without an index over it.
+    /// The role of a block without an index over it.
     pub(super) const fn linear() -> Self {
         Self::Leaf(HashRange::ALL)
     }

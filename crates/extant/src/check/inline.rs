@@ -31,7 +31,7 @@ impl Checker<'_> {
             }
         };
         let (size, bytes) = (inode.size(), content.len());
-        // Of a file less may be in use.
+        // A file may use less of it.
         if inode.file_type() != FileType::Regular && size != bytes as u64 {
             self.findings.add(location, format!("the size is {size}, but the inode holds {bytes} bytes"));
         }

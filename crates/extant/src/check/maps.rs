@@ -33,7 +33,7 @@ pub(super) struct Mapped {
     pub(super) last_written: Option<u64>,
     /// The block of the file's first one.
     pub(super) first_block: Option<FsBlock>,
-    /// Nothing was found to be wrong.
+    /// No error was found in it.
     pub(super) sound: bool,
 }
 

@@ -126,7 +126,7 @@ struct Checker<'v> {
     geometry: &'v Geometry,
     checksums: &'v Checksums,
     superblock: Superblock,
-    /// Of all groups, in order.
+    /// The descriptors of all groups, in order.
     descriptors: Vec<GroupDescriptor>,
     /// The file system's own runs of blocks, sorted.
     own_runs: Vec<(FsBlock, u64)>,

@@ -90,7 +90,7 @@ impl Volume {
 
     fn place_of_new(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InsertPlace> {
         match self.find_place(dir, name) {
-            // Nothing can be added; what is there is still found.
+            // No name can be added; existing names are still found.
             Err(Error::Corrupt { .. })
                 if self.is_indexed(&dir.raw()) && self.find_scanning(dir, name)?.is_some() =>
             {

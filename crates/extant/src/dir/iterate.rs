@@ -184,7 +184,7 @@ impl Volume {
         Ok(Batch::new(items, None))
     }
 
-    /// Of all names the first from `cookie` on, by going through all blocks.
+    /// The first names from `cookie` on, found by reading all blocks.
     fn read_scanned(&self, dir: &Arc<Inode>, cookie: u64, hasher: &DirHasher, form: Form) -> Result<Batch> {
         let mut items = Vec::new();
         let mut limit = u64::MAX;

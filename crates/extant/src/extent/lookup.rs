@@ -151,7 +151,7 @@ fn root_depth(root: &[u8], location: Location) -> Result<u16> {
 
 const BEGINS_ELSEWHERE: &str = "does not begin where its parent says";
 
-/// That a node begins where its parent says, as `ext4_valid_extent_entries` has it. An empty leaf begins nowhere.
+/// Checks that a node begins where its parent says, as `ext4_valid_extent_entries` does. An empty leaf passes.
 pub(super) fn check_begin(node: &ExtentNode, from: LogicalBlock) -> Result<(), &'static str> {
     let first = match &node.entries {
         Entries::Leaf(extents) => extents.first().map(|extent| extent.logical),

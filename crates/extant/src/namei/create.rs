@@ -98,7 +98,7 @@ impl Volume {
             self.check_subdirectories(&parent)?;
         }
         let inode_plan = self.plan_inode(dir, &parent, new)?;
-        // Or its first change would copy it.
+        // Dropped here, for while this snapshot lives, a change of the inode would copy its fields.
         drop(parent);
         let mut update = self.begin(plan.need.and(inode_plan.need))?;
         let inode = update.make_inode(dir, &inode_plan)?;

@@ -67,7 +67,7 @@ impl Volume {
             return Err(Error::IsADirectory);
         }
         self.check_may_remove(&parent, &raw)?;
-        // Or their first changes would copy them.
+        // Dropped here, for while these snapshots live, a change of the inodes would copy their fields.
         drop((parent, raw));
         let found = self.changeable_entry(dir, name, found)?;
         // The directory's block and inode, the child's inode.

@@ -108,7 +108,8 @@ impl Volume {
             }
         }
         if target.is_some() && !flags.exchange {
-            // Or a crash could leave neither what is replaced nor what replaces it. A sync of it reports an error.
+            // Without this flush a crash could leave neither the replaced content nor the new one. A sync of it reports
+            // an error.
             let _ = self.flush(&child);
         }
         let moved: Vec<Arc<Inode>> = [Some(&child), target.as_ref()]
@@ -142,7 +143,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// That `dir` is not `inode` and not below it. `RENAME` must be held.
+    /// Checks that `dir` is not `inode` and not below it. `RENAME` must be held.
     fn check_no_loop(&self, inode: &InodeRef, dir: &Arc<Inode>, error: Error) -> Result<()> {
         if !inode.is_directory() {
             return Ok(());
@@ -229,7 +230,7 @@ impl Volume {
         self.finish_names(update, &[from, to])
     }
 
-    /// That what is named so may be replaced by a directory, or by something else.
+    /// Checks that the target may be replaced by a directory, or by an inode of another type.
     fn check_replaceable(&self, target: &InodeRef, by_directory: bool) -> Result<()> {
         match (target.is_directory(), by_directory) {
             (true, false) => Err(Error::IsADirectory),

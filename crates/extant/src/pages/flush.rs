@@ -49,20 +49,20 @@ struct WritebackExtent<'v> {
     start: FsBlock,
     /// Where it ends in the file, which ended there or behind when the write of the run began.
     end: u64,
-    /// Of a delayed one.
+    /// For a delayed run, the mapping that is still to be made.
     pending: Option<PendingMapping<'v>>,
 }
 
 /// How the blocks of a run come into the inode's map.
 struct PendingMapping<'v> {
-    /// Of the run's first block, until it is filled.
+    /// The hole of the run's first block, until it is filled.
     hole: Option<Hole>,
     taken: Run,
     reservation: Reservation<'v>,
 }
 
 impl PendingMapping<'_> {
-    /// Those of the taken blocks that a part of the run goes to.
+    /// The allocated blocks that a part of the run goes to.
     fn part(&self, range: &Range<u32>) -> Run {
         Run { start: FsBlock(self.taken.start.0 + u64::from(range.start)), len: range.end - range.start }
     }
@@ -381,7 +381,7 @@ impl Volume {
         end.min(inode.state().size())
     }
 
-    /// That no data was lost of any file since this was reported last.
+    /// Checks that no file has lost data since the last report.
     ///
     /// # Errors
     /// `Io` if some was.

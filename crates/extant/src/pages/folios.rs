@@ -39,7 +39,7 @@ struct Folio {
     /// A bit for each block; those delayed are dirty too.
     dirty: u64,
     delayed: u64,
-    /// Those that were written to since their last write to the disk began.
+    /// A bit for each block written to since its last write to the disk began.
     changed: u64,
     /// Used since the search for memory last passed it.
     is_used: bool,
@@ -83,7 +83,7 @@ impl fmt::Debug for Folios {
 }
 
 impl Folios {
-    /// Of memory out of `buffers`.
+    /// An empty set of folios, whose memory comes from `buffers`.
     pub(crate) fn new(block_size: u32, buffers: Arc<Buffers>) -> Self {
         Self {
             block_size: block_size as usize,

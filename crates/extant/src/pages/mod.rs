@@ -71,7 +71,7 @@ pub(crate) struct DelallocState {
 
 /// The pages of all files.
 pub(crate) struct Pages {
-    /// Of folios.
+    /// The memory for folios.
     memory: Budget,
     buffers: Arc<Buffers>,
     /// Its writeback, and how much is dirty.
@@ -95,7 +95,7 @@ impl fmt::Debug for Pages {
 }
 
 impl Pages {
-    /// Of at most `bytes` bytes, half of them dirty; written back in the background if `background`.
+    /// A page cache of at most `bytes` bytes, half of them dirty; written back in the background if `background`.
     ///
     /// # Errors
     /// `Io` if the host gives no threads.

@@ -221,7 +221,7 @@ fn missing_tables_are_passed_in_one_step() {
     if !has_tools() {
         return;
     }
-    // Of the triple indirect blocks the topmost is there and empty.
+    // The topmost of the triple indirect blocks exists and is empty.
     let (device, number) = with_shared_tables(|[.., top]| ([0, 0, top], vec![(top, 0)]));
     let volume = mount(&device);
     let inode = volume.inode(number).unwrap();

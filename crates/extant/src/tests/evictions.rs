@@ -36,7 +36,7 @@ impl BlockDevice for Interrupted {
     fn flush(&self) -> io::Result<()> {
         let interruption = self.at_flush.lock().expect("no panic").take();
         if let Some(interruption) = interruption {
-            // Of a thread that holds nothing.
+            // On a thread that holds no locks.
             std::thread::spawn(interruption).join().expect("what is done meanwhile");
         }
         self.inner.flush()

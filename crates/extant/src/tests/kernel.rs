@@ -57,7 +57,7 @@ impl Drop for KernelMount {
     }
 }
 
-/// Nothing to do, and no harm done, if it is unmounted already.
+/// Does nothing if it is unmounted already.
 fn unmount(path: &Path) {
     let _ = Command::new("umount").arg(path).output();
 }

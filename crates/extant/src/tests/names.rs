@@ -54,10 +54,10 @@ pub(super) fn new(kind: NewKind<'_>) -> New<'_> {
 struct Thing {
     inode: InodeNumber,
     file_type: FileType,
-    /// Of a directory.
+    /// A directory's names.
     names: BTreeMap<Vec<u8>, usize>,
     parent: usize,
-    /// Of anything else.
+    /// The links of any other inode.
     links: u16,
     target: Vec<u8>,
     content: Vec<u8>,

@@ -119,7 +119,7 @@ fn a_truncation_that_ends_lets_a_linked_inode_leave_the_list() {
     assert_clean(device.inner(), "unmounted");
 }
 
-/// So it neither comes into the midst of a truncation, nor beside another thread's first link.
+/// So the link happens neither in the midst of a truncation, nor at the same time as another thread's first link.
 #[test]
 fn a_first_link_waits_for_who_changes_the_inode() {
     let device = Arc::new(MemoryDevice::new(8 << 20));

@@ -211,7 +211,7 @@ fn what_replaces_a_file_is_written_before_it_does() {
     let device = disk(32 << 10);
     let volume = mount_with_pages(&device, 16 * MIB, true);
     let root = volume.inode(InodeNumber::ROOT).unwrap();
-    // By a rename.
+    // Replaced by a rename.
     let old = create(&volume, "old");
     let file = create(&volume, "new");
     write(&volume, &file, 0, 3 * BLOCK);
@@ -220,7 +220,7 @@ fn what_replaces_a_file_is_written_before_it_does() {
     volume.rename(&root, b"free", &root, b"old", RenameFlags::default()).unwrap();
     assert_eq!(file.raw().size(), 3 * BLOCK);
     drop(old);
-    // By cutting it to nothing.
+    // Truncated to zero bytes.
     volume.set_size(&file, 0).unwrap();
     write(&volume, &file, 0, 2 * BLOCK);
     assert_eq!(file.raw().size(), 0, "until it is closed");

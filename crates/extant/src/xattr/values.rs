@@ -35,9 +35,9 @@ const DROPPED_COUNT: usize = 16;
 /// How the references to values change.
 #[derive(Default)]
 pub(super) struct ValuesPlan {
-    /// By so many, in any case.
+    /// Changes of reference counts that happen in any case.
     changes: Vec<(InodeRef, i64)>,
-    /// By one less for each, if no other inode uses the block that was shared.
+    /// Inodes that lose one reference each, if no other inode uses the block that was shared.
     left: Vec<InodeRef>,
     /// Blocks that no longer count in the inode.
     blocks: u64,
@@ -148,7 +148,7 @@ impl Volume {
         plan.blocks = self.value_blocks(old).saturating_sub(self.value_blocks(new));
         let touched = plan.changes.iter().map(|(value, _)| value).chain(&plan.left);
         let touched: BTreeSet<InodeNumber> = touched.map(|value| value.number).collect();
-        // Those that are in the new lists keep a reference.
+        // Values that are in the new lists keep a reference.
         let kept: BTreeSet<u32> = new.values().map(|(inum, _)| inum).collect();
         let gone = touched.iter().filter(|number| !kept.contains(&number.0)).count();
         plan.credits = touched.len() as u32 + gone as u32 * ORPHAN_CREDITS;

@@ -17,7 +17,7 @@ pub struct DiskKind {
     pub name: &'static str,
     pub block_size: u64,
     pub size_mib: u64,
-    /// Of mke2fs; without them the disk is made by our own mkfs.
+    /// Options of mke2fs; without them Extant's own mkfs makes the disk.
     options: Option<&'static [&'static str]>,
 }
 
@@ -276,7 +276,7 @@ impl Checker {
         run("e2fsck", &arguments)
     }
 
-    /// That an image is clean.
+    /// Checks that an image is clean.
     ///
     /// # Errors
     /// What e2fsck says.

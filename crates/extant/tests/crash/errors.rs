@@ -38,7 +38,7 @@ use crate::tree;
 /// passes for a process that is stopped too.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOKS_MAX: u64 = 600;
-/// Of so many runs, one is looked at by e2fsck too.
+/// One in so many runs is checked by e2fsck too.
 const CHECKED_ONE_IN: u64 = 8;
 
 /// The kind of request to a device.
@@ -155,7 +155,7 @@ fn promises(op: Op) -> bool {
 }
 
 impl Case<'_, '_> {
-    /// That an error is one of a device that failed, or of a file system that writes no more.
+    /// Checks that an error is one of a failed device, or of a file system that no longer writes.
     fn is_of_device(&self, error: &Error, hits: &Hits) -> Result<(), String> {
         let block_size = self.scenario.base.kind.block_size;
         match error {

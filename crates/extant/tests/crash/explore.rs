@@ -150,7 +150,7 @@ pub struct Scenario<'b> {
     pub fault: Fault,
     /// Commits before the sequence begins, which move the head of the log.
     pub commits: u32,
-    /// Of the choice of crashes.
+    /// The seed of the choice of crashes.
     pub seed: u64,
     pub pages: Pages,
 }
@@ -186,7 +186,7 @@ pub struct History {
 }
 
 impl History {
-    /// That the tree is one that a crash after so many operations may leave.
+    /// Checks that the tree is one that a crash after so many operations may leave.
     pub fn check(&self, tree: &Entry, done: usize, is_delayed: bool) -> Result<(), String> {
         let tree = match self.dir {
             Some(dir) => tree.child(dir).ok_or(format!("directory {dir} is missing"))?,
@@ -204,7 +204,7 @@ impl History {
         allowed.check(tree).map(drop).map_err(|what| format!("after {done} operations: {what}"))
     }
 
-    /// That the tree is the last one.
+    /// Checks that the tree is the last one.
     pub fn check_end(&self, tree: &Entry) -> Result<(), String> {
         self.check(tree, self.model.ends.len() - 1, false).map_err(|what| format!("without a crash: {what}"))
     }
@@ -339,7 +339,7 @@ pub fn record_threads(
 pub enum Survival {
     All,
     None,
-    /// Those that the seed chooses, in `odds` of 4.
+    /// The crashes that the seed chooses, in `odds` of 4.
     Some {
         seed: u64,
         odds: u64,
@@ -407,7 +407,7 @@ pub struct Plan {
     pub trees: usize,
     /// Also by e2fsck, and what a crash of the recovery leaves.
     pub checked: usize,
-    /// Of those, also recovered by e2fsck and compared.
+    /// Images also recovered by e2fsck and compared.
     pub compared: usize,
 }
 

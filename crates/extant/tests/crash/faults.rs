@@ -25,7 +25,7 @@ fn scenario(base: &Base, ops: Vec<Op>) -> Scenario<'_> {
     Scenario { base, ops, fault: Fault::None, commits: 0, seed: 1, pages: Pages::default() }
 }
 
-/// That one of the sequences leaves bad images with the fault, and none without.
+/// Asserts that one of the sequences leaves bad images with the fault, and none without.
 fn assert_found<'b>(fault: Fault, scenarios: impl IntoIterator<Item = Scenario<'b>>) {
     let mut checker = Checker::new();
     let mut total = Outcome::default();

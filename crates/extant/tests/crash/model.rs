@@ -69,13 +69,13 @@ pub struct Model {
     drain_serial: u32,
     /// The tree after each step; the first is the tree before the first operation.
     pub steps: Vec<State>,
-    /// Of each step, the inode that changed in several updates.
+    /// For each step, the inode that changed in several updates.
     pub in_steps: Vec<Option<Id>>,
-    /// Of each step, [`hash_names`] of all directories together.
+    /// For each step, [`hash_names`] of all directories together.
     pub names: Vec<u64>,
     /// The names of directories that have not changed since they were hashed.
     names_of: BTreeMap<Id, (Arc<Inode>, u64)>,
-    /// Of each operation, the last of its steps; the first entry is for none.
+    /// For each operation, the last of its steps; the first entry is for none.
     pub ends: Vec<usize>,
     /// What was promised after each operation.
     pub promises: Vec<Promise>,

@@ -27,7 +27,7 @@ use crate::tree;
 
 /// One case takes less on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Of the locks of an operation, one in so many by default.
+/// By default one in so many locks of an operation.
 const STRIDE: u64 = 23;
 /// Disks that `e2fsck` looks at.
 const CHECKED_ONE_IN: u64 = 8;

@@ -177,7 +177,7 @@ fn every_delayed_sequence_of_two_operations_survives_every_crash() {
     explore_short("delayed short sequences", &[1], short_sequences, pages);
 }
 
-/// Of every pair of operations on a file that is open and has no name: all by [`scale`] 3, a sixth of them in CI.
+/// Pairs of operations on an open file without a name: all of them from [`scale`] 3, a sixth of them in CI.
 fn sampled_held_sequences(block: u64) -> Vec<Vec<Op>> {
     let of_six = if scale() >= 3 { 6 } else { scale() };
     let is_in = |index: u64| hash(&[index, 11]) % 6 < of_six;

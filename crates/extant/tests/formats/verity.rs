@@ -30,7 +30,7 @@ fn open(image: &Path, pages: u64) -> Filesystem {
     Mount::new().background(false).page_cache_bytes(pages).open(image).expect("a mount")
 }
 
-/// That content and hashes of the verity file are all there.
+/// Asserts that content and hashes of the verity file are all there.
 fn assert_whole(fs: &Filesystem, path: &str, what: &str) {
     let file = fs.lookup(path).expect(what);
     assert_eq!(file.read_to_end_at(0).expect(what), content()[..SIZE], "{what}");

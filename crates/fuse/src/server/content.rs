@@ -13,7 +13,7 @@ const INSERT_RANGE: i32 = 0x20;
 const HOLES_WRITTEN_MAX: u32 = 64;
 
 impl Server {
-    /// That it may be opened so, beside what the kernel looks at.
+    /// Opens an inode, after the checks that the kernel does not make.
     ///
     /// Source: `may_open` of `fs/namei.c`, `fsverity_file_open`.
     pub(super) fn open_inode(&self, node: NodeId, how: OpenHow) -> Reply<Opened> {
@@ -54,7 +54,7 @@ impl Server {
             return snapshot.write(&self.fs, offset, bytes);
         }
         let file = served.file()?;
-        // Nothing is appended through a mapping, and nothing before the end.
+        // A write through a mapping is no append, and neither is one before the end.
         let appends = how.append && !how.is_late;
         Self::check_changeable(file, appends)?;
         if file.flags().contains(InodeFlags::APPEND) && offset < file.metadata().size {

@@ -111,8 +111,8 @@ impl Server {
         }
     }
 
-    /// That the caller may administer the file system: it has the capability for that, or is the ordinary user who mounted it. Root
-    /// without the capability may not, as in a container.
+    /// Checks that the caller may administer the file system: it has the capability for that, or is the ordinary user who mounted it.
+    /// Root without the capability may not, as in a container.
     fn check_administrator(&self, caller: Caller) -> Reply<()> {
         let is_mounter = caller.uid == self.mounter && !caller.is_root();
         if is_mounter || is_capable(caller.thread, Capability::SystemAdministration) {
@@ -122,7 +122,7 @@ impl Server {
         }
     }
 
-    /// That the caller may set these flags, where the kernel has not looked.
+    /// Checks that the caller may set these flags, if the kernel has not checked it.
     fn check_set_flags(&self, caller: Caller, file: &File, flags: InodeFlags) -> Reply<()> {
         let metadata = file.metadata();
         let is_owner = caller.uid == self.owners.shown(metadata.uid, metadata.gid).0;

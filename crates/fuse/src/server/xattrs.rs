@@ -12,8 +12,8 @@ fn is_acl(name: &[u8]) -> bool {
     matches!(name, b"system.posix_acl_access" | b"system.posix_acl_default")
 }
 
-/// That the kernel's ext4 has a name space of attributes. For `system.` the kernel checks no permission: a name that it does not
-/// check itself, as it does access control lists, any user could set on any file.
+/// Checks that the kernel's ext4 has a name space of attributes. For `system.` the kernel checks no permission: a name that it
+/// does not check itself, as it does access control lists, any user could set on any file.
 ///
 /// Source: `xattr_permission`, `ext4_xattr_handlers`.
 fn check_name_space(name: &[u8]) -> Reply<()> {

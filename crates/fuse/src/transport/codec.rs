@@ -45,7 +45,7 @@ pub(super) struct Message<'m> {
 /// The result of answering a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// So many bytes of the body.
+    /// This many bytes of the body.
     Done(usize),
     /// An error.
     Failed(Errno),

@@ -17,7 +17,7 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffi
 pub(super) struct Affinity(Option<CpuSet>);
 
 impl Affinity {
-    /// Of the thread that calls.
+    /// The affinity of the calling thread.
     pub(super) fn current() -> Self {
         Self(sched_getaffinity(None).ok())
     }

@@ -70,7 +70,7 @@ struct State {
     free: usize,
     /// Threads there are.
     alive: usize,
-    /// Those beyond what may wait at once.
+    /// The requests beyond those that may wait at once.
     kept: [VecDeque<Received>; Class::COUNT],
     ends: bool,
     failure: Option<io::Error>,
@@ -154,7 +154,7 @@ impl<T: Ops> Readers<T> {
     /// Answers requests until it is unmounted and all threads have ended.
     ///
     /// # Errors
-    /// Those of reading requests.
+    /// The errors of reading requests.
     pub(super) fn run(self: &Arc<Self>) -> io::Result<()> {
         let shared = self.shared.clone();
         let watcher = extant_rt::spawn("extant-watch", move || shared.watch_readers());

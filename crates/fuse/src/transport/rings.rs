@@ -140,8 +140,8 @@ impl Rings {
     /// Serves requests until it is unmounted.
     ///
     /// # Errors
-    /// Those of reading FORGET, and of a ring that has ended before: its CPU's requests would wait for ever. When the caller lets
-    /// the device go the kernel ends the mount.
+    /// The errors of reading FORGET, and of a ring that has ended before: its CPU's requests would wait for ever. When the caller
+    /// lets the device go the kernel ends the mount.
     pub(super) fn run<T: Ops>(self, service: &Arc<Service<T>>, device: &Arc<Device>) -> io::Result<()> {
         self.meeting.state.lock().device = Some(Some(device.clone()));
         self.meeting.changed.notify_all();

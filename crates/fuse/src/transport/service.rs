@@ -26,9 +26,9 @@ pub(super) trait Exchange: Send + 'static {
 #[derive(Debug)]
 pub(super) struct Service<T> {
     ops: T,
-    /// By [`Class`]; of requests over rings.
+    /// The latencies of requests over rings, by [`Class`].
     latencies: [LatencyEwma; Class::COUNT],
-    /// Of the threads that answer those.
+    /// The slots of the threads that answer those requests.
     slots: Slots,
 }
 

@@ -37,7 +37,7 @@ impl Class {
     /// How many there are.
     pub(super) const COUNT: usize = 5;
 
-    /// Of a kind of requests.
+    /// The class of a kind of request.
     pub(super) const fn of(kind: u32) -> Self {
         match kind {
             opcode::GETATTR | opcode::STATX | opcode::STATFS => Self::Light,
@@ -72,7 +72,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Of the thread that calls.
+    /// The slot of the calling thread.
     pub(super) fn new() -> Self {
         Self {
             thread: gettid(),

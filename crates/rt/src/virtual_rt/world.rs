@@ -51,7 +51,7 @@ pub struct Machine {
     pub costs: Costs,
     /// The times of transfers of lines.
     pub topology: Topology,
-    /// By the name of a lock class.
+    /// The data behind locks, by the name of a lock class.
     pub behind: BTreeMap<String, Behind>,
     /// Names of lock classes that the modelled program has not: taking such a lock costs nothing.
     pub without: HashSet<String>,
@@ -99,9 +99,9 @@ pub struct LineReport {
 pub struct Report {
     /// Each CPU's clock at its end, in nanoseconds: first those of the tasks, then those of spawned threads.
     pub cpus_ns: Vec<u64>,
-    /// By the name of the lock class.
+    /// The costs of locks, by the name of the lock class.
     pub locks: BTreeMap<&'static str, LockReport>,
-    /// By the place of the access: atomics, and locks with what they hold.
+    /// The costs of lines, by the place of the access: atomics, and locks with what they hold.
     pub lines: BTreeMap<&'static Location<'static>, LineReport>,
 }
 
@@ -117,7 +117,7 @@ impl Report {
 #[derive(Clone, Copy, Debug)]
 pub struct AccessSite {
     pub location: &'static Location<'static>,
-    /// Of the lock that is accessed.
+    /// The class of the lock that is accessed.
     pub class: Option<&'static LockClass>,
 }
 

@@ -1,4 +1,4 @@
-//! In which slot a name may be: a table of fixed size, by hash.
+//! The index of the slots in which a name may be: a table of fixed size, by hash.
 
 use extant_rt::{AtomicU32, OnceBox, Ordering};
 
@@ -52,7 +52,7 @@ impl Index {
 
     /// The first that `look` makes of the slots where the name may be.
     pub(super) fn find<R>(&self, key: &Key<'_>, mut look: impl FnMut(usize) -> Option<R>) -> Option<R> {
-        // Of a directory that has names there, most are.
+        // If a directory has far names, most of its names are far.
         let places: &[_] = if key.may_be_far { &[Region::Far, Region::Near] } else { &[Region::Near] };
         for region in places {
             let Some(chunk) = self.chunk(key, *region).get() else { continue };

@@ -40,7 +40,7 @@ const _: () =
     assert!(size_of::<Padded<Slot>>() == 128 || cfg!(any(extant_rt = "virtual", extant_rt = "shuttle")));
 
 impl Slots {
-    /// That many, rounded down to whole chunks.
+    /// Makes `count` slots, rounded down to whole chunks.
     pub(super) fn new(count: usize) -> Self {
         let chunks = (count / CHUNK).max(1);
         Self {

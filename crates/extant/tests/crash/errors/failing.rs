@@ -148,7 +148,7 @@ impl Map {
 #[derive(Clone, Copy, Debug)]
 pub struct Failure {
     pub target: Target,
-    /// Of the target's requests, counted from 0; none if none fails.
+    /// The index of one of the target's requests, counted from 0; none if none fails.
     pub index: Option<u64>,
     pub manner: Manner,
     pub answer: Answer,
