@@ -7,7 +7,7 @@ use crate::path::TreePath;
 /// A range of a file that holds data, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataRange {
-    /// Where it begins.
+    /// The offset of its start.
     pub offset: u64,
     /// Its length in bytes.
     pub bytes: u64,

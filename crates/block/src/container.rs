@@ -38,7 +38,7 @@ pub enum Container {
 pub struct PartitionEntry {
     /// Its number as the kernel counts: 1 to 4 primary and from 5 logical, or its place in a GUID table.
     pub number: u32,
-    /// Where it begins on the device, in bytes.
+    /// Its start on the device, in bytes.
     pub offset: u64,
     /// Its length in bytes.
     pub bytes: u64,

@@ -44,7 +44,7 @@ pub enum Error {
     Mounted {
         /// The block special.
         path: PathBuf,
-        /// Where it is mounted.
+        /// The mount point.
         mount_point: PathBuf,
     },
     /// The kernel uses the block special, as swap or below another device.
@@ -78,7 +78,7 @@ pub enum Error {
     Unsuitable {
         /// The file or block special.
         path: PathBuf,
-        /// What is in the way.
+        /// The obstacle.
         reason: &'static str,
     },
     /// A range reaches past the end of the device.

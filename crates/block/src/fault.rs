@@ -31,7 +31,7 @@ pub enum Operation {
 pub struct Request {
     /// The kind of request.
     pub operation: Operation,
-    /// Where it begins, in bytes; 0 for a flush.
+    /// Its start, in bytes; 0 for a flush.
     pub offset: u64,
     /// Its length in bytes; 0 for a flush.
     pub bytes: u64,

@@ -25,7 +25,7 @@ pub enum Event {
     Write {
         /// Where, in bytes.
         offset: u64,
-        /// What.
+        /// The bytes.
         bytes: Arc<[u8]>,
         /// Whether they are durable by themselves.
         fua: bool,
@@ -213,7 +213,7 @@ pub enum Tearing {
 pub struct Unflushed {
     /// The index of its event in the log.
     pub event: usize,
-    /// Where it begins, in bytes.
+    /// Its start, in bytes.
     pub offset: u64,
     /// Its length in bytes.
     pub bytes: u64,

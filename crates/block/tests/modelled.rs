@@ -16,7 +16,7 @@ fn time_of(amount: u64, per_second: u64) -> u64 {
     (u128::from(amount) * 1_000_000_000).div_ceil(u128::from(per_second)) as u64
 }
 
-/// What a request takes alone, and of the whole device's time at full load.
+/// The time of a request alone, and its share of the whole device's time at full load.
 fn alone_and_share(model: &Model, writes: bool, bytes: u64) -> (u64, u64) {
     let (latency, stream, all, requests) = if writes {
         (

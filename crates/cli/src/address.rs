@@ -21,7 +21,7 @@ impl std::fmt::Display for DiskPath {
     }
 }
 
-/// What an argument names.
+/// The place that an argument names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A file of the host.
@@ -31,7 +31,8 @@ pub enum Address {
 }
 
 impl Address {
-    /// What exists on the host is of the host; else the argument is split at the first `:/` that is not `://`.
+    /// An argument that exists on the host names that file; else the argument is split at the first `:/` that
+    /// is not `://`.
     pub fn parse(argument: &OsStr) -> Self {
         match split(argument) {
             Some(place) if !exists(argument) => Self::Disk(place),

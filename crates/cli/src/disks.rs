@@ -237,7 +237,7 @@ pub fn journal_skipped(fs: &Filesystem) -> Option<String> {
     }
 }
 
-/// What the disk itself says of errors that were met while it was in use, and what to do about them.
+/// A warning about the errors recorded in the superblock, and what to do about them.
 pub fn errors_met(fs: &Filesystem) -> Option<String> {
     let (superblock, errno) = (fs.superblock(), fs.mounted().journal_errno);
     let met = if errno != 0 {

@@ -20,7 +20,7 @@ pub struct Failure {
     pub kind: &'static str,
     /// Where: a file, or an image and a path on it.
     pub place: String,
-    /// What happened.
+    /// What happened, in one line.
     pub message: String,
 }
 
@@ -134,7 +134,7 @@ fn without_number(text: &str) -> String {
     }
 }
 
-/// What can be done where a file system cannot be opened.
+/// Advice for a file system that cannot be opened.
 fn advice(error: &extant::Error) -> Option<&'static str> {
     use extant::Error;
     Some(match error {

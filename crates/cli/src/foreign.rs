@@ -8,9 +8,9 @@ use crate::size;
 /// Something that is no ext4 file system.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Foreign {
-    /// What it is, as `an XFS file system`.
+    /// Its name with an article, as `an XFS file system`.
     pub what: String,
-    /// What to do about it.
+    /// The advice for it.
     pub advice: String,
 }
 
@@ -95,7 +95,7 @@ pub fn has_superblock(device: &dyn BlockDevice) -> bool {
     has_mark(device, SUPERBLOCK_OFFSET + 56, &superblock::MAGIC.to_le_bytes())
 }
 
-/// What else is recognised on a device.
+/// Other formats that are recognised on a device.
 pub fn recognise(device: &dyn BlockDevice) -> Option<Foreign> {
     let found = MARKS.iter().find(|(at, mark, ..)| has_mark(device, *at, mark));
     if let Some((.., what, advice)) = found {

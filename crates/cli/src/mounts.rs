@@ -20,7 +20,7 @@ pub struct Mounted {
     pub point: PathBuf,
     /// The type: one of Extant's, or another file system's.
     pub kind: String,
-    /// What is mounted.
+    /// The source of the mount.
     pub source: PathBuf,
     /// Major and minor number, as `0:52`.
     device: String,

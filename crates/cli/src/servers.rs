@@ -21,12 +21,12 @@ use crate::failure::Failure;
 use crate::mounts::{self, Mounted};
 
 const NAME: &str = "extant-server";
-/// What a record may have at most.
+/// The maximum size of a record.
 const RECORD_BYTES_MAX: u64 = 4096;
 /// The end of a record that reports no failure.
 const CLEAN: &str = "clean";
 
-/// What a server reports to `umount`.
+/// The record in which a server reports its result to `umount`.
 #[derive(Debug)]
 pub struct Record(Mutex<File>);
 
@@ -99,10 +99,10 @@ impl ServerProcess {
         String::from_utf8_lossy(&bytes[..count]).lines().map(str::to_owned).collect()
     }
 
-    /// What it recorded about its end, once it has ended.
+    /// The result that it recorded, once it has ended.
     ///
     /// # Errors
-    /// What could not be written; that it was killed.
+    /// The failure to write data; or that the server was killed.
     pub fn outcome(&self, image: &Path) -> Result<(), Failure> {
         let place = image.display().to_string();
         match self.lines().get(1).map(String::as_str) {

@@ -28,7 +28,7 @@ pub struct Visited {
     pub place: DiskPath,
     /// The directory.
     pub dir: Dir,
-    /// What is in it, by name.
+    /// Its entries, by name.
     pub entries: Vec<DirEntry>,
 }
 

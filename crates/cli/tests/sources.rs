@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// What `rt` has instead.
+/// The interfaces that `rt` replaces.
 const RUNTIME: [&str; 7] = [
     "std::sync",
     "core::sync",
@@ -17,7 +17,7 @@ const RUNTIME: [&str; 7] = [
     "std::time::*",
 ];
 
-/// What a library does not do.
+/// Interfaces that a library does not use.
 const PROGRAM: [&str; 9] = [
     "std::env",
     "print!",
@@ -34,7 +34,7 @@ const PROGRAM: [&str; 9] = [
 const PROCESSES: [&str; 1] = ["std::process"];
 const OWN_PROCESS: [&str; 3] = ["std::process::exit", "std::process::abort", "std::process::id"];
 
-/// What knows bytes alone does not do.
+/// Interfaces that a library which works on bytes alone does not use.
 const OUTSIDE_WORLD: [&str; 6] = ["extant_rt", "extant_block", "std::fs", "std::io", "std::net", "std::os"];
 
 /// Each library with what it must not name. `rt` and `block` name the host's own interfaces.

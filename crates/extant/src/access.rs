@@ -43,7 +43,7 @@ impl Credentials {
     }
 }
 
-/// What someone wants to do with an inode.
+/// The access that a user wants to an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessMask(u16);
 

@@ -1,4 +1,4 @@
-//! What the journal asks of the engine at a commit: snapshots at the freeze, final bytes afterwards.
+//! The engine's part of a commit, called by the journal: snapshots at the freeze, final bytes afterwards.
 //!
 //! Order of the final bytes: bitmaps, descriptor fields, descriptor checksums, inodes, other blocks, superblock. Each
 //! checksum is computed here, once per commit, on a private copy; the checksum of an unchanged inode is not computed anew,

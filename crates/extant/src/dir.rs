@@ -157,7 +157,7 @@ impl Volume {
         }
     }
 
-    /// What it takes to give a directory, or something new, `blocks` more blocks.
+    /// The credits for adding `blocks` blocks to a directory or a new inode.
     pub(crate) fn grow_need(&self, raw: &RawInode, blocks: u32) -> Credits {
         if blocks == 0 {
             return Credits::new(0, 0);

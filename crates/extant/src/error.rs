@@ -10,14 +10,14 @@ use crate::mmp::MmpHolder;
 /// The result of an operation on a file system.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong. Each operation names the ones that matter to it.
+/// The errors of the engine. Each operation lists those that matter to it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device failed.
     #[error("{location}: {source}")]
     Io {
-        /// What was read or written.
+        /// The location that was read or written.
         location: Location,
         /// The device's own error.
         source: io::Error,

@@ -72,7 +72,7 @@ struct Paged {
 #[derive(Debug)]
 pub(crate) struct InodeState {
     pub(crate) raw: Arc<RawInode>,
-    /// What it does not have yet.
+    /// The state that is not yet in the on-disk inode.
     pub(crate) delalloc: DelallocState,
     /// In the running transaction's list.
     pub(crate) dirty: bool,

@@ -43,7 +43,7 @@ const DEVICE_NAME: &[u8] = b"extant";
 pub struct MmpHolder {
     /// The host.
     pub node: String,
-    /// What that host calls the device.
+    /// That host's name of the device.
     pub device: String,
     /// When it said so last, in seconds after 1970, by its own clock.
     pub time_s: u64,

@@ -127,7 +127,7 @@ impl Default for Options {
     }
 }
 
-/// What mounting found.
+/// The findings of mounting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mounted {
     /// Blocks that the journal held and that were replayed, or are laid over the disk when reading.

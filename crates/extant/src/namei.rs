@@ -45,7 +45,7 @@ use crate::volume::Volume;
 /// Names of a file, and subdirectories of a directory without the `dir_nlink` feature: `EXT4_LINK_MAX`.
 const LINKS_MAX: u16 = 65_000;
 
-/// What the operations on names share.
+/// The state that the operations on names share.
 #[derive(Debug)]
 pub(crate) struct Names {
     pub(crate) format: Format,

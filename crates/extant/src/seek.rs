@@ -8,7 +8,7 @@ use crate::inode::Inode;
 use crate::map::{LOGICAL_END, MapKind, Mapping};
 use crate::volume::Volume;
 
-/// What to look for.
+/// The kind of position to look for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTo {
     /// Bytes that were written.

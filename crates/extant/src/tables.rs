@@ -154,7 +154,7 @@ impl MetadataUpdate<'_> {
     }
 }
 
-/// What the thread does.
+/// The thread's loop.
 fn zero_tables(volume: &Weak<Volume>, signal: &Signal, delay: Duration) {
     let mut is_on = signal.rest(delay);
     for group in (0..).map(GroupNumber) {

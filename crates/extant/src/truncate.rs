@@ -62,7 +62,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// What it needs.
+    /// The credits that it needs.
     pub(crate) fn need(&self) -> Credits {
         match self {
             Self::Extents(removal) => Credits::nofail(removal.credits, removal.blocks),

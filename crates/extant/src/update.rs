@@ -72,7 +72,7 @@ pub(crate) enum InodeDirty {
 /// Inodes by the block of the inode table that holds them.
 type InodesByBlock = BTreeMap<FsBlock, Vec<Arc<Inode>>>;
 
-/// What the running transaction changed.
+/// The changes of the running transaction.
 #[derive(Debug)]
 pub(crate) struct DirtyMetadata {
     /// By thread: a block that was freed is allocated again only after the commit, so none is listed twice.

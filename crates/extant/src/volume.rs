@@ -54,7 +54,7 @@ pub(crate) struct Volume {
     pub(crate) journal: Option<Arc<Journal>>,
     /// The same, for threads that read bitmaps.
     pub(crate) committed: Arc<OnceLock<Arc<Journal>>>,
-    /// What a dirty journal says, when opened for reading.
+    /// The replayed blocks of a dirty journal, when opened for reading.
     pub(crate) replayed: BTreeMap<FsBlock, Arc<[u8]>>,
     pub(crate) buffers: Cache<Buffer>,
     pub(crate) inodes: InodeCache,
@@ -69,7 +69,7 @@ pub(crate) struct Volume {
     pub(crate) orphans: Mutex<Orphans>,
     /// The first damage that kept an inode without links and uses from being deleted, until it is reported.
     pub(crate) undeleted: Mutex<Option<Error>>,
-    /// What the operations on names share.
+    /// The state that the operations on names share.
     pub(crate) names: Names,
     pub(crate) clock: WallClock,
     /// Blocks that a transaction freed are discarded at its commit; cleared if the device cannot discard.
@@ -84,7 +84,7 @@ pub(crate) struct Volume {
     pub(crate) failed: AtomicBool,
     /// Set by unmounting.
     pub(crate) unmounted: AtomicBool,
-    /// What keeps other hosts off, on disks that have it.
+    /// The multiple-mount protection, on disks that have it.
     pub(crate) mmp_guard: Option<MmpGuard>,
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Worker {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What asks the thread to end.
+/// The signal that ends the thread.
 #[derive(Debug)]
 pub(crate) struct Signal {
     is_stopped: Mutex<bool>,

@@ -23,7 +23,7 @@ const FILE_BYTES: u64 = 16 << 20;
 const WINDOW: Duration = Duration::from_millis(500);
 const CHANGE: Duration = Duration::from_millis(100);
 
-/// What a writer knows of its file, and how long its writes took without changes and with them.
+/// A writer's record of its file, and how long its writes took without changes and with them.
 struct Written {
     content: Vec<u8>,
     took: [Vec<Duration>; 2],
@@ -69,7 +69,7 @@ fn change_on(fs: &Filesystem, is_changing: &AtomicBool, until: Instant) -> u64 {
     changes
 }
 
-/// What 999 of 1000 did not take longer than.
+/// The time that 999 of 1000 did not exceed.
 fn most(mut took: Vec<Duration>) -> Duration {
     took.sort_unstable();
     took[took.len() * 999 / 1000]

@@ -144,7 +144,7 @@ fn a_mount_with_discard_discards_what_a_commit_freed() {
     fs.sync().expect("sync");
     let done = discards(&recorder, from);
     assert!(done.iter().map(|(_, bytes)| bytes).sum::<u64>() >= 4 * MIB && done.len() < 8, "{done:?}");
-    // What is freed is used again, and freed again, under more discards.
+    // Freed blocks are used again, and freed again, under more discards.
     for round in 0..3 {
         fs.write("/more", content(round, 20 * MIB)).expect("write");
         fs.sync().expect("sync");

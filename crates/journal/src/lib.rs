@@ -37,7 +37,7 @@ use extant_rt::Arc;
 /// A block of a transaction as it shall be on the disk.
 #[derive(Clone, Debug)]
 pub struct FinalBlock {
-    /// Where it lives.
+    /// Its block on the device.
     pub block: FsBlock,
     /// One block of bytes, with its checksum.
     pub bytes: Arc<[u8]>,

@@ -157,7 +157,7 @@ pub struct Superblock {
     pub s_first: u32,
     /// The first transaction to expect.
     pub s_sequence: TransactionId,
-    /// Where it starts; 0 if the log is empty.
+    /// The first block of the log that is in use; 0 if the log is empty.
     pub s_start: u32,
     /// Why the journal was aborted, as a negative errno; 0 if it was not.
     pub s_errno: i32,

@@ -94,7 +94,7 @@ classes! {
     THREADS = 108;
     /// The journal's state.
     JOURNAL = 110;
-    /// What stands before a device and keeps books: a recorder, a fault injector.
+    /// A wrapper of a device that records or changes its requests: a recorder, a fault injector.
     DEVICE_LAYER = 115;
     /// A device's own state.
     DEVICE = 120;

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// What `explore` does: the checked runtime tries schedules, the native one leaves them to the host.
+/// The parameters of `explore`: the checked runtime tries schedules, the native one leaves them to
+/// the host.
 #[derive(Clone, Debug)]
 pub struct Exploration {
     /// How many of each kind.

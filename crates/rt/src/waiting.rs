@@ -1,4 +1,4 @@
-//! What a thread does before it waits, and whether its work is still wanted.
+//! The call that a thread makes before it waits, and the check whether its work is still wanted.
 //!
 //! A server's thread answers requests and also receives them. Before it waits (for a lock that another thread holds, for a
 //! condition, for a slow device) it must let another thread receive. [`attend`] installs the thread's [`Waiter`]; the locks of

@@ -15,7 +15,7 @@ pub(crate) struct State {
     pub bytes: u64,
     /// Its times are to be written.
     pub times: bool,
-    /// Where it is listed.
+    /// Its place in a context's lists.
     pub listed: Option<Listed>,
     /// Bytes dirtied since its writer was last looked at.
     pub unthrottled: u64,

@@ -1,4 +1,4 @@
-//! What contexts did and their state, in the terms of the kernel's `/sys/kernel/debug/bdi/*/wb_stats`.
+//! Statistics and state of contexts, in the terms of the kernel's `/sys/kernel/debug/bdi/*/wb_stats`.
 
 use std::time::Duration;
 

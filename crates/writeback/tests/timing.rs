@@ -223,7 +223,7 @@ fn a_file_without_end_leaves_others_of_its_context_their_turn() {
     });
 }
 
-/// What writers saw: bytes that all wrote, their longest wait, the most that was dirty.
+/// Measurements of writers: bytes that all wrote, their longest wait, the most that was dirty.
 struct Seen {
     bytes: u64,
     longest: Duration,

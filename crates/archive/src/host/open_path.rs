@@ -41,7 +41,7 @@ impl OpenPath {
         Self { root, here: TreePath::root(), levels: Vec::new() }
     }
 
-    /// Where it leads, from its root.
+    /// The path from its root to the current directory.
     pub fn here(&self) -> &TreePath {
         &self.here
     }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 /// The name of the disk that every bench has.
 pub const DISK: &str = "disk.img";
 
-/// What a command gave.
+/// The result of a command.
 pub struct Run {
     pub status: i32,
     pub stdout: Vec<u8>,
@@ -202,7 +202,7 @@ impl Bench {
         self.program("mke2fs", &[&["-q", "-t", "ext4", "-b", "4096"], more, &[image, size]].concat());
     }
 
-    /// What `debugfs` says to a request.
+    /// The output of `debugfs` for a request.
     pub fn debugfs(&self, image: &str, request: &str) -> String {
         let run = self.program("debugfs", &["-R", request, image]);
         format!("{}{}", run.out, run.err)

@@ -168,7 +168,7 @@ fn refusals_name_what_is_wrong() {
     }
     assert!(!bench.path("out").exists());
     bench.assert_clean(DISK);
-    // What can be copied is copied all the same.
+    // The other sources are copied all the same.
     bench.fails(1, &["cp", "missing", "tree/bin/tool", "disk.img:/deep"]);
     assert_eq!(bench.ok(&["ls", "disk.img:/deep"]).out, "er\ntool\n");
 }

@@ -203,7 +203,7 @@ fn make_target(dir: &Path, kind: &str) {
     }
 }
 
-/// What a path is, as a line.
+/// The state of a path, as a line.
 type State = BTreeMap<String, String>;
 
 fn line(
@@ -234,7 +234,7 @@ fn kind_of(found: &Metadata) -> &'static str {
     }
 }
 
-/// What copies left in a directory of the host, without the sources.
+/// The state of a directory of the host after copies, without the sources.
 fn state(dir: &Path, below: &str, since: i64, into: &mut State) {
     for entry in fs::read_dir(dir.join(below)).expect("directory").map(|entry| entry.expect("entry")) {
         let name = entry.file_name().into_string().expect("name");

@@ -50,7 +50,7 @@ pub fn assert_clean(image: &Path) {
 /// there is no such program.
 pub fn trim_until(point: &Path, is_done: impl Fn() -> bool) -> bool {
     for _ in 0..100 {
-        // What was freed counts as free once that is durable.
+        // Freed blocks count as free once the freeing is durable.
         std::fs::File::open(point).and_then(|root| root.sync_all()).expect("sync");
         let Ok(output) = Command::new("fstrim").arg(point).env("PATH", path()).output() else {
             println!("skipped: no fstrim");

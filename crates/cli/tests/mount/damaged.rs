@@ -21,9 +21,10 @@ const FILE_BLOCKS: u64 = u32::MAX as u64 - 1;
 const BEHIND: u64 = 12 * BLOCK;
 /// Other files.
 const OTHERS: u32 = 16;
-/// What any request on a damaged disk may take.
+/// The longest time of any request on a damaged disk.
 const END_MAX: Duration = Duration::from_secs(20);
-/// What another request may take meanwhile: each second one on a machine that others use too, 99 of a hundred on a quiet one.
+/// The longest time of another request meanwhile: each second one on a machine that others use too, 99 of a hundred on a quiet
+/// one.
 const OTHERS_MAX: Duration = Duration::from_millis(20);
 /// How long the requests about the file are repeated.
 const ASKED: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! What programs write through mappings: the kernel keeps it dirty for a while, and every other reader must see it meanwhile.
+//! Writes through mappings: the kernel keeps the pages dirty for a while, and every other reader must see it meanwhile.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};

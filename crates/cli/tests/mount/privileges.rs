@@ -33,7 +33,7 @@ for my $number (0x80086601, 0x80046601, 0x80087601, 0x81009431) {
 }
 "#;
 
-/// What only an administrator does: shut down, set the label, trim.
+/// Operations for administrators only: shut down, set the label, trim.
 const ADMINISTER: &str = r#"
 for my $number (0x8004587d, 0x41009432, 0xc0185879) {
     my $b = pack('Q3', 0, ~0, 0) . "\0" x 232;

@@ -1,4 +1,4 @@
-//! What a mount means where FUSE leaves a choice, beside the kernel's ext4 where that can be asked.
+//! The semantics of a mount where FUSE leaves a choice, compared with the kernel's ext4 where possible.
 
 use std::fs::{self, File};
 use std::io;

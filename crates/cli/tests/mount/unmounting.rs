@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{Disk, EXTANT, assert_clean, can_mount, extant, is_root, path, run};
 
-/// What takes so long does not end.
+/// An operation that takes so long does not end.
 const HANGS: Duration = Duration::from_secs(40);
 
 /// Runs a program that must end; none if it does not.

@@ -12,7 +12,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::common::{Disk, EXTANT, assert_clean, can_mount, is_root, run};
 
-/// What no operation may take, however many want the CPUs.
+/// The longest time of any operation, however many threads want the CPUs.
 const LATENCY_MAX: Duration = Duration::from_millis(50);
 /// Times that the CPUs are wanted, and for how long; as long again they are not.
 const ROUNDS: u32 = 12;
@@ -20,7 +20,7 @@ const ROUND: Duration = Duration::from_millis(250);
 /// Threads on each CPU that do nothing but run.
 const HOGS: usize = 2;
 
-/// What happened while the CPUs were wanted, or while they were not.
+/// Measurements while the CPUs were contended, or while they were free.
 #[derive(Default)]
 struct Seen {
     operations: u32,

@@ -47,7 +47,7 @@ use tools::{has_tools, make_disk, scratch};
 
 /// For each command, and for all that is done with a mount.
 const TIME_MAX: Duration = Duration::from_secs(20);
-/// What a process may have of memory that it can write to: the host gives no more.
+/// The limit of a process's writable memory, which the host enforces.
 const MEMORY_MAX: u64 = 512 << 20;
 const CASES: u64 = 60;
 const THREADS: usize = 2;
@@ -142,13 +142,13 @@ pub struct CaseDir {
     pub image: PathBuf,
     /// The one that is written.
     pub copy: PathBuf,
-    /// What is copied into it.
+    /// The file that is copied into it.
     pub file: PathBuf,
-    /// What the disk was packed into.
+    /// The archive that the disk was packed into.
     pub tar: PathBuf,
     /// Where the disk is copied to.
     pub out: PathBuf,
-    /// What the last command said.
+    /// The output of the last command.
     pub words: PathBuf,
 }
 

@@ -351,7 +351,7 @@ impl File {
         self.set_attributes(&set)
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     ///
     /// # Errors
     /// `InvalidArgument` if it is none.

@@ -115,7 +115,7 @@ impl Filesystem {
         Self::of(View { mounted: self.view.mounted.clone(), user: Some(user) })
     }
 
-    /// What mounting found: replayed blocks, orphans.
+    /// The findings of mounting: replayed blocks, orphans.
     #[must_use]
     pub fn mounted(&self) -> Mounted {
         self.view.mounted.found
@@ -133,7 +133,7 @@ impl Filesystem {
         self.volume().statistics()
     }
 
-    /// What the block allocator's searches did since mounting.
+    /// Statistics of the block allocator's searches since mounting.
     #[must_use]
     pub fn mballoc_statistics(&self) -> MballocStatistics {
         self.volume().allocator.statistics()
@@ -282,7 +282,7 @@ impl Filesystem {
         self.volume().pages.as_ref().map(|pages| pages.writeback().statistics())
     }
 
-    /// What the journal did since mounting; none if opened for reading.
+    /// Statistics of the journal since mounting; none if opened for reading.
     #[must_use]
     pub fn journal_statistics(&self) -> Option<JournalStatistics> {
         self.volume().journal.as_ref().map(|journal| journal.stats())
@@ -561,7 +561,7 @@ impl Filesystem {
         self.create_in(&parent, name, &self.new_inode(kind, 0o777)).map(drop)
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     ///
     /// # Errors
     /// `InvalidArgument` if it is none; as [`Filesystem::lookup`].

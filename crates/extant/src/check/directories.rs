@@ -19,7 +19,7 @@ pub(super) struct Directory {
     pub(super) is_encrypted: bool,
     /// Its blocks, until its entries were read.
     pub(super) runs: Vec<Run>,
-    /// What its inode holds instead, if that can be read.
+    /// The content of its inode instead, if that can be read.
     pub(super) inline: Option<Vec<u8>>,
     /// The directory that names it.
     pub(super) parent: Option<InodeNumber>,

@@ -1,4 +1,4 @@
-//! What an inode maps: the common part of extent trees and of block numbers.
+//! The map of an inode: the common part of extent trees and of block numbers.
 
 use extant_ondisk::{
     FileType, FsBlock, InodeFlags, InodeNumber, RawInode, RoCompatFeatures, Structure, inode,

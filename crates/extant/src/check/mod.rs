@@ -85,7 +85,7 @@ pub struct Progress {
 }
 
 impl Volume {
-    /// What [`Filesystem::check`] says.
+    /// As [`Filesystem::check`].
     ///
     /// # Errors
     /// `Io` where the device cannot be read; `Incompatible`.
@@ -133,7 +133,7 @@ struct Checker<'v> {
     findings: Findings,
     claims: Claims,
     records: Records,
-    /// What the list and the file of orphans name.
+    /// The inodes that the orphan list and the orphan file name.
     orphans: BTreeSet<InodeNumber>,
     directories: BTreeMap<InodeNumber, Directory>,
     xattr_blocks: BTreeMap<FsBlock, SharedBlock>,

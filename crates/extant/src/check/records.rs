@@ -2,7 +2,7 @@
 
 use extant_ondisk::{FileType, Geometry, GroupNumber, InodeNumber};
 
-/// What the inode pass saw of an inode, and the names counted since.
+/// The inode pass's record of an inode, and the names counted since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Record {
     /// `None` if the inode is free.

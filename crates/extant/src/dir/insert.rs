@@ -21,7 +21,7 @@ use crate::volume::Volume;
 /// Where a name will go.
 pub(crate) struct InsertPlan {
     location: InsertPlace,
-    /// What [`MetadataUpdate::insert_entry`] takes, the directory's inode included.
+    /// The credits of [`MetadataUpdate::insert_entry`], the directory's inode included.
     pub(crate) need: Credits,
 }
 
@@ -151,7 +151,7 @@ impl Volume {
         Ok(full)
     }
 
-    /// What [`MetadataUpdate::convert`] will do, on copies.
+    /// A trial of [`MetadataUpdate::convert`], on copies.
     fn try_convert(&self, dir: &Inode, block: &Buffer, name: &[u8]) -> Result<()> {
         let entry = NewEntry { inode: ANY_INODE, name, file_type: FileType::Unknown.dirent_byte() };
         self.converted(&block.bytes(), entry).map(drop).map_err(|e| place_in(dir, block).format(e))

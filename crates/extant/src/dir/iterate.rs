@@ -34,7 +34,7 @@ pub struct DirItem<'n> {
     pub name: &'n [u8],
     /// Its inode.
     pub inode: InodeNumber,
-    /// What it is, if the directory says so.
+    /// Its type, if the directory stores types.
     pub file_type: Option<FileType>,
     /// Where to go on behind it.
     pub next_cookie: u64,
@@ -52,7 +52,7 @@ struct Held {
 struct Batch {
     items: Vec<Held>,
     next: Option<u64>,
-    /// What kept other names from being read.
+    /// The damage that kept other names from being read.
     damage: Result<()>,
 }
 

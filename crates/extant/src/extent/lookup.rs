@@ -9,7 +9,7 @@ use crate::error::{Location, Result};
 use crate::map::{LOGICAL_END, Mapping};
 use crate::volume::Volume;
 
-/// What a node says of a block.
+/// A node's answer for a block.
 enum Step {
     /// Ask the child, which begins at `from`; what it does not map is a hole up to `end`.
     Down {

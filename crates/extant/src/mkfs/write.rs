@@ -11,7 +11,7 @@ use super::inodes::Contents;
 use super::layout::{Layout, used_inodes};
 use super::{Error, Mkfs, Result};
 
-/// What other formats keep at the end of a device (RAID superblocks), and would be found by.
+/// The end of a device, where other formats keep signatures (RAID superblocks) by which they would be detected.
 const TAIL_BYTES: u64 = 64 << 10;
 const BACKUP_COPIES: &str = "backup superblocks and descriptors";
 

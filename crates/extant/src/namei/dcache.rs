@@ -39,11 +39,11 @@ const BYTES_MAX: usize = 78;
 pub(crate) struct Dcache {
     index: Index,
     slots: Slots,
-    /// What distinguishes the next directory.
+    /// The identity that the next directory gets.
     next_identity: Padded<AtomicU64>,
 }
 
-/// What a directory holds under a name.
+/// A cached name of a directory.
 #[derive(Debug)]
 struct Dentry {
     /// 0 if the slot is empty.

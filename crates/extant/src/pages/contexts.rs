@@ -29,7 +29,7 @@ pub(super) struct Contexts {
     is_closed: AtomicBool,
 }
 
-/// What the contexts' threads know. They hold the volume only while they write.
+/// The state of the contexts' threads. They hold the volume only while they write.
 #[derive(Debug)]
 struct Target {
     volume: OnceLock<Weak<Volume>>,

@@ -47,7 +47,7 @@ struct WritebackExtent<'v> {
     run: DirtyRun,
     parts: Vec<FolioSlice>,
     start: FsBlock,
-    /// Where it ends in the file, which ended there or behind when the write of the run began.
+    /// Its end in the file, which ended there or behind when the write of the run began.
     end: u64,
     /// For a delayed run, the mapping that is still to be made.
     pending: Option<PendingMapping<'v>>,
@@ -84,7 +84,7 @@ impl Written {
     }
 }
 
-/// What became of a run.
+/// The outcome of a run.
 #[derive(Default)]
 struct RunOutcome {
     written: Vec<DirtyRun>,
@@ -243,7 +243,7 @@ impl Volume {
     /// Gives back what the pages of an inode need no more, and puts right what it has ahead of its inode.
     fn settle_pages(&self, pages: &Pages, inode: &Arc<Inode>, inode_pages: &mut InodePages) {
         let delayed = inode_pages.folios.as_ref().map_or(0, super::Folios::delayed);
-        // What cannot be counted stays reserved; the next to flush gives it back.
+        // Blocks that cannot be counted stay reserved; the next flush returns them.
         let _ = self.keep(inode, inode_pages, 0);
         inode_pages.account(pages, inode);
         let is_clean = inode_pages.dirty_bytes() == 0;

@@ -17,7 +17,7 @@ use extant_rt::Arc;
 /// Blocks of a folio at most: a word has a bit for each.
 const FOLIO_BLOCKS_MAX: u32 = u64::BITS;
 
-/// What blocks become when they come into memory.
+/// The state of blocks when they are read into memory or created there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Block {
     Clean,

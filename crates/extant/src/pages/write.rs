@@ -213,7 +213,7 @@ impl Volume {
         Ok(())
     }
 
-    /// What a block holds: zeroes behind `size` and in a hole.
+    /// The old content of a block: zeroes behind `size` and in a hole.
     fn old_block(
         &self,
         inode: &Inode,

@@ -114,7 +114,7 @@ fn a_name_that_would_be_a_path_is_damage() {
     }
 }
 
-/// What a user might do to a tree; errors are expected.
+/// Operations of a user on a tree; errors are expected.
 fn use_tree(volume: &Arc<Volume>, random: &mut Random) {
     let Ok(top) = volume.inode(InodeNumber::ROOT) else { return };
     let mut dirs = vec![top];

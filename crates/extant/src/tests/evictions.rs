@@ -1,4 +1,4 @@
-//! What must not leave memory, or not yet, where there is room for next to nothing.
+//! Objects that must not be evicted, or not yet, while the caches have hardly any room.
 
 use std::io::{self, IoSlice};
 use std::sync::Mutex;

@@ -263,7 +263,7 @@ impl Model {
         }
     }
 
-    /// What a rename must give.
+    /// The expected result of a rename.
     fn renamed(&self, from: usize, name: &[u8], to: usize, to_name: &[u8], flags: RenameFlags) -> Result<()> {
         let child = *self.things[from].names.get(name).ok_or(Error::NotFound)?;
         let target = self.things[to].names.get(to_name).copied();

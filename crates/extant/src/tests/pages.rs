@@ -34,7 +34,7 @@ fn write(volume: &Volume, file: &InodeRef, at: u64, bytes: u64) {
     assert_eq!(volume.write_at(file, Some(at), &buf, true).unwrap(), buf.len());
 }
 
-/// What is not free, of what the disk says is free.
+/// The blocks that are reserved among those that the disk says are free.
 fn kept(volume: &Volume) -> u64 {
     let allocator = &volume.allocator;
     allocator.disk_free_blocks()
@@ -419,7 +419,7 @@ fn who_reads_and_writes_a_file_does_not_wait_for_the_device_that_writes_it_back(
         assert!(device.is_held_up.load(Ordering::SeqCst), "it was waited for");
         device.is_held_up.store(false, Ordering::SeqCst);
     });
-    // What was written meanwhile is still to be written, and the file has grown as far as it was.
+    // Data written meanwhile is still dirty, and the file has grown to its end at that time.
     assert_eq!(volume.pages.as_ref().unwrap().used().1, 3 * BLOCK);
     assert_eq!((file.raw().size(), volume.attributes(&file).size), (8 * BLOCK + 100, 20 * BLOCK + 1000));
     volume.sync().unwrap();

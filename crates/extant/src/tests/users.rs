@@ -1,5 +1,5 @@
-//! What users may do through the API, step by step beside the kernel: both succeed or both fail, and the trees are
-//! the same in the end.
+//! Permissions of users through the API, compared with the kernel step by step: both succeed or both fail, and the
+//! trees are the same in the end.
 
 use std::path::Path;
 use std::process::Command;

@@ -25,7 +25,7 @@ pub(crate) struct XattrPlan {
     values: ValuesPlan,
     /// `i_extra_isize` afterwards, at least.
     extra_isize: u16,
-    /// What [`MetadataUpdate::apply_xattrs`] takes, without the inode's own block.
+    /// The credits of [`MetadataUpdate::apply_xattrs`], without the inode's own block.
     pub(crate) need: Credits,
 }
 

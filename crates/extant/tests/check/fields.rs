@@ -126,7 +126,7 @@ pub fn change_field(
         1 => u64::MAX,
         2 => old.wrapping_add(1),
         3 => old.wrapping_sub(1),
-        // What another structure occupies.
+        // A block that another structure occupies.
         4 => blocks[random.below(blocks.len())].0.0,
         // An inode.
         5 => random.below(20) as u64,

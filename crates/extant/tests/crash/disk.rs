@@ -8,7 +8,7 @@ use std::process::Command;
 use extant::mkfs::Mkfs;
 use extant_block::{BlockDevice, MemoryDevice};
 
-/// What free blocks of a disk hold before anything is written to it: it must never be seen in a file.
+/// The content of free blocks before anything is written to a disk: it must never appear in a file.
 pub const POISON: u8 = 0xDB;
 
 /// How a disk is made.
@@ -235,7 +235,7 @@ fn free_ranges(described: &str) -> Vec<(u64, u64)> {
 pub struct Checker {
     _dir: tempfile::TempDir,
     path: PathBuf,
-    /// What the file holds.
+    /// The file's content.
     held: Vec<u8>,
 }
 
@@ -279,7 +279,7 @@ impl Checker {
     /// Checks that an image is clean.
     ///
     /// # Errors
-    /// What e2fsck says.
+    /// The findings of e2fsck.
     pub fn check(&mut self, image: &MemoryDevice) -> Result<(), String> {
         self.put(image);
         self.check_file()
@@ -343,7 +343,7 @@ pub fn make_by_debugfs(image: &MemoryDevice, made: &[(&str, Option<Vec<u8>>)]) {
     image.write_at(0, &bytes).expect("copy the image");
 }
 
-/// What undoes an attached loop device or a mount.
+/// The command that undoes an attached loop device or a mount.
 struct Undo<'a>(&'static str, Vec<&'a str>);
 
 impl Drop for Undo<'_> {

@@ -136,7 +136,7 @@ struct Case<'s, 'b> {
     failure: Failure,
 }
 
-/// What the caller saw of a run.
+/// The results of a run that its caller saw.
 struct Run {
     history: History,
     /// Operations acknowledged before the first failure.
@@ -357,7 +357,7 @@ struct Tally {
     checked: AtomicUsize,
 }
 
-/// What is being run, and how often it was seen by the thread that looks whether it hangs.
+/// The current run, and how often the thread that looks for hangs has seen it.
 type Watch = Mutex<Option<(String, u64)>>;
 
 /// Each failure of one sequence.

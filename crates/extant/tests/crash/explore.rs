@@ -164,7 +164,7 @@ impl fmt::Display for Scenario<'_> {
     }
 }
 
-/// What a sequence wrote.
+/// The recorded writes of a sequence.
 pub struct Recording {
     pub log: Log,
     /// Where the sequence begins in the log.
@@ -175,13 +175,13 @@ pub struct Recording {
     pub failed_for_space: usize,
 }
 
-/// What one thread did, in the whole disk or in a directory of its own.
+/// The operations of one thread, in the whole disk or in a directory of its own.
 pub struct History {
     pub dir: Option<&'static str>,
     pub model: Model,
     /// Its marks in the log, one after each operation.
     pub mark: u64,
-    /// What was written may have no place yet.
+    /// Written data may have no blocks yet.
     pub is_delayed: bool,
 }
 
@@ -419,7 +419,7 @@ enum Depth {
     Compared,
 }
 
-/// What came out.
+/// The counts of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub sequences: usize,
@@ -626,7 +626,7 @@ fn is_superblock_torn(image: &MemoryDevice) -> bool {
     extant_ondisk::Superblock::parse(&bytes).is_err()
 }
 
-/// What a recovery must give, however often it crashes.
+/// The state that a recovery must give, however often it crashes.
 struct Recovery<'t> {
     tears_superblock: bool,
     tree: &'t Entry,

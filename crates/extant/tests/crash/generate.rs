@@ -4,8 +4,8 @@ use crate::model::Model;
 use crate::op::{DIRECTORIES, FILES, HELD, Name, Op};
 use crate::random::{Random, hash};
 
-/// What is on a disk before each sequence: files that are small, that span blocks, that have a tree of extents;
-/// attributes in the inode and in a block; a directory of several blocks.
+/// The content of a disk before each sequence: files that are small, that span blocks, that have a tree of extents; attributes in
+/// the inode and in a block; a directory of several blocks.
 pub fn preparation(block: u64) -> Vec<Op> {
     vec![
         Op::Mkdir("d"),
@@ -294,7 +294,7 @@ fn anything(model: &Model, random: &mut Random) -> Name {
     if random.one_in(3) { random.pick(&DIRECTORIES) } else { file(model, random) }
 }
 
-/// What content and attributes are changed of: now and then the file that is held, with a name or without.
+/// The file whose content and attributes are changed: sometimes the one that is held open, with or without a name.
 fn open_file(model: &Model, random: &mut Random) -> Name {
     if model.has_held() && random.one_in(3) { HELD } else { file(model, random) }
 }

@@ -1,4 +1,4 @@
-//! What the tree is after each operation, and what has been promised to be durable.
+//! The model of the tree after each operation, and of the changes promised to be durable.
 //!
 //! The model knows nothing of blocks on the disk except this: a block of a file has an identity from its allocation
 //! to its freeing, and moves with its identity when a range is removed or inserted. Data that is written into a
@@ -42,7 +42,7 @@ pub struct Inode {
 /// A tree.
 pub type State = BTreeMap<Id, Arc<Inode>>;
 
-/// What must have survived.
+/// The changes that must have survived.
 #[derive(Clone, Debug, Default)]
 pub struct Promise {
     /// The tree is as after this step or a later one.
@@ -77,7 +77,7 @@ pub struct Model {
     names_of: BTreeMap<Id, (Arc<Inode>, u64)>,
     /// For each operation, the last of its steps; the first entry is for none.
     pub ends: Vec<usize>,
-    /// What was promised after each operation.
+    /// The promises after each operation.
     pub promises: Vec<Promise>,
     changed: BTreeMap<Id, usize>,
     mapped: BTreeMap<Id, usize>,
@@ -85,7 +85,7 @@ pub struct Model {
     settled: BTreeMap<Id, Vec<usize>>,
 }
 
-/// What the real operation must answer.
+/// An operation that must fail; the real operation must fail too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 type Answer = Result<(), Refused>;

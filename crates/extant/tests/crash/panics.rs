@@ -34,7 +34,7 @@ const CHECKED_ONE_IN: u64 = 8;
 /// The name of the thread that panics.
 const WORKER: &str = "panics";
 
-/// What is being run.
+/// The current run.
 static AT: Mutex<String> = Mutex::new(String::new());
 
 /// The last panic, and where.

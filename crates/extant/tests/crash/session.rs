@@ -16,7 +16,7 @@ use crate::op::{HELD, Name, Op, fill_name, fill_target, pattern_of, target_of, x
 pub struct Session {
     device: Arc<dyn BlockDevice>,
     fs: Option<Filesystem>,
-    /// What all paths begin with.
+    /// The prefix of all paths.
     root: String,
     held: Vec<File>,
     unnamed: Vec<File>,

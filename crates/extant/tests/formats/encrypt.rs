@@ -1,4 +1,4 @@
-//! What the kernel encrypted, shown as the kernel shows it without the key.
+//! Names and targets that the kernel encrypted, shown as the kernel shows them without the key.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -184,7 +184,7 @@ fn feature_cases(with: impl Fn(&'static str) -> Case) -> Vec<Case> {
     ]
 }
 
-/// What `dumpe2fs` says, without what differs from one making to the next.
+/// The output of `dumpe2fs`, without the fields that differ from one mkfs to the next.
 fn dump(image: &Image) -> Vec<String> {
     let (success, text) = run("dumpe2fs", &[], &image.path);
     assert!(success, "{text}");

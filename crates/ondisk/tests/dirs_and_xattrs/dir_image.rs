@@ -18,7 +18,7 @@ use crate::rng::Rng;
 
 type Names = BTreeSet<Vec<u8>>;
 
-/// What the directory test runs on.
+/// The disk of the directory test.
 struct Disk {
     image: Image,
     /// The directory.

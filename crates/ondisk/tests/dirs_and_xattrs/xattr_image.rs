@@ -23,7 +23,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// What `setfattr --restore` and `getfattr` write and read.
+/// The format that `setfattr --restore` reads and `getfattr` writes.
 fn dump(files: &Files) -> String {
     let one = |(file, list): (&String, &Attributes)| {
         let lines: String = list.iter().map(|(name, value)| format!("{name}=0x{}\n", hex(value))).collect();
@@ -57,7 +57,7 @@ fn random_files(rng: &mut Rng, large: &Range<usize>) -> Files {
     files
 }
 
-/// What the kernel says the files have.
+/// The attributes that the kernel reports for the files.
 fn kernel_dump(root: &Path) -> String {
     let script = format!("cd {} && getfattr -d -m - -e hex f*", root.display());
     let text = run("sh", &["-c", &script]);

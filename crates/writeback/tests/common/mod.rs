@@ -150,7 +150,7 @@ impl World {
         held.memory == held.disk && !held.times && !held.is_dirty.contains(&true)
     }
 
-    /// What is on the disk of a page.
+    /// The content of a page on the disk.
     pub fn on_disk(&self, file: usize, page: usize) -> u64 {
         self.files[file].pages.lock().disk.get(page).copied().unwrap_or(0)
     }

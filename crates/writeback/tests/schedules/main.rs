@@ -73,7 +73,8 @@ fn nothing_is_lost_while_the_count_changes() {
     });
 }
 
-/// What was dirty when `write_all` was called is on the disk when it returns, while others write on and the count changes.
+/// Pages that were dirty when `write_all` was called are on the disk when it returns, while others write on and the count
+/// changes.
 #[test]
 fn sync_finds_all_that_was_dirty_before_it() {
     explore(&plan::exploration(SCHEDULES), |seed| {

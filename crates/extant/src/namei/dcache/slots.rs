@@ -21,7 +21,8 @@ pub(super) struct Slots {
     time: Padded<AtomicUsize>,
 }
 
-/// What a thread fills. Threads with a hand in common may fill more of a chunk than there is, which begins the next: no harm.
+/// The position at which a thread fills slots. Threads that share a hand may run past the end of a chunk into the next, which
+/// is harmless.
 struct Hand {
     /// The slot that is filled next. Where a chunk begins, another is given.
     next: AtomicUsize,

@@ -1,4 +1,4 @@
-//! What the text must be, by the words of OpenMetrics 1.0.
+//! Checks of the text against OpenMetrics 1.0.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -31,7 +31,7 @@ fn find(server: &Server, node: NodeId, unit: u64) -> Option<u64> {
     server.find_block(node, unit, SHOWN_BLOCK_BYTES).expect("an answer")
 }
 
-/// What is there for good: what was not flushed, the host would write some time later.
+/// The durable content of the device: the host would write unflushed bytes some time later.
 fn on_device(device: &Recorder<MemoryDevice>, place: u64) -> u8 {
     let log = device.log();
     let durable = log.crash_image(log.events().len(), Tearing::Requests, |_| false).expect("an image");
