@@ -77,7 +77,7 @@ impl Caller {
 pub struct Attributes {
     /// The inode number that users see.
     pub inode: u64,
-    /// The type of the new inode.
+    /// The type of the inode.
     pub file_type: FileType,
     /// Permission, set-id and sticky bits.
     pub mode: u16,
