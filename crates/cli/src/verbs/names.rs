@@ -16,7 +16,7 @@ use crate::owner::{Owner, names_on};
 
 /// Make directories on a disk
 ///
-/// They belong to 0:0 and have mode 755 by default.
+/// They belong to 0:0 and have mode 755 unless told.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  extant mkdir -p disk.img:/srv/www/html\n  extant mkdir -m 1777 disk.img:/scratch\n  extant mkdir --chown web:web disk.img:/srv/www"
@@ -112,7 +112,7 @@ impl Mv {
 
 /// Make links on a disk
 ///
-/// A hard link names a file on the same disk. What a symbolic link says is stored unchanged.
+/// A hard link names a file on the same disk. What a symbolic link says is taken as it stands.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  extant ln -s /usr/bin/python3 disk.img:/usr/bin/python\n  extant ln disk.img:/bin/busybox disk.img:/bin/sh"
