@@ -1,4 +1,4 @@
-//! Changes entries on their way: whose they are, what may be done with them, how new they are.
+//! Changes entries between source and sink: their owners, modes and times.
 
 use crate::entry::Entry;
 use crate::error::Result;

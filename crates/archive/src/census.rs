@@ -1,9 +1,9 @@
-//! How much room a tree takes on a disk.
+//! Computes the space that a tree takes on a disk.
 //!
-//! An upper bound, close to the truth: data and the blocks of small structures are counted exactly; directories with
-//! an index are counted with leaves half full, the worst that splits leave.
+//! An upper bound, close to the exact size: data and the blocks of small structures are counted exactly; directories
+//! with an index are counted with leaves half full, the worst that splits leave.
 //!
-//! Leaves out: what a disk needs for itself, which its layout tells.
+//! Leaves out: a disk's own metadata, which follows from its layout.
 //!
 //! Source: `fs/ext4/{extents,namei,xattr}.c`. Test: `tests/disk.rs`, against what importing takes.
 
@@ -26,7 +26,7 @@ const INODE_FIELDS_BYTES: u64 = 128 + 32;
 /// Directories that are counted: some 200 MiB of them.
 const DIRECTORIES_MAX: usize = 1 << 21;
 
-/// What of a disk's format bears on the room that a tree takes.
+/// The properties of a disk's format that determine the space that a tree takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskFormat {
     /// Bytes of a block.
@@ -47,11 +47,11 @@ pub struct Needs {
 /// The directories of a tree, by number; the root is 0.
 #[derive(Clone, Debug)]
 struct Directories {
-    /// By their parent and their name.
+    /// Numbers of directories, by parent and name.
     numbers: HashMap<(u32, Box<[u8]>), u32>,
     /// Bytes of the entries of each.
     entry_bytes: Vec<u64>,
-    /// The last one that was asked for, and the numbers of those on the way to it.
+    /// The last directory that was looked up, and the numbers of those above it.
     last: TreePath,
     way: Vec<u32>,
 }
@@ -108,7 +108,7 @@ pub struct Census {
 }
 
 impl Census {
-    /// Nothing counted yet.
+    /// An empty census.
     #[must_use]
     pub fn new(format: DiskFormat) -> Self {
         Self {
@@ -203,7 +203,7 @@ impl Census {
             let end = (range.offset + range.bytes).div_ceil(block);
             let len = end.saturating_sub(start);
             blocks += len;
-            // Long runs meet the metadata of groups, which cuts them once more each.
+            // The metadata of block groups splits each long run into one more extent.
             let cuts = if len > EXTENT_BLOCKS_MAX / 4 { 1 + len / EXTENT_BLOCKS_MAX } else { 0 };
             extents += len.div_ceil(EXTENT_BLOCKS_MAX) + cuts;
             next = end;

@@ -1,4 +1,5 @@
-//! What a copy does to files that exist where it goes, and what it keeps of its sources: the options of `cp`.
+//! The options of `cp`: what a copy does to existing files at its target, and which attributes of its sources it
+//! keeps.
 
 use extant_ondisk::Timestamp;
 
@@ -10,15 +11,15 @@ const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 /// How a tree is copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyOptions {
-    /// What happens to a file that exists.
+    /// How an existing file is treated.
     pub existing: Existing,
     /// An existing file that cannot be opened for writing is removed.
     pub force: bool,
-    /// What a copy keeps of its source.
+    /// The attributes of its source that a copy keeps.
     pub preserve: Preserve,
 }
 
-/// What happens to a file that exists where a file goes.
+/// How an existing file is treated where a file is to be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
     /// It gets the new content and stays the file it is: owner, mode, extended attributes, hard links. A symbolic link
@@ -33,7 +34,7 @@ pub enum Existing {
     SkipUnlessOlder,
 }
 
-/// What a copy keeps of its source, whether the file exists or is new.
+/// The attributes of its source that a copy keeps, whether the file exists or is new.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preserve {
     /// Permissions. A new file gets its source's permissions in any case.

@@ -1,4 +1,4 @@
-//! One file of a tree on its way into or out of a disk, whatever it comes from and goes to.
+//! One file of a tree that is copied into or out of a disk, independent of source and sink.
 
 use extant_ondisk::Timestamp;
 
@@ -7,7 +7,7 @@ use crate::path::TreePath;
 /// A range of a file that holds data, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataRange {
-    /// Where it begins.
+    /// The offset of its start.
     pub offset: u64,
     /// Its length in bytes.
     pub bytes: u64,
@@ -76,7 +76,7 @@ impl Shape {
     }
 }
 
-/// What kind of file it is, with what only that kind has.
+/// The type of a file, with the fields that only that type has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     /// A directory.
@@ -111,7 +111,7 @@ pub struct Attributes {
     pub gid: u32,
     /// The time of the last change of the content.
     pub mtime: Timestamp,
-    /// The time of the last access, if it is told.
+    /// The time of the last access, if the source records it.
     pub atime: Option<Timestamp>,
     /// Extended attributes, ordered by name, access control lists among them.
     pub xattrs: Vec<Xattr>,
@@ -140,9 +140,9 @@ impl Attributes {
 /// One file of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it stands.
+    /// Its path in the tree.
     pub path: TreePath,
-    /// What it is.
+    /// Its type.
     pub kind: EntryKind,
     /// Permissions, owner, times and attributes. A hard link's mean nothing.
     pub attributes: Attributes,

@@ -1,4 +1,4 @@
-//! What can go wrong between a tree and a disk.
+//! Errors of copying between a tree and a disk.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use crate::path::TreePath;
 /// The result of moving a tree.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong between a tree and a disk.
+/// Errors of copying between a tree and a disk.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,7 +18,7 @@ pub enum Error {
     Host {
         /// The file.
         path: PathBuf,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
     /// The archive could not be read or written.
@@ -59,7 +59,7 @@ pub enum Error {
     Disk {
         /// The place on the disk.
         path: String,
-        /// What it said.
+        /// The engine's error.
         source: extant::Error,
     },
     /// A copy would do more harm than good to what is there.
@@ -86,7 +86,7 @@ pub enum Error {
         /// The limit.
         what: &'static str,
     },
-    /// The other end of a pipe gave up; its own error says why.
+    /// The other end of the pipe was closed; its own error says why.
     #[error("cancelled")]
     Cancelled,
 }

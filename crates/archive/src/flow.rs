@@ -1,4 +1,4 @@
-//! How trees flow: a [`Source`] pours entries and content into a [`Sink`].
+//! Copying trees: a [`Source`] sends entries and content into a [`Sink`].
 
 use crate::entry::Entry;
 use crate::error::Result;
@@ -10,7 +10,7 @@ pub(crate) const PIECE_BYTES: usize = 1 << 20;
 /// allocator keeps.
 pub(crate) const REUSED_BYTES: usize = 256 << 10;
 
-/// What a source is asked for.
+/// The part of a tree that a source is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Only the entries: no content is read.
@@ -51,7 +51,7 @@ pub trait Source {
     /// Pours the tree into `sink`, and finishes it.
     ///
     /// # Errors
-    /// Its own and the sink's; the sink is then not finished.
+    /// The source's and the sink's; the sink is then not finished.
     fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()>;
 }
 

@@ -1,8 +1,8 @@
 //! Trees in and out of an ext4 disk: directories of the host and tar archives.
 //!
-//! One model, [`Entry`], stands between sources ([`Walk`] for the host, [`TarReader`], [`DiskWalk`]) and sinks
-//! ([`Extract`], [`TarWriter`], [`Import`]); [`pour_concurrently`] reads and writes at once. [`Census`] tells how much
-//! room a tree takes.
+//! One model, [`Entry`], is between sources ([`Walk`] for the host, [`TarReader`], [`DiskWalk`]) and sinks
+//! ([`Extract`], [`TarWriter`], [`Import`]); [`pour_concurrently`] reads and writes at once. [`Census`] computes the
+//! space that a tree takes.
 //!
 //! Names never lead out of the tree that is written: `..` is refused, and symbolic links inside a disk lead to
 //! places on that disk only.

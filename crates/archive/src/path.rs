@@ -134,8 +134,8 @@ impl TreePath {
     }
 }
 
-/// Reads paths one after the other. What two begin with is read once and shared, so that a tree which is told of by whole
-/// paths costs no more than its names.
+/// Reads paths one after the other. A common prefix of two paths is read once and shared, so a tree listed by whole paths
+/// costs no more memory than its names.
 #[derive(Debug, Default)]
 pub(crate) struct PathReader {
     last: Vec<u8>,

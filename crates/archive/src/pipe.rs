@@ -1,8 +1,8 @@
-//! A source on a thread of its own, so that reading a tree and writing it go on at once.
+//! A source on a thread of its own, so that reading a tree and writing it overlap.
 //!
-//! Invariants: at most [`QUEUE_BYTES_MAX`] of content and entries, and one more of them, and [`QUEUE_ITEMS_MAX`] items
-//! wait, so memory is bounded whatever the tree. The consumer takes all that waits at once, and is woken for many items only: a wake-up costs
-//! more than a small file does. An error of either end stops the other.
+//! Invariants: at most [`QUEUE_BYTES_MAX`] of content and entries, and one more of them, and [`QUEUE_ITEMS_MAX`] items wait, so memory is
+//! bounded whatever the tree. The consumer takes all waiting items at once, and is woken for many items only: a wake-up costs more than a
+//! small file does. An error of either end stops the other.
 //!
 //! Locks: `PIPE`, held for no I/O. Test: `tests/pipe.rs`.
 

@@ -1,4 +1,4 @@
-//! Numbers of users and groups by name, as a disk's own `/etc/passwd` and `/etc/group` tell.
+//! Ids of users and groups by name, from a disk's own `/etc/passwd` and `/etc/group`.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ pub struct UserDatabase {
 }
 
 impl UserDatabase {
-    /// What the two files say; lines that make no sense are passed over, and of two for a name the first counts.
+    /// Parses the two files; malformed lines are skipped, and of two lines for a name the first counts.
     #[must_use]
     pub fn parse(passwd: &[u8], group: &[u8]) -> Self {
         let mut names = Self::default();

@@ -1,5 +1,5 @@
-//! Damaged disks through everything that walks a tree, and damaged archives: no panic, no hang, little memory, nothing written by who
-//! reads, and nothing outside of the directory that was named.
+//! Damaged disks through everything that walks a tree, and damaged archives: no panic, no hang, little memory, nothing written by
+//! reading commands, and nothing outside of the directory that was named.
 //!
 //! A disk gets fields of up to four metadata blocks changed, with their checksums right, or a log of such blocks. It is packed, copied
 //! to another disk and to the host, and then an archive is unpacked into it and a directory of it removed. An archive gets bytes of

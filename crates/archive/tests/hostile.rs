@@ -52,7 +52,7 @@ fn assert_refused(bytes: &[u8], words: &str) {
     assert_small();
 }
 
-/// So many empty files.
+/// `count` empty files.
 fn files(count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|number| member(format!("f{number}").as_bytes(), b'0', b"")).collect()
 }

@@ -50,7 +50,8 @@ fn without_atime(entries: &BTreeMap<String, Entry>) -> BTreeMap<String, Entry> {
     entries
 }
 
-/// Which of two names is the link depends on the order of reading; ours and GNU's by name are the same but for this.
+/// Which of two names is the link depends on the order of reading; Extant's order and GNU's order by name give the
+/// same but for this.
 #[test]
 fn everything_gnu_tar_writes_is_read() {
     let dir = tempfile::tempdir().unwrap();

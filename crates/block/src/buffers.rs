@@ -1,8 +1,8 @@
-//! Memory for bytes on their way to a device.
+//! Buffers for bytes to be written to a device.
 //!
-//! Buffers of [`BUFFER_BYTES`] come out of regions that the host can back with one huge page each, and are used again before new
-//! ones are: touching a fresh page costs the host more than copying into it. They are aligned for `O_DIRECT`. Smaller ones are
-//! the heap's. Of the free ones no more than [`WARM_MAX`] keep their memory.
+//! Buffers of [`BUFFER_BYTES`] come from regions that the host can back with one huge page each, and are reused before new ones
+//! are allocated: touching a fresh page costs the host more than copying into it. They are aligned for `O_DIRECT`. Smaller ones
+//! come from the heap. At most [`WARM_MAX`] free ones keep their memory.
 //!
 //! Locks: `MEMORY`. Tests: below.
 
@@ -22,7 +22,7 @@ const REGION_BYTES: usize = 2 << 20;
 const ALL_FREE: u8 = u8::MAX;
 /// Free buffers whose memory is kept.
 const WARM_MAX: usize = 64;
-/// Buffers without memory that are taken before the heap is asked to give back what it has free, or both would have their most.
+/// Buffers without memory that are taken before the heap is asked to return its free memory, or both would be at their maximum.
 const COLD_TO_TRIM: usize = 256;
 
 const _: () = assert!(REGION_BYTES / BUFFER_BYTES == u8::BITS as usize);

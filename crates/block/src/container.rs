@@ -1,6 +1,6 @@
-//! What lies on a device that is not a bare file system: a partition table, or a disk image of another format.
+//! Identifies a device that holds no bare file system: a partition table, or a disk image of another format.
 //!
-//! Asked only after no file system was found: a bare file system may carry a boot sector that looks like a table.
+//! Used only after no file system was found: a bare file system may carry a boot sector that looks like a table.
 //! Tables are hostile input: every length is bounded before memory is taken, chains are bounded, and partitions
 //! that reach past the device are left out.
 //!
@@ -23,7 +23,7 @@ const GPT_ENTRY_COUNT_MAX: u32 = 1024;
 /// Bytes of one entry; 128 is usual.
 const GPT_ENTRY_BYTES_MAX: u32 = 4096;
 
-/// What was found instead of a file system.
+/// The format found instead of a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Container {
@@ -38,15 +38,15 @@ pub enum Container {
 pub struct PartitionEntry {
     /// Its number as the kernel counts: 1 to 4 primary and from 5 logical, or its place in a GUID table.
     pub number: u32,
-    /// Where it begins on the device, in bytes.
+    /// Its start on the device, in bytes.
     pub offset: u64,
     /// Its length in bytes.
     pub bytes: u64,
-    /// What the table says it holds.
+    /// The type that the table gives it.
     pub kind: PartitionKind,
 }
 
-/// What a table says a partition holds.
+/// The type of a partition, as a table gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartitionKind {
     /// The type byte of an MBR; Linux is 0x83.

@@ -1,4 +1,4 @@
-//! Why a file or a block special could not be opened as a device.
+//! Errors of opening a file or a block special as a device.
 
 use std::fmt;
 use std::io;
@@ -19,7 +19,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Why a file or a block special could not be opened as a device.
+/// Errors of opening a file or a block special as a device.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -28,7 +28,7 @@ pub enum Error {
     Io {
         /// The file or block special.
         path: PathBuf,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
     /// Another program has it open.
@@ -36,7 +36,7 @@ pub enum Error {
     Locked {
         /// The file or block special.
         path: PathBuf,
-        /// Who holds the lock, where the host tells.
+        /// The holder of the lock, if the host reports it.
         holder: Option<Holder>,
     },
     /// The block special, or a partition of it, is mounted.
@@ -44,7 +44,7 @@ pub enum Error {
     Mounted {
         /// The block special.
         path: PathBuf,
-        /// Where it is mounted.
+        /// The mount point.
         mount_point: PathBuf,
     },
     /// The kernel uses the block special, as swap or below another device.
@@ -70,15 +70,15 @@ pub enum Error {
     /// Neither a file nor a block special.
     #[error("{}: neither a file nor a block device", path.display())]
     NotADevice {
-        /// What was named.
+        /// The path that was given.
         path: PathBuf,
     },
-    /// The way of access that was asked for does not work there.
+    /// The requested way of access does not work there.
     #[error("{}: {reason}", path.display())]
     Unsuitable {
         /// The file or block special.
         path: PathBuf,
-        /// What is in the way.
+        /// The obstacle.
         reason: &'static str,
     },
     /// A range reaches past the end of the device.

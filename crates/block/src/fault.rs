@@ -1,6 +1,6 @@
 //! A device that fails on demand, for tests.
 //!
-//! Locks: `DEVICE_LAYER` with key 1, so that it may stand below a recorder; never across a request to the device below.
+//! Locks: `DEVICE_LAYER` with key 1, so that it may be below a recorder; never across a request to the device below.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use extant_rt::{LockClass, Mutex};
 
 use crate::{BlockDevice, total_bytes};
 
-/// What is asked of a device.
+/// The kind of a request to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// `read_at`.
@@ -29,9 +29,9 @@ pub enum Operation {
 /// A request about to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is asked.
+    /// The kind of request.
     pub operation: Operation,
-    /// Where it begins, in bytes; 0 for a flush.
+    /// Its start, in bytes; 0 for a flush.
     pub offset: u64,
     /// Its length in bytes; 0 for a flush.
     pub bytes: u64,
@@ -39,14 +39,14 @@ pub struct Request {
     pub index: u64,
 }
 
-/// What happens to a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It is passed on.
     None,
     /// It fails and does nothing.
     Error(io::ErrorKind),
-    /// Of a write, this many bytes reach the device, and then it fails. Any other request does nothing and fails.
+    /// This many bytes of a write reach the device, and then it fails. Any other request does nothing and fails.
     Short(u64, io::ErrorKind),
     /// It does nothing and succeeds: a device that lies. What is read stays as it was.
     Dropped,

@@ -1,7 +1,7 @@
 //! Image files and block specials as devices.
 //!
-//! A device that is read only is opened with `O_RDONLY`, so that no byte can be written through it. The bytes go
-//! by one of three ways ([`Transfer`]); flushing is `fdatasync` on all of them, which also covers a memory map.
+//! A device that is only read is opened with `O_RDONLY`, so that no byte can be written through it. Transfers use one of three
+//! methods ([`Transfer`]); flushing is `fdatasync` on all of them, which also covers a memory map.
 //!
 //! Invariant: a device is locked (`lock`) and known not to be used by the kernel (`in_use`) before its first
 //! byte is changed; so it is truncated after that, never by `O_TRUNC`.
@@ -100,7 +100,7 @@ enum IoPath {
 pub struct FileDevice {
     path: PathBuf,
     file: File,
-    /// Of a block special that is written, the kernel's exclusion of mounts and of others that want it.
+    /// For a block special that is written, the kernel's exclusive claim, which excludes mounts and other claims.
     claim: Mutex<Option<File>>,
     bytes: u64,
     read_only: bool,
@@ -114,10 +114,10 @@ impl FileDevice {
     /// Opens and locks a file or block special.
     ///
     /// # Errors
-    /// [`Error::Locked`], [`Error::Mounted`], [`Error::Busy`] and [`Error::LoopAttached`] if somebody uses it;
-    /// [`Error::WriteProtected`] for a block special that is to be written and takes no writes;
-    /// [`Error::NotADevice`] for anything but a file or block special; [`Error::Unsuitable`] if it cannot be
-    /// accessed as asked; else [`Error::Io`]. A file that was made remains.
+    /// [`Error::Locked`], [`Error::Mounted`], [`Error::Busy`] and [`Error::LoopAttached`] if it is in use;
+    /// [`Error::WriteProtected`] for a block special that is to be written and takes no writes; [`Error::NotADevice`] for
+    /// anything but a file or block special; [`Error::Unsuitable`] if it cannot be accessed as asked; else [`Error::Io`]. A
+    /// file that was made remains.
     pub fn open(path: impl AsRef<Path>, access: DeviceAccess) -> Result<Self, Error> {
         let path = path.as_ref();
         let failed = |source| Error::Io { path: path.to_owned(), source };
@@ -200,7 +200,7 @@ impl FileDevice {
     /// Excludes others from a block special again.
     ///
     /// # Errors
-    /// [`Error::Busy`] if somebody was quicker: then nothing may be written any more; [`Error::Io`].
+    /// [`Error::Busy`] if another process claimed it first: then nothing may be written any more; [`Error::Io`].
     pub fn claim_again(&self) -> Result<(), Error> {
         let claimed = claim(&self.path).map_err(|source| match source.raw_os_error() {
             Some(libc::EBUSY) => Error::Busy { path: self.path.clone() },
@@ -413,7 +413,7 @@ fn claim(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path)
 }
 
-/// What the host's refusal to open means.
+/// The error that corresponds to the host's refusal to open.
 fn refusal(path: &Path, access: DeviceAccess, is_block_special: bool, source: io::Error) -> Error {
     let path = path.to_owned();
     match source.raw_os_error() {
@@ -462,7 +462,7 @@ fn supported(result: Result<(), Errno>) -> io::Result<bool> {
 fn discard_block_special(file: &File, offset: u64, bytes: u64) -> io::Result<bool> {
     const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
     let sector = u64::from(rustix::fs::ioctl_blksszget(file)?);
-    // Only whole sectors can be discarded; what is left at the ends stays as it is.
+    // Only whole sectors can be discarded; the partial sectors at the ends keep their content.
     let (Some(start), end) = (offset.checked_next_multiple_of(sector), (offset + bytes) / sector * sector)
     else {
         return Ok(true);
@@ -495,7 +495,8 @@ mod tests {
         std::fs::write(&path, [0; 8192]).expect("an image");
         let device = FileDevice::open(&path, DeviceAccess::read_write()).expect("a device");
         device.flush().expect("a healthy file");
-        // As where a discard has to flush a busy block special first, and nobody listens to the discard.
+        // As where a discard has to flush a busy block special first, and the failure of the flush is not reported to the
+        // discard's caller.
         assert!(device.durable.run(|| io::Result::Err(io::Error::other("lost"))).is_err());
         let told = device.flush().expect_err("the loss was told once").to_string();
         assert_eq!(told, "writes were lost by an earlier flush: lost");

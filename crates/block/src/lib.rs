@@ -1,4 +1,4 @@
-//! Block devices: what a file system lives on.
+//! Block devices: the interface that a file system is stored on.
 //!
 //! Leaves out: ext4.
 
@@ -58,7 +58,7 @@ pub trait BlockDevice: Send + Sync {
         self.write_vectored_at(offset, &[io::IoSlice::new(buf)])
     }
 
-    /// Writes `buf` and returns when it is durable. Says nothing of earlier writes.
+    /// Writes `buf` and returns when it is durable. Earlier writes need not be durable then.
     ///
     /// # Errors
     /// As [`BlockDevice::write_vectored_at`] and [`BlockDevice::flush`].

@@ -1,14 +1,14 @@
-//! A device before another that answers as late as a model of a real one says.
+//! A wrapper that delays the requests to another device as a model of a real one says.
 //!
-//! The bytes are the other device's and go there at once; then the caller waits until the modelled request ends. In
-//! virtual time the wait is exact; in real time a thread sleeps for all but its last microseconds.
+//! The bytes go to the other device at once; then the caller waits until the modelled request ends. In virtual time
+//! the wait is exact; in real time a thread sleeps for all but its last microseconds.
 //!
-//! Solid state: each request has its latency and moves at the rate of a single stream; all share one channel of the
-//! whole device's rate; no more than the queue's depth are worked on at once. Rotating: a write-back cache that heads
-//! empty in sweeps, and a way that grows with the root of the distance.
+//! Solid state: each request has its latency and transfers at the rate of a single stream; all share one channel of
+//! the whole device's rate; at most the queue's depth are served at once. Rotating: a write-back cache that the heads
+//! empty in sweeps, and a seek time that grows with the square root of the distance.
 //!
-//! Leaves out: garbage collection and write amplification, the loss of what a crash finds in the cache (a recorder's
-//! matter), the reordering of reads by a disk's queue, zones of different density.
+//! Leaves out: garbage collection and write amplification, the loss of cached writes in a crash (which a recorder
+//! models), the reordering of reads by a disk's queue, zones of different density.
 //!
 //! Locks: `DEVICE_LAYER`, never across a request to the device below or a wait. Tests: `tests/modelled.rs` in real and
 //! in virtual time.

@@ -1,8 +1,8 @@
 //! A device that remembers every write, and rebuilds from it the image of any crash, for tests.
 //!
-//! What a crash may leave: everything that a flush covered, every `write_fua` that returned, and of the rest any
-//! subset, by whole requests or by sectors of 512 bytes. Of what a flush should have covered that failed, a crash leaves
-//! nothing, whatever is flushed later: a device that fails may have dropped its cache.
+//! A crash leaves everything that a flush covered, every `write_fua` that returned, and of the rest any subset, by whole
+//! requests or by sectors of 512 bytes. It leaves no write that a failed flush should have covered, even if a later
+//! flush succeeds: a device that fails may have dropped its cache.
 //!
 //! Invariant: the order of the log is the order in which the device below saw the requests; so requests pass one
 //! at a time. Of requests that fail only flushes are recorded; bytes of a write that fails may be on the device below.
@@ -15,7 +15,7 @@ use extant_rt::{Arc, LockClass, Mutex};
 
 use crate::{BlockDevice, MemoryDevice};
 
-/// What cannot be torn.
+/// The unit that a crash does not tear.
 const SECTOR_BYTES: u64 = 512;
 
 /// One entry of the log.
@@ -25,12 +25,12 @@ pub enum Event {
     Write {
         /// Where, in bytes.
         offset: u64,
-        /// What.
+        /// The bytes.
         bytes: Arc<[u8]>,
         /// Whether they are durable by themselves.
         fua: bool,
     },
-    /// A range was given up; it reads as zero afterwards.
+    /// A range was discarded; it reads as zero afterwards.
     Discard {
         /// Where, in bytes.
         offset: u64,
@@ -204,7 +204,7 @@ impl<D: BlockDevice> BlockDevice for Recorder<D> {
 pub enum Tearing {
     /// A request survives as a whole or not at all.
     Requests,
-    /// Each sector of 512 bytes survives by itself.
+    /// Each sector of 512 bytes survives or is lost independently.
     Sectors,
 }
 
@@ -213,7 +213,7 @@ pub enum Tearing {
 pub struct Unflushed {
     /// The index of its event in the log.
     pub event: usize,
-    /// Where it begins, in bytes.
+    /// Its start, in bytes.
     pub offset: u64,
     /// Its length in bytes.
     pub bytes: u64,
@@ -227,7 +227,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// What happened, in order.
+    /// The recorded events, in order.
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
@@ -308,7 +308,7 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// What a crash here may lose, in order.
+    /// The events that a crash here may lose, in order.
     pub fn unflushed(&self, tearing: Tearing) -> impl Iterator<Item = Unflushed> {
         let pending = (self.flushed..self.at).filter_map(|event| pending_range(event, &self.events[event]));
         pending.flat_map(move |range| parts(range, tearing))

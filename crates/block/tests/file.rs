@@ -43,7 +43,7 @@ fn agrees_with_plain_bytes(device: &dyn BlockDevice, seed: u64) {
                 expected[start..end].fill(0);
             }
             1 => {
-                // What was discarded may read as anything, so it is written again.
+                // Discarded bytes may read as anything, so they are written again.
                 device.discard(offset, bytes).expect("discard");
                 device.write_at(offset, &expected[start..end]).expect("write");
             }
@@ -123,7 +123,7 @@ fn block_special_reads_what_was_written() {
     assert!(matches!(FileDevice::open(&device.0, access), Err(Error::Unsuitable { .. })));
 }
 
-/// What a loop device's statistics count as flushes.
+/// The flushes that a loop device's statistics count.
 fn flushes(device: &Path) -> u64 {
     let name = device.file_name().expect("name").to_str().expect("text");
     let stat = std::fs::read_to_string(format!("/sys/block/{name}/stat")).expect("stat");

@@ -1,4 +1,4 @@
-//! A device that somebody uses is refused, and the error says who.
+//! A device that is in use is refused, and the error names its user.
 
 #[path = "common/loop_device.rs"]
 mod loop_device;
@@ -16,7 +16,7 @@ const CHILD: &str = "EXTANT_TEST_HOLD";
 /// Another process that has the device open.
 struct Other {
     process: Child,
-    // Kept open, or the child could not print what it prints at its end.
+    // The pipe stays open, or the child could not print what it prints at its end.
     _output: BufReader<ChildStdout>,
 }
 

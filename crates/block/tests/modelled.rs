@@ -16,7 +16,7 @@ fn time_of(amount: u64, per_second: u64) -> u64 {
     (u128::from(amount) * 1_000_000_000).div_ceil(u128::from(per_second)) as u64
 }
 
-/// What a request takes alone, and of the whole device's time at full load.
+/// The time of a request alone, and its share of the whole device's time at full load.
 fn alone_and_share(model: &Model, writes: bool, bytes: u64) -> (u64, u64) {
     let (latency, stream, all, requests) = if writes {
         (
@@ -51,7 +51,7 @@ fn run(device: &impl BlockDevice, depth: usize, count: u64, bytes: u64, writes: 
     begun.elapsed().as_nanos() as u64
 }
 
-/// Calls it where the clock is: in a simulation whose operations cost nothing, or as it is.
+/// Calls it in a simulation whose operations cost nothing if time is virtual, else directly.
 fn in_time<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     #[cfg(extant_rt = "virtual")]
     {
@@ -81,7 +81,7 @@ fn throughput_at_every_depth_is_what_the_figures_say() {
                     run(&device, depth, count, bytes, writes)
                 });
                 let expected = (alone * count).max(share * count * depth as u64);
-                // Whoever waits for the threads looks once in a microsecond.
+                // The thread that joins them polls once per microsecond.
                 let error = took.strict_sub(expected);
                 assert!(
                     error <= 1000,

@@ -175,7 +175,7 @@ fn every_crash_image_has_only_contents_that_the_sector_may_have() {
                 seen.iter().all(|value| possible.contains(value)),
                 "seed {seed}: {seen:?} of {possible:?}"
             );
-            // Of up to three, forty tries miss one with a chance of 1 in 100 000.
+            // With up to three outcomes, forty tries miss one with a probability of 1 in 100 000.
             assert!(
                 possible.len() > 3 || seen.len() == possible.len(),
                 "seed {seed}: only {seen:?} of {possible:?}"

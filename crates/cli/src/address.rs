@@ -1,4 +1,4 @@
-//! What an argument names: a file of the host or a place on a disk.
+//! The place that an argument names: a file of the host or a place on a disk.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +21,7 @@ impl std::fmt::Display for DiskPath {
     }
 }
 
-/// What an argument names.
+/// The place that an argument names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A file of the host.
@@ -31,7 +31,8 @@ pub enum Address {
 }
 
 impl Address {
-    /// What exists on the host is of the host; else the argument is split at the first `:/` that is not `://`.
+    /// An argument that exists on the host names that file; else the argument is split at the first `:/` that
+    /// is not `://`.
     pub fn parse(argument: &OsStr) -> Self {
         match split(argument) {
             Some(place) if !exists(argument) => Self::Disk(place),
@@ -41,7 +42,7 @@ impl Address {
 }
 
 impl DiskPath {
-    /// The place that `argument` names; an image alone stands for its root.
+    /// The place that `argument` names; an image alone means its root directory.
     pub fn parse(argument: &OsStr) -> Self {
         match Address::parse(argument) {
             Address::Disk(place) => place,

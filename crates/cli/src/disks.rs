@@ -41,7 +41,7 @@ pub struct ImageLocation {
 const LOCK_WAIT_SECONDS: u64 = 10;
 /// How long to wait between two looks at a lock.
 const LOCK_LOOK_INTERVAL: Duration = Duration::from_millis(10);
-/// A wait longer than that is told.
+/// A longer wait is reported on standard error.
 const LOCK_TELL_AFTER: Duration = Duration::from_secs(1);
 
 impl Default for ImageLocation {
@@ -132,7 +132,7 @@ pub fn open_device(image: &Path, access: DeviceAccess, wait: Duration) -> Result
     }
 }
 
-/// Who holds the lock of an image, and what it does.
+/// The holder of an image's lock, and what it does.
 fn locked_by(image: &Path, error: &extant_block::Error) -> Option<String> {
     let extant_block::Error::Locked { holder: Some(holder), .. } = error else { return None };
     if let Some(point) = mounts::served_by(holder.pid, image) {
@@ -176,7 +176,7 @@ pub fn mount(image: &Path, device: Arc<dyn BlockDevice>, how: Mount) -> Result<F
     if !has_superblock(&*device) {
         return Err(Failure::new("no_file_system", image.display().to_string(), explain(&*device)));
     }
-    // What is wrong with the disk is said by mounting it.
+    // Mounting reports what is wrong with the disk.
     let wait_s = how.protection_wait(&*device).unwrap_or_default().as_secs();
     if wait_s > 0 {
         let image = image.display();
@@ -199,7 +199,7 @@ pub fn open_for_writing(image: &Path, location: ImageLocation) -> Result<Filesys
     let clock = clock()?;
     let device = open_device(image, DeviceAccess::read_write(), location.wait())?;
     let device = locate(image, device, location)?;
-    // A clock in the background would make the bytes of the journal depend on how long things take.
+    // A clock in the background would make the bytes of the journal depend on timing.
     let is_fixed = matches!(clock, WallClock::Fixed(..));
     let fs = mount(image, device, Mount::new().clock(clock).background(!is_fixed))?;
     tell_of_opening(image, &fs);
@@ -220,7 +220,8 @@ pub fn tell_of_opening(image: &Path, fs: &Filesystem) {
     }
 }
 
-/// That the journal holds what was not replayed, for the superblock says that the disk was unmounted, and what to do about it.
+/// A warning that the journal's transactions were not replayed because the superblock says that the disk was unmounted, and
+/// what to do about it.
 pub fn journal_skipped(fs: &Filesystem) -> Option<String> {
     let count = fs.mounted().skipped_transactions;
     let transactions = if count == 1 { "transaction" } else { "transactions" };
@@ -236,7 +237,7 @@ pub fn journal_skipped(fs: &Filesystem) -> Option<String> {
     }
 }
 
-/// What the disk itself says of errors that were met while it was in use, and what to do about them.
+/// A warning about the errors recorded in the superblock, and what to do about them.
 pub fn errors_met(fs: &Filesystem) -> Option<String> {
     let (superblock, errno) = (fs.superblock(), fs.mounted().journal_errno);
     let met = if errno != 0 {
@@ -264,7 +265,7 @@ pub fn errors_met(fs: &Filesystem) -> Option<String> {
     Some(format!("{met}; e2fsck -f looks for damage and takes the mark away"))
 }
 
-/// Who else writes to a disk that is open for reading, or did when its host died.
+/// The other host that writes to a disk that is open for reading, or wrote to it when it died.
 pub fn used_elsewhere(fs: &Filesystem) -> Option<MmpHolder> {
     // A block that cannot be read is found by the check.
     fs.mmp_holder().ok().flatten()

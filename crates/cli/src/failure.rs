@@ -1,4 +1,4 @@
-//! Why a verb failed: one line for people, a document for programs, a number for the shell.
+//! Failures of commands: one line for people, a document for programs, a number for the shell.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use extant_ondisk::Structure;
 
 /// Exit status: something failed.
 pub const EXIT_FAILED: u8 = 1;
-/// Exit status: it was asked for in a wrong way.
+/// Exit status: the command line was wrong.
 pub const EXIT_USAGE: u8 = 2;
 
 const BROKEN_PIPE: &str = "broken_pipe";
@@ -20,7 +20,7 @@ pub struct Failure {
     pub kind: &'static str,
     /// Where: a file, or an image and a path on it.
     pub place: String,
-    /// What happened.
+    /// What happened, in one line.
     pub message: String,
 }
 
@@ -39,12 +39,12 @@ impl Failure {
         Self { kind, place: place.into(), message: message.into() }
     }
 
-    /// It was asked for in a wrong way.
+    /// The command line was wrong.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new("usage", "", message)
     }
 
-    /// The exit status that tells of it.
+    /// The exit status that corresponds to it.
     pub fn exit(&self) -> u8 {
         if self.kind == "usage" { EXIT_USAGE } else { EXIT_FAILED }
     }
@@ -80,12 +80,12 @@ impl Failure {
         Self::tree_below(image, Path::new(""), "", error)
     }
 
-    /// As [`Failure::tree`]; places on the disk, which the error tells as `at` and below, are at `base` and below.
+    /// As [`Failure::tree`]; places on the disk, which the error names as `at` and below, are at `base` and below.
     pub fn tree_below(image: &Path, base: &Path, at: &str, error: extant_archive::Error) -> Self {
         use extant_archive::Error;
         let place = |path: &str| {
             let base = base.display().to_string();
-            // What is wrong with the base itself is told by its own path.
+            // What is wrong with the base itself is reported with its own path.
             let below = if path == base { "" } else { path.strip_prefix(at).unwrap_or(path) };
             let slash = if below.is_empty() || below.starts_with('/') { "" } else { "/" };
             format!("{}:{}{slash}{below}", image.display(), base.strip_suffix('/').unwrap_or(&base))
@@ -116,7 +116,7 @@ impl Failure {
         Self::new(kind, place, plain(error))
     }
 
-    /// Whether nobody wants to hear of it: the reader of a pipe has seen enough.
+    /// Whether the failure need not be reported: the reader of a pipe has closed it.
     pub fn is_silent(&self) -> bool {
         self.kind == BROKEN_PIPE
     }
@@ -134,7 +134,7 @@ fn without_number(text: &str) -> String {
     }
 }
 
-/// What can be done where a file system cannot be opened.
+/// Advice for a file system that cannot be opened.
 fn advice(error: &extant::Error) -> Option<&'static str> {
     use extant::Error;
     Some(match error {

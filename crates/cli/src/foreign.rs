@@ -1,4 +1,4 @@
-//! What there is where an ext4 file system was expected, and how to get at it.
+//! Identifies other formats where an ext4 file system was expected, and says what to do with each.
 
 use extant_block::{BlockDevice, Container};
 use extant_ondisk::{SUPERBLOCK_OFFSET, superblock};
@@ -8,13 +8,13 @@ use crate::size;
 /// Something that is no ext4 file system.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Foreign {
-    /// What it is, as `an XFS file system`.
+    /// Its name with an article, as `an XFS file system`.
     pub what: String,
-    /// What to do about it.
+    /// The advice for it.
     pub advice: String,
 }
 
-/// Where a mark stands, the mark, what it marks, and what to do about that.
+/// Where a mark is, the mark, what it marks, and what to do about that.
 type Mark = (u64, &'static [u8], &'static str, &'static str);
 
 const UNREADABLE: &str =
@@ -95,7 +95,7 @@ pub fn has_superblock(device: &dyn BlockDevice) -> bool {
     has_mark(device, SUPERBLOCK_OFFSET + 56, &superblock::MAGIC.to_le_bytes())
 }
 
-/// What else is recognised on a device.
+/// Other formats that are recognised on a device.
 pub fn recognise(device: &dyn BlockDevice) -> Option<Foreign> {
     let found = MARKS.iter().find(|(at, mark, ..)| has_mark(device, *at, mark));
     if let Some((.., what, advice)) = found {

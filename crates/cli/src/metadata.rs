@@ -1,4 +1,4 @@
-//! What is known of a file, as a line and as a document.
+//! A file's metadata, as a line of text and as a JSON document.
 
 use extant::{File, FileType, Metadata, Timestamp};
 use serde_json::{Map, Value, json};

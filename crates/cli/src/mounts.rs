@@ -1,4 +1,4 @@
-//! What is mounted where, and unmounting it.
+//! The mount table, and unmounting.
 
 use std::ffi::OsString;
 use std::io;
@@ -18,9 +18,9 @@ use crate::failure::Failure;
 pub struct Mounted {
     /// Where.
     pub point: PathBuf,
-    /// The type: one of ours, or another's.
+    /// The type: one of Extant's, or another file system's.
     pub kind: String,
-    /// What is mounted.
+    /// The source of the mount.
     pub source: PathBuf,
     /// Major and minor number, as `0:52`.
     device: String,
@@ -37,7 +37,7 @@ impl Mounted {
         self.kind == CLAIMED || self.kind == UNCLAIMED
     }
 
-    /// Whether both show one file system. Numbers of devices that are none are given out again.
+    /// Whether both show one file system. Anonymous device numbers are reused.
     fn is_same(&self, other: &Self) -> bool {
         let is_same_device = (&self.device, &self.kind) == (&other.device, &other.kind);
         is_same_device && (self.kind == CLAIMED || self.source == other.source)
@@ -114,7 +114,7 @@ fn read_table(path: &Path) -> io::Result<Vec<Mounted>> {
     Ok(String::from_utf8_lossy(&text).lines().filter_map(parse).collect())
 }
 
-/// Whether a process that had `image` locked is about to let go of it: it has ended, or it was the image's server and has no
+/// Whether a process that had `image` locked is about to release it: it has ended, or it was the image's server and has no
 /// mount of it any more. It has FUSE's device open, as servers have to their end, and where it lives the disk is not mounted;
 /// so it will end soon, unless the mount was detached while in use. False if it may not be looked into.
 pub fn is_leaving(pid: u32, image: &Path) -> bool {
@@ -152,7 +152,7 @@ pub fn namespace_of(mounted: &Mounted) -> Option<u32> {
     })
 }
 
-/// Whether a process is stopped, by a signal or by who traces it.
+/// Whether a process is stopped, by a signal or by its tracer.
 pub fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     // The state is behind the name, which may have any bytes.
@@ -242,12 +242,12 @@ fn device_name(device: Dev) -> String {
     format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))
 }
 
-/// That none of our mounts is at or around `dir`.
+/// The failure that no mount of Extant is at or around `dir`.
 pub fn not_ours(dir: &Path) -> Failure {
     Failure::new("not_mounted", dir.display().to_string(), "no disk of extant is mounted there")
 }
 
-/// That the server of a mount is gone.
+/// The failure that the server of a mount is gone.
 pub fn server_gone(dir: &Path) -> Failure {
     let place = dir.display().to_string();
     let message = format!("a mount whose server is gone; `extant umount {place}` removes it");
@@ -278,7 +278,7 @@ pub fn unmount(dir: &Path, lazily: bool) -> io::Result<()> {
     Err(io::Error::new(kind, words))
 }
 
-/// Whether a path can stand in the mount table and the options of `fusermount3`.
+/// Whether a path can be written into the mount table and the options of `fusermount3`.
 pub fn is_plain(path: &Path) -> bool {
     !path.as_os_str().as_bytes().contains(&b'\n')
 }

@@ -1,4 +1,4 @@
-//! What is written for people: results, names, errors.
+//! Text output for people: results, names, errors.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -17,7 +17,7 @@ impl Output {
         Self { out: io::BufWriter::new(io::stdout().lock()), escapes }
     }
 
-    /// A name as it is shown here.
+    /// A name in the form in which this output shows it.
     pub fn name(&self, name: &[u8]) -> Vec<u8> {
         if self.escapes { escape(name).into_bytes() } else { name.to_vec() }
     }
@@ -38,13 +38,13 @@ impl Output {
         self.line(format!("{document:#}"))
     }
 
-    /// Sends all of it on its way.
+    /// Writes out all that is buffered.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.out.flush().map_err(|error| Failure::output(&error))
     }
 }
 
-/// Printable UTF-8 as it is; anything else as in C: `\n`, `\033`, `\\`.
+/// Printable UTF-8 unchanged; anything else as in C: `\n`, `\033`, `\\`.
 pub fn escape(name: &[u8]) -> String {
     let mut shown = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
@@ -69,7 +69,7 @@ pub fn escape(name: &[u8]) -> String {
     shown
 }
 
-/// Tells of a failure on standard error.
+/// Reports a failure on standard error.
 pub fn report(failure: &Failure, as_json: bool) {
     if failure.is_silent() {
         return;
@@ -80,11 +80,11 @@ pub fn report(failure: &Failure, as_json: bool) {
     } else {
         format!("extant: {}", controls_escaped(&failure.to_string()))
     };
-    // If nobody can be told, the exit status still tells.
+    // If standard error cannot be written, the exit status still reports the failure.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Tells of something that is no failure, on standard error.
+/// Reports something that is no failure, on standard error.
 pub fn note(text: &str) {
     let _ = writeln!(io::stderr(), "extant: {}", controls_escaped(text));
 }

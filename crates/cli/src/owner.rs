@@ -79,7 +79,7 @@ pub struct NamesByNumber {
 }
 
 impl NamesByNumber {
-    /// Those of a disk.
+    /// The names and ids of a disk.
     pub fn on(fs: &Filesystem) -> Self {
         Self { users: by_number(&read(fs, PASSWD)), groups: by_number(&read(fs, GROUP)) }
     }

@@ -1,4 +1,4 @@
-//! How far it is, on standard error, if that is a terminal.
+//! Shows progress on standard error, if that is a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;

@@ -1,11 +1,11 @@
-//! Servers, as other processes find them and learn what became of their disks.
+//! How other processes find servers and learn the result of their unmount.
 //!
-//! A server keeps a file in memory open, its record: which mount it serves, and at its end how that went. Whoever unmounts looks for
-//! the record among the descriptors of the processes of the user who mounted, and reads it to the end. So nothing on the disk is
-//! asked, and no file of the host is left behind.
+//! A server keeps a file in memory open, its record: which mount it serves, and at its end how that went. `umount` looks for the
+//! record among the descriptors of the processes of the user who mounted, and reads it to the end. So the disk is not accessed, and
+//! no file is left behind on the host.
 //!
-//! Nothing that is read is trusted with more than its bytes: the kernel says who mounted, whose a process is, and that it serves the
-//! mount, where it tells that (Linux 6.16).
+//! The record's content is not trusted: the kernel reports the mount's user, a process's user, and, from Linux 6.16 on, that the
+//! process serves the mount.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -21,17 +21,17 @@ use crate::failure::Failure;
 use crate::mounts::{self, Mounted};
 
 const NAME: &str = "extant-server";
-/// What a record may have at most.
+/// The maximum size of a record.
 const RECORD_BYTES_MAX: u64 = 4096;
-/// How a record ends that tells of no failure.
+/// The end of a record that reports no failure.
 const CLEAN: &str = "clean";
 
-/// What a server tells those who unmount.
+/// The record in which a server reports its result to `umount`.
 #[derive(Debug)]
 pub struct Record(Mutex<File>);
 
 impl Record {
-    /// Of the server of a mount.
+    /// Creates the record of a mount's server.
     pub fn new(mounted: &Mounted) -> Result<Self, Failure> {
         let failed = |error| Failure::host(Path::new(NAME), &error);
         let memory = memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
@@ -40,13 +40,13 @@ impl Record {
         Ok(Self(Mutex::new(LockClass::PIPE, file)))
     }
 
-    /// Tells how it ended; the first word counts.
+    /// Records how it ended; only the first call counts.
     pub fn tell(&self, ended: &Result<(), Failure>) {
         let words = match ended {
             Ok(()) => CLEAN.to_owned(),
             Err(failure) => failure.message.replace('\n', " "),
         };
-        // Whoever waits is told that nothing was said.
+        // If the write fails, the process that waits finds a record without an end.
         let _ = self.0.lock().write_all(format!("{words}\n").as_bytes());
     }
 }
@@ -99,10 +99,10 @@ impl ServerProcess {
         String::from_utf8_lossy(&bytes[..count]).lines().map(str::to_owned).collect()
     }
 
-    /// What it told of the end, once it has ended.
+    /// The result that it recorded, once it has ended.
     ///
     /// # Errors
-    /// What could not be written; that it was killed.
+    /// The failure to write data; or that the server was killed.
     pub fn outcome(&self, image: &Path) -> Result<(), Failure> {
         let place = image.display().to_string();
         match self.lines().get(1).map(String::as_str) {

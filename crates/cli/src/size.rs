@@ -71,7 +71,7 @@ pub fn show(bytes: u64) -> String {
 pub fn short(bytes: u64) -> String {
     let (mut power, mut unit) = (0, 1_u128);
     let bytes = u128::from(bytes);
-    // What is rounded up to 1024 of a unit is one of the next.
+    // A value that rounds up to 1024 of a unit is shown as one of the next.
     while bytes.div_ceil(unit) >= 1024 && power < LETTERS.len() + 1 {
         power += 1;
         unit <<= 10;

@@ -1,4 +1,4 @@
-//! Going through a tree on a disk, for `ls -R`, `chmod -R` and `chown -R`.
+//! Walking a tree on a disk, for `ls -R`, `chmod -R` and `chown -R`.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -24,11 +24,11 @@ pub fn sorted(dir: &Dir) -> extant::Result<Vec<DirEntry>> {
 
 /// A directory on the way.
 pub struct Visited {
-    /// Where it stands.
+    /// Its path on the disk.
     pub place: DiskPath,
     /// The directory.
     pub dir: Dir,
-    /// What is in it, by name.
+    /// Its entries, by name.
     pub entries: Vec<DirEntry>,
 }
 
@@ -42,7 +42,7 @@ pub struct Directories {
 }
 
 impl Directories {
-    /// Those at and below `root`, which stands at `place`.
+    /// The directories at and below `root`, whose path is `place`.
     pub fn new(place: DiskPath, root: Dir) -> Self {
         Self { seen: HashSet::new(), pending: vec![(place, root, None)], failures: Vec::new() }
     }

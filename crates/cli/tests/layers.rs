@@ -47,7 +47,7 @@ fn short(package: &str) -> &str {
     package.strip_prefix("extant-").unwrap_or(package)
 }
 
-/// The members' short names, and who uses whom outside tests.
+/// The members' short names, and the dependencies among them outside tests.
 fn members_and_edges() -> (Vec<String>, Vec<Edge>) {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--no-deps", "--offline"])

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// What `rt` has instead.
+/// The interfaces that `rt` replaces.
 const RUNTIME: [&str; 7] = [
     "std::sync",
     "core::sync",
@@ -17,7 +17,7 @@ const RUNTIME: [&str; 7] = [
     "std::time::*",
 ];
 
-/// What a library does not do.
+/// Interfaces that a library does not use.
 const PROGRAM: [&str; 9] = [
     "std::env",
     "print!",
@@ -30,14 +30,14 @@ const PROGRAM: [&str; 9] = [
     "std::io::stdin",
 ];
 
-/// Whoever starts programs does no more than that with processes: `fuse` calls `fusermount3`.
+/// Crates that start programs do nothing else with processes: `fuse` calls `fusermount3`.
 const PROCESSES: [&str; 1] = ["std::process"];
 const OWN_PROCESS: [&str; 3] = ["std::process::exit", "std::process::abort", "std::process::id"];
 
-/// What knows bytes alone does not do.
+/// Interfaces that a library which works on bytes alone does not use.
 const OUTSIDE_WORLD: [&str; 6] = ["extant_rt", "extant_block", "std::fs", "std::io", "std::net", "std::os"];
 
-/// Each library with what it must not name. `rt` and `block` name the host's own things.
+/// Each library with what it must not name. `rt` and `block` name the host's own interfaces.
 const LIBRARIES: [(&str, &[&[&str]]); 9] = [
     ("ondisk", &[&RUNTIME, &PROGRAM, &PROCESSES, &OUTSIDE_WORLD]),
     ("alloc", &[&RUNTIME, &PROGRAM, &PROCESSES]),
@@ -214,11 +214,11 @@ fn libraries_take_locks_and_clocks_from_rt_and_are_no_programs() {
     assert_eq!(found, [""; 0]);
 }
 
-/// The files of the engine that flush by themselves: before there is a journal, and the device that all writes go through
-/// once there is multiple-mount protection. A flush of its own block that fails fences that device for ever.
+/// The files of the engine that flush without the journal: before there is a journal, and the device that all writes go
+/// through once there is multiple-mount protection. A flush of its own block that fails fences that device for ever.
 const FLUSHING_FILES: [&str; 2] = ["mkfs/write.rs", "mmp.rs"];
 
-/// How often a source makes a device durable by itself.
+/// How often a source makes a device durable without the journal.
 fn flushes(source: &str) -> usize {
     let tokens = tokens(source);
     let kept = without_tests(&tokens);
@@ -226,7 +226,7 @@ fn flushes(source: &str) -> usize {
     fua + kept.windows(3).filter(|three| three[0].ends_with("device") && three[1..] == [".", "flush"]).count()
 }
 
-/// A device tells of lost writes once. So the journal alone flushes, and is aborted by a flush that fails.
+/// A device reports lost writes once. So the journal alone flushes, and is aborted by a flush that fails.
 #[test]
 fn nobody_but_the_journal_flushes_a_mounted_disk() {
     let engine = Path::new(env!("CARGO_MANIFEST_DIR")).join("../extant/src");

@@ -1,7 +1,7 @@
-//! Who may do what: permission bits, access control lists, the sticky bit.
+//! Permission checks: permission bits, access control lists, the sticky bit.
 //!
-//! Leaves out: capabilities other than root's, and asking (the public API asks where it acts for a user; without one
-//! everything is allowed).
+//! Leaves out: capabilities other than root's, and the calls of these checks (the public API checks when it acts for
+//! a user; without a user everything is allowed).
 //!
 //! Source: `generic_permission`, `__check_sticky`, `may_delete` of `fs/namei.c`; `posix_acl_permission`.
 //! Tests: `tests/acls.rs`.
@@ -43,7 +43,7 @@ impl Credentials {
     }
 }
 
-/// What someone wants to do with an inode.
+/// The access that a user wants to an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessMask(u16);
 
@@ -68,7 +68,7 @@ impl BitOr for AccessMask {
 }
 
 impl Volume {
-    /// That `user` may do all of `want`.
+    /// Checks that `user` may do all of `want`.
     ///
     /// # Errors
     /// `PermissionDenied`; `NotPermitted` for writing to what is immutable; `Corrupt`, `Io` from reading a list.
@@ -96,7 +96,7 @@ impl Volume {
         if user.uid == raw.uid() {
             return Ok(grants(6));
         }
-        // With a list these bits are its mask: without them it grants nobody but the owner and others anything.
+        // With a list these bits are its mask: without them it grants nothing but to the owner and others.
         if mode & 0o070 != 0
             && raw.file_type() != FileType::Symlink
             && let Some(acl) = self.access_acl(inode, raw)?
@@ -109,7 +109,7 @@ impl Volume {
         Ok(grants(if user.is_in(raw.gid()) { 3 } else { 0 }))
     }
 
-    /// That `user` may take the name of `child` out of `dir`.
+    /// Checks that `user` may remove the name of `child` from `dir`.
     ///
     /// # Errors
     /// `PermissionDenied`; `NotPermitted` by the sticky bit, or if either is immutable or append-only; as
@@ -129,7 +129,7 @@ impl Volume {
     }
 }
 
-/// Root may do everything but execute what nobody may execute.
+/// Root may do everything but execute a file without any execute bit.
 fn may_as_root(raw: &RawInode, user: &Credentials, want: AccessMask) -> bool {
     let may_execute = raw.file_type() == FileType::Directory || raw.mode() & 0o111 != 0;
     user.is_root() && (!want.contains(AccessMask::EXECUTE) || may_execute)

@@ -1,6 +1,6 @@
 //! The fields of inodes that users see and set: `stat`, `chmod`, `chown`, `utimes`, `chattr`.
 //!
-//! Leaves out: the size, which is set with the content; who may do it ([`crate::access`]).
+//! Leaves out: the size, which is set with the content; permission checks ([`crate::access`]).
 //!
 //! Locks: `XATTR` of the inode where the mode changes, for its access control list changes along.
 //!
@@ -22,12 +22,12 @@ const S_IXGRP: u16 = 0o010;
 /// Bits of a mode that are no type.
 const MODE_BITS: u16 = 0o7777;
 
-/// What `stat` tells of an inode.
+/// What `stat` reports for an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// Its number.
     pub inode: InodeNumber,
-    /// Tells this use of the number from others.
+    /// Distinguishes this use of the number from others.
     pub generation: u32,
     /// What it is.
     pub file_type: FileType,
@@ -82,7 +82,7 @@ pub enum AccessTimes {
     Strict,
 }
 
-/// What is to change of an inode; the rest stays.
+/// The attributes of an inode to change; the others stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttributes {
     /// Permission, set-id and sticky bits. An access control list changes along.
@@ -126,14 +126,14 @@ const SETTABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::TOPDIR)
     .union(InodeFlags::DAX);
 
-/// What excludes [`InodeFlags::DAX`] (`EXT4_DAX_MUT_EXCL`); of a directory, its entries may stand in its inode.
+/// The flags that exclude [`InodeFlags::DAX`] (`EXT4_DAX_MUT_EXCL`); of a directory, its entries may be in its inode.
 const NOT_MAPPED: InodeFlags = InodeFlags::VERITY
     .union(InodeFlags::ENCRYPT)
     .union(InodeFlags::JOURNAL_DATA)
     .union(InodeFlags::INLINE_DATA);
 
 impl Volume {
-    /// What `stat` tells.
+    /// What `stat` reports.
     pub(crate) fn attributes(&self, inode: &Inode) -> Metadata {
         let state = inode.state();
         let (mut size, delalloc) = (state.size(), state.delalloc);
@@ -316,7 +316,8 @@ fn without_set_id(mode: u16) -> u16 {
     if mode & S_IXGRP != 0 { mode & !S_ISGID } else { mode }
 }
 
-/// What a file whose content stands in its inode counts as, so that nobody takes it for a hole (`ext4_file_getattr`).
+/// The sectors reported for a file whose content is in its inode, so that programs do not take it for a hole
+/// (`ext4_file_getattr`).
 fn inline_blocks_512(raw: &RawInode) -> u64 {
     let counts = raw.file_type() == FileType::Regular && raw.has_inline_data();
     if counts { raw.size().div_ceil(512) } else { 0 }

@@ -16,7 +16,7 @@ use extant_rt::{Arc, AtomicBool, LockClass, Mutex, MutexGuard};
 
 use crate::cache::Cached;
 
-/// What a metadata block is, which says how it is checked and summed.
+/// The kind of a metadata block, which determines its verification and its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BufferKind {
     /// A block of directory entries of this inode.

@@ -1,11 +1,11 @@
-//! A cache of shared things by number, bounded by count: buffers and inodes.
+//! A cache of shared objects by number, bounded by count: buffers and inodes.
 //!
-//! A thing that somebody holds is never dropped. Of the others, one is dropped that was not used since the search
-//! last passed it (second chance). While more things are held than there is room for, each goes when its last
-//! holder lets it go.
+//! An object in use is never evicted. Of the others, the search evicts one that was not used since it last passed it (second
+//! chance). While more objects are in use than there is room for, each is evicted when its last holder drops it.
 //!
-//! Whoever misses a thing reads it without a lock. Meanwhile another may read it too, change it, make the change durable and
-//! let it go, so a shard counts what left it: what was read before something left is read again ([`Cache::get_or_read`]).
+//! A thread that misses an object reads it without a lock. Meanwhile another thread may read it too, change it, make the
+//! change durable and drop it, so a shard counts what left it: what was read before something left is read again
+//! ([`Cache::get_or_read`]).
 //!
 //! Locks: `CACHE`, one per shard.
 
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering, Padded, shard_of};
 
-/// A thing in a [`Cache`].
+/// An object in a [`Cache`].
 pub(crate) trait Cached {
     /// Its number.
     fn key(&self) -> u64;
@@ -21,12 +21,12 @@ pub(crate) trait Cached {
     fn recently_used(&self) -> &AtomicBool;
 }
 
-/// Things that a shard has room for, where there are so many: neighbours, which share one.
+/// The objects that a shard has room for, if the cache has that many: neighbouring numbers, which share a shard.
 const SHARD_COUNT: usize = 64;
 const SHARDS_MIN: usize = 64;
 const SHARDS_MAX: usize = 4096;
 
-/// Things by number.
+/// Objects by number.
 #[derive(Debug)]
 pub(crate) struct Cache<T> {
     shards: Vec<Padded<Shard<T>>>,
@@ -43,16 +43,16 @@ struct Shard<T> {
 #[derive(Debug)]
 struct ShardContent<T> {
     things: BTreeMap<u64, Arc<T>>,
-    /// How many things left.
+    /// How many objects left.
     departures: u64,
-    /// Where the search for things to drop goes on.
+    /// Where the search for objects to evict goes on.
     hand: u64,
-    /// How many things there must be for the next search.
+    /// How many objects there must be for the next search.
     search_at: usize,
 }
 
 impl<T: Cached> Cache<T> {
-    /// A cache of about `count_max` things that nobody holds.
+    /// A cache of about `count_max` objects that are not in use.
     pub(crate) fn new(count_max: usize) -> Self {
         let shards = (count_max / SHARD_COUNT).clamp(SHARDS_MIN, SHARDS_MAX);
         let shard_count_max = (count_max / shards).max(16);
@@ -69,16 +69,15 @@ impl<T: Cached> Cache<T> {
         &self.shards[shard_of(key, self.shards.len())]
     }
 
-    /// The thing of this number; `hold` runs while it cannot be dropped.
+    /// The object of this number; `hold` runs while it cannot be evicted.
     pub(crate) fn get<R>(&self, key: u64, hold: impl FnOnce(&Arc<T>) -> R) -> Option<R> {
         self.shard(key).content.lock().used(key).map(hold)
     }
 
-    /// The thing of this number, which `read` brings from where it belongs if it is not here; `hold` runs while it cannot be
-    /// dropped.
+    /// The object of this number, read by `read` if it is not cached; `hold` runs while it cannot be evicted.
     ///
     /// # Errors
-    /// Those of `read`, unless another thread may have been writing what it read.
+    /// The errors of `read`, unless another thread may have changed the bytes that it read.
     pub(crate) fn get_or_read<R, E>(
         &self,
         key: u64,
@@ -106,19 +105,19 @@ impl<T: Cached> Cache<T> {
         }
     }
 
-    /// Adds a thing in place of any other of its number.
+    /// Adds an object in place of any other of its number.
     pub(crate) fn replace(&self, thing: Arc<T>) {
         let mut content = self.shard(thing.key()).content.lock();
         self.make_room(thing.key(), &mut content);
         content.things.insert(thing.key(), thing);
     }
 
-    /// Takes the thing of this number out.
+    /// Takes the object of this number out.
     pub(crate) fn remove(&self, key: u64) -> Option<Arc<T>> {
         self.shard(key).content.lock().remove(key)
     }
 
-    /// Drops a thing that the caller is the last to hold, if there is no room for it.
+    /// Evicts an object that the caller is the last to hold, if there is no room for it.
     pub(crate) fn let_go(&self, thing: &Arc<T>) {
         let shard = self.shard(thing.key());
         if !shard.is_overfull.load(Ordering::Relaxed) {
@@ -129,7 +128,8 @@ impl<T: Cached> Cache<T> {
             shard.is_overfull.store(false, Ordering::Relaxed);
             return;
         }
-        // The caller's and the cache's. Others come to hold it under this lock, or from who holds it already.
+        // The caller's and the cache's. Other threads get a reference under this lock only, or from a thread that already
+        // has one.
         let is_last = |held: &Arc<T>| Arc::ptr_eq(held, thing) && Arc::strong_count(held) == 2;
         if content.things.get(&thing.key()).is_some_and(is_last) {
             content.remove(thing.key());
@@ -145,7 +145,7 @@ impl<T: Cached> Cache<T> {
 }
 
 impl<T: Cached> ShardContent<T> {
-    /// A thing, which counts as used.
+    /// An object, which counts as used.
     fn used(&self, key: u64) -> Option<&Arc<T>> {
         let thing = self.things.get(&key)?;
         thing.recently_used().store(true, Ordering::Relaxed);
@@ -158,7 +158,7 @@ impl<T: Cached> ShardContent<T> {
         Some(thing)
     }
 
-    /// Searches for things to drop; false if none of those looked at could be.
+    /// Searches for objects to evict; false if none of those looked at could be.
     fn drop_some(&mut self, count_max: usize) -> bool {
         /// A search ends after so many, found or not: all may be in use.
         const LOOKED_AT_MAX: usize = 64;
@@ -246,7 +246,7 @@ mod tests {
         cache.get(last.0, |found| assert!(Arc::ptr_eq(found, &last))).unwrap();
     }
 
-    /// What another thread read, changed and let go while this one read it.
+    /// What another thread read, changed and dropped while this one read it.
     #[test]
     fn what_was_read_before_something_left_is_read_again() {
         let cache = Cache::new(COUNT);

@@ -1,8 +1,8 @@
-//! What the journal asks of the engine at a commit: snapshots at the freeze, final bytes afterwards.
+//! The engine's part of a commit, called by the journal: snapshots at the freeze, final bytes afterwards.
 //!
-//! Order of the final bytes: bitmaps, descriptor fields, descriptor checksums, inodes, other blocks, superblock.
-//! Each checksum is computed here, once per commit, on a private copy; an inode that did not change is not summed,
-//! or a damaged neighbour would be blessed.
+//! Order of the final bytes: bitmaps, descriptor fields, descriptor checksums, inodes, other blocks, superblock. Each
+//! checksum is computed here, once per commit, on a private copy; the checksum of an unchanged inode is not computed anew,
+//! or a damaged neighbour would get a valid one.
 //!
 //! Invariant: inode-table and descriptor blocks are written nowhere else, and commits come one after the other, so
 //! that the newest committed bytes of such a block are the right base for the next.
@@ -20,7 +20,7 @@ use crate::inode::Inode;
 use crate::verify;
 use crate::volume::Volume;
 
-/// What stays in the caches until the transaction is durable.
+/// The buffers and inodes that stay in the caches until the transaction is durable.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     buffers: Vec<Arc<Buffer>>,
@@ -189,8 +189,8 @@ impl Volume {
         self.buffers.replace(buffer);
     }
 
-    /// The inode-table blocks that come into use with this commit. What stands in them on the disk was never
-    /// written by anyone, where mkfs left the tables to be initialised lazily.
+    /// The inode-table blocks that come into use with this commit. Their bytes on the disk were never written, if mkfs left
+    /// the tables to be initialised lazily.
     fn fresh_tables(&self, groups: &[GroupSnapshot]) -> BTreeSet<FsBlock> {
         let per_group = self.geometry.inodes_per_group;
         let per_block = self.geometry.block_size / u32::from(self.geometry.inode_size);

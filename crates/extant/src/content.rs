@@ -1,8 +1,8 @@
-//! The locks of a file's content while it is in memory: it is written to while it is written back.
+//! The locks of a file's content in memory, which let a file be written to while it is written back.
 //!
-//! `INODE` says that the content stays as it is for whoever holds it alone. Beside each other, holding it shared, are: who
-//! reads a file through memory and who writes into memory, with `MAPPING` shared and alone; and one who writes back, with
-//! `WRITEBACK`, who takes `MAPPING` for the moments at which he looks at pages, takes blocks and names them, and not while the
+//! A thread that holds `INODE` alone excludes all other changes of the content. Three kinds of threads hold it shared: readers
+//! through memory, which hold `MAPPING` shared; writers into memory, which hold `MAPPING` alone; and one thread that writes
+//! back, which holds `WRITEBACK`, and `MAPPING` only while it looks at pages, allocates blocks and maps them, not while the
 //! device works. So a writer waits for copies and for updates, and not for the device.
 //!
 //! Order: `INODE`, `WRITEBACK`, `MAPPING`.
@@ -19,7 +19,7 @@ pub(crate) struct ContentLocks {
 }
 
 impl ContentLocks {
-    /// Of the inode of a number.
+    /// The locks of the inode of a number.
     pub(crate) fn new(number: u64) -> Self {
         Self {
             writeback: Mutex::with_key(LockClass::WRITEBACK, number, ()),
@@ -52,26 +52,26 @@ pub(crate) enum WritebackGuard<'a> {
 }
 
 impl Inode {
-    /// Holds the content beside others who read and one who writes back.
+    /// Holds the content beside readers and one thread that writes back.
     pub(crate) fn lock_for_reading(&self) -> ReadGuard<'_> {
         let content = self.content.read();
         ReadGuard { _mapping: self.content_locks().mapping.read(), _content: content }
     }
 
-    /// Holds the content beside one who writes back.
+    /// Holds the content beside one thread that writes back.
     pub(crate) fn lock_for_writing(&self) -> WriteGuard<'_> {
         let content = self.content.read();
         WriteGuard { _mapping: self.content_locks().mapping.write(), _content: content }
     }
 
-    /// Holds the content beside those who read and write in memory.
+    /// Holds the content beside threads that read and write in memory.
     pub(crate) fn lock_for_writeback(&self) -> WritebackGuard<'_> {
         let content = self.content.read();
         let ContentLocks { writeback, mapping } = self.content_locks();
         WritebackGuard::Beside { mapping, _writeback: writeback.lock(), _content: content }
     }
 
-    /// As [`Inode::lock_for_writeback`], unless somebody holds it alone or writes back.
+    /// As [`Inode::lock_for_writeback`], unless another thread holds it alone or writes back.
     pub(crate) fn try_lock_for_writeback(&self) -> Option<WritebackGuard<'_>> {
         let content = self.content.try_read()?;
         let ContentLocks { writeback, mapping } = self.content_locks();
@@ -80,7 +80,7 @@ impl Inode {
 }
 
 impl<'a> WritebackGuard<'a> {
-    /// Nobody else reads or writes in memory until it is dropped.
+    /// No other thread reads or writes in memory until it is dropped.
     pub(crate) fn mapping(&self) -> Option<RwLockWriteGuard<'a, ()>> {
         match self {
             Self::Alone => None,

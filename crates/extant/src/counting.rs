@@ -1,7 +1,7 @@
-//! The counts of free blocks and inodes after a crash, when the superblock has those of some earlier time.
+//! The counts of free blocks and inodes after a crash, when the superblock has older ones.
 //!
 //! Mounting reads the descriptors of a disk of ordinary size, which count exactly. Of a larger one a thread reads the rest while
-//! the disk is in use; so does whoever would be refused a block, and an unmount that comes before. After a clean unmount
+//! the disk is in use; so does a thread that would be refused a block, and an unmount that comes before. After a clean unmount
 //! the superblock is believed, and descriptors are read as they are needed.
 //!
 //! The thread holds the volume only while it works, so a volume that is dropped ends it.
@@ -19,7 +19,7 @@ pub(crate) const DESCRIPTOR_BLOCKS_AT_MOUNT: u32 = 1024;
 pub struct Descriptors {
     /// Blocks of descriptors of the disk.
     pub blocks: u32,
-    /// Those that were read.
+    /// Blocks of descriptors that were read.
     pub read: u32,
 }
 
@@ -44,7 +44,7 @@ impl Volume {
                 if volume.unmounted.load(Ordering::Acquire) {
                     return;
                 }
-                // Groups that cannot be read have nothing to give out, and whoever needs them is told.
+                // Groups that cannot be read have no free blocks; an operation that needs them gets the error.
                 let _ = volume.allocator.read_descriptors(block..block + 1);
             }
         });

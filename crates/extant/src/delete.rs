@@ -1,7 +1,7 @@
-//! The end of an inode: its blocks, its attributes and its number are given back.
+//! Deleting an inode: frees its blocks, its attributes and its number.
 //!
-//! Invariant: an inode that cannot be deleted within one update stands in the orphan list before the first of its
-//! blocks is freed.
+//! Invariant: an inode that cannot be deleted within one update is in the orphan list before the first of its blocks is
+//! freed.
 //!
 //! Locks: `INODE` of the inode, then an update.
 
@@ -21,7 +21,7 @@ pub(crate) const DELETE_CREDITS: u32 = 3 + ORPHAN_CREDITS + 3;
 
 impl Volume {
     /// Deletes an inode that has no links and no users. Does nothing if it is deleted already, was linked again, or is in use
-    /// again: who found it while it had a name may have taken the name away. That last user leaves it to be deleted.
+    /// again: a thread that found it while it had a name may have removed the name. That last user leaves it to be deleted.
     ///
     /// # Errors
     /// The journal's; `Corrupt`. The inode then stays in the orphan list.

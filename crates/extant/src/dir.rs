@@ -3,10 +3,10 @@
 //! Leaves out: which operations there are ([`crate::namei`]), and the bytes of a block ([`extant_ondisk::dirent`],
 //! [`extant_ondisk::htree`]).
 //!
-//! A directory of one block is linear. With the `dir_index` feature its first overflow makes it an indexed one:
-//! block 0 becomes the root of a tree by hash of name, whose leaves are plain blocks. An index is never dropped. If
-//! an index is damaged, names are still found by going through all blocks; none can be added. One whose entries stand in
-//! its inode is read as the one block that it will be once it changes ([`crate::inline`]).
+//! A directory of one block is linear. With the `dir_index` feature its first overflow makes it an indexed one: block 0
+//! becomes the root of a tree by hash of name, whose leaves are plain blocks. An index is never dropped. If an index is
+//! damaged, names are still found by going through all blocks; none can be added. One whose entries are in its inode is
+//! read as the one block that it will be once it changes ([`crate::inline`]).
 //!
 //! Invariants: a change is planned before its update opens, under the directory's lock, so that only damage in the
 //! bitmaps can stop it later; a block given to a directory is a valid empty one at once.
@@ -43,7 +43,7 @@ use crate::inode::Inode;
 use crate::update::Credits;
 use crate::volume::Volume;
 
-/// Flags of directories whose names do not stand in them as they are asked for.
+/// Flags of directories whose names are not stored as they are looked up.
 const NAME_FORMS: InodeFlags = InodeFlags::ENCRYPT.union(InodeFlags::CASEFOLD);
 
 /// How the directories of a volume are laid out.
@@ -111,7 +111,7 @@ impl Format {
 }
 
 impl Volume {
-    /// That the inode is a directory of a kind that is supported.
+    /// Checks that the inode is a directory of a supported kind.
     ///
     /// # Errors
     /// `NotADirectory`; `Unsupported` if it is encrypted or folds case on a disk where none does.
@@ -157,18 +157,18 @@ impl Volume {
         }
     }
 
-    /// What it takes to give a directory, or something new, `blocks` more blocks.
+    /// The credits for adding `blocks` blocks to a directory or a new inode.
     pub(crate) fn grow_need(&self, raw: &RawInode, blocks: u32) -> Credits {
         if blocks == 0 {
             return Credits::new(0, 0);
         }
         if !raw.flags().contains(InodeFlags::EXTENTS) {
-            // So few blocks cross the end of one table at most: the inode, the tables on both sides of it, of which
-            // the second ones may be new.
+            // So few blocks cross the end of at most one table: the inode, the tables on both sides of it, of which the
+            // second ones may be new.
             return Credits::new(1 + 3 + 3 * (blocks + 3), blocks + 3);
         }
         let depth = u32::from(extent::depth(raw.i_block()).unwrap_or(0).min(extent::MAX_DEPTH));
-        // Once a full path was split, or the tree became deeper, it has room for more blocks than are asked for here.
+        // Once a full path was split, or the tree became deeper, it has room for more blocks than are requested here.
         let nodes = depth + 2;
         // The inode, the path with what may be freed of it; each new block with its bitmap and its descriptor.
         Credits::new(1 + 5 * depth + 3 * (blocks + nodes), blocks + nodes)
@@ -198,7 +198,7 @@ impl Volume {
         Ok(buffer)
     }
 
-    /// The first block of a directory, in which `.` and `..` stand, and how many of its bytes entries cover.
+    /// The first block of a directory, which holds `.` and `..`, and how many of its bytes entries cover.
     fn first_directory_buffer(&self, dir: &Arc<Inode>) -> Result<(Arc<Buffer>, usize)> {
         let (kind, usable) = if self.is_indexed(&dir.raw()) {
             (BufferKind::HtreeNode(dir.owner()), self.names.format.block_bytes)

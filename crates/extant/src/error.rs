@@ -1,4 +1,4 @@
-//! What can go wrong, with the location where it did.
+//! Errors, with the place on the disk where they occurred.
 
 use std::fmt;
 use std::io;
@@ -10,14 +10,14 @@ use crate::mmp::MmpHolder;
 /// The result of an operation on a file system.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong. Each operation names the ones that matter to it.
+/// The errors of the engine. Each operation lists those that matter to it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device failed.
     #[error("{location}: {source}")]
     Io {
-        /// What was read or written.
+        /// The location that was read or written.
         location: Location,
         /// The device's own error.
         source: io::Error,
@@ -88,7 +88,7 @@ pub enum Error {
     /// The user may not.
     #[error("permission denied")]
     PermissionDenied,
-    /// Nobody may, for the file is immutable, append-only or verity.
+    /// No user may, for the file is immutable, append-only or verity.
     #[error("operation not permitted")]
     NotPermitted,
     /// It is encrypted, and keys are not used here.
@@ -121,7 +121,7 @@ pub enum Error {
     /// The inode is gone.
     #[error("stale inode")]
     Stale,
-    /// Whoever asked has given up.
+    /// The caller was interrupted and no longer waits for the result.
     #[error("interrupted")]
     Interrupted,
     /// In use.
@@ -141,7 +141,7 @@ pub struct Location {
     pub group: Option<GroupNumber>,
     /// The inode it belongs to.
     pub inode: Option<InodeNumber>,
-    /// The block it stands in.
+    /// The block that it is in.
     pub block: Option<FsBlock>,
 }
 
@@ -159,7 +159,7 @@ impl Location {
         self
     }
 
-    /// Of this inode.
+    /// Adds the inode to the location.
     #[must_use]
     pub const fn inode(mut self, inode: InodeNumber) -> Self {
         self.inode = Some(inode);

@@ -1,8 +1,8 @@
-//! What is left on the disk of an error: the superblock's error fields, written past the journal.
+//! The record of errors on the disk: the superblock's error fields, written past the journal.
 //!
-//! Each error counts in the superblock in memory, which commits and unmounting write. Past the journal the superblock is
-//! written for the first error since mounting, the second, the fourth and so on, so that a damaged block that is read again and
-//! again costs few writes; and when the journal is given up.
+//! Each error counts in the superblock in memory, which commits and unmounting write. Past the journal the superblock is written for
+//! the first error since mounting, the second, the fourth and so on, so that a damaged block that is read again and again costs few
+//! writes; and when the journal is aborted.
 //!
 //! Invariants: what is written past the journal is the newest committed superblock with other error fields and label, never what
 //! the running transaction changed, such as the head of the list of orphans; no checkpoint and no other such write comes between
@@ -26,7 +26,7 @@ use crate::volume::Volume;
 const ERRORS_CONTINUE: u16 = 1;
 
 impl Volume {
-    /// Notes damage that an operation met, and stops writing if the superblock or whoever mounted asks for it.
+    /// Notes damage that an operation met, and stops writing if the superblock or the mount options ask for it.
     pub(crate) fn handle_error(&self, error: &Error) {
         let Error::Corrupt { location, .. } = error else { return };
         if self.journal.is_none() {
@@ -36,13 +36,13 @@ impl Volume {
         if self.stop_on_damage || self.superblock.lock().s_errors() != ERRORS_CONTINUE {
             self.failed.store(true, Ordering::Release);
         }
-        // Once it is being unmounted, the disk is another's soon.
+        // Once it is being unmounted, another host may soon use the disk.
         if count.is_power_of_two() && !self.unmounted.load(Ordering::Acquire) {
             self.report_errors();
         }
     }
 
-    /// Notes that the journal gave up.
+    /// Notes that the journal was aborted.
     pub(crate) fn handle_journal_abort(&self, words: &str) {
         self.save_error_info(words, None);
         self.report_errors();
@@ -61,7 +61,7 @@ impl Volume {
 
     /// Has the disk say of errors what memory says.
     pub(crate) fn report_errors(&self) {
-        // A write that failed has ended all writing; whoever met the error noted here has it in any case.
+        // A write that failed has ended all writing; the operation that met the error noted here returns it in any case.
         let _ = self.write_superblock(|| {
             let mut committed = self.committed_superblock()?;
             copy_errors(&self.superblock.lock(), &mut committed);
@@ -69,8 +69,8 @@ impl Volume {
         });
     }
 
-    /// Has the superblock among replayed blocks keep the errors that were written past the journal after it was committed. Of
-    /// two counts of errors the larger is the newer. A superblock that cannot be read stays as it is, and mounting fails.
+    /// Has the superblock among replayed blocks keep the errors that were written past the journal after it was committed. Of two
+    /// counts of errors the larger is the newer. A superblock that cannot be read is not changed, and mounting fails.
     pub(crate) fn keep_newer_errors(&self, replayed: &mut BTreeMap<FsBlock, Arc<[u8]>>) {
         let (block, offset) = self.superblock_location();
         let Some(bytes) = replayed.get_mut(&block) else { return };
@@ -106,7 +106,7 @@ impl Volume {
         let mut update = self.begin(Credits::new(0, 0))?;
         update.modify_superblock(|superblock| superblock.set_s_volume_name(bytes));
         update.finish();
-        // Who looks at the device sees it at once, as with the kernel's.
+        // A reader of the device sees it at once, as with the kernel's ext4.
         self.write_superblock(|| {
             let mut committed = self.committed_superblock()?;
             // Another may have set a further one meanwhile.
@@ -134,12 +134,12 @@ impl Volume {
         self.failed.store(true, Ordering::Release);
         self.unmounted.store(true, Ordering::Release);
         journal.abort(extant_journal::Error::ShutDown);
-        // What is left in memory is lost.
+        // Pages left in memory are lost.
         let _ = self.finish_flushing();
         synced.and(self.release_mmp())
     }
 
-    /// Writes the superblock to its final location, past the journal, durably unless the journal was given up. No checkpoint writes
+    /// Writes the superblock to its final location, past the journal, durably unless the journal was aborted. No checkpoint writes
     /// while `make` makes it. A write that fails aborts the journal, as all of metadata do.
     ///
     /// # Errors
@@ -159,8 +159,8 @@ impl Volume {
     }
 }
 
-/// Notes that unmounting could not write all data of files. The state stays: the file system itself is sound, and those who mount it
-/// next are told by the count of errors alone, as they are by the kernel.
+/// Notes that unmounting could not write all data of files. The state stays: the file system itself is sound, and the next mount
+/// learns of the loss by the count of errors alone, as with the kernel.
 pub(crate) fn note_loss(superblock: &mut Superblock, seconds: i64, error: &Error) {
     let inode = match error {
         Error::Io { location, .. } => location.inode,

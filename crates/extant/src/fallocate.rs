@@ -24,7 +24,7 @@ use crate::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 use crate::write::RUN_CREDITS;
 
-/// What to do to a range of a file.
+/// The change to make to a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fallocate {
@@ -56,7 +56,7 @@ struct Range {
 }
 
 impl Volume {
-    /// Does `what` to `bytes` bytes from `offset` on. Who is `privileged` may use the blocks kept for root.
+    /// Does `what` to `bytes` bytes from `offset` on. A `privileged` caller may use the blocks kept for root.
     ///
     /// # Errors
     /// `InvalidArgument` for an empty range, and by what [`Fallocate`] says of its kinds; `FileTooLarge`; `NoSpace`;
@@ -140,7 +140,7 @@ impl Volume {
         let hole = self.hole(inode, logical)?;
         let len = len.min(u32::from(MAX_UNWRITTEN_LEN));
         let end = (u64::from(logical.0) + u64::from(len)) * self.block_bytes();
-        // Who allocates says how much is wanted.
+        // The caller of `fallocate` says how much is wanted.
         let wanted = Wanted { logical, len, end, grows: false, may_use: writer_may_use(privileged) };
         let (run, reservation) = self.allocate_file_blocks(inode, &hole, wanted, None)?;
         let mut update = match self.begin_reserved(hole.credits() + RUN_CREDITS, reservation) {
@@ -200,7 +200,7 @@ impl Volume {
     }
 
     fn punch_hole(&self, inode: &Arc<Inode>, range: Range) -> Result<()> {
-        // What was allocated behind the end of the file stays.
+        // Blocks allocated behind the end of the file stay.
         let size_end = self.blocks_of(inode.state().raw.size()).saturating_mul(self.block_bytes());
         let range = Range { end: range.end.min(size_end), ..range };
         if range.start >= inode.state().raw.size() {

@@ -1,7 +1,7 @@
 //! The descriptors and bitmaps of block groups, read and verified for the allocators, which make bitmaps of uninitialised
 //! groups themselves.
 //!
-//! What is in memory belongs to the allocators. They ask for a descriptor before anything in its group changes, and for a
+//! The allocators own the copies in memory. They ask for a descriptor before anything in its group changes, and for a
 //! bitmap again once they dropped it, when the last transaction that changed it is durable.
 
 use std::collections::BTreeMap;

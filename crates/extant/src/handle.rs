@@ -1,7 +1,8 @@
 //! Inodes by numbers that come from outside, as those in file handles do.
 //!
-//! Such a number may be any. What the table holds of a free one is no inode, whatever it looks like: it must not come into
-//! the cache, for it would be deleted with its last use, and its blocks, which may be another's, with it.
+//! Such a number may be arbitrary. The bytes that the table holds for a free number are no inode, whatever they look like:
+//! they must not enter the cache, for the inode would be deleted with its last use, and its blocks, which may belong to
+//! another inode, with it.
 //!
 //! Source: `ext4_nfs_get_inode`, `__ext4_iget`. Tests: `../tests/handle.rs`.
 
@@ -22,7 +23,7 @@ impl Volume {
             return Err(Error::Stale);
         }
         let inode = self.inodes.get_or_read(number, || {
-            // One that was given out just now is not written yet: there stands what stood there before.
+            // An inode that was allocated just now is not written yet: the table still holds the bytes from before.
             if index >= self.allocator.inodes_written(group)? {
                 return Err(Error::Stale);
             }

@@ -1,13 +1,12 @@
-//! Content that stands in its inode (`inline_data`): small files, directories and symbolic links of disks that Linux or
-//! `mke2fs` wrote.
+//! Inline content (`inline_data`): small files, directories and symbolic links of disks that Linux or `mke2fs` wrote.
 //!
-//! It is read where it stands. Nothing is made so, and what changes moves to a block first, in an update of its own: a
-//! crash shows the same content in the one place or the other. So an inode whose content is in blocks stays so.
+//! It is read in place. No inline content is created, and content that changes moves to a block first, in an update of its own: a crash
+//! shows the same content in the one place or the other. So an inode whose content is in blocks stays so.
 //!
 //! Leaves out: the bytes ([`extant_ondisk::inline_data`]).
 //!
-//! Invariants: a file is written, cut, extended or allocated only after [`Volume::move_to_blocks`]; an entry of a directory
-//! is changed only where [`Volume::changeable_entry`] found it, and added where [`Volume::plan_insert`] says.
+//! Invariants: a file is written, truncated, extended or allocated only after [`Volume::move_to_blocks`]; an entry of a directory is
+//! changed only where [`Volume::changeable_entry`] found it, and added where [`Volume::plan_insert`] says.
 //!
 //! Locks: `INODE`, to move it exclusively; then `XATTR`, for a part of the content is among the attributes.
 //!
@@ -31,7 +30,7 @@ use crate::write::RUN_CREDITS;
 const MOVE_CREDITS: u32 = 2 + RUN_CREDITS;
 
 impl Volume {
-    /// What stands in an inode, 60 bytes and more; None if its content is elsewhere.
+    /// The content in an inode, 60 bytes and more; None if its content is elsewhere.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -58,7 +57,7 @@ impl Volume {
         Ok(Some(bytes))
     }
 
-    /// What the first block of a directory will hold whose entries stand in its inode; None if they are elsewhere.
+    /// The first block that a directory with inline entries will get; None if the entries are not inline.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -144,14 +143,14 @@ impl Volume {
                 raw.set_size(raw.size().max(content.len() as u64));
             });
         }
-        // Of an empty map, which takes no reading.
+        // The hole of an empty map, which needs no reading.
         let hole = self.hole(inode, LogicalBlock(0))?;
         update.map_marked(inode, hole, LogicalBlock(0), run, false)?;
         update.finish();
         Ok(())
     }
 
-    /// Cuts a file to nothing whose content stands in its inode.
+    /// Truncates a file with inline content to zero bytes.
     ///
     /// # Errors
     /// `ReadOnly`; `Corrupt`.
@@ -167,7 +166,7 @@ impl Volume {
         Ok(())
     }
 
-    /// What a file or a symbolic link has in its inode, as far as its size says.
+    /// The inline content of a file or a symbolic link, up to its size.
     fn inline_up_to_size(&self, inode: &Inode) -> Result<Option<Vec<u8>>> {
         // Size and content are of one moment.
         let raw = inode.raw();

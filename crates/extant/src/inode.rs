@@ -33,23 +33,23 @@ pub(crate) struct Inode {
     pub(crate) content: RwLock<()>,
     /// The extended attributes.
     pub(crate) xattrs: RwLock<()>,
-    /// Where its inode stands: the block of the table and the byte in it.
+    /// The position of its inode: the block of the table and the byte in it.
     pub(crate) home: (FsBlock, usize),
-    /// Blocks taken ahead for its content; made when they are first asked for.
+    /// Blocks preallocated for its content; made when they are first asked for.
     preallocations: OnceBox<Arc<Preallocations>>,
     /// The directory that it was made in, if that was since it came into memory.
     pub(crate) directory: InodeNumber,
     /// Where its last subdirectory went, of a directory.
     pub(crate) last_group: LastGroup,
-    /// What it has of the page cache; made when it is first asked for.
+    /// Its state in the page cache; made when it is first asked for.
     paged: OnceBox<Paged>,
     /// Data that could not be written back.
     pub(crate) writeback_error: WritebackError,
     /// Cut to nothing since it was last flushed: what is written then must not be lost with what was there before.
     pub(crate) is_replaced: AtomicBool,
-    /// Tells a directory that names are kept of from all others that were ever in memory; 0 if none are.
+    /// Distinguishes a directory whose names are cached from all others that were ever in memory; 0 if none are.
     pub(crate) identity: AtomicU64,
-    /// Of a directory: some of its names in memory had no room near the others.
+    /// For a directory: some of its cached names had no room near the others.
     pub(crate) has_far_names: AtomicBool,
     state: Mutex<InodeState>,
     users: AtomicU32,
@@ -60,7 +60,7 @@ pub(crate) struct Inode {
     orphan: AtomicBool,
 }
 
-/// What an inode has of the page cache.
+/// The page-cache state of an inode.
 #[derive(Debug)]
 struct Paged {
     locks: ContentLocks,
@@ -72,11 +72,11 @@ struct Paged {
 #[derive(Debug)]
 pub(crate) struct InodeState {
     pub(crate) raw: Arc<RawInode>,
-    /// What it does not have yet.
+    /// The state that is not yet in the on-disk inode.
     pub(crate) delalloc: DelallocState,
     /// In the running transaction's list.
     pub(crate) dirty: bool,
-    /// Freed in the running or an earlier transaction; the number may be given out again.
+    /// Freed in the running or an earlier transaction; the number may be allocated again.
     pub(crate) deleted: bool,
     /// The last transaction that changed anything.
     pub(crate) sync_tid: Option<TransactionId>,
@@ -146,7 +146,7 @@ impl Inode {
         &self.paged().writeback
     }
 
-    /// Says whether an inode without links may get a name. `INODE` is held exclusively, or nobody else uses the inode yet.
+    /// Says whether an inode without links may get a name. `INODE` is held exclusively, or no other thread uses the inode yet.
     pub(crate) fn set_linkable(&self, is_linkable: bool) {
         self.linkable.store(is_linkable, Ordering::Release);
     }
@@ -156,7 +156,7 @@ impl Inode {
         self.linkable.load(Ordering::Acquire)
     }
 
-    /// Whether it stands in the orphan list.
+    /// Whether it is in the orphan list.
     pub(crate) fn is_orphan(&self) -> bool {
         self.orphan.load(Ordering::Acquire)
     }
@@ -166,12 +166,12 @@ impl Inode {
         self.orphan.store(is_orphan, Ordering::Release);
     }
 
-    /// The blocks taken ahead for its content.
+    /// The blocks preallocated for its content.
     pub(crate) fn preallocations(&self) -> &Arc<Preallocations> {
         self.preallocations.get_or_init(|| Arc::new(Preallocations::new(self.number)))
     }
 
-    /// Whether blocks may be taken ahead for its content.
+    /// Whether blocks may be preallocated for its content.
     pub(crate) fn may_have_preallocations(&self) -> bool {
         self.preallocations.get().is_some_and(|preallocations| preallocations.may_be_live())
     }
@@ -217,7 +217,7 @@ pub(crate) struct InodeRef {
     evict_list: Arc<Padded<EvictList>>,
 }
 
-/// Inodes without users that are to be deleted or have blocks taken ahead, for whoever next may take locks.
+/// Inodes without users that are to be deleted or have preallocated blocks, for the next thread that may take locks.
 #[derive(Debug)]
 struct EvictList {
     /// The cache's `any_evictable`, of which this shard has one bit; more shards may have the same.
@@ -250,7 +250,7 @@ impl Clone for InodeRef {
 
 impl Drop for InodeRef {
     fn drop(&mut self) {
-        // Release: what this user did happens before the deletion by whoever sees zero (`user_count`).
+        // Release: what this user did happens before the deletion by the thread that sees zero (`user_count`).
         if self.inode.users.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
@@ -283,13 +283,13 @@ pub(crate) struct InodeCache {
     inodes: Arc<Cache<Inode>>,
     /// A bit for each shard that may hold any.
     any_evictable: Arc<Padded<AtomicU64>>,
-    /// By [`thread_slot`]: each use counts on one, and threads that have nothing in common write no common line.
+    /// By [`thread_slot`]: each use counts on one, and unrelated threads write no common cache line.
     evict_lists: Vec<Arc<Padded<EvictList>>>,
     pub(crate) unreported_errors: UnreportedErrors,
 }
 
 impl InodeCache {
-    /// A cache of about `count_max` inodes that nobody uses.
+    /// A cache of about `count_max` inodes that are not in use.
     pub(crate) fn new(count_max: usize) -> Self {
         let any_evictable = Arc::new(Padded(AtomicU64::new(0)));
         let cache = Arc::new(Cache::new(count_max));
@@ -328,7 +328,7 @@ impl InodeCache {
     /// A use of the inode, which `read` brings from the disk if it is not in memory.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// The errors of `read`.
     pub(crate) fn get_or_read(
         &self,
         number: InodeNumber,
@@ -342,7 +342,7 @@ impl InodeCache {
         self.inodes.get_or_read(u64::from(number.0), |inode| self.used(inode), read)
     }
 
-    /// Adds the inode of a number that was given out just now, in place of a deleted one.
+    /// Adds the inode of a number that was allocated just now, in place of a deleted one.
     pub(crate) fn replace(&self, inode: Inode) -> InodeRef {
         let inode = Arc::new(inode);
         let used = self.used(&inode);
@@ -350,7 +350,7 @@ impl InodeCache {
         used
     }
 
-    /// Drops an inode that nobody uses and the caller is the last to hold, if there is no room for it.
+    /// Drops an inode without users that the caller is the last to hold, if there is no room for it.
     pub(crate) fn let_go(&self, inode: &Arc<Inode>) {
         self.inodes.let_go(inode);
     }

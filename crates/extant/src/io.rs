@@ -1,4 +1,4 @@
-//! Reading files, and writing into blocks that are theirs already.
+//! Reading files, and writing into blocks that they already have.
 //!
 //! Locks: `INODE` of the file, shared, over the I/O: no range is freed or moved while it is read.
 
@@ -87,7 +87,7 @@ impl Volume {
         self.blocks_of(within.saturating_add(bytes as u64)).clamp(1, LOGICAL_END) as u32
     }
 
-    /// Of `bytes` bytes from a byte of a block on, how many lie in `len` blocks.
+    /// How many of `bytes` bytes, from byte `within` of a block on, lie in `len` blocks.
     pub(crate) fn bytes_in(&self, len: u32, within: u64, bytes: usize) -> usize {
         let room = u64::from(len) * u64::from(self.geometry.block_size) - within;
         room.min(bytes as u64) as usize

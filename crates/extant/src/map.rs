@@ -1,5 +1,4 @@
-//! Where the content of a file stands, and filling its holes: one set of questions for files with extents and with
-//! block maps.
+//! The mapping of a file's content to blocks, and filling its holes: one interface for files with extents and with block maps.
 //!
 //! Leaves out: the maps themselves, see `extent` and `indirect`.
 //!
@@ -22,10 +21,10 @@ use crate::volume::Volume;
 /// The number of blocks that a file may have at most; no block has this number.
 pub(crate) const LOGICAL_END: u64 = u32::MAX as u64;
 
-/// What a block of a file and those behind it are.
+/// The mapping of a block of a file and of those behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mapping {
-    /// Nothing: reads as zeroes.
+    /// Not mapped: reads as zeroes.
     Hole {
         /// Blocks, at least one.
         len: u32,
@@ -50,14 +49,14 @@ impl Mapping {
     }
 }
 
-/// How an inode says where its content stands.
+/// How an inode maps its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MapKind {
     /// A tree of extents.
     Extents,
     /// Blocks of block numbers.
     Indirect,
-    /// It has no blocks: a device, a short symbolic link, content that stands in the inode.
+    /// It has no blocks: a device, a short symbolic link, content in the inode.
     None,
 }
 
@@ -109,7 +108,7 @@ impl Hole {
 }
 
 impl Volume {
-    /// How an inode says where its content stands.
+    /// How an inode maps its content.
     pub(crate) fn map_kind(&self, raw: &RawInode) -> MapKind {
         let flags = raw.flags();
         match raw.file_type() {
@@ -125,7 +124,7 @@ impl Volume {
         }
     }
 
-    /// Whether a symbolic link's target stands in the inode (`ext4_inode_is_fast_symlink`).
+    /// Whether a symbolic link's target is in the inode (`ext4_inode_is_fast_symlink`).
     fn is_fast_symlink(&self, raw: &RawInode) -> bool {
         if self.names.has_value_inodes {
             // The blocks of values count as its own.
@@ -173,7 +172,7 @@ impl Volume {
         Request { goal: self.goal(inode, hole, logical), len, least: 1, ahead: 0, purpose }
     }
 
-    /// What up to `len_max` blocks from `logical` on are. `len_max` is at least 1.
+    /// The mapping of up to `len_max` blocks from `logical` on. `len_max` is at least 1.
     ///
     /// # Errors
     /// `Io`; `Corrupt`.

@@ -1,13 +1,14 @@
-//! Multiple-mount protection: who writes to a disk says so in a block, again and again, so that other hosts keep off.
+//! Multiple-mount protection: the host that writes to a disk says so in a block, which it renews, so that other hosts keep off.
 //!
-//! The block is taken before anything else is written, given up after the last write, and renewed in between. At each
-//! renewal it must be as it was left. If it is not, another host uses the disk: from then on every write fails, by which
-//! the journal aborts; nothing more is written, this block included. A mount for reading neither asks nor takes it.
+//! The block is taken before anything else is written, released after the last write, and renewed in between. At each renewal it
+//! must be as it was left. If it is not, another host uses the disk: from then on every write fails, by which the journal aborts;
+//! nothing more is written, this block included. A mount for reading neither asks nor takes it.
 //!
-//! The block is written durably by itself, not through the journal, which is opened later. If that fails, the device may have
-//! dropped other writes too and tell of it once: the disk counts as lost, and every flush that overlaps it or comes later fails.
+//! The block is written durably outside of transactions, not through the journal, which is opened later. If that fails, the
+//! device may have dropped other writes too and report it only once: the disk counts as lost, and every flush that overlaps it or
+//! comes later fails.
 //!
-//! Leaves out: what two hosts do that both find the block unused at one instant, as the kernel's does. The next renewal finds it.
+//! Leaves out, as does the kernel: two hosts that find the block unused at the same instant. The next renewal detects that.
 //!
 //! Locks: `MMP`: key 0 over the reading and writing of the block, the others for moments.
 //!
@@ -34,15 +35,15 @@ use crate::worker::{Signal, Worker};
 
 /// Seconds between checks for each second between updates (kernel `EXT4_MMP_CHECK_MULT`).
 const CHECKS_PER_UPDATE: u16 = 2;
-/// What the block calls the device, of which nothing but bytes is known here.
+/// The name of the device in the block: the engine does not know the real one.
 const DEVICE_NAME: &[u8] = b"extant";
 
-/// Who uses a disk, in the words of its block.
+/// The host that uses a disk, in the words of its block.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct MmpHolder {
     /// The host.
     pub node: String,
-    /// What that host calls the device.
+    /// That host's name of the device.
     pub device: String,
     /// When it said so last, in seconds after 1970, by its own clock.
     pub time_s: u64,
@@ -60,7 +61,7 @@ impl fmt::Display for MmpHolder {
 
 impl MmpHolder {
     fn by(mmp: &Mmp) -> Self {
-        // The bytes are anybody's.
+        // The bytes are not trusted.
         let text = |bytes: &[u8]| {
             let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
             if len == 0 { "?".to_owned() } else { bytes[..len].escape_ascii().to_string() }
@@ -90,8 +91,8 @@ impl MmpGuard {
         Ok(wait_for_renewal(&mmp, update_interval_s(superblock)))
     }
 
-    /// Takes the block. Waits, six minutes at most and eleven seconds as a rule, if it was not given up, to see whether somebody
-    /// renews it.
+    /// Takes the block. Waits, six minutes at most and eleven seconds as a rule, if it was not released, to see whether its
+    /// holder renews it.
     ///
     /// # Errors
     /// `InUse`; `Corrupt`; `Io`.
@@ -146,7 +147,7 @@ impl MmpGuard {
         self.fenced.clone()
     }
 
-    /// Gives the block up. Does nothing if it was given up, or lost.
+    /// Releases the block. Does nothing if it was released, or lost.
     ///
     /// # Errors
     /// `Io`.
@@ -155,7 +156,7 @@ impl MmpGuard {
         let FencedDevice { device, block, clock, held, .. } = &*self.fenced;
         let Some(mut mmp) = held.lock().take() else { return Ok(()) };
         mmp.set_mmp_seq(SEQ_CLEAN);
-        // It names nobody, so that the same work gives the same bytes on every host.
+        // It names no host, so that the same work gives the same bytes on every host.
         mmp.set_mmp_nodename(name(b""));
         mmp.set_mmp_bdevname(name(b""));
         block.write(&**device, *clock, &mut mmp)
@@ -164,13 +165,13 @@ impl MmpGuard {
 
 impl Drop for MmpGuard {
     fn drop(&mut self) {
-        // Whoever wants to know unmounts.
+        // Drop cannot report an error; `unmount` does.
         let _ = self.release();
     }
 }
 
 impl Volume {
-    /// Tells other hosts that this one writes no more.
+    /// Informs other hosts that this one writes no more.
     ///
     /// # Errors
     /// `Io`.
@@ -178,7 +179,7 @@ impl Volume {
         self.mmp_guard.as_ref().map_or(Ok(()), MmpGuard::release)
     }
 
-    /// Who uses the disk by its multiple-mount protection; nobody, if it has none.
+    /// The holder of the disk's multiple-mount protection; none if the disk has no such protection.
     ///
     /// # Errors
     /// `Corrupt`; `Io`.
@@ -235,11 +236,11 @@ struct FencedDevice {
     device: Arc<dyn BlockDevice>,
     block: MmpBlock,
     clock: WallClock,
-    /// What stands in the block; none once it is given up or lost.
+    /// What the block holds; none once it is released or lost.
     held: Mutex<Option<Mmp>>,
     /// Why it was lost.
     lost: OnceLock<String>,
-    /// Flushes and renewals: what the device tells the one of lost writes it does not tell the other.
+    /// Flushes and renewals: lost writes that the device reports to the one it does not report to the other.
     durable: DurableRequests,
 }
 
@@ -352,7 +353,7 @@ fn update_interval_s(superblock: &Superblock) -> u16 {
     }
 }
 
-/// How long to watch a block that was not given up; a check by e2fsck is not waited for.
+/// How long to watch a block that was not released; a check by e2fsck is not waited for.
 fn wait_for_renewal(mmp: &Mmp, update_interval_s: u16) -> Duration {
     if matches!(mmp.mmp_seq(), SEQ_CLEAN | SEQ_FSCK) {
         return Duration::ZERO;

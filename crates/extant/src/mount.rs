@@ -54,7 +54,7 @@ pub(crate) const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
     .union(IncompatFeatures::ENCRYPT)
     .union(IncompatFeatures::CASEFOLD);
 
-/// Of those, the ones that allow reading only.
+/// Incompatible features with which a disk can only be read.
 pub(crate) const INCOMPAT_READ_ONLY: IncompatFeatures =
     IncompatFeatures::ENCRYPT.union(IncompatFeatures::CASEFOLD);
 
@@ -83,7 +83,7 @@ pub(crate) struct Options {
     /// Whether those stay that are on the disk.
     pub(crate) keep_clean_pages: bool,
     pub(crate) tuning: Tuning,
-    /// What `s_last_mounted` is to say.
+    /// The value for `s_last_mounted`.
     pub(crate) last_mounted: Option<Vec<u8>>,
     /// Commit at intervals, checkpoint, write back and zero inode tables in the background.
     pub(crate) background: bool,
@@ -102,8 +102,8 @@ pub(crate) struct Options {
 /// Bytes of the cache for each CPU, if that is more than 256 MiB: so its shards are many enough for threads not to meet.
 const CPU_CACHE_BYTES: u64 = 16 << 20;
 
-/// For so many bytes of the cache there may be a name, whose inode stays in memory with it (1,152 bytes both), and an inode
-/// that nobody uses. A quarter of the bytes is for blocks, one for bitmaps.
+/// Bytes of the cache per cached name, whose inode stays in memory with it (1,152 bytes both), and per cached inode that is not in use. A
+/// quarter of the bytes is for blocks, one for bitmaps.
 const ENTRY_BYTES: u64 = 4096;
 
 impl Default for Options {
@@ -127,7 +127,7 @@ impl Default for Options {
     }
 }
 
-/// What mounting found.
+/// The findings of mounting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mounted {
     /// Blocks that the journal held and that were replayed, or are laid over the disk when reading.
@@ -137,7 +137,7 @@ pub struct Mounted {
     pub skipped_transactions: u32,
     /// Inodes that were deleted or truncated because a crash had left them so.
     pub orphans: usize,
-    /// The error for which the journal was given up when it was last in use, a negative number of the host's; or 0.
+    /// The error with which the journal was aborted when it was last in use, a negative number of the host's; or 0.
     pub journal_errno: i32,
 }
 
@@ -157,7 +157,7 @@ impl Volume {
             let taken = MmpGuard::take(device, &superblock, options.clock)?;
             device = taken.device();
             mmp_guard = Some(taken);
-            // Whoever had the disk until now may have changed it.
+            // Another host that held the disk until now may have changed it.
             superblock = read_superblock(&*device)?;
             check_features(&superblock, options.read_only)?;
         }
@@ -346,7 +346,7 @@ impl Volume {
         mounted.replayed_blocks = found.blocks.len();
         mounted.skipped_transactions = if needs_recovery { 0 } else { found.report.transactions };
         mounted.journal_errno = found.superblock.s_errno;
-        // Without them the tree is an older one, and nobody would see it.
+        // Without them the tree would silently be an older one.
         if found.report.fast_commit_pending {
             return Err(Error::Unsupported(
                 "fast commits to replay; a mount by Linux or e2fsck -E journal_only replays them",
@@ -460,7 +460,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        // As well as it can: whoever wants to know calls `unmount`.
+        // As well as it can; `unmount` returns the error.
         let _ = self.unmount();
     }
 }

@@ -1,10 +1,10 @@
 //! Operations on names: looking up, making, linking, removing and renaming inodes.
 //!
-//! Leaves out: paths and users ([`crate::api`]); who may do what is for the caller to ask ([`Volume::access`],
+//! Leaves out: paths and users ([`crate::api`]); permissions, which the caller checks ([`Volume::access`],
 //! [`Volume::may_delete`]). Immutable and append-only inodes are respected here.
 //!
 //! Each operation is one update: a crash shows all of it or nothing. It looks everything up and plans it under the
-//! locks of the directories, so that nothing but damage in the bitmaps can stop it once it has begun. That aborts the
+//! locks of the directories, so that only damage in the bitmaps can stop it once it has begun. Such damage aborts the
 //! journal, so that the disk keeps the state before the operation.
 //!
 //! A directory that is marked as synchronous has its changes made durable before the operation returns.
@@ -12,8 +12,9 @@
 //! Invariants: `i_links_count` of a file is the number of its names; of a directory 2 and its subdirectories, or 1
 //! once they were more than 65,000; 0 means that it is deleted with its last use.
 //!
-//! Locks: `RENAME` when a name moves to another directory; `INODE` of the directories alone, and of directories
-//! that are removed, moved or replaced, in order of number. What they were chosen by is looked up again under them.
+//! Locks: `RENAME` when a name moves to another directory; `INODE` of the directories alone, and of directories that
+//! are removed, moved or replaced, in order of number. The names by which the inodes were chosen are looked up again
+//! under the locks.
 //!
 //! Source: `fs/ext4/namei.c`, `fs/ext4/ialloc.c`. Tests: `tests/names.rs`, `tests/threads.rs`.
 
@@ -44,7 +45,7 @@ use crate::volume::Volume;
 /// Names of a file, and subdirectories of a directory without the `dir_nlink` feature: `EXT4_LINK_MAX`.
 const LINKS_MAX: u16 = 65_000;
 
-/// What the operations on names share.
+/// The state that the operations on names share.
 #[derive(Debug)]
 pub(crate) struct Names {
     pub(crate) format: Format,
@@ -109,7 +110,7 @@ impl Volume {
         }
     }
 
-    /// What `stat` tells of the inode of that name. A symbolic link is not followed.
+    /// What `stat` reports for that name. A symbolic link is not followed.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
@@ -152,7 +153,7 @@ impl Volume {
         self.names.dcache.put(&self.inodes, dir, name, inode);
     }
 
-    /// Has whoever looks for a name that is about to change wait for the lock of the directory, which is held alone.
+    /// Makes look-ups of a name that is about to change wait for the lock of the directory, which is held alone.
     fn forget_name(&self, dir: &Inode, name: &[u8]) {
         self.names.dcache.forget(&self.inodes, dir, name);
     }
@@ -173,7 +174,7 @@ impl Volume {
         }
     }
 
-    /// That names may be added to a directory, whose lock is held alone.
+    /// Checks that names may be added to a directory, whose lock is held alone.
     fn check_may_add(&self, dir: &RawInode) -> Result<()> {
         if dir.links_count() == 0 {
             return Err(Error::NotFound);
@@ -181,7 +182,7 @@ impl Volume {
         if dir.flags().contains(InodeFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(()) }
     }
 
-    /// That names may be taken out of a directory, whose lock is held alone.
+    /// Checks that names may be removed from a directory, whose lock is held alone.
     fn check_may_remove(&self, dir: &RawInode, child: &RawInode) -> Result<()> {
         let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         if dir.flags().intersects(fixed) || child.flags().intersects(fixed) {
@@ -198,7 +199,7 @@ impl Volume {
         if dirs.iter().any(asks) { Ok(self.writable()?.commit(tid)?) } else { Ok(()) }
     }
 
-    /// That a directory may have one more subdirectory.
+    /// Checks that a directory may have one more subdirectory.
     fn check_subdirectories(&self, dir: &RawInode) -> Result<()> {
         let links = dir.links_count();
         let counts_on = self.names.has_dir_nlink && self.is_indexed(dir);
@@ -206,7 +207,7 @@ impl Volume {
     }
 }
 
-/// That a name can be given to something.
+/// Checks that an inode can get this name.
 fn check_new_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);
@@ -217,7 +218,7 @@ fn check_new_name(name: &[u8]) -> Result<()> {
     if matches!(name, b"." | b"..") { Err(Error::Exists) } else { Ok(()) }
 }
 
-/// That a name can be taken from something.
+/// Checks that this name can be removed from an inode.
 fn check_old_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);

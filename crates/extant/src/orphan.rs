@@ -6,7 +6,7 @@
 //! from the superblock through the inodes' `i_dtime`. Where the disk has an orphan file, the kernel notes numbers
 //! there; what it left is moved to the list, which serves on every disk.
 //!
-//! Invariant: the chain on the disk is what `order` says, newest first.
+//! Invariant: the chain on the disk is in the order of `order`, newest first.
 //!
 //! Locks: `ORPHAN`, held over the changes of one addition or removal. An inode loses its last link before `ORPHAN` is
 //! taken to add it, so that a removal that sees a link under `ORPHAN` precedes the addition.
@@ -24,14 +24,14 @@ use crate::inode::{Inode, InodeRef};
 use crate::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 
-/// The orphans that stand in the on-disk list.
+/// The orphans that are in the on-disk list.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     /// By age: the last is the head of the chain.
     order: BTreeMap<u64, Arc<Inode>>,
     ages: BTreeMap<InodeNumber, u64>,
     next_age: u64,
-    /// Of those, the inodes that may have blocks behind their ends: a truncation is under way or failed.
+    /// The orphans that may have blocks behind their ends: a truncation is under way or failed.
     truncated: BTreeSet<InodeNumber>,
 }
 
@@ -55,7 +55,7 @@ impl MetadataUpdate<'_> {
         self.list_orphan(&mut orphans, inode);
     }
 
-    /// Nothing is left behind the end of an inode. It leaves the list if it has links.
+    /// Notes that no block is left behind the end of an inode. The inode leaves the list if it has links.
     pub(crate) fn end_truncate(&mut self, inode: &Arc<Inode>) {
         let volume = self.volume;
         self.begin_change();
@@ -129,7 +129,7 @@ impl Volume {
     /// mounting, before anyone else uses the volume.
     ///
     /// An orphan that is damaged does not keep the disk from being mounted, as on Linux: the damage is noted in the
-    /// superblock, and the orphan is left to e2fsck. What the list names behind such an orphan is left too.
+    /// superblock, and the orphan is left to e2fsck. The orphans behind it in the list are left too.
     ///
     /// # Errors
     /// `Corrupt` for a block of the orphan file, noted in the superblock; what deleting and truncating give.
@@ -180,7 +180,7 @@ impl Volume {
         let mut update = self.begin(Credits::new(1 + ORPHAN_CREDITS, 0))?;
         update.remove_deleted_orphan(inode);
         update.finish();
-        // Or its last use would try again.
+        // Otherwise its last use would try again.
         let mut state = inode.state();
         state.deleted |= state.raw.links_count() == 0;
         Ok(())
@@ -290,12 +290,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives back what inodes without users have taken ahead, and deletes those without links. Called where no lock is
-    /// held. What cannot be deleted now stays in the on-disk list for the next mount; of damage that is why, the next sync
-    /// or unmounting tells.
+    /// Discards the preallocations of inodes without users, and deletes those without links. Called where no lock is held. An
+    /// inode that cannot be deleted now stays in the on-disk list for the next mount; the next sync or unmount reports damage
+    /// that is the reason.
     pub(crate) fn evict_unlinked(&self) {
         self.evict_unlinked_once();
-        // What was deleted may have left values of its attributes.
+        // Deleted inodes may have left values of their attributes.
         if self.names.has_value_inodes {
             self.evict_unlinked_once();
         }
@@ -307,7 +307,7 @@ impl Volume {
                 continue;
             }
             if inode.is_replaced.load(Ordering::Relaxed) && inode.raw().links_count() > 0 {
-                // Who opens it again and syncs it is told of an error.
+                // A later open and sync of it reports an error.
                 let _ = self.flush(&inode);
                 inode.is_replaced.store(false, Ordering::Relaxed);
             }

@@ -1,9 +1,9 @@
-//! Blocks for holes of files: out of what was taken ahead for the file, or for small files of its place, else from the
-//! allocator, with more taken ahead if the file grows.
+//! Blocks for holes of files: from the file's preallocations, or from those of the locality group for a small file, else from the
+//! allocator, with a new preallocation if the file grows.
 //!
-//! What is all of a file, as far as is known, gets what it needs and no more. Any other write takes ahead: behind the file's end,
-//! or in its hole, for who writes at random may begin at the end, and fills the holes by and by. What was taken ahead goes
-//! with the last user of the file, and before its content is cut or moved.
+//! A write that is the whole file, as far as is known, gets the blocks that it needs and no more. Any other write preallocates:
+//! behind the file's end, or in its hole, for a random writer may begin at the end and fill the holes later. The preallocations
+//! are discarded with the last user of the file, and before its content is truncated or moved.
 //!
 //! Locks: the caller holds `INODE` of the file alone, or shared with `MAPPING` alone ([`crate::content`]); takes the allocator's.
 //!
@@ -74,7 +74,8 @@ impl Volume {
         let preallocations = inode.preallocations();
         let run =
             self.allocator.new_inode_pa(&mut reservation, &request, preallocations, logical, surplus)?;
-        // The run may be shorter: nobody shall be refused the rest while the data is written.
+        // The run may be shorter: the rest of the reservation is returned before the data is written, so that no other thread is
+        // refused it.
         let rest = reservation.split(reservation.blocks().saturating_sub(u64::from(growth)));
         if let Some(kept) = kept {
             kept.merge(rest);
@@ -117,7 +118,7 @@ impl Volume {
         Ok(taken)
     }
 
-    /// How many blocks to take ahead behind those that are wanted, where the next ones taken ahead are `room` blocks away.
+    /// How many blocks to preallocate behind those that are wanted, where the next preallocated ones are `room` blocks away.
     fn surplus(&self, inode: &Inode, wanted: Wanted, room: u32) -> Result<u32> {
         let Wanted { logical, len, grows, .. } = wanted;
         let block = u64::from(self.geometry.block_size);
@@ -144,7 +145,7 @@ impl Volume {
         })
     }
 
-    /// Gives back what was taken ahead for a file.
+    /// Discards the preallocations of a file.
     pub(crate) fn discard_preallocations(&self, inode: &Inode) {
         if inode.may_have_preallocations() {
             self.allocator.discard_inode_preallocations(inode.preallocations());

@@ -1,6 +1,6 @@
-//! Inodes that are the file system's own: the reserved ones, and those that the superblock names for the journal, quotas
-//! and orphans. They are no files, whatever names them: what is written into the journal through a name is lost with the
-//! next commit, and what that held with it.
+//! The file system's own inodes: the reserved ones, and those that the superblock names for the journal, quotas and orphans.
+//! They are no files, even if a directory entry names them: bytes written into the journal through a name are lost with the
+//! next commit, and the journal's content with them.
 //!
 //! [`Volume::inode_if`] is the one way from a number to an inode in memory and refuses them; [`Volume::special_inode`] is for
 //! the file system itself.
@@ -18,7 +18,7 @@ use crate::volume::Volume;
 pub(crate) struct SpecialInodes {
     /// The first that is not reserved.
     first: u32,
-    /// What the superblock names; 0 where there is none.
+    /// The inodes that the superblock names; 0 where there is none.
     named: [u32; 5],
 }
 

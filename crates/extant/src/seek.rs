@@ -8,7 +8,7 @@ use crate::inode::Inode;
 use crate::map::{LOGICAL_END, MapKind, Mapping};
 use crate::volume::Volume;
 
-/// What to look for.
+/// The kind of position to look for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTo {
     /// Bytes that were written.
@@ -17,7 +17,7 @@ pub enum SeekTo {
     Hole,
 }
 
-/// A run of blocks of a file, as `FIEMAP` tells it.
+/// A run of blocks of a file, as `FIEMAP` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileExtent {
     /// The first block in the file.
@@ -94,7 +94,7 @@ impl Volume {
         if to == SeekTo::Hole && offset < size { Ok(size) } else { Err(Error::NoSuchOffset) }
     }
 
-    /// Whether a block of a file was written, and how many blocks from it on are known to be as it is.
+    /// Whether a block of a file was written, and how many blocks from it on are known to be in the same state.
     fn data_run(&self, inode: &Inode, logical: LogicalBlock) -> Result<(bool, u32)> {
         let raw = inode.raw();
         if self.map_kind(&raw) == MapKind::Indirect {
@@ -104,8 +104,8 @@ impl Volume {
         Ok((matches!(mapping, Mapping::Data { unwritten: false, .. }), mapping.len()))
     }
 
-    /// Tells the runs of blocks that a range of a file, in bytes, touches; also behind its end. Runs that continue each
-    /// other are told as one. Content that stands in the inode has none.
+    /// Reports the runs of blocks that a range of a file, in bytes, touches; also behind its end. Adjacent runs are reported as
+    /// one. Content in the inode has none.
     ///
     /// # Errors
     /// `Io`; `Corrupt`, also for a map of more blocks than the disk has; `Interrupted`.
@@ -146,7 +146,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Where on the device a range of a file, in bytes, stands, if that is one piece of it, written or not.
+    /// The position on the device of a range of a file, in bytes, if it is contiguous there, written or not.
     ///
     /// # Errors
     /// `Io`; `Corrupt`.

@@ -1,8 +1,9 @@
 //! A superblock that a crash tore between its two sectors.
 //!
 //! Mounting and unmounting write it in place, as the kernel does, and its checksum covers both sectors, of which each is then older or
-//! newer. The kernel refuses such a disk and leaves it to e2fsck. Here all that a mount never changes is compared with the copy in the
-//! next group: if it is the same, the first superblock is believed but for its checksum, and the disk is one that crashed.
+//! newer. The kernel refuses such a disk and leaves it to e2fsck. Extant compares all fields that a mount never changes with the copy
+//! in the next group: if they are the same, it accepts the first superblock despite its checksum, and treats the disk as one that
+//! crashed.
 //!
 //! Leaves out: disks of one group, which have no copy.
 //!

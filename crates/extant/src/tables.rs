@@ -1,13 +1,14 @@
 //! Zeroing the inode tables that mkfs left to be initialised lazily, in the background.
 //!
-//! Of each group without `INODE_ZEROED`, what nobody wrote of the table becomes zero, and then its descriptor says so. Until
-//! then a commit zeroes the table blocks that it brings into use (`commit.rs`). The two do not meet: a piece is zeroed
-//! with `TABLES` held, from behind what commits have brought into use; a commit that brings more into use notes it
-//! first, and then takes and gives up `TABLES` before it writes, so that no zeroes come after its inodes.
+//! The thread zeroes the never written part of the table of each group without `INODE_ZEROED`, and then sets that flag in
+//! its descriptor. Until then a commit zeroes the table blocks that it brings into use (`commit.rs`). The two never write
+//! the same block: a piece is zeroed with `TABLES` held, from behind what commits have brought into use; a commit that
+//! brings more into use notes it first, and then takes and releases `TABLES` before it writes, so that no zeroes come after
+//! its inodes.
 //!
-//! A group takes a while, and then ten times as long goes by before the next (kernel `init_itable`). Ends with
-//! unmounting and at the first error; whatever is left is the next mount's. A group whose inode bitmap contradicts its
-//! descriptor is left alone.
+//! After each group the thread pauses for ten times as long as the group took (kernel `init_itable`). It ends with
+//! unmounting and at the first error; the next mount does the groups that are left. A group whose inode bitmap contradicts
+//! its descriptor is left alone.
 //!
 //! Locks: `TABLES`: key 0 over the zeroing of a piece, the others for moments.
 //!
@@ -35,9 +36,9 @@ const PIECE_BLOCKS: u32 = 64;
 pub struct TableInitialisation {
     /// Groups that were looked at since mounting, of all.
     pub seen: u32,
-    /// Of those, the groups whose tables were zeroed.
+    /// Groups seen whose tables were zeroed.
     pub zeroed: u32,
-    /// Of those, the groups left alone because of a contradiction.
+    /// Groups seen that were left alone because of a contradiction.
     pub skipped: u32,
 }
 
@@ -98,7 +99,8 @@ impl Volume {
         started.map_err(|error| Location::of(Structure::Inode).io(error))
     }
 
-    /// Zeroes what nobody wrote of a group's table, and says so in its descriptor; whether there was anything to do.
+    /// Zeroes the part of a group's table that was never written, and says so in its descriptor; returns whether there was
+    /// anything to do.
     ///
     /// # Errors
     /// `Io`; `Corrupt`; the journal's. The descriptor then says what it said.
@@ -152,7 +154,7 @@ impl MetadataUpdate<'_> {
     }
 }
 
-/// What the thread does.
+/// The thread's loop.
 fn zero_tables(volume: &Weak<Volume>, signal: &Signal, delay: Duration) {
     let mut is_on = signal.rest(delay);
     for group in (0..).map(GroupNumber) {
@@ -165,7 +167,7 @@ fn zero_tables(volume: &Weak<Volume>, signal: &Signal, delay: Duration) {
             Ok(false) => None,
             Ok(true) => Some(&volume.tables.zeroed),
             Err(crate::Error::Corrupt { .. }) if volume.writable().is_ok() => Some(&volume.tables.skipped),
-            // Whoever comes next is told.
+            // The next operation reports the error.
             Err(_) => return,
         };
         volume.tables.seen.fetch_add(1, Ordering::Relaxed);

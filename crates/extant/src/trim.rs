@@ -1,7 +1,7 @@
 //! Discarding free space: on demand, or at each commit what it freed.
 //!
 //! Invariant: what is discarded is free in the last durable transaction too, so that no crash brings back a use of it. The
-//! allocator gives out nothing else: freed blocks come to it when the transaction that freed them is durable.
+//! allocator holds no other free blocks: freed blocks come to it when the transaction that freed them is durable.
 //!
 //! Source: `ext4_trim_fs`. Tests: `tests/trim.rs`.
 
@@ -51,8 +51,8 @@ impl Volume {
         Ok(blocks * block_size)
     }
 
-    /// Discards what `tid` freed, which is durable and not yet anybody's, if mounted so. A discard that fails costs space on the
-    /// device and nothing else; a device that cannot discard is not asked again.
+    /// Discards what `tid` freed, which is durable and not yet allocated again, if mounted with `discard`. A discard that fails
+    /// costs space on the device and nothing else; a device that cannot discard is not asked again.
     pub(crate) fn discard_freed(&self, tid: TransactionId) {
         if !self.discards.load(Ordering::Relaxed) {
             return;

@@ -1,8 +1,8 @@
 //! Changing a file's size, and freeing its blocks.
 //!
-//! Blocks are freed from the end to the beginning, in steps that each fit an update. If more than one is needed, or
-//! the rest of the last block must be zeroed, the inode stands in the orphan list meanwhile: after a crash mounting
-//! goes on where the last durable step ended. The size on the disk is the new one from the first step on.
+//! Blocks are freed from the end to the beginning, in steps that each fit an update. If more than one is needed, or the
+//! rest of the last block must be zeroed, the inode is in the orphan list meanwhile: after a crash mounting continues where
+//! the last durable step ended. The size on the disk is the new one from the first step on.
 //!
 //! Locks: `INODE` of the file, exclusively.
 //!
@@ -31,7 +31,7 @@ const STEP_CREDITS: u32 = 128;
 /// Credits for [`MetadataUpdate::try_free_all`]: each extent of a root with its bitmap and its descriptor.
 pub(crate) const FREE_ALL_CREDITS: u32 = 4 * RUN_CREDITS;
 
-/// What the blocks of an inode are to the journal.
+/// How the journal treats the blocks of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContentKind {
     /// Written in place, past the journal.
@@ -62,7 +62,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// What it needs.
+    /// The credits that it needs.
     pub(crate) fn need(&self) -> Credits {
         match self {
             Self::Extents(removal) => Credits::nofail(removal.credits, removal.blocks),
@@ -169,7 +169,7 @@ impl Volume {
         if size < size_old {
             self.drop_pages_from(inode, self.blocks_of(size).min(LOGICAL_END) as u32);
         }
-        // Noted for those who sync.
+        // Noted for the next sync.
         let _ = self.flush_out(inode);
         if size == 0 && size_old > 0 {
             inode.is_replaced.store(true, Ordering::Relaxed);
@@ -229,7 +229,7 @@ impl Volume {
     /// Frees all blocks of an inode that has no links, as the first part of deleting it.
     ///
     /// # Errors
-    /// `ReadOnly`; `Io`; `Corrupt`. The inode then stands in the orphan list, unless nothing was freed.
+    /// `ReadOnly`; `Io`; `Corrupt`. The inode is then in the orphan list, unless nothing was freed.
     ///
     /// # Locks
     /// `INODE` is held exclusively.

@@ -1,17 +1,17 @@
 //! An update: an open journal handle with the blocks it may use.
 //!
-//! Everything that changes metadata goes through here, so that what a transaction changed is known at its freeze
-//! and what it may cost is known before it begins.
+//! Everything that changes metadata goes through here, so that a transaction's changes are known at its freeze, and an update's
+//! credits before it begins.
 //!
-//! Invariants: an update cannot fail for want of space, for it holds its worst case from the beginning; each
-//! changed block is charged once per transaction; an update that changed something ends by [`MetadataUpdate::finish`].
+//! Invariants: an update cannot fail with `NoSpace`, for it holds its worst case from the beginning; each changed block is charged
+//! once per transaction; an update that changed something ends by [`MetadataUpdate::finish`].
 //!
-//! Nothing takes a change back, so one that is dropped after its first change, by an error or a panic, aborts the
-//! journal: of its transaction nothing is committed, and the next mount recovers the state before it. An operation
-//! therefore checks first what can refuse it in an ordinary way. Damage that shows only between its changes ends all
-//! writing, as `ext4_handle_error` does where there is a journal.
+//! A change cannot be undone, so an update that is dropped after its first change, by an error or a panic, aborts the journal: its
+//! transaction is not committed, and the next mount recovers the state before it. An operation therefore makes all checks that can
+//! refuse it before its first change. Damage that shows only between its changes ends all writing, as `ext4_handle_error` does
+//! where there is a journal.
 //!
-//! Locks: it stands at `HANDLE`; takes `INODE_STATE`, `GROUP`, `SUPERBLOCK`, `BUFFER` and `CACHE` briefly.
+//! Locks: an update has rank `HANDLE`; takes `INODE_STATE`, `GROUP`, `SUPERBLOCK`, `BUFFER` and `CACHE` briefly.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ use crate::error::{Location, Result};
 use crate::inode::{Inode, InodeState};
 use crate::volume::Volume;
 
-/// What an update may need at worst.
+/// The worst case of blocks that an update may change or allocate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credits {
     /// Distinct metadata blocks that it may change, without the superblock.
@@ -44,13 +44,13 @@ impl Credits {
         Self { credits, blocks, may_use: MayUse::RootBlocks }
     }
 
-    /// May allocate blocks of the reserved pool: for tree blocks of what must not fail for want of space
-    /// (kernel `EXT4_GET_BLOCKS_METADATA_NOFAIL`).
+    /// May allocate blocks of the reserved pool: for tree blocks of operations that must not fail with `NoSpace` (kernel
+    /// `EXT4_GET_BLOCKS_METADATA_NOFAIL`).
     pub(crate) const fn nofail(credits: u32, blocks: u32) -> Self {
         Self { credits, blocks, may_use: MayUse::Reserved }
     }
 
-    /// Of two changes in one update; blocks of both are of the kind that `self` may use.
+    /// The credits of two changes in one update; blocks of both are of the kind that `self` may use.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self {
             credits: self.credits + other.credits,
@@ -69,16 +69,16 @@ pub(crate) enum InodeDirty {
     Mapping,
 }
 
-/// Inodes by the block of the table that they stand in.
+/// Inodes by the block of the inode table that holds them.
 type InodesByBlock = BTreeMap<FsBlock, Vec<Arc<Inode>>>;
 
-/// What the running transaction changed.
+/// The changes of the running transaction.
 #[derive(Debug)]
 pub(crate) struct DirtyMetadata {
-    /// By thread: a block that was freed is given out again only after the commit, so none stands twice.
+    /// By thread: a block that was freed is allocated again only after the commit, so none is listed twice.
     buffers: Vec<Padded<Mutex<Vec<Arc<Buffer>>>>>,
-    /// By group, and there by block of the inode table, in the order of their first change: a number that was deleted and given out
-    /// again within one transaction stands twice, the later last.
+    /// By group, and there by block of the inode table, in the order of their first change: a number that was deleted and allocated
+    /// again within one transaction is listed twice, the later last.
     inodes: Vec<Padded<Mutex<InodesByBlock>>>,
     superblock: Padded<AtomicBool>,
 }
@@ -133,7 +133,7 @@ pub(crate) struct MetadataUpdate<'v> {
 
 impl<'v> MetadataUpdate<'v> {
     pub(crate) fn new(volume: &'v Volume, handle: Handle<'v>, reservation: Reservation<'v>) -> Self {
-        // What is not charged is given back.
+        // Credits that are not charged are returned.
         handle.charge(0);
         Self { volume, handle, reservation, now: volume.now() }
     }
@@ -181,7 +181,7 @@ impl<'v> MetadataUpdate<'v> {
     /// [`MetadataUpdate::modify_inode`] if the inode's fields pass a `check`.
     ///
     /// # Errors
-    /// Those of `check`, and nothing was changed.
+    /// The errors of `check`, and nothing was changed.
     pub(crate) fn modify_checked_inode<R>(
         &mut self,
         inode: &Arc<Inode>,
@@ -194,7 +194,7 @@ impl<'v> MetadataUpdate<'v> {
         Ok(self.modify_state(inode, state, dirty, modify))
     }
 
-    /// The last change of an inode: its number may be another's afterwards.
+    /// The last change of an inode: its number may belong to a new inode afterwards.
     pub(crate) fn delete_inode(&mut self, inode: &Arc<Inode>, modify: impl FnOnce(&mut RawInode)) {
         self.begin_change();
         let mut state = inode.state();
@@ -205,7 +205,7 @@ impl<'v> MetadataUpdate<'v> {
     /// Puts the time of the last write into an inode, if it has not got it and is not deleted. Takes one credit.
     pub(crate) fn put_times(&mut self, inode: &Arc<Inode>) {
         let state = inode.state();
-        // Looked at in the same hold of the lock: its number may be another's by the next.
+        // Both are checked without releasing the lock in between: afterwards the number may belong to a new inode.
         if !state.deleted && state.delalloc.time.is_some() {
             self.modify_state(inode, state, InodeDirty::Attributes, |_| ());
         }
@@ -234,7 +234,7 @@ impl<'v> MetadataUpdate<'v> {
             raw.set_mtime(written);
             raw.set_ctime(written);
         }
-        // Of such an inode it counts references.
+        // Such an inode counts references there.
         if !raw.flags().contains(InodeFlags::EA_INODE) {
             raw.set_version(raw.version().wrapping_add(1));
         }
@@ -347,7 +347,7 @@ impl<'v> MetadataUpdate<'v> {
         Ok(())
     }
 
-    /// Gives out an inode number.
+    /// Allocates an inode number.
     ///
     /// # Errors
     /// `NoInodes`, and nothing was changed.
@@ -375,7 +375,7 @@ impl<'v> MetadataUpdate<'v> {
 
     /// Sets a flag of the superblock that says that a feature is in use, if it is not set.
     pub(crate) fn use_feature(&mut self, feature: Feature) {
-        // Relaxed: a flag stays set, and whoever sees this one is in the transaction that set it or in a later one.
+        // Relaxed: a flag stays set, and a thread that sees this one is in the transaction that set it or in a later one.
         let (known, bit) = (&self.volume.features_in_use, 1 << feature as u32);
         if known.load(Ordering::Relaxed) & bit != 0 {
             return;

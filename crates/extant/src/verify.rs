@@ -1,4 +1,5 @@
-//! How a metadata block is checked when it is read and summed when it is committed, by what it is.
+//! Verifies metadata blocks when they are read, and computes their checksums when they are
+//! committed, by the kind of the block.
 
 use extant_ondisk::{Checksums, Error, ExtentNode, FsBlock, orphan_file};
 

@@ -1,6 +1,6 @@
-//! A mounted file system: what all operations share, and how blocks and inodes get into memory.
+//! A mounted file system: what all operations share, and how blocks and inodes are read into memory.
 //!
-//! Operations are methods on [`Volume`] in their own modules, by inode. The public API stands on them.
+//! Operations are methods on [`Volume`] in their own modules, by inode. The public API is built on them.
 //!
 //! Locks: those of its parts; `SUPERBLOCK` for the superblock's fields.
 
@@ -44,7 +44,7 @@ pub(crate) struct Volume {
     pub(crate) log_blocks: u64,
     /// Blocks of the reserved pool, which [`extant_alloc::MayUse::Reserved`] takes.
     pub(crate) reserved_blocks: u64,
-    /// Blocks that are the file system's own, once somebody asked for them.
+    /// Blocks that are the file system's own, once they were first asked for.
     pub(crate) overhead: OnceLock<u64>,
     /// Whether it was not unmounted cleanly, so that the superblock's counts may be old.
     pub(crate) is_crashed: bool,
@@ -52,9 +52,9 @@ pub(crate) struct Volume {
     pub(crate) counting: Mutex<Option<JoinHandle<()>>>,
     /// None when opened for reading.
     pub(crate) journal: Option<Arc<Journal>>,
-    /// The same, for who reads bitmaps.
+    /// The same, for threads that read bitmaps.
     pub(crate) committed: Arc<OnceLock<Arc<Journal>>>,
-    /// What a dirty journal says, when opened for reading.
+    /// The replayed blocks of a dirty journal, when opened for reading.
     pub(crate) replayed: BTreeMap<FsBlock, Arc<[u8]>>,
     pub(crate) buffers: Cache<Buffer>,
     pub(crate) inodes: InodeCache,
@@ -67,12 +67,12 @@ pub(crate) struct Volume {
     pub(crate) pinned: Mutex<Option<Pinned>>,
     pub(crate) tables: Tables,
     pub(crate) orphans: Mutex<Orphans>,
-    /// The first damage that kept an inode without links and uses from being deleted, until somebody is told.
+    /// The first damage that kept an inode without links and uses from being deleted, until it is reported.
     pub(crate) undeleted: Mutex<Option<Error>>,
-    /// What the operations on names share.
+    /// The state that the operations on names share.
     pub(crate) names: Names,
     pub(crate) clock: WallClock,
-    /// What a transaction freed is discarded at its commit; cleared by a device that cannot.
+    /// Blocks that a transaction freed are discarded at its commit; cleared if the device cannot discard.
     pub(crate) discards: AtomicBool,
     /// Features whose flag is known to be set, a bit each, so that their users need not ask the superblock.
     pub(crate) features_in_use: AtomicU32,
@@ -84,7 +84,7 @@ pub(crate) struct Volume {
     pub(crate) failed: AtomicBool,
     /// Set by unmounting.
     pub(crate) unmounted: AtomicBool,
-    /// What keeps other hosts off, on disks that have it.
+    /// The multiple-mount protection, on disks that have it.
     pub(crate) mmp_guard: Option<MmpGuard>,
 }
 
@@ -182,7 +182,7 @@ impl Volume {
         Ok(self.allocator.prepare_free(Run { start: block, len: 1 })?)
     }
 
-    /// Where an inode stands: the block of the table and the byte in it.
+    /// The position of an inode: the block of the table and the byte in it.
     ///
     /// # Errors
     /// `Corrupt` if there is no such number.
@@ -230,8 +230,8 @@ impl Volume {
 
     /// [`Volume::inode`] of an inode that may have been deleted since it came into memory.
     pub(crate) fn inode_in_use(&self, number: InodeNumber) -> Result<InodeRef> {
-        // What has no link and is in use is in memory, once the orphans are. Anything else would be deleted with this use, and
-        // its blocks, which may be another's, with it.
+        // An inode without links that is in use is in memory, once the orphans have been read. Anything else would be deleted
+        // with this use, and its blocks, which may belong to another inode, with it.
         self.inode_if(number, |raw| raw.links_count() > 0)
     }
 
@@ -276,7 +276,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Where bytes of a run of blocks stand on the device.
+    /// The position on the device of bytes of a run of blocks.
     ///
     /// # Errors
     /// `Corrupt` if outside the disk.
@@ -323,7 +323,7 @@ impl Volume {
         flushed.and(lost).and(self.check_undeleted())
     }
 
-    /// Tells once of damage that kept something from being deleted.
+    /// Reports once the damage that kept something from being deleted.
     pub(crate) fn check_undeleted(&self) -> Result<()> {
         self.undeleted.lock().take().map_or(Ok(()), Err)
     }

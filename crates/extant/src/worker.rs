@@ -1,4 +1,4 @@
-//! A thread in the background of a volume, until it is told to end.
+//! A background thread of a volume, which runs until it is stopped.
 //!
 //! Locks: those of the class that it is given, with the keys 1 and 2, for moments.
 
@@ -15,7 +15,7 @@ pub(crate) struct Worker {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What tells the thread to end.
+/// The signal that ends the thread.
 #[derive(Debug)]
 pub(crate) struct Signal {
     is_stopped: Mutex<bool>,

@@ -1,11 +1,11 @@
 //! Writing files.
 //!
-//! Data comes before the metadata that names it: blocks are taken in memory and written, and only then an update
-//! marks them as used and puts them into the map with the new size. A crash shows what was there before or what was
-//! written, never what somebody else left in a block.
+//! Data comes before the metadata that maps it: blocks are allocated in memory and written, and only then an update marks them as
+//! used and maps them with the new size. A crash shows what was there before or what was written, never what another file left in
+//! a block.
 //!
-//! A large write is cut into pieces of one run of blocks, each with an update of its own: the file is valid, and as
-//! long as the pieces done, after each.
+//! A large write is cut into pieces of one run of blocks, each with an update of its own: after each piece the file is valid, and
+//! as long as the pieces written so far.
 //!
 //! Locks: `INODE` of the file: shared to write into blocks that are written already, else exclusively. Over the I/O
 //! no update is open.
@@ -38,7 +38,7 @@ pub(crate) const RUN_CREDITS: u32 = 2;
 /// The size from which on a disk must say that it has large files.
 const LARGE_FILE_BYTES: u64 = 1 << 31;
 
-/// A part of a write: bytes of the file that stand together.
+/// A part of a write: adjacent bytes of the file.
 #[derive(Clone, Copy)]
 struct Piece<'a> {
     at: u64,
@@ -175,7 +175,7 @@ impl Volume {
     }
 
     fn write_in_place(&self, inode: &Arc<Inode>, piece: Piece<'_>, start: FsBlock) -> Result<usize> {
-        // Nobody promised that what lies behind the end of the file is zero.
+        // Nothing guarantees that the bytes behind the end of the file are zero.
         let grows = piece.end() > inode.state().raw.size();
         self.write_padded(inode, (start, piece.within), piece.buf, (false, grows))?;
         self.note_write(inode, piece.end(), piece.privileged)?;
@@ -210,9 +210,9 @@ impl Volume {
         Ok(piece.buf.len())
     }
 
-    /// Plans how a piece makes `len` unwritten blocks written, and reserves what the tree needs for it: whoever writes was
-    /// promised that it needs no space. With not even the reserved pool left, or more blocks than the inode can count, the blocks
-    /// around are zeroed instead.
+    /// Plans how a piece makes `len` unwritten blocks written, and reserves what the tree needs for it: the writer was promised
+    /// that it needs no space. With not even the reserved pool left, or more blocks than the inode can count, the blocks around
+    /// are zeroed instead.
     fn reserve_conversion(
         &self,
         inode: &Inode,

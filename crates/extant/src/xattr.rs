@@ -38,7 +38,8 @@ pub struct XattrMode {
     pub create: bool,
     /// Only if there is one of that name.
     pub replace: bool,
-    /// An access control list also takes the set-group-id bit away, as it must for whoever is not in the file's group.
+    /// An access control list also takes the set-group-id bit away, as it must for a user who is not in the file's
+    /// group.
     pub clear_setgid: bool,
 }
 
@@ -134,7 +135,7 @@ impl Volume {
         }
         check_changeable(inode, key)?;
         if inode.file_type() == FileType::Symlink {
-            // `e2fsck` overlooks the attribute block of one whose target stands in its inode.
+            // `e2fsck` overlooks the attribute block of a symbolic link whose target is in its inode.
             let _content = inode.content.write();
             self.move_to_blocks(inode)?;
         }
@@ -243,7 +244,7 @@ impl Volume {
     }
 }
 
-/// That the attributes of an inode may be changed (`xattr_permission`).
+/// Checks that the attributes of an inode may be changed (`xattr_permission`).
 fn check_changeable(inode: &Inode, key: Key<'_>) -> Result<()> {
     let raw = inode.raw();
     if raw.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {

@@ -2,7 +2,7 @@
 //! page is dropped.
 //!
 //! With EXTANT_CONTEXTS_SECONDS, for which `make test-contexts` has a minute, also: writers wait no longer than without changes.
-//! That can be told of an idle machine alone.
+//! Only an idle machine can show that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ const FILE_BYTES: u64 = 16 << 20;
 const WINDOW: Duration = Duration::from_millis(500);
 const CHANGE: Duration = Duration::from_millis(100);
 
-/// What a writer knows of its file, and how long its writes took without changes and with them.
+/// A writer's record of its file, and how long its writes took without changes and with them.
 struct Written {
     content: Vec<u8>,
     took: [Vec<Duration>; 2],
@@ -69,7 +69,7 @@ fn change_on(fs: &Filesystem, is_changing: &AtomicBool, until: Instant) -> u64 {
     changes
 }
 
-/// What 999 of 1000 did not take longer than.
+/// The time that 999 of 1000 did not exceed.
 fn most(mut took: Vec<Duration>) -> Duration {
     took.sort_unstable();
     took[took.len() * 999 / 1000]
@@ -104,7 +104,7 @@ fn the_count_of_contexts_changes_under_writers_who_lose_nothing() {
         let written: Vec<_> = writers.into_iter().map(|writer| writer.join().expect("a writer")).collect();
         (changes, written)
     });
-    // With nobody writing back any more, a change leaves every page where it is.
+    // Once writeback has stopped, a change leaves every page where it is.
     fs.sync().expect("nothing lost");
     let used = fs.page_cache_used();
     for count in [1, CONTEXTS, 1, CONTEXTS] {

@@ -37,7 +37,7 @@ fn disk(dir: &Path, options: &[&str]) -> PathBuf {
 fn debugfs(image: &Path, request: &str) {
     let output = Command::new("debugfs").args(["-w", "-R", request]).arg(image).output().expect("debugfs");
     let words = String::from_utf8_lossy(&output.stderr);
-    // The first line tells the version.
+    // The first line has the version.
     assert_eq!(words.lines().count(), 1, "{request}: {words}");
 }
 
@@ -113,7 +113,7 @@ fn name_of_a_free_inode_is_refused_and_loses_nobody_a_block() {
     let error = fs.read("/other").expect_err("a free inode");
     assert!(error.to_string().contains("names a free inode"), "{error}");
     assert!(matches!(fs.inode(InodeNumber(30)), Err(Error::Stale)));
-    // What was freed by that is given out again.
+    // Inode numbers freed by that are allocated again.
     fs.sync().expect("sync");
     while fs.write(format!("/{}", fs.statistics().free_blocks), vec![9; 64 << 10]).is_ok() {}
     assert_eq!(fs.read("/file").expect("read"), [7; 40 << 10], "the file keeps its blocks");
@@ -221,7 +221,7 @@ fn handle_outlives_a_mount_and_ends_with_the_last_name() {
     assert!(handles.iter().all(|(number, _)| is_stale(&fs, number.0)), "deleted");
     fs.sync().expect("sync");
     assert!(handles.iter().all(|(number, _)| is_stale(&fs, number.0)), "deleted and durable");
-    // Numbers that were freed are given out again.
+    // Numbers that were freed are allocated again.
     for index in 0..240 {
         if fs.write(format!("/{index}"), b"").is_err() {
             break;

@@ -15,7 +15,7 @@ const DISKS: &[&[&str]] = &[
     &["-O", "inline_data,^metadata_csum,^dir_index", "-b", "4096", "-I", "1024"],
     &["-O", "inline_data,^extent,^64bit", "-b", "2048", "-I", "512"],
 ];
-/// Of small files and of targets of links.
+/// The longest small files and targets of links.
 const SIZES_MAX: usize = 140;
 
 /// One test at a time: a program that another has just started would hold this one's image open. None, and it says so, without
@@ -237,7 +237,7 @@ fn what_stands_in_inodes_goes_with_them() {
         }
         fs.remove_dir("/d/0").expect(what);
         fs.sync().expect(what);
-        // Their directories may have moved to blocks.
+        // The files' directories may have moved to blocks.
         assert!(fs.statistics().free_blocks >= free - 3, "{what}");
     });
 }

@@ -13,7 +13,7 @@ use extant_block::{BlockDevice, Event, Fault, FaultDevice, MemoryDevice, Operati
 const MIB: u64 = 1 << 20;
 const ALL: std::ops::Range<u64> = 0..u64::MAX;
 
-/// Bytes that say where they stand.
+/// Bytes that encode their own position.
 fn content(seed: u64, bytes: u64) -> Vec<u8> {
     (0..bytes / 8).flat_map(|word| (word.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ seed).to_le_bytes()).collect()
 }
@@ -144,7 +144,7 @@ fn a_mount_with_discard_discards_what_a_commit_freed() {
     fs.sync().expect("sync");
     let done = discards(&recorder, from);
     assert!(done.iter().map(|(_, bytes)| bytes).sum::<u64>() >= 4 * MIB && done.len() < 8, "{done:?}");
-    // What is freed is used again, and freed again, under more discards.
+    // Freed blocks are used again, and freed again, under more discards.
     for round in 0..3 {
         fs.write("/more", content(round, 20 * MIB)).expect("write");
         fs.sync().expect("sync");

@@ -1,7 +1,7 @@
-//! What a thread may do beyond its user's rights. A request says which thread sent it, and no capabilities.
+//! The capabilities of a thread. A FUSE request names the thread that sent it, but not its capabilities.
 //!
-//! The thread waits for the reply, so that its number is not given out again meanwhile. What is read of it takes no lock that
-//! a thread holds while it waits.
+//! The thread waits for the reply, so its number is not reused meanwhile. Reading its capabilities takes no lock that a
+//! thread holds while it waits.
 //!
 //! Source: `capable` of `kernel/capability.c`; `fs/proc/array.c`.
 

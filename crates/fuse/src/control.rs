@@ -1,6 +1,6 @@
-//! The control directory `.extant` at the root of a mount: files that read as those of sysfs do.
+//! The control directory `.extant` at the root of a mount: files that are read like those of sysfs.
 //!
-//! It is the mounter's own, is not listed, and never stands before a real entry of that name. Each look-up of a file
+//! It belongs to the user that mounted, is not listed, and never hides a real entry of that name. Each look-up of a file
 //! makes an inode of its own with the content of that moment: one open is one snapshot, with its true size.
 
 use extant::{FileType, Filesystem, Timestamp};
@@ -42,7 +42,7 @@ const NWRITEBACKS: &str = "nwritebacks";
 pub(crate) struct Snapshot {
     content: Vec<u8>,
     made: Timestamp,
-    /// What is written to it changes something.
+    /// Writing to it changes a setting.
     is_setting: bool,
 }
 
@@ -68,7 +68,7 @@ impl Snapshot {
         Ok(bytes.len())
     }
 
-    /// That something can be set by it.
+    /// Checks that writing to the file can change a setting.
     ///
     /// # Errors
     /// `EPERM`.
@@ -77,7 +77,7 @@ impl Snapshot {
     }
 }
 
-/// Who mounted, and what is to be told of it.
+/// The user that mounted, and what control files show of the mount.
 #[derive(Clone, Debug, Default)]
 pub struct Mounter {
     /// The user, as the host counts.

@@ -1,4 +1,4 @@
-//! The one table from errors of the engine to numbers of the kernel.
+//! The one table from errors of the engine to `errno` values of the kernel.
 //!
 //! Source: the values that ext4 gives in the same cases; `EUCLEAN` is its `EFSCORRUPTED`.
 

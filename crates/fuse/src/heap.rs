@@ -1,6 +1,6 @@
-//! What was freed goes back to the host.
+//! Returns freed memory to the host.
 //!
-//! The C library keeps freed memory unless it is the last of the heap, where little ever is: after the kernel has
+//! The C library returns freed memory only from the end of the heap, which is seldom free: after the kernel has
 //! forgotten a million inodes, most of what they took would stay.
 
 /// Gives whole pages that are free back. Walks all free memory: for when much was freed at once.

@@ -1,4 +1,4 @@
-//! Whether operations of a kind lately were slow.
+//! Whether recent operations of a kind were slow.
 //!
 //! Locks: none.
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use extant_rt::{AtomicU64, Ordering};
 
-/// What a quick operation takes at most, besides copying.
+/// The longest time of a quick operation, besides copying.
 const QUICK: Duration = Duration::from_micros(60);
 /// Copying at 2 GB/s.
 const BYTES_PER_NANOSECOND: u64 = 2;
@@ -16,14 +16,14 @@ const UNIT: u64 = 1 << 10;
 /// scheduler.
 const LIMITS_MAX: u64 = 4;
 
-/// Whether operations of a kind lately waited for the disk: a moving average of the time they took, in limits.
+/// Whether recent operations of a kind waited for the disk: a moving average of the time they took, in limits.
 #[derive(Debug, Default)]
 pub(crate) struct LatencyEwma {
     average: AtomicU64,
 }
 
 impl LatencyEwma {
-    /// Of a kind that waits until it is seen not to.
+    /// The average of a kind of request that counts as slow until it is seen to be quick.
     pub(crate) const fn slow() -> Self {
         Self { average: AtomicU64::new(2 * UNIT) }
     }

@@ -1,7 +1,8 @@
 //! Serves a mounted ext4 through FUSE.
 //!
-//! A [`Server`] answers requests by the engine; it implements [`Ops`], which is all that the transport knows of it
-//! ([`Session`]). Which capability of the protocol is used, and which not, stands in `docs/design/fuse.md`.
+//! A [`Server`] answers requests with the engine; it implements [`Ops`], which is all that the transport knows of
+//! it ([`Session`]). The capabilities of the protocol that are used, and those that are not, are listed in
+//! `docs/design/fuse.md`.
 //!
 //! Leaves out: the command line, daemons and signals, ext4 itself.
 

@@ -1,4 +1,4 @@
-//! Counts and times of requests, and the text of all that is counted for the control file `metrics`.
+//! Counts and times of requests, and the text of the control file `metrics`.
 
 mod exposition;
 mod text;
@@ -103,7 +103,7 @@ impl Drop for Timed<'_> {
 }
 
 impl Metrics {
-    /// Nothing is counted yet but what `device` was asked.
+    /// All counts are zero but those of `device`.
     pub(crate) fn new(device: Option<DeviceTimes>) -> Self {
         let waits = || Padded(std::array::from_fn(|_| Default::default()));
         Self {
@@ -120,7 +120,7 @@ impl Metrics {
         Timed { metrics: self, request, start: Monotonic::now(), waited: waited(), bytes: 0 }
     }
 
-    /// How long requests of a kind waited for the device, by what it was asked.
+    /// How long requests of a kind waited for the device, by kind of device request.
     fn device_waits(&self, request: usize) -> [Duration; IO_NAMES.len()] {
         let sum = |io: usize| self.waits.iter().map(|waits| waits[request][io].load(Ordering::Relaxed)).sum();
         std::array::from_fn(|io| Duration::from_nanos(sum(io)))

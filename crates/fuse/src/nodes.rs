@@ -1,8 +1,8 @@
-//! The inodes that the kernel knows, by the number it calls them.
+//! The inodes that the kernel knows, by their FUSE node number.
 //!
-//! That number is the inode's own, but for the root's; together with the generation it names an inode for good: as
-//! long as the kernel holds a use, the engine's handle is held here, so that an inode without names lives on and its
-//! number is not given out again.
+//! That number is the inode's own, but for the root's; together with the generation it always names the same inode: as long as
+//! the kernel holds a use, the engine's handle is held here, so that an inode without names lives on and its number is not
+//! reused.
 //!
 //! Locks: `SERVED`, one of 64, shared to look. No handle is dropped under it, for that may delete the inode.
 
@@ -18,10 +18,10 @@ use crate::heap;
 use crate::ops::{NodeId, Reply};
 
 const SHARDS: usize = 64;
-/// So small a part of the table is never made smaller.
+/// A part of the table with this capacity or less is never shrunk.
 const SHARD_CAPACITY_MIN: usize = 1024;
 
-/// What stands behind a number.
+/// The object behind a number.
 #[derive(Debug)]
 pub(crate) enum Held {
     /// A directory.
@@ -44,8 +44,8 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Notes that the kernel asked to change nothing: so it does before it asks to change the content for somebody who loses the
-    /// file its set-id bits or capabilities.
+    /// Notes that the kernel asked to change nothing: so it does before it asks to change the content for a user whose write
+    /// clears the file's set-id bits or capabilities.
     pub(crate) fn announce(&self) {
         // The request that was announced comes after the reply to this one.
         self.is_announced.store(true, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl Served {
 
     /// Notes that the kernel asked where the file's blocks are: it may read and write them past us from then on.
     pub(crate) fn locate(&self) {
-        // Whoever asked writes after the reply.
+        // The kernel writes after the reply.
         self.is_located.store(true, Ordering::Relaxed);
     }
 
@@ -99,7 +99,7 @@ impl Served {
     }
 }
 
-/// Spreads numbers that follow each other; whoever chooses inode numbers gains nothing by collisions in a shard.
+/// Spreads numbers that follow each other; a client that chooses inode numbers gains nothing by collisions in a shard.
 #[derive(Default)]
 struct NumberHasher(u64);
 

@@ -4,8 +4,8 @@
 //! once, and descriptors that were duplicated report it once together, for they share one open file. Without a page cache the
 //! error of a write is the write's own, and no table is needed.
 //!
-//! A handle is used once in the life of a mount: a count of 58 bits with the shard's number below it. So one that the kernel should
-//! release twice names nothing. The table holds as much as there are files open.
+//! A handle is used once in the life of a mount: a count of 58 bits with the shard's number below it. So a handle that the kernel were
+//! to release twice names no file. The table has one entry per open file.
 //!
 //! Locks: `SERVED`, one of 64, by the inode. No file is dropped under it, for that may delete the inode.
 //!

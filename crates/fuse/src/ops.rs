@@ -1,4 +1,4 @@
-//! The seam between a transport and what answers: synchronous calls in plain types.
+//! The interface between a transport and the server: synchronous calls with plain types.
 //!
 //! A transport ([`crate::transport`]) decodes requests, calls [`Ops`] from its worker threads and encodes the
 //! results. Leaves out: descriptors, layouts of messages, the mount.
@@ -18,14 +18,14 @@ pub type Reply<T> = Result<T, Errno>;
 /// How requests come from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// By reads of `/dev/fuse`.
+    /// Requests come by reads of `/dev/fuse`.
     Device,
     /// Over io_uring, with a ring for each CPU.
     Rings,
 }
 
 impl Transport {
-    /// Its name, as control files tell it.
+    /// Its name, as control files show it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Transport {
     }
 }
 
-/// What the kernel calls an inode.
+/// The kernel's number of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
 
@@ -44,7 +44,7 @@ impl NodeId {
     pub const ROOT: Self = Self(1);
 }
 
-/// What the kernel calls an open file (`fh`).
+/// The kernel's handle of an open file (`fh`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileHandle(pub u64);
 
@@ -53,7 +53,7 @@ impl FileHandle {
     pub const NONE: Self = Self(0);
 }
 
-/// Who asks.
+/// The caller's user and thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The user, as the host counts.
@@ -72,12 +72,12 @@ impl Caller {
     }
 }
 
-/// What `stat` tells.
+/// What `stat` reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// The inode number that users see.
     pub inode: u64,
-    /// What it is.
+    /// The type of the inode.
     pub file_type: FileType,
     /// Permission, set-id and sticky bits.
     pub mode: u16,
@@ -101,16 +101,16 @@ pub struct Attributes {
     pub birth: Option<Timestamp>,
     /// The number of a device, as `st_rdev`.
     pub device: u32,
-    /// What to read and write at a time.
+    /// The preferred size of reads and writes.
     pub block_size: u32,
 }
 
 /// A name's inode, with how long the kernel may remember.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryReply {
-    /// The inode. Each one given out counts until [`Ops::forget`] takes it back.
+    /// The inode. Each one returned counts until [`Ops::forget`] takes it back.
     pub node: NodeId,
-    /// Tells this use of the inode number from others.
+    /// Distinguishes this use of the inode number from others.
     pub generation: u64,
     /// Its attributes.
     pub attributes: Attributes,
@@ -129,7 +129,7 @@ pub struct SetSize {
     pub remove_set_id: bool,
 }
 
-/// What to make.
+/// The type of inode to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind<'n> {
     /// A file.
@@ -145,7 +145,7 @@ pub enum Kind<'n> {
 /// A new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateRequest<'n> {
-    /// What it is.
+    /// The type of the new inode.
     pub kind: Kind<'n>,
     /// Permission, set-id and sticky bits, before the mask.
     pub mode: u16,
@@ -178,7 +178,7 @@ pub struct OpenHow {
 /// The reply to an open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// What the kernel calls the open file until it releases it.
+    /// The handle by which the kernel names the open file until it releases it.
     pub handle: FileHandle,
     /// The kernel keeps what it has of the content.
     pub keeps_content: bool,
@@ -200,7 +200,7 @@ pub struct WriteHow {
 pub struct Ioctl<'i> {
     /// Its number.
     pub command: u32,
-    /// What the caller gives.
+    /// The caller's argument.
     pub input: &'i [u8],
     /// The size of what the caller wants.
     pub out_bytes: u32,
@@ -219,7 +219,7 @@ pub struct StatFs {
     pub blocks: u64,
     /// In no use.
     pub free_blocks: u64,
-    /// Of those, for others than root.
+    /// Free blocks that users other than root may allocate.
     pub available_blocks: u64,
     /// Inodes.
     pub inodes: u64,
@@ -247,13 +247,13 @@ pub trait Listing {
     fn entry(&mut self, name: &[u8], entry: &EntryReply, next_cookie: u64) -> bool;
 }
 
-/// What answers requests. Every method may be called from many threads at once.
+/// The file system that answers requests. Every method may be called from many threads at once.
 pub trait Ops: Send + Sync + 'static {
-    /// Told once, before the first request, how requests come, and whom to tell of what it does not ask.
+    /// Called once, before the first request, with the transport of requests and the means to notify the kernel.
     fn begin(&self, transport: Transport, notifier: Notifier) {
         let _ = (transport, notifier);
     }
-    /// Told once the mount is gone and before its device is anybody else's, of a mount that claims one.
+    /// Called once the mount is gone and before its device can be claimed again, for a mount that claims one.
     fn end(&self) {}
     /// The inode of a name, if there is one, and how long the kernel may remember that there is none.
     ///
@@ -262,10 +262,10 @@ pub trait Ops: Send + Sync + 'static {
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Reply<Result<EntryReply, Duration>>;
     /// Takes `count` uses back.
     fn forget(&self, node: NodeId, count: u64);
-    /// What `stat` tells, and how long the kernel may remember it.
+    /// What `stat` reports, and how long the kernel may cache it.
     fn attributes(&self, node: NodeId) -> Reply<(Attributes, Duration)>;
-    /// Changes attributes, owners as the host counts, and size. Nothing at all is a change of owner that changes no
-    /// number; or it comes ahead of a change of the content by somebody who loses the file its set-id bits or capabilities.
+    /// Changes attributes, owners as the host counts, and size. Nothing at all is a change of owner that changes no number; or
+    /// it precedes a change of the content by a user whose write clears the file's set-id bits or capabilities.
     fn set_attributes(
         &self,
         caller: Caller,
@@ -273,7 +273,7 @@ pub trait Ops: Send + Sync + 'static {
         set: &SetAttributes,
         size: Option<SetSize>,
     ) -> Reply<(Attributes, Duration)>;
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     fn read_link(&self, node: NodeId) -> Reply<Vec<u8>>;
     /// Makes an inode and its name.
     fn mknod(
@@ -300,7 +300,7 @@ pub trait Ops: Send + Sync + 'static {
     /// Makes a file without a name, which [`Ops::link`] may give it, and opens it.
     ///
     /// # Errors
-    /// `ENOSYS` where there is no such thing.
+    /// `ENOSYS` if it is not implemented.
     fn create_tmpfile(
         &self,
         caller: Caller,
@@ -354,10 +354,10 @@ pub trait Ops: Send + Sync + 'static {
     /// As `lseek(2)` with `SEEK_DATA` or `SEEK_HOLE`.
     fn seek(&self, node: NodeId, offset: u64, for_data: bool) -> Reply<u64>;
     /// Where on the device a block of a file is, both counted in blocks of `block_size` bytes; none in a hole. What was written
-    /// before is there. As long as the kernel swaps to the file, it keeps everybody from changing it.
+    /// before is there. As long as the kernel swaps to the file, it lets no program change it.
     ///
     /// # Errors
-    /// `ENOSYS` where there is no such thing.
+    /// `ENOSYS` if it is not implemented.
     fn find_block(&self, node: NodeId, block: u64, block_size: u32) -> Reply<Option<u64>> {
         let _ = (node, block, block_size);
         Err(Errno::NOSYS)

@@ -1,4 +1,4 @@
-//! Whose files they are: numbers on the disk and numbers on the host.
+//! Owners of files: the mapping between ids on the disk and ids on the host.
 
 /// How owners on the disk and on the host correspond. User and group go alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,10 +1,10 @@
-//! Answers requests by the engine.
+//! Answers requests with the engine.
 //!
-//! The kernel checks permissions (`default_permissions`); what it cannot know is checked here: immutable and
-//! append-only inodes, who may do what an `ioctl` does, which name spaces of attributes there are. Files are not opened, except where each access is noted and where
-//! there is a page cache ([`OpenFiles`]): an inode that the kernel knows can be read and written.
+//! The kernel checks permissions (`default_permissions`); what it cannot know is checked here: immutable and append-only inodes, permission
+//! for what an `ioctl` does, the name spaces of attributes. Files are not opened, except where each access is noted and where there is a
+//! page cache ([`OpenFiles`]): an inode that the kernel knows can be read and written.
 //!
-//! Locks: none of its own but those of the tables of inodes and of open files, and none of them over a call of the engine.
+//! Locks: only those of the tables of inodes and of open files, and none of them is held over a call of the engine.
 
 mod attributes;
 mod content;
@@ -35,7 +35,7 @@ use crate::transport::Notifier;
 /// How long the kernel may remember what only the kernel changes.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
-/// What files are said to be read and written by.
+/// The preferred size of reads and writes that `stat` reports.
 const SHOWN_BLOCK_BYTES: u32 = 4096;
 
 /// How to serve.
@@ -57,7 +57,7 @@ pub struct ServerOptions {
     pub pid: u32,
     /// The options in force, as `mount` writes them, for the control file.
     pub description: String,
-    /// What the disk's device counts, if it is a [`TimedDevice`](crate::TimedDevice): for the control file `metrics`.
+    /// The counts of the disk's device, if it is a [`TimedDevice`](crate::TimedDevice): for the control file `metrics`.
     pub device: Option<DeviceTimes>,
 }
 
@@ -76,7 +76,7 @@ pub struct Server {
     metrics: Metrics,
     transport: OnceLock<Transport>,
     notifier: OnceLock<Notifier>,
-    /// What unmounting the disk came to, if that was bad and is not yet told.
+    /// The error of unmounting the disk, if it failed and is not yet reported.
     failure: Mutex<Option<Error>>,
 }
 
@@ -84,7 +84,7 @@ impl Server {
     /// Serves `fs`.
     ///
     /// # Errors
-    /// Those of reading the root directory: what cannot be read is not mounted.
+    /// The errors of reading the root directory: a disk whose root cannot be read is not mounted.
     pub fn new(fs: Filesystem, options: ServerOptions) -> Result<Arc<Self>, Error> {
         let nodes = Nodes::new();
         // The kernel knows the root from the beginning and never forgets it.
@@ -131,7 +131,7 @@ impl Server {
         (!Control::owns(node)).then(|| self.metrics.begin(request))
     }
 
-    /// What the kernel calls an inode.
+    /// The kernel's number of an inode.
     fn node_id(number: InodeNumber) -> NodeId {
         if number == InodeNumber::ROOT { NodeId::ROOT } else { NodeId(u64::from(number.0)) }
     }
@@ -147,7 +147,7 @@ impl Server {
         };
         let node = Self::node_id(number);
         self.nodes.hold(node, held);
-        // The kernel knows the root before it could be told a generation: any other would be another inode's.
+        // The kernel knows the root before it can receive a generation, with generation 0: any other value would name another inode.
         let generation = if node == NodeId::ROOT { 0 } else { generation };
         Ok(entry_of(node, generation, attributes))
     }
@@ -165,8 +165,8 @@ impl Server {
         Opened { handle: handle.unwrap_or(FileHandle::NONE), keeps_content: self.keeps_content() }
     }
 
-    /// Whether the kernel keeps what it has of the content at an open: where each access is noted, it would go on to give it without
-    /// a word.
+    /// Whether the kernel keeps its cached pages at an open: if each access is noted, it would otherwise serve reads from them without a
+    /// request.
     fn keeps_content(&self) -> bool {
         self.access_times != AccessTimes::Strict
     }
@@ -182,7 +182,7 @@ impl Server {
             uid,
             gid,
             size: metadata.size,
-            // What was written through a mapping has no blocks yet, and nobody may take such a file for one hole, as tar does.
+            // Data written through a mapping has no blocks yet, and a program must not take such a file for one hole, as tar does.
             blocks_512: if metadata.size > 0 && metadata.file_type == FileType::Regular {
                 metadata.blocks_512.max(1)
             } else {
@@ -206,7 +206,7 @@ impl Server {
         }
     }
 
-    /// That the content of a file may change; `append` if only by what is added at its end.
+    /// Checks that the content of a file may change; `append` if only by bytes added at its end.
     fn check_changeable(file: &File, append: bool) -> Reply<()> {
         let flags = file.flags();
         if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !append) {
@@ -218,7 +218,7 @@ impl Server {
     /// A control file as it is now, under a number of its own.
     fn control_file(&self, control: &Control, name: &[u8]) -> Option<EntryReply> {
         let known = self.nodes.count();
-        // Whoever calls without having begun reads no device either.
+        // If `begin` was never called, no device is read either.
         let transport = self.transport.get().copied().unwrap_or(Transport::Device);
         let (node, snapshot) =
             control.snapshot(name, Self::now(), &self.fs, &self.metrics, known, transport)?;
@@ -246,7 +246,7 @@ fn entry_of(node: NodeId, generation: u32, attributes: Attributes) -> EntryReply
 
 impl Ops for Server {
     fn begin(&self, transport: Transport, notifier: Notifier) {
-        // The first word stands.
+        // The first call counts.
         let _ = self.transport.set(transport);
         let _ = self.notifier.set(notifier);
     }

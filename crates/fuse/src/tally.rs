@@ -1,5 +1,5 @@
 //! Counts of what begins and ends, by kind, with the time and the bytes; on cache lines of the thread's own, so that
-//! counting does not join what else is apart.
+//! counting adds no sharing between threads.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ struct Counts {
     nanoseconds: AtomicU64,
 }
 
-/// What one kind comes to.
+/// The totals of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Total {
     /// How many ended.
@@ -55,7 +55,7 @@ impl<const KINDS: usize> Tally<KINDS> {
         own.ended.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What a kind comes to.
+    /// The totals of a kind.
     pub(crate) fn total(&self, kind: usize) -> Total {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         self.shards.iter().map(|shard| &shard[kind]).fold(Total::default(), |total, counts| {

@@ -1,8 +1,8 @@
-//! A device that counts what it is asked and how long that takes, so that a request's wait for it can be told from the
-//! rest of its time.
+//! A device that counts its requests and their time, so that a request's wait for it can be separated from the rest of its
+//! time.
 //!
-//! The engine reads, writes and flushes in the thread that wants it: what a thread waits between a request's beginning
-//! and its end is that request's own.
+//! The engine reads, writes and flushes in the thread that wants it: the time that a thread waits for the device between a
+//! request's beginning and its end belongs to that request.
 
 use std::cell::Cell;
 use std::io;
@@ -13,7 +13,7 @@ use extant_rt::{Arc, Monotonic, before_wait};
 use crate::latency::LatencyEwma;
 use crate::tally::{Tally, Total};
 
-/// What a device is asked.
+/// The kinds of requests to a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Io {
     Read,
@@ -39,7 +39,7 @@ pub(crate) fn waited() -> Waits {
     WAITED.get()
 }
 
-/// What a device was asked and how long that took. Clones are the same counts.
+/// The counts and times of requests to a device. Clones share the counts.
 #[derive(Clone, Debug)]
 pub struct DeviceTimes(Arc<Tally<{ IO_NAMES.len() }>>);
 
@@ -55,12 +55,12 @@ impl DeviceTimes {
 pub struct TimedDevice<D> {
     device: D,
     times: DeviceTimes,
-    /// Whether operations of each [`Io`] lately were slow: then a thread that answers requests lets another one receive them.
+    /// Whether recent operations of each [`Io`] were slow: then a thread that answers requests lets another one receive them.
     latencies: [LatencyEwma; IO_NAMES.len()],
 }
 
 impl<D: BlockDevice> TimedDevice<D> {
-    /// Counts what `device` is asked through it.
+    /// Counts the requests to `device`.
     pub fn new(device: D) -> Self {
         let latencies =
             [LatencyEwma::default(), LatencyEwma::default(), LatencyEwma::slow(), LatencyEwma::slow()];

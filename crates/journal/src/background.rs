@@ -1,7 +1,7 @@
 //! The thread that commits at intervals and checkpoints when the log is half full.
 //!
-//! It holds the journal only while it works, so a journal that is dropped ends it. Nothing depends on it: who
-//! needs room in the log or a commit does the work.
+//! It holds the journal only while it works, so a journal that is dropped ends it. Nothing depends on it: a
+//! thread that needs room in the log or a commit does the work.
 //!
 //! Locks: `JOURNAL` keys 3 and 4, alone.
 
@@ -11,7 +11,7 @@ use extant_rt::{Arc, Condvar, JoinHandle, LockClass, Mutex};
 
 use crate::{Error, Journal, Result};
 
-/// The thread and how it is told things.
+/// The thread and its requests.
 #[derive(Debug)]
 pub struct Background {
     signal: Arc<Signal>,
@@ -94,7 +94,7 @@ impl Drop for AbortOnPanic<'_> {
     }
 }
 
-/// What the thread does next.
+/// The thread's next task.
 enum Task {
     Commit,
     Checkpoint,
@@ -107,7 +107,7 @@ impl Signal {
         if !requests.stop && !requests.commit && !requests.checkpoint {
             requests = self.changed.wait_timeout(requests, interval);
         }
-        // Either a commit was asked for, or it is time for one.
+        // Either a commit was requested, or the interval has ended.
         if !requests.checkpoint {
             requests.commit = false;
         }
@@ -143,7 +143,7 @@ impl Journal {
                     Task::Checkpoint => journal.checkpoint(),
                 };
                 abort_on_panic.end();
-                // An error has aborted the journal, and whoever comes next is told.
+                // An error has aborted the journal, and the next operation reports it.
                 if done.is_err() {
                     return;
                 }

@@ -1,11 +1,11 @@
 //! Checkpoint: writes committed blocks to their final locations and moves the log's tail behind them.
 //!
-//! Order: checkpoint writes; flush of the file system's device; tail in the superblock, durable; only then are the log
-//! blocks free. After an abort the tail does not move.
+//! Order: checkpoint writes; flush of the file system's device; tail in the superblock, durably; only then are the log blocks
+//! free. After an abort the tail does not move.
 //!
 //! Blocks whose checkpoint writes may be under way are in `State::in_flight`: a commit that revokes one waits for it.
 //!
-//! Locks: stands at `HANDLE` when a caller starts it; takes `JOURNAL` for moments, the superblock's across its write.
+//! Locks: holds rank `HANDLE` when a caller starts it; takes `JOURNAL` for moments, the superblock's across its write.
 //!
 //! Source: `jbd2_log_do_checkpoint`, `jbd2_cleanup_journal_tail` (`fs/jbd2/checkpoint.c`). Checked by
 //! `tests/crash.rs`, `tests/threads.rs`.
@@ -53,7 +53,7 @@ impl Journal {
     /// # Panics
     /// In debug builds, if the thread has a handle open.
     pub fn checkpoint(&self) -> Result<()> {
-        // Let go of last, as in a commit: an abort may be what drops the client.
+        // Dropped last, as in a commit: an abort may be what drops the client.
         let _client = self.client();
         let _rank = Rank::enter(LockClass::HANDLE, 0);
         self.checkpoint_committed()

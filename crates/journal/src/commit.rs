@@ -1,13 +1,13 @@
 //! Commit: makes the running transaction durable.
 //!
-//! Whoever wants a commit does it. One thread commits at a time; others wait for it and find their transaction
-//! durable, or do the next one, which by then holds the changes of all who waited (group commit).
+//! The thread that wants a commit runs it. One thread commits at a time; others wait for it and find their transaction
+//! durable, or do the next one, which by then holds the changes of all that waited (group commit).
 //!
 //! Order (`docs/design/journal.md`, J1 to J11): lock and drain the gate; freeze; open the next transaction;
 //! materialise; make room in the log; revoke blocks, descriptors, copies; flush; commit block, durable; committed
 //! blocks; wait for checkpoint writes of revoked blocks; `committed`.
 //!
-//! Locks: stands at `HANDLE` throughout, as no handle of the thread may be open; takes `JOURNAL` for moments.
+//! Locks: holds rank `HANDLE` throughout, as no handle of the thread may be open; takes `JOURNAL` for moments.
 //!
 //! Source: `jbd2_journal_commit_transaction` (`fs/jbd2/commit.c`). Checked by `tests/crash.rs`,
 //! `tests/interop.rs`, `tests/threads.rs`.
@@ -33,7 +33,7 @@ struct CommittingTransaction {
     revoked: BTreeSet<FsBlock>,
 }
 
-/// The right to commit, which a drop gives up. A drop while the client panics aborts the journal.
+/// The right to commit, which a drop releases. A drop while the client panics aborts the journal.
 struct CommitGuard<'a> {
     journal: &'a Journal,
     finished: bool,
@@ -65,7 +65,7 @@ impl Journal {
         if self.is_durable(tid) {
             return Ok(());
         }
-        // Let go of last: should that drop the client, it may close the journal.
+        // Dropped last: should that drop the client, it may close the journal.
         let client = self.client();
         let _rank = Rank::enter(LockClass::HANDLE, 0);
         let mut state = self.state.lock();
@@ -126,8 +126,8 @@ impl Journal {
             }
         }
         client.committed(transaction.tid);
-        // Release: pairs with the Acquire in `is_durable`. After `committed`, so that who waits for freed blocks
-        // finds them.
+        // Release: pairs with the Acquire in `is_durable`. After `committed`, so that a thread that waits for freed
+        // blocks finds them.
         self.durable.store(transaction.tid.0, Ordering::Release);
         Ok(())
     }

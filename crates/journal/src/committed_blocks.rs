@@ -1,6 +1,6 @@
 //! The committed blocks that are not yet at their final location: for each its newest committed bytes.
 //!
-//! A read of a metadata block asks here before the device.
+//! A read of a metadata block looks here before it reads the device.
 //!
 //! Invariant: an entry is in the log's copy of its transaction, so there are never more of them than blocks
 //! of the log. Only a commit and a checkpoint change it, under the journal's state lock.

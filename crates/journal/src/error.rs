@@ -1,17 +1,17 @@
-//! What can go wrong in the journal.
+//! Errors of the journal.
 
 use std::io;
 
 use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::Arc;
 
-/// An error of the client, whatever it is.
+/// An error of the client, of any type.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A result of the journal.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What is wrong with the bytes of a journal, and where.
+/// An error in the bytes of a journal, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
@@ -63,15 +63,15 @@ pub enum Error {
     /// One handle asked for more than a whole transaction may have.
     #[error("{asked} credits asked, a transaction has at most {max}")]
     TooManyCredits {
-        /// What was asked.
+        /// The credits requested.
         asked: u32,
-        /// What [`crate::Journal::max_credits`] says.
+        /// The limit, [`crate::Journal::max_credits`].
         max: u32,
     },
     /// A transaction does not fit into the log: its handles changed more blocks than they had credits.
     #[error("a transaction needs {blocks} log blocks, the log has {len}")]
     TransactionTooLarge {
-        /// What it needs.
+        /// The blocks that it needs.
         blocks: u64,
         /// The log's length.
         len: u32,
@@ -85,13 +85,14 @@ pub enum Error {
     /// The client is gone, so its changes are too.
     #[error("the journal's client is gone")]
     ClientGone,
-    /// A commit was asked of a transaction that does not exist yet.
+    /// A commit was requested of a transaction that does not exist yet.
     #[error("transaction {0} does not exist")]
     NoSuchTransaction(TransactionId),
     /// The journal was closed.
     #[error("the journal is closed")]
     Closed,
-    /// An operation was given up between its first change and its end, so that its transaction must not be committed.
+    /// An operation was abandoned between its first change and its end, so that its transaction must not be
+    /// committed.
     #[error(
         "an operation {} between its first change and its end ({opened_at})",
         if *panicked { "panicked" } else { "failed" }
@@ -99,13 +100,13 @@ pub enum Error {
     Unfinished {
         /// Where its handle was opened.
         opened_at: &'static std::panic::Location<'static>,
-        /// By a panic; else by an error, which its caller has.
+        /// Whether it was a panic; else it was an error, which its caller has.
         panicked: bool,
     },
     /// A thread panicked on whose work others depend.
     #[error("{0}; what it was doing is unknown")]
     Panicked(&'static str),
-    /// Somebody asked for writing to stop at once.
+    /// A caller asked for writing to stop at once.
     #[error("shut down")]
     ShutDown,
     /// The journal was aborted; nothing is written any more. The cause came first.

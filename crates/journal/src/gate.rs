@@ -1,12 +1,12 @@
-//! The gate of the running transaction: who is inside, and what they may still change.
+//! The gate of the running transaction: the open handles, and the blocks that they may still change.
 //!
-//! It has shards, chosen by [`thread_slot`], so that handles of different threads write no line in common. A shard is
-//! one word: bits 0–15 its open handles, bit 16 LOCKED (a commit is closing the transaction), bit 17 FULL (no more
+//! It has shards, chosen by [`thread_slot`], so that handles of different threads write no common cache line. A shard
+//! is one word: bits 0–15 its open handles, bit 16 LOCKED (a commit is closing the transaction), bit 17 FULL (no more
 //! revoke records), bit 18 STOPPED (aborted or closed), bits 20–41 the credits granted to it, bits 42–63 those of them
 //! that its handles took. Flags are set in all shards, one after the other.
 //!
-//! A shard that runs out is granted a portion of the pool; if that is empty, what the other shards have left is
-//! collected first. So a transaction is full when all its credits are taken, wherever.
+//! A shard that runs out is granted a portion of the pool; if that is empty, the credits left in the other shards are
+//! collected first. So a transaction is full when all its credits are taken, in whichever shards.
 //!
 //! Leaves out: waiting (`handle.rs`, `commit.rs`). Locks: the pool (`JOURNAL`), for a portion. Checked by
 //! `tests/threads.rs`.
@@ -197,7 +197,7 @@ impl Gate {
         }
     }
 
-    /// Lets handles try again after a commit that was given up. Those that are open stay counted.
+    /// Lets handles try again after a commit that was abandoned. Those that are open stay counted.
     pub fn unlock(&self) {
         for word in &self.shards {
             word.fetch_and(!LOCKED, Ordering::AcqRel);

@@ -1,13 +1,12 @@
-//! Handles: what an operation holds while it changes metadata.
+//! Handles: an operation holds one while it changes metadata.
 //!
-//! The fast path of opening one is a single atomic change of a word that other threads leave alone; closing is
-//! another. Only when the transaction is being closed or has no room left does a thread wait, or commit by itself.
+//! The fast path of opening one is a single atomic change of a word that other threads leave alone; closing is another.
+//! Only when the transaction is being closed or has no room left does a thread wait, or run the commit.
 //!
-//! A transaction cannot take back what one of its handles changed. So a handle that changed something is finished
-//! explicitly; one that is dropped before, by an early return or a panic, aborts the journal, and its transaction is
-//! never committed.
+//! A transaction cannot undo the changes of one of its handles. So a handle that changed something is finished explicitly;
+//! one that is dropped before, by an early return or a panic, aborts the journal, and its transaction is never committed.
 //!
-//! Locks: an open handle stands at `HANDLE` in the order of locks. Inner: `JOURNAL`.
+//! Locks: an open handle has rank `HANDLE` in the order of locks. Inner: `JOURNAL`.
 //!
 //! Source: `jbd2_journal_start`, `jbd2_journal_extend`, `jbd2_journal_stop` (`fs/jbd2/transaction.c`).
 //! Checked by `tests/threads.rs`.
@@ -35,7 +34,7 @@ pub struct Handle<'a> {
     /// A change began.
     changed: Cell<bool>,
     finished: Cell<bool>,
-    /// Who opened it, for the error of an unfinished one.
+    /// Where it was opened, for the error of an unfinished one.
     opened_at: &'static Location<'static>,
     _rank: Rank,
     /// The place in the order of locks belongs to the thread.
@@ -49,8 +48,8 @@ impl Journal {
     /// [`Error::TooManyCredits`] beyond [`Journal::max_credits`]; [`Error::Aborted`]; [`Error::Closed`].
     ///
     /// # Locks
-    /// Enters [`LockClass::HANDLE`] until the handle is dropped. Waits for a commit if one is closing the
-    /// transaction, and commits by itself if the transaction has no room.
+    /// Enters [`LockClass::HANDLE`] until the handle is dropped. Waits for a commit if one is closing the transaction, and
+    /// runs a commit if the transaction has no room.
     ///
     /// # Panics
     /// In debug builds, if the thread has a handle open.

@@ -1,4 +1,4 @@
-//! The journal itself: opening, closing, aborting, and what can be asked of it.
+//! The journal itself: opening, closing, aborting, and its queries.
 //!
 //! Leaves out: handles (`handle.rs`), commit, checkpoint, recovery.
 
@@ -40,7 +40,7 @@ impl Default for Options {
     }
 }
 
-/// What a log adds to a journal.
+/// The part of a journal that exists only with a log.
 pub(crate) struct OpenLog {
     pub log: Log,
     /// The data of writers go to another device than the log: a commit flushes that first.
@@ -226,8 +226,8 @@ impl Journal {
     /// may get the report in its place.
     ///
     /// # Errors
-    /// [`Error::Aborted`]. A device that fails here may have dropped what it held back, whoever wrote it: this aborts too, or a later
-    /// flush would seem to cover it.
+    /// [`Error::Aborted`]. A device that fails here may have dropped what it held back, whichever thread wrote it: this aborts too,
+    /// or a later flush would seem to cover it.
     pub fn flush(&self) -> Result<()> {
         Self::check_aborted(&self.state.lock())?;
         self.flush_device(&*self.device).map_err(|error| self.fail(error.into()))
@@ -285,7 +285,7 @@ impl Journal {
         Self::check_aborted(&self.state.lock()).err().unwrap_or(Error::Closed)
     }
 
-    /// Wakes who waits for the state or the gate. Takes the lock, so that nobody misses it between looking and
+    /// Wakes the threads that wait for the state or the gate. Takes the lock, so that no thread misses it between looking and
     /// waiting.
     pub(crate) fn wake(&self) {
         drop(self.state.lock());

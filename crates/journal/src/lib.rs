@@ -1,7 +1,7 @@
 //! jbd2 in user space: handles, transactions, commit, checkpoint, revoke, recovery.
 //!
-//! The journal knows blocks and bytes. What a transaction changed it learns from its [`Client`] when it freezes
-//! the transaction; the client's live copies are never looked at.
+//! The journal knows blocks and bytes. When it freezes a transaction, its [`Client`] reports the changes; the journal
+//! never reads the client's live copies.
 //!
 //! Leaves out: ext4's structures. The rules it keeps are numbered in `docs/design/journal.md`.
 //!
@@ -37,7 +37,7 @@ use extant_rt::Arc;
 /// A block of a transaction as it shall be on the disk.
 #[derive(Clone, Debug)]
 pub struct FinalBlock {
-    /// Where it lives.
+    /// Its block on the device.
     pub block: FsBlock,
     /// One block of bytes, with its checksum.
     pub bytes: Arc<[u8]>,

@@ -1,4 +1,4 @@
-//! Where the log is on its device, how long it is, and writing to it.
+//! The position and length of the log on its device, and writing to it.
 //!
 //! Leaves out: what the blocks mean (`extant_ondisk::jbd2`), which of them are in use (`transaction.rs`).
 

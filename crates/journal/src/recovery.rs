@@ -1,11 +1,11 @@
-//! Recovery: what the log of a disk that was not closed holds, in memory; then at its final location.
+//! Recovery: reads the log of a disk that was not closed into memory, then writes its blocks to their final locations.
 //!
-//! Three passes over the same blocks, as the kernel does them: *scan* finds where the log ends, *revoke* collects
-//! the records, *replay* collects the copies that no record voids. The log ends at the first block that is not of
-//! the transaction expected; one without a sound commit block never happened.
+//! Three passes over the same blocks, as the kernel does them: *scan* finds where the log ends, *revoke* collects the
+//! records, *replay* collects the copies that no record voids. The log ends at the first block that is not of the transaction
+//! expected; a transaction without a valid commit block is not replayed.
 //!
-//! Leaves out: fast-commit records. Where some follow the last transaction the report says so, and the disk must
-//! not be written.
+//! Leaves out: fast-commit records. If some follow the last transaction, the report says so, and the disk must not be
+//! written.
 //!
 //! Invariants: a pass visits no more blocks than the log has; nothing is written by [`replay`].
 //!
@@ -45,7 +45,7 @@ pub enum Stop {
     WholeLog,
 }
 
-/// What was found in a log.
+/// The findings in a log.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
@@ -74,7 +74,7 @@ pub struct Replay {
     pub next_sequence: TransactionId,
     /// The superblock as it was found. `s_errno` is not 0 if the journal was aborted.
     pub superblock: Superblock,
-    /// What was found.
+    /// The findings.
     pub report: Report,
     superblock_block: Box<[u8]>,
 }
@@ -98,7 +98,7 @@ pub fn replay(
     Ok(recovered)
 }
 
-/// Scans the log of a file system that was unmounted, so that nothing of it is to be replayed: the result has no blocks, and
+/// Scans the log of a file system that was unmounted, so that none of it is to be replayed: the result has no blocks, and
 /// [`Replay::checkpoint`] only marks the log empty. The report counts the transactions; the blocks in them are not looked at.
 ///
 /// # Errors
@@ -405,7 +405,7 @@ impl Reader<'_> {
     }
 }
 
-/// What the scan remembers in order to judge the next commit block.
+/// The state of the scan that judges the next commit block.
 struct CommitCheck {
     /// The version 1 checksum so far, if the log has them.
     crc32: Option<u32>,

@@ -1,8 +1,8 @@
 //! Revoke records of the running transaction.
 //!
-//! A freed metadata block may come back as file content. A copy of it that is still in the log would then
-//! overwrite that content at recovery, so the freeing transaction says that older copies are void. A block that
-//! the same transaction logs again is not revoked: its copy is newer than the freeing.
+//! A freed metadata block may be allocated again for file content. A copy of it that is still in the log would
+//! then overwrite that content at recovery, so the freeing transaction says that older copies are void. A block
+//! that the same transaction logs again is not revoked: its copy is newer than the freeing.
 //!
 //! Locks: `JOURNAL` key 2, alone.
 //!

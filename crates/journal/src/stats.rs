@@ -2,7 +2,7 @@
 
 use extant_rt::{AtomicU64, Ordering};
 
-/// What a journal did since it was opened.
+/// Counts of the journal since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {

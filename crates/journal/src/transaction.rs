@@ -1,6 +1,6 @@
 //! The committed transactions that are still in the log, and the room they leave.
 //!
-//! Invariants: `logged` is ascending without gaps in the numbers; its blocks lie one behind the other from the
+//! Invariants: `logged` is ascending without gaps in the numbers; its blocks are contiguous in the log from the
 //! tail to `head`; `used` counts them and those whose freeing is not yet in the superblock on the disk, so
 //! nothing is written over a log block that recovery may still read. A transaction's `checkpoint_refs` counts its
 //! copies that are neither at their final location nor superseded nor revoked.
@@ -24,7 +24,7 @@ struct Logged {
     checkpoint_refs: u32,
 }
 
-/// What the state lock protects.
+/// The state that the state lock protects.
 #[derive(Debug)]
 pub struct State {
     /// The transaction that will be written next, at `head`.

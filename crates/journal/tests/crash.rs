@@ -32,7 +32,7 @@ enum Kind {
     Content = 2,
 }
 
-/// What every block is and the seed of what it holds.
+/// The kind of each block and the seed of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Table {
     tid: u32,
@@ -64,7 +64,7 @@ impl Table {
     }
 }
 
-/// What a block with this seed holds; one in five looks like a block of the log.
+/// The content of a block with this seed; one in five looks like a block of the log.
 fn content(seed: u64) -> Arc<[u8]> {
     let mut bytes = Rng(seed).bytes(BLOCK as usize);
     if seed.is_multiple_of(5) {
@@ -175,7 +175,7 @@ fn write_content(device: &dyn BlockDevice, index: usize, seed: u64) {
     device.write_at(home(index).0 * u64::from(BLOCK), &content(seed)).expect("write content");
 }
 
-/// What one life of the journal left: the recording and the tables it may recover to.
+/// The result of one life of the journal: the recording and the tables it may recover to.
 struct Life {
     log: Log,
     tables: BTreeMap<u32, Table>,
@@ -217,7 +217,7 @@ fn step(journal: &Journal, device: &Lossy, model: &Model, rng: &mut Rng, fault: 
         }
         2 => journal.checkpoint().expect("checkpoint"),
         3..7 => {
-            // Data first, in blocks that nobody else can get, then the handle that names them.
+            // Data first, in blocks that no other operation can allocate, then the handle that names them.
             let Some(index) = pick(model, rng, Kind::Free) else { return };
             let seed = rng.next();
             write_content(device, index, seed);

@@ -1,4 +1,4 @@
-//! Logs of `debugfs` and of the kernel replay as `e2fsck` replays them, and ours replay under `e2fsck` and the kernel.
+//! Logs of `debugfs` and of the kernel replay as `e2fsck` replays them, and Extant's replay under `e2fsck` and the kernel.
 //!
 //! Tests that lack a tool, root or a loop device say so and end.
 
@@ -108,7 +108,7 @@ fn journal_superblock(device: &MemoryDevice, map: &LogMap, block_size: u32) -> S
     Superblock::parse(&common::read_block(device, block_size, at)).expect("a superblock")
 }
 
-/// Replays the image with ours and with `e2fsck`, and compares; returns what was found.
+/// Replays the image with Extant and with `e2fsck`, and compares; returns what was found.
 fn compare_with_e2fsck(image: &Image, what: &str) -> recovery::Report {
     let map = image.map();
     let ours = image.load();
@@ -374,9 +374,9 @@ fn logs_of_the_kernel_replay_as_e2fsck_replays_them() {
         let image = Image::new(features, 1024, 24);
         let Some(mounted) = Mounted::new(&image, options) else { return };
         work(&mounted.point, &mut Rng(seed as u64));
-        // What a power cut would leave: everything that was synced, and the log as it is.
+        // The state that a power cut would leave: everything that was synced, and the current log.
         let mut copy = image.load();
-        // What the kernel is still about to delete e2fsck deletes as well, which is no replay.
+        // Inodes that the kernel is still about to delete, e2fsck deletes too, and that is no replay.
         for _ in 0..20 {
             if !leaves_orphans(&copy, &image) {
                 break;
@@ -432,7 +432,7 @@ fn fast_commits_of_the_kernel_are_seen_and_not_lost() {
     let replay = recovery::replay(&copy, &map, image.block_size, image.blocks_count()).expect("replay");
     assert!(replay.report.fast_commit_pending, "{:?}", replay.report);
     assert!(replay.checkpoint(&copy, &copy, &map).is_err());
-    // What the kernel leaves when it has unmounted needs nothing, and has no records.
+    // An image that the kernel has unmounted needs no replay, and has no records.
     let clean = image.load();
     let replay = recovery::replay(&clean, &map, image.block_size, image.blocks_count()).expect("replay");
     assert!(replay.is_empty() && !replay.report.fast_commit_pending);

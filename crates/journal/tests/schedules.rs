@@ -23,12 +23,13 @@ const LOG_BLOCKS: u32 = 48;
 const HOME: u64 = 60;
 const COUNTERS: u64 = 3;
 
-/// What the tasks know, kept apart from the journal. A handle is noted after it opened and crossed out before it closes.
+/// The tasks' own record, kept apart from the journal. A handle is noted after it opened and crossed out before it
+/// closes.
 #[derive(Default)]
 struct Books {
-    /// Of each transaction: handles that are open, and credits that they hold or used.
+    /// For each transaction: open handles, and the credits that they hold or used.
     open: BTreeMap<u32, (u32, u32)>,
-    /// What the metadata blocks hold.
+    /// The content of the metadata blocks.
     values: BTreeMap<u64, u64>,
     /// Changed in the running transaction.
     changed: BTreeSet<u64>,

@@ -105,7 +105,7 @@ impl BlockDevice for Shared {
     }
 }
 
-/// A device that writes down what is asked of it.
+/// A device that records the requests to it.
 struct Noting {
     name: &'static str,
     inner: MemoryDevice,

@@ -298,7 +298,7 @@ fn a_client_dropped_by_the_background_thread_may_close_the_journal() {
     assert!(matches!(journal.start(1), Err(Error::Closed)));
 }
 
-/// A device that holds back checkpoint writes until it is told to let them through.
+/// A device that holds back checkpoint writes until the test lets them through.
 struct Slow {
     inner: MemoryDevice,
     /// Where checkpoint writes begin, in bytes.
@@ -423,7 +423,7 @@ fn a_checkpoint_leaves_out_what_is_revoked_meanwhile_and_keeps_what_is_committed
         move || journal.checkpoint()
     });
     eventually("the first checkpoint write begins", || slow.arrived.load(Ordering::SeqCst));
-    // The last blocks are not on their way yet, the first is.
+    // The write of the last blocks has not begun, that of the first has.
     let handle = journal.start(3).expect("start");
     handle.revoke(FsBlock(place(299)));
     for index in [0, 298, 400] {

@@ -15,7 +15,7 @@ use crate::field;
 const DISK_VERSION: u32 = 1;
 /// Version of the value of the `getxattr` interface.
 const XATTR_VERSION: u32 = 2;
-/// What stands for no id in the interface's entries.
+/// The value for no id in the interface's entries.
 const UNDEFINED_ID: u32 = u32::MAX;
 /// Bits of a mode that an ACL speaks for.
 const S_IRWXUGO: u16 = 0o777;
@@ -33,7 +33,7 @@ pub enum AclTag {
     Group(u32),
     /// The most that named users, named groups and the file's group get.
     Mask,
-    /// Everybody else.
+    /// All other users.
     Other,
 }
 
@@ -76,11 +76,11 @@ impl AclTag {
 pub struct AclEntry {
     /// Whom it is for.
     pub tag: AclTag,
-    /// What it grants: 4 read, 2 write, 1 execute.
+    /// The permissions that it grants: 4 read, 2 write, 1 execute.
     pub perm: u16,
 }
 
-/// Who asks for access.
+/// The user and groups that ask for access.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// The user.
@@ -145,7 +145,7 @@ impl Acl {
         some_valid(entries)
     }
 
-    /// Reads the value of the `setxattr` interface; one without entries stands for no list.
+    /// Reads the value of the `setxattr` interface; one without entries means no list.
     ///
     /// # Errors
     /// `Corrupt` when it is malformed or not valid.
@@ -233,7 +233,7 @@ impl Acl {
         false
     }
 
-    /// The nine mode bits that go with the list, and whether they say all of it, so that it need not be kept
+    /// The nine mode bits of the list, and whether they express all of it, so that the list need not be stored
     /// (`posix_acl_equiv_mode`).
     #[must_use]
     pub fn equiv_mode(&self) -> (u16, bool) {
@@ -290,7 +290,7 @@ impl Acl {
     }
 }
 
-/// Where in a mode the entry's bits stand, if it has any there.
+/// The shift of the entry's bits in a mode, if it has any there.
 fn mode_shift(tag: AclTag, has_mask: bool) -> Option<u16> {
     match tag {
         AclTag::UserObj => Some(6),
@@ -301,7 +301,7 @@ fn mode_shift(tag: AclTag, has_mask: bool) -> Option<u16> {
     }
 }
 
-/// What follows the version.
+/// The bytes behind the version.
 fn body(value: &[u8], version: u32) -> Result<&[u8]> {
     match value.split_first_chunk() {
         Some((raw, rest)) if u32::from_le_bytes(*raw) == version => Ok(rest),

@@ -1,4 +1,4 @@
-//! Bitmaps as they lie on the disk: bit `n` is bit `n % 8` of byte `n / 8`.
+//! Bitmaps as stored on the disk: bit `n` is bit `n % 8` of byte `n / 8`.
 //!
 //! Reading beyond the bytes gives ones ("taken"), writing there does nothing: a number out of range never
 //! becomes a free block.

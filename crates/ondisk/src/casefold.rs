@@ -1,7 +1,7 @@
-//! Names that are the same but for case and encoding.
+//! Comparing names without regard to case and encoding.
 //!
-//! A name is folded by full case folding, decomposed canonically, and loses what is never shown. The tables are those of a later
-//! Unicode than the disk's 12.1, so that letters which came since are folded too; there they are opaque.
+//! A name is folded by full case folding, decomposed canonically, and loses its default-ignorable characters. The tables are those of
+//! a later Unicode than the disk's 12.1, so letters added since are folded too; under 12.1 they are opaque.
 //!
 //! Source: kernel `fs/unicode`, `generic_ci_match` of `fs/libfs.c`. Tests: `casefold` in `crates/extant/tests/formats`, by e2fsprogs'
 //! tables.
@@ -39,7 +39,7 @@ impl<'n> FoldedName<'n> {
 #[must_use]
 pub fn fold(name: &[u8]) -> Option<String> {
     let shown = std::str::from_utf8(name).ok()?.chars().filter(|letter| !is_ignorable(*letter));
-    // Each by itself, before marks are put in order: U+0345 folds to a letter, and keeps its place as such.
+    // Each alone, before marks
     let folded = shown.flat_map(|letter| iter::once(letter).default_case_fold().nfd().default_case_fold());
     Some(folded.nfd().collect())
 }

@@ -1,7 +1,7 @@
-//! The two checksums of ext4, and what a disk's structures need to compute them.
+//! The two checksums of ext4, and the seeds that a disk's structures need to compute them.
 //!
-//! Each structure's module adds its own methods to [`Checksums`]; all of them accept everything and change
-//! nothing on a disk without the feature.
+//! Each structure's module adds its own methods to [`Checksums`]; on a disk without the feature all of
+//! them accept every checksum and change nothing.
 //!
 //! Source: kernel `ext4_chksum`, `crc16`, `ext4_group_desc_csum`.
 
@@ -37,7 +37,7 @@ pub enum ChecksumKind {
     Crc32c,
 }
 
-/// What it takes to compute the checksums of one disk.
+/// The seeds and features that the checksums of one disk depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksums {
     /// Which checksums there are.

@@ -5,7 +5,7 @@
 
 /// `EXT4_HTREE_EOF_32BIT` shifted: the value no name may hash to, because it ends a directory stream.
 const EOF_HASH: u32 = 0x7fff_ffff << 1;
-/// What both mixing hashes start from when the file system has no seed.
+/// The start value of both mixing hashes when the file system has no seed.
 const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
 /// A hash function of names; the number is `DX_HASH_…`.
@@ -56,9 +56,9 @@ impl HashVersion {
 /// The hash of one name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameHash {
-    /// What the index is ordered by; the lowest bit is 0.
+    /// The key by which the index is ordered; the lowest bit is 0.
     pub hash: u32,
-    /// What orders names of one `hash` for a directory stream.
+    /// The key that orders names of one `hash` in a directory stream.
     pub minor: u32,
 }
 
@@ -70,7 +70,7 @@ pub struct DirHasher {
 }
 
 impl DirHasher {
-    /// `seed` is `s_hash_seed` as little-endian words; all zero stands for none.
+    /// `seed` is `s_hash_seed` as little-endian words; all zero means no seed.
     #[must_use]
     pub fn new(version: HashVersion, seed: [u32; 4]) -> Self {
         let seed = if seed == [0; 4] { DEFAULT_SEED } else { seed };

@@ -6,9 +6,9 @@
 //! Invariants: entries cover `usable` bytes exactly; every `rec_len` is a multiple of 4 that holds its name; a block
 //! that breaks this is an error at the first broken entry and is never written to.
 //!
-//! `usable` is the whole block, or the block less [`TAIL_BYTES`] where metadata is summed: see [`usable_bytes`].
-//! Without the `filetype` feature the type byte is the high half of a 16-bit name length; as names end at 255 bytes
-//! it is 0 on such a disk, and callers write [`crate::FileType::Unknown`]'s.
+//! `usable` is the whole block, or the block less [`TAIL_BYTES`] if metadata has checksums: see [`usable_bytes`]. Without the
+//! `filetype` feature the type byte is the high half of a 16-bit name length; as names end at 255 bytes it is 0 on such a disk, and
+//! callers write [`crate::FileType::Unknown`]'s.
 //!
 //! Source: kernel `fs/ext4/dir.c` (`__ext4_check_dir_entry`), `namei.c` (`ext4_find_dest_de`,
 //! `ext4_generic_delete_entry`, `ext4_dirblock_csum_verify`). Tests: `tests/dirs_and_xattrs/dirent_model.rs`, `dir_image.rs`.
@@ -109,8 +109,7 @@ pub fn live_entries(block: &[u8], usable: usize) -> impl Iterator<Item = Result<
     entries(block, usable).filter(|e| e.as_ref().map_or(true, DirEntry::is_live))
 }
 
-/// The hash that stands behind the name, of an entry in a directory that is encrypted and folds case; nothing if there is no room
-/// for it.
+/// The hash behind the name, of an entry in a directory that is encrypted and folds case; nothing if there is no room for it.
 #[must_use]
 pub fn stored_hash(block: &[u8], entry: &DirEntry<'_>) -> NameHash {
     let at = entry_bytes(entry.name.len());
@@ -134,7 +133,7 @@ pub fn entry_at(block: &[u8], usable: usize, offset: usize) -> Result<DirEntry<'
     Ok(DirEntry { offset, inode: InodeNumber(inode), rec_len, name, file_type })
 }
 
-/// What stands before an entry's name.
+/// The fields before an entry's name.
 #[derive(Clone, Copy)]
 struct Head {
     inode: u32,
@@ -208,7 +207,7 @@ pub fn insert_at(block: &mut [u8], usable: usize, offset: usize, entry: &NewEntr
 /// Adds an entry in the first room there is; `false`, and no change, when there is none. Does not look for the name.
 ///
 /// # Errors
-/// `Corrupt`, and no change, when a broken entry stands before the room.
+/// `Corrupt`, and no change, when a broken entry precedes the room.
 pub fn insert(
     block: &mut [u8],
     usable: usize,
@@ -352,7 +351,7 @@ impl Checksums {
     }
 }
 
-/// What an entry says, without its place.
+/// The fields of an entry, without its place.
 #[derive(Clone, Copy, Debug)]
 pub struct NewEntry<'a> {
     /// The inode to name.

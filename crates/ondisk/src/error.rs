@@ -1,4 +1,4 @@
-//! What can be wrong with bytes of a disk, and with values that are to become such bytes.
+//! Errors in the bytes of a disk, and in values that are to be encoded.
 //!
 //! Leaves out: the place. A structure does not know the block it was read from; the reader adds it.
 
@@ -38,7 +38,7 @@ impl Error {
 pub struct Corrupt {
     /// The kind of structure.
     pub structure: Structure,
-    /// What is wrong with it.
+    /// The reason that it is refused.
     pub reason: &'static str,
 }
 

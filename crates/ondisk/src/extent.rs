@@ -1,6 +1,6 @@
 //! Nodes of an extent tree: in the 60 bytes of an inode (the root) or in a block.
 //!
-//! Two ways in: [`ExtentNode`] checks and decodes a whole node, to change it; [`search_leaf`] and
+//! There are two interfaces: [`ExtentNode`] checks and decodes a whole node, to change it; [`search_leaf`] and
 //! [`search_index`] find one entry in bytes that were checked before, without allocating.
 //!
 //! Leaves out: whether blocks lie on the disk, and whether a child fits its parent's range.
@@ -124,9 +124,9 @@ impl ExtentIndex {
 /// The entries of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entries {
-    /// Of a leaf: extents.
+    /// Entries of a leaf: extents.
     Leaf(Vec<Extent>),
-    /// Of an index node: nodes.
+    /// Entries of an index node: nodes.
     Index(Vec<ExtentIndex>),
 }
 
@@ -371,7 +371,7 @@ impl Checksums {
     }
 }
 
-/// The tail stands behind the last slot, used or not.
+/// The tail is behind the last slot, used or not.
 fn tail_offset(block: &[u8]) -> usize {
     ENTRY_SIZE + ENTRY_SIZE * usize::from(field::read::<u16>(block, EH_MAX))
 }

@@ -1,6 +1,6 @@
 //! Feature flags of the superblock, by the names that `mke2fs` and `dumpe2fs` use.
 //!
-//! Bits without a name are kept: an unknown feature is the mounter's decision.
+//! Bits without a name are kept: the mount decides about an unknown feature.
 
 use std::fmt;
 
@@ -98,7 +98,7 @@ features! {
 }
 
 features! {
-    /// Features under which only who knows them may interpret the disk.
+    /// Features that an implementation must know to interpret the disk.
     IncompatFeatures, "I" {
         /// Compressed files; never merged.
         COMPRESSION = 0x1, "compression";
@@ -136,7 +136,7 @@ features! {
 }
 
 features! {
-    /// Features under which who does not know them may read but not write.
+    /// Features that an implementation must know to write the disk; without them it may read.
     RoCompatFeatures, "R" {
         /// Not every group has a copy of the superblock.
         SPARSE_SUPER = 0x1, "sparse_super";
@@ -156,7 +156,7 @@ features! {
         HAS_SNAPSHOT = 0x80, "snapshot" or "has_snapshot";
         /// Quotas are kept in hidden inodes.
         QUOTA = 0x100, "quota";
-        /// Space is given out in clusters of blocks.
+        /// Space is allocated in clusters of blocks.
         BIGALLOC = 0x200, "bigalloc";
         /// All metadata is summed.
         METADATA_CSUM = 0x400, "metadata_csum";

@@ -1,6 +1,6 @@
 //! The types of files, as mode bits and as the byte of a directory entry.
 
-/// What a file is.
+/// The type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileType {
     /// Not said by a directory entry, or no type by an inode's mode.
@@ -22,7 +22,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// The bits of a mode that tell the type.
+    /// The bits of a mode that hold the type.
     pub const MODE_MASK: u16 = 0o170_000;
 
     /// The type in the mode of an inode.

@@ -1,6 +1,6 @@
-//! Where things are: the numbers of a disk's layout, derived once from its superblock.
+//! The geometry: the numbers of a disk's layout, derived once from its superblock.
 //!
-//! Leaves out: places that only a descriptor or an inode tells.
+//! Leaves out: positions that only a descriptor or an inode holds.
 //!
 //! Invariant: all numbers come from a checked superblock, so no method divides by zero or overflows.
 //!
@@ -292,7 +292,7 @@ impl Geometry {
     #[must_use]
     pub fn max_file_size(&self, extents: bool) -> u64 {
         let sector_bits = self.block_bits - 9;
-        // What an inode's block count can express, in blocks.
+        // The largest block count of an inode, in blocks.
         let countable = if self.has_huge_file { (1 << 48) - 1 } else { u64::from(u32::MAX) >> sector_bits };
         let mapped =
             if extents { u64::from(u32::MAX) } else { mapped_by_pointers(self.block_size, countable) };

@@ -3,11 +3,11 @@
 //! For: searching and changing one index block, and dividing a full leaf. Leaves out: which blocks the directory
 //! has and the walk over the levels, which are the engine's.
 //!
-//! An index block holds `count` of at most `limit` entries (hash, block), in order of hash; entry 0 has no hash of
-//! its own (its place holds the two numbers) and stands for every hash below entry 1's. Leaves are plain directory
-//! blocks ([`crate::dirent`]), unordered inside. Bit 0 of an entry's hash is set when its leaf continues a run
-//! of names of one hash that began in the leaf before: a search that ended with hash `h` and did not find its name
-//! goes on to the next leaf while that one's entry is `h` or `h | 1`.
+//! An index block holds `count` of at most `limit` entries (hash, block), in order of hash; entry 0 has no hash of its
+//! own (`count` and `limit` are in its place) and covers every hash below entry 1's. Leaves are plain directory blocks
+//! ([`crate::dirent`]), unordered inside. Bit 0 of an entry's hash is set when its leaf continues a run of names of one
+//! hash that began in the leaf before: a search that ended with hash `h` and did not find its name goes on to the next
+//! leaf while that one's entry is `h` or `h | 1`.
 //!
 //! Source: kernel `fs/ext4/namei.c` (`dx_probe`, `do_split`, `ext4_dx_add_entry`, `make_indexed_dir`,
 //! `ext4_dx_csum`). Tests: `tests/dirs_and_xattrs/htree_model.rs`, `dir_image.rs`.
@@ -29,11 +29,11 @@ use crate::types::InodeNumber;
 const DX_ENTRY_BYTES: usize = 8;
 /// Bytes of the reserved word and the checksum behind the entries.
 const DX_TAIL_BYTES: usize = 8;
-/// Where the root's `dx_root_info` stands: behind `.` and `..`.
+/// The offset of the root's `dx_root_info`: behind `.` and `..`.
 const ROOT_INFO_OFFSET: usize = 24;
 /// `info_length`: bytes of `dx_root_info`.
 const ROOT_INFO_BYTES: usize = 8;
-/// Where `indirect_levels` stands in a root.
+/// The offset of `indirect_levels` in a root.
 const LEVELS_OFFSET: usize = ROOT_INFO_OFFSET + 6;
 
 /// Which of the two forms an index block has.
@@ -79,7 +79,7 @@ pub const fn max_indirect_levels(large_dir: bool) -> u8 {
     if large_dir { 2 } else { 1 }
 }
 
-/// What a root says of the index besides its entries.
+/// The fields of a root besides its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RootInfo {
     /// The hash function as the disk numbers it: 0 to 2; see [`RootInfo::hash_version`].
@@ -92,7 +92,7 @@ impl RootInfo {
     /// Reads and checks the root's fixed part; `large_dir` is the `largedir` feature.
     ///
     /// # Errors
-    /// `Corrupt` when `.` and `..` do not stand where they must, or the index is of a kind that is not known.
+    /// `Corrupt` when `.` and `..` are not where they must be, or the index is of a kind that is not known.
     pub fn parse(block: &[u8], large_dir: bool) -> Result<Self> {
         let dot = dirent::entry_at(block, block.len(), 0)?;
         if dot.name != b"." || dot.rec_len != entry_bytes(1) {
@@ -139,8 +139,8 @@ impl Checksums {
                 .is_ok_and(|(sum, at)| field::get(block, at) == Some(sum))
     }
 
-    /// Writes the checksum of an index block, if the disk has checksums. A block without a valid entry count, by which
-    /// it is summed, stays as it is and will not pass [`Checksums::verify_htree_node`].
+    /// Writes the checksum of an index block, if the disk has checksums. A block without a valid entry count, which the
+    /// checksum needs, is not changed and will not pass [`Checksums::verify_htree_node`].
     pub fn update_htree_node(&self, ino: InodeNumber, generation: u32, block: &mut [u8]) {
         if self.has_metadata_checksums()
             && let Ok((sum, at)) = self.htree_node(ino, generation, block)

@@ -70,8 +70,8 @@ pub fn pointer(table: &[u8], index: u32) -> Option<u32> {
     table.get(start..start.checked_add(4)?).map(|bytes| field::read(bytes, 0))
 }
 
-/// Whether the pointer at a place of a table is set, and how many pointers from there on, up to `count_max`, are set or not set
-/// as it is: none outside of the table.
+/// Whether the pointer at a place of a table is set, and how many pointers from there on, up to `count_max`, are in the same
+/// state: none outside of the table.
 #[must_use]
 pub fn count_alike(table: &[u8], index: u32, count_max: u32) -> (bool, u32) {
     const NONE: [u8; 4] = [0; 4];

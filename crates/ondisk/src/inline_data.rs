@@ -1,8 +1,8 @@
-//! Content that stands in its inode (`inline_data`): the first 60 bytes in `i_block`, what follows as the value of the
-//! attribute `system.data` behind the inode's fields.
+//! Inline content (`inline_data`): the first 60 bytes in `i_block`, what follows as the value of the attribute `system.data`
+//! behind the inode's fields.
 //!
-//! A directory's content begins with the number of its parent. Two lists of entries follow, one to the end of `i_block`
-//! and one that is the value; `.` and `..` stand in neither.
+//! A directory's content begins with the number of its parent. Two lists of entries follow, one to the end of `i_block` and
+//! one that is the value; neither has `.` and `..`.
 //!
 //! Leaves out: making such content; Extant moves it to blocks before it changes.
 //!
@@ -24,7 +24,7 @@ use crate::xattr::{Xattr, XattrValue, parse_ibody, write_ibody};
 /// Bytes of a directory's content before its entries: the parent's number.
 const PARENT_BYTES: usize = 4;
 
-/// What stands in the inode: `i_block` and the value of `system.data`. The flag for it is not looked at.
+/// The inline content: `i_block` and the value of `system.data`. The flag for it is not looked at.
 ///
 /// # Errors
 /// `Corrupt` when there is no `system.data` among the inode's own attributes, when its value is elsewhere, when the inode is
@@ -111,7 +111,7 @@ pub fn fill_directory_block(
 }
 
 impl RawInode {
-    /// Whether it is one of those that have content and says that this stands in it.
+    /// Whether it is of a type that has content and says that its content is inline.
     #[must_use]
     pub fn has_inline_data(&self) -> bool {
         let has_content =
@@ -121,7 +121,7 @@ impl RawInode {
 }
 
 impl Xattr {
-    /// Whether it is `system.data`, which holds content and is no attribute to anybody.
+    /// Whether it is `system.data`, which holds content and is shown to no user as an attribute.
     #[must_use]
     pub fn is_inline_content(&self) -> bool {
         is_inline_content(self.name_index, &self.name)

@@ -1,7 +1,7 @@
 //! Inodes: owner, size, times, flags, and 60 bytes that map the file's blocks.
 //!
-//! Leaves out: what the 60 bytes mean (see [`crate::extent`] and [`crate::indirect`]) and the attributes behind
-//! the fields (see the xattr module).
+//! Leaves out: the meaning of the 60 bytes (see [`crate::extent`] and [`crate::indirect`]) and the attributes
+//! behind the fields (see the xattr module).
 //!
 //! Invariant: an inode has at least 128 bytes, and `128 + i_extra_isize` lies within it. A field above 128 bytes
 //! exists only if `i_extra_isize` covers it; otherwise it reads as zero, and writing it is clamped or refused.
@@ -20,7 +20,7 @@ use crate::types::{FsBlock, InodeNumber};
 
 /// Bytes that every inode has.
 pub const GOOD_OLD_INODE_SIZE: usize = 128;
-/// Bytes of an inode unless `mke2fs` is told otherwise.
+/// Bytes of an inode unless `mke2fs -I` says otherwise.
 const COMMON_SIZE: usize = 256;
 /// Bytes of an inode that have names.
 const NAMED_SIZE: usize = 160;

@@ -66,13 +66,13 @@ bitflags::bitflags! {
 }
 
 impl InodeFlags {
-    /// What a user may see (`EXT4_FL_USER_VISIBLE`).
+    /// The flags that a user may see (`EXT4_FL_USER_VISIBLE`).
     pub const USER_VISIBLE: Self = Self::from_bits_retain(0x725B_DFFF);
-    /// What a user may change (`EXT4_FL_USER_MODIFIABLE`).
+    /// The flags that a user may change (`EXT4_FL_USER_MODIFIABLE`).
     pub const USER_MODIFIABLE: Self = Self::from_bits_retain(0x624B_C0FF);
-    /// With any of these nobody may write the content.
+    /// With any of these no user may write the content.
     pub const FIXED_CONTENT: Self = Self::IMMUTABLE.union(Self::VERITY);
-    /// What a new inode takes over from its directory (`EXT4_FL_INHERITED`).
+    /// The flags that a new inode inherits from its directory (`EXT4_FL_INHERITED`).
     pub const INHERITED: Self = Self::SECRM
         .union(Self::UNRM)
         .union(Self::COMPR)

@@ -67,7 +67,7 @@ bitflags! {
     }
 }
 
-/// What a block of the log is (`h_blocktype`).
+/// The type of a block of the log (`h_blocktype`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockType {
     /// Tags of the copies that follow.
@@ -134,7 +134,7 @@ impl Header {
     }
 }
 
-/// What is wrong with a journal superblock.
+/// A fault of a journal superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SuperblockFault {
@@ -157,7 +157,7 @@ pub struct Superblock {
     pub s_first: u32,
     /// The first transaction to expect.
     pub s_sequence: TransactionId,
-    /// Where it starts; 0 if the log is empty.
+    /// The first block of the log that is in use; 0 if the log is empty.
     pub s_start: u32,
     /// Why the journal was aborted, as a negative errno; 0 if it was not.
     pub s_errno: i32,
@@ -183,7 +183,7 @@ impl Superblock {
     /// Reads and checks what a superblock can say about itself. Its numbers are not yet compared with anything.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault found in it.
     pub fn parse(block: &[u8]) -> Result<Self, SuperblockFault> {
         let sb = block.get(..SUPERBLOCK_BYTES).ok_or(SuperblockFault::NotASuperblock)?;
         let version = Header::parse(sb).and_then(|header| header.block_type);
@@ -298,7 +298,7 @@ pub struct Format {
     seed: u32,
 }
 
-/// What a descriptor says of one copy.
+/// The descriptor's record of one copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// Where the block lives.
@@ -316,7 +316,7 @@ pub struct Commit {
     pub seconds: u64,
     /// The version 1 checksum of the transaction, if it has one.
     pub crc32: Option<u32>,
-    /// Whether the version 1 checksum's fields make sense.
+    /// Whether the version 1 checksum's fields are valid.
     pub crc32_fields_valid: bool,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Leaves out: I/O, locks, clocks. All functions are pure.
 //!
-//! Invariant: nothing here panics, overflows or allocates by an unchecked field, whatever the bytes.
+//! Invariant: nothing here panics, overflows or allocates a size from an unchecked field, whatever
+//! the bytes.
 #![forbid(unsafe_code)]
 
 pub mod acl;

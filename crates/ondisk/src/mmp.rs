@@ -1,4 +1,5 @@
-//! The block of multiple-mount protection: who uses the disk, proven by a number that keeps changing.
+//! The block of multiple-mount protection: the host that uses the disk, proven by a number that keeps
+//! changing.
 //!
 //! Source: kernel `struct mmp_struct`, `fs/ext4/mmp.c`.
 
@@ -10,7 +11,7 @@ use crate::field::fields;
 pub const MMP_SIZE: usize = 1024;
 /// The value of `mmp_magic`: "MMP" and a zero, backwards.
 pub const MAGIC: u32 = 0x004D_4D50;
-/// The sequence of a disk that nobody uses.
+/// The sequence of a disk that is not in use.
 pub const SEQ_CLEAN: u32 = 0xFF4D_4D50;
 /// The sequence of a disk that is being checked.
 pub const SEQ_FSCK: u32 = 0xE24D_4D50;
@@ -52,7 +53,7 @@ impl Mmp {
         Ok(mmp)
     }
 
-    /// The block of a disk that nobody uses.
+    /// The block of a disk that is not in use.
     #[must_use]
     pub fn new_clean() -> Self {
         let mut mmp = Self { bytes: Box::new([0; MMP_SIZE]) };

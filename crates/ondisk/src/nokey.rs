@@ -1,5 +1,5 @@
-//! Encrypted names as they are shown without the key: base64url of two words of hash, of up to 149 bytes of the name as it
-//! stands on the disk, and of the SHA-256 of the rest, if there is one.
+//! Encrypted names as they are shown without the key: base64url of two words of hash, of up to 149 bytes of the name as
+//! stored, and of the SHA-256 of the rest, if there is one.
 //!
 //! Source: kernel `struct fscrypt_nokey_name` of `fs/crypto/fname.c`. Tests: `encrypt` in `crates/extant/tests/formats`.
 
@@ -42,7 +42,7 @@ pub fn shown_len(len: u64) -> u64 {
     ((HASH_BYTES + rest) as u64 + len.min(NAME_BYTES as u64)).saturating_mul(4).div_ceil(3)
 }
 
-/// What a shown form says of a name.
+/// The parts of a name that its no-key form shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoKeyName {
     start: Vec<u8>,

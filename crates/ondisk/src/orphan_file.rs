@@ -1,6 +1,6 @@
 //! Blocks of the orphan file: inode numbers of files to truncate or delete at the next mount, 0 where free.
 //!
-//! Functions over a block's bytes, as such blocks are changed in place.
+//! Functions over a block's bytes, because such blocks are changed in place.
 //!
 //! Source: kernel `struct ext4_orphan_block_tail`, `ext4_orphan_file_block_csum`.
 

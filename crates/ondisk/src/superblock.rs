@@ -3,7 +3,7 @@
 //! Leaves out: derived numbers (see [`crate::Geometry`]).
 //!
 //! Invariant: in a value from [`Superblock::parse`] every field that arithmetic depends on is in range.
-//! The setters do not keep that up: who changes geometry fields answers for them.
+//! The setters do not check that: a caller that changes geometry fields must keep them in range.
 //!
 //! Source: kernel `struct ext4_super_block`, `__ext4_fill_super`.
 

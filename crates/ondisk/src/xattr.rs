@@ -1,11 +1,11 @@
 //! Extended attributes as ext4 keeps them: behind the fixed fields of an inode, and in a block of their own.
 //!
-//! Leaves out: which attribute goes where; sharing of blocks; the content of values in inodes of their own (`ea_inode`), of
-//! which entries keep the reference.
+//! Leaves out: the choice of the place of an attribute; sharing of blocks; the content of values in inodes of their own
+//! (`ea_inode`), of which entries keep the reference.
 //!
-//! Both forms are a list of entries that grows upwards, ended by four zero bytes, and values that grow downwards
-//! from the end, each rounded up to 4 bytes. In a block the entries are sorted and summed by hashes; in an inode they
-//! are in any order and have no hash.
+//! Both forms are a list of entries that grows upwards, ended by four zero bytes, and values that grow downwards from the
+//! end, each rounded up to 4 bytes. In a block the entries are sorted and have hashes; in an inode they are in any order
+//! and have no hash.
 //!
 //! Invariant: what [`parse_ibody`] and [`parse_block`] return can be written back by [`write_ibody`] and
 //! [`write_block`] into the same space.
@@ -37,7 +37,7 @@ const BLOCK_HEADER_BYTES: usize = 32;
 const ENTRY_HEADER_BYTES: usize = 16;
 /// Zero bytes that end the entries.
 const END_BYTES: usize = 4;
-/// Where `h_refcount`, `h_blocks`, `h_hash` and `h_checksum` stand in a block.
+/// The offsets of `h_refcount`, `h_blocks`, `h_hash` and `h_checksum` in a block.
 const REFCOUNT_OFFSET: usize = 4;
 const BLOCKS_OFFSET: usize = 8;
 const HASH_OFFSET: usize = 12;
@@ -61,9 +61,9 @@ pub struct Xattr {
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum XattrValue {
-    /// Kept beside the entry.
+    /// The value is in the same inode or block as the entry.
     Inline(Vec<u8>),
-    /// Kept in an inode of its own (`ea_inode`), which the entry refers to.
+    /// The value is in an inode of its own (`ea_inode`), which the entry refers to.
     Inode {
         /// `e_value_inum`: the inode.
         inum: u32,
@@ -90,7 +90,7 @@ impl Xattr {
         }
     }
 
-    /// What a block's entries are sorted by.
+    /// The sort key of a block's entries.
     fn sort_key(&self) -> (u8, usize, &[u8]) {
         (self.name_index, self.name.len(), &self.name)
     }

@@ -6,7 +6,7 @@ use extant_ondisk::{
     indirect, orphan_file,
 };
 
-/// A seeded stream (SplitMix64), so that a failure can be had again.
+/// A seeded stream (SplitMix64), so that a failure can be repeated.
 struct Random(u64);
 
 impl Random {
@@ -62,7 +62,7 @@ fn summed() -> Checksums {
     }
 }
 
-/// A superblock that makes sense.
+/// A superblock with valid fields.
 fn plausible() -> Superblock {
     let mut sb = Superblock::new_zeroed();
     sb.set_s_rev_level(1);

@@ -1,6 +1,6 @@
 //! Lock classes and the order in which they may be taken.
 
-/// What a lock protects and where it stands in the order of locks.
+/// The class of a lock: its name, what it protects, and its rank in the order of locks.
 ///
 /// A thread may take a lock only if its `(rank, key)` is greater than that of every lock it holds; debug
 /// builds assert it. Outer locks have smaller ranks.
@@ -37,7 +37,7 @@ classes! {
     INODE = 20;
     /// One per inode, keyed by its number: its content is written back.
     WRITEBACK = 22;
-    /// One per inode, keyed by its number: its content in memory, beside who writes it back.
+    /// One per inode, keyed by its number: its content in memory, beside the thread that writes it back.
     MAPPING = 24;
     /// One per inode: its extended attributes.
     XATTR = 40;
@@ -60,7 +60,7 @@ classes! {
     INODE_STATE = 75;
     /// One per file system: a run of free blocks is out of its group while the device discards it.
     DISCARDING = 76;
-    /// One per inode: blocks taken ahead for it.
+    /// One per inode: the blocks preallocated for it.
     PREALLOCATIONS = 77;
     /// The shards of the inodes that have such blocks.
     PREALLOCATING = 78;
@@ -80,7 +80,7 @@ classes! {
     FREED = 85;
     /// One per file system: the superblock's fields.
     SUPERBLOCK = 86;
-    /// One per file system: blocks on their way between the pool of free ones and a shard.
+    /// One per file system: blocks are moved between the pool of free ones and a shard.
     FREE_BLOCKS = 87;
     /// One per buffer; never two at once.
     BUFFER = 100;
@@ -94,7 +94,7 @@ classes! {
     THREADS = 108;
     /// The journal's state.
     JOURNAL = 110;
-    /// What stands before a device and keeps books: a recorder, a fault injector.
+    /// A wrapper of a device that records or changes its requests: a recorder, a fault injector.
     DEVICE_LAYER = 115;
     /// A device's own state.
     DEVICE = 120;

@@ -1,13 +1,14 @@
-//! What schedules a test of threads is to run under.
+//! The schedules that a test of threads runs under.
 
 use std::path::PathBuf;
 
-/// What `explore` does: the checked runtime tries schedules, the native one leaves them to the host.
+/// The parameters of `explore`: the checked runtime tries schedules, the native one leaves them to
+/// the host.
 #[derive(Clone, Debug)]
 pub struct Exploration {
     /// How many of each kind.
     pub schedules: usize,
-    /// What they and the work are derived from.
+    /// The seed of the schedules and of the work.
     pub seed: u64,
     /// A directory for schedules that failed: the first that is named in a process serves all.
     pub failures: PathBuf,

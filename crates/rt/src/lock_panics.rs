@@ -1,8 +1,8 @@
 //! Panics where a thread takes a lock, for tests of what a panic leaves behind. Debug builds only, where each acquisition asserts the
 //! order of locks anyway.
 //!
-//! Locks from the journal's state inwards are left out: the journal takes them to give rights up on drop, which a panic would leave
-//! taken for ever.
+//! Locks from the journal's state inwards are left out: the journal takes them to release rights on drop, and a panic would leave
+//! those taken for ever.
 
 use std::cell::Cell;
 

@@ -1,7 +1,7 @@
 //! A box that is filled once, as large as a pointer: for tables of millions of places most of which stay empty.
 //!
-//! [`OnceLock`](crate::OnceLock) waits while another fills it and has a word for that; here both make a value, and the
-//! second is dropped. So neither form of the runtime has a scheduling point in it.
+//! [`OnceLock`](crate::OnceLock) waits while another thread fills it and has a state word for that; here both threads
+//! make a value, and the second value is dropped. So neither form of the runtime has a scheduling point in it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -33,10 +33,10 @@ impl<T> OnceBox<T> {
         unsafe { value.as_ref() }
     }
 
-    /// The value, for who has the box alone.
+    /// The value, for the only holder of the box.
     #[expect(unsafe_code, reason = "a pointer that is put in once")]
     pub fn get_mut(&mut self) -> Option<&mut T> {
-        // SAFETY: as in `get`; and `self` is lent mutably, so that nobody else has a reference.
+        // SAFETY: as in `get`; and `self` is lent mutably, so that no other reference exists.
         unsafe { self.value.get_mut().as_mut() }
     }
 }
@@ -96,7 +96,7 @@ impl<T> OnceBoxes<T> {
         (index < self.len).then(|| &self.lines[index / PER_LINE].0[index % PER_LINE])
     }
 
-    /// The box of that index, for who has all alone.
+    /// The box of that index, for the only holder of all.
     #[must_use]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut OnceBox<T>> {
         (index < self.len).then(|| &mut self.lines[index / PER_LINE].0[index % PER_LINE])
@@ -120,7 +120,7 @@ impl<T> Drop for OnceBox<T> {
     fn drop(&mut self) {
         let value = *self.value.get_mut();
         if !value.is_null() {
-            // SAFETY: it came from `Box::into_raw`, and whoever had a reference lent `self`.
+            // SAFETY: it came from `Box::into_raw`, and every holder of a reference had borrowed `self`.
             drop(unsafe { Box::from_raw(value) });
         }
     }

@@ -1,4 +1,4 @@
-//! Things that different CPUs write, kept on different cache lines.
+//! Values that different CPUs write, kept on different cache lines.
 
 use std::ops::Deref;
 

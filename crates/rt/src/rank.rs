@@ -1,7 +1,7 @@
 //! The order of locks, checked in debug builds.
 //!
-//! What a thread holds is listed per thread; the virtual runtime, whose CPUs share one thread, changes the list
-//! with the CPU, and shuttle keeps one for each of its threads.
+//! The locks that a thread holds are listed per thread; the virtual runtime, whose CPUs share one thread,
+//! changes the list with the CPU, and shuttle keeps one for each of its threads.
 
 use crate::LockClass;
 
@@ -71,7 +71,7 @@ impl Rank {
         Self::entered(class, key)
     }
 
-    /// Enters the place without a check, for a lock that nobody waited for.
+    /// Enters the place without a check, for a lock that was taken without waiting.
     pub(crate) fn entered(class: &'static LockClass, key: u64) -> Self {
         #[cfg(debug_assertions)]
         order::push(class, key);

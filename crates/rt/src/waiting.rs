@@ -1,8 +1,8 @@
-//! What a thread does before it waits, and whether its work is still wanted.
+//! The call that a thread makes before it waits, and the check whether its work is still wanted.
 //!
 //! A server's thread answers requests and also receives them. Before it waits (for a lock that another thread holds, for a
 //! condition, for a slow device) it must let another thread receive. [`attend`] installs the thread's [`Waiter`]; the locks of
-//! this crate and whoever calls a slow device then call [`before_wait`]. Long loops ask [`is_interrupted`].
+//! this crate and the callers of a slow device then call [`before_wait`]. Long loops ask [`is_interrupted`].
 //!
 //! Leaves out: the virtual runtime never calls a waiter, for no server runs on it.
 //!
@@ -14,7 +14,7 @@ use std::cell::RefCell;
 pub trait Waiter {
     /// The thread is about to wait. Called with locks held; must neither do I/O nor wait for anything but its own short lock.
     fn before_wait(&self);
-    /// Whether nobody wants the result of what the thread does any more.
+    /// Whether the caller no longer wants the result of what the thread does.
     fn is_interrupted(&self) -> bool;
 }
 
@@ -33,9 +33,9 @@ pub(crate) fn is_attended() -> bool {
     WAITER.try_with(|own| own.borrow().is_some()).unwrap_or(false)
 }
 
-/// Tells the thread's waiter, if there is one, that the thread is about to wait.
+/// Informs the thread's waiter, if there is one, that the thread is about to wait.
 pub fn before_wait() {
-    // A thread that ends drops its locals; what it still waits for is nobody's request.
+    // A thread that ends drops its locals; what it still waits for belongs to no request.
     let _ = WAITER.try_with(|own| {
         if let Some(waiter) = own.borrow().as_ref() {
             waiter.before_wait();
@@ -43,8 +43,8 @@ pub fn before_wait() {
     });
 }
 
-/// Whether the caller of what this thread does has given up. Loops that may be long ask this between steps and end with an
-/// error; what they have done so far must be consistent.
+/// Whether the caller of what this thread does no longer waits for it. Loops that may be long ask this between steps and end
+/// with an error; what they have done so far must be consistent.
 #[must_use]
 pub fn is_interrupted() -> bool {
     WAITER

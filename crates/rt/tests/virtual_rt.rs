@@ -153,7 +153,7 @@ fn failed_try_lock_reads_the_line_and_does_not_wait() {
             assert!(lock.try_lock().is_some());
         }
     });
-    // The one who looked has the line too, and loses it when the holder unlocks.
+    // The CPU that tried the lock has the line too, and loses it when the holder unlocks.
     assert_eq!(report.cpus_ns, [1010 + 25 + 10, 500 + 25 + 3 + 1000 + 25 + 10 + 10]);
     assert_eq!(report.locks["GROUP"].contended, 0);
 }
@@ -173,7 +173,7 @@ fn atomics_are_seen_in_the_order_of_time() {
             counter.store(5, Ordering::Relaxed);
         }
     });
-    // The line is CPU 0's until 20, on its way to CPU 1 until 45, and then to CPU 0 until 70.
+    // The line is CPU 0's until 20, in transfer to CPU 1 until 45, and then to CPU 0 until 70.
     assert_eq!(report.cpus_ns, [80, 55]);
 }
 
@@ -256,8 +256,8 @@ fn halved_classes_hand_over_and_move_lines_in_half_of_the_time() {
         let halved = halved.map(str::to_owned);
         Machine { halved, ..machine() }.run(tasks.collect()).total_ns()
     };
-    // The first one gets the lock's line back from who waits, in a transfer of 25 ns or 12; hands it over in two; and the second
-    // one gets the line back and then the word, each in one.
+    // The first one gets the lock's line back from the waiting CPU, in a transfer of 25 ns or 12; hands it over in two; and the
+    // second one gets the line back and then the word, each in one.
     let plain = run(None);
     assert_eq!(plain - run(Some("GROUP")), 13 + 25 + 13);
     assert_eq!(plain - run(Some(file!())), 13);

@@ -1,7 +1,8 @@
-//! A context: its lists, what it is asked for, and what it does next.
+//! A context: its lists, the requests to it, and the choice of its next inode.
 //!
-//! Dirty inodes stand by age. Who waits and what is old is served from the front; writing in the background goes round,
-//! so that a file that grows without end leaves others their turn. A busy inode stands aside for a while.
+//! Dirty inodes are ordered by age. Inodes that a caller waits for and old ones are served from the front; writing in the
+//! background goes round, so that a file that grows without end leaves others their turn. A busy inode is set aside for a
+//! while.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +11,9 @@ use extant_rt::{Arc, AtomicU64, Condvar, LockClass, Mutex, Ordering};
 use crate::statistics::Counts;
 use crate::{Inode, Reason};
 
-/// How long a busy inode stands aside. The checked runtime's time moves by other threads' steps alone.
+/// How long a busy inode is set aside. The checked runtime's time moves by other threads' steps alone.
 const BUSY_NS: u64 = if cfg!(extant_rt = "shuttle") { 0 } else { 5_000_000 };
-/// How long one stands aside that could not be written: a device that fails is not asked without end.
+/// How long one is set aside that could not be written: a device that fails is not asked without end.
 const FAILED_NS: u64 = 200 * BUSY_NS;
 
 /// The age of an inode's oldest dirty byte: older ones are less.
@@ -26,7 +27,7 @@ pub(crate) struct Key {
     pub inode: u64,
 }
 
-/// What a thread is to do.
+/// The next work of a thread.
 #[derive(Debug)]
 pub(crate) struct Work<I> {
     pub key: Key,
@@ -43,32 +44,32 @@ pub(crate) enum List {
     Failed,
 }
 
-/// What is under a context's lock.
+/// The state under a context's lock.
 #[derive(Debug)]
 pub(crate) struct Lists<I> {
     dirty: BTreeMap<Key, Arc<I>>,
-    /// Those with nothing dirty but times.
+    /// The inodes of which only the times are dirty.
     times: BTreeMap<Key, Arc<I>>,
     /// With the time at which they are tried again.
     requeued: BTreeMap<Key, (u64, Arc<I>)>,
     in_flight: BTreeMap<Key, Arc<I>>,
-    /// Those of the dirty ones that are written without waiting for more.
+    /// The dirty inodes that are written without waiting for more.
     early: BTreeSet<Key>,
-    /// Where writing in the background stands.
+    /// The position of the background writeback.
     cursor: Key,
-    /// Somebody waits for all with a smaller epoch.
+    /// A caller waits for all with a smaller epoch.
     pub synced: u64,
-    /// Each who waits, by that epoch.
+    /// The epoch of each caller that waits.
     pub waiters: BTreeSet<u64>,
     /// All with a smaller epoch are wanted out of memory.
     pub pressed: u64,
-    /// What became dirty earlier is old.
+    /// An inode that became dirty earlier is old.
     old: u64,
     /// Times that were changed earlier are written.
     old_times: u64,
     /// When it is looked next for what is old.
     tick: u64,
-    /// When a thread that rests looks by itself.
+    /// When a thread that rests looks again without being woken.
     pub alarm: Option<u64>,
     /// Since when something is in flight.
     busy_since: u64,
@@ -86,9 +87,9 @@ pub(crate) struct Context<I> {
     pub work: Condvar,
     /// Something is out of flight.
     pub progress: Condvar,
-    /// Of the inodes that are listed here.
+    /// The dirty bytes of the inodes that are listed here.
     pub dirty: AtomicU64,
-    /// Of this context's threads while they write, bytes in a second; 0 while nothing is known.
+    /// Bytes per second that this context's threads write while they work; 0 while unknown.
     pub bandwidth: AtomicU64,
     /// Until when writers have used what the context can write.
     pub paced_until: AtomicU64,
@@ -119,7 +120,7 @@ impl<I: Inode> Context<I> {
         lists.busy_bytes += written;
         lists.busy_ns += now.saturating_sub(lists.busy_since);
         lists.busy_since = now;
-        // Relaxed: a number by itself, changed under the lock.
+        // Relaxed: no other memory depends on the number, which is changed under the lock.
         let before = self.bandwidth.load(Ordering::Relaxed);
         let enough = if before == 0 { ESTIMATE_FIRST_NS } else { ESTIMATE_NS };
         if lists.busy_ns >= enough && lists.busy_bytes > 0 {
@@ -159,8 +160,8 @@ impl<I: Inode> Lists<I> {
         }
     }
 
-    /// Adds an inode. True if a thread that rests must hear of it: where all is clean none looks at the clock, and what is
-    /// asked for already must not wait for it.
+    /// Adds an inode. True if a resting thread must be woken: while all is clean no thread watches the clock, and a
+    /// request that waits already must not wait for it.
     pub fn add(&mut self, inode: &Arc<I>, list: List, key: Key, now: u64, period: u64) -> bool {
         let was_empty = self.has_no_waiting();
         if was_empty {
@@ -214,7 +215,7 @@ impl<I: Inode> Lists<I> {
         self.dirty.values().chain(self.times.values()).chain(requeued).cloned().collect()
     }
 
-    /// Those in flight.
+    /// The inodes in flight.
     pub fn in_flight(&self) -> impl Iterator<Item = &Arc<I>> {
         self.in_flight.values()
     }

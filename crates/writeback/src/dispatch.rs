@@ -7,7 +7,7 @@ use crate::inode_writeback::{Listed, State};
 use crate::writeback::Shared;
 use crate::{Inode, Progress, Reason, RemainingWork};
 
-/// What is written of an inode in the background at once, at least.
+/// The minimum that is written of an inode at once in the background.
 const PASS_BYTES_MIN: u64 = 4 << 20;
 
 type Locked<'a, I> = MutexGuard<'a, Lists<I>>;
@@ -62,7 +62,7 @@ impl<I: Inode> Shared<I> {
         Ok(())
     }
 
-    /// What a thread does until it is stopped, or its context is one too many and has nothing left.
+    /// The loop of a thread until it is stopped, or until its context is no longer in use and has nothing left.
     fn dispatch(&self, index: usize) {
         let mut watch = StopOnPanic { shared: self, has_ended: false };
         while let Some(work) = self.next(index) {
@@ -71,11 +71,11 @@ impl<I: Inode> Shared<I> {
         watch.has_ended = true;
     }
 
-    /// Ends all threads after a panic of one, whose inode is in flight for ever. Who waits is let go, and finds what
-    /// [`Store::panicked`] has left for him.
+    /// Ends all threads after a panic of one, whose inode is in flight for ever. Waiting threads are released, and find
+    /// what [`Store::panicked`] has left for them.
     fn stop_after_panic(&self) {
         self.store.panicked();
-        // SeqCst: seen by whoever takes a context's lock after this does.
+        // SeqCst: seen by every thread that takes a context's lock after this one.
         self.is_stopped.store(true, Ordering::SeqCst);
         for context in &self.contexts {
             let _lists = context.lists.lock();
@@ -136,7 +136,7 @@ impl<I: Inode> Shared<I> {
         }
     }
 
-    /// In the background half a second's worth, so that others come to their turn; else all.
+    /// In the background as much as the context writes in half a second, so that other inodes get their turn; else all.
     fn pass_bytes(&self, context: &Context<I>, reason: Reason) -> u64 {
         match reason {
             Reason::Background => (context.bandwidth.load(Ordering::Relaxed) / 2).max(PASS_BYTES_MIN),
@@ -183,7 +183,7 @@ impl<I: Inode> Shared<I> {
             };
             let source = from.context().unwrap_or(index);
             let (mut to, mut away) = self.lock_both(index, source);
-            // Whoever changes it looks at all lists afterwards.
+            // The thread that changes it looks at all lists afterwards.
             if self.count() != count {
                 continue;
             }
@@ -206,7 +206,7 @@ impl<I: Inode> Shared<I> {
             }
             state.listed = Some(Listed { context: index, count, key });
             if index != source {
-                // SeqCst: whoever looks at one context after the other sees the inode, or that one moved.
+                // SeqCst: a thread that looks at one context after the other sees the inode, or that one moved.
                 self.moves.fetch_add(1, Ordering::SeqCst);
                 // Relaxed: changed under the inode's lock.
                 self.contexts[source].dirty.fetch_sub(state.bytes, Ordering::Relaxed);

@@ -8,14 +8,14 @@ use crate::context::Key;
 #[derive(Debug)]
 pub struct InodeWriteback(Mutex<State>);
 
-/// What is under an inode's lock.
+/// The state under an inode's lock.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// Dirty bytes. With any, or with `times`, the inode is listed.
     pub bytes: u64,
     /// Its times are to be written.
     pub times: bool,
-    /// Where it is listed.
+    /// Its place in a context's lists.
     pub listed: Option<Listed>,
     /// Bytes dirtied since its writer was last looked at.
     pub unthrottled: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Listed {
 }
 
 impl InodeWriteback {
-    /// Of a clean inode.
+    /// The state of a clean inode.
     #[must_use]
     pub const fn new() -> Self {
         let clean = State { bytes: 0, times: false, listed: None, unthrottled: 0, early: false };

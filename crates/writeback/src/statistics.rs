@@ -1,4 +1,4 @@
-//! What contexts did and where they stand, in the terms of the kernel's `/sys/kernel/debug/bdi/*/wb_stats`.
+//! Statistics and state of contexts, in the terms of the kernel's `/sys/kernel/debug/bdi/*/wb_stats`.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use extant_rt::{AtomicU64, Ordering};
 
 use crate::Reason;
 
-/// Of one context.
+/// The statistics of one context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContextStatistics {
     /// Inodes being written: the kernel's b_io.
     pub in_flight: usize,
     /// Inodes with dirty bytes that wait for their turn: b_dirty.
     pub dirty: usize,
-    /// Inodes that were busy and stand aside: b_more_io.
+    /// Inodes that were busy and are set aside: b_more_io.
     pub requeued: usize,
     /// Inodes with nothing dirty but times: b_dirty_time.
     pub only_times: usize,
@@ -27,7 +27,7 @@ pub struct ContextStatistics {
     pub written_bytes: u64,
     /// Bytes that its threads write in a second of work: WbWriteBandwidth.
     pub bandwidth: u64,
-    /// How often an inode was written because somebody waited for it.
+    /// How often an inode was written because a caller waited for it.
     pub for_sync: u64,
     /// Because memory was wanted.
     pub for_pressure: u64,
@@ -45,7 +45,7 @@ pub struct ContextStatistics {
     pub throttled_for: Duration,
 }
 
-/// Of all.
+/// The statistics of all contexts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Dirty bytes above which contexts write without being asked.
@@ -56,7 +56,7 @@ pub struct Statistics {
     pub contexts: Vec<ContextStatistics>,
 }
 
-/// A context's counts, each by itself: all accesses are relaxed.
+/// A context's counts, each independent of the others: all accesses are relaxed.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub dirtied: AtomicU64,

@@ -1,11 +1,12 @@
-//! How writers are slowed: each bit more, the more is dirty, so that they go at the device's pace before the limit.
+//! Throttling of writers: the delay grows with the dirty bytes, so that writers reach the device's pace before the limit.
 //!
-//! Between the middle of the background limit and the dirty limit, and the latter, a context's writers together get a
-//! share of its measured bandwidth that falls in a straight line from twice it to nearly nothing: all of it half way, which
-//! is the set point. They wait in a line in which each stands for as long as its bytes take at that rate. The way counts
-//! that is longer, the device's to its limit or the context's to its own. Above the device's limit nobody goes on.
+//! From the midpoint between the background limit and the dirty limit up to the dirty limit, a context's writers together
+//! get a share of its measured bandwidth that falls in a straight line from twice it to nearly nothing: all of it half way,
+//! which is the set point. Writers queue in order, and each waits as long as its bytes take at that rate. The distance that
+//! counts is the longer one, the device's to its limit or the context's to its own. Above the device's limit no writer goes
+//! on.
 //!
-//! Source: `balance_dirty_pages` and `wb_position_ratio` of Linux; the line instead of an estimated number of writers.
+//! Source: `balance_dirty_pages` and `wb_position_ratio` of Linux; the queue replaces the estimated number of writers.
 
 use std::time::Duration;
 
@@ -17,11 +18,11 @@ use crate::{Inode, Tuning};
 
 /// A writer is looked at when it has dirtied so much of an inode, and at each write while much is dirty.
 const RATELIMIT_BYTES: u64 = 256 << 10;
-/// Nobody is stopped for longer at a time.
+/// No writer is stopped for longer at a time.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// Nor for less while too much is dirty.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// Writers get at least this part of the bandwidth, so that who waits in line gets on.
+/// Writers get at least this part of the bandwidth, so that queued writers get on.
 const SHARE_MIN: f64 = 1.0 / 16.0;
 
 impl<I: Inode> Shared<I> {
@@ -34,7 +35,7 @@ impl<I: Inode> Shared<I> {
     /// The dirty limit of a context: an even part among those that have something dirty, so that one which is stuck does not
     /// stop the writers of others.
     ///
-    /// Not by bandwidth: who may have little dirty writes it in small pieces, and would be found slow for that.
+    /// Not by bandwidth: a context that may have little dirty writes it in small pieces, and would measure as slow for that.
     pub(crate) fn limit_of(&self, index: usize) -> u64 {
         let is_used = |(other, context): &(usize, &Context<I>)| {
             *other != index && context.dirty.load(Ordering::Relaxed) > RATELIMIT_BYTES
@@ -49,7 +50,7 @@ impl<I: Inode> Shared<I> {
         (u128::from(limit) * u128::from(background_bytes) / u128::from(dirty_bytes_max.max(1))) as u64
     }
 
-    /// Looks at how much is dirty once in a while: `before` bytes of a context were when a writer added `bytes`.
+    /// Checks from time to time how much is dirty: `before` bytes of a context were dirty when a writer added `bytes`.
     pub(crate) fn check_dirty_limits(&self, before: u64, bytes: u64) {
         if before / RATELIMIT_BYTES == (before + bytes) / RATELIMIT_BYTES {
             return;
@@ -58,7 +59,7 @@ impl<I: Inode> Shared<I> {
         if dirty > self.tuning.background_bytes {
             self.wake_all();
         }
-        // Relaxed, and written only to be changed: a hint for writers, who look for themselves.
+        // Relaxed, and written only to be changed: a hint for writers, which check the counts themselves.
         let is_over_freerun =
             dirty > self.background_of(self.tuning.dirty_bytes_max).midpoint(self.tuning.dirty_bytes_max);
         if self.is_over_freerun.load(Ordering::Relaxed) != is_over_freerun {
@@ -66,7 +67,7 @@ impl<I: Inode> Shared<I> {
         }
     }
 
-    /// How far `dirty` is on its way from the freerun ceiling (kernel `dirty_freerun_ceiling`) to a limit: from 0 to 1.
+    /// The position of `dirty` between the freerun ceiling (kernel `dirty_freerun_ceiling`) and a limit: from 0 to 1.
     fn dirty_position(&self, dirty: u64, limit: u64) -> f64 {
         let freerun = self.background_of(limit).midpoint(limit);
         (dirty.saturating_sub(freerun) as f64 / limit.saturating_sub(freerun).max(1) as f64).min(1.0)
@@ -86,10 +87,10 @@ impl<I: Inode> Shared<I> {
             }
             (state.listed.map(|listed| listed.context), std::mem::take(&mut state.unthrottled))
         };
-        // Who has become clean meanwhile stands in nobody's line.
+        // An inode that has become clean meanwhile is in no context's queue.
         let Some(index) = index else { return };
         let context = &self.contexts[index];
-        // A writer whose caller was killed adds nothing more: it is let go.
+        // A writer whose caller was killed adds nothing more: it is released.
         while self.has_threads() && !is_interrupted() {
             let dirty = self.dirty();
             if dirty > self.tuning.background_bytes {
@@ -103,9 +104,9 @@ impl<I: Inode> Shared<I> {
             }
             let bandwidth = context.bandwidth.load(Ordering::Relaxed) as f64;
             let rate = bandwidth * (2.0 * (1.0 - position)).max(SHARE_MIN);
-            // Of a context that has not written yet nothing is known: the limit alone stops its writers.
+            // The bandwidth of a context that has not written yet is unknown: the limit alone stops its writers.
             let seconds = if bandwidth > 0.0 { bytes as f64 / rate } else { 0.0 };
-            // Who waited until all is written would find the context idle.
+            // A writer that waited until all is written would find the context idle.
             let drained = context.dirty.load(Ordering::Relaxed) as f64 / bandwidth.max(1.0);
             let pause_max = Duration::from_secs_f64((drained / 2.0).min(PAUSE_MAX.as_secs_f64()));
             let mut pause = self.queue_pause(index, seconds, pause_max);
@@ -125,12 +126,13 @@ impl<I: Inode> Shared<I> {
         }
     }
 
-    /// Uses `seconds` of what a context can write, behind those who came before; how long the line is, `pause_max` at most.
+    /// Uses `seconds` of what a context can write, behind the writers before it; returns the length of the queue,
+    /// `pause_max` at most.
     fn queue_pause(&self, index: usize, seconds: f64, pause_max: Duration) -> Duration {
         let now = self.now();
         let own = (seconds * 1e9) as u64;
         let last = now + pause_max.as_nanos() as u64;
-        // Relaxed: a time by itself. Nobody leaves a line longer than a pause can be.
+        // Relaxed: no other memory depends on this time. No writer leaves a queue longer than a pause can be.
         let end = |paced_until: u64| paced_until.clamp(now, last).saturating_add(own);
         let paced_until = self.contexts[index].paced_until.fetch_update(
             Ordering::Relaxed,

@@ -13,7 +13,7 @@ pub struct Tuning {
     pub period: Duration,
     /// How long is long.
     pub expire: Duration,
-    /// Threads of each context. With none nothing is written but by who asks for [`crate::Writeback::listed`], and nobody is
+    /// Threads of each context. With none only callers that ask for [`crate::Writeback::listed`] write, and no writer is
     /// slowed.
     pub dispatch_threads: usize,
 }

@@ -1,4 +1,4 @@
-//! What the owner of inodes calls.
+//! The interface for the owner of inodes.
 
 use extant_rt::{
     Arc, AtomicBool, AtomicU64, AtomicUsize, JoinHandle, LockClass, Monotonic, Mutex, Ordering, is_current,
@@ -15,7 +15,7 @@ pub struct Writeback<I: Inode> {
     shared: Arc<Shared<I>>,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 pub(crate) struct Shared<I: Inode> {
     pub store: Box<dyn Store<I>>,
     context_map: Box<dyn ContextMap>,
@@ -48,7 +48,7 @@ impl<I: Inode> std::fmt::Debug for Shared<I> {
 impl<I: Inode> Shared<I> {
     /// How many contexts are in use.
     pub(crate) fn count(&self) -> usize {
-        // SeqCst, as where it changes: who finds it the same under a context's lock is seen by the change.
+        // SeqCst, as where it changes: a thread that finds it the same under a context's lock is seen by the change.
         self.count.load(Ordering::SeqCst)
     }
 
@@ -132,7 +132,7 @@ impl<I: Inode> Writeback<I> {
     /// Says that `bytes` more of the inode are dirty.
     ///
     /// # Locks
-    /// `INODE_WRITEBACK`, `CONTEXT`. Nobody is waited for.
+    /// `INODE_WRITEBACK`, `CONTEXT`. The call does not wait.
     pub fn dirtied(&self, inode: &Arc<I>, bytes: u64) {
         if bytes == 0 {
             return;
@@ -161,7 +161,7 @@ impl<I: Inode> Writeback<I> {
 
     /// The key of an inode that becomes dirty now.
     fn key_of(&self, inode: &Arc<I>) -> Key {
-        // SeqCst, as where it is raised: who was dirty before has an epoch before.
+        // SeqCst, as where it is raised: an inode that was dirty before has an earlier epoch.
         let epoch = self.shared.epoch.load(Ordering::SeqCst);
         Key { epoch, time: self.shared.now(), inode: inode.number() }
     }
@@ -185,7 +185,7 @@ impl<I: Inode> Writeback<I> {
     pub fn write_early(&self, inode: &Arc<I>) {
         let mut state = inode.inode_writeback().lock();
         let Some(listed) = state.listed.filter(|_| state.bytes > 0) else { return };
-        // One in flight stands among them when it lands.
+        // One in flight is listed among them when its write ends.
         state.early = true;
         let context = &self.shared.contexts[listed.context];
         if context.lists.lock().mark_early(listed.key) {
@@ -220,7 +220,7 @@ impl<I: Inode> Writeback<I> {
         self.leave(inode, &mut state);
     }
 
-    /// Takes an inode with no dirty bytes from its list. One in flight leaves when it lands.
+    /// Takes an inode with no dirty bytes from its list. One in flight is removed when its write ends.
     fn leave(&self, inode: &Arc<I>, state: &mut State) {
         let Some(listed) = state.listed.filter(|_| state.bytes == 0) else { return };
         state.early = false;
@@ -277,7 +277,7 @@ impl<I: Inode> Writeback<I> {
         }
     }
 
-    /// All inodes with dirty bytes or times, for who writes them himself.
+    /// All inodes with dirty bytes or times, for a caller that writes them.
     #[must_use]
     pub fn listed(&self) -> Vec<Arc<I>> {
         let of = |context: &Context<I>| {
@@ -325,8 +325,9 @@ impl<I: Inode> Writeback<I> {
         self.shared.contexts.len()
     }
 
-    /// Changes the count of contexts; inodes that are not in flight come to where they belong now, others when they land.
-    /// Nothing is written for it; of contexts that are one too many, what is in flight is waited for. Call it with no lock held.
+    /// Changes the count of contexts; inodes that are not in flight move to their new context now, others when their write ends.
+    /// The change writes nothing; it waits for inodes in flight of contexts that are no longer in use. Call it with no lock
+    /// held.
     ///
     /// # Errors
     /// If the host gives no threads; the count is as before.
@@ -343,7 +344,7 @@ impl<I: Inode> Writeback<I> {
         if started.is_err() {
             shared.count.store(before, Ordering::SeqCst);
         }
-        // With the lock of each once held after the count changed, nobody lists by the older count any more.
+        // Once the lock of each context was held after the count changed, no thread lists by the older count any more.
         for (index, context) in shared.contexts.iter().enumerate() {
             let waiting = context.lists.lock().waiting();
             for inode in &waiting {
@@ -360,7 +361,7 @@ impl<I: Inode> Writeback<I> {
         started
     }
 
-    /// Where all contexts stand.
+    /// The state of all contexts.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let shared = &*self.shared;
@@ -386,12 +387,12 @@ impl<I: Inode> Writeback<I> {
         }
     }
 
-    /// Ends the threads; what is dirty stays so. Who waits is let go.
+    /// Ends the threads; what is dirty stays so. Waiting threads are released.
     pub fn stop(&self) {
         let shared = &*self.shared;
         {
             let _changing = shared.changing.lock();
-            // SeqCst: seen by whoever takes a context's lock after this does.
+            // SeqCst: seen by every thread that takes a context's lock after this one.
             shared.is_stopped.store(true, Ordering::SeqCst);
         }
         for context in &shared.contexts {

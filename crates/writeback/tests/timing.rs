@@ -185,8 +185,8 @@ fn sync_does_not_wait_for_writers_that_never_rest() {
         });
         took[0]
     });
-    // 166 MiB are dirty then: 0.65 s at 256 MiB/s. Each file is written as it is when its turn comes, and no further; the
-    // one that comes last has grown by 250 MiB.
+    // 166 MiB are dirty then: 0.65 s at 256 MiB/s. Each file is written up to its size when its turn comes; the last one
+    // has grown by 250 MiB.
     assert!((seconds(0.65)..seconds(1.7)).contains(&took), "{took:?}");
 }
 
@@ -223,7 +223,7 @@ fn a_file_without_end_leaves_others_of_its_context_their_turn() {
     });
 }
 
-/// What writers saw: bytes that all wrote, their longest wait, the most that was dirty.
+/// Measurements of writers: bytes that all wrote, their longest wait, the most that was dirty.
 struct Seen {
     bytes: u64,
     longest: Duration,
@@ -354,7 +354,7 @@ fn contexts_together_write_what_the_device_takes() {
             for contexts in [1, 2, 4, 8, 12] {
                 let got = throughput(name, contexts, page_ns, BYTES);
                 let stream = model.stream_write_bytes_per_s.min(model.write_bytes_per_s);
-                // Of 8 MiB, which a thread works for and then writes.
+                // The time for 8 MiB, which a thread prepares and then writes.
                 let run_ns = page_ns as f64 * 2048.0 + 8.0 * MIB as f64 / stream as f64 * 1e9;
                 let run_ns =
                     if model.rotating.is_some() { 1.0 } else { run_ns + model.write_latency_ns as f64 };

@@ -1,4 +1,4 @@
-//! Files of a disk that exist and get the content and the attributes of another file.
+//! Existing files of a disk that get the content and the attributes of another file.
 //!
 //! Test: `tests/disk.rs`.
 

@@ -1,7 +1,7 @@
 //! Writes a tree into a directory of a disk.
 //!
-//! An inode is made with all its attributes in one update. What writing its content changes of them is set again
-//! afterwards. Times of directories are set at the end, for every name put into one changes them.
+//! An inode is made with all its attributes in one update. The attributes that writing its content changes are set again
+//! afterwards. Times of directories are set at the end, for every name added to one changes them.
 //!
 //! Test: `tests/disk.rs`.
 
@@ -30,7 +30,7 @@ pub enum Manner {
     Copy(CopyOptions),
 }
 
-/// What was written.
+/// Counts of what was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// Entries of all kinds.
@@ -77,9 +77,9 @@ enum Goal {
     Exchange(File, CopyOptions),
 }
 
-/// What is in the way of a file that is copied.
+/// The existing object at the target of a copied file, and what is done about it.
 enum Obstacle {
-    /// Nothing, or what is to be removed.
+    /// Nothing is in the way, or an object that is to be removed.
     None,
     /// The entry is passed over.
     Skip,
@@ -88,8 +88,8 @@ enum Obstacle {
 }
 
 impl Import {
-    /// Writes into the directory `target` of `fs`. What is not told of, as the directories above an entry, gets
-    /// `times`, or the time of its making.
+    /// Writes into the directory `target` of `fs`. Directories that the source does not list, as those above an entry,
+    /// get `times`, or the time of their creation.
     ///
     /// # Errors
     /// [`Error::Disk`].
@@ -117,7 +117,7 @@ impl Import {
         })
     }
 
-    /// What was written so far.
+    /// Counts of what was written so far.
     #[must_use]
     pub fn imported(&self) -> Imported {
         self.imported
@@ -225,7 +225,7 @@ impl Import {
         Ok(())
     }
 
-    /// What is in the way of an entry that is no directory.
+    /// The existing object in the place of an entry that is no directory.
     fn obstacle(&self, entry: &Entry, level: &Level, options: CopyOptions) -> Result<Obstacle> {
         let failed = |source| Error::disk(&entry.path, source);
         let refused = |reason| Err(Error::Refused { path: entry.path.clone(), reason });
@@ -269,7 +269,7 @@ impl Import {
         self.with_temporary(|import, name| import.make(level, name, NewKind::File, attributes))
     }
 
-    /// Makes something under a name that is free, and tells the name.
+    /// Creates a file under a free name, and returns the name.
     fn with_temporary<T>(
         &mut self,
         mut make: impl FnMut(&Self, &[u8]) -> extant::Result<T>,
@@ -278,7 +278,7 @@ impl Import {
             let name = format!(".extant-copy-{}", self.temporaries).into_bytes();
             self.temporaries += 1;
             match make(self, &name) {
-                // Left by a crash, or somebody's own.
+                // Left by a crash, or created by another program.
                 Err(extant::Error::Exists) => {}
                 other => return other.map(|made| (made, name)),
             }
@@ -397,7 +397,8 @@ impl Drop for Import {
 }
 
 impl Pending {
-    /// Sets the size before content that does not reach it, so that no blocks are taken ahead of what is to come.
+    /// Sets the size before content that does not reach it, so that no blocks are preallocated past its
+    /// final end.
     fn set_size_before(&mut self, end: u64) -> extant::Result<()> {
         if end < self.size && !self.is_sized {
             self.file.set_len(self.size)?;

@@ -1,4 +1,4 @@
-//! The directory that an entry goes to, found again and again while a tree is written.
+//! The directory that an entry goes to, looked up repeatedly while a tree is written.
 //!
 //! For an archive the target is the root of everything: a symbolic link on the way leads to a place below it, `..` does
 //! not lead above it. A copy follows symbolic links as the disk's own system does.
@@ -42,13 +42,13 @@ pub(super) struct TargetDirs {
     target: Level,
     /// The file system and the path of the target, if symbolic links lead where they lead on the disk.
     system: Option<(Filesystem, PathBuf)>,
-    /// The path by which the last directory was asked for.
+    /// The path of the last directory that was looked up.
     asked: TreePath,
     /// The directories on the way to it.
     levels: Vec<Level>,
     /// There is a level for each name: no symbolic link was met.
     is_straight: bool,
-    /// The times of directories that are made because nothing tells of them.
+    /// The times of directories that no entry describes and that are created as parents.
     times: Option<Times>,
 }
 
@@ -72,7 +72,7 @@ impl TargetDirs {
         Ok(Self { system, ..Self::rooted(fs.dir(target)?, times)? })
     }
 
-    /// What a symbolic link at `path` leads to.
+    /// The file that a symbolic link at `path` leads to.
     ///
     /// # Errors
     /// `NotFound`, `Loop`; `Unsupported` where the target is the root of everything.

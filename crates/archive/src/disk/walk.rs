@@ -1,7 +1,7 @@
 //! A tree on a disk, in the order of its names.
 //!
-//! The disk may be hostile: a directory that is met a second time is an error, so that a cycle ends, and names that
-//! no directory may hold are refused. What waits in memory is bounded: pieces of a file, and names of directories above
+//! The disk may be hostile: a directory that is met a second time is an error, so that a cycle ends, and names that no
+//! directory may hold are refused. Memory is bounded: it holds pieces of one file, and names of the directories above
 //! the one that is read.
 //!
 //! Leaves out: an empty `lost+found` at the disk's root, which every disk has.
@@ -49,7 +49,7 @@ impl DiskWalk {
         self
     }
 
-    /// Whether a symbolic link given as the root stands for what it names.
+    /// Whether a symbolic link given as the root is followed.
     #[must_use]
     pub fn follow_root(mut self, follow: bool) -> Self {
         self.follow_root = follow;

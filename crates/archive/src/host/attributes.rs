@@ -41,14 +41,14 @@ pub(super) fn set_on_file(file: &impl AsFd, attributes: &Attributes, options: Co
     let (uid, gid) = owner(attributes, options);
     let owned = (uid.is_none() && gid.is_none()) || allowed(rustix::fs::fchown(file, uid, gid))?;
     if preserve.acls && !attributes.xattrs.iter().any(|(name, _)| name == ACL_ACCESS.as_bytes()) {
-        // Of an existing file; a host without lists has none to remove.
+        // An existing file may have a list; a host without lists has none to remove.
         let _ = rustix::fs::fremovexattr(file, ACL_ACCESS);
     }
     for (name, value) in options.kept_xattrs(attributes) {
         allowed(rustix::fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty()))?;
     }
     if preserve.mode {
-        // A program that runs as its owner must not come to run as somebody else.
+        // A program that runs as its owner must not run with another user's rights.
         let kept = if owned { attributes.mode & 0o7777 } else { attributes.mode & 0o1777 };
         rustix::fs::fchmod(file, Mode::from_raw_mode(kept.into()))?;
     }
@@ -56,7 +56,7 @@ pub(super) fn set_on_file(file: &impl AsFd, attributes: &Attributes, options: Co
 }
 
 /// Gives what was made under `name`, no regular file and no directory, what a copy keeps, if it is `made`, of this type and
-/// with this device number: somebody else may have put another file in its place.
+/// with this device number: another process may have put another file in its place.
 pub(super) fn set_on_name(
     directory: &impl AsFd,
     name: &[u8],

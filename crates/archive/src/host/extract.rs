@@ -1,12 +1,12 @@
 //! Writes a tree into a directory of the host.
 //!
-//! A disk may be hostile: each directory on the way is opened from its parent without following a symbolic link, so
-//! no name leads out of the target. A new file is written under a temporary name and renamed. An existing regular file is
+//! A disk may be hostile: each directory on the way is opened from its parent without following a symbolic link, so no
+//! name leads out of the target. A new file is written under a temporary name and renamed. An existing regular file is
 //! written in place, as `cp` writes it, so that its owner, its mode and its links stay. Symbolic links are followed, and
-//! devices and pipes written into, only at the path that the user spelled: inside a tree the names are the disk's
-//! choice, and an earlier copy of the same disk may have made the link. Others may change the target meanwhile: attributes
-//! are given to open files, never to names. A directory gets its final mode and times when it is left, so entries have to
-//! come as [`crate::DiskWalk`] gives them: all that is in a directory behind it, before anything else.
+//! devices and pipes written into, only at the path that the user spelled: inside a tree the names are the disk's choice,
+//! and an earlier copy of the same disk may have made the link. Other processes may change the target meanwhile:
+//! attributes are given to open files, never to names. A directory gets its final mode and times when it is left, so
+//! entries have to come in the order of [`crate::DiskWalk`]: a directory, then all its entries, then anything else.
 //!
 //! Test: `tests/extract.rs`.
 
@@ -46,7 +46,7 @@ pub struct Extract {
     kept: Option<(u64, u64)>,
     /// The open path to the directory that the last entry was in.
     open_path: OpenPath,
-    /// What the directories on the way get when they are left, if an entry told of them; first the target.
+    /// The attributes that the directories on the way get when they are left, if an entry listed them; first the target.
     held: Vec<Option<Held>>,
     held_bytes: usize,
     /// The open path to the last file that got a further name.
@@ -82,9 +82,9 @@ enum Goal {
     Stream(StreamWriter<File>),
 }
 
-/// What is in the way of an entry that is no directory.
+/// The existing object in the place of an entry that is no directory.
 enum Obstacle {
-    /// Nothing, or what is to be removed.
+    /// Nothing is in the way, or an object that is to be removed.
     None,
     /// The entry is passed over.
     Skip,
@@ -191,10 +191,10 @@ impl Extract {
 
     /// Makes a directory, unless there is one, and goes into it: whether it did.
     fn make_directory(&mut self, name: &[u8], attributes: &Attributes) -> Outcome<bool> {
-        // Ours to write into until the end, and nobody else's if it is to be kept as it was.
+        // Writable by its owner until the end, and closed to others until then if its mode is to be preserved.
         let mode = if self.options.preserve.mode { Mode::RWXU } else { mode(attributes) | Mode::RWXU };
         let is_new = match rustix::fs::mkdirat(self.open_path.directory(), name, mode) {
-            // What is no directory is not entered.
+            // An existing object that is no directory is not entered.
             Err(Errno::EXIST) => false,
             other => other.map(|()| true)?,
         };
@@ -203,7 +203,7 @@ impl Extract {
         Ok(is_new)
     }
 
-    /// What is in the way of an entry that is no directory.
+    /// The existing object in the place of an entry that is no directory.
     fn obstacle(&self, name: &[u8], entry: &Entry) -> Result<Obstacle> {
         let failed = self.failed(&entry.path);
         let stat = |directory: &OwnedFd, flags| match rustix::fs::statat(directory, name, flags) {
@@ -443,7 +443,7 @@ impl Drop for Extract {
     }
 }
 
-/// Names that are free, at random, so that those which a crash or somebody else left behind are not tried one by one.
+/// Names that are free, at random, so that those that a crash or another process left behind are not tried one by one.
 #[derive(Debug, Default)]
 struct Temporaries {
     random: RandomState,
@@ -451,7 +451,7 @@ struct Temporaries {
 }
 
 impl Temporaries {
-    /// Makes something under such a name, and tells the name.
+    /// Creates a file under such a name, and returns the name.
     fn with<T>(&mut self, mut make: impl FnMut(&[u8]) -> Outcome<T>) -> Outcome<(T, Vec<u8>)> {
         loop {
             let mut hasher = self.random.build_hasher();

@@ -1,8 +1,8 @@
 //! An open path: the directories of the host from one to another below it.
 //!
-//! Each directory is opened from the one above it and never through a symbolic link, so that nobody who changes the tree
-//! meanwhile leads it elsewhere. Only the last [`OPEN_MAX`] stay open: a tree may be deeper than a process may have
-//! descriptors. What was closed is opened again as `..` of the one below it, and has to be the directory it was.
+//! Each directory is opened from the one above it and never through a symbolic link, so that a process that changes the
+//! tree meanwhile cannot redirect it. Only the last [`OPEN_MAX`] stay open: a tree may be deeper than a process may have
+//! descriptors. A closed one is opened again as `..` of the one below it, and has to be the same directory.
 //!
 //! Test: `tests/extract.rs`, `tests/host.rs`.
 
@@ -25,7 +25,7 @@ pub(super) type FileId = (u64, u64);
 pub(super) struct OpenPath {
     root: OwnedFd,
     here: TreePath,
-    /// Those below the root.
+    /// The directories below the root.
     levels: Vec<Level>,
 }
 
@@ -41,7 +41,7 @@ impl OpenPath {
         Self { root, here: TreePath::root(), levels: Vec::new() }
     }
 
-    /// Where it leads, from its root.
+    /// The path from its root to the current directory.
     pub fn here(&self) -> &TreePath {
         &self.here
     }
@@ -51,7 +51,7 @@ impl OpenPath {
         self.levels.last().and_then(|level| level.descriptor.as_ref()).unwrap_or(&self.root)
     }
 
-    /// Goes on into `name`, and tells which directory that is.
+    /// Goes on into `name`, and returns the identity of that directory.
     pub fn enter(&mut self, name: &[u8]) -> Outcome<FileId> {
         let descriptor = rustix::fs::openat(self.directory(), name, FLAGS, Mode::empty())?;
         let id = file_id(&descriptor)?;

@@ -1,6 +1,6 @@
 //! Single files without positions: standard input and output, pipes, devices.
 //!
-//! A stream that is read ends where it ends: its entry says a size of 0, and the content that follows is the file's.
+//! The length of a stream is not known beforehand: its entry has a size of 0, and the content follows.
 //!
 //! Test: `tests/stream.rs`.
 

@@ -1,8 +1,8 @@
-//! A directory tree of the host, in an order that depends on nothing but its names.
+//! A directory tree of the host, in an order that depends on its names only.
 //!
-//! What the user may not read is an error, never left out silently. Owners and modes come through the C library,
-//! so that `fakeroot` works. Others may change the tree meanwhile: a file is read only if it is the one that was looked at,
-//! and no link leads out of the tree. Leaves out: owners as other users would see them ([`crate::Adjust`]).
+//! A file that the user may not read is an error, never left out silently. Owners and modes come through the C library, so that
+//! `fakeroot` works. Other processes may change the tree meanwhile: a file is read only if it is the one that was examined, and
+//! no link leads out of the tree. Leaves out: owners as other users would see them ([`crate::Adjust`]).
 //!
 //! Test: `tests/tar.rs`, `tests/host.rs`.
 
@@ -49,7 +49,7 @@ impl Walk {
         self
     }
 
-    /// Whether a symbolic link given as the root stands for what it names.
+    /// Whether a symbolic link given as the root is followed.
     #[must_use]
     pub fn follow_root(mut self, follow: bool) -> Self {
         self.follow_root = follow;
@@ -107,7 +107,7 @@ impl Walk {
             return visit.sink.finish();
         }
         let mut open_path = self.open_root(&found)?;
-        // Where the host has none, or shows it to nobody, files are found by their paths.
+        // Where the host has none, or does not show it to this process, files are found by their paths.
         let has_proc = own_name(open_path.directory()).join(".").is_dir();
         let mut open = vec![self.open(self.at.clone(), &open_path)?];
         while let Some(Open { tree, names }) = open.last_mut() {
@@ -140,7 +140,7 @@ impl Walk {
         &self.root
     }
 
-    /// The path by which a place is told of.
+    /// The path that messages show for a place.
     fn host(&self, tree: &TreePath) -> PathBuf {
         let below = tree.components_from(self.at.depth()).join(&b'/');
         if below.is_empty() { self.root.clone() } else { self.root.join(OsStr::from_bytes(&below)) }
@@ -170,7 +170,7 @@ impl Walk {
     }
 }
 
-/// A file that is looked at: a path to it that nobody else can change, and where it goes.
+/// A file that is looked at: a path to it that no other process can change, and where it goes.
 struct SourceFile {
     access: PathBuf,
     tree: TreePath,
@@ -259,7 +259,7 @@ impl Visit<'_> {
             uid: found.uid(),
             gid: found.gid(),
             mtime: Timestamp { seconds: found.mtime(), nanoseconds },
-            // That it is read now is no property of the tree.
+            // The access time changes by this walk, so it is no property of the tree.
             atime: None,
             xattrs: xattrs(&source.access, follow).map_err(self.walk.failed(&source.tree))?,
         })
@@ -292,7 +292,7 @@ impl Pieces {
                 _ => Vec::new(),
             };
             piece.clear();
-            // What is reserved need not be zeroed before it is read into.
+            // Reserved memory need not be zeroed before it is read into.
             piece.reserve(wanted as usize);
             let read = file.take(wanted).read_to_end(&mut piece).map_err(Error::host(host))?;
             if (read as u64) < wanted {
@@ -412,7 +412,8 @@ fn grow(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u
     }
 }
 
-/// The ranges of a file that hold data, one more than [`RANGES_MAX`] at most. A host that cannot tell says that all of it does.
+/// The ranges of a file that hold data, one more than [`RANGES_MAX`] at most. A host that does not support holes reports all of
+/// it as data.
 fn data_ranges(file: &File, size: u64) -> io::Result<Vec<DataRange>> {
     let mut ranges = Vec::new();
     let mut at = 0;

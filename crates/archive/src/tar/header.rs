@@ -2,7 +2,7 @@
 
 use super::BLOCK;
 
-/// A field: where it stands and how long it is.
+/// A field: its offset and length.
 type Field = (usize, usize);
 
 const NAME: Field = (0, 100);
@@ -65,7 +65,7 @@ impl Header {
         if prefix.is_empty() { name.to_vec() } else { [prefix, b"/", name].concat() }
     }
 
-    /// What a link names.
+    /// The target of a link.
     pub fn link_name(&self) -> Vec<u8> {
         text(self.field(LINK_NAME)).to_vec()
     }
@@ -163,7 +163,7 @@ fn sums(block: &[u8; BLOCK]) -> (i64, i64) {
         .fold((0, 0), |(unsigned, signed), byte| (unsigned + i64::from(byte), signed + i64::from(byte as i8)))
 }
 
-/// A header as written: what does not fit its fields stands in PAX records before it.
+/// A header as written: what does not fit its fields is in PAX records before it.
 pub(super) struct Fields<'a> {
     pub name: &'a [u8],
     pub type_flag: u8,

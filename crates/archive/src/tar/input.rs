@@ -11,7 +11,7 @@ use crate::flow::PIECE_BYTES;
 /// Bytes read from the host at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Bytes that tell the kind of compression.
+/// Bytes that identify the kind of compression.
 const MAGIC_BYTES: usize = 6;
 
 /// Where an archive comes from.
@@ -123,7 +123,8 @@ impl Input {
         Ok(Some(block))
     }
 
-    /// Exactly `bytes` bytes. Memory grows with what is there, not with what is asked for.
+    /// Exactly `bytes` bytes. Memory grows with the bytes that exist, not with the length
+    /// requested.
     pub(super) fn take(&mut self, bytes: u64) -> Result<Vec<u8>> {
         let mut taken = Vec::with_capacity(bytes.min(PIECE_BYTES as u64) as usize);
         self.reader().take(bytes).read_to_end(&mut taken).map_err(Error::Stream)?;
@@ -198,7 +199,7 @@ fn unpack<R: Read + Send + 'static>(magic: &[u8], reader: BufReader<R>) -> Resul
 
 /// Zstandard frames one after the other, as parallel compressors write them.
 struct Frames<R: Read> {
-    /// What is between two frames; none while a frame is unpacked.
+    /// The input between two frames; none while a frame is unpacked.
     reader: Option<BufReader<R>>,
     decoder: Option<ruzstd::decoding::StreamingDecoder<BufReader<R>, ruzstd::decoding::FrameDecoder>>,
 }

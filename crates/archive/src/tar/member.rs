@@ -1,4 +1,4 @@
-//! One member of an archive, as its header and the records before it describe it.
+//! One member of an archive, as described by its header and the records before it.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::error::{Error, Result};
 use crate::path::{PathReader, TreePath};
 use crate::user_database::UserDatabase;
 
-/// What stands before the header of a member and belongs to it.
+/// The blocks before the header of a member that belong to it.
 #[derive(Default)]
 pub(super) struct Extensions {
-    /// Bytes of all that stands there.
+    /// Bytes of all these headers.
     pub bytes: u64,
     pub records: Vec<Record>,
     pub long_name: Option<Vec<u8>>,
@@ -46,7 +46,7 @@ impl<'a> Records<'a> {
 pub(super) struct Member {
     pub name: Vec<u8>,
     pub path: TreePath,
-    /// None for a regular file, whose shape stands in more places than these.
+    /// None for a regular file, whose map of data and holes is not in the header alone.
     pub kind: Option<EntryKind>,
     pub attributes: Attributes,
     /// Bytes of content in the archive.

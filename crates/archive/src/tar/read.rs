@@ -75,7 +75,7 @@ impl TarReader {
         Self { input, global: BTreeMap::new(), names: UserDatabase::default(), paths: PathReader::default() }
     }
 
-    /// Who the names in access control lists are. Owners of members go by number always.
+    /// The database that maps names in access control lists to ids. Owners of members are always taken by number.
     #[must_use]
     pub fn names(mut self, names: UserDatabase) -> Self {
         self.names = names;
@@ -128,15 +128,15 @@ impl TarReader {
         sink: &mut dyn Sink,
         extent: Extent,
     ) -> Result<()> {
-        // Back in its place before any error is told of.
+        // Put back before any error is returned.
         let global = std::mem::take(&mut self.global);
         let member = Member::new(header, offset, &global, extensions, (&self.names, &mut self.paths));
         self.global = global;
         let Member { name, path, kind, attributes, mut stored, sparse } = member?;
         let refused = |reason| Error::Member { offset, path: name.clone(), reason };
         if let Some(kind) = kind {
-            // Only an incremental dump's directory has content, a list of names. Others may tell a size that
-            // nothing follows.
+            // Only an incremental dump's directory has content, a list of names. Others may have a size field that no
+            // content follows.
             let follows = if header.type_flag() == b'D' { stored } else { 0 };
             sink.entry(Entry { path, kind, attributes })?;
             return self.input.skip(follows.saturating_add(padding(follows)));

@@ -7,7 +7,7 @@ use super::{BLOCK, padding};
 use crate::entry::{DataRange, RANGES_MAX, Shape, TOO_MANY_RANGES};
 use crate::error::Error;
 
-/// Digits of a number in the map that stands before the content (format 1.0).
+/// Digits of a number in the map before the content (format 1.0).
 const DIGITS_MAX: usize = 20;
 
 const MALFORMED: &str = "a malformed sparse map";
@@ -42,7 +42,7 @@ impl Unreadable {
     }
 }
 
-/// What the records of a member say about holes.
+/// The fields about holes in the records of a member.
 #[derive(Default)]
 pub(super) struct SparseRecords {
     /// Its size with holes.
@@ -51,7 +51,7 @@ pub(super) struct SparseRecords {
     pub name: Option<Vec<u8>>,
     /// Offsets and lengths by turns (formats 0.0 and 0.1).
     numbers: Option<Vec<u64>>,
-    /// The map stands before the content (format 1.0).
+    /// The map precedes the content (format 1.0).
     in_content: bool,
 }
 
@@ -77,14 +77,14 @@ impl SparseRecords {
                 }
                 self.numbers = Some(texts().map(decimal).collect::<Option<_>>().ok_or(MALFORMED)?);
             }
-            // `minor`, and `numblocks`, which the map itself tells.
+            // `minor`, and `numblocks`, which the map itself contains.
             _ => {}
         }
         Ok(())
     }
 
-    /// The shape of the member's content, of which `stored` bytes are in the archive. Reads the map off the
-    /// content if it stands there, and takes its bytes from `stored`. None if the member has no holes.
+    /// The shape of the member's content, of which `stored` bytes are in the archive. Reads the map from the start
+    /// of the content if it is there, and takes its bytes from `stored`. None if the member has no holes.
     pub fn shape(self, input: &mut Input, stored: &mut u64) -> Result<Option<Shape>, Unreadable> {
         let numbers = if self.in_content { Some(read_map(input, stored)?) } else { self.numbers };
         let Some(numbers) = numbers else { return Ok(None) };
@@ -98,7 +98,7 @@ impl SparseRecords {
     }
 }
 
-/// The shape of a member in GNU's own form, whose map stands in its header and in blocks behind it.
+/// The shape of a member in GNU's own form, whose map is in its header and in blocks behind it.
 pub(super) fn gnu_shape(input: &mut Input, header: &Header) -> Result<Shape, Unreadable> {
     let size = header.gnu_real_size().ok_or(MALFORMED)?;
     let (mut ranges, mut continued) = header.gnu_sparse_map().ok_or(MALFORMED)?;
@@ -159,7 +159,7 @@ fn read_map(input: &mut Input, stored: &mut u64) -> Result<Vec<u64>, Unreadable>
     }
 }
 
-/// The map that stands before the content of `shape`, padded to whole blocks.
+/// The map before the content of `shape`, padded to whole blocks.
 pub(super) fn format_map(shape: &Shape) -> Vec<u8> {
     let mut ranges: Vec<_> = shape.ranges.iter().map(|range| (range.offset, range.bytes)).collect();
     // A trailing hole needs an empty range at its end, or readers stop before it.

@@ -1,6 +1,6 @@
 //! Writes an archive in PAX form: ustar headers, and extended ones only where a field needs it.
 //!
-//! The same tree gives the same bytes: nothing of the host, no process number, no time of writing.
+//! The same tree gives the same bytes: no data of the host, no process number, no time of writing.
 
 use std::collections::HashSet;
 use std::io::{self, Write};

@@ -1,8 +1,8 @@
-//! Reads and writes past the host's page cache.
+//! Reads and writes that bypass the host's page cache.
 //!
-//! `O_DIRECT` wants offset, length and memory aligned. A request that is not aligned goes through an aligned
-//! buffer; a write that covers a unit only in part reads the unit first, and takes the lock alone meanwhile, or
-//! it would put older bytes back over a neighbour's.
+//! `O_DIRECT` requires an aligned offset, length and buffer. A request that is not aligned goes through an
+//! aligned buffer; a write that covers a unit only in part reads the unit first, and takes the lock alone
+//! meanwhile, or it would put older bytes back over a neighbour's.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ use crate::total_bytes;
 
 use super::write_all;
 
-/// The unit where the host does not tell: no device asks for more.
+/// The unit where the host does not report it: no device asks for more.
 const DEFAULT_UNIT: u64 = 4096;
 
 /// Bytes copied at a time.

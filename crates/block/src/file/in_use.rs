@@ -1,4 +1,4 @@
-//! What the kernel itself does with a device: mounts of a block special, loop devices over an image file.
+//! Uses of a device by the kernel itself: mounts of a block special, loop devices over an image file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;

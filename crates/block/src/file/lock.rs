@@ -15,12 +15,12 @@ use crate::error::Holder;
 
 use super::identity;
 
-/// Locks the file, or says who has.
+/// Locks the file, or names the holder of the lock.
 pub fn acquire(path: &Path, file: &File, shared: bool) -> Result<(), Error> {
     match control(file, libc::F_OFD_SETLK, shared) {
         Ok(_) => Ok(()),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
-            // An ordinary lock tells its process; an open-file-description lock says -1.
+            // An ordinary lock names its process; an open-file-description lock says -1.
             let told = control(file, libc::F_OFD_GETLK, shared).ok().map_or(-1, |lock| lock.l_pid);
             let holder = match u32::try_from(told) {
                 Ok(pid) if pid > 0 => Some(Holder { pid, name: command_name(pid) }),

@@ -1,12 +1,12 @@
 //! Writes through a shared memory map.
 //!
 //! A write by system call takes the file's lock in the host, so two writers to one tmpfs image are no faster than
-//! one; a store into a map takes none. Reads are system calls: on tmpfs they take no lock, and a page never
+//! one; a store into a map takes no lock. Reads are system calls: on tmpfs they take no lock, and a page never
 //! written stays unallocated, where a load from the map would allocate it.
 //!
 //! Invariant: a store touches only granules that `fallocate` has given space, since a store into a hole of a full
 //! file system kills the process (SIGBUS) where a write returns an error. Another program that shortens the file
-//! would kill it as well; the lock on the file is what keeps others away.
+//! would kill it as well; the lock on the file keeps cooperating programs away.
 //!
 //! Locks: `DEVICE`, one per span, one at a time; also what makes stores from two threads ordered.
 

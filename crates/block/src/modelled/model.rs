@@ -1,4 +1,4 @@
-//! What a modelled device is like: figures in a file, each with its source beside it.
+//! The parameters of a modelled device: figures in a file, each with its source.
 
 use crate::Error;
 
@@ -7,36 +7,36 @@ use crate::Error;
 pub struct Model {
     /// Requests that are worked on at once; further ones wait in the order in which they came.
     pub queue_depth: u64,
-    /// What a read takes beside moving its bytes.
+    /// The time of a read besides the transfer of its bytes.
     pub read_latency_ns: u64,
-    /// What a write takes beside moving its bytes.
+    /// The time of a write besides the transfer of its bytes.
     pub write_latency_ns: u64,
-    /// What a flush takes when nothing is left to write.
+    /// The time of a flush when nothing is left to write.
     pub flush_latency_ns: u64,
-    /// Of all reads together.
+    /// Rate of all reads together.
     pub read_bytes_per_s: u64,
-    /// Of all writes together.
+    /// Rate of all writes together.
     pub write_bytes_per_s: u64,
-    /// Of one read by itself.
+    /// Rate of a single read.
     pub stream_read_bytes_per_s: u64,
-    /// Of one write by itself.
+    /// Rate of a single write.
     pub stream_write_bytes_per_s: u64,
     /// Reads at most.
     pub read_requests_per_s: u64,
     /// Writes at most.
     pub write_requests_per_s: u64,
-    /// What a disk with heads has besides.
+    /// Further parameters of a rotating disk.
     pub rotating: Option<Rotating>,
 }
 
-/// What belongs to heads over turning platters, and the cache before them.
+/// Parameters of the heads and platters of a rotating disk, and of its write cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotating {
     /// To a random place, on average.
     pub seek_average_ns: u64,
     /// To the next track.
     pub seek_track_ns: u64,
-    /// Of the platters; a request that is not where the heads are waits for half of one.
+    /// Time of one revolution; a request away from the heads' position waits for half of one.
     pub revolution_ns: u64,
     /// The whole disk, of which the device before it may be a small part.
     pub capacity_bytes: u64,
@@ -44,7 +44,7 @@ pub struct Rotating {
     pub cache_bytes: u64,
 }
 
-/// The figures by name, as they stand in the file.
+/// The figures by name, as they are in the file.
 struct Figures<'a> {
     list: Vec<(&'a str, u64)>,
 }

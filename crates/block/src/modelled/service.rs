@@ -1,4 +1,5 @@
-//! When a request that comes now ends. Times are nanoseconds since the device was made; nothing here waits.
+//! Computes when a request that arrives now ends. Times are nanoseconds since the device was made; nothing here
+//! waits.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -8,7 +9,7 @@ use super::model::{Model, Rotating};
 /// The heads' work is cut into such pieces, between which a read may come.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// What is asked of the device.
+/// The kind of work for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     Read {
@@ -51,7 +52,7 @@ pub struct Service {
 struct Heads {
     /// The byte that comes under them next.
     at: u64,
-    /// What is in the cache alone: offset to length, neither overlapping nor touching.
+    /// The ranges that are in the cache alone: offset to length, neither overlapping nor touching.
     cached: BTreeMap<u64, u64>,
     cached_bytes: u64,
 }
@@ -150,7 +151,7 @@ impl Service {
         }
     }
 
-    /// What the heads have begun to write by `now`.
+    /// Writes the pieces of the cache that the heads begin to write by `now`.
     fn clean(&mut self, now: u64, rotating: &Rotating) {
         while self.busy_until <= now && self.clean_next(rotating) {}
     }

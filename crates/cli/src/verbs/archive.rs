@@ -90,7 +90,7 @@ impl Import {
     }
 }
 
-/// The times of what is made without being told of, if the clock stands still.
+/// The times of directories that no entry describes, if the clock is fixed.
 pub fn times() -> Result<Option<extant::Times>, Failure> {
     Ok(match clock()? {
         extant_rt::WallClock::Fixed(seconds, nanoseconds) => {
@@ -167,7 +167,7 @@ fn pack_into(path: &Path, walk: DiskWalk, source: &DiskPath) -> Result<(usize, u
     let is_file = file.metadata().map_err(failed)?.is_file();
     pack(walk, file, source).map_err(|failure| {
         if is_file {
-            // If it cannot be removed either, the failure is told all the same.
+            // If it cannot be removed either, the failure is still reported.
             let _ = std::fs::remove_file(path);
         }
         match failure.place.as_str() {

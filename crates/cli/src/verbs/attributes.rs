@@ -120,8 +120,8 @@ fn set_owner(file: &File, owner: Owner) -> extant::Result<()> {
     }
 }
 
-/// Changes everything below a directory; a symbolic link itself, or not at all. What cannot be changed is told, and the
-/// rest is changed.
+/// Changes everything below a directory; a symbolic link itself, or not at all. What cannot be changed is reported, and
+/// the rest is changed.
 fn below(
     fs: &Filesystem,
     place: &DiskPath,

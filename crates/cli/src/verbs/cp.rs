@@ -124,7 +124,7 @@ impl Cp {
         }
     }
 
-    /// Whether a symbolic link that is named stands for what it names, as it does with a slash behind it.
+    /// Whether a symbolic link that is named is followed, as it does with a slash behind it.
     fn follows(&self, argument: &OsStr) -> bool {
         !self.is_recursive() || argument.as_bytes().ends_with(b"/") || argument.as_bytes().ends_with(b"/.")
     }
@@ -150,7 +150,7 @@ impl Cp {
     }
 
     fn to_disk(&self, target: &DiskPath, sources: &[(&OsStr, Address)]) -> Outcome {
-        // Before the disk is locked: whoever writes into the pipe may read this disk.
+        // Before the disk is locked: the process that writes into the pipe may read this disk.
         let input = match sources.iter().any(|(argument, _)| *argument == STREAM) {
             true => standard_input()?,
             false => Box::new(std::io::empty()),
@@ -363,7 +363,8 @@ impl Cp {
         Ok(())
     }
 
-    /// Pours a source, and tells of it if wanted: from `argument` to the goal, whose directory people call `to`.
+    /// Copies a source into the sink, and reports each entry if `--verbose` is given: from `argument` to the goal,
+    /// whose directory people call `to`.
     fn pour(
         &self,
         source: impl Source + Send + 'static,
@@ -400,8 +401,8 @@ impl Cp {
 }
 
 impl Target<'_> {
-    /// Where a source goes: into a target that is a directory, or in its place. `DIR/.` and a whole disk stand for what
-    /// is in them.
+    /// Where a source goes: into a target that is a directory, or in its place. `DIR/.` and a whole disk mean their
+    /// entries.
     fn goal(&mut self, argument: &OsStr, source: &Path, is_directory: bool) -> Result<Goal, Failure> {
         let is_content = argument.as_bytes().ends_with(b"/.") || source.file_name().is_none();
         let (directory, name) = match (self.is_directory, is_content) {

@@ -65,7 +65,7 @@ impl Point {
 
 impl Drop for Point {
     fn drop(&mut self) {
-        // Still a mount if that went wrong, and then it has been told.
+        // If the unmount failed it is still a mount, and the failure has been reported.
         let _ = std::fs::remove_dir(&self.0);
     }
 }
@@ -116,7 +116,7 @@ fn run_in(dir: &Path, command: &[OsString]) -> Outcome {
         // The terminal sends SIGINT to the command as well.
         for signal in signals.forever().filter(|signal| *signal != SIGINT) {
             let signal = if signal == SIGHUP { Signal::HUP } else { Signal::TERM };
-            // Ended in the meantime: then there is nobody to tell.
+            // The command may have ended in the meantime; then there is no process to signal.
             let _ = kill_process(pid, signal);
         }
     };

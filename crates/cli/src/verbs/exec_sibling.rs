@@ -1,4 +1,4 @@
-//! `extant bench` and `extant lab`: programs of their own that stand beside this one.
+//! `extant bench` and `extant lab`: separate programs in the same directory as this one.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

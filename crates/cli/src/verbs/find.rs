@@ -149,7 +149,7 @@ impl Find {
         Ok(report.exit())
     }
 
-    /// Looks at `place` and below. What cannot be read is told; what cannot be written is the end.
+    /// Looks at `place` and below. What cannot be read is reported; output that cannot be written ends the search.
     fn look(
         &self,
         fs: &Filesystem,

@@ -109,7 +109,7 @@ impl Ls {
 }
 
 impl Listing<'_> {
-    /// Lists what is at one place. What cannot be read is told; what cannot be written is the end.
+    /// Lists what is at one place. What cannot be read is reported; output that cannot be written ends the list.
     fn place(&mut self, fs: &Filesystem, place: DiskPath) -> Result<(), Failure> {
         let names =
             if self.verb.long && !self.verb.numeric { NamesByNumber::on(fs) } else { Default::default() };

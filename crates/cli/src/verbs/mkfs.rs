@@ -237,13 +237,13 @@ impl Mkfs {
         }
     }
 
-    /// Who is to own the root directory, if the extended options say so.
+    /// The owner of the root directory, if the extended options name one.
     fn root_owner(&self) -> Option<(u32, u32)> {
         let words = self.extended.iter().flat_map(|words| words.split(','));
         words.filter_map(|word| owner(word.strip_prefix("root_owner=")?).ok()).next_back()
     }
 
-    /// With a clock that stands still, the same content gives the same UUID and directory hashes, other content others.
+    /// With a fixed clock, the same content gives the same UUID and directory hashes, other content others.
     fn identify(&self, builder: &mut Builder, room: &Room, clock: WallClock) {
         if clock == WallClock::System {
             return;

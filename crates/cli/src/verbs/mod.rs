@@ -1,4 +1,4 @@
-//! The verbs: their arguments, and which does what.
+//! The commands: their arguments, and the dispatch to their modules.
 
 mod archive;
 mod attributes;
@@ -108,7 +108,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
                 let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
                 output::report(&Failure::usage(line), true);
             } else {
-                // A closed terminal cannot be told.
+                // A closed terminal cannot show the error.
                 let _ = error.print();
             }
             return ExitCode::from(match (is_help, is_check) {
@@ -162,7 +162,7 @@ impl Verb {
     }
 }
 
-/// Failures that do not keep the rest from being done, told as they happen.
+/// Failures that do not keep the rest from being done, reported as they happen.
 struct Report {
     as_json: bool,
     exit: u8,
@@ -174,7 +174,7 @@ impl Report {
         Self { as_json, exit: 0 }
     }
 
-    /// Tells of a failure.
+    /// Reports a failure.
     fn tell(&mut self, failure: &Failure) {
         self.exit = self.exit.max(failure.exit());
         output::report(failure, self.as_json);
@@ -185,13 +185,13 @@ impl Report {
         result.map_err(|failure| self.tell(&failure)).ok()
     }
 
-    /// The exit status that tells whether there was one.
+    /// The exit status that says whether there was one.
     fn exit(&self) -> u8 {
         self.exit
     }
 }
 
-/// Does `each` for every one of `items`, telling of each failure as it happens; the exit status tells whether there
+/// Does `each` for every one of `items`, reporting each failure as it happens; the exit status says whether there
 /// was one.
 fn for_each<T>(
     items: impl IntoIterator<Item = T>,

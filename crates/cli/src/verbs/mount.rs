@@ -1,4 +1,4 @@
-//! `extant mount`, and what `mount` calls as `mount.extant`.
+//! `extant mount`, and the program `mount.extant` that mount(8) calls.
 
 mod daemon;
 mod options;
@@ -95,7 +95,7 @@ fn mount_again(image: &Path, dir: &Path, options: &Options) -> Result<bool, Fail
             );
             Err(Failure::new("busy", image.display().to_string(), message))
         }
-        // Unmounted meanwhile, or not ours to mount: whoever opens it will be told.
+        // Unmounted meanwhile, or not ours to mount: a later open reports what is wrong.
         Err(_) => Ok(false),
     }
 }

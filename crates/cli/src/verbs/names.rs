@@ -160,7 +160,7 @@ impl Ln {
         }
         let place = DiskPath { image: link.image.clone(), path };
         if let Some(original) = original {
-            // Seen to before anything is removed, and told by its own name.
+            // Checked before anything is removed, and reported by its own name.
             let original = DiskPath { image: link.image.clone(), path: original.to_owned() };
             let found = fs.symlink_lookup(&original.path).map_err(failed_at(&original))?;
             if found.metadata().file_type == FileType::Directory {
@@ -199,7 +199,7 @@ fn on_one_disk(places: &[OsString]) -> Result<(Vec<DiskPath>, DiskPath), Failure
     }
 }
 
-/// Whether things go into the target, not to it.
+/// Whether the sources go into the target directory rather than replacing the target.
 fn into_directory(fs: &Filesystem, target: &DiskPath, count: usize) -> Result<bool, Failure> {
     let is_directory = fs.metadata(&target.path).is_ok_and(|found| found.file_type == FileType::Directory);
     if count > 1 && !is_directory {

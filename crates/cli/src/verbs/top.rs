@@ -24,7 +24,7 @@ use crate::json::put_text;
 use crate::mounts::{self, Mounted};
 use crate::output::{self, Output, escape};
 
-/// More than any server of ours tells.
+/// More than any server of Extant reports.
 const METRICS_BYTES_MAX: u64 = 1 << 20;
 /// Lines where the terminal does not say how many it has.
 const ROWS: usize = 24;
@@ -102,7 +102,7 @@ impl Top {
         }
     }
 
-    /// The server's metrics now. What is opened is closed again: nobody is to find the mount in use.
+    /// The server's metrics now. What it opens it closes, so that the mount does not stay busy.
     fn read(&self, mounted: &Mounted) -> Result<Snapshot, Failure> {
         let path = mounted.point.join(".extant/metrics");
         let failed = |error: std::io::Error| {

@@ -44,7 +44,7 @@ pub struct Umount {
     pub dir: PathBuf,
 }
 
-/// What the thread that unmounts tells the one that looks at the clock.
+/// What the thread that unmounts reports to the one that watches the timeout.
 #[derive(Default)]
 struct Progress {
     mounted: Option<Mounted>,
@@ -62,7 +62,7 @@ impl Umount {
     /// Seconds, unless others are asked for.
     pub const TIMEOUT: u64 = 60;
 
-    /// Unmounts. A server that does not answer holds up whoever asks the kernel about its mount; so a thread does that, which ends
+    /// Unmounts. A thread asks the kernel about the mount, for a server that does not answer blocks the caller; the thread ends
     /// with the process.
     pub fn run(self) -> Outcome {
         let progress = Mutex::new(LockClass::PIPE, Progress::default());
@@ -121,7 +121,7 @@ impl Shared {
     }
 
     fn unmount(&self, given: &Path, lazy: bool) -> Result<(), Failure> {
-        // A server that is stopped is asked nothing: who waits for it cannot even be killed.
+        // A server that is stopped is asked nothing: a thread that waits for it cannot even be killed.
         let absolute = std::path::absolute(given).map_err(|error| Failure::host(given, &error))?;
         let (dir, mounted) = match mounts::ours_at(&absolute)? {
             Some(mounted) => (absolute, Some(mounted)),
@@ -149,7 +149,7 @@ impl Shared {
             _ => Failure::host(&dir, &error),
         })?;
         self.progress.lock().is_unmounted = true;
-        // Who serves it goes on while it is mounted elsewhere.
+        // The server goes on while it is mounted elsewhere.
         if lazy || is_stale || !mounted.points()?.is_empty() {
             return Ok(());
         }
@@ -168,7 +168,7 @@ fn unmount(dir: &Path, lazy: bool) -> std::io::Result<()> {
     mounts::unmount(dir, lazy)
 }
 
-/// Waits until the server has ended, and says how; or, if it is not known, until it has let go of the image.
+/// Waits until the server has ended, and returns how; or, if the server is not known, until it has released the image.
 fn wait(server: Option<&ServerProcess>, mounted: &Mounted) -> Result<(), Failure> {
     let Some(server) = server else {
         while let Err(extant_block::Error::Locked { .. } | extant_block::Error::Busy { .. }) =

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 /// The name of the disk that every bench has.
 pub const DISK: &str = "disk.img";
 
-/// What a command gave.
+/// The result of a command.
 pub struct Run {
     pub status: i32,
     pub stdout: Vec<u8>,
@@ -149,7 +149,7 @@ impl Bench {
         let mut stdin = child.stdin.take().expect("stdin");
         let input = input.to_vec();
         let writer = std::thread::spawn(move || {
-            // Who does not want it all says so by its status.
+            // A command that does not read all of its input shows that by its exit status.
             let _ = stdin.write_all(&input);
         });
         let run = Run::from(child.wait_with_output().expect("output"));
@@ -202,7 +202,7 @@ impl Bench {
         self.program("mke2fs", &[&["-q", "-t", "ext4", "-b", "4096"], more, &[image, size]].concat());
     }
 
-    /// What `debugfs` says to a request.
+    /// The output of `debugfs` for a request.
     pub fn debugfs(&self, image: &str, request: &str) -> String {
         let run = self.program("debugfs", &["-R", request, image]);
         format!("{}{}", run.out, run.err)

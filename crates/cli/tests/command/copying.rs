@@ -39,7 +39,7 @@ fn file_that_exists_keeps_what_is_its_own() {
     assert_eq!(bench.content(DISK, "/kept"), b"new\n");
     assert_eq!(bench.ok(&["ls", "-a", "disk.img:/etc"]).out, ".\n..\ngroup\nhostname\nlink\npasswd\n");
     bench.assert_clean(DISK);
-    // What is asked for is changed, and no more.
+    // The requested attributes change, and no others.
     bench.ok(&["cp", "--chown", "0", "new", "disk.img:/kept"]);
     assert_eq!(bench.field(DISK, "/etc/hostname", "User:"), "0");
     assert_eq!(bench.field(DISK, "/etc/hostname", "Group:"), "35");
@@ -168,7 +168,7 @@ fn refusals_name_what_is_wrong() {
     }
     assert!(!bench.path("out").exists());
     bench.assert_clean(DISK);
-    // What can be copied is copied all the same.
+    // The other sources are copied all the same.
     bench.fails(1, &["cp", "missing", "tree/bin/tool", "disk.img:/deep"]);
     assert_eq!(bench.ok(&["ls", "disk.img:/deep"]).out, "er\ntool\n");
 }
@@ -214,7 +214,7 @@ fn links_of_a_disk_do_not_lead_to_the_host() {
     bench.ok(&["ln", "-s", outside.to_str().expect("path"), "disk.img:/out"]);
     bench.fails(1, &["cp", "tree/bin/tool", "disk.img:/out/tool"]);
     assert_eq!(fs::read_dir(&outside).expect("directory").count(), 0);
-    // And a tree that comes out does not go through links that it brings along.
+    // An extracted tree does not follow links that it contains.
     bench.ok(&["mkdir", "disk.img:/t"]);
     bench.ok(&["ln", "-s", outside.to_str().expect("path"), "disk.img:/t/sub"]);
     fs::create_dir(bench.path("back")).expect("directory");

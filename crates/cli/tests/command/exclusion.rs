@@ -1,4 +1,4 @@
-//! Disks that somebody else uses, and images that are no bare disk.
+//! Disks that are in use by another process, and images that are no bare disk.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Stdio};
@@ -7,7 +7,7 @@ use extant_ondisk::Superblock;
 
 use super::bench::{Bench, DISK, is_root};
 
-/// A reader that holds the disk: an export that nobody takes in.
+/// A reader that holds the disk: an export whose output is not read.
 fn reader(bench: &Bench) -> Child {
     let mut command = bench.extant();
     command.args(["export", DISK]).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -317,7 +317,7 @@ fn who_waits_for_another_host_says_so_while_waiting() {
     bench.mke2fs("shared.img", "16M", &options);
     let mut bytes = bench.bytes("shared.img");
     let superblock = Superblock::parse(&bytes[1024..]).expect("a superblock");
-    // Its sequence, which is no longer that of a disk that nobody uses.
+    // Its sequence number, which no longer says that the disk is unused.
     let sequence_offset = superblock.s_mmp_block() as usize * 1024 + 4;
     bytes[sequence_offset..][..4].copy_from_slice(&7_u32.to_le_bytes());
     std::fs::write(bench.path("shared.img"), bytes).expect("an image");

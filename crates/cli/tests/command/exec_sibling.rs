@@ -11,7 +11,8 @@ fn extant(program: &Path, verb: &str) -> Run {
     Command::new(program).arg(verb).args(ARGUMENTS).output().expect("the command").into()
 }
 
-/// By a process of its own: what this one had open for writing, children of other tests might have too, and it would be busy.
+/// Written by a separate process: children of other tests might inherit this process's descriptor for writing, and the
+/// program would be busy.
 fn shell(script: &str, dir: &Path) {
     let mut command = Command::new("sh");
     let command = command.args(["-ec", script, "sh", env!("CARGO_BIN_EXE_extant")]).current_dir(dir);

@@ -203,7 +203,7 @@ fn make_target(dir: &Path, kind: &str) {
     }
 }
 
-/// What a path is, as a line.
+/// The state of a path, as a line.
 type State = BTreeMap<String, String>;
 
 fn line(
@@ -234,7 +234,7 @@ fn kind_of(found: &Metadata) -> &'static str {
     }
 }
 
-/// What copies left in a directory of the host, without the sources.
+/// The state of a directory of the host after copies, without the sources.
 fn state(dir: &Path, below: &str, since: i64, into: &mut State) {
     for entry in fs::read_dir(dir.join(below)).expect("directory").map(|entry| entry.expect("entry")) {
         let name = entry.file_name().into_string().expect("name");
@@ -304,7 +304,7 @@ fn run(command: &mut Command, source: Option<&Path>, target: Option<&Path>) -> (
     let (mut is_fed, mut piped) = (false, Vec::new());
     let mut drain = |piped: &mut Vec<u8>| {
         if let Some(reader) = &mut reader {
-            // Of a pipe whose writers are gone; else what is there, so that the copy does not wait.
+            // Reads a pipe to its end if its writers are gone, else only what is there, so that the copy does not wait.
             let _ = reader.read_to_end(piped);
         }
     };
@@ -314,7 +314,7 @@ fn run(command: &mut Command, source: Option<&Path>, target: Option<&Path>) -> (
             break status;
         }
         if let (Some(pipe), false) = (source, is_fed) {
-            // Fails while nobody reads.
+            // Fails while the pipe has no reader.
             let writer = OpenOptions::new().write(true).custom_flags(nonblocking).open(pipe);
             is_fed = writer.is_ok_and(|mut writer| writer.write_all(b"piped\n").is_ok());
         }

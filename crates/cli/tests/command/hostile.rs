@@ -78,7 +78,7 @@ fn removal_of_a_file_with_a_broken_map_fails_and_marks_the_disk() {
         noted.out,
         noted.err
     );
-    // What is beside it can still be removed; the mark stays until e2fsck was there.
+    // Other files can still be removed; the mark stays until e2fsck has run.
     assert_eq!(bench.run(&["rm", "disk.img:/etc/passwd"]).status, 0);
     assert!(header(&bench).contains("with errors"), "{}", header(&bench));
 }

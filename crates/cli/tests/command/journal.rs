@@ -116,7 +116,7 @@ fn writer_that_is_killed_leaves_the_old_or_the_new() {
         child.wait().expect("wait");
         let read = bench.ok(&["cat", "large.img:/etc/hostname"]).stdout;
         assert!(read == b"guest\n" || read == bench.bytes("new"), "{delay_ms} ms: {} bytes", read.len());
-        // Whoever writes next settles what was left.
+        // The next writer completes what the crash left.
         let run = bench.run(&["mkdir", "-p", &format!("large.img:/after/{delay_ms}")]);
         assert_eq!(run.status, 0, "{}", run.err);
         bench.assert_clean("large.img");

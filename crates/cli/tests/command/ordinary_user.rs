@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::bench::{Bench, DISK, Run, is_root, tool};
 
-/// The command as a user without privileges; as whoever runs the tests, if that is one.
+/// The command as a user without privileges; as the one that runs the tests, if unprivileged.
 fn as_user(bench: &Bench) -> Option<impl Fn(&[&str]) -> Run> {
     let setpriv = if is_root() { Some(tool("setpriv")?) } else { None };
     let program = bench.path("extant");
@@ -62,7 +62,7 @@ fn disk_of_somebody_else_is_read_but_not_written() {
     std::fs::set_permissions(bench.path(DISK), std::fs::Permissions::from_mode(0o444)).expect("mode");
     let run = extant(&["cat", "disk.img:/etc/hostname"]);
     assert_eq!((run.status, run.out.as_str()), (0, "guest\n"), "{}", run.err);
-    // Modes inside the disk are no rule for who holds the image.
+    // Modes inside the disk do not bind a user who can open the image.
     assert_eq!(extant(&["cat", "disk.img:/deep/er/file"]).out, "deep\n");
     bench.assert_untouched(DISK, || {
         let run = extant(&["mkdir", "disk.img:/x"]);

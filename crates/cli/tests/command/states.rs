@@ -1,4 +1,5 @@
-//! What people read of disks in every state in which they may find them, through each door: `docs/reference/states.md` has the same table.
+//! The messages that users see for disks in every state, through each command and the mount: `docs/reference/states.md` has the same
+//! table.
 
 use std::fs;
 use std::path::Path;
@@ -17,11 +18,11 @@ const DOORS: [(&str, &[&str]); 4] = [
     ("mount", &["mount", DISK, "point"]),
 ];
 
-/// What is on the disk, as far as it can be seen.
+/// The content of the disk, as far as it can be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Nothing,
-    /// What was there before the crash, without the file that the journal holds.
+    /// The state before the crash, without the file that the journal holds.
     Home,
     /// That file too.
     Journal,
@@ -187,7 +188,7 @@ fn disk_of_two_groups() -> Option<Bench> {
     Some(bench)
 }
 
-/// A disk whose journal holds a file `/late`, as a crash leaves it; or as a journal does that was then given up, for a write failed.
+/// A disk whose journal holds a file `/late`, as a crash leaves it; or as a journal leaves it that was aborted after a failed write.
 fn crash(bench: &Bench, aborts: bool) {
     let bytes = bench.bytes(DISK);
     let memory = MemoryDevice::new(bytes.len() as u64);
@@ -225,7 +226,7 @@ fn poke(bench: &Bench, at: u64, with: &[u8]) {
     fs::write(bench.path(DISK), bytes).expect("image");
 }
 
-/// What was printed, with names of files as they were given and numbers of blocks as N.
+/// The output, with names of files as they were given and numbers of blocks as N.
 fn words(bench: &Bench, run: &super::bench::Run) -> String {
     let text = format!("{}{}", run.out, run.err).replace(&format!("{}/", bench.dir().display()), "");
     let lines = text.trim_end().lines().map(|line| {

@@ -21,7 +21,7 @@ fn every_verb_explains_itself_with_examples() {
             assert!(line.chars().count() <= 110, "{verb}: {line}");
         }
     }
-    // The long form tells more than the table of options.
+    // The long form says more than the table of options.
     assert!(bench.ok(&["mkfs", "--help"]).out.contains("SOURCE_DATE_EPOCH"));
     assert!(bench.ok(&["check", "--help"]).out.contains("16 if"));
     assert!(bench.ok(&["--version"]).out.starts_with("extant "));

@@ -22,13 +22,14 @@ impl Loop {
         Some(Self(String::from_utf8_lossy(&output.stdout).trim().into()))
     }
 
-    /// Whether somebody excludes all others from it.
+    /// Whether a process holds it exclusively.
     fn is_claimed(&self) -> bool {
         let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
         open(&self.0, flags, Mode::empty()).is_err_and(|error| error == Errno::BUSY)
     }
 
-    /// Waits until nobody excludes others. Somebody else's mount namespace, made meanwhile, may hold the mount for a while.
+    /// Waits until no process holds it exclusively. A mount namespace that another process created meanwhile may hold the mount
+    /// for a while.
     fn wait_unclaimed(&self) {
         let start = Instant::now();
         while self.is_claimed() {
@@ -44,7 +45,7 @@ impl Drop for Loop {
     }
 }
 
-/// A disk whose image is a loop device over another's; the device is to outlive it.
+/// A disk whose image is a loop device over another image; the device is to outlive the disk.
 pub fn disk_on_loop() -> Option<(Disk, Loop, Disk)> {
     if !can_mount() {
         return None;
@@ -77,7 +78,7 @@ fn what_was_there_at_a_sync_of_the_file_system_survives_a_kill() {
     let status = Command::new("sync").arg("--file-system").arg(&disk.point).status().expect("sync");
     assert!(status.success(), "{status}");
     disk.kill();
-    // The claim is the mount's, not the server's: nobody takes the device before the dead mount is gone.
+    // The claim is the mount's, not the server's: no other process can claim the device before the dead mount is gone.
     assert!(device.is_claimed());
     disk.umount();
     device.wait_unclaimed();
@@ -96,8 +97,8 @@ fn a_device_is_clean_as_soon_as_others_can_claim_it() {
         for number in 0..50 {
             fs::write(disk.point.join(format!("{round}-{number}")), vec![1; 5000]).expect("write");
         }
-        // Not ours: it waits for nobody but the kernel. A child of another test that has not yet begun its program may hold what
-        // was open here when it was forked.
+        // util-linux's `umount`, not Extant's: it waits for the kernel only. A child of another test that has not yet begun its
+        // program may hold what was open here when it was forked.
         let umount = || {
             Command::new("umount").arg("-i").arg(&disk.point).env("PATH", path()).output().expect("umount")
         };

@@ -50,7 +50,7 @@ pub fn assert_clean(image: &Path) {
 /// there is no such program.
 pub fn trim_until(point: &Path, is_done: impl Fn() -> bool) -> bool {
     for _ in 0..100 {
-        // What was freed counts as free once that is durable.
+        // Freed blocks count as free once the freeing is durable.
         std::fs::File::open(point).and_then(|root| root.sync_all()).expect("sync");
         let Ok(output) = Command::new("fstrim").arg(point).env("PATH", path()).output() else {
             println!("skipped: no fstrim");
@@ -111,8 +111,8 @@ impl Disk {
         self.server = Some(server);
     }
 
-    /// Kills the server as a loss of power would. The dead mount stays, so that whoever works there gets errors and
-    /// does not go on in the directory below it.
+    /// Kills the server as a loss of power would. The dead mount stays, so that processes in it get errors instead of going on
+    /// in the directory below it.
     pub fn kill(&mut self) {
         let mut server = self.server.take().expect("a server");
         server.kill().expect("kill");

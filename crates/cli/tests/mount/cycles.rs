@@ -10,7 +10,7 @@ use crate::common::{Disk, EXTANT, assert_clean, can_mount, run};
 const COUNT: u32 = 200;
 /// Mounts in `make test-scale`.
 const COUNT_LONG: u32 = 10_000;
-/// What a process may grow by in so many mounts: allocators keep some of what is freed.
+/// The growth of a process that is accepted in so many mounts: allocators keep some freed memory.
 const GROWTH_KIB_MAX: u64 = 4096;
 
 /// A process's memory, in KiB, and its descriptors.
@@ -21,7 +21,7 @@ fn footprint(process: &str) -> (u64, usize) {
     (resident_kib, fs::read_dir(format!("/proc/{process}/fd")).expect("descriptors").count())
 }
 
-/// What of a disk is left on the host: mounts, loop devices, processes, files beside it.
+/// The traces of a disk that are left on the host: mounts, loop devices, processes, files beside it.
 fn leftovers(disk: &Disk) -> Vec<String> {
     let (image, dir) = (disk.image.to_str().expect("path"), disk.image.parent().expect("directory"));
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
@@ -47,7 +47,7 @@ fn leftovers(disk: &Disk) -> Vec<String> {
 
 fn extant(disk: &Disk, arguments: &[&str]) {
     let mut command = Command::new(EXTANT);
-    // What it leaves in the directory for temporary files is seen too.
+    // Files that it leaves in the directory for temporary files are seen too.
     command.args(arguments).env("TMPDIR", disk.image.parent().expect("directory")).stdin(Stdio::null());
     assert!(command.status().expect("extant").success(), "{arguments:?}");
 }
@@ -59,7 +59,7 @@ fn mount_and_unmount(count: u32) {
     let mut last = (0, 0);
     for number in 0..count {
         extant(&disk, &["mount", image, point]);
-        // By a process of its own: what this one has open, others started by other tests inherit for a moment, and
+        // Done by a separate process: children of other tests inherit this process's descriptors for a moment, and
         // the mount would be in use.
         let words = format!("cat .extant/pid; cat file{0} 2>/dev/null; echo {number} >file{0}", number % 10);
         let output = Command::new("sh").args(["-c", &words]).current_dir(point).output().expect("a shell");

@@ -21,11 +21,12 @@ const FILE_BLOCKS: u64 = u32::MAX as u64 - 1;
 const BEHIND: u64 = 12 * BLOCK;
 /// Other files.
 const OTHERS: u32 = 16;
-/// What any request on a damaged disk may take.
+/// The longest time of any request on a damaged disk.
 const END_MAX: Duration = Duration::from_secs(20);
-/// What another request may take meanwhile: each second one on a machine that others use too, 99 of a hundred on a quiet one.
+/// The longest time of another request meanwhile: each second one on a machine that others use too, 99 of a hundred on a quiet
+/// one.
 const OTHERS_MAX: Duration = Duration::from_millis(20);
-/// How long the file is asked about.
+/// How long the requests about the file are repeated.
 const ASKED: Duration = Duration::from_secs(3);
 
 fn debugfs(image: &Path, request: &str) -> String {
@@ -64,7 +65,7 @@ fn disk_with_shared_tables(entry: Option<u32>) -> Option<Disk> {
     Some(disk)
 }
 
-/// Asks the server for the attributes of files until it is told to end; how long each took, in order.
+/// Asks the server for the attributes of files until it is stopped; how long each request took, in order.
 fn ask_for_others(point: &Path, ends: &AtomicBool) -> Vec<Duration> {
     let mut took = Vec::new();
     for index in (0..OTHERS).cycle() {
@@ -88,7 +89,7 @@ fn look_for_holes(file: &File, found: &Sender<([Result<u64, Errno>; 2], Duration
     while asked.elapsed() < ASKED {
         let start = Instant::now();
         let answers = [SeekFrom::Data(BEHIND), SeekFrom::Hole(BEHIND)].map(|from| seek(file, from));
-        // Nobody waits for it any more if it was too long.
+        // If this took too long, the receiver has already stopped waiting.
         let _ = found.send((answers, start.elapsed()));
     }
 }

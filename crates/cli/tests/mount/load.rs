@@ -143,7 +143,7 @@ fn file_without_names_lives_until_it_is_closed() {
         fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("open");
     file.write_at(b"kept", 0).expect("write");
     fs::remove_file(&path).expect("remove");
-    // Its number must not be given out while it is open.
+    // Its number must not be reused while it is open.
     let others: Vec<_> = (0..50).map(|number| disk.point.join(format!("other{number}"))).collect();
     others.iter().for_each(|other| fs::write(other, b"other").expect("write"));
     let mut content = [0; 4];

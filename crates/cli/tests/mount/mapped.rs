@@ -1,4 +1,4 @@
-//! What programs write through mappings: the kernel holds it for a while, and nobody may miss it meanwhile.
+//! Writes through mappings: the kernel keeps the pages dirty for a while, and every other reader must see it meanwhile.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +16,7 @@ const PAGE: u64 = 4096;
 /// Where the writer writes: the first and the last page, in between, and two that follow each other.
 const PAGES: [u64; 5] = [0, 700, 701, 2000, FILE_BYTES / PAGE - 1];
 
-/// Maps the files named and writes at each page that is named, then does what it is told: `w` writes once more and syncs.
+/// Maps the files named and writes at each page that is named, then obeys commands: `w` writes again and syncs.
 const WRITER: &str = r#"
 import mmap, os, sys
 pages = [int(page) for page in sys.argv[1].split(",")]
@@ -75,7 +75,7 @@ impl Writer {
         line.trim().to_owned()
     }
 
-    /// Has it write once more and sync.
+    /// Has it write again and sync.
     fn write(&mut self) -> String {
         self.child.stdin.as_mut().expect("its input").write_all(b"w\n").expect("told");
         self.line()
@@ -117,7 +117,7 @@ fn make(path: &Path, is_allocated: bool) {
     }
 }
 
-/// The runs of data that `lseek` tells.
+/// The runs of data that `lseek` reports.
 fn data(path: &Path) -> Vec<(u64, u64)> {
     let file = File::open(path).expect("open");
     let (mut runs, mut at) = (Vec::new(), 0);
@@ -141,7 +141,7 @@ fn what_a_mapped_writer_wrote_is_copied_while_it_has_the_file_open() {
             for name in ["cp", "tar", "data", "hole"] {
                 let path = at(name);
                 make(&path, is_allocated);
-                // Whoever closes the file has the kernel write it back: so each is asked for once, by one program.
+                // Closing the file makes the kernel write it back, so each file is read once, by one program.
                 let (_writer, said) = Writer::start("at once", &PAGES, &[&path]);
                 assert_eq!(said, "ready");
                 let copy = disk.image.with_file_name("copy");
@@ -260,7 +260,7 @@ fn cost_of_asking_for_holes() {
 }
 
 /// A file of so many bytes, with a flag that is set before or after it is mapped by a writer for appending or for writing. What the
-/// writer is told when it syncs, and how the file begins afterwards.
+/// writer's sync returns, and how the file begins afterwards.
 fn write_fixed(point: &Path, flag: IFlags, how: &str) -> (String, String) {
     let path = point.join(format!("{how}-{}", flag.bits()));
     fs::write(&path, vec![b'-'; 8192]).expect("write");

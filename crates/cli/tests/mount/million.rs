@@ -21,7 +21,7 @@ const RESIDENT_KIB_MAX: u64 = 384 << 10;
 /// Memory for each inode that the kernel knows.
 const INODE_BYTES_MAX: u64 = 1024;
 
-/// Of different lengths, so that blocks of the directory split in different places.
+/// Names of different lengths, so that blocks of the directory split in different places.
 fn name(number: usize) -> String {
     let padding = "-".repeat(number * 7 % 23);
     format!("file{number}{padding}")
@@ -77,7 +77,7 @@ fn load(dir: &Path, random: &mut Random) -> Vec<(&'static str, Duration)> {
     times
 }
 
-/// That just the files of even numbers are there, once each.
+/// Asserts that exactly the files of even numbers are there, once each.
 fn assert_half(dir: &Path) {
     let seen = list(dir);
     assert!(

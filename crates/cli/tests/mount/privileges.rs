@@ -1,4 +1,4 @@
-//! Requests that the kernel passes without asking who may make them: `ioctl` and extended attributes, by several users, beside the
+//! Requests that the kernel passes without checking the caller: `ioctl` and extended attributes, by several users, beside the
 //! kernel's ext4.
 
 use std::fs::{self, File};
@@ -33,7 +33,7 @@ for my $number (0x80086601, 0x80046601, 0x80087601, 0x81009431) {
 }
 "#;
 
-/// What only an administrator does: shut down, set the label, trim.
+/// Operations for administrators only: shut down, set the label, trim.
 const ADMINISTER: &str = r#"
 for my $number (0x8004587d, 0x41009432, 0xc0185879) {
     my $b = pack('Q3', 0, ~0, 0) . "\0" x 232;
@@ -96,7 +96,7 @@ impl Drop for ReadOnly {
     }
 }
 
-/// Everybody tries on two files, one of which is immutable and append-only, through the mount and a read-only bind mount of it.
+/// Every user tries on two files, one of which is immutable and append-only, through the mount and a read-only bind mount of it.
 fn try_flags(point: &Path) -> Vec<String> {
     let bound = ReadOnly::of(point);
     let mut tried = Vec::new();
@@ -123,7 +123,7 @@ fn try_flags(point: &Path) -> Vec<String> {
     tried
 }
 
-/// Everybody tries to set, read and remove attributes of each name space.
+/// Every user tries to set, read and remove attributes of each name space.
 fn try_attributes(point: &Path) -> Vec<String> {
     let path = point.join("attributes");
     let file = File::create_new(&path).expect("create");
@@ -179,7 +179,7 @@ fn flags_are_set_by_whom_linux_lets_set_them() {
         return;
     }
     let tried = assert_as_kernel(try_flags);
-    // Whatever the kernel's ext4 says: nobody else changed anything, and who may did.
+    // Whatever the kernel's ext4 did: no other user changed anything, and the permitted user did.
     for tried in tried.iter().filter(|tried| tried.starts_with("other") || tried.contains("bind mount")) {
         assert!(!tried.contains("errno 0, changed"), "{tried}");
     }

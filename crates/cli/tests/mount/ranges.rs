@@ -1,7 +1,8 @@
 //! Operations on ranges of one file, through the page cache of the kernel and past it (`O_DIRECT`), against a model of its bytes.
 //!
-//! What fsx does, with what the crate fsx lacks: `O_DIRECT` beside buffered calls, aligned and not, zeroed ranges, allocation beyond
-//! the end, and holes. `EXTANT_SEED=N` repeats one file, `EXTANT_RANGES_FILES` and `EXTANT_RANGES_OPERATIONS` say how much is done.
+//! The operations of fsx, and those that the crate fsx lacks: `O_DIRECT` beside buffered calls, aligned and not, zeroed ranges,
+//! allocation beyond the end, and holes. `EXTANT_SEED=N` repeats one file, `EXTANT_RANGES_FILES` and `EXTANT_RANGES_OPERATIONS` say
+//! how much is done.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -55,7 +56,7 @@ impl<'p> Ranges<'p> {
         self.bytes.resize(self.bytes.len().max(to as usize), 0);
     }
 
-    /// What of a range lies before the end.
+    /// The part of a range before the end.
     fn within(&mut self, at: u64, len: u64) -> &mut [u8] {
         let size = self.bytes.len();
         &mut self.bytes[(at as usize).min(size)..((at + len) as usize).min(size)]
@@ -151,7 +152,7 @@ impl<'p> Ranges<'p> {
         }
     }
 
-    /// What is said to be a hole holds nothing.
+    /// A range reported as a hole has no data.
     fn seek(&mut self) {
         let from = self.random.below(SIZE_MAX);
         let size = self.bytes.len() as u64;

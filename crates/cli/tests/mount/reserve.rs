@@ -62,7 +62,7 @@ fn append_until_full(path: &Path, bytes: usize) {
     while file.write_all(&vec![3; bytes]).is_ok() {}
 }
 
-/// What xfstests' generic/274 does.
+/// As xfstests' generic/274.
 #[test]
 fn what_was_allocated_behind_the_end_can_be_written_on_a_full_disk() {
     const BLOCK: u64 = 4096;

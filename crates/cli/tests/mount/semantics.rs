@@ -1,4 +1,4 @@
-//! What a mount means where FUSE leaves a choice, beside the kernel's ext4 where that can be asked.
+//! The semantics of a mount where FUSE leaves a choice, compared with the kernel's ext4 where possible.
 
 use std::fs::{self, File};
 use std::io;
@@ -368,7 +368,7 @@ fn setting_flags_shows_a_new_time_of_change() {
     disk.finish();
 }
 
-/// The kernel keeps the mode that it was told, also where a server changes it.
+/// The kernel keeps the mode that it was given, also where a server changes it.
 #[test]
 fn change_of_content_by_another_user_takes_set_id_bits_away() {
     if !can_mount() || !is_root() {
@@ -380,7 +380,7 @@ fn change_of_content_by_another_user_takes_set_id_bits_away() {
     let another = |words: &str| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-ec", words, "sh"]);
-        // Not by its path, which is not for everybody.
+        // Not by its path, which not every user can reach.
         let file = File::options().read(true).write(true).open(&path).expect("open");
         let status = command.stdin(file).status().expect("setpriv");
         assert!(status.success(), "{words}: {status}");

@@ -65,7 +65,8 @@ fn data_by_seek(file: &File) -> Vec<(u64, u64)> {
     }
 }
 
-/// That a file holds the pieces and zeroes around them; how many units of 512 bytes it takes.
+/// Asserts that a file holds the pieces and zeroes around them; returns how many units of 512 bytes it
+/// takes.
 fn check(file: &File, pieces: &Pieces, size: u64) -> u64 {
     let metadata = file.metadata().expect("stat");
     assert_eq!(metadata.size(), size);

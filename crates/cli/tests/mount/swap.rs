@@ -15,7 +15,7 @@ use crate::common::path;
 const SWAP_BYTES: u64 = 8 << 20;
 const PAGE_BYTES: usize = 4096;
 
-/// Has the kernel put 12 MiB of its memory out, says so, and looks at it again when told to.
+/// Has the kernel swap out 12 MiB of its memory, says so, and reads it again on command.
 const SWAPPED: &str = r"
 import mmap, sys
 memory = mmap.mmap(-1, 12 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

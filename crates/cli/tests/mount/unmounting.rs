@@ -1,4 +1,4 @@
-//! Unmounting: whom it waits for, how long, and what it tells.
+//! Unmounting: what it waits for, how long, and what it reports.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{Disk, EXTANT, assert_clean, can_mount, extant, is_root, path, run};
 
-/// What takes so long does not end.
+/// An operation that takes so long does not end.
 const HANGS: Duration = Duration::from_secs(40);
 
 /// Runs a program that must end; none if it does not.
@@ -108,7 +108,7 @@ fn lose(allocated_bytes: u64) -> [String; 2] {
     let next = extant(&["mount".as_ref(), disk.image.as_os_str(), disk.point.as_os_str()]);
     assert!(next.status.success(), "{}", said(&next));
     disk.umount();
-    // What is advised has the next mount say no more of it.
+    // After the advised step, the next mount does not report it again.
     let copy = disk.point.with_file_name("copy.img");
     let copied = Command::new("cp").arg("--sparse=always").args([&disk.image, &copy]).status();
     assert!(copied.expect("cp").success());
@@ -200,7 +200,7 @@ fn umount_names_a_server_that_is_stopped_and_does_not_wait_for_ever() {
     let server = fs::read_to_string(disk.point.join(".extant/pid")).expect("pid");
     let pid = Pid::from_raw(server.trim().parse().expect("number")).expect("pid");
     kill_process(pid, Signal::STOP).expect("stop");
-    // Each of its threads: one that takes a request before it stops holds up whoever asked.
+    // Waits for each of its threads: one that takes a request before it stops blocks the caller.
     let threads = format!("/proc/{}/task", server.trim());
     let is_stopped = |thread: &Path| {
         let stat = fs::read_to_string(thread.join("stat")).expect("state");

@@ -1,4 +1,5 @@
-//! Requests get on while others want the CPUs: the server's idle reader stands back for all, and must not with a request.
+//! Requests get on while others want the CPUs: the server's idle reader yields to all other threads, and must not while
+//! it has a request.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -11,7 +12,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::common::{Disk, EXTANT, assert_clean, can_mount, is_root, run};
 
-/// What no operation may take, however many want the CPUs.
+/// The longest time of any operation, however many threads want the CPUs.
 const LATENCY_MAX: Duration = Duration::from_millis(50);
 /// Times that the CPUs are wanted, and for how long; as long again they are not.
 const ROUNDS: u32 = 12;
@@ -19,14 +20,15 @@ const ROUND: Duration = Duration::from_millis(250);
 /// Threads on each CPU that do nothing but run.
 const HOGS: usize = 2;
 
-/// What happened while the CPUs were wanted, or while they were not.
+/// Measurements while the CPUs were contended, or while they were free.
 #[derive(Default)]
 struct Seen {
     operations: u32,
     worst: Duration,
 }
 
-/// Creates, writes and unlinks files until it is told to end; what was seen with the CPUs free, and with them wanted.
+/// Creates, writes and unlinks files until it is stopped; what was measured with the CPUs free, and with the CPUs
+/// contended.
 fn work(dir: &Path, wanted: &AtomicBool, ends: &AtomicBool) -> [Seen; 2] {
     let mut seen = [Seen::default(), Seen::default()];
     let timed = |seen: &mut [Seen; 2], operation: &mut dyn FnMut()| {
@@ -52,7 +54,7 @@ fn work(dir: &Path, wanted: &AtomicBool, ends: &AtomicBool) -> [Seen; 2] {
     seen
 }
 
-/// Runs on one CPU as long as it is wanted, again and again.
+/// Spins on one CPU, repeatedly, as long as `wanted` is set.
 fn hog(cpu: usize, wanted: &AtomicBool, ends: &AtomicBool) {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);
@@ -102,7 +104,7 @@ fn no_operation_waits_long_when_cpus_are_wanted() {
     }
     let mut servers: Vec<&[&str]> = vec![&[]];
     if is_root() {
-        // Whoever stands back cannot come back then, as with an ordinary user.
+        // Without this capability a thread that lowered its priority cannot raise it again, as with an ordinary user.
         servers.push(&["setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice"]);
     }
     for before in servers {

@@ -6,7 +6,7 @@
 //! read write nothing, no copy leaves its directory, and when a mount is gone so is its server. A disk that is clean for `e2fsck` and
 //! `check` is clean for `e2fsck` after the verbs that write, and after a mount.
 //!
-//! `EXTANT_MUTATIONS=N` tries so many, `EXTANT_MUTATIONS_FROM=N` begins with another, and who fails prints both for itself.
+//! `EXTANT_MUTATIONS=N` tries so many, `EXTANT_MUTATIONS_FROM=N` begins with another, and a failing case prints both.
 
 #[path = "../../../extant/tests/check/damage.rs"]
 mod damage;
@@ -47,12 +47,12 @@ use tools::{has_tools, make_disk, scratch};
 
 /// For each command, and for all that is done with a mount.
 const TIME_MAX: Duration = Duration::from_secs(20);
-/// What a process may have of memory that it can write to: the host gives no more.
+/// The limit of a process's writable memory, which the host enforces.
 const MEMORY_MAX: u64 = 512 << 20;
 const CASES: u64 = 60;
 const THREADS: usize = 2;
 
-/// Of so many cases one is a disk that nothing was done to.
+/// One in so many cases is an unchanged disk.
 const WHOLE: u64 = 16;
 
 /// A disk, as a crash left it where it can be written, and where its metadata lies.
@@ -106,7 +106,7 @@ pub fn extant(arguments: &[&str], words: &Path) -> Command {
     command
 }
 
-/// That a process ended by itself, and none of its threads panicked.
+/// Checks that a process was not killed, and none of its threads panicked.
 pub fn judge(status: ExitStatus, words: &Path) -> Result<(), String> {
     let said = fs::read_to_string(words).unwrap_or_default();
     if status.signal().is_some() || status.code() == Some(101) || said.contains("panicked") {
@@ -142,13 +142,13 @@ pub struct CaseDir {
     pub image: PathBuf,
     /// The one that is written.
     pub copy: PathBuf,
-    /// What is copied into it.
+    /// The file that is copied into it.
     pub file: PathBuf,
-    /// What the disk was packed into.
+    /// The archive that the disk was packed into.
     pub tar: PathBuf,
     /// Where the disk is copied to.
     pub out: PathBuf,
-    /// What the last command said.
+    /// The output of the last command.
     pub words: PathBuf,
 }
 

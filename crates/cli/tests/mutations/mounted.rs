@@ -72,7 +72,7 @@ fn within_time(server: &Child, point: &Path, is_writable: bool) -> Result<(), St
             change_all(&root, &paths);
             walk(&root);
         }
-        // Whoever waits may have given up.
+        // The receiver may have timed out.
         let _ = done.send(());
     });
     let ended = is_done.recv_timeout(TIME_MAX);

@@ -1,4 +1,4 @@
-//! What a user who is not root may change of an inode, or make.
+//! The changes of inodes and the new inodes that a user other than root may make.
 //!
 //! Source: `setattr_prepare`, `setattr_copy` of `fs/attr.c`; `xattr_permission` of `fs/xattr.c`,
 //! `cap_inode_setxattr`; `mode_strip_sgid`, `vfs_mknod`, `vfs_rename` of `fs/`; `ext4_ioctl_setflags`.
@@ -18,7 +18,7 @@ const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o010;
 
 impl Volume {
-    /// That `user` owns an inode, or is root.
+    /// Checks that `user` owns an inode, or is root.
     ///
     /// # Errors
     /// `NotPermitted`.
@@ -26,11 +26,11 @@ impl Volume {
         if user.is_root() || user.uid == inode.raw().uid() { Ok(()) } else { Err(Error::NotPermitted) }
     }
 
-    /// What comes of a change of attributes when `user` makes it: who is not in the group loses set-group-id, and a
-    /// change of owner takes set-id bits away.
+    /// The attribute change that results when `user` makes it: a user who is not in the group loses set-group-id,
+    /// and a change of owner clears the set-id bits.
     ///
     /// # Errors
-    /// `NotPermitted` for another's inode, for giving it away, and for a group that the user is not in.
+    /// `NotPermitted` for an inode of another user, for giving it away, and for a group that the user is not in.
     pub(crate) fn check_set_attributes(
         &self,
         inode: &Inode,
@@ -55,10 +55,10 @@ impl Volume {
         Ok(set)
     }
 
-    /// That `user` may set these flags.
+    /// Checks that `user` may set these flags.
     ///
     /// # Errors
-    /// `NotPermitted` for another's inode, and for making it immutable or append-only or ending that.
+    /// `NotPermitted` for an inode of another user, and for making it immutable or append-only or ending that.
     pub(crate) fn check_set_flags(&self, inode: &Inode, user: &Credentials, flags: InodeFlags) -> Result<()> {
         self.check_owner(inode, user)?;
         let changed = inode.raw().flags() ^ flags;
@@ -68,7 +68,7 @@ impl Volume {
         Ok(())
     }
 
-    /// That `user` may read an attribute.
+    /// Checks that `user` may read an attribute.
     ///
     /// # Errors
     /// `NoAttribute` for what only root sees; `PermissionDenied`; as [`Volume::access`].
@@ -79,8 +79,8 @@ impl Volume {
         if name.starts_with(b"user.") { self.access(inode, user, AccessMask::READ) } else { Ok(()) }
     }
 
-    /// What comes of setting or removing an attribute when `user` does it: who is not in the group loses
-    /// set-group-id with an access control list.
+    /// The mode change that results when `user` sets or removes an attribute: setting an access control list
+    /// clears set-group-id if the user is not in the group.
     ///
     /// # Errors
     /// `NotPermitted` for what only root or the owner may change; `PermissionDenied`; as [`Volume::access`].
@@ -109,7 +109,7 @@ impl Volume {
         Ok(mode)
     }
 
-    /// What comes of something new in `dir` when `user` makes it: it is theirs.
+    /// The owner of a new inode in `dir` when `user` makes it: that user.
     ///
     /// # Errors
     /// `NotPermitted` for a device and for attributes that only root may set; as [`Volume::access`].
@@ -140,7 +140,7 @@ impl Volume {
         Ok(new)
     }
 
-    /// That `user` may give `child`, whose name they may take out of `from`, a name in `to`.
+    /// Checks that `user` may give `child`, whose name they may remove from `from`, a name in `to`.
     ///
     /// # Errors
     /// `PermissionDenied` for a directory that they may not write, whose `..` would change; as [`Volume::access`].

@@ -53,7 +53,7 @@ impl Dir {
         Ok(File::new(self.fs().clone(), inode))
     }
 
-    /// What `lstat` tells of the inode of that name.
+    /// What `lstat` reports for that name.
     ///
     /// # Errors
     /// As [`Dir::lookup`].
@@ -62,7 +62,7 @@ impl Dir {
         self.fs().finish_operation(self.fs().volume().attributes_of(self.inode(), name))
     }
 
-    /// The same inode, as whatever it is.
+    /// The same inode, as a file of whatever type.
     #[must_use]
     pub fn into_file(self) -> File {
         self.file
@@ -95,7 +95,7 @@ impl Dir {
         if file.inode().is_directory() { Ok(Self { file }) } else { Err(Error::NotADirectory) }
     }
 
-    /// Makes a file without a name; [`Dir::link`] may give it one. Without one it goes with its last use.
+    /// Makes a file without a name; [`Dir::link`] may give it one. Without one it is deleted with its last use.
     ///
     /// # Errors
     /// As [`Dir::create`].

@@ -93,7 +93,7 @@ impl File {
         self.inode.number
     }
 
-    /// Tells this use of its number from earlier and later ones.
+    /// Distinguishes this use of its number from earlier and later ones.
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.inode.generation
@@ -113,7 +113,7 @@ impl File {
         Dir::new(&self.fs, self.inode)
     }
 
-    /// What `fstat` tells.
+    /// What `fstat` reports.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         self.fs.volume().attributes(&self.inode)
@@ -166,8 +166,8 @@ impl File {
         )
     }
 
-    /// Writes at `offset` for somebody who is not root, whoever opened it: without the blocks that are kept for root,
-    /// and taking the file's set-user-id and set-group-id away.
+    /// Writes at `offset` for a user other than root, no matter which user opened it: without the blocks that are kept for root, and
+    /// taking the file's set-user-id and set-group-id away.
     ///
     /// # Errors
     /// As [`File::write_at`].
@@ -237,7 +237,7 @@ impl File {
         }))
     }
 
-    /// As [`File::allocate`], for somebody who is not root, whoever opened it: without the blocks that are kept for root.
+    /// As [`File::allocate`], for a user other than root, no matter which user opened it: without the blocks that are kept for root.
     ///
     /// # Errors
     /// As [`File::allocate`].
@@ -258,7 +258,7 @@ impl File {
         self.fs.finish_operation(self.fs.volume().seek(&self.inode, offset, to))
     }
 
-    /// The parts of a range, in bytes, that blocks are mapped to, as `FIEMAP` tells.
+    /// The parts of a range, in bytes, that blocks are mapped to, as `FIEMAP` reports.
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
@@ -279,8 +279,8 @@ impl File {
         self.fs.finish_operation(self.fs.volume().fiemap(&self.inode, offset, bytes, visit))
     }
 
-    /// Where on the device a range stands, in bytes: none if part of it is in a hole or in the inode, or if its blocks do not
-    /// follow each other. Blocks that were allocated but not written count: what somebody else writes there is not read here.
+    /// The position of a range on the device, in bytes: none if part of it is in a hole or in the inode, or if its blocks do not
+    /// follow each other. Blocks that were allocated but not written count: bytes that another program wrote there are not read here.
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
@@ -326,8 +326,8 @@ impl File {
         self.fs.finish_operation(self.fs.volume().touch_atime(&self.inode, which))
     }
 
-    /// Takes away what a change of content by somebody who is not root takes away: set-user-id, the set-group-id of
-    /// what its group may execute; and file capabilities, which any change does, if only those are to go.
+    /// Clears what a change of content by a user other than root clears: set-user-id, the set-group-id of what its group may execute;
+    /// and file capabilities, which any change does, if only those are to go.
     ///
     /// # Errors
     /// `ReadOnly`, `NoSpace`, `Corrupt`, `Io`.
@@ -351,7 +351,7 @@ impl File {
         self.set_attributes(&set)
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     ///
     /// # Errors
     /// `InvalidArgument` if it is none.
@@ -415,7 +415,7 @@ impl File {
         self.sync(true)
     }
 
-    /// What a change came to, durable if the file is marked so.
+    /// Makes a finished change durable if the file is marked as synchronous, and returns its result.
     fn changed<T>(&self, done: Result<T>) -> Result<T> {
         let done = done?;
         self.fs.finish_operation(self.fs.volume().sync_if_marked(&self.inode))?;

@@ -41,7 +41,7 @@ struct MountedVolume {
 
 impl Drop for MountedVolume {
     fn drop(&mut self) {
-        // Whoever wants to know calls `unmount`.
+        // Drop cannot report an error; `unmount` does.
         let _ = self.volume.unmount();
     }
 }
@@ -55,7 +55,7 @@ pub struct Statistics {
     pub blocks: u64,
     /// Blocks in no use, those freed but not yet committed among them.
     pub free_blocks: u64,
-    /// Of those, the ones that others than root may use.
+    /// Free blocks that users other than root may allocate.
     pub available_blocks: u64,
     /// Inodes.
     pub inodes: u32,
@@ -115,7 +115,7 @@ impl Filesystem {
         Self::of(View { mounted: self.view.mounted.clone(), user: Some(user) })
     }
 
-    /// What mounting found: replayed blocks, orphans.
+    /// The findings of mounting: replayed blocks, orphans.
     #[must_use]
     pub fn mounted(&self) -> Mounted {
         self.view.mounted.found
@@ -133,7 +133,7 @@ impl Filesystem {
         self.volume().statistics()
     }
 
-    /// What the block allocator's searches did since mounting.
+    /// Statistics of the block allocator's searches since mounting.
     #[must_use]
     pub fn mballoc_statistics(&self) -> MballocStatistics {
         self.volume().allocator.statistics()
@@ -145,7 +145,7 @@ impl Filesystem {
         self.volume().descriptors()
     }
 
-    /// What files have taken ahead, and the look-ups there since mounting.
+    /// The files' preallocations, and the look-ups in them since mounting.
     #[must_use]
     pub fn prealloc_statistics(&self) -> PreallocStatistics {
         self.volume().allocator.prealloc_statistics()
@@ -172,15 +172,16 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Tells the device that free blocks are not needed (`FITRIM`): each run of at least `least` bytes in the bytes
-    /// `range` of the disk, group by group; a group that was done already is passed over until blocks come back to it. What was
-    /// freed and is not committed yet is left out. Gives how many bytes were discarded.
+    /// Informs the device that free blocks are not needed (`FITRIM`): each run of at least `least` bytes in the bytes `range`
+    /// of the disk, group by group; a group that was done already is passed over until blocks come back to it. Blocks whose
+    /// freeing is not committed yet are left out. Gives how many bytes were discarded.
     ///
-    /// Nobody is given a block before its discard ended.
+    /// No block is allocated again before its discard has ended.
     ///
     /// # Errors
-    /// `InvalidArgument` if the range begins behind the disk or is shorter than a block, or if `least` is longer than a
-    /// group; `Unsupported` if the device cannot discard; `ReadOnly`; `Io`; `Corrupt`. What was discarded before stays so.
+    /// `InvalidArgument` if the range begins behind the disk or is shorter than a block, or if `least` is longer than a group;
+    /// `Unsupported` if the device cannot discard; `ReadOnly`; `Io`; `Corrupt`. Ranges discarded before the error stay
+    /// discarded.
     pub fn trim(&self, range: std::ops::Range<u64>, least: u64) -> Result<u64> {
         self.finish_operation(self.volume().trim(range, least))
     }
@@ -191,7 +192,7 @@ impl Filesystem {
         self.volume().is_read_only()
     }
 
-    /// Who writes to the disk by its multiple-mount protection, this mount among them; nobody, if the disk has none.
+    /// The holder of the disk's multiple-mount protection, which may be this mount; none if the disk has no such protection.
     ///
     /// # Errors
     /// [`Error::Corrupt`] and [`Error::Io`] of its block.
@@ -231,7 +232,7 @@ impl Filesystem {
         Dir::new(self, self.finish_operation(inode)?)
     }
 
-    /// The inode of that number, if it has a name; for those who remember numbers.
+    /// The inode of that number, if it has a name; for callers that remember numbers.
     ///
     /// # Errors
     /// `Stale` if it is free or has no name, `Corrupt`, `Io`.
@@ -243,8 +244,8 @@ impl Filesystem {
         Ok(File::new(self.clone(), inode))
     }
 
-    /// The inode of a number that somebody outside claims to remember, perhaps from an earlier mount, as a file handle does.
-    /// Any number is safe; whether it is still the same inode, [`File::generation`] tells.
+    /// The inode of a number that a client claims to remember, perhaps from an earlier mount, as a file handle does. Any number
+    /// is safe; [`File::generation`] says whether it is still the same inode.
     ///
     /// # Errors
     /// `Stale` if there is no such number, or if it is free, without a name or the file system's own; `Corrupt`, `Io`.
@@ -275,13 +276,13 @@ impl Filesystem {
         self.volume().set_writeback_contexts(count)
     }
 
-    /// Where all writeback contexts stand; None without a page cache.
+    /// The state of all writeback contexts; None without a page cache.
     #[must_use]
     pub fn writeback_statistics(&self) -> Option<WritebackStatistics> {
         self.volume().pages.as_ref().map(|pages| pages.writeback().statistics())
     }
 
-    /// What the journal did since mounting; none if opened for reading.
+    /// Statistics of the journal since mounting; none if opened for reading.
     #[must_use]
     pub fn journal_statistics(&self) -> Option<JournalStatistics> {
         self.volume().journal.as_ref().map(|journal| journal.stats())
@@ -415,7 +416,7 @@ impl Filesystem {
         self.volume().may_delete(parent, &child, user)
     }
 
-    /// What the user needs beside [`Self::may_delete`] to move what has this name.
+    /// The permissions beside [`Self::may_delete`] that a user needs to move the entry of this name.
     fn may_move(&self, from: &InodeRef, name: &[u8], to: &InodeRef) -> Result<()> {
         let Some(user) = &self.view.user else { return Ok(()) };
         let child = self.volume().lookup(from, name)?;
@@ -475,7 +476,7 @@ impl Filesystem {
         }
     }
 
-    /// Takes a name of a file away; the file goes with its last name and its last use.
+    /// Removes a name of a file; the file is deleted when its last name and its last use are gone.
     ///
     /// # Errors
     /// `NotFound`, `IsADirectory`, `PermissionDenied`, `NotPermitted`.
@@ -560,7 +561,7 @@ impl Filesystem {
         self.create_in(&parent, name, &self.new_inode(kind, 0o777)).map(drop)
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     ///
     /// # Errors
     /// `InvalidArgument` if it is none; as [`Filesystem::lookup`].
@@ -568,7 +569,7 @@ impl Filesystem {
         self.symlink_lookup(path)?.read_link()
     }
 
-    /// What `stat` tells, following symbolic links.
+    /// What `stat` reports, following symbolic links.
     ///
     /// # Errors
     /// As [`Filesystem::lookup`].
@@ -576,7 +577,7 @@ impl Filesystem {
         Ok(self.lookup(path)?.metadata())
     }
 
-    /// What `lstat` tells.
+    /// What `lstat` reports.
     ///
     /// # Errors
     /// As [`Filesystem::lookup`].

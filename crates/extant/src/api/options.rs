@@ -62,24 +62,24 @@ impl Mount {
         self
     }
 
-    /// Bytes of memory for what is on the disk as well: a quarter of them for clean blocks of metadata, a quarter for groups'
-    /// bitmaps, the rest for a name and an inode for each 4 KiB. 256 MiB unless told, or 16 MiB for each CPU if that is more.
+    /// Bytes of memory for what is on the disk as well: a quarter of them for clean blocks of metadata, a quarter for groups' bitmaps,
+    /// the rest for a name and an inode for each 4 KiB. The default is 256 MiB, or 16 MiB for each CPU if that is more.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.options.cache_bytes = bytes;
         self
     }
 
-    /// Bytes of files to keep in memory, at most half of them not yet written: a write into a file with extents is in memory
-    /// first and gets blocks when it is written back, after 5 s, at a `sync` or when memory is short. 0: all writes go to
-    /// the disk at once. 0 unless told.
+    /// Bytes of files to keep in memory, at most half of them not yet written: a write into a file with extents is in memory first and
+    /// gets blocks when it is written back, after 5 s, at a `sync` or when memory is short. 0: all writes go to the disk at once. The
+    /// default is 0.
     #[must_use]
     pub fn page_cache_bytes(mut self, bytes: u64) -> Self {
         self.options.page_cache_bytes = bytes;
         self
     }
 
-    /// Whether the page cache keeps what is on the disk too; not where somebody above keeps it. On unless told.
+    /// Whether the page cache keeps what is on the disk too; not if the caller or the host caches it. The default is on.
     #[must_use]
     pub fn keep_clean_pages(mut self, keep: bool) -> Self {
         self.options.keep_clean_pages = keep;
@@ -123,8 +123,9 @@ impl Mount {
         self
     }
 
-    /// Whether blocks that a transaction freed are discarded on the device, once it is durable and before they are given out
-    /// again; whoever waits for the commit waits for it. Discards that fail are left, as the kernel's `discard` does. Off unless told.
+    /// Whether blocks that a transaction freed are discarded on the device, once it is durable and before they can be allocated again;
+    /// a thread that waits for the commit waits for the discards. Discards that fail are left, as the kernel's `discard` does. The
+    /// default is off.
     #[must_use]
     pub fn discard(mut self, discard: bool) -> Self {
         self.options.discard = discard;
@@ -132,8 +133,8 @@ impl Mount {
     }
 
     /// Blocks at most that are kept for tree blocks, so that writes into allocated space find some on a full disk (kernel
-    /// `/sys/fs/ext4/*/reserved_clusters`). 2 % of the disk and at most 4096 unless told; 0 for who fills a disk that was made
-    /// as large as its content.
+    /// `/sys/fs/ext4/*/reserved_clusters`). The default is 2 % of the disk and at most 4096; 0 suits a disk that was made as large as
+    /// its content.
     #[must_use]
     pub fn reserved_pool_max(mut self, blocks: u64) -> Self {
         self.options.reserved_pool_max = blocks;
@@ -249,7 +250,7 @@ impl OpenOptions {
         self
     }
 
-    /// The permission bits of a file that is made; 0o644 unless told.
+    /// The permission bits of a file that is made; 0o644 by default.
     #[must_use]
     pub fn mode(mut self, mode: u16) -> Self {
         self.mode = mode;

@@ -1,7 +1,7 @@
 //! Removing all that is in a directory.
 //!
-//! The disk may be hostile: a directory is gone into only if its `..` is the directory it was found in, and if it is not
-//! one on the way. So nothing outside of the directory is removed, and a cycle ends.
+//! The disk may be hostile: a directory is entered only if its `..` names the directory that it was found in, and if it
+//! is none of its own ancestors. So nothing outside of the directory is removed, and a cycle ends.
 //!
 //! Invariants: memory is a handle and [`BATCH_COUNT`] names for each level, whatever the size of the directories. A
 //! directory is read again only if names of it were removed since.
@@ -82,7 +82,7 @@ impl Dir {
                 }
                 continue;
             }
-            // Of two names with one hash the second is passed over where a reading ends between them.
+            // If a reading ends between two names with one hash, it skips the second.
             if level.is_changed {
                 let level_again = Level::new(level.dir.clone(), level.name.take());
                 *level = level_again;

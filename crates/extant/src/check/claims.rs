@@ -16,7 +16,7 @@ impl Claims {
     }
 
     /// Claims the clusters of a run of blocks that lies on the disk: the first block that was claimed before, if any.
-    /// Blocks before the first group are nobody's.
+    /// Blocks before the first group belong to no structure.
     pub(super) fn claim(&mut self, start: FsBlock, len: u64) -> Option<FsBlock> {
         let mut conflict = None;
         let mut at = start.0.max(u64::from(self.geometry.first_data_block));

@@ -1,4 +1,4 @@
-//! The tree of directories: each has one parent, names it as `..`, and hangs below the root.
+//! The tree of directories: each has one parent, names it as `..`, and is reachable from the root.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,7 @@ impl Checker<'_> {
             };
             at = parent;
         }
-        // Those of a cycle or without a root are reported once, not again from each of them.
+        // Directories in a cycle or without a root are reported once, not again from each of them.
         connected.extend(way);
     }
 }

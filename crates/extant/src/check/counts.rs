@@ -1,4 +1,5 @@
-//! The bitmaps of groups against what was found in use, and all counts of free and used things.
+//! The bitmaps of groups against what was found in use, and all counts of free and used blocks and
+//! inodes.
 
 use std::ops::Range;
 
@@ -10,7 +11,7 @@ use extant_rt::Arc;
 use super::{Checker, Pass, Progress};
 use crate::error::{Location, Result};
 
-/// The free things of a group, or of all.
+/// The free blocks and inodes of a group, or of all.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     clusters: u64,
@@ -62,7 +63,7 @@ impl Checker<'_> {
         Ok(count - bitmap::count_ones(&found, 0..count))
     }
 
-    /// What the bitmap of a group that was never written would say.
+    /// The block bitmap of a group that was never written: only the group's own metadata is in use.
     fn own_blocks_of(&self, group: GroupNumber) -> Vec<u8> {
         let geometry = self.geometry;
         let mut bits = vec![0; geometry.clusters_per_group.div_ceil(8) as usize];
@@ -144,7 +145,7 @@ impl Checker<'_> {
         self.findings.add(location, format!("{what}s {first} to {last} of the group are {state}"));
     }
 
-    /// Bits behind the last cluster or inode must be set, so that nobody takes them.
+    /// Bits behind the last cluster or inode must be set, so that no allocator takes them.
     fn check_padding(&mut self, stated: &[u8], count: u32, location: Location) {
         let all = u32::try_from(stated.len().saturating_mul(8)).unwrap_or(u32::MAX);
         if bitmap::find_zero(stated, count..all).is_some() {

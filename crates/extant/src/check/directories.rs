@@ -1,4 +1,4 @@
-//! Directories: which blocks they have, and what stands in each by their index.
+//! Directories: which blocks they have, and what each must hold by their index.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use super::maps::Run;
 use super::{Checker, Pass, Progress};
 use crate::error::{Location, Result};
 
-/// What is kept of a directory between the passes.
+/// The record of a directory between the passes.
 #[derive(Clone, Debug)]
 pub(super) struct Directory {
     pub(super) generation: u32,
@@ -19,7 +19,7 @@ pub(super) struct Directory {
     pub(super) is_encrypted: bool,
     /// Its blocks, until its entries were read.
     pub(super) runs: Vec<Run>,
-    /// What stands in its inode instead, if that can be read.
+    /// The content of its inode instead, if that can be read.
     pub(super) inline: Option<Vec<u8>>,
     /// The directory that names it.
     pub(super) parent: Option<InodeNumber>,

@@ -1,4 +1,4 @@
-//! Directory entries: their form, the inodes they name, and where their names may stand.
+//! Directory entries: their form, the inodes they name, and where their names may be.
 
 use extant_ondisk::dirent::{self, DirEntry};
 use extant_ondisk::{FileType, IncompatFeatures, InodeNumber, nokey};

@@ -1,4 +1,4 @@
-//! What a check found, bounded.
+//! The findings of a check, bounded in number.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::error::{Error, Location};
 /// The most findings that are listed; a disk with more is beyond being described one by one.
 pub const FINDINGS_MAX: usize = 4096;
 
-/// One thing that does not agree with the rest of the disk or with the format.
+/// One disagreement with the rest of the disk or with the format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Where.

@@ -27,7 +27,7 @@ impl HashRange {
     }
 }
 
-/// What a block of a directory is.
+/// The role of a block of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Root,
@@ -36,7 +36,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// Of a block without an index over it.
+    /// The role of a block without an index over it.
     pub(super) const fn linear() -> Self {
         Self::Leaf(HashRange::ALL)
     }
@@ -46,12 +46,12 @@ impl Role {
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) hasher: DirHasher,
-    /// What each block is, by its place in the directory.
+    /// The role of each block, by its logical number in the directory.
     roles: BTreeMap<u64, Role>,
 }
 
 impl Index {
-    /// What a block is; `None` if the index does not name it.
+    /// The role of a block; `None` if the index does not name it.
     pub(super) fn take_role(&mut self, logical: u64) -> Option<Role> {
         self.roles.remove(&logical)
     }

@@ -1,4 +1,4 @@
-//! Content that stands in its inode: that it is all there, and the entries of directories.
+//! Checks content that is in its inode: that it is all there, and the entries of directories.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,12 @@ use super::htree::Role;
 use crate::error::Location;
 
 impl Checker<'_> {
-    /// Whether the content of an inode stands in it, as it may on this disk.
+    /// Whether the content of an inode is in it, as it may on this disk.
     pub(super) fn is_inline(&self, inode: &RawInode) -> bool {
         inode.has_inline_data() && self.superblock.incompat().contains(IncompatFeatures::INLINE_DATA)
     }
 
-    /// Checks the size of what stands in an inode; the content if it can be read.
+    /// Checks the size of an inode's inline content; the content if it can be read.
     pub(super) fn check_inline_content(&mut self, location: Location, inode: &RawInode) -> Option<Vec<u8>> {
         let content = match inline_data::content(inode) {
             Ok(content) => content,
@@ -31,7 +31,7 @@ impl Checker<'_> {
             }
         };
         let (size, bytes) = (inode.size(), content.len());
-        // Of a file less may be in use.
+        // A file may use less of it.
         if inode.file_type() != FileType::Regular && size != bytes as u64 {
             self.findings.add(location, format!("the size is {size}, but the inode holds {bytes} bytes"));
         }
@@ -55,7 +55,7 @@ impl Checker<'_> {
         if let Some(directory) = self.directories.get_mut(&number) {
             directory.dotdot = Some(parent);
         }
-        // They stand nowhere, and nothing says of what type they are.
+        // These entries are not stored, and no field says their type.
         for (name, inode) in [(b".".as_slice(), number), (b"..", parent)] {
             let rec_len = dirent::entry_bytes(name.len());
             let entry =
@@ -63,7 +63,7 @@ impl Checker<'_> {
             self.check_target(&reading, &entry, true, location);
         }
         for list in inline_data::entry_lists(content) {
-            // No list has the place of a first block's, in which `.` and `..` stand.
+            // No list has the role of a first block, which holds `.` and `..`.
             self.check_entries(&mut reading, 1, list, list.len(), Role::linear(), location);
         }
     }

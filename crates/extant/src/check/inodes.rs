@@ -1,4 +1,4 @@
-//! Each inode by itself: checksum, mode, flags, size and block count against what its map holds.
+//! Each inode alone: checksum, mode, flags, size and block count against what its map holds.
 
 use extant_ondisk::{
     CompatFeatures, FileType, FsBlock, GroupNumber, IncompatFeatures, InodeFlags, InodeNumber, RawInode,
@@ -16,9 +16,9 @@ use crate::error::{Location, Result};
 /// Bytes from which a file takes the `large_file` feature.
 const LARGE_FILE_BYTES: u64 = 1 << 31;
 
-/// Where the two bytes of `i_extra_isize` stand.
+/// The offset of the two bytes of `i_extra_isize`.
 const EXTRA_ISIZE: std::ops::Range<usize> = 0x80..0x82;
-/// Where the two bytes of `i_links_count` stand.
+/// The offset of the two bytes of `i_links_count`.
 const LINKS_COUNT: std::ops::Range<usize> = 0x1A..0x1C;
 
 impl Checker<'_> {

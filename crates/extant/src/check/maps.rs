@@ -1,4 +1,4 @@
-//! What an inode maps: the common part of extent trees and of block numbers.
+//! The map of an inode: the common part of extent trees and of block numbers.
 
 use extant_ondisk::{
     FileType, FsBlock, InodeFlags, InodeNumber, RawInode, RoCompatFeatures, Structure, inode,
@@ -22,7 +22,7 @@ impl Run {
     }
 }
 
-/// What was found of an inode's map.
+/// The result of checking an inode's map.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mapped {
     /// Clusters in use, those of the map itself included.
@@ -33,7 +33,7 @@ pub(super) struct Mapped {
     pub(super) last_written: Option<u64>,
     /// The block of the file's first one.
     pub(super) first_block: Option<FsBlock>,
-    /// Nothing was found to be wrong.
+    /// No error was found in it.
     pub(super) sound: bool,
 }
 

@@ -7,12 +7,12 @@
 //!
 //! Leaves out: repairing; the content of files; fast-commit records; whether names are encoded well.
 //!
-//! Invariants: memory is one bit per cluster and inode and a small record per inode, all of it only for groups that
-//! are in use, and a list per directory, shared block and value in an inode of its own; every metadata block is read a fixed number of times,
-//! because none is descended into that was claimed before; after [`FINDINGS_MAX`] findings it stops.
+//! Invariants: memory is one bit per cluster and inode and a small record per inode, all of it only for groups that are in use, and a list
+//! per directory, shared block and value in an inode of its own; every metadata block is read a fixed number of times, because a block that
+//! was claimed before is not descended into; after [`FINDINGS_MAX`] findings it stops.
 //!
-//! Locks: none held. What a mounted volume has not yet committed is not seen, so a volume that is being written is
-//! to be synced and left alone meanwhile.
+//! Locks: none held. The check does not see uncommitted changes of a mounted volume, so a volume that is being written must be synced
+//! before and not changed meanwhile.
 //!
 //! Source: the passes of `e2fsck`. Tests: `tests/check/`.
 
@@ -85,7 +85,7 @@ pub struct Progress {
 }
 
 impl Volume {
-    /// What [`Filesystem::check`] says.
+    /// As [`Filesystem::check`].
     ///
     /// # Errors
     /// `Io` where the device cannot be read; `Incompatible`.
@@ -109,8 +109,8 @@ impl Filesystem {
     /// passes; empty for a consistent disk. Changes nothing. A dirty journal counts as replayed, as it is in memory.
     /// Stops after [`FINDINGS_MAX`] findings. `progress` is called many times.
     ///
-    /// Best of a disk mounted for reading. Of one mounted for writing it sees what is committed, so nobody else may
-    /// change it meanwhile, and `sync` is to come before.
+    /// A disk to be checked is best mounted for reading. Of one mounted for writing the check sees what is committed, so no other thread
+    /// may change it meanwhile, and the caller calls `sync` first.
     ///
     /// # Errors
     /// `Io` where the device cannot be read; `Incompatible` for features that may give the disk structures which the check does not
@@ -120,20 +120,20 @@ impl Filesystem {
     }
 }
 
-/// What the passes share: the disk, and what was found so far.
+/// The state that the passes share: the disk, and the findings so far.
 struct Checker<'v> {
     volume: &'v Volume,
     geometry: &'v Geometry,
     checksums: &'v Checksums,
     superblock: Superblock,
-    /// Of all groups, in order.
+    /// The descriptors of all groups, in order.
     descriptors: Vec<GroupDescriptor>,
     /// The file system's own runs of blocks, sorted.
     own_runs: Vec<(FsBlock, u64)>,
     findings: Findings,
     claims: Claims,
     records: Records,
-    /// What the list and the file of orphans name.
+    /// The inodes that the orphan list and the orphan file name.
     orphans: BTreeSet<InodeNumber>,
     directories: BTreeMap<InodeNumber, Directory>,
     xattr_blocks: BTreeMap<FsBlock, SharedBlock>,
@@ -189,7 +189,7 @@ impl<'v> Checker<'v> {
         (0..self.geometry.group_count).map(GroupNumber)
     }
 
-    /// Tells how many groups of a pass are done.
+    /// Reports how many groups of a pass are done.
     fn tell(&self, progress: &mut dyn FnMut(Progress), pass: Pass, group: GroupNumber) {
         let total = u64::from(self.geometry.group_count);
         progress(Progress { pass, done: u64::from(group.0) + 1, total });

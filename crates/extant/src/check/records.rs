@@ -1,8 +1,8 @@
-//! What is kept of each inode between the passes: eight bytes, for groups in which any inode is in use.
+//! The record of each inode between the passes: eight bytes, for groups in which any inode is in use.
 
 use extant_ondisk::{FileType, Geometry, GroupNumber, InodeNumber};
 
-/// What the inode pass saw of an inode, and the names counted since.
+/// The inode pass's record of an inode, and the names counted since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Record {
     /// `None` if the inode is free.

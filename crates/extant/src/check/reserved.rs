@@ -1,4 +1,4 @@
-//! Inodes with a purpose of their own: the reserved ones, the one that keeps room for descriptors, the journal's.
+//! Special inodes: the reserved ones, the resize inode, the journal's.
 
 use std::collections::BTreeSet;
 
@@ -132,7 +132,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// What the superblock says of special inodes, once all inodes are known.
+    /// Checks what the superblock says of special inodes, once all inodes are known.
     pub(super) fn check_special_inodes(&mut self) -> Result<()> {
         if self.superblock.compat().contains(CompatFeatures::HAS_JOURNAL) {
             self.check_journal()?;

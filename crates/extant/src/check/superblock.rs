@@ -1,6 +1,6 @@
 //! The superblock against the features it names, and its copies against it.
 //!
-//! What [`Superblock::parse`] refuses is not checked again here: such a disk cannot be mounted.
+//! Errors that [`Superblock::parse`] refuses are not checked again here: such a disk cannot be mounted.
 
 use extant_ondisk::{
     CompatFeatures, GroupNumber, IncompatFeatures, InodeNumber, Mmp, RoCompatFeatures, Structure, Superblock,
@@ -98,7 +98,7 @@ impl Checker<'_> {
     }
 }
 
-/// What the superblock says against itself.
+/// Contradictions among the superblock's own fields.
 fn contradictions(superblock: &Superblock) -> impl Iterator<Item = &'static str> {
     let statements = feature_contradictions(superblock).into_iter().chain(field_contradictions(superblock));
     statements.filter(|(wrong, _)| *wrong).map(|(_, what)| what)
@@ -146,7 +146,7 @@ fn feature_contradictions(superblock: &Superblock) -> [(bool, &'static str); 9] 
     ]
 }
 
-/// Fields out of range that nothing of the layout depends on.
+/// Fields out of range that the layout does not depend on.
 fn field_contradictions(superblock: &Superblock) -> [(bool, &'static str); 5] {
     let has_quota = superblock.ro_compat().contains(RoCompatFeatures::QUOTA);
     let has_orphan_file = superblock.compat().contains(CompatFeatures::ORPHAN_FILE);

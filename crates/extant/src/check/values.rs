@@ -1,4 +1,5 @@
-//! Values in inodes of their own: that each is there, and counts as many references as entries name it.
+//! Attribute values in inodes of their own (`ea_inode`): checks that each exists, and that its reference count is the
+//! number of entries that name it.
 
 use extant_ondisk::xattr::{Xattr, XattrValue};
 use extant_ondisk::{IncompatFeatures, InodeFlags, InodeNumber, Structure};

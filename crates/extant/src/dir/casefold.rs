@@ -1,5 +1,5 @@
-//! Names that do not stand in their directory as they are asked for: those that fold case, and encrypted ones, which are
-//! shown and asked for in a form of their own while there is no key ([`nokey`]).
+//! Names that are not stored as they are looked up: casefolded names, and encrypted ones, which are shown and looked up in a
+//! no-key form while there is no key ([`nokey`]).
 //!
 //! Such directories are read only here, and without their index, whose hashes may be of another form of the names: all
 //! their names are gone through.
@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::inode::Inode;
 use crate::volume::Volume;
 
-/// A name that is asked for.
+/// A name to be looked up.
 enum QueryName<'n> {
     Folded(FoldedName<'n>),
     NoKey(NoKeyName),
@@ -42,12 +42,12 @@ impl<'n> QueryName<'n> {
 }
 
 impl Volume {
-    /// Whether the names of a directory stand in it as they are asked for.
+    /// Whether the names of a directory are stored as they are looked up.
     pub(super) fn is_plain(&self, dir: &RawInode) -> bool {
         !dir.flags().intersects(NAME_FORMS)
     }
 
-    /// The entry whose name is the one that is asked for, in the directory's form.
+    /// The entry whose name, in the directory's form, is the one looked up.
     ///
     /// # Errors
     /// `Corrupt`, `Io`.

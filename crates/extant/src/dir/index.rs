@@ -34,9 +34,9 @@ pub(super) struct IndexPath {
     steps_left: u32,
 }
 
-/// What [`IndexPath::next`] came to.
+/// The result of [`IndexPath::next`].
 pub(super) enum Next {
-    /// The leaf of the names from this hash on. Bit 0 is set if names of the hash stand in the leaf before, too.
+    /// The leaf of the names from this hash on. Bit 0 is set if the leaf before holds names of that hash, too.
     Leaf(u32),
     /// There is no other leaf.
     End,
@@ -108,7 +108,7 @@ impl IndexPath {
         volume.directory_buffer(dir, self.leaf, BufferKind::Directory(dir.owner()))
     }
 
-    /// Whether names of `hash` may stand in the leaf to the right, too, which then says so in bit 0.
+    /// Whether names of `hash` may be in the leaf to the right, too, which then says so in bit 0.
     pub(super) fn goes_on(&self, volume: &Volume, dir: &Arc<Inode>, hash: u32) -> Result<bool> {
         for level in self.levels.iter().rev() {
             let index = level.index + 1;

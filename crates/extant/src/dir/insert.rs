@@ -21,7 +21,7 @@ use crate::volume::Volume;
 /// Where a name will go.
 pub(crate) struct InsertPlan {
     location: InsertPlace,
-    /// What [`MetadataUpdate::insert_entry`] takes, the directory's inode included.
+    /// The credits of [`MetadataUpdate::insert_entry`], the directory's inode included.
     pub(crate) need: Credits,
 }
 
@@ -36,7 +36,7 @@ enum InsertPlace {
     Split(IndexPath, Arc<Buffer>),
 }
 
-/// What an entry is to say.
+/// The content of a new entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Insertion<'n> {
     pub(crate) name: &'n [u8],
@@ -44,12 +44,12 @@ pub(crate) struct Insertion<'n> {
     pub(crate) file_type: FileType,
 }
 
-/// Stands for the inode in a trial.
+/// A placeholder for the inode in a trial.
 const ANY_INODE: InodeNumber = InodeNumber::ROOT;
 
 impl Volume {
-    /// Finds out where a new name goes in a directory of these fields, whose entries move to a block first if they stand in
-    /// its inode. Stays true while the lock is held.
+    /// Finds out where a new name goes in a directory of these fields, whose entries move to a block first if they are in its
+    /// inode. Stays true while the lock is held.
     ///
     /// # Errors
     /// `Exists` if the directory has the name; `NoSpace` if the index cannot grow; `FileTooLarge` if the inode cannot count the
@@ -90,7 +90,7 @@ impl Volume {
 
     fn place_of_new(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InsertPlace> {
         match self.find_place(dir, name) {
-            // Nothing can be added; what is there is still found.
+            // No name can be added; existing names are still found.
             Err(Error::Corrupt { .. })
                 if self.is_indexed(&dir.raw()) && self.find_scanning(dir, name)?.is_some() =>
             {
@@ -151,7 +151,7 @@ impl Volume {
         Ok(full)
     }
 
-    /// What [`MetadataUpdate::convert`] will do, on copies.
+    /// A trial of [`MetadataUpdate::convert`], on copies.
     fn try_convert(&self, dir: &Inode, block: &Buffer, name: &[u8]) -> Result<()> {
         let entry = NewEntry { inode: ANY_INODE, name, file_type: FileType::Unknown.dirent_byte() };
         self.converted(&block.bytes(), entry).map(drop).map_err(|e| place_in(dir, block).format(e))
@@ -376,7 +376,7 @@ impl MetadataUpdate<'_> {
         Ok(())
     }
 
-    /// Makes a name stand for another inode.
+    /// Makes a name refer to another inode.
     ///
     /// # Errors
     /// `Corrupt`, and no change, if the entry is not there.

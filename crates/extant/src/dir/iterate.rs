@@ -1,11 +1,11 @@
-//! Going through the names of a directory, with cookies that stay good while it changes.
+//! Reading the names of a directory, with cookies that stay valid while it changes.
 //!
-//! A cookie says behind which name to go on. In a directory that is or will be indexed it is made of the name's
-//! hash, so that neither a split nor the conversion moves anything: 31 bits of the major and 32 of the minor hash.
-//! A directory of several blocks that never will be indexed is read in the order of its bytes, which never move.
+//! A cookie says after which name to continue. In a directory that is or will be indexed it is made of the name's
+//! hash, so that neither a split nor the conversion moves anything: 31 bits of the major and 32 of the minor hash. A
+//! directory of several blocks that never will be indexed is read in the order of its bytes, which never move.
 //!
-//! A name that is there throughout is seen once. Two names with the same 63 bits stand together; who stops between
-//! them does not see the second.
+//! A name that exists throughout is seen once. Two names with the same 63 bits follow each other; a reader that stops
+//! between them does not see the second.
 //!
 //! Locks: `INODE` of the directory, shared, for one batch of names at a time; none while `visit` runs.
 //!
@@ -27,14 +27,14 @@ use crate::error::{Error, Location, Result};
 use crate::inode::Inode;
 use crate::volume::Volume;
 
-/// A name of a directory, as [`crate::Dir::read_from`] tells it.
+/// A name of a directory, as [`crate::Dir::read_from`] returns it.
 #[derive(Clone, Copy, Debug)]
 pub struct DirItem<'n> {
     /// The name, in bytes.
     pub name: &'n [u8],
     /// Its inode.
     pub inode: InodeNumber,
-    /// What it is, if the directory says so.
+    /// Its type, if the directory stores types.
     pub file_type: Option<FileType>,
     /// Where to go on behind it.
     pub next_cookie: u64,
@@ -52,7 +52,7 @@ struct Held {
 struct Batch {
     items: Vec<Held>,
     next: Option<u64>,
-    /// What kept other names from being read.
+    /// The damage that kept other names from being read.
     damage: Result<()>,
 }
 
@@ -184,13 +184,13 @@ impl Volume {
         Ok(Batch::new(items, None))
     }
 
-    /// Of all names the first from `cookie` on, by going through all blocks.
+    /// The first names from `cookie` on, found by reading all blocks.
     fn read_scanned(&self, dir: &Arc<Inode>, cookie: u64, hasher: &DirHasher, form: Form) -> Result<Batch> {
         let mut items = Vec::new();
         let mut limit = u64::MAX;
         let mut damage = Ok(());
         let scanned = self.scan_directory(dir, &mut |_, bytes, usable| {
-            // What of a block stands before the damage is given.
+            // The entries of a block before the damage are returned.
             if let Err(error) = collect(bytes, usable, (hasher, form), cookie, &mut items) {
                 let location = Location::of(Structure::DirectoryBlock).inode(dir.number);
                 damage = std::mem::replace(&mut damage, Ok(())).and(Err(location.format(error)));
@@ -212,7 +212,7 @@ impl Volume {
         Ok(Batch { items, next: (limit != u64::MAX).then(|| limit + 1), damage })
     }
 
-    /// The names of one block, by where they stand.
+    /// The names of one block, by their offsets.
     fn read_in_order(&self, dir: &Arc<Inode>, cookie: u64, form: Form) -> Result<Batch> {
         let format = &self.names.format;
         let block_bytes = format.block_bytes as u64;
@@ -243,11 +243,11 @@ impl Volume {
 /// How names are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// As they stand.
+    /// As they are stored.
     Plain,
-    /// Encrypted, with the hash of what stands there.
+    /// Encrypted, with the hash of the stored bytes.
     NoKey,
-    /// Encrypted, with the hash that stands behind each name, for it is of the folded one.
+    /// Encrypted, with the hash that is stored behind each name, for it is of the folded one.
     NoKeyHashed,
 }
 
@@ -297,7 +297,7 @@ fn collect(
     Ok(())
 }
 
-/// An entry to be given out, unless its name would be a path to whoever takes it for a file name
+/// An entry to be returned, unless a caller that takes its name for a file name would follow a path
 /// (`verify_dirent_name`).
 fn held(entry: &DirEntry<'_>, cookie: u64, name: Cow<'_, [u8]>) -> Result<Held, extant_ondisk::Error> {
     if name.contains(&b'/') || name.contains(&0) {

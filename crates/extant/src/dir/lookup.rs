@@ -24,13 +24,13 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Whether it stands in the directory's inode: what it was found in is no block.
+    /// Whether the entry is in the directory's inode: it was not found in a block.
     pub(crate) fn is_inline(&self) -> bool {
         self.buffer.block == FsBlock(0)
     }
 }
 
-/// What a look for a name came to.
+/// The result of a look-up of a name.
 pub(super) enum Looked {
     /// It is there.
     Found(Found),
@@ -39,7 +39,7 @@ pub(super) enum Looked {
 }
 
 impl Volume {
-    /// The entry of that name. One that is missing is kept in mind for whoever makes it.
+    /// The entry of that name. If it is missing, the room found is noted for the thread that creates it.
     ///
     /// # Errors
     /// `Corrupt`, `Io`.

@@ -1,10 +1,10 @@
-//! Names that were just looked for in vain, and where there is room for them: mostly the next to be made.
+//! Names whose look-up just failed, and where there is room for them: they are mostly the next to be created.
 //!
-//! Whoever makes a file asks for its name first, and both walk over the same block. What the first walk saw is kept for
-//! the second, one name for each slot of threads, so that what threads have in common is never more than a slot.
+//! A create looks up the file's name first, and both walk over the same block. The result of the first walk is kept
+//! for the second, one name for each slot of threads, so that threads share no more than a slot.
 //!
-//! Invariant: what is kept is true as long as the directory's version is the same, for every change of its names counts
-//! that up.
+//! Invariant: what is kept is true as long as the directory's version is the same, for every change of its names
+//! increments the version.
 //!
 //! Locks: `CACHE`, one per slot, over nothing. Test: `tests/negative_lookup.rs`.
 
@@ -28,7 +28,7 @@ struct Miss {
     room: Room,
 }
 
-/// What was looked for in vain lately.
+/// The last look-ups that found no entry.
 #[derive(Debug)]
 pub(crate) struct NegativeLookupHint(Vec<Padded<Mutex<Option<Miss>>>>);
 

@@ -1,7 +1,7 @@
 //! Going through all blocks of a directory whose index cannot be trusted.
 //!
 //! Which of its blocks belong to the index is seen by their first entry, as the kernel sees it
-//! (`__ext4_read_dirblock`): an index block is one free entry over the whole block. What is read here does not
+//! (`__ext4_read_dirblock`): an index block is one free entry over the whole block. A block read here does not
 //! enter the cache, for an empty leaf of a disk without checksums looks the same.
 
 use extant_ondisk::{LogicalBlock, Structure, dirent};
@@ -19,7 +19,7 @@ type Visit<'v> = dyn FnMut(LogicalBlock, &[u8], usize) -> Result<bool> + 'v;
 
 impl Volume {
     /// Calls `visit` with each block that holds entries, and how many bytes of it, until it says false. Damaged
-    /// blocks are passed over, and the first damage is the result if nobody said false.
+    /// blocks are passed over, and the first damage is the result if no call said false.
     pub(super) fn scan_directory(&self, dir: &Arc<Inode>, visit: &mut Visit<'_>) -> Result<()> {
         if let Some(bytes) = self.inline_directory(dir)? {
             return visit(LogicalBlock(0), &bytes, self.names.format.usable).map(drop);

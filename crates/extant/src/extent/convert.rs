@@ -1,8 +1,8 @@
 //! Making blocks of an unwritten extent written, and the other way.
 //!
 //! A conversion is planned first, so that it reserves the tree blocks that it takes and no more: a file that is written in
-//! order takes none, because each piece joins the one before. Where no tree block can be had, a wider range becomes
-//! written and what the caller does not write of it is zeroed on the disk, so that the leaf gets no more entries.
+//! order takes none, because each piece joins the one before. Where no tree block can be allocated, a wider range becomes
+//! written and the part that the caller does not write is zeroed on the disk, so that the leaf gets no more entries.
 //!
 //! Source: `ext4_ext_convert_to_initialized`, `ext4_split_extent_at`, `ext4_ext_zeroout`. Tests: `leaf`,
 //! `tests/fallocated.rs`.
@@ -87,7 +87,7 @@ impl Volume {
 }
 
 impl MetadataUpdate<'_> {
-    /// Carries out a conversion. What it zeroes besides is on the disk already.
+    /// Carries out a conversion. The zeroes around the range are on the disk already.
     ///
     /// # Errors
     /// `Corrupt`.

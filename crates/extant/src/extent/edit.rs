@@ -1,4 +1,4 @@
-//! Applying a change of a leaf, and what follows from it up to the root.
+//! Applying a change of a leaf, and the changes that follow from it up to the root.
 //!
 //! Blocks for new nodes are allocated before anything is changed; from then on only damage can fail.
 
@@ -78,7 +78,7 @@ impl MetadataUpdate<'_> {
             }
             self.store_node(inode, &buffer, &level.node)?;
         }
-        // The root may be as it was; whoever makes the file durable must still wait for its nodes.
+        // The root may be as it was; a sync of the file must still wait for its nodes.
         self.modify_inode(inode, InodeDirty::Mapping, |_| ());
         self.count_blocks(inode, change)
     }

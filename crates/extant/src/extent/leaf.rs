@@ -1,4 +1,4 @@
-//! What a leaf shall be after a change. Pure: no buffers, no I/O.
+//! Computes the entries of a leaf after a change. Pure: no buffers, no I/O.
 
 use std::ops::Range;
 

@@ -9,7 +9,7 @@ use crate::error::{Location, Result};
 use crate::map::{LOGICAL_END, Mapping};
 use crate::volume::Volume;
 
-/// What a node says of a block.
+/// A node's answer for a block.
 enum Step {
     /// Ask the child, which begins at `from`; what it does not map is a hole up to `end`.
     Down {
@@ -151,7 +151,7 @@ fn root_depth(root: &[u8], location: Location) -> Result<u16> {
 
 const BEGINS_ELSEWHERE: &str = "does not begin where its parent says";
 
-/// That a node begins where its parent says, as `ext4_valid_extent_entries` has it. An empty leaf begins nowhere.
+/// Checks that a node begins where its parent says, as `ext4_valid_extent_entries` does. An empty leaf passes.
 pub(super) fn check_begin(node: &ExtentNode, from: LogicalBlock) -> Result<(), &'static str> {
     let first = match &node.entries {
         Entries::Leaf(extents) => extents.first().map(|extent| extent.logical),

@@ -1,10 +1,10 @@
 //! Extent trees: from the blocks of a file to blocks of the disk.
 //!
-//! A tree has its root in the inode and its nodes in blocks, which are buffers. A change loads the whole way from
-//! the root to a leaf first (`path`), works out what the leaf shall be (`leaf`, without I/O), and then applies it
-//! inside an update (`edit`), which cannot fail for want of space.
+//! A tree has its root in the inode and its nodes in blocks, which are buffers. A change loads the whole path from the
+//! root to a leaf first (`path`), computes the new leaf (`leaf`, without I/O), and then applies it inside an update
+//! (`edit`), which cannot fail with `NoSpace`.
 //!
-//! Invariants: an entry of an index node bears the number of the first block under it; no node but the root is
+//! Invariants: an entry of an index node has the number of the first logical block under it; no node but the root is
 //! empty; neighbours in a leaf that could be one extent are one, as far as a change touched them.
 //!
 //! Locks: the caller holds `INODE` of the file, for a change alone, or shared with `MAPPING` alone ([`crate::content`]).

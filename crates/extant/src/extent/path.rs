@@ -1,4 +1,4 @@
-//! The way from the root of a tree to a leaf, decoded.
+//! The path from the root of a tree to a leaf, decoded.
 
 use extant_ondisk::{Entries, Extent, ExtentIndex, ExtentNode, FsBlock, LogicalBlock, Structure};
 use extant_rt::Arc;
@@ -26,7 +26,7 @@ pub(super) struct Level {
 pub(crate) struct Path {
     /// From the root to the leaf; never empty.
     pub(super) levels: Vec<Level>,
-    /// What the leaf may map: from the block that its parent names to the next leaf.
+    /// The range that the leaf may map: from the block that its parent names to the next leaf.
     pub(super) from: u64,
     pub(super) end: u64,
 }
@@ -88,7 +88,7 @@ impl Path {
         blocks
     }
 
-    /// Whether no leaf stands before this one.
+    /// Whether no leaf comes before this one.
     pub(super) fn is_leftmost(&self) -> bool {
         self.levels.iter().rev().skip(1).all(|level| level.position == 0)
     }

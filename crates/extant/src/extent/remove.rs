@@ -23,7 +23,7 @@ pub(crate) struct Removal {
     pub(crate) credits: u32,
     /// Blocks that the step may take for nodes: a hole in an extent makes two of it.
     pub(crate) blocks: u32,
-    /// What is left of the range ends here; nothing is left if that is its start.
+    /// The end of the remaining range; nothing is left if that is its start.
     pub(crate) end: u64,
 }
 
@@ -96,7 +96,7 @@ impl Volume {
 /// Where what is left of a range from `from` ends, when a leaf was cut from `cut_from` on, in or behind its extent
 /// `first`.
 fn left_end(path: &Path, first: usize, from: u64, cut_from: u64) -> u64 {
-    // What is left of that extent, or what the next step finds before it.
+    // The rest of that extent, or the extent before it that the next step finds.
     if path.extents().get(first).is_some_and(|extent| u64::from(extent.logical.0) < cut_from) {
         return cut_from;
     }

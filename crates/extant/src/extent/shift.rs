@@ -1,7 +1,7 @@
 //! Moving the extents behind a block of a file to other blocks of it, leaf by leaf.
 //!
-//! To the left from the first leaf on, to the right from the last one on: after each step extents stand in order,
-//! and what is moved always moves into a hole.
+//! A shift to the left begins at the first leaf, one to the right at the last: after each step the extents are in
+//! order, and an extent always moves into a hole.
 
 use extant_ondisk::{Extent, LogicalBlock};
 

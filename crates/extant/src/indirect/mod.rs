@@ -21,7 +21,7 @@ use crate::volume::Volume;
 pub(crate) use grow::IndirectHole;
 pub(crate) use remove::IndirectRemoval;
 
-/// What the map of a file has for a block.
+/// The mapping of a block of a file.
 enum Found {
     /// No table: a hole of so many blocks.
     Hole { len: u32 },
@@ -59,8 +59,8 @@ impl Volume {
         })
     }
 
-    /// Whether a block of a file without extents is allocated, and how many blocks from it on are known to be as it is, wherever
-    /// they are on the disk. One table is looked at, and behind a missing table all others that are missing beside it.
+    /// Whether a block of a file without extents is allocated, and how many blocks from it on are known to be in the same state,
+    /// wherever they are on the disk. Reads one table, and after a missing table skips all adjacent missing ones.
     ///
     /// # Errors
     /// `Io`; `Corrupt`.

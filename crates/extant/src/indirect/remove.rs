@@ -53,7 +53,7 @@ pub(crate) struct IndirectRemoval {
     kind: ContentKind,
     /// Credits that the step takes.
     pub(crate) credits: u32,
-    /// What is left ends here; nothing is left if that is the start.
+    /// The end of the remaining range; nothing is left if that is its start.
     pub(crate) end: u64,
 }
 
@@ -110,7 +110,7 @@ impl Volume {
     }
 
     /// Adds the way from the inode to the last table that names blocks of the file from `from` on; the file's block
-    /// that its first entry stands for. An empty table counts, for it is to be freed.
+    /// that its first entry maps. An empty table counts, for it is to be freed.
     fn last_table(&self, number: InodeNumber, from: u64, tables: &mut Vec<Table>) -> Result<Option<u64>> {
         let per_block = u64::from(self.geometry.block_size / 4);
         let mut base = 0;

@@ -1,4 +1,4 @@
-//! Why no file system was made.
+//! Errors of making a file system.
 
 use std::io;
 
@@ -17,7 +17,7 @@ pub enum Error {
     /// The device or the number of blocks is too small for this layout.
     #[error("too small: {0}")]
     TooSmall(&'static str),
-    /// The size, or what was asked for, exceeds what the format can express.
+    /// The size, or another request, exceeds what the format can express.
     #[error("too large: {0}")]
     TooLarge(&'static str),
     /// No feature of this name is known.

@@ -2,7 +2,7 @@
 
 use super::{Error, Result};
 
-/// What `-E` can ask for.
+/// The options of `-E`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extended {
     /// Write no inode tables and leave groups uninitialised; by default if descriptors are summed.

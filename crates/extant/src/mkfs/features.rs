@@ -29,7 +29,7 @@ const RO_COMPAT: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
     .union(RoCompatFeatures::EXTRA_ISIZE)
     .union(RoCompatFeatures::METADATA_CSUM);
 
-/// What can be asked for beside the defaults.
+/// Features that can be requested beside the defaults.
 const MORE_COMPAT: CompatFeatures =
     CompatFeatures::SPARSE_SUPER2.union(CompatFeatures::STABLE_INODES).union(CompatFeatures::ORPHAN_FILE);
 const MORE_INCOMPAT: IncompatFeatures = IncompatFeatures::META_BG

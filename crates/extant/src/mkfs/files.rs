@@ -32,7 +32,7 @@ pub(super) struct FileMap {
     pub tree: Vec<(FsBlock, Box<[u8]>)>,
 }
 
-/// What is on a new disk beside groups.
+/// The files and metadata of a new disk outside its groups' tables.
 #[derive(Clone, Debug)]
 pub(super) struct Files {
     pub root: FileMap,

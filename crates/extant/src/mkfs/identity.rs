@@ -1,4 +1,4 @@
-//! What tells one file system from another: UUID, hash seed, and the time it was made.
+//! What distinguishes one file system from another: UUID, hash seed, and the time it was made.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 

@@ -121,7 +121,7 @@ impl Layout {
         self.space.free_count()
     }
 
-    /// Of those, the blocks that a mount keeps for tree blocks.
+    /// The free blocks that a mount keeps for tree blocks.
     #[must_use]
     pub fn reserved_pool(&self) -> u64 {
         reserved_pool_of(&self.superblock)

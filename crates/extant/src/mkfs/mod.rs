@@ -5,7 +5,7 @@
 //!
 //! A plan is made first, without a device: sizes, then the places of all metadata, then the few files. Writing it
 //! touches only what must hold bytes, so that a sparse image stays sparse. The primary superblock comes last: a
-//! device on which that was cut short holds no file system.
+//! device on which the writing was interrupted holds no file system.
 //!
 //! Tests: `tests/mkfs.rs`, against `mke2fs`, `dumpe2fs`, `e2fsck` and the kernel.
 
@@ -249,7 +249,7 @@ impl Mkfs {
         Layout::new(self, device_bytes)
     }
 
-    /// Makes the file system. What the device held is lost, but not overwritten beyond need.
+    /// Makes the file system. The device's content is lost, but overwritten only where the file system needs it.
     ///
     /// # Errors
     /// As [`Mkfs::plan`], before anything is written; then `Io`, after which the device holds no file system.

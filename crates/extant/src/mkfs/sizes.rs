@@ -10,7 +10,7 @@ use super::features::Features;
 use super::identity::Identity;
 use super::{Error, Mkfs, Result};
 
-/// A free tail of fewer blocks behind its metadata is not worth a group.
+/// A tail with fewer free blocks behind its metadata does not become a group.
 const TAIL_MIN_FREE: u64 = 50;
 const FIRST_INO: u32 = 11;
 /// Reserved inodes, lost+found and the orphan file.

@@ -13,8 +13,8 @@ use super::{Error, Result};
 
 const DOES_NOT_FIT: Error = Error::TooSmall("no room for the inode tables");
 
-/// Places the bitmaps and tables of all groups. Returns which groups hold parts of a flex group, their own or
-/// another's: their block bitmaps must be written.
+/// Places the bitmaps and tables of all groups. Returns which groups hold parts of a flex group, their own or that
+/// of another flex group: their block bitmaps must be written.
 pub(super) fn place(
     geometry: &Geometry,
     descriptors: &mut [GroupDescriptor],

@@ -11,7 +11,7 @@ use super::inodes::Contents;
 use super::layout::{Layout, used_inodes};
 use super::{Error, Mkfs, Result};
 
-/// What other formats keep at the end of a device (RAID superblocks), and would be found by.
+/// The end of a device, where other formats keep signatures (RAID superblocks) by which they would be detected.
 const TAIL_BYTES: u64 = 64 << 10;
 const BACKUP_COPIES: &str = "backup superblocks and descriptors";
 
@@ -187,7 +187,7 @@ fn write_descriptors(layout: &Layout, sink: &mut Sink<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes the copies of the superblock. They do not claim to be valid: who uses one has to check the disk.
+/// Writes the copies of the superblock. They do not claim to be valid: a user of one has to check the disk.
 fn write_backups(layout: &Layout, sink: &mut Sink<'_>) -> Result<()> {
     let geometry = &layout.geometry;
     let mut copy: Superblock = layout.superblock.clone();

@@ -14,10 +14,10 @@ use crate::orphan::ORPHAN_CREDITS;
 use crate::update::{Credits, InodeDirty};
 use crate::volume::Volume;
 
-/// What a new inode is to be.
+/// The properties of a new inode.
 #[derive(Clone, Copy, Debug)]
 pub struct New<'n> {
-    /// What it is.
+    /// Its type.
     pub kind: NewKind<'n>,
     /// Permission bits, set-id and sticky bits, after any umask. A default access control list of the directory
     /// takes from them.
@@ -98,7 +98,7 @@ impl Volume {
             self.check_subdirectories(&parent)?;
         }
         let inode_plan = self.plan_inode(dir, &parent, new)?;
-        // Or its first change would copy it.
+        // Dropped here, for while this snapshot lives, a change of the inode would copy its fields.
         drop(parent);
         let mut update = self.begin(plan.need.and(inode_plan.need))?;
         let inode = update.make_inode(dir, &inode_plan)?;

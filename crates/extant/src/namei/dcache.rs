@@ -1,22 +1,22 @@
-//! Names that were looked up or made lately: what a directory holds under each, or that it holds nothing.
+//! Recently looked-up or created names: what a directory holds under each, or that it holds nothing.
 //!
-//! Leaves out: `.` and `..`, names of more than [`BYTES_MAX`] bytes, and who may look.
+//! Leaves out: `.` and `..`, names of more than [`BYTES_MAX`] bytes, and permission to look.
 //!
 //! An index by hash, of fixed size, says in which slot a name may be ([`index`]). The names of a directory enter it near each
-//! other, in a part that few other directories have at a time: so threads that make names in directories of their own write
-//! lines of their own. Names that find no room there enter anywhere, and from then on the directory's are looked for in both
-//! places. Each thread fills slots of its own, one after the other, and fills them again in the same order if nobody used
-//! them since ([`slots`]). A slot holds its inode: a hit touches neither the directory nor the table of inodes, and writes
-//! to lines of that name alone.
+//! other, in a part that few other directories have at a time: so threads that create names in different directories write
+//! different cache lines. Names that find no room there enter anywhere, and from then on names of the directory are looked
+//! for in both places. Each thread fills slots of its own, one after the other, and fills them again in the same order if
+//! they were not used since ([`slots`]). A slot holds its inode: a hit touches neither the directory nor the table of inodes,
+//! and writes to cache lines of that name alone.
 //!
-//! Invariants: an entry is true. Names enter under the directory's lock; whoever holds that alone takes a name out before
-//! its change can be seen, or puts in what became of it in one step. So a look-up without the directory's lock gives what
-//! was there at that moment, or nothing. A slot that is in the index got there under its own lock, after it was filled:
+//! Invariants: an entry is true. Names enter under the directory's lock; a thread that holds that alone takes a name out
+//! before its change can be seen, or puts in what became of it in one step. So a look-up without the directory's lock gives
+//! what was there at that moment, or nothing. A slot that is in the index got there under its own lock, after it was filled:
 //! taking a name out leaves nothing of it that can be found. That a directory has names far away is noted under its lock,
-//! before the first of them is there, and stays so: whoever holds the lock alone looks wherever a name was entered, also by
-//! those who shared it, and who looks without it may miss a name, but finds nothing that is false. Directories are told
-//! apart by their inodes, not by their numbers: nothing is found in one that is gone. A name is taken out before the users
-//! of its inode are counted for a deletion.
+//! before the first of them is there, and stays so: a thread that holds the lock alone looks wherever a name was entered,
+//! also by threads that shared it, and a look-up without the lock may miss a name, but finds nothing that is false.
+//! Directories are distinguished by their inodes, not by their numbers: nothing is found in one that is gone. A name is taken
+//! out before the users of its inode are counted for a deletion.
 //!
 //! Locks: `NAME`, one per slot, never two at once; `INODE_STATE` inside.
 //!
@@ -39,11 +39,11 @@ const BYTES_MAX: usize = 78;
 pub(crate) struct Dcache {
     index: Index,
     slots: Slots,
-    /// What the next directory is told apart by.
+    /// The identity that the next directory gets.
     next_identity: Padded<AtomicU64>,
 }
 
-/// What a directory holds under a name.
+/// A cached name of a directory.
 #[derive(Debug)]
 struct Dentry {
     /// 0 if the slot is empty.
@@ -108,7 +108,7 @@ impl Dcache {
                 let region = entry.region;
                 entry.replace(key.entry(inode, region))
             };
-            // What is gone is not asked for again as what is there is.
+            // A negative entry is looked up less often than a positive one.
             if inode.is_none() {
                 slot.recently_used.store(false, Ordering::Relaxed);
             }
@@ -162,13 +162,13 @@ impl Dcache {
         if self.index.enter_near(key, number) {
             return Region::Near;
         }
-        // The lock of the directory orders this before what others do who hold it alone.
+        // The directory's lock orders this before what other threads do that hold it alone.
         dir.has_far_names.store(true, Ordering::Relaxed);
         self.index.enter_far(key, number);
         Region::Far
     }
 
-    /// Tells the directory from all others that were ever in memory.
+    /// Distinguishes the directory from all others that were ever in memory.
     fn identify(&self, dir: &Inode) {
         if dir.identity.load(Ordering::Relaxed) == 0 {
             let new = self.next_identity.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Adding and taking away names of inodes.
+//! Adding and removing names of inodes.
 //!
 //! Source: `__ext4_link`, `__ext4_unlink`, `ext4_rmdir` of `fs/ext4/namei.c`.
 
@@ -47,7 +47,7 @@ impl Volume {
         self.finish_names(update, &[dir])
     }
 
-    /// Takes a name of a file away. The file goes with its last name and its last use.
+    /// Removes a name of a file. The file is deleted when its last name and its last use are gone.
     ///
     /// # Errors
     /// `NotFound`; `IsADirectory`; `NotPermitted` (immutable or append-only); `ReadOnly`, `Corrupt`, `Io`.
@@ -67,7 +67,7 @@ impl Volume {
             return Err(Error::IsADirectory);
         }
         self.check_may_remove(&parent, &raw)?;
-        // Or their first changes would copy them.
+        // Dropped here, for while these snapshots live, a change of the inodes would copy their fields.
         drop((parent, raw));
         let found = self.changeable_entry(dir, name, found)?;
         // The directory's block and inode, the child's inode.
@@ -126,7 +126,7 @@ impl Volume {
         self.finish_names(update, &[dir])
     }
 
-    /// The error of a directory that stands in itself.
+    /// The error for a directory that contains itself.
     pub(super) fn names_itself(&self, dir: &Inode) -> Error {
         crate::error::Location::of(extant_ondisk::Structure::DirectoryBlock)
             .inode(dir.number)
@@ -184,11 +184,11 @@ impl MetadataUpdate<'_> {
         });
     }
 
-    /// Deletes an inode without links at once if it is small and nobody but the caller uses it; else leaves it to its
-    /// last use and the orphan list.
+    /// Deletes an inode without links at once if it is small and only the caller uses it; else leaves it to its last
+    /// use and the orphan list.
     ///
-    /// With one use there is nobody who could hold or wait for the inode's own lock, for uses are got by names, under
-    /// the directory's lock or from memory, where this name no longer is; or from other uses. What cannot be read of it
+    /// With one use no other thread can hold or wait for the inode's own lock, for uses are got by names, under the
+    /// directory's lock or from memory, where this name no longer is; or from other uses. What cannot be read of it
     /// leaves it to the orphan list.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The inode of something new: its fields, attributes and first block.
+//! A new inode: its fields, attributes and first block.
 //!
 //! Source: `__ext4_new_inode` of `fs/ext4/ialloc.c`, `ext4_init_acl` of `fs/ext4/acl.c`.
 

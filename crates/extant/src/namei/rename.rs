@@ -36,7 +36,7 @@ struct Names<'n> {
     to_name: &'n [u8],
 }
 
-/// What was looked up under the locks.
+/// The entries that were looked up under the locks.
 struct Entries {
     child: InodeRef,
     found: Found,
@@ -108,7 +108,8 @@ impl Volume {
             }
         }
         if target.is_some() && !flags.exchange {
-            // Or a crash could leave neither what is replaced nor what replaces it. Who syncs it is told of an error.
+            // Without this flush a crash could leave neither the replaced content nor the new one. A sync of it reports
+            // an error.
             let _ = self.flush(&child);
         }
         let moved: Vec<Arc<Inode>> = [Some(&child), target.as_ref()]
@@ -142,7 +143,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// That `dir` is not `inode` and not below it. `RENAME` must be held.
+    /// Checks that `dir` is not `inode` and not below it. `RENAME` must be held.
     fn check_no_loop(&self, inode: &InodeRef, dir: &Arc<Inode>, error: Error) -> Result<()> {
         if !inode.is_directory() {
             return Ok(());
@@ -205,7 +206,7 @@ impl Volume {
             need = need.and(whiteout.need);
         }
         let mut update = self.begin(need)?;
-        // Nobody is to see one name changed and not the other.
+        // No other thread may see one name changed and not the other.
         self.forget_name(from, names.from_name);
         self.forget_name(to, to_name);
         let whiteout = whiteout.map(|plan| update.make_whiteout(from, &plan)).transpose()?;
@@ -229,7 +230,7 @@ impl Volume {
         self.finish_names(update, &[from, to])
     }
 
-    /// That what is named so may be replaced by a directory, or by something else.
+    /// Checks that the target may be replaced by a directory, or by an inode of another type.
     fn check_replaceable(&self, target: &InodeRef, by_directory: bool) -> Result<()> {
         match (target.is_directory(), by_directory) {
             (true, false) => Err(Error::IsADirectory),
@@ -326,7 +327,7 @@ impl MetadataUpdate<'_> {
         if self.drop_link(target) { self.delete_or_orphan(target) } else { Ok(()) }
     }
 
-    /// Makes the new name stand for the child.
+    /// Makes the new name refer to the child.
     fn name_target(
         &mut self,
         to: &Arc<Inode>,

@@ -13,7 +13,7 @@ use crate::inode::Inode;
 use crate::volume::Volume;
 
 impl Volume {
-    /// What a symbolic link says; of an encrypted one the form that is shown without the key.
+    /// The target of a symbolic link; of an encrypted one, the form that is shown without the key.
     ///
     /// # Errors
     /// `InvalidArgument` if it is none; `Corrupt`, `Io`.

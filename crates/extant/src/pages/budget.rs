@@ -1,11 +1,11 @@
-//! Bytes that may be used, counted by threads side by side.
+//! A budget of bytes, counted by many threads at once.
 
 use extant_rt::{AtomicU64, Ordering, Padded, SHARDS, thread_slot};
 
-/// What is left of a number of bytes: most in a pool, some held ready by shards of threads. Taking succeeds always; whoever
-/// takes looks afterwards whether too much was taken, and gives back.
+/// The bytes left of a budget: most in a pool, some held ready by shards of threads. Taking always succeeds; the thread
+/// that takes looks afterwards whether too much was taken, and gives back.
 ///
-/// All operations are relaxed: the numbers stand for themselves.
+/// All operations are relaxed: no other memory is published through the numbers.
 #[derive(Debug)]
 pub(super) struct Budget {
     /// Two's complement: negative while more is taken than there is.
@@ -60,7 +60,7 @@ impl Budget {
         self.pool.load(Ordering::Relaxed).cast_signed()
     }
 
-    /// What is taken; exact while nobody changes it.
+    /// The bytes taken; exact while no thread changes it.
     pub fn used(&self) -> u64 {
         let left = self.shards.iter().fold(self.pool.load(Ordering::Relaxed), |sum, shard| {
             sum.wrapping_add(shard.load(Ordering::Relaxed))

@@ -1,7 +1,7 @@
-//! Who writes inodes back: the crate `writeback`, with this file system's geometry.
+//! Writeback of inodes: the crate `writeback`, with this file system's geometry.
 //!
-//! Contexts are cut along the allocator's bands of groups, so that their threads meet neither in a group nor in a stream's
-//! goal. An inode belongs to the band of its own group, where its blocks are sought first.
+//! Each context owns whole bands of the allocator's groups, so that threads of different contexts contend neither for a group
+//! nor for a stream's goal. An inode belongs to the band of its own group, where its blocks are searched first.
 
 use extant_alloc::Bands;
 use extant_ondisk::{GroupNumber, Structure};
@@ -29,11 +29,11 @@ pub(super) struct Contexts {
     is_closed: AtomicBool,
 }
 
-/// What the contexts' threads know. They hold the volume only while they write.
+/// The state of the contexts' threads. They hold the volume only while they write.
 #[derive(Debug)]
 struct Target {
     volume: OnceLock<Weak<Volume>>,
-    /// The first error since somebody was told of one.
+    /// The first error since one was last reported.
     failed: Mutex<Option<Error>>,
 }
 
@@ -121,7 +121,7 @@ impl Contexts {
         Ok(Self { writeback, target, is_closed: AtomicBool::new(false) })
     }
 
-    /// Says that the inode will have something to write: before it has, so that who waits for all finds it.
+    /// Says that the inode will have something to write: before it has, so that a thread that waits for all finds it.
     ///
     /// # Errors
     /// `ReadOnly` while the volume is being unmounted.
@@ -149,7 +149,7 @@ impl Volume {
     /// Flushes all inodes: the contexts do, where there are any.
     ///
     /// # Errors
-    /// The first since somebody was told of one; the others are flushed all the same.
+    /// The first since one was last reported; the others are flushed all the same.
     ///
     /// # Locks
     /// None may be held.
@@ -179,7 +179,7 @@ impl Volume {
         pages.contexts.is_closed.store(true, Ordering::SeqCst);
         let flushed = self.flush_all();
         pages.contexts.writeback.stop();
-        // What was lost to an end of the threads.
+        // Pages that the threads left unwritten when they ended.
         let rest = self.flush_all();
         flushed.and(rest)
     }

@@ -1,6 +1,6 @@
 //! Writeback errors, reported once to each open file.
 //!
-//! An error is recorded before the blocks that it concerns stop being dirty: whoever finds nothing dirty, finds the error.
+//! An error is recorded before the blocks that it concerns stop being dirty: a thread that finds nothing dirty finds the error.
 //!
 //! An inode may be evicted before any open file has reported its error. The numbers of such inodes stay in memory, and the error is
 //! recorded again when the inode is read, which Linux does not.
@@ -31,7 +31,7 @@ const SEEN: u32 = 1;
 impl WritebackError {
     /// Notes that data was lost (`errseq_set`).
     pub(crate) fn record(&self) {
-        // Release: pairs with the load in `check_and_advance`, beside the lock of whoever finds the inode clean.
+        // Release: pairs with the load in `check_and_advance`, besides the lock of the thread that finds the inode clean.
         let _ = self.0.fetch_update(Ordering::Release, Ordering::Relaxed, |errors| {
             Some((errors & !SEEN).wrapping_add(2))
         });

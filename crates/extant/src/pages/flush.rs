@@ -1,8 +1,9 @@
-//! Writing an inode's pages to the disk, in ascending order: data, then the update that names it, run by run.
+//! Writing an inode's pages to the disk, in ascending order: run by run: data first, then the update that maps it.
 //!
 //! So the inode's size on the disk grows over a block only after the block and all dirty ones before it were written, the
-//! zeroes behind the old end among them. Whoever writes into the file meanwhile waits for no run to be written. What he
-//! changes of a run on its way stays dirty; where the file ended when the run set off is as far as its update makes it grow.
+//! zeroes behind the old end among them. A thread that writes into the file meanwhile does not wait for a run to be written.
+//! What it changes in a run that is being written stays dirty; the run's update grows the file no further than to the end that
+//! the file had when the write of the run began.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -25,12 +26,12 @@ use crate::write::RUN_CREDITS;
 
 /// Bytes that are written and named at once, at most.
 const RUN_BYTES_MAX: u32 = 8 << 20;
-/// And at least, where they would be more than a quarter of what a context may have dirty: its writers wait for a run on its
-/// way once they have dirtied the rest.
+/// Bytes of a run at least. Above that a run is at most a quarter of a context's dirty limit, because the context's writers
+/// wait for the run that is being written once they have dirtied the rest.
 const RUN_BYTES_MIN: u32 = 256 << 10;
 
 /// Requests of a run that may fail before the rest of it is no longer tried by halves: a device that is gone takes no more
-/// writes for each block, and a few bad blocks are still told from their neighbours.
+/// writes for each block, and a few bad blocks are still distinguished from their neighbours.
 const FAILED_WRITES_MAX: u32 = 64;
 
 impl Pages {
@@ -41,27 +42,27 @@ impl Pages {
     }
 }
 
-/// A run on its way to the disk.
+/// A run that is being written to the disk.
 struct WritebackExtent<'v> {
     run: DirtyRun,
     parts: Vec<FolioSlice>,
     start: FsBlock,
-    /// Where it ends in the file, which ended there or behind when it set off.
+    /// Its end in the file, which ended there or behind when the write of the run began.
     end: u64,
-    /// Of a delayed one.
+    /// For a delayed run, the mapping that is still to be made.
     pending: Option<PendingMapping<'v>>,
 }
 
 /// How the blocks of a run come into the inode's map.
 struct PendingMapping<'v> {
-    /// Of the run's first block, until it is filled.
+    /// The hole of the run's first block, until it is filled.
     hole: Option<Hole>,
     taken: Run,
     reservation: Reservation<'v>,
 }
 
 impl PendingMapping<'_> {
-    /// Those of the taken blocks that a part of the run goes to.
+    /// The allocated blocks that a part of the run goes to.
     fn part(&self, range: &Range<u32>) -> Run {
         Run { start: FsBlock(self.taken.start.0 + u64::from(range.start)), len: range.end - range.start }
     }
@@ -83,7 +84,7 @@ impl Written {
     }
 }
 
-/// What became of a run.
+/// The outcome of a run.
 #[derive(Default)]
 struct RunOutcome {
     written: Vec<DirtyRun>,
@@ -137,7 +138,7 @@ impl Volume {
     /// Writes all that memory has of an inode: its dirty blocks, and times.
     ///
     /// # Errors
-    /// The first. What could not be written is lost, and noted for all who have the file open.
+    /// The first. Data that could not be written is lost, and the loss is noted for all that have the file open.
     ///
     /// # Locks
     /// Takes `INODE`, shared, and `WRITEBACK`.
@@ -173,7 +174,7 @@ impl Volume {
             Err(Error::NoSpace)
                 if self.pages.as_ref().is_some_and(|pages| pages.writeback().dirty_bytes() > 0) =>
             {
-                // Who lost something is told by its own file.
+                // Each file reports its own lost data.
                 let _ = self.flush_all();
                 act()
             }
@@ -181,7 +182,7 @@ impl Volume {
         }
     }
 
-    /// Holds the content shared, with nothing of it in memory only.
+    /// Holds the content shared, with none of it dirty in memory.
     ///
     /// # Locks
     /// Takes `INODE`.
@@ -192,7 +193,7 @@ impl Volume {
                 return content;
             }
             drop(content);
-            // Noted for those who sync; nothing is dirty then.
+            // Noted for the next sync; nothing is dirty then.
             let _ = self.flush(inode);
         }
     }
@@ -224,7 +225,7 @@ impl Volume {
         self.settle_pages(pages, inode, &mut inode_pages);
     }
 
-    /// Drops all that memory has of a file that is to be deleted; false, and nothing is done, while somebody works on it.
+    /// Drops all pages of a file that is to be deleted; false, and nothing is done, while another thread works on it.
     pub(crate) fn forget_pages(&self, inode: &Arc<Inode>) -> bool {
         let Some(pages) = &self.pages else { return true };
         let mut inode_pages = inode.pages().lock();
@@ -242,7 +243,7 @@ impl Volume {
     /// Gives back what the pages of an inode need no more, and puts right what it has ahead of its inode.
     fn settle_pages(&self, pages: &Pages, inode: &Arc<Inode>, inode_pages: &mut InodePages) {
         let delayed = inode_pages.folios.as_ref().map_or(0, super::Folios::delayed);
-        // What cannot be counted stays reserved; the next to flush gives it back.
+        // Blocks that cannot be counted stay reserved; the next flush returns them.
         let _ = self.keep(inode, inode_pages, 0);
         inode_pages.account(pages, inode);
         let is_clean = inode_pages.dirty_bytes() == 0;
@@ -357,7 +358,7 @@ impl Volume {
             self.inodes.unreported_errors.record(inode);
             self.writeback_error.record();
         }
-        // What is lost gave its tokens back, and may have been written to meanwhile: then it is delayed again.
+        // Lost runs returned their tokens, and may have been written to meanwhile: then they are delayed again.
         let lost: u64 = outcome.lost.iter().filter(|run| run.is_delayed).map(|run| u64::from(run.len)).sum();
         let again = self.allocator.reserve(lost, MayUse::Reserved).map_or(0, Reservation::into_claimed);
         let mut inode_pages = inode.pages().lock();
@@ -380,7 +381,7 @@ impl Volume {
         end.min(inode.state().size())
     }
 
-    /// That no data was lost of any file since this was reported last.
+    /// Checks that no file has lost data since the last report.
     ///
     /// # Errors
     /// `Io` if some was.
@@ -428,7 +429,7 @@ impl Volume {
             logical,
             len: run.len.min(hole.len_max()),
             end: inode.state().size(),
-            // Who closed the file is done with it.
+            // A file that is closed is not expected to grow.
             grows: inode.user_count() > 0,
             // The write was accepted.
             may_use: MayUse::Reserved,
@@ -445,7 +446,8 @@ impl Volume {
         Ok((run, taken.start, Some(PendingMapping { hole: Some(hole), taken, reservation })))
     }
 
-    /// Writes a run to its place, and waits. What fails is tried again by halves, so that a bad block costs no others.
+    /// Writes a run to its place, and waits. A failed request is tried again by halves, so that a bad block does not lose
+    /// others.
     fn write_out(&self, inode: &Arc<Inode>, extent: &WritebackExtent<'_>) -> Written {
         let mut written = Written::default();
         let mut failures = 0;

@@ -4,8 +4,8 @@
 //! makes it. All of its bytes are the file's. Each block is clean (as on the disk), dirty (its place on the disk has older
 //! bytes), or delayed (dirty, and it has no place yet).
 //!
-//! Invariants: folios do not overlap; a block that is not delayed is mapped and written on the disk; bytes behind the end of
-//! the file are zero.
+//! Invariants: folios do not overlap; a block that is not delayed is mapped on the disk, and its extent is marked written;
+//! bytes behind the end of the file are zero.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use extant_rt::Arc;
 /// Blocks of a folio at most: a word has a bit for each.
 const FOLIO_BLOCKS_MAX: u32 = u64::BITS;
 
-/// What blocks become when they come into memory.
+/// The state of blocks when they are read into memory or created there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Block {
     Clean,
@@ -25,7 +25,7 @@ pub(crate) enum Block {
     Delayed,
 }
 
-/// Dirty blocks that stand together, all delayed or none.
+/// Adjacent dirty blocks, all delayed or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DirtyRun {
     pub(crate) block: u32,
@@ -34,12 +34,12 @@ pub(crate) struct DirtyRun {
 }
 
 struct Folio {
-    /// Shared while somebody reads or writes it to the disk: who changes it then copies it.
+    /// Shared while a thread reads it or writes it to the disk: a thread that changes it then copies it.
     bytes: Arc<Buffer>,
     /// A bit for each block; those delayed are dirty too.
     dirty: u64,
     delayed: u64,
-    /// Those that were written to since they last set off for the disk.
+    /// A bit for each block written to since its last write to the disk began.
     changed: u64,
     /// Used since the search for memory last passed it.
     is_used: bool,
@@ -83,7 +83,7 @@ impl fmt::Debug for Folios {
 }
 
 impl Folios {
-    /// Of memory out of `buffers`.
+    /// An empty set of folios, whose memory comes from `buffers`.
     pub(crate) fn new(block_size: u32, buffers: Arc<Buffers>) -> Self {
         Self {
             block_size: block_size as usize,
@@ -153,7 +153,7 @@ impl Folios {
     pub(crate) fn part(&mut self, block: u32, within: usize, bytes: usize) -> Option<FolioSlice> {
         let block_size = self.block_size;
         let (first, folio) = self.find_mut(block)?;
-        // Not written again and again: whoever reads the same side by side shall share it.
+        // Not written again and again: threads that read the same bytes at once are to share it.
         if !folio.is_used {
             folio.is_used = true;
         }
@@ -338,7 +338,7 @@ impl Folios {
     }
 
     /// Drops blocks of a dirty run that could not be written, with the clean ones of their folios. Those that were written to
-    /// since the run set off stay dirty: they are written back again.
+    /// since the write of the run began stay dirty: they are written back again.
     pub(crate) fn lose(&mut self, run: DirtyRun) {
         let mut block = run.block;
         let end = run.block + run.len;
@@ -439,7 +439,7 @@ mod tests {
 
     const BLOCK: usize = 1024;
 
-    /// Each block by itself.
+    /// Each block independently.
     type Model = BTreeMap<u32, (Block, Vec<u8>)>;
 
     fn runs(model: &Model, from: u32, len_max: u32) -> Option<DirtyRun> {
@@ -520,7 +520,7 @@ mod tests {
                                 parts.iter().flat_map(|part| part.bytes()).copied().collect();
                             let own = (run.block..run.block + run.len).flat_map(|block| &model[&block].1);
                             assert!(own.eq(&before));
-                            // Somebody may write to one of the blocks meanwhile.
+                            // Another thread may write to one of the blocks meanwhile.
                             let changed = run.block + below(2 * run.len);
                             if changed < run.block + run.len {
                                 folios.write(changed, 0, &[step as u8 ^ 1]);

@@ -1,30 +1,30 @@
-//! The page cache: files' bytes in memory, and blocks that are given out when those are written back.
+//! The page cache: files' bytes in memory, and blocks that are allocated when those are written back.
 //!
-//! A write into a file with extents goes into memory; a hole that it fills gets a reservation and no blocks. Flushing the
-//! inode ([`flush`]) takes blocks for each run of such blocks as a whole, writes it, waits, and only then opens the update
-//! that names it. What the inode does not have yet is kept beside it ([`DelallocState`]): where the file ends, the time of its last
-//! write, how many blocks it waits for. Files without extents, writes into blocks that were allocated and never written, and
-//! writes for which no reservation can be had go to the disk at once, as all do where there is no page cache.
+//! A write into a file with extents goes into memory; a hole that it fills gets a reservation and no blocks. Flushing the inode ([`flush`])
+//! allocates blocks for each run of such blocks as a whole, writes it, waits, and only then opens the update that maps it. The state that
+//! the on-disk inode does not have yet is in [`DelallocState`]: the size of the file, the time of its last write, and the count of delayed
+//! blocks. Files without extents, writes into blocks that were allocated and never written, and writes for which no reservation is
+//! available go to the disk at once, as all do where there is no page cache.
 //!
 //! Invariants: docs/design/writeback.md, by number.
 //!
-//! Who meets whom:
-//! - *Flush and truncate, range operations*: who works on blocks holds `INODE` alone, flushes first, and holds it on.
-//! - *Flush, write and read*: hold `INODE` shared and work beside each other ([`crate::content`]). What is written into a run
-//!   that is on its way stays dirty.
-//! - *Flush and unlink*: the last name goes without `INODE`. Both look at [`InodePages::is_flushed`] with `PAGES` held: while a
-//!   flush works the inode becomes an orphan; else its pages go first, and a flush that comes later finds nothing. Times are
-//!   put into an inode only while it is not deleted, in one hold of `INODE_STATE`.
-//! - *Flush and commit*: nothing is waited for with the update open. The data was waited for before.
-//! - *Flush and unmount*: the lists of inodes with something to write are closed before the last flush; who would dirty another
+//! Concurrency:
+//! - *Flush and truncate, range operations*: an operation on blocks holds `INODE` alone, flushes first, and keeps holding it.
+//! - *Flush, write and read*: hold `INODE` shared and work beside each other ([`crate::content`]). Bytes written into a run that is being
+//!   written back stay dirty.
+//! - *Flush and unlink*: the last name is removed without `INODE`. Both look at [`InodePages::is_flushed`] with `PAGES` held: while a flush
+//!   works the inode becomes an orphan; else its pages are dropped first, and a later flush finds nothing. Times are put into an inode only
+//!   while it is not deleted, in one hold of `INODE_STATE`.
+//! - *Flush and commit*: a flush waits for nothing while its update is open; it has waited for the data before.
+//! - *Flush and unmount*: the lists of inodes with something to write are closed before the last flush; a thread that would dirty another
 //!   inode then is refused.
-//! - *Search for memory and all others*: takes clean folios only, of inodes that nobody writes into, with `PAGES` held. A reader
-//!   that misses one reads it again; a writer says so from its first look at the pages to its last.
-//! - *No space within the flush*: every delayed block holds a token, and each run of them as many as its tree may need
-//!   ([`tree_need`]), so there is none but on a disk whose bitmaps lie. Then, and when the device fails, the run's pages are
-//!   dropped, and each open file reports it once ([`WritebackError`]).
-//! - *No space elsewhere*: tokens held for trees may be too many, so whoever is refused a block has all inodes flushed, with
-//!   no lock held, and tries once more ([`Volume::retry_on_no_space`]).
+//! - *Search for memory and all others*: it takes clean folios only, of inodes that no thread writes into, with `PAGES` held. A reader that
+//!   misses one reads it again; a writer marks the inode from its first look at the pages to its last.
+//! - *No space within the flush*: every delayed block holds a token, and each run of them as many as its tree may need ([`tree_need`]), so
+//!   a flush runs out of space only on a disk with wrong bitmaps. Then, and when the device fails, the run's pages are dropped, and each
+//!   open file reports it once ([`WritebackError`]).
+//! - *No space elsewhere*: tokens held for trees may be too many, so an operation that is refused a block has all inodes flushed, with no
+//!   lock held, and tries again ([`Volume::retry_on_no_space`]).
 //!
 //! Locks: `INODE`, `WRITEBACK`, `MAPPING`; inside them `PAGES` for the folios, never over I/O; inside that `CACHE` for the queues, and those of `writeback`.
 //!
@@ -58,7 +58,7 @@ use crate::inode::Inode;
 use crate::map::MapKind;
 use crate::volume::Volume;
 
-/// What an inode has that is not yet in its fields for the disk.
+/// Delayed-allocation state: the size, the time of the last write and the block count that are not yet in the on-disk inode.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DelallocState {
     /// The file ends here, if its inode does not say that it ends later.
@@ -71,10 +71,10 @@ pub(crate) struct DelallocState {
 
 /// The pages of all files.
 pub(crate) struct Pages {
-    /// Of folios.
+    /// The memory for folios.
     memory: Budget,
     buffers: Arc<Buffers>,
-    /// Who writes it back, and how much is dirty.
+    /// Its writeback, and how much is dirty.
     contexts: Contexts,
     /// Inodes with folios, by shards, in the order of the search for memory.
     queues: Vec<Padded<Mutex<VecDeque<Weak<Inode>>>>>,
@@ -95,7 +95,7 @@ impl fmt::Debug for Pages {
 }
 
 impl Pages {
-    /// Of at most `bytes` bytes, half of them dirty; written back in the background if `background`.
+    /// A page cache of at most `bytes` bytes, half of them dirty; written back in the background if `background`.
     ///
     /// # Errors
     /// `Io` if the host gives no threads.
@@ -158,14 +158,14 @@ impl Pages {
 pub(crate) struct InodePages {
     /// None until the first.
     pub(crate) folios: Option<Folios>,
-    /// Somebody writes into them, and knows which there are.
+    /// A thread writes into them, and relies on which there are.
     is_changed: bool,
-    /// Somebody writes them back.
+    /// A thread writes them back.
     is_flushed: bool,
     /// Blocks that are reserved for those delayed and their tree.
     kept: u64,
     is_queued: bool,
-    /// What was told: bytes of folios to the budget, and dirty ones to the contexts.
+    /// The bytes reported: bytes of folios to the budget, and dirty ones to the contexts.
     accounted: (u64, u64),
     read_ahead: read::ReadAhead,
     /// Whose budgets they are.
@@ -173,12 +173,12 @@ pub(crate) struct InodePages {
 }
 
 impl InodePages {
-    /// Tells the budget and the contexts what changed.
+    /// Reports to the budget and the contexts what changed.
     fn account(&mut self, pages: &Pages, inode: &Arc<Inode>) {
         self.account_memory(pages);
         let now = self.dirty_bytes();
         let before = self.accounted.1;
-        // Never more than was told, even if telling panics: a rise is noted afterwards, a fall before.
+        // Never more than was reported, even if the report panics: a rise is noted afterwards, a fall before.
         if now > before {
             pages.writeback().dirtied(inode, now - before);
             self.accounted.1 = now;
@@ -188,7 +188,7 @@ impl InodePages {
         }
     }
 
-    /// Tells the budget what changed, where nothing dirty did.
+    /// Reports to the budget what changed, if no dirty bytes did.
     fn account_memory(&mut self, pages: &Pages) {
         let now = self.folios.as_ref().map_or(0, Folios::bytes);
         let before = std::mem::replace(&mut self.accounted.0, now);

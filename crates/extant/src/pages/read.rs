@@ -1,7 +1,7 @@
 //! Reading through the page cache.
 //!
-//! Who reads on where the last read of the file ended has more read ahead each time, up to 256 KiB; who reads elsewhere has
-//! nothing. Holes come into no memory.
+//! A read that begins where the last read of the file ended grows the read-ahead window, up to 256 KiB; any other read has
+//! none. Holes take no memory.
 
 use extant_ondisk::{LogicalBlock, Structure};
 use extant_rt::Arc;

@@ -42,7 +42,8 @@ impl Drop for Changed<'_> {
     }
 }
 
-/// Aborts the journal if a panic ends a write into memory: a later sync would pass over dirty blocks that writeback was not told of.
+/// Aborts the journal if a panic ends a write into memory: a later sync would pass over dirty blocks that writeback does not know
+/// of.
 struct Told<'v>(&'v Volume);
 
 impl Drop for Told<'_> {
@@ -95,7 +96,7 @@ impl Volume {
             }
             done += written;
             if pages.writeback().is_over_limit() {
-                // Whoever syncs the file is told of an error.
+                // A sync of the file reports an error.
                 let _ = self.flush_locked(pages, inode);
             }
         }
@@ -152,7 +153,7 @@ impl Volume {
         Ok(done)
     }
 
-    /// Waits as is right for how much is dirty; where nobody else writes it back, flushes all if that is too much.
+    /// Waits as is right for how much is dirty; where no thread writes it back in the background, flushes all if that is too much.
     fn balance_dirty(&self, pages: &Pages, inode: &Arc<Inode>) {
         pages.writeback().throttle(inode);
         if !pages.writeback().has_threads() && pages.writeback().is_over_limit() {
@@ -212,7 +213,7 @@ impl Volume {
         Ok(())
     }
 
-    /// What a block holds: zeroes behind `size` and in a hole.
+    /// The old content of a block: zeroes behind `size` and in a hole.
     fn old_block(
         &self,
         inode: &Inode,
@@ -277,7 +278,7 @@ impl Volume {
         }
         inode_pages.account(pages, inode);
         let run = u64::from(pages.run_bytes());
-        // What was appended is hardly written again.
+        // Appended data is seldom written again.
         if at >= size && dirty / run < inode_pages.dirty_bytes() / run {
             pages.writeback().write_early(inode);
         }
@@ -307,7 +308,7 @@ impl Volume {
         Ok(tree_need(delayed, runs, u64::from(root.depth), self.geometry.block_size))
     }
 
-    /// What a write touches and is not in memory. None if blocks that were allocated and never written are among it.
+    /// The ranges of a write that are not in memory. None if unwritten blocks are among them.
     fn gaps(&self, inode: &Arc<Inode>, at: u64, bytes: usize) -> Result<Option<Vec<Gap>>> {
         let (first, within) = self.block_at(at)?;
         let end = first.0 + self.block_count(within, bytes);
@@ -333,7 +334,7 @@ impl Volume {
         Ok(Some(gaps))
     }
 
-    /// What blocks hold that the write from `at` to `end` touches in part and that are not in memory.
+    /// Reads the blocks that the write from `at` to `end` touches in part and that are not in memory.
     fn edges(
         &self,
         inode: &Arc<Inode>,

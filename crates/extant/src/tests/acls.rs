@@ -1,4 +1,5 @@
-//! Access control lists and permissions: the kernel does the same on a disk of its own, or is asked what it grants.
+//! Access control lists and permissions: compared with the kernel, which does the same on a disk of its own or
+//! reports what it grants.
 
 use std::process::Command;
 
@@ -107,7 +108,7 @@ fn lists_are_inherited_and_follow_the_mode_as_in_the_kernel() {
     }
 }
 
-/// What the kernel grants a user of a file: read, write, execute.
+/// The access that the kernel grants a user to a file: read, write, execute.
 fn granted(kernel: &KernelMount, name: &str, user: &Credentials) -> Option<[bool; 3]> {
     let groups: Vec<_> = user.groups.iter().map(u32::to_string).collect();
     let groups = if groups.is_empty() {

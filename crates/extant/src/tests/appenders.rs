@@ -16,7 +16,7 @@ const APPENDS: u64 = 1024;
 const APPEND_BYTES: u64 = 8 << 10;
 const FILE_BYTES: u64 = 1 << 20;
 
-/// Of each append: locks of groups taken, and groups looked at by searches.
+/// The cost of each append: locks of groups taken, and groups examined by searches.
 struct Cost {
     locks: f64,
     considered: f64,

@@ -1,4 +1,4 @@
-//! Directories and attributes of damaged disks: what can be read is read, and nothing panics or goes on for ever.
+//! Directories and attributes of damaged disks: what can be read is read, and nothing panics or loops for ever.
 
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::{FsBlock, InodeNumber, LogicalBlock};
@@ -114,7 +114,7 @@ fn a_name_that_would_be_a_path_is_damage() {
     }
 }
 
-/// What a user might do to a tree; errors are expected.
+/// Operations of a user on a tree; errors are expected.
 fn use_tree(volume: &Arc<Volume>, random: &mut Random) {
     let Ok(top) = volume.inode(InodeNumber::ROOT) else { return };
     let mut dirs = vec![top];
@@ -200,7 +200,7 @@ fn random_damage_never_panics() {
             let copy = device.snapshot();
             for _ in 0..1 + random.below(30) {
                 let block = used[random.below(used.len() as u64) as usize];
-                // Fields stand at the start of most blocks.
+                // Fields are at the start of most blocks.
                 let bound = if random.below(2) == 0 { 48 } else { 1024 };
                 let at = block * 1024 + random.below(bound);
                 let value = [0, 1, 0xFF, random.below(256) as u8][random.below(4) as usize];

@@ -1,4 +1,4 @@
-//! Maps of files with wrong bytes, on disks whose checksums do not tell: errors, never a panic or an endless loop.
+//! Maps of files with wrong bytes, on disks whose checksums do not reveal them: errors, never a panic or an endless loop.
 
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::extent::index_at;
@@ -221,7 +221,7 @@ fn missing_tables_are_passed_in_one_step() {
     if !has_tools() {
         return;
     }
-    // Of the triple indirect blocks the topmost is there and empty.
+    // The topmost of the triple indirect blocks exists and is empty.
     let (device, number) = with_shared_tables(|[.., top]| ([0, 0, top], vec![(top, 0)]));
     let volume = mount(&device);
     let inode = volume.inode(number).unwrap();

@@ -1,4 +1,4 @@
-//! Names in memory: never wrong, whoever changes them, and never more than there is room for.
+//! Names in memory: never wrong, whichever thread changes them, and never more than there is room for.
 
 use extant_block::MemoryDevice;
 use extant_ondisk::{InodeNumber, RawInode};
@@ -33,7 +33,7 @@ fn numbered(number: u32) -> New<'static> {
     New { uid: number, ..new(NewKind::File) }
 }
 
-/// What is known to be under each of these names, by directory; who has the lock changes or asks.
+/// What is known to be under each of these names, by directory; read and changed under the lock.
 type Known = Vec<Vec<Mutex<Option<InodeNumber>>>>;
 
 const NAMES: usize = 300;
@@ -45,7 +45,7 @@ fn name(index: usize) -> Vec<u8> {
     name
 }
 
-/// One operation on a name that nobody else touches meanwhile, and whether it went as it must.
+/// One operation on a name that no other thread touches meanwhile, and whether it went as it must.
 fn step(volume: &Volume, dirs: &[InodeRef], known: &Known, random: &mut Random) {
     let mut pick = || (random.below(dirs.len() as u64) as usize, random.below(NAMES as u64) as usize);
     let ((dir, index), (to_dir, to_index)) = (pick(), pick());
@@ -175,9 +175,9 @@ fn what_is_replaced_is_there_throughout_and_never_comes_back() {
 /// Renames of a round: what is looked for lasts some nanoseconds of each.
 const RENAMES: u32 = 50;
 
-/// Renames between two directories, to and fro, while threads look at both names: first at that which the rename under way
-/// changes first. What they saw goes to `check` if no other rename has begun meanwhile. Before each exchange the first name
-/// is that of file 0.
+/// Renames between two directories, back and forth, while threads look at both names: first at that which the rename under
+/// way changes first. What they saw goes to `check` if no other rename has begun meanwhile. Before each exchange the first
+/// name is that of file 0.
 fn renamed(exchange: bool, check: impl Fn(Option<u32>, Option<u32>) + Sync) {
     let (_, volume) = mounted(1 << 26);
     let dirs = directories(&volume);
@@ -340,7 +340,7 @@ fn many_directories_have_room_in_a_small_index() {
         for index in 0..10 {
             dirs.iter().for_each(|(dir, file)| names.put(&inodes, dir, &numbered_name(index), Some(file)));
         }
-        // Who looks keeps a name longer than others.
+        // A look-up keeps a name cached longer than others.
         for (dir, file) in dirs.iter().filter(|_| round == 19) {
             for index in 0..10 {
                 let found = names.get(dir, &numbered_name(index), |inode| Some(inode.number));

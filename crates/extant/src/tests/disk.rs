@@ -124,7 +124,7 @@ pub(crate) fn assert_clean(device: &dyn BlockDevice, what: &str) {
     assert!(clean, "{what}: {said}");
 }
 
-/// What `debugfs` reads from an inode.
+/// The content that `debugfs` reads from an inode.
 pub(crate) fn dumped(device: &dyn BlockDevice, inode: InodeNumber) -> Vec<u8> {
     let scratch = scratch();
     let path = store(device, &scratch);

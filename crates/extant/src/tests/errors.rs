@@ -1,4 +1,4 @@
-//! What the superblock says of errors, and what it costs.
+//! The superblock's record of errors, and the cost of writing it.
 
 use std::io;
 use std::time::Duration;

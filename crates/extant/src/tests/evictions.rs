@@ -1,4 +1,4 @@
-//! What must not leave memory, or not yet, where there is room for next to nothing.
+//! Objects that must not be evicted, or not yet, while the caches have hardly any room.
 
 use std::io::{self, IoSlice};
 use std::sync::Mutex;
@@ -36,7 +36,7 @@ impl BlockDevice for Interrupted {
     fn flush(&self) -> io::Result<()> {
         let interruption = self.at_flush.lock().expect("no panic").take();
         if let Some(interruption) = interruption {
-            // Of a thread that holds nothing.
+            // On a thread that holds no locks.
             std::thread::spawn(interruption).join().expect("what is done meanwhile");
         }
         self.inner.flush()
@@ -60,7 +60,7 @@ fn set_mode(volume: &Volume, inode: InodeNumber, mode: u16) {
     volume.set_attributes(&inode, &set).expect("room");
 }
 
-/// A block of the inode table is made by a commit and nobody holds it; before the commit is durable it is found nowhere
+/// A block of the inode table is made by a commit and is not in use; before the commit is durable it is found nowhere
 /// else.
 #[test]
 fn inodes_stay_in_memory_until_their_commit_is_durable() {
@@ -68,7 +68,7 @@ fn inodes_stay_in_memory_until_their_commit_is_durable() {
         return;
     }
     let (inner, inodes) = format(&["-b", "1024", "-N", "16384"], 32 << 10, &["a", "b", "c"]);
-    // The first stands in the block before.
+    // The first inode is in the block before.
     let inodes = &inodes[1..];
     let device = Arc::new(Interrupted { inner, at_flush: Mutex::new(None) });
     let volume = mount(&device);

@@ -172,7 +172,7 @@ fn a_hole_can_be_punched_on_a_full_disk() {
     fill(&volume);
     for block in (1..1000).step_by(2) {
         volume.fallocate(&file, Fallocate::PunchHole, block * 1024, 1024, false).unwrap();
-        // Somebody takes it at once.
+        // Other files take the freed block at once.
         if block % 20 == 1 {
             volume.sync().unwrap();
             fill(&volume);

@@ -164,7 +164,7 @@ impl Model {
         let mut part = vec![0xAA; 3000];
         let count = self.volume.read_at(inode, from, &mut part).unwrap();
         assert_eq!(part[..count], content[content.len().min(from as usize)..][..count]);
-        // What is told to be a hole reads as zero.
+        // What is reported to be a hole reads as zero.
         match self.volume.seek(inode, from, SeekTo::Data) {
             Ok(data) => assert!(content[from as usize..data as usize].iter().all(|byte| *byte == 0)),
             Err(Error::NoSuchOffset) => assert!(content.iter().skip(from as usize).all(|byte| *byte == 0)),

@@ -44,7 +44,8 @@ fn with_its_block_free(device: &Arc<MemoryDevice>, number: InodeNumber) -> Arc<M
     Arc::new(load(&path))
 }
 
-/// That nothing is written any more, that the disk says so and is not marked clean, and what the next mount finds.
+/// Asserts that nothing is written any more, that the disk says so and is not marked clean, and checks what the next
+/// mount finds.
 fn assert_aborted(volume: Arc<Volume>, device: &Arc<MemoryDevice>) -> Arc<Volume> {
     assert!(matches!(volume.begin(Credits::new(1, 0)), Err(Error::ReadOnly)));
     assert!(matches!(volume.sync(), Err(Error::Journal(extant_journal::Error::Aborted(_)))));

@@ -37,7 +37,7 @@ impl KernelMount {
         self.scratch.path().join("mount")
     }
 
-    /// What a command that must succeed prints, run in the root of the disk.
+    /// The output of a command that must succeed, run in the root of the disk.
     pub(crate) fn run(&self, program: &str, arguments: &[&str]) -> String {
         let output = Command::new(program).args(arguments).current_dir(self.path()).output().unwrap();
         assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
@@ -57,7 +57,7 @@ impl Drop for KernelMount {
     }
 }
 
-/// Nothing to do, and no harm done, if it is unmounted already.
+/// Does nothing if it is unmounted already.
 fn unmount(path: &Path) {
     let _ = Command::new("umount").arg(path).output();
 }

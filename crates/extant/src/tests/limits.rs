@@ -90,7 +90,7 @@ fn a_write_takes_set_user_id_away_unless_privileged() {
         update.finish();
     };
     let mode = || inode.raw().mode() & 0o7777;
-    // What a file has, and what a write of somebody leaves of it.
+    // The mode of a file, and what a write by an ordinary user leaves of it.
     for (before, after) in
         [(0o6755, 0o755), (0o4644, 0o644), (0o2644, 0o2644), (0o2674, 0o674), (0o1777, 0o1777)]
     {
@@ -190,7 +190,7 @@ fn blocks_beyond_32_bits_are_refused_to_block_maps_before_anything_changes() {
         inode
     };
     let file = without_extents(b"file", NewKind::File);
-    // Twelve blocks stand in the inode; those behind need a table.
+    // The inode maps twelve blocks; those behind need a table.
     let table_from = LogicalBlock(12);
     assert_eq!(volume.write_at(&file, Some(0), &[1; 12 * 1024], true).unwrap(), 12 * 1024);
     let before = volume.allocator.disk_free_blocks();

@@ -54,10 +54,10 @@ pub(super) fn new(kind: NewKind<'_>) -> New<'_> {
 struct Thing {
     inode: InodeNumber,
     file_type: FileType,
-    /// Of a directory.
+    /// A directory's names.
     names: BTreeMap<Vec<u8>, usize>,
     parent: usize,
-    /// Of anything else.
+    /// The links of any other inode.
     links: u16,
     target: Vec<u8>,
     content: Vec<u8>,
@@ -69,7 +69,7 @@ struct Model {
     things: Vec<Thing>,
     /// Directories that have a name.
     dirs: Vec<usize>,
-    /// Files that somebody has open.
+    /// Files that are open.
     open: Vec<(usize, InodeRef)>,
     random: Random,
     /// Operations may find no space or no inode, and must have done nothing then.
@@ -98,7 +98,7 @@ impl Model {
         }
     }
 
-    /// Whether an operation failed for want of space.
+    /// Whether an operation failed with `NoSpace`.
     fn is_refused<T>(&mut self, result: &Result<T>) -> bool {
         let refused = self.may_be_full && matches!(result, Err(Error::NoSpace | Error::NoInodes));
         self.refusals += u32::from(refused);
@@ -263,7 +263,7 @@ impl Model {
         }
     }
 
-    /// What a rename must give.
+    /// The expected result of a rename.
     fn renamed(&self, from: usize, name: &[u8], to: usize, to_name: &[u8], flags: RenameFlags) -> Result<()> {
         let child = *self.things[from].names.get(name).ok_or(Error::NotFound)?;
         let target = self.things[to].names.get(to_name).copied();

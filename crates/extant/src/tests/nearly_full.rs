@@ -1,4 +1,4 @@
-//! Nearly full disks: a write that the page cache accepted never fails for want of space afterwards.
+//! Nearly full disks: a write that the page cache accepted never fails with `NoSpace` afterwards.
 
 use extant_block::MemoryDevice;
 use extant_ondisk::InodeNumber;
@@ -53,7 +53,7 @@ fn leave_crumbs(volume: &Arc<Volume>, block_size: u64, random: &mut Random) {
 }
 
 impl Load {
-    /// Without the reserved pool, so that each reservation must suffice by itself.
+    /// Without the reserved pool, so that each reservation must suffice alone.
     fn new(device: &Arc<MemoryDevice>, block_size: u64, seed: u64, what: String) -> Self {
         let pages = Options { page_cache_bytes: 64 << 20, reserved_pool_max: 0, ..Options::default() };
         let options = Options { background: false, ..pages };

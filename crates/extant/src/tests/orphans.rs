@@ -25,7 +25,8 @@ fn root(volume: &Volume) -> InodeRef {
     volume.inode(InodeNumber::ROOT).unwrap()
 }
 
-/// What a crash now leaves, mounted again and unmounted: how many orphans mounting found, and the free inodes then.
+/// The state that a crash now leaves, mounted again and unmounted: how many orphans mounting found, and the free inodes
+/// then.
 fn recovered(device: &MemoryDevice) -> (usize, u32) {
     let image = Arc::new(device.snapshot());
     let options = Options { background: false, ..Options::default() };
@@ -119,7 +120,7 @@ fn a_truncation_that_ends_lets_a_linked_inode_leave_the_list() {
     assert_clean(device.inner(), "unmounted");
 }
 
-/// So it neither comes into the midst of a truncation, nor beside another thread's first link.
+/// So the link happens neither in the midst of a truncation, nor at the same time as another thread's first link.
 #[test]
 fn a_first_link_waits_for_who_changes_the_inode() {
     let device = Arc::new(MemoryDevice::new(8 << 20));
@@ -253,7 +254,7 @@ fn changes_of_a_synchronous_file_are_durable_when_they_return() {
         fs.write("/file", b"").unwrap();
         let file = fs.options().read(true).write(true).open("/file").unwrap();
         file.set_flags(file.flags() | InodeFlags::SYNC).unwrap();
-        // What a crash leaves of it now.
+        // The state that a crash leaves of it now.
         let left = || mount(&Arc::new(device.snapshot())).lookup("/file").unwrap();
         let content = |file: &File| file.read_to_end_at(0).unwrap();
         file.write_at(b"first", 0).unwrap();

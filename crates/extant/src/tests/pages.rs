@@ -1,4 +1,4 @@
-//! The page cache and delayed allocation: what is where, what is kept, what is told.
+//! The page cache and delayed allocation: where pages are, which are kept, which errors are reported.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn write(volume: &Volume, file: &InodeRef, at: u64, bytes: u64) {
     assert_eq!(volume.write_at(file, Some(at), &buf, true).unwrap(), buf.len());
 }
 
-/// What is not free, of what the disk says is free.
+/// The blocks that are reserved among those that the disk says are free.
 fn kept(volume: &Volume) -> u64 {
     let allocator = &volume.allocator;
     allocator.disk_free_blocks()
@@ -43,7 +43,7 @@ fn kept(volume: &Volume) -> u64 {
         - allocator.pending_free()
 }
 
-/// A device that counts, and fails to write data or holds it up when told to.
+/// A device that counts, and fails to write data or holds it up on command.
 struct Watched {
     inner: Arc<MemoryDevice>,
     reads: AtomicU64,
@@ -80,7 +80,7 @@ impl BlockDevice for Watched {
         self.writes.fetch_add(u64::from(is_content), Ordering::Relaxed);
         if is_content {
             self.waiting.fetch_add(1, Ordering::SeqCst);
-            // Whoever waits for it in vain is let go in the end, and finds that it is no longer held up.
+            // A thread that waits for it in vain is released in the end, and finds that it is no longer held up.
             for _ in 0..10_000 {
                 if !self.is_held_up.load(Ordering::SeqCst) {
                     break;
@@ -211,7 +211,7 @@ fn what_replaces_a_file_is_written_before_it_does() {
     let device = disk(32 << 10);
     let volume = mount_with_pages(&device, 16 * MIB, true);
     let root = volume.inode(InodeNumber::ROOT).unwrap();
-    // By a rename.
+    // Replaced by a rename.
     let old = create(&volume, "old");
     let file = create(&volume, "new");
     write(&volume, &file, 0, 3 * BLOCK);
@@ -220,7 +220,7 @@ fn what_replaces_a_file_is_written_before_it_does() {
     volume.rename(&root, b"free", &root, b"old", RenameFlags::default()).unwrap();
     assert_eq!(file.raw().size(), 3 * BLOCK);
     drop(old);
-    // By cutting it to nothing.
+    // Truncated to zero bytes.
     volume.set_size(&file, 0).unwrap();
     write(&volume, &file, 0, 2 * BLOCK);
     assert_eq!(file.raw().size(), 0, "until it is closed");
@@ -409,7 +409,7 @@ fn who_reads_and_writes_a_file_does_not_wait_for_the_device_that_writes_it_back(
         while device.waiting.load(Ordering::SeqCst) == 0 {
             yield_now();
         }
-        // Over blocks on their way, over the tail, and behind a hole.
+        // Over blocks that are being written, over the tail, and behind a hole.
         for (at, byte) in [(2 * BLOCK + 5, 8), (8 * BLOCK + 50, 9), (20 * BLOCK, 10)] {
             assert_eq!(volume.write_at(&file, Some(at), &[byte; 1000], true).unwrap(), 1000);
             let mut read = [0; 1000];
@@ -419,7 +419,7 @@ fn who_reads_and_writes_a_file_does_not_wait_for_the_device_that_writes_it_back(
         assert!(device.is_held_up.load(Ordering::SeqCst), "it was waited for");
         device.is_held_up.store(false, Ordering::SeqCst);
     });
-    // What was written meanwhile is still to be written, and the file has grown as far as it was.
+    // Data written meanwhile is still dirty, and the file has grown to its end at that time.
     assert_eq!(volume.pages.as_ref().unwrap().used().1, 3 * BLOCK);
     assert_eq!((file.raw().size(), volume.attributes(&file).size), (8 * BLOCK + 100, 20 * BLOCK + 1000));
     volume.sync().unwrap();

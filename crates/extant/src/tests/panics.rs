@@ -1,4 +1,4 @@
-//! A thread in the background that panics ends in errors for those who depend on it; nobody waits for ever.
+//! A panic of a background thread ends in errors for the threads that depend on it; no thread waits for ever.
 
 use std::io;
 use std::sync::mpsc;

@@ -60,7 +60,7 @@ fn run_count(volume: &Volume, file: &InodeRef) -> usize {
     extents.len() - extents.windows(2).filter(|pair| goes_on(pair)).count()
 }
 
-/// Blocks that the buddies would give out.
+/// Blocks that the buddies would allocate.
 fn free_in_buddies(volume: &Volume) -> u64 {
     (0..volume.geometry.group_count)
         .flat_map(|group| volume.allocator.free_runs(GroupNumber(group)).unwrap())

@@ -87,7 +87,7 @@ fn a_long_truncate_is_done_or_not_begun() {
         let size = inode.raw().size();
         assert!(size == whole || size == cut, "{size}");
         assert_begins_right(volume, &inode, if size == whole { EXTENTS } else { 2_000 });
-        // What was behind the end must not come back.
+        // Bytes behind the end must not come back.
         volume.set_size(&inode, whole).unwrap();
         let mut tail = vec![1; 5_000];
         volume.read_at(&inode, cut, &mut tail).unwrap();

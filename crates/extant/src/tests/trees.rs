@@ -18,7 +18,7 @@ fn depth(inode: &InodeRef) -> u16 {
     extent::depth(inode.raw().i_block()).unwrap()
 }
 
-/// What block `number` holds, when it was written for the `round`th time.
+/// The content of block `number` when it was written for the `round`th time.
 fn pattern(number: u64, round: u8) -> Vec<u8> {
     let mut bytes = vec![round; BLOCK as usize];
     bytes[..8].copy_from_slice(&number.to_le_bytes());

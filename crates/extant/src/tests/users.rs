@@ -1,5 +1,5 @@
-//! What users may do through the API, step by step beside the kernel: both succeed or both fail, and the trees are
-//! the same in the end.
+//! Permissions of users through the API, compared with the kernel step by step: both succeed or both fail, and the
+//! trees are the same in the end.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::namei::{Credentials, New, NewKind};
 use crate::xattr::XattrMode;
 use crate::{Filesystem, Mount};
 
-/// Who, what the shell does, and what the API does.
+/// The user, what the shell does, and what the API does.
 type Step = (&'static str, fn(&Filesystem) -> Result<()>);
 
 /// Users 1 (of group 10 and 11) and 2 (of group 10). Made by root.

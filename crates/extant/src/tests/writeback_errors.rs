@@ -1,4 +1,4 @@
-//! Writeback that fails: what is lost with it, and who learns of it.
+//! Writeback that fails: what is lost with it, and which calls report it.
 
 use std::io;
 use std::time::Duration;
@@ -108,7 +108,7 @@ fn a_bad_block_costs_only_itself_and_the_rest_is_written() {
         let lost = bad.clone();
         device.set_plan(move |request| {
             let blocks = request.offset / BLOCK..(request.offset + request.bytes) / BLOCK;
-            // The first large write tells where they are.
+            // The first large write shows where they are.
             if request.operation == Operation::Write && request.bytes > 1 << 20 {
                 let _ = first.compare_exchange(u64::MAX, blocks.start, Ordering::Relaxed, Ordering::Relaxed);
             }

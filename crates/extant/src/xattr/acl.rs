@@ -19,7 +19,7 @@ const PERMISSION_BITS: u16 = 0o777;
 const ACCESS: Key<'static> = Key { name_index: index::POSIX_ACL_ACCESS, name: b"" };
 const DEFAULT: Key<'static> = Key { name_index: index::POSIX_ACL_DEFAULT, name: b"" };
 
-/// The attributes of a new inode and the mode that goes with them.
+/// The inherited attributes of a new inode, and its mode.
 pub(crate) struct Inherited {
     pub(crate) xattrs: Vec<Xattr>,
     pub(crate) mode: u16,

@@ -1,4 +1,4 @@
-//! Where changed attributes go, and putting them there.
+//! Planning where changed attributes are stored, and storing them.
 //!
 //! Source: `ext4_xattr_set_handle`, `ext4_xattr_block_set`, `ext4_xattr_release_block`, `ext4_expand_extra_isize` of
 //! the kernel.
@@ -17,7 +17,7 @@ use crate::inode::Inode;
 use crate::update::{Credits, Feature, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 
-/// What the attributes of an inode are to become.
+/// The plan of an inode's attributes after a change.
 pub(crate) struct XattrPlan {
     /// None: as they are.
     ibody: Option<Vec<Xattr>>,
@@ -25,7 +25,7 @@ pub(crate) struct XattrPlan {
     values: ValuesPlan,
     /// `i_extra_isize` afterwards, at least.
     extra_isize: u16,
-    /// What [`MetadataUpdate::apply_xattrs`] takes, without the inode's own block.
+    /// The credits of [`MetadataUpdate::apply_xattrs`], without the inode's own block.
     pub(crate) need: Credits,
 }
 
@@ -39,7 +39,7 @@ enum BlockPlan {
     Drop(Arc<Buffer>),
 }
 
-/// Credits for giving up a block: itself, its bitmap, its descriptor.
+/// Credits for releasing a block: itself, its bitmap, its descriptor.
 const RELEASE_CREDITS: u32 = 3;
 /// Credits for a new block: itself, its bitmap, its descriptor.
 const ALLOCATE_CREDITS: u32 = 3;
@@ -187,7 +187,7 @@ impl MetadataUpdate<'_> {
         Ok(())
     }
 
-    /// Whether a block was given up that nobody else uses.
+    /// Whether a block was released that no other inode uses.
     fn apply_block(&mut self, inode: &Arc<Inode>, plan: &BlockPlan) -> Result<bool> {
         let mut is_last = false;
         match plan {
@@ -217,7 +217,7 @@ impl MetadataUpdate<'_> {
         Ok(is_last)
     }
 
-    /// Gives up the attribute block of an inode that is being deleted, after [`Volume::prepare_free_xattr_block`].
+    /// Releases the attribute block of an inode that is being deleted, after [`Volume::prepare_free_xattr_block`].
     ///
     /// # Errors
     /// `Corrupt` bitmaps.
@@ -231,7 +231,7 @@ impl MetadataUpdate<'_> {
 
     /// Takes a reference of a block away, and frees it with the last one; whether it was that.
     fn release_block(&mut self, buffer: &Arc<Buffer>) -> Result<bool> {
-        // In one step, for another inode may give up the same block now.
+        // In one step, for another inode may release the same block now.
         let is_last = self
             .modify_buffer(buffer, |bytes| {
                 let references = refcount(bytes)?;

@@ -1,14 +1,14 @@
 //! Values in inodes of their own (`ea_inode`).
 //!
-//! For: reading them, and counting the entries that name such an inode; it goes with the last of them. Leaves out: making
-//! them, and those of Lustre, which have no hashes.
+//! For: reading them, and counting the entries that name such an inode; it is deleted with the last of them. Leaves out:
+//! making them, and those of Lustre, which have no hashes.
 //!
-//! Each entry counts once, one in a block that several inodes share too. The blocks of a value count in `i_blocks` of each
-//! inode whose attribute it is. An inode that is no proper one of a value is not touched: an entry that names such a one
+//! Each entry counts once, also an entry in a block that several inodes share. The blocks of a value count in `i_blocks` of
+//! each inode that has the attribute. An inode that is no valid value inode is not changed: an entry that names such an inode
 //! cannot be read, but can be removed.
 //!
-//! Invariants: what such an inode holds never changes; nothing names it but entries of attributes. Who uses its inode keeps it
-//! from being deleted, so that its own locks are not needed to read it.
+//! Invariants: the content of such an inode never changes; only attribute entries name it. A use of its inode keeps it from
+//! being deleted, so that its own locks are not needed to read it.
 //!
 //! Locks: `XATTR` of the inode whose attributes they are.
 //!
@@ -29,15 +29,15 @@ use crate::orphan::ORPHAN_CREDITS;
 use crate::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::volume::Volume;
 
-/// Values that one update of [`Volume::drop_values`] gives up, at most.
+/// Values that one update of [`Volume::drop_values`] releases, at most.
 const DROPPED_COUNT: usize = 16;
 
 /// How the references to values change.
 #[derive(Default)]
 pub(super) struct ValuesPlan {
-    /// By so many, in any case.
+    /// Changes of reference counts that happen in any case.
     changes: Vec<(InodeRef, i64)>,
-    /// By one less for each, if nobody else uses the block that was shared.
+    /// Inodes that lose one reference each, if no other inode uses the block that was shared.
     left: Vec<InodeRef>,
     /// Blocks that no longer count in the inode.
     blocks: u64,
@@ -109,7 +109,7 @@ impl Volume {
     }
 
     /// Works out the references that a change of attributes makes and takes away. If the block of the old ones `is_shared`,
-    /// its references are taken away only if it is found not to be when it is given up.
+    /// its references are taken away only if it is found not to be when it is released.
     ///
     /// # Errors
     /// `NoSpace` if an update cannot change so many inodes; `Io`.
@@ -148,7 +148,7 @@ impl Volume {
         plan.blocks = self.value_blocks(old).saturating_sub(self.value_blocks(new));
         let touched = plan.changes.iter().map(|(value, _)| value).chain(&plan.left);
         let touched: BTreeSet<InodeNumber> = touched.map(|value| value.number).collect();
-        // Those that are in the new lists keep a reference.
+        // Values that are in the new lists keep a reference.
         let kept: BTreeSet<u32> = new.values().map(|(inum, _)| inum).collect();
         let gone = touched.iter().filter(|number| !kept.contains(&number.0)).count();
         plan.credits = touched.len() as u32 + gone as u32 * ORPHAN_CREDITS;
@@ -169,17 +169,17 @@ impl Volume {
         lists.values().map(|(_, size)| self.blocks_of(u64::from(size))).sum()
     }
 
-    /// Gives up the values of an inode that is being deleted, some at a time; the inode becomes an orphan first.
+    /// Releases the values of an inode that is being deleted, some at a time; the inode becomes an orphan first.
     ///
     /// # Errors
-    /// `Io`; the journal's. What is left is given up when the disk is mounted next.
+    /// `Io`; the journal's. The values that are left are released when the disk is mounted next.
     ///
     /// # Locks
-    /// `INODE` is held exclusively, and nobody else uses the inode.
+    /// `INODE` is held exclusively, and no other thread uses the inode.
     pub(crate) fn drop_values(&self, inode: &Arc<Inode>) -> Result<()> {
         while self.may_have_values(&inode.raw()) {
             let old = match self.read_xattrs(inode) {
-                // Nobody can tell which values there were.
+                // The damage hides which values there were.
                 Err(Error::Corrupt { .. }) => return Ok(()),
                 other => other?,
             };
@@ -198,7 +198,7 @@ impl Volume {
             if let Some(buffer) = self.xattr_buffer(inode, &inode.raw())?
                 && self.references(&buffer)? > 1
             {
-                // All of it stays with the others who use it.
+                // All of it stays with the others that use it.
                 new.block.clear();
             }
             let plan = match self.plan_fewer(inode, old, new) {
@@ -225,7 +225,7 @@ impl Lists {
 }
 
 impl MetadataUpdate<'_> {
-    /// Changes the references to values as planned; `is_last` says that nobody else used the block that was given up.
+    /// Changes the references to values as planned; `is_last` says that no other inode used the block that was released.
     pub(super) fn apply_values(&mut self, inode: &Arc<Inode>, plan: &ValuesPlan, is_last: bool) {
         // More before fewer: what moves from a shared block into one's own must not be without a reference in between.
         let (more, fewer): (Vec<_>, Vec<_>) = plan.changes.iter().partition(|(_, change)| *change > 0);

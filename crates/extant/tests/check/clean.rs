@@ -70,7 +70,7 @@ fn change_by_kernel(image: &Path, at: &Path, meanwhile: impl FnOnce()) -> Option
     Some(())
 }
 
-/// What `work` gives while the kernel has the disk mounted at `at`; `None` where it may not mount.
+/// The result of `work` while the kernel has the disk mounted at `at`; `None` where it may not mount.
 fn under_kernel<T>(image: &Path, at: &Path, work: impl FnOnce() -> T) -> Option<T> {
     let (mounted, said) =
         run("mount", &["-o", "loop,user_xattr,acl", &image.to_string_lossy(), &at.to_string_lossy()]);
@@ -236,7 +236,7 @@ fn orphans_are_no_damage() {
     let stat = debugfs(&image, "stat /attributes");
     let number =
         stat.split("Inode: ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("a number");
-    // What a crash leaves of an open file that lost its last name: in no directory, but on the list.
+    // The state that a crash leaves of an open file that lost its last name: in no directory, but on the list.
     for command in [format!("sif <{number}> links_count 0"), "unlink /attributes".to_owned()] {
         debugfs(&image, &command);
     }

@@ -20,7 +20,7 @@ impl Random {
     }
 }
 
-/// A number that stands for the kind, so that each kind is damaged equally often.
+/// A number for the kind, so that each kind is damaged equally often.
 fn class(kind: Kind) -> u8 {
     match kind {
         Kind::Superblock => 0,

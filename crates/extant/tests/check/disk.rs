@@ -7,7 +7,7 @@ use extant_ondisk::{
     InodeNumber, RawInode, Superblock, htree, indirect,
 };
 
-/// What a metadata block is.
+/// The kind of a metadata block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Superblock,

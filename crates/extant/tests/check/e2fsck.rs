@@ -1,4 +1,4 @@
-//! What `e2fsck` says of a disk.
+//! The findings of `e2fsck` for a disk.
 
 use std::path::Path;
 use std::process::Command;

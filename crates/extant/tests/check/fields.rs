@@ -8,7 +8,7 @@ use extant_ondisk::{Entries, ExtentNode, FsBlock, InodeNumber, RawInode, Transac
 use crate::damage::{Random, choose};
 use crate::disk::{Disk, Kind};
 
-/// Where the fields of a structure stand in its block: offset and bytes.
+/// The fields of a structure in its block: offset and bytes.
 fn field(disk: &Disk, block: FsBlock, kind: Kind, random: &mut Random) -> (usize, usize) {
     const SUPERBLOCK: &[(usize, usize)] = &[
         (0, 4),
@@ -60,7 +60,7 @@ fn field(disk: &Disk, block: FsBlock, kind: Kind, random: &mut Random) -> (usize
             let base = random.below(len / inode) * inode;
             let (at, bytes) = match random.below(3) {
                 0 => of(INODE, random),
-                // The map, or what stands in its place.
+                // The map, or what is stored in its place.
                 1 => (0x28 + random.below(15) * 4, 4),
                 _ if inode > 160 => (160 + random.below((inode - 160) / 4) * 4, 4),
                 _ => of(INODE, random),
@@ -126,7 +126,7 @@ pub fn change_field(
         1 => u64::MAX,
         2 => old.wrapping_add(1),
         3 => old.wrapping_sub(1),
-        // What another structure occupies.
+        // A block that another structure occupies.
         4 => blocks[random.below(blocks.len())].0.0,
         // An inode.
         5 => random.below(20) as u64,
@@ -177,7 +177,7 @@ pub fn write_log(
 ) -> String {
     let Some(first) = journal.first() else { return "no journal".to_owned() };
     let Ok(mut log) = Superblock::parse(disk.block(*first)) else { return "no log".to_owned() };
-    // Without EXT4_FEATURE_INCOMPAT_RECOVER the log is not replayed, whatever it holds.
+    // Without EXT4_FEATURE_INCOMPAT_RECOVER the log is not replayed, whatever its content.
     if random.below(8) != 0 {
         disk.bytes[1024 + 0x60] |= 4;
         disk.fix(blocks[0].0, Kind::Superblock);

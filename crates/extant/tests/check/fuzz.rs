@@ -1,9 +1,10 @@
 //! Disks with damage of all kinds at once: whatever is on them, the check, the library and what it writes answer within bounds.
 //!
 //! Each case takes a disk, changes bytes or whole fields of up to six metadata blocks or of the journal, most with their checksums set
-//! right, or writes a log of such blocks, and then mounts it for reading, checks it, walks all of it, mounts it for writing, works on what was found and on new files, and checks
-//! what that left. Nothing may panic, take longer than [`LOOKS_MAX`], or need more than [`MEMORY_MAX`], and who reads writes nothing.
-//! One case in [`JUDGED`] is judged by e2fsck: if the disk is clean to it, so it is after the work.
+//! right, or writes a log of such blocks, and then mounts it for reading, checks it, walks all of it, mounts it for writing, works on what
+//! was found and on new files, and checks what that left. Nothing may panic, take longer than [`LOOKS_MAX`], or need more than
+//! [`MEMORY_MAX`], and a mount for reading writes nothing. One case in [`JUDGED`] is judged by e2fsck: if the disk is clean to it, so it is
+//! after the work.
 //!
 //! `EXTANT_FUZZ_SECONDS=3600` goes on for longer, `EXTANT_FUZZ_FROM=N` begins with another case, and `EXTANT_FUZZ_CASE=N` runs one.
 
@@ -37,7 +38,7 @@ const LOOKS_MAX: u64 = 200;
 /// For the whole process: the disks, and what works on them.
 const MEMORY_MAX: u64 = 512 << 20;
 const SECONDS: u64 = 20;
-/// Of so many cases one is shown to e2fsck.
+/// One in so many cases is checked by e2fsck.
 const JUDGED: u64 = 16;
 const THREADS: usize = 2;
 /// Files and directories that a walk visits; on a disk with cycles it would go on.
@@ -183,7 +184,7 @@ fn content(device: &MemoryDevice) -> Vec<u8> {
     bytes
 }
 
-/// Whether e2fsck finds a disk clean; with its journal replayed, if that is asked for.
+/// Whether e2fsck finds a disk clean; with its journal replayed, if requested.
 fn is_clean(bytes: &[u8], is_replayed: bool) -> bool {
     let dir = scratch();
     let image = dir.path().join("image");
@@ -196,7 +197,7 @@ fn is_clean(bytes: &[u8], is_replayed: bool) -> bool {
         eprintln!("{said}");
     }
     if is_clean && is_replayed {
-        // Of a damaged log the two may take less or more, and the list of orphans is nothing to `e2fsck -n`.
+        // The two may replay less or more of a damaged log, and `e2fsck -n` ignores the list of orphans.
         fs::write(&image, bytes).expect("an image");
         return extant(&image).0;
     }
@@ -207,7 +208,7 @@ fn is_clean(bytes: &[u8], is_replayed: bool) -> bool {
 fn try_case(bases: &[Base], number: u64) -> (usize, bool) {
     let mut random = Random::new(number);
     let base = &bases[number as usize % bases.len()];
-    // Of those that are judged every other one is whole, as a crash left it.
+    // Every other one of the cases that are checked is undamaged, as a crash left it.
     let (bytes, count) = match number.is_multiple_of(2 * JUDGED) {
         true => (base.bytes.clone(), 0),
         false => base.damaged(&mut random),

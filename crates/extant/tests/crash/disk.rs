@@ -8,7 +8,7 @@ use std::process::Command;
 use extant::mkfs::Mkfs;
 use extant_block::{BlockDevice, MemoryDevice};
 
-/// What free blocks of a disk hold before anything is written to it: it must never be seen in a file.
+/// The content of free blocks before anything is written to a disk: it must never appear in a file.
 pub const POISON: u8 = 0xDB;
 
 /// How a disk is made.
@@ -17,7 +17,7 @@ pub struct DiskKind {
     pub name: &'static str,
     pub block_size: u64,
     pub size_mib: u64,
-    /// Of mke2fs; without them the disk is made by our own mkfs.
+    /// Options of mke2fs; without them Extant's own mkfs makes the disk.
     options: Option<&'static [&'static str]>,
 }
 
@@ -91,7 +91,7 @@ pub const LAZY_BANDS: DiskKind = DiskKind {
     ..BANDS
 };
 
-/// Where what others make small stands in inodes; see [`crate::explore::Base::with_inline_content`].
+/// A disk on which small files and directories are inline; see [`crate::explore::Base::with_inline_content`].
 pub const INLINE: DiskKind = DiskKind {
     name: "1k-inline",
     block_size: 1024,
@@ -99,7 +99,8 @@ pub const INLINE: DiskKind = DiskKind {
     options: Some(&["-O", "inline_data,metadata_csum,64bit,^resize_inode", "-g", "2048"]),
 };
 
-/// Where what is too large for a block of attributes stands in an inode of its own; see [`crate::explore::Base::with_values`].
+/// A disk on which a value too large for an attribute block is in an inode of its own; see
+/// [`crate::explore::Base::with_values`].
 pub const VALUES: DiskKind = DiskKind {
     name: "1k-values",
     block_size: 1024,
@@ -234,7 +235,7 @@ fn free_ranges(described: &str) -> Vec<(u64, u64)> {
 pub struct Checker {
     _dir: tempfile::TempDir,
     path: PathBuf,
-    /// What the file holds.
+    /// The file's content.
     held: Vec<u8>,
 }
 
@@ -275,10 +276,10 @@ impl Checker {
         run("e2fsck", &arguments)
     }
 
-    /// That an image is clean.
+    /// Checks that an image is clean.
     ///
     /// # Errors
-    /// What e2fsck says.
+    /// The findings of e2fsck.
     pub fn check(&mut self, image: &MemoryDevice) -> Result<(), String> {
         self.put(image);
         self.check_file()
@@ -342,7 +343,7 @@ pub fn make_by_debugfs(image: &MemoryDevice, made: &[(&str, Option<Vec<u8>>)]) {
     image.write_at(0, &bytes).expect("copy the image");
 }
 
-/// What undoes an attached loop device or a mount.
+/// The command that undoes an attached loop device or a mount.
 struct Undo<'a>(&'static str, Vec<&'a str>);
 
 impl Drop for Undo<'_> {

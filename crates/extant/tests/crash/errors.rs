@@ -3,8 +3,7 @@
 //! Each read, write and flush between mounting and unmounting fails once, or it and all later ones of its kind; a write
 //! also reaches the disk in part. Of each run:
 //!
-//! - nothing panics or hangs, and whoever asked for what failed gets an error, which names a block that could not be
-//!   read;
+//! - nothing panics or hangs, and the operation that failed returns an error, which names a block that could not be read;
 //! - what was acknowledged is on the disk, by content: after an fsync or sync that succeeded before, as after a crash;
 //!   after a sync that succeeds afterwards, all that is seen; after an unmount that succeeds, on a disk that e2fsck finds
 //!   clean as it is;
@@ -39,10 +38,10 @@ use crate::tree;
 /// passes for a process that is stopped too.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOKS_MAX: u64 = 600;
-/// Of so many runs, one is looked at by e2fsck too.
+/// One in so many runs is checked by e2fsck too.
 const CHECKED_ONE_IN: u64 = 8;
 
-/// What a device is asked for.
+/// The kind of request to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     Read,
@@ -56,7 +55,7 @@ impl Access {
             Operation::Read => Some(Self::Read),
             Operation::Write | Operation::WriteFua | Operation::WriteZeroes => Some(Self::Write),
             Operation::Flush => Some(Self::Flush),
-            // Nobody relies on discards.
+            // No operation relies on discards.
             Operation::Discard => None,
         }
     }
@@ -119,7 +118,7 @@ impl Failure {
             }
             seen.0.lock().expect("hits").push(*request);
             match self.manner {
-                // Nobody can mount by half of a superblock.
+                // No mount can use half of a superblock.
                 Manner::InPart if request.offset + request.bytes != 2048 => {
                     extant_block::Fault::Short(request.bytes / 1024 * 512, std::io::ErrorKind::Other)
                 }
@@ -137,7 +136,7 @@ struct Case<'s, 'b> {
     failure: Failure,
 }
 
-/// What the caller saw of a run.
+/// The results of a run that its caller saw.
 struct Run {
     history: History,
     /// Operations acknowledged before the first failure.
@@ -156,7 +155,7 @@ fn promises(op: Op) -> bool {
 }
 
 impl Case<'_, '_> {
-    /// That an error is one of a device that failed, or of a file system that writes no more.
+    /// Checks that an error is one of a failed device, or of a file system that no longer writes.
     fn is_of_device(&self, error: &Error, hits: &Hits) -> Result<(), String> {
         let block_size = self.scenario.base.kind.block_size;
         match error {
@@ -217,7 +216,7 @@ impl Case<'_, '_> {
         Ok(run)
     }
 
-    /// One operation. The first that meets the failure may have been done or not, whatever it says.
+    /// One operation. The first that meets the failure may have been done or not, whatever it returns.
     fn step(
         &self,
         run: &mut Run,
@@ -268,7 +267,7 @@ impl Case<'_, '_> {
             Ok(()) if was_stopped => {
                 return Err("a sync succeeds when nothing is written any more".to_owned());
             }
-            // Who cannot read has seen nothing, and what was not met yet is not for the look at the tree.
+            // A run that cannot read compares no tree, and neither does one that has not yet met the failure.
             Ok(()) if self.failure.manner == Manner::FromThenOn && self.failure.access == Access::Read => {}
             Ok(()) if hits.count() == 0 => {}
             Ok(()) => run.synced = Some(tree::read(fs)?),
@@ -353,12 +352,12 @@ impl Case<'_, '_> {
 struct Tally {
     sequences: AtomicUsize,
     runs: AtomicUsize,
-    /// Runs of which somebody was told; the others did not need what they could not read.
+    /// Runs in which an error was reported; the others did not need what they could not read.
     told: AtomicUsize,
     checked: AtomicUsize,
 }
 
-/// What is being run, and how often it was seen by the thread that looks whether it hangs.
+/// The current run, and how often the thread that looks for hangs has seen it.
 type Watch = Mutex<Option<(String, u64)>>;
 
 /// Each failure of one sequence.
@@ -476,7 +475,7 @@ fn a_failing_device_is_reported_and_loses_nothing_that_was_acknowledged() {
     assert!(bad.is_empty(), "{} sequences went wrong", bad.len());
 }
 
-/// What would be found if a write failed and nobody heard of it.
+/// A write that fails without any error reported is found by the tests.
 #[test]
 fn a_write_that_is_lost_without_a_word_is_found() {
     if !has_tools() {

@@ -25,7 +25,7 @@ pub struct Base {
     pub image: MemoryDevice,
     pub model: Model,
     pub journal: Vec<u64>,
-    /// Few blocks are free: operations may fail for want of space.
+    /// Few blocks are free: operations may fail with `NoSpace`.
     pub is_full: bool,
 }
 
@@ -59,7 +59,7 @@ impl Base {
         Self::finish(kind, session, image, model, free_blocks.is_some())
     }
 
-    /// A disk on which directories and small files stand in their inodes.
+    /// A disk on which directories and small files are inline.
     pub fn with_inline_content() -> Self {
         let kind = INLINE;
         let image = Arc::new(kind.make());
@@ -87,7 +87,7 @@ impl Base {
         Self::finish(kind, session, image, model, false)
     }
 
-    /// A disk on which Linux gave files attributes whose values stand in inodes of their own; nothing, and says so, where it mounts
+    /// A disk on which Linux gave files attributes whose values are in inodes of their own; nothing, and says so, where it mounts
     /// none.
     pub fn with_values() -> Option<Self> {
         let kind = VALUES;
@@ -132,7 +132,7 @@ impl Base {
     ) -> Self {
         let tails = ["a", "b"].map(|file| session.tail_of(file).expect("the end of a file"));
         session.unmount().expect("unmount");
-        // Nobody promised that it is zero: who maps a file into memory may write there.
+        // Nothing guarantees that it is zero: a program that maps the file may write there.
         for (offset, bytes) in tails {
             image.write_at(offset, &vec![POISON; bytes as usize]).expect("poison");
         }
@@ -150,7 +150,7 @@ pub struct Scenario<'b> {
     pub fault: Fault,
     /// Commits before the sequence begins, which move the head of the log.
     pub commits: u32,
-    /// Of the choice of crashes.
+    /// The seed of the choice of crashes.
     pub seed: u64,
     pub pages: Pages,
 }
@@ -164,29 +164,29 @@ impl fmt::Display for Scenario<'_> {
     }
 }
 
-/// What a sequence wrote.
+/// The recorded writes of a sequence.
 pub struct Recording {
     pub log: Log,
     /// Where the sequence begins in the log.
     pub start: usize,
     pub histories: Vec<History>,
     pub tears_superblock: bool,
-    /// Operations that failed for want of blocks or inodes.
+    /// Operations that failed because blocks or inodes had run out.
     pub failed_for_space: usize,
 }
 
-/// What one thread did, in the whole disk or in a directory of its own.
+/// The operations of one thread, in the whole disk or in a directory of its own.
 pub struct History {
     pub dir: Option<&'static str>,
     pub model: Model,
     /// Its marks in the log, one after each operation.
     pub mark: u64,
-    /// What was written may have no place yet.
+    /// Written data may have no blocks yet.
     pub is_delayed: bool,
 }
 
 impl History {
-    /// That the tree is one that a crash after so many operations may leave.
+    /// Checks that the tree is one that a crash after so many operations may leave.
     pub fn check(&self, tree: &Entry, done: usize, is_delayed: bool) -> Result<(), String> {
         let tree = match self.dir {
             Some(dir) => tree.child(dir).ok_or(format!("directory {dir} is missing"))?,
@@ -204,13 +204,13 @@ impl History {
         allowed.check(tree).map(drop).map_err(|what| format!("after {done} operations: {what}"))
     }
 
-    /// That the tree is the last one.
+    /// Checks that the tree is the last one.
     pub fn check_end(&self, tree: &Entry) -> Result<(), String> {
         self.check(tree, self.model.ends.len() - 1, false).map_err(|what| format!("without a crash: {what}"))
     }
 }
 
-/// What came of one operation.
+/// The result of one operation.
 enum Did {
     /// It is in the model.
     Applied,
@@ -339,7 +339,7 @@ pub fn record_threads(
 pub enum Survival {
     All,
     None,
-    /// Those that the seed chooses, in `odds` of 4.
+    /// The crashes that the seed chooses, in `odds` of 4.
     Some {
         seed: u64,
         odds: u64,
@@ -407,7 +407,7 @@ pub struct Plan {
     pub trees: usize,
     /// Also by e2fsck, and what a crash of the recovery leaves.
     pub checked: usize,
-    /// Of those, also recovered by e2fsck and compared.
+    /// Images also recovered by e2fsck and compared.
     pub compared: usize,
 }
 
@@ -419,7 +419,7 @@ enum Depth {
     Compared,
 }
 
-/// What came out.
+/// The counts of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub sequences: usize,
@@ -626,7 +626,7 @@ fn is_superblock_torn(image: &MemoryDevice) -> bool {
     extant_ondisk::Superblock::parse(&bytes).is_err()
 }
 
-/// What a recovery must give, however often it crashes.
+/// The state that a recovery must give, however often it crashes.
 struct Recovery<'t> {
     tears_superblock: bool,
     tree: &'t Entry,

@@ -92,7 +92,8 @@ fn without_revokes(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What is written, to the log or to its place, with superblocks that name no orphan; nothing if none in it does.
+/// The bytes written to the log or to a final location, with the orphan lists of superblocks emptied; none if no
+/// superblock in them names an orphan.
 fn without_orphans(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut changed = None;
     for (index, chunk) in bytes.chunks_exact(SUPERBLOCK_BYTES).enumerate() {

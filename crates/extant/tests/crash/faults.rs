@@ -25,7 +25,7 @@ fn scenario(base: &Base, ops: Vec<Op>) -> Scenario<'_> {
     Scenario { base, ops, fault: Fault::None, commits: 0, seed: 1, pages: Pages::default() }
 }
 
-/// That one of the sequences leaves bad images with the fault, and none without.
+/// Asserts that one of the sequences leaves bad images with the fault, and none without.
 fn assert_found<'b>(fault: Fault, scenarios: impl IntoIterator<Item = Scenario<'b>>) {
     let mut checker = Checker::new();
     let mut total = Outcome::default();
@@ -185,7 +185,7 @@ fn a_missing_revoke_of_an_extent_node_is_found() {
     if !has_tools() {
         return;
     }
-    // Who allocates takes nothing ahead, so that the node is among the first free ones afterwards.
+    // `fallocate` makes no preallocation, so that the node is among the first free ones afterwards.
     let allocate = |at| Op::Allocate { file: "a", at, bytes: 1024, keep_size: false };
     let mut ops: Vec<_> = (10_u64..20).step_by(2).map(|block| allocate(block << 10)).collect();
     ops.extend([Op::Sync, Op::Truncate { file: "a", bytes: 4096 }]);

@@ -4,8 +4,8 @@ use crate::model::Model;
 use crate::op::{DIRECTORIES, FILES, HELD, Name, Op};
 use crate::random::{Random, hash};
 
-/// What is on a disk before each sequence: files that are small, that span blocks, that have a tree of extents;
-/// attributes in the inode and in a block; a directory of several blocks.
+/// The content of a disk before each sequence: files that are small, that span blocks, that have a tree of extents; attributes in
+/// the inode and in a block; a directory of several blocks.
 pub fn preparation(block: u64) -> Vec<Op> {
     vec![
         Op::Mkdir("d"),
@@ -91,7 +91,7 @@ pub fn alphabet(block: u64) -> Vec<Op> {
 }
 
 /// Attributes that are set on a disk of blocks of 1 KiB after [`preparation`]: a file with one value that is too large for a block,
-/// several that have the same, two of these with a block that they share, and a file with more than one update gives up.
+/// several that have the same, two of these with a block that they share, and a file with more than one update releases.
 pub fn large_values() -> Vec<(Name, u8, Vec<u8>)> {
     let value = |byte: u8, bytes| vec![byte; bytes];
     let mut set = vec![("a", 2, value(1, 1500)), ("b", 2, value(2, 3000)), ("d", 2, value(2, 3000))];
@@ -294,7 +294,7 @@ fn anything(model: &Model, random: &mut Random) -> Name {
     if random.one_in(3) { random.pick(&DIRECTORIES) } else { file(model, random) }
 }
 
-/// What content and attributes are changed of: now and then the file that is held, with a name or without.
+/// The file whose content and attributes are changed: sometimes the one that is held open, with or without a name.
 fn open_file(model: &Model, random: &mut Random) -> Name {
     if model.has_held() && random.one_in(3) { HELD } else { file(model, random) }
 }

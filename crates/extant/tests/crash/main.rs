@@ -6,8 +6,8 @@
 //! - mounting for reading replays the journal in memory and writes nothing; the tree is that after some operation
 //!   which ended no earlier than what was promised durable and began before the crash, all names, sizes, modes,
 //!   links and attributes together;
-//! - each byte of a file is one that its block held then or later, or zero where nothing was written: never what
-//!   somebody else left in a block;
+//! - each byte of a file is one that its block held then or later, or zero where nothing was written: never what another file
+//!   left in a block;
 //! - mounting for writing gives the same tree, can be written to, and unmounts to a disk that `e2fsck -fn` finds
 //!   clean; a crash in the midst of that recovery changes nothing;
 //! - e2fsck's own recovery and that of Linux give the same tree.
@@ -22,7 +22,7 @@
 //! The rules of `docs/design/journal.md` are named by their numbers where they are tested.
 //!
 //! `EXTANT_CRASH_SCALE=10` looks at ten times as many random sequences, and crashes of short ones. `EXTANT_CRASH_ONLY=DISK:SEED`
-//! looks at every crash of one sequence of a test; who fails prints the command.
+//! looks at every crash of one sequence of a test; a failing test prints the command.
 
 mod disk;
 mod explore;

@@ -1,4 +1,4 @@
-//! What the tree is after each operation, and what has been promised to be durable.
+//! The model of the tree after each operation, and of the changes promised to be durable.
 //!
 //! The model knows nothing of blocks on the disk except this: a block of a file has an identity from its allocation
 //! to its freeing, and moves with its identity when a range is removed or inserted. Data that is written into a
@@ -42,7 +42,7 @@ pub struct Inode {
 /// A tree.
 pub type State = BTreeMap<Id, Arc<Inode>>;
 
-/// What must have survived.
+/// The changes that must have survived.
 #[derive(Clone, Debug, Default)]
 pub struct Promise {
     /// The tree is as after this step or a later one.
@@ -69,15 +69,15 @@ pub struct Model {
     drain_serial: u32,
     /// The tree after each step; the first is the tree before the first operation.
     pub steps: Vec<State>,
-    /// Of each step, the inode that changed in several updates.
+    /// For each step, the inode that changed in several updates.
     pub in_steps: Vec<Option<Id>>,
-    /// Of each step, [`hash_names`] of all directories together.
+    /// For each step, [`hash_names`] of all directories together.
     pub names: Vec<u64>,
-    /// The names of directories that did not change lately.
+    /// The names of directories that have not changed since they were hashed.
     names_of: BTreeMap<Id, (Arc<Inode>, u64)>,
-    /// Of each operation, the last of its steps; the first entry is for none.
+    /// For each operation, the last of its steps; the first entry is for none.
     pub ends: Vec<usize>,
-    /// What was promised after each operation.
+    /// The promises after each operation.
     pub promises: Vec<Promise>,
     changed: BTreeMap<Id, usize>,
     mapped: BTreeMap<Id, usize>,
@@ -85,7 +85,7 @@ pub struct Model {
     settled: BTreeMap<Id, Vec<usize>>,
 }
 
-/// What the real operation must answer.
+/// An operation that must fail; the real operation must fail too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 type Answer = Result<(), Refused>;

@@ -170,7 +170,7 @@ pub fn fill_target(serial: u32) -> Option<String> {
     (serial % 3 == 1).then(|| target_of(80))
 }
 
-/// What a symbolic link of that length says.
+/// The target of a symbolic link of that length.
 pub fn target_of(bytes: usize) -> String {
     "missing/".chars().cycle().take(bytes).collect()
 }

@@ -1,8 +1,8 @@
 //! A panic where an operation takes a lock, at each lock in turn.
 //!
-//! The thread panics just before it takes the lock; whoever called catches that. Of each run: what follows works or gives an error; a
-//! sync that succeeds afterwards has made durable all that is seen, and an unmount that succeeds has left a clean disk; nothing hangs;
-//! the disk recovers to the tree before the operation or after it, can be written to, and is clean by `e2fsck -fn`.
+//! The thread panics just before it takes the lock; the caller catches that. Of each run: what follows works or gives an error; a sync
+//! that succeeds afterwards has made durable all that is seen, and an unmount that succeeds has left a clean disk; nothing hangs; the
+//! disk recovers to the tree before the operation or after it, can be written to, and is clean by `e2fsck -fn`.
 //!
 //! Locks are counted in debug builds only. One in [`STRIDE`] by default, all with `EXTANT_CRASH_SCALE` above 1.
 
@@ -27,14 +27,14 @@ use crate::tree;
 
 /// One case takes less on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Of the locks of an operation, one in so many by default.
+/// By default one in so many locks of an operation.
 const STRIDE: u64 = 23;
 /// Disks that `e2fsck` looks at.
 const CHECKED_ONE_IN: u64 = 8;
 /// The name of the thread that panics.
 const WORKER: &str = "panics";
 
-/// What is being run.
+/// The current run.
 static AT: Mutex<String> = Mutex::new(String::new());
 
 /// The last panic, and where.
@@ -49,7 +49,7 @@ struct Case<'b> {
     lock: u64,
 }
 
-/// What came of a run.
+/// The result of a run.
 enum Ran {
     /// The operation took fewer locks.
     ToItsEnd,

@@ -16,7 +16,7 @@ use crate::random::{Random, hash};
 use crate::session::Pages;
 
 const THREADS: usize = 2;
-/// Findings after which a test gives up.
+/// Findings after which a test stops.
 const FINDINGS_MAX: usize = 5;
 
 /// How often a test does its random part.
@@ -177,7 +177,7 @@ fn every_delayed_sequence_of_two_operations_survives_every_crash() {
     explore_short("delayed short sequences", &[1], short_sequences, pages);
 }
 
-/// Of every pair of operations on a file that is open and has no name: all by [`scale`] 3, a sixth of them in CI.
+/// Pairs of operations on an open file without a name: all of them from [`scale`] 3, a sixth of them in CI.
 fn sampled_held_sequences(block: u64) -> Vec<Vec<Op>> {
     let of_six = if scale() >= 3 { 6 } else { scale() };
     let is_in = |index: u64| hash(&[index, 11]) % 6 < of_six;
@@ -240,7 +240,7 @@ fn random_sequences_survive_every_crash() {
     println!("random sequences: {total}");
 }
 
-/// What stands in inodes moves to blocks before it changes.
+/// Inline content moves to blocks before it changes.
 #[test]
 fn content_in_inodes_survives_every_crash() {
     if !has_tools() {
@@ -261,7 +261,7 @@ fn content_in_inodes_survives_every_crash() {
     println!("content in inodes: {}", explore_all("content in inodes", &scenarios, plan));
 }
 
-/// Values of attributes in inodes of their own go with the last entry that names them, at once or after the crash.
+/// Attribute values in inodes of their own are deleted with the last entry that names them, at once or after the crash.
 #[test]
 fn values_in_inodes_survive_every_crash() {
     if !has_tools() {
@@ -349,7 +349,7 @@ fn deep_extent_trees_survive_every_crash() {
     println!("deep trees: {total}");
 }
 
-/// Operations fail or do a part for want of blocks, and freed blocks are wanted at once.
+/// Operations fail or do a part because blocks run out, and freed blocks are wanted at once.
 #[test]
 fn sequences_on_full_disks_survive_every_crash() {
     if !has_tools() {

@@ -16,7 +16,7 @@ use crate::op::{HELD, Name, Op, fill_name, fill_target, pattern_of, target_of, x
 pub struct Session {
     device: Arc<dyn BlockDevice>,
     fs: Option<Filesystem>,
-    /// What all paths begin with.
+    /// The prefix of all paths.
     root: String,
     held: Vec<File>,
     unnamed: Vec<File>,
@@ -31,7 +31,7 @@ pub struct Pages {
     pub keep_clean: bool,
 }
 
-/// As every mount here: the same work gives the same bytes, and nothing happens by itself.
+/// As every mount here: the same work gives the same bytes, and nothing happens in the background.
 pub fn mount(device: Arc<dyn BlockDevice>, read_only: bool) -> Result<Filesystem> {
     options(read_only).background(false).open_device(device)
 }
@@ -120,7 +120,7 @@ impl Session {
         self.fs.is_some()
     }
 
-    /// Where what lies behind the end of a file in its last block stands on the disk, and how long it is.
+    /// The position on the disk of the bytes behind a file's end in its last block, and their length.
     pub fn tail_of(&self, file: Name) -> Result<(u64, u64)> {
         let file = self.lookup(file)?;
         let block = u64::from(self.fs().statistics().block_size);

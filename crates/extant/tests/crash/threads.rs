@@ -25,7 +25,7 @@ fn sequences_within(base: &Base, seed: u64) -> [(&'static str, Vec<Op>); 3] {
         .map(|(dir, thread)| (dir, sequence_within(base, hash(&[seed, thread]))))
 }
 
-/// Unmounting is left to who mounted.
+/// Unmounting is left to the thread that mounted.
 pub fn sequence_within(base: &Base, seed: u64) -> Vec<Op> {
     let mut model = Model::new(base.kind.block_size, base.kind.has_extents());
     let mut ops =

@@ -7,7 +7,7 @@ use extant_ondisk::FileType;
 
 use crate::model::{Block, Body, Id, Inode, Model, Promise, ROOT, State, hash_names};
 
-/// What an inode is and holds.
+/// The fields and content of an inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     number: u32,
@@ -90,7 +90,7 @@ impl Entry {
         numbers
     }
 
-    /// What is in a directory under a name.
+    /// The entry of a directory under a name.
     pub fn child(&self, name: &str) -> Option<&Self> {
         match &self.content {
             Content::Directory(entries) => entries.get(name),
@@ -177,7 +177,7 @@ pub struct Allowed<'m> {
     pub last: usize,
     /// The root of the model is that of the disk, in which there is `lost+found` too.
     pub is_whole_disk: bool,
-    /// What was written may have no place yet, in files that the model has settled before.
+    /// Written data may have no blocks yet, in files that the model has settled before.
     pub is_delayed: bool,
 }
 
@@ -333,7 +333,7 @@ impl Comparison<'_> {
         for (index, bytes) in found.chunks(block_size).enumerate() {
             let block = blocks.get(&(index as u64)).filter(|block| block.is_written);
             let versions = match block {
-                // Step by step through the history only if something was not as it is now.
+                // The history is searched step by step only if an earlier state differs from the current one.
                 Some(block)
                     if self.allowed.promise.content.contains_key(&id)
                         || block.bytes[..bytes.len()] != *bytes =>

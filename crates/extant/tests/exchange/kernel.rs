@@ -36,7 +36,7 @@ pub fn turn(image: &Path, scratch: &Path, ops: impl Iterator<Item = Op>, dirty: 
     let guard = Mounted(point.clone());
     let found = list(&point);
     for op in ops {
-        // What cannot be done, as a name is missing or taken, is left.
+        // Operations that fail because a name is missing or taken are skipped.
         let _ = apply(&point, &op);
     }
     // Before the listing: only writeback allocates delayed blocks, and tree blocks for them.

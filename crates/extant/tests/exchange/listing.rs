@@ -1,4 +1,4 @@
-//! What a side sees: every path with all that must survive the other side.
+//! A side's view: every path with all that must survive the other side.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Seen {
 #[derive(Clone, Debug, Default)]
 pub struct Listing(pub BTreeMap<Vec<u8>, Seen>);
 
-/// What a side found at the start of its turn and left at the end.
+/// The state that a side found at the start of its turn and left at the end.
 pub struct Turn {
     pub found: Listing,
     pub left: Listing,

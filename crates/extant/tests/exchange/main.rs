@@ -57,7 +57,7 @@ fn random_options(seed: u64) -> Vec<String> {
         "^metadata_csum,uninit_bg",
         "^metadata_csum,^uninit_bg",
     ]);
-    // Of files without extents neither side zeroes or moves ranges.
+    // Neither side zeroes or moves ranges of files without extents.
     let maps = one_of(&["extent,64bit", "extent,^64bit"]);
     let groups = one_of(&[
         "flex_bg",
@@ -75,7 +75,7 @@ fn random_options(seed: u64) -> Vec<String> {
         "128" => "^inline_data".to_owned(),
         _ => one_of(&["inline_data", "^inline_data"]),
     };
-    // Of both together Linux 6.18 counts more references to values than there are.
+    // With both features Linux 6.18 counts more references to values than there are.
     let values = match inline.as_str() {
         "inline_data" => "^ea_inode".to_owned(),
         _ => one_of(&["ea_inode", "^ea_inode"]),
@@ -154,7 +154,7 @@ fn format(scratch: &Path, options: &[&str]) -> (PathBuf, bool) {
     (image, has_journal)
 }
 
-/// That a copy is clean once its journal is replayed: by us for its first judge, by `e2fsck` for the second.
+/// Asserts that a copy is clean once its journal is replayed: by Extant for the first check, by `e2fsck` for the second.
 fn assert_clean(image: &Path, scratch: &Path, what: &str) {
     let copy = scratch.join("copy.img");
     std::fs::copy(image, &copy).expect("copy");

@@ -1,5 +1,5 @@
-//! Thousands of small files, directories and symbolic links that the kernel makes, of which many stand in their inodes, and
-//! what the engine makes of each of them.
+//! Thousands of small files, directories and symbolic links that the kernel makes, of which many are inline, and what the
+//! engine reads of each of them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -25,7 +25,7 @@ fn name(dir: u64, file: u64) -> String {
     format!("d{dir}/{}{file}", "n".repeat((dir * 7 % 20) as usize))
 }
 
-/// How many files a directory has: none, up to more than stand in an inode.
+/// How many files a directory has: none, up to more than fit into an inode.
 fn count(dir: u64) -> u64 {
     dir % 17
 }

@@ -31,7 +31,7 @@ pub fn run(program: &str, arguments: &[&str], image: &Path) -> Output {
     Command::new(program).args(arguments).arg(image).output().expect(program)
 }
 
-/// A disk of 16 MiB, made with these options of mke2fs, and what stands in `tree`.
+/// A disk of 16 MiB, made with these options of mke2fs, with the content of `tree`.
 pub fn make(scratch: &Path, options: &[&str], tree: impl FnOnce(&Path)) -> PathBuf {
     let (from, image) = (scratch.join("tree"), scratch.join("image"));
     fs::create_dir(&from).expect("a directory");
@@ -48,8 +48,8 @@ pub fn make(scratch: &Path, options: &[&str], tree: impl FnOnce(&Path)) -> PathB
     image
 }
 
-/// Unmounts what the kernel has mounted, and waits for it to let go of the image: it does so later if somebody looks at
-/// loop devices just then.
+/// Unmounts what the kernel has mounted, and waits for it to release the image: it does so later if another program
+/// looks at loop devices just then.
 pub fn unmount_by_kernel(at: &Path, image: &Path) -> bool {
     let is_unmounted = run("umount", &[], at).status.success();
     for _ in 0..1000 {

@@ -1,4 +1,4 @@
-//! What the kernel encrypted, shown as the kernel shows it without the key.
+//! Names and targets that the kernel encrypted, shown as the kernel shows them without the key.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,8 @@ use extant::{Error, FileType, Filesystem, Mount};
 
 use super::disk::{alone, assert_clean, make, run, unmount_by_kernel};
 
-/// Of names and of targets: around the shortest, around where a digest begins, and the longest.
+/// Lengths of names and targets: around the shortest, around where a digest begins, and the
+/// longest.
 const LENS: [usize; 9] = [1, 16, 17, 100, 149, 150, 160, 200, 240];
 
 /// A disk that the kernel has mounted, and where; unmounted when dropped.

@@ -67,7 +67,7 @@ fn disk(scratch: &Path, features: &str) -> Option<PathBuf> {
     Some(make(scratch, &options, |tree| fs::write(tree.join("f"), b"x").expect("a file")))
 }
 
-/// The block, with where it stands and how it is summed.
+/// The block, its position and its checksum.
 fn block(image: &Path) -> (Mmp, u64, Checksums) {
     let device = shared(image);
     let mut bytes = [0; 1024];
@@ -282,7 +282,7 @@ fn no_disk_makes_anybody_wait_for_more_than_six_minutes() {
     }
 }
 
-/// A device that tells of lost writes once, to the renewal that it is armed for, and only while a flush overlaps it or after a while.
+/// A device that reports lost writes once, to the renewal that it is armed for, and only while a flush overlaps it or after a while.
 struct TellsOnce {
     inner: Shared,
     block_offset: u64,

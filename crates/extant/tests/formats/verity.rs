@@ -1,4 +1,4 @@
-//! Files whose content is fixed by hashes that stand behind their end.
+//! Files whose content is fixed by hashes behind their end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use extant::{Error, Fallocate, Filesystem, InodeFlags, Mount, SeekTo};
 use super::disk::{alone, assert_clean, debugfs, make};
 
 const SIZE: usize = 100_000;
-/// With what stands for the hashes.
+/// With a placeholder for the hashes.
 const WHOLE: usize = 200_000;
 
 fn content() -> Vec<u8> {
@@ -30,7 +30,7 @@ fn open(image: &Path, pages: u64) -> Filesystem {
     Mount::new().background(false).page_cache_bytes(pages).open(image).expect("a mount")
 }
 
-/// That content and hashes of the verity file are all there.
+/// Asserts that content and hashes of the verity file are all there.
 fn assert_whole(fs: &Filesystem, path: &str, what: &str) {
     let file = fs.lookup(path).expect(what);
     assert_eq!(file.read_to_end_at(0).expect(what), content()[..SIZE], "{what}");

@@ -24,7 +24,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Whoever scans mounts may keep it busy for a moment.
+        // A program that scans mounts may keep it busy for a moment.
         for _ in 0..200 {
             if Command::new("umount").arg(&self.0).output().is_ok_and(|output| output.status.success()) {
                 return;

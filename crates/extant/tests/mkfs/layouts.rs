@@ -9,7 +9,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// A disk as `mke2fs` and the builder are asked for it.
+/// The options of a disk for `mke2fs` and for the builder.
 #[derive(Clone, Copy)]
 struct Case {
     bytes: u64,
@@ -184,7 +184,7 @@ fn feature_cases(with: impl Fn(&'static str) -> Case) -> Vec<Case> {
     ]
 }
 
-/// What `dumpe2fs` says, without what differs from one making to the next.
+/// The output of `dumpe2fs`, without the fields that differ from one mkfs to the next.
 fn dump(image: &Image) -> Vec<String> {
     let (success, text) = run("dumpe2fs", &[], &image.path);
     assert!(success, "{text}");

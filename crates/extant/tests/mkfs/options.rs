@@ -1,4 +1,4 @@
-//! What the builder accepts, refuses and repeats.
+//! Options that the builder accepts and refuses, and repeatable results.
 
 use extant::mkfs::{Error, Mkfs};
 use extant_block::{BlockDevice, MemoryDevice};

@@ -1,5 +1,5 @@
-//! Disks filled to the last block and to the last inode: nobody is refused what `dumpe2fs` still finds, all of it can be
-//! removed, and then the counts are what they were.
+//! Disks filled to the last block and to the last inode: no thread is refused what `dumpe2fs` still finds, all of it can
+//! be removed, and then the counts are what they were.
 
 use extant::mkfs::Mkfs;
 use extant::{Credentials, Error, Filesystem, Mount};

@@ -19,7 +19,7 @@ const ROUND_SECONDS_MAX: u64 = 60;
 const FILES_MAX: usize = 60;
 const BYTES_MAX: u64 = 600_000;
 
-/// What happened, so that a load that meets no limit is noticed.
+/// Counts of events, so that a load that meets no limit is noticed.
 #[derive(Default)]
 struct Counts {
     steps: AtomicU64,

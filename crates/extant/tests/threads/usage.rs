@@ -1,4 +1,4 @@
-//! What `dumpe2fs` says of an image.
+//! The output of `dumpe2fs` for an image.
 
 use std::path::Path;
 

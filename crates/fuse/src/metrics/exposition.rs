@@ -45,12 +45,12 @@ impl Exposition {
         self.family((name, "counter", "_total"), help, samples);
     }
 
-    /// Where something stands.
+    /// A gauge of one value.
     pub(super) fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.gauges(name, help, [(String::new(), value)]);
     }
 
-    /// Where several things stand, each with its [`labels`].
+    /// Several gauges of one name, each with its [`labels`].
     pub(super) fn gauges(
         &mut self,
         name: &str,
@@ -66,7 +66,7 @@ impl Exposition {
     }
 }
 
-/// Labels of a sample. None of ours needs an escape.
+/// Labels of a sample. None of Extant's needs an escape.
 pub(super) fn labels<const N: usize>(labels: [(&str, &dyn Display); N]) -> String {
     let each = labels.map(|(name, value)| format!("{name}=\"{value}\""));
     format!("{{{}}}", each.join(","))

@@ -1,4 +1,4 @@
-//! What is counted, family by family: what the server counts itself, and what the engine tells.
+//! The metric families: the server's own counts, and those that the engine reports.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ impl Metrics {
     }
 }
 
-/// What the process computed, in all its threads.
+/// The CPU time of the process, in all its threads.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)

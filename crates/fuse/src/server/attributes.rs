@@ -52,7 +52,8 @@ impl Server {
 
     fn set(&self, file: &File, set: &SetAttributes) -> Reply<()> {
         let (uid, gid) = self.owners.stored(set.uid.unwrap_or(0), set.gid.unwrap_or(0));
-        // The kernel leaves it to us to take set-id bits away where the owner changes, and so does `chown` to nobody.
+        // The kernel leaves it to the server to clear set-id bits when the owner changes; a `chown` that changes no id clears
+        // them too.
         let is_chown = set.uid.is_some() || set.gid.is_some() || *set == SetAttributes::default();
         if is_chown {
             Self::check_changeable(file, *set == SetAttributes::default())?;
@@ -68,7 +69,8 @@ impl Server {
     }
 
     /// Whether the caller may change the owner of a file to the same, which takes set-id bits and capabilities away. The kernel
-    /// asks for it on behalf of anybody: for `chown(-1, -1)`, and ahead of a change of the content, which takes them away itself.
+    /// asks for it on behalf of any caller: for `chown(-1, -1)`, and ahead of a change of the content, which takes them away
+    /// itself.
     ///
     /// Source: `chown_common`, `fuse_setattr`.
     fn owns(&self, caller: Caller, file: &File) -> bool {

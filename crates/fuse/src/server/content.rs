@@ -13,7 +13,7 @@ const INSERT_RANGE: i32 = 0x20;
 const HOLES_WRITTEN_MAX: u32 = 64;
 
 impl Server {
-    /// That it may be opened so, beside what the kernel looks at.
+    /// Opens an inode, after the checks that the kernel does not make.
     ///
     /// Source: `may_open` of `fs/namei.c`, `fsverity_file_open`.
     pub(super) fn open_inode(&self, node: NodeId, how: OpenHow) -> Reply<Opened> {
@@ -54,7 +54,7 @@ impl Server {
             return snapshot.write(&self.fs, offset, bytes);
         }
         let file = served.file()?;
-        // Nothing is appended through a mapping, and nothing before the end.
+        // A write through a mapping is no append, and neither is one before the end.
         let appends = how.append && !how.is_late;
         Self::check_changeable(file, appends)?;
         if file.flags().contains(InodeFlags::APPEND) && offset < file.metadata().size {
@@ -72,7 +72,7 @@ impl Server {
             Errno::ROFS if how.is_late => Errno::IO,
             number => number,
         })?;
-        // Asked after the write: a file that is located later is synced later.
+        // Checked after the write: a file that is located later is synced later.
         if let Some(file) = late.filter(|_| served.is_located()) {
             file.sync_data().map_err(|error| errno(&error))?;
         }
@@ -98,7 +98,7 @@ impl Server {
             };
             synced.map_err(|error| errno(&error))
         };
-        // Where writing was stopped, what is asked for was not made durable; pages that come late are refused likewise.
+        // Where writing was stopped, the data was not made durable; pages that arrive late are refused likewise.
         sync().map_err(|error| if error == Errno::ROFS { Errno::IO } else { error })
     }
 
@@ -131,7 +131,7 @@ impl Server {
     }
 
     /// Where data or a hole begins. What programs write through mappings is with the kernel until it is written back, and what is
-    /// a hole here may be none: so before a hole is told, the kernel writes back what it has of it.
+    /// a hole here may be none: so before a hole is reported, the kernel writes back its dirty pages of it.
     pub(super) fn seek_content(&self, node: NodeId, offset: u64, for_data: bool) -> Reply<u64> {
         let mut written = 0..0;
         for _ in 0..HOLES_WRITTEN_MAX {
@@ -142,7 +142,7 @@ impl Server {
             self.have_written_back(node, hole.clone());
             written = hole;
         }
-        // Somebody fills one hole after the other; that there is none before the end is never wrong.
+        // Another program fills one hole after the other; to report none before the end is never wrong.
         if for_data { Ok(offset) } else { Ok(self.nodes.get(node)?.file()?.metadata().size) }
     }
 
@@ -169,10 +169,10 @@ impl Server {
     }
 
     /// See [`Ops::find_block`]. `swapon` asks for each page of a file, from the first on, and writes back what is dirty of it
-    /// afterwards; then the kernel writes to the blocks by itself. So nothing of the file may be on its way to the device, here or
+    /// afterwards; then the kernel writes to the blocks directly. So no write of the file may be in flight to the device, here or
     /// in the host's pages of it, neither after its first block was asked for nor after what came late.
     pub(super) fn find_block_of(&self, node: NodeId, block: u64, block_size: u32) -> Reply<Option<u64>> {
-        // Before Linux 6.17 the kernel counts in blocks of the size that `stat` tells, whichever it says.
+        // Before Linux 6.17 the kernel counts in blocks of the size that `stat` reports, whatever size it asks with.
         if block_size != SHOWN_BLOCK_BYTES {
             return Err(Errno::INVAL);
         }
@@ -182,7 +182,7 @@ impl Server {
         let file = served.file()?;
         if block == 0 || !served.is_located() {
             served.locate();
-            // No open file: it reports what nobody has seen, and what is lost now.
+            // A file opened anew: its sync reports losses not reported before, and those of now.
             file.reopen().sync_data().map_err(|error| errno(&error))?;
         }
         let found = file.device_offset(offset, unit).map_err(|error| errno(&error))?;

@@ -1,9 +1,9 @@
 //! The `ioctl`s that FUSE passes: those whose number says how large their argument is.
 //!
 //! The kernel has flags set by requests of its own, after it has looked at the caller and the mount; those come with 4 bytes, whatever
-//! the number says. All else is passed as any caller sends it, through any descriptor, and who may do it is checked here:
+//! the number says. All else is passed as any caller sends it, through any descriptor, and the caller's permission is checked here:
 //! before Linux 5.13 that is so of flags too, and of a 32-bit program's flags by their 32-bit numbers. What is not checked then is
-//! whether the descriptor's mount is read-only: a request does not tell.
+//! whether the descriptor's mount is read-only: a request does not say.
 //!
 //! Source: `include/uapi/linux/fs.h`, `fs/ext4/ioctl.c`; `vfs_fileattr_set`, `fileattr_set_prepare`; `fuse_fileattr_set`.
 
@@ -25,7 +25,7 @@ const SETFSLABEL: u32 = 0x4100_9432;
 const SHUTDOWN: u32 = 0x8004_587d;
 const FITRIM: u32 = 0xc018_5879;
 
-/// Bytes of `struct fsxattr`, and where the project stands in it.
+/// Bytes of `struct fsxattr`, and the offset of the project in it.
 const FSXATTR_BYTES: usize = 28;
 const PROJECT_AT: usize = 12;
 
@@ -87,7 +87,7 @@ impl Server {
                 self.fs.set_label(&input[..end]).map_err(|error| errno(&error))?;
                 Vec::new()
             }
-            // What is to happen to the log does not come along: it is committed, which suits every wish.
+            // The kernel does not pass the mode of the shutdown: the log is committed, which is right for every mode.
             SHUTDOWN => {
                 self.check_administrator(caller)?;
                 self.fs.force_shutdown(true).map_err(|error| errno(&error))?;
@@ -111,8 +111,8 @@ impl Server {
         }
     }
 
-    /// That the caller may administer the file system: it has the capability for that, or is the ordinary user who mounted it. Root
-    /// without the capability may not, as in a container.
+    /// Checks that the caller may administer the file system: it has the capability for that, or is the ordinary user who mounted it.
+    /// Root without the capability may not, as in a container.
     fn check_administrator(&self, caller: Caller) -> Reply<()> {
         let is_mounter = caller.uid == self.mounter && !caller.is_root();
         if is_mounter || is_capable(caller.thread, Capability::SystemAdministration) {
@@ -122,7 +122,7 @@ impl Server {
         }
     }
 
-    /// That the caller may set these flags, where the kernel has not looked.
+    /// Checks that the caller may set these flags, if the kernel has not checked it.
     fn check_set_flags(&self, caller: Caller, file: &File, flags: InodeFlags) -> Reply<()> {
         let metadata = file.metadata();
         let is_owner = caller.uid == self.owners.shown(metadata.uid, metadata.gid).0;
@@ -154,7 +154,7 @@ impl Server {
         if file.metadata().file_type == FileType::Regular
             && ((flags - file.flags()) & fixed) != InodeFlags::empty()
         {
-            // What was written through a mapping until now was allowed; what comes later is refused (`ext4_ioctl_setflags`).
+            // Writes through a mapping until now were allowed; later ones are refused (`ext4_ioctl_setflags`).
             self.have_written_back(call.node, 0..u64::MAX);
         }
         file.set_flags(flags).map_err(|error| errno(&error))

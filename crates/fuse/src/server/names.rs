@@ -34,7 +34,7 @@ impl Server {
         let number = if node == NodeId::ROOT {
             InodeNumber::ROOT
         } else {
-            // What has more bits is the control directory's, whose files are not for handles.
+            // Numbers of more than 32 bits belong to the control directory, whose files have no handles.
             InodeNumber(u32::try_from(node.0).map_err(|_| Errno::STALE)?)
         };
         if Self::node_id(number) != node {
@@ -185,7 +185,7 @@ impl Server {
                     }
                     has_room
                 }
-                // A damaged inode: the name is shown, and who looks it up learns the rest.
+                // A damaged inode: the name is shown, and a look-up of it reports the damage.
                 Err(_) => {
                     let entry = entry_of(NodeId(0), 0, Attributes { inode, ..own });
                     listing.entry(item.name, &entry, item.next_cookie)

@@ -24,7 +24,7 @@ fn served(device: &Arc<MemoryDevice>) -> Arc<Server> {
     Server::new(fs, ServerOptions::default()).expect("a server")
 }
 
-/// Where the inode of the root directory of [`disk`] stands.
+/// The position of the inode of the root directory of [`disk`].
 fn root_inode(device: &MemoryDevice) -> u64 {
     let mut table = [0; 4];
     device.read_at(4096 + 8, &mut table).expect("the first descriptor");
@@ -49,7 +49,7 @@ fn find(server: &Server, parent: NodeId, name: &[u8]) -> Reply<EntryReply> {
     server.lookup(parent, name)?.map_err(|_| Errno::NOENT)
 }
 
-/// An `ioctl` as the kernel sends it itself, who has looked at the caller.
+/// An `ioctl` as the kernel itself sends it, after it has checked the caller.
 const fn asked(command: u32, input: &[u8], out_bytes: u32) -> Ioctl<'_> {
     Ioctl { command, input, out_bytes, is_compat: false, is_permitted: true }
 }
@@ -145,7 +145,7 @@ fn deleted_inode_is_stale_and_its_number_another_inode_later() {
     server.finish().expect("unmounted");
 }
 
-/// Who may not change the owner of a file does not take its privileges away by leaving it as it is.
+/// A user who may not change the owner of a file does not clear its privileges by a change to the same owner.
 #[test]
 fn change_to_the_same_owner_is_the_owners() {
     let server = served(&disk());
@@ -211,8 +211,8 @@ fn allocation_takes_set_group_id_from_a_file_of_another_group() {
     let server = served(&disk());
     let root = Caller { gid: 1000, ..ROOT };
     let member = Caller { gid: 1000, ..OTHER };
-    // The mode before; after an allocation of which the kernel announced nothing, as for who is in the group in a way that we do
-    // not see; and after one that it announced.
+    // The mode before; after an allocation of which the kernel announced nothing, as for a caller who is in the group in a way
+    // that the server does not see; and after one that it announced.
     let cases = [
         (OTHER, [0o6666, 0o2666, 0o666]),
         (member, [0o6666, 0o2666, 0o2666]),

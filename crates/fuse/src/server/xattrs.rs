@@ -12,8 +12,8 @@ fn is_acl(name: &[u8]) -> bool {
     matches!(name, b"system.posix_acl_access" | b"system.posix_acl_default")
 }
 
-/// That the kernel's ext4 has a name space of attributes. For `system.` the kernel asks nobody's permission: what it does not check
-/// itself, as it does access control lists, anybody could set on any file.
+/// Checks that the kernel's ext4 has a name space of attributes. For `system.` the kernel checks no permission: a name that it
+/// does not check itself, as it does access control lists, any user could set on any file.
 ///
 /// Source: `xattr_permission`, `ext4_xattr_handlers`.
 fn check_name_space(name: &[u8]) -> Reply<()> {
@@ -33,7 +33,7 @@ impl Server {
         check_name_space(name)?;
         let served = self.nodes.get(node)?;
         let file = served.file()?;
-        // Asked for each new inode and nearly never there.
+        // The kernel asks for it for each new inode, and it is nearly never there.
         if !file.may_have_xattrs() {
             return Err(Errno::NODATA);
         }
@@ -46,7 +46,7 @@ impl Server {
         }
         let served = self.nodes.get(node)?;
         let all = served.file()?.list_xattrs().map_err(|error| errno(&error))?;
-        // The kernel shows what it is told; it is asked for the caller only if it matters.
+        // The kernel shows all names in the reply; the caller's capability is looked up only if it matters.
         let has_trusted = all.iter().any(|name| name.starts_with(b"trusted."));
         let sees_trusted = has_trusted && is_capable(caller.thread, Capability::SystemAdministration);
         let mut names = Vec::new();

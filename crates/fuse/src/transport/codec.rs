@@ -1,9 +1,9 @@
 //! Requests as bytes, and the bytes of their replies.
 //!
-//! A request has a header, fixed arguments and what follows them: names, content. The reply takes the place of what
-//! followed; so content is written from where it came, and read to where it goes, without a copy.
+//! A request has a header, fixed arguments and a payload: names, content. The reply takes the place of the payload; so
+//! content is written from the buffer that it came in, and read into the buffer that is sent, without a copy.
 //!
-//! Nothing that is decoded is trusted with a length: what is missing or too long is `EINVAL`.
+//! No decoded length is trusted: a field that is missing or too long gives `EINVAL`.
 
 use std::time::Duration;
 
@@ -32,20 +32,20 @@ const NAME_BYTES_MAX: u32 = 255;
 /// A request, and the place of its reply.
 #[derive(Debug)]
 pub(super) struct Message<'m> {
-    /// What every request has.
+    /// The header that every request has.
     pub header: wire::InHeader,
     /// The fixed arguments, where they come apart; else `body` begins with them.
     pub fixed: Option<&'m [u8]>,
-    /// What follows; the reply is written here from its beginning.
+    /// The payload; the reply is written here from its beginning.
     pub body: &'m mut [u8],
     /// Bytes of `body` that are the request's.
     pub body_bytes: usize,
 }
 
-/// What is to be sent.
+/// The result of answering a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// So many bytes of the body.
+    /// This many bytes of the body.
     Done(usize),
     /// An error.
     Failed(Errno),
@@ -91,7 +91,7 @@ impl Message<'_> {
     pub(super) fn answer(&mut self, ops: &impl Ops) -> Outcome {
         match self.header.opcode {
             opcode::FORGET | opcode::BATCH_FORGET => {
-                // Nobody waits for a word on one that cannot be read.
+                // FORGET has no reply, also if it cannot be read.
                 let _ = self.forget(ops);
                 Outcome::Silent
             }
@@ -287,7 +287,7 @@ impl Message<'_> {
             is_late: fixed.write_flags & wire::WRITE_CACHE != 0,
         };
         let written = ops.write(self.node(), fixed.offset, bytes, how)?;
-        // No more than was asked for, which has 32 bits.
+        // At most the requested size, which has 32 bits.
         self.put(wire::WriteOut { size: written as u32, padding: 0 }.as_bytes())
     }
 
@@ -399,7 +399,7 @@ fn changes(fixed: &wire::SetattrIn) -> (SetAttributes, Option<SetSize>) {
 
 /// The bits of `st_mode` that say what an inode is.
 const fn type_bits(file_type: FileType) -> u32 {
-    // What is of no known type is shown as a file.
+    // An unknown type is shown as a regular file.
     let shown = if matches!(file_type, FileType::Unknown) { FileType::Regular } else { file_type };
     shown.mode_bits() as u32
 }

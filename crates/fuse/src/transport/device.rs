@@ -81,7 +81,7 @@ impl Device {
     pub(super) fn refuse(&self, unique: u64, error: Errno) {
         let len = size_of::<OutHeader>() as u32;
         let header = OutHeader { len, error: -error.raw_os_error(), unique };
-        // Nobody waits any more.
+        // No caller waits any more.
         let _ = rustix::io::write(&self.fd, header.as_bytes());
     }
 
@@ -132,12 +132,12 @@ impl Received {
         &self.device
     }
 
-    /// Whether nobody waits for it.
+    /// Whether no caller waits for it.
     pub(super) const fn is_forget(&self) -> bool {
         matches!(self.header.opcode, opcode::FORGET | opcode::BATCH_FORGET)
     }
 
-    /// What follows the header.
+    /// The bytes behind the header.
     pub(super) fn body(&self) -> &[u8] {
         &self.bytes[HEADER_BYTES..self.count]
     }
@@ -160,7 +160,7 @@ impl Received {
         // 16 bytes and at most a buffer's: far below 4 GiB.
         let header = OutHeader { len: (end - START) as u32, error: 0, unique: self.header.unique };
         self.bytes[START..HEADER_BYTES].copy_from_slice(header.as_bytes());
-        // Nobody waits any more: the caller was interrupted, or it is unmounted.
+        // No caller waits any more: the caller was interrupted, or it is unmounted.
         let _ = rustix::io::write(&self.device.fd, &self.bytes[START..end]);
     }
 }

@@ -1,4 +1,4 @@
-//! INIT: what both sides can do.
+//! INIT: negotiates what both sides support.
 
 use zerocopy::FromBytes;
 
@@ -9,7 +9,7 @@ const BACKGROUND_MAX: u16 = 64;
 /// The kernel's page; all it counts in them is rounded by it to its own.
 const PAGE_BYTES: u32 = 4096;
 
-/// What is wanted of the kernel, where it has it.
+/// The flags that are requested of the kernel, if it has them.
 const WANTED: u64 = init::ASYNC_READ
     | init::EXPORT_SUPPORT
     | init::BIG_WRITES
@@ -25,7 +25,7 @@ const WANTED: u64 = init::ASYNC_READ
     | init::HANDLE_KILLPRIV_V2
     | init::INIT_EXT;
 
-/// What the kernel says of itself.
+/// The kernel's side of the negotiation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InitRequest {
     major: u32,
@@ -34,10 +34,10 @@ pub(super) struct InitRequest {
     flags: u64,
 }
 
-/// What follows from it.
+/// The result of the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Understanding {
-    /// It speaks a newer version and will ask again for ours.
+    /// It speaks a newer version and will send INIT again with the server's version.
     Again,
     /// It is too old.
     TooOld,

@@ -1,9 +1,11 @@
-//! Whether the machine is quiet: so few threads run that CPUs idle. Then that of a reader may be [`SchedPolicy::Idle`].
+//! Finds out whether the machine is quiet, that is, so few threads run that CPUs idle. Then a reader's thread may be
+//! [`SchedPolicy::Idle`].
 //!
-//! Whoever is woken while its CPU is in use is moved to one that idles, and on virtual machines that costs 30 times
-//! what a switch to a thread of the same CPU costs. But a CPU on which only `SCHED_IDLE` threads run counts as idle
-//! (`sched_idle_cpu()` in `select_idle_sibling()`): a caller that such a thread wakes stays where both are, and goes on
-//! at once. What such a thread has in hand waits while others want its CPU: it is such only on a quiet machine, and watched.
+//! A thread that is woken while its CPU is in use is moved to an idle one, and on virtual machines that costs 30 times what
+//! a switch to a thread of the same CPU costs. But a CPU on which only `SCHED_IDLE` threads run counts as idle
+//! (`sched_idle_cpu()` in `select_idle_sibling()`): a caller that such a thread wakes stays on their common CPU, and
+//! continues at once. The request of such a thread waits while others want its CPU: so a reader has this policy only on a
+//! quiet machine, and is watched.
 
 use std::os::fd::OwnedFd;
 
@@ -64,7 +66,7 @@ fn running(load: &[u8]) -> Option<usize> {
 pub(super) enum SchedPolicy {
     /// With all others.
     Normal,
-    /// While nobody else wants the CPU.
+    /// While no other thread wants the CPU.
     Idle,
 }
 
@@ -78,7 +80,7 @@ impl SchedPolicy {
     /// Gives it to a thread of this process, or to the one that calls.
     ///
     /// # Errors
-    /// `EPERM`: who is [`SchedPolicy::Idle`] stays so, without `CAP_SYS_NICE` or an `RLIMIT_NICE` of 20.
+    /// `EPERM`: a thread that is [`SchedPolicy::Idle`] stays so, without `CAP_SYS_NICE` or an `RLIMIT_NICE` of 20.
     #[expect(unsafe_code, reason = "sched_setscheduler has no safe wrapper")]
     pub(super) fn give(self, thread: Option<Pid>) -> Result<(), Errno> {
         let policy = match self {

@@ -1,6 +1,7 @@
 //! Transports: between the kernel's requests and [`Ops`](crate::Ops).
 //!
-//! Decoding and answering ([`codec`]) are one; where requests come from is a form of its own.
+//! Decoding and answering ([`codec`]) are common to all; each source of requests has a module of
+//! its own.
 
 mod codec;
 mod device;

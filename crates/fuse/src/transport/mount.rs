@@ -28,7 +28,7 @@ const CLAIMED: &CStr = c"fuseblk.extant";
 /// How to mount.
 #[derive(Clone, Debug, Default)]
 pub struct MountOptions {
-    /// What `mount` shows as the source.
+    /// The source that `mount` shows.
     pub source: PathBuf,
     /// Only for reading.
     pub read_only: bool,
@@ -59,7 +59,7 @@ pub enum MountError {
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
     /// The kernel or `fusermount3` refused.
@@ -68,8 +68,8 @@ pub enum MountError {
 }
 
 impl MountOptions {
-    /// Mounts a block device once more that a server has had the kernel claim: the same file system, with that server. Of the
-    /// options, only those count that each mount has for itself.
+    /// Mounts at a further place a block device that a server has had the kernel claim: the same file system, with that
+    /// server. Of the options, only those count that each mount has for itself.
     ///
     /// # Errors
     /// `EBUSY` if one is to be read-only and the other not; `EINVAL` if there is no such mount; what else the host says.

@@ -1,4 +1,4 @@
-//! What the kernel is told unasked.
+//! Unsolicited notifications to the kernel.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::device::Device;
 use super::wire::{InvalidInodeOut, OutHeader, notify};
 use crate::ops::NodeId;
 
-/// Notifies the kernel that a mount is of. It does not keep the mount: that ends once nobody serves it.
+/// Notifies the kernel that a mount is of. It does not keep the mount: that ends once no server serves it.
 #[derive(Clone, Debug)]
 pub struct Notifier(Weak<Device>);
 
@@ -19,7 +19,7 @@ impl Notifier {
         Self(Arc::downgrade(device))
     }
 
-    /// Has the kernel ask again for the attributes of `node` when somebody wants them. It may be told while a request for the
+    /// Has the kernel ask again for the attributes of `node` when they are next wanted. It may be called while a request for the
     /// node is answered: of attributes it only notes that they are old.
     ///
     /// Source: `fuse_reverse_inval_inode`.
@@ -30,8 +30,8 @@ impl Notifier {
     /// Has the kernel write back what it holds changed of a range of a file, and forget what it has of it. Returns when that was
     /// written: other threads answer the requests for that meanwhile, those of the class of writes, of which none comes here.
     ///
-    /// The kernel takes locks of the pages for it, and of the file none. So it may be told while a request is answered for which the
-    /// kernel holds the file's lock, as for `lseek` and for flags.
+    /// The kernel takes locks of the pages for it, and of the file none. So it may be called while a request is answered for which
+    /// the kernel holds the file's lock, as for `lseek` and for flags.
     ///
     /// Source: `fuse_reverse_inval_inode`, `invalidate_inode_pages2_range`, `fuse_launder_folio`.
     pub fn write_back(&self, node: NodeId, range: Range<u64>) {

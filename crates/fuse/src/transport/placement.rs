@@ -1,14 +1,14 @@
-//! Which CPUs threads run on.
+//! The CPUs that threads run on.
 //!
-//! All CPUs share the one queue of `/dev/fuse`, and whoever is woken by a request wakes on a CPU that idles, if there is
+//! All CPUs share the one queue of `/dev/fuse`, and a thread that a request wakes is placed on an idle CPU, if there is
 //! one. On virtual machines that costs 30 times what a switch to a thread of the same CPU costs. So the idle reader keeps
 //! to one CPU, its caller's ([`CpuPin`]).
 //!
-//! Where that is the kernel tells in `/proc` alone, and there a server must not look: a task that begins another program
-//! closes files, which may be ours, while it holds what `/proc` waits for, and who should answer would wait for the
-//! caller. So the CPU is found by trial.
+//! The kernel reports the caller's CPU in `/proc` alone, and there a server must not look: a task that begins another
+//! program closes files, which may be on this mount, while it holds a lock that `/proc` waits for, and the thread that
+//! should answer would wait for the caller. So the CPU is found by trial.
 //!
-//! Whoever is started by such a thread is to float again: affinity is inherited.
+//! A thread started by a pinned one must free itself: affinity is inherited.
 
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
@@ -17,7 +17,7 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffi
 pub(super) struct Affinity(Option<CpuSet>);
 
 impl Affinity {
-    /// Of the thread that calls.
+    /// The affinity of the calling thread.
     pub(super) fn current() -> Self {
         Self(sched_getaffinity(None).ok())
     }

@@ -1,8 +1,8 @@
 //! Threads for requests of a ring that wait for the disk.
 //!
-//! A request handed to a thread that sleeps costs a wake-up on another CPU, many times what a short request costs. So
-//! whoever reads requests answers them too, as long as those of their kind are quick; if they lately were not, they
-//! go to the pool, where several wait for the disk side by side and share a commit.
+//! A request handed to a thread that sleeps costs a wake-up on another CPU, many times what a short request costs. So a
+//! reader also answers the requests that it reads, as long as recent ones of their kind were quick; if they were not, they
+//! go to the pool, where several wait for the disk at once and share a commit.
 //!
 //! Locks: `REQUESTS`, over nothing.
 
@@ -85,7 +85,8 @@ impl Shared {
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
-                // One waits besides, for the next job: whoever submits it starts none, for it would be like the submitter.
+                // A further thread waits for the next job: the submitter starts none, for it would inherit the submitter's
+                // CPU and priority.
                 if state.idle <= state.jobs.len() {
                     self.add(&mut state);
                 }
@@ -111,7 +112,7 @@ impl Drop for Pool {
         loop {
             let thread = self.shared.state.lock().threads.pop();
             let Some(thread) = thread else { break };
-            // A job's panic has been told where it happened.
+            // A job's panic has been reported where it happened.
             let _ = thread.join();
         }
     }

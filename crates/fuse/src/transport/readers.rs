@@ -1,23 +1,23 @@
-//! Threads that read `/dev/fuse` and answer what they read.
+//! Threads that read `/dev/fuse` and answer the requests that they read.
 //!
-//! A thread that reads has a role: one of up to as many as there are CPUs, each with a descriptor of its own. Mostly there is
-//! one, for readers wait in turns: with two, each request of a lone caller wakes the one that has slept longest, on another
-//! CPU. A further role is made once a reader twice in a row finds another request waiting behind the one it has read, and goes
+//! A thread that reads has a role: one of up to as many as there are CPUs, each with a descriptor of its own. Mostly there is one,
+//! for readers wait in turns: with two, each request of a lone caller wakes the one that has slept longest, on another CPU. A
+//! further role is added once a reader twice in a row finds another request waiting behind the one that it has read, and removed
 //! once its reader twice in a row finds none.
 //!
-//! **Leader and follower.** The thread that reads a request answers it, which costs no switch of threads. When it is about to
-//! wait (for a lock, a condition, a slow device; [`extant_rt::before_wait`]), it leaves its role to another thread, which
-//! reads on. A request that neither waits nor ends is found by the [`Watch`], which takes the role away. So no request holds up
-//! another one that has nothing to do with it. One thread more than is needed is always there.
+//! **Leader and follower.** The thread that reads a request answers it, which costs no switch of threads. When it is about to wait
+//! (for a lock, a condition, a slow device; [`extant_rt::before_wait`]), it leaves its role to another thread, which reads on. The
+//! [`Watch`] finds a request that neither waits nor ends, and takes the role away. So no request holds up an unrelated one. There
+//! is always one thread more than is needed.
 //!
 //! **Bound.** Of each [`Class`] at most [`WAITING_MAX`] requests wait at once, each with its thread. Further ones of the class
 //! are kept until one of those has ended, and take over its thread. So there are at most [`Class::COUNT`] times as many
 //! threads, and reads go on while writers are throttled.
 //!
 //! **Idle reader.** While the machine is quiet ([`LoadMonitor`]) the only reader keeps to the CPU of its caller ([`CpuPin`]) and is
-//! [`SchedPolicy::Idle`]. It comes back to its usual policy before it answers on a machine that it finds busy, and before it waits.
-//! If other programs begin to want its CPU in between, the [`Watch`] gives the usual policy back. A thread without leave to
-//! come back never is the idle reader.
+//! [`SchedPolicy::Idle`]. It returns to its usual policy before it answers on a machine that it finds busy, and before it waits. If
+//! other programs begin to want its CPU in between, the [`Watch`] gives the usual policy back. A thread that may not return to its
+//! usual policy is never the idle reader.
 //!
 //! Locks: `READERS`, under any lock of the engine, over nothing.
 
@@ -70,7 +70,7 @@ struct State {
     free: usize,
     /// Threads there are.
     alive: usize,
-    /// Those beyond what may wait at once.
+    /// The requests beyond those that may wait at once.
     kept: [VecDeque<Received>; Class::COUNT],
     ends: bool,
     failure: Option<io::Error>,
@@ -83,7 +83,7 @@ pub(super) struct Readers<T> {
     service: Arc<Service<T>>,
 }
 
-/// What readers share, whatever answers.
+/// The state that readers share, independent of the [`Ops`].
 #[derive(Debug)]
 struct Shared {
     affinity: Affinity,
@@ -154,13 +154,13 @@ impl<T: Ops> Readers<T> {
     /// Answers requests until it is unmounted and all threads have ended.
     ///
     /// # Errors
-    /// Those of reading requests.
+    /// The errors of reading requests.
     pub(super) fn run(self: &Arc<Self>) -> io::Result<()> {
         let shared = self.shared.clone();
         let watcher = extant_rt::spawn("extant-watch", move || shared.watch_readers());
         self.serve();
         if let Ok(watcher) = watcher {
-            // A panic has been told where it happened.
+            // A panic has been reported where it happened.
             let _ = watcher.join();
         }
         let mut state = self.shared.state.lock();
@@ -174,7 +174,7 @@ impl<T: Ops> Readers<T> {
     fn add(self: &Arc<Self>, state: &mut State) {
         let readers = self.clone();
         let serve = move || {
-            // Whoever starts it may keep to a CPU.
+            // The thread that starts it may be pinned to a CPU.
             readers.shared.affinity.free(None);
             readers.serve();
         };
@@ -194,7 +194,7 @@ impl<T: Ops> Readers<T> {
         shared.state.lock().slots.push(slot.clone());
         while let Some(role) = self.take_role(&slot) {
             let end = self.read(role, &slot);
-            // Of a mount that has ended nobody else is to have it, and this thread may wait now.
+            // If the mount has ended, no other thread may take the role, and this thread may wait now.
             slot.take_role();
             let mut state = shared.state.lock();
             match end {
@@ -242,7 +242,7 @@ impl<T: Ops> Readers<T> {
         let mut load_monitor = LoadMonitor::new();
         let (mut until_look, mut streak) = (LOOK_EVERY, 0_i32);
         while let Some(request) = device.receive()? {
-            // The next request stands behind a FORGET, for which nobody waits.
+            // The next request is queued behind a FORGET, for which no caller waits.
             until_look -= u32::from(!request.is_forget());
             let looks = until_look == 0;
             if looks {
@@ -277,7 +277,7 @@ impl<T: Ops> Readers<T> {
         Ok(Turn::Unmounted)
     }
 
-    /// Answers one request, and what was kept for want of threads if this thread has left its role meanwhile.
+    /// Answers one request, and what was kept because no thread was free, if this thread has left its role meanwhile.
     fn answer(&self, slot: &Slot, request: Received) {
         if request.header.opcode == opcode::INTERRUPT {
             return self.shared.interrupt(request);
@@ -414,7 +414,7 @@ impl Shared {
     /// Offers the role that was taken from a thread, which is at a request still.
     fn vacate(&self, state: &mut State, role: usize, slot: &Slot) {
         state.vacant.push(role);
-        // Relaxed, here and below: whoever must not miss a change holds the lock.
+        // Relaxed, here and below: a thread that must not miss a change holds the lock.
         self.waiting[slot.class()].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -440,7 +440,7 @@ impl Shared {
         None
     }
 
-    /// What was kept of the class that the thread has ended a request of, and is to answer next.
+    /// The kept request of the class of the thread's last request, which the thread is to answer next.
     fn next_kept(&self, slot: &Slot) -> Option<Received> {
         self.state.lock().kept[slot.class()].pop_front()
     }

@@ -1,4 +1,4 @@
-//! The memory of a ring's entry, which we and the kernel have in turns.
+//! The memory of a ring's entry, which the server and the kernel own in turns.
 
 use std::ptr::NonNull;
 
@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use super::codec::{Message, Outcome};
 use super::wire::{InHeader, OutHeader, RingHeader};
 
-/// What the kernel takes for `struct iovec`.
+/// The kernel's `struct iovec`.
 #[repr(C)]
 #[derive(Debug)]
 struct IoVec {
@@ -19,13 +19,13 @@ struct IoVec {
 
 /// Memory for a request and its reply.
 ///
-/// Whoever holds the value while the kernel has the memory must not look into it.
+/// The holder of the value must not look into the memory while the kernel has it.
 #[derive(Debug)]
 pub(super) struct RingEntry {
     index: usize,
     header: NonNull<RingHeader>,
     payload: NonNull<[u8]>,
-    /// Both, as the kernel is told of them.
+    /// Both, as they are described to the kernel.
     parts: NonNull<[IoVec; 2]>,
 }
 
@@ -70,12 +70,12 @@ impl RingEntry {
         Message { header, fixed: Some(fixed), body, body_bytes }
     }
 
-    /// What names the request in its reply.
+    /// The number that names the request in its reply.
     pub(super) fn commit_id(&mut self) -> u64 {
         self.parts().0.entry.commit_id
     }
 
-    /// Writes the reply's header; its body stands already where it belongs.
+    /// Writes the reply's header; its body is already in place.
     pub(super) fn reply(&mut self, outcome: Outcome) {
         let head = self.parts().0;
         let (error, bytes) = match outcome {
@@ -105,7 +105,7 @@ impl RingEntry {
 impl Drop for RingEntry {
     #[expect(unsafe_code, reason = "gives the memory back")]
     fn drop(&mut self) {
-        // SAFETY: they came from boxes, and the kernel has let go of them: the ring is gone, or has completed the command.
+        // SAFETY: they came from boxes, and the kernel has released them: the ring is gone, or has completed the command.
         unsafe {
             drop(Box::from_raw(self.header.as_ptr()));
             drop(Box::from_raw(self.payload.as_ptr()));

@@ -1,12 +1,12 @@
 //! Requests over io_uring: a ring for each CPU, served by a thread on that CPU.
 //!
 //! The kernel gives a request to the ring of the CPU that its caller runs on, so that it costs a switch to another thread and
-//! back, and wakes no other CPU. A reply and the fetch of the next request are one call. A request that waits for the
-//! disk goes to the pool; its thread hands the reply back to the ring's own, which alone may submit.
+//! back, and wakes no other CPU. A reply and the fetch of the next request are one call. A request that waits for the disk goes
+//! to the pool; its thread hands the reply back to the ring's own thread, which alone may submit.
 //!
 //! FORGET and INTERRUPT still come through `/dev/fuse`.
 //!
-//! An entry's memory is the kernel's from the submission of its command to the completion, and ours from then on.
+//! The kernel owns an entry's memory from the submission of its command to the completion, and the server from then on.
 //!
 //! Locks: `REQUESTS`, over nothing.
 //!
@@ -35,7 +35,7 @@ const WAKE: u64 = u64::MAX;
 
 type Ring = IoUring<Entry128, cqueue::Entry>;
 
-/// Replies from the pool on their way to a ring's thread.
+/// Replies from the pool that a ring's thread is to submit.
 #[derive(Debug)]
 struct Returns {
     entries: Mutex<Vec<RingEntry>>,
@@ -68,14 +68,14 @@ impl Exchange for RingRequest {
     }
 }
 
-/// Where threads that start and whoever starts them meet.
+/// Where threads that start meet the one that starts them.
 #[derive(Debug, Default)]
 struct Start {
     made: Vec<Arc<Returns>>,
     failed: bool,
     /// The descriptor to serve; nothing before INIT is answered.
     device: Option<Option<Arc<Device>>>,
-    /// Why a ring has ended before it was told to.
+    /// Why a ring has ended before it was stopped.
     error: Option<io::Error>,
 }
 
@@ -83,11 +83,11 @@ struct Start {
 struct Meeting {
     state: Mutex<Start>,
     changed: Condvar,
-    /// Told once a ring has ended before it was told to.
+    /// Called once a ring has ended before it was stopped.
     broken: OwnedFd,
 }
 
-/// Tells, also after a panic, that a ring has ended.
+/// Reports, also after a panic, that a ring has ended.
 struct Ending<'m>(&'m Meeting);
 
 impl Drop for Ending<'_> {
@@ -133,15 +133,15 @@ impl Rings {
         }
         let failed = state.failed;
         drop(state);
-        // Dropping tells those that were made to end.
+        // Dropping stops those that were made.
         (!failed).then_some(rings)
     }
 
     /// Serves requests until it is unmounted.
     ///
     /// # Errors
-    /// Those of reading FORGET, and of a ring that has ended before: its CPU's requests would wait for ever. When the caller lets
-    /// the device go the kernel ends the mount.
+    /// The errors of reading FORGET, and of a ring that has ended before: its CPU's requests would wait for ever. When the caller
+    /// lets the device go the kernel ends the mount.
     pub(super) fn run<T: Ops>(self, service: &Arc<Service<T>>, device: &Arc<Device>) -> io::Result<()> {
         self.meeting.state.lock().device = Some(Some(device.clone()));
         self.meeting.changed.notify_all();
@@ -182,7 +182,7 @@ impl Drop for Rings {
             returns.wake();
         }
         for thread in self.threads.drain(..) {
-            // A panic has been told where it happened.
+            // A panic has been reported where it happened.
             let _ = thread.join();
         }
     }
@@ -214,7 +214,7 @@ fn is_passing(error: &io::Error) -> bool {
 
 /// The thread of a ring.
 fn serve<T: Ops>(cpu: u16, payload_bytes: usize, service: Arc<Service<T>>, pools: &Pools, meeting: &Meeting) {
-    // Of a CPU that is not there, or not ours, requests are few or none.
+    // A CPU that is offline or not allowed to this process makes few requests or none.
     pin(usize::from(cpu));
     let made = Worker::make(cpu, payload_bytes);
     let mut state = meeting.state.lock();
@@ -236,7 +236,7 @@ fn serve<T: Ops>(cpu: u16, payload_bytes: usize, service: Arc<Service<T>>, pools
         worker.device = device.fd().as_raw_fd();
         let ending = Ending(meeting);
         match worker.run(&service, pools) {
-            // Unmounted, or told to end.
+            // Unmounted, or stopped.
             Ok(()) => std::mem::forget(ending),
             Err(error) => meeting.state.lock().error = Some(error),
         }
@@ -271,7 +271,7 @@ impl Worker {
         })
     }
 
-    /// Serves requests until the kernel has given all entries back, or it is told to end.
+    /// Serves requests until the kernel has given all entries back, or it is stopped.
     fn run<T: Ops>(&mut self, service: &Arc<Service<T>>, pools: &Pools) -> io::Result<()> {
         for index in 0..DEPTH {
             if let Some(entry) = self.entries[index].take() {

@@ -1,4 +1,4 @@
-//! Who answers a request: whoever got it, or the pool if such requests wait for the disk.
+//! The choice of the thread that answers a request: its reader, or one of the pool if such requests wait for the disk.
 
 use std::panic::AssertUnwindSafe;
 
@@ -16,19 +16,19 @@ use crate::ops::Ops;
 
 /// A request with its memory, as a form of the transport holds it.
 pub(super) trait Exchange: Send + 'static {
-    /// What is asked.
+    /// The request.
     fn message(&mut self) -> Message<'_>;
-    /// Replies, and gives the memory back to whom it came from.
+    /// Replies, and returns the memory to its owner.
     fn finish(self, outcome: Outcome);
 }
 
-/// What answers, and how long it lately took.
+/// The [`Ops`] that answer requests, and how long recent answers took.
 #[derive(Debug)]
 pub(super) struct Service<T> {
     ops: T,
-    /// By [`Class`]; of requests over rings.
+    /// The latencies of requests over rings, by [`Class`].
     latencies: [LatencyEwma; Class::COUNT],
-    /// Of the threads that answer those.
+    /// The slots of the threads that answer those requests.
     slots: Slots,
 }
 
@@ -59,8 +59,8 @@ impl<T: Ops> Service<T> {
         &self.ops
     }
 
-    /// Answers a request. A panic, which is a fault of ours, is the caller's `EIO`: what it held is given up, and half a change
-    /// has stopped the journal.
+    /// Answers a request. A panic, which is a fault of the server, gives the caller `EIO`: what it held is released, and half a
+    /// change has stopped the journal.
     pub(super) fn answer(&self, message: &mut Message<'_>) -> Outcome {
         let answer = AssertUnwindSafe(|| message.answer(&self.ops));
         std::panic::catch_unwind(answer).unwrap_or(Outcome::Failed(Errno::IO))

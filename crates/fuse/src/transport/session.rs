@@ -43,7 +43,7 @@ impl<T: Ops> Session<T> {
     /// Answers requests until it is unmounted.
     ///
     /// # Errors
-    /// Those of reading requests; a kernel older than Linux 5.4.
+    /// The errors of reading requests; a kernel older than Linux 5.4.
     pub fn run(self) -> io::Result<()> {
         let affinity = Affinity::current();
         let device = Arc::new(Device::new(self.device, TRANSFER_BYTES_MAX as usize));

@@ -1,4 +1,4 @@
-//! What a thread that answers requests has in hand, as other threads see it.
+//! The request that a thread is answering, as other threads see it.
 //!
 //! Locks: `READERS`, for moments.
 
@@ -18,7 +18,7 @@ const NONE: u64 = u64::MAX;
 /// From one look at a caller that was sent a signal to the next.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What requests wait for: those of one class leave room for those of the others.
+/// The resource that requests wait for: waiting requests of one class leave threads for those of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     /// Attributes of inodes and of the file system, which are in memory.
@@ -37,7 +37,7 @@ impl Class {
     /// How many there are.
     pub(super) const COUNT: usize = 5;
 
-    /// Of a kind of requests.
+    /// The class of a kind of request.
     pub(super) const fn of(kind: u32) -> Self {
         match kind {
             opcode::GETATTR | opcode::STATX | opcode::STATFS => Self::Light,
@@ -55,7 +55,7 @@ pub(super) struct Slot {
     thread: Pid,
     /// The request under way; 0 is none.
     unique: AtomicU64,
-    /// What it asks for.
+    /// The kind of request.
     kind: AtomicU64,
     /// The thread that made that request.
     caller: AtomicU64,
@@ -72,7 +72,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Of the thread that calls.
+    /// The slot of the calling thread.
     pub(super) fn new() -> Self {
         Self {
             thread: gettid(),

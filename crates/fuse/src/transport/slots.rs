@@ -1,7 +1,7 @@
-//! The threads that answer requests over rings, and which callers were sent a signal.
+//! The threads that answer requests over rings, and the requests whose callers were sent a signal.
 //!
-//! The kernel sends INTERRUPT through `/dev/fuse` for requests over rings too, and takes no reply to it then: it neither sends
-//! it again nor learns that it is of no use (`fuse_io_uring_ops` of `fs/fuse/dev_uring.c`). So the number of a request that no
+//! The kernel sends INTERRUPT through `/dev/fuse` for requests over rings too, and takes no reply to it then: it neither sends it
+//! again nor learns that it had no effect (`fuse_io_uring_ops` of `fs/fuse/dev_uring.c`). So the number of a request that no
 //! thread has begun is kept until one does. An entry of a ring takes its next request with the reply, so that no request can be
 //! replied to before its thread is done with the entry's memory.
 //!

@@ -1,7 +1,8 @@
-//! An alarm that goes off when no requests were received for a while: then somebody looks whether a reader is stuck.
+//! An alarm that goes off when no requests were received for a while: then a thread looks whether a reader is stuck.
 //!
-//! Readers put the alarm off as they take requests, so that nobody wakes while requests come: a caller is moved to any CPU that
-//! is awake and idle when its reply comes, and is slower there for several requests. On a mount in no use the alarm is not set.
+//! Readers postpone the alarm as they take requests, so that the watching thread does not wake while requests come: a caller is
+//! moved to any CPU that is awake and idle when its reply comes, and is slower there for several requests. On an unused mount
+//! the alarm is not set.
 //!
 //! Locks: none.
 
@@ -74,7 +75,7 @@ impl Watch {
     pub(super) fn wait(&self) -> bool {
         let Some(timer) = &self.timer else { return false };
         let read = rustix::io::retry_on_intr(|| rustix::io::read(timer, &mut [0; 8]));
-        // Before the look at the slots: whoever takes a request shows it before it looks here.
+        // Before the look at the slots: a reader that takes a request shows it before it looks here.
         self.is_set.store(false, Ordering::SeqCst);
         read.is_ok()
     }

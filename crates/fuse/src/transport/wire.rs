@@ -6,9 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The version that both sides must speak.
 pub const MAJOR: u32 = 7;
-/// What is spoken at most.
+/// The highest minor version that is spoken.
 pub const MINOR: u32 = 45;
-/// What the kernel must speak at least (Linux 5.4).
+/// The lowest minor version that the kernel must speak (Linux 5.4).
 pub const MINOR_MIN: u32 = 31;
 
 /// Kinds of requests.
@@ -71,7 +71,7 @@ pub mod init {
     pub const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
     pub const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
-    /// That `flags2` counts.
+    /// `flags2` is valid.
     pub const INIT_EXT: u64 = 1 << 30;
     pub const OVER_IO_URING: u64 = 1 << 41;
 }
@@ -90,19 +90,19 @@ pub mod set {
     pub const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// Of WRITE: from the kernel's cache.
+/// Flag of WRITE: the data comes from the kernel's cache.
 pub const WRITE_CACHE: u32 = 1 << 0;
-/// Of WRITE: set-id bits are to go.
+/// Flag of WRITE: the set-id bits are to be cleared.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
-/// Of STATX: what `stat` has always told.
+/// Mask of STATX: the fields of the older `stat`.
 pub const STATX_BASIC_STATS: u32 = 0x7ff;
-/// Of STATX: the time of birth.
+/// Mask of STATX: the birth time.
 pub const STATX_BTIME: u32 = 0x800;
-/// Of an open file: what the kernel has of its content stays.
+/// Flag of an open file: the kernel keeps its cached pages.
 pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
-/// Of IOCTL: by a program of 32 bits.
+/// Flag of IOCTL: the caller is a 32-bit program.
 pub const IOCTL_COMPAT: u32 = 1 << 0;
-/// Of FSYNC: only what is needed to read the data back.
+/// Flag of FSYNC: sync only what is needed to read the data back.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 
 /// The commands of the rings.
@@ -124,7 +124,7 @@ pub struct RingHeader {
     pub entry: RingEntry,
 }
 
-/// What is told unasked (`enum fuse_notify_code`), in the place of an error.
+/// Unsolicited notifications (`enum fuse_notify_code`), in the place of an error.
 pub mod notify {
     pub const INVAL_INODE: i32 = 2;
 }
@@ -247,18 +247,18 @@ layouts! {
     BatchForgetIn { count: u32, dummy: u32, }
     ForgetOne { nodeid: u64, nlookup: u64, }
     MknodIn { mode: u32, rdev: u32, umask: u32, padding: u32, }
-    /// Of CREATE and TMPFILE.
+    /// Arguments of CREATE and TMPFILE.
     CreateIn { flags: u32, mode: u32, umask: u32, open_flags: u32, }
-    /// Of OPEN and OPENDIR.
+    /// Arguments of OPEN and OPENDIR.
     OpenIn { flags: u32, open_flags: u32, }
     OpenOut { fh: u64, open_flags: u32, backing_id: i32, }
-    /// Of RELEASE and RELEASEDIR.
+    /// Arguments of RELEASE and RELEASEDIR.
     ReleaseIn { fh: u64, flags: u32, release_flags: u32, lock_owner: u64, }
     MkdirIn { mode: u32, umask: u32, }
     RenameIn { newdir: u64, }
     Rename2In { newdir: u64, flags: u32, padding: u32, }
     LinkIn { oldnodeid: u64, }
-    /// Of READ, READDIR and READDIRPLUS.
+    /// Arguments of READ, READDIR and READDIRPLUS.
     ReadIn {
         fh: u64,
         offset: u64,
@@ -292,7 +292,7 @@ layouts! {
     }
     FsyncIn { fh: u64, fsync_flags: u32, padding: u32, }
     SetxattrIn { size: u32, flags: u32, }
-    /// Of GETXATTR and LISTXATTR.
+    /// Arguments of GETXATTR and LISTXATTR.
     GetxattrIn { size: u32, padding: u32, }
     GetxattrOut { size: u32, padding: u32, }
     /// The request whose caller was sent a signal.
@@ -301,12 +301,12 @@ layouts! {
     BmapOut { block: u64, }
     IoctlIn { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32, }
     IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, }
-    /// Told unasked: what is known of an inode is old.
+    /// Unsolicited: what is known of an inode is old.
     InvalidInodeOut { ino: u64, off: i64, len: i64, }
     FallocateIn { fh: u64, offset: u64, length: u64, mode: u32, padding: u32, }
     LseekIn { fh: u64, offset: u64, whence: u32, padding: u32, }
     LseekOut { offset: u64, }
-    /// Of an entry (`fuse_uring_ent_in_out`).
+    /// The part of an entry's header for io_uring (`fuse_uring_ent_in_out`).
     RingEntry { flags: u64, commit_id: u64, payload_sz: u32, padding: u32, reserved: u64, }
     /// In the command (`fuse_uring_cmd_req`).
     RingCommand { flags: u64, commit_id: u64, qid: u16, padding: [u8; 6], }

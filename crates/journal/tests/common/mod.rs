@@ -1,4 +1,4 @@
-//! What the tests share: a source of seeded numbers, an empty log on a device, and a plain client.
+//! The tests' common parts: a source
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::collections::BTreeMap;

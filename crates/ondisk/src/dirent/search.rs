@@ -1,12 +1,12 @@
 //! Looking for a name in a block.
 //!
-//! A block holds some hundred entries, and each look-up and each new name walks over them: the walk decodes no more of
-//! an entry than its head, and compares names by the word that they end with before it compares them wholly.
+//! A block holds some hundred entries, and each look-up and each new name walks over them: the walk decodes only the
+//! head of an entry, and compares the last word of two names before it compares them whole.
 
 use super::{DirEntry, HEADER_BYTES, Head, NAME_MAX, entry_at, entry_bytes, flaw};
 use crate::error::Result;
 
-/// What [`search`] came to.
+/// The result of [`search`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Search<'a> {
     /// The live entry of that name.
@@ -20,7 +20,7 @@ pub enum Search<'a> {
 /// The live entry of that name.
 ///
 /// # Errors
-/// `Corrupt` when a broken entry stands before it.
+/// `Corrupt` when a broken entry precedes it.
 pub fn find<'a>(block: &'a [u8], usable: usize, name: &[u8]) -> Result<Option<DirEntry<'a>>> {
     walk(block, usable, name, |_, _| ())
 }
@@ -28,7 +28,7 @@ pub fn find<'a>(block: &'a [u8], usable: usize, name: &[u8]) -> Result<Option<Di
 /// Looks for a name and for where it could go in one walk over the block.
 ///
 /// # Errors
-/// `Corrupt` when an entry is broken that does not stand behind the name.
+/// `Corrupt` when an entry is broken that is not behind the name.
 pub fn search<'a>(block: &'a [u8], usable: usize, name: &[u8]) -> Result<Search<'a>> {
     let needed = if (1..=NAME_MAX).contains(&name.len()) { entry_bytes(name.len()) } else { usize::MAX };
     let mut room = None;

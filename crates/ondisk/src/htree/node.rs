@@ -116,7 +116,7 @@ impl<'a> DxNodeMut<'a> {
         Ok(Self { block, kind, limit, count, has_csum })
     }
 
-    /// The block as it stands.
+    /// The block in its current state.
     #[must_use]
     pub fn as_node(&self) -> DxNode<'_> {
         DxNode { block: self.block, kind: self.kind, limit: self.limit, count: self.count }
@@ -211,8 +211,8 @@ impl<'a> DxNodeMut<'a> {
 }
 
 impl DxNode<'_> {
-    /// Whether an entry of `hash` may stand behind entry `index` without breaking the order. To be asked before the
-    /// leaf is divided.
+    /// Whether an entry of `hash` may follow entry `index` without breaking the order. To be asked before the leaf is
+    /// divided.
     #[must_use]
     pub fn accepts_after(&self, index: usize, hash: u32) -> bool {
         let next = index + 1;

@@ -1,5 +1,5 @@
-//! Reading attributes, with every check the kernel makes and two more: values do not overlap, and those of no bytes have
-//! their place too.
+//! Reading attributes, with every check the kernel makes and two more: values do not overlap, and empty values have a
+//! valid offset too.
 
 use super::{
     BLOCK_HEADER_BYTES, END_BYTES, ENTRY_HEADER_BYTES, HASH_OFFSET, IBODY_HEADER_BYTES, MAGIC,

@@ -1,4 +1,5 @@
-//! Inodes that hold a value (`ea_inode`): what they keep in fields that other inodes have for times and changes.
+//! Inodes that hold a value (`ea_inode`): the reference count and hash that they keep in fields of times and
+//! version.
 //!
 //! Source: kernel `ext4_xattr_inode_get_ref`, `ext4_xattr_inode_get_hash`, `ext4_xattr_inode_verify_hashes`.
 
@@ -19,7 +20,7 @@ impl RawInode {
         self.set_version(references & u64::from(u32::MAX));
     }
 
-    /// What [`Checksums::value_hash`] gives of the value.
+    /// The hash of the value, [`Checksums::value_hash`].
     #[must_use]
     pub fn value_hash(&self) -> u32 {
         self.i_atime()

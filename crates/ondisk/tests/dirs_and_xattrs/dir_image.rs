@@ -1,4 +1,4 @@
-//! Directories of real disks: the kernel's read here, ours read by the kernel and `e2fsck`.
+//! Directories of real disks: the kernel's read by Extant, Extant's read by the kernel and `e2fsck`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use crate::rng::Rng;
 
 type Names = BTreeSet<Vec<u8>>;
 
-/// What the directory test runs on.
+/// The disk of the directory test.
 struct Disk {
     image: Image,
     /// The directory.
@@ -57,7 +57,7 @@ impl Disk {
         DirHasher::new(version, superblock.s_hash_seed())
     }
 
-    /// The directory as it stands on the disk, every checksum verified.
+    /// The directory as stored on the disk, every checksum verified.
     fn load(&self) -> IndexedDir {
         let checksums = Checksums::new(&self.image.superblock());
         let generation = self.image.inode(self.ino).generation();
@@ -90,8 +90,8 @@ impl Disk {
         }
     }
 
-    /// The kernel's directory holds `names`; rebuilt by ours it still does, for `e2fsck` and the kernel, which
-    /// then changes it further, and ours reads that.
+    /// The kernel's directory holds `names`; rebuilt by Extant it still does, for `e2fsck` and the kernel,
+    /// which then changes it further, and Extant reads the result.
     fn round_trip(&self, names: &Names, rng: &mut Rng) {
         let theirs = self.load();
         assert_eq!(theirs.check(), names.len());
@@ -156,7 +156,7 @@ fn random_directory(seed: u64, args: &[&str], prepare: impl FnOnce(&Image)) {
     };
     prepare(&image);
     let names = random_names(5000, 120, &mut rng);
-    // Names that go leave blocks behind, so that ours has as many to use.
+    // Removed names leave blocks behind, so that Extant has as many to use.
     let (gone, kept) = names.split_at(1200);
     let disk = fill(image, &names, gone);
     disk.round_trip(&kept.iter().cloned().collect(), &mut rng);

@@ -182,7 +182,7 @@ fn hostile_attributes_neither_panic_nor_loop() {
                 rng.mutate(&mut bytes, 5);
             }
         }
-        // What is accepted can be written back into as many bytes.
+        // Accepted attributes can be written back into as many bytes.
         match parse_ibody(&bytes) {
             Ok(list) => write_ibody(&mut bytes.clone(), &list).unwrap(),
             Err(_) => refused += 1,

@@ -1,4 +1,5 @@
-//! Extended attributes of real disks: the kernel's read here, ours read by the kernel and `e2fsck`.
+//! Extended attributes of real disks: the kernel's read by Extant, Extant's read by the kernel and
+//! `e2fsck`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,7 +23,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// What `setfattr --restore` and `getfattr` write and read.
+/// The format that `setfattr --restore` reads and `getfattr` writes.
 fn dump(files: &Files) -> String {
     let one = |(file, list): (&String, &Attributes)| {
         let lines: String = list.iter().map(|(name, value)| format!("{name}=0x{}\n", hex(value))).collect();
@@ -56,7 +57,7 @@ fn random_files(rng: &mut Rng, large: &Range<usize>) -> Files {
     files
 }
 
-/// What the kernel says the files have.
+/// The attributes that the kernel reports for the files.
 fn kernel_dump(root: &Path) -> String {
     let script = format!("cd {} && getfattr -d -m - -e hex f*", root.display());
     let text = run("sh", &["-c", &script]);

@@ -55,7 +55,7 @@ fn word_after<'a>(text: &'a str, label: &str) -> Option<&'a str> {
     text.split_once(label)?.1.split_whitespace().next()
 }
 
-/// What `debugfs stat` prints of one inode.
+/// Compares an inode with the output of `debugfs stat` for it.
 pub fn compare_inode(disk: &Disk, ino: InodeNumber, inode: &RawInode, said: &str) {
     let number = |label: &str| -> u64 {
         let word = word_after(said, label).unwrap_or_else(|| panic!("{label} in {said}"));

@@ -70,7 +70,7 @@ pub fn compare_superblock(disk: &Disk, image: &Image) {
     assert!(sb.compat().unknown().is_empty() && sb.incompat().unknown().is_empty());
 }
 
-/// What `dumpe2fs` prints of one group.
+/// The output of `dumpe2fs` for one group.
 #[derive(Default)]
 struct SaidGroup {
     blocks: (u64, u64),

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a tool printed on its standard output; `None` when it is missing or failed.
+/// A tool's standard output; `None` when it is missing or failed.
 pub fn run(tool: &str, arguments: &[&str]) -> Option<String> {
     let found = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
         .iter()
@@ -39,7 +39,7 @@ impl Image {
         Self::make_from(options, true)
     }
 
-    /// Makes a disk without files of ours.
+    /// Makes a disk without any files.
     pub fn make_empty(options: &[&str]) -> Option<Self> {
         Self::make_from(options, false)
     }
@@ -63,12 +63,12 @@ impl Image {
         Some(Self { path, _dir: dir })
     }
 
-    /// What `dumpe2fs` prints.
+    /// The output of `dumpe2fs`.
     pub fn dumpe2fs(&self) -> String {
         run("dumpe2fs", &[&self.path.to_string_lossy()]).expect("dumpe2fs reads what mke2fs wrote")
     }
 
-    /// What `debugfs` prints for each command.
+    /// The output of `debugfs` for each command.
     pub fn debugfs(&self, commands: &[String]) -> Vec<String> {
         let script = tempfile::NamedTempFile::new().expect("a temporary file");
         fs::write(script.path(), commands.join("\n")).expect("a script");

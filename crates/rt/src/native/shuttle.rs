@@ -1,5 +1,5 @@
-//! What is shuttle's: every access of an atomic or a lock is a chance for another thread to go on, and the schedule
-//! chooses which. All threads share one of the host's.
+//! The parts from shuttle: every access of an atomic or a lock is a chance for another thread to go on, and the
+//! schedule chooses which. All threads share one of the host's.
 
 pub use shuttle::{sync, thread};
 
@@ -15,7 +15,7 @@ use crate::Exploration;
 
 /// Seconds after 1970 at which every schedule begins: 2026-01-01.
 const EPOCH_SECONDS: u64 = 1_767_225_600;
-/// Of each thread; what the host gives is 8 MiB.
+/// The stack of each thread; the host's default is 8 MiB.
 const STACK_BYTES: usize = 1 << 20;
 /// More would be an endless loop.
 const STEPS_MAX: usize = 10_000_000;

@@ -1,4 +1,4 @@
-//! What is the host's.
+//! The parts from the host.
 
 pub use std::{sync, thread};
 

@@ -7,13 +7,12 @@ use super::base::sync::{self, PoisonError, TryLockError};
 use crate::waiting::{before_wait, is_attended};
 use crate::{LockClass, Rank};
 
-/// From this rank inwards no holder does I/O, so that waiting for it takes no time worth speaking of.
+/// From this rank inwards no holder does I/O, so that waiting for it takes negligible time.
 const SHORT_RANK_MIN: u8 = LockClass::PAGES.rank;
-/// Tries of a lock before a wait is told: another thread may be about to let it go.
+/// Tries of a lock before the thread's waiter is called: the holder may be about to release the lock.
 const TRIES: u32 = 64;
 
-/// Tries to take a lock of `class` for a moment, then tells the thread's waiter that it waits. None if the lock must be
-/// waited for.
+/// Tries to take a lock of `class` for a moment, then calls the thread's waiter. None if the lock must be waited for.
 fn try_before_wait<G>(class: &LockClass, mut try_lock: impl FnMut() -> Option<G>) -> Option<G> {
     if class.rank >= SHORT_RANK_MIN || !is_attended() {
         return None;
@@ -28,7 +27,7 @@ fn try_before_wait<G>(class: &LockClass, mut try_lock: impl FnMut() -> Option<G>
     None
 }
 
-/// What trying gives, poisoned or not.
+/// The guard of a successful try, poisoned or not.
 fn tried<G>(result: Result<G, TryLockError<G>>) -> Option<G> {
     match result {
         Ok(guard) => Some(guard),
@@ -74,13 +73,13 @@ impl<T> Mutex<T> {
         MutexGuard { inner, rank }
     }
 
-    /// Takes the lock if it is free. The order is not checked, for nobody waits.
+    /// Takes the lock if it is free. The order is not checked, for this call does not wait.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let inner = tried(self.inner.try_lock())?;
         Some(MutexGuard { inner, rank: Rank::entered(self.class, self.key) })
     }
 
-    /// Whether somebody holds the lock, as a hint.
+    /// Whether a thread holds the lock, as a hint.
     pub fn is_locked(&self) -> bool {
         matches!(self.inner.try_lock(), Err(TryLockError::WouldBlock))
     }
@@ -114,7 +113,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 pub struct Condvar(sync::Condvar);
 
 impl Condvar {
-    /// Nobody waiting.
+    /// No thread waiting.
     #[must_use]
     pub const fn new() -> Self {
         Self(sync::Condvar::new())
@@ -192,13 +191,14 @@ impl<T> RwLock<T> {
         RwLockReadGuard { inner, _rank: rank }
     }
 
-    /// Takes the lock beside other readers if nobody has it alone. The order is not checked, for nobody waits.
+    /// Takes the lock beside other readers if no thread holds it exclusively. The order is not checked, for this call
+    /// does not wait.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let inner = tried(self.inner.try_read())?;
         Some(RwLockReadGuard { inner, _rank: Rank::entered(self.class, self.key) })
     }
 
-    /// Takes the lock alone if nobody has it. The order is not checked, for nobody waits.
+    /// Takes the lock alone if it is free. The order is not checked, for this call does not wait.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let inner = tried(self.inner.try_write())?;
         Some(RwLockWriteGuard { inner, _rank: Rank::entered(self.class, self.key) })

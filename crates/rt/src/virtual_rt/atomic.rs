@@ -66,7 +66,7 @@ macro_rules! atomic {
             /// Replaces the value by what `update` makes of it, in one step; as `std`'s.
             ///
             /// # Errors
-            /// The value, if `update` makes nothing of it.
+            /// The value, if `update` returns none.
             #[track_caller]
             pub fn fetch_update(
                 &self,
@@ -87,7 +87,7 @@ macro_rules! atomic {
                 }
             )*
 
-            /// The value, which nobody else can see.
+            /// The value, which no other thread can see.
             pub fn get_mut(&mut self) -> &mut $value {
                 self.0.get_mut()
             }

@@ -1,4 +1,4 @@
-//! Maps by address: with a hash of its own, so that they are quick and the same each time.
+//! Maps by address: with a fixed hash function, so that they are fast and behave the same in each run.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

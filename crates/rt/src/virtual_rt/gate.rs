@@ -1,4 +1,4 @@
-//! Who holds a lock in virtual time, and who waits for it.
+//! The holders of a lock in virtual time, and the CPUs that wait for it.
 //!
 //! The value itself is under a lock of the standard library, which the gate keeps free of waiting: a virtual CPU
 //! tries that one only once the gate has let it through.
@@ -22,7 +22,7 @@ pub enum Mode {
 struct Queue {
     readers: u32,
     is_written: bool,
-    /// Who held it exclusively last.
+    /// The CPU that held it exclusively last.
     last: Option<usize>,
     /// CPU, mode, and its clock when it began to wait; the longest first.
     waiting: VecDeque<(usize, Mode, u64)>,
@@ -84,7 +84,7 @@ impl Gate {
             !free
         });
         if must_wait == Some(true) {
-            // Whoever wakes this CPU has let it through.
+            // The CPU that wakes this one has let it through.
             world::block(None);
         }
         Pass { held: must_wait.map(|_| (self, mode)), site }
@@ -98,7 +98,7 @@ impl Gate {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Goes through if nobody is in the way; else it has only looked.
+    /// Enters if no CPU inside or waiting excludes it; else it changes nothing.
     #[track_caller]
     pub fn try_enter(&self, mode: Mode) -> Option<Pass<'_>> {
         let site = self.site(Location::caller());
@@ -120,7 +120,7 @@ impl Gate {
         }
     }
 
-    /// Whether somebody is inside.
+    /// Whether a CPU is inside.
     #[track_caller]
     pub fn is_held(&self) -> bool {
         let site = self.site(Location::caller());
@@ -141,7 +141,7 @@ impl Gate {
         self.leave_now(mode, site);
     }
 
-    /// Gives the lock up and lets through those who have waited longest and may hold it together.
+    /// Releases the lock and admits the CPUs that have waited longest and may hold it together.
     fn leave_now(&self, mode: Mode, site: AccessSite) {
         world::with(|world| {
             world.access(self.address(), LineAccess::Write, site);

@@ -1,9 +1,9 @@
-//! Cache lines: who has each, and what it takes to get it.
+//! Cache lines: the CPUs that have each, and the cost of a transfer.
 //!
-//! A line has one CPU that wrote it last, those that have read it since, and the time until which it is on its way. Whoever
-//! reads a line that it lacks waits for one transfer; whoever changes a line that others have waits for a transfer, unless
-//! it has the line, and then until the farthest of the other readers has lost it, one such change after the other.
-//! Lines are known by their real addresses, so that false sharing within an object is seen.
+//! A line has one CPU that wrote it last, those that have read it since, and the time until which it is in transfer. A CPU that
+//! reads a line that it lacks waits for one transfer. A CPU that changes a line that others have waits for a transfer, unless it
+//! has the line, and then until the farthest of the other readers has lost it; such changes happen one after the other. Lines
+//! are known by their real addresses, so that false sharing within an object is seen.
 //!
 //! Source: the MESI protocol; Linux's `cacheline_aligned` and 64 bytes as on x86 and Armv8.
 
@@ -16,12 +16,12 @@ const PAGE_LINES: usize = 64;
 
 /// How far CPUs are from each other.
 ///
-/// CPUs are numbered so that neighbours stand side by side.
+/// CPUs are numbered so that neighbours have adjacent numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// From the inside out.
     levels: Vec<Level>,
-    /// Where each CPU stands among neighbours; those beyond stand in their order.
+    /// The position of each CPU among its neighbours; CPUs beyond the end are in the order of their numbers.
     places: Vec<usize>,
 }
 
@@ -86,14 +86,14 @@ impl Default for Topology {
     }
 }
 
-/// What is done to a line.
+/// The kind of access to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineAccess {
     Read,
     Write,
 }
 
-/// Who accesses a line, and when.
+/// The CPU that accesses a line, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
     pub cpu: usize,
@@ -102,7 +102,7 @@ pub struct Visit {
     pub is_halved: bool,
 }
 
-/// What an access to a line brings with it.
+/// The consequences of an access to a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfer {
     /// Nanoseconds until the line is there.
@@ -114,9 +114,9 @@ pub struct Transfer {
 #[derive(Debug)]
 struct Line {
     writer: usize,
-    /// Who else has it.
+    /// The other CPUs that have it.
     readers: Vec<usize>,
-    /// Until then it is on its way.
+    /// Until then it is in transfer.
     busy_until: u64,
 }
 
@@ -140,7 +140,7 @@ impl Lines {
         self.topology.transfer_ns(from, to)
     }
 
-    /// Nobody has the lines of memory that was freed.
+    /// No CPU has the lines of memory that was freed.
     pub fn forget(&mut self, address: usize, bytes: usize) {
         let (first, end) = (address / LINE_BYTES, (address + bytes).div_ceil(LINE_BYTES));
         let mut start = first;
@@ -181,7 +181,7 @@ impl Lines {
                 wait + fetch
             }
             LineAccess::Write => {
-                // The writer's copy goes with the transfer.
+                // The writer loses its copy by the transfer.
                 let kept = has.then_some(line.writer);
                 let losers = line.readers.iter().copied().chain(kept).filter(|holder| *holder != cpu);
                 let farthest = losers.map(way_ns).max();
@@ -195,8 +195,8 @@ impl Lines {
         Transfer { ns, is_shared: true }
     }
 
-    /// The lines of data that lies under a lock, or that nobody else changes meanwhile: they come side by side, two in
-    /// the time of one.
+    /// The lines of data that lies under a lock, or that no other CPU changes meanwhile: they come side by side, two in the time
+    /// of one.
     pub fn access_data(
         &mut self,
         address: usize,
@@ -278,7 +278,7 @@ mod tests {
         let mut lines = lines();
         lines.access(0, visit(0, 0), LineAccess::Write);
         assert_eq!(lines.access(0, visit(1, 0), LineAccess::Write).ns, 10);
-        // It is on its way to CPU 1 until 10, then 40 to CPU 2, then from there 10 to CPU 3.
+        // It is in transfer to CPU 1 until 10, then 40 to CPU 2, then from there 10 to CPU 3.
         assert_eq!(lines.access(0, visit(2, 0), LineAccess::Write).ns, 50);
         assert_eq!(lines.access(0, visit(3, 0), LineAccess::Write).ns, 60);
         assert_eq!(lines.access(0, visit(1, 100), LineAccess::Read).ns, 40);

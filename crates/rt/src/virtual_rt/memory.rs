@@ -1,8 +1,8 @@
-//! Memory of the simulation: where it lies says nothing.
+//! Memory of the simulation, whose addresses do not affect the result.
 //!
-//! Every allocation has cache lines to itself, and whoever is given freed memory finds its lines with nobody, as from an
-//! allocator that keeps memory by CPU. Without it, which objects share a line and whose lines they were would follow from the
-//! host's allocator, which does not give the same addresses each time.
+//! Every allocation has cache lines to itself, and the lines of reused memory are in no CPU's cache, as from an allocator that
+//! keeps memory by CPU. Without it, which objects share a line and whose lines they were would follow from the host's
+//! allocator, which does not give the same addresses each time.
 //!
 //! Leaves out: false sharing between objects; that within an object is seen.
 

@@ -1,10 +1,10 @@
 //! The virtual runtime: threads as virtual CPUs in virtual time, all on one thread of the host.
 //!
-//! Each virtual CPU is a coroutine with a clock of its own. The one with the smallest clock runs, the lower number
-//! first among equals. Locks and atomics are scheduling points: before one takes effect, every CPU whose clock is
-//! behind has run. Each costs what [`Costs`] says and the way of the cache lines that it touches over the
-//! [`Topology`]: its own, and those of what a lock guards; a contended lock is handed to the one who has waited longest.
-//! The same program on the same machine therefore gives the same times, to the nanosecond.
+//! Each virtual CPU is a coroutine with a clock of its own. The one with the smallest clock runs, the lower number first
+//! among equals. Locks and atomics are scheduling points: before one takes effect, every CPU whose clock is behind has
+//! run. Each costs what [`Costs`] says and the transfer over the [`Topology`] of the cache lines that it touches: its
+//! own, and those of what a lock guards; a contended lock is handed to the CPU that has waited longest. The same program
+//! on the same machine therefore gives the same times, to the nanosecond.
 //!
 //! Outside a simulation ([`Machine::run`]) the same types work as the native ones do.
 //!

@@ -58,7 +58,7 @@ impl<T> Mutex<T> {
         MutexGuard { inner, rank, pass, mutex: self }
     }
 
-    /// Takes the lock if it is free. The order is not checked, for nobody waits.
+    /// Takes the lock if it is free. The order is not checked, for this call does not wait.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let pass = self.gate.try_enter(Mode::Exclusive)?;
@@ -71,7 +71,7 @@ impl<T> Mutex<T> {
         Some(MutexGuard { inner, rank: Rank::entered(self.class, self.key), pass, mutex: self })
     }
 
-    /// Whether somebody holds the lock, as a hint.
+    /// Whether a thread holds the lock, as a hint.
     #[track_caller]
     pub fn is_locked(&self) -> bool {
         self.gate.is_held()
@@ -97,7 +97,7 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// Nobody waiting.
+    /// No thread waiting.
     #[must_use]
     pub const fn new() -> Self {
         Self { host: std::sync::Condvar::new(), waiting: std::sync::Mutex::new(VecDeque::new()) }
@@ -226,7 +226,8 @@ impl<T> RwLock<T> {
         RwLockReadGuard { inner, _rank: rank, _pass: pass }
     }
 
-    /// Takes the lock beside other readers if nobody has it alone. The order is not checked, for nobody waits.
+    /// Takes the lock beside other readers if no thread holds it exclusively. The order is not checked, for
+    /// this call does not wait.
     #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let pass = self.gate.try_enter(Mode::Shared)?;
@@ -239,7 +240,7 @@ impl<T> RwLock<T> {
         Some(RwLockReadGuard { inner, _rank: Rank::entered(self.class, self.key), _pass: pass })
     }
 
-    /// Takes the lock alone if nobody has it. The order is not checked, for nobody waits.
+    /// Takes the lock alone if it is free. The order is not checked, for this call does not wait.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let pass = self.gate.try_enter(Mode::Exclusive)?;
         let inner = match self.inner.try_write() {

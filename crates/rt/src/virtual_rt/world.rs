@@ -1,4 +1,4 @@
-//! The simulation: CPUs, their clocks, and who runs next.
+//! The simulation: CPUs, their clocks, and which runs next.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -13,20 +13,20 @@ use crate::LockClass;
 #[cfg(debug_assertions)]
 use crate::rank::order;
 
-/// What operations cost beside the way of the lines that they touch, in nanoseconds.
+/// The costs of operations besides the transfers of the lines that they touch, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
     /// Reading an atomic.
     pub read_ns: u64,
-    /// Changing an atomic; taking and giving up a lock.
+    /// Changing an atomic; taking and releasing a lock.
     pub write_ns: u64,
-    /// From a notification until the one who waited goes on.
+    /// From a notification until the CPU that waited goes on.
     pub wake_ns: u64,
-    /// What [`copied`] charges for.
+    /// The rate that [`copied`] charges.
     pub copy_bytes_per_us: u64,
-    /// What [`checksummed`] charges for; 0: nothing.
+    /// The cost that [`checksummed`] charges; 0: none.
     pub checksum_ns_per_kib: u64,
-    /// Times that a contended lock's line is on its way until who waited has the lock.
+    /// Transfers of a contended lock's line until the CPU that waited has the lock.
     pub hand_over_transfers: u64,
 }
 
@@ -47,11 +47,11 @@ impl Default for Costs {
 /// A machine to run on. Every thread has a CPU of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// What operations cost.
+    /// The costs of operations.
     pub costs: Costs,
-    /// How long lines are on their way.
+    /// The times of transfers of lines.
     pub topology: Topology,
-    /// By the name of a lock class.
+    /// The data behind locks, by the name of a lock class.
     pub behind: BTreeMap<String, Behind>,
     /// Names of lock classes that the modelled program has not: taking such a lock costs nothing.
     pub without: HashSet<String>,
@@ -60,28 +60,28 @@ pub struct Machine {
     pub halved: Option<String>,
 }
 
-/// What holding a lock alone takes, instead of what its value takes: of a program whose values are others, or lie behind
-/// pointers and are not seen.
+/// The cost of holding a lock exclusively, instead of that of its value: for a program whose values are others, or lie
+/// behind pointers and are not seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Behind {
     /// Nanoseconds of work in each hold.
     pub work_ns: u64,
-    /// Lines that come from who held the lock before, two in the time of one.
+    /// Lines that come from the previous holder of the lock, two in the time of one.
     pub lines: u64,
 }
 
-/// What the locks of one class cost.
+/// The costs of the locks of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockReport {
     /// How often one was taken.
     pub acquired: u64,
-    /// How often somebody waited for one.
+    /// How often a CPU waited for one.
     pub contended: u64,
     /// Nanoseconds waited in all.
     pub waited_ns: u64,
 }
 
-/// What the accesses of one place in the source to lines cost.
+/// The costs of accesses to lines from one place in the source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineReport {
     /// How often it touched one.
@@ -94,14 +94,14 @@ pub struct LineReport {
     pub class: Option<&'static str>,
 }
 
-/// What a simulation took.
+/// The times and counts of a simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Each CPU's clock at its end, in nanoseconds: first those of the tasks, then those of spawned threads.
     pub cpus_ns: Vec<u64>,
-    /// By the name of the lock class.
+    /// The costs of locks, by the name of the lock class.
     pub locks: BTreeMap<&'static str, LockReport>,
-    /// By the place of the access: atomics, and locks with what they hold.
+    /// The costs of lines, by the place of the access: atomics, and locks with what they hold.
     pub lines: BTreeMap<&'static Location<'static>, LineReport>,
 }
 
@@ -117,17 +117,17 @@ impl Report {
 #[derive(Clone, Copy, Debug)]
 pub struct AccessSite {
     pub location: &'static Location<'static>,
-    /// Of the lock that is accessed.
+    /// The class of the lock that is accessed.
     pub class: Option<&'static LockClass>,
 }
 
-/// What a virtual thread runs.
+/// The code that a virtual thread runs.
 pub type Task = Box<dyn FnOnce()>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Ready,
-    /// Until somebody wakes it, or, with a time, until then.
+    /// Until another CPU wakes it, or, if a time is given, until then.
     Blocked(Option<u64>),
     Done,
 }
@@ -167,7 +167,7 @@ pub fn with<T>(ask: impl FnOnce(&mut World) -> T) -> Option<T> {
     WORLD.try_with(|world| world.borrow_mut().as_mut().map(ask)).ok().flatten()
 }
 
-/// Nobody has the lines of memory that was freed; that of the simulation itself has none.
+/// No CPU has the lines of memory that was freed; memory of the simulation itself has no lines.
 pub fn forget(address: usize, bytes: usize) {
     let _ = WORLD.try_with(|world| {
         if let Ok(Some(world)) = world.try_borrow_mut().as_deref_mut().map(Option::as_mut) {
@@ -217,7 +217,7 @@ impl World {
         self.charge(own_ns);
     }
 
-    /// The current CPU accesses data that nobody changes meanwhile.
+    /// The current CPU accesses data that no CPU changes meanwhile.
     pub fn access_data(&mut self, address: usize, bytes: usize, access: LineAccess, site: AccessSite) {
         if self.is_without(site) {
             return;
@@ -250,8 +250,8 @@ impl World {
         self.charge(transfer.ns);
     }
 
-    /// What lies behind a lock comes to the current CPU from the one that held it before; false if the machine does not say
-    /// what that is.
+    /// Charges the current CPU for the data behind a lock, which comes from the previous holder; false if the machine does
+    /// not specify that data.
     pub fn fetch_behind(&mut self, class: &LockClass, site: AccessSite, from: usize) -> bool {
         let Some(Behind { work_ns, lines }) = self.behind.get(class.name).copied() else { return false };
         let ns = work_ns + lines * self.lines.transfer_ns(from, self.current) / 2;
@@ -310,7 +310,7 @@ pub fn reach() {
     }
 }
 
-/// As [`reach`], and lets a moment go by, so that whoever looks again and again comes to an end.
+/// As [`reach`], and lets a moment go by, so that a loop that polls comes to an end.
 pub fn pass() {
     reach();
     with(|world| world.charge(world.costs.write_ns.max(1)));
@@ -456,7 +456,7 @@ impl World {
         assert!(stuck.is_empty(), "deadlock: the virtual CPUs {stuck:?} wait for each other");
         let cpus_ns = self.cpus.iter().map(|cpu| cpu.clock).collect();
         let mut report = Report { cpus_ns, ..Report::default() };
-        // A class or a place may stand at several addresses.
+        // A class or a place may have several addresses.
         for (class, LockReport { acquired, contended, waited_ns }) in
             std::mem::take(&mut self.locks).into_values()
         {

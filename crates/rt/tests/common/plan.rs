@@ -1,4 +1,4 @@
-//! What the environment says about the schedules to try.
+//! The environment's settings of the schedules to try.
 
 use std::env;
 use std::path::PathBuf;

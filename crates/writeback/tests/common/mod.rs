@@ -18,7 +18,7 @@ pub struct File {
     writeback: InodeWriteback,
     pages: Mutex<Pages>,
     is_written: AtomicBool,
-    /// Somebody works on it; writing without force finds it busy.
+    /// Another thread works on it; writing without force finds it busy.
     pub is_busy: AtomicBool,
     /// When the last write of it ended, in the order of all.
     pub writes: AtomicU64,
@@ -30,7 +30,7 @@ struct Pages {
     disk: Vec<u64>,
     is_dirty: Vec<bool>,
     times: bool,
-    /// How often pages were dropped: what is on its way then goes nowhere.
+    /// How often pages were dropped: a write in flight then has no effect.
     drops: u64,
 }
 
@@ -64,7 +64,7 @@ impl ContextMap for Bands {
     }
 }
 
-/// What happens with pages on their way to the disk: which file, which page first, and how many.
+/// Called with pages that are written to the disk: which file, which page first, and how many.
 pub type Device = Box<dyn Fn(&File, usize, usize) -> bool + Send + Sync>;
 
 /// Files and their writeback.
@@ -150,7 +150,7 @@ impl World {
         held.memory == held.disk && !held.times && !held.is_dirty.contains(&true)
     }
 
-    /// What is on the disk of a page.
+    /// The content of a page on the disk.
     pub fn on_disk(&self, file: usize, page: usize) -> u64 {
         self.files[file].pages.lock().disk.get(page).copied().unwrap_or(0)
     }

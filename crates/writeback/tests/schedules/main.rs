@@ -73,7 +73,8 @@ fn nothing_is_lost_while_the_count_changes() {
     });
 }
 
-/// What was dirty when `write_all` was called is on the disk when it returns, while others write on and the count changes.
+/// Pages that were dirty when `write_all` was called are on the disk when it returns, while others write on and the count
+/// changes.
 #[test]
 fn sync_finds_all_that_was_dirty_before_it() {
     explore(&plan::exploration(SCHEDULES), |seed| {
@@ -107,7 +108,7 @@ fn sync_finds_all_that_was_dirty_before_it() {
     });
 }
 
-/// Stopping lets everybody go: those who wait for all, and those who are slowed.
+/// Stopping releases all threads: those that wait for all inodes, and those that are throttled.
 #[test]
 fn stop_lets_everybody_go() {
     explore(&plan::exploration(SCHEDULES), |seed| {

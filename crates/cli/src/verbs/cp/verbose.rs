@@ -8,7 +8,7 @@ use extant_archive::{Entry, Sink, TreePath};
 
 use crate::output::escape;
 
-/// A sink that tells of each entry that it takes.
+/// A sink that reports each entry that it takes.
 pub struct Verbose<'a> {
     sink: &'a mut dyn Sink,
     source: &'a OsStr,
@@ -17,7 +17,7 @@ pub struct Verbose<'a> {
 }
 
 impl<'a> Verbose<'a> {
-    /// Tells of what goes from `source`, which is poured as `at`, to the directory `to`.
+    /// Reports what is copied from `source`, which is poured as `at`, to the directory `to`.
     pub fn new(sink: &'a mut dyn Sink, source: &'a OsStr, at: &'a TreePath, to: &'a str) -> Self {
         Self { sink, source, at, to }
     }

@@ -3,7 +3,7 @@
 /// Whether all of `name` matches.
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut pattern_at, mut name_at) = (0, 0);
-    // Where the last star stands, and how far it reaches.
+    // The position of the last star, and how far it reaches.
     let mut star: Option<(usize, usize)> = None;
     loop {
         let rest = &pattern[pattern_at..];

@@ -1,4 +1,4 @@
-//! Container images in the form in which they are stored: a disk made of them would hold blobs, and no root file system.
+//! Container images in their storage format: a disk made from one would hold blobs instead of a root file system.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What a new disk is filled with, and the room that takes.
+//! The content of a new disk, and the space that it takes.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What a file system is made on.
+//! The file or device that a file system is made on.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;

@@ -1,7 +1,7 @@
 //! Serving in the background: the same program again, in the foreground of a session of its own.
 //!
 //! A fork would be cheaper, but threads and locks do not survive one. The server writes an empty line when the mount
-//! can be used; until then its errors are this process's errors.
+//! can be used; until then this process reports its errors.
 
 use std::io::Read;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub fn start(image: &Path, dir: &Path, options: &[String]) -> Outcome {
     }
 }
 
-/// Tells the process that waits in [`start`] and leaves its terminal, its directory and its pipes.
+/// Notifies the process that waits in [`start`], and leaves its terminal, its directory and its pipes.
 pub fn let_go() -> Result<(), Failure> {
     let null = Path::new("/dev/null");
     let failed = |error: rustix::io::Errno| Failure::host(null, &error.into());
@@ -51,7 +51,7 @@ pub fn let_go() -> Result<(), Failure> {
     rustix::process::chdir("/").map_err(failed)?;
     let nothing = std::fs::OpenOptions::new().read(true).write(true).open(null);
     let nothing = nothing.map_err(|error| Failure::host(null, &error))?;
-    // Whoever started us is gone: the mount is there all the same.
+    // The process that started the daemon may have ended; the mount serves all the same.
     let _ = rustix::io::write(rustix::stdio::stdout(), b"\n");
     rustix::stdio::dup2_stdout(&nothing).map_err(failed)?;
     rustix::stdio::dup2_stderr(&nothing).map_err(failed)

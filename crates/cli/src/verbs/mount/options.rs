@@ -33,7 +33,7 @@ pub struct Options {
     pub discard: bool,
     /// Bytes of written data that may wait for the disk; none: each write goes there at once.
     pub page_cache: u64,
-    /// Blocks are given out when they are written; so they are without a page cache.
+    /// Blocks are allocated when they are written; so they are without a page cache.
     pub nodelalloc: bool,
     pub offset: Option<u64>,
     pub partition: Option<u32>,

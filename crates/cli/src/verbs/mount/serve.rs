@@ -106,7 +106,7 @@ impl Serving {
             if unmount_everywhere(&mounted).is_ok_and(|ends| ends) {
                 return;
             }
-            // Gone in the meantime, or still used: whoever uses it gets errors from now on.
+            // The mount point is gone, or the mount is still in use: its users get errors from now on.
             let finished = finish(&server, &image, &record);
             if let Err(failure) = &finished {
                 output::report(failure, false);
@@ -119,7 +119,7 @@ impl Serving {
 
     /// Waits until it is unmounted, and makes the disk consistent.
     pub fn wait(self) -> Outcome {
-        // A panic of the serving thread has been told by itself; the disk is to be finished all the same.
+        // The panic hook has reported a panic of the serving thread; the disk is to be made consistent all the same.
         let _ = self.threads.join();
         let served = std::mem::replace(&mut *self.ended.lock(), Ok(())).map_err(|error| {
             let message = format!("serving ended with an error: {error}");
@@ -137,7 +137,7 @@ impl Serving {
     }
 }
 
-/// Makes the disk consistent, and tells who waits for that how it went.
+/// Makes the disk consistent, and reports the result to the process that waits for it.
 fn finish(server: &Server, image: &Path, record: &Record) -> Result<(), Failure> {
     finish_served(Ok(()), server, image, record)
 }
@@ -189,7 +189,7 @@ fn mount_claiming(
         return Ok(session);
     }
     if let Err(error) = device.claim_again() {
-        // It is another's now: not a byte more.
+        // Another process has claimed the device: nothing more may be written.
         let _ = fs.force_shutdown(false);
         return Err(disks::device_failure(device.path(), error));
     }
@@ -208,7 +208,7 @@ fn open_device(image: &Path, access: DeviceAccess) -> Result<FileDevice, Failure
                 if mounts::is_leaving(holder.pid, image) {
                     server_seen = Monotonic::now();
                 } else if user.replace(holder.pid) == Some(holder.pid) {
-                    // At the first look it may have let go between the refusal and the question whether it would.
+                    // At the first look it may have released the lock between the refusal and the question whether it would.
                     return Err(disks::device_failure(
                         image,
                         Error::Locked { path: image.to_owned(), holder: Some(holder) },

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::interval::Interval;
 use super::waits::{ALL, kinds, waits};
 
-/// One document: counts and times of the interval, and where things stand at its end.
+/// One document: counts and times of the interval, and the state at its end.
 pub fn document(interval: &Interval<'_>) -> Map<String, Value> {
     let kinds = kinds(interval);
     let requests: Vec<Value> = kinds
@@ -99,7 +99,7 @@ fn contexts(interval: &Interval<'_>) -> Vec<Value> {
     interval.words("extant_writeback_dirty_bytes", "context").into_iter().map(each).collect()
 }
 
-/// By how much a counter grew; null if the server does not tell.
+/// By how much a counter grew; null if the server does not report it.
 fn grown(interval: &Interval<'_>, name: &str) -> Value {
     interval.grown(name, &[]).map(whole).into()
 }

@@ -1,4 +1,4 @@
-//! What happened from one snapshot to the next, or since mounting.
+//! The changes of the metrics from one snapshot to the next, or since mounting.
 
 use super::snapshot::Snapshot;
 
@@ -31,7 +31,7 @@ impl<'s> Interval<'s> {
     /// By how much a counter grew.
     pub fn grown(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let after = self.after.value(name, labels)?;
-        // What was not told of before had not begun. One that fell alone has no story that could be told.
+        // A counter missing from the first snapshot had not begun. One that fell counts as unchanged.
         let before = self.before.and_then(|before| before.value(name, labels)).unwrap_or(0.0);
         Some((after - before).max(0.0))
     }
@@ -42,7 +42,7 @@ impl<'s> Interval<'s> {
         each.fold(0.0, |all, grown| all + grown)
     }
 
-    /// Where something stands at its end.
+    /// A gauge's value at its end.
     pub fn end(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         self.after.value(name, labels)
     }

@@ -97,7 +97,7 @@ fn table_row(interval: &Interval<'_>, kind: &RequestKind<'_>) -> String {
     )
 }
 
-/// What the device was asked, with a head; nothing if the server does not tell.
+/// What the device was asked, with a head; nothing if the server does not report it.
 fn device(interval: &Interval<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     for io in interval.words("extant_device_operations_total", "io") {
@@ -208,7 +208,7 @@ fn contexts(interval: &Interval<'_>) -> Vec<String> {
 /// What the time is spent waiting on: as many waits as a line has room for.
 fn end(interval: &Interval<'_>, kinds: &[RequestKind<'_>]) -> String {
     let all = kinds.iter().fold(0.0, |all, kind| all + kind.seconds);
-    // Less is not what anybody waits for; the looks of `top` itself are among it.
+    // Less than that is no wait worth reporting; it includes the reads by `top` itself.
     if all < interval.seconds / 100.0 {
         let now = under_way(interval, kinds);
         if !now.is_empty() {
@@ -314,7 +314,7 @@ mod tests {
         lines(&Interval::new(None, &snapshot).expect("an interval"), "disk.img on /mnt", rows)
     }
 
-    /// As much as a server can tell, with `value` for every number.
+    /// All that a server can report, with `value` for every number.
     fn everything(value: &str) -> String {
         let mut text = String::new();
         for op in 0..19 {

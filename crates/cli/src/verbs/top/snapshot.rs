@@ -1,4 +1,4 @@
-//! One reading of a server's metrics: OpenMetrics text, which is another program's word.
+//! One reading of a server's metrics: OpenMetrics text, which another program wrote and is not trusted.
 
 use std::collections::BTreeMap;
 

@@ -97,7 +97,7 @@ pub fn kinds<'s>(interval: &Interval<'s>) -> Vec<RequestKind<'s>> {
                 (_, Some(io)) => interval
                     .grown("extant_request_device_seconds_total", &[("op", op), ("io", io)])
                     .unwrap_or(0.0),
-                // Nobody else is stopped.
+                // Only writes are throttled.
                 (WaitCause::Throttling, _) if op == "write" => throttled,
                 (WaitCause::Server, _) => rest,
                 _ => 0.0,

@@ -1,4 +1,4 @@
-//! In which slot a name may be: a table of fixed size, by hash.
+//! The index of the slots in which a name may be: a table of fixed size, by hash.
 
 use extant_rt::{AtomicU32, OnceBox, Ordering};
 
@@ -21,7 +21,7 @@ pub(super) const SLOTS_MAX: usize = NUMBER_MASK as usize;
 #[derive(Debug)]
 pub(super) struct Index {
     near: Vec<Chunk>,
-    /// Apart from the others, for who looks here mostly finds nothing, and should not wait for who enters names there.
+    /// Apart from the others, for a look-up here mostly finds nothing, and should not wait for a thread that enters names there.
     far: Vec<Chunk>,
 }
 
@@ -52,7 +52,7 @@ impl Index {
 
     /// The first that `look` makes of the slots where the name may be.
     pub(super) fn find<R>(&self, key: &Key<'_>, mut look: impl FnMut(usize) -> Option<R>) -> Option<R> {
-        // Of a directory that has names there, most are.
+        // If a directory has far names, most of its names are far.
         let places: &[_] = if key.may_be_far { &[Region::Far, Region::Near] } else { &[Region::Near] };
         for region in places {
             let Some(chunk) = self.chunk(key, *region).get() else { continue };

@@ -1,4 +1,4 @@
-//! What names are kept in, and which is filled next.
+//! The slots that hold cached names, and the choice of the slot to fill next.
 
 use std::collections::VecDeque;
 
@@ -21,16 +21,17 @@ pub(super) struct Slots {
     time: Padded<AtomicUsize>,
 }
 
-/// What a thread fills. Threads with a hand in common may fill more of a chunk than there is, which begins the next: no harm.
+/// The position at which a thread fills slots. Threads that share a hand may run past the end of a chunk into the next, which
+/// is harmless.
 struct Hand {
     /// The slot that is filled next. Where a chunk begins, another is given.
     next: AtomicUsize,
-    /// Chunks that were given, and when; those that are another's by now among them.
+    /// Chunks that were given, and when; those that another hand owns by now among them.
     chunks: Mutex<VecDeque<(usize, usize)>>,
 }
 
 pub(super) struct Slot {
-    /// Set on each use, taken away by who looks for a slot to fill.
+    /// Set on each use, cleared by a thread that looks for a slot to fill.
     pub(super) recently_used: AtomicBool,
     pub(super) entry: Mutex<Dentry>,
 }
@@ -40,7 +41,7 @@ const _: () =
     assert!(size_of::<Padded<Slot>>() == 128 || cfg!(any(extant_rt = "virtual", extant_rt = "shuttle")));
 
 impl Slots {
-    /// That many, rounded down to whole chunks.
+    /// Makes `count` slots, rounded down to whole chunks.
     pub(super) fn new(count: usize) -> Self {
         let chunks = (count / CHUNK).max(1);
         Self {
@@ -78,8 +79,8 @@ impl Slots {
         }
     }
 
-    /// A chunk that nobody had yet; then the hand's oldest, unless the one that comes to its turn is clearly older: so
-    /// hands come to have as many as they fill, and those of threads that are gone serve others.
+    /// A chunk that was never given; then the hand's oldest, unless the chunk next in turn is clearly older. So each hand
+    /// gets as many chunks as it fills, and the chunks of threads that are gone serve others.
     fn give_chunk(&self, hand: &Hand) -> usize {
         let now = self.time.fetch_add(1, Ordering::Relaxed);
         let other = now % self.chunks.len();

@@ -148,7 +148,7 @@ impl Map {
 #[derive(Clone, Copy, Debug)]
 pub struct Failure {
     pub target: Target,
-    /// Of the target's requests, counted from 0; none if none fails.
+    /// The index of one of the target's requests, counted from 0; none if none fails.
     pub index: Option<u64>,
     pub manner: Manner,
     pub answer: Answer,
@@ -212,7 +212,7 @@ fn plan(request: &Request, map: &Map, failure: Failure, seen: &Seen) -> Fault {
     }
     seen.failed.lock().expect("failures").push(*request);
     match failure.manner {
-        // Nobody can mount by half of a superblock.
+        // No mount can use half of a superblock.
         Manner::InPart if !map.touches(request, Area::Superblock) => {
             Fault::Short(request.bytes / 1024 * 512, io::ErrorKind::Other)
         }

@@ -1,4 +1,4 @@
-//! What the text must be, by the words of OpenMetrics 1.0.
+//! Checks of the text against OpenMetrics 1.0.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::super::{Metrics, Request};
 use crate::ops::Transport;
 use crate::timed_device::TimedDevice;
 
-/// Of a family: its type, and whether it has a unit.
+/// The families: type of each, and whether it has a unit.
 type Families = BTreeMap<String, (String, bool)>;
 
 fn is_name(text: &str) -> bool {

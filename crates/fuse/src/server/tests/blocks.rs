@@ -9,7 +9,7 @@ const KEEP_SIZE: i32 = 1;
 const WRITTEN: u64 = 24;
 const ALLOCATED: u64 = 8;
 
-/// A disk whose server keeps what is written for a while, a file on it, and its server.
+/// A disk whose server has a page cache, a file on it, and its server.
 fn served_file(block_size: u32) -> (Arc<Recorder<MemoryDevice>>, Arc<Server>, NodeId) {
     let device = MemoryDevice::new(64 << 20);
     extant::mkfs::Mkfs::new().block_size(block_size).format(&device).expect("a file system");
@@ -31,7 +31,7 @@ fn find(server: &Server, node: NodeId, unit: u64) -> Option<u64> {
     server.find_block(node, unit, SHOWN_BLOCK_BYTES).expect("an answer")
 }
 
-/// What is there for good: what was not flushed, the host would write some time later.
+/// The durable content of the device: the host would write unflushed bytes some time later.
 fn on_device(device: &Recorder<MemoryDevice>, place: u64) -> u8 {
     let log = device.log();
     let durable = log.crash_image(log.events().len(), Tearing::Requests, |_| false).expect("an image");
@@ -51,7 +51,7 @@ fn what_was_written_is_where_the_kernel_is_told() {
         let whole = WRITTEN.next_multiple_of(16);
         server.allocate(ROOT, node, KEEP_SIZE, whole * UNIT, ALLOCATED * UNIT).expect("allocated");
         let found: Vec<_> = (0..WRITTEN).map(|unit| find(&server, node, unit)).collect();
-        // Of smaller blocks, only what stands at a multiple of the unit can be told.
+        // Of smaller blocks, only a position at a multiple of the unit can be reported.
         assert!(block_size < 4096 || found.iter().all(Option::is_some), "{block_size}: {found:?}");
         for (unit, place) in found.iter().enumerate().filter_map(|(unit, place)| Some((unit, (*place)?))) {
             assert_eq!(on_device(&device, place), unit as u8 + 1, "{block_size}");

@@ -43,7 +43,7 @@ fn open(mount: &Path, handle: &Handle) -> io::Result<File> {
     if opened < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(opened as i32) }.into())
 }
 

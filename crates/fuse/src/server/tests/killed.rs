@@ -1,4 +1,4 @@
-//! Who is killed does not wait for the device.
+//! A killed caller does not wait for the device.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn killed_reader_does_not_wait_for_the_device() {
         let reader = start("dd", &[&input, "of=/dev/null", "bs=4096", "count=1", "iflag=direct"]);
         trapped.await_held(1);
         kill(reader);
-        // Its thread waits still; what it replies at last is nobody's.
+        // The server's thread still waits; no caller receives its reply at last.
         work(point, 20);
     });
 }

@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use super::kernel::on_mount_of;
 use super::*;
 
-/// A read is held for so long if nobody lets it go, so that a failed test ends.
+/// A read is held for so long if it is not released, so that a failed test ends.
 pub(super) const HELD_MAX: Duration = Duration::from_secs(30);
 /// Readers of the held block: more than threads of a class.
 const READERS: usize = 120;
 const UNIT: u64 = SHOWN_BLOCK_BYTES as u64;
 
-/// A device of which reads of some bytes are held until they are let go, or panic; and writes and flushes, if they are to be.
+/// A device of which reads of some bytes are held until they are released, or panic; and writes and flushes, if they are to
+/// be.
 #[derive(Debug)]
 pub(super) struct Trapped {
     device: Arc<MemoryDevice>,
@@ -127,7 +128,7 @@ pub(super) fn trapped(panics: bool, mount: &Mount) -> (Arc<Server>, Arc<Trapped>
     (Server::new(fs, ServerOptions::default()).expect("a server"), trapped)
 }
 
-/// Whether this is root, who mounts so; says so if not.
+/// Whether the test runs as root, which such a mount needs; prints a note if not.
 pub(super) fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
@@ -159,7 +160,7 @@ pub(super) fn on_trapped_with(
     })
 }
 
-/// Has the file system make, change and remove names, ask for attributes and make things durable.
+/// Has the file system make, change and remove names, ask for attributes and sync.
 pub(super) fn work(point: &Path, rounds: u32) {
     for round in 0..rounds {
         let (path, other) = (point.join(format!("a{round}")), point.join(format!("b{round}")));

@@ -51,7 +51,7 @@ fn on_failing(name: &str, act: impl FnOnce(&Path, &dyn Fn(&File))) {
             assert!(start.elapsed() < RELEASED_MAX, "{} files stay open", open_files.count());
             std::thread::sleep(Duration::from_millis(5));
         }
-        // The loss is reported for the whole file system too; unmounting reports it if nobody heard.
+        // The loss is reported for the whole file system too; unmounting reports it if no sync did.
         let _ = synced(&File::open(&point).expect("the root"));
     });
     std::fs::remove_dir(&point).expect("the directory again");

@@ -78,7 +78,7 @@ pub(super) fn on_rings(name: &str, mount: &Mount, act: impl FnOnce(&Path, &Trapp
     server.finish().expect("a clean disk");
 }
 
-/// Has a thread ask; what it got, which it must get in time. One that waits for ever is left behind.
+/// Runs a request in a thread; returns its result, which must arrive in time. A thread that hangs is left behind.
 fn ask(point: &Path, act: impl FnOnce(&Path) -> io::Result<()> + Send + 'static) -> Option<i32> {
     let (sender, answers) = channel();
     let point = point.to_owned();

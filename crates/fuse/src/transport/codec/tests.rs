@@ -1,4 +1,4 @@
-//! Requests as the kernel writes them, and as it does not.
+//! Requests as the kernel writes them, and malformed ones.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use extant_rt::{LockClass, Mutex};
 use super::*;
 use crate::ops::StatFs;
 
-/// Answers everything, and notes what it was asked.
+/// Answers every request, and notes it.
 struct Notes(Mutex<Vec<String>>);
 
 impl Notes {

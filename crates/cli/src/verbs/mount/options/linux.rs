@@ -1,5 +1,5 @@
-//! Options of mount(8) and of the kernel's ext4 that change nothing here: accepted where what is done is at least as strong, or refused with
-//! the reason. `docs/reference/mount-options.md` shows the table; a test compares.
+//! Options of mount(8) and of the kernel's ext4 that change nothing here: accepted where Extant's behaviour is at least as strong, or
+//! refused with the reason. `docs/reference/mount-options.md` shows the table; a test compares.
 //!
 //! Source: `Documentation/admin-guide/ext4.rst`, ext4(5), mount(8).
 
