@@ -139,16 +139,7 @@ enum Turn {
 impl<T: Ops> Readers<T> {
     pub(super) fn new(service: Arc<Service<T>>, device: Arc<Device>, affinity: Affinity) -> Arc<Self> {
         let state = State { devices: vec![device], vacant: vec![0], alive: 1, free: 1, ..State::default() };
-        let shared = Shared {
-            affinity,
-            roles_max: extant_rt::available_parallelism(),
-            can_be_idle_reader: SchedPolicy::can_come_back(),
-            watch: Watch::new(),
-            waiting: Default::default(),
-            state: Mutex::new(LockClass::READERS, state),
-            changed: Condvar::new(),
-        };
-        Arc::new(Self { shared: Arc::new(shared), service })
+        Arc::new(Self { shared: Arc::new(Shared::new(affinity, state)), service })
     }
 
     /// Answers requests until it is unmounted and all threads have ended.
@@ -368,6 +359,18 @@ impl<T: Ops> Readers<T> {
 }
 
 impl Shared {
+    fn new(affinity: Affinity, state: State) -> Self {
+        Self {
+            affinity,
+            roles_max: extant_rt::available_parallelism(),
+            can_be_idle_reader: SchedPolicy::can_come_back(),
+            watch: Watch::new(),
+            waiting: Default::default(),
+            state: Mutex::new(LockClass::READERS, state),
+            changed: Condvar::new(),
+        }
+    }
+
     fn is_one(&self) -> bool {
         self.state.lock().devices.len() == 1
     }
@@ -415,13 +418,13 @@ impl Shared {
     fn vacate(&self, state: &mut State, role: usize, slot: &Slot) {
         state.vacant.push(role);
         // Relaxed, here and below: a thread that must not miss a change holds the lock.
-        self.waiting[slot.class()].fetch_add(1, Ordering::Relaxed);
+        self.waiting[slot.wait_as_class()].fetch_add(1, Ordering::Relaxed);
     }
 
     /// A thread that had left its role has ended its request.
     fn end_wait(&self, slot: &Slot) {
         let _state = self.state.lock();
-        self.waiting[slot.class()].fetch_sub(1, Ordering::Relaxed);
+        self.waiting[slot.waits_as()].fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The request, unless so many of its class wait that it is kept for later.
@@ -440,9 +443,9 @@ impl Shared {
         None
     }
 
-    /// The kept request of the class of the thread's last request, which the thread is to answer next.
+    /// A kept request of the class as which the thread counts, which the thread is to answer next.
     fn next_kept(&self, slot: &Slot) -> Option<Received> {
-        self.state.lock().kept[slot.class()].pop_front()
+        self.state.lock().kept[slot.waits_as()].pop_front()
     }
 
     /// The caller of a request was sent a signal. What is not begun is not done; what is under way asks itself, and if it only
@@ -514,5 +517,24 @@ impl Shared {
             self.watch.look_again();
         }
         stuck
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::InHeader;
+    use super::*;
+
+    #[test]
+    fn a_thread_whose_role_is_taken_between_two_requests_leaves_no_count_behind() {
+        let shared = Shared::new(Affinity::current(), State::default());
+        let slot = Slot::new();
+        let begin = |opcode| slot.begin(&InHeader { opcode, unique: 2, ..InHeader::default() });
+        begin(opcode::GETATTR);
+        shared.vacate(&mut shared.state.lock(), 0, &slot);
+        begin(opcode::LOOKUP);
+        shared.end_wait(&slot);
+        let counts = shared.waiting.each_ref().map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(counts, [0; Class::COUNT]);
     }
 }

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Read;
 use std::time::Duration;
 
-use extant_rt::{Arc, AtomicBool, AtomicU64, LockClass, Monotonic, Mutex, Ordering};
+use extant_rt::{Arc, AtomicBool, AtomicU64, AtomicUsize, LockClass, Monotonic, Mutex, Ordering};
 use rustix::io::Errno;
 use rustix::thread::{Pid, gettid};
 
@@ -67,6 +67,8 @@ pub(super) struct Slot {
     device: Mutex<Option<Arc<Device>>>,
     /// Which descriptor the thread reads, or [`NONE`].
     role: AtomicU64,
+    /// The index of the class as which the thread counts since it left its role. Changed under the readers' lock.
+    waits_as: AtomicUsize,
     /// The thread may have the policy of the idle reader.
     pub(super) is_idle_reader: AtomicBool,
 }
@@ -83,6 +85,7 @@ impl Slot {
             looked: Mutex::new(LockClass::READERS, None),
             device: Mutex::new(LockClass::READERS, None),
             role: AtomicU64::new(NONE),
+            waits_as: AtomicUsize::new(0),
             is_idle_reader: AtomicBool::new(false),
         }
     }
@@ -117,6 +120,19 @@ impl Slot {
     /// The index of the class of that request.
     pub(super) fn class(&self) -> usize {
         Class::of(self.kind()) as usize
+    }
+
+    /// Notes that the thread, whose role was taken, counts as one of its request's class, and returns the class's index. The thread
+    /// may begin another request meanwhile: whatever that is, the thread counts as this class until it has ended it.
+    pub(super) fn wait_as_class(&self) -> usize {
+        let class = self.class();
+        self.waits_as.store(class, Ordering::Relaxed);
+        class
+    }
+
+    /// The index of the class as which the thread counts.
+    pub(super) fn waits_as(&self) -> usize {
+        self.waits_as.load(Ordering::Relaxed)
     }
 
     fn kind(&self) -> u32 {
