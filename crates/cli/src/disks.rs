@@ -177,7 +177,7 @@ pub fn mount(image: &Path, device: Arc<dyn BlockDevice>, how: Mount) -> Result<F
         return Err(Failure::new("no_file_system", image.display().to_string(), explain(&*device)));
     }
     // Mounting reports what is wrong with the disk.
-    let wait_s = how.protection_wait(&*device).unwrap_or_default().as_secs();
+    let wait_s = how.mmp_wait(&*device).unwrap_or_default().as_secs();
     if wait_s > 0 {
         let image = image.display();
         output::note(&format!(

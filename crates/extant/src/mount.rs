@@ -216,7 +216,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Corrupt`; `Io`.
-    pub(crate) fn protection_wait(device: &dyn BlockDevice) -> Result<Duration> {
+    pub(crate) fn mmp_wait(device: &dyn BlockDevice) -> Result<Duration> {
         let superblock = read_superblock(device)?;
         match superblock.incompat().contains(IncompatFeatures::MMP) {
             true => MmpGuard::wait(device, &superblock),

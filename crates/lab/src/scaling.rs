@@ -40,17 +40,9 @@ enum CurveSource {
     Measured,
 }
 
-/// How operations reach the file system: what one costs depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Calls {
-    System,
-    InProcess,
-}
-
 /// Operations per second of each CPU, by their number.
 struct Curve {
     name: String,
-    calls: Calls,
     source: CurveSource,
     points: Vec<(usize, f64)>,
     /// Least and most of what was measured, by the number of CPUs.
@@ -70,8 +62,7 @@ impl Curve {
     }
 
     fn new(name: &str, source: CurveSource, points: Vec<(usize, f64)>) -> Self {
-        let calls = if name.starts_with("Extant") { Calls::InProcess } else { Calls::System };
-        Self { name: name.to_owned(), calls, source, points, spread: Vec::new() }
+        Self { name: name.to_owned(), source, points, spread: Vec::new() }
     }
 
     fn title(&self) -> String {

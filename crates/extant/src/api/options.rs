@@ -153,8 +153,8 @@ impl Mount {
     ///
     /// # Errors
     /// [`Error::Corrupt`] names the place; [`Error::Io`].
-    pub fn protection_wait(&self, device: &dyn BlockDevice) -> Result<Duration> {
-        if self.options.read_only { Ok(Duration::ZERO) } else { Volume::protection_wait(device) }
+    pub fn mmp_wait(&self, device: &dyn BlockDevice) -> Result<Duration> {
+        if self.options.read_only { Ok(Duration::ZERO) } else { Volume::mmp_wait(device) }
     }
 
     /// Mounts an image file or a block special, locked for as long as it is mounted.

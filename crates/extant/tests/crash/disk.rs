@@ -51,7 +51,12 @@ pub const KINDS: [DiskKind; 7] = [
         name: "4k-lazy-tables",
         block_size: 4096,
         size_mib: 12,
-        options: Some(&["-O", "metadata_csum,orphan_file,^resize_inode", "-E", "lazy_itable_init=1"]),
+        options: Some(&[
+            "-O",
+            "metadata_csum,orphan_file,^resize_inode",
+            "-E",
+            "lazy_itable_init=1,hash_seed=09090909-0909-0909-0909-090909090909",
+        ]),
     },
     DiskKind {
         name: "1k-no-extents",
@@ -86,7 +91,7 @@ pub const LAZY_BANDS: DiskKind = DiskKind {
         "-N",
         "4096",
         "-E",
-        "lazy_itable_init=1,nodiscard",
+        "lazy_itable_init=1,nodiscard,hash_seed=09090909-0909-0909-0909-090909090909",
     ]),
     ..BANDS
 };
@@ -185,7 +190,10 @@ impl DiskKind {
     fn mke2fs(&self, options: &[&str], path: &Path) {
         let (block_size, journal) = (self.block_size.to_string(), format!("size={}", self.block_size / 1024));
         let mut arguments = vec!["-q", "-F", "-t", "ext4", "-b", &block_size, "-J", &journal, "-N", "1024"];
-        arguments.extend(["-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", "-U", "clear"]);
+        // Directories are split by hashes of their names: with a seed of its own each disk would fill its log differently.
+        let extended =
+            "lazy_itable_init=0,lazy_journal_init=0,nodiscard,hash_seed=09090909-0909-0909-0909-090909090909";
+        arguments.extend(["-E", extended, "-U", "clear"]);
         arguments.extend(options);
         let (path, size) = (path.to_string_lossy(), format!("{}M", self.size_mib));
         arguments.extend([&*path, &size]);

@@ -263,7 +263,7 @@ fn no_disk_makes_anybody_wait_for_more_than_six_minutes() {
     let scratch = tempfile::tempdir().expect("scratch");
     let Some(image) = disk(scratch.path(), "metadata_csum") else { return };
     let wait = |read_only| {
-        Mount::new().read_only(read_only).protection_wait(&shared(&image)).expect("a sound block").as_secs()
+        Mount::new().read_only(read_only).mmp_wait(&shared(&image)).expect("a sound block").as_secs()
     };
     for (seq, interval_s, wait_s) in [
         (mmp::SEQ_CLEAN, u16::MAX, 0),

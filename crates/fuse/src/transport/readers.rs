@@ -242,8 +242,7 @@ impl<T: Ops> Readers<T> {
                 streak = if device.has_more(Duration::ZERO) { streak.max(0) + 1 } else { streak.min(0) - 1 };
             }
             self.answer(slot, request);
-            if !slot.has_role() {
-                self.shared.end_wait(slot);
+            if self.has_left(slot) {
                 return Ok(Turn::Left);
             }
             if !looks {
@@ -268,22 +267,30 @@ impl<T: Ops> Readers<T> {
         Ok(Turn::Unmounted)
     }
 
-    /// Answers one request, and what was kept because no thread was free, if this thread has left its role meanwhile.
+    /// Answers one request, unless it is kept.
     fn answer(&self, slot: &Slot, request: Received) {
         if request.header.opcode == opcode::INTERRUPT {
             return self.shared.interrupt(request);
         }
         slot.begin(&request.header);
         self.shared.watch.begin();
-        let Some(request) = self.shared.keep_or(slot, request) else { return };
-        self.answer_one(slot, request);
-        while !slot.has_role()
-            && let Some(kept) = self.shared.next_kept(slot)
-        {
+        if let Some(request) = self.shared.keep_or(slot, request) {
+            self.answer_one(slot, request);
+        }
+    }
+
+    /// Whether another thread has the role of this one, which then has answered the requests that were kept because no thread was
+    /// free.
+    fn has_left(&self, slot: &Slot) -> bool {
+        if slot.has_role() {
+            return false;
+        }
+        while let Some(kept) = self.shared.next_kept_or_end_wait(slot) {
             slot.read_from(kept.device());
             slot.begin(&kept.header);
             self.answer_one(slot, kept);
         }
+        true
     }
 
     fn answer_one(&self, slot: &Slot, mut request: Received) {
@@ -338,8 +345,7 @@ impl<T: Ops> Readers<T> {
                 }
             }
             self.answer(slot, request);
-            if !slot.has_role() {
-                self.shared.end_wait(slot);
+            if self.has_left(slot) {
                 break Some(Turn::Left);
             }
             if is_loud {
@@ -421,12 +427,6 @@ impl Shared {
         self.waiting[slot.wait_as_class()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A thread that had left its role has ended its request.
-    fn end_wait(&self, slot: &Slot) {
-        let _state = self.state.lock();
-        self.waiting[slot.waits_as()].fetch_sub(1, Ordering::Relaxed);
-    }
-
     /// The request, unless so many of its class wait that it is kept for later.
     fn keep_or(&self, slot: &Slot, request: Received) -> Option<Received> {
         let class = slot.class();
@@ -443,9 +443,16 @@ impl Shared {
         None
     }
 
-    /// A kept request of the class as which the thread counts, which the thread is to answer next.
-    fn next_kept(&self, slot: &Slot) -> Option<Received> {
-        self.state.lock().kept[slot.waits_as()].pop_front()
+    /// A kept request of the class as which the thread counts, which it is to answer next; without one it counts no more. Under one
+    /// lock: a request that is kept in between would have no thread.
+    fn next_kept_or_end_wait(&self, slot: &Slot) -> Option<Received> {
+        let mut state = self.state.lock();
+        let class = slot.waits_as();
+        let kept = state.kept[class].pop_front();
+        if kept.is_none() {
+            self.waiting[class].fetch_sub(1, Ordering::Relaxed);
+        }
+        kept
     }
 
     /// The caller of a request was sent a signal. What is not begun is not done; what is under way asks itself, and if it only
@@ -533,7 +540,7 @@ mod tests {
         begin(opcode::GETATTR);
         shared.vacate(&mut shared.state.lock(), 0, &slot);
         begin(opcode::LOOKUP);
-        shared.end_wait(&slot);
+        assert!(shared.next_kept_or_end_wait(&slot).is_none());
         let counts = shared.waiting.each_ref().map(|count| count.load(Ordering::Relaxed));
         assert_eq!(counts, [0; Class::COUNT]);
     }
