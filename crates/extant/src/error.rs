@@ -1,11 +1,8 @@
 //! Errors, with the place on the disk where they occurred.
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, Structure};
-
-use crate::mmp::MmpHolder;
 
 /// The result of an operation on a file system.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -259,5 +256,26 @@ impl From<Error> for io::Error {
             Error::Loop => Kind::Other,
         };
         Self::new(kind, error)
+    }
+}
+
+/// The host that uses a disk, in the words of its block.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct MmpHolder {
+    /// The host.
+    pub node: String,
+    /// That host's name of the device.
+    pub device: String,
+    /// When it said so last, in seconds after 1970, by its own clock.
+    pub time_s: u64,
+    /// It is `e2fsck`.
+    pub is_fsck: bool,
+}
+
+impl fmt::Display for MmpHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { node, device, time_s, is_fsck } = self;
+        let by = if *is_fsck { "by e2fsck on" } else { "on" };
+        write!(f, "in use {by} host {node}, as {device}, which said so last {time_s} s after 1970")
     }
 }

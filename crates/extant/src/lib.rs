@@ -2,72 +2,43 @@
 //!
 //! Leaves out: printing, process exit, the environment.
 
-mod access;
 mod api;
-mod attributes;
-mod buffer;
-mod cache;
 mod check;
-mod commit;
-mod content;
-mod counting;
-mod delete;
-mod dir;
+mod directory;
 mod error;
-mod errors;
-mod exchange;
-mod extent;
-mod fallocate;
-mod groups;
-mod handle;
-mod indirect;
-mod inline;
+mod file;
+mod incore;
 mod inode;
-mod io;
-mod map;
+mod mapping;
+mod metadata;
 pub mod mkfs;
-mod mmp;
 mod mount;
-mod namei;
-mod orphan;
-mod pages;
-mod prealloc;
-mod reserve;
-mod reserved;
-mod seek;
-mod superblock_recovery;
-mod tables;
+mod namespace;
+mod page_cache;
 #[cfg(test)]
 mod tests;
-mod trim;
-mod truncate;
-mod update;
-mod verify;
-mod volume;
-mod worker;
-mod write;
-mod xattr;
 
-pub use access::Credentials;
-pub use api::{Dir, DirEntry, File, Filesystem, Mount, OpenOptions, Statistics};
-pub use attributes::{AccessTimes, Metadata, SetAttributes, Times};
+pub use api::{Dir, DirEntry, File, Filesystem, Mount, OpenOptions};
 pub use check::{FINDINGS_MAX, Finding, Pass, Progress};
-pub use counting::Descriptors;
-pub use dir::DirItem;
-pub use error::{Error, Location, Result};
+pub use directory::DirItem;
+pub use error::{Error, Location, MmpHolder, Result};
 #[cfg(extant_linux_model)]
 pub use extant_alloc::linux_model;
 pub use extant_alloc::{MballocStatistics, PreallocStatistics, Scan, Tuning};
 pub use extant_journal::{Error as JournalError, Stats as JournalStatistics};
 pub use extant_ondisk::{FileType, InodeFlags, InodeNumber, Timestamp};
 pub use extant_writeback::{ContextStatistics, Statistics as WritebackStatistics};
-pub use fallocate::Fallocate;
-pub use mmp::MmpHolder;
+pub use file::fallocate::Fallocate;
+pub use file::seek::{FileExtent, SeekTo};
+pub use inode::attributes::{AccessTimes, Metadata, SetAttributes, Times};
+pub use inode::xattr::XattrMode;
+pub use metadata::Statistics;
+pub use metadata::counting::Descriptors;
+pub use metadata::tables::TableInitialisation;
 pub use mount::Mounted;
-pub use namei::{New, NewKind, RenameFlags};
-pub use seek::{FileExtent, SeekTo};
-pub use tables::TableInitialisation;
-pub use xattr::XattrMode;
+
+pub use namespace::Credentials;
+pub use namespace::{New, NewKind, RenameFlags};
 
 /// The snippets of README.md compile, and those of the guide run.
 #[cfg(doctest)]

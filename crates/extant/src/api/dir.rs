@@ -5,11 +5,11 @@ use std::ops::Deref;
 use extant_ondisk::{FileType, InodeNumber};
 
 use super::{File, Filesystem};
-use crate::attributes::Metadata;
-use crate::dir::DirItem;
+use crate::directory::DirItem;
 use crate::error::{Error, Result};
-use crate::inode::InodeRef;
-use crate::namei::{AccessMask, New, RenameFlags};
+use crate::incore::inode_cache::InodeRef;
+use crate::inode::attributes::Metadata;
+use crate::namespace::{AccessMask, New, RenameFlags};
 
 /// An open directory. Names are bytes without slash and NUL.
 #[derive(Clone, Debug)]

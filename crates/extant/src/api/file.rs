@@ -7,15 +7,15 @@ use std::os::unix::fs::FileExt;
 use extant_ondisk::{InodeFlags, InodeNumber};
 
 use super::{Dir, Filesystem, OpenOptions};
-use crate::access::is_xattr_seen;
-use crate::attributes::{AccessTimes, Metadata, SetAttributes, Times};
 use crate::error::{Error, Result};
-use crate::fallocate::Fallocate;
-use crate::inode::InodeRef;
-use crate::namei::AccessMask;
-use crate::pages::ErrorCursor;
-use crate::seek::{FileExtent, SeekTo};
-use crate::xattr::XattrMode;
+use crate::file::fallocate::Fallocate;
+use crate::file::seek::{FileExtent, SeekTo};
+use crate::incore::errseq::ErrorCursor;
+use crate::incore::inode_cache::InodeRef;
+use crate::inode::attributes::{AccessTimes, Metadata, SetAttributes, Times};
+use crate::inode::xattr::XattrMode;
+use crate::namespace::AccessMask;
+use crate::namespace::access::is_xattr_seen;
 
 /// An inode in use. It lives on without a name until the last use is dropped.
 ///

@@ -9,15 +9,14 @@ use extant_rt::{Arc, Padded};
 use extant_writeback::Statistics as WritebackStatistics;
 
 use super::{Dir, DirEntry, File, OpenOptions};
-use crate::attributes::{Metadata, SetAttributes, Times};
-use crate::counting::Descriptors;
-use crate::error::{Error, Location, Result};
-use crate::inode::InodeRef;
-use crate::mmp::MmpHolder;
-use crate::mount::Mounted;
-use crate::namei::{AccessMask, Credentials, New, NewKind, RenameFlags};
-use crate::tables::TableInitialisation;
-use crate::volume::Volume;
+use crate::error::{Error, Location, MmpHolder, Result};
+use crate::incore::inode_cache::InodeRef;
+use crate::inode::attributes::{Metadata, SetAttributes, Times};
+use crate::metadata::Statistics;
+use crate::metadata::counting::Descriptors;
+use crate::metadata::tables::TableInitialisation;
+use crate::mount::{Mounted, Volume};
+use crate::namespace::{AccessMask, Credentials, New, NewKind, RenameFlags};
 
 /// A mounted file system. Clones are the same mount; the last one to go unmounts it as well as it can. Paths start
 /// at its root, with or without a slash.
@@ -44,23 +43,6 @@ impl Drop for MountedVolume {
         // Drop cannot report an error; `unmount` does.
         let _ = self.volume.unmount();
     }
-}
-
-/// How full a file system is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Statistics {
-    /// Bytes of a block.
-    pub block_size: u32,
-    /// Blocks, without those that the file system needs for itself.
-    pub blocks: u64,
-    /// Blocks in no use, those freed but not yet committed among them.
-    pub free_blocks: u64,
-    /// Free blocks that users other than root may allocate.
-    pub available_blocks: u64,
-    /// Inodes.
-    pub inodes: u32,
-    /// Inodes in no use.
-    pub free_inodes: u32,
 }
 
 impl Filesystem {

@@ -9,5 +9,5 @@ mod walk;
 
 pub use dir::{Dir, DirEntry};
 pub use file::File;
-pub use filesystem::{Filesystem, Statistics};
+pub use filesystem::Filesystem;
 pub use options::{Mount, OpenOptions};

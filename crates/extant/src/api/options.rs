@@ -9,8 +9,7 @@ use extant_rt::{Arc, WallClock};
 
 use super::{File, Filesystem};
 use crate::error::{Error, Result};
-use crate::mount::Options;
-use crate::volume::Volume;
+use crate::mount::{Options, Volume};
 
 /// How to mount a file system.
 ///

@@ -9,8 +9,8 @@ use extant_ondisk::{FileType, InodeNumber};
 
 use super::Filesystem;
 use crate::error::{Error, Result};
-use crate::inode::InodeRef;
-use crate::namei::AccessMask;
+use crate::incore::inode_cache::InodeRef;
+use crate::namespace::AccessMask;
 
 /// `MAXSYMLINKS` of Linux.
 const SYMLINKS_MAX: u32 = 40;

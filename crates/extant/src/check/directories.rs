@@ -1,12 +1,11 @@
 //! Directories: which blocks they have, and what each must hold by their index.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use extant_ondisk::{FsBlock, IncompatFeatures, InodeFlags, InodeNumber, RawInode, Structure, dirent};
 
-use super::htree::{Index, Role};
 use super::maps::Run;
+use super::reading::{Reading, Role};
 use super::{Checker, Pass, Progress};
 use crate::error::{Location, Result};
 
@@ -42,40 +41,6 @@ impl Directory {
             parent: None,
             dotdot: None,
         }
-    }
-}
-
-/// A directory whose entries are being read.
-pub(super) struct Reading<'d> {
-    pub(super) number: InodeNumber,
-    pub(super) generation: u32,
-    pub(super) folds_case: bool,
-    pub(super) is_encrypted: bool,
-    pub(super) runs: &'d [Run],
-    pub(super) index: Option<Index>,
-    /// Names seen: of the whole directory, or of one block of an indexed one, where equal names share a block.
-    pub(super) names: BTreeSet<Box<[u8]>>,
-}
-
-impl Reading<'_> {
-    pub(super) fn location(&self) -> Location {
-        Location::of(Structure::DirectoryBlock).inode(self.number)
-    }
-
-    /// The form of a name that is hashed, and that no two names have; none where it depends on the version of Unicode.
-    pub(super) fn compared<'n>(&self, name: &'n [u8]) -> Option<Cow<'n, [u8]>> {
-        match self.folds_case {
-            false => Some(name.into()),
-            true => name.is_ascii().then(|| name.to_ascii_lowercase().into()),
-        }
-    }
-
-    /// The block on the disk of a block of the directory.
-    pub(super) fn block(&self, logical: u64) -> Option<FsBlock> {
-        let at = self.runs.partition_point(|run| run.logical <= logical).checked_sub(1)?;
-        let run = self.runs.get(at)?;
-        let offset = logical - run.logical;
-        (offset < run.len).then(|| FsBlock(run.start.0 + offset))
     }
 }
 

@@ -4,8 +4,7 @@ use extant_ondisk::dirent::{self, DirEntry};
 use extant_ondisk::{FileType, IncompatFeatures, InodeNumber, nokey};
 
 use super::Checker;
-use super::directories::Reading;
-use super::htree::Role;
+use super::reading::{Reading, Role};
 use crate::error::Location;
 
 /// Bytes of the entry `.`, and of what may follow in the same entry: less than another entry takes.

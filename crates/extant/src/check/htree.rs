@@ -7,60 +7,8 @@ use extant_ondisk::htree::{DxKind, DxNode, RootInfo};
 use extant_ondisk::{IncompatFeatures, Structure, SuperFlags};
 
 use super::Checker;
-use super::directories::Reading;
+use super::reading::{HashRange, Index, Reading, Role};
 use crate::error::{Location, Result};
-
-/// The hashes of a leaf's names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HashRange {
-    start: u32,
-    /// The hash of the next leaf; its lowest bit says that this leaf may hold names of that hash too.
-    next: Option<u32>,
-}
-
-impl HashRange {
-    const ALL: Self = Self { start: 0, next: None };
-
-    pub(super) fn contains(&self, hash: u32) -> bool {
-        let below_next = self.next.is_none_or(|next| hash < next & !1 || next & 1 == 1 && hash == next & !1);
-        hash >= self.start & !1 && below_next
-    }
-}
-
-/// The role of a block of a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    Root,
-    Inode,
-    Leaf(HashRange),
-}
-
-impl Role {
-    /// The role of a block without an index over it.
-    pub(super) const fn linear() -> Self {
-        Self::Leaf(HashRange::ALL)
-    }
-}
-
-/// An index as far as it could be read.
-#[derive(Debug)]
-pub(super) struct Index {
-    pub(super) hasher: DirHasher,
-    /// The role of each block, by its logical number in the directory.
-    roles: BTreeMap<u64, Role>,
-}
-
-impl Index {
-    /// The role of a block; `None` if the index does not name it.
-    pub(super) fn take_role(&mut self, logical: u64) -> Option<Role> {
-        self.roles.remove(&logical)
-    }
-
-    /// Blocks that were named but not taken.
-    pub(super) fn missing(&self) -> impl Iterator<Item = u64> + '_ {
-        self.roles.keys().copied()
-    }
-}
 
 impl Checker<'_> {
     /// Reads the index of a directory; `None` if it has no readable root.

@@ -9,8 +9,8 @@ use extant_ondisk::{
 };
 
 use super::Checker;
-use super::directories::{Directory, Reading};
-use super::htree::Role;
+use super::directories::Directory;
+use super::reading::{Reading, Role};
 use crate::error::Location;
 
 impl Checker<'_> {

@@ -1,11 +1,10 @@
 //! Each inode alone: checksum, mode, flags, size and block count against what its map holds.
 
+use extant_ondisk::inode::ENCRYPTED_TARGET_HEAD;
 use extant_ondisk::{
     CompatFeatures, FileType, FsBlock, GroupNumber, IncompatFeatures, InodeFlags, InodeNumber, RawInode,
     RoCompatFeatures, Structure, extent, inode,
 };
-
-use extant_ondisk::inode::ENCRYPTED_TARGET_HEAD;
 
 use super::directories::Directory;
 use super::maps::Mapped;

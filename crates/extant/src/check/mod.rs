@@ -31,6 +31,7 @@ mod inodes;
 mod links;
 mod maps;
 mod orphans;
+mod reading;
 mod records;
 mod reserved;
 mod superblock;
@@ -46,7 +47,7 @@ use extant_rt::Arc;
 
 use crate::api::Filesystem;
 use crate::error::{Error, Location, Result};
-use crate::volume::Volume;
+use crate::mount::Volume;
 
 use claims::Claims;
 use directories::Directory;

@@ -1,10 +1,9 @@
 //! Inodes that the next mount will delete or truncate: the list that begins in the superblock, and the orphan file.
 //! They may lack links and have blocks beyond their end.
 
-use extant_ondisk::indirect;
 use extant_ondisk::{
     CompatFeatures, Entries, ExtentNode, FsBlock, InodeFlags, InodeNumber, LogicalBlock, RawInode,
-    RoCompatFeatures, Structure, extent, orphan_file,
+    RoCompatFeatures, Structure, extent, indirect, orphan_file,
 };
 
 use super::Checker;

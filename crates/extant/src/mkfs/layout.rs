@@ -4,7 +4,7 @@ use extant_ondisk::{
     FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, State, Superblock,
 };
 
-use crate::reserve::reserved_pool_of;
+use crate::metadata::reserve::reserved_pool_of;
 
 use super::features::Features;
 use super::files::{FileMap, Files};

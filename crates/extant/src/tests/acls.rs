@@ -10,12 +10,12 @@ use extant_rt::Arc;
 use super::disk::{Random, assert_clean, format, has_tools, mount};
 use super::kernel::KernelMount;
 use super::names::new;
-use crate::attributes::SetAttributes;
 use crate::error::Error;
-use crate::inode::InodeRef;
-use crate::namei::{AccessMask, Credentials, New, NewKind};
-use crate::volume::Volume;
-use crate::xattr::XattrMode;
+use crate::incore::inode_cache::InodeRef;
+use crate::inode::attributes::SetAttributes;
+use crate::inode::xattr::XattrMode;
+use crate::mount::Volume;
+use crate::namespace::{AccessMask, Credentials, New, NewKind};
 
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";

@@ -6,10 +6,10 @@ use extant_rt::Arc;
 
 use super::disk::{assert_clean, format, has_tools};
 use super::names::new;
-use crate::fallocate::Fallocate;
+use crate::file::fallocate::Fallocate;
 use crate::mount::Options;
-use crate::namei::NewKind;
-use crate::volume::Volume;
+use crate::mount::Volume;
+use crate::namespace::NewKind;
 
 const WRITERS: usize = 16;
 const APPENDS: u64 = 1024;

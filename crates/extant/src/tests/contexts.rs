@@ -9,10 +9,10 @@ use extant_rt::{Arc, AtomicBool, AtomicU64, Monotonic, Ordering, parallel, sleep
 use super::disk::{Random, assert_clean, format, has_tools};
 use super::names::new;
 use crate::error::Error;
-use crate::inode::InodeRef;
+use crate::incore::inode_cache::InodeRef;
 use crate::mount::Options;
-use crate::namei::NewKind;
-use crate::volume::Volume;
+use crate::mount::Volume;
+use crate::namespace::NewKind;
 
 const BLOCK: u64 = 1024;
 const FILE_BLOCKS: u64 = 3000;

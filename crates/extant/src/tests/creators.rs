@@ -8,10 +8,10 @@ use extant_rt::Arc;
 
 use super::disk::{assert_clean, format, has_tools};
 use super::names::new;
-use crate::inode::InodeRef;
+use crate::incore::inode_cache::InodeRef;
 use crate::mount::Options;
-use crate::namei::NewKind;
-use crate::volume::Volume;
+use crate::mount::Volume;
+use crate::namespace::NewKind;
 
 const CREATORS: usize = 48;
 const FILES: usize = 100;

@@ -6,13 +6,13 @@ use extant_rt::Arc;
 
 use super::disk::{Random, format, has_tools, mount};
 use super::names::{list, new};
-use crate::attributes::SetAttributes;
 use crate::error::Error;
-use crate::inode::InodeRef;
+use crate::incore::inode_cache::InodeRef;
+use crate::inode::attributes::SetAttributes;
+use crate::inode::xattr::XattrMode;
 use crate::mount::Options;
-use crate::namei::{New, NewKind, RenameFlags};
-use crate::volume::Volume;
-use crate::xattr::XattrMode;
+use crate::mount::Volume;
+use crate::namespace::{New, NewKind, RenameFlags};
 
 const NAMES: u64 = 400;
 

@@ -7,9 +7,9 @@ use extant_rt::Arc;
 
 use super::disk::{Random, format, has_tools, mount};
 use crate::error::Error;
-use crate::fallocate::Fallocate;
-use crate::seek::SeekTo;
-use crate::volume::Volume;
+use crate::file::fallocate::Fallocate;
+use crate::file::seek::SeekTo;
+use crate::mount::Volume;
 
 const BLOCK: u64 = 1024;
 

@@ -7,10 +7,11 @@ use extant_rt::{Arc, AtomicBool, AtomicU32, LockClass, Mutex, Ordering};
 use super::disk::{Random, assert_clean, format, has_tools};
 use super::names::new;
 use crate::error::Error;
-use crate::inode::{Inode, InodeCache, InodeRef};
+use crate::incore::inode::Inode;
+use crate::incore::inode_cache::{InodeCache, InodeRef};
 use crate::mount::Options;
-use crate::namei::{Dcache, New, NewKind, RenameFlags};
-use crate::volume::Volume;
+use crate::mount::Volume;
+use crate::namespace::{Dcache, New, NewKind, RenameFlags};
 
 /// Room for hardly any name, for some, and for all.
 const CACHE_BYTES: [u64; 3] = [1 << 10, 1 << 19, 1 << 26];

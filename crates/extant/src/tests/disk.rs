@@ -9,7 +9,7 @@ use extant_ondisk::InodeNumber;
 use extant_rt::Arc;
 
 use crate::mount::Options;
-use crate::volume::Volume;
+use crate::mount::Volume;
 
 /// Seeded random numbers (xorshift*).
 pub(crate) struct Random(u64);

@@ -11,8 +11,8 @@ use super::disk::{assert_clean, format, has_tools, mount};
 use super::names::new;
 use crate::error::{Error, Location};
 use crate::mount::Options;
-use crate::namei::NewKind;
-use crate::volume::Volume;
+use crate::mount::Volume;
+use crate::namespace::NewKind;
 
 fn superblock(device: &dyn BlockDevice) -> Superblock {
     let mut bytes = [0; 1024];

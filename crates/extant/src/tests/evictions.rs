@@ -10,12 +10,12 @@ use extant_rt::Arc;
 
 use super::disk::{assert_clean, format, has_tools};
 use super::names::new;
-use crate::attributes::SetAttributes;
-use crate::buffer::BufferKind;
 use crate::error::Location;
+use crate::incore::buffer::BufferKind;
+use crate::inode::attributes::SetAttributes;
 use crate::mount::Options;
-use crate::namei::NewKind;
-use crate::volume::Volume;
+use crate::mount::Volume;
+use crate::namespace::NewKind;
 
 /// A device that does something at its next flush.
 struct Interrupted {

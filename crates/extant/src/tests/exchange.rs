@@ -7,10 +7,10 @@ use extant_rt::Arc;
 use super::disk::{assert_clean, format, has_tools, mount, mount_with_pages};
 use super::restart::crashes;
 use crate::error::Error;
-use crate::inode::InodeRef;
-use crate::namei::{New, NewKind};
-use crate::volume::Volume;
-use crate::xattr::XattrMode;
+use crate::incore::inode_cache::InodeRef;
+use crate::inode::xattr::XattrMode;
+use crate::mount::Volume;
+use crate::namespace::{New, NewKind};
 
 const BLOCK: u64 = 1024;
 const FORMAT: [&str; 6] = ["-b", "1024", "-J", "size=1", "-N", "64"];

@@ -8,10 +8,10 @@ use extant_rt::Arc;
 use super::disk::{Random, assert_clean, dumped, format, has_tools, mount_with_pages};
 use super::names::new;
 use crate::error::Error;
-use crate::fallocate::Fallocate;
-use crate::inode::InodeRef;
-use crate::namei::NewKind;
-use crate::volume::Volume;
+use crate::file::fallocate::Fallocate;
+use crate::incore::inode_cache::InodeRef;
+use crate::mount::Volume;
+use crate::namespace::NewKind;
 
 const FILE_BYTES: u64 = 6 << 20;
 /// A range of the file, whose last block is a hole.

@@ -7,10 +7,10 @@ use extant_rt::Arc;
 
 use super::disk::{Random, assert_clean, dumped, format, has_tools, mount, mount_with_pages};
 use crate::error::Error;
-use crate::fallocate::Fallocate;
-use crate::inode::InodeRef;
-use crate::seek::SeekTo;
-use crate::volume::Volume;
+use crate::file::fallocate::Fallocate;
+use crate::file::seek::SeekTo;
+use crate::incore::inode_cache::InodeRef;
+use crate::mount::Volume;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 

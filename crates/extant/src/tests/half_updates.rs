@@ -9,9 +9,9 @@ use extant_rt::Arc;
 
 use super::disk::{format, has_tools, load, mount, scratch, store};
 use crate::error::Error;
-use crate::map::Mapping;
-use crate::update::{Credits, InodeDirty};
-use crate::volume::Volume;
+use crate::mapping::Mapping;
+use crate::metadata::update::{Credits, InodeDirty};
+use crate::mount::Volume;
 
 /// A disk with the file `a`, of one block, and the file's inode.
 fn disk_with_a_file() -> (Arc<MemoryDevice>, InodeNumber) {

@@ -8,9 +8,9 @@ use extant_rt::Arc;
 use super::disk::{Random, assert_clean, format, has_tools, mount};
 use super::names::{list, new};
 use crate::error::Error;
-use crate::inode::InodeRef;
-use crate::namei::NewKind;
-use crate::volume::Volume;
+use crate::incore::inode_cache::InodeRef;
+use crate::mount::Volume;
+use crate::namespace::NewKind;
 
 fn root(volume: &Arc<Volume>) -> InodeRef {
     volume.inode(InodeNumber::ROOT).unwrap()

@@ -10,11 +10,11 @@ use extant_rt::Arc;
 use super::disk::{assert_clean, format, has_tools, mount, mount_with_pages, scratch};
 use super::names::new;
 use crate::error::Error;
-use crate::fallocate::Fallocate;
+use crate::file::fallocate::Fallocate;
+use crate::metadata::update::{Credits, InodeDirty};
 use crate::mount::Options;
-use crate::namei::NewKind;
-use crate::update::{Credits, InodeDirty};
-use crate::volume::Volume;
+use crate::mount::Volume;
+use crate::namespace::NewKind;
 
 #[test]
 fn a_file_beyond_2_gib_sets_the_feature_that_says_so() {

@@ -8,10 +8,10 @@ use extant_rt::Arc;
 
 use super::disk::{Random, assert_clean, format, has_tools, mount};
 use crate::error::{Error, Result};
-use crate::inode::InodeRef;
+use crate::incore::inode_cache::InodeRef;
 use crate::mount::Options;
-use crate::namei::{New, NewKind, RenameFlags};
-use crate::volume::Volume;
+use crate::mount::Volume;
+use crate::namespace::{New, NewKind, RenameFlags};
 
 /// Features of disks, as `mke2fs` takes them.
 pub(super) const DISKS: &[&[&str]] = &[

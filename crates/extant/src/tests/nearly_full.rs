@@ -7,11 +7,11 @@ use extant_rt::Arc;
 use super::disk::{Random, assert_clean, format, has_tools};
 use super::names::new;
 use crate::error::{Error, Result};
-use crate::fallocate::Fallocate;
-use crate::inode::InodeRef;
+use crate::file::fallocate::Fallocate;
+use crate::incore::inode_cache::InodeRef;
 use crate::mount::Options;
-use crate::namei::NewKind;
-use crate::volume::Volume;
+use crate::mount::Volume;
+use crate::namespace::NewKind;
 
 const FILES: u64 = 5;
 const SIZE_MAX: u64 = 700_000;

@@ -8,7 +8,7 @@ use extant_rt::Arc;
 use super::disk::{Random, assert_clean, format, has_tools, mount};
 use super::names::{DISKS, new};
 use crate::error::Error;
-use crate::namei::{NewKind, RenameFlags};
+use crate::namespace::{NewKind, RenameFlags};
 
 #[test]
 fn a_name_goes_where_it_was_missed_unless_the_directory_changed_since() {

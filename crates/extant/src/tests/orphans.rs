@@ -9,14 +9,14 @@ use extant_rt::Arc;
 
 use super::disk::{assert_clean, format, has_tools, mount};
 use super::names::new;
-use crate::attributes::SetAttributes;
 use crate::error::Error;
-use crate::fallocate::Fallocate;
-use crate::inode::InodeRef;
+use crate::file::fallocate::Fallocate;
+use crate::incore::inode_cache::InodeRef;
+use crate::inode::attributes::SetAttributes;
+use crate::inode::xattr::XattrMode;
 use crate::mount::Options;
-use crate::namei::NewKind;
-use crate::volume::Volume;
-use crate::xattr::XattrMode;
+use crate::mount::Volume;
+use crate::namespace::NewKind;
 use crate::{File, Mount};
 
 const BLOCK: u64 = 1024;

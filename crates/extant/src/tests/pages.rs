@@ -10,12 +10,12 @@ use extant_rt::{Arc, AtomicBool, AtomicU64, Ordering, parallel, sleep, yield_now
 use super::disk::{Random, assert_clean, format, has_tools, mount_with_pages};
 use super::names::new;
 use crate::error::Error;
-use crate::fallocate::Fallocate;
-use crate::inode::InodeRef;
+use crate::file::fallocate::Fallocate;
+use crate::file::seek::SeekTo;
+use crate::incore::inode_cache::InodeRef;
 use crate::mount::Options;
-use crate::namei::{NewKind, RenameFlags};
-use crate::seek::SeekTo;
-use crate::volume::Volume;
+use crate::mount::Volume;
+use crate::namespace::{NewKind, RenameFlags};
 
 const BLOCK: u64 = 4096;
 const MIB: u64 = 1 << 20;

@@ -12,8 +12,8 @@ use super::disk::{assert_clean, format, has_tools, mount};
 use super::names::new;
 use crate::error::Error;
 use crate::mount::Options;
-use crate::namei::NewKind;
-use crate::volume::Volume;
+use crate::mount::Volume;
+use crate::namespace::NewKind;
 
 /// More than any of these takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -8,11 +8,11 @@ use extant_rt::Arc;
 use super::disk::{Random, assert_clean, dumped, format, has_tools};
 use super::names::new;
 use crate::error::Error;
-use crate::fallocate::Fallocate;
-use crate::inode::InodeRef;
+use crate::file::fallocate::Fallocate;
+use crate::incore::inode_cache::InodeRef;
 use crate::mount::Options;
-use crate::namei::NewKind;
-use crate::volume::Volume;
+use crate::mount::Volume;
+use crate::namespace::NewKind;
 
 const BLOCK: u64 = 4096;
 

@@ -9,9 +9,9 @@ use extant_rt::{Arc, AtomicBool, Ordering};
 use super::disk::{Random, assert_clean, format, has_tools, mount};
 use super::names::new;
 use crate::error::Error;
-use crate::inode::InodeRef;
-use crate::namei::NewKind;
-use crate::volume::Volume;
+use crate::incore::inode_cache::InodeRef;
+use crate::mount::Volume;
+use crate::namespace::NewKind;
 
 /// A disk to get the oldest hash, which has no minor one.
 const LEGACY_HASH: &[&str] = &["-b", "1024", "-O", "^metadata_csum,^64bit"];

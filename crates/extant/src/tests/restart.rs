@@ -6,10 +6,10 @@ use extant_rt::Arc;
 
 use super::disk::{Random, assert_clean, format, has_tools, mount};
 use crate::error::Error;
-use crate::fallocate::Fallocate;
-use crate::inode::InodeRef;
+use crate::file::fallocate::Fallocate;
+use crate::incore::inode_cache::InodeRef;
 use crate::mount::Options;
-use crate::volume::Volume;
+use crate::mount::Volume;
 
 const BLOCK: u64 = 1024;
 const EXTENTS: u64 = 24_000;

@@ -5,7 +5,7 @@ use extant_rt::Arc;
 
 use super::disk::{Random, assert_clean, format, has_tools, mount};
 use super::names::new;
-use crate::namei::NewKind;
+use crate::namespace::NewKind;
 
 /// A directory and long links are filled and removed; then a file takes their blocks, and the disk crashes with all of
 /// that in its journal.

@@ -8,9 +8,9 @@ use extant_rt::Arc;
 
 use super::disk::{Random, assert_clean, format, has_tools, mount, mount_with_pages};
 use super::kernel::KernelMount;
-use crate::fallocate::Fallocate;
-use crate::inode::InodeRef;
-use crate::volume::Volume;
+use crate::file::fallocate::Fallocate;
+use crate::incore::inode_cache::InodeRef;
+use crate::mount::Volume;
 
 fn content(volume: &Volume, inode: &InodeRef) -> Vec<u8> {
     let mut bytes = vec![0; inode.state().size() as usize];

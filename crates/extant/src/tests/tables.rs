@@ -9,8 +9,8 @@ use extant_rt::Arc;
 use super::disk::{Random, assert_clean, format, has_tools, scratch, store};
 use super::names::new;
 use crate::mount::Options;
-use crate::namei::NewKind;
-use crate::volume::Volume;
+use crate::mount::Volume;
+use crate::namespace::NewKind;
 
 const GROUPS: u32 = 4;
 const GARBAGE: u8 = 0xDB;

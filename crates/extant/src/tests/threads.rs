@@ -6,10 +6,10 @@ use extant_rt::Arc;
 use super::disk::{Random, assert_clean, format, has_tools};
 use super::names::new;
 use crate::error::{Error, Result};
-use crate::inode::InodeRef;
+use crate::incore::inode_cache::InodeRef;
 use crate::mount::Options;
-use crate::namei::{NewKind, RenameFlags};
-use crate::volume::Volume;
+use crate::mount::Volume;
+use crate::namespace::{NewKind, RenameFlags};
 
 const DIRS: u64 = 5;
 const THREADS: u64 = 4;

@@ -8,9 +8,9 @@ use extant_rt::Arc;
 
 use super::disk::{Random, assert_clean, dumped, format, has_tools, mount};
 use crate::error::Error;
-use crate::fallocate::Fallocate;
-use crate::inode::InodeRef;
-use crate::volume::Volume;
+use crate::file::fallocate::Fallocate;
+use crate::incore::inode_cache::InodeRef;
+use crate::mount::Volume;
 
 const BLOCK: u64 = 1024;
 

@@ -9,10 +9,10 @@ use extant_rt::Arc;
 
 use super::disk::{assert_clean, format, has_tools};
 use super::kernel::KernelMount;
-use crate::attributes::SetAttributes;
 use crate::error::{Error, Result};
-use crate::namei::{Credentials, New, NewKind};
-use crate::xattr::XattrMode;
+use crate::inode::attributes::SetAttributes;
+use crate::inode::xattr::XattrMode;
+use crate::namespace::{Credentials, New, NewKind};
 use crate::{Filesystem, Mount};
 
 /// The user, what the shell does, and what the API does.

@@ -11,10 +11,10 @@ use super::disk::{Random, assert_clean, format, has_tools};
 use super::names::new;
 use crate::Mount;
 use crate::error::Error;
-use crate::inode::InodeRef;
+use crate::incore::inode_cache::InodeRef;
 use crate::mount::Options;
-use crate::namei::NewKind;
-use crate::volume::Volume;
+use crate::mount::Volume;
+use crate::namespace::NewKind;
 
 const BLOCK: u64 = 4096;
 
@@ -28,7 +28,7 @@ fn disk() -> (Arc<MemoryDevice>, Device) {
 fn mount(device: &Device, background: bool) -> Arc<Volume> {
     let options = Options { background, page_cache_bytes: 64 << 20, ..Options::default() };
     let volume = Volume::mount(device.clone(), &options).unwrap().0;
-    volume.start_flushing();
+    volume.start_flushing(Arc::downgrade(&volume) as _);
     volume
 }
 
@@ -291,7 +291,7 @@ fn no_fsync_acknowledges_what_was_lost() {
     let device = Arc::new(ContentFails { inner: memory.clone(), is_broken: AtomicBool::new(false) });
     let options = Options { page_cache_bytes: 64 << 20, ..Options::default() };
     let volume = Volume::mount(device.clone(), &options).unwrap().0;
-    volume.start_flushing();
+    volume.start_flushing(Arc::downgrade(&volume) as _);
     let (done, failures) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -10,10 +10,10 @@ use super::disk::{Random, assert_clean, format, has_tools, mount};
 use super::kernel::{KernelMount, kernel_xattrs};
 use super::names::new;
 use crate::error::Error;
-use crate::inode::InodeRef;
-use crate::namei::{New, NewKind};
-use crate::volume::Volume;
-use crate::xattr::XattrMode;
+use crate::incore::inode_cache::InodeRef;
+use crate::inode::xattr::XattrMode;
+use crate::mount::Volume;
+use crate::namespace::{New, NewKind};
 
 const FILES: [&str; 3] = ["f0", "f1", "f2"];
 
@@ -180,7 +180,7 @@ fn shared_blocks_are_copied_on_write_and_counted() {
         let block = inode.raw().file_acl();
         let location = crate::error::Location::of(extant_ondisk::Structure::XattrBlock);
         volume
-            .buffer(block, crate::buffer::BufferKind::Xattr, location)
+            .buffer(block, crate::incore::buffer::BufferKind::Xattr, location)
             .unwrap()
             .read(|bytes| refcount(bytes).unwrap())
     };

@@ -1,0 +1,423 @@
+//! Adding and removing names.
+//!
+//! Source: `ext4_add_entry`, `make_indexed_dir`, `ext4_dx_add_entry`, `do_split`, `ext4_delete_entry` of
+//! `fs/ext4/namei.c`.
+
+use extant_ondisk::dirent::NewEntry;
+use extant_ondisk::htree::{DxKind, DxNodeMut, LeafSplit, make_root_from_linear, max_indirect_levels};
+use extant_ondisk::{FileType, InodeFlags, InodeNumber, LogicalBlock, RawInode, dirent};
+use extant_rt::Arc;
+
+use super::index::{IndexPath, Level, index_place};
+use super::lookup::Looked;
+use super::negative_lookup::Room;
+use super::{Found, place_in};
+use crate::directory::Directories;
+use crate::error::{Error, Result};
+use crate::incore::buffer::{Buffer, BufferKind};
+use crate::incore::inode::Inode;
+use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate};
+
+/// Where a name will go.
+pub(crate) struct InsertPlan {
+    location: InsertPlace,
+    /// The credits of [`MetadataUpdate::insert_entry`], the directory's inode included.
+    pub(crate) need: Credits,
+}
+
+enum InsertPlace {
+    /// There is room.
+    Block(Room),
+    /// Into a further block of a linear directory.
+    Append,
+    /// The only block, which becomes the root of an index.
+    Convert(Arc<Buffer>),
+    /// Into this leaf, which is divided, as are the index blocks above it that are full.
+    Split(IndexPath, Arc<Buffer>),
+}
+
+/// The content of a new entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Insertion<'n> {
+    pub(crate) name: &'n [u8],
+    pub(crate) inode: InodeNumber,
+    pub(crate) file_type: FileType,
+}
+
+/// A placeholder for the inode in a trial.
+const ANY_INODE: InodeNumber = InodeNumber::ROOT;
+
+impl Directories {
+    /// Finds out where a new name goes in a directory of these fields, whose entries move to a block first if they are in its
+    /// inode. Stays true while the lock is held.
+    ///
+    /// # Errors
+    /// `Exists` if the directory has the name; `NoSpace` if the index cannot grow; `FileTooLarge` if the inode cannot count the
+    /// blocks; `Corrupt`, `Io`.
+    ///
+    /// # Locks
+    /// `INODE` of the directory must be held alone.
+    pub(crate) fn plan_insert(&self, dir: &Arc<Inode>, raw: &RawInode, name: &[u8]) -> Result<InsertPlan> {
+        let moved;
+        let raw = if raw.has_inline_data() {
+            self.move_to_blocks(dir)?;
+            moved = dir.raw();
+            &moved
+        } else {
+            raw
+        };
+        let location = match self.negative_lookups.room(dir, raw.version(), name) {
+            Some(room) => InsertPlace::Block(room),
+            None => self.place_of_new(dir, name)?,
+        };
+        let (changed, new) = match &location {
+            InsertPlace::Block(_) => (1, 0),
+            InsertPlace::Append => (0, 1),
+            InsertPlace::Convert(_) => (1, 2),
+            InsertPlace::Split(path, _) => {
+                let full = self.full_levels(dir, path)?;
+                // The leaf and the levels above it; a split adds an entry to one that is not full.
+                (1 + path.levels.len() as u32, 1 + full as u32)
+            }
+        };
+        // The inode as well.
+        let grown = self.grow_need(raw, new);
+        self.check_countable(raw, grown.blocks)?;
+        self.check_nameable(raw, grown.blocks)?;
+        let need = Credits { credits: grown.credits + changed + 1, ..grown };
+        Ok(InsertPlan { location, need })
+    }
+
+    fn place_of_new(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InsertPlace> {
+        match self.find_place(dir, name) {
+            // No name can be added; existing names are still found.
+            Err(Error::Corrupt { .. })
+                if self.is_indexed(&dir.raw()) && self.find_scanning(dir, name)?.is_some() =>
+            {
+                Err(Error::Exists)
+            }
+            other => other,
+        }
+    }
+
+    fn find_place(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InsertPlace> {
+        match self.look_for(dir, name)? {
+            Looked::Found(_) => Err(Error::Exists),
+            Looked::Missing(Some(room)) => Ok(InsertPlace::Block(room)),
+            Looked::Missing(None) if self.is_indexed(&dir.raw()) => self.plan_split(dir, name),
+            Looked::Missing(None) if self.dir_format.has_index && self.directory_len(dir)? == 1 => {
+                let block =
+                    self.directory_buffer(dir, LogicalBlock(0), BufferKind::Directory(dir.owner()))?;
+                self.try_convert(dir, &block, name)?;
+                Ok(InsertPlace::Convert(block))
+            }
+            Looked::Missing(None) => Ok(InsertPlace::Append),
+        }
+    }
+
+    fn plan_split(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<InsertPlace> {
+        let root = self.index_root(dir)?;
+        let path = self.index_path(dir, &root, root.hasher.hash(name).hash)?;
+        let leaf = path.leaf(self, dir)?;
+        let entry = NewEntry { inode: ANY_INODE, name, file_type: FileType::Unknown.dirent_byte() };
+        let bytes = leaf.bytes();
+        let split = LeafSplit::plan(&bytes, self.dir_format.usable, entry, &root.hasher)
+            .map_err(|e| place_in(dir, &leaf).format(e))?;
+        if let Some(above) = path.levels.last() {
+            let fits = self.read_index(dir, &above.buffer, above.kind, |n| {
+                n.accepts_after(above.index, split.index_hash())
+            })?;
+            if !fits {
+                return Err(index_place(dir, &above.buffer).corrupt("a leaf holds hashes outside its range"));
+            }
+        }
+        let is_deepest = root.info.indirect_levels >= max_indirect_levels(self.dir_format.has_large_dir);
+        if is_deepest && self.full_levels(dir, &path)? == path.levels.len() {
+            return Err(Error::NoSpace);
+        }
+        drop(split);
+        Ok(InsertPlace::Split(path, leaf))
+    }
+
+    /// How many levels from the lowest up are full.
+    fn full_levels(&self, dir: &Inode, path: &IndexPath) -> Result<usize> {
+        let mut full = 0;
+        for level in path.levels.iter().rev() {
+            if !self.read_index(dir, &level.buffer, level.kind, |node| node.is_full())? {
+                break;
+            }
+            full += 1;
+        }
+        Ok(full)
+    }
+
+    /// A trial of [`MetadataUpdate::convert`], on copies.
+    fn try_convert(&self, dir: &Inode, block: &Buffer, name: &[u8]) -> Result<()> {
+        let entry = NewEntry { inode: ANY_INODE, name, file_type: FileType::Unknown.dirent_byte() };
+        self.converted(&block.bytes(), entry).map(drop).map_err(|e| place_in(dir, block).format(e))
+    }
+
+    /// The root and the two leaves that a linear block and one more name become, with the hash between the leaves.
+    fn converted(&self, linear: &[u8], entry: NewEntry<'_>) -> Result<Converted, extant_ondisk::Error> {
+        let format = &self.dir_format;
+        let hasher = format.default_hasher();
+        let (mut root, mut leaf) = (linear.to_vec(), vec![0; linear.len()]);
+        make_root_from_linear(&mut root, &mut leaf, LogicalBlock(1), hasher.version(), format.has_csum)?;
+        let split = LeafSplit::plan(&leaf, format.usable, entry, &hasher)?;
+        let (mut lower, mut upper) = (vec![0; linear.len()], vec![0; linear.len()]);
+        split.write(&mut lower, &mut upper);
+        DxNodeMut::parse(&mut root, DxKind::Root, format.has_csum)?.insert_after(
+            0,
+            split.index_hash(),
+            LogicalBlock(2),
+        )?;
+        Ok(Converted { root, lower, upper })
+    }
+}
+
+struct Converted {
+    root: Vec<u8>,
+    lower: Vec<u8>,
+    upper: Vec<u8>,
+}
+
+impl MetadataUpdate<'_> {
+    /// Adds a name to a directory as planned under the same lock, and sets the directory's times.
+    ///
+    /// # Errors
+    /// `Corrupt` if the bitmaps are damaged. The name is not there then.
+    pub(crate) fn insert_entry(
+        &mut self,
+        dirs: &Directories,
+        dir: &Arc<Inode>,
+        plan: InsertPlan,
+        entry: Insertion<'_>,
+    ) -> Result<()> {
+        let format = self.sbi.dir_format;
+        let entry = NewEntry {
+            inode: entry.inode,
+            name: entry.name,
+            file_type: format.file_type_byte(entry.file_type),
+        };
+        match plan.location {
+            InsertPlace::Block(room) => self.insert_into(dir, &room, entry)?,
+            InsertPlace::Append => {
+                let (_, buffer) = self.grow_empty(dirs, dir)?;
+                self.insert_into(dir, &Room { buffer, offset: 0 }, entry)?;
+            }
+            InsertPlace::Convert(block) => self.convert(dirs, dir, &block, entry)?,
+            InsertPlace::Split(path, leaf) => self.split(dirs, dir, path, &leaf, entry)?,
+        }
+        self.touch_directory(dir);
+        Ok(())
+    }
+
+    /// Sets the times of a directory whose names changed.
+    pub(crate) fn touch_directory(&mut self, dir: &Arc<Inode>) {
+        let (now, has_index) = (self.now(), self.sbi.dir_format.has_index);
+        self.modify_inode(dir, InodeDirty::Attributes, |raw| {
+            raw.set_mtime(now);
+            raw.set_ctime(now);
+            if !has_index {
+                raw.set_flags(raw.flags() - InodeFlags::INDEX);
+            }
+        });
+    }
+
+    fn insert_into(&mut self, dir: &Arc<Inode>, room: &Room, entry: NewEntry<'_>) -> Result<()> {
+        let usable = self.sbi.dir_format.usable;
+        let location = place_in(dir, &room.buffer);
+        let inserted = self
+            .modify_buffer(&room.buffer, |bytes| dirent::insert_at(bytes, usable, room.offset, &entry))
+            .map_err(|e| location.format(e))?;
+        // Planned under the same lock.
+        if inserted { Ok(()) } else { Err(location.corrupt("room for a name is gone")) }
+    }
+
+    /// A further block of the directory, without names.
+    fn grow_empty(&mut self, dirs: &Directories, dir: &Arc<Inode>) -> Result<(LogicalBlock, Arc<Buffer>)> {
+        let usable = self.sbi.dir_format.usable;
+        let (logical, buffer) = self.grow_directory(dirs, dir, BufferKind::Directory(dir.owner()))?;
+        self.modify_buffer(&buffer, |bytes| dirent::init_empty(bytes, usable));
+        Ok((logical, buffer))
+    }
+
+    fn convert(
+        &mut self,
+        dirs: &Directories,
+        dir: &Arc<Inode>,
+        block: &Arc<Buffer>,
+        entry: NewEntry<'_>,
+    ) -> Result<()> {
+        let location = place_in(dir, block);
+        let bytes = block.bytes();
+        let converted = dirs.converted(&bytes, entry).map_err(|e| location.format(e))?;
+        drop(bytes);
+        let (_, lower) = self.grow_empty(dirs, dir)?;
+        let (_, upper) = self.grow_empty(dirs, dir)?;
+        self.modify_buffer(&lower, |bytes| bytes.copy_from_slice(&converted.lower));
+        self.modify_buffer(&upper, |bytes| bytes.copy_from_slice(&converted.upper));
+        self.modify_buffer(block, |bytes| bytes.copy_from_slice(&converted.root));
+        self.set_kind(block, BufferKind::HtreeNode(dir.owner()));
+        self.modify_inode(dir, InodeDirty::Mapping, |raw| raw.set_flags(raw.flags() | InodeFlags::INDEX));
+        Ok(())
+    }
+
+    fn split(
+        &mut self,
+        dirs: &Directories,
+        dir: &Arc<Inode>,
+        mut path: IndexPath,
+        leaf: &Arc<Buffer>,
+        entry: NewEntry<'_>,
+    ) -> Result<()> {
+        let format = self.sbi.dir_format;
+        let hasher = dirs.index_root(dir)?.hasher;
+        let full = dirs.full_levels(dir, &path)?;
+        let mut new = Vec::with_capacity(full);
+        let (upper_logical, upper) = self.grow_empty(dirs, dir)?;
+        for _ in 0..full {
+            new.push(self.grow_empty(dirs, dir)?);
+        }
+        self.make_room(dir, &mut path, full, &mut new)?;
+
+        let bytes = leaf.bytes();
+        let split = LeafSplit::plan(&bytes, format.usable, entry, &hasher)
+            .map_err(|e| place_in(dir, leaf).format(e))?;
+        let (mut low, mut high) = (vec![0; format.block_bytes], vec![0; format.block_bytes]);
+        split.write(&mut low, &mut high);
+        let hash = split.index_hash();
+        drop(split);
+        drop(bytes);
+        self.modify_buffer(leaf, |bytes| bytes.copy_from_slice(&low));
+        self.modify_buffer(&upper, |bytes| bytes.copy_from_slice(&high));
+        let above = path.levels.last().ok_or(place_in(dir, leaf).corrupt("leaf without an index"))?;
+        self.insert_index(dir, above, hash, upper_logical)
+    }
+
+    /// Splits the `full` lowest levels of the path, from the top, so that the lowest has room for one more entry.
+    /// `new` are as many blocks.
+    fn make_room(
+        &mut self,
+        dir: &Arc<Inode>,
+        path: &mut IndexPath,
+        full: usize,
+        new: &mut Vec<(LogicalBlock, Arc<Buffer>)>,
+    ) -> Result<()> {
+        let mut next = path.levels.len() - full;
+        while let (Some(level), Some((logical, buffer))) = (path.levels.get_mut(next), new.pop()) {
+            self.set_kind(&buffer, BufferKind::HtreeNode(dir.owner()));
+            if level.kind == DxKind::Root {
+                // A node has room for three entries more than a root, so that this one need not be split as well.
+                self.push_down(dir, level, logical, &buffer)?;
+                let lower = Level { buffer, kind: DxKind::Node, index: std::mem::take(&mut level.index) };
+                path.levels.insert(1, lower);
+                next += 2;
+                continue;
+            }
+            let (hash, kept) = self.split_index(dir, level, &buffer)?;
+            if level.index >= kept {
+                level.index -= kept;
+                level.buffer = buffer;
+                let Some(above) = path.levels.get_mut(next - 1) else { break };
+                self.insert_index(dir, above, hash, logical)?;
+                above.index += 1;
+            } else if let Some(above) = path.levels.get(next - 1) {
+                self.insert_index(dir, above, hash, logical)?;
+            }
+            next += 1;
+        }
+        Ok(())
+    }
+
+    fn push_down(
+        &mut self,
+        dir: &Inode,
+        root: &Level,
+        logical: LogicalBlock,
+        lower: &Arc<Buffer>,
+    ) -> Result<()> {
+        let format = self.sbi.dir_format;
+        let mut node = vec![0; format.block_bytes];
+        self.modify_buffer(&root.buffer, |bytes| {
+            DxNodeMut::parse(bytes, DxKind::Root, format.has_csum)?.push_down(&mut node, logical)
+        })
+        .map_err(|e| index_place(dir, &root.buffer).format(e))?;
+        self.modify_buffer(lower, |bytes| bytes.copy_from_slice(&node));
+        Ok(())
+    }
+
+    /// Moves the upper half of a node into `upper`; the hash from which on it is there, and how many entries stay.
+    fn split_index(&mut self, dir: &Inode, level: &Level, upper: &Arc<Buffer>) -> Result<(u32, usize)> {
+        let format = self.sbi.dir_format;
+        let mut node = vec![0; format.block_bytes];
+        let split = self
+            .modify_buffer(&level.buffer, |bytes| {
+                let mut lower = DxNodeMut::parse(bytes, level.kind, format.has_csum)?;
+                let hash = lower.split_upper(&mut node)?;
+                Ok((hash, lower.as_node().count()))
+            })
+            .map_err(|e| index_place(dir, &level.buffer).format(e))?;
+        self.modify_buffer(upper, |bytes| bytes.copy_from_slice(&node));
+        Ok(split)
+    }
+
+    fn insert_index(&mut self, dir: &Inode, level: &Level, hash: u32, child: LogicalBlock) -> Result<()> {
+        let has_csum = self.sbi.dir_format.has_csum;
+        let location = index_place(dir, &level.buffer);
+        let inserted = self
+            .modify_buffer(&level.buffer, |bytes| {
+                DxNodeMut::parse(bytes, level.kind, has_csum)?.insert_after(level.index, hash, child)
+            })
+            .map_err(|e| location.format(e))?;
+        if inserted { Ok(()) } else { Err(location.corrupt("room for an index entry is gone")) }
+    }
+
+    /// Takes a name out of a directory and sets the directory's times.
+    ///
+    /// # Errors
+    /// `Corrupt`, and no change, if the entry is not there.
+    pub(crate) fn remove_entry(&mut self, dir: &Arc<Inode>, found: &Found) -> Result<()> {
+        self.modify_buffer(&found.buffer, |bytes| dirent::remove(bytes, found.usable, found.offset))
+            .map_err(|e| place_in(dir, &found.buffer).format(e))?;
+        self.touch_directory(dir);
+        Ok(())
+    }
+
+    /// Makes a name refer to another inode.
+    ///
+    /// # Errors
+    /// `Corrupt`, and no change, if the entry is not there.
+    pub(crate) fn replace_entry(
+        &mut self,
+        dir: &Arc<Inode>,
+        found: &Found,
+        number: InodeNumber,
+        file_type: FileType,
+    ) -> Result<()> {
+        let byte = self.sbi.dir_format.file_type_byte(file_type);
+        self.modify_buffer(&found.buffer, |bytes| {
+            dirent::set_inode(bytes, found.usable, found.offset, number, byte)
+        })
+        .map_err(|e| place_in(dir, &found.buffer).format(e))
+    }
+
+    /// Makes the first block of a new directory.
+    ///
+    /// # Errors
+    /// `Corrupt` if the bitmaps are damaged.
+    pub(crate) fn make_first_block(
+        &mut self,
+        dirs: &Directories,
+        dir: &Arc<Inode>,
+        parent: InodeNumber,
+    ) -> Result<()> {
+        let format = self.sbi.dir_format;
+        let (_, buffer) = self.grow_directory(dirs, dir, BufferKind::Directory(dir.owner()))?;
+        let byte = format.file_type_byte(FileType::Directory);
+        self.modify_buffer(&buffer, |bytes| {
+            dirent::init_dot_dotdot(bytes, format.usable, dir.number, parent, byte);
+        });
+        Ok(())
+    }
+}

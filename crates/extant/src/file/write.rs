@@ -1,0 +1,63 @@
+//! Writing files: into the page cache, or into their blocks at once.
+//!
+//! Locks: `INODE` of the file, as the two ways say.
+//!
+//! Tests: `tests/files.rs` (a model), `tests/shared_files.rs` (the kernel, threads), `tests/limits.rs`.
+
+use extant_ondisk::InodeFlags;
+use extant_rt::Arc;
+
+use crate::error::{Error, Result};
+use crate::file::Files;
+use crate::incore::inode::Inode;
+
+impl Files {
+    /// Writes at `offset`, or at the end of the file if there is none: how many bytes, at least one unless `buf` is
+    /// empty. A `privileged` writer may use the blocks kept for root, and does not take away the file's set-user-id
+    /// and set-group-id.
+    ///
+    /// # Errors
+    /// `NoSpace` and `FileTooLarge` if nothing could be written; `NotPermitted` for an immutable or verity file;
+    /// `IsADirectory`; `ReadOnly`; `Io`; `Corrupt`. With `Io` and `Corrupt`, a part may be written.
+    pub(crate) fn write_at(
+        &self,
+        inode: &Arc<Inode>,
+        offset: Option<u64>,
+        buf: &[u8],
+        privileged: bool,
+    ) -> Result<usize> {
+        self.check_regular(inode)?;
+        self.writable()?;
+        if inode.raw().flags().intersects(InodeFlags::FIXED_CONTENT) {
+            return Err(Error::NotPermitted);
+        }
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        if inode.state().raw.has_inline_data() {
+            let _content = inode.content.write();
+            self.move_to_blocks(inode)?;
+        }
+        if let Some(pages) = self.pages_of(inode) {
+            return self.write_cached(pages, inode, offset, buf, privileged);
+        }
+        if let Some(offset) = offset
+            && self.overwrite(inode, offset, buf, privileged)?
+        {
+            return Ok(buf.len());
+        }
+        let _content = inode.content.write();
+        let (size, size_max) = {
+            let raw = inode.raw();
+            (raw.size(), self.size_max(&raw))
+        };
+        let offset = offset.unwrap_or(size);
+        let room =
+            Some(size_max.saturating_sub(offset)).filter(|room| *room > 0).ok_or(Error::FileTooLarge)?;
+        let buf = &buf[..room.min(buf.len() as u64) as usize];
+        if offset > size {
+            self.zero_tail(inode, size)?;
+        }
+        self.write_through(inode, offset, buf, privileged)
+    }
+}

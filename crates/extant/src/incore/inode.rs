@@ -1,0 +1,254 @@
+//! Inodes in memory.
+//!
+//! An [`Inode`] is an inode in use, or recently in use. The fields it has on the disk are an `Arc<RawInode>`: readers take a
+//! snapshot, an update changes them in place, or a copy of them while a snapshot or the committer holds the old.
+//!
+//! Invariants: there is one [`Inode`] per number; one that the running transaction changed, or that a commit
+//! under way has frozen, is held by that transaction and so stays in the cache. An inode without links is deleted
+//! when its last [`InodeRef`](crate::incore::inode_cache::InodeRef) is gone.
+//!
+//! Locks: `INODE`, with a page cache `WRITEBACK` and `MAPPING` ([`ContentLocks`]) (the content), and `XATTR`, keyed by number; `PAGES` (the content in memory); `INODE_STATE` (the fields).
+
+use extant_alloc::{LastGroup, Preallocations};
+use extant_ondisk::{FileType, FsBlock, InodeNumber, RawInode, TransactionId};
+use extant_rt::{
+    Arc, AtomicBool, AtomicU32, AtomicU64, LockClass, Mutex, MutexGuard, OnceBox, Ordering, RwLock,
+    RwLockWriteGuard,
+};
+
+use crate::incore::buffer::Owner;
+use crate::incore::cache::Cached;
+use crate::incore::content::{ContentLocks, ReadGuard, WriteGuard, WritebackGuard};
+use crate::incore::errseq::WritebackError;
+use crate::incore::pages::{DelallocState, InodePages};
+
+/// An inode in memory.
+#[derive(Debug)]
+pub(crate) struct Inode {
+    pub(crate) number: InodeNumber,
+    pub(crate) generation: u32,
+    /// The content: extents and data of a file, entries of a directory. Readers share it.
+    pub(crate) content: RwLock<()>,
+    /// The extended attributes.
+    pub(crate) xattrs: RwLock<()>,
+    /// The position of its inode: the block of the table and the byte in it.
+    pub(crate) home: (FsBlock, usize),
+    /// Blocks preallocated for its content; made when they are first asked for.
+    preallocations: OnceBox<Arc<Preallocations>>,
+    /// The directory that it was made in, if that was since it came into memory.
+    pub(crate) directory: InodeNumber,
+    /// Where its last subdirectory went, of a directory.
+    pub(crate) last_group: LastGroup,
+    /// Its state in the page cache; made when it is first asked for.
+    paged: OnceBox<Paged>,
+    /// Data that could not be written back.
+    pub(crate) writeback_error: WritebackError,
+    /// Cut to nothing since it was last flushed: what is written then must not be lost with what was there before.
+    pub(crate) is_replaced: AtomicBool,
+    /// Distinguishes a directory whose names are cached from all others that were ever in memory; 0 if none are.
+    pub(crate) identity: AtomicU64,
+    /// For a directory: some of its cached names had no room near the others.
+    pub(crate) has_far_names: AtomicBool,
+    state: Mutex<InodeState>,
+    pub(crate) users: AtomicU32,
+    recently_used: AtomicBool,
+    /// Made without a name, and may get one.
+    linkable: AtomicBool,
+    /// In the orphan list. Changes under its lock.
+    orphan: AtomicBool,
+}
+
+/// The page-cache state of an inode.
+#[derive(Debug)]
+struct Paged {
+    locks: ContentLocks,
+    pages: Mutex<InodePages>,
+    writeback: extant_writeback::InodeWriteback,
+}
+
+/// The fields of an inode, under `INODE_STATE`.
+#[derive(Debug)]
+pub(crate) struct InodeState {
+    pub(crate) raw: Arc<RawInode>,
+    /// The state that is not yet in the on-disk inode.
+    pub(crate) delalloc: DelallocState,
+    /// In the running transaction's list.
+    pub(crate) dirty: bool,
+    /// Freed in the running or an earlier transaction; the number may be allocated again.
+    pub(crate) deleted: bool,
+    /// The last transaction that changed anything.
+    pub(crate) sync_tid: Option<TransactionId>,
+    /// The last transaction that changed what `fdatasync` must make durable: size and block mapping.
+    pub(crate) datasync_tid: Option<TransactionId>,
+}
+
+impl InodeState {
+    /// Where the content ends, which the inode on the disk may not know yet.
+    pub(crate) fn size(&self) -> u64 {
+        self.raw.size().max(self.delalloc.end)
+    }
+}
+
+impl Inode {
+    pub(crate) fn new(number: InodeNumber, home: (FsBlock, usize), raw: RawInode) -> Self {
+        let generation = raw.generation();
+        let state = InodeState {
+            raw: Arc::new(raw),
+            delalloc: DelallocState::default(),
+            dirty: false,
+            deleted: false,
+            sync_tid: None,
+            datasync_tid: None,
+        };
+        Self {
+            number,
+            generation,
+            content: RwLock::with_key(LockClass::INODE, u64::from(number.0), ()),
+            xattrs: RwLock::with_key(LockClass::XATTR, u64::from(number.0), ()),
+            home,
+            preallocations: OnceBox::new(),
+            directory: InodeNumber::default(),
+            last_group: LastGroup::default(),
+            paged: OnceBox::new(),
+            writeback_error: WritebackError::default(),
+            is_replaced: AtomicBool::new(false),
+            identity: AtomicU64::new(0),
+            has_far_names: AtomicBool::new(false),
+            state: Mutex::new(LockClass::INODE_STATE, state),
+            users: AtomicU32::new(0),
+            recently_used: AtomicBool::new(true),
+            linkable: AtomicBool::new(false),
+            orphan: AtomicBool::new(false),
+        }
+    }
+
+    fn paged(&self) -> &Paged {
+        self.paged.get_or_init(|| Paged {
+            locks: ContentLocks::new(u64::from(self.number.0)),
+            pages: Mutex::new(LockClass::PAGES, InodePages::default()),
+            writeback: extant_writeback::InodeWriteback::new(),
+        })
+    }
+
+    pub(crate) fn content_locks(&self) -> &ContentLocks {
+        &self.paged().locks
+    }
+
+    /// Its content in memory.
+    pub(crate) fn pages(&self) -> &Mutex<InodePages> {
+        &self.paged().pages
+    }
+
+    /// Its place in writeback.
+    pub(crate) fn writeback(&self) -> &extant_writeback::InodeWriteback {
+        &self.paged().writeback
+    }
+
+    /// Says whether an inode without links may get a name. `INODE` is held exclusively, or no other thread uses the inode yet.
+    pub(crate) fn set_linkable(&self, is_linkable: bool) {
+        self.linkable.store(is_linkable, Ordering::Release);
+    }
+
+    /// Whether an inode without links may get a name.
+    pub(crate) fn is_linkable(&self) -> bool {
+        self.linkable.load(Ordering::Acquire)
+    }
+
+    /// Whether it is in the orphan list.
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.orphan.load(Ordering::Acquire)
+    }
+
+    /// To be called with the orphan list's lock held.
+    pub(crate) fn set_orphan(&self, is_orphan: bool) {
+        self.orphan.store(is_orphan, Ordering::Release);
+    }
+
+    /// The blocks preallocated for its content.
+    pub(crate) fn preallocations(&self) -> &Arc<Preallocations> {
+        self.preallocations.get_or_init(|| Arc::new(Preallocations::new(self.number)))
+    }
+
+    /// Whether blocks may be preallocated for its content.
+    pub(crate) fn may_have_preallocations(&self) -> bool {
+        self.preallocations.get().is_some_and(|preallocations| preallocations.may_be_live())
+    }
+
+    /// The fields as they are now. Holding them makes the next change copy them.
+    pub(crate) fn raw(&self) -> Arc<RawInode> {
+        self.state.lock().raw.clone()
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, InodeState> {
+        self.state.lock()
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        Owner { inode: self.number, generation: self.generation }
+    }
+
+    pub(crate) fn file_type(&self) -> FileType {
+        self.state.lock().raw.file_type()
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        self.file_type() == FileType::Directory
+    }
+
+    /// Whether it is in use on the disk and has a name, or is a directory that has one.
+    pub(crate) fn is_named(&self) -> bool {
+        let state = self.state.lock();
+        state.raw.links_count() > 0 && !state.deleted
+    }
+
+    /// How many [`InodeRef`](crate::incore::inode_cache::InodeRef)s there are.
+    pub(crate) fn user_count(&self) -> u32 {
+        self.users.load(Ordering::Acquire)
+    }
+}
+
+impl Inode {
+    /// Holds the content beside readers and one thread that writes back.
+    pub(crate) fn lock_for_reading(&self) -> ReadGuard<'_> {
+        let content = self.content.read();
+        ReadGuard { _mapping: self.content_locks().mapping.read(), _content: content }
+    }
+
+    /// Holds the content beside one thread that writes back.
+    pub(crate) fn lock_for_writing(&self) -> WriteGuard<'_> {
+        let content = self.content.read();
+        WriteGuard { _mapping: self.content_locks().mapping.write(), _content: content }
+    }
+
+    /// Holds the content beside threads that read and write in memory.
+    pub(crate) fn lock_for_writeback(&self) -> WritebackGuard<'_> {
+        let content = self.content.read();
+        let ContentLocks { writeback, mapping } = self.content_locks();
+        WritebackGuard::Beside { mapping, _writeback: writeback.lock(), _content: content }
+    }
+
+    /// As [`Inode::lock_for_writeback`], unless another thread holds it alone or writes back.
+    pub(crate) fn try_lock_for_writeback(&self) -> Option<WritebackGuard<'_>> {
+        let content = self.content.try_read()?;
+        let ContentLocks { writeback, mapping } = self.content_locks();
+        Some(WritebackGuard::Beside { mapping, _writeback: writeback.try_lock()?, _content: content })
+    }
+}
+
+impl Cached for Inode {
+    fn key(&self) -> u64 {
+        u64::from(self.number.0)
+    }
+
+    fn recently_used(&self) -> &AtomicBool {
+        &self.recently_used
+    }
+}
+
+/// Takes the `INODE` locks of several inodes alone, in order.
+pub(crate) fn lock_all<'n>(inodes: &[&'n Arc<Inode>]) -> Vec<RwLockWriteGuard<'n, ()>> {
+    let mut inodes = inodes.to_vec();
+    inodes.sort_by_key(|inode| inode.number);
+    inodes.dedup_by_key(|inode| inode.number);
+    inodes.into_iter().map(|inode| inode.content.write()).collect()
+}

@@ -1,0 +1,324 @@
+//! The fields of inodes that users see and set: `stat`, `chmod`, `chown`, `utimes`, `chattr`.
+//!
+//! Leaves out: the size, which is set with the content; permission checks ([`crate::namespace::access`]).
+//!
+//! Locks: `XATTR` of the inode where the mode changes, for its access control list changes along.
+//!
+//! Source: `ext4_getattr`, `ext4_setattr` of `fs/ext4/inode.c`, `ext4_ioctl_setflags` of `fs/ext4/ioctl.c`.
+//! Tests: `tests/acls.rs`.
+
+use extant_ondisk::inode::ENCRYPTED_TARGET_HEAD;
+use extant_ondisk::{FileType, InodeFlags, InodeNumber, RawInode, Timestamp, nokey};
+use extant_rt::Arc;
+
+use crate::error::{Error, Result};
+use crate::incore::inode::Inode;
+use crate::inode::Inodes;
+use crate::metadata::update::{Credits, InodeDirty};
+
+const S_ISUID: u16 = 0o4000;
+const S_ISGID: u16 = 0o2000;
+const S_IXGRP: u16 = 0o010;
+/// Bits of a mode that are no type.
+const MODE_BITS: u16 = 0o7777;
+
+/// What `stat` reports for an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// Its number.
+    pub inode: InodeNumber,
+    /// Distinguishes this use of the number from others.
+    pub generation: u32,
+    /// What it is.
+    pub file_type: FileType,
+    /// Permission, set-id and sticky bits.
+    pub mode: u16,
+    /// Its names; of a directory 2 and its subdirectories, or 1 if they are too many to count.
+    pub links: u16,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// Bytes of content.
+    pub size: u64,
+    /// Space taken, in units of 512 bytes.
+    pub blocks_512: u64,
+    /// The last access.
+    pub atime: Timestamp,
+    /// The last change of the content.
+    pub mtime: Timestamp,
+    /// The last change of the inode.
+    pub ctime: Timestamp,
+    /// When it was made, if the inode has room for it.
+    pub crtime: Option<Timestamp>,
+    /// Major and minor number of a device, else 0.
+    pub device: (u32, u32),
+    /// Flags as `chattr` shows them.
+    pub flags: InodeFlags,
+    /// Counts changes.
+    pub version: u64,
+    /// The project.
+    pub project: u32,
+}
+
+/// Times of access and of change of the content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// The last access.
+    pub atime: Timestamp,
+    /// The last change of the content.
+    pub mtime: Timestamp,
+}
+
+/// Which reads set the time of the last access, as the mount options of these names say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// `noatime`: none.
+    None,
+    /// `relatime`: those after a change, and one a day.
+    #[default]
+    Relative,
+    /// `strictatime`: all.
+    Strict,
+}
+
+/// The attributes of an inode to change; the others stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// Permission, set-id and sticky bits. An access control list changes along.
+    pub mode: Option<u16>,
+    /// The owner.
+    pub uid: Option<u32>,
+    /// The group.
+    pub gid: Option<u32>,
+    /// The last access.
+    pub atime: Option<Timestamp>,
+    /// The last change of the content.
+    pub mtime: Option<Timestamp>,
+    /// Both of these are now, which an append-only inode takes too.
+    pub touch: bool,
+    /// The last change of the inode; without it, now.
+    pub ctime: Option<Timestamp>,
+    /// When it was made.
+    pub crtime: Option<Timestamp>,
+    /// Takes the set-user-id bit away, and the set-group-id bit of what its group may execute, as a change of owner
+    /// by an ordinary user must.
+    pub clear_set_id: bool,
+}
+
+impl SetAttributes {
+    /// Whether it changes nothing but what a write changes too (`may_setattr` of `fs/attr.c`).
+    fn comes_with_content(self) -> bool {
+        Self { touch: false, ctime: None, clear_set_id: false, ..self } == Self::default()
+    }
+}
+
+/// Flags that can be set here. Those that say how the content is kept cannot.
+const SETTABLE: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::DAX);
+
+/// The flags that exclude [`InodeFlags::DAX`] (`EXT4_DAX_MUT_EXCL`); of a directory, its entries may be in its inode.
+const NOT_MAPPED: InodeFlags = InodeFlags::VERITY
+    .union(InodeFlags::ENCRYPT)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::INLINE_DATA);
+
+impl Inodes {
+    /// What `stat` reports.
+    pub(crate) fn attributes(&self, inode: &Inode) -> Metadata {
+        let state = inode.state();
+        let (mut size, delalloc) = (state.size(), state.delalloc);
+        let mut written;
+        let raw = match delalloc.time {
+            // As exactly as the inode can say it.
+            Some(time) => {
+                written = RawInode::clone(&state.raw);
+                written.set_mtime(time);
+                written.set_ctime(time);
+                &written
+            }
+            None => &*state.raw,
+        };
+        let file_type = raw.file_type();
+        if file_type == FileType::Symlink
+            && self.features.has_encryption
+            && raw.flags().contains(InodeFlags::ENCRYPT)
+        {
+            size = nokey::shown_len(size.saturating_sub(ENCRYPTED_TARGET_HEAD as u64));
+        }
+        let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
+        Metadata {
+            inode: inode.number,
+            generation: raw.generation(),
+            file_type,
+            mode: raw.mode() & MODE_BITS,
+            links: raw.links_count(),
+            uid: raw.uid(),
+            gid: raw.gid(),
+            size,
+            blocks_512: raw.blocks_512(self.geometry.block_size)
+                + delalloc.delayed * u64::from(self.geometry.block_size / 512)
+                + inline_blocks_512(raw),
+            atime: raw.atime(),
+            mtime: raw.mtime(),
+            ctime: raw.ctime(),
+            crtime: raw.crtime(),
+            device: if is_device { raw.device() } else { (0, 0) },
+            flags: raw.flags() & InodeFlags::USER_VISIBLE,
+            version: raw.version(),
+            project: raw.project_id(),
+        }
+    }
+
+    /// Changes mode, owner and times in one step.
+    ///
+    /// # Errors
+    /// `NotPermitted` if it is immutable, or append-only and more changes than a write changes; `NoSpace` if an access control
+    /// list has to be copied out of a block that inodes share; `ReadOnly`, `Corrupt`, `Io`.
+    ///
+    /// # Locks
+    /// Takes `XATTR` of the inode.
+    pub(crate) fn set_attributes(&self, inode: &Arc<Inode>, set: &SetAttributes) -> Result<()> {
+        let flags = inode.raw().flags();
+        let fixes_all = flags.contains(InodeFlags::IMMUTABLE);
+        if fixes_all || flags.contains(InodeFlags::APPEND) && !set.comes_with_content() {
+            return Err(Error::NotPermitted);
+        }
+        self.writable()?;
+        let _xattrs = inode.xattrs.write();
+        let acl = match set.mode {
+            Some(mode) => self.acl_after_chmod(inode, mode)?,
+            None => None,
+        };
+        let acl = acl.map(|acl| self.plan_access_acl(inode, &acl)).transpose()?;
+        let need = acl.as_ref().map_or(Credits::new(0, 0), |plan| plan.need);
+        let mut update = self.begin(need.and(Credits::new(1, 0)))?;
+        if let Some(plan) = &acl {
+            update.apply_xattrs(inode, plan)?;
+        }
+        let now = update.now();
+        update.modify_inode(inode, InodeDirty::Attributes, |raw| {
+            if let Some(mode) = set.mode {
+                raw.set_mode(raw.mode() & !MODE_BITS | mode & MODE_BITS);
+            }
+            if set.clear_set_id && raw.file_type() != FileType::Directory {
+                raw.set_mode(without_set_id(raw.mode()));
+            }
+            set.uid.into_iter().for_each(|uid| raw.set_uid(uid));
+            set.gid.into_iter().for_each(|gid| raw.set_gid(gid));
+            if set.touch {
+                raw.set_atime(now);
+                raw.set_mtime(now);
+            }
+            set.atime.into_iter().for_each(|time| raw.set_atime(time));
+            set.mtime.into_iter().for_each(|time| raw.set_mtime(time));
+            set.crtime.into_iter().for_each(|time| raw.set_crtime(time));
+            raw.set_ctime(set.ctime.unwrap_or(now));
+        });
+        update.finish();
+        Ok(())
+    }
+
+    /// Sets the flags that `chattr` sets; those that cannot be set must be as they are.
+    ///
+    /// # Errors
+    /// `Unsupported` if others would change; `NotPermitted` if an immutable inode is to stay so and other flags are to change;
+    /// `ReadOnly`.
+    pub(crate) fn set_flags(&self, inode: &Arc<Inode>, flags: InodeFlags) -> Result<()> {
+        let raw = inode.raw();
+        let visible = raw.flags() & InodeFlags::USER_VISIBLE;
+        if !((flags ^ visible) - SETTABLE).is_empty() {
+            return Err(Error::Unsupported("a flag that says how the content is kept"));
+        }
+        // Source: `ext4_ioctl_check_immutable`.
+        let stays_immutable = (flags & visible).contains(InodeFlags::IMMUTABLE);
+        if stays_immutable && flags != visible {
+            return Err(Error::NotPermitted);
+        }
+        let is_dir = raw.file_type() == FileType::Directory;
+        let not_mapped = if is_dir { NOT_MAPPED - InodeFlags::INLINE_DATA } else { NOT_MAPPED };
+        if flags.contains(InodeFlags::DAX) && raw.flags().intersects(not_mapped) {
+            return Err(Error::Unsupported("DAX of content that cannot be mapped as it is kept"));
+        }
+        let mut update = self.begin(Credits::new(1, 0))?;
+        let now = update.now();
+        update.modify_inode(inode, InodeDirty::Attributes, |raw| {
+            raw.set_flags((raw.flags() - SETTABLE) | (flags & SETTABLE));
+            raw.set_ctime(now);
+        });
+        update.finish();
+        Ok(())
+    }
+}
+
+impl Inodes {
+    /// Sets the time of the last access if a read is to set it; the time of change stays.
+    ///
+    /// Source: `atime_needs_update` and `relatime_need_update` of `fs/inode.c`.
+    ///
+    /// # Errors
+    /// The journal's.
+    pub(crate) fn touch_atime(&self, inode: &Arc<Inode>, which: AccessTimes) -> Result<()> {
+        const DAY_SECONDS: i64 = 24 * 60 * 60;
+        if which == AccessTimes::None {
+            return Ok(());
+        }
+        let now = self.now();
+        let is_due = {
+            let state = inode.state();
+            let raw = &state.raw;
+            let atime = raw.atime();
+            let is_old = now.seconds.saturating_sub(atime.seconds) >= DAY_SECONDS;
+            let keeps_none = raw.flags().contains(InodeFlags::NOATIME);
+            let is_written = state.delalloc.time.is_some_and(|time| atime <= time);
+            let is_before_change = is_written || atime <= raw.mtime() || atime <= raw.ctime();
+            !keeps_none && (which == AccessTimes::Strict || is_old || is_before_change)
+        };
+        if !is_due || self.is_read_only() {
+            return Ok(());
+        }
+        let mut update = self.begin(Credits::new(1, 0))?;
+        update.modify_inode(inode, InodeDirty::Attributes, |raw| raw.set_atime(now));
+        update.finish();
+        Ok(())
+    }
+
+    /// Takes away file capabilities and, unless only those, what [`without_set_id`] does.
+    ///
+    /// Source: `file_remove_privs` of `fs/inode.c`, `cap_inode_killpriv`.
+    ///
+    /// # Errors
+    /// As [`Inodes::set_attributes`] and [`Inodes::remove_capabilities`].
+    pub(crate) fn remove_privileges(&self, inode: &Arc<Inode>, only_capabilities: bool) -> Result<()> {
+        let raw = inode.raw();
+        if self.may_have_xattrs(&raw) {
+            self.remove_capabilities(inode)?;
+        }
+        if only_capabilities || raw.mode() == without_set_id(raw.mode()) {
+            return Ok(());
+        }
+        self.set_attributes(inode, &SetAttributes { clear_set_id: true, ..SetAttributes::default() })
+    }
+}
+
+/// `setattr_should_drop_suidgid`.
+fn without_set_id(mode: u16) -> u16 {
+    let mode = mode & !S_ISUID;
+    if mode & S_IXGRP != 0 { mode & !S_ISGID } else { mode }
+}
+
+/// The sectors reported for a file whose content is in its inode, so that programs do not take it for a hole
+/// (`ext4_file_getattr`).
+fn inline_blocks_512(raw: &RawInode) -> u64 {
+    let counts = raw.file_type() == FileType::Regular && raw.has_inline_data();
+    if counts { raw.size().div_ceil(512) } else { 0 }
+}

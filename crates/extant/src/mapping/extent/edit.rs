@@ -1,0 +1,193 @@
+//! Applying a change of a leaf, and the changes that follow from it up to the root.
+//!
+//! Blocks for new nodes are allocated before anything is changed; from then on only damage can fail.
+
+use extant_alloc::Run;
+use extant_ondisk::extent::{ROOT_CAPACITY, block_capacity};
+use extant_ondisk::{Entries, Extent, ExtentIndex, ExtentNode, GroupNumber, LogicalBlock, Structure};
+use extant_rt::Arc;
+
+use super::leaf::{self, Splice};
+use super::path::{Level, Path};
+use crate::error::{Error, Location, Result};
+use crate::incore::buffer::{Buffer, BufferKind};
+use crate::incore::inode::Inode;
+use crate::mapping::extent::path::read_node;
+use crate::metadata::update::{InodeDirty, MetadataUpdate};
+
+impl MetadataUpdate<'_> {
+    /// Maps a hole, which begins where the path was looked for, to blocks.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is no hole; `NoSpace` if the update did not reserve [`Path::growth`] of 1.
+    pub(crate) fn insert_extent(
+        &mut self,
+        inode: &Arc<Inode>,
+        path: Path,
+        logical: LogicalBlock,
+        run: Run,
+        unwritten: bool,
+    ) -> Result<()> {
+        let len = u16::try_from(run.len).map_err(|_| Error::InvalidArgument("run too long"))?;
+        let extent = Extent { logical, len, start: run.start, unwritten };
+        let splice = leaf::insert(path.extents(), extent)
+            .filter(|_| extent.end() <= path.end)
+            .ok_or(self.corrupt(Structure::ExtentNode, inode, "mapped twice"))?;
+        self.edit_leaf(inode, path, splice)
+    }
+
+    /// Changes the path's leaf, and its parents as it needs. Counts the tree's blocks in the inode.
+    pub(super) fn edit_leaf(&mut self, inode: &Arc<Inode>, mut path: Path, splice: Splice) -> Result<()> {
+        let mut spare = self.allocate_nodes(inode, path.growth(splice.added()))?;
+        let mut change = i64::try_from(spare.len()).unwrap_or(0);
+        let shrinks = splice.entries.len() < splice.at.len();
+        if let Some(Entries::Leaf(extents)) = path.levels.last_mut().map(|leaf| &mut leaf.node.entries) {
+            extents.splice(splice.at, splice.entries);
+        }
+        // The level below this one is stored; this one is changed in memory, or needs no change.
+        let mut changed = true;
+        while let Some(mut level) = path.levels.pop().filter(|_| changed || shrinks) {
+            let Some(parent) = path.levels.last_mut() else {
+                if changed || self.only_child(inode, &level.node).is_some() {
+                    change -= self.store_root(inode, level.node, &mut spare)?;
+                }
+                break;
+            };
+            if !changed {
+                continue;
+            }
+            let Entries::Index(indexes) = &mut parent.node.entries else { break };
+            let Some(buffer) = level.buffer.clone() else { break };
+            let Some(first) = first_block(&level.node.entries) else {
+                self.free_metadata(buffer.block)?;
+                change -= 1;
+                indexes.remove(parent.position);
+                continue;
+            };
+            changed = false;
+            if let Some(right) = split(&mut level) {
+                let sibling = spare.pop().ok_or(Error::NoSpace)?;
+                if let Some(logical) = first_block(&right.entries) {
+                    indexes.insert(parent.position + 1, ExtentIndex { logical, child: sibling.block });
+                    changed = true;
+                }
+                self.store_node(inode, &sibling, &right)?;
+            }
+            if let Some(index) = indexes.get_mut(parent.position).filter(|index| index.logical != first) {
+                index.logical = first;
+                changed = true;
+            }
+            self.store_node(inode, &buffer, &level.node)?;
+        }
+        // The root may be as it was; a sync of the file must still wait for its nodes.
+        self.modify_inode(inode, InodeDirty::Mapping, |_| ());
+        self.count_blocks(inode, change)
+    }
+
+    /// Buffers for new nodes: at the start of the inode's flex group, out of the way of the file's next blocks
+    /// (kernel `ext4_inode_to_goal_block`).
+    fn allocate_nodes(&mut self, inode: &Arc<Inode>, count: u32) -> Result<Vec<Arc<Buffer>>> {
+        let (geometry, group) = (&self.sbi.geometry, self.sbi.group_of_inode(inode.number));
+        let goal =
+            geometry.group_first_block(GroupNumber(group.0 - group.0 % geometry.groups_per_flex.max(1)));
+        (0..count).map(|_| self.allocate_metadata(goal, BufferKind::Extent(inode.owner()))).collect()
+    }
+
+    fn store_node(&mut self, inode: &Arc<Inode>, buffer: &Arc<Buffer>, content: &ExtentNode) -> Result<()> {
+        let location = Location::of(Structure::ExtentNode).inode(inode.number).block(buffer.block);
+        self.modify_buffer(buffer, |bytes| content.write(bytes)).map_err(|e| location.format(e))
+    }
+
+    /// Writes the root, one level higher if its entries do not fit, or lower if those of its only child do. Gives
+    /// how many nodes were freed.
+    fn store_root(
+        &mut self,
+        inode: &Arc<Inode>,
+        mut root: ExtentNode,
+        spare: &mut Vec<Arc<Buffer>>,
+    ) -> Result<i64> {
+        let mut freed = 0;
+        if root.entries.is_empty() {
+            root = ExtentNode::empty_leaf(ROOT_CAPACITY);
+        }
+        if root.entries.len() > usize::from(ROOT_CAPACITY) {
+            let below = spare.pop().ok_or(Error::NoSpace)?;
+            let logical = first_block(&root.entries).unwrap_or_default();
+            let depth = root.depth + 1;
+            let moved = ExtentNode { max_entries: block_capacity(self.sbi.geometry.block_size), ..root };
+            self.store_node(inode, &below, &moved)?;
+            let index = ExtentIndex { logical, child: below.block };
+            root = ExtentNode { depth, max_entries: ROOT_CAPACITY, entries: Entries::Index(vec![index]) };
+        } else {
+            // A child that cannot be read stays where it is: the tree is right without this.
+            while let Some(child) = self.only_child(inode, &root) {
+                self.free_metadata(child.0)?;
+                freed += 1;
+                root = ExtentNode { max_entries: ROOT_CAPACITY, ..child.1 };
+            }
+        }
+        let location = Location::of(Structure::ExtentNode).inode(inode.number);
+        self.modify_inode(inode, InodeDirty::Mapping, |raw| root.write(raw.i_block_mut()))
+            .map_err(|e| location.format(e))?;
+        Ok(freed)
+    }
+
+    /// The only node below the root, if its entries fit the root.
+    fn only_child(
+        &self,
+        inode: &Arc<Inode>,
+        root: &ExtentNode,
+    ) -> Option<(extant_ondisk::FsBlock, ExtentNode)> {
+        let Entries::Index(indexes) = &root.entries else { return None };
+        let [index] = indexes.as_slice() else { return None };
+        let child = read_node(self.sbi, inode.owner(), index.child, root.depth - 1).ok()?.1;
+        self.sbi.prepare_free_block(index.child).ok()?;
+        let fits = !child.entries.is_empty() && child.entries.len() <= usize::from(ROOT_CAPACITY);
+        fits.then_some((index.child, child))
+    }
+
+    /// Counts blocks of the disk in or out of an inode.
+    ///
+    /// # Errors
+    /// `FileTooLarge` if the inode cannot count so many; `Corrupt` if it would have fewer than none.
+    pub(crate) fn count_blocks(&mut self, inode: &Arc<Inode>, change: i64) -> Result<()> {
+        if change == 0 {
+            return Ok(());
+        }
+        let block_size = self.sbi.geometry.block_size;
+        let huge = self.sbi.geometry.has_huge_file;
+        let change_512 = change.saturating_mul(i64::from(block_size / 512));
+        let sectors = inode
+            .state()
+            .raw
+            .blocks_512(block_size)
+            .checked_add_signed(change_512)
+            .ok_or(self.corrupt(Structure::Inode, inode, "counts fewer blocks than it has"))?;
+        self.modify_inode(inode, InodeDirty::Mapping, |raw| raw.set_blocks_512(sectors, block_size, huge))
+            .map_err(|_| Error::FileTooLarge)
+    }
+}
+
+/// The first block that a node maps.
+fn first_block(entries: &Entries) -> Option<LogicalBlock> {
+    match entries {
+        Entries::Leaf(extents) => extents.first().map(|extent| extent.logical),
+        Entries::Index(indexes) => indexes.first().map(|index| index.logical),
+    }
+}
+
+/// Cuts a node that has too many entries: its right part. One that grows at its end stays full, for a file that is
+/// written in order then has full leaves.
+fn split(level: &mut Level) -> Option<ExtentNode> {
+    let max = usize::from(level.node.max_entries);
+    let count = level.node.entries.len();
+    if count <= max {
+        return None;
+    }
+    let at = if level.position + 1 >= max { max } else { count / 2 };
+    let entries = match &mut level.node.entries {
+        Entries::Leaf(extents) => Entries::Leaf(extents.split_off(at)),
+        Entries::Index(indexes) => Entries::Index(indexes.split_off(at)),
+    };
+    Some(ExtentNode { entries, ..level.node.clone() })
+}

@@ -1,0 +1,241 @@
+//! The engine's part of a commit, called by the journal: snapshots at the freeze, final bytes afterwards.
+//!
+//! Order of the final bytes: bitmaps, descriptor fields, descriptor checksums, inodes, other blocks, superblock. Each
+//! checksum is computed here, once per commit, on a private copy; the checksum of an unchanged inode is not computed anew,
+//! or a damaged neighbour would get a valid one.
+//!
+//! Invariant: inode-table and descriptor blocks are written nowhere else, and commits come one after the other, so
+//! that the newest committed bytes of such a block are the right base for the next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use extant_alloc::{AllocatorSnapshot, GroupSnapshot};
+use extant_journal::{BoxError, FinalBlock};
+use extant_ondisk::{FsBlock, GroupDescriptor, InodeNumber, RawInode, Structure, Superblock, TransactionId};
+use extant_rt::{Arc, Ordering};
+
+use crate::error::{Location, Result};
+use crate::incore::buffer::{Buffer, BufferKind};
+use crate::incore::inode::Inode;
+use crate::metadata::{SbInfo, verify};
+
+/// The buffers and inodes that stay in the caches until the transaction is durable.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    buffers: Vec<Arc<Buffer>>,
+    inodes: Vec<Arc<Inode>>,
+}
+
+/// Snapshots of all that a transaction changed.
+struct Snapshot {
+    buffers: Vec<(FsBlock, BufferKind, Arc<[u8]>)>,
+    raw_inodes: BTreeMap<FsBlock, Vec<(InodeNumber, usize, Arc<RawInode>)>>,
+    groups: AllocatorSnapshot,
+    superblock: Option<Superblock>,
+}
+
+impl SbInfo {
+    pub(crate) fn freeze(
+        &self,
+        tid: TransactionId,
+    ) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
+        let snapshot = self.snapshot(tid);
+        Box::new(move || self.finish(snapshot).map_err(Into::into))
+    }
+
+    pub(crate) fn committed(&self, tid: TransactionId) {
+        self.discard_freed(tid);
+        self.allocator.committed(tid);
+        let Some(pinned) = self.pinned.lock().take() else { return };
+        pinned.inodes.iter().for_each(|inode| self.inodes.let_go(inode));
+        pinned.buffers.iter().for_each(|buffer| self.buffers.let_go(buffer));
+    }
+
+    pub(crate) fn aborted(&self, error: &extant_journal::Error) {
+        self.failed.store(true, Ordering::Release);
+        if !matches!(error, extant_journal::Error::ShutDown) {
+            self.handle_journal_abort(&error.to_string());
+        }
+    }
+
+    fn snapshot(&self, tid: TransactionId) -> Snapshot {
+        let (changed_buffers, changed_inodes, superblock_changed) = self.dirty_metadata.take();
+        let mut buffers = Vec::with_capacity(changed_buffers.len());
+        for buffer in &changed_buffers {
+            let mut state = buffer.lock();
+            state.dirty = false;
+            if !state.forgotten {
+                buffers.push((buffer.block, state.kind, state.bytes.clone()));
+            }
+        }
+        let mut raw_inodes = BTreeMap::new();
+        let mut inodes = Vec::new();
+        for (block, in_block) in changed_inodes {
+            let mut frozen = Vec::with_capacity(in_block.len());
+            for inode in &in_block {
+                let mut state = inode.state();
+                state.dirty = false;
+                frozen.push((inode.number, inode.home.1, state.raw.clone()));
+            }
+            raw_inodes.insert(block, frozen);
+            inodes.extend(in_block);
+        }
+        let groups = self.allocator.freeze(tid);
+        let superblock =
+            (superblock_changed || !groups.groups.is_empty()).then(|| self.superblock.lock().clone());
+        *self.pinned.lock() = Some(Pinned { buffers: changed_buffers, inodes });
+        Snapshot { buffers, raw_inodes, groups, superblock }
+    }
+
+    fn finish(&self, snapshot: Snapshot) -> Result<Vec<FinalBlock>> {
+        let mut out = Vec::new();
+        let Snapshot { buffers, raw_inodes, groups, superblock } = snapshot;
+        if let Some(superblock) = superblock {
+            out.push(self.finish_superblock(superblock, groups.free_blocks, groups.free_inodes)?);
+        }
+        let mut fresh = self.fresh_tables(&groups.groups);
+        if !fresh.is_empty() {
+            self.tables.pass();
+        }
+        self.finish_groups(groups.groups, &mut out)?;
+        for (block, raw_inodes) in raw_inodes {
+            let fresh = fresh.remove(&block);
+            out.push(self.finish_inodes(block, &raw_inodes, fresh)?);
+        }
+        for block in fresh {
+            out.push(FinalBlock { block, bytes: self.zeroes() });
+        }
+        for (block, kind, bytes) in buffers {
+            let mut bytes = bytes;
+            verify::sum(&self.checksums, kind, block, Arc::make_mut(&mut bytes));
+            out.push(FinalBlock { block, bytes });
+        }
+        Ok(out)
+    }
+
+    fn finish_groups(&self, groups: Vec<GroupSnapshot>, out: &mut Vec<FinalBlock>) -> Result<()> {
+        let mut by_block: BTreeMap<FsBlock, Vec<(usize, GroupSnapshot)>> = BTreeMap::new();
+        for frozen in groups {
+            let (block, offset) = self.geometry.descriptor_location(frozen.group);
+            by_block.entry(block).or_default().push((offset as usize, frozen));
+        }
+        for (block, groups) in by_block {
+            let location = Location::of(Structure::GroupDescriptor).block(block);
+            let mut bytes = self.base(block, location)?;
+            let target = Arc::make_mut(&mut bytes);
+            for (offset, frozen) in groups {
+                let into = target.get_mut(offset..).unwrap_or_default();
+                self.finish_group(frozen, into, out)?;
+            }
+            self.replace_committed(block, BufferKind::Descriptors, bytes.clone());
+            out.push(FinalBlock { block, bytes });
+        }
+        Ok(())
+    }
+
+    /// Writes a group's bitmaps out and its descriptor over the last committed one.
+    fn finish_group(&self, frozen: GroupSnapshot, into: &mut [u8], out: &mut Vec<FinalBlock>) -> Result<()> {
+        let location = Location::of(Structure::GroupDescriptor).group(frozen.group);
+        let GroupSnapshot { mut descriptor, block_bitmap, inode_bitmap, group, .. } = frozen;
+        // The allocators don't know checksums: of a bitmap that did not change, the last committed one holds.
+        let committed =
+            GroupDescriptor::parse(into, self.geometry.desc_size).map_err(|e| location.format(e))?;
+        descriptor.set_block_bitmap_csum(committed.block_bitmap_csum());
+        descriptor.set_inode_bitmap_csum(committed.inode_bitmap_csum());
+        if let Some(bitmap) = block_bitmap {
+            self.checksums.update_block_bitmap(&mut descriptor, &bitmap);
+            out.push(FinalBlock { block: descriptor.block_bitmap(), bytes: bitmap });
+        }
+        if let Some(bitmap) = inode_bitmap {
+            self.checksums.update_inode_bitmap(&mut descriptor, &bitmap);
+            out.push(FinalBlock { block: descriptor.inode_bitmap(), bytes: bitmap });
+        }
+        self.allocator.set_checksums(group, descriptor.block_bitmap_csum(), descriptor.inode_bitmap_csum());
+        descriptor.update_checksum(&self.checksums, group);
+        descriptor.write(into).map_err(|e| location.format(e))
+    }
+
+    fn finish_inodes(
+        &self,
+        block: FsBlock,
+        raw_inodes: &[(InodeNumber, usize, Arc<RawInode>)],
+        fresh: bool,
+    ) -> Result<FinalBlock> {
+        let location = Location::of(Structure::Inode).block(block);
+        let mut bytes = if fresh { self.zeroes() } else { self.base(block, location)? };
+        let target = Arc::make_mut(&mut bytes);
+        for (number, offset, inode) in raw_inodes {
+            let mut inode = RawInode::clone(inode);
+            self.checksums.update_inode(*number, &mut inode);
+            let raw = inode.as_bytes();
+            target
+                .get_mut(*offset..*offset + raw.len())
+                .ok_or(location.inode(*number).corrupt("past the end of its block"))?
+                .copy_from_slice(raw);
+        }
+        self.replace_committed(block, BufferKind::InodeTable, bytes.clone());
+        Ok(FinalBlock { block, bytes })
+    }
+
+    /// Puts the new bytes of a block that only commits write into the cache, where they stay until they are found elsewhere.
+    fn replace_committed(&self, block: FsBlock, kind: BufferKind, bytes: Arc<[u8]>) {
+        let buffer = Buffer::new(block, kind, bytes);
+        if let Some(pinned) = &mut *self.pinned.lock() {
+            pinned.buffers.push(buffer.clone());
+        }
+        self.buffers.replace(buffer);
+    }
+
+    /// The inode-table blocks that come into use with this commit. Their bytes on the disk were never written, if mkfs left
+    /// the tables to be initialised lazily.
+    fn fresh_tables(&self, groups: &[GroupSnapshot]) -> BTreeSet<FsBlock> {
+        let per_group = self.geometry.inodes_per_group;
+        let per_block = self.geometry.block_size / u32::from(self.geometry.inode_size);
+        let mut fresh = BTreeSet::new();
+        for frozen in groups {
+            let used = per_group.saturating_sub(frozen.descriptor.itable_unused());
+            for index in (frozen.inodes_written.next_multiple_of(per_block)..used).step_by(per_block as usize)
+            {
+                fresh.insert(self.geometry.inode_block(frozen.descriptor.inode_table(), index).0);
+            }
+        }
+        fresh
+    }
+
+    fn zeroes(&self) -> Arc<[u8]> {
+        vec![0; self.geometry.block_size as usize].into()
+    }
+
+    /// The newest bytes of a block that only commits write.
+    fn base(&self, block: FsBlock, location: Location) -> Result<Arc<[u8]>> {
+        match self.buffers.get(block.0, Arc::clone).map(|buffer| buffer.bytes()) {
+            Some(bytes) => Ok(bytes),
+            None => self.read_block(block, location),
+        }
+    }
+
+    fn finish_superblock(
+        &self,
+        mut superblock: Superblock,
+        free_blocks: u64,
+        free_inodes: u64,
+    ) -> Result<FinalBlock> {
+        superblock.set_free_blocks_count(free_blocks);
+        superblock.set_s_free_inodes_count(u32::try_from(free_inodes).unwrap_or(u32::MAX));
+        superblock.update_checksum();
+        let (block, offset) = self.superblock_location();
+        let mut bytes = self.read_block(block, Location::of(Structure::Superblock))?;
+        let raw = superblock.as_bytes();
+        // The superblock ends inside its block at every block size of 1 KiB and more.
+        Arc::make_mut(&mut bytes)[offset..offset + raw.len()].copy_from_slice(raw);
+        Ok(FinalBlock { block, bytes })
+    }
+
+    /// The block of the superblock, and the byte in it.
+    pub(crate) fn superblock_location(&self) -> (FsBlock, usize) {
+        match self.geometry.block_size {
+            1024 => (FsBlock(1), 0),
+            _ => (FsBlock(0), 1024),
+        }
+    }
+}

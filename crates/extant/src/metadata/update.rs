@@ -1,0 +1,465 @@
+//! An update: an open journal handle with the blocks it may use.
+//!
+//! Everything that changes metadata goes through here, so that a transaction's changes are known at its freeze, and an update's
+//! credits before it begins.
+//!
+//! Invariants: an update cannot fail with `NoSpace`, for it holds its worst case from the beginning; each changed block is charged
+//! once per transaction; an update that changed something ends by [`MetadataUpdate::finish`].
+//!
+//! A change cannot be undone, so an update that is dropped after its first change, by an error or a panic, aborts the journal: its
+//! transaction is not committed, and the next mount recovers the state before it. An operation therefore makes all checks that can
+//! refuse it before its first change. Damage that shows only between its changes ends all writing, as `ext4_handle_error` does
+//! where there is a journal.
+//!
+//! Locks: an update has rank `HANDLE`; takes `INODE_STATE`, `GROUP`, `SUPERBLOCK`, `BUFFER` and `CACHE` briefly.
+
+use std::collections::BTreeMap;
+
+use extant_alloc::{InodeKind, MayUse, NewInode, Parent, Purpose, Request, Reservation, Run};
+use extant_journal::Handle;
+use extant_ondisk::{
+    FsBlock, GroupNumber, InodeFlags, RawInode, Structure, Superblock, Timestamp, TransactionId, xattr,
+};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, MutexGuard, Ordering, Padded, spread, thread_slot};
+
+use crate::error::{Location, Result};
+use crate::incore::buffer::{Buffer, BufferKind};
+use crate::incore::inode::{Inode, InodeState};
+use crate::metadata::SbInfo;
+
+/// Credits for the bitmap and the descriptor of a run within one group.
+pub(crate) const RUN_CREDITS: u32 = 2;
+
+/// The size from which on a disk must say that it has large files.
+const LARGE_FILE_BYTES: u64 = 1 << 31;
+
+/// The worst case of blocks that an update may change or allocate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Credits {
+    /// Distinct metadata blocks that it may change, without the superblock.
+    pub(crate) credits: u32,
+    /// Blocks that it may allocate.
+    pub(crate) blocks: u32,
+    /// Which free blocks those may be.
+    pub(crate) may_use: MayUse,
+}
+
+impl Credits {
+    /// May allocate root's blocks.
+    pub(crate) const fn new(credits: u32, blocks: u32) -> Self {
+        Self { credits, blocks, may_use: MayUse::RootBlocks }
+    }
+
+    /// May allocate blocks of the reserved pool: for tree blocks of operations that must not fail with `NoSpace` (kernel
+    /// `EXT4_GET_BLOCKS_METADATA_NOFAIL`).
+    pub(crate) const fn nofail(credits: u32, blocks: u32) -> Self {
+        Self { credits, blocks, may_use: MayUse::Reserved }
+    }
+
+    /// The credits of two changes in one update; blocks of both are of the kind that `self` may use.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self {
+            credits: self.credits + other.credits,
+            blocks: self.blocks + other.blocks,
+            may_use: self.may_use,
+        }
+    }
+}
+
+/// How far a change of an inode matters to `fdatasync`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InodeDirty {
+    /// Owner, mode, times, names: only `fsync` waits for it.
+    Attributes,
+    /// Size or block mapping: without it the data cannot be read back.
+    Mapping,
+}
+
+/// Inodes by the block of the inode table that holds them.
+type InodesByBlock = BTreeMap<FsBlock, Vec<Arc<Inode>>>;
+
+/// The changes of the running transaction.
+#[derive(Debug)]
+pub(crate) struct DirtyMetadata {
+    /// By thread: a block that was freed is allocated again only after the commit, so none is listed twice.
+    buffers: Vec<Padded<Mutex<Vec<Arc<Buffer>>>>>,
+    /// By group, and there by block of the inode table, in the order of their first change: a number that was deleted and allocated
+    /// again within one transaction is listed twice, the later last.
+    inodes: Vec<Padded<Mutex<InodesByBlock>>>,
+    superblock: Padded<AtomicBool>,
+}
+
+const SHARDS: usize = 1024;
+
+impl DirtyMetadata {
+    pub(crate) fn new() -> Self {
+        Self {
+            buffers: (0..SHARDS).map(|_| Padded(Mutex::new(LockClass::CACHE, Vec::new()))).collect(),
+            inodes: (0..SHARDS).map(|_| Padded(Mutex::new(LockClass::CACHE, BTreeMap::new()))).collect(),
+            superblock: Padded(AtomicBool::new(false)),
+        }
+    }
+
+    /// Takes all of them out: buffers, inodes by table block, and whether the superblock changed. At freeze only.
+    pub(crate) fn take(&self) -> (Vec<Arc<Buffer>>, InodesByBlock, bool) {
+        let mut buffers = Vec::new();
+        let mut inodes = BTreeMap::new();
+        for shard in &self.buffers {
+            buffers.append(&mut shard.lock());
+        }
+        for shard in &self.inodes {
+            inodes.append(&mut shard.lock());
+        }
+        // No handle is open at the freeze, and the journal orders it after every closed one.
+        (buffers, inodes, self.superblock.swap(false, Ordering::Relaxed))
+    }
+
+    fn add_buffer(&self, buffer: Arc<Buffer>) {
+        self.buffers[thread_slot() % SHARDS].lock().push(buffer);
+    }
+
+    /// Whether the table block was not in yet.
+    fn add_inode(&self, group: GroupNumber, inode: Arc<Inode>) -> bool {
+        let mut shard = self.inodes[spread(u64::from(group.0), SHARDS)].lock();
+        let inodes = shard.entry(inode.home.0).or_default();
+        inodes.push(inode);
+        inodes.len() == 1
+    }
+}
+
+/// An open handle and its reservation. [`MetadataUpdate::finish`] ends it; dropping it does so only before the first change, else
+/// it aborts the journal. Blocks that were not used are given back.
+#[must_use = "an update that changed something must be finished"]
+pub(crate) struct MetadataUpdate<'v> {
+    pub(crate) sbi: &'v SbInfo,
+    handle: Handle<'v>,
+    reservation: Reservation<'v>,
+    now: Timestamp,
+}
+
+impl<'v> MetadataUpdate<'v> {
+    pub(crate) fn new(sbi: &'v SbInfo, handle: Handle<'v>, reservation: Reservation<'v>) -> Self {
+        // Credits that are not charged are returned.
+        handle.charge(0);
+        Self { sbi, handle, reservation, now: sbi.now() }
+    }
+
+    /// Ends an update whose changes are whole.
+    pub(crate) fn finish(self) {
+        self.handle.finish();
+    }
+
+    /// Says that a change begins, before what [`MetadataUpdate`] does not see changes in memory. A panic from here on aborts the
+    /// journal.
+    pub(crate) fn begin_change(&self) {
+        self.handle.begin_change();
+    }
+
+    /// One time for all that the update does.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    pub(crate) fn tid(&self) -> TransactionId {
+        self.handle.tid()
+    }
+
+    /// Asks for more credits without waiting; false means: close this update at a consistent point, begin another.
+    pub(crate) fn extend(&mut self, credits: u32) -> bool {
+        self.handle.extend(credits)
+    }
+
+    /// Counts blocks that the transaction did not have to write before.
+    pub(crate) fn charge(&self, blocks: u32) {
+        self.handle.charge(blocks);
+    }
+
+    /// Changes an inode's fields; counts its version up. The time of a write that it has not got comes first.
+    pub(crate) fn modify_inode<R>(
+        &mut self,
+        inode: &Arc<Inode>,
+        dirty: InodeDirty,
+        modify: impl FnOnce(&mut RawInode) -> R,
+    ) -> R {
+        self.modify_state(inode, inode.state(), dirty, modify)
+    }
+
+    /// [`MetadataUpdate::modify_inode`] if the inode's fields pass a `check`.
+    ///
+    /// # Errors
+    /// The errors of `check`, and nothing was changed.
+    pub(crate) fn modify_checked_inode<R>(
+        &mut self,
+        inode: &Arc<Inode>,
+        dirty: InodeDirty,
+        check: impl FnOnce(&RawInode) -> Result<()>,
+        modify: impl FnOnce(&mut RawInode) -> R,
+    ) -> Result<R> {
+        let state = inode.state();
+        check(&state.raw)?;
+        Ok(self.modify_state(inode, state, dirty, modify))
+    }
+
+    /// The last change of an inode: its number may belong to a new inode afterwards.
+    pub(crate) fn delete_inode(&mut self, inode: &Arc<Inode>, modify: impl FnOnce(&mut RawInode)) {
+        self.begin_change();
+        let mut state = inode.state();
+        state.deleted = true;
+        self.modify_state(inode, state, InodeDirty::Mapping, modify);
+    }
+
+    /// Puts the time of the last write into an inode, if it has not got it and is not deleted. Takes one credit.
+    pub(crate) fn put_times(&mut self, inode: &Arc<Inode>) {
+        let state = inode.state();
+        // Both are checked without releasing the lock in between: afterwards the number may belong to a new inode.
+        if !state.deleted && state.delalloc.time.is_some() {
+            self.modify_state(inode, state, InodeDirty::Attributes, |_| ());
+        }
+    }
+
+    fn modify_state<R>(
+        &mut self,
+        inode: &Arc<Inode>,
+        mut state: MutexGuard<'_, InodeState>,
+        dirty: InodeDirty,
+        modify: impl FnOnce(&mut RawInode) -> R,
+    ) -> R {
+        self.begin_change();
+        let tid = self.tid();
+        let first = !std::mem::replace(&mut state.dirty, true);
+        state.sync_tid = Some(tid);
+        if dirty == InodeDirty::Mapping {
+            state.datasync_tid = Some(tid);
+        }
+        let written = state.delalloc.time.take();
+        let raw = Arc::make_mut(&mut state.raw);
+        if first {
+            grow_fields(raw, self.sbi.features.extra_isize);
+        }
+        if let Some(written) = written {
+            raw.set_mtime(written);
+            raw.set_ctime(written);
+        }
+        // Such an inode counts references there.
+        if !raw.flags().contains(InodeFlags::EA_INODE) {
+            raw.set_version(raw.version().wrapping_add(1));
+        }
+        let result = modify(raw);
+        drop(state);
+        if first && self.sbi.dirty_metadata.add_inode(self.sbi.group_of_inode(inode.number), inode.clone()) {
+            self.handle.charge(1);
+        }
+        result
+    }
+
+    /// Changes a buffer's bytes. `modify` takes no lock.
+    pub(crate) fn modify_buffer<R>(
+        &mut self,
+        buffer: &Arc<Buffer>,
+        modify: impl FnOnce(&mut [u8]) -> R,
+    ) -> R {
+        self.begin_change();
+        let mut state = buffer.lock();
+        let first = !std::mem::replace(&mut state.dirty, true);
+        let result = modify(Arc::make_mut(&mut state.bytes));
+        drop(state);
+        if first {
+            self.sbi.dirty_metadata.add_buffer(buffer.clone());
+            self.handle.charge(1);
+        }
+        result
+    }
+
+    /// Changes what a buffer is, such as a directory's first block that becomes the root of a hash tree.
+    pub(crate) fn set_kind(&mut self, buffer: &Arc<Buffer>, kind: BufferKind) {
+        self.modify_buffer(buffer, |_| ());
+        buffer.lock().kind = kind;
+    }
+
+    /// Changes the superblock's fields other than the free counts, which the committer sets.
+    pub(crate) fn modify_superblock<R>(&mut self, modify: impl FnOnce(&mut Superblock) -> R) -> R {
+        self.begin_change();
+        let result = modify(&mut self.sbi.superblock.lock());
+        // Charged like any other block: a transaction that changes nothing else is not empty.
+        if !self.sbi.dirty_metadata.superblock.swap(true, Ordering::Relaxed) {
+            self.handle.charge(1);
+        }
+        result
+    }
+
+    /// Allocates one block of metadata near `goal`, as a buffer of zeroes that is part of the transaction.
+    ///
+    /// # Errors
+    /// `NoSpace` if the update did not reserve it or no block is free in fact; `Corrupt` bitmaps.
+    pub(crate) fn allocate_metadata(&mut self, goal: FsBlock, kind: BufferKind) -> Result<Arc<Buffer>> {
+        let run = self.take_metadata(goal)?;
+        self.mark_used(run)?;
+        Ok(self.new_buffer(run.start, kind))
+    }
+
+    /// Takes one block of metadata near `goal`, which changes nothing yet.
+    ///
+    /// # Errors
+    /// `NoSpace` if the update did not reserve it or no block is free in fact.
+    pub(crate) fn take_metadata(&mut self, goal: FsBlock) -> Result<Run> {
+        let request = Request { goal, len: 1, least: 1, ahead: 0, purpose: Purpose::Metadata };
+        Ok(self.sbi.allocator.allocate(&mut self.reservation, &request)?)
+    }
+
+    /// A buffer of zeroes for a block that was just allocated.
+    pub(crate) fn new_buffer(&mut self, block: FsBlock, kind: BufferKind) -> Arc<Buffer> {
+        let zeroes = vec![0; self.sbi.geometry.block_size as usize];
+        let buffer = Buffer::new(block, kind, zeroes.into());
+        self.sbi.buffers.replace(buffer.clone());
+        self.handle.cancel_revoke(block);
+        self.modify_buffer(&buffer, |_| ());
+        buffer
+    }
+
+    /// Marks a run that was taken from the allocator as used on the disk.
+    ///
+    /// # Errors
+    /// `Corrupt` if the disk says that it is used already.
+    pub(crate) fn mark_used(&mut self, run: Run) -> Result<()> {
+        self.begin_change();
+        let changed = self.sbi.allocator.mark_used(self.tid(), run)?;
+        self.handle.charge(changed);
+        Ok(())
+    }
+
+    /// Frees blocks of file data; they can be used again once the transaction is durable.
+    ///
+    /// # Errors
+    /// `Corrupt` if they are free already or belong to the file system itself.
+    pub(crate) fn free(&mut self, run: Run) -> Result<()> {
+        self.begin_change();
+        let changed = self.sbi.allocator.mark_free(self.tid(), run)?;
+        self.handle.charge(changed);
+        Ok(())
+    }
+
+    /// Frees a block of metadata: revoked, forgotten, and free once the transaction is durable.
+    ///
+    /// # Errors
+    /// As [`MetadataUpdate::free`].
+    pub(crate) fn free_metadata(&mut self, block: FsBlock) -> Result<()> {
+        self.free(Run { start: block, len: 1 })?;
+        self.handle.revoke(block);
+        if let Some(buffer) = self.sbi.buffers.remove(block.0) {
+            buffer.lock().forgotten = true;
+        }
+        Ok(())
+    }
+
+    /// Allocates an inode number.
+    ///
+    /// # Errors
+    /// `NoInodes`, and nothing was changed.
+    pub(crate) fn allocate_inode(&mut self, parent: Parent<'_>, kind: InodeKind) -> Result<NewInode> {
+        let had_changed = self.handle.begin_change();
+        let made = self.sbi.allocator.allocate_inode(self.tid(), parent, kind).inspect_err(|_| {
+            if !had_changed {
+                self.handle.cancel_change();
+            }
+        })?;
+        self.handle.charge(made.written);
+        Ok(made)
+    }
+
+    /// Takes an inode number back. The caller has changed the inode in this update already.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is free already.
+    pub(crate) fn free_inode(&mut self, inode: &Arc<Inode>, kind: InodeKind) -> Result<()> {
+        self.begin_change();
+        let changed = self.sbi.allocator.free_inode(self.tid(), inode.number, kind)?;
+        self.handle.charge(changed);
+        Ok(())
+    }
+
+    /// Sets a flag of the superblock that says that a feature is in use, if it is not set.
+    pub(crate) fn use_feature(&mut self, feature: Feature) {
+        // Relaxed: a flag stays set, and a thread that sees this one is in the transaction that set it or in a later one.
+        let (known, bit) = (&self.sbi.features_in_use, 1 << feature as u32);
+        if known.load(Ordering::Relaxed) & bit != 0 {
+            return;
+        }
+        let set = |sb: &mut Superblock| match feature {
+            Feature::LargeFile => {
+                sb.set_ro_compat(sb.ro_compat() | extant_ondisk::RoCompatFeatures::LARGE_FILE)
+            }
+            Feature::ExtAttr => sb.set_compat(sb.compat() | extant_ondisk::CompatFeatures::EXT_ATTR),
+        };
+        let missing = {
+            let sb = self.sbi.superblock.lock();
+            match feature {
+                Feature::LargeFile => !sb.ro_compat().contains(extant_ondisk::RoCompatFeatures::LARGE_FILE),
+                Feature::ExtAttr => !sb.compat().contains(extant_ondisk::CompatFeatures::EXT_ATTR),
+            }
+        };
+        if missing {
+            self.modify_superblock(set);
+        }
+        known.fetch_or(bit, Ordering::Relaxed);
+    }
+
+    /// Notes in the superblock that a file is as large as that.
+    pub(crate) fn note_size(&mut self, size: u64) {
+        if size >= LARGE_FILE_BYTES {
+            self.use_feature(Feature::LargeFile);
+        }
+    }
+
+    /// The error of metadata at `structure` that is not what it must be.
+    pub(crate) fn corrupt(&self, structure: Structure, inode: &Inode, reason: &'static str) -> crate::Error {
+        Location::of(structure).inode(inode.number).corrupt(reason)
+    }
+}
+
+/// Makes room for the fields that new inodes have in one that was made without, as long as no attributes are in the
+/// way (`ext4_expand_extra_isize`).
+fn grow_fields(raw: &mut RawInode, wanted: u16) {
+    let has = raw.extra_isize();
+    if has >= wanted {
+        return;
+    }
+    // An inode that never reserved room has no attributes inside either, whatever its bytes say.
+    if has == 0 && raw.set_extra_isize(4).is_err() {
+        return;
+    }
+    let Some(region) = raw.xattr_region_mut() else { return };
+    if has > 0 && !xattr::parse_ibody(region).is_ok_and(|xattrs| xattrs.is_empty()) {
+        return;
+    }
+    region.fill(0);
+    // The size was checked at mounting; if it does not fit after all, the inode keeps what it has.
+    let _ = raw.set_extra_isize(wanted);
+}
+
+/// A feature whose flag is set at its first use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Feature {
+    /// A file of 2 GiB or more.
+    LargeFile,
+    /// An extended attribute.
+    ExtAttr,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_grow_over_stale_bytes_but_not_over_attributes() {
+        let mut raw = RawInode::new(256, 4).expect("an inode");
+        raw.xattr_region_mut().expect("a region").fill(0xDB);
+        grow_fields(&mut raw, 32);
+        assert_eq!((raw.extra_isize(), raw.crtime().map(|time| time.seconds)), (32, Some(0)));
+
+        let mut raw = RawInode::new(256, 28).expect("an inode");
+        let attribute = xattr::Xattr::new(1, b"name", b"value");
+        xattr::write_ibody(raw.xattr_region_mut().expect("a region"), &[attribute]).expect("room");
+        grow_fields(&mut raw, 32);
+        assert_eq!(raw.extra_isize(), 28);
+    }
+}

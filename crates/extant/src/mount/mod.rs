@@ -1,0 +1,602 @@
+//! Mounting and unmounting.
+//!
+//! Mounting for writing replays the journal, marks the superblock as in need of recovery, and finishes what a
+//! crash left in the orphan list. Mounting for reading writes nothing: the journal is replayed into memory.
+//!
+//! Source: `ext4_fill_super`, `ext4_setup_super`, `ext4_put_super` of `fs/ext4/super.c`.
+
+pub(crate) mod mmp;
+mod superblock_recovery;
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::time::Duration;
+
+use extant_alloc::{Allocator, Bands, Setup, Tuning};
+use extant_block::BlockDevice;
+use extant_journal::{BoxError, Client, FinalBlock, Journal, LogMap, recovery};
+use extant_ondisk::{
+    Checksums, CompatFeatures, FsBlock, Geometry, IncompatFeatures, InodeNumber, RoCompatFeatures, State,
+    Structure, Superblock, TransactionId, casefold,
+};
+use extant_rt::{
+    Arc, AtomicBool, AtomicU32, LockClass, Mutex, OnceLock, Ordering, WallClock, Weak, available_parallelism,
+};
+
+use crate::directory::Directories;
+use crate::error::{Error, Location, Result};
+use crate::file::Files;
+use crate::incore::cache::Cache;
+use crate::incore::inode_cache::InodeCache;
+use crate::inode::Inodes;
+use crate::mapping::BlockMap;
+use crate::metadata::SbInfo;
+use crate::metadata::counting::{self, DESCRIPTOR_BLOCKS_AT_MOUNT};
+use crate::metadata::dir_format::DirFormat;
+use crate::metadata::errors::note_loss;
+use crate::metadata::features::Features;
+use crate::metadata::groups::Groups;
+use crate::metadata::orphan_list::Orphans;
+use crate::metadata::reserve::reserved_pool_of;
+use crate::metadata::reserved::SpecialInodes;
+use crate::metadata::tables::{self, START_DELAY as TABLE_DELAY, Tables};
+use crate::metadata::update::DirtyMetadata;
+use crate::mount::mmp::MmpGuard;
+use crate::namespace::Namespace;
+use crate::page_cache::{InodeBands, PageCache, Pages, WritebackOwner};
+
+/// As the kernel's `commit=5`.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Features without which the disk can be neither read nor written here.
+pub(crate) const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
+    .union(IncompatFeatures::RECOVER)
+    .union(IncompatFeatures::META_BG)
+    .union(IncompatFeatures::EXTENTS)
+    .union(IncompatFeatures::BIT64)
+    .union(IncompatFeatures::MMP)
+    .union(IncompatFeatures::FLEX_BG)
+    .union(IncompatFeatures::CSUM_SEED)
+    .union(IncompatFeatures::LARGEDIR)
+    .union(IncompatFeatures::INLINE_DATA)
+    .union(IncompatFeatures::EA_INODE)
+    .union(IncompatFeatures::ENCRYPT)
+    .union(IncompatFeatures::CASEFOLD);
+
+/// Incompatible features with which a disk can only be read.
+pub(crate) const INCOMPAT_READ_ONLY: IncompatFeatures =
+    IncompatFeatures::ENCRYPT.union(IncompatFeatures::CASEFOLD);
+
+/// Read-only-compatible features that can be written.
+pub(crate) const RO_COMPAT_WRITE: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
+    .union(RoCompatFeatures::LARGE_FILE)
+    .union(RoCompatFeatures::HUGE_FILE)
+    .union(RoCompatFeatures::GDT_CSUM)
+    .union(RoCompatFeatures::DIR_NLINK)
+    .union(RoCompatFeatures::EXTRA_ISIZE)
+    .union(RoCompatFeatures::METADATA_CSUM)
+    .union(RoCompatFeatures::VERITY)
+    .union(RoCompatFeatures::ORPHAN_PRESENT);
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) read_only: bool,
+    /// Leave a dirty journal alone; for reading only.
+    pub(crate) no_recovery: bool,
+    pub(crate) clock: WallClock,
+    /// Bytes of clean metadata blocks, inodes and names to keep.
+    pub(crate) cache_bytes: u64,
+    /// Bytes of files to keep in memory; none: all is written at once.
+    pub(crate) page_cache_bytes: u64,
+    /// Whether those stay that are on the disk.
+    pub(crate) keep_clean_pages: bool,
+    pub(crate) tuning: Tuning,
+    /// The value for `s_last_mounted`.
+    pub(crate) last_mounted: Option<Vec<u8>>,
+    /// Commit at intervals, checkpoint, write back and zero inode tables in the background.
+    pub(crate) background: bool,
+    /// The time between commits in the background.
+    pub(crate) commit_interval: Duration,
+    /// The time from mounting to the first inode table that is zeroed in the background.
+    pub(crate) table_delay: Duration,
+    /// Discard what transactions freed.
+    pub(crate) discard: bool,
+    /// Blocks of the reserved pool at most.
+    pub(crate) reserved_pool_max: u64,
+    /// Stop writing at damage, whatever the superblock says.
+    pub(crate) stop_on_damage: bool,
+}
+
+/// Bytes of the cache for each CPU, if that is more than 256 MiB: so its shards are many enough for threads not to meet.
+const CPU_CACHE_BYTES: u64 = 16 << 20;
+
+/// Bytes of the cache per cached name, whose inode stays in memory with it (1,152 bytes both), and per cached inode that is not in use. A
+/// quarter of the bytes is for blocks, one for bitmaps.
+const ENTRY_BYTES: u64 = 4096;
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            no_recovery: false,
+            clock: WallClock::System,
+            cache_bytes: (256 << 20).max(available_parallelism() as u64 * CPU_CACHE_BYTES),
+            page_cache_bytes: 0,
+            keep_clean_pages: true,
+            tuning: Tuning::default(),
+            last_mounted: None,
+            background: true,
+            commit_interval: COMMIT_INTERVAL,
+            table_delay: TABLE_DELAY,
+            discard: false,
+            reserved_pool_max: u64::MAX,
+            stop_on_damage: false,
+        }
+    }
+}
+
+/// The findings of mounting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mounted {
+    /// Blocks that the journal held and that were replayed, or are laid over the disk when reading.
+    pub replayed_blocks: usize,
+    /// Whole transactions in the journal of a disk whose superblock says that it was unmounted. They were not replayed; mounting
+    /// for writing emptied the journal.
+    pub skipped_transactions: u32,
+    /// Inodes that were deleted or truncated because a crash had left them so.
+    pub orphans: usize,
+    /// The error with which the journal was aborted when it was last in use, a negative number of the host's; or 0.
+    pub journal_errno: i32,
+}
+
+/// A mounted file system: all layers over a device.
+pub(crate) struct Volume {
+    lower: Namespace,
+    /// The multiple-mount protection, on disks that have it.
+    mmp_guard: Option<MmpGuard>,
+}
+
+impl Deref for Volume {
+    type Target = Namespace;
+
+    fn deref(&self) -> &Namespace {
+        &self.lower
+    }
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volume").field("geometry", &self.geometry).finish_non_exhaustive()
+    }
+}
+
+impl Volume {
+    /// Mounts what is on `device`.
+    ///
+    /// # Errors
+    /// `Incompatible`, `ReadOnlyFeatures`, `InUse`, `Corrupt`, `Io`, `Journal`. Nothing was written, unless the error came
+    /// from finishing what a crash left.
+    pub(crate) fn mount(device: Arc<dyn BlockDevice>, options: &Options) -> Result<(Arc<Self>, Mounted)> {
+        let mut mounted = Mounted::default();
+        let mut superblock = read_superblock(&*device)?;
+        check_features(&superblock, options.read_only)?;
+        let mut device = device;
+        let mut mmp_guard = None;
+        if superblock.incompat().contains(IncompatFeatures::MMP) && !options.read_only {
+            let taken = MmpGuard::take(device, &superblock, options.clock)?;
+            device = taken.device();
+            mmp_guard = Some(taken);
+            // Another host that held the disk until now may have changed it.
+            superblock = read_superblock(&*device)?;
+            check_features(&superblock, options.read_only)?;
+        }
+        let is_crashed = superblock.incompat().contains(IncompatFeatures::RECOVER)
+            || superblock.state() & (State::VALID | State::ERROR) != State::VALID;
+        let mut map = BlockMap::new(read_sb_info(device.clone(), superblock, BTreeMap::new(), options)?);
+        let log = find_log(&map)?;
+        let replayed = match &log {
+            Some(log) if !options.no_recovery => recover(&map, log, options.read_only, &mut mounted)?,
+            _ => BTreeMap::new(),
+        };
+        if mounted.replayed_blocks > 0 {
+            // The superblock and the descriptors may have changed.
+            let superblock = match replayed.get(&map.superblock_location().0) {
+                Some(bytes) => {
+                    let at = map.superblock_location().1;
+                    parse_superblock(bytes.get(at..at + 1024).unwrap_or_default())?
+                }
+                None => read_superblock(&*device)?,
+            };
+            map = BlockMap::new(read_sb_info(device, superblock, replayed, options)?);
+        }
+        let sbi = map.sb_info_mut();
+        sbi.log_blocks = log.as_ref().map_or(0, |log| u64::from(log.len()));
+        sbi.is_crashed = is_crashed;
+        sbi.allocator.read_descriptors(0..DESCRIPTOR_BLOCKS_AT_MOUNT)?;
+        if !options.read_only {
+            open_journal(sbi, log)?;
+        }
+        let volume = Arc::new(Self::over(map, mmp_guard, options)?);
+        if options.read_only {
+            return Ok((volume, mounted));
+        }
+        let owner: Weak<Self> = Arc::downgrade(&volume);
+        volume.start_flushing(owner);
+        if mounted.journal_errno != 0 {
+            // The superblock has it now, so that the journal may forget it.
+            volume.handle_journal_abort("journal aborted");
+        }
+        if let Some(journal) = &volume.journal {
+            let client: Weak<Self> = Arc::downgrade(&volume);
+            journal.set_client(client);
+        }
+        volume.mark_mounted(options)?;
+        mounted.orphans = volume.process_orphans()?;
+        if let Some(journal) = &volume.journal
+            && options.background
+        {
+            journal.spawn_background(options.commit_interval)?;
+            if is_crashed {
+                counting::start(&volume);
+            }
+            tables::start(&volume, options.table_delay)?;
+        }
+        Ok((volume, mounted))
+    }
+
+    /// Puts the layers that work with names, files and pages over a block map.
+    ///
+    /// # Errors
+    /// `Io` if the host gives no threads.
+    fn over(map: BlockMap, mmp_guard: Option<MmpGuard>, options: &Options) -> Result<Self> {
+        let bands = InodeBands {
+            bands: Bands::new(map.geometry.group_count),
+            inodes_per_group: map.geometry.inodes_per_group,
+        };
+        let new_pages = || {
+            let (bytes, keeps_clean) = (options.page_cache_bytes, options.keep_clean_pages);
+            let background = options.background && !options.read_only;
+            Pages::new(bytes, keeps_clean, bands, background).map(Arc::new)
+        };
+        let pages = (options.page_cache_bytes > 0).then(new_pages).transpose()?;
+        let files = Files::new(Directories::new(Inodes::new(PageCache::new(map, pages))));
+        let lower = Namespace::new(files, entry_count(options.cache_bytes, ENTRY_BYTES));
+        Ok(Self { lower, mmp_guard })
+    }
+
+    /// How long mounting for writing would wait to see whether another host uses the disk.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Io`.
+    pub(crate) fn mmp_wait(device: &dyn BlockDevice) -> Result<Duration> {
+        let superblock = read_superblock(device)?;
+        match superblock.incompat().contains(IncompatFeatures::MMP) {
+            true => MmpGuard::wait(device, &superblock),
+            false => Ok(Duration::ZERO),
+        }
+    }
+
+    fn mark_mounted(&self, options: &Options) -> Result<()> {
+        let now = u64::try_from(self.now().seconds).unwrap_or(0);
+        let copy = {
+            let superblock = &mut *self.superblock.lock();
+            let has_log = superblock.compat().contains(CompatFeatures::HAS_JOURNAL);
+            if has_log {
+                superblock.set_incompat(superblock.incompat() | IncompatFeatures::RECOVER);
+            } else {
+                superblock.set_state(superblock.state() - State::VALID);
+            }
+            superblock.set_s_mnt_count(superblock.s_mnt_count().wrapping_add(1));
+            superblock.set_mount_time(now);
+            superblock.set_write_time(now);
+            if let Some(path) = &options.last_mounted {
+                let mut field = [0; 64];
+                let len = path.len().min(field.len() - 1);
+                field[..len].copy_from_slice(&path[..len]);
+                superblock.set_s_last_mounted(field);
+            }
+            superblock.set_free_blocks_count(self.allocator.disk_free_blocks());
+            superblock
+                .set_s_free_inodes_count(u32::try_from(self.allocator.free_inodes()).unwrap_or(u32::MAX));
+            superblock.clone()
+        };
+        self.write_superblock(|| Ok(copy))
+    }
+
+    /// Makes everything durable, checkpoints it, and marks the superblock as clean. The volume can only be read after.
+    ///
+    /// # Errors
+    /// The journal's and the device's; the disk is then to be recovered as after a crash.
+    pub(crate) fn unmount(&self) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        if self.unmounted.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let ended = self.shutdown_clean(journal);
+        ended.and(self.release_mmp())
+    }
+
+    /// Stops all writing for good, with what is committed by then; the next mount recovers as after a crash.
+    ///
+    /// Source: `ext4_force_shutdown` of `fs/ext4/ioctl.c`.
+    ///
+    /// # Errors
+    /// The commit's, if `commit`; writing is stopped all the same.
+    pub(crate) fn force_shutdown(&self, commit: bool) -> Result<()> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let synced = if commit { self.sync() } else { Ok(()) };
+        self.failed.store(true, Ordering::Release);
+        self.unmounted.store(true, Ordering::Release);
+        journal.abort(extant_journal::Error::ShutDown);
+        // Pages left in memory are lost.
+        let _ = self.finish_flushing();
+        synced.and(self.release_mmp())
+    }
+
+    fn shutdown_clean(&self, journal: &Journal) -> Result<()> {
+        self.tables.stop();
+        let flushed = self.finish_flushing();
+        self.evict_unlinked();
+        self.allocator.discard_preallocations(u64::MAX);
+        let closed = journal.close();
+        self.failed.store(true, Ordering::Release);
+        self.finish_counting();
+        if closed.is_err() {
+            self.report_errors();
+        }
+        closed?;
+        let lost = flushed.and(self.check_writeback_error());
+        let now = u64::try_from(self.now().seconds).unwrap_or(0);
+        self.write_superblock(|| {
+            let superblock = &mut *self.superblock.lock();
+            superblock.set_incompat(superblock.incompat() - IncompatFeatures::RECOVER);
+            // A file system with unfinished orphans is valid too: its list is finished at the next mount.
+            superblock.set_state(superblock.state() | State::VALID);
+            superblock.set_free_blocks_count(self.allocator.disk_free_blocks());
+            superblock
+                .set_s_free_inodes_count(u32::try_from(self.allocator.free_inodes()).unwrap_or(u32::MAX));
+            superblock.set_write_time(now);
+            if let Err(error) = &lost {
+                note_loss(superblock, self.now().seconds, error);
+            }
+            Ok(superblock.clone())
+        })?;
+        lost.and(self.check_undeleted())
+    }
+}
+
+impl AsRef<SbInfo> for Volume {
+    fn as_ref(&self) -> &SbInfo {
+        self
+    }
+}
+
+impl Client for Volume {
+    fn freeze(
+        &self,
+        tid: TransactionId,
+    ) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
+        SbInfo::freeze(self, tid)
+    }
+
+    fn committed(&self, tid: TransactionId) {
+        SbInfo::committed(self, tid);
+    }
+
+    fn aborted(&self, error: &extant_journal::Error) {
+        SbInfo::aborted(self, error);
+    }
+}
+
+impl WritebackOwner for Volume {
+    fn page_cache(&self) -> &PageCache {
+        self
+    }
+
+    fn written_back(&self) {
+        self.evict_unlinked();
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        // As well as it can; `unmount` returns the error.
+        let _ = self.unmount();
+    }
+}
+
+/// How many entries of a cache `bytes` are for.
+fn entry_count(bytes: u64, each: u64) -> usize {
+    usize::try_from(bytes / each).unwrap_or(usize::MAX)
+}
+
+fn read_sb_info(
+    device: Arc<dyn BlockDevice>,
+    superblock: Superblock,
+    replayed: BTreeMap<FsBlock, Arc<[u8]>>,
+    options: &Options,
+) -> Result<SbInfo> {
+    let location = Location::of(Structure::Superblock);
+    let geometry = Geometry::new(&superblock).map_err(|e| location.format(e))?;
+    let needed = geometry.blocks_count.saturating_mul(u64::from(geometry.block_size));
+    if needed > device.size() {
+        return Err(Error::Truncated { needed, found: device.size() });
+    }
+    let checksums = Checksums::new(&superblock);
+    // Without a log, a name may outlast its inode in a crash, and must not name the next one.
+    let has_journal = superblock.compat().contains(CompatFeatures::HAS_JOURNAL);
+    let tuning = Tuning { reuse_inodes: options.tuning.reuse_inodes && has_journal, ..options.tuning };
+    let reserved_blocks = reserved_pool_of(&superblock).min(options.reserved_pool_max);
+    let setup = Setup {
+        free_blocks: superblock.free_blocks_count(),
+        free_inodes: u64::from(superblock.s_free_inodes_count()),
+        root_blocks: superblock.r_blocks_count(),
+        reserved_blocks,
+        bitmap_bytes_max: options.cache_bytes / 4,
+        tuning,
+    };
+    let committed = Arc::new(OnceLock::new());
+    let groups = Groups {
+        device: device.clone(),
+        geometry: geometry.clone(),
+        checksums,
+        replayed: replayed.clone(),
+        journal: committed.clone(),
+    };
+    let allocator = Allocator::new(geometry.clone(), &setup, Box::new(groups));
+    let buffer_count = entry_count(options.cache_bytes / 4, u64::from(geometry.block_size));
+    Ok(SbInfo {
+        device,
+        geometry,
+        checksums,
+        allocator,
+        log_blocks: 0,
+        reserved_blocks,
+        overhead: OnceLock::new(),
+        is_crashed: false,
+        counting: Mutex::with_key(LockClass::CACHE, 1, None),
+        journal: None,
+        committed,
+        replayed,
+        buffers: Cache::new(buffer_count),
+        inodes: InodeCache::new(entry_count(options.cache_bytes, ENTRY_BYTES)),
+        dirty_metadata: DirtyMetadata::new(),
+        pinned: Mutex::new(LockClass::CACHE, None),
+        tables: Tables::new(),
+        orphans: Mutex::new(LockClass::ORPHAN, Orphans::default()),
+        features: Features::new(&superblock),
+        dir_format: DirFormat::new(&superblock),
+        special_inodes: SpecialInodes::new(&superblock),
+        superblock: Mutex::new(LockClass::SUPERBLOCK, superblock),
+        clock: options.clock,
+        discards: AtomicBool::new(options.discard),
+        features_in_use: AtomicU32::new(0),
+        error_count: AtomicU32::new(0),
+        failed: AtomicBool::new(false),
+        stop_on_damage: options.stop_on_damage,
+        unmounted: AtomicBool::new(false),
+    })
+}
+
+/// Where the log's blocks are, if the file system has a journal.
+fn find_log(map: &BlockMap) -> Result<Option<LogMap>> {
+    let location = Location::of(Structure::Journal);
+    let number = {
+        let superblock = map.superblock.lock();
+        if !superblock.compat().contains(CompatFeatures::HAS_JOURNAL) {
+            return Ok(None);
+        }
+        InodeNumber(superblock.s_journal_inum())
+    };
+    if number.0 == 0 {
+        return Err(Error::Unsupported("a journal on another device"));
+    }
+    let raw = map.read_inode(number)?;
+    let mut runs = Vec::new();
+    for extent in map.all_extents(number, &raw)? {
+        runs.push((extent.logical.0, extent.start, u32::from(extent.len)));
+    }
+    let map = LogMap::new(runs).map_err(|_| location.inode(number).corrupt("its blocks leave gaps"))?;
+    Ok(Some(map))
+}
+
+/// Replays the log: to the final locations, or when reading into the blocks that are returned. The log of a file system that was unmounted is
+/// not replayed, for its transactions are older than what was written since, and it is emptied before there are new ones.
+///
+/// Source: `ext4_load_journal`. Linux empties that log for a read-only mount too; here reading writes nothing.
+fn recover(
+    sbi: &SbInfo,
+    log: &LogMap,
+    read_only: bool,
+    mounted: &mut Mounted,
+) -> Result<BTreeMap<FsBlock, Arc<[u8]>>> {
+    let needs_recovery = sbi.superblock.lock().incompat().contains(IncompatFeatures::RECOVER);
+    let recover = if needs_recovery { recovery::replay } else { recovery::skip };
+    let mut found = recover(&*sbi.device, log, sbi.geometry.block_size, sbi.geometry.blocks_count)
+        .map_err(|source| unusable_log(log_place(sbi, log), source))?;
+    mounted.replayed_blocks = found.blocks.len();
+    mounted.skipped_transactions = if needs_recovery { 0 } else { found.report.transactions };
+    mounted.journal_errno = found.superblock.s_errno;
+    // Without them the tree would silently be an older one.
+    if found.report.fast_commit_pending {
+        return Err(Error::Unsupported(
+            "fast commits to replay; a mount by Linux or e2fsck -E journal_only replays them",
+        ));
+    }
+    sbi.keep_newer_errors(&mut found.blocks);
+    if read_only {
+        return Ok(found.blocks);
+    }
+    found.checkpoint(&*sbi.device, &*sbi.device, log)?;
+    Ok(BTreeMap::new())
+}
+
+fn log_place(sbi: &SbInfo, log: &LogMap) -> Location {
+    let number = InodeNumber(sbi.superblock.lock().s_journal_inum());
+    let location = Location::of(Structure::Journal).inode(number);
+    log.get(0).map_or(location, |block| location.block(block))
+}
+
+fn open_journal(sbi: &mut SbInfo, log: Option<LogMap>) -> Result<()> {
+    let block_size = sbi.geometry.block_size;
+    let options = extant_journal::Options {
+        checksums: sbi.checksums.has_metadata_checksums(),
+        block_numbers_64bit: sbi.superblock.get_mut().incompat().contains(IncompatFeatures::BIT64),
+        clear_errno: true,
+        clock: sbi.clock,
+    };
+    sbi.journal = Some(match log {
+        Some(map) => {
+            let location = log_place(sbi, &map);
+            Journal::open(sbi.device.clone(), sbi.device.clone(), block_size, map, options)
+                .map_err(|source| unusable_log(location, source))?
+        }
+        None => Journal::without_log(sbi.device.clone(), block_size, options),
+    });
+    sbi.journal.iter().for_each(|journal| drop(sbi.committed.set(journal.clone())));
+    Ok(())
+}
+
+fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
+    let mut bytes = [0; 1024];
+    device.read_at(1024, &mut bytes).map_err(|e| Location::of(Structure::Superblock).io(e))?;
+    parse_superblock(&bytes)
+        .or_else(|error| superblock_recovery::recover_from_backup(device, &bytes).ok_or(error))
+}
+
+/// The error of a log at `location`; of one that cannot be read it is not known which block that was.
+fn unusable_log(location: Location, source: extant_journal::Error) -> Error {
+    match source {
+        extant_journal::Error::Io(_) => Error::Journal(source),
+        _ => Error::Log { location, source },
+    }
+}
+
+fn parse_superblock(bytes: &[u8]) -> Result<Superblock> {
+    Superblock::parse(bytes).map_err(|e| Location::of(Structure::Superblock).format(e))
+}
+
+fn check_features(superblock: &Superblock, read_only: bool) -> Result<()> {
+    let unknown = superblock.incompat() - INCOMPAT_READ;
+    if !unknown.is_empty() {
+        return Err(Error::Incompatible(list(unknown.all_names())));
+    }
+    let folds = superblock.incompat().contains(IncompatFeatures::CASEFOLD);
+    if folds && superblock.s_encoding() != casefold::ENCODING_UTF8_12_1 {
+        return Err(Error::Unsupported("an unknown encoding of names"));
+    }
+    if read_only {
+        return Ok(());
+    }
+    let incompat = superblock.incompat() & INCOMPAT_READ_ONLY;
+    let ro_compat = superblock.ro_compat() - RO_COMPAT_WRITE;
+    if incompat.is_empty() && ro_compat.is_empty() {
+        return Ok(());
+    }
+    Err(Error::ReadOnlyFeatures(list(incompat.all_names().chain(ro_compat.all_names()))))
+}
+
+fn list(names: impl Iterator<Item = String>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}

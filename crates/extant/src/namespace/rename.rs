@@ -1,0 +1,394 @@
+//! Renaming.
+//!
+//! Source: `ext4_rename`, `ext4_cross_rename` of `fs/ext4/namei.c`, `lock_rename` of `fs/namei.c`.
+
+use extant_ondisk::{FileType, InodeNumber, Structure};
+use extant_rt::{Arc, MutexGuard};
+
+use super::new_inode::InodePlan;
+use super::{New, NewKind, add_subdirectory, check_new_name, check_old_name, remove_subdirectory};
+use crate::directory::{Directories, Found, InsertPlan, Insertion};
+use crate::error::{Error, Location, Result};
+use crate::incore::inode::{Inode, lock_all};
+use crate::incore::inode_cache::InodeRef;
+use crate::inode::Inodes;
+use crate::inode::delete::DELETE_CREDITS;
+use crate::inode::truncate::FREE_ALL_CREDITS;
+use crate::metadata::orphan_list::ORPHAN_CREDITS;
+use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate};
+use crate::namespace::Namespace;
+
+/// How to rename, as `renameat2`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RenameFlags {
+    /// Fail if the new name exists.
+    pub no_replace: bool,
+    /// Both names exist and change places.
+    pub exchange: bool,
+    /// Leave a whiteout, a character device of numbers 0, under the old name.
+    pub whiteout: bool,
+}
+
+/// The directories and names of a rename.
+#[derive(Clone, Copy)]
+struct Names<'n> {
+    from: &'n Arc<Inode>,
+    from_name: &'n [u8],
+    to: &'n Arc<Inode>,
+    to_name: &'n [u8],
+}
+
+/// The entries that were looked up under the locks.
+struct Entries {
+    child: InodeRef,
+    found: Found,
+    target: Option<(InodeRef, Found)>,
+}
+
+impl Namespace {
+    /// Gives an inode another name, in place of what has it; or exchanges two.
+    ///
+    /// # Errors
+    /// `NotFound`; `Exists` with `no_replace`; `InvalidArgument` for a directory below itself, for `.` and `..` and for
+    /// flags that contradict each other; `NotEmpty`, `IsADirectory`, `NotADirectory` by what would be replaced;
+    /// `TooManyLinks`; `NotPermitted` (immutable or append-only); as [`Namespace::create`].
+    ///
+    /// # Locks
+    /// Takes `RENAME` if the directories differ, `INODE` of both and of directories that move or are replaced.
+    pub(crate) fn rename(
+        &self,
+        from: &Arc<Inode>,
+        from_name: &[u8],
+        to: &Arc<Inode>,
+        to_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        check_old_name(from_name)?;
+        match check_new_name(to_name) {
+            Err(Error::Exists) => return Err(Error::InvalidArgument("`.` and `..` cannot be replaced")),
+            other => other?,
+        }
+        if flags.exchange && (flags.no_replace || flags.whiteout) {
+            return Err(Error::InvalidArgument("flags of a rename contradict each other"));
+        }
+        self.check_directory(&from.raw())?;
+        self.check_directory(&to.raw())?;
+        self.writable()?;
+        let names = Names { from, from_name, to, to_name };
+        loop {
+            if self.try_rename(names, flags)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// False if someone changed the names between their look-up and the locks.
+    fn try_rename(&self, names: Names<'_>, flags: RenameFlags) -> Result<bool> {
+        let Names { from, to, .. } = names;
+        let is_across = from.number != to.number;
+        // With it no directory gets another parent.
+        let _rename: Option<MutexGuard<'_, ()>> = is_across.then(|| self.rename.lock());
+        let child = self.lookup(from, names.from_name)?;
+        let target = match self.lookup(to, names.to_name) {
+            Err(Error::NotFound) => None,
+            other => Some(other?),
+        };
+        match &target {
+            Some(_) if flags.no_replace => return Err(Error::Exists),
+            None if flags.exchange => return Err(Error::NotFound),
+            _ => {}
+        }
+        if is_across {
+            self.check_no_loop(&child, to, Error::InvalidArgument("a directory cannot move below itself"))?;
+            if let Some(target) = &target {
+                let error = if flags.exchange {
+                    Error::InvalidArgument("a directory cannot move below itself")
+                } else {
+                    Error::NotEmpty
+                };
+                self.check_no_loop(target, from, error)?;
+            }
+        }
+        if target.is_some() && !flags.exchange {
+            // Without this flush a crash could leave neither the replaced content nor the new one. A sync of it reports
+            // an error.
+            let _ = self.flush(&child);
+        }
+        let moved: Vec<Arc<Inode>> = [Some(&child), target.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter(|inode| inode.is_directory())
+            .map(|inode| inode.inode().clone())
+            .collect();
+        let locked: Vec<&Arc<Inode>> = [from, to].into_iter().chain(&moved).collect();
+        let _content = lock_all(&locked);
+        let found = self.find_entry(from, names.from_name)?;
+        let target_found = self.find_entry(to, names.to_name)?;
+        let same = |found: &Option<Found>, inode: Option<&InodeRef>| {
+            found.as_ref().map(|found| found.inode) == inode.map(|inode| inode.number)
+        };
+        let (true, true, Some(found)) =
+            (same(&found, Some(&child)), same(&target_found, target.as_ref()), found)
+        else {
+            return Ok(false);
+        };
+        if target.as_ref().is_some_and(|target| target.number == child.number) {
+            // Two names of one file: nothing is to be done.
+            return Ok(true);
+        }
+        let entries = Entries { child, found, target: target.zip(target_found) };
+        if flags.exchange {
+            self.exchange(names, entries)?
+        } else {
+            self.replace(names, entries, flags.whiteout)?
+        }
+        Ok(true)
+    }
+
+    /// Checks that `dir` is not `inode` and not below it. `RENAME` must be held.
+    fn check_no_loop(&self, inode: &InodeRef, dir: &Arc<Inode>, error: Error) -> Result<()> {
+        if !inode.is_directory() {
+            return Ok(());
+        }
+        let mut here = dir.number;
+        let mut steps_left = self.superblock.lock().s_inodes_count();
+        let mut above: Option<InodeRef> = None;
+        while here != InodeNumber::ROOT {
+            if here == inode.number {
+                return Err(error);
+            }
+            let parent = self.lookup(above.as_ref().map_or(dir, InodeRef::inode), b"..")?;
+            here = parent.number;
+            above = Some(parent);
+            steps_left = steps_left.checked_sub(1).ok_or(
+                Location::of(Structure::DirectoryBlock).inode(here).corrupt("parents go round in a circle"),
+            )?;
+        }
+        if inode.number == InodeNumber::ROOT { Err(error) } else { Ok(()) }
+    }
+
+    fn replace(&self, names: Names<'_>, entries: Entries, whiteout: bool) -> Result<()> {
+        let Names { from, to, to_name, .. } = names;
+        let Entries { child, found, target } = entries;
+        let is_directory = child.is_directory();
+        let moves_directory = is_directory && from.number != to.number;
+        self.check_may_remove(&from.raw(), &child.raw())?;
+        self.check_may_add(&to.raw())?;
+        // Two entries, `..`, three inodes; what is replaced.
+        let mut need = Credits::new(6 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
+        let mut plan = None;
+        let target = match target {
+            Some((target, found)) => {
+                self.check_may_remove(&to.raw(), &target.raw())?;
+                self.check_replaceable(&target, is_directory)?;
+                Some((target, self.changeable_entry(to, to_name, found)?))
+            }
+            None => {
+                let insert = self.plan_insert(to, &to.raw(), to_name)?;
+                need = need.and(insert.need);
+                plan = Some(insert);
+                None
+            }
+        };
+        let found = self.changeable_entry(from, names.from_name, found)?;
+        let entries = Entries { child, found, target };
+        let child = &entries.child;
+        if moves_directory && entries.target.is_none() {
+            self.check_subdirectories(&to.raw())?;
+        }
+        let parent_entry = moves_directory.then(|| self.parent_entry(from, child)).transpose()?;
+        let whiteout = whiteout
+            .then(|| {
+                let kind = NewKind::CharDevice { major: 0, minor: 0 };
+                let new = New { kind, mode: 0, uid: 0, gid: 0, times: None, xattrs: &[] };
+                self.plan_inode(from, &from.raw(), &new)
+            })
+            .transpose()?;
+        if let Some(whiteout) = &whiteout {
+            need = need.and(whiteout.need);
+        }
+        let mut update = self.begin(need)?;
+        // No other thread may see one name changed and not the other.
+        self.forget_name(from, names.from_name);
+        self.forget_name(to, to_name);
+        let whiteout = whiteout.map(|plan| update.make_whiteout(self, from, &plan)).transpose()?;
+        update.name_target(self, to, to_name, &entries, plan)?;
+        update.unname(self, names, &entries, whiteout.as_ref())?;
+        if let Some(found) = parent_entry {
+            update.replace_entry(child, &found, to.number, FileType::Directory)?;
+            update.modify_inode(from, InodeDirty::Attributes, remove_subdirectory);
+            if entries.target.is_none() {
+                let is_indexed = self.is_indexed(&to.raw());
+                update.modify_inode(to, InodeDirty::Attributes, |raw| add_subdirectory(raw, is_indexed));
+            }
+        }
+        let now = update.now();
+        update.modify_inode(child, InodeDirty::Attributes, |raw| raw.set_ctime(now));
+        if let Some((target, _)) = &entries.target {
+            update.drop_replaced(self, to, target, moves_directory)?;
+        }
+        self.note_name(from, names.from_name, whiteout.as_ref().map(InodeRef::inode));
+        self.note_name(to, to_name, Some(child));
+        self.finish_names(update, &[from, to])
+    }
+
+    /// Checks that the target may be replaced by a directory, or by an inode of another type.
+    fn check_replaceable(&self, target: &InodeRef, by_directory: bool) -> Result<()> {
+        match (target.is_directory(), by_directory) {
+            (true, false) => Err(Error::IsADirectory),
+            (false, true) => Err(Error::NotADirectory),
+            (true, true) if !self.is_directory_empty(target)? => Err(Error::NotEmpty),
+            _ => Ok(()),
+        }
+    }
+
+    /// The `..` of a directory, which must name `parent` and is to change.
+    fn parent_entry(&self, parent: &Inode, dir: &Arc<Inode>) -> Result<Found> {
+        let location = Location::of(Structure::DirectoryBlock).inode(dir.number);
+        let found = self.find_entry(dir, b"..")?.ok_or(location.corrupt("no entry `..`"))?;
+        if found.inode == parent.number {
+            self.changeable_entry(dir, b"..", found)
+        } else {
+            Err(location.corrupt("`..` names another directory"))
+        }
+    }
+
+    fn exchange(&self, names: Names<'_>, entries: Entries) -> Result<()> {
+        let Names { from, to, .. } = names;
+        let Entries { child, found, target: Some((target, target_found)) } = entries else {
+            return Err(Error::NotFound);
+        };
+        let (child, target) = (&child, &target);
+        self.check_may_remove(&from.raw(), &child.raw())?;
+        self.check_may_remove(&to.raw(), &target.raw())?;
+        self.check_may_add(&from.raw())?;
+        self.check_may_add(&to.raw())?;
+        let is_across = from.number != to.number;
+        let (child_moves, target_moves) =
+            (is_across && child.is_directory(), is_across && target.is_directory());
+        if child_moves && !target_moves {
+            self.check_subdirectories(&to.raw())?;
+        }
+        if target_moves && !child_moves {
+            self.check_subdirectories(&from.raw())?;
+        }
+        let child_parent = child_moves.then(|| self.parent_entry(from, child)).transpose()?;
+        let target_parent = target_moves.then(|| self.parent_entry(to, target)).transpose()?;
+        let found = self.changeable_entry(from, names.from_name, found)?;
+        let target_found = self.changeable_entry(to, names.to_name, target_found)?;
+        // Two entries, two `..`, four inodes.
+        let mut update = self.begin(Credits::new(8, 0))?;
+        self.forget_name(from, names.from_name);
+        self.forget_name(to, names.to_name);
+        update.replace_entry(from, &found, target.number, target.raw().file_type())?;
+        update.replace_entry(to, &target_found, child.number, child.raw().file_type())?;
+        if let Some(found) = child_parent {
+            update.replace_entry(child, &found, to.number, FileType::Directory)?;
+        }
+        if let Some(found) = target_parent {
+            update.replace_entry(target, &found, from.number, FileType::Directory)?;
+        }
+        if child_moves != target_moves {
+            let (more, fewer) = if child_moves { (to, from) } else { (from, to) };
+            let is_indexed = self.is_indexed(&more.raw());
+            update.modify_inode(more, InodeDirty::Attributes, |raw| add_subdirectory(raw, is_indexed));
+            update.modify_inode(fewer, InodeDirty::Attributes, remove_subdirectory);
+        }
+        update.touch_directory(from);
+        update.touch_directory(to);
+        let now = update.now();
+        for inode in [child, target] {
+            update.modify_inode(inode, InodeDirty::Attributes, |raw| raw.set_ctime(now));
+        }
+        self.note_name(from, names.from_name, Some(target));
+        self.note_name(to, names.to_name, Some(child));
+        self.finish_names(update, &[from, to])
+    }
+}
+
+impl MetadataUpdate<'_> {
+    fn make_whiteout(
+        &mut self,
+        dirs: &Directories,
+        dir: &Arc<Inode>,
+        plan: &InodePlan<'_>,
+    ) -> Result<InodeRef> {
+        let whiteout = self.make_inode(dir, plan)?;
+        self.fill_inode(dirs, &whiteout, dir.number, plan)?;
+        Ok(whiteout)
+    }
+
+    /// Takes the name in `to` from what it stood for. If a directory came from elsewhere in its place, `to` has as
+    /// many subdirectories as before.
+    ///
+    /// # Errors
+    /// `Corrupt` bitmaps.
+    fn drop_replaced(
+        &mut self,
+        inodes: &Inodes,
+        to: &Arc<Inode>,
+        target: &InodeRef,
+        by_moved_directory: bool,
+    ) -> Result<()> {
+        if target.is_directory() {
+            if !by_moved_directory {
+                self.modify_inode(to, InodeDirty::Attributes, remove_subdirectory);
+            }
+            self.drop_all_links(target);
+            return self.delete_or_orphan(inodes, target);
+        }
+        if self.drop_link(target) { self.delete_or_orphan(inodes, target) } else { Ok(()) }
+    }
+
+    /// Makes the new name refer to the child.
+    fn name_target(
+        &mut self,
+        dirs: &Directories,
+        to: &Arc<Inode>,
+        to_name: &[u8],
+        entries: &Entries,
+        plan: Option<InsertPlan>,
+    ) -> Result<()> {
+        let child = &entries.child;
+        let file_type = child.raw().file_type();
+        if let Some(plan) = plan {
+            return self.insert_entry(
+                dirs,
+                to,
+                plan,
+                Insertion { name: to_name, inode: child.number, file_type },
+            );
+        }
+        if let Some((_, found)) = &entries.target {
+            self.replace_entry(to, found, child.number, file_type)?;
+            self.touch_directory(to);
+        }
+        Ok(())
+    }
+
+    /// Takes the old name away, or gives it to the whiteout.
+    fn unname(
+        &mut self,
+        dirs: &Directories,
+        names: Names<'_>,
+        entries: &Entries,
+        whiteout: Option<&InodeRef>,
+    ) -> Result<()> {
+        let from = names.from;
+        // An insertion into the same directory may have moved it. The blocks are in memory, for they changed.
+        let moved = if from.number == names.to.number && entries.target.is_none() {
+            dirs.find_entry(from, names.from_name)?
+        } else {
+            None
+        };
+        let found = moved.as_ref().unwrap_or(&entries.found);
+        match whiteout {
+            Some(whiteout) => {
+                self.replace_entry(from, found, whiteout.number, FileType::CharDevice)?;
+                self.touch_directory(from);
+                Ok(())
+            }
+            None => self.remove_entry(from, found),
+        }
+    }
+}

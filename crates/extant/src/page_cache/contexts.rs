@@ -1,0 +1,244 @@
+//! Writeback of inodes: the crate `writeback`, with this file system's geometry.
+//!
+//! Each context owns whole bands of the allocator's groups, so that threads of different contexts contend neither for a group
+//! nor for a stream's goal. An inode belongs to the band of its own group, where its blocks are searched first.
+
+use std::fmt;
+
+use extant_alloc::Bands;
+use extant_ondisk::{GroupNumber, Structure};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, OnceLock, Ordering, Weak, available_parallelism};
+use extant_writeback::{
+    ContextMap, Inode as WritebackInode, Progress, Reason, RemainingWork, Store, Tuning, Writeback,
+};
+
+use crate::error::{Error, Location, Result};
+use crate::incore::inode::Inode;
+use crate::page_cache::PageCache;
+
+/// As many threads keep a device busy that wait for their requests one by one. Where there are so many bands each has a context
+/// of its own.
+const THREADS_WANTED_MIN: usize = 4;
+/// Threads of a context at most.
+const THREADS_PER_CONTEXT_MAX: usize = 4;
+
+/// The contexts and what they write to.
+/// What holds the page cache, while its threads do not.
+pub(crate) trait WritebackOwner: Send + Sync {
+    fn page_cache(&self) -> &PageCache;
+
+    /// Called with no lock held when a part of an inode was written back: it may have lost its last user meanwhile.
+    fn written_back(&self);
+}
+
+#[derive(Debug)]
+pub(super) struct Contexts {
+    pub(super) writeback: Writeback<Inode>,
+    target: Arc<Target>,
+    /// Nothing may become dirty any more.
+    is_closed: AtomicBool,
+}
+
+/// The state of the contexts' threads. They hold the volume only while they write.
+struct Target {
+    owner: OnceLock<Weak<dyn WritebackOwner>>,
+    /// The first error since one was last reported.
+    failed: Mutex<Option<Error>>,
+}
+
+fn threads_wanted() -> usize {
+    available_parallelism().max(THREADS_WANTED_MIN)
+}
+
+impl WritebackInode for Inode {
+    fn number(&self) -> u64 {
+        self.number.0.into()
+    }
+
+    fn inode_writeback(&self) -> &extant_writeback::InodeWriteback {
+        self.writeback()
+    }
+}
+
+/// Bands of groups, for inodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InodeBands {
+    pub(crate) bands: Bands,
+    pub(crate) inodes_per_group: u32,
+}
+
+impl ContextMap for InodeBands {
+    fn contexts_max(&self) -> usize {
+        self.bands.count() as usize
+    }
+
+    fn contexts_wanted(&self) -> usize {
+        self.contexts_max().min(threads_wanted())
+    }
+
+    fn context_of(&self, inode: u64, contexts: usize) -> usize {
+        let group = inode.saturating_sub(1) / u64::from(self.inodes_per_group);
+        let band = self.bands.of(GroupNumber(u32::try_from(group).unwrap_or(u32::MAX)));
+        band as usize * contexts / self.contexts_max()
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target").field("failed", &self.failed).finish_non_exhaustive()
+    }
+}
+
+impl Store<Inode> for Arc<Target> {
+    fn write(&self, inode: &Arc<Inode>, bytes: u64, reason: Reason) -> Progress {
+        let busy = Progress { written: 0, left: RemainingWork::Busy };
+        let Some(owner) = self.owner.get().and_then(Weak::upgrade) else { return busy };
+        let cache = owner.page_cache();
+        let Some(pages) = &cache.pages else { return busy };
+        let held = match reason {
+            Reason::Sync => Some(inode.lock_for_writeback()),
+            _ => inode.try_lock_for_writeback(),
+        };
+        let Some(held) = held else { return busy };
+        let (written, result) = cache.flush_some(pages, inode, &held, true, bytes);
+        drop(held);
+        owner.written_back();
+        let left = match result {
+            Ok(()) if written >= bytes => RemainingWork::More,
+            Ok(()) => RemainingWork::Clean,
+            Err(error) => {
+                self.failed.lock().get_or_insert(error);
+                RemainingWork::Failed
+            }
+        };
+        Progress { written, left }
+    }
+
+    fn panicked(&self) {
+        if let Some(owner) = self.owner.get().and_then(Weak::upgrade) {
+            owner.page_cache().abort_after_panic("a thread that writes files back panicked");
+        }
+    }
+}
+
+impl Contexts {
+    /// With `dirty_bytes_max` bytes that may be dirty; with threads if `background`.
+    ///
+    /// # Errors
+    /// `Io` if the host gives no threads.
+    pub fn new(dirty_bytes_max: u64, geometry: InodeBands, background: bool) -> Result<Self> {
+        let failed = Mutex::with_key(LockClass::TABLES, 3, None);
+        let target = Arc::new(Target { owner: OnceLock::new(), failed });
+        let per_context = threads_wanted().div_ceil(geometry.contexts_max()).min(THREADS_PER_CONTEXT_MAX);
+        let dispatch_threads = if background { per_context } else { 0 };
+        let tuning = Tuning { dispatch_threads, ..Tuning::new(dirty_bytes_max) };
+        let writeback = Writeback::new(target.clone(), geometry, tuning)
+            .map_err(|error| Location::of(Structure::Inode).io(error))?;
+        Ok(Self { writeback, target, is_closed: AtomicBool::new(false) })
+    }
+
+    /// Says that the inode will have something to write: before it has, so that a thread that waits for all finds it.
+    ///
+    /// # Errors
+    /// `ReadOnly` while the volume is being unmounted.
+    pub fn list(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.writeback.dirtied_times(inode);
+        // SeqCst, as where it is set: either this finds it closed, or the last flush finds the inode.
+        if self.is_closed.load(Ordering::SeqCst) {
+            if inode.state().delalloc.time.is_none() {
+                self.writeback.cleaned_times(inode);
+            }
+            return Err(Error::ReadOnly);
+        }
+        Ok(())
+    }
+}
+
+impl PageCache {
+    /// Lets the contexts write to this volume.
+    pub(crate) fn start_flushing(&self, owner: Weak<dyn WritebackOwner>) {
+        if let Some(pages) = &self.pages {
+            let _ = pages.contexts.target.owner.set(owner);
+        }
+    }
+
+    /// Flushes all inodes: the contexts do, where there are any.
+    ///
+    /// # Errors
+    /// The first since one was last reported; the others are flushed all the same.
+    ///
+    /// # Locks
+    /// None may be held.
+    pub(crate) fn flush_all(&self) -> Result<()> {
+        let Some(pages) = &self.pages else { return Ok(()) };
+        let contexts = &pages.contexts;
+        // A volume that is dropped is out of the contexts' reach.
+        let alive = contexts.target.owner.get().and_then(Weak::upgrade);
+        if alive.is_some() && contexts.writeback.has_threads() {
+            contexts.writeback.write_all(Reason::Sync);
+            return contexts.target.failed.lock().take().map_or(Ok(()), Err);
+        }
+        let mut result = Ok(());
+        for inode in contexts.writeback.listed() {
+            let flushed = self.flush(&inode);
+            result = result.and(flushed);
+        }
+        result
+    }
+
+    /// Refuses to have more dirtied, ends the contexts, and flushes all.
+    ///
+    /// # Errors
+    /// The first of flushing.
+    pub(crate) fn finish_flushing(&self) -> Result<()> {
+        let Some(pages) = &self.pages else { return Ok(()) };
+        pages.contexts.is_closed.store(true, Ordering::SeqCst);
+        let flushed = self.flush_all();
+        pages.contexts.writeback.stop();
+        // Pages that the threads left unwritten when they ended.
+        let rest = self.flush_all();
+        flushed.and(rest)
+    }
+    /// Changes the count of contexts.
+    ///
+    /// # Errors
+    /// As [`crate::Filesystem::set_writeback_contexts`].
+    pub(crate) fn set_writeback_contexts(&self, count: usize) -> Result<()> {
+        let writeback = self.pages.as_ref().map(|pages| pages.writeback());
+        let writeback = writeback.filter(|writeback| (1..=writeback.contexts_max()).contains(&count));
+        let writeback = writeback.ok_or(Error::InvalidArgument("not a count of writeback contexts"))?;
+        writeback.set_contexts(count).map_err(|error| Location::of(Structure::Inode).io(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bands_are_dealt_out_whole_and_every_context_has_one() {
+        for groups in [1, 64, 65, 400, 4096, 4_900_000] {
+            let geometry = InodeBands { bands: Bands::new(groups), inodes_per_group: 128 };
+            let max = geometry.contexts_max();
+            assert!((1..=64).contains(&max));
+            for contexts in 1..=max {
+                let of_band = |band: u32| {
+                    let (first, len) = geometry.bands.groups(band);
+                    let first_inode = u64::from(first.0) * 128 + 1;
+                    let last_inode = u64::from(first.0 + len) * 128;
+                    let context = geometry.context_of(first_inode, contexts);
+                    assert_eq!(
+                        geometry.context_of(last_inode, contexts),
+                        context,
+                        "band {band} of {groups} groups"
+                    );
+                    context
+                };
+                let mut dealt: Vec<_> = (0..max as u32).map(of_band).collect();
+                assert!(dealt.is_sorted());
+                dealt.dedup();
+                assert_eq!(dealt, (0..contexts).collect::<Vec<_>>());
+            }
+        }
+    }
+}

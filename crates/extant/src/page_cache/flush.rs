@@ -1,0 +1,608 @@
+//! Writing an inode's pages to the disk, in ascending order: run by run: data first, then the update that maps it.
+//!
+//! So the inode's size on the disk grows over a block only after the block and all dirty ones before it were written, the
+//! zeroes behind the old end among them. A thread that writes into the file meanwhile does not wait for a run to be written.
+//! What it changes in a run that is being written stays dirty; the run's update grows the file no further than to the end that
+//! the file had when the write of the run began.
+
+use std::io::IoSlice;
+use std::ops::Range;
+
+use extant_alloc::{MayUse, Reservation, Run};
+use extant_ondisk::extent::MAX_LEN;
+use extant_ondisk::{FsBlock, LogicalBlock, Structure};
+use extant_rt::{Arc, Ordering};
+
+use super::Pages;
+use crate::error::{Error, Location, Result};
+use crate::incore::content::{ReadGuard, WritebackGuard};
+use crate::incore::folios::{DirtyRun, FolioSlice, Folios};
+use crate::incore::inode::Inode;
+use crate::incore::pages::InodePages;
+use crate::mapping::prealloc::Wanted;
+use crate::mapping::{Hole, Mapping};
+use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate, RUN_CREDITS};
+use crate::page_cache::PageCache;
+
+/// Bytes that are written and named at once, at most.
+const RUN_BYTES_MAX: u32 = 8 << 20;
+/// Bytes of a run at least. Above that a run is at most a quarter of a context's dirty limit, because the context's writers
+/// wait for the run that is being written once they have dirtied the rest.
+const RUN_BYTES_MIN: u32 = 256 << 10;
+
+/// Requests of a run that may fail before the rest of it is no longer tried by halves: a device that is gone takes no more
+/// writes for each block, and a few bad blocks are still distinguished from their neighbours.
+const FAILED_WRITES_MAX: u32 = 64;
+
+impl Pages {
+    /// Bytes that are written and named at once.
+    pub(super) fn run_bytes(&self) -> u32 {
+        let quarter = u32::try_from(self.writeback().context_bytes_max() / 4).unwrap_or(u32::MAX);
+        quarter.clamp(RUN_BYTES_MIN, RUN_BYTES_MAX)
+    }
+}
+
+/// A run that is being written to the disk.
+struct WritebackExtent<'v> {
+    run: DirtyRun,
+    parts: Vec<FolioSlice>,
+    start: FsBlock,
+    /// Its end in the file, which ended there or behind when the write of the run began.
+    end: u64,
+    /// For a delayed run, the mapping that is still to be made.
+    pending: Option<PendingMapping<'v>>,
+}
+
+/// How the blocks of a run come into the inode's map.
+struct PendingMapping<'v> {
+    /// The hole of the run's first block, until it is filled.
+    hole: Option<Hole>,
+    taken: Run,
+    reservation: Reservation<'v>,
+}
+
+impl PendingMapping<'_> {
+    /// The allocated blocks that a part of the run goes to.
+    fn part(&self, range: &Range<u32>) -> Run {
+        Run { start: FsBlock(self.taken.start.0 + u64::from(range.start)), len: range.end - range.start }
+    }
+}
+
+/// Blocks of a run that reached the device, counted from its start, in ascending order; and the first error.
+#[derive(Default)]
+struct Written {
+    ranges: Vec<Range<u32>>,
+    error: Option<Error>,
+}
+
+impl Written {
+    fn add(&mut self, range: Range<u32>) {
+        match self.ranges.last_mut().filter(|last| last.end == range.start) {
+            Some(last) => last.end = range.end,
+            None => self.ranges.push(range),
+        }
+    }
+}
+
+/// The outcome of a run.
+#[derive(Default)]
+struct RunOutcome {
+    written: Vec<DirtyRun>,
+    lost: Vec<DirtyRun>,
+    /// The block of the file behind it.
+    end: u32,
+    /// Why something was lost.
+    error: Option<Error>,
+}
+
+impl RunOutcome {
+    /// All of a run is lost.
+    fn lost(run: DirtyRun, error: Error) -> Self {
+        Self { lost: vec![run], end: run.block + run.len, error: Some(error), ..Self::default() }
+    }
+
+    fn lose(&mut self, run: DirtyRun, range: Range<u32>) {
+        if !range.is_empty() {
+            self.lost.push(part_of(run, range));
+        }
+    }
+
+    /// Blocks that were written.
+    fn blocks(&self) -> u64 {
+        self.written.iter().map(|run| u64::from(run.len)).sum()
+    }
+}
+
+/// Blocks of a run, counted from its start.
+fn part_of(run: DirtyRun, range: Range<u32>) -> DirtyRun {
+    DirtyRun { block: run.block + range.start, len: range.end - range.start, ..run }
+}
+
+/// Marks the pages of an inode as being written back.
+struct Flushed<'n>(&'n Inode);
+
+impl<'n> Flushed<'n> {
+    fn new(inode: &'n Inode) -> Self {
+        inode.pages().lock().is_flushed = true;
+        Self(inode)
+    }
+}
+
+impl Drop for Flushed<'_> {
+    fn drop(&mut self) {
+        self.0.pages().lock().is_flushed = false;
+    }
+}
+
+impl PageCache {
+    /// Writes all that memory has of an inode: its dirty blocks, and times.
+    ///
+    /// # Errors
+    /// The first. Data that could not be written is lost, and the loss is noted for all that have the file open.
+    ///
+    /// # Locks
+    /// Takes `INODE`, shared, and `WRITEBACK`.
+    pub(crate) fn flush(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.flush_with(inode, true)
+    }
+
+    /// [`PageCache::flush`], without the times unless `times`.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Locks
+    /// As there.
+    pub(crate) fn flush_with(&self, inode: &Arc<Inode>, times: bool) -> Result<()> {
+        let Some(pages) = &self.pages else { return Ok(()) };
+        if !inode.writeback().is_listed() {
+            return Ok(());
+        }
+        let held = inode.lock_for_writeback();
+        self.flush_some(pages, inode, &held, times, u64::MAX).1
+    }
+
+    /// Does `act`; if it finds no space while reserved blocks may be too many, flushes all inodes and does it again.
+    ///
+    /// # Errors
+    /// As `act`.
+    ///
+    /// # Locks
+    /// None may be held.
+    pub(crate) fn retry_on_no_space<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
+        match act() {
+            Err(Error::NoSpace)
+                if self.pages.as_ref().is_some_and(|pages| pages.writeback().dirty_bytes() > 0) =>
+            {
+                // Each file reports its own lost data.
+                let _ = self.flush_all();
+                act()
+            }
+            other => other,
+        }
+    }
+
+    /// Holds the content shared, with none of it dirty in memory.
+    ///
+    /// # Locks
+    /// Takes `INODE`.
+    pub(crate) fn read_written<'n>(&self, inode: &'n Arc<Inode>) -> ReadGuard<'n> {
+        loop {
+            let content = inode.lock_for_reading();
+            if inode.pages().lock().dirty_bytes() == 0 {
+                return content;
+            }
+            drop(content);
+            // Noted for the next sync; nothing is dirty then.
+            let _ = self.flush(inode);
+        }
+    }
+
+    /// Flushes a file and empties its pages, before its blocks are worked on.
+    ///
+    /// # Errors
+    /// As [`PageCache::flush`].
+    ///
+    /// # Locks
+    /// `INODE` is held exclusively.
+    pub(crate) fn flush_out(&self, inode: &Arc<Inode>) -> Result<()> {
+        let Some(pages) = &self.pages else { return Ok(()) };
+        let flushed = self.flush_locked(pages, inode);
+        self.drop_pages_from(inode, 0);
+        flushed
+    }
+
+    /// Drops the pages of a file from a block on, written or not.
+    ///
+    /// # Locks
+    /// `INODE` is held exclusively.
+    pub(crate) fn drop_pages_from(&self, inode: &Arc<Inode>, block: u32) {
+        let Some(pages) = &self.pages else { return };
+        let mut inode_pages = inode.pages().lock();
+        if let Some(folios) = &mut inode_pages.folios {
+            folios.drop_from(block);
+        }
+        self.settle_pages(pages, inode, &mut inode_pages);
+    }
+
+    /// Drops all pages of a file that is to be deleted; false, and nothing is done, while another thread works on it.
+    pub(crate) fn forget_pages(&self, inode: &Arc<Inode>) -> bool {
+        let Some(pages) = &self.pages else { return true };
+        let mut inode_pages = inode.pages().lock();
+        if inode_pages.is_changed || inode_pages.is_flushed {
+            return false;
+        }
+        if let Some(folios) = &mut inode_pages.folios {
+            folios.drop_from(0);
+        }
+        inode.state().delalloc.time = None;
+        self.settle_pages(pages, inode, &mut inode_pages);
+        true
+    }
+
+    /// Gives back what the pages of an inode need no more, and puts right what it has ahead of its inode.
+    fn settle_pages(&self, pages: &Pages, inode: &Arc<Inode>, inode_pages: &mut InodePages) {
+        let delayed = inode_pages.folios.as_ref().map_or(0, Folios::delayed);
+        // Blocks that cannot be counted stay reserved; the next flush returns them.
+        let _ = self.keep(inode, inode_pages, 0);
+        inode_pages.account(pages, inode);
+        let is_clean = inode_pages.dirty_bytes() == 0;
+        let has_time = {
+            let mut state = inode.state();
+            state.delalloc.delayed = delayed;
+            if is_clean {
+                state.delalloc.end = 0;
+            }
+            state.delalloc.time.is_some()
+        };
+        if !has_time {
+            pages.writeback().cleaned_times(inode);
+        }
+    }
+
+    /// [`PageCache::flush`].
+    ///
+    /// # Locks
+    /// `INODE` is held exclusively.
+    pub(super) fn flush_locked(&self, pages: &Pages, inode: &Arc<Inode>) -> Result<()> {
+        self.flush_some(pages, inode, &WritebackGuard::Alone, true, u64::MAX).1
+    }
+
+    /// [`PageCache::flush_with`], but of what is dirty now only, and no more runs once `bytes` bytes are written: how many were,
+    /// and the first error.
+    pub(super) fn flush_some(
+        &self,
+        pages: &Pages,
+        inode: &Arc<Inode>,
+        held: &WritebackGuard<'_>,
+        times: bool,
+        bytes: u64,
+    ) -> (u64, Result<()>) {
+        let flushed = Flushed::new(inode);
+        inode.is_replaced.store(false, Ordering::Relaxed);
+        let (done, written) = self.flush_runs(pages, inode, held, bytes);
+        let _mapping = held.mapping();
+        let timed = if times { self.put_times(inode) } else { Ok(()) };
+        let mut inode_pages = inode.pages().lock();
+        if !pages.keeps_clean
+            && let Some(folios) = &mut inode_pages.folios
+        {
+            folios.drop_clean();
+        }
+        self.settle_pages(pages, inode, &mut inode_pages);
+        drop(inode_pages);
+        drop(flushed);
+        if inode.user_count() == 0 {
+            self.discard_preallocations(inode);
+            self.inodes.let_go(inode);
+        }
+        (done, written.and(timed))
+    }
+
+    fn flush_runs(
+        &self,
+        pages: &Pages,
+        inode: &Arc<Inode>,
+        held: &WritebackGuard<'_>,
+        bytes: u64,
+    ) -> (u64, Result<()>) {
+        let len_max = (pages.run_bytes() / self.geometry.block_size).clamp(1, u32::from(MAX_LEN));
+        let (mut result, mut is_tail_lost) = (Ok(()), false);
+        let (mut at, mut done) = (0, 0);
+        // A writer that goes on and on is not followed.
+        let end = inode.pages().lock().folios.as_ref().map_or(0, Folios::dirty_end);
+        while done < bytes {
+            let mapping = held.mapping();
+            let run = inode.pages().lock().folios.as_mut().and_then(|folios| {
+                let run = folios.next_dirty(at, len_max).filter(|run| run.block < end)?;
+                folios.set_off(run);
+                Some(run)
+            });
+            let Some(run) = run else { break };
+            let extent = match is_tail_lost && self.run_end(inode, run) > inode.state().raw.size() {
+                true => Err(self.lost(inode)),
+                false => self.map_extent(inode, run),
+            };
+            drop(mapping);
+            let written =
+                extent.as_ref().ok().map(|extent| self.write_out(inode, extent)).unwrap_or_default();
+            let _mapping = held.mapping();
+            let outcome = match extent {
+                Ok(extent) => self.end_io(inode, extent, written),
+                Err(error) => RunOutcome::lost(run, error),
+            };
+            at = outcome.end;
+            done += outcome.blocks() * u64::from(self.geometry.block_size);
+            is_tail_lost |= self.loses_tail(inode, &outcome);
+            result = result.and(self.record_outcome(pages, inode, outcome));
+        }
+        (done, result)
+    }
+
+    /// Whether the last block that the inode on the disk has of the file was not written: what is behind the end of the file
+    /// there may be anything, and must not come into it.
+    fn loses_tail(&self, inode: &Inode, outcome: &RunOutcome) -> bool {
+        let tail = inode.state().raw.size() / u64::from(self.geometry.block_size);
+        let has_tail = |run: &DirtyRun| {
+            !run.is_delayed && (u64::from(run.block)..u64::from(run.block + run.len)).contains(&tail)
+        };
+        outcome.lost.iter().any(has_tail)
+    }
+
+    /// Cleans what was written of a run and drops what was lost. An error is recorded before anything is clean.
+    ///
+    /// # Errors
+    /// Why something was lost.
+    fn record_outcome(&self, pages: &Pages, inode: &Arc<Inode>, outcome: RunOutcome) -> Result<()> {
+        if outcome.error.is_some() {
+            self.inodes.unreported_errors.record(inode);
+            self.writeback_error.record();
+        }
+        // Lost runs returned their tokens, and may have been written to meanwhile: then they are delayed again.
+        let lost: u64 = outcome.lost.iter().filter(|run| run.is_delayed).map(|run| u64::from(run.len)).sum();
+        let again = self.allocator.reserve(lost, MayUse::Reserved).map_or(0, Reservation::into_claimed);
+        let mut inode_pages = inode.pages().lock();
+        let mut delayed = 0;
+        if let Some(folios) = &mut inode_pages.folios {
+            // In this order: what is dropped takes the marks of what was written to meanwhile with it.
+            outcome.written.iter().for_each(|run| folios.clean(*run));
+            outcome.lost.iter().for_each(|run| folios.lose(*run));
+            delayed = folios.delayed();
+        }
+        let _ = self.keep(inode, &mut inode_pages, again);
+        inode_pages.account(pages, inode);
+        inode.state().delalloc.delayed = delayed;
+        outcome.error.map_or(Ok(()), Err)
+    }
+
+    /// Where a run ends in the file.
+    fn run_end(&self, inode: &Inode, run: DirtyRun) -> u64 {
+        let end = (u64::from(run.block) + u64::from(run.len)) * u64::from(self.geometry.block_size);
+        end.min(inode.state().size())
+    }
+
+    /// Checks that no file has lost data since the last report.
+    ///
+    /// # Errors
+    /// `Io` if some was.
+    pub(crate) fn check_writeback_error(&self) -> Result<()> {
+        let error =
+            || Location::of(Structure::Inode).io(std::io::Error::other("data of some files was lost"));
+        if self.writeback_error.check_and_advance(&self.reported_error) { Err(error()) } else { Ok(()) }
+    }
+
+    /// The error of data that was lost earlier.
+    pub(crate) fn lost(&self, inode: &Inode) -> Error {
+        Location::of(Structure::Inode)
+            .inode(inode.number)
+            .io(std::io::Error::other("data written before was lost"))
+    }
+
+    /// Finds the place of a run's first blocks, or takes one: what can be written at once.
+    fn map_extent(&self, inode: &Arc<Inode>, run: DirtyRun) -> Result<WritebackExtent<'_>> {
+        let (run, start, pending) =
+            if run.is_delayed { self.place_delayed(inode, run)? } else { self.place_mapped(inode, run)? };
+        let parts = inode.pages().lock().folios.as_mut().map(|folios| folios.parts(run)).unwrap_or_default();
+        Ok(WritebackExtent { run, parts, start, end: self.run_end(inode, run), pending })
+    }
+
+    fn place_mapped(
+        &self,
+        inode: &Arc<Inode>,
+        run: DirtyRun,
+    ) -> Result<(DirtyRun, FsBlock, Option<PendingMapping<'_>>)> {
+        let location = Location::of(Structure::Inode).inode(inode.number);
+        match self.map(inode, LogicalBlock(run.block), run.len)? {
+            Mapping::Data { start, len, unwritten: false } => Ok((DirtyRun { len, ..run }, start, None)),
+            _ => Err(location.corrupt("a block that was written is not mapped")),
+        }
+    }
+
+    fn place_delayed(
+        &self,
+        inode: &Arc<Inode>,
+        run: DirtyRun,
+    ) -> Result<(DirtyRun, FsBlock, Option<PendingMapping<'_>>)> {
+        let logical = LogicalBlock(run.block);
+        let hole = self.hole(inode, logical)?;
+        let wanted = Wanted {
+            logical,
+            len: run.len.min(hole.len_max()),
+            end: inode.state().size(),
+            // A file that is closed is not expected to grow.
+            grows: inode.user_count() > 0,
+            // The write was accepted.
+            may_use: MayUse::Reserved,
+        };
+        let mut kept = self.allocator.reservation_of_claimed(std::mem::take(&mut inode.pages().lock().kept));
+        let taken = self.allocate_file_blocks(inode, &hole, wanted, Some(&mut kept));
+        inode.pages().lock().kept += kept.into_claimed();
+        let (taken, reservation) = taken?;
+        if !hole.can_name(taken) {
+            self.allocator.free_unmarked(taken);
+            return Err(Error::NoSpace);
+        }
+        let run = DirtyRun { len: taken.len, ..run };
+        Ok((run, taken.start, Some(PendingMapping { hole: Some(hole), taken, reservation })))
+    }
+
+    /// Writes a run to its place, and waits. A failed request is tried again by halves, so that a bad block does not lose
+    /// others.
+    fn write_out(&self, inode: &Arc<Inode>, extent: &WritebackExtent<'_>) -> Written {
+        let mut written = Written::default();
+        let mut failures = 0;
+        let whole = 0..extent.run.len;
+        let mut left = vec![whole];
+        while let Some(range) = left.pop() {
+            match self.write_range(inode, extent, &range) {
+                Ok(()) => written.add(range),
+                Err(error) => {
+                    failures += 1;
+                    written.error.get_or_insert(error);
+                    if range.len() > 1 && failures < FAILED_WRITES_MAX {
+                        let middle = range.start + (range.end - range.start) / 2;
+                        left.extend([middle..range.end, range.start..middle]);
+                    }
+                }
+            }
+        }
+        written
+    }
+
+    /// Writes blocks of a run, counted from its start.
+    fn write_range(
+        &self,
+        inode: &Arc<Inode>,
+        extent: &WritebackExtent<'_>,
+        range: &Range<u32>,
+    ) -> Result<()> {
+        let location = Location::of(Structure::Inode).inode(inode.number);
+        let block_size = self.geometry.block_size as usize;
+        let start = FsBlock(extent.start.0 + u64::from(range.start));
+        let at = self.data_offset(start, 0, range.len() * block_size, location)?;
+        let (mut skipped, mut left) = (range.start as usize * block_size, range.len() * block_size);
+        let mut bufs = Vec::with_capacity(extent.parts.len());
+        for bytes in extent.parts.iter().map(FolioSlice::bytes) {
+            let own = &bytes[skipped.min(bytes.len())..];
+            let own = &own[..left.min(own.len())];
+            skipped = skipped.saturating_sub(bytes.len());
+            left -= own.len();
+            if !own.is_empty() {
+                bufs.push(IoSlice::new(own));
+            }
+        }
+        self.device.write_vectored_at(at, &bufs).map_err(|e| location.block(start).io(e))
+    }
+
+    /// Names what was written of a run, and has the file reach to its end; gives back what was not.
+    fn end_io<'v>(&'v self, inode: &Arc<Inode>, extent: WritebackExtent<'v>, written: Written) -> RunOutcome {
+        let WritebackExtent { run, end, mut pending, .. } = extent;
+        let mut outcome =
+            RunOutcome { end: run.block + run.len, error: written.error, ..RunOutcome::default() };
+        let block_size = u64::from(self.geometry.block_size);
+        let mut at = 0;
+        for range in written.ranges {
+            self.give_up(&mut outcome, run, at..range.start, pending.as_ref());
+            let end = end.min((u64::from(run.block) + u64::from(range.end)) * block_size);
+            at = range.end;
+            let named = match &mut pending {
+                None => self.grow_to_written(inode, end),
+                Some(pending) => self.name_written(inode, pending, run, range.clone(), end),
+            };
+            match named {
+                Ok(()) => outcome.written.push(part_of(run, range)),
+                Err(error) => {
+                    outcome.error.get_or_insert(error);
+                    outcome.lose(run, range);
+                }
+            }
+        }
+        self.give_up(&mut outcome, run, at..run.len, pending.as_ref());
+        outcome
+    }
+
+    /// Loses blocks of a run, counted from its start, and gives back those that were taken for them.
+    fn give_up(
+        &self,
+        outcome: &mut RunOutcome,
+        run: DirtyRun,
+        range: Range<u32>,
+        pending: Option<&PendingMapping<'_>>,
+    ) {
+        if let Some(pending) = pending.filter(|_| !range.is_empty()) {
+            self.allocator.free_unmarked(pending.part(&range));
+        }
+        outcome.lose(run, range);
+    }
+
+    /// Has a file reach to `end`, up to which its blocks are written and named.
+    fn grow_to_written(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
+        if end > inode.state().raw.size() {
+            let mut update = self.begin(Credits::new(1, 0))?;
+            update.grow_to(inode, end);
+            update.finish();
+        }
+        Ok(())
+    }
+
+    /// Names a part of a run that was written.
+    fn name_written<'v>(
+        &'v self,
+        inode: &Arc<Inode>,
+        pending: &mut PendingMapping<'v>,
+        run: DirtyRun,
+        range: Range<u32>,
+        end: u64,
+    ) -> Result<()> {
+        let logical = LogicalBlock(run.block + range.start);
+        let taken = pending.part(&range);
+        let mut opened = || {
+            let hole = match pending.hole.take().filter(|_| range.start == 0) {
+                Some(hole) => hole,
+                None => self.hole(inode, logical)?,
+            };
+            let growth = hole.growth();
+            // Other runs, or the tree, may have grown since this one was taken.
+            self.check_countable(&inode.raw(), growth.saturating_add(taken.len))?;
+            let kept = Some(&mut pending.reservation);
+            let reservation = self.reserve_of(kept, (growth, growth), MayUse::Reserved)?;
+            Ok((self.begin_reserved(hole.credits() + RUN_CREDITS, reservation)?, hole))
+        };
+        let (mut update, hole) = opened().inspect_err(|_: &Error| self.allocator.free_unmarked(taken))?;
+        update.map_run(inode, hole, logical, taken, false)?;
+        update.grow_to(inode, end);
+        update.finish();
+        Ok(())
+    }
+
+    /// Puts the time of the last write into the inode.
+    fn put_times(&self, inode: &Arc<Inode>) -> Result<()> {
+        if inode.state().delalloc.time.is_none() {
+            return Ok(());
+        }
+        let begun = self.begin(Credits::new(1, 0));
+        match begun {
+            Ok(mut update) => {
+                update.put_times(inode);
+                update.finish();
+            }
+            Err(error) => {
+                inode.state().delalloc.time = None;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl MetadataUpdate<'_> {
+    /// Sets the size of a file whose data was written up to `end`, if it is smaller. Takes one credit.
+    fn grow_to(&mut self, inode: &Arc<Inode>, end: u64) {
+        self.modify_inode(inode, InodeDirty::Mapping, |raw| {
+            if end > raw.size() {
+                raw.set_size(end);
+            }
+        });
+        self.note_size(end);
+    }
+}

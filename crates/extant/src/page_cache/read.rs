@@ -1,0 +1,119 @@
+//! Reading through the page cache.
+//!
+//! A read that begins where the last read of the file ended grows the read-ahead window, up to 256 KiB; any other read has
+//! none. Holes take no memory.
+
+use extant_ondisk::{LogicalBlock, Structure};
+use extant_rt::Arc;
+
+use super::Pages;
+use crate::error::{Location, Result};
+use crate::incore::folios::Block;
+use crate::incore::inode::Inode;
+use crate::mapping::Mapping;
+use crate::page_cache::PageCache;
+
+/// Bytes that are read into memory at once.
+const READ_BYTES_MAX: u64 = 1 << 20;
+
+impl PageCache {
+    /// Reads all of `buf`, which lies inside the file, which ends at `size`.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    ///
+    /// # Locks
+    /// `INODE` is held.
+    pub(crate) fn read_pages(
+        &self,
+        pages: &Arc<Pages>,
+        inode: &Arc<Inode>,
+        offset: u64,
+        buf: &mut [u8],
+        size: u64,
+    ) -> Result<()> {
+        let location = Location::of(Structure::Inode).inode(inode.number);
+        let too_large = |_| location.corrupt("larger than the format allows");
+        let window = inode.pages().lock().read_ahead.window(offset, buf.len() as u64);
+        let mut rest = buf;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let (logical, within) = self.block_at(at).map_err(too_large)?;
+            let part = {
+                let mut inode_pages = inode.pages().lock();
+                let folios = inode_pages.folios.as_mut();
+                folios.and_then(|folios| folios.part(logical.0, within as usize, rest.len()))
+            };
+            let bytes = match part {
+                Some(part) => {
+                    let bytes = part.bytes();
+                    rest[..bytes.len()].copy_from_slice(bytes);
+                    bytes.len()
+                }
+                None => self.read_missing(pages, inode, (logical, within), rest, (size, window))?,
+            };
+            at += bytes as u64;
+            rest = &mut rest[bytes..];
+        }
+        Ok(())
+    }
+
+    /// Reads what is not in memory from a byte of a block on, up to what is: how many bytes.
+    fn read_missing(
+        &self,
+        pages: &Arc<Pages>,
+        inode: &Arc<Inode>,
+        (logical, within): (LogicalBlock, u64),
+        buf: &mut [u8],
+        (size, window): (u64, u64),
+    ) -> Result<usize> {
+        let location = Location::of(Structure::Inode).inode(inode.number);
+        let wanted = self.block_count(within, buf.len());
+        let ahead = self.blocks_of(window.min(READ_BYTES_MAX)) as u32;
+        let before_end = self.blocks_of(size).saturating_sub(u64::from(logical.0)).min(u64::from(u32::MAX));
+        let len_max = wanted.max(ahead).min(before_end as u32).max(1);
+        let gap =
+            inode.pages().lock().folios.as_ref().map_or(len_max, |folios| folios.gap(logical.0, len_max));
+        let mapping = self.map(inode, logical, gap.max(1))?;
+        let len = mapping.len();
+        let Mapping::Data { start, unwritten: false, .. } = mapping else {
+            let bytes = self.bytes_in(len, within, buf.len());
+            buf[..bytes].fill(0);
+            return Ok(bytes);
+        };
+        if !pages.keeps_clean {
+            let bytes = self.bytes_in(len.min(wanted), within, buf.len());
+            self.read_data(start, within, &mut buf[..bytes], location)?;
+            return Ok(bytes);
+        }
+        let len = len.min(self.blocks_of(READ_BYTES_MAX) as u32).max(1);
+        let block_size = u64::from(self.geometry.block_size);
+        let mut content = vec![0; (u64::from(len) * block_size) as usize];
+        self.read_data(start, 0, &mut content, location)?;
+        let inside = size.saturating_sub(u64::from(logical.0) * block_size).min(content.len() as u64);
+        content[inside as usize..].fill(0);
+        let bytes = self.bytes_in(len, within, buf.len());
+        buf[..bytes].copy_from_slice(&content[within as usize..within as usize + bytes]);
+        let mut inode_pages = inode.pages().lock();
+        let folios = inode_pages.folios_of(inode, pages, self.geometry.block_size);
+        let (mut block, end) = (logical.0, logical.0 + len);
+        while block < end {
+            // Others may have read some of it meanwhile.
+            match folios.gap(block, end - block) {
+                0 => block += 1,
+                gap => {
+                    let from = (u64::from(block - logical.0) * block_size) as usize;
+                    let own = &content[from..from + (u64::from(gap) * block_size) as usize];
+                    folios.insert(block, own, Block::Clean);
+                    block += gap;
+                }
+            }
+        }
+        inode_pages.account(pages, inode);
+        drop(inode_pages);
+        if pages.memory.is_exhausted() {
+            pages.make_room(u64::from(inode.number.0));
+        }
+        Ok(bytes)
+    }
+}
