@@ -6,6 +6,7 @@
 
 mod conflicts;
 mod host;
+mod instructions;
 mod kernel;
 mod ladder;
 mod large_files;
@@ -246,6 +247,24 @@ enum What {
         /// What it does.
         operation: conflicts::Operation,
     },
+    /// Counts the instructions of operations through the library with valgrind.
+    Instructions {
+        /// All if none is named.
+        operations: Vec<instructions::Operation>,
+        /// Where the image is made.
+        #[arg(long, default_value = "/dev/shm")]
+        dir: PathBuf,
+    },
+    /// The counted process; started by `instructions`.
+    #[command(hide = true)]
+    Counted {
+        /// The image.
+        image: PathBuf,
+        /// What it does.
+        operation: instructions::Operation,
+        /// How often.
+        count: u32,
+    },
     /// One process of the share-nothing ceiling; started by the other measurements.
     #[command(hide = true)]
     Worker {
@@ -289,6 +308,8 @@ fn main() -> ExitCode {
         What::Scale { rounds, dir, plot } => scale::measure(&dir, rounds.max(1), plot.as_deref()),
         What::ScaleWorker { image, crash, count } => scale::worker_main(&image, crash, count),
         What::Conflicts { operation, dir } => conflicts::conflicts(operation, &dir),
+        What::Instructions { operations, dir } => instructions::instructions(&operations, &dir),
+        What::Counted { image, operation, count } => instructions::counted(&image, operation, count),
         What::Traced { image, operation } => conflicts::traced(&image, operation),
     };
     match done {

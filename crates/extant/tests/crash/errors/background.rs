@@ -13,6 +13,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -128,9 +129,9 @@ fn judge_image(
     checker: &mut Checker,
 ) -> Result<(), String> {
     let tree = tree_as_is(image)?;
-    for Worked { history, done, .. } in worked {
+    for Worked { history, log, done, .. } in worked {
         let dir = history.dir.unwrap_or_default();
-        history.check(&tree, *done, history.is_delayed).map_err(|what| format!("{dir}: {what}"))?;
+        history.check(&tree, *done, history.is_delayed).map_err(|what| format!("{dir}: {what}\n{log}"))?;
     }
     if let Some(what) = end.synced.as_ref().and_then(|synced| synced.difference(&tree)) {
         return Err(format!("not as the last sync left it: {what}"));
@@ -156,11 +157,14 @@ struct Worker<'w> {
     /// Steps of the model up to the last such sync, or to the last operation before a failure.
     sure: usize,
     is_told: bool,
+    /// Each operation, its answer, and the failures by then.
+    log: String,
 }
 
 /// The result of a thread.
 struct Worked {
     history: History,
+    log: String,
     /// Operations that were acknowledged.
     done: usize,
     is_told: bool,
@@ -179,12 +183,12 @@ impl<'w> Worker<'w> {
         let sure = model.steps.len();
         let history = History { dir: Some(dir), model, mark: 0, is_delayed: case.pages.bytes > 0 };
         let session = Session::within(device.clone(), fs.clone(), dir);
-        Self { session, history, seen, whole, done: 0, known: 0, sure, is_told: false }
+        Self { session, history, seen, whole, done: 0, known: 0, sure, is_told: false, log: String::new() }
     }
 
     fn run(&mut self, ops: &[Op]) -> Result<(), String> {
         for op in ops {
-            self.step(*op)?;
+            self.step(self.placed(*op))?;
             self.make_sure()?;
             if self.is_told {
                 break;
@@ -192,6 +196,17 @@ impl<'w> Worker<'w> {
             self.sure = self.history.model.steps.len();
         }
         Ok(())
+    }
+
+    /// An append through a page cache as a write at the end that the model knows. A loss of which no caller knows yet leaves the file as
+    /// long as its inode on the disk says, and an append goes to that end.
+    fn placed(&self, op: Op) -> Op {
+        match op {
+            Op::Append { file, bytes } if self.history.is_delayed => {
+                Op::Write { file, at: self.history.model.size_of(file), bytes }
+            }
+            op => op,
+        }
     }
 
     /// After a failure: syncs every file, and then the file system.
@@ -218,6 +233,7 @@ impl<'w> Worker<'w> {
         let model = &mut self.history.model;
         let did = self.session.run(op, model);
         let failures = self.seen.failures();
+        let _ = writeln!(self.log, "{op:?}: {did:?}, {failures} failures");
         let mut after = model.clone();
         let expected = after.apply(did.as_ref().copied().unwrap_or(op));
         match did {
@@ -243,12 +259,12 @@ impl<'w> Worker<'w> {
     }
 
     fn end(self) -> Worked {
-        let Self { mut history, done, sure, is_told, .. } = self;
+        let Self { mut history, done, sure, is_told, log, .. } = self;
         if is_told {
             // The last operation may have written a file back after the loss.
             history.model.unsettle(sure);
         }
-        Worked { history, done, is_told }
+        Worked { history, log, done, is_told }
     }
 }
 
