@@ -8,7 +8,7 @@ use crate::directory::Directories;
 use crate::error::{Error, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
 use crate::incore::inode::Inode;
-use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate};
+use crate::metadata::update::{Credits, MetadataUpdate};
 
 impl Directories {
     /// The credits for adding `blocks` blocks to a directory or a new inode.
@@ -55,11 +55,11 @@ impl MetadataUpdate<'_> {
         kind: BufferKind,
     ) -> Result<(LogicalBlock, Arc<Buffer>)> {
         let logical = dirs.directory_end(inode)?;
-        let hole = dirs.hole(inode, logical)?;
+        let hole = dirs.hole(inode, &inode.raw(), logical)?;
         let buffer = self.allocate_metadata(dirs.goal(inode, &hole, logical), kind)?;
-        self.map_marked(inode, hole, logical, Run { start: buffer.block, len: 1 }, false)?;
+        let change = self.map_marked(inode, hole, logical, Run { start: buffer.block, len: 1 }, false)?;
         let size = (u64::from(logical.0) + 1) * u64::from(dirs.geometry.block_size);
-        self.modify_inode(inode, InodeDirty::Mapping, |raw| raw.set_size(size));
+        self.change_content(inode, change, |raw| raw.set_size(size))?;
         self.note_size(size);
         Ok((logical, buffer))
     }

@@ -30,7 +30,7 @@ impl Directories {
         while next < len {
             let logical = LogicalBlock(next);
             // Holes are damage, and may be as long as the size claims: passed over in one step.
-            let passed = match self.map(dir, logical, len - next)? {
+            let passed = match self.map(dir, &dir.raw(), logical, len - next)? {
                 Mapping::Hole { len } => len,
                 Mapping::Data { .. } => 1,
             };

@@ -44,7 +44,7 @@ impl Files {
             return Err(Error::InvalidArgument("a file cannot be exchanged with itself"));
         }
         for inode in [left, right] {
-            self.check_regular(inode)?;
+            self.check_regular(&inode.raw())?;
         }
         self.writable()?;
         let _contents = lock_all(&[left, right]);

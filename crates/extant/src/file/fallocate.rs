@@ -72,7 +72,7 @@ impl Files {
         if bytes == 0 {
             return Err(Error::InvalidArgument("empty range"));
         }
-        self.check_regular(inode)?;
+        self.check_regular(&inode.raw())?;
         self.writable()?;
         let _content = inode.content.write();
         self.flush_out(inode)?;
@@ -119,7 +119,7 @@ impl Files {
         let mut at = range.start / self.block_bytes();
         while at < end {
             let logical = LogicalBlock(at as u32);
-            let mapping = self.map(inode, logical, (end - at) as u32)?;
+            let mapping = self.map(inode, &inode.raw(), logical, (end - at) as u32)?;
             at += match mapping {
                 Mapping::Hole { len } => u64::from(self.fill_hole(inode, logical, len, range.privileged)?),
                 Mapping::Data { len, .. } => u64::from(len),
@@ -136,7 +136,7 @@ impl Files {
         len: u32,
         privileged: bool,
     ) -> Result<u32> {
-        let hole = self.hole(inode, logical)?;
+        let hole = self.hole(inode, &inode.raw(), logical)?;
         let len = len.min(u32::from(MAX_UNWRITTEN_LEN));
         let end = (u64::from(logical.0) + u64::from(len)) * self.block_bytes();
         // The caller of `fallocate` says how much is wanted.
@@ -149,7 +149,8 @@ impl Files {
                 return Err(error);
             }
         };
-        update.map_run(inode, hole, logical, run, true)?;
+        let change = update.map_run(inode, hole, logical, run, true)?;
+        update.change_content(inode, change, |_| ())?;
         update.finish();
         Ok(run.len)
     }
@@ -169,13 +170,14 @@ impl Files {
         let (mut at, end) = self.blocks_inside(range);
         while at < end {
             let logical = LogicalBlock(at as u32);
-            let mapping = self.map(inode, logical, (end - at) as u32)?;
+            let mapping = self.map(inode, &inode.raw(), logical, (end - at) as u32)?;
             at += u64::from(mapping.len());
             if let Mapping::Data { len, unwritten: false, .. } = mapping {
                 let conversion = self.conversion(inode, logical, len, true)?;
                 self.check_countable(&inode.raw(), conversion.blocks)?;
                 let mut update = self.begin(Credits::new(conversion.credits, conversion.blocks))?;
-                update.convert_extent(inode, conversion)?;
+                let change = update.convert_extent(inode, conversion)?;
+                update.change_content(inode, change, |_| ())?;
                 update.finish();
             }
         }

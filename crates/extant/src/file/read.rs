@@ -14,13 +14,16 @@ impl Files {
     /// # Errors
     /// `IsADirectory`; `Io`; `Corrupt`.
     pub(crate) fn read_at(&self, inode: &Arc<Inode>, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.check_regular(inode)?;
-        if inode.state().raw.has_inline_data()
+        let raw = inode.raw();
+        self.check_regular(&raw)?;
+        if raw.has_inline_data()
             && let Some(bytes) = self.read_inline(inode, offset, buf)?
         {
             return Ok(bytes);
         }
-        let Some(pages) = self.pages_of(inode) else {
+        let pages = self.pages_of(&raw);
+        drop(raw);
+        let Some(pages) = pages else {
             let _content = inode.content.read();
             return self.read_content(inode, offset, buf);
         };

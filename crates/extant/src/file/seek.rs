@@ -71,7 +71,7 @@ impl Files {
     /// `NoSuchOffset` if there is none before the end of the file; `IsADirectory`; `Io`; `Corrupt`, also for a map of more blocks
     /// than the disk has; `Interrupted`.
     pub(crate) fn seek(&self, inode: &Arc<Inode>, offset: u64, to: SeekTo) -> Result<u64> {
-        self.check_regular(inode)?;
+        self.check_regular(&inode.raw())?;
         let _content = self.read_written(inode);
         let (size, is_inline) = {
             let state = inode.state();
@@ -100,7 +100,7 @@ impl Files {
         if self.map_kind(&raw) == MapKind::Indirect {
             return self.allocated_indirect(inode.number, raw.i_block(), logical);
         }
-        let mapping = self.map(inode, logical, LOGICAL_END as u32)?;
+        let mapping = self.map(inode, &inode.raw(), logical, LOGICAL_END as u32)?;
         Ok((matches!(mapping, Mapping::Data { unwritten: false, .. }), mapping.len()))
     }
 
@@ -124,7 +124,7 @@ impl Files {
         let mut limit = WalkLimit::new(self, inode.number);
         while at < end {
             let logical = LogicalBlock(at as u32);
-            let mapping = self.map(inode, logical, (end - at) as u32)?;
+            let mapping = self.map(inode, &inode.raw(), logical, (end - at) as u32)?;
             limit.step(if let Mapping::Data { len, .. } = mapping { u64::from(len) } else { 0 })?;
             at += u64::from(mapping.len());
             let Mapping::Data { start, len, unwritten } = mapping else { continue };

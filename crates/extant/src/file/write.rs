@@ -26,19 +26,22 @@ impl Files {
         buf: &[u8],
         privileged: bool,
     ) -> Result<usize> {
-        self.check_regular(inode)?;
+        let raw = inode.raw();
+        self.check_regular(&raw)?;
         self.writable()?;
-        if inode.raw().flags().intersects(InodeFlags::FIXED_CONTENT) {
+        if raw.flags().intersects(InodeFlags::FIXED_CONTENT) {
             return Err(Error::NotPermitted);
         }
         if buf.is_empty() {
             return Ok(0);
         }
-        if inode.state().raw.has_inline_data() {
+        let is_inline = raw.has_inline_data();
+        drop(raw);
+        if is_inline {
             let _content = inode.content.write();
             self.move_to_blocks(inode)?;
         }
-        if let Some(pages) = self.pages_of(inode) {
+        if let Some(pages) = self.pages_of(&inode.raw()) {
             return self.write_cached(pages, inode, offset, buf, privileged);
         }
         if let Some(offset) = offset

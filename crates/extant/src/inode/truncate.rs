@@ -80,7 +80,7 @@ impl Inodes {
     /// `Io`; `Corrupt`. The size is then the old or the new one; what
     /// could not be freed is freed when the disk is mounted next.
     pub(crate) fn set_size(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
-        self.check_regular(inode)?;
+        self.check_regular(&inode.raw())?;
         self.writable()?;
         let _content = inode.content.write();
         let (flags, size_max) = {
@@ -155,7 +155,7 @@ impl Inodes {
             return Ok(false);
         }
         let (logical, _) = self.block_at(size)?;
-        Ok(matches!(self.map(inode, logical, 1)?, Mapping::Data { unwritten: false, .. }))
+        Ok(matches!(self.map(inode, &inode.raw(), logical, 1)?, Mapping::Data { unwritten: false, .. }))
     }
 
     /// Frees what lies behind the end of a file in the orphan list, which it leaves then if it has links. The hashes behind

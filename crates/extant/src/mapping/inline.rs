@@ -127,8 +127,9 @@ impl BlockMap {
             });
         }
         // The hole of an empty map, which needs no reading.
-        let hole = self.hole(inode, LogicalBlock(0))?;
-        update.map_marked(inode, hole, LogicalBlock(0), run, false)?;
+        let hole = self.hole(inode, &inode.raw(), LogicalBlock(0))?;
+        let change = update.map_marked(inode, hole, LogicalBlock(0), run, false)?;
+        update.change_content(inode, change, |_| ())?;
         update.finish();
         Ok(())
     }

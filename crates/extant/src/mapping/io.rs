@@ -22,8 +22,8 @@ impl BlockMap {
     /// `INODE` is held.
     pub(crate) fn read_content(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let location = Location::of(Structure::Inode).inode(inode.number);
-        let size = inode.state().raw.size();
-        let bytes = size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let raw = inode.raw();
+        let bytes = raw.size().saturating_sub(offset).min(buf.len() as u64) as usize;
         let mut rest = &mut buf[..bytes];
         let mut at = offset;
         while !rest.is_empty() {
@@ -32,7 +32,7 @@ impl BlockMap {
             }
             let (logical, within) =
                 self.block_at(at).map_err(|_| location.corrupt("larger than the format allows"))?;
-            let mapping = self.map(inode, logical, self.block_count(within, rest.len()))?;
+            let mapping = self.map(inode, &raw, logical, self.block_count(within, rest.len()))?;
             let (piece, behind) = rest.split_at_mut(self.bytes_in(mapping.len(), within, rest.len()));
             match mapping {
                 Mapping::Data { start, unwritten: false, .. } => {
@@ -113,7 +113,7 @@ impl BlockMap {
             return Ok(());
         }
         let (logical, within) = self.block_at(from)?;
-        if let Mapping::Data { start, unwritten: false, .. } = self.map(inode, logical, 1)? {
+        if let Mapping::Data { start, unwritten: false, .. } = self.map(inode, &inode.raw(), logical, 1)? {
             let bytes = (end - from).min(u64::from(self.geometry.block_size) - within);
             self.write_padded(inode, (start, within), &vec![0; bytes as usize], (false, false))?;
         }

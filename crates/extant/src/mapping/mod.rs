@@ -15,7 +15,9 @@ use std::ops::Deref;
 use extant_alloc::{Purpose, Request, Run};
 use extant_ondisk::extent::MAX_LEN;
 use extant_ondisk::inode::I_BLOCK_SIZE;
-use extant_ondisk::{Extent, FileType, FsBlock, InodeFlags, InodeNumber, LogicalBlock, RawInode, Structure};
+use extant_ondisk::{
+    Extent, ExtentNode, FileType, FsBlock, InodeFlags, InodeNumber, LogicalBlock, RawInode, Structure,
+};
 use extant_rt::Arc;
 
 use crate::error::{Error, Location, Result};
@@ -24,7 +26,7 @@ use crate::incore::inode::Inode;
 use crate::mapping::extent::Path;
 use crate::mapping::indirect::IndirectHole;
 use crate::metadata::SbInfo;
-use crate::metadata::update::MetadataUpdate;
+use crate::metadata::update::{InodeDirty, MetadataUpdate};
 
 /// The number of blocks that a file may have at most; no block has this number.
 pub(crate) const LOGICAL_END: u64 = u32::MAX as u64;
@@ -139,6 +141,40 @@ impl ContentKind {
     }
 }
 
+/// What an inode has to say of a change of its content's map that is done outside it.
+#[derive(Debug, Default)]
+#[must_use = "the map is as it was until the inode is changed"]
+pub(crate) struct ContentChange {
+    map: MapChange,
+    /// Blocks of the disk, more or less than it counts.
+    blocks: i64,
+}
+
+/// A change of the part of a map that is in the inode.
+#[derive(Debug, Default)]
+enum MapChange {
+    #[default]
+    None,
+    /// Another root of the extent tree.
+    Root(ExtentNode),
+    /// Adjacent blocks for adjacent pointers of a block map.
+    Pointers { at: u32, first: u32, len: u32 },
+}
+
+impl ContentChange {
+    pub(crate) fn of_root(root: ExtentNode) -> Self {
+        Self { map: MapChange::Root(root), blocks: 0 }
+    }
+
+    pub(crate) fn of_pointers(at: u32, first: u32, len: u32) -> Self {
+        Self { map: MapChange::Pointers { at, first, len }, blocks: 0 }
+    }
+
+    pub(crate) fn with_blocks(self, blocks: i64) -> Self {
+        Self { blocks: self.blocks + blocks, ..self }
+    }
+}
+
 /// The mapping of content to blocks.
 pub(crate) struct BlockMap {
     lower: SbInfo,
@@ -189,15 +225,14 @@ impl BlockMap {
         raw.blocks_bytes(block_size) <= of_attributes
     }
 
-    /// The way to the hole that begins at or around `logical`.
+    /// The way to the hole that begins at or around `logical`, of an inode whose fields are `raw`.
     ///
     /// # Errors
     /// `FileTooLarge`; `Io`; `Corrupt`.
-    pub(crate) fn hole(&self, inode: &Inode, logical: LogicalBlock) -> Result<Hole> {
-        let extents = inode.raw().flags().contains(InodeFlags::EXTENTS);
-        Ok(match extents {
-            true => Hole::Extents(self.extent_path(inode, logical)?),
-            false => Hole::Indirect(self.indirect_hole(inode, logical)?),
+    pub(crate) fn hole(&self, inode: &Inode, raw: &RawInode, logical: LogicalBlock) -> Result<Hole> {
+        Ok(match raw.flags().contains(InodeFlags::EXTENTS) {
+            true => Hole::Extents(self.extent_path(inode, raw, logical)?),
+            false => Hole::Indirect(self.indirect_hole(inode, raw, logical)?),
         })
     }
 
@@ -226,13 +261,18 @@ impl BlockMap {
         Request { goal: self.goal(inode, hole, logical), len, least: 1, ahead: 0, purpose }
     }
 
-    /// The mapping of up to `len_max` blocks from `logical` on. `len_max` is at least 1.
+    /// The mapping of up to `len_max` blocks from `logical` on, of an inode whose fields are `raw`. `len_max` is at least 1.
     ///
     /// # Errors
     /// `Io`; `Corrupt`.
-    pub(crate) fn map(&self, inode: &Inode, logical: LogicalBlock, len_max: u32) -> Result<Mapping> {
-        let raw = inode.raw();
-        match self.map_kind(&raw) {
+    pub(crate) fn map(
+        &self,
+        inode: &Inode,
+        raw: &RawInode,
+        logical: LogicalBlock,
+        len_max: u32,
+    ) -> Result<Mapping> {
+        match self.map_kind(raw) {
             MapKind::Extents => self.map_extents(inode.owner(), raw.i_block(), logical, len_max),
             MapKind::Indirect => self.map_indirect(inode.number, raw.i_block(), logical, len_max),
             MapKind::None => Ok(Mapping::Hole { len: len_max }),
@@ -298,10 +338,10 @@ impl BlockMap {
     ///
     /// # Errors
     /// `IsADirectory`; `InvalidArgument`.
-    pub(crate) fn check_regular(&self, inode: &Inode) -> Result<()> {
-        match inode.file_type() {
+    pub(crate) fn check_regular(&self, raw: &RawInode) -> Result<()> {
+        match raw.file_type() {
             FileType::Regular
-                if self.features.has_encryption && inode.raw().flags().contains(InodeFlags::ENCRYPT) =>
+                if self.features.has_encryption && raw.flags().contains(InodeFlags::ENCRYPT) =>
             {
                 Err(Error::NoKey)
             }
@@ -317,7 +357,7 @@ impl BlockMap {
     /// `Corrupt` if there is none, or it was never written; `Io`.
     pub(crate) fn directory_block(&self, inode: &Inode, logical: LogicalBlock) -> Result<FsBlock> {
         let location = Location::of(Structure::DirectoryBlock).inode(inode.number);
-        match self.map(inode, logical, 1)? {
+        match self.map(inode, &inode.raw(), logical, 1)? {
             Mapping::Data { start, unwritten: false, .. } => Ok(start),
             _ => Err(location.corrupt("a hole in the directory")),
         }
@@ -338,8 +378,8 @@ impl MetadataUpdate<'_> {
         }
     }
 
-    /// Marks a run that was taken from the allocator as used, and maps a hole to it. Takes the hole's credits, and
-    /// those for marking the run.
+    /// Marks a run that was taken from the allocator as used, and maps a hole to it, all but what the inode says of it. Takes
+    /// the hole's credits, and those for marking the run.
     ///
     /// # Errors
     /// `NoSpace` if a table of a block map would get a number of more than 32 bits: the run is free again, and nothing was changed.
@@ -351,7 +391,7 @@ impl MetadataUpdate<'_> {
         logical: LogicalBlock,
         run: Run,
         unwritten: bool,
-    ) -> Result<()> {
+    ) -> Result<ContentChange> {
         let tables = self.take_tables(&hole, run).inspect_err(|_| self.sbi.allocator.free_unmarked(run))?;
         self.mark_used(run)?;
         self.map_to(inode, (hole, tables), logical, run, unwritten)
@@ -360,7 +400,7 @@ impl MetadataUpdate<'_> {
     /// [`MetadataUpdate::map_run`] of a run that is marked already.
     ///
     /// # Errors
-    /// `Corrupt`.
+    /// As there.
     pub(crate) fn map_marked(
         &mut self,
         inode: &Arc<Inode>,
@@ -368,7 +408,7 @@ impl MetadataUpdate<'_> {
         logical: LogicalBlock,
         run: Run,
         unwritten: bool,
-    ) -> Result<()> {
+    ) -> Result<ContentChange> {
         let tables = self.take_tables(&hole, run)?;
         self.map_to(inode, (hole, tables), logical, run, unwritten)
     }
@@ -400,11 +440,61 @@ impl MetadataUpdate<'_> {
         logical: LogicalBlock,
         run: Run,
         unwritten: bool,
-    ) -> Result<()> {
-        match hole {
+    ) -> Result<ContentChange> {
+        let change = match hole {
             Hole::Extents(path) => self.insert_extent(inode, path, logical, run, unwritten)?,
-            Hole::Indirect(hole) => self.fill_indirect(inode, hole, tables, run)?,
+            Hole::Indirect(hole) => self.fill_indirect(hole, tables, run)?,
+        };
+        Ok(change.with_blocks(i64::from(run.len)))
+    }
+
+    /// Changes the map in an inode and what it counts, and in the same step its other `fields`.
+    ///
+    /// # Errors
+    /// `FileTooLarge` if the inode cannot count so many blocks; `Corrupt` if it would have fewer than none, or has no map.
+    pub(crate) fn change_content(
+        &mut self,
+        inode: &Arc<Inode>,
+        change: ContentChange,
+        fields: impl FnOnce(&mut RawInode),
+    ) -> Result<()> {
+        let geometry = &self.sbi.geometry;
+        let (block_size, huge) = (geometry.block_size, geometry.has_huge_file);
+        let ContentChange { map, blocks } = change;
+        self.modify_inode(inode, InodeDirty::Mapping, |raw| {
+            match map {
+                MapChange::None => {}
+                MapChange::Root(root) => root
+                    .write(raw.i_block_mut())
+                    .map_err(|e| Location::of(Structure::ExtentNode).inode(inode.number).format(e))?,
+                MapChange::Pointers { at, first, len } => (0..len).for_each(|index| {
+                    extant_ondisk::indirect::set_pointer(raw.i_block_mut(), at + index, first + index);
+                }),
+            }
+            if blocks != 0 {
+                let sectors = raw
+                    .blocks_512(block_size)
+                    .checked_add_signed(blocks.saturating_mul(i64::from(block_size / 512)))
+                    .ok_or(
+                        Location::of(Structure::Inode)
+                            .inode(inode.number)
+                            .corrupt("counts fewer blocks than it has"),
+                    )?;
+                raw.set_blocks_512(sectors, block_size, huge).map_err(|_| Error::FileTooLarge)?;
+            }
+            fields(raw);
+            Ok(())
+        })
+    }
+
+    /// Counts blocks of the disk in or out of an inode.
+    ///
+    /// # Errors
+    /// As [`MetadataUpdate::change_content`].
+    pub(crate) fn count_blocks(&mut self, inode: &Arc<Inode>, blocks: i64) -> Result<()> {
+        if blocks == 0 {
+            return Ok(());
         }
-        self.count_blocks(inode, i64::from(run.len))
+        self.change_content(inode, ContentChange::default().with_blocks(blocks), |_| ())
     }
 }

@@ -138,7 +138,7 @@ impl BlockMap {
         if window <= len {
             return Ok(0);
         }
-        Ok(match self.map(inode, logical, window)? {
+        Ok(match self.map(inode, &inode.raw(), logical, window)? {
             Mapping::Hole { len: free } => free.saturating_sub(len),
             Mapping::Data { .. } => 0,
         })

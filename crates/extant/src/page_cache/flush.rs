@@ -412,7 +412,7 @@ impl PageCache {
         run: DirtyRun,
     ) -> Result<(DirtyRun, FsBlock, Option<PendingMapping<'_>>)> {
         let location = Location::of(Structure::Inode).inode(inode.number);
-        match self.map(inode, LogicalBlock(run.block), run.len)? {
+        match self.map(inode, &inode.raw(), LogicalBlock(run.block), run.len)? {
             Mapping::Data { start, len, unwritten: false } => Ok((DirtyRun { len, ..run }, start, None)),
             _ => Err(location.corrupt("a block that was written is not mapped")),
         }
@@ -424,7 +424,7 @@ impl PageCache {
         run: DirtyRun,
     ) -> Result<(DirtyRun, FsBlock, Option<PendingMapping<'_>>)> {
         let logical = LogicalBlock(run.block);
-        let hole = self.hole(inode, logical)?;
+        let hole = self.hole(inode, &inode.raw(), logical)?;
         let wanted = Wanted {
             logical,
             len: run.len.min(hole.len_max()),
@@ -559,7 +559,7 @@ impl PageCache {
         let mut opened = || {
             let hole = match pending.hole.take().filter(|_| range.start == 0) {
                 Some(hole) => hole,
-                None => self.hole(inode, logical)?,
+                None => self.hole(inode, &inode.raw(), logical)?,
             };
             let growth = hole.growth();
             // Other runs, or the tree, may have grown since this one was taken.
@@ -569,8 +569,9 @@ impl PageCache {
             Ok((self.begin_reserved(hole.credits() + RUN_CREDITS, reservation)?, hole))
         };
         let (mut update, hole) = opened().inspect_err(|_: &Error| self.allocator.free_unmarked(taken))?;
-        update.map_run(inode, hole, logical, taken, false)?;
-        update.grow_to(inode, end);
+        let change = update.map_run(inode, hole, logical, taken, false)?;
+        update.change_content(inode, change, |raw| raw.set_size(raw.size().max(end)))?;
+        update.note_size(end);
         update.finish();
         Ok(())
     }

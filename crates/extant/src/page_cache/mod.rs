@@ -41,6 +41,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use extant_block::Buffers;
+use extant_ondisk::RawInode;
 use extant_rt::{Arc, LockClass, Mutex, Padded, Weak, shard_of};
 
 use self::contexts::Contexts;
@@ -201,10 +202,10 @@ impl PageCache {
     }
 
     /// The page cache, if the inode's content goes through it.
-    pub(crate) fn pages_of(&self, inode: &Inode) -> Option<&Arc<Pages>> {
+    pub(crate) fn pages_of(&self, raw: &RawInode) -> Option<&Arc<Pages>> {
         let pages = self.pages.as_ref()?;
-        let is_regular = inode.file_type() == extant_ondisk::FileType::Regular;
-        let has_extents = || self.map_kind(&inode.state().raw) == MapKind::Extents;
+        let is_regular = raw.file_type() == extant_ondisk::FileType::Regular;
+        let has_extents = || self.map_kind(raw) == MapKind::Extents;
         (is_regular && has_extents()).then_some(pages)
     }
 }

@@ -74,7 +74,7 @@ impl PageCache {
         let len_max = wanted.max(ahead).min(before_end as u32).max(1);
         let gap =
             inode.pages().lock().folios.as_ref().map_or(len_max, |folios| folios.gap(logical.0, len_max));
-        let mapping = self.map(inode, logical, gap.max(1))?;
+        let mapping = self.map(inode, &inode.raw(), logical, gap.max(1))?;
         let len = mapping.len();
         let Mapping::Data { start, unwritten: false, .. } = mapping else {
             let bytes = self.bytes_in(len, within, buf.len());

@@ -201,7 +201,7 @@ impl PageCache {
                 return Ok(());
             }
         }
-        if let Mapping::Data { start, unwritten: false, .. } = self.map(inode, logical, 1)? {
+        if let Mapping::Data { start, unwritten: false, .. } = self.map(inode, &inode.raw(), logical, 1)? {
             let old = self.old_block(inode, logical, Some(start), size)?;
             let mut inode_pages = inode.pages().lock();
             inode_pages.folios_of(inode, pages, self.geometry.block_size).insert(
@@ -324,7 +324,7 @@ impl PageCache {
                 block += 1;
                 continue;
             }
-            let (start, len) = match self.map(inode, LogicalBlock(block), gap)? {
+            let (start, len) = match self.map(inode, &inode.raw(), LogicalBlock(block), gap)? {
                 Mapping::Hole { len } => (None, len),
                 Mapping::Data { start, len, unwritten: false } => (Some(start), len),
                 Mapping::Data { .. } => return Ok(None),

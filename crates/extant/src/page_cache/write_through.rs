@@ -16,14 +16,14 @@
 
 use extant_alloc::{MayUse, Reservation};
 use extant_ondisk::extent::MAX_LEN;
-use extant_ondisk::{FsBlock, LogicalBlock, RawInode};
+use extant_ondisk::{FsBlock, LogicalBlock, RawInode, Timestamp};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
 use crate::incore::inode::Inode;
-use crate::mapping::Mapping;
 use crate::mapping::extent::Conversion;
 use crate::mapping::prealloc::Wanted;
+use crate::mapping::{ContentChange, Mapping};
 use crate::metadata::reserve::writer_may_use;
 use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate, RUN_CREDITS};
 use crate::page_cache::PageCache;
@@ -85,8 +85,9 @@ impl PageCache {
         privileged: bool,
     ) -> Result<bool> {
         let _content = inode.content.read();
+        let raw = inode.raw();
         let end = offset.checked_add(buf.len() as u64);
-        if end.is_none_or(|end| end > inode.state().raw.size()) {
+        if end.is_none_or(|end| end > raw.size()) {
             return Ok(false);
         }
         let mut runs = Vec::new();
@@ -94,7 +95,7 @@ impl PageCache {
         let mut at = offset;
         while !rest.is_empty() {
             let (logical, within) = self.block_at(at)?;
-            match self.map(inode, logical, self.block_count(within, rest.len()))? {
+            match self.map(inode, &raw, logical, self.block_count(within, rest.len()))? {
                 Mapping::Data { start, len, unwritten: false } => {
                     let (piece, behind) = rest.split_at(self.bytes_in(len, within, rest.len()));
                     runs.push((start, within, piece));
@@ -104,10 +105,12 @@ impl PageCache {
                 _ => return Ok(false),
             }
         }
+        // Or the update would copy the fields.
+        drop(raw);
         for (start, within, piece) in runs {
             self.write_padded(inode, (start, within), piece, (false, false))?;
         }
-        self.note_write(inode, 0, privileged)?;
+        self.note_write(inode, None, privileged)?;
         Ok(true)
     }
 
@@ -115,26 +118,35 @@ impl PageCache {
     fn write_piece(&self, inode: &Arc<Inode>, at: u64, buf: &[u8], privileged: bool) -> Result<usize> {
         let (logical, within) = self.block_at(at)?;
         let len = self.block_count(within, buf.len()).min(u32::from(MAX_LEN));
-        let mapping = self.map(inode, logical, len)?;
+        let raw = inode.raw();
+        let mapping = self.map(inode, &raw, logical, len)?;
         let piece = Piece { at, logical, within, buf, privileged };
         let piece = Piece { buf: &buf[..self.bytes_in(mapping.len(), within, buf.len())], ..piece };
         match mapping {
-            Mapping::Data { start, unwritten: false, .. } => self.write_in_place(inode, piece, start),
+            Mapping::Data { start, unwritten: false, .. } => self.write_in_place(inode, raw, piece, start),
             Mapping::Data { start, len, unwritten: true } => self.write_unwritten(inode, piece, start, len),
-            Mapping::Hole { len } => self.write_hole(inode, piece, len),
+            Mapping::Hole { len } => self.write_hole(inode, raw, piece, len),
         }
     }
 
-    fn write_in_place(&self, inode: &Arc<Inode>, piece: Piece<'_>, start: FsBlock) -> Result<usize> {
+    fn write_in_place(
+        &self,
+        inode: &Arc<Inode>,
+        raw: Arc<RawInode>,
+        piece: Piece<'_>,
+        start: FsBlock,
+    ) -> Result<usize> {
         // Nothing guarantees that the bytes behind the end of the file are zero.
-        let grows = piece.end() > inode.state().raw.size();
+        let grows = piece.end() > raw.size();
+        // Or the update would copy the fields.
+        drop(raw);
         self.write_padded(inode, (start, piece.within), piece.buf, (false, grows))?;
-        self.note_write(inode, piece.end(), piece.privileged)?;
+        self.note_write(inode, grows.then_some(piece.end()), piece.privileged)?;
         Ok(piece.buf.len())
     }
 
-    /// Notes in an update of its own that a file was written up to `end`.
-    fn note_write(&self, inode: &Arc<Inode>, end: u64, privileged: bool) -> Result<()> {
+    /// Notes in an update of its own that a file was written, and with it up to `end` if it grew.
+    fn note_write(&self, inode: &Arc<Inode>, end: Option<u64>, privileged: bool) -> Result<()> {
         let mut update = self.begin(Credits::new(1, 0))?;
         update.wrote(inode, end, privileged);
         update.finish();
@@ -155,8 +167,8 @@ impl PageCache {
         }
         self.write_padded(inode, (start, piece.within), piece.buf, (true, true))?;
         let mut update = self.begin_reserved(conversion.credits, reservation)?;
-        update.convert_extent(inode, conversion)?;
-        update.wrote(inode, piece.end(), piece.privileged);
+        let change = update.convert_extent(inode, conversion)?;
+        update.wrote_mapped(inode, change, piece.end(), piece.privileged)?;
         update.finish();
         Ok(piece.buf.len())
     }
@@ -184,8 +196,16 @@ impl PageCache {
         }
     }
 
-    fn write_hole(&self, inode: &Arc<Inode>, piece: Piece<'_>, len: u32) -> Result<usize> {
-        let hole = self.hole(inode, piece.logical)?;
+    fn write_hole(
+        &self,
+        inode: &Arc<Inode>,
+        raw: Arc<RawInode>,
+        piece: Piece<'_>,
+        len: u32,
+    ) -> Result<usize> {
+        let hole = self.hole(inode, &raw, piece.logical)?;
+        // Or the update would copy the fields.
+        drop(raw);
         let wanted = Wanted {
             logical: piece.logical,
             len: len.min(hole.len_max()),
@@ -208,29 +228,50 @@ impl PageCache {
                 return Err(error);
             }
         };
-        update.map_run(inode, hole, piece.logical, run, false)?;
-        update.wrote(inode, piece.end(), piece.privileged);
+        let change = update.map_run(inode, hole, piece.logical, run, false)?;
+        update.wrote_mapped(inode, change, piece.end(), piece.privileged)?;
         update.finish();
         Ok(buf.len())
     }
 }
 
 impl MetadataUpdate<'_> {
-    /// Notes that a file was written up to `end`. Takes one credit.
-    fn wrote(&mut self, inode: &Arc<Inode>, end: u64, privileged: bool) {
-        let grows = end > inode.state().raw.size();
+    /// Notes that a file was written, and with it up to `end` if it grew. Takes one credit.
+    fn wrote(&mut self, inode: &Arc<Inode>, end: Option<u64>, privileged: bool) {
+        let dirty = if end.is_some() { InodeDirty::Mapping } else { InodeDirty::Attributes };
+        let end = end.unwrap_or(0);
         let now = self.now();
-        self.modify_inode(inode, if grows { InodeDirty::Mapping } else { InodeDirty::Attributes }, |raw| {
-            if grows {
-                raw.set_size(end);
-            }
-            raw.set_mtime(now);
-            raw.set_ctime(now);
-            if !privileged {
-                drop_privileges(raw);
-            }
-        });
+        self.modify_inode(inode, dirty, |raw| set_written(raw, end, now, privileged));
         self.note_size(end);
+    }
+
+    /// The same of a write up to `end` that changed the map.
+    ///
+    /// # Errors
+    /// As [`MetadataUpdate::change_content`].
+    fn wrote_mapped(
+        &mut self,
+        inode: &Arc<Inode>,
+        change: ContentChange,
+        end: u64,
+        privileged: bool,
+    ) -> Result<()> {
+        let now = self.now();
+        self.change_content(inode, change, |raw| set_written(raw, end, now, privileged))?;
+        self.note_size(end);
+        Ok(())
+    }
+}
+
+/// Sets what a write up to `end` changes in an inode beside the map.
+fn set_written(raw: &mut RawInode, end: u64, now: Timestamp, privileged: bool) {
+    if end > raw.size() {
+        raw.set_size(end);
+    }
+    raw.set_mtime(now);
+    raw.set_ctime(now);
+    if !privileged {
+        drop_privileges(raw);
     }
 }
 

@@ -30,7 +30,7 @@ fn disk_with_a_file() -> (Arc<MemoryDevice>, InodeNumber) {
 fn with_its_block_free(device: &Arc<MemoryDevice>, number: InodeNumber) -> Arc<MemoryDevice> {
     let volume = mount(device);
     let inode = volume.inode(number).unwrap();
-    let Mapping::Data { start, .. } = volume.map(&inode, LogicalBlock(0), 1).unwrap() else {
+    let Mapping::Data { start, .. } = volume.map(&inode, &inode.raw(), LogicalBlock(0), 1).unwrap() else {
         panic!("a hole");
     };
     drop(inode);

@@ -197,7 +197,7 @@ fn blocks_beyond_32_bits_are_refused_to_block_maps_before_anything_changes() {
     let mut update = volume.begin(Credits::new(20, 2)).unwrap();
     let far = update.take_metadata(FsBlock((1 << 32) + 10_000)).unwrap();
     assert!(far.start.0 > 1 << 32);
-    let hole = volume.hole(&file, table_from).unwrap();
+    let hole = volume.hole(&file, &file.raw(), table_from).unwrap();
     let result = update.map_run(&file, hole, table_from, far, false);
     assert!(matches!(result, Err(Error::NoSpace)), "{result:?}");
     drop(update);

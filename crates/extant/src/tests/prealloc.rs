@@ -228,7 +228,7 @@ fn writers_are_refused_only_when_the_disk_is_full() {
                         let left = volume.allocator.free_blocks() + volume.allocator.preallocated_blocks();
                         // The write itself and what the map may need.
                         let end = volume.block_at(open[at].raw().size()).unwrap().0;
-                        let least = 1 + volume.hole(open[at], end).unwrap().growth();
+                        let least = 1 + volume.hole(open[at], &open[at].raw(), end).unwrap().growth();
                         assert!(
                             left < kept + u64::from(least),
                             "refused with {left} blocks left, {kept} kept"

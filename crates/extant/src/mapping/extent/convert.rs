@@ -15,7 +15,8 @@ use super::leaf::{self, Splice};
 use super::path::Path;
 use crate::error::{Location, Result};
 use crate::incore::inode::Inode;
-use crate::mapping::BlockMap;
+
+use crate::mapping::{BlockMap, ContentChange};
 use crate::metadata::update::MetadataUpdate;
 
 /// A change of blocks within one extent from unwritten to written or back, before it is made.
@@ -77,7 +78,7 @@ impl BlockMap {
         len: u32,
         unwritten: bool,
     ) -> Result<Conversion> {
-        let path = self.extent_path(inode, logical)?;
+        let path = self.extent_path(inode, &inode.raw(), logical)?;
         let (from, end) = (u64::from(logical.0), u64::from(logical.0) + u64::from(len));
         let location = Location::of(Structure::ExtentNode).inode(inode.number);
         let splice = leaf::convert(path.extents(), from, end, unwritten)
@@ -87,11 +88,15 @@ impl BlockMap {
 }
 
 impl MetadataUpdate<'_> {
-    /// Carries out a conversion. The zeroes around the range are on the disk already.
+    /// Carries out a conversion, all but what the inode says of it. The zeroes around the range are on the disk already.
     ///
     /// # Errors
     /// `Corrupt`.
-    pub(crate) fn convert_extent(&mut self, inode: &Arc<Inode>, conversion: Conversion) -> Result<()> {
+    pub(crate) fn convert_extent(
+        &mut self,
+        inode: &Arc<Inode>,
+        conversion: Conversion,
+    ) -> Result<ContentChange> {
         self.edit_leaf(inode, conversion.path, conversion.splice)
     }
 }

@@ -12,8 +12,9 @@ use super::path::{Level, Path};
 use crate::error::{Error, Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
 use crate::incore::inode::Inode;
+use crate::mapping::ContentChange;
 use crate::mapping::extent::path::read_node;
-use crate::metadata::update::{InodeDirty, MetadataUpdate};
+use crate::metadata::update::MetadataUpdate;
 
 impl MetadataUpdate<'_> {
     /// Maps a hole, which begins where the path was looked for, to blocks.
@@ -27,7 +28,7 @@ impl MetadataUpdate<'_> {
         logical: LogicalBlock,
         run: Run,
         unwritten: bool,
-    ) -> Result<()> {
+    ) -> Result<ContentChange> {
         let len = u16::try_from(run.len).map_err(|_| Error::InvalidArgument("run too long"))?;
         let extent = Extent { logical, len, start: run.start, unwritten };
         let splice = leaf::insert(path.extents(), extent)
@@ -36,10 +37,15 @@ impl MetadataUpdate<'_> {
         self.edit_leaf(inode, path, splice)
     }
 
-    /// Changes the path's leaf, and its parents as it needs. Counts the tree's blocks in the inode.
-    pub(super) fn edit_leaf(&mut self, inode: &Arc<Inode>, mut path: Path, splice: Splice) -> Result<()> {
+    /// Changes the path's leaf, and its parents as it needs, up to the root.
+    pub(super) fn edit_leaf(
+        &mut self,
+        inode: &Arc<Inode>,
+        mut path: Path,
+        splice: Splice,
+    ) -> Result<ContentChange> {
         let mut spare = self.allocate_nodes(inode, path.growth(splice.added()))?;
-        let mut change = i64::try_from(spare.len()).unwrap_or(0);
+        let (mut blocks, mut new_root) = (i64::try_from(spare.len()).unwrap_or(0), None);
         let shrinks = splice.entries.len() < splice.at.len();
         if let Some(Entries::Leaf(extents)) = path.levels.last_mut().map(|leaf| &mut leaf.node.entries) {
             extents.splice(splice.at, splice.entries);
@@ -49,7 +55,8 @@ impl MetadataUpdate<'_> {
         while let Some(mut level) = path.levels.pop().filter(|_| changed || shrinks) {
             let Some(parent) = path.levels.last_mut() else {
                 if changed || self.only_child(inode, &level.node).is_some() {
-                    change -= self.store_root(inode, level.node, &mut spare)?;
+                    let (root, freed) = self.fit_root(inode, level.node, &mut spare)?;
+                    (blocks, new_root) = (blocks - freed, Some(root));
                 }
                 break;
             };
@@ -60,7 +67,7 @@ impl MetadataUpdate<'_> {
             let Some(buffer) = level.buffer.clone() else { break };
             let Some(first) = first_block(&level.node.entries) else {
                 self.free_metadata(buffer.block)?;
-                change -= 1;
+                blocks -= 1;
                 indexes.remove(parent.position);
                 continue;
             };
@@ -79,9 +86,8 @@ impl MetadataUpdate<'_> {
             }
             self.store_node(inode, &buffer, &level.node)?;
         }
-        // The root may be as it was; a sync of the file must still wait for its nodes.
-        self.modify_inode(inode, InodeDirty::Mapping, |_| ());
-        self.count_blocks(inode, change)
+        // The root may be as it was. The inode changes all the same: a sync of the file must wait for its nodes.
+        Ok(new_root.map(ContentChange::of_root).unwrap_or_default().with_blocks(blocks))
     }
 
     /// Buffers for new nodes: at the start of the inode's flex group, out of the way of the file's next blocks
@@ -98,14 +104,14 @@ impl MetadataUpdate<'_> {
         self.modify_buffer(buffer, |bytes| content.write(bytes)).map_err(|e| location.format(e))
     }
 
-    /// Writes the root, one level higher if its entries do not fit, or lower if those of its only child do. Gives
-    /// how many nodes were freed.
-    fn store_root(
+    /// The root, one level higher if its entries do not fit, or lower if those of its only child do; and how many nodes were
+    /// freed.
+    fn fit_root(
         &mut self,
         inode: &Arc<Inode>,
         mut root: ExtentNode,
         spare: &mut Vec<Arc<Buffer>>,
-    ) -> Result<i64> {
+    ) -> Result<(ExtentNode, i64)> {
         let mut freed = 0;
         if root.entries.is_empty() {
             root = ExtentNode::empty_leaf(ROOT_CAPACITY);
@@ -126,10 +132,7 @@ impl MetadataUpdate<'_> {
                 root = ExtentNode { max_entries: ROOT_CAPACITY, ..child.1 };
             }
         }
-        let location = Location::of(Structure::ExtentNode).inode(inode.number);
-        self.modify_inode(inode, InodeDirty::Mapping, |raw| root.write(raw.i_block_mut()))
-            .map_err(|e| location.format(e))?;
-        Ok(freed)
+        Ok((root, freed))
     }
 
     /// The only node below the root, if its entries fit the root.
@@ -144,27 +147,6 @@ impl MetadataUpdate<'_> {
         self.sbi.prepare_free_block(index.child).ok()?;
         let fits = !child.entries.is_empty() && child.entries.len() <= usize::from(ROOT_CAPACITY);
         fits.then_some((index.child, child))
-    }
-
-    /// Counts blocks of the disk in or out of an inode.
-    ///
-    /// # Errors
-    /// `FileTooLarge` if the inode cannot count so many; `Corrupt` if it would have fewer than none.
-    pub(crate) fn count_blocks(&mut self, inode: &Arc<Inode>, change: i64) -> Result<()> {
-        if change == 0 {
-            return Ok(());
-        }
-        let block_size = self.sbi.geometry.block_size;
-        let huge = self.sbi.geometry.has_huge_file;
-        let change_512 = change.saturating_mul(i64::from(block_size / 512));
-        let sectors = inode
-            .state()
-            .raw
-            .blocks_512(block_size)
-            .checked_add_signed(change_512)
-            .ok_or(self.corrupt(Structure::Inode, inode, "counts fewer blocks than it has"))?;
-        self.modify_inode(inode, InodeDirty::Mapping, |raw| raw.set_blocks_512(sectors, block_size, huge))
-            .map_err(|_| Error::FileTooLarge)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The path from the root of a tree to a leaf, decoded.
 
-use extant_ondisk::{Entries, Extent, ExtentIndex, ExtentNode, FsBlock, LogicalBlock, Structure};
+use extant_ondisk::{Entries, Extent, ExtentIndex, ExtentNode, FsBlock, LogicalBlock, RawInode, Structure};
 use extant_rt::Arc;
 
 use super::lookup::{check_begin, check_range};
@@ -103,14 +103,14 @@ impl Path {
 }
 
 impl BlockMap {
-    /// The way to the leaf of a block.
+    /// The way to the leaf of a block, of an inode whose fields are `raw`.
     ///
     /// # Errors
     /// `Io`; `Corrupt`.
-    pub(crate) fn extent_path(&self, inode: &Inode, logical: LogicalBlock) -> Result<Path> {
+    pub(crate) fn extent_path(&self, inode: &Inode, raw: &RawInode, logical: LogicalBlock) -> Result<Path> {
         let owner = inode.owner();
         let location = Location::of(Structure::ExtentNode).inode(owner.inode);
-        let root = ExtentNode::parse(inode.raw().i_block(), None).map_err(|e| location.format(e))?;
+        let root = ExtentNode::parse(raw.i_block(), None).map_err(|e| location.format(e))?;
         let (mut from, mut end) = (0, LOGICAL_END);
         let mut levels = Vec::with_capacity(usize::from(root.depth) + 1);
         check_range(&root, from, end).map_err(|reason| location.corrupt(reason))?;

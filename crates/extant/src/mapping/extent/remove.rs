@@ -50,7 +50,7 @@ impl BlockMap {
         let kind = ContentKind::of(inode);
         while from < end {
             let last = u32::try_from(end - 1).map_err(|_| location.corrupt("beyond the largest file"))?;
-            let path = self.extent_path(inode, LogicalBlock(last))?;
+            let path = self.extent_path(inode, &inode.raw(), LogicalBlock(last))?;
             let mut cut_from = end;
             let mut credits = path.credits(path.growth(1));
             let mut room = kind.step_blocks_max();
@@ -114,10 +114,10 @@ impl MetadataUpdate<'_> {
     /// `Corrupt`.
     pub(crate) fn remove_extents(&mut self, inode: &Arc<Inode>, removal: Removal) -> Result<()> {
         let blocks: i64 = removal.freed.iter().map(|run| i64::from(run.len)).sum();
-        self.edit_leaf(inode, removal.path, removal.splice)?;
+        let change = self.edit_leaf(inode, removal.path, removal.splice)?;
         for run in removal.freed {
             self.free_content(removal.kind, run)?;
         }
-        self.count_blocks(inode, -blocks)
+        self.change_content(inode, change.with_blocks(-blocks), |_| ())
     }
 }

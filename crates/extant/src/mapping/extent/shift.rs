@@ -47,7 +47,7 @@ impl BlockMap {
                 Shift::Right(_) => looked_at.saturating_sub(1),
             };
             let logical = u32::try_from(logical).map_err(|_| Error::FileTooLarge)?;
-            let path = self.extent_path(inode, LogicalBlock(logical))?;
+            let path = self.extent_path(inode, &inode.raw(), LogicalBlock(logical))?;
             let splice = leaf::shift(path.extents(), from, shift)
                 .ok_or(Error::InvalidArgument("would move beyond the last block"))?;
             let next = match shift {
@@ -74,7 +74,7 @@ impl BlockMap {
     /// `Io`; `Corrupt`.
     pub(crate) fn extent_cut(&self, inode: &Inode, at: u64) -> Result<Option<Move>> {
         let logical = u32::try_from(at).map_err(|_| Error::FileTooLarge)?;
-        let path = self.extent_path(inode, LogicalBlock(logical))?;
+        let path = self.extent_path(inode, &inode.raw(), LogicalBlock(logical))?;
         let Some(splice) = leaf::cut(path.extents(), at) else { return Ok(None) };
         let blocks = path.growth(splice.added());
         let credits = path.credits(blocks);
@@ -86,7 +86,7 @@ impl BlockMap {
     /// # Errors
     /// `Io`; `Corrupt`.
     pub(crate) fn extents_end(&self, inode: &Inode) -> Result<u64> {
-        let path = self.extent_path(inode, LogicalBlock((LOGICAL_END - 1) as u32))?;
+        let path = self.extent_path(inode, &inode.raw(), LogicalBlock((LOGICAL_END - 1) as u32))?;
         Ok(path.extents().last().map_or(0, Extent::end))
     }
 }
@@ -97,6 +97,7 @@ impl MetadataUpdate<'_> {
     /// # Errors
     /// `Corrupt`.
     pub(crate) fn move_extents(&mut self, inode: &Arc<Inode>, step: Move) -> Result<()> {
-        self.edit_leaf(inode, step.path, step.splice)
+        let change = self.edit_leaf(inode, step.path, step.splice)?;
+        self.change_content(inode, change, |_| ())
     }
 }

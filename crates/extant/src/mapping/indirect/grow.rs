@@ -1,14 +1,14 @@
 //! Filling holes of files without extents.
 
 use extant_alloc::Run;
-use extant_ondisk::{FsBlock, LogicalBlock, Structure, indirect};
+use extant_ondisk::{FsBlock, LogicalBlock, RawInode, Structure, indirect};
 use extant_rt::Arc;
 
 use crate::error::{Error, Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
 use crate::incore::inode::Inode;
-use crate::mapping::{BlockMap, Mapping};
-use crate::metadata::update::{InodeDirty, MetadataUpdate};
+use crate::mapping::{BlockMap, ContentChange, Mapping};
+use crate::metadata::update::MetadataUpdate;
 
 /// The way to a hole.
 #[derive(Debug)]
@@ -44,11 +44,16 @@ impl BlockMap {
     ///
     /// # Errors
     /// `FileTooLarge` beyond what block numbers reach; `Io`; `Corrupt`.
-    pub(crate) fn indirect_hole(&self, inode: &Inode, logical: LogicalBlock) -> Result<IndirectHole> {
+    pub(crate) fn indirect_hole(
+        &self,
+        inode: &Inode,
+        raw: &RawInode,
+        logical: LogicalBlock,
+    ) -> Result<IndirectHole> {
         let location = Location::of(Structure::IndirectBlock).inode(inode.number);
         let path = indirect::path(logical, self.geometry.block_size).ok_or(Error::FileTooLarge)?;
         let offsets = path.offsets().to_vec();
-        let mut pointer = indirect::pointer(inode.raw().i_block(), offsets[0]).unwrap_or(0);
+        let mut pointer = indirect::pointer(raw.i_block(), offsets[0]).unwrap_or(0);
         let mut tables = Vec::with_capacity(offsets.len() - 1);
         for offset in &offsets[1..] {
             if pointer == 0 {
@@ -58,8 +63,11 @@ impl BlockMap {
             pointer = buffer.read(|bytes| indirect::pointer(bytes, *offset).unwrap_or(0));
             tables.push(buffer);
         }
-        let before =
-            logical.0.checked_sub(1).map(|before| self.map(inode, LogicalBlock(before), 1)).transpose()?;
+        let before = logical
+            .0
+            .checked_sub(1)
+            .map(|before| self.map(inode, raw, LogicalBlock(before), 1))
+            .transpose()?;
         let goal = match before {
             Some(Mapping::Data { start, .. }) => start.checked_add(1),
             _ => tables.last().map(|table| table.block),
@@ -76,11 +84,10 @@ impl MetadataUpdate<'_> {
     /// `FileTooLarge` for blocks that 32 bits do not number; `Corrupt`.
     pub(crate) fn fill_indirect(
         &mut self,
-        inode: &Arc<Inode>,
         hole: IndirectHole,
         tables: Vec<Run>,
         run: Run,
-    ) -> Result<()> {
+    ) -> Result<ContentChange> {
         let first = u32::try_from(run.start.0).map_err(|_| Error::FileTooLarge)?;
         first.checked_add(run.len).filter(|_| run.len <= hole.len_max).ok_or(Error::FileTooLarge)?;
         let growth = hole.growth();
@@ -90,7 +97,7 @@ impl MetadataUpdate<'_> {
             new.push(self.new_buffer(table.start, BufferKind::Indirect));
         }
         let tables: Vec<_> = hole.tables.into_iter().chain(new).collect();
-        let mut pointers = (first, run.len);
+        let (mut pointers, mut change) = ((first, run.len), ContentChange::default());
         // From the last table upwards, until a table is reached whose way from the inode there was before.
         for level in (0..hole.offsets.len()).rev() {
             let (offset, (block, count)) = (hole.offsets[level], pointers);
@@ -98,7 +105,7 @@ impl MetadataUpdate<'_> {
                 (0..count).for_each(|index| indirect::set_pointer(table, offset + index, block + index));
             };
             let Some(buffer) = level.checked_sub(1).and_then(|above| tables.get(above)) else {
-                self.modify_inode(inode, InodeDirty::Mapping, |raw| set(raw.i_block_mut()));
+                change = ContentChange::of_pointers(offset, block, count);
                 break;
             };
             self.modify_buffer(buffer, set);
@@ -107,6 +114,6 @@ impl MetadataUpdate<'_> {
             }
             pointers = (u32::try_from(buffer.block.0).map_err(|_| Error::FileTooLarge)?, 1);
         }
-        self.count_blocks(inode, i64::from(growth))
+        Ok(change.with_blocks(i64::from(growth)))
     }
 }
