@@ -17,7 +17,8 @@ mod search;
 
 pub use search::{Search, find, search};
 
-use crate::checksum::{Checksums, crc32c};
+use crate::checksum::Checksums;
+use crate::crcs::crc32c;
 use crate::dir_hash::NameHash;
 use crate::error::{Error, Result, Structure};
 use crate::field;

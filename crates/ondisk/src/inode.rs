@@ -10,7 +10,8 @@
 
 use smallvec::SmallVec;
 
-use crate::checksum::{Checksums, crc32c};
+use crate::checksum::Checksums;
+use crate::crcs::crc32c;
 use crate::error::{Error, Result, Structure};
 use crate::field::{self, fields};
 use crate::file_type::FileType;

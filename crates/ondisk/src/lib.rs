@@ -10,6 +10,7 @@ pub mod acl;
 pub mod bitmap;
 pub mod casefold;
 pub mod checksum;
+mod crcs;
 pub mod dir_hash;
 pub mod dirent;
 pub mod error;
@@ -33,7 +34,8 @@ pub mod time;
 mod types;
 pub mod xattr;
 
-pub use checksum::{ChecksumKind, Checksums, crc16, crc32c};
+pub use checksum::{ChecksumKind, Checksums};
+pub use crcs::{crc16, crc32c};
 pub use error::{Corrupt, Error, Result, Structure};
 pub use extent::{Entries, Extent, ExtentIndex, ExtentNode};
 pub use feature::{CompatFeatures, IncompatFeatures, RoCompatFeatures};

@@ -7,7 +7,7 @@
 //!
 //! Source: kernel `struct ext4_super_block`, `__ext4_fill_super`.
 
-use crate::checksum::crc32c;
+use crate::crcs::crc32c;
 use crate::error::{Error, Result, Structure};
 use crate::feature::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use crate::field::fields;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use extant::{Dir, File, Filesystem, New, NewKind, Times};
 use extant_ondisk::FileType;
 
-use super::ACL_DEFAULT;
+use crate::entry::ACL_DEFAULT;
 use crate::error::{Error, Result};
 use crate::path::TreePath;
 

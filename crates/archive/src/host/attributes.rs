@@ -7,9 +7,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps
 use rustix::io::{Errno, Result as Outcome};
 
 use crate::copy::CopyOptions;
-use crate::entry::Attributes;
-
-const ACL_ACCESS: &str = "system.posix_acl_access";
+use crate::entry::{ACL_ACCESS, Attributes};
 
 pub(super) fn mode(attributes: &Attributes) -> Mode {
     Mode::from_raw_mode(u32::from(attributes.mode & 0o777))
@@ -40,7 +38,7 @@ pub(super) fn set_on_file(file: &impl AsFd, attributes: &Attributes, options: Co
     let preserve = options.preserve;
     let (uid, gid) = owner(attributes, options);
     let owned = (uid.is_none() && gid.is_none()) || allowed(rustix::fs::fchown(file, uid, gid))?;
-    if preserve.acls && !attributes.xattrs.iter().any(|(name, _)| name == ACL_ACCESS.as_bytes()) {
+    if preserve.acls && !attributes.xattrs.iter().any(|(name, _)| name == ACL_ACCESS) {
         // An existing file may have a list; a host without lists has none to remove.
         let _ = rustix::fs::fremovexattr(file, ACL_ACCESS);
     }

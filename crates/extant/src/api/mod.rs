@@ -4,6 +4,7 @@ mod dir;
 mod file;
 mod filesystem;
 mod options;
+mod paths;
 mod remove_all;
 mod walk;
 

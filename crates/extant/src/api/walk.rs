@@ -7,7 +7,7 @@ use std::path::Path;
 
 use extant_ondisk::{FileType, InodeNumber};
 
-use super::Filesystem;
+use super::filesystem::Filesystem;
 use crate::error::{Error, Result};
 use crate::incore::inode_cache::InodeRef;
 use crate::namespace::AccessMask;

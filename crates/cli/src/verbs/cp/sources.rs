@@ -11,8 +11,7 @@ use extant::Timestamp;
 use extant_archive::{Attributes, Source, StreamReader, TreePath, Walk};
 
 use super::{Cp, STREAM, into_itself, is_a_directory};
-use crate::address::DiskPath;
-use crate::disks::is_same_image;
+use crate::address::{DiskPath, is_same_image};
 use crate::failure::Failure;
 
 /// The permissions of a new file that is read from standard input.
