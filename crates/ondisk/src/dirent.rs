@@ -32,8 +32,8 @@ pub const NAME_MAX: usize = 255;
 /// Type byte of the checksum tail.
 const FT_DIR_CSUM: u8 = 0xDE;
 
-/// Bytes before the name.
-const HEADER_BYTES: usize = 8;
+/// Bytes of an entry before its name.
+pub const HEADER_BYTES: usize = 8;
 /// The shortest entry: a header and a one-byte name, rounded.
 const MIN_REC_LEN: usize = 12;
 

@@ -27,6 +27,7 @@ pub mod inode;
 pub mod inode_flags;
 pub mod jbd2;
 pub mod mmp;
+pub mod mode;
 pub mod nokey;
 pub mod orphan_file;
 pub mod superblock;

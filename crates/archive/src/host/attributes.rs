@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use extant_ondisk::Timestamp;
+use extant_ondisk::mode::{S_IALLUGO, S_IRWXUGO, S_ISVTX};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::{Errno, Result as Outcome};
 
@@ -10,7 +11,7 @@ use crate::copy::CopyOptions;
 use crate::entry::{ACL_ACCESS, Attributes};
 
 pub(super) fn mode(attributes: &Attributes) -> Mode {
-    Mode::from_raw_mode(u32::from(attributes.mode & 0o777))
+    Mode::from_raw_mode(u32::from(attributes.mode & S_IRWXUGO))
 }
 
 fn times(attributes: &Attributes) -> Timestamps {
@@ -47,7 +48,7 @@ pub(super) fn set_on_file(file: &impl AsFd, attributes: &Attributes, options: Co
     }
     if preserve.mode {
         // A program that runs as its owner must not run with another user's rights.
-        let kept = if owned { attributes.mode & 0o7777 } else { attributes.mode & 0o1777 };
+        let kept = attributes.mode & if owned { S_IALLUGO } else { S_ISVTX | S_IRWXUGO };
         rustix::fs::fchmod(file, Mode::from_raw_mode(kept.into()))?;
     }
     if preserve.times { rustix::fs::futimens(file, &times(attributes)) } else { Ok(()) }

@@ -12,3 +12,4 @@ pub use dir::{Dir, DirEntry};
 pub use file::File;
 pub use filesystem::Filesystem;
 pub use options::{Mount, OpenOptions};
+pub use walk::SYMLINKS_MAX;
