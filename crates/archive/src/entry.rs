@@ -4,6 +4,11 @@ use extant_ondisk::Timestamp;
 
 use crate::path::TreePath;
 
+/// The extended attribute that holds the access control list of a file.
+pub(crate) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+/// The extended attribute of a directory that holds the list which new files inherit.
+pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+
 /// A range of a file that holds data, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataRange {

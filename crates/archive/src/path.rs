@@ -3,12 +3,12 @@
 //! A path shares the names above it with its directory, so that a tree of any depth costs one name for each level, not
 //! one path. Nothing here recurses: a path may be deeper than a thread's stack.
 
+pub(crate) mod parse;
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use extant_rt::Arc;
-
-use crate::error::{Error, Result};
 
 /// A place below the root of a tree, as its components. None of them is empty, `.`, `..` or has a slash or NUL.
 #[derive(Clone, Default)]
@@ -28,14 +28,6 @@ impl TreePath {
     #[must_use]
     pub fn root() -> Self {
         Self::default()
-    }
-
-    /// The path that `bytes` spell. A leading slash, empty components and `.` mean nothing.
-    ///
-    /// # Errors
-    /// [`Error::UnsafeName`] for `..`, which would lead out of the tree, and for a NUL.
-    pub fn parse(bytes: &[u8]) -> Result<Self> {
-        PathReader::default().read(bytes)
     }
 
     /// The path of a name that was checked.
@@ -110,17 +102,6 @@ impl TreePath {
         self.last.as_ref().map(|last| (&last.parent, &*last.name))
     }
 
-    /// The path of `name` in this directory.
-    ///
-    /// # Errors
-    /// [`Error::UnsafeName`] if `name` is not a component.
-    pub fn join(&self, name: &[u8]) -> Result<Self> {
-        if matches!(name, b"" | b"." | b"..") || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-            return Err(Error::UnsafeName(name.to_vec()));
-        }
-        Ok(self.clone().below(name))
-    }
-
     /// The path of `below` under this directory.
     #[must_use]
     pub fn concat(&self, below: &Self) -> Self {
@@ -131,45 +112,6 @@ impl TreePath {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         self.components().join(&b'/')
-    }
-}
-
-/// Reads paths one after the other. A common prefix of two paths is read once and shared, so a tree listed by whole paths
-/// costs no more memory than its names.
-#[derive(Debug, Default)]
-pub(crate) struct PathReader {
-    last: Vec<u8>,
-    /// The end of each component in `last`, and the path up to there.
-    levels: Vec<(usize, TreePath)>,
-}
-
-impl PathReader {
-    /// The path that `bytes` spell.
-    ///
-    /// # Errors
-    /// As [`TreePath::parse`].
-    pub fn read(&mut self, bytes: &[u8]) -> Result<TreePath> {
-        let same = self.last.iter().zip(bytes).take_while(|(a, b)| a == b).count();
-        let is_kept =
-            |(end, _): &(usize, TreePath)| *end <= same && bytes.get(*end).is_none_or(|next| *next == b'/');
-        while self.levels.pop_if(|level| !is_kept(level)).is_some() {}
-        let (mut at, mut path) = self.levels.last().cloned().unwrap_or_default();
-        self.last.truncate(at);
-        for component in bytes[at..].split(|byte| *byte == b'/') {
-            let end = at + component.len();
-            match component {
-                b"" | b"." => {}
-                b".." => return Err(Error::UnsafeName(bytes.to_vec())),
-                _ if component.contains(&0) => return Err(Error::UnsafeName(bytes.to_vec())),
-                _ => {
-                    path = path.below(component);
-                    self.last.extend(&bytes[self.last.len()..end]);
-                    self.levels.push((end, path.clone()));
-                }
-            }
-            at = end + 1;
-        }
-        Ok(path)
     }
 }
 
@@ -238,6 +180,7 @@ impl fmt::Display for TreePath {
 
 #[cfg(test)]
 mod tests {
+    use super::parse::PathReader;
     use super::*;
 
     #[test]

@@ -14,15 +14,8 @@ use crate::Result;
 use crate::kernel::KernelMount;
 use crate::report::Series;
 use crate::scratch::Scratch;
-use extant_loads::{Random, ladder};
+use extant_loads::{BURST_BYTES, Random, SEQUENTIAL, SMALL_BYTES, SPARSE_STEP_BYTES, ladder};
 
-/// Bytes of a write, and of a small file.
-const BURST_BYTES: u64 = 1 << 10;
-const SMALL_BYTES: u64 = 2 << 10;
-/// Bytes from one sparse write to the next: as many as are taken ahead, so that each has a preallocation of its own.
-const SPARSE_STEP_BYTES: u64 = 8 << 20;
-/// Sequential writes at one place of the second filling.
-const SEQUENTIAL: u64 = 4;
 const THREADS: usize = 64;
 
 /// What is done.

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
@@ -66,6 +67,12 @@ impl DiskPath {
         }
         Ok(place)
     }
+}
+
+/// Whether two paths name one image. Opened twice, it would be locked against itself.
+pub fn is_same_image(left: &Path, right: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
+    left == right || identity(left).is_some_and(|left| identity(right) == Some(left))
 }
 
 fn exists(argument: &OsStr) -> bool {

@@ -1,6 +1,5 @@
 //! Opens disks: locks them, finds the file system on them, replays, and unmounts them at the end.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,18 +9,12 @@ use extant_block::{BlockDevice, Container, DeviceAccess, FileDevice, Partition};
 use extant_ondisk::State;
 use extant_rt::{Arc, Monotonic, WallClock};
 
-use crate::address::DiskPath;
+use crate::address::{DiskPath, is_same_image};
 use crate::failure::Failure;
 use crate::foreign::{explain, has_superblock};
 use crate::mounts;
 use crate::output;
 use crate::size;
-
-/// Whether two paths name one image. Opened twice, it would be locked against itself.
-pub fn is_same_image(left: &Path, right: &Path) -> bool {
-    let identity = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
-    left == right || identity(left).is_some_and(|left| identity(right) == Some(left))
-}
 
 /// Where on the image the file system is.
 #[derive(Args, Clone, Copy, Debug)]

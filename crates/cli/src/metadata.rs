@@ -1,5 +1,9 @@
 //! A file's metadata, as a line of text and as a JSON document.
 
+use extant::mode::{
+    S_IRGRP, S_IROTH, S_IRUSR, S_ISGID, S_ISUID, S_ISVTX, S_IWGRP, S_IWOTH, S_IWUSR, S_IXGRP, S_IXOTH,
+    S_IXUSR,
+};
 use extant::{File, FileType, Metadata, Timestamp};
 use serde_json::{Map, Value, json};
 
@@ -42,15 +46,15 @@ pub fn permissions(metadata: &Metadata) -> String {
     };
     [
         first,
-        bit(0o400, 'r'),
-        bit(0o200, 'w'),
-        execute(0o100, 0o4000, 's', 'S'),
-        bit(0o040, 'r'),
-        bit(0o020, 'w'),
-        execute(0o010, 0o2000, 's', 'S'),
-        bit(0o004, 'r'),
-        bit(0o002, 'w'),
-        execute(0o001, 0o1000, 't', 'T'),
+        bit(S_IRUSR, 'r'),
+        bit(S_IWUSR, 'w'),
+        execute(S_IXUSR, S_ISUID, 's', 'S'),
+        bit(S_IRGRP, 'r'),
+        bit(S_IWGRP, 'w'),
+        execute(S_IXGRP, S_ISGID, 's', 'S'),
+        bit(S_IROTH, 'r'),
+        bit(S_IWOTH, 'w'),
+        execute(S_IXOTH, S_ISVTX, 't', 'T'),
     ]
     .iter()
     .collect()

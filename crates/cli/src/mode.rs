@@ -1,5 +1,9 @@
 //! Modes as `chmod` takes them: octal, or `u+x,go-w`, `a=rX`.
 
+use extant::mode::{
+    S_IALLUGO, S_IRUGO, S_IRWXG, S_IRWXO, S_IRWXU, S_ISGID, S_ISUID, S_ISVTX, S_IWUGO, S_IXUGO,
+};
+
 /// A change of permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModeChange {
@@ -17,7 +21,8 @@ enum Clause {
     },
 }
 
-const SET_ID_AND_STICKY: u16 = 0o7000;
+/// Both set-id bits.
+const SET_ID: u16 = S_ISUID | S_ISGID;
 
 impl ModeChange {
     /// The change that `text` describes.
@@ -25,20 +30,20 @@ impl ModeChange {
         let invalid = || format!("invalid mode '{text}'");
         if text.starts_with(|first: char| first.is_ascii_digit()) {
             let mode =
-                u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777).ok_or_else(invalid)?;
+                u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= S_IALLUGO).ok_or_else(invalid)?;
             return Ok(Self { clauses: vec![Clause::Absolute(mode)] });
         }
         let mut clauses = Vec::new();
         for clause in text.split(',') {
             let actions = clause.find(['+', '-', '=']).ok_or_else(invalid)?;
             let who = clause[..actions].chars().try_fold(0, |who, letter| match letter {
-                'u' => Some(who | 0o4700),
-                'g' => Some(who | 0o2070),
-                'o' => Some(who | 0o1007),
-                'a' => Some(0o7777),
+                'u' => Some(who | S_ISUID | S_IRWXU),
+                'g' => Some(who | S_ISGID | S_IRWXG),
+                'o' => Some(who | S_ISVTX | S_IRWXO),
+                'a' => Some(S_IALLUGO),
                 _ => None,
             });
-            let who = who.map(|who| if actions == 0 { 0o7777 } else { who }).ok_or_else(invalid)?;
+            let who = who.map(|who| if actions == 0 { S_IALLUGO } else { who }).ok_or_else(invalid)?;
             let mut rest = &clause[actions..];
             while let Some(operator) = rest.chars().next() {
                 let end = rest[1..].find(['+', '-', '=']).map_or(rest.len(), |at| at + 1);
@@ -58,7 +63,7 @@ impl ModeChange {
     pub fn apply(&self, mode: u16, is_directory: bool) -> u16 {
         self.clauses.iter().fold(mode, |mode, clause| match clause {
             // As chmod: a short number leaves a directory's set-id bits.
-            Clause::Absolute(new) if is_directory && new & 0o6000 == 0 => mode & 0o6000 | new,
+            Clause::Absolute(new) if is_directory && new & SET_ID == 0 => mode & SET_ID | new,
             Clause::Absolute(new) => *new,
             Clause::Symbolic { who, operator, letters } => {
                 symbolic(mode, is_directory, *who, *operator, letters)
@@ -75,12 +80,12 @@ fn symbolic(mode: u16, is_directory: bool, who: u16, operator: char, letters: &s
         "o" => everywhere(mode & 7),
         _ => letters.chars().fold(0, |bits, letter| {
             bits | match letter {
-                'r' => 0o444,
-                'w' => 0o222,
-                'x' => 0o111,
-                'X' if is_directory || mode & 0o111 != 0 => 0o111,
-                's' => 0o6000,
-                't' => 0o1000,
+                'r' => S_IRUGO,
+                'w' => S_IWUGO,
+                'x' => S_IXUGO,
+                'X' if is_directory || mode & S_IXUGO != 0 => S_IXUGO,
+                's' => SET_ID,
+                't' => S_ISVTX,
                 _ => 0,
             }
         }),
@@ -89,7 +94,7 @@ fn symbolic(mode: u16, is_directory: bool, who: u16, operator: char, letters: &s
         '+' => mode | bits,
         '-' => mode & !bits,
         _ => {
-            let kept = if is_directory { SET_ID_AND_STICKY & !0o1000 } else { 0 };
+            let kept = if is_directory { SET_ID } else { 0 };
             mode & (!who | kept) | bits
         }
     }

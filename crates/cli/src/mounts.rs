@@ -10,7 +10,7 @@ use rustix::fs::{Dev, FileType, Stat};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use crate::disks::is_same_image;
+use crate::address::is_same_image;
 use crate::failure::Failure;
 
 /// A mount of this namespace.

@@ -4,7 +4,11 @@
 //! The check reads tokens: comments and literals are cut out and the trees of `use` written out as whole paths, so
 //! that neither a grouped import nor a word in a comment deceives it. Modules of tests are left out.
 
+mod tokens;
+
 use std::path::{Path, PathBuf};
+
+use tokens::{rust_files, tokens, without_tests};
 
 /// The interfaces that `rt` replaces.
 const RUNTIME: [&str; 7] = [
@@ -50,106 +54,6 @@ const LIBRARIES: [(&str, &[&[&str]]); 9] = [
     ("rt", &[&PROGRAM, &PROCESSES]),
 ];
 
-/// Cuts the quoted literal that begins `rest`; `'` may be a lifetime, which is left alone.
-fn literal_bytes(rest: &str) -> Option<usize> {
-    let bytes = rest.as_bytes();
-    if let Some(raw) = rest.strip_prefix('r') {
-        let hashes = raw.bytes().take_while(|byte| *byte == b'#').count();
-        raw[hashes..].starts_with('"').then_some(())?;
-        let end = format!("\"{}", "#".repeat(hashes));
-        let body = hashes + 2;
-        return Some(rest[body..].find(&end).map_or(rest.len(), |at| body + at + end.len()));
-    }
-    let quote = *bytes.first()?;
-    let is_char = quote == b'\'' && (bytes.get(1) == Some(&b'\\') || rest.chars().nth(2) == Some('\''));
-    if quote != b'"' && !is_char {
-        return None;
-    }
-    let mut at = 1;
-    while at < bytes.len() && bytes[at] != quote {
-        at += if bytes[at] == b'\\' { 2 } else { 1 };
-    }
-    Some((at + 1).min(bytes.len()))
-}
-
-/// The tokens without comments and literals: words with `!` for macros and `::` joined into paths, and other
-/// characters alone.
-fn tokens(source: &str) -> Vec<String> {
-    let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    let mut tokens: Vec<String> = Vec::new();
-    let mut rest = source;
-    while let Some(c) = rest.chars().next() {
-        let joins = tokens.last().is_some_and(|last| last.ends_with("::"));
-        let word_bytes = if joins && c == '*' { 1 } else { rest.find(|c| !is_word(c)).unwrap_or(rest.len()) };
-        let word = &rest[..word_bytes];
-        let len = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("/*") {
-            rest.find("*/").map_or(rest.len(), |at| at + 2)
-        } else if let Some(len) = literal_bytes(rest) {
-            len
-        } else if !word.is_empty() {
-            match tokens.last_mut().filter(|_| joins) {
-                Some(path) => path.push_str(word),
-                None => tokens.push(word.to_owned()),
-            }
-            word.len()
-        } else if rest.starts_with("::") && tokens.last().is_some_and(|last| last.ends_with(is_word)) {
-            tokens.last_mut().expect("last").push_str("::");
-            2
-        } else if rest.starts_with('!')
-            && !rest.starts_with("!=")
-            && tokens.last().is_some_and(|last| last.ends_with(is_word))
-        {
-            tokens.last_mut().expect("last").push('!');
-            1
-        } else if c.is_whitespace() {
-            c.len_utf8()
-        } else {
-            tokens.push(c.to_string());
-            c.len_utf8()
-        };
-        rest = &rest[len..];
-    }
-    tokens
-}
-
-/// The tokens with modules of tests cut out: `#[cfg(test)]` or `#[cfg(all(test, …))]` before `mod name { … }`.
-fn without_tests(tokens: &[String]) -> Vec<&str> {
-    let mut kept: Vec<&str> = Vec::new();
-    let mut at = 0;
-    while at < tokens.len() {
-        let starts = |words: &[&str]| {
-            tokens[at..].iter().zip(words).filter(|(token, word)| token == word).count() == words.len()
-        };
-        if starts(&["#", "[", "cfg", "(", "test"]) || starts(&["#", "[", "cfg", "(", "all", "(", "test"]) {
-            let attribute = at + tokens[at..].iter().position(|token| token == "]").unwrap_or(0) + 1;
-            if tokens.get(attribute).is_some_and(|token| token == "mod") {
-                at = end_of_module(tokens, attribute);
-                continue;
-            }
-        }
-        kept.push(&tokens[at]);
-        at += 1;
-    }
-    kept
-}
-
-/// The index after the module that begins at `start`: after its `;` or its closing brace.
-fn end_of_module(tokens: &[String], start: usize) -> usize {
-    let mut depth = 0_usize;
-    for (index, token) in tokens.iter().enumerate().skip(start) {
-        match token.as_str() {
-            ";" if depth == 0 => return index + 1,
-            "{" => depth += 1,
-            "}" if depth <= 1 => return index + 1,
-            "}" => depth -= 1,
-            _ => {}
-        }
-    }
-    tokens.len()
-}
-
 /// Every path that the source names, those of `use` trees written out.
 fn paths(source: &str) -> Vec<String> {
     let tokens = tokens(source);
@@ -188,15 +92,6 @@ fn breaches(source: &str, forbidden: &[&[&str]]) -> Vec<String> {
     paths(source).into_iter().filter(|path| forbidden().any(|root| is_below(path, root))).collect()
 }
 
-/// The sources below `dir`; not `tests.rs` and what is in `tests/`, which are modules of tests.
-fn rust_files(dir: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
-    let paths = entries.map(|entry| entry.expect("entry").path());
-    let paths = paths.filter(|path| path.file_stem().is_none_or(|stem| stem != "tests"));
-    let found = paths.flat_map(|path| if path.is_dir() { rust_files(&path) } else { vec![path] });
-    found.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
-}
-
 #[test]
 fn libraries_take_locks_and_clocks_from_rt_and_are_no_programs() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -216,7 +111,7 @@ fn libraries_take_locks_and_clocks_from_rt_and_are_no_programs() {
 
 /// The files of the engine that flush without the journal: before there is a journal, and the device that all writes go
 /// through once there is multiple-mount protection. A flush of its own block that fails fences that device for ever.
-const FLUSHING_FILES: [&str; 2] = ["mkfs/write.rs", "mmp.rs"];
+const FLUSHING_FILES: [&str; 2] = ["mkfs/write.rs", "mount/mmp.rs"];
 
 /// How often a source makes a device durable without the journal.
 fn flushes(source: &str) -> usize {

@@ -18,7 +18,7 @@ mod page_cache;
 #[cfg(test)]
 mod tests;
 
-pub use api::{Dir, DirEntry, File, Filesystem, Mount, OpenOptions};
+pub use api::{Dir, DirEntry, File, Filesystem, Mount, OpenOptions, SYMLINKS_MAX};
 pub use check::{FINDINGS_MAX, Finding, Pass, Progress};
 pub use directory::DirItem;
 pub use error::{Error, Location, MmpHolder, Result};
@@ -26,7 +26,7 @@ pub use error::{Error, Location, MmpHolder, Result};
 pub use extant_alloc::linux_model;
 pub use extant_alloc::{MballocStatistics, PreallocStatistics, Scan, Tuning};
 pub use extant_journal::{Error as JournalError, Stats as JournalStatistics};
-pub use extant_ondisk::{FileType, InodeFlags, InodeNumber, Timestamp};
+pub use extant_ondisk::{FileType, InodeFlags, InodeNumber, Timestamp, mode};
 pub use extant_writeback::{ContextStatistics, Statistics as WritebackStatistics};
 pub use file::fallocate::Fallocate;
 pub use file::seek::{FileExtent, SeekTo};

@@ -3,6 +3,8 @@
 //! A transport ([`crate::transport`]) decodes requests, calls [`Ops`] from its worker threads and encodes the
 //! results. Leaves out: descriptors, layouts of messages, the mount.
 
+pub(crate) mod node_id;
+
 use std::time::Duration;
 
 use extant_rt::Arc;
@@ -10,6 +12,7 @@ use rustix::io::Errno;
 
 use extant::{FileType, SetAttributes, Timestamp};
 
+pub use self::node_id::NodeId;
 use crate::transport::Notifier;
 
 /// The result of a request.
@@ -33,15 +36,6 @@ impl Transport {
             Self::Rings => "io_uring",
         }
     }
-}
-
-/// The kernel's number of an inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(pub u64);
-
-impl NodeId {
-    /// The root of the mount, whatever its inode number.
-    pub const ROOT: Self = Self(1);
 }
 
 /// The kernel's handle of an open file (`fh`).

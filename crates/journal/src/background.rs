@@ -5,11 +5,11 @@
 //!
 //! Locks: `JOURNAL` keys 3 and 4, alone.
 
+mod thread;
+
 use std::time::Duration;
 
 use extant_rt::{Arc, Condvar, JoinHandle, LockClass, Mutex};
-
-use crate::{Error, Journal, Result};
 
 /// The thread and its requests.
 #[derive(Debug)]
@@ -68,32 +68,6 @@ impl Background {
     }
 }
 
-/// Aborts the journal if a panic ends what it watches.
-pub struct AbortOnPanic<'a> {
-    journal: &'a Journal,
-    what: &'static str,
-    ended: bool,
-}
-
-impl<'a> AbortOnPanic<'a> {
-    pub fn new(journal: &'a Journal, what: &'static str) -> Self {
-        Self { journal, what, ended: false }
-    }
-
-    /// It ended well, or by an error.
-    pub fn end(mut self) {
-        self.ended = true;
-    }
-}
-
-impl Drop for AbortOnPanic<'_> {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.journal.fail(Error::Panicked(self.what));
-        }
-    }
-}
-
 /// The thread's next task.
 enum Task {
     Commit,
@@ -116,39 +90,5 @@ impl Signal {
             (false, true) => Task::Checkpoint,
             (false, false) => Task::Commit,
         }
-    }
-}
-
-impl Journal {
-    /// Starts the thread that commits every `interval` (the kernel's is 5 s) and checkpoints when the log is
-    /// half full. It stops on [`Journal::close`], on an abort and when the journal is dropped. A second call
-    /// changes nothing.
-    ///
-    /// # Errors
-    /// If the host gives no thread.
-    pub fn spawn_background(self: &Arc<Self>, interval: Duration) -> Result<()> {
-        let mut thread = self.background.thread.lock();
-        if thread.is_some() {
-            return Ok(());
-        }
-        let (journal, signal) = (Arc::downgrade(self), Arc::clone(&self.background.signal));
-        *thread = Some(extant_rt::spawn("extant-journal", move || {
-            loop {
-                let task = signal.wait(interval);
-                let Some(journal) = journal.upgrade() else { return };
-                let abort_on_panic = AbortOnPanic::new(&journal, "the thread that commits panicked");
-                let done = match task {
-                    Task::Stop => Err(Error::Closed),
-                    Task::Commit => journal.commit_running(),
-                    Task::Checkpoint => journal.checkpoint(),
-                };
-                abort_on_panic.end();
-                // An error has aborted the journal, and the next operation reports it.
-                if done.is_err() {
-                    return;
-                }
-            }
-        })?);
-        Ok(())
     }
 }

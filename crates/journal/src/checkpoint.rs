@@ -12,7 +12,7 @@
 
 use extant_rt::{LockClass, Rank};
 
-use crate::background::AbortOnPanic;
+use crate::abort_on_panic::AbortOnPanic;
 use crate::committed_blocks::CommittedBlock;
 use crate::journal::OpenLog;
 use crate::log::write_sorted;

@@ -10,6 +10,7 @@
 //! superblock's is held across I/O.
 #![forbid(unsafe_code)]
 
+mod abort_on_panic;
 mod background;
 mod checkpoint;
 mod commit;

@@ -4,7 +4,6 @@ use extant::Tuning;
 use extant_loads::{Load, ladder};
 use serde::{Deserialize, Serialize};
 
-use crate::to_sync::ToSync;
 use crate::writeback;
 
 const POSTS: [&str; 5] = [
@@ -77,6 +76,18 @@ pub struct Simulated {
     pub per_unit: f64,
     /// If the figures are of a load from its first step to the end of a sync.
     to_sync: Option<ToSync>,
+}
+
+/// What is particular to a load that ends with a sync, of a table.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToSync {
+    /// Of each thread.
+    pub steps: u64,
+    /// What a step computes or waits beside what the engine is charged for.
+    pub step_ns: u64,
+    /// Of the page cache; 0: blocks are allocated at once.
+    pub page_cache_mib: u64,
 }
 
 const fn one() -> f64 {

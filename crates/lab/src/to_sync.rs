@@ -11,24 +11,11 @@ use extant::mkfs::Mkfs;
 use extant::{Dir, Filesystem, Mount, Tuning};
 use extant_loads::{Load, Part, Runner, Step};
 use extant_rt::{Monotonic, parallel, work};
-use serde::Deserialize;
 
 use crate::machine::Model;
-use crate::published::{Row, Simulated};
+use crate::published::{Row, Simulated, ToSync};
 use crate::run::on_each;
 use crate::writeback::disk::FoldedDevice;
-
-/// What is particular to such a load, of a published table.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ToSync {
-    /// Of each thread.
-    steps: u64,
-    /// What a step computes or waits beside what the engine is charged for.
-    step_ns: u64,
-    /// Of the page cache; 0: blocks are allocated at once.
-    page_cache_mib: u64,
-}
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]

@@ -10,6 +10,7 @@
 
 use crate::error::{Error, Result, Structure};
 use crate::field;
+use crate::mode::{S_IRWXG, S_IRWXUGO};
 
 /// Version of the value ext4 keeps.
 const DISK_VERSION: u32 = 1;
@@ -17,8 +18,6 @@ const DISK_VERSION: u32 = 1;
 const XATTR_VERSION: u32 = 2;
 /// The value for no id in the interface's entries.
 const UNDEFINED_ID: u32 = u32::MAX;
-/// Bits of a mode that an ACL speaks for.
-const S_IRWXUGO: u16 = 0o777;
 
 /// Whom an entry is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +197,7 @@ impl Acl {
         let grants = |perm: u16| perm & want == want;
         let mask = self.mask().unwrap_or(7);
         let (mode, _) = self.equiv_mode();
-        if mode & 0o070 == 0 {
+        if mode & S_IRWXG == 0 {
             let shift = if subject.uid == owner.uid {
                 6
             } else if subject.groups.contains(&owner.gid) {
@@ -244,7 +243,7 @@ impl Acl {
                 AclTag::GroupObj => mode |= perm << 3,
                 AclTag::Other => mode |= perm,
                 AclTag::Mask => {
-                    mode = mode & !0o070 | perm << 3;
+                    mode = mode & !S_IRWXG | perm << 3;
                     equivalent = false;
                 }
                 AclTag::User(_) | AclTag::Group(_) => equivalent = false,

@@ -17,7 +17,8 @@ mod search;
 
 pub use search::{Search, find, search};
 
-use crate::checksum::{Checksums, crc32c};
+use crate::checksum::Checksums;
+use crate::crcs::crc32c;
 use crate::dir_hash::NameHash;
 use crate::error::{Error, Result, Structure};
 use crate::field;
@@ -31,8 +32,8 @@ pub const NAME_MAX: usize = 255;
 /// Type byte of the checksum tail.
 const FT_DIR_CSUM: u8 = 0xDE;
 
-/// Bytes before the name.
-const HEADER_BYTES: usize = 8;
+/// Bytes of an entry before its name.
+pub const HEADER_BYTES: usize = 8;
 /// The shortest entry: a header and a one-byte name, rounded.
 const MIN_REC_LEN: usize = 12;
 

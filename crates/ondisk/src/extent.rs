@@ -9,7 +9,8 @@
 //!
 //! Source: kernel `ext4_extents.h`, `__ext4_ext_check`, `ext4_ext_binsearch`, `ext4_extent_block_csum`.
 
-use crate::checksum::{Checksums, crc32c};
+use crate::checksum::Checksums;
+use crate::crcs::crc32c;
 use crate::error::{Error, Result, Structure};
 use crate::field;
 use crate::types::{FsBlock, InodeNumber, LogicalBlock};

@@ -7,7 +7,8 @@
 //!
 //! Source: kernel `struct ext4_group_desc`, `ext4_group_desc_csum`, `ext4_block_bitmap_csum_set`.
 
-use crate::checksum::{ChecksumKind, Checksums, crc16, crc32c};
+use crate::checksum::{ChecksumKind, Checksums};
+use crate::crcs::{crc16, crc32c};
 use crate::error::{Error, Result, Structure};
 use crate::field::fields;
 use crate::types::{FsBlock, GroupNumber};

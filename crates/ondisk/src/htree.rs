@@ -18,7 +18,8 @@ mod node;
 pub use leaf::{LeafSplit, make_root_from_linear};
 pub use node::{DxNode, DxNodeMut, init_node};
 
-use crate::checksum::{Checksums, crc32c};
+use crate::checksum::Checksums;
+use crate::crcs::crc32c;
 use crate::dir_hash::HashVersion;
 use crate::dirent::{self, entry_bytes, rec_len_at};
 use crate::error::{Error, Result, Structure};

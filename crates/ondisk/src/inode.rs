@@ -10,7 +10,8 @@
 
 use smallvec::SmallVec;
 
-use crate::checksum::{Checksums, crc32c};
+use crate::checksum::Checksums;
+use crate::crcs::crc32c;
 use crate::error::{Error, Result, Structure};
 use crate::field::{self, fields};
 use crate::file_type::FileType;
@@ -28,6 +29,8 @@ const NAMED_SIZE: usize = 160;
 pub const EXTRA_ISIZE: u16 = (NAMED_SIZE - GOOD_OLD_INODE_SIZE) as u16;
 /// Bytes of `i_block`.
 pub const I_BLOCK_SIZE: usize = 60;
+/// Bytes of a regular file from which on the superblock says by `large_file` that there are such files.
+pub const LARGE_FILE_BYTES: u64 = 1 << 31;
 /// Bytes of the length before the target of an encrypted symbolic link.
 pub const ENCRYPTED_TARGET_HEAD: usize = 2;
 

@@ -3,7 +3,8 @@
 //!
 //! Source: kernel `struct mmp_struct`, `fs/ext4/mmp.c`.
 
-use crate::checksum::{Checksums, crc32c};
+use crate::checksum::Checksums;
+use crate::crcs::crc32c;
 use crate::error::{Error, Result, Structure};
 use crate::field::fields;
 

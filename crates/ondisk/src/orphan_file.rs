@@ -4,7 +4,8 @@
 //!
 //! Source: kernel `struct ext4_orphan_block_tail`, `ext4_orphan_file_block_csum`.
 
-use crate::checksum::{Checksums, crc32c};
+use crate::checksum::Checksums;
+use crate::crcs::crc32c;
 use crate::field;
 use crate::types::{FsBlock, InodeNumber};
 

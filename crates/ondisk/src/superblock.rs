@@ -7,7 +7,7 @@
 //!
 //! Source: kernel `struct ext4_super_block`, `__ext4_fill_super`.
 
-use crate::checksum::crc32c;
+use crate::crcs::crc32c;
 use crate::error::{Error, Result, Structure};
 use crate::feature::{CompatFeatures, IncompatFeatures, RoCompatFeatures};
 use crate::field::fields;
@@ -20,6 +20,8 @@ pub const SUPERBLOCK_SIZE: usize = 1024;
 pub const MAGIC: u16 = 0xEF53;
 /// The value of `s_checksum_type` for CRC-32C.
 pub const CHECKSUM_TYPE_CRC32C: u8 = 1;
+/// The value of `s_errors` that has an error stop nothing.
+pub const ERRORS_CONTINUE: u16 = 1;
 /// The highest `s_rev_level` there is: fields have the sizes that the superblock says.
 const MAX_SUPP_REV: u32 = 1;
 /// The first inode that is not reserved, at least.

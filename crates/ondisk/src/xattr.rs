@@ -22,7 +22,8 @@ pub use name::{full_name, index, split_name};
 pub use parse::{has_all_entry_hashes, parse_block, parse_ibody, verify_block_hashes, verify_ibody_hashes};
 pub use write::{NoRoom, block_bytes, entry_bytes, ibody_bytes, value_bytes, write_block, write_ibody};
 
-use crate::checksum::{Checksums, crc32c};
+use crate::checksum::Checksums;
+use crate::crcs::crc32c;
 use crate::error::{Error, Result, Structure};
 use crate::field;
 use crate::types::FsBlock;

@@ -4,7 +4,7 @@ use extant_rt::{Arc, MutexGuard, Ordering, spawn};
 
 use crate::context::{Context, Key, List, Lists, Work};
 use crate::inode_writeback::{Listed, State};
-use crate::writeback::Shared;
+use crate::shared::Shared;
 use crate::{Inode, Progress, Reason, RemainingWork};
 
 /// The minimum that is written of an inode at once in the background.

@@ -25,6 +25,7 @@
 mod context;
 mod dispatch;
 mod inode_writeback;
+mod shared;
 mod statistics;
 mod throttle;
 mod tuning;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use extant_rt::{Arc, Ordering, is_interrupted, sleep};
 
 use crate::context::Context;
-use crate::writeback::Shared;
+use crate::shared::Shared;
 use crate::{Inode, Tuning};
 
 /// A writer is looked at when it has dirtied so much of an inode, and at each write while much is dirty.

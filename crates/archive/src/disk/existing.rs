@@ -4,10 +4,9 @@
 
 use extant::{File, SeekTo, SetAttributes, XattrMode};
 
-use super::ACL_ACCESS;
-use super::import::times;
+use super::times;
 use crate::copy::CopyOptions;
-use crate::entry::Attributes;
+use crate::entry::{ACL_ACCESS, Attributes};
 use crate::flow::PIECE_BYTES;
 
 /// Gives the content of `new` to `existing`: as a whole, or, where two files cannot exchange theirs (block maps of ext3,

@@ -10,9 +10,9 @@ use extant_ondisk::FileType;
 
 use super::existing::{replace_content, set_preserved};
 use super::target_dirs::{Level, TargetDirs};
-use super::{ACL_ACCESS, ACL_DEFAULT};
+use super::times;
 use crate::copy::{CopyOptions, Existing};
-use crate::entry::{Attributes, Entry, EntryKind};
+use crate::entry::{ACL_ACCESS, ACL_DEFAULT, Attributes, Entry, EntryKind};
 use crate::error::{Error, Result};
 use crate::flow::Sink;
 use crate::path::TreePath;
@@ -444,10 +444,6 @@ fn rename(level: &Level, temporary: &[u8], name: &[u8]) -> extant::Result<()> {
         let _ = level.dir.unlink(temporary);
     }
     renamed
-}
-
-pub(super) fn times(attributes: &Attributes) -> Times {
-    Times { atime: attributes.atime.unwrap_or(attributes.mtime), mtime: attributes.mtime }
 }
 
 /// Removes what has the name, unless it is a directory with something in it.

@@ -8,6 +8,11 @@ mod walk;
 pub use import::{Import, Imported, Manner};
 pub use walk::DiskWalk;
 
-/// The extended attributes that hold access control lists.
-const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+use extant::Times;
+
+use crate::entry::Attributes;
+
+/// The times that a file gets; that of its last access is the one of its last change where the source tells none.
+fn times(attributes: &Attributes) -> Times {
+    Times { atime: attributes.atime.unwrap_or(attributes.mtime), mtime: attributes.mtime }
+}

@@ -7,15 +7,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use extant::{Dir, File, Filesystem, New, NewKind, Times};
+use extant::{Dir, File, Filesystem, New, NewKind, SYMLINKS_MAX, Times};
 use extant_ondisk::FileType;
 
-use super::ACL_DEFAULT;
+use crate::entry::ACL_DEFAULT;
 use crate::error::{Error, Result};
 use crate::path::TreePath;
-
-/// `MAXSYMLINKS` of Linux.
-const SYMLINKS_MAX: u32 = 40;
 
 /// An open directory.
 #[derive(Clone, Debug)]

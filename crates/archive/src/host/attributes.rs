@@ -3,16 +3,15 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use extant_ondisk::Timestamp;
+use extant_ondisk::mode::{S_IALLUGO, S_IRWXUGO, S_ISVTX};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::{Errno, Result as Outcome};
 
 use crate::copy::CopyOptions;
-use crate::entry::Attributes;
-
-const ACL_ACCESS: &str = "system.posix_acl_access";
+use crate::entry::{ACL_ACCESS, Attributes};
 
 pub(super) fn mode(attributes: &Attributes) -> Mode {
-    Mode::from_raw_mode(u32::from(attributes.mode & 0o777))
+    Mode::from_raw_mode(u32::from(attributes.mode & S_IRWXUGO))
 }
 
 fn times(attributes: &Attributes) -> Timestamps {
@@ -40,7 +39,7 @@ pub(super) fn set_on_file(file: &impl AsFd, attributes: &Attributes, options: Co
     let preserve = options.preserve;
     let (uid, gid) = owner(attributes, options);
     let owned = (uid.is_none() && gid.is_none()) || allowed(rustix::fs::fchown(file, uid, gid))?;
-    if preserve.acls && !attributes.xattrs.iter().any(|(name, _)| name == ACL_ACCESS.as_bytes()) {
+    if preserve.acls && !attributes.xattrs.iter().any(|(name, _)| name == ACL_ACCESS) {
         // An existing file may have a list; a host without lists has none to remove.
         let _ = rustix::fs::fremovexattr(file, ACL_ACCESS);
     }
@@ -49,7 +48,7 @@ pub(super) fn set_on_file(file: &impl AsFd, attributes: &Attributes, options: Co
     }
     if preserve.mode {
         // A program that runs as its owner must not run with another user's rights.
-        let kept = if owned { attributes.mode & 0o7777 } else { attributes.mode & 0o1777 };
+        let kept = attributes.mode & if owned { S_IALLUGO } else { S_ISVTX | S_IRWXUGO };
         rustix::fs::fchmod(file, Mode::from_raw_mode(kept.into()))?;
     }
     if preserve.times { rustix::fs::futimens(file, &times(attributes)) } else { Ok(()) }

@@ -19,6 +19,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use extant_ondisk::Timestamp;
+use extant_ondisk::mode::{S_IALLUGO, S_IRWXU};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, makedev};
 use rustix::io::{Errno, Result as Outcome};
 
@@ -472,10 +473,10 @@ fn complete_directory(options: CopyOptions, directory: &OwnedFd, held: &Held) ->
     if options.preserve.times {
         return set_on_file(directory, &held.attributes, options);
     }
-    if held.is_new && held.attributes.mode & 0o700 != 0o700 {
+    if held.is_new && held.attributes.mode & S_IRWXU != S_IRWXU {
         let made = rustix::fs::fstat(directory)?.st_mode;
-        let missing = 0o700 & !u32::from(held.attributes.mode);
-        return rustix::fs::fchmod(directory, Mode::from_raw_mode(made & 0o7777 & !missing));
+        let missing = u32::from(S_IRWXU & !held.attributes.mode);
+        return rustix::fs::fchmod(directory, Mode::from_raw_mode(made & u32::from(S_IALLUGO) & !missing));
     }
     Ok(())
 }

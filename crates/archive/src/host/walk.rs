@@ -16,6 +16,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use extant_ondisk::Timestamp;
+use extant_ondisk::mode::S_IALLUGO;
 use rustix::fs::{Mode, OFlags, major, minor};
 use rustix::io::Errno;
 
@@ -255,7 +256,7 @@ impl Visit<'_> {
     fn attributes(&self, source: &SourceFile, found: &Metadata, follow: bool) -> Result<Attributes> {
         let nanoseconds = u32::try_from(found.mtime_nsec()).unwrap_or(0);
         Ok(Attributes {
-            mode: (found.mode() & 0o7777) as u16,
+            mode: found.mode() as u16 & S_IALLUGO,
             uid: found.uid(),
             gid: found.gid(),
             mtime: Timestamp { seconds: found.mtime(), nanoseconds },

@@ -1,5 +1,7 @@
 //! The block that begins each member: its fields, read and written.
 
+use extant_ondisk::mode::S_IALLUGO;
+
 use super::BLOCK;
 
 /// A field: its offset and length.
@@ -77,7 +79,7 @@ impl Header {
 
     /// Permission bits.
     pub fn mode(&self) -> Option<u16> {
-        Some((number(self.field(MODE))? & 0o7777) as u16)
+        Some(number(self.field(MODE))? as u16 & S_IALLUGO)
     }
 
     /// Owner and group.

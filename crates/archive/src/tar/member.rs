@@ -8,9 +8,10 @@ use super::header::Header;
 use super::pax::{self, Record};
 use super::sparse::{self, SparseRecords};
 use super::{PATH_BYTES_MAX, acl};
-use crate::entry::{Attributes, EntryKind, Xattr};
+use crate::entry::{ACL_ACCESS, ACL_DEFAULT, Attributes, EntryKind, Xattr};
 use crate::error::{Error, Result};
-use crate::path::{PathReader, TreePath};
+use crate::path::TreePath;
+use crate::path::parse::PathReader;
 use crate::user_database::UserDatabase;
 
 /// The blocks before the header of a member that belong to it.
@@ -146,10 +147,10 @@ fn xattrs(records: Records<'_>, names: &UserDatabase) -> Result<Vec<Xattr>, &'st
             xattrs.entry(pax::unescape_attribute(name, true)).or_insert(value);
         } else if keyword == b"SCHILY.acl.access" {
             let value = acl::parse(value, false, names)?;
-            xattrs.extend(value.map(|value| (b"system.posix_acl_access".to_vec(), value)));
+            xattrs.extend(value.map(|value| (ACL_ACCESS.to_vec(), value)));
         } else if keyword == b"SCHILY.acl.default" {
             let value = acl::parse(value, true, names)?;
-            xattrs.extend(value.map(|value| (b"system.posix_acl_default".to_vec(), value)));
+            xattrs.extend(value.map(|value| (ACL_DEFAULT.to_vec(), value)));
         } else if keyword == b"RHT.security.selinux" {
             // The kernel keeps the NUL that ends the context.
             xattrs.insert(b"security.selinux".to_vec(), [value, b"\0"].concat());

@@ -11,7 +11,7 @@ use super::{BLOCK, padding};
 use crate::entry::{DataRange, Entry, EntryKind, Shape};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, PIECE_BYTES, Sink, Source};
-use crate::path::PathReader;
+use crate::path::parse::PathReader;
 use crate::user_database::UserDatabase;
 
 /// Bytes of long names and extended headers before one member: far above what a path and the attributes of an inode take.

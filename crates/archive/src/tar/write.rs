@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use super::header::{Fields, ID_MAX, NAME_BYTES_MAX, SIZE_MAX};
 use super::{BLOCK, PATH_BYTES_MAX, acl, padding, pax, sparse};
-use crate::entry::{Attributes, DataRange, Entry, EntryKind, Shape};
+use crate::entry::{ACL_ACCESS, ACL_DEFAULT, Attributes, DataRange, Entry, EntryKind, Shape};
 use crate::error::{Error, Result};
 use crate::flow::Sink;
 use crate::path::{PathWriter, TreePath};
@@ -172,8 +172,8 @@ fn push_numbers(records: &mut Vec<u8>, attributes: &Attributes, stored: u64) {
 fn push_xattrs(records: &mut Vec<u8>, attributes: &Attributes) {
     for (name, value) in &attributes.xattrs {
         let keyword = match name.as_slice() {
-            b"system.posix_acl_access" => Some(&b"SCHILY.acl.access"[..]),
-            b"system.posix_acl_default" => Some(&b"SCHILY.acl.default"[..]),
+            ACL_ACCESS => Some(&b"SCHILY.acl.access"[..]),
+            ACL_DEFAULT => Some(&b"SCHILY.acl.default"[..]),
             _ => None,
         };
         match keyword.zip(acl::format(value)) {

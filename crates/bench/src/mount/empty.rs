@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use extant::mode::S_ISGID;
 use extant::{FileType, SetAttributes, Timestamp};
 use extant_fuse::ops::{
     Attributes, Caller, CreateRequest, EntryReply, FileHandle, Ioctl, Kind, Listing, NodeId, Rename, Reply,
@@ -35,7 +36,6 @@ const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 /// What `statfs` tells; nothing is counted.
 const BLOCKS: u64 = 1 << 20;
-const S_ISGID: u16 = 0o2000;
 
 /// Mounts an empty file system at `point` and serves it until it is unmounted. What is written goes to `image`, which
 /// is made, or stays in memory.

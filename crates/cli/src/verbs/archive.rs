@@ -10,10 +10,8 @@ use extant_archive::{DiskWalk, Extent, Input, Manner, TarReader, TarWriter, pour
 use serde_json::json;
 
 use super::Outcome;
-use crate::address::DiskPath;
-use crate::disks::{
-    ImageLocation, Reading, clock, is_same_image, open_for_reading, open_for_writing, unmount,
-};
+use crate::address::{DiskPath, is_same_image};
+use crate::disks::{ImageLocation, Reading, clock, open_for_reading, open_for_writing, unmount};
 use crate::failure::Failure;
 use crate::metadata::failed_at;
 use crate::output::{self, Output};

@@ -17,8 +17,8 @@ use extant_archive::{
 };
 
 use super::{Outcome, for_each};
-use crate::address::{Address, DiskPath};
-use crate::disks::{ImageLocation, Reading, is_same_image, open_for_reading, open_for_writing, unmount};
+use crate::address::{Address, DiskPath, is_same_image};
+use crate::disks::{ImageLocation, Reading, open_for_reading, open_for_writing, unmount};
 use crate::failure::Failure;
 use crate::mode::ModeChange;
 use crate::owner::{Owner, names_on};

@@ -7,8 +7,8 @@ use clap::Args;
 use extant::{Error, FileType, Filesystem, SetAttributes};
 
 use super::{Outcome, for_each};
-use crate::address::{Address, DiskPath};
-use crate::disks::{Disks, ImageLocation, is_same_image, open_for_writing, unmount};
+use crate::address::{Address, DiskPath, is_same_image};
+use crate::disks::{Disks, ImageLocation, open_for_writing, unmount};
 use crate::failure::Failure;
 use crate::metadata::failed_at;
 use crate::mode::ModeChange;

@@ -4,7 +4,8 @@ use std::ops::Deref;
 
 use extant_ondisk::{FileType, InodeNumber};
 
-use super::{File, Filesystem};
+use super::file::File;
+use super::filesystem::Filesystem;
 use crate::directory::DirItem;
 use crate::error::{Error, Result};
 use crate::incore::inode_cache::InodeRef;
@@ -32,6 +33,16 @@ impl Deref for Dir {
     type Target = File;
     fn deref(&self) -> &File {
         &self.file
+    }
+}
+
+impl File {
+    /// The same inode as a directory.
+    ///
+    /// # Errors
+    /// `NotADirectory`.
+    pub fn into_dir(self) -> Result<Dir> {
+        Dir::new(self.fs(), self.inode().clone())
     }
 }
 

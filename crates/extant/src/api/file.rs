@@ -6,7 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use extant_ondisk::{InodeFlags, InodeNumber};
 
-use super::{Dir, Filesystem, OpenOptions};
+use super::filesystem::Filesystem;
+use super::options::OpenOptions;
 use crate::error::{Error, Result};
 use crate::file::fallocate::Fallocate;
 use crate::file::seek::{FileExtent, SeekTo};
@@ -103,14 +104,6 @@ impl File {
     #[must_use]
     pub fn is_dir(&self) -> bool {
         self.inode.is_directory()
-    }
-
-    /// The same inode as a directory.
-    ///
-    /// # Errors
-    /// `NotADirectory`.
-    pub fn into_dir(self) -> Result<Dir> {
-        Dir::new(&self.fs, self.inode)
     }
 
     /// What `fstat` reports.
@@ -210,8 +203,8 @@ impl File {
     /// each file has its own content or the other's. Owners, modes, names and extended attributes stay; both files get
     /// the time of the exchange. Content that was written before is durable whenever the exchange is.
     ///
-    /// Written into a file of [`Dir::create_tmpfile`] and exchanged, new content replaces old content as `rename` would,
-    /// but with inode number, hard links and attributes kept.
+    /// Written into a file of [`Dir::create_tmpfile`](crate::Dir::create_tmpfile) and exchanged, new content replaces old content as
+    /// `rename` would, but with inode number, hard links and attributes kept.
     ///
     /// # Errors
     /// `PermissionDenied` if one was not opened for writing; `InvalidArgument` if both are one file; `NotPermitted` for an

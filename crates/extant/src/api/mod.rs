@@ -4,6 +4,7 @@ mod dir;
 mod file;
 mod filesystem;
 mod options;
+mod paths;
 mod remove_all;
 mod walk;
 
@@ -11,3 +12,4 @@ pub use dir::{Dir, DirEntry};
 pub use file::File;
 pub use filesystem::Filesystem;
 pub use options::{Mount, OpenOptions};
+pub use walk::SYMLINKS_MAX;

@@ -7,7 +7,7 @@ use extant_alloc::Tuning;
 use extant_block::{BlockDevice, DeviceAccess, FileDevice};
 use extant_rt::{Arc, WallClock};
 
-use super::{File, Filesystem};
+use super::filesystem::Filesystem;
 use crate::error::{Error, Result};
 use crate::mount::{Options, Volume};
 
@@ -254,14 +254,5 @@ impl OpenOptions {
     pub fn mode(mut self, mode: u16) -> Self {
         self.mode = mode;
         self
-    }
-
-    /// Opens the file at `path`, following symbolic links.
-    ///
-    /// # Errors
-    /// `NotFound`, `Exists`, `IsADirectory`, `PermissionDenied`, those of the walk, and what creating and
-    /// truncating give.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
-        self.fs.open_with(self, path.as_ref())
     }
 }

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 
 use extant_ondisk::{InodeNumber, Structure};
 
-use super::Dir;
+use super::dir::Dir;
 use crate::error::{Error, Location, Result};
 
 /// Names that are read of a directory at once.

@@ -7,13 +7,13 @@ use std::path::Path;
 
 use extant_ondisk::{FileType, InodeNumber};
 
-use super::Filesystem;
+use super::filesystem::Filesystem;
 use crate::error::{Error, Result};
 use crate::incore::inode_cache::InodeRef;
 use crate::namespace::AccessMask;
 
-/// `MAXSYMLINKS` of Linux.
-const SYMLINKS_MAX: u32 = 40;
+/// The symbolic links that a path may lead through (`MAXSYMLINKS` of Linux).
+pub const SYMLINKS_MAX: u32 = 40;
 
 /// `PATH_MAX` of Linux, with room for the targets of links.
 const PENDING_BYTES_MAX: usize = 64 << 10;

@@ -1,6 +1,6 @@
 //! Directory entries: their form, the inodes they name, and where their names may be.
 
-use extant_ondisk::dirent::{self, DirEntry};
+use extant_ondisk::dirent::{self, DirEntry, HEADER_BYTES};
 use extant_ondisk::{FileType, IncompatFeatures, InodeNumber, nokey};
 
 use super::Checker;
@@ -9,8 +9,6 @@ use crate::error::Location;
 
 /// Bytes of the entry `.`, and of what may follow in the same entry: less than another entry takes.
 const DOT_BYTES_MAX: usize = 24;
-/// Bytes of an entry before its name.
-const HEADER_BYTES: usize = 8;
 
 impl Checker<'_> {
     pub(super) fn check_entries(

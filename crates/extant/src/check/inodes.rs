@@ -1,6 +1,6 @@
 //! Each inode alone: checksum, mode, flags, size and block count against what its map holds.
 
-use extant_ondisk::inode::ENCRYPTED_TARGET_HEAD;
+use extant_ondisk::inode::{ENCRYPTED_TARGET_HEAD, LARGE_FILE_BYTES};
 use extant_ondisk::{
     CompatFeatures, FileType, FsBlock, GroupNumber, IncompatFeatures, InodeFlags, InodeNumber, RawInode,
     RoCompatFeatures, Structure, extent, inode,
@@ -11,9 +11,6 @@ use super::maps::Mapped;
 use super::records::Record;
 use super::{Checker, Pass, Progress};
 use crate::error::{Location, Result};
-
-/// Bytes from which a file takes the `large_file` feature.
-const LARGE_FILE_BYTES: u64 = 1 << 31;
 
 /// The offset of the two bytes of `i_extra_isize`.
 const EXTRA_ISIZE: std::ops::Range<usize> = 0x80..0x82;

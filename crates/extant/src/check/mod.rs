@@ -45,7 +45,6 @@ use extant_ondisk::{
 };
 use extant_rt::Arc;
 
-use crate::api::Filesystem;
 use crate::error::{Error, Location, Result};
 use crate::mount::Volume;
 
@@ -86,7 +85,7 @@ pub struct Progress {
 }
 
 impl Volume {
-    /// As [`Filesystem::check`].
+    /// As [`crate::Filesystem::check`].
     ///
     /// # Errors
     /// `Io` where the device cannot be read; `Incompatible`.
@@ -102,22 +101,6 @@ impl Volume {
             other => other?,
         }
         Ok(checker.findings.into_list())
-    }
-}
-
-impl Filesystem {
-    /// Compares everything on the disk with everything else and lists what does not agree, in the order of the
-    /// passes; empty for a consistent disk. Changes nothing. A dirty journal counts as replayed, as it is in memory.
-    /// Stops after [`FINDINGS_MAX`] findings. `progress` is called many times.
-    ///
-    /// A disk to be checked is best mounted for reading. Of one mounted for writing the check sees what is committed, so no other thread
-    /// may change it meanwhile, and the caller calls `sync` first.
-    ///
-    /// # Errors
-    /// `Io` where the device cannot be read; `Incompatible` for features that may give the disk structures which the check does not
-    /// know. Damage that a mount refuses is never seen here: it is the mount's error.
-    pub fn check(&self, progress: &mut dyn FnMut(Progress)) -> Result<Vec<Finding>> {
-        self.volume().check(progress)
     }
 }
 

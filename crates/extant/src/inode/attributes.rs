@@ -8,6 +8,7 @@
 //! Tests: `tests/acls.rs`.
 
 use extant_ondisk::inode::ENCRYPTED_TARGET_HEAD;
+use extant_ondisk::mode::{S_IALLUGO, without_set_id};
 use extant_ondisk::{FileType, InodeFlags, InodeNumber, RawInode, Timestamp, nokey};
 use extant_rt::Arc;
 
@@ -15,12 +16,6 @@ use crate::error::{Error, Result};
 use crate::incore::inode::Inode;
 use crate::inode::Inodes;
 use crate::metadata::update::{Credits, InodeDirty};
-
-const S_ISUID: u16 = 0o4000;
-const S_ISGID: u16 = 0o2000;
-const S_IXGRP: u16 = 0o010;
-/// Bits of a mode that are no type.
-const MODE_BITS: u16 = 0o7777;
 
 /// What `stat` reports for an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +155,7 @@ impl Inodes {
             inode: inode.number,
             generation: raw.generation(),
             file_type,
-            mode: raw.mode() & MODE_BITS,
+            mode: raw.mode() & S_IALLUGO,
             links: raw.links_count(),
             uid: raw.uid(),
             gid: raw.gid(),
@@ -208,7 +203,7 @@ impl Inodes {
         let now = update.now();
         update.modify_inode(inode, InodeDirty::Attributes, |raw| {
             if let Some(mode) = set.mode {
-                raw.set_mode(raw.mode() & !MODE_BITS | mode & MODE_BITS);
+                raw.set_mode(raw.mode() & !S_IALLUGO | mode & S_IALLUGO);
             }
             if set.clear_set_id && raw.file_type() != FileType::Directory {
                 raw.set_mode(without_set_id(raw.mode()));
@@ -308,12 +303,6 @@ impl Inodes {
         }
         self.set_attributes(inode, &SetAttributes { clear_set_id: true, ..SetAttributes::default() })
     }
-}
-
-/// `setattr_should_drop_suidgid`.
-fn without_set_id(mode: u16) -> u16 {
-    let mode = mode & !S_ISUID;
-    if mode & S_IXGRP != 0 { mode & !S_ISGID } else { mode }
 }
 
 /// The sectors reported for a file whose content is in its inode, so that programs do not take it for a hole

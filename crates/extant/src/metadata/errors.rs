@@ -15,15 +15,13 @@
 
 use std::collections::BTreeMap;
 
+use extant_ondisk::superblock::ERRORS_CONTINUE;
 use extant_ondisk::{FsBlock, InodeNumber, State, Structure, Superblock};
 use extant_rt::{Arc, Ordering};
 
 use crate::error::{Error, Location, Result};
 use crate::metadata::SbInfo;
 use crate::metadata::update::Credits;
-
-/// `s_errors`: go on.
-const ERRORS_CONTINUE: u16 = 1;
 
 impl SbInfo {
     /// Notes damage that an operation met, and stops writing if the superblock or the mount options ask for it.

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 
 use extant_alloc::{InodeKind, MayUse, NewInode, Parent, Purpose, Request, Reservation, Run};
 use extant_journal::Handle;
+use extant_ondisk::inode::LARGE_FILE_BYTES;
 use extant_ondisk::{
     FsBlock, GroupNumber, InodeFlags, RawInode, Structure, Superblock, Timestamp, TransactionId, xattr,
 };
@@ -29,9 +30,6 @@ use crate::metadata::SbInfo;
 
 /// Credits for the bitmap and the descriptor of a run within one group.
 pub(crate) const RUN_CREDITS: u32 = 2;
-
-/// The size from which on a disk must say that it has large files.
-const LARGE_FILE_BYTES: u64 = 1 << 31;
 
 /// The worst case of blocks that an update may change or allocate.
 #[derive(Clone, Copy, Debug)]

@@ -71,10 +71,12 @@ impl<'a> Contents<'a> {
                 self.set_times(&mut inode);
                 Ok(inode)
             }
-            InodeNumber::ROOT => self.file(&files.root, 0o040_755, 3, root_owner),
+            InodeNumber::ROOT => {
+                self.file(&files.root, FileType::Directory.mode_bits() | 0o755, 3, root_owner)
+            }
             InodeNumber::RESIZE if files.resize.is_some() => self.resize_inode(),
             InodeNumber::JOURNAL if files.journal.is_some() => self.regular(files.journal.as_ref()),
-            LOST_FOUND => self.file(&files.lost_found, 0o040_700, 2, (0, 0)),
+            LOST_FOUND => self.file(&files.lost_found, FileType::Directory.mode_bits() | 0o700, 2, (0, 0)),
             ORPHAN_FILE => self.regular(files.orphans.as_ref()),
             _ => Ok(RawInode::new(self.layout.geometry.inode_size, 0)?),
         }
@@ -82,7 +84,7 @@ impl<'a> Contents<'a> {
 
     fn regular(&self, map: Option<&FileMap>) -> Result<RawInode> {
         match map {
-            Some(map) => self.file(map, 0o100_600, 1, (0, 0)),
+            Some(map) => self.file(map, FileType::Regular.mode_bits() | 0o600, 1, (0, 0)),
             None => Ok(RawInode::new(self.layout.geometry.inode_size, 0)?),
         }
     }
@@ -125,7 +127,7 @@ impl<'a> Contents<'a> {
         let geometry = &self.layout.geometry;
         let block_size = u64::from(geometry.block_size);
         let pointers = block_size / 4;
-        let mut inode = self.new_inode(0o100_600, 1)?;
+        let mut inode = self.new_inode(FileType::Regular.mode_bits() | 0o600, 1)?;
         inode.set_size((pointers * pointers + pointers + u64::from(indirect::DIRECT)) * block_size);
         let block = self.layout.files.resize.unwrap_or_default();
         indirect::set_pointer(inode.i_block_mut(), indirect::DOUBLE, block.0 as u32);

@@ -2,6 +2,7 @@
 //!
 //! Source: `ext2fs_initialize` and `mke2fs` of e2fsprogs 1.47.0, whose numbers are matched.
 
+use extant_ondisk::superblock::ERRORS_CONTINUE;
 use extant_ondisk::{
     CompatFeatures, Geometry, IncompatFeatures, RoCompatFeatures, SuperFlags, Superblock, crc32c,
 };
@@ -18,7 +19,6 @@ const INODES_MIN: u64 = 12;
 /// `user_xattr` and `acl`, as `mke2fs.conf` says.
 const DEFAULT_MOUNT_OPTIONS: u32 = 0xC;
 const DYNAMIC_REVISION: u32 = 1;
-const ERRORS_CONTINUE: u16 = 1;
 const HALF_MD4: u8 = 1;
 /// -1: never check by count.
 const NEVER: u16 = u16::MAX;

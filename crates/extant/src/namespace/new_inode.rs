@@ -5,6 +5,7 @@
 use extant_alloc::{InodeKind, NewInode, Parent};
 use extant_ondisk::extent::{ExtentNode, ROOT_CAPACITY};
 use extant_ondisk::inode::I_BLOCK_SIZE;
+use extant_ondisk::mode::{S_IALLUGO, S_ISGID};
 use extant_ondisk::{FileType, InodeFlags, InodeNumber, RawInode, Structure, crc32c};
 use extant_rt::Arc;
 
@@ -19,10 +20,6 @@ use crate::inode::xattr::XattrPlan;
 use crate::metadata::orphan_list::ORPHAN_CREDITS;
 use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::namespace::Namespace;
-
-const S_ISGID: u16 = 0o2000;
-/// Bits of a mode that are no type.
-const MODE_BITS: u16 = 0o7777;
 
 /// An inode to be made.
 pub(super) struct InodePlan<'n> {
@@ -50,7 +47,7 @@ impl Namespace {
         let file_type = new.kind.file_type();
         let mut raw = RawInode::new(self.features.inode_size, self.features.extra_isize)
             .map_err(|e| location.format(e))?;
-        let (mut gid, mut mode) = (new.gid, new.mode & MODE_BITS);
+        let (mut gid, mut mode) = (new.gid, new.mode & S_IALLUGO);
         if parent.mode() & S_ISGID != 0 {
             gid = parent.gid();
             if file_type == FileType::Directory {

@@ -16,6 +16,7 @@
 
 use extant_alloc::{MayUse, Reservation};
 use extant_ondisk::extent::MAX_LEN;
+use extant_ondisk::mode::without_set_id;
 use extant_ondisk::{FsBlock, LogicalBlock, RawInode, Timestamp};
 use extant_rt::Arc;
 
@@ -27,10 +28,6 @@ use crate::mapping::{ContentChange, Mapping};
 use crate::metadata::reserve::writer_may_use;
 use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate, RUN_CREDITS};
 use crate::page_cache::PageCache;
-
-const S_ISUID: u16 = 0o4000;
-const S_ISGID: u16 = 0o2000;
-const S_IXGRP: u16 = 0o0010;
 
 /// A part of a write: adjacent bytes of the file.
 #[derive(Clone, Copy)]
@@ -277,10 +274,7 @@ fn set_written(raw: &mut RawInode, end: u64, now: Timestamp, privileged: bool) {
 
 /// Takes set-user-id and set-group-id away (`should_remove_suid`).
 pub(crate) fn drop_privileges(raw: &mut RawInode) {
-    let mut mode = raw.mode() & !S_ISUID;
-    if mode & S_IXGRP != 0 {
-        mode &= !S_ISGID;
-    }
+    let mode = without_set_id(raw.mode());
     if mode != raw.mode() {
         raw.set_mode(mode);
     }

@@ -1,9 +1,9 @@
 //! Requests on attributes.
 
+use extant::mode::S_ISGID;
+
 use super::*;
 use crate::nodes::Served;
-
-const S_ISGID: u16 = 0o2000;
 
 impl Server {
     pub(super) fn stat(&self, node: NodeId) -> Reply<(Attributes, Duration)> {

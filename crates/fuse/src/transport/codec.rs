@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use extant::mode::S_IALLUGO;
 use extant::{FileType, SetAttributes, Timestamp};
 use extant_rt::WallClock;
 use rustix::io::Errno;
@@ -18,7 +19,6 @@ use crate::ops::{
     Ops, Rename, Reply, SetSize, WriteHow, decode_device,
 };
 
-const S_IFMT: u32 = 0o170_000;
 const O_ACCMODE: u32 = 3;
 const O_APPEND: u32 = 0o2000;
 const SEEK_DATA: u32 = 3;
@@ -256,20 +256,20 @@ impl Message<'_> {
                 let (fixed, rest) = self.split::<wire::MknodIn>()?;
                 let kind = match FileType::from_mode(fixed.mode as u16) {
                     FileType::Regular => Kind::File,
-                    _ if fixed.mode & S_IFMT == 0 => Kind::File,
+                    _ if fixed.mode as u16 & FileType::MODE_MASK == 0 => Kind::File,
                     file_type => Kind::Special(file_type, fixed.rdev),
                 };
                 (kind, fixed.mode, fixed.umask, name(rest)?.0)
             }
         };
-        let request = CreateRequest { kind, mode: mode as u16 & 0o7777, umask: umask as u16 };
+        let request = CreateRequest { kind, mode: mode as u16 & S_IALLUGO, umask: umask as u16 };
         let entry = ops.mknod(self.caller(), self.node(), name, &request)?;
         self.put(entry_out(&entry).as_bytes())
     }
 
     fn create(&mut self, ops: &impl Ops) -> Reply<usize> {
         let (fixed, rest) = self.split::<wire::CreateIn>()?;
-        let (mode, umask) = (fixed.mode as u16 & 0o7777, fixed.umask as u16);
+        let (mode, umask) = (fixed.mode as u16 & S_IALLUGO, fixed.umask as u16);
         let request = CreateRequest { kind: Kind::File, mode, umask };
         let (entry, opened) = match self.header.opcode {
             opcode::TMPFILE => ops.create_tmpfile(self.caller(), self.node(), &request)?,
@@ -384,7 +384,7 @@ fn changes(fixed: &wire::SetattrIn) -> (SetAttributes, Option<SetSize>) {
     let touch = has(wire::set::ATIME_NOW) && has(wire::set::MTIME_NOW);
     let time = |bit, is_now, told| (has(bit) && !touch).then_some(if has(is_now) { now } else { told });
     let set = SetAttributes {
-        mode: has(wire::set::MODE).then_some(fixed.mode as u16 & 0o7777),
+        mode: has(wire::set::MODE).then_some(fixed.mode as u16 & S_IALLUGO),
         uid: has(wire::set::UID).then_some(fixed.uid),
         gid: has(wire::set::GID).then_some(fixed.gid),
         atime: time(wire::set::ATIME, wire::set::ATIME_NOW, at(fixed.atime, fixed.atimensec)),

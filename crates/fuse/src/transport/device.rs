@@ -11,9 +11,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::codec::{Message, Outcome};
 use super::mount::DEVICE;
-use super::service::Exchange;
 use super::wire::{InHeader, OutHeader, WriteIn, opcode};
 
 const HEADER_BYTES: usize = size_of::<InHeader>();
@@ -153,8 +151,18 @@ impl Received {
         self.device.refuse(self.header.unique, error);
     }
 
+    /// The memory behind the header, and how much of it the request takes.
+    pub(super) fn memory(&mut self) -> (&mut [u8], usize) {
+        (&mut self.bytes[HEADER_BYTES..], self.count - HEADER_BYTES)
+    }
+
+    /// Returns the memory to the descriptor.
+    pub(super) fn end(self) {
+        self.device.give_back(self.bytes);
+    }
+
     /// Sends the first bytes of the body, in one piece with the reply's header, which is shorter than the request's was.
-    fn send(&mut self, body_bytes: usize) {
+    pub(super) fn send(&mut self, body_bytes: usize) {
         const START: usize = HEADER_BYTES - size_of::<OutHeader>();
         let end = HEADER_BYTES + body_bytes;
         // 16 bytes and at most a buffer's: far below 4 GiB.
@@ -162,21 +170,5 @@ impl Received {
         self.bytes[START..HEADER_BYTES].copy_from_slice(header.as_bytes());
         // No caller waits any more: the caller was interrupted, or it is unmounted.
         let _ = rustix::io::write(&self.device.fd, &self.bytes[START..end]);
-    }
-}
-
-impl Exchange for Received {
-    fn message(&mut self) -> Message<'_> {
-        let body = &mut self.bytes[HEADER_BYTES..];
-        Message { header: self.header, fixed: None, body, body_bytes: self.count - HEADER_BYTES }
-    }
-
-    fn finish(mut self, outcome: Outcome) {
-        match outcome {
-            Outcome::Done(bytes) => self.send(bytes),
-            Outcome::Failed(error) => self.refuse(error),
-            Outcome::Silent => {}
-        }
-        self.device.give_back(self.bytes);
     }
 }

@@ -5,6 +5,7 @@
 
 mod codec;
 mod device;
+mod exchange;
 mod init;
 mod load_monitor;
 mod mount;

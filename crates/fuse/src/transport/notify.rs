@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 
 use super::device::Device;
 use super::wire::{InvalidInodeOut, OutHeader, notify};
-use crate::ops::NodeId;
+use crate::ops::node_id::NodeId;
 
 /// Notifies the kernel that a mount is of. It does not keep the mount: that ends once no server serves it.
 #[derive(Clone, Debug)]

@@ -31,9 +31,10 @@ use rustix::io::Errno;
 use zerocopy::FromBytes;
 
 use super::device::{Device, Received};
+use super::exchange::Exchange;
 use super::load_monitor::{LoadMonitor, SchedPolicy};
 use super::placement::{Affinity, CpuPin};
-use super::service::{Exchange, Service};
+use super::service::Service;
 use super::slot::{Class, Slot};
 use super::watch::{PUT_OFF_EVERY, Watch};
 use super::wire::{InterruptIn, opcode};

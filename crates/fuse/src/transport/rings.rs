@@ -22,9 +22,10 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::device::Device;
+use super::exchange::Exchange;
 use super::placement::{Affinity, pin};
 use super::ring_entry::RingEntry;
-use super::service::{Exchange, Pools, Service};
+use super::service::{Pools, Service};
 use super::wire::{InterruptIn, RingCommand, opcode, ring};
 use crate::ops::Ops;
 

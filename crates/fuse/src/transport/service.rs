@@ -6,6 +6,7 @@ use extant_rt::{Arc, Monotonic};
 use rustix::io::Errno;
 
 use super::codec::{Message, Outcome};
+use super::exchange::Exchange;
 use super::placement::Affinity;
 use super::pool::Pool;
 use super::slot::Class;
@@ -13,14 +14,6 @@ use super::slots::Slots;
 use super::wire::opcode;
 use crate::latency::LatencyEwma;
 use crate::ops::Ops;
-
-/// A request with its memory, as a form of the transport holds it.
-pub(super) trait Exchange: Send + 'static {
-    /// The request.
-    fn message(&mut self) -> Message<'_>;
-    /// Replies, and returns the memory to its owner.
-    fn finish(self, outcome: Outcome);
-}
 
 /// The [`Ops`] that answer requests, and how long recent answers took.
 #[derive(Debug)]

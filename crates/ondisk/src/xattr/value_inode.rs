@@ -4,7 +4,8 @@
 //! Source: kernel `ext4_xattr_inode_get_ref`, `ext4_xattr_inode_get_hash`, `ext4_xattr_inode_verify_hashes`.
 
 use super::{Xattr, XattrValue, hash_entry};
-use crate::checksum::{Checksums, crc32c};
+use crate::checksum::Checksums;
+use crate::crcs::crc32c;
 use crate::inode::RawInode;
 
 impl RawInode {

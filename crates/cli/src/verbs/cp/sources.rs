@@ -8,11 +8,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use extant::Timestamp;
+use extant::mode::S_IRWXUGO;
 use extant_archive::{Attributes, Source, StreamReader, TreePath, Walk};
 
 use super::{Cp, STREAM, into_itself, is_a_directory};
-use crate::address::DiskPath;
-use crate::disks::is_same_image;
+use crate::address::{DiskPath, is_same_image};
 use crate::failure::Failure;
 
 /// The permissions of a new file that is read from standard input.
@@ -77,7 +77,7 @@ impl Cp {
         if is_stream && !self.is_recursive() {
             let file = File::open(path).map_err(failed)?;
             let mtime = Timestamp { seconds: found.mtime(), nanoseconds: found.mtime_nsec() as u32 };
-            let mode = (found.mode() & 0o777) as u16;
+            let mode = found.mode() as u16 & S_IRWXUGO;
             let attributes =
                 Attributes { mode, uid: found.uid(), gid: found.gid(), mtime, ..Attributes::default() };
             let input = HostInput::Stream(Box::new(file), path.to_owned(), attributes);

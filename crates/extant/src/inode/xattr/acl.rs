@@ -3,6 +3,7 @@
 //! Source: `fs/ext4/acl.c`; `posix_acl_update_mode`, `posix_acl_create`, `posix_acl_chmod` of `fs/posix_acl.c`.
 
 use extant_ondisk::acl::Acl;
+use extant_ondisk::mode::{S_IRWXUGO, S_ISGID};
 use extant_ondisk::xattr::{Xattr, index};
 use extant_ondisk::{FileType, RawInode, Structure};
 use extant_rt::Arc;
@@ -11,10 +12,6 @@ use super::{Key, Lists};
 use crate::error::{Error, Location, Result};
 use crate::incore::inode::Inode;
 use crate::inode::Inodes;
-
-const S_ISGID: u16 = 0o2000;
-/// Bits of a mode that a list speaks for.
-const PERMISSION_BITS: u16 = 0o777;
 
 const ACCESS: Key<'static> = Key { name_index: index::POSIX_ACL_ACCESS, name: b"" };
 const DEFAULT: Key<'static> = Key { name_index: index::POSIX_ACL_DEFAULT, name: b"" };
@@ -88,7 +85,7 @@ impl Inodes {
             return self.store_xattrs(inode, old, key, Some(&acl.to_disk()), None);
         }
         let (bits, says_all) = acl.equiv_mode();
-        let mut mode = raw.mode() & !PERMISSION_BITS | bits;
+        let mut mode = raw.mode() & !S_IRWXUGO | bits;
         if clear_setgid {
             mode &= !S_ISGID;
         }
@@ -160,7 +157,7 @@ impl Inherited {
         let mut is_kept = true;
         if key == ACCESS {
             let (bits, says_all) = acl.equiv_mode();
-            self.mode = self.mode & !PERMISSION_BITS | bits;
+            self.mode = self.mode & !S_IRWXUGO | bits;
             is_kept = !says_all;
         }
         if is_kept {

@@ -3,18 +3,16 @@
 //! Source: `setattr_prepare`, `setattr_copy` of `fs/attr.c`; `xattr_permission` of `fs/xattr.c`,
 //! `cap_inode_setxattr`; `mode_strip_sgid`, `vfs_mknod`, `vfs_rename` of `fs/`; `ext4_ioctl_setflags`.
 
+use extant_ondisk::mode::{S_ISGID, S_ISVTX, S_IXGRP};
 use extant_ondisk::{FileType, InodeFlags};
 use extant_rt::Arc;
 
-use super::{AccessMask, Credentials, S_ISVTX};
+use super::{AccessMask, Credentials};
 use crate::error::{Error, Result};
 use crate::incore::inode::Inode;
 use crate::inode::attributes::SetAttributes;
 use crate::inode::xattr::XattrMode;
 use crate::namespace::{Namespace, New, NewKind};
-
-const S_ISGID: u16 = 0o2000;
-const S_IXGRP: u16 = 0o010;
 
 impl Namespace {
     /// Checks that `user` owns an inode, or is root.

@@ -13,14 +13,13 @@ pub(crate) use change::is_xattr_seen;
 use std::ops::BitOr;
 
 use extant_ondisk::acl::{Owner, Subject};
+use extant_ondisk::mode::{S_IRWXG, S_ISVTX, S_IXUGO};
 use extant_ondisk::{FileType, InodeFlags, RawInode};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
 use crate::incore::inode::Inode;
 use crate::namespace::Namespace;
-
-const S_ISVTX: u16 = 0o1000;
 
 /// A user and their groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,7 +96,7 @@ impl Namespace {
             return Ok(grants(6));
         }
         // With a list these bits are its mask: without them it grants nothing but to the owner and others.
-        if mode & 0o070 != 0
+        if mode & S_IRWXG != 0
             && raw.file_type() != FileType::Symlink
             && let Some(acl) = self.access_acl(inode, raw)?
         {
@@ -131,6 +130,6 @@ impl Namespace {
 
 /// Root may do everything but execute a file without any execute bit.
 fn may_as_root(raw: &RawInode, user: &Credentials, want: AccessMask) -> bool {
-    let may_execute = raw.file_type() == FileType::Directory || raw.mode() & 0o111 != 0;
+    let may_execute = raw.file_type() == FileType::Directory || raw.mode() & S_IXUGO != 0;
     user.is_root() && (!want.contains(AccessMask::EXECUTE) || may_execute)
 }
