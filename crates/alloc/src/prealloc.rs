@@ -1,6 +1,6 @@
 //! Preallocations: blocks taken ahead for the parts of a file that are not written yet, so that a file that grows by small
 //! appends stays in one piece beside other writers (post E; kernel `ext4_mb_normalize_request`, `ext4_mb_use_preallocated`);
-//! and for the next small files of a place ([`locality`]), out of which those of growing small files come too.
+//! and for the next small files of a place ([`crate::locality`]), out of which those of growing small files come too.
 //!
 //! Leaves out: which writes take ahead, and when an inode's preallocations go (the engine knows). The disk knows nothing
 //! of them.
@@ -12,7 +12,6 @@
 //! Locks: an inode's `PREALLOCATIONS`, held over the search for the blocks it will keep; inside it `PREALLOCATING`,
 //! `LOCALITY` and, by way of the search, `GROUP`. With a group's lock held none of them is taken. Tests: `tests/alloc/prealloc.rs`.
 
-mod locality;
 mod owners;
 pub(crate) mod ranges;
 pub(crate) mod tree;
@@ -20,15 +19,18 @@ pub(crate) mod tree;
 use extant_ondisk::{GroupNumber, InodeNumber, LogicalBlock};
 use extant_rt::{Arc, AtomicBool, AtomicU64, LockClass, Mutex, Ordering, Padded, SHARDS, thread_slot};
 
-pub(crate) use self::locality::LocalityGroups;
-pub use self::locality::LocalityHint;
-pub(crate) use self::owners::Owners;
+use self::owners::Owners;
 use self::ranges::{Found, PaRange};
+use crate::bands::Bands;
+use crate::counters::{MayUse, Reservation};
 use crate::group::Run;
+use crate::group::buddy::order_of;
+use crate::group::summary::Summary;
 use crate::linux_model::{self, PaRanges};
-use crate::mballoc::buddy::order_of;
-use crate::mballoc::{Request, Summary};
-use crate::{Allocator, Reservation, Result};
+use crate::locality::{LocalityGroups, LocalityHint};
+use crate::mballoc::Mballoc;
+use crate::request::Request;
+use crate::{Error, Result};
 
 /// The preallocations of one inode.
 #[derive(Debug)]
@@ -146,8 +148,69 @@ pub fn predicted_end(start: u64, end: u64) -> u64 {
     }
 }
 
-impl Allocator {
-    /// Takes up to `len` blocks for `logical` out of an inode's preallocations, as [`Allocator::allocate`] gives them.
+/// mballoc with the preallocations of inodes and of locality groups. See the module.
+pub struct Preallocator {
+    pub(crate) mballoc: Mballoc,
+    /// Inodes with preallocations.
+    owners: Owners,
+    lookups: Lookups,
+    locality_groups: LocalityGroups,
+}
+
+impl std::ops::Deref for Preallocator {
+    type Target = Mballoc;
+    fn deref(&self) -> &Mballoc {
+        &self.mballoc
+    }
+}
+
+impl Preallocator {
+    /// Nothing is preallocated yet.
+    pub(crate) fn new(mballoc: Mballoc) -> Self {
+        Self {
+            owners: Owners::new(),
+            lookups: Lookups::new(),
+            locality_groups: LocalityGroups::new(Bands::new(mballoc.geometry.group_count)),
+            mballoc,
+        }
+    }
+
+    /// Reserves `blocks` blocks of those that `may_use` names. Preallocations are discarded for it.
+    ///
+    /// # Errors
+    /// `NoSpace` if so many are not available now; blocks that wait for a commit are not.
+    ///
+    /// # Locks
+    /// May take `DISCARDING` and wait for a discard; `PREALLOCATIONS` of any inode.
+    pub fn reserve(&self, blocks: u64, may_use: MayUse) -> Result<Reservation<'_>> {
+        Reservation::new(&self.counters, blocks, may_use).or_else(|_| self.reserve_last(blocks, may_use))
+    }
+
+    /// The reservation that [`Reservation::into_claimed`] turned into a count.
+    pub fn reservation_of_claimed(&self, blocks: u64) -> Reservation<'_> {
+        Reservation::of_claimed(&self.counters, blocks)
+    }
+
+    /// [`Preallocator::reserve`] where little is left.
+    fn reserve_last(&self, blocks: u64, may_use: MayUse) -> Result<Reservation<'_>> {
+        // What is out for a discard is back then.
+        let _no_discard = self.discarding.lock();
+        let mut more_to_discard = true;
+        loop {
+            match Reservation::new(&self.counters, blocks, may_use) {
+                // Others may have been quicker with what was discarded. Once more after nothing was left to discard: whoever
+                // discarded it meanwhile may have made room.
+                Err(Error::NoSpace) if more_to_discard => {
+                    more_to_discard = self.discard_preallocations(self.counters.lacking(blocks, may_use)) > 0;
+                }
+                // The superblock may have promised too little.
+                Err(Error::NoSpace) if self.count_exactly() => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Takes up to `len` blocks for `logical` out of an inode's preallocations, as [`Mballoc::allocate`] gives them.
     ///
     /// # Locks
     /// Takes `PREALLOCATIONS`.
@@ -172,11 +235,11 @@ impl Allocator {
         }
     }
 
-    /// [`Allocator::allocate`] for `logical`, with up to `surplus` blocks more that stay as a preallocation behind what is
+    /// [`Mballoc::allocate`] for `logical`, with up to `surplus` blocks more that stay as a preallocation behind what is
     /// given: as many as lie there, if blocks are not scarce.
     ///
     /// # Errors
-    /// As [`Allocator::allocate`]; nothing is kept then.
+    /// As [`Mballoc::allocate`]; nothing is kept then.
     ///
     /// # Locks
     /// Takes `PREALLOCATIONS`; may read bitmaps.
@@ -316,7 +379,7 @@ impl Allocator {
             self.allocate_with_hint(
                 &mut reservation,
                 &Request { len, least, ..*request },
-                Some(hint.inode_group),
+                Some(self.locality_groups.chunk_owner(hint.inode_group)),
             )
             .ok()
         });
@@ -401,7 +464,7 @@ impl Allocator {
         discarded
     }
 
-    /// The part of [`Allocator::discard_preallocations`] that lies in chunks.
+    /// The part of [`Preallocator::discard_preallocations`] that lies in chunks.
     fn discard_group_pas(&self, blocks: u64) -> u64 {
         let mut discarded = 0;
         for chunks in self.locality_groups.drain() {

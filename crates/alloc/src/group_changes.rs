@@ -1,50 +1,64 @@
-//! Allocating, marking and freeing blocks.
+//! What transactions change in the groups: marking, freeing, the freeze of a commit, and its end.
 //!
-//! Leaves out: where to allocate them ([`crate::mballoc`]).
+//! Leaves out: where to allocate blocks ([`crate::mballoc`]) and inodes ([`crate::ialloc`]).
+//!
+//! What a transaction freed waits in its group while the transaction runs ([`FreedRuns`]), then in a queue until it is durable.
+//! Nothing of the disk as a whole is locked or written on the way.
+//!
+//! Locks: `DISCARDING` across a discard ([`trim`]); a group's (`GROUP`); the queue's (`FREED`), never together with a group's.
+//! Source: kernel `ext4_mb_mark_diskspace_used`, `ext4_mb_free_metadata`, `ext4_process_freed_data`. Tests:
+//! `tests/alloc/model.rs`, `tests/alloc/groups.rs`.
 
-use extant_ondisk::{FsBlock, GroupNumber, TransactionId, bitmap};
-use extant_rt::yield_now;
+mod freeze;
+mod trim;
 
+use std::collections::VecDeque;
+
+use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, TransactionId, bitmap};
+use extant_rt::{LockClass, Mutex};
+
+pub use self::freeze::{AllocatorSnapshot, GroupSnapshot};
+use crate::bitmap_cache::BitmapCache;
+use crate::bitmap64::FreeExtent;
 use crate::group::Run;
-use crate::mballoc::Request;
-use crate::{Allocator, Error, Reservation, Result};
+use crate::group::freed_runs::FreedRuns;
+use crate::group_set::GroupSet;
+use crate::{Error, Result};
 
-impl Allocator {
-    /// Takes a run of at least one and up to as many blocks as requested out of the reservation.
-    ///
-    /// The blocks are nobody else's from now on, but free on the disk until [`Allocator::mark_used`]. What a single
-    /// thread gets depends only on what it did before.
-    ///
-    /// # Errors
-    /// `NoSpace` if the reservation is used up, or if all that is left lies in groups with bad bitmaps. Such
-    /// groups are skipped.
-    pub fn allocate(&self, reservation: &mut Reservation<'_>, request: &Request) -> Result<Run> {
-        self.allocate_with_hint(reservation, request, None)
+/// The groups with what transactions changed in them. See the module.
+pub struct GroupChanges {
+    pub(crate) cache: BitmapCache,
+    /// Groups changed in the running transaction.
+    pub(crate) changed: GroupSet,
+    /// Runs freed in frozen transactions that are not committed, oldest first.
+    freed: Mutex<VecDeque<Freed>>,
+    /// Held while a free run is out of its group, so that a caller that misses it can wait.
+    pub(crate) discarding: Mutex<()>,
+}
+
+/// What a frozen transaction freed.
+#[derive(Debug)]
+struct Freed {
+    tid: TransactionId,
+    groups: Vec<(GroupNumber, FreedRuns)>,
+}
+
+impl std::ops::Deref for GroupChanges {
+    type Target = BitmapCache;
+    fn deref(&self) -> &BitmapCache {
+        &self.cache
     }
+}
 
-    /// [`Allocator::allocate`], a chunk if it is for the locality group of a group.
-    pub(crate) fn allocate_with_hint(
-        &self,
-        reservation: &mut Reservation<'_>,
-        request: &Request,
-        locality: Option<GroupNumber>,
-    ) -> Result<Run> {
-        let len = u64::from(request.len).min(reservation.blocks()) as u32;
-        if len == 0 {
-            return Err(Error::NoSpace);
+impl GroupChanges {
+    /// Of no transaction.
+    pub(crate) fn new(cache: BitmapCache) -> Self {
+        Self {
+            changed: GroupSet::new(cache.geometry.group_count),
+            freed: Mutex::new(LockClass::FREED, VecDeque::new()),
+            discarding: Mutex::new(LockClass::DISCARDING, ()),
+            cache,
         }
-        let taken = loop {
-            if let Some(run) = self.search(request, len, locality) {
-                break run;
-            }
-            // The reservation promises free blocks, so another thread moved them behind this walk.
-            if self.index.is_empty() {
-                return Err(Error::NoSpace);
-            }
-            yield_now();
-        };
-        reservation.consume(u64::from(taken.len));
-        Ok(taken)
     }
 
     /// Undoes a [`Allocator::allocate`], or a part of one, of blocks that were not marked.
@@ -73,7 +87,7 @@ impl Allocator {
     /// `Corrupt` if a block is in use already or was not taken; the groups before it are marked.
     pub fn mark_used(&self, tid: TransactionId, run: Run) -> Result<u32> {
         let mut written = 0;
-        for (number, gap) in self.pieces(run).ok_or_else(outside)? {
+        for (number, gap) in self.pieces(run).ok_or_else(Error::outside)? {
             self.older.touch_group_lookup();
             written += self.with_block_bits(number, |record, bits| {
                 if !bits.is_free(gap) {
@@ -94,19 +108,6 @@ impl Allocator {
         Ok(written)
     }
 
-    /// Has in memory what [`Allocator::mark_free`] needs to know of the groups of a run, which in the midst of an update could
-    /// not be read without leaving it half done. It stays for as long as what was just used.
-    ///
-    /// # Errors
-    /// `Store` and `Corrupt` if bitmaps or descriptors cannot be had.
-    pub fn prepare_free(&self, run: Run) -> Result<()> {
-        for (number, _) in self.pieces(run).ok_or_else(outside)? {
-            self.older.touch_group_lookup();
-            self.with_block_bits(number, |_, _| Ok(()))?;
-        }
-        Ok(())
-    }
-
     /// Marks used blocks as free on the disk, in the running transaction `tid`. They are given out again only
     /// after [`Allocator::committed`]. Gives how many blocks the transaction did not have to write before.
     ///
@@ -115,7 +116,7 @@ impl Allocator {
     /// before it are freed.
     pub fn mark_free(&self, tid: TransactionId, run: Run) -> Result<u32> {
         let mut written = 0;
-        for (number, gap) in self.pieces(run).ok_or_else(outside)? {
+        for (number, gap) in self.pieces(run).ok_or_else(Error::outside)? {
             if self.has_system_block(number, gap)? {
                 return Err(Error::Corrupt { group: number, what: "file system metadata freed" });
             }
@@ -139,12 +140,33 @@ impl Allocator {
         Ok(written)
     }
 
-    /// The group of a goal and its bit there; the start of the disk if it lies outside.
-    pub(crate) fn group_of_goal(&self, goal: FsBlock) -> (GroupNumber, u32) {
-        self.geometry.group_of(goal).unwrap_or((GroupNumber(0), 0))
+    /// Notes in the running transaction `tid` that a group's whole inode table was written. Gives how many blocks the
+    /// transaction did not have to write before.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is no such group.
+    pub fn mark_table_zeroed(&self, tid: TransactionId, number: GroupNumber) -> Result<u32> {
+        let mut state = self.lock(number, self.group(number)?);
+        let written = state.record.change_flags(tid, GroupFlags::INODE_ZEROED);
+        self.changed.insert(number);
+        Ok(written)
     }
-}
 
-fn outside() -> Error {
-    Error::Corrupt { group: GroupNumber(0), what: "blocks outside the disk" }
+    /// The runs that `tid` and the transactions before it freed and that [`Allocator::committed`] will let be given out. Once
+    /// `tid` is durable they are nobody's.
+    ///
+    /// # Locks
+    /// Takes the queue's.
+    #[must_use]
+    pub fn freed(&self, tid: TransactionId) -> Vec<Run> {
+        let queue = self.freed.lock();
+        let groups = queue.iter().filter(|freed| !freed.tid.is_after(tid)).flat_map(|freed| &freed.groups);
+        let run = |(number, runs): &(GroupNumber, FreedRuns)| {
+            let first = self.geometry.group_first_block(*number).0;
+            let run =
+                move |gap: FreeExtent| Run { start: FsBlock(first + u64::from(gap.start)), len: gap.len };
+            runs.iter().map(run).collect::<Vec<_>>()
+        };
+        groups.flat_map(run).collect()
+    }
 }
