@@ -2,6 +2,8 @@
 //!
 //! Locks: those of the layers.
 
+use std::ops::Deref;
+
 use extant_ondisk::{Geometry, TransactionId};
 
 use crate::bitmap_cache::BitmapCache;
@@ -27,8 +29,10 @@ impl std::fmt::Debug for Allocator {
     }
 }
 
-impl std::ops::Deref for Allocator {
+impl Deref for Allocator {
     type Target = InodeAllocator;
+
+    #[inline]
     fn deref(&self) -> &InodeAllocator {
         &self.inodes
     }

@@ -17,6 +17,8 @@ mod evict;
 pub(crate) mod expectation;
 mod load;
 
+use std::ops::Deref;
+
 use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
 use extant_rt::{AtomicU64, Ordering, Padded};
 
@@ -38,8 +40,10 @@ pub struct BitmapCache {
     committed: Padded<AtomicU64>,
 }
 
-impl std::ops::Deref for BitmapCache {
+impl Deref for BitmapCache {
     type Target = GroupTable;
+
+    #[inline]
     fn deref(&self) -> &GroupTable {
         &self.table
     }
@@ -105,8 +109,8 @@ impl BitmapCache {
         self.with_block_bits(group, |_, bits| Ok(bits.buddy.runs().map(run).collect()))
     }
 
-    /// Has in memory what [`Allocator::mark_free`] needs to know of the groups of a run, which in the midst of an update could
-    /// not be read without leaving it half done. It stays for as long as what was just used.
+    /// Loads what [`GroupChanges::mark_free`](crate::GroupChanges::mark_free) needs of the groups of a run: in the middle of an
+    /// update, a bitmap that cannot be read would leave it half done. It stays for as long as a bitmap that was just used.
     ///
     /// # Errors
     /// `Store` and `Corrupt` if bitmaps or descriptors cannot be had.
@@ -118,8 +122,8 @@ impl BitmapCache {
         Ok(())
     }
 
-    /// Has in memory what [`Allocator::free_inode`] needs to know of an inode's group, as
-    /// [`Allocator::prepare_free`] for blocks.
+    /// Loads what [`InodeAllocator::free_inode`](crate::InodeAllocator::free_inode) needs of an inode's group, as
+    /// [`BitmapCache::prepare_free`] does for blocks.
     ///
     /// # Errors
     /// `Corrupt` if it is outside the disk; `Store` and `Corrupt` if the bitmap cannot be had.

@@ -13,6 +13,7 @@ mod freeze;
 mod trim;
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 
 use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, TransactionId, bitmap};
 use extant_rt::{LockClass, Mutex};
@@ -43,8 +44,10 @@ struct Freed {
     groups: Vec<(GroupNumber, FreedRuns)>,
 }
 
-impl std::ops::Deref for GroupChanges {
+impl Deref for GroupChanges {
     type Target = BitmapCache;
+
+    #[inline]
     fn deref(&self) -> &BitmapCache {
         &self.cache
     }
@@ -61,7 +64,7 @@ impl GroupChanges {
         }
     }
 
-    /// Undoes a [`Allocator::allocate`], or a part of one, of blocks that were not marked.
+    /// Undoes a [`Mballoc::allocate`](crate::Mballoc::allocate), or a part of one, of blocks that were not marked.
     ///
     /// # Panics
     /// In debug builds, if a block was not taken or is marked.
@@ -109,7 +112,7 @@ impl GroupChanges {
     }
 
     /// Marks used blocks as free on the disk, in the running transaction `tid`. They are given out again only
-    /// after [`Allocator::committed`]. Gives how many blocks the transaction did not have to write before.
+    /// after [`GroupChanges::committed`]. Gives how many blocks the transaction did not have to write before.
     ///
     /// # Errors
     /// `Corrupt` if a block is free already or holds a superblock, descriptor, bitmap or inode table; the groups
@@ -152,7 +155,7 @@ impl GroupChanges {
         Ok(written)
     }
 
-    /// The runs that `tid` and the transactions before it freed and that [`Allocator::committed`] will let be given out. Once
+    /// The runs that `tid` and the transactions before it freed and that [`GroupChanges::committed`] will let be given out. Once
     /// `tid` is durable they are nobody's.
     ///
     /// # Locks

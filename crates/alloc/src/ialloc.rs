@@ -11,6 +11,8 @@
 
 mod find_group;
 
+use std::ops::Deref;
+
 use extant_ondisk::{GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
 
 use self::find_group::Averages;
@@ -58,8 +60,10 @@ pub struct InodeAllocator {
     pub(crate) older_inode_search: OlderInodeSearch,
 }
 
-impl std::ops::Deref for InodeAllocator {
+impl Deref for InodeAllocator {
     type Target = Preallocator;
+
+    #[inline]
     fn deref(&self) -> &Preallocator {
         &self.preallocator
     }

@@ -9,7 +9,8 @@
 //! summaries, counts), [`BitmapCache`], [`GroupChanges`] (what transactions mark, free and commit), [`Mballoc`] (the search for
 //! blocks), [`Preallocator`], [`InodeAllocator`].
 //!
-//! Locks, by rank: `DISCARDING`; an inode's `PREALLOCATIONS`; `PREALLOCATING`; `DESCRIPTORS`; `GROUP`, one at a time; `FREED`. Source: kernel `mballoc.c`, `ialloc.c`. Tests: `tests/alloc/`.
+//! Locks, by rank: `DISCARDING`; an inode's `PREALLOCATIONS`; `PREALLOCATING`; `DESCRIPTORS`; `GROUP`, one at a time; `FREED`.
+//! Source: kernel `mballoc.c`, `ialloc.c`. Tests: `tests/alloc/`.
 #![forbid(unsafe_code)]
 
 mod allocator;
@@ -32,6 +33,7 @@ mod locality;
 mod mballoc;
 mod prealloc;
 mod request;
+mod reservation;
 mod setup;
 mod system_zone;
 mod test_support;
@@ -40,7 +42,7 @@ mod tuning;
 pub use allocator::Allocator;
 pub use bands::Bands;
 pub use bitmap_cache::BitmapCache;
-pub use counters::{MayUse, Reservation};
+pub use counters::MayUse;
 pub use error::{BoxError, Error, Result};
 pub use group::Run;
 pub use group_changes::{AllocatorSnapshot, GroupChanges, GroupSnapshot};
@@ -48,8 +50,9 @@ pub use group_table::GroupTable;
 pub use ialloc::{InodeAllocator, InodeKind, LastGroup, NewInode, Parent};
 pub use locality::LocalityHint;
 pub use mballoc::{Mballoc, MballocStatistics};
-pub use prealloc::{PreallocStatistics, Preallocated, Preallocations, Preallocator, predicted_end};
+pub use prealloc::{FileWrite, PreallocStatistics, Preallocated, Preallocations, Preallocator};
 pub use request::{Purpose, Request};
+pub use reservation::Reservation;
 pub use setup::{GroupStore, Setup};
 pub use system_zone::{uninit_block_bitmap, uninit_inode_bitmap};
 pub use test_support::BitmapSummary;

@@ -16,12 +16,13 @@ mod nearest_fit;
 pub(crate) mod scan;
 mod statistics;
 
-pub use statistics::MballocStatistics;
+use std::ops::Deref;
 
 use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber};
 use extant_rt::yield_now;
 
 use self::goals::Goals;
+pub use self::statistics::MballocStatistics;
 use self::statistics::{Counts, Statistics};
 use crate::bitmap64::FreeExtent;
 use crate::group::buddy::Buddy;
@@ -61,8 +62,10 @@ pub struct Mballoc {
     statistics: Statistics,
 }
 
-impl std::ops::Deref for Mballoc {
+impl Deref for Mballoc {
     type Target = GroupChanges;
+
+    #[inline]
     fn deref(&self) -> &GroupChanges {
         &self.changes
     }
