@@ -3,8 +3,8 @@
 //!
 //! [`Tuning::linux_model`] chooses among the forms; with its default the allocator does what it does without this module. The
 //! rest of the crate meets the forms in the hooks of [`OlderForms`], [`GroupLocks`] and [`OlderInodeSearch`], in the type
-//! [`PaRanges`], and in two methods of layers above these: the search's `at_heads` ([`list_heads`]) and
-//! `allocate_inode_as_older` ([`lockless_inodes`]). A hook that gives an `Option` gives `None` where no older form is chosen.
+//! [`PaRanges`], and in two methods of layers above these: the search's `at_heads` (`list_heads`) and
+//! `allocate_inode_as_older` (`lockless_inodes`). A hook that gives an `Option` gives `None` where no older form is chosen.
 //!
 //! Locks: `GROUPS`, outside a group's own; `MD_LOCK` and `ORDER_LIST`, inside it. Source: `fs/ext4/mballoc.c` and `ialloc.c` of
 //! the kernels that the forms name. Tests: here and `tests/alloc/linux_model.rs`; `make test-linux-model` runs them.

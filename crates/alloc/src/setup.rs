@@ -42,9 +42,9 @@ pub struct Setup {
     pub free_blocks: u64,
     /// Free inodes, likewise.
     pub free_inodes: u64,
-    /// Root's blocks, which [`MayUse::Free`] leaves alone.
+    /// Root's blocks, which [`MayUse::Free`](crate::MayUse::Free) leaves alone.
     pub root_blocks: u64,
-    /// The reserved pool, which only [`MayUse::Reserved`] takes (kernel `s_resv_clusters`).
+    /// The reserved pool, which only [`MayUse::Reserved`](crate::MayUse::Reserved) takes (kernel `s_resv_clusters`).
     pub reserved_blocks: u64,
     /// Bytes of bitmaps and buddies to keep in memory, beside those in use.
     pub bitmap_bytes_max: u64,

@@ -35,7 +35,8 @@ pub enum StreamGoals {
     One,
     /// Where the last of their number ended (kernel since 6.17).
     ByNumber,
-    /// As [`Tuning::stream_goals`](crate::Tuning::stream_goals) says: where the last of their band and number ended, or each at its own goal.
+    /// As [`Tuning::stream_goals`](crate::Tuning::stream_goals) says: where the last of their band and number ended, or each at
+    /// its own goal.
     #[default]
     Several,
 }
