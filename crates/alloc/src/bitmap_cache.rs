@@ -13,162 +13,58 @@
 //!
 //! Locks: a group's (`GROUP`), tried only. Tests: `tests/alloc/bitmap_cache.rs`.
 
-use extant_ondisk::{GroupDescriptor, GroupNumber, TransactionId};
-use extant_rt::{AtomicU32, AtomicU64, Ordering, Padded, SHARDS, thread_slot};
+mod evict;
+pub(crate) mod expectation;
+mod load;
 
-use crate::group::{Bitmap, Group, State};
-use crate::group_set::GroupSet;
-use crate::linux_model::GroupGuard;
-use crate::{Allocator, Result};
+use std::ops::Deref;
 
-/// See the module.
-#[derive(Debug)]
-pub(crate) struct BitmapCache {
-    /// Groups with a bitmap in memory.
-    groups: GroupSet,
-    /// The clock hand: where the next scan for bitmaps to evict begins.
-    hand: AtomicU32,
-    /// Of the size of a block, but for those in `uncounted`; in two's complement.
-    bitmaps: Padded<AtomicU64>,
-    /// What threads counted and did not add to `bitmaps` yet: less than a step each.
-    uncounted: Box<[Padded<AtomicU64>]>,
-    step: u64,
-    bitmaps_max: u64,
+use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
+use extant_rt::{AtomicU64, Ordering, Padded};
+
+use self::evict::LoadedBitmaps;
+use self::expectation::Expectation;
+use crate::bitmap64::FreeExtent;
+use crate::group::{Bitmap, BlockBits, Group, GroupState, InodeBits, Run, State};
+use crate::group_table::GroupTable;
+use crate::{Error, Result};
+
+/// The groups with their bitmaps, which are read when they are first needed. See the module.
+pub struct BitmapCache {
+    pub(crate) table: GroupTable,
+    /// The groups whose bitmaps are in memory.
+    loaded: LoadedBitmaps,
+    /// What the bitmaps read so far say of those not read.
+    pub(crate) expectation: Expectation,
+    /// The last transaction known to be durable, with bit 32 once there is one.
+    committed: Padded<AtomicU64>,
 }
 
-/// Bitmaps that a thread counts by itself at most, if that is a small part of what there is room for.
-const STEP_MAX: u64 = 64;
-/// Of the room, for all threads together.
-const STEPS_SHARE: u64 = 4;
+impl Deref for BitmapCache {
+    type Target = GroupTable;
 
-/// A block bitmap, what may be given out of it, and the chunks of that.
-pub(crate) const BLOCK_BITMAP_COST: u64 = 3;
-pub(crate) const INODE_BITMAP_COST: u64 = 1;
-/// Groups scanned to make room for one bitmap.
-const GROUPS_SCANNED_MAX: u64 = 64;
+    #[inline]
+    fn deref(&self) -> &GroupTable {
+        &self.table
+    }
+}
 
 impl BitmapCache {
-    /// Nothing yet, of `groups` groups; room for so many bitmaps.
-    pub fn new(groups: u32, bitmaps_max: u64) -> Self {
+    /// Of no group; room for so many bytes of bitmaps and buddies beside those in use.
+    pub(crate) fn new(table: GroupTable, bitmap_bytes_max: u64) -> Self {
+        let bitmaps_max = bitmap_bytes_max / u64::from(table.geometry.block_size.max(1));
         Self {
-            groups: GroupSet::new(groups),
-            hand: AtomicU32::new(0),
-            bitmaps: Padded::default(),
-            uncounted: (0..SHARDS).map(|_| Padded::default()).collect(),
-            step: (bitmaps_max / (STEPS_SHARE * SHARDS as u64)).min(STEP_MAX),
-            bitmaps_max,
+            loaded: LoadedBitmaps::new(table.geometry.group_count, bitmaps_max),
+            expectation: Expectation::new(),
+            committed: Padded(AtomicU64::new(0)),
+            table,
         }
     }
 
-    /// Bitmaps of a group came into memory. To be called with its lock held.
-    pub fn add(&self, group: GroupNumber, bitmaps: u64) {
-        self.groups.insert(group);
-        let own = &self.uncounted[thread_slot() % SHARDS];
-        if own.fetch_add(bitmaps, Ordering::Relaxed) + bitmaps >= self.step {
-            self.bitmaps.fetch_add(own.swap(0, Ordering::Relaxed), Ordering::Relaxed);
-        }
-    }
-
-    fn has_room(&self) -> bool {
-        self.counted() < self.bitmaps_max
-    }
-
-    /// Bitmaps, but for those in `uncounted`.
-    fn counted(&self) -> u64 {
-        u64::try_from(self.bitmaps.load(Ordering::Relaxed).cast_signed()).unwrap_or(0)
-    }
-
-    /// The next group in turn.
-    fn next(&self) -> Option<GroupNumber> {
-        // Relaxed, and not in one step: two that look at the same group do no harm.
-        let from = GroupNumber(self.hand.load(Ordering::Relaxed));
-        let next = self.groups.next(from).or_else(|| self.groups.next(GroupNumber(0)))?;
-        self.hand.store(next.0.wrapping_add(1), Ordering::Relaxed);
-        Some(next)
-    }
-}
-
-impl Allocator {
-    /// Bytes of bitmaps and buddies in memory.
-    #[must_use]
-    pub fn bitmap_bytes(&self) -> u64 {
-        let uncounted = self.bitmap_cache.uncounted.iter().map(|own| own.load(Ordering::Relaxed));
-        let bitmaps = uncounted.fold(self.bitmap_cache.bitmaps.load(Ordering::Relaxed), u64::wrapping_add);
-        bitmaps * u64::from(self.geometry.block_size)
-    }
-
-    /// Reads the block bitmap of a group, with its lock let go meanwhile; it may be missing again.
-    pub(crate) fn read_blocks<'a>(
-        &'a self,
-        number: GroupNumber,
-        group: &'a Group,
-        state: GroupGuard<'a>,
-    ) -> Result<GroupGuard<'a>> {
-        let load = |descriptor: &GroupDescriptor| self.load_block_bits(number, descriptor);
-        let install = |state: &mut State, loaded| self.install_block_bits(number, state, loaded);
-        self.read_bitmap(number, group, state, load, install)
-    }
-
-    /// Reads the inode bitmap of a group, with its lock let go meanwhile; it may be missing again.
-    pub(crate) fn read_inodes<'a>(
-        &'a self,
-        number: GroupNumber,
-        group: &'a Group,
-        state: GroupGuard<'a>,
-    ) -> Result<GroupGuard<'a>> {
-        let load = |descriptor: &GroupDescriptor| self.load_inode_bits(number, descriptor);
-        let install = |state: &mut State, loaded| self.install_inode_bits(number, state, loaded);
-        self.read_bitmap(number, group, state, load, install)
-    }
-
-    fn read_bitmap<'a, B>(
-        &'a self,
-        number: GroupNumber,
-        group: &'a Group,
-        state: GroupGuard<'a>,
-        load: impl FnOnce(&GroupDescriptor) -> B,
-        install: impl FnOnce(&mut State, B) -> Result<()>,
-    ) -> Result<GroupGuard<'a>> {
-        let (descriptor, evictions) = (state.record.descriptor.clone(), state.evictions);
-        drop(state);
-        self.evict_for_room(GROUPS_SCANNED_MAX);
-        let loaded = load(&descriptor);
-        let mut state = self.lock(number, group);
-        if state.evictions == evictions {
-            install(&mut state, loaded)?;
-        }
-        Ok(state)
-    }
-
-    /// Scans, after a commit, as many groups for bitmaps to evict as hold the excess.
-    pub(crate) fn evict_excess(&self) {
-        let excess = self.bitmap_cache.counted().saturating_sub(self.bitmap_cache.bitmaps_max);
-        self.evict_for_room(excess.div_ceil(BLOCK_BITMAP_COST));
-    }
-
-    /// Evicts bitmaps of up to `groups_scanned` groups until there is room for more.
-    fn evict_for_room(&self, groups_scanned: u64) {
-        for _ in 0..groups_scanned {
-            if self.bitmap_cache.has_room() {
-                return;
-            }
-            let Some(number) = self.bitmap_cache.next() else { return };
-            self.evict_bitmaps(number);
-        }
-    }
-
-    fn evict_bitmaps(&self, number: GroupNumber) {
-        let Some(group) = self.groups.touched(number) else { return };
-        let Some(mut state) = self.locks.try_lock(number, group) else { return };
-        if std::mem::take(&mut state.is_referenced) {
-            return;
-        }
-        let evicted = state.evict_bitmaps(self.durable());
-        self.bitmap_cache.bitmaps.fetch_sub(evicted, Ordering::Relaxed);
-        let has_any = matches!(state.blocks, Bitmap::Loaded(_)) || matches!(state.inodes, Bitmap::Loaded(_));
-        if !has_any {
-            self.bitmap_cache.groups.remove(number);
-        }
+    /// What `tid` and the transactions before it wrote is found by who reads it.
+    pub(crate) fn set_durable(&self, tid: TransactionId) {
+        // Release, with the acquire of `durable`.
+        self.committed.store(1 << u32::BITS | u64::from(tid.0), Ordering::Release);
     }
 
     /// The last transaction known to be durable: what it wrote is found by who reads.
@@ -178,37 +74,122 @@ impl Allocator {
         (committed >> u32::BITS != 0).then_some(TransactionId(committed as u32))
     }
 
-    /// The checksums that a commit gave to a group's bitmaps, for who reads them again.
-    pub fn set_checksums(&self, number: GroupNumber, block_bitmap: u32, inode_bitmap: u32) {
-        let Some(group) = self.groups.touched(number) else { return };
-        let descriptor = &mut self.lock(number, group).record.descriptor;
-        descriptor.set_block_bitmap_csum(block_bitmap);
-        descriptor.set_inode_bitmap_csum(inode_bitmap);
+    /// Whether none of the blocks is in use, as the running transaction says. `false` for blocks outside the disk.
+    ///
+    /// # Errors
+    /// `Store` and `Corrupt` if a bitmap cannot be had.
+    pub fn is_free(&self, run: Run) -> Result<bool> {
+        self.each_piece(run, |group, gap| self.with_block_bits(group, |_, bits| Ok(bits.is_free(gap))))
     }
-}
 
-impl State {
-    /// Evicts the bitmaps that can be read again: how many.
-    fn evict_bitmaps(&mut self, durable: Option<TransactionId>) -> u64 {
-        let Self { record, blocks, inodes, .. } = self;
-        let is_changed = record.blocks_changed || record.inodes_changed || !record.freed.is_empty();
-        let is_durable =
-            record.changed_in().is_none_or(|tid| durable.is_some_and(|durable| !tid.is_after(durable)));
-        if is_changed || !is_durable {
-            return 0;
+    /// Whether all of the blocks are in use, as the running transaction says. `false` for blocks outside the disk.
+    ///
+    /// # Errors
+    /// `Store` and `Corrupt` if a bitmap cannot be had.
+    pub fn is_used(&self, run: Run) -> Result<bool> {
+        self.each_piece(run, |group, gap| self.with_block_bits(group, |_, bits| Ok(bits.is_used(gap))))
+    }
+
+    /// Whether the inode is in use, as the running transaction says. `false` if there is no such inode.
+    ///
+    /// # Errors
+    /// `Store` and `Corrupt` if a bitmap cannot be had.
+    pub fn is_inode_allocated(&self, inode: InodeNumber) -> Result<bool> {
+        let Some((group, bit)) = self.geometry.inode_location(inode) else { return Ok(false) };
+        self.with_inode_bits(group, |_, _, bits| Ok(bitmap::is_set(&bits.disk, bit)))
+    }
+
+    /// The runs of blocks of a group that can be given out, in order.
+    ///
+    /// # Errors
+    /// `Store` and `Corrupt` if its bitmap cannot be had.
+    pub fn free_runs(&self, group: GroupNumber) -> Result<Vec<Run>> {
+        let first = self.geometry.group_first_block(group).0;
+        let run = |gap: FreeExtent| Run { start: FsBlock(first + u64::from(gap.start)), len: gap.len };
+        self.with_block_bits(group, |_, bits| Ok(bits.buddy.runs().map(run).collect()))
+    }
+
+    /// Loads what [`GroupChanges::mark_free`](crate::GroupChanges::mark_free) needs of the groups of a run: in the middle of an
+    /// update, a bitmap that cannot be read would leave it half done. It stays for as long as a bitmap that was just used.
+    ///
+    /// # Errors
+    /// `Store` and `Corrupt` if bitmaps or descriptors cannot be had.
+    pub fn prepare_free(&self, run: Run) -> Result<()> {
+        for (number, _) in self.pieces(run).ok_or_else(Error::outside)? {
+            self.older.touch_group_lookup();
+            self.with_block_bits(number, |_, _| Ok(()))?;
         }
-        let mut evicted = 0;
-        // What the buddy lacks is a part of what the disk has free: as much is the same.
-        let free = record.descriptor.free_blocks_count();
-        if matches!(blocks, Bitmap::Loaded(bits) if bits.buddy.free() == free) {
-            *blocks = Bitmap::Unread;
-            evicted += BLOCK_BITMAP_COST;
+        Ok(())
+    }
+
+    /// Loads what [`InodeAllocator::free_inode`](crate::InodeAllocator::free_inode) needs of an inode's group, as
+    /// [`BitmapCache::prepare_free`] does for blocks.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is outside the disk; `Store` and `Corrupt` if the bitmap cannot be had.
+    pub fn prepare_free_inode(&self, inode: InodeNumber) -> Result<()> {
+        let (number, _) = self
+            .geometry
+            .inode_location(inode)
+            .ok_or(Error::Corrupt { group: GroupNumber(0), what: "inode outside the disk freed" })?;
+        self.with_inode_bits(number, |_, _, _| Ok(()))
+    }
+
+    /// Refuses a group in which an inode is in use that the descriptor says was never used.
+    ///
+    /// # Errors
+    /// `Corrupt` then; `Store` if the bitmap cannot be read.
+    pub fn check_unused_inodes(&self, number: GroupNumber) -> Result<()> {
+        if self.descriptor(number)?.flags().contains(GroupFlags::INODE_UNINIT) {
+            return Ok(());
         }
-        if matches!(inodes, Bitmap::Loaded(_)) {
-            *inodes = Bitmap::Unread;
-            evicted += INODE_BITMAP_COST;
+        let all = self.geometry.inodes_per_group;
+        self.with_inode_bits(number, |_, record, bits| {
+            let unused = all.saturating_sub(record.descriptor.itable_unused())..all;
+            match bitmap::find_one(&bits.disk, unused) {
+                Some(_) => Err(Error::Corrupt { group: number, what: "unused inode in use" }),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// Calls `act` with the group's lock held and its block bitmaps loaded.
+    pub(crate) fn with_block_bits<T>(
+        &self,
+        number: GroupNumber,
+        act: impl FnOnce(&mut GroupState, &mut BlockBits) -> Result<T>,
+    ) -> Result<T> {
+        let group = self.group(number)?;
+        let mut state = self.lock(number, group);
+        while matches!(state.blocks, Bitmap::Unread) {
+            state = self.read_blocks(number, group, state)?;
         }
-        self.evictions = self.evictions.wrapping_add(u32::from(evicted > 0));
-        evicted
+        state.is_referenced = true;
+        let State { record, blocks, .. } = &mut *state;
+        match blocks {
+            Bitmap::Loaded(bits) => act(record, bits),
+            Bitmap::Bad(contradiction) => Err(Error::unusable(number, *contradiction)),
+            Bitmap::Unread => Err(Error::unusable(number, None)),
+        }
+    }
+
+    /// Calls `act` with the group's lock held and its inode bitmap loaded.
+    pub(crate) fn with_inode_bits<T>(
+        &self,
+        number: GroupNumber,
+        act: impl FnOnce(&Group, &mut GroupState, &mut InodeBits) -> Result<T>,
+    ) -> Result<T> {
+        let group = self.group(number)?;
+        let mut state = self.lock(number, group);
+        while matches!(state.inodes, Bitmap::Unread) {
+            state = self.read_inodes(number, group, state)?;
+        }
+        state.is_referenced = true;
+        let State { record, inodes, .. } = &mut *state;
+        match inodes {
+            Bitmap::Loaded(bits) => act(group, record, bits),
+            Bitmap::Bad(contradiction) => Err(Error::unusable(number, *contradiction)),
+            Bitmap::Unread => Err(Error::unusable(number, None)),
+        }
     }
 }

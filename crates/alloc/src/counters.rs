@@ -1,6 +1,6 @@
-//! Counts of free blocks and inodes, and reservations of blocks.
+//! Counts of free blocks and inodes; free blocks are in escrow.
 //!
-//! Invariant: the blocks that groups can give out are at least `available` plus all reservations, except in
+//! Invariant: the blocks that groups can give out are at least `available` plus all reservations ([`crate::reservation`]), except in
 //! groups found bad. So a block becomes free in its group before it is counted here, and is counted out here
 //! before it is taken there.
 
@@ -365,75 +365,6 @@ impl Counters {
     }
 }
 
-/// A right to take blocks. What is not taken is given back on drop.
-#[derive(Debug)]
-#[must_use = "a reservation that is dropped reserves nothing"]
-pub struct Reservation<'a> {
-    counters: &'a Counters,
-    blocks: u64,
-}
-
-impl<'a> Reservation<'a> {
-    pub(crate) fn new(counters: &'a Counters, blocks: u64, may_use: MayUse) -> Result<Self> {
-        counters.claim(blocks, may_use)?;
-        Ok(Self { counters, blocks })
-    }
-
-    /// Of blocks that were claimed before.
-    pub(crate) fn of_claimed(counters: &'a Counters, blocks: u64) -> Self {
-        Self { counters, blocks }
-    }
-
-    /// How many blocks may still be taken.
-    #[must_use]
-    pub fn blocks(&self) -> u64 {
-        self.blocks
-    }
-
-    /// Adds blocks that were claimed for it.
-    pub(crate) fn add_claimed(&mut self, blocks: u64) {
-        self.blocks += blocks;
-    }
-
-    /// Adds the blocks of `other`, a reservation of the same allocator.
-    pub fn merge(&mut self, mut other: Reservation<'a>) {
-        debug_assert!(std::ptr::eq(self.counters, other.counters), "reservations of two allocators");
-        self.blocks += std::mem::take(&mut other.blocks);
-    }
-
-    /// Splits up to `blocks` off.
-    pub fn split(&mut self, blocks: u64) -> Self {
-        let blocks = blocks.min(self.blocks);
-        self.blocks -= blocks;
-        Self { counters: self.counters, blocks }
-    }
-
-    /// Gives back all but `blocks`.
-    pub fn shrink_to(&mut self, blocks: u64) {
-        let rest = self.blocks.saturating_sub(blocks);
-        self.blocks -= rest;
-        self.counters.release(rest);
-    }
-
-    /// Turns it into a count of claimed blocks, for
-    /// [`Allocator::reservation_of_claimed`](crate::Allocator::reservation_of_claimed).
-    #[must_use = "blocks that nobody gives back are lost until the next mount"]
-    pub fn into_claimed(mut self) -> u64 {
-        std::mem::take(&mut self.blocks)
-    }
-
-    /// Counts blocks as taken.
-    pub(crate) fn consume(&mut self, blocks: u64) {
-        self.blocks -= blocks;
-    }
-}
-
-impl Drop for Reservation<'_> {
-    fn drop(&mut self) {
-        self.counters.release(self.blocks);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -510,20 +441,6 @@ mod tests {
         assert!((totals.scarce_blocks..=totals.scarce_blocks + portions + 2048).contains(&left), "{left}");
         counters.claim(left, MayUse::Free).expect("all but what is kept");
         counters.claim(1, MayUse::Free).expect_err("what is kept");
-    }
-
-    #[test]
-    fn what_is_kept_is_neither_available_nor_lost() {
-        let counters = Counters::new(&Totals { free_blocks: 5000, ..Totals::default() });
-        let kept = Reservation::new(&counters, 3000, MayUse::Free).expect("enough").into_claimed();
-        assert_eq!((kept, counters.available()), (3000, 2000));
-        let mut resumed = Reservation::of_claimed(&counters, kept);
-        resumed.shrink_to(1000);
-        assert_eq!(counters.available(), 4000);
-        let again = resumed.into_claimed();
-        assert_eq!((again, counters.available()), (1000, 4000));
-        drop(Reservation::of_claimed(&counters, again));
-        assert_eq!(counters.available(), 5000);
     }
 
     #[test]

@@ -56,4 +56,9 @@ impl Error {
             },
         }
     }
+
+    /// The error of a run that is not wholly inside the disk.
+    pub(crate) fn outside() -> Self {
+        Self::Corrupt { group: GroupNumber(0), what: "blocks outside the disk" }
+    }
 }

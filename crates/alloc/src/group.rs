@@ -1,4 +1,5 @@
-//! One block group that was touched: its descriptor and its bitmaps. A summary of its free space is kept in [`crate::mballoc`].
+//! One block group that was touched: its descriptor and its bitmaps. The [`summary`] of its free space is kept in the index of all
+//! groups ([`crate::group_table`]).
 //!
 //! Invariants, under the lock, once the block bitmaps are loaded:
 //! - the buddy's `busy` ⊇ `disk`; a bit of `busy` that `disk` lacks was taken and not yet marked, preallocated ones
@@ -8,12 +9,16 @@
 //!
 //! Locks: the group's own (`GROUP`). No I/O under it.
 
+pub(crate) mod buddy;
+pub(crate) mod freed_runs;
+pub(crate) mod summary;
+
 use extant_ondisk::{FsBlock, GroupDescriptor, GroupFlags, GroupNumber, TransactionId, bitmap};
 use extant_rt::{Arc, AtomicU32, LockClass, Mutex, Ordering};
 
+use self::buddy::Buddy;
+use self::freed_runs::FreedRuns;
 use crate::bitmap64::FreeExtent;
-use crate::freed::FreedRuns;
-use crate::mballoc::buddy::Buddy;
 
 /// A run of blocks. Those that the allocator gives out lie in one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

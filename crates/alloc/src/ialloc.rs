@@ -5,16 +5,22 @@
 //! A free bit is found and set in one hold of the group's lock, and the descriptor changes in the same hold, so creators
 //! never race for one bit and each takes the lock once (post C). Groups without a free inode are not looked at.
 //!
+//! Locks: the group's (`GROUP`), once.
+//!
 //! Source: kernel `__ext4_new_inode`, `find_inode_bit`, `ext4_free_inode`. Tests: `tests/alloc/inodes.rs`.
 
 mod find_group;
 
+use std::ops::Deref;
+
 use extant_ondisk::{GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
 
-pub(crate) use self::find_group::Averages;
+use self::find_group::Averages;
 pub use self::find_group::{LastGroup, Parent};
 use crate::group::{Group, GroupState, InodeBits};
-use crate::{Allocator, Error, Result};
+use crate::linux_model::OlderInodeSearch;
+use crate::prealloc::Preallocator;
+use crate::{Error, Result};
 
 /// Walks through the groups for one inode, while there are groups that have any.
 const PASSES_MAX: u32 = 16;
@@ -47,7 +53,35 @@ pub struct NewInode {
     pub written: u32,
 }
 
-impl Allocator {
+/// The blocks' layers with what the choice of a group for an inode goes by. See the module.
+pub struct InodeAllocator {
+    pub(crate) preallocator: Preallocator,
+    averages: Averages,
+    pub(crate) older_inode_search: OlderInodeSearch,
+}
+
+impl Deref for InodeAllocator {
+    type Target = Preallocator;
+
+    #[inline]
+    fn deref(&self) -> &Preallocator {
+        &self.preallocator
+    }
+}
+
+impl InodeAllocator {
+    /// With the averages of the counts at mount.
+    pub(crate) fn new(preallocator: Preallocator) -> Self {
+        let groups = preallocator.geometry.group_count;
+        let allocator = Self {
+            averages: Averages::new(),
+            older_inode_search: OlderInodeSearch::new(preallocator.tuning(), groups),
+            preallocator,
+        };
+        allocator.renew_averages();
+        allocator
+    }
+
     /// Allocates an inode in the running transaction `tid`, in a group that its kind and its parent call for.
     ///
     /// Lowers `itable_unused` to what lies behind the inode. Reserved inodes are never given out.
@@ -69,8 +103,7 @@ impl Allocator {
             if self.counts_of(group).free_inodes == 0 {
                 return None;
             }
-            self.older_inode_search
-                .allocate(self, tid, group, kind)
+            self.allocate_inode_as_older(tid, group, kind)
                 .unwrap_or_else(|| self.allocate_inode_in(tid, group, kind))
         };
         for _ in 0..PASSES_MAX {
@@ -120,58 +153,6 @@ impl Allocator {
             self.counters.free_inodes.add(1);
             Ok(written)
         })
-    }
-
-    /// Has in memory what [`Allocator::free_inode`] needs to know of an inode's group, as
-    /// [`Allocator::prepare_free`] for blocks.
-    ///
-    /// # Errors
-    /// `Corrupt` if it is outside the disk; `Store` and `Corrupt` if the bitmap cannot be had.
-    pub fn prepare_free_inode(&self, inode: InodeNumber) -> Result<()> {
-        let (number, _) = self
-            .geometry
-            .inode_location(inode)
-            .ok_or(Error::Corrupt { group: GroupNumber(0), what: "inode outside the disk freed" })?;
-        self.with_inode_bits(number, |_, _, _| Ok(()))
-    }
-
-    /// Refuses a group in which an inode is in use that the descriptor says was never used.
-    ///
-    /// # Errors
-    /// `Corrupt` then; `Store` if the bitmap cannot be read.
-    pub fn check_unused_inodes(&self, number: GroupNumber) -> Result<()> {
-        if self.descriptor(number)?.flags().contains(GroupFlags::INODE_UNINIT) {
-            return Ok(());
-        }
-        let all = self.geometry.inodes_per_group;
-        self.with_inode_bits(number, |_, record, bits| {
-            let unused = all.saturating_sub(record.descriptor.itable_unused())..all;
-            match bitmap::find_one(&bits.disk, unused) {
-                Some(_) => Err(Error::Corrupt { group: number, what: "unused inode in use" }),
-                None => Ok(()),
-            }
-        })
-    }
-
-    /// How many inodes of a group, from its first on, stand in table blocks that frozen transactions, or those before,
-    /// wrote.
-    ///
-    /// # Errors
-    /// `Corrupt` if there is no such group.
-    pub fn inodes_written(&self, number: GroupNumber) -> Result<u32> {
-        Ok(self.lock(number, self.group(number)?).record.inodes_written)
-    }
-
-    /// Notes in the running transaction `tid` that a group's whole inode table was written. Gives how many blocks the
-    /// transaction did not have to write before.
-    ///
-    /// # Errors
-    /// `Corrupt` if there is no such group.
-    pub fn mark_table_zeroed(&self, tid: TransactionId, number: GroupNumber) -> Result<u32> {
-        let mut state = self.lock(number, self.group(number)?);
-        let written = state.record.change_flags(tid, GroupFlags::INODE_ZEROED);
-        self.changed.insert(number);
-        Ok(written)
     }
 
     /// Finds and sets a free bit of a group.

@@ -3,7 +3,8 @@
 //!
 //! [`Tuning::linux_model`] chooses among the forms; with its default the allocator does what it does without this module. The
 //! rest of the crate meets the forms in the hooks of [`OlderForms`], [`GroupLocks`] and [`OlderInodeSearch`], in the type
-//! [`PaRanges`] and in the search's `at_heads`. A hook that gives an `Option` gives `None` where no older form is chosen.
+//! [`PaRanges`], and in two methods of layers above these: the search's `at_heads` (`list_heads`) and
+//! `allocate_inode_as_older` (`lockless_inodes`). A hook that gives an `Option` gives `None` where no older form is chosen.
 //!
 //! Locks: `GROUPS`, outside a group's own; `MD_LOCK` and `ORDER_LIST`, inside it. Source: `fs/ext4/mballoc.c` and `ialloc.c` of
 //! the kernels that the forms name. Tests: here and `tests/alloc/linux_model.rs`; `make test-linux-model` runs them.
@@ -11,10 +12,12 @@
 mod block_group_locks;
 mod group_info;
 mod inode_search;
+mod list_heads;
+mod lockless_inodes;
 mod md_lock;
 mod order_lists;
 mod pa_list;
-mod settings;
+pub(crate) mod settings;
 mod stream_goals;
 
 use extant_ondisk::{GroupNumber, InodeNumber};
@@ -23,11 +26,12 @@ pub(crate) use self::block_group_locks::{GroupGuard, GroupLocks};
 pub(crate) use self::inode_search::OlderInodeSearch;
 pub(crate) use self::pa_list::{PaRanges, trimmed};
 pub use self::settings::{ExactGoal, Frees, InodeSearch, LinuxModel, ListHead, StreamGoals};
+use crate::group::summary::Summary;
 use crate::linux_model::group_info::GroupInfoLines;
 use crate::linux_model::md_lock::MdLock;
 use crate::linux_model::order_lists::OrderLists;
 use crate::linux_model::stream_goals::NumberedGoals;
-use crate::mballoc::{Request, Summary};
+use crate::request::Request;
 use crate::tuning::{Scan, Tuning};
 
 /// What the chosen forms keep.
@@ -112,5 +116,28 @@ impl OlderForms {
     /// The preallocations of an inode that has none yet.
     pub fn pa_ranges(&self) -> PaRanges {
         PaRanges::new(self.settings.preallocation_list)
+    }
+}
+
+impl Tuning {
+    /// Every mechanism in its oldest form, as before the kernel's 6.17.
+    #[must_use]
+    pub fn oldest() -> Self {
+        Self {
+            scan: Scan::Ordered,
+            stream_goals: false,
+            order2_req: 2,
+            linux_model: LinuxModel {
+                list_head: ListHead::Lists,
+                block_group_locks: true,
+                skip_busy: false,
+                exact_goal: ExactGoal::Ahead,
+                stream_goals: StreamGoals::Locked,
+                frees: Frees::OneList,
+                preallocation_list: true,
+                inode_search: InodeSearch::Repeat,
+            },
+            ..Self::default()
+        }
     }
 }

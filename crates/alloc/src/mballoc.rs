@@ -5,72 +5,34 @@
 //! is chosen by its summary and looked at again under its lock. A group whose lock is taken is skipped; only the last
 //! criterion waits, so that free blocks are never missed (posts A and B).
 //!
-//! Leaves out: reservations and counts ([`crate::counters`]), what the disk knows ([`crate::blocks`]).
+//! Leaves out: counts and reservations ([`crate::counters`]), what transactions change ([`crate::group_changes`]), and which
+//! blocks to preallocate ([`crate::prealloc`]).
+//!
+//! Locks: a group's (`GROUP`), one at a time; tried, but for the last criterion.
 
-pub(crate) mod buddy;
 mod criteria;
-mod expectation;
 mod goals;
-mod index;
 mod nearest_fit;
 pub(crate) mod scan;
 mod statistics;
-mod summary;
 
-pub(crate) use expectation::Expectation;
-pub(crate) use goals::Goals;
-pub(crate) use index::OrderIndex;
-pub use statistics::MballocStatistics;
-pub(crate) use statistics::Statistics;
-pub(crate) use summary::{Key, Summary};
+use std::ops::Deref;
 
 use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber};
+use extant_rt::yield_now;
 
-use self::buddy::Buddy;
-use self::statistics::Counts;
+use self::goals::Goals;
+pub use self::statistics::MballocStatistics;
+use self::statistics::{Counts, Statistics};
 use crate::bitmap64::FreeExtent;
-use crate::group::{Bitmap, BlockBits, Group, Run};
+use crate::group::buddy::Buddy;
+use crate::group::{Bitmap, Run};
+use crate::group_changes::GroupChanges;
 use crate::linux_model::GroupGuard;
+use crate::locality::ChunkOwner;
+use crate::request::{Purpose, Request};
 use crate::tuning::{Scan, Tuning};
-use crate::{Allocator, Result};
-
-/// What is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// Where it would be best; the start of the disk if it lies outside.
-    pub goal: FsBlock,
-    /// Blocks wanted in one run.
-    pub len: u32,
-    /// Blocks that are enough, when longer runs would have to be searched for.
-    pub least: u32,
-    /// Of them, blocks taken ahead of what is needed now.
-    pub ahead: u32,
-    /// What for.
-    pub purpose: Purpose,
-}
-
-/// What blocks are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// The file system's own: directories, trees, attributes.
-    Metadata,
-    /// The content of a small file.
-    Data,
-    /// The content of a large file that has some near the goal, where it goes on.
-    Stream(InodeNumber),
-    /// The first of it: it begins where streams of its band and number went on last.
-    NewStream(InodeNumber),
-}
-
-impl Purpose {
-    /// The large file.
-    fn stream(self) -> Option<InodeNumber> {
-        match self {
-            Self::Stream(inode) | Self::NewStream(inode) => Some(inode),
-            Self::Metadata | Self::Data => None,
-        }
-    }
-}
+use crate::{Error, Reservation, Result};
 
 /// What a group must have, the kernel's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,28 +55,80 @@ pub(crate) const CRITERIA: usize = 5;
 /// (kernel `EXT4_FLEX_SIZE_DIR_ALLOC_SCHEME`).
 const FLEX_SIZE_FOR_DATA: u32 = 4;
 
-/// One search, with what it has seen.
-pub(crate) struct Search<'a> {
-    pub alloc: &'a Allocator,
-    request: &'a Request,
-    len: u32,
-    /// The group whose locality group searches for a chunk.
-    locality: Option<GroupNumber>,
-    scan: Scan,
-    pub counts: Counts,
-    /// The longest run that was too short, and its group.
-    longest: Option<(GroupNumber, u32)>,
+/// The groups with the goals of streams and the searches for blocks. See the module.
+pub struct Mballoc {
+    pub(crate) changes: GroupChanges,
+    pub(crate) goals: Goals,
+    statistics: Statistics,
 }
 
-impl Allocator {
-    /// Takes a run of up to `len` blocks out of the free ones; a chunk if it is for the locality group of the group `locality`.
+impl Deref for Mballoc {
+    type Target = GroupChanges;
+
+    #[inline]
+    fn deref(&self) -> &GroupChanges {
+        &self.changes
+    }
+}
+
+impl Mballoc {
+    /// No search was made yet.
+    pub(crate) fn new(changes: GroupChanges) -> Self {
+        Self {
+            goals: Goals::new(changes.geometry.group_count, changes.tuning.stream_goals),
+            statistics: Statistics::new(),
+            changes,
+        }
+    }
+
+    /// Takes a run of at least one and up to as many blocks as requested out of the reservation.
+    ///
+    /// The blocks are nobody else's from now on, but free on the disk until [`GroupChanges::mark_used`]. What a single
+    /// thread gets depends only on what it did before.
+    ///
+    /// # Errors
+    /// `NoSpace` if the reservation is used up, or if all that is left lies in groups with bad bitmaps. Such
+    /// groups are skipped.
+    pub fn allocate(&self, reservation: &mut Reservation<'_>, request: &Request) -> Result<Run> {
+        self.allocate_with_hint(reservation, request, None)
+    }
+
+    /// [`Mballoc::allocate`], a chunk if it is for a locality group.
+    pub(crate) fn allocate_with_hint(
+        &self,
+        reservation: &mut Reservation<'_>,
+        request: &Request,
+        locality: Option<ChunkOwner<'_>>,
+    ) -> Result<Run> {
+        let len = u64::from(request.len).min(reservation.blocks()) as u32;
+        if len == 0 {
+            return Err(Error::NoSpace);
+        }
+        let taken = loop {
+            if let Some(run) = self.search(request, len, locality) {
+                break run;
+            }
+            // The reservation promises free blocks, so another thread moved them behind this walk.
+            if self.index.is_empty() {
+                return Err(Error::NoSpace);
+            }
+            yield_now();
+        };
+        reservation.consume(u64::from(taken.len));
+        Ok(taken)
+    }
+
+    /// Takes a run of up to `len` blocks out of the free ones; a chunk if it is for a locality group.
     /// `None` if others were quicker everywhere.
-    pub(crate) fn search(&self, request: &Request, len: u32, locality: Option<GroupNumber>) -> Option<Run> {
+    fn search(&self, request: &Request, len: u32, locality: Option<ChunkOwner<'_>>) -> Option<Run> {
         let (scan, counts) = (self.tuning.scan, Counts::default());
         let mut search = Search { alloc: self, request, len, locality, scan, counts, longest: None };
         let found = search.run();
         if let (Some(locality), Some(run)) = (locality, found) {
-            self.note_chunk(locality, self.group_of_goal(run.start).0);
+            let (number, _) = self.group_of_goal(run.start);
+            if let Some(group) = self.touched(number) {
+                locality.set_found(number, group);
+            }
         }
         match found {
             Some(run) => search.counts.blocks = run.len,
@@ -122,17 +136,6 @@ impl Allocator {
         }
         self.statistics.add(&search.counts);
         found
-    }
-
-    /// A chunk was found in a group for a locality group.
-    fn note_chunk(&self, locality: GroupNumber, number: GroupNumber) {
-        let slot = self.locality_groups.slot_of(locality);
-        if let Some(group) = self.groups.touched(number)
-            && !(self.locality_groups.is_in(slot, number) && group.chunk_slot() == Some(slot))
-        {
-            self.locality_groups.set_group(slot, number);
-            group.set_chunk_slot(slot);
-        }
     }
 
     /// The group where streams go on.
@@ -149,36 +152,21 @@ impl Allocator {
     /// What searches did since mounting.
     #[must_use]
     pub fn statistics(&self) -> MballocStatistics {
-        self.statistics.read()
+        self.statistics.read(self.other_locks.sum())
     }
+}
 
-    /// The runs of blocks of a group that can be given out, in order.
-    ///
-    /// # Errors
-    /// `Store` and `Corrupt` if its bitmap cannot be had.
-    pub fn free_runs(&self, group: GroupNumber) -> Result<Vec<Run>> {
-        let first = self.geometry.group_first_block(group).0;
-        let run = |gap: FreeExtent| Run { start: FsBlock(first + u64::from(gap.start)), len: gap.len };
-        self.with_block_bits(group, |_, bits| Ok(bits.buddy.runs().map(run).collect()))
-    }
-
-    /// Changes what may be given out of a group, with its lock held.
-    pub(crate) fn change_free(
-        &self,
-        number: GroupNumber,
-        bits: &mut BlockBits,
-        change: impl FnOnce(&mut Buddy),
-    ) {
-        change(&mut bits.buddy);
-        self.older.change_group_info(number);
-        self.set_summary(number, Summary::of(&bits.buddy));
-    }
-
-    /// A group's free space changes. To be called with its lock held.
-    pub(crate) fn set_summary(&self, number: GroupNumber, to: Summary) {
-        self.older.set_summary(number, || self.index.get(number), to);
-        self.index.set(number, to);
-    }
+/// One search, with what it has seen (kernel `struct ext4_allocation_context`).
+pub(crate) struct Search<'a> {
+    pub alloc: &'a Mballoc,
+    request: &'a Request,
+    len: u32,
+    /// The locality group that searches for a chunk.
+    locality: Option<ChunkOwner<'a>>,
+    scan: Scan,
+    pub counts: Counts,
+    /// The longest run that was too short, and its group.
+    longest: Option<(GroupNumber, u32)>,
 }
 
 impl<'a> Search<'a> {
@@ -278,11 +266,12 @@ impl<'a> Search<'a> {
     /// Whether a chunk is searched for, and the last one of another locality group lies in this group, which is not its own:
     /// filling both would take the group's lock for each block.
     fn belongs_to_other_locality(&self, number: GroupNumber) -> bool {
-        let Some(locality) = self.locality.filter(|locality| *locality != number) else { return false };
-        let locality_groups = &self.alloc.locality_groups;
-        let slot = self.alloc.groups.touched(number).and_then(Group::chunk_slot);
-        slot.is_some_and(|slot| {
-            slot != locality_groups.slot_of(locality) && locality_groups.is_in(slot, number)
+        self.locality.is_some_and(|locality| {
+            locality.inode_group() != number
+                && self
+                    .alloc
+                    .touched(number)
+                    .is_some_and(|group| locality.is_chunk_of_other_in(number, group))
         })
     }
 
@@ -318,7 +307,7 @@ impl<'a> Search<'a> {
 
 /// A group with its lock held and its block bitmaps in memory.
 pub(crate) struct LockedGroup<'a> {
-    alloc: &'a Allocator,
+    alloc: &'a Mballoc,
     number: GroupNumber,
     state: GroupGuard<'a>,
 }

@@ -1,9 +1,11 @@
 //! Preallocations: blocks taken ahead for the parts of a file that are not written yet, so that a file that grows by small
 //! appends stays in one piece beside other writers (post E; kernel `ext4_mb_normalize_request`, `ext4_mb_use_preallocated`);
-//! and for the next small files of a place ([`locality`]), out of which those of growing small files come too.
+//! and for the next small files of a place ([`crate::locality`]), out of which those of growing small files come too.
 //!
-//! Leaves out: which writes take ahead, and when an inode's preallocations go (the engine knows). The disk knows nothing
-//! of them.
+//! Which writes preallocate and how much is in [`normalize`], what concerns locality groups in [`group_pa`].
+//!
+//! Leaves out: when an inode's preallocations go, and which of its blocks are mapped (the engine knows). The disk knows nothing
+//! of preallocations.
 //!
 //! Invariants: the blocks of a live range are busy in the buddy, free on the disk, and not among the available ones; live
 //! ranges of an inode do not overlap; an inode that has any is among the owners, so that nobody is refused a block while
@@ -12,23 +14,31 @@
 //! Locks: an inode's `PREALLOCATIONS`, held over the search for the blocks it will keep; inside it `PREALLOCATING`,
 //! `LOCALITY` and, by way of the search, `GROUP`. With a group's lock held none of them is taken. Tests: `tests/alloc/prealloc.rs`.
 
-mod locality;
+mod group_pa;
+mod normalize;
 mod owners;
 pub(crate) mod ranges;
+mod statistics;
 pub(crate) mod tree;
 
-use extant_ondisk::{GroupNumber, InodeNumber, LogicalBlock};
-use extant_rt::{Arc, AtomicBool, AtomicU64, LockClass, Mutex, Ordering, Padded, SHARDS, thread_slot};
+use std::ops::Deref;
 
-pub(crate) use self::locality::LocalityGroups;
-pub use self::locality::LocalityHint;
-pub(crate) use self::owners::Owners;
+use extant_ondisk::{GroupNumber, InodeNumber, LogicalBlock};
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering};
+
+pub use self::normalize::FileWrite;
+use self::owners::Owners;
 use self::ranges::{Found, PaRange};
+pub use self::statistics::PreallocStatistics;
+use self::statistics::{Count, Lookups};
+use crate::bands::Bands;
+use crate::counters::MayUse;
 use crate::group::Run;
 use crate::linux_model::{self, PaRanges};
-use crate::mballoc::buddy::order_of;
-use crate::mballoc::{Request, Summary};
-use crate::{Allocator, Reservation, Result};
+use crate::locality::LocalityGroups;
+use crate::mballoc::Mballoc;
+use crate::request::Request;
+use crate::{Error, Reservation, Result};
 
 /// The preallocations of one inode.
 #[derive(Debug)]
@@ -52,71 +62,6 @@ pub enum Preallocated {
     },
 }
 
-/// Chunks that a group has room for at least.
-const CHUNKS_PER_GROUP_MIN: u32 = 8;
-
-/// What look-ups in preallocations did since mounting.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PreallocStatistics {
-    /// Look-ups in inodes that have preallocations.
-    pub lookups: u64,
-    /// Ranges that they looked at.
-    pub visits: u64,
-    /// Look-ups that gave blocks.
-    pub hits: u64,
-    /// Blocks in live ranges of inodes now.
-    pub blocks: u64,
-    /// Requests of small files that a chunk of their locality group served.
-    pub local_hits: u64,
-    /// Chunks that were searched for.
-    pub local_chunks: u64,
-    /// Blocks in chunks now.
-    pub local_blocks: u64,
-    /// Inodes whose ranges were given back.
-    pub discards: u64,
-    /// Blocks of inodes and chunks that were given back.
-    pub discarded_blocks: u64,
-    /// Times that ranges and chunks were given back because blocks were lacking.
-    pub shortages: u64,
-}
-
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Count {
-    Lookups,
-    Visits,
-    Hits,
-    LocalHits,
-    LocalChunks,
-    Discards,
-    DiscardedBlocks,
-    Shortages,
-}
-
-const COUNTS: usize = Count::Shortages as usize + 1;
-
-/// Counts on lines of the thread's own.
-#[derive(Debug)]
-pub(crate) struct Lookups {
-    shards: Box<[Padded<[AtomicU64; COUNTS]>]>,
-}
-
-impl Lookups {
-    pub fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Padded::default()).collect() }
-    }
-
-    fn add(&self, count: Count, added: u64) {
-        if added > 0 {
-            self.shards[thread_slot() % SHARDS][count as usize].fetch_add(added, Ordering::Relaxed);
-        }
-    }
-
-    fn sum(&self, count: Count) -> u64 {
-        self.shards.iter().map(|shard| shard[count as usize].load(Ordering::Relaxed)).sum()
-    }
-}
-
 impl Preallocations {
     /// None yet, of an inode.
     #[must_use]
@@ -131,23 +76,71 @@ impl Preallocations {
     }
 }
 
-/// Up to which byte blocks are taken ahead for a file that ends at `end`, from its byte `start` on (kernel
-/// `ext4_mb_normalize_request`). Large files have 8 MiB from `start` on, not up to a multiple of that: what is left up to it
-/// gets shorter and shorter, and a short request is met by a short chunk.
-#[must_use]
-pub fn predicted_end(start: u64, end: u64) -> u64 {
-    const KIB: u64 = 1 << 10;
-    const MIB: u64 = 1 << 20;
-    match end {
-        end if end <= MIB => end.next_power_of_two().max(16 * KIB),
-        end if end <= 4 * MIB => end.next_multiple_of(2 * MIB),
-        end if end <= 8 * MIB => end.next_multiple_of(4 * MIB),
-        _ => start.saturating_add(8 * MIB),
+/// mballoc with the preallocations of inodes and of locality groups. See the module.
+pub struct Preallocator {
+    pub(crate) mballoc: Mballoc,
+    /// Inodes with preallocations.
+    owners: Owners,
+    lookups: Lookups,
+    locality_groups: LocalityGroups,
+}
+
+impl Deref for Preallocator {
+    type Target = Mballoc;
+
+    #[inline]
+    fn deref(&self) -> &Mballoc {
+        &self.mballoc
     }
 }
 
-impl Allocator {
-    /// Takes up to `len` blocks for `logical` out of an inode's preallocations, as [`Allocator::allocate`] gives them.
+impl Preallocator {
+    /// Nothing is preallocated yet.
+    pub(crate) fn new(mballoc: Mballoc) -> Self {
+        Self {
+            owners: Owners::new(),
+            lookups: Lookups::new(),
+            locality_groups: LocalityGroups::new(Bands::new(mballoc.geometry.group_count)),
+            mballoc,
+        }
+    }
+
+    /// Reserves `blocks` blocks of those that `may_use` names. Preallocations are discarded for it.
+    ///
+    /// # Errors
+    /// `NoSpace` if so many are not available now; blocks that wait for a commit are not.
+    ///
+    /// # Locks
+    /// May take `DISCARDING` and wait for a discard; `PREALLOCATIONS` of any inode.
+    pub fn reserve(&self, blocks: u64, may_use: MayUse) -> Result<Reservation<'_>> {
+        Reservation::new(&self.counters, blocks, may_use).or_else(|_| self.reserve_last(blocks, may_use))
+    }
+
+    /// The reservation that [`Reservation::into_claimed`] turned into a count.
+    pub fn reservation_of_claimed(&self, blocks: u64) -> Reservation<'_> {
+        Reservation::of_claimed(&self.counters, blocks)
+    }
+
+    /// [`Preallocator::reserve`] where little is left.
+    fn reserve_last(&self, blocks: u64, may_use: MayUse) -> Result<Reservation<'_>> {
+        // What is out for a discard is back then.
+        let _no_discard = self.discarding.lock();
+        let mut more_to_discard = true;
+        loop {
+            match Reservation::new(&self.counters, blocks, may_use) {
+                // Others may have been quicker with what was discarded. Once more after nothing was left to discard: whoever
+                // discarded it meanwhile may have made room.
+                Err(Error::NoSpace) if more_to_discard => {
+                    more_to_discard = self.discard_preallocations(self.counters.lacking(blocks, may_use)) > 0;
+                }
+                // The superblock may have promised too little.
+                Err(Error::NoSpace) if self.count_exactly() => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Takes up to `len` blocks for `logical` out of an inode's preallocations, as [`Mballoc::allocate`] gives them.
     ///
     /// # Locks
     /// Takes `PREALLOCATIONS`.
@@ -172,11 +165,11 @@ impl Allocator {
         }
     }
 
-    /// [`Allocator::allocate`] for `logical`, with up to `surplus` blocks more that stay as a preallocation behind what is
+    /// [`Mballoc::allocate`] for `logical`, with up to `surplus` blocks more that stay as a preallocation behind what is
     /// given: as many as lie there, if blocks are not scarce.
     ///
     /// # Errors
-    /// As [`Allocator::allocate`]; nothing is kept then.
+    /// As [`Mballoc::allocate`]; nothing is kept then.
     ///
     /// # Locks
     /// Takes `PREALLOCATIONS`; may read bitmaps.
@@ -234,108 +227,6 @@ impl Allocator {
         self.free_ranges(linux_model::trimmed(ranges));
     }
 
-    /// Takes `request.len` blocks for a small file out of the locality group of its `hint`, and `surplus` blocks behind
-    /// them as a preallocation of the inode for what follows `logical`. `None` if no run of so many is at hand, blocks
-    /// are scarce, or there are no locality groups.
-    ///
-    /// # Locks
-    /// Takes `PREALLOCATIONS` if there is a surplus, and `LOCALITY`; may read bitmaps.
-    #[must_use]
-    pub fn use_group_pa(
-        &self,
-        request: &Request,
-        hint: LocalityHint,
-        owner: &Arc<Preallocations>,
-        logical: LogicalBlock,
-        surplus: u32,
-    ) -> Option<Run> {
-        let len = request.len.checked_add(surplus).filter(|_| request.len > 0)?;
-        if self.chunk_len() < len {
-            return None;
-        }
-        if surplus == 0 {
-            return self.use_or_refill_group_pa(request, hint, len);
-        }
-        let mut ranges = owner.ranges.lock();
-        let ranges = self.register(owner, &mut ranges);
-        let run = self.use_or_refill_group_pa(request, hint, len)?;
-        let (given, kept) = PaRange { logical, run }.split(request.len);
-        self.keep(ranges, kept);
-        Some(given.run)
-    }
-
-    /// Takes up to `request.len` blocks at the goal of a file that is no longer small, if a chunk of its inode's group begins there.
-    ///
-    /// # Locks
-    /// Takes `LOCALITY`.
-    #[must_use]
-    pub fn extend_group_pa(&self, request: &Request, inode_group: GroupNumber) -> Option<Run> {
-        if self.chunk_len() == 0 {
-            return None;
-        }
-        let taken = self.locality_groups.use_pa_at(inode_group, request.goal, request.len)?;
-        self.counters.local.subtract(u64::from(taken.len));
-        self.lookups.add(Count::LocalHits, 1);
-        Some(taken)
-    }
-
-    /// Blocks of a chunk at most; 0 if there are to be none.
-    fn chunk_len(&self) -> u32 {
-        match self.tuning.preallocation {
-            true => self.tuning.group_prealloc.min(self.geometry.blocks_per_group / CHUNKS_PER_GROUP_MIN),
-            false => 0,
-        }
-    }
-
-    /// Takes `len` blocks of a chunk, which is searched for if there is none.
-    fn use_or_refill_group_pa(&self, request: &Request, hint: LocalityHint, len: u32) -> Option<Run> {
-        let taken = self.locality_groups.use_pa(hint, len).or_else(|| {
-            if !self.has_fitting_chunk(hint.inode_group, len) {
-                self.refill_group_pa(request, hint, len);
-            }
-            self.locality_groups.use_pa(hint, len)
-        })?;
-        self.counters.local.subtract(u64::from(len));
-        self.lookups.add(Count::LocalHits, 1);
-        Some(taken)
-    }
-
-    /// Whether a group has a chunk of `len` blocks, and its free runs are on average shorter than a chunk for many files: small
-    /// files had better fill them than cut longer ones elsewhere.
-    fn has_fitting_chunk(&self, group: GroupNumber, len: u32) -> bool {
-        let Summary { free, fragments, largest } = self.index.get(group);
-        let is_in_pieces = free.checked_div(fragments).is_some_and(|average| average < self.chunk_len());
-        is_in_pieces && largest >= Some(order_of(len))
-    }
-
-    fn refill_group_pa(&self, request: &Request, hint: LocalityHint, least: u32) {
-        let search = self.locality_groups.begin_search(hint);
-        let len = self.chunk_len().checked_shr(search.halved).unwrap_or(0).max(least);
-        let found = self.counters.claim_spare(u64::from(len)).then(|| {
-            let mut reservation = Reservation::of_claimed(&self.counters, u64::from(len));
-            self.allocate_with_hint(
-                &mut reservation,
-                &Request { len, least, ..*request },
-                Some(hint.inode_group),
-            )
-            .ok()
-        });
-        let found = found.flatten();
-        if let Some(run) = found {
-            self.counters.local.add(u64::from(run.len));
-            self.lookups.add(Count::LocalChunks, 1);
-        }
-        for run in search.end(len, found) {
-            self.free_group_pa(run);
-        }
-    }
-
-    fn free_group_pa(&self, run: Run) {
-        self.counters.local.subtract(u64::from(run.len));
-        self.free_unmarked(run);
-        self.lookups.add(Count::DiscardedBlocks, u64::from(run.len));
-    }
-
     /// Gives all of an inode's preallocations back: how many blocks. Those that follow on what its locality group gave
     /// last go back there.
     ///
@@ -367,20 +258,6 @@ impl Allocator {
         all
     }
 
-    /// Puts blocks that were taken ahead back into the chunk that they precede, if there is one.
-    fn return_to_group_pa(&self, inode_group: GroupNumber, run: Run) -> bool {
-        let blocks = u64::from(run.len);
-        // Before they are there, or whoever takes them counts them out first.
-        self.counters.local.add(blocks);
-        self.counters.preallocated.subtract(blocks);
-        let is_given = self.locality_groups.return_pa(inode_group, run);
-        if !is_given {
-            self.counters.preallocated.add(blocks);
-            self.counters.local.subtract(blocks);
-        }
-        is_given
-    }
-
     /// Discards chunks of locality groups, slot by slot, then preallocations, inode by inode, until `blocks` were given
     /// back: how many were.
     pub fn discard_preallocations(&self, blocks: u64) -> u64 {
@@ -399,39 +276,6 @@ impl Allocator {
         }
         self.lookups.add(Count::Shortages, u64::from(discarded > 0));
         discarded
-    }
-
-    /// The part of [`Allocator::discard_preallocations`] that lies in chunks.
-    fn discard_group_pas(&self, blocks: u64) -> u64 {
-        let mut discarded = 0;
-        for chunks in self.locality_groups.drain() {
-            for run in chunks {
-                discarded += u64::from(run.len);
-                self.free_group_pa(run);
-            }
-            if discarded >= blocks {
-                break;
-            }
-        }
-        discarded
-    }
-
-    /// What look-ups in preallocations did since mounting.
-    #[must_use]
-    pub fn prealloc_statistics(&self) -> PreallocStatistics {
-        let sum = |count| self.lookups.sum(count);
-        PreallocStatistics {
-            lookups: sum(Count::Lookups),
-            visits: sum(Count::Visits),
-            hits: sum(Count::Hits),
-            blocks: self.counters.preallocated.sum(),
-            local_hits: sum(Count::LocalHits),
-            local_chunks: sum(Count::LocalChunks),
-            local_blocks: self.counters.local.sum(),
-            discards: sum(Count::Discards),
-            discarded_blocks: sum(Count::DiscardedBlocks),
-            shortages: sum(Count::Shortages),
-        }
     }
 
     /// Blocks in preallocations and in chunks: free on the disk, and to be had by discarding.

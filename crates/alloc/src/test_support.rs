@@ -2,12 +2,14 @@
 
 use extant_ondisk::{Geometry, GroupNumber, bitmap};
 
-use crate::allocator::order_max;
+use crate::Result;
+use crate::allocator::Allocator;
+use crate::bitmap_cache::BitmapCache;
+use crate::bitmap_cache::expectation::Expectation;
 use crate::bitmap64::Bitmap64;
-use crate::mballoc::buddy::Buddy;
-use crate::mballoc::{Expectation, Summary};
+use crate::group::buddy::{Buddy, order_max};
+use crate::group::summary::Summary;
 use crate::tuning::Tuning;
-use crate::{Allocator, Result};
 
 /// What can be known of a block bitmap that many groups share.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +34,9 @@ impl Allocator {
     /// Changes the order in which groups are visited and what searches look at, and forgets what reading taught of unread
     /// groups. What the allocator was made with stays: goals, locks and lists.
     pub fn set_tuning(&mut self, tuning: Tuning) {
-        self.tuning = tuning;
-        self.expectation = Expectation::new();
+        let cache = self.cache_mut();
+        cache.table.tuning = tuning;
+        cache.expectation = Expectation::new();
     }
 
     /// Puts a group back to one that was never touched, whose block bitmap is the sample's; its free space is known as if it
@@ -43,9 +46,13 @@ impl Allocator {
     /// `Corrupt` if there is no such group.
     pub fn assume(&mut self, number: GroupNumber, sample: &BitmapSummary, is_known: bool) -> Result<()> {
         self.inode_table(number)?;
-        self.groups.forget(number);
+        self.cache_mut().table.forget(number);
         let unread = Summary::unread(sample.summary.free, sample.order_max);
         self.set_summary(number, if is_known { sample.summary } else { unread });
         Ok(())
+    }
+
+    fn cache_mut(&mut self) -> &mut BitmapCache {
+        &mut self.inodes.preallocator.mballoc.changes.cache
     }
 }

@@ -2,7 +2,7 @@
 //! that have them (`crate::linux_model`).
 
 #[cfg(extant_linux_model)]
-use crate::linux_model::LinuxModel;
+use crate::linux_model::settings::LinuxModel;
 
 /// How a group is searched for: all but the last by the kernel's criteria, in this order of groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,9 +11,6 @@ use std::path::Path;
 
 use tokens::{rust_files, tokens, without_tests};
 
-/// Crates that are not checked for circles, and why.
-const NOT_YET: [(&str, &str); 1] = [("alloc", "it is being divided into layers")];
-
 /// The path of a module below the root, or of an item, by its names.
 type ModulePath = Vec<String>;
 
@@ -262,10 +259,6 @@ fn no_circle_of_imports_among_the_files_of_a_crate() {
         let imports = imports(&sources(&name));
         assert!(!imports.is_empty(), "{name}: no imports: the check saw nothing");
         let circles = circles(&imports);
-        if NOT_YET.iter().any(|(exception, _)| *exception == name) {
-            assert!(!circles.is_empty(), "{name} has no circle any more: take it from NOT_YET");
-            continue;
-        }
         found.extend(circles.into_iter().map(|circle| format!("{name}: {circle}")));
     }
     assert_eq!(found, [""; 0]);

@@ -16,8 +16,8 @@ use std::ops::Range;
 use extant_ondisk::{GroupNumber, InodeNumber};
 use extant_rt::{AtomicU32, AtomicU64, Ordering};
 
-use super::{InodeKind, NewInode};
-use crate::{Allocator, Bands};
+use super::{InodeAllocator, InodeKind, NewInode};
+use crate::bands::Bands;
 
 /// Groups that are looked at for a directory at the top.
 const TOP_GROUPS_MAX: u32 = 128;
@@ -58,7 +58,7 @@ impl Default for LastGroup {
 
 /// What a neighbourhood has on average, as of the last freeze.
 #[derive(Debug)]
-pub(crate) struct Averages {
+pub(super) struct Averages {
     free_blocks: AtomicU64,
     free_inodes: AtomicU64,
     directories: AtomicU64,
@@ -88,7 +88,7 @@ impl Averages {
     }
 }
 
-impl Allocator {
+impl InodeAllocator {
     /// The inode that `allocate` gives of the first group that has one, in the order that suits the inode.
     pub(super) fn find_group(
         &self,

@@ -1,15 +1,17 @@
 //! The hooks of `linux_model.rs` in a build without the forms of older kernels: empty, so that nothing of them is left. What each
 //! is for stands there.
 
-use extant_ondisk::{Geometry, GroupNumber, InodeNumber, TransactionId};
+#[path = "absent_searches.rs"]
+mod searches;
+
+use extant_ondisk::{Geometry, GroupNumber, InodeNumber};
 use extant_rt::MutexGuard;
 
-use crate::Allocator;
-use crate::group::{Group, Run, State};
-use crate::ialloc::{InodeKind, NewInode};
-use crate::mballoc::{Criterion, Key, Request, Search, Summary};
+use crate::group::summary::Summary;
+use crate::group::{Group, State};
 use crate::prealloc::ranges::PaRange;
 use crate::prealloc::tree::PaTree;
+use crate::request::Request;
 use crate::tuning::Tuning;
 
 /// Holds a group's lock.
@@ -82,31 +84,9 @@ impl OlderForms {
     pub fn freed_released(&self, _: u32) {}
 }
 
-impl Search<'_> {
-    pub(crate) fn at_heads(
-        &mut self,
-        _: Criterion,
-        _: (Key, u8),
-        _: GroupNumber,
-        _: u32,
-    ) -> Option<Option<(Run, GroupNumber)>> {
-        None
-    }
-}
-
 impl OlderInodeSearch {
     pub fn new(_: &Tuning, _: u32) -> Self {
         Self
-    }
-
-    pub fn allocate(
-        &self,
-        _: &Allocator,
-        _: TransactionId,
-        _: GroupNumber,
-        _: InodeKind,
-    ) -> Option<Option<NewInode>> {
-        None
     }
 
     pub fn freed(&self, _: GroupNumber, _: u32, _: u32) {}

@@ -1,8 +1,6 @@
 //! Which forms of older kernels are in use.
 
-use crate::tuning::{Scan, Tuning};
-
-/// Where the walk by order begins ([`Scan::Ordered`]; without effect on others).
+/// Where the walk by order begins ([`Scan::Ordered`](crate::Scan::Ordered); without effect on others).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum ListHead {
@@ -27,7 +25,7 @@ pub enum ExactGoal {
     Always,
 }
 
-/// Where the streams of large files go on. Older forms go with [`Tuning::stream_goals`] off.
+/// Where the streams of large files go on. Older forms go with [`Tuning::stream_goals`](crate::Tuning::stream_goals) off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum StreamGoals {
@@ -37,7 +35,8 @@ pub enum StreamGoals {
     One,
     /// Where the last of their number ended (kernel since 6.17).
     ByNumber,
-    /// As [`Tuning::stream_goals`] says: where the last of their band and number ended, or each at its own goal.
+    /// As [`Tuning::stream_goals`](crate::Tuning::stream_goals) says: where the last of their band and number ended, or each at
+    /// its own goal.
     #[default]
     Several,
 }
@@ -110,29 +109,6 @@ impl Default for LinuxModel {
             frees: Frees::default(),
             preallocation_list: false,
             inode_search: InodeSearch::default(),
-        }
-    }
-}
-
-impl Tuning {
-    /// Every mechanism in its oldest form, as before the kernel's 6.17.
-    #[must_use]
-    pub fn oldest() -> Self {
-        Self {
-            scan: Scan::Ordered,
-            stream_goals: false,
-            order2_req: 2,
-            linux_model: LinuxModel {
-                list_head: ListHead::Lists,
-                block_group_locks: true,
-                skip_busy: false,
-                exact_goal: ExactGoal::Ahead,
-                stream_goals: StreamGoals::Locked,
-                frees: Frees::OneList,
-                preallocation_list: true,
-                inode_search: InodeSearch::Repeat,
-            },
-            ..Self::default()
         }
     }
 }

@@ -4,13 +4,14 @@
 
 use extant_ondisk::GroupNumber;
 
-use super::buddy::Buddy;
-use super::index::GroupsFromGoal;
 use super::scan::Walk;
-use super::summary::{Key, OrderMask, Summary};
-use super::{Criterion, Purpose, Search};
+use super::{Criterion, Search};
 use crate::bitmap64::FreeExtent;
 use crate::group::Run;
+use crate::group::buddy::Buddy;
+use crate::group::summary::{Key, OrderMask, Summary};
+use crate::group_table::order_index::GroupsFromGoal;
+use crate::request::Purpose;
 use crate::tuning::Tuning;
 
 impl Search<'_> {

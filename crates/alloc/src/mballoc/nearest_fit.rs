@@ -2,17 +2,16 @@
 //!
 //! One search of the index finds a group for certain, or that none has such a chunk; so nothing is tried that cannot
 //! succeed, and no group is looked into in vain but those never read. The index is asked for each order only as long as some
-//! group may have it. Groups never read are passed over while those read lately had smaller chunks ([`super::expectation`]).
+//! group may have it. Groups never read are passed over while those read lately had smaller chunks ([`crate::bitmap_cache::expectation`]).
 
 use extant_ondisk::GroupNumber;
 
-use super::buddy::order_of;
-use super::index::GroupsFromGoal;
-use super::summary::OrderMask;
 use super::{Criterion, LockedGroup, Search};
-use crate::allocator::order_max;
 use crate::bitmap64::FreeExtent;
 use crate::group::Run;
+use crate::group::buddy::{order_max, order_of};
+use crate::group::summary::OrderMask;
+use crate::group_table::order_index::GroupsFromGoal;
 
 impl<'a> Search<'a> {
     pub(super) fn nearest_fit(&mut self, goal: GroupNumber) -> Option<(Run, GroupNumber)> {

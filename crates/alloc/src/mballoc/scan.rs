@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use extant_ondisk::GroupNumber;
 
-use super::buddy::ORDERS_MAX;
-use super::index::OrderIndex;
-use super::summary::{Key, OrderMask};
+use crate::group::buddy::ORDERS_MAX;
+use crate::group::summary::{Key, OrderMask};
+use crate::group_table::order_index::OrderIndex;
 use crate::tuning::Scan;
 
 /// The groups of at least an order, from a goal on and round: each once, as long as it keeps its order.
@@ -89,7 +89,7 @@ impl Iterator for Walk<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mballoc::Summary;
+    use crate::group::summary::Summary;
 
     fn walk(scan: Scan, goal: u32, linear: u32) -> Vec<u32> {
         let index = OrderIndex::new(200);

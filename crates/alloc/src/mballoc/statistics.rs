@@ -68,19 +68,12 @@ pub struct MballocStatistics {
 #[derive(Debug)]
 pub(crate) struct Statistics {
     shards: Box<[Padded<[AtomicU64; NUMBERS + 1]>]>,
-    other_locks: Box<[Padded<AtomicU64>]>,
 }
 
 impl Statistics {
     pub fn new() -> Self {
         let shard = |_| Padded(std::array::from_fn(|_| AtomicU64::new(0)));
-        let other_locks = (0..SHARDS).map(|_| Padded::default()).collect();
-        Self { shards: (0..SHARDS).map(shard).collect(), other_locks }
-    }
-
-    /// Counts a group's lock that was taken by no search.
-    pub fn add_lock(&self) {
-        self.other_locks[thread_slot() % SHARDS].fetch_add(1, Ordering::Relaxed);
+        Self { shards: (0..SHARDS).map(shard).collect() }
     }
 
     pub fn add(&self, counts: &Counts) {
@@ -96,7 +89,8 @@ impl Statistics {
         }
     }
 
-    pub fn read(&self) -> MballocStatistics {
+    /// All counts, with `other_locks` of groups that no search took.
+    pub fn read(&self, other_locks: u64) -> MballocStatistics {
         let sum = |number: usize| self.shards.iter().map(|shard| shard[number].load(Ordering::Relaxed)).sum();
         let [requests, blocks, failed, at_goal, locks, skipped, waited, lost, bitmaps_read, runs_scanned] =
             std::array::from_fn(sum);
@@ -106,7 +100,7 @@ impl Statistics {
             failed,
             at_goal,
             locks,
-            other_locks: self.other_locks.iter().map(|shard| shard.load(Ordering::Relaxed)).sum(),
+            other_locks,
             skipped,
             waited,
             lost,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use extant_ondisk::{FsBlock, LogicalBlock};
 
-use super::predicted_end;
+use super::normalize::predicted_end;
 use super::ranges::{Found, PaRange};
 use super::tree::PaTree;
 use crate::group::Run;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::disk::{Disk, Random, request};
-use extant_alloc::{Allocator, Error, MayUse, Preallocated, Preallocations, Run, Tuning};
+use extant_alloc::{Allocator, Error, FileWrite, MayUse, Preallocated, Preallocations, Run, Tuning};
 use extant_ondisk::{FsBlock, GroupNumber, InodeNumber, LogicalBlock, TransactionId};
 use extant_rt::Arc;
 
@@ -124,6 +124,48 @@ pub fn random_operations(seed: u64, tuning: Tuning) {
     assert_eq!(alloc.preallocated_blocks(), 0);
     let waiting: usize = freed.iter().map(BTreeSet::len).sum();
     assert_eq!(free_blocks(&alloc, &disk).len() as u64 + (used.len() + waiting) as u64, total);
+}
+
+/// Blocks that a write gets, and those that its file has preallocated then; the hole that it fills is `hole` blocks long.
+fn blocks_of_write(write: FileWrite, hole: u32) -> (u32, u64) {
+    let alloc = Disk::new(1 + 256 * 12, 256, true).open();
+    let owner = Arc::new(Preallocations::new(write.inode));
+    let hole_len = |window: u32| Ok::<_, Error>(window.min(hole));
+    let run = match alloc.use_preallocated(&owner, &write, hole_len).expect("a hole") {
+        Preallocated::Run(run) => run,
+        Preallocated::None { room } => {
+            let len = u64::from(write.len.min(room));
+            let mut reservation = alloc.reserve(len, MayUse::Free).expect("free blocks");
+            alloc.allocate_file_blocks(&mut reservation, &owner, &write, room, hole_len).expect("reserved")
+        }
+    };
+    (run.len, alloc.prealloc_statistics().blocks)
+}
+
+#[test]
+fn a_growing_file_preallocates_up_to_its_predicted_size_and_within_its_hole() {
+    const KIB: u64 = 1 << 10;
+    let append = FileWrite {
+        inode: InodeNumber(11),
+        directory: InodeNumber(2),
+        logical: LogicalBlock(40),
+        len: 8,
+        end: 48 * KIB,
+        size: 40 * KIB,
+        grows: true,
+        goal: None,
+    };
+    let whole = FileWrite { logical: LogicalBlock(0), len: 40, end: 40 * KIB, size: 0, ..append };
+    let inside = FileWrite { logical: LogicalBlock(10), len: 2, end: 12 * KIB, ..append };
+    let small = FileWrite { logical: LogicalBlock(4), len: 2, end: 6 * KIB, size: 4 * KIB, ..append };
+    let far = u32::MAX;
+    assert_eq!(blocks_of_write(append, far), (8, 16), "up to 64 KiB");
+    assert_eq!(blocks_of_write(append, 12), (8, 4), "up to the end of the hole");
+    assert_eq!(blocks_of_write(append, 0), (8, 0), "nothing is known to be a hole");
+    assert_eq!(blocks_of_write(FileWrite { grows: false, ..append }, far), (8, 0));
+    assert_eq!(blocks_of_write(whole, far), (40, 0), "the whole file");
+    assert_eq!(blocks_of_write(inside, far), (2, 28), "not behind the end of the file");
+    assert_eq!(blocks_of_write(small, far), (2, 10), "of its locality group");
 }
 
 #[test]

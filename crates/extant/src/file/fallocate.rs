@@ -136,12 +136,15 @@ impl Files {
         len: u32,
         privileged: bool,
     ) -> Result<u32> {
-        let hole = self.hole(inode, &inode.raw(), logical)?;
+        let raw = inode.raw();
+        let hole = self.hole(inode, &raw, logical)?;
         let len = len.min(u32::from(MAX_UNWRITTEN_LEN));
         let end = (u64::from(logical.0) + u64::from(len)) * self.block_bytes();
         // The caller of `fallocate` says how much is wanted.
         let wanted = Wanted { logical, len, end, grows: false, may_use: writer_may_use(privileged) };
-        let (run, reservation) = self.allocate_file_blocks(inode, &hole, wanted, None)?;
+        let (run, reservation) = self.allocate_file_blocks(inode, &raw, &hole, wanted, None)?;
+        // Or the update would copy the fields.
+        drop(raw);
         let mut update = match self.begin_reserved(hole.credits() + RUN_CREDITS, reservation) {
             Ok(update) => update,
             Err(error) => {

@@ -12,7 +12,7 @@ pub(crate) mod prealloc;
 
 use std::ops::Deref;
 
-use extant_alloc::{Purpose, Request, Run};
+use extant_alloc::Run;
 use extant_ondisk::extent::MAX_LEN;
 use extant_ondisk::inode::I_BLOCK_SIZE;
 use extant_ondisk::{
@@ -239,26 +239,6 @@ impl BlockMap {
     /// Where to allocate the blocks of a hole.
     pub(crate) fn goal(&self, inode: &Inode, hole: &Hole, logical: LogicalBlock) -> FsBlock {
         hole.goal(logical).unwrap_or_else(|| self.goal_of_inode(inode.number))
-    }
-
-    /// A request for `len` blocks of a file's content from the start of a hole on, which ends at the byte `end`. A file that is
-    /// or gets large is a stream.
-    pub(crate) fn request(
-        &self,
-        inode: &Inode,
-        hole: &Hole,
-        logical: LogicalBlock,
-        len: u32,
-        end: u64,
-    ) -> Request {
-        let blocks = self.blocks_of(end.max(inode.raw().size()));
-        let is_large = blocks > u64::from(self.allocator.tuning().stream_req);
-        let purpose = match hole.goal(logical) {
-            _ if !is_large => Purpose::Data,
-            Some(_) => Purpose::Stream(inode.number),
-            None => Purpose::NewStream(inode.number),
-        };
-        Request { goal: self.goal(inode, hole, logical), len, least: 1, ahead: 0, purpose }
     }
 
     /// The mapping of up to `len_max` blocks from `logical` on, of an inode whose fields are `raw`. `len_max` is at least 1.

@@ -1,17 +1,15 @@
-//! Blocks for holes of files: from the file's preallocations, or from those of the locality group for a small file, else from the
-//! allocator, with a new preallocation if the file grows.
+//! Blocks for holes of files: the reservation and the map that [`extant_alloc::Preallocator`] asks for when it chooses them.
 //!
-//! A write that is the whole file, as far as is known, gets the blocks that it needs and no more. Any other write preallocates:
-//! behind the file's end, or in its hole, for a random writer may begin at the end and fill the holes later. The preallocations
-//! are discarded with the last user of the file, and before its content is truncated or moved.
+//! The preallocations of a file are discarded with its last user, and before its content is truncated or moved.
+//!
+//! Leaves out: the goal, how much to preallocate and for which files (`prealloc/normalize.rs` of `extant-alloc`).
 //!
 //! Locks: the caller holds `INODE` of the file alone, or shared with `MAPPING` alone ([`crate::incore::content`]); takes the allocator's.
 //!
-//! Source: `ext4_mb_normalize_request`, `ext4_discard_preallocations`. Tests: `tests/prealloc.rs`.
+//! Source: `ext4_ext_map_blocks`, `ext4_discard_preallocations`. Tests: `tests/prealloc.rs`.
 
-use extant_alloc::{LocalityHint, MayUse, Preallocated, Purpose, Request, Reservation, Run, predicted_end};
-use extant_ondisk::LogicalBlock;
-use extant_ondisk::extent::MAX_LEN;
+use extant_alloc::{FileWrite, MayUse, Preallocated, Reservation, Run};
+use extant_ondisk::{LogicalBlock, RawInode};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
@@ -32,7 +30,7 @@ pub(crate) struct Wanted {
 }
 
 impl BlockMap {
-    /// Takes blocks for the start of a hole: a run of at least one, and a reservation of what the map needs for it. All of
+    /// Takes blocks for the start of a hole of an inode whose fields are `raw`: a run of at least one, and a reservation of what the map needs for it. All of
     /// it is out of what is `kept`, if there is such, as far as that goes.
     ///
     /// # Errors
@@ -43,43 +41,43 @@ impl BlockMap {
     pub(crate) fn allocate_file_blocks<'v>(
         &'v self,
         inode: &Arc<Inode>,
+        raw: &RawInode,
         hole: &Hole,
         wanted: Wanted,
         mut kept: Option<&mut Reservation<'v>>,
     ) -> Result<(Run, Reservation<'v>)> {
+        let Wanted { logical, len, end, grows, may_use } = wanted;
         let growth = hole.growth();
-        let raw = inode.raw();
-        let countable = self.countable_blocks(&raw).saturating_sub(u64::from(growth));
+        let countable = self.countable_blocks(raw).saturating_sub(u64::from(growth));
         if countable == 0 {
             return Err(Error::FileTooLarge);
         }
-        drop(raw);
-        let wanted = Wanted { len: u64::from(wanted.len).min(countable) as u32, ..wanted };
-        let Wanted { logical, may_use, .. } = wanted;
-        let mut reservation = self.reserve_of(kept.as_deref_mut(), (growth, growth), may_use)?;
-        let room = match self.allocator.use_inode_pa(inode.preallocations(), logical, wanted.len) {
-            Preallocated::Run(run) => return Ok((run, reservation)),
+        let write = FileWrite {
+            inode: inode.number,
+            directory: inode.directory,
+            logical,
+            len: u64::from(len).min(countable) as u32,
+            end,
+            size: raw.size(),
+            grows,
+            goal: hole.goal(logical),
+        };
+        let hole_len = |window| self.hole_len(inode, raw, logical, window);
+        let for_map = self.reserve_of(kept.as_deref_mut(), (growth, growth), may_use)?;
+        let preallocations = inode.preallocations();
+        let room = match self.allocator.use_preallocated(preallocations, &write, hole_len)? {
+            Preallocated::Run(run) => return Ok((run, for_map)),
             Preallocated::None { room } => room,
         };
-        let len = wanted.len.min(room);
-        let request = self.request(inode, hole, logical, len, wanted.end);
-        if let Some(run) = self.use_group_pa(inode, wanted, &request, room)? {
-            return Ok((run, reservation));
-        }
-        reservation.merge(self.reserve_of(kept.as_deref_mut(), (1, len), may_use)?);
-        let len = reservation.blocks().saturating_sub(u64::from(growth)).min(u64::from(len)) as u32;
-        let surplus = self.surplus(inode, Wanted { len, ..wanted }, room)?;
-        let request = Request { len, ..request };
-        let preallocations = inode.preallocations();
+        let mut reservation = self.reserve_of(kept.as_deref_mut(), (1, write.len.min(room)), may_use)?;
         let run =
-            self.allocator.new_inode_pa(&mut reservation, &request, preallocations, logical, surplus)?;
+            self.allocator.allocate_file_blocks(&mut reservation, preallocations, &write, room, hole_len)?;
         // The run may be shorter: the rest of the reservation is returned before the data is written, so that no other thread is
         // refused it.
-        let rest = reservation.split(reservation.blocks().saturating_sub(u64::from(growth)));
         if let Some(kept) = kept {
-            kept.merge(rest);
+            kept.merge(reservation);
         }
-        Ok((run, reservation))
+        Ok((run, for_map))
     }
 
     /// [`SbInfo::reserve`](crate::metadata::SbInfo::reserve) out of what is kept, as far as that goes.
@@ -95,51 +93,13 @@ impl BlockMap {
         }
     }
 
-    /// The same for a small file, out of its locality group, all that is wanted or none; for a larger one what of that
-    /// follows on its last block.
-    fn use_group_pa(
-        &self,
-        inode: &Arc<Inode>,
-        wanted: Wanted,
-        request: &Request,
-        room: u32,
-    ) -> Result<Option<Run>> {
-        let logical = wanted.logical;
-        let hint =
-            LocalityHint { inode_group: self.group_of_inode(inode.number), directory: inode.directory };
-        let taken = match request.purpose {
-            Purpose::Data => {
-                let surplus = self.surplus(inode, Wanted { len: request.len, ..wanted }, room)?;
-                self.allocator.use_group_pa(request, hint, inode.preallocations(), logical, surplus)
-            }
-            _ => self.allocator.extend_group_pa(request, hint.inode_group),
-        };
-        Ok(taken)
-    }
-
-    /// How many blocks to preallocate behind those that are wanted, where the next preallocated ones are `room` blocks away.
-    fn surplus(&self, inode: &Inode, wanted: Wanted, room: u32) -> Result<u32> {
-        let Wanted { logical, len, grows, .. } = wanted;
-        let block = u64::from(self.geometry.block_size);
-        let (start, size) = (u64::from(logical.0), inode.state().raw.size());
-        let end = (start + u64::from(len)) * block;
-        let is_all = size == 0 && wanted.end <= end;
-        if !grows || is_all {
-            return Ok(0);
-        }
-        let mut predicted = self.blocks_of(predicted_end(start * block, wanted.end.max(end).max(size)));
-        // Not behind the end before something is written there.
-        if start < self.blocks_of(size) {
-            predicted = predicted.min(self.blocks_of(size));
-        }
-        // A run is in one group.
-        let most = u64::from(self.geometry.blocks_per_group).min(u64::from(MAX_LEN)).min(u64::from(room));
-        let window = predicted.saturating_sub(start).min(most) as u32;
-        if window <= len {
-            return Ok(0);
-        }
-        Ok(match self.map(inode, &inode.raw(), logical, window)? {
-            Mapping::Hole { len: free } => free.saturating_sub(len),
+    /// How many of `window` blocks from `logical` on are a hole.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    fn hole_len(&self, inode: &Inode, raw: &RawInode, logical: LogicalBlock, window: u32) -> Result<u32> {
+        Ok(match self.map(inode, raw, logical, window)? {
+            Mapping::Hole { len } => len,
             Mapping::Data { .. } => 0,
         })
     }

@@ -187,7 +187,7 @@ impl SbInfo {
         Ok(buffer)
     }
 
-    /// Has in memory what freeing a block needs, as [`Allocator::prepare_free`].
+    /// Has in memory what freeing a block needs, as [`extant_alloc::BitmapCache::prepare_free`].
     ///
     /// # Errors
     /// `Io`; `Corrupt`.

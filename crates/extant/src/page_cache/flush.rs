@@ -424,7 +424,8 @@ impl PageCache {
         run: DirtyRun,
     ) -> Result<(DirtyRun, FsBlock, Option<PendingMapping<'_>>)> {
         let logical = LogicalBlock(run.block);
-        let hole = self.hole(inode, &inode.raw(), logical)?;
+        let raw = inode.raw();
+        let hole = self.hole(inode, &raw, logical)?;
         let wanted = Wanted {
             logical,
             len: run.len.min(hole.len_max()),
@@ -435,7 +436,7 @@ impl PageCache {
             may_use: MayUse::Reserved,
         };
         let mut kept = self.allocator.reservation_of_claimed(std::mem::take(&mut inode.pages().lock().kept));
-        let taken = self.allocate_file_blocks(inode, &hole, wanted, Some(&mut kept));
+        let taken = self.allocate_file_blocks(inode, &raw, &hole, wanted, Some(&mut kept));
         inode.pages().lock().kept += kept.into_claimed();
         let (taken, reservation) = taken?;
         if !hole.can_name(taken) {

@@ -201,8 +201,6 @@ impl PageCache {
         len: u32,
     ) -> Result<usize> {
         let hole = self.hole(inode, &raw, piece.logical)?;
-        // Or the update would copy the fields.
-        drop(raw);
         let wanted = Wanted {
             logical: piece.logical,
             len: len.min(hole.len_max()),
@@ -210,7 +208,9 @@ impl PageCache {
             grows: true,
             may_use: writer_may_use(piece.privileged),
         };
-        let (run, reservation) = self.allocate_file_blocks(inode, &hole, wanted, None)?;
+        let (run, reservation) = self.allocate_file_blocks(inode, &raw, &hole, wanted, None)?;
+        // Or the update would copy the fields.
+        drop(raw);
         let buf = &piece.buf[..self.bytes_in(run.len, piece.within, piece.buf.len())];
         let piece = Piece { buf, ..piece };
         let written = match hole.can_name(run) {

@@ -1,10 +1,10 @@
 //! What a commit takes from the allocator, and what it gives back when it is durable.
 
 use extant_ondisk::{GroupDescriptor, GroupNumber, TransactionId};
-use extant_rt::{Arc, Ordering};
+use extant_rt::Arc;
 
-use crate::Allocator;
-use crate::freed::{Freed, FreedRuns};
+use super::{Freed, GroupChanges};
+use crate::group::freed_runs::FreedRuns;
 use crate::group::{Bitmap, State};
 
 /// A group as a transaction left it.
@@ -33,20 +33,16 @@ pub struct AllocatorSnapshot {
     pub free_inodes: u64,
 }
 
-impl Allocator {
-    /// Ends the changes of `tid`; later ones belong to the next transaction. Copies no bitmap: a bitmap is copied
-    /// on its first change afterwards.
-    ///
-    /// To be called with no handle open, so that nobody marks, allocates or frees meanwhile; taking and giving
-    /// back goes on.
+impl GroupChanges {
+    /// [`Allocator::freeze`](crate::Allocator::freeze) of the groups.
     ///
     /// # Locks
-    /// Takes the changed groups', one after the other.
-    pub fn freeze(&self, tid: TransactionId) -> AllocatorSnapshot {
+    /// Takes the changed groups', one after the other; then the queue's.
+    pub(crate) fn freeze_groups(&self, tid: TransactionId) -> AllocatorSnapshot {
         let mut freed = Vec::new();
         let changed = self.changed.drain();
         let groups = changed.into_iter().filter_map(|number| {
-            let mut state = self.locks.lock(number, self.groups.touched(number)?);
+            let mut state = self.locks.lock(number, self.touched(number)?);
             let State { record, blocks, inodes, .. } = &mut *state;
             debug_assert_eq!(record.tid, tid, "group {number} was changed by another transaction");
             let runs = std::mem::take(&mut record.freed);
@@ -79,7 +75,6 @@ impl Allocator {
             self.older.freed_frozen();
             self.freed.lock().push_back(Freed { tid, groups: freed });
         }
-        self.renew_averages();
         AllocatorSnapshot { groups, free_blocks: self.disk_free_blocks(), free_inodes: self.free_inodes() }
     }
 
@@ -88,7 +83,7 @@ impl Allocator {
     /// # Locks
     /// Takes the queue's, then the groups', one after the other.
     pub fn committed(&self, tid: TransactionId) {
-        self.committed.store(1 << u32::BITS | u64::from(tid.0), Ordering::Release);
+        self.set_durable(tid);
         loop {
             let oldest = self.freed.lock().pop_front_if(|freed| !freed.tid.is_after(tid));
             let Some(Freed { groups, .. }) = oldest else { break };
@@ -98,7 +93,7 @@ impl Allocator {
     }
 
     fn release_group(&self, number: GroupNumber, runs: &FreedRuns) {
-        let Some(group) = self.groups.touched(number) else { return };
+        let Some(group) = self.touched(number) else { return };
         let mut state = self.locks.lock(number, group);
         // Blocks are freed in loaded bitmaps only, and those stay until their blocks have come back.
         let Bitmap::Loaded(bits) = &mut state.blocks else { return };

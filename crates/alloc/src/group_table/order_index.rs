@@ -15,7 +15,7 @@ use std::ops::Range;
 use extant_ondisk::GroupNumber;
 use extant_rt::{AtomicU64, Ordering};
 
-use super::summary::{OrderMask, Summary};
+use crate::group::summary::{OrderMask, Summary};
 
 /// Bitmap64 below a word.
 const FANOUT: u32 = 8;

@@ -12,11 +12,12 @@ use std::ops::Range;
 
 use extant_ondisk::{FsBlock, GroupNumber};
 
+use super::GroupChanges;
 use crate::bitmap64::FreeExtent;
 use crate::group::{BlockBits, Run};
-use crate::{Allocator, Error, MayUse, Result};
+use crate::{Error, MayUse, Result};
 
-impl Allocator {
+impl GroupChanges {
     /// Has `discard` discard each run of at least `least` free blocks of a group, cut to the bits `range`. Nothing to do if
     /// that was done and no block came back to the group since. Gives how many blocks were discarded.
     ///

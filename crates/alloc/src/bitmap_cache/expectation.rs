@@ -6,7 +6,7 @@
 
 use extant_rt::{AtomicU32, Ordering, Padded};
 
-use super::summary::Summary;
+use crate::group::summary::Summary;
 
 /// Bits behind the point of an expected order.
 const FRACTION_BITS: u32 = 16;

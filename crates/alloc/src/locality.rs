@@ -19,7 +19,7 @@ use extant_ondisk::{FsBlock, GroupNumber, InodeNumber};
 use extant_rt::{AtomicU32, Condvar, LockClass, Mutex, Ordering, Padded};
 
 use crate::bands::Bands;
-use crate::group::Run;
+use crate::group::{Group, Run};
 
 /// Slots of a band at most: one for each group of a band of the least size, so that directories far apart share none.
 const SLOTS_MAX: u32 = 64;
@@ -93,22 +93,15 @@ impl LocalityGroups {
     }
 
     /// The number of the slot of a group of inodes.
-    pub fn slot_of(&self, inode_group: GroupNumber) -> u32 {
+    fn slot_of(&self, inode_group: GroupNumber) -> u32 {
         let band = self.bands.of(inode_group);
         let (first, _) = self.bands.groups(band);
         band * self.per_band + inode_group.0.saturating_sub(first.0) % self.per_band
     }
 
-    /// Whether the last chunk of a slot lies in a group. A hint.
-    pub fn is_in(&self, slot: u32, group: GroupNumber) -> bool {
-        self.slots.get(slot as usize).is_some_and(|slot| slot.group.load(Ordering::Relaxed) == group.0)
-    }
-
-    /// The last chunk of a slot lies in a group from now on.
-    pub fn set_group(&self, slot: u32, group: GroupNumber) {
-        if let Some(slot) = self.slots.get(slot as usize) {
-            slot.group.store(group.0, Ordering::Relaxed);
-        }
+    /// The locality group of a group of inodes.
+    pub fn chunk_owner(&self, inode_group: GroupNumber) -> ChunkOwner<'_> {
+        ChunkOwner { groups: self, inode_group }
     }
 
     /// Takes `len` blocks for a file with a hint.
@@ -164,6 +157,46 @@ impl LocalityGroups {
             let chunks = std::mem::take(&mut locality.chunks);
             chunks.into_iter().flatten().map(|chunk| chunk.run).collect()
         })
+    }
+}
+
+/// A locality group for which mballoc searches a chunk: where the last ones of others were found, so that it is found apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChunkOwner<'l> {
+    groups: &'l LocalityGroups,
+    inode_group: GroupNumber,
+}
+
+impl ChunkOwner<'_> {
+    /// The group of the inodes that it is for.
+    pub fn inode_group(self) -> GroupNumber {
+        self.inode_group
+    }
+
+    /// Whether a group has the last chunk of another slot. A hint.
+    pub fn is_chunk_of_other_in(self, number: GroupNumber, group: &Group) -> bool {
+        group.chunk_slot().is_some_and(|slot| slot != self.slot() && self.is_last_in(slot, number))
+    }
+
+    /// A chunk was found in a group.
+    pub fn set_found(self, number: GroupNumber, group: &Group) {
+        let slot = self.slot();
+        if self.is_last_in(slot, number) && group.chunk_slot() == Some(slot) {
+            return;
+        }
+        if let Some(slot) = self.groups.slots.get(slot as usize) {
+            slot.group.store(number.0, Ordering::Relaxed);
+        }
+        group.set_chunk_slot(slot);
+    }
+
+    fn slot(self) -> u32 {
+        self.groups.slot_of(self.inode_group)
+    }
+
+    fn is_last_in(self, slot: u32, number: GroupNumber) -> bool {
+        let slot = self.groups.slots.get(slot as usize);
+        slot.is_some_and(|slot| slot.group.load(Ordering::Relaxed) == number.0)
     }
 }
 

@@ -1,29 +1,17 @@
-//! What transactions freed, until it may be given out again: in the group while the transaction runs, then in a queue.
+//! What the running transaction freed in a group.
 //!
-//! Invariant: a run is joined with those of its group and transaction that it touches before it waits, so that the end of
-//! a commit puts back few runs. Nothing of the disk as a whole is locked or written on the way.
+//! Invariant: a run is joined with those of its group and transaction that it touches before it waits for the commit, so that
+//! the end of a commit puts back few runs.
 //!
-//! Locks: the group's in the group; the queue's (`FREED`) for who commits. Source: kernel `ext4_mb_free_metadata`,
-//! `ext4_process_freed_data`. Tests: `tests/alloc/model.rs`, `tests/alloc/groups.rs`.
+//! Locks: the group's. Source: kernel `ext4_mb_free_metadata`.
 
 use std::collections::BTreeMap;
 
-use extant_ondisk::{FsBlock, GroupNumber, TransactionId};
-
-use crate::Allocator;
 use crate::bitmap64::FreeExtent;
-use crate::group::Run;
 
 /// Runs of one group, by their start.
 #[derive(Debug, Default)]
 pub(crate) struct FreedRuns(BTreeMap<u32, u32>);
-
-/// What a frozen transaction freed.
-#[derive(Debug)]
-pub(crate) struct Freed {
-    pub tid: TransactionId,
-    pub groups: Vec<(GroupNumber, FreedRuns)>,
-}
 
 impl FreedRuns {
     /// Adds a run that overlaps none, joined with those it touches: how many these are.
@@ -50,26 +38,6 @@ impl FreedRuns {
     /// The runs in order.
     pub fn iter(&self) -> impl Iterator<Item = FreeExtent> {
         self.0.iter().map(|(start, len)| FreeExtent { start: *start, len: *len })
-    }
-}
-
-impl Allocator {
-    /// The runs that `tid` and the transactions before it freed and that [`Allocator::committed`] will let be given out. Once
-    /// `tid` is durable they are nobody's.
-    ///
-    /// # Locks
-    /// Takes the queue's.
-    #[must_use]
-    pub fn freed(&self, tid: TransactionId) -> Vec<Run> {
-        let queue = self.freed.lock();
-        let groups = queue.iter().filter(|freed| !freed.tid.is_after(tid)).flat_map(|freed| &freed.groups);
-        let run = |(number, runs): &(GroupNumber, FreedRuns)| {
-            let first = self.geometry.group_first_block(*number).0;
-            let run =
-                move |gap: FreeExtent| Run { start: FsBlock(first + u64::from(gap.start)), len: gap.len };
-            runs.iter().map(run).collect::<Vec<_>>()
-        };
-        groups.flat_map(run).collect()
     }
 }
 

@@ -17,12 +17,13 @@
 use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber};
 use extant_rt::{AtomicU32, LockClass, Mutex, OnceBox, OnceBoxes, Ordering, Padded};
 
+use super::GroupTable;
 use crate::bitmap64::FreeExtent;
 use crate::group::Group;
+use crate::group::summary::Summary;
 use crate::group_set::GroupSet;
-use crate::mballoc::Summary;
 use crate::system_zone::{SystemZones, metadata_ranges};
-use crate::{Allocator, Error, Result};
+use crate::{Error, Result};
 
 /// All meta groups, by number.
 #[derive(Debug)]
@@ -195,10 +196,10 @@ pub(crate) fn unknown(geometry: &Geometry, group: GroupNumber, order_max: u8) ->
     Summary::unused(geometry.blocks_in_group(group), order_max)
 }
 
-impl Allocator {
+impl GroupTable {
     /// What a group has; may be stale without its lock. Reads its descriptor if need be; nothing if that cannot be.
     pub(crate) fn counts_of(&self, number: GroupNumber) -> OrlovStats {
-        let (_, index) = self.groups.place(number);
+        let (_, index) = self.meta_groups.place(number);
         let Ok(meta_group) = self.meta_group(number) else { return OrlovStats::default() };
         let free_blocks = self.index.get(number).free;
         if let Some(group) = meta_group.groups.get(index as usize).and_then(OnceBox::get) {
@@ -227,7 +228,7 @@ impl Allocator {
     /// # Errors
     /// `Store` and `Corrupt` if its descriptor cannot be read.
     pub(crate) fn group(&self, number: GroupNumber) -> Result<&Group> {
-        let (_, index) = self.groups.place(number);
+        let (_, index) = self.meta_groups.place(number);
         let group = self.meta_group(number)?.groups.get(index as usize).ok_or(unreadable(number))?;
         if let Some(group) = group.get() {
             return Ok(group);
@@ -238,9 +239,9 @@ impl Allocator {
 
     /// Lists a group whose descriptor cannot be read as without free space, so that searches do not come to it again and again.
     pub(crate) fn mark_unusable(&self, number: GroupNumber) {
-        let _one = self.groups.sums.lock();
+        let _one = self.meta_groups.sums.lock();
         let before = self.index.get(number);
-        if self.groups.touched(number).is_none() && before.free > 0 {
+        if self.meta_groups.touched(number).is_none() && before.free > 0 {
             self.counters.lose(u64::from(before.free));
             self.set_summary(number, Summary::NONE);
         }
@@ -251,7 +252,7 @@ impl Allocator {
     /// # Errors
     /// `Store` and `Corrupt` if its descriptor cannot be read.
     pub fn is_table_zeroed(&self, number: GroupNumber) -> Result<bool> {
-        let flags = match self.groups.touched(number) {
+        let flags = match self.meta_groups.touched(number) {
             Some(group) => self.locks.lock(number, group).record.descriptor.flags(),
             None => self.load_descriptors(number, 1)?.swap_remove(0).flags(),
         };
@@ -263,7 +264,7 @@ impl Allocator {
     /// # Errors
     /// `Store` and `Corrupt` if its descriptor cannot be read.
     pub fn inode_table(&self, group: GroupNumber) -> Result<FsBlock> {
-        let (_, index) = self.groups.place(group);
+        let (_, index) = self.meta_groups.place(group);
         self.meta_group(group)?.table(index).ok_or(unreadable(group))
     }
 
@@ -280,12 +281,12 @@ impl Allocator {
 
     /// How many of the blocks of descriptors were read; all, once the counts of free blocks and inodes are their sums.
     pub fn descriptor_blocks_read(&self) -> u32 {
-        self.groups.read.load(Ordering::Acquire)
+        self.meta_groups.read.load(Ordering::Acquire)
     }
 
     /// Reads all descriptors that can be read, so that all counts are exact. False if they were read before.
     pub fn count_exactly(&self) -> bool {
-        if self.groups.are_all_read() {
+        if self.meta_groups.are_all_read() {
             return false;
         }
         for block in 0..self.geometry.descriptor_block_count() {
@@ -298,7 +299,7 @@ impl Allocator {
     /// Calls `each(first bit, bits)` for the file system's own blocks in a group.
     ///
     /// # Errors
-    /// As [`Allocator::group`], for the groups of its flex group.
+    /// As [`GroupTable::group`], for the groups of its flex group.
     pub(crate) fn each_system_range(&self, group: GroupNumber, mut each: impl FnMut(u32, u32)) -> Result<()> {
         let FsBlock(first) = self.geometry.group_first_block(group);
         let end = first + u64::from(self.geometry.blocks_in_group(group));
@@ -307,11 +308,11 @@ impl Allocator {
         let (mut member, flex_end) = flex_groups(&self.geometry, group);
         while member < flex_end {
             self.meta_group(GroupNumber(member))?.near.each_in(first, end, &mut in_group);
-            let (number, _) = self.groups.place(GroupNumber(member));
-            member = (number + 1) * self.groups.groups_per_meta_group;
+            let (number, _) = self.meta_groups.place(GroupNumber(member));
+            member = (number + 1) * self.meta_groups.groups_per_meta_group;
         }
-        for GroupNumber(number) in self.groups.with_far.walk(GroupNumber(0)) {
-            if let Some(meta_group) = self.groups.all.get(number as usize).and_then(OnceBox::get) {
+        for GroupNumber(number) in self.meta_groups.with_far.walk(GroupNumber(0)) {
+            if let Some(meta_group) = self.meta_groups.all.get(number as usize).and_then(OnceBox::get) {
                 meta_group.far.each_in(first, end, &mut in_group);
             }
         }
@@ -321,7 +322,7 @@ impl Allocator {
     /// Whether any block of a part of a group is the file system's own.
     ///
     /// # Errors
-    /// As [`Allocator::group`], for the groups of its flex group.
+    /// As [`GroupTable::group`], for the groups of its flex group.
     pub(crate) fn has_system_block(&self, group: GroupNumber, gap: FreeExtent) -> Result<bool> {
         let mut found = false;
         self.each_system_range(group, |start, len| {
@@ -350,9 +351,12 @@ impl Allocator {
     /// # Locks
     /// `DESCRIPTORS`, only if it was not read.
     fn meta_group(&self, group: GroupNumber) -> Result<&MetaGroup> {
-        let (number, _) = self.groups.place(group);
-        let place =
-            self.groups.all.get(number as usize).ok_or(Error::Corrupt { group, what: "no such group" })?;
+        let (number, _) = self.meta_groups.place(group);
+        let place = self
+            .meta_groups
+            .all
+            .get(number as usize)
+            .ok_or(Error::Corrupt { group, what: "no such group" })?;
         match place.get() {
             Some(meta_group) => Ok(meta_group),
             None => self.enter_meta_group(number, place),
@@ -364,10 +368,10 @@ impl Allocator {
         number: u32,
         place: &'a OnceBox<Padded<MetaGroup>>,
     ) -> Result<&'a MetaGroup> {
-        let first = GroupNumber(number * self.groups.groups_per_meta_group);
-        let count = self.groups.groups_per_meta_group.min(self.geometry.group_count - first.0);
+        let first = GroupNumber(number * self.meta_groups.groups_per_meta_group);
+        let count = self.meta_groups.groups_per_meta_group.min(self.geometry.group_count - first.0);
         let loaded = self.load_descriptors(first, count);
-        let mut sums = self.groups.sums.lock();
+        let mut sums = self.meta_groups.sums.lock();
         if let Some(meta_group) = place.get() {
             return Ok(meta_group);
         }
@@ -385,15 +389,16 @@ impl Allocator {
         }
         let meta_group = MetaGroup::new(&self.geometry, first, &descriptors);
         if !meta_group.far.is_empty() {
-            self.groups.with_far.insert(GroupNumber(number));
+            self.meta_groups.with_far.insert(GroupNumber(number));
         }
         let meta_group = place.get_or_init(|| Padded(meta_group));
         // Release, with the acquire of who asks whether all are read: the counts are seen to be exact then.
-        let is_last = self.groups.read.load(Ordering::Relaxed) as usize + 1 == self.groups.all.len();
+        let is_last =
+            self.meta_groups.read.load(Ordering::Relaxed) as usize + 1 == self.meta_groups.all.len();
         if is_last {
             self.counters.correct(sums.free_blocks, sums.free_inodes);
         }
-        self.groups.read.fetch_add(1, Ordering::Release);
+        self.meta_groups.read.fetch_add(1, Ordering::Release);
         error.map_or(Ok(meta_group), Err)
     }
 

@@ -8,6 +8,8 @@
 
 use std::ops::Range;
 
+use extant_ondisk::Geometry;
+
 use crate::bitmap64::{Bitmap64, FreeExtent};
 
 /// Orders that a group can have: blocks of 64 KiB have 17 and the one of single blocks.
@@ -16,6 +18,11 @@ pub(crate) const ORDERS_MAX: usize = 18;
 /// Runs that are compared where none is known to suffice: of as many that end anywhere, the longest is nearly as long as
 /// they get.
 const RUNS_COMPARED: u32 = 8;
+
+/// The highest order of a buddy of a disk's groups (kernel `MB_NUM_ORDERS`).
+pub(crate) fn order_max(geometry: &Geometry) -> u8 {
+    geometry.block_size.ilog2() as u8 + 1
+}
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
