@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange soak test-guide-lab lint demo install bench bench-layout ladder conflicts scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -144,6 +144,11 @@ conflicts: setup-test
 	@scripts/setup valgrind:valgrind addr2line:binutils
 	for load in append fallocate2 overwrite create-unlink; do \
 		$(CARGO) run --release --locked -p extant-bench -- conflicts $$load || exit 1; done
+
+# Instructions of each operation through the library, by callgrind: comparable on a busy machine. Half a minute.
+instructions: setup-test
+	@scripts/setup valgrind:valgrind
+	$(CARGO) run --release --locked -p extant-bench -- instructions
 
 # The allocator's mechanisms from their oldest forms to the default; needs an idle machine, a minute.
 ladder: setup-test

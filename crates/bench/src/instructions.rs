@@ -1,5 +1,5 @@
-//! How many instructions an operation takes, as valgrind's callgrind counts them: the same on every run, however busy the
-//! machine is.
+//! How many instructions an operation takes, as valgrind's callgrind counts them: nearly the same on every run, however busy
+//! the machine is.
 //!
 //! The counted process does an operation `count` times through the library and leaves; the difference of two counts is what
 //! the operations between them took. Without a background thread, so that no commit of a timer counts.

@@ -44,7 +44,7 @@ pub const S_IXUGO: u16 = S_IXUSR | S_IXGRP | S_IXOTH;
 /// All bits of a mode but those of the type: the part that `chmod` changes.
 pub const S_IALLUGO: u16 = S_ISUID | S_ISGID | S_ISVTX | S_IRWXUGO;
 
-/// The mode without the bits that a change by somebody else takes away: the set-user-id bit, and the set-group-id bit where the
+/// The mode without the bits that a change by another user takes away: the set-user-id bit, and the set-group-id bit where the
 /// group may execute (`setattr_should_drop_suidgid`).
 #[must_use]
 pub const fn without_set_id(mode: u16) -> u16 {

@@ -219,7 +219,7 @@ impl GroupTable {
 
     /// Reads a group's descriptor, unless it was read before, and lists the group by it; as without free space if it cannot be read.
     pub(crate) fn load_descriptor(&self, group: GroupNumber) {
-        // Whoever goes on to touch the group is told.
+        // The error goes to the operation that touches the group next.
         let _ = self.meta_group(group);
     }
 

@@ -198,7 +198,7 @@ impl<'w> Worker<'w> {
         Ok(())
     }
 
-    /// An append through a page cache as a write at the end that the model knows. A loss of which no caller knows yet leaves the file as
+    /// An append through a page cache as a write at the end that the model knows. A loss that no caller was told of leaves the file as
     /// long as its inode on the disk says, and an append goes to that end.
     fn placed(&self, op: Op) -> Op {
         match op {
