@@ -17,7 +17,7 @@ pub(crate) enum Request {
     Attributes,
     SetAttributes,
     ReadLink,
-    Make,
+    Create,
     Unlink,
     Rmdir,
     Rename,

@@ -125,7 +125,7 @@ pub struct SetSize {
 
 /// The type of inode to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind<'n> {
+pub enum InodeType<'n> {
     /// A file.
     File,
     /// A directory.
@@ -140,7 +140,7 @@ pub enum Kind<'n> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateRequest<'n> {
     /// The type of the new inode.
-    pub kind: Kind<'n>,
+    pub kind: InodeType<'n>,
     /// Permission, set-id and sticky bits, before the mask.
     pub mode: u16,
     /// Bits that the caller wants off, unless the directory's default access control list decides.

@@ -302,7 +302,7 @@ impl Ops for Server {
         name: &[u8],
         request: &CreateRequest<'_>,
     ) -> Reply<EntryReply> {
-        let _timed = self.timed(Request::Make, parent);
+        let _timed = self.timed(Request::Create, parent);
         self.make_inode(caller, parent, name, request)
     }
 
@@ -317,7 +317,7 @@ impl Ops for Server {
         if self.open_files.is_none() {
             return Err(Errno::NOSYS);
         }
-        let _timed = self.timed(Request::Make, parent);
+        let _timed = self.timed(Request::Create, parent);
         self.create_file(caller, parent, name, request)
     }
 
@@ -327,7 +327,7 @@ impl Ops for Server {
         parent: NodeId,
         request: &CreateRequest<'_>,
     ) -> Reply<(EntryReply, Opened)> {
-        let _timed = self.timed(Request::Make, parent);
+        let _timed = self.timed(Request::Create, parent);
         self.open_tmpfile(caller, parent, request)
     }
 

@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use extant::mode::S_ISGID;
 use extant::{FileType, SetAttributes, Timestamp};
 use extant_fuse::ops::{
-    Attributes, Caller, CreateRequest, EntryReply, FileHandle, Ioctl, Kind, Listing, NodeId, Rename, Reply,
-    SetSize, StatFs, WriteHow,
+    Attributes, Caller, CreateRequest, EntryReply, FileHandle, InodeType, Ioctl, Listing, NodeId, Rename,
+    Reply, SetSize, StatFs, WriteHow,
 };
 use extant_fuse::{MountOptions, Ops, Session};
 use rustix::io::Errno;
@@ -310,12 +310,12 @@ impl Ops for Tree {
         // Alone a source of numbers.
         let node = NodeId(self.next_node.fetch_add(1, Ordering::Relaxed));
         let (file_type, body, device, size) = match request.kind {
-            Kind::File => (FileType::Regular, Body::File(Content::default()), 0, 0),
-            Kind::Directory => (FileType::Directory, Body::Directory(DirectoryNames::new(parent)), 0, 0),
-            Kind::Symlink(target) => {
+            InodeType::File => (FileType::Regular, Body::File(Content::default()), 0, 0),
+            InodeType::Directory => (FileType::Directory, Body::Directory(DirectoryNames::new(parent)), 0, 0),
+            InodeType::Symlink(target) => {
                 (FileType::Symlink, Body::Symlink(target.to_vec()), 0, target.len() as u64)
             }
-            Kind::Special(file_type, device) => (file_type, Body::Special, device, 0),
+            InodeType::Special(file_type, device) => (file_type, Body::Special, device, 0),
         };
         let inherits = dir.attributes.mode & S_ISGID != 0;
         let gid = if inherits { dir.attributes.gid } else { caller.gid };

@@ -33,7 +33,7 @@ impl Inodes {
             if raw.links_count() == 0 {
                 return Err(Error::Stale);
             }
-            Ok(Inode::new(number, self.inode_home(number)?, raw))
+            Ok(Inode::new(number, self.inode_table_location(number)?, raw))
         })?;
         let holds_attribute = inode.raw().flags().contains(InodeFlags::EA_INODE);
         if inode.is_named() && !holds_attribute { Ok(inode) } else { Err(Error::Stale) }

@@ -77,7 +77,7 @@ impl Inodes {
             if !wanted(&raw) {
                 return Err(Error::Stale);
             }
-            Ok(Inode::new(number, self.inode_home(number)?, raw))
+            Ok(Inode::new(number, self.inode_table_location(number)?, raw))
         })
     }
 

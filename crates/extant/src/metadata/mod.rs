@@ -199,7 +199,7 @@ impl SbInfo {
     ///
     /// # Errors
     /// `Corrupt` if there is no such number.
-    pub(crate) fn inode_home(&self, number: InodeNumber) -> Result<(FsBlock, usize)> {
+    pub(crate) fn inode_table_location(&self, number: InodeNumber) -> Result<(FsBlock, usize)> {
         let location = Location::of(Structure::Inode).inode(number);
         let (group, index) =
             self.geometry.inode_location(number).ok_or(location.corrupt("no such inode number"))?;
@@ -214,7 +214,7 @@ impl SbInfo {
     /// `Io`; `Corrupt` for a wrong number or checksum.
     pub(crate) fn read_inode(&self, number: InodeNumber) -> Result<RawInode> {
         let location = Location::of(Structure::Inode).inode(number);
-        let (block, offset) = self.inode_home(number)?;
+        let (block, offset) = self.inode_table_location(number)?;
         let buffer = self.buffer(block, BufferKind::InodeTable, location)?;
         buffer.read(|bytes| {
             let bytes = bytes

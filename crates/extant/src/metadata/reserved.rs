@@ -50,7 +50,7 @@ impl SbInfo {
     pub(crate) fn special_inode(&self, number: InodeNumber) -> Result<InodeRef> {
         self.inodes.get_or_read(number, || {
             let raw = self.read_inode(number)?;
-            Ok(Inode::new(number, self.inode_home(number)?, raw))
+            Ok(Inode::new(number, self.inode_table_location(number)?, raw))
         })
     }
 }

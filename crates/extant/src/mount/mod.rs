@@ -5,7 +5,10 @@
 //!
 //! Source: `ext4_fill_super`, `ext4_setup_super`, `ext4_put_super` of `fs/ext4/super.c`.
 
+pub(crate) mod features;
+mod load_journal;
 pub(crate) mod mmp;
+mod options;
 mod superblock_recovery;
 
 use std::collections::BTreeMap;
@@ -14,14 +17,12 @@ use std::time::Duration;
 
 use extant_alloc::{Allocator, Bands, Setup, Tuning};
 use extant_block::BlockDevice;
-use extant_journal::{BoxError, Client, FinalBlock, Journal, LogMap, recovery};
+use extant_journal::{BoxError, Client, FinalBlock, Journal};
 use extant_ondisk::{
-    Checksums, CompatFeatures, FsBlock, Geometry, IncompatFeatures, InodeNumber, RoCompatFeatures, State,
-    Structure, Superblock, TransactionId, casefold,
+    Checksums, CompatFeatures, FsBlock, Geometry, IncompatFeatures, State, Structure, Superblock,
+    TransactionId,
 };
-use extant_rt::{
-    Arc, AtomicBool, AtomicU32, LockClass, Mutex, OnceLock, Ordering, WallClock, Weak, available_parallelism,
-};
+use extant_rt::{Arc, AtomicBool, AtomicU32, LockClass, Mutex, OnceLock, Ordering, Weak};
 
 use crate::directory::Directories;
 use crate::error::{Error, Location, Result};
@@ -39,102 +40,16 @@ use crate::metadata::groups::Groups;
 use crate::metadata::orphan_list::Orphans;
 use crate::metadata::reserve::reserved_pool_of;
 use crate::metadata::reserved::SpecialInodes;
-use crate::metadata::tables::{self, START_DELAY as TABLE_DELAY, Tables};
+use crate::metadata::tables::{self, Tables};
 use crate::metadata::update::DirtyMetadata;
+pub(crate) use options::Options;
+
+use crate::mount::features::check_features;
+use crate::mount::load_journal::{find_log, open_journal, recover};
 use crate::mount::mmp::MmpGuard;
+use crate::mount::options::ENTRY_BYTES;
 use crate::namespace::Namespace;
 use crate::page_cache::{InodeBands, PageCache, Pages, WritebackOwner};
-
-/// As the kernel's `commit=5`.
-const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Features without which the disk can be neither read nor written here.
-pub(crate) const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
-    .union(IncompatFeatures::RECOVER)
-    .union(IncompatFeatures::META_BG)
-    .union(IncompatFeatures::EXTENTS)
-    .union(IncompatFeatures::BIT64)
-    .union(IncompatFeatures::MMP)
-    .union(IncompatFeatures::FLEX_BG)
-    .union(IncompatFeatures::CSUM_SEED)
-    .union(IncompatFeatures::LARGEDIR)
-    .union(IncompatFeatures::INLINE_DATA)
-    .union(IncompatFeatures::EA_INODE)
-    .union(IncompatFeatures::ENCRYPT)
-    .union(IncompatFeatures::CASEFOLD);
-
-/// Incompatible features with which a disk can only be read.
-pub(crate) const INCOMPAT_READ_ONLY: IncompatFeatures =
-    IncompatFeatures::ENCRYPT.union(IncompatFeatures::CASEFOLD);
-
-/// Read-only-compatible features that can be written.
-pub(crate) const RO_COMPAT_WRITE: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
-    .union(RoCompatFeatures::LARGE_FILE)
-    .union(RoCompatFeatures::HUGE_FILE)
-    .union(RoCompatFeatures::GDT_CSUM)
-    .union(RoCompatFeatures::DIR_NLINK)
-    .union(RoCompatFeatures::EXTRA_ISIZE)
-    .union(RoCompatFeatures::METADATA_CSUM)
-    .union(RoCompatFeatures::VERITY)
-    .union(RoCompatFeatures::ORPHAN_PRESENT);
-
-/// How to mount.
-#[derive(Clone, Debug)]
-pub(crate) struct Options {
-    pub(crate) read_only: bool,
-    /// Leave a dirty journal alone; for reading only.
-    pub(crate) no_recovery: bool,
-    pub(crate) clock: WallClock,
-    /// Bytes of clean metadata blocks, inodes and names to keep.
-    pub(crate) cache_bytes: u64,
-    /// Bytes of files to keep in memory; none: all is written at once.
-    pub(crate) page_cache_bytes: u64,
-    /// Whether those stay that are on the disk.
-    pub(crate) keep_clean_pages: bool,
-    pub(crate) tuning: Tuning,
-    /// The value for `s_last_mounted`.
-    pub(crate) last_mounted: Option<Vec<u8>>,
-    /// Commit at intervals, checkpoint, write back and zero inode tables in the background.
-    pub(crate) background: bool,
-    /// The time between commits in the background.
-    pub(crate) commit_interval: Duration,
-    /// The time from mounting to the first inode table that is zeroed in the background.
-    pub(crate) table_delay: Duration,
-    /// Discard what transactions freed.
-    pub(crate) discard: bool,
-    /// Blocks of the reserved pool at most.
-    pub(crate) reserved_pool_max: u64,
-    /// Stop writing at damage, whatever the superblock says.
-    pub(crate) stop_on_damage: bool,
-}
-
-/// Bytes of the cache for each CPU, if that is more than 256 MiB: so its shards are many enough for threads not to meet.
-const CPU_CACHE_BYTES: u64 = 16 << 20;
-
-/// Bytes of the cache per cached name, whose inode stays in memory with it (1,152 bytes both), and per cached inode that is not in use. A
-/// quarter of the bytes is for blocks, one for bitmaps.
-const ENTRY_BYTES: u64 = 4096;
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            read_only: false,
-            no_recovery: false,
-            clock: WallClock::System,
-            cache_bytes: (256 << 20).max(available_parallelism() as u64 * CPU_CACHE_BYTES),
-            page_cache_bytes: 0,
-            keep_clean_pages: true,
-            tuning: Tuning::default(),
-            last_mounted: None,
-            background: true,
-            commit_interval: COMMIT_INTERVAL,
-            table_delay: TABLE_DELAY,
-            discard: false,
-            reserved_pool_max: u64::MAX,
-            stop_on_damage: false,
-        }
-    }
-}
 
 /// The findings of mounting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -479,85 +394,6 @@ fn read_sb_info(
     })
 }
 
-/// Where the log's blocks are, if the file system has a journal.
-fn find_log(map: &BlockMap) -> Result<Option<LogMap>> {
-    let location = Location::of(Structure::Journal);
-    let number = {
-        let superblock = map.superblock.lock();
-        if !superblock.compat().contains(CompatFeatures::HAS_JOURNAL) {
-            return Ok(None);
-        }
-        InodeNumber(superblock.s_journal_inum())
-    };
-    if number.0 == 0 {
-        return Err(Error::Unsupported("a journal on another device"));
-    }
-    let raw = map.read_inode(number)?;
-    let mut runs = Vec::new();
-    for extent in map.all_extents(number, &raw)? {
-        runs.push((extent.logical.0, extent.start, u32::from(extent.len)));
-    }
-    let map = LogMap::new(runs).map_err(|_| location.inode(number).corrupt("its blocks leave gaps"))?;
-    Ok(Some(map))
-}
-
-/// Replays the log: to the final locations, or when reading into the blocks that are returned. The log of a file system that was unmounted is
-/// not replayed, for its transactions are older than what was written since, and it is emptied before there are new ones.
-///
-/// Source: `ext4_load_journal`. Linux empties that log for a read-only mount too; here reading writes nothing.
-fn recover(
-    sbi: &SbInfo,
-    log: &LogMap,
-    read_only: bool,
-    mounted: &mut Mounted,
-) -> Result<BTreeMap<FsBlock, Arc<[u8]>>> {
-    let needs_recovery = sbi.superblock.lock().incompat().contains(IncompatFeatures::RECOVER);
-    let recover = if needs_recovery { recovery::replay } else { recovery::skip };
-    let mut found = recover(&*sbi.device, log, sbi.geometry.block_size, sbi.geometry.blocks_count)
-        .map_err(|source| unusable_log(log_place(sbi, log), source))?;
-    mounted.replayed_blocks = found.blocks.len();
-    mounted.skipped_transactions = if needs_recovery { 0 } else { found.report.transactions };
-    mounted.journal_errno = found.superblock.s_errno;
-    // Without them the tree would silently be an older one.
-    if found.report.fast_commit_pending {
-        return Err(Error::Unsupported(
-            "fast commits to replay; a mount by Linux or e2fsck -E journal_only replays them",
-        ));
-    }
-    sbi.keep_newer_errors(&mut found.blocks);
-    if read_only {
-        return Ok(found.blocks);
-    }
-    found.checkpoint(&*sbi.device, &*sbi.device, log)?;
-    Ok(BTreeMap::new())
-}
-
-fn log_place(sbi: &SbInfo, log: &LogMap) -> Location {
-    let number = InodeNumber(sbi.superblock.lock().s_journal_inum());
-    let location = Location::of(Structure::Journal).inode(number);
-    log.get(0).map_or(location, |block| location.block(block))
-}
-
-fn open_journal(sbi: &mut SbInfo, log: Option<LogMap>) -> Result<()> {
-    let block_size = sbi.geometry.block_size;
-    let options = extant_journal::Options {
-        checksums: sbi.checksums.has_metadata_checksums(),
-        block_numbers_64bit: sbi.superblock.get_mut().incompat().contains(IncompatFeatures::BIT64),
-        clear_errno: true,
-        clock: sbi.clock,
-    };
-    sbi.journal = Some(match log {
-        Some(map) => {
-            let location = log_place(sbi, &map);
-            Journal::open(sbi.device.clone(), sbi.device.clone(), block_size, map, options)
-                .map_err(|source| unusable_log(location, source))?
-        }
-        None => Journal::without_log(sbi.device.clone(), block_size, options),
-    });
-    sbi.journal.iter().for_each(|journal| drop(sbi.committed.set(journal.clone())));
-    Ok(())
-}
-
 fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).map_err(|e| Location::of(Structure::Superblock).io(e))?;
@@ -565,38 +401,6 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
         .or_else(|error| superblock_recovery::recover_from_backup(device, &bytes).ok_or(error))
 }
 
-/// The error of a log at `location`; of one that cannot be read it is not known which block that was.
-fn unusable_log(location: Location, source: extant_journal::Error) -> Error {
-    match source {
-        extant_journal::Error::Io(_) => Error::Journal(source),
-        _ => Error::Log { location, source },
-    }
-}
-
 fn parse_superblock(bytes: &[u8]) -> Result<Superblock> {
     Superblock::parse(bytes).map_err(|e| Location::of(Structure::Superblock).format(e))
-}
-
-fn check_features(superblock: &Superblock, read_only: bool) -> Result<()> {
-    let unknown = superblock.incompat() - INCOMPAT_READ;
-    if !unknown.is_empty() {
-        return Err(Error::Incompatible(list(unknown.all_names())));
-    }
-    let folds = superblock.incompat().contains(IncompatFeatures::CASEFOLD);
-    if folds && superblock.s_encoding() != casefold::ENCODING_UTF8_12_1 {
-        return Err(Error::Unsupported("an unknown encoding of names"));
-    }
-    if read_only {
-        return Ok(());
-    }
-    let incompat = superblock.incompat() & INCOMPAT_READ_ONLY;
-    let ro_compat = superblock.ro_compat() - RO_COMPAT_WRITE;
-    if incompat.is_empty() && ro_compat.is_empty() {
-        return Ok(());
-    }
-    Err(Error::ReadOnlyFeatures(list(incompat.all_names().chain(ro_compat.all_names()))))
-}
-
-fn list(names: impl Iterator<Item = String>) -> String {
-    names.collect::<Vec<_>>().join(", ")
 }

@@ -123,7 +123,7 @@ impl MetadataUpdate<'_> {
         let parent =
             Parent { number: dir.number, group: sbi.group_of_inode(dir.number), last: Some(&dir.last_group) };
         let NewInode { number, turn, .. } = self.allocate_inode(parent, kind)?;
-        let home = sbi.inode_home(number)?;
+        let home = sbi.inode_table_location(number)?;
         let mut raw = plan.raw.clone();
         raw.set_generation(self.generation(number, turn));
         let now = self.now();

@@ -222,7 +222,7 @@ impl PageCache {
         if let Some(folios) = &mut inode_pages.folios {
             folios.drop_from(block);
         }
-        self.settle_pages(pages, inode, &mut inode_pages);
+        self.update_page_accounting(pages, inode, &mut inode_pages);
     }
 
     /// Drops all pages of a file that is to be deleted; false, and nothing is done, while another thread works on it.
@@ -236,12 +236,12 @@ impl PageCache {
             folios.drop_from(0);
         }
         inode.state().delalloc.time = None;
-        self.settle_pages(pages, inode, &mut inode_pages);
+        self.update_page_accounting(pages, inode, &mut inode_pages);
         true
     }
 
     /// Gives back what the pages of an inode need no more, and puts right what it has ahead of its inode.
-    fn settle_pages(&self, pages: &Pages, inode: &Arc<Inode>, inode_pages: &mut InodePages) {
+    fn update_page_accounting(&self, pages: &Pages, inode: &Arc<Inode>, inode_pages: &mut InodePages) {
         let delayed = inode_pages.folios.as_ref().map_or(0, Folios::delayed);
         // Blocks that cannot be counted stay reserved; the next flush returns them.
         let _ = self.keep(inode, inode_pages, 0);
@@ -289,7 +289,7 @@ impl PageCache {
         {
             folios.drop_clean();
         }
-        self.settle_pages(pages, inode, &mut inode_pages);
+        self.update_page_accounting(pages, inode, &mut inode_pages);
         drop(inode_pages);
         drop(flushed);
         if inode.user_count() == 0 {

@@ -15,7 +15,7 @@ const BLOCK: u64 = 1024;
 
 /// Where to damage a disk: the inode's map, and the blocks right below it.
 fn targets(volume: &Volume, number: InodeNumber, extents: bool) -> Vec<(u64, u64)> {
-    let (block, offset) = volume.inode_home(number).unwrap();
+    let (block, offset) = volume.inode_table_location(number).unwrap();
     let inode = volume.read_inode(number).unwrap();
     let mut targets =
         vec![(block.0 * BLOCK + offset as u64, 128), (block.0 * BLOCK + offset as u64 + 40, 60)];
@@ -180,7 +180,7 @@ fn with_shared_tables(
     volume.set_size(&inode, size).unwrap();
     volume.sync().unwrap();
     let own = [0, 1, 2].map(|index| indirect::pointer(inode.raw().i_block(), index).unwrap());
-    let (home, offset) = volume.inode_home(inodes[0]).unwrap();
+    let (home, offset) = volume.inode_table_location(inodes[0]).unwrap();
     volume.unmount().unwrap();
     let (root, filled) = tables(own);
     let at = home.0 * BLOCK + offset as u64 + 40 + 12 * 4;

@@ -72,8 +72,8 @@ fn inodes_stay_in_memory_until_their_commit_is_durable() {
     let inodes = &inodes[1..];
     let device = Arc::new(Interrupted { inner, at_flush: Mutex::new(None) });
     let volume = mount(&device);
-    let home = volume.inode_home(inodes[0]).unwrap().0;
-    assert_eq!(home, volume.inode_home(inodes[1]).unwrap().0);
+    let home = volume.inode_table_location(inodes[0]).unwrap().0;
+    assert_eq!(home, volume.inode_table_location(inodes[1]).unwrap().0);
     let read = |volume: &Volume, block| {
         volume
             .buffer(block, BufferKind::InodeTable, Location::of(Structure::Inode))

@@ -9,7 +9,7 @@ use extant_rt::Arc;
 use crate::api::Mount;
 use crate::error::Error;
 use crate::mkfs::Mkfs;
-use crate::mount::{INCOMPAT_READ, INCOMPAT_READ_ONLY, RO_COMPAT_WRITE};
+use crate::mount::features::{INCOMPAT_READ, INCOMPAT_READ_ONLY, RO_COMPAT_WRITE};
 
 const PAGE: &str = include_str!("../../../../docs/reference/ondisk.md");
 

@@ -150,7 +150,7 @@ fn listed(names: &[&str], last: u32) -> (Arc<MemoryDevice>, Vec<u64>) {
     let device = Arc::new(device);
     let volume = mount(&device);
     let homes: Vec<u64> = (inodes.iter())
-        .map(|inode| volume.inode_home(*inode).unwrap())
+        .map(|inode| volume.inode_table_location(*inode).unwrap())
         .map(|(block, offset)| block.0 * BLOCK + offset as u64)
         .collect();
     volume.unmount().unwrap();
@@ -227,7 +227,7 @@ fn damage_that_keeps_a_file_from_being_deleted_is_told_and_noted() {
     let (device, inodes) = format(&["-b", "1024", "-O", "^metadata_csum"], 8 << 10, &["a"]);
     let device = Arc::new(device);
     let volume = mount(&device);
-    let (block, offset) = volume.inode_home(inodes[0]).unwrap();
+    let (block, offset) = volume.inode_table_location(inodes[0]).unwrap();
     volume.unmount().unwrap();
     drop(volume);
     device.write_at(block.0 * BLOCK + offset as u64 + I_BLOCK, &[0xFF; 12]).unwrap();

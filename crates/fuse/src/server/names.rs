@@ -53,10 +53,10 @@ impl Server {
         let served = self.nodes.get(parent)?;
         let dir = served.dir()?;
         let kind = match request.kind {
-            Kind::File => NewKind::File,
-            Kind::Directory => NewKind::Directory,
-            Kind::Symlink(target) => NewKind::Symlink(target),
-            Kind::Special(file_type, device) => {
+            InodeType::File => NewKind::File,
+            InodeType::Directory => NewKind::Directory,
+            InodeType::Symlink(target) => NewKind::Symlink(target),
+            InodeType::Special(file_type, device) => {
                 let (major, minor) = decode_device(device);
                 match file_type {
                     FileType::Fifo => NewKind::Fifo,

@@ -41,7 +41,7 @@ fn disk() -> Arc<MemoryDevice> {
     Arc::new(device)
 }
 
-fn make(server: &Server, parent: NodeId, name: &[u8], kind: Kind<'_>, mode: u16) -> EntryReply {
+fn make(server: &Server, parent: NodeId, name: &[u8], kind: InodeType<'_>, mode: u16) -> EntryReply {
     server.mknod(OWNER, parent, name, &CreateRequest { kind, mode, umask: 0 }).expect("an inode")
 }
 
@@ -78,8 +78,8 @@ fn disk_whose_root_directory_cannot_be_read_is_not_served() {
 fn forgotten_inode_is_found_by_its_number_and_a_directory_leads_to_its_parent() {
     let device = disk();
     let server = served(&device);
-    let dir = make(&server, NodeId::ROOT, b"dir", Kind::Directory, 0o755);
-    let file = make(&server, dir.node, b"file", Kind::File, 0o644);
+    let dir = make(&server, NodeId::ROOT, b"dir", InodeType::Directory, 0o755);
+    let file = make(&server, dir.node, b"file", InodeType::File, 0o644);
     let known = server.nodes.count();
     for entry in [&file, &dir] {
         server.forget(entry.node, 1);
@@ -111,7 +111,7 @@ fn forgotten_inode_is_found_by_its_number_and_a_directory_leads_to_its_parent() 
 #[test]
 fn numbers_that_no_file_has_are_stale() {
     let server = served(&disk());
-    let file = make(&server, NodeId::ROOT, b"file", Kind::File, 0o644).node;
+    let file = make(&server, NodeId::ROOT, b"file", InodeType::File, 0o644).node;
     let control = find(&server, NodeId::ROOT, control::NAME).expect("the control directory").node;
     let snapshot = find(&server, control, b"version").expect("a control file").node;
     let known = server.nodes.count();
@@ -128,13 +128,13 @@ fn numbers_that_no_file_has_are_stale() {
 #[test]
 fn deleted_inode_is_stale_and_its_number_another_inode_later() {
     let server = served(&disk());
-    let first = make(&server, NodeId::ROOT, b"first", Kind::File, 0o644);
+    let first = make(&server, NodeId::ROOT, b"first", InodeType::File, 0o644);
     server.unlink(NodeId::ROOT, b"first").expect("unlinked");
     assert_eq!(find(&server, first.node, b"."), Err(Errno::STALE), "without a name, though in use");
     server.forget(first.node, 1);
     assert_eq!(find(&server, first.node, b"."), Err(Errno::STALE));
     let again = (0..).map(|index: u32| {
-        let entry = make(&server, NodeId::ROOT, index.to_string().as_bytes(), Kind::File, 0o644);
+        let entry = make(&server, NodeId::ROOT, index.to_string().as_bytes(), InodeType::File, 0o644);
         server.forget(entry.node, 1);
         entry
     });
@@ -151,7 +151,7 @@ fn change_to_the_same_owner_is_the_owners() {
     let server = served(&disk());
     for (caller, kept) in [(OTHER, 0o6755), (OWNER, 0o755), (ROOT, 0o755)] {
         let name = caller.uid.to_string();
-        let node = make(&server, NodeId::ROOT, name.as_bytes(), Kind::File, 0o6755).node;
+        let node = make(&server, NodeId::ROOT, name.as_bytes(), InodeType::File, 0o6755).node;
         server.set_xattr(ROOT, node, b"security.capability", b"any", 0).expect("set");
         let (attributes, _) =
             server.set_attributes(caller, node, &SetAttributes::default(), None).expect("answered");
@@ -165,7 +165,7 @@ fn change_to_the_same_owner_is_the_owners() {
 #[test]
 fn append_only_file_with_capabilities_is_appended_to() {
     let server = served(&disk());
-    let node = make(&server, NodeId::ROOT, b"file", Kind::File, 0o644).node;
+    let node = make(&server, NodeId::ROOT, b"file", InodeType::File, 0o644).node;
     server.set_xattr(ROOT, node, b"security.capability", b"any", 0).expect("set");
     server.set_xattr(ROOT, node, b"user.name", b"any", 0).expect("set");
     let flags = InodeFlags::EXTENTS | InodeFlags::APPEND;
@@ -197,10 +197,10 @@ fn dax_is_kept_and_handed_down() {
         bytes[..4].copy_from_slice(&flags.to_ne_bytes());
         server.ioctl(ROOT, node, &asked(FSSETXATTR, &bytes, 0)).map(drop)
     };
-    let dir = make(&server, NodeId::ROOT, b"dir", Kind::Directory, 0o755).node;
+    let dir = make(&server, NodeId::ROOT, b"dir", InodeType::Directory, 0o755).node;
     assert_eq!((read(dir), set(dir, FS_XFLAG_DAX), read(dir)), (0, Ok(()), FS_XFLAG_DAX));
-    let file = make(&server, dir, b"file", Kind::File, 0o644).node;
-    let pipe = make(&server, dir, b"pipe", Kind::Special(FileType::Fifo, 0), 0o644).node;
+    let file = make(&server, dir, b"file", InodeType::File, 0o644).node;
+    let pipe = make(&server, dir, b"pipe", InodeType::Special(FileType::Fifo, 0), 0o644).node;
     assert_eq!((read(file), read(pipe)), (FS_XFLAG_DAX, 0));
     assert_eq!((set(file, 0), read(file)), (Ok(()), 0));
     server.finish().expect("unmounted");
@@ -220,7 +220,7 @@ fn allocation_takes_set_group_id_from_a_file_of_another_group() {
         (root, [0o6676, 0o6676, 0o676]),
     ];
     for (index, (caller, modes)) in cases.into_iter().enumerate() {
-        let node = make(&server, NodeId::ROOT, index.to_string().as_bytes(), Kind::File, modes[0]).node;
+        let node = make(&server, NodeId::ROOT, index.to_string().as_bytes(), InodeType::File, modes[0]).node;
         let allocated = || {
             server.allocate(caller, node, 0, 0, 4096).expect("allocated");
             server.attributes(node).expect("stat").0.mode

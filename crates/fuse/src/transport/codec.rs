@@ -15,8 +15,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::wire::{self, opcode};
 use crate::ops::{
-    Attributes, Caller, CreateRequest, EntryReply, FileHandle, Ioctl, Kind, Listing, NodeId, OpenHow, Opened,
-    Ops, Rename, Reply, SetSize, WriteHow, decode_device,
+    Attributes, Caller, CreateRequest, EntryReply, FileHandle, InodeType, Ioctl, Listing, NodeId, OpenHow,
+    Opened, Ops, Rename, Reply, SetSize, WriteHow, decode_device,
 };
 
 const O_ACCMODE: u32 = 3;
@@ -246,18 +246,18 @@ impl Message<'_> {
         let (kind, mode, umask, name) = match self.header.opcode {
             opcode::MKDIR => {
                 let (fixed, rest) = self.split::<wire::MkdirIn>()?;
-                (Kind::Directory, fixed.mode, fixed.umask, name(rest)?.0)
+                (InodeType::Directory, fixed.mode, fixed.umask, name(rest)?.0)
             }
             opcode::SYMLINK => {
                 let (link, rest) = name(self.body.get(..self.body_bytes).ok_or(Errno::INVAL)?)?;
-                (Kind::Symlink(name(rest)?.0), 0o777, 0, link)
+                (InodeType::Symlink(name(rest)?.0), 0o777, 0, link)
             }
             _ => {
                 let (fixed, rest) = self.split::<wire::MknodIn>()?;
                 let kind = match FileType::from_mode(fixed.mode as u16) {
-                    FileType::Regular => Kind::File,
-                    _ if fixed.mode as u16 & FileType::MODE_MASK == 0 => Kind::File,
-                    file_type => Kind::Special(file_type, fixed.rdev),
+                    FileType::Regular => InodeType::File,
+                    _ if fixed.mode as u16 & FileType::MODE_MASK == 0 => InodeType::File,
+                    file_type => InodeType::Special(file_type, fixed.rdev),
                 };
                 (kind, fixed.mode, fixed.umask, name(rest)?.0)
             }
@@ -270,7 +270,7 @@ impl Message<'_> {
     fn create(&mut self, ops: &impl Ops) -> Reply<usize> {
         let (fixed, rest) = self.split::<wire::CreateIn>()?;
         let (mode, umask) = (fixed.mode as u16 & S_IALLUGO, fixed.umask as u16);
-        let request = CreateRequest { kind: Kind::File, mode, umask };
+        let request = CreateRequest { kind: InodeType::File, mode, umask };
         let (entry, opened) = match self.header.opcode {
             opcode::TMPFILE => ops.create_tmpfile(self.caller(), self.node(), &request)?,
             _ => ops.create(self.caller(), self.node(), name(rest)?.0, &request)?,

@@ -17,7 +17,7 @@ fn served_file(block_size: u32) -> (Arc<Recorder<MemoryDevice>>, Arc<Server>, No
     let mount = Mount::new().page_cache_bytes(4 << 20).keep_clean_pages(false);
     let fs = mount.open_device(device.clone()).expect("a mount");
     let server = Server::new(fs, ServerOptions::default()).expect("a server");
-    let node = make(&server, NodeId::ROOT, b"file", Kind::File, 0o644).node;
+    let node = make(&server, NodeId::ROOT, b"file", InodeType::File, 0o644).node;
     (device, server, node)
 }
 

@@ -14,7 +14,7 @@ fn this() -> Caller {
 #[test]
 fn kernels_that_do_not_look_at_the_caller_leave_it_to_the_server() {
     let server = served(&disk());
-    let node = make(&server, NodeId::ROOT, b"file", Kind::File, 0o644).node;
+    let node = make(&server, NodeId::ROOT, b"file", InodeType::File, 0o644).node;
     let flags = || server.nodes.get(node).and_then(|served| Ok(served.file()?.flags())).expect("flags");
     let plain = flags();
     let is_capable = rustix::process::geteuid().is_root();

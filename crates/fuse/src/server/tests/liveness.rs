@@ -108,7 +108,7 @@ impl Drop for Point {
 pub(super) fn trapped(panics: bool, mount: &Mount) -> (Arc<Server>, Arc<Trapped>) {
     let device = disk();
     let server = served(&device);
-    let node = make(&server, NodeId::ROOT, b"slow", Kind::File, 0o644).node;
+    let node = make(&server, NodeId::ROOT, b"slow", InodeType::File, 0o644).node;
     let bytes = [7; 16 * UNIT as usize];
     assert_eq!(server.write(node, 0, &bytes, WriteHow::default()), Ok(bytes.len()));
     let at = server.find_block(node, 0, SHOWN_BLOCK_BYTES).expect("an answer").expect("a block") * UNIT;

@@ -117,7 +117,7 @@ fn open_files_without_a_name_report_a_loss_once_each() {
 
 #[test]
 fn open_files_are_kept_until_they_are_released_and_only_with_a_page_cache() {
-    let request = CreateRequest { kind: Kind::File, mode: 0o644, umask: 0 };
+    let request = CreateRequest { kind: InodeType::File, mode: 0o644, umask: 0 };
     let write = OpenHow { write: true, ..OpenHow::default() };
     let directory = OpenHow { directory: true, ..OpenHow::default() };
     let (_device, server) = served_from_a_page_cache();
@@ -143,7 +143,7 @@ fn open_files_are_kept_until_they_are_released_and_only_with_a_page_cache() {
     assert_eq!(kept(), 0);
 
     let server = served(&disk());
-    let entry = self::make(&server, NodeId::ROOT, b"file", Kind::File, 0o644);
+    let entry = self::make(&server, NodeId::ROOT, b"file", InodeType::File, 0o644);
     assert_eq!(server.create(OWNER, NodeId::ROOT, b"other", &request), Err(Errno::NOSYS));
     assert_eq!(server.open(entry.node, write), Err(Errno::NOSYS));
     let (_, unnamed) = server.create_tmpfile(OWNER, NodeId::ROOT, &request).expect("created");

@@ -320,7 +320,7 @@ fn options_are_read_as_they_were_written() {
     let (outcome, body) = ask(&notes, opcode::CREATE, create.as_bytes(), b"new\0", 144);
     let opened = wire::OpenOut { fh: 8, open_flags: wire::FOPEN_KEEP_CACHE, backing_id: 0 };
     assert_eq!((outcome, body[0], &body[128..144]), (Outcome::Done(144), 77, opened.as_bytes()));
-    let request = CreateRequest { kind: Kind::File, mode: 0o644, umask: 0o22 };
+    let request = CreateRequest { kind: InodeType::File, mode: 0o644, umask: 0o22 };
     assert_eq!(notes.taken(), [format!("create 1000 2 {:?} {request:?}", b"new")]);
     let fsync = wire::FsyncIn { fh: 8, fsync_flags: wire::FSYNC_FDATASYNC, padding: 0 };
     let release = wire::ReleaseIn { fh: 8, ..wire::ReleaseIn::default() };
@@ -335,7 +335,8 @@ fn options_are_read_as_they_were_written() {
     }
     let mknod = wire::MknodIn { mode: 0o020_644, rdev: 5, umask: 0o22, padding: 0 };
     ask(&notes, opcode::MKNOD, mknod.as_bytes(), b"tty\0", 128);
-    let request = CreateRequest { kind: Kind::Special(FileType::CharDevice, 5), mode: 0o644, umask: 0o22 };
+    let request =
+        CreateRequest { kind: InodeType::Special(FileType::CharDevice, 5), mode: 0o644, umask: 0o22 };
     assert_eq!(notes.taken(), [format!("make 1000 2 {:?} {request:?}", b"tty")]);
     let rename = wire::Rename2In { newdir: 3, flags: 2, padding: 0 };
     ask(&notes, opcode::RENAME2, rename.as_bytes(), b"a\0b\0", 0);

@@ -1,0 +1,65 @@
+//! Which features a mount accepts, for reading and for writing.
+//!
+//! Source: `ext4_feature_set_ok` of `fs/ext4/super.c`.
+
+use extant_ondisk::{IncompatFeatures, RoCompatFeatures, Superblock, casefold};
+
+use crate::error::{Error, Result};
+
+/// Features without which the disk can be neither read nor written here.
+pub(crate) const INCOMPAT_READ: IncompatFeatures = IncompatFeatures::FILETYPE
+    .union(IncompatFeatures::RECOVER)
+    .union(IncompatFeatures::META_BG)
+    .union(IncompatFeatures::EXTENTS)
+    .union(IncompatFeatures::BIT64)
+    .union(IncompatFeatures::MMP)
+    .union(IncompatFeatures::FLEX_BG)
+    .union(IncompatFeatures::CSUM_SEED)
+    .union(IncompatFeatures::LARGEDIR)
+    .union(IncompatFeatures::INLINE_DATA)
+    .union(IncompatFeatures::EA_INODE)
+    .union(IncompatFeatures::ENCRYPT)
+    .union(IncompatFeatures::CASEFOLD);
+
+/// Incompatible features with which a disk can only be read.
+pub(crate) const INCOMPAT_READ_ONLY: IncompatFeatures =
+    IncompatFeatures::ENCRYPT.union(IncompatFeatures::CASEFOLD);
+
+/// Read-only-compatible features that can be written.
+pub(crate) const RO_COMPAT_WRITE: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
+    .union(RoCompatFeatures::LARGE_FILE)
+    .union(RoCompatFeatures::HUGE_FILE)
+    .union(RoCompatFeatures::GDT_CSUM)
+    .union(RoCompatFeatures::DIR_NLINK)
+    .union(RoCompatFeatures::EXTRA_ISIZE)
+    .union(RoCompatFeatures::METADATA_CSUM)
+    .union(RoCompatFeatures::VERITY)
+    .union(RoCompatFeatures::ORPHAN_PRESENT);
+
+/// Refuses a disk with features that cannot be read, or cannot be written if it is to be.
+///
+/// # Errors
+/// `Incompatible`, `Unsupported`, `ReadOnlyFeatures`.
+pub(super) fn check_features(superblock: &Superblock, read_only: bool) -> Result<()> {
+    let unknown = superblock.incompat() - INCOMPAT_READ;
+    if !unknown.is_empty() {
+        return Err(Error::Incompatible(list(unknown.all_names())));
+    }
+    let folds = superblock.incompat().contains(IncompatFeatures::CASEFOLD);
+    if folds && superblock.s_encoding() != casefold::ENCODING_UTF8_12_1 {
+        return Err(Error::Unsupported("an unknown encoding of names"));
+    }
+    if read_only {
+        return Ok(());
+    }
+    let incompat = superblock.incompat() & INCOMPAT_READ_ONLY;
+    let ro_compat = superblock.ro_compat() - RO_COMPAT_WRITE;
+    if incompat.is_empty() && ro_compat.is_empty() {
+        return Ok(());
+    }
+    Err(Error::ReadOnlyFeatures(list(incompat.all_names().chain(ro_compat.all_names()))))
+}
+
+fn list(names: impl Iterator<Item = String>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,105 @@
+//! Finding, replaying and opening the journal.
+//!
+//! Source: `ext4_load_journal`, `ext4_load_and_init_journal` of `fs/ext4/super.c`.
+
+use std::collections::BTreeMap;
+
+use extant_journal::{Journal, LogMap, recovery};
+use extant_ondisk::{CompatFeatures, FsBlock, IncompatFeatures, InodeNumber, Structure};
+use extant_rt::Arc;
+
+use super::Mounted;
+use crate::error::{Error, Location, Result};
+use crate::mapping::BlockMap;
+use crate::metadata::SbInfo;
+
+/// Where the log's blocks are, if the file system has a journal.
+pub(super) fn find_log(map: &BlockMap) -> Result<Option<LogMap>> {
+    let location = Location::of(Structure::Journal);
+    let number = {
+        let superblock = map.superblock.lock();
+        if !superblock.compat().contains(CompatFeatures::HAS_JOURNAL) {
+            return Ok(None);
+        }
+        InodeNumber(superblock.s_journal_inum())
+    };
+    if number.0 == 0 {
+        return Err(Error::Unsupported("a journal on another device"));
+    }
+    let raw = map.read_inode(number)?;
+    let mut runs = Vec::new();
+    for extent in map.all_extents(number, &raw)? {
+        runs.push((extent.logical.0, extent.start, u32::from(extent.len)));
+    }
+    let map = LogMap::new(runs).map_err(|_| location.inode(number).corrupt("its blocks leave gaps"))?;
+    Ok(Some(map))
+}
+
+/// Replays the log: to the final locations, or when reading into the blocks that are returned. The log of a file system that was unmounted is
+/// not replayed, for its transactions are older than what was written since, and it is emptied before there are new ones.
+///
+/// Source: `ext4_load_journal`. Linux empties that log for a read-only mount too; here reading writes nothing.
+pub(super) fn recover(
+    sbi: &SbInfo,
+    log: &LogMap,
+    read_only: bool,
+    mounted: &mut Mounted,
+) -> Result<BTreeMap<FsBlock, Arc<[u8]>>> {
+    let needs_recovery = sbi.superblock.lock().incompat().contains(IncompatFeatures::RECOVER);
+    let recover = if needs_recovery { recovery::replay } else { recovery::skip };
+    let mut found = recover(&*sbi.device, log, sbi.geometry.block_size, sbi.geometry.blocks_count)
+        .map_err(|source| unusable_log(log_place(sbi, log), source))?;
+    mounted.replayed_blocks = found.blocks.len();
+    mounted.skipped_transactions = if needs_recovery { 0 } else { found.report.transactions };
+    mounted.journal_errno = found.superblock.s_errno;
+    // Without them the tree would silently be an older one.
+    if found.report.fast_commit_pending {
+        return Err(Error::Unsupported(
+            "fast commits to replay; a mount by Linux or e2fsck -E journal_only replays them",
+        ));
+    }
+    sbi.keep_newer_errors(&mut found.blocks);
+    if read_only {
+        return Ok(found.blocks);
+    }
+    found.checkpoint(&*sbi.device, &*sbi.device, log)?;
+    Ok(BTreeMap::new())
+}
+
+fn log_place(sbi: &SbInfo, log: &LogMap) -> Location {
+    let number = InodeNumber(sbi.superblock.lock().s_journal_inum());
+    let location = Location::of(Structure::Journal).inode(number);
+    log.get(0).map_or(location, |block| location.block(block))
+}
+
+/// Opens the journal for writing; a disk without a log gets one that writes each block in place.
+///
+/// # Errors
+/// `Log`, `Journal`.
+pub(super) fn open_journal(sbi: &mut SbInfo, log: Option<LogMap>) -> Result<()> {
+    let block_size = sbi.geometry.block_size;
+    let options = extant_journal::Options {
+        checksums: sbi.checksums.has_metadata_checksums(),
+        block_numbers_64bit: sbi.superblock.get_mut().incompat().contains(IncompatFeatures::BIT64),
+        clear_errno: true,
+        clock: sbi.clock,
+    };
+    sbi.journal = Some(match log {
+        Some(map) => {
+            let location = log_place(sbi, &map);
+            Journal::open(sbi.device.clone(), sbi.device.clone(), block_size, map, options)
+                .map_err(|source| unusable_log(location, source))?
+        }
+        None => Journal::without_log(sbi.device.clone(), block_size, options),
+    });
+    sbi.journal.iter().for_each(|journal| drop(sbi.committed.set(journal.clone())));
+    Ok(())
+}
+
+/// The error of a log at `location`; of one that cannot be read it is not known which block that was.
+fn unusable_log(location: Location, source: extant_journal::Error) -> Error {
+    match source {
+        extant_journal::Error::Io(_) => Error::Journal(source),
+        _ => Error::Log { location, source },
+    }
+}
