@@ -5,9 +5,10 @@ use std::path::Path;
 
 use extant_loads::Directory;
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, Mode, OFlags, fallocate, ftruncate, openat, statat, unlinkat,
+    AtFlags, CWD, FallocateFlags, Mode, OFlags, fallocate, fdatasync, fsync, ftruncate, openat, statat,
+    unlinkat,
 };
-use rustix::io::{Errno, pwrite};
+use rustix::io::{Errno, pread, pwrite};
 
 /// An open directory: names are relative to it, which spares the kernel the walk.
 #[derive(Debug)]
@@ -26,12 +27,12 @@ impl Directory for HostDir {
     type Error = Errno;
 
     fn create(&self, name: &str) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         openat(&self.0, name, flags, Mode::from_raw_mode(0o644))
     }
 
     fn open(&self, name: &str) -> Result<OwnedFd, Errno> {
-        openat(&self.0, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+        openat(&self.0, name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
     }
 
     fn stat(&self, name: &str) -> Result<(), Errno> {
@@ -55,7 +56,19 @@ impl Directory for HostDir {
         }
     }
 
+    fn read(file: &OwnedFd, at: u64, buf: &mut [u8]) -> Result<(), Errno> {
+        pread(file, buf, at).map(drop)
+    }
+
     fn truncate(file: &OwnedFd) -> Result<(), Errno> {
         ftruncate(file, 0)
+    }
+
+    fn fsync(file: &OwnedFd) -> Result<(), Errno> {
+        fsync(file)
+    }
+
+    fn fdatasync(file: &OwnedFd) -> Result<(), Errno> {
+        fdatasync(file)
     }
 }

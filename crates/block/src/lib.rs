@@ -19,7 +19,7 @@ use extant_rt::Arc;
 
 pub use buffers::{BUFFER_BYTES, Buffer, Buffers};
 pub use container::{Container, ImageFormat, PartitionEntry, PartitionKind};
-pub use durable::DurableRequests;
+pub use durable::{DurableRequests, FlushEpoch};
 pub use error::{Error, Holder};
 pub use fault::{Fault, FaultDevice, Operation, Request};
 pub use file::{Create, DeviceAccess, FileDevice, Transfer};

@@ -95,7 +95,7 @@ impl Journal {
             written += self.write_checkpoint_batch(batch)?;
         }
         if written > 0 {
-            self.flush_device(&*self.device)?;
+            self.flush_device()?;
         }
         let mut state = self.state.lock();
         for copy in &copies {
@@ -139,7 +139,7 @@ impl Journal {
         }
         superblock.sb.s_start = tail.start;
         superblock.sb.s_sequence = tail.sequence;
-        self.durable_requests.run(|| superblock.write(&open.log))?;
+        self.durable_requests.run(|| superblock.write_fua(&open.log))?;
         drop(superblock);
         self.state.lock().release(tail.freed);
         self.changed.notify_all();

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 use extant_ondisk::jbd2::{self, Tag, TagFlags};
 use extant_ondisk::{FsBlock, TransactionId};
-use extant_rt::{Arc, LockClass, Ordering, Rank};
+use extant_rt::{Arc, LockClass, Monotonic, Ordering, Rank};
 
 use crate::committed_blocks::CommittedBlock;
 use crate::journal::OpenLog;
@@ -51,7 +51,8 @@ impl Drop for CommitGuard<'_> {
 }
 
 impl Journal {
-    /// Makes `tid` durable and returns when it is, after [`Client::committed`].
+    /// Makes `tid` durable and returns when it is, after [`Client::committed`]. Where several threads sync again and again, it waits for
+    /// them first: at most for the average time of a commit, and for 15 ms.
     ///
     /// # Errors
     /// [`Error::Aborted`]: the journal is aborted, perhaps by this very commit. [`Error::NoSuchTransaction`].
@@ -62,6 +63,18 @@ impl Journal {
     /// # Panics
     /// In debug builds, if the thread has a handle open.
     pub fn commit(&self, tid: TransactionId) -> Result<()> {
+        self.commit_in_group(tid, true)
+    }
+
+    /// Makes everything durable that handles changed which have closed, at once. Nothing to do if none did.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    pub fn commit_running(&self) -> Result<()> {
+        self.commit_in_group(self.running_tid(), false)
+    }
+
+    fn commit_in_group(&self, tid: TransactionId, waits: bool) -> Result<()> {
         if self.is_durable(tid) {
             return Ok(());
         }
@@ -69,6 +82,7 @@ impl Journal {
         let client = self.client();
         let _rank = Rank::enter(LockClass::HANDLE, 0);
         let mut state = self.state.lock();
+        let mut joined: Option<Monotonic> = None;
         loop {
             if self.is_durable(tid) {
                 return Ok(());
@@ -79,32 +93,37 @@ impl Journal {
                 return Err(Error::NoSuchTransaction(tid));
             }
             // Only with no commit under way is everything before the running transaction durable.
+            if !state.committing && tid == running && self.gate.is_untouched() {
+                return Ok(());
+            }
+            let joined = *joined.get_or_insert_with(|| {
+                let in_commit = state.committing && tid == state.next;
+                if state.group.join(in_commit) {
+                    self.changed.notify_all();
+                }
+                Monotonic::now()
+            });
             if state.committing {
                 state = self.wait(state);
-            } else if tid == running && self.gate.is_untouched() {
-                return Ok(());
+            } else if let Some(left) = state.group.wait(joined.elapsed()).filter(|_| waits) {
+                state = self.changed.wait_timeout(state, left);
             } else {
                 break;
             }
         }
         state.committing = true;
+        state.group.started();
         drop(state);
+        let started = Monotonic::now();
         let mut guard = CommitGuard { journal: self, finished: false };
         let done = client
             .as_deref()
             .ok_or(Error::ClientGone)
             .and_then(|client| self.commit_running_transaction(client));
         let done = done.map_err(|error| self.fail(error));
+        self.state.lock().group.ended(started.elapsed());
         guard.finished = true;
         done
-    }
-
-    /// Makes everything durable that handles changed which have closed. Nothing to do if none did.
-    ///
-    /// # Errors
-    /// As [`Journal::commit`].
-    pub fn commit_running(&self) -> Result<()> {
-        self.commit(self.running_tid())
     }
 
     fn commit_running_transaction(&self, client: &dyn Client) -> Result<()> {
@@ -115,7 +134,7 @@ impl Journal {
                 let checkpoint = self.lock_checkpoint();
                 write_sorted(&*self.device, &transaction.blocks)?;
                 drop(checkpoint);
-                self.flush_device(&*self.device)?;
+                self.flush_device()?;
                 self.state.lock().next = transaction.tid.next();
                 self.stats.committed(transaction.blocks.len(), 0, 0);
             }
@@ -192,10 +211,10 @@ impl Journal {
             log.write(at, &blocks)?;
             at = log.ring.advance(at, blocks.len() as u32);
         }
+        self.flush_device()?;
         if open.is_external {
-            self.flush_device(&*self.device)?;
+            self.durable_requests.run(|| log.device.flush())?;
         }
-        self.flush_device(&*log.device)?;
         Self::check_aborted(&self.state.lock())?;
         let (seconds, nanoseconds) = self.clock.now();
         self.durable_requests
@@ -225,14 +244,14 @@ impl Journal {
         Ok(needed)
     }
 
-    /// The superblock on the disk must say that the log has a start before a transaction in it counts. What it
-    /// says becomes durable with the flush before the commit block, at the latest.
+    /// The superblock on the disk must say that the log has a start before a transaction in it counts: what it says becomes durable with
+    /// the flush before the commit block.
     fn mark_in_use(&self, open: &OpenLog, start: u32, tid: TransactionId) -> Result<()> {
         let mut superblock = open.superblock.lock();
         if superblock.sb.s_start == 0 {
             superblock.sb.s_start = start;
             superblock.sb.s_sequence = tid;
-            self.durable_requests.run(|| superblock.write(&open.log))?;
+            superblock.write(&open.log)?;
         }
         Ok(())
     }

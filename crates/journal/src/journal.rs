@@ -2,7 +2,7 @@
 //!
 //! Leaves out: handles (`handle.rs`), commit, checkpoint, recovery.
 
-use extant_block::{BlockDevice, DurableRequests};
+use extant_block::{BlockDevice, DurableRequests, FlushEpoch};
 use extant_ondisk::jbd2::{CRC32C_TYPE, Compat, Incompat, Superblock};
 use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::{Arc, AtomicU32, Condvar, LockClass, Mutex, MutexGuard, OnceLock, Ordering, WallClock, Weak};
@@ -221,21 +221,36 @@ impl Journal {
         self.stats.read()
     }
 
-    /// Makes every write durable that has returned. Code that writes to the device past the log flushes it here and nowhere else,
-    /// because a device reports lost writes once. Waits for flushes and durable writes of other threads that overlap this one: they
-    /// may get the report in its place.
+    /// The epoch of the writes to the file system's device that have returned, for [`Journal::flush_since`].
+    #[must_use]
+    pub fn flush_epoch(&self) -> FlushEpoch {
+        self.durable_requests.epoch()
+    }
+
+    /// Makes every write durable that had returned when `epoch` was taken. A commit's flush that began later does it too. Code that
+    /// writes to the device past the log flushes it here and nowhere else, because a device reports lost writes once. Waits for flushes
+    /// and durable writes of other threads that overlap the flush: they may get the report in its place.
     ///
     /// # Errors
     /// [`Error::Aborted`]. A device that fails here may have dropped what it held back, whichever thread wrote it: this aborts too,
     /// or a later flush would seem to cover it.
-    pub fn flush(&self) -> Result<()> {
+    pub fn flush_since(&self, epoch: FlushEpoch) -> Result<()> {
         Self::check_aborted(&self.state.lock())?;
-        self.flush_device(&*self.device).map_err(|error| self.fail(error.into()))
+        let flushed = self.durable_requests.flush_since(epoch, || self.device.flush());
+        flushed.map_err(|error: std::io::Error| self.fail(error.into()))
     }
 
-    /// Flushes one of the devices.
-    pub(crate) fn flush_device(&self, device: &dyn BlockDevice) -> std::io::Result<()> {
-        self.durable_requests.run(|| device.flush())
+    /// Makes every write durable that has returned.
+    ///
+    /// # Errors
+    /// As [`Journal::flush_since`].
+    pub fn flush(&self) -> Result<()> {
+        self.flush_since(self.flush_epoch())
+    }
+
+    /// Flushes the file system's device.
+    pub(crate) fn flush_device(&self) -> std::io::Result<()> {
+        self.durable_requests.flush_since(self.flush_epoch(), || self.device.flush())
     }
 
     /// Stops all writing; the superblock says so, but of [`Error::ShutDown`], which is no damage. The first error stays the cause.
@@ -260,7 +275,7 @@ impl Journal {
             let mut superblock = open.superblock.lock();
             superblock.sb.s_errno = ABORTED_ERRNO;
             // The device that failed may be this one; the caller learns of the abort anyway.
-            let _ = superblock.write(&open.log);
+            let _ = superblock.write_fua(&open.log);
         }
         if let Some(client) = self.client() {
             client.aborted(&cause);
@@ -327,7 +342,7 @@ impl Journal {
         if superblock.is_written && superblock.sb.s_start != 0 {
             superblock.sb.s_start = 0;
             superblock.sb.s_sequence = next;
-            self.durable_requests.run(|| superblock.write(&open.log))?;
+            self.durable_requests.run(|| superblock.write_fua(&open.log))?;
         }
         Ok(())
     }
@@ -340,9 +355,18 @@ impl Drop for Journal {
 }
 
 impl SuperblockBlock {
-    /// Writes it durably.
+    /// Writes it: durable with the next flush of the log's device.
     pub fn write(&mut self, log: &Log) -> Result<()> {
-        log::write_superblock(&*log.device, &log.map, &self.sb, &mut self.block)?;
+        let offset = log::encode_superblock(&log.map, &self.sb, &mut self.block)?;
+        log.device.write_at(offset, &self.block)?;
+        self.is_written = true;
+        Ok(())
+    }
+
+    /// Writes it durably.
+    pub fn write_fua(&mut self, log: &Log) -> Result<()> {
+        let offset = log::encode_superblock(&log.map, &self.sb, &mut self.block)?;
+        log.device.write_fua(offset, &self.block)?;
         self.is_written = true;
         Ok(())
     }

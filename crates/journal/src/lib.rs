@@ -17,6 +17,7 @@ mod commit;
 mod committed_blocks;
 mod error;
 mod gate;
+mod group;
 mod handle;
 mod journal;
 mod log;

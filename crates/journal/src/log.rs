@@ -169,16 +169,11 @@ pub fn read_block(device: &dyn BlockDevice, map: &LogMap, log_block: u32, into: 
     Ok(device.read_at(block.0 * into.len() as u64, into)?)
 }
 
-/// Writes the superblock into the bytes of its block and these to the device, durably.
-pub fn write_superblock(
-    device: &dyn BlockDevice,
-    map: &LogMap,
-    sb: &Superblock,
-    block: &mut [u8],
-) -> Result<()> {
+/// Writes the superblock into the bytes of its block; returns where these belong on the device, in bytes.
+pub fn encode_superblock(map: &LogMap, sb: &Superblock, block: &mut [u8]) -> Result<u64> {
     sb.write(block);
     let at = map.get(0).ok_or(Error::BadMap("it is too short"))?;
-    Ok(device.write_fua(at.0 * block.len() as u64, block)?)
+    Ok(at.0 * block.len() as u64)
 }
 
 impl Log {

@@ -180,7 +180,9 @@ impl Replay {
         let mut empty = self.superblock.clone();
         empty.s_start = 0;
         empty.s_sequence = self.next_sequence;
-        log::write_superblock(log_device, map, &empty, &mut self.superblock_block.clone())
+        let mut block = self.superblock_block.clone();
+        let offset = log::encode_superblock(map, &empty, &mut block)?;
+        Ok(log_device.write_fua(offset, &block)?)
     }
 }
 

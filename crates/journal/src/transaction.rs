@@ -13,6 +13,7 @@ use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::Arc;
 
 use crate::Error;
+use crate::group::Group;
 use crate::log::Ring;
 
 /// A transaction in the log.
@@ -34,6 +35,8 @@ pub struct State {
     logged: VecDeque<Logged>,
     /// A thread is between locking a transaction and its `committed`.
     pub committing: bool,
+    /// The threads that wait for commits.
+    pub group: Group,
     /// A thread has the right to write blocks to their final locations.
     pub checkpointing: bool,
     /// Blocks whose checkpoint writes may be under way.
@@ -59,6 +62,7 @@ impl State {
             used: 0,
             logged: VecDeque::new(),
             committing: false,
+            group: Group::default(),
             checkpointing: false,
             in_flight: BTreeSet::new(),
             aborted: None,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand, ValueEnum as _};
-use extant_loads::Load;
+use extant_loads::{Load, Step};
 
 use crate::machine::Model;
 use crate::policy::compare::Disk;
@@ -185,6 +185,11 @@ enum What {
     },
 }
 
+/// The loads whose threads may share nothing: threads that sync share commits.
+fn loads_apart() -> Vec<Load> {
+    Load::value_variants().iter().copied().filter(|load| !load.counts(Step::Sync)).collect()
+}
+
 pub fn run() -> Result<(), Box<dyn Error>> {
     match Arguments::parse().what {
         What::Run {
@@ -220,7 +225,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
         What::Conflict { operations, machine, policy, json, svg } => {
             let (model, tuning) = (Rc::new(Model::load(&machine)?), policy::load(&policy)?);
             let conflicts = match operations[..] {
-                [] => conflict::matrix(Load::value_variants(), &model, tuning)?,
+                [] => conflict::matrix(&loads_apart(), &model, tuning)?,
                 [operation] => vec![conflict::conflict([operation; 2], &model, tuning)?],
                 [first, second, ..] => vec![conflict::conflict([first, second], &model, tuning)?],
             };

@@ -104,6 +104,10 @@ struct StepsFile {
     append: u64,
     truncate: u64,
     write: u64,
+    #[serde(default)]
+    read: u64,
+    #[serde(default)]
+    sync: u64,
 }
 
 impl Model {
@@ -172,6 +176,8 @@ impl Model {
             (Step::Append, steps.append),
             (Step::Truncate, steps.truncate),
             (Step::Write, steps.write),
+            (Step::Read, steps.read),
+            (Step::Sync, steps.sync),
         ];
         let behind = behind
             .into_iter()

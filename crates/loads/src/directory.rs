@@ -24,8 +24,14 @@ pub trait Directory {
     fn allocate(file: &Self::File, at: u64, bytes: u64) -> Result<(), Self::Error>;
     /// Writes into a file.
     fn write(file: &Self::File, at: u64, bytes: &[u8]) -> Result<(), Self::Error>;
+    /// Fills `buf` from a file.
+    fn read(file: &Self::File, at: u64, buf: &mut [u8]) -> Result<(), Self::Error>;
     /// Cuts a file to nothing.
     fn truncate(file: &Self::File) -> Result<(), Self::Error>;
+    /// Makes a file durable.
+    fn fsync(file: &Self::File) -> Result<(), Self::Error>;
+    /// Makes a file's data durable.
+    fn fdatasync(file: &Self::File) -> Result<(), Self::Error>;
 }
 
 const NEW: New<'static> = New { kind: NewKind::File, mode: 0o644, uid: 0, gid: 0, times: None, xattrs: &[] };
@@ -59,7 +65,19 @@ impl Directory for Dir {
         file.write_all_at(bytes, at)
     }
 
+    fn read(file: &File, at: u64, buf: &mut [u8]) -> Result<(), Error> {
+        file.read_at(buf, at).map(drop)
+    }
+
     fn truncate(file: &File) -> Result<(), Error> {
         file.set_len(0)
+    }
+
+    fn fsync(file: &File) -> Result<(), Error> {
+        file.sync_all()
+    }
+
+    fn fdatasync(file: &File) -> Result<(), Error> {
+        file.sync_data()
     }
 }

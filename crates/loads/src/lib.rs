@@ -65,6 +65,14 @@ pub enum Load {
     RandomFill,
     /// Fills a file by 4 times 1 KiB in a row, in random order.
     RandomFillBySequences,
+    /// Reads 4 KiB at random places of a file of 16 MiB.
+    ReadRandom,
+    /// Reads a file of 16 MiB by 4 KiB, in order, again and again.
+    ReadInOrder,
+    /// Appends 4 KiB to a file that grows to 64 MiB, each with an fsync.
+    AppendFsync,
+    /// Writes 4 KiB at random places of a file of 16 MiB, each with an fdatasync.
+    OverwriteFdatasync,
 }
 
 /// What a thread has just done.
@@ -82,6 +90,10 @@ pub enum Step {
     Truncate,
     /// Up to 4 KiB were written into a file.
     Write,
+    /// 4 KiB of a file were read.
+    Read,
+    /// A file was made durable.
+    Sync,
 }
 
 /// Who runs a load.
@@ -119,6 +131,10 @@ impl Load {
             Self::SparseWrites => "sparse writes of 1 KiB",
             Self::RandomFill => "random filling by 1 KiB",
             Self::RandomFillBySequences => "random filling by 4 times 1 KiB",
+            Self::ReadRandom => "read 4 KiB at random over 16 MiB",
+            Self::ReadInOrder => "read 4 KiB in order over 16 MiB",
+            Self::AppendFsync => "append 4 KiB, fsync",
+            Self::OverwriteFdatasync => "write 4 KiB at random over 16 MiB, fdatasync",
         }
     }
 
@@ -133,6 +149,8 @@ impl Load {
             Self::Fallocate2 | Self::Append => step == Step::Append,
             Self::Overwrite | Self::SmallFiles => step == Step::Write,
             Self::SparseWrites | Self::RandomFill | Self::RandomFillBySequences => step == Step::Write,
+            Self::ReadRandom | Self::ReadInOrder => step == Step::Read,
+            Self::AppendFsync | Self::OverwriteFdatasync => step == Step::Sync,
         }
     }
 
@@ -141,6 +159,7 @@ impl Load {
     pub fn ends(self) -> bool {
         match self {
             Self::CreateUnlink | Self::Stat | Self::Fallocate2 | Self::Append | Self::Overwrite => false,
+            Self::ReadRandom | Self::ReadInOrder | Self::AppendFsync | Self::OverwriteFdatasync => false,
             Self::Create | Self::Unlink | Self::SmallFiles => true,
             Self::SparseWrites | Self::RandomFill | Self::RandomFillBySequences => true,
         }

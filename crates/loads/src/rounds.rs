@@ -18,7 +18,7 @@ impl Load {
         match self {
             Self::CreateUnlink | Self::Create | Self::SmallFiles => Ok(()),
             Self::Stat | Self::Unlink => part.create_all(&part.names(part.made(self)), &mut Silent),
-            Self::Overwrite => {
+            Self::Overwrite | Self::ReadRandom | Self::ReadInOrder | Self::OverwriteFdatasync => {
                 let file = part.dir.create(&part.file())?;
                 let mut places = (0..OVERWRITTEN_BYTES).step_by(CONTENT.len());
                 places.try_for_each(|at| D::write(&file, at, &CONTENT))
@@ -66,6 +66,10 @@ impl Load {
             Self::SparseWrites => part.burst(|index| index * SPARSE_STEP_BYTES, runner),
             Self::RandomFill => part.fill(1, runner),
             Self::RandomFillBySequences => part.fill(SEQUENTIAL, runner),
+            Self::ReadRandom => part.read(true, runner),
+            Self::ReadInOrder => part.read(false, runner),
+            Self::AppendFsync => part.append_fsync(runner),
+            Self::OverwriteFdatasync => part.overwrite_fdatasync(runner),
         }
     }
 
@@ -179,6 +183,53 @@ impl<D: Directory> Part<'_, D> {
                 D::write(&file, random.below(OVERWRITTEN_BYTES / BLOCK_BYTES) * BLOCK_BYTES, &CONTENT)?;
                 runner.did(Step::Write);
             }
+        }
+        Ok(())
+    }
+
+    /// Reads by [`BLOCK_BYTES`]; a round is [`ROUND`] of them.
+    fn read(&self, is_random: bool, runner: &mut dyn Runner) -> Result<(), D::Error> {
+        let file = self.dir.open(&self.file())?;
+        let mut random = Random::new(self.thread as u64);
+        let (mut buf, mut next) = (CONTENT, 0);
+        while runner.goes_on() {
+            for _ in 0..ROUND {
+                let block = if is_random { random.below(OVERWRITTEN_BYTES / BLOCK_BYTES) } else { next };
+                D::read(&file, block * BLOCK_BYTES, &mut buf)?;
+                runner.did(Step::Read);
+                next = (next + 1) % (OVERWRITTEN_BYTES / BLOCK_BYTES);
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends up to [`APPENDED_BYTES_MAX`], then from the start again.
+    fn append_fsync(&self, runner: &mut dyn Runner) -> Result<(), D::Error> {
+        let file = self.dir.open(&self.file())?;
+        let mut end = 0;
+        while runner.goes_on() {
+            D::write(&file, end, &CONTENT)?;
+            runner.did(Step::Write);
+            D::fsync(&file)?;
+            runner.did(Step::Sync);
+            end += BLOCK_BYTES;
+            if end == APPENDED_BYTES_MAX {
+                D::truncate(&file)?;
+                runner.did(Step::Truncate);
+                end = 0;
+            }
+        }
+        Ok(())
+    }
+
+    fn overwrite_fdatasync(&self, runner: &mut dyn Runner) -> Result<(), D::Error> {
+        let file = self.dir.open(&self.file())?;
+        let mut random = Random::new(self.thread as u64);
+        while runner.goes_on() {
+            D::write(&file, random.below(OVERWRITTEN_BYTES / BLOCK_BYTES) * BLOCK_BYTES, &CONTENT)?;
+            runner.did(Step::Write);
+            D::fdatasync(&file)?;
+            runner.did(Step::Sync);
         }
         Ok(())
     }

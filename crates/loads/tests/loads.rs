@@ -59,8 +59,20 @@ impl Directory for Model {
         Ok(())
     }
 
+    fn read(_: &Contents, _: u64, _: &mut [u8]) -> Result<(), &'static str> {
+        Ok(())
+    }
+
     fn truncate(file: &Contents) -> Result<(), &'static str> {
         file.borrow_mut().end = 0;
+        Ok(())
+    }
+
+    fn fsync(_: &Contents) -> Result<(), &'static str> {
+        Ok(())
+    }
+
+    fn fdatasync(_: &Contents) -> Result<(), &'static str> {
         Ok(())
     }
 }
@@ -105,7 +117,9 @@ fn loads_count_their_steps_and_leave_nothing() {
         let (_, counted) = run(*load, 3, 250);
         match load.ends() {
             true => assert_eq!(counted, 250, "{load:?}"),
-            false => assert!(counted >= 3 * 100, "{load:?}: {counted}"),
+            false => {
+                assert!(counted >= if load.counts(Step::Sync) { 3 } else { 3 * 100 }, "{load:?}: {counted}")
+            }
         }
         let (_, counted) = run(*load, 1, 250);
         assert!(counted > 0 && counted < 250 || !load.ends(), "{load:?} does not stop when told: {counted}");

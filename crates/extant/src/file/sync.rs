@@ -19,8 +19,9 @@ impl Files {
         self.evict_unlinked();
         let Some(journal) = &self.journal else { return Ok(()) };
         let flushed = self.flush_all();
+        let written = journal.flush_epoch();
         journal.commit_running()?;
-        journal.flush()?;
+        journal.flush_since(written)?;
         let lost = self.check_writeback_error();
         flushed.and(lost).and(self.check_undeleted())
     }
@@ -44,6 +45,7 @@ impl Files {
         if is_interrupted() {
             return Err(Error::Interrupted);
         }
+        let written = journal.flush_epoch();
         let state = inode.state();
         let tid = if attributes { state.sync_tid } else { state.datasync_tid };
         drop(state);
@@ -51,7 +53,7 @@ impl Files {
             Some(tid) if !journal.is_durable(tid) => journal.commit(tid)?,
             _ => {}
         }
-        // The commit may have flushed before this file's last overwrite in place.
-        Ok(journal.flush()?)
+        // No commit may have been needed, or it may have flushed before this file's last overwrite in place.
+        Ok(journal.flush_since(written)?)
     }
 }

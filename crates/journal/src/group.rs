@@ -1,0 +1,118 @@
+//! Group commit: how many threads a commit should be made for, and how long it may wait for them.
+//!
+//! Threads that sync again and again come back soon after a commit that they waited for. A commit that starts with the first of them makes
+//! the others wait for the next one. So it waits until as many threads ask for it as waited in and during the last commit, but no longer
+//! than a commit takes on average. A thread that syncs alone never waits.
+//!
+//! Source: the batching of `jbd2_journal_stop` (`fs/jbd2/transaction.c`) and `ext4_mount_opts`' `max_batch_time`; Linux waits for the average
+//! time as soon as two threads sync in turn, whether the others have come or not.
+
+use std::time::Duration;
+
+/// As Linux's default `max_batch_time`.
+const WAIT_MAX: Duration = Duration::from_millis(15);
+
+/// Threads that wait for commits. Protected by the state lock.
+#[derive(Debug, Default)]
+pub struct Group {
+    /// Threads that wait for the commit under way.
+    in_commit: u32,
+    /// Threads that wait for the next one.
+    joined: u32,
+    /// Threads that waited in and during the last commit.
+    expected: u32,
+    /// How long commits take on average.
+    commit_time: Duration,
+}
+
+impl Group {
+    /// A thread waits for the commit under way if `in_commit`, else for the next one. Whether it is the last that the next one waits
+    /// for.
+    #[must_use]
+    pub fn join(&mut self, in_commit: bool) -> bool {
+        let threads = if in_commit { &mut self.in_commit } else { &mut self.joined };
+        *threads = threads.saturating_add(1);
+        !in_commit && self.joined == self.expected
+    }
+
+    /// How long the next commit waits from now on, if the first of its threads came `waited` ago.
+    pub fn wait(&self, waited: Duration) -> Option<Duration> {
+        let left = self.commit_time.min(WAIT_MAX).checked_sub(waited).filter(|left| !left.is_zero());
+        left.filter(|_| self.joined < self.expected)
+    }
+
+    /// A commit starts.
+    pub fn started(&mut self) {
+        self.in_commit = std::mem::take(&mut self.joined);
+    }
+
+    /// A commit has ended that took `time`.
+    pub fn ended(&mut self, time: Duration) {
+        self.expected = self.in_commit.saturating_add(self.joined);
+        self.in_commit = 0;
+        self.commit_time = match self.commit_time {
+            Duration::ZERO => time,
+            average => (3 * average + time) / 4,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMMIT: Duration = Duration::from_millis(4);
+
+    fn join(group: &mut Group, threads: u32) {
+        for _ in 0..threads {
+            let _ = group.join(false);
+        }
+    }
+
+    /// A commit that `threads` wait for and that `later` join while it is under way.
+    fn commit(group: &mut Group, threads: u32, later: u32) {
+        join(group, threads);
+        group.started();
+        join(group, later);
+        group.ended(COMMIT);
+    }
+
+    #[test]
+    fn a_thread_alone_never_waits() {
+        let mut group = Group::default();
+        for _ in 0..3 {
+            join(&mut group, 1);
+            assert_eq!(group.wait(Duration::ZERO), None);
+            group.started();
+            group.ended(COMMIT);
+        }
+    }
+
+    #[test]
+    fn a_commit_waits_for_the_threads_of_the_last_one_and_no_longer_than_a_commit_takes() {
+        let mut group = Group::default();
+        commit(&mut group, 1, 7);
+        assert_eq!(group.wait(Duration::ZERO), Some(COMMIT), "one is to come back");
+        assert_eq!(group.wait(Duration::from_millis(1)), Some(Duration::from_millis(3)));
+        assert_eq!(group.wait(COMMIT), None);
+        join(&mut group, 1);
+        assert_eq!(group.wait(Duration::ZERO), None, "all are there");
+        group.started();
+        group.ended(COMMIT);
+        join(&mut group, 7);
+        assert!(group.wait(Duration::ZERO).is_some());
+        group.started();
+        group.ended(COMMIT);
+        join(&mut group, 7);
+        assert_eq!(group.wait(Duration::ZERO), None, "the one that did not come is not expected again");
+    }
+
+    #[test]
+    fn a_commit_waits_for_15_ms_at_most() {
+        let mut group = Group::default();
+        join(&mut group, 2);
+        group.started();
+        group.ended(Duration::from_secs(1));
+        assert_eq!(group.wait(Duration::ZERO), Some(WAIT_MAX));
+    }
+}
