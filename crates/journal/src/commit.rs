@@ -19,6 +19,7 @@ use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::{Arc, LockClass, Monotonic, Ordering, Rank};
 
 use crate::committed_blocks::CommittedBlock;
+use crate::group::WAIT_MAX;
 use crate::journal::OpenLog;
 use crate::log::{Log, write_sorted};
 use crate::{BoxError, Client, Error, FinalBlock, Journal, Result};
@@ -44,9 +45,10 @@ impl Drop for CommitGuard<'_> {
         if !self.finished {
             self.journal.fail(Error::Client("it panicked in a commit".into()));
             self.journal.gate.unlock();
+            self.journal.wake();
         }
         self.journal.state.lock().committing = false;
-        self.journal.changed.notify_all();
+        self.journal.commit_ended.notify_all();
     }
 }
 
@@ -82,7 +84,8 @@ impl Journal {
         let client = self.client();
         let _rank = Rank::enter(LockClass::HANDLE, 0);
         let mut state = self.state.lock();
-        let mut joined: Option<Monotonic> = None;
+        // Since when it waits, and whether it was the first of its group.
+        let mut joined: Option<(Monotonic, bool)> = None;
         loop {
             if self.is_durable(tid) {
                 return Ok(());
@@ -96,20 +99,17 @@ impl Journal {
             if !state.committing && tid == running && self.gate.is_untouched() {
                 return Ok(());
             }
-            let joined = *joined.get_or_insert_with(|| {
+            let (since, is_first) = *joined.get_or_insert_with(|| {
                 let in_commit = state.committing && tid == state.next;
-                if state.group.join(in_commit) {
-                    self.changed.notify_all();
-                }
-                Monotonic::now()
+                (Monotonic::now(), state.group.join(in_commit))
             });
-            if state.committing {
-                state = self.wait(state);
-            } else if let Some(left) = state.group.wait(joined.elapsed()).filter(|_| waits) {
-                state = self.changed.wait_timeout(state, left);
-            } else {
-                break;
-            }
+            let left = state.group.wait(since.elapsed()).filter(|_| waits);
+            state = match left {
+                _ if state.committing => self.commit_ended.wait(state),
+                // The first one commits; should it leave without, the others do not wait for ever.
+                Some(left) => self.commit_ended.wait_timeout(state, if is_first { left } else { WAIT_MAX }),
+                None => break,
+            };
         }
         state.committing = true;
         state.group.started();

@@ -9,8 +9,8 @@
 
 use std::time::Duration;
 
-/// As Linux's default `max_batch_time`.
-const WAIT_MAX: Duration = Duration::from_millis(15);
+/// As long as a thread waits for others at most: Linux's default `max_batch_time`.
+pub const WAIT_MAX: Duration = Duration::from_millis(15);
 
 /// Threads that wait for commits. Protected by the state lock.
 #[derive(Debug, Default)]
@@ -26,13 +26,12 @@ pub struct Group {
 }
 
 impl Group {
-    /// A thread waits for the commit under way if `in_commit`, else for the next one. Whether it is the last that the next one waits
-    /// for.
+    /// A thread waits for the commit under way if `in_commit`, else for the next one. Whether it is the first that waits for the next one.
     #[must_use]
     pub fn join(&mut self, in_commit: bool) -> bool {
         let threads = if in_commit { &mut self.in_commit } else { &mut self.joined };
         *threads = threads.saturating_add(1);
-        !in_commit && self.joined == self.expected
+        !in_commit && self.joined == 1
     }
 
     /// How long the next commit waits from now on, if the first of its threads came `waited` ago.

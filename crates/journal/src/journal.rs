@@ -71,7 +71,9 @@ pub struct Journal {
     /// The newest durable transaction.
     pub(crate) durable: AtomicU32,
     pub(crate) state: Mutex<State>,
-    /// Notified whenever something changes that a thread may wait for.
+    /// Notified when a commit ends or the journal is aborted, for threads that want a commit.
+    pub(crate) commit_ended: Condvar,
+    /// Notified whenever something else changes that a thread may wait for.
     pub(crate) changed: Condvar,
     pub(crate) revoked: Mutex<BTreeSet<FsBlock>>,
     pub(crate) committed_blocks: CommittedBlocks,
@@ -170,6 +172,7 @@ impl Journal {
             running: AtomicU32::new(next.0),
             durable: AtomicU32::new(next.0.wrapping_sub(1)),
             state: Mutex::with_key(LockClass::JOURNAL, 1, state),
+            commit_ended: Condvar::new(),
             changed: Condvar::new(),
             revoked: Mutex::with_key(LockClass::JOURNAL, 2, BTreeSet::new()),
             committed_blocks: CommittedBlocks::new(),
@@ -271,6 +274,7 @@ impl Journal {
             cause
         };
         self.changed.notify_all();
+        self.commit_ended.notify_all();
         if let Some(open) = self.log.as_ref().filter(|_| !matches!(*cause, Error::ShutDown)) {
             let mut superblock = open.superblock.lock();
             superblock.sb.s_errno = ABORTED_ERRNO;

@@ -169,6 +169,27 @@ fn an_external_journal_flushes_the_file_system_before_the_commit_block_and_befor
 }
 
 #[test]
+fn the_flush_of_a_commit_covers_what_was_written_before_it() {
+    let notes = Arc::new(Mutex::new(LockClass::DEVICE, Vec::new()));
+    let inner = MemoryDevice::new(BLOCKS * u64::from(BLOCK));
+    let device = Arc::new(Noting { name: "disk", inner, notes: Arc::clone(&notes) });
+    let map = format_log(&device.inner, BLOCK, LOG, LOG_LEN);
+    let journal =
+        Journal::open(device.clone(), device.clone(), BLOCK, map, Options::default()).expect("open");
+    let client = PlainClient::attach(&journal);
+    device.write_at(0, &[1; BLOCK as usize]).expect("write");
+    let before = journal.flush_epoch();
+    change(&journal, &client, HOME, 1);
+    journal.commit_running().expect("commit");
+    notes.lock().clear();
+    journal.flush_since(before).expect("covered");
+    assert!(notes.lock().is_empty(), "the commit has flushed it");
+    let after = journal.flush_epoch();
+    journal.flush_since(after).expect("flush");
+    assert_eq!(*notes.lock(), ["disk flush"], "no flush began since");
+}
+
+#[test]
 fn closing_checkpoints_everything_and_marks_the_log_empty() {
     let (device, map) = fresh();
     let journal = open(&device, &map);
