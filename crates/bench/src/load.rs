@@ -125,15 +125,15 @@ pub fn host(load: Load, path: &Path, threads: usize, time: Duration) -> Result<M
 }
 
 /// One process of its own on one image; prints its operations per second.
-pub fn worker(load: Load, image: &Path, time: Duration) -> Result<()> {
-    let fs = Mount::new().open(image)?;
+pub fn worker(load: Load, image: &Path, page_cache_bytes: u64, time: Duration) -> Result<()> {
+    let fs = Mount::new().page_cache_bytes(page_cache_bytes).open(image)?;
     println!("{}", engine(load, &fs, Threads::apart(1), time)?.per_second);
     fs.unmount()?;
     Ok(())
 }
 
 /// One process for each image: operations per second of all together, which threads could do if they shared nothing.
-pub fn ceiling(load: Load, images: &[PathBuf], time: Duration) -> Result<f64> {
+pub fn ceiling(load: Load, images: &[PathBuf], page_cache_bytes: u64, time: Duration) -> Result<f64> {
     let own = std::env::current_exe()?;
     let mut children = Vec::new();
     for image in images {
@@ -142,6 +142,7 @@ pub fn ceiling(load: Load, images: &[PathBuf], time: Duration) -> Result<f64> {
             .arg("worker")
             .arg(load.to_possible_value().ok_or("a hidden load")?.get_name())
             .arg(image)
+            .arg(page_cache_bytes.to_string())
             .arg(time.as_millis().to_string())
             .stdout(Stdio::piped());
         children.push(command.spawn()?);

@@ -272,6 +272,8 @@ enum What {
         load: Load,
         /// The image.
         image: PathBuf,
+        /// Bytes of its page cache.
+        page_cache_bytes: u64,
         /// How long.
         milliseconds: u64,
     },
@@ -283,8 +285,8 @@ fn main() -> ExitCode {
         What::Ladder { linear, rounds, milliseconds, dir, json } => {
             ladder::climb(linear, rounds.max(1), Duration::from_millis(milliseconds), &dir, json)
         }
-        What::Worker { load, image, milliseconds } => {
-            load::worker(load, &image, Duration::from_millis(milliseconds))
+        What::Worker { load, image, page_cache_bytes, milliseconds } => {
+            load::worker(load, &image, page_cache_bytes, Duration::from_millis(milliseconds))
         }
         What::Layout { seeds, dir } => layout::compare(seeds.max(1), &dir),
         What::Mdtest { rounds, files, dir } => mdtest::compare(rounds.max(1), files.max(1), &dir),

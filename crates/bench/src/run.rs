@@ -4,7 +4,7 @@
 mod plot;
 mod report;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -36,6 +36,9 @@ pub struct Arguments {
     /// Also through `extant mount`
     #[arg(long)]
     mount: bool,
+    /// Mebibytes of the library's page cache
+    #[arg(long, default_value_t = 0)]
+    page_cache: u64,
     /// In which order the library's allocator visits groups; each is measured
     #[arg(long, value_delimiter = ',', default_value = "nearest-fit")]
     policy: Vec<Policy>,
@@ -132,20 +135,24 @@ impl Target {
 /// Where a target works.
 enum Workspace {
     Library(Filesystem),
-    Apart(Vec<PathBuf>),
+    /// Images, and bytes of each page cache.
+    Apart(Vec<PathBuf>, u64),
     Host(Mounted),
     Tmpfs(PathBuf),
 }
 
 impl Workspace {
-    fn new(target: Target, scratch: &Scratch, threads_max: usize) -> Result<Self> {
+    fn new(target: Target, scratch: &Scratch, threads_max: usize, page_cache_bytes: u64) -> Result<Self> {
         let name = target.title();
         let (image, point) = (|| scratch.image(&format!("{name}.img")), scratch.path(&name));
         Ok(match target {
-            Target::Library(policy) => Self::Library(Mount::new().tuning(policy.tuning()?).open(image()?)?),
+            Target::Library(policy) => {
+                let mount = Mount::new().tuning(policy.tuning()?).page_cache_bytes(page_cache_bytes);
+                Self::Library(mount.open(image()?)?)
+            }
             Target::Apart => {
                 let images = (0..threads_max).map(|thread| scratch.image(&format!("{name}-{thread}.img")));
-                Self::Apart(images.collect::<Result<_>>()?)
+                Self::Apart(images.collect::<Result<_>>()?, page_cache_bytes)
             }
             Target::Mount => Self::Host(Mounted::extant(&image()?, &point)?),
             Target::Neighbour(Neighbour::Ext4) => Self::Host(Mounted::kernel(&image()?, &point)?),
@@ -167,9 +174,9 @@ impl Workspace {
         match self {
             Self::Library(fs) => load::engine(load, fs, Threads::apart(threads), time),
             // Their CPU time is not this process's.
-            Self::Apart(images) => {
+            Self::Apart(images, page_cache_bytes) => {
                 let images = images.get(..threads).ok_or("too few images")?;
-                let per_second = load::ceiling(load, images, time)?;
+                let per_second = load::ceiling(load, images, *page_cache_bytes, time)?;
                 Ok(Measured { operations: 0, per_second, cpu_seconds: f64::NAN })
             }
             Self::Host(mounted) => load::host(load, mounted.path(), threads, time),
@@ -198,7 +205,7 @@ impl Workspace {
         match self {
             Self::Library(fs) => Ok(fs.unmount()?),
             Self::Host(mounted) => mounted.end(),
-            Self::Apart(_) | Self::Tmpfs(_) => Ok(()),
+            Self::Apart(..) | Self::Tmpfs(_) => Ok(()),
         }
     }
 }
@@ -214,14 +221,14 @@ impl Arguments {
 
 /// See [`crate::What::Run`].
 pub fn compare(arguments: &Arguments) -> Result<()> {
-    let Arguments { loads, threads, rounds, milliseconds, dir, .. } = arguments;
+    let Arguments { loads, threads, rounds, milliseconds, .. } = arguments;
     if threads.contains(&0) {
         return Err("--threads: a load needs at least one thread".into());
     }
     let (rounds, time) = ((*rounds).max(1), Duration::from_millis(*milliseconds));
     let mut rows = Vec::new();
     for load in loads {
-        let found = measure(*load, threads, &arguments.targets(), (rounds, time), dir)?;
+        let found = measure(*load, arguments, (rounds, time))?;
         if !arguments.json {
             println!("{}, {rounds} rounds of {milliseconds} ms, alternating", load.title());
             report::print(&found);
@@ -238,19 +245,15 @@ pub fn compare(arguments: &Arguments) -> Result<()> {
 }
 
 /// One load by all targets that there are.
-fn measure(
-    load: Load,
-    threads: &[usize],
-    targets: &[Target],
-    (rounds, time): (usize, Duration),
-    dir: &Path,
-) -> Result<Vec<Row>> {
+fn measure(load: Load, arguments: &Arguments, (rounds, time): (usize, Duration)) -> Result<Vec<Row>> {
+    let Arguments { threads, page_cache, dir, .. } = arguments;
+    let page_cache_bytes = page_cache.checked_mul(1 << 20).ok_or("--page-cache: too many")?;
     let scratch = Scratch::new(dir)?;
     let threads_max = threads.iter().copied().max().unwrap_or(1);
     let mut places = Vec::new();
-    for target in targets {
-        match Workspace::new(*target, &scratch, threads_max) {
-            Ok(place) => places.push((*target, place)),
+    for target in arguments.targets() {
+        match Workspace::new(target, &scratch, threads_max, page_cache_bytes) {
+            Ok(place) => places.push((target, place)),
             Err(error) if matches!(target, Target::Library(_) | Target::Apart) => return Err(error),
             Err(error) => eprintln!("extant-bench: {}: not measured ({error})", target.name()),
         }

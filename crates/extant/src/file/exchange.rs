@@ -110,6 +110,7 @@ impl MetadataUpdate<'_> {
         for buffer in &content.nodes {
             self.set_kind(buffer, BufferKind::Extent(inode.owner()));
         }
+        // The size of the disk's inode is published below.
         inode.state().delalloc.end = 0;
         let now = self.now();
         let (block_size, huge) = (self.sbi.geometry.block_size, self.sbi.geometry.has_huge_file);

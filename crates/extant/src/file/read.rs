@@ -14,6 +14,9 @@ impl Files {
     /// # Errors
     /// `IsADirectory`; `Io`; `Corrupt`.
     pub(crate) fn read_at(&self, inode: &Arc<Inode>, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        if let Some(bytes) = self.read_hit(inode, offset, buf) {
+            return Ok(bytes);
+        }
         let raw = inode.raw();
         self.check_regular(&raw)?;
         if raw.has_inline_data()

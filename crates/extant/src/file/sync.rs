@@ -31,8 +31,7 @@ impl Files {
     /// # Errors
     /// As [`Files::sync_inode`].
     pub(crate) fn sync_if_marked(&self, inode: &Arc<Inode>) -> Result<()> {
-        let is_marked = inode.state().raw.flags().contains(InodeFlags::SYNC);
-        if is_marked { self.sync_inode(inode, true) } else { Ok(()) }
+        if inode.flags().contains(InodeFlags::SYNC) { self.sync_inode(inode, true) } else { Ok(()) }
     }
 
     /// Makes one inode durable: its data, and its fields if `attributes`, or what is needed to read the data back.

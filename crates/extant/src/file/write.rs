@@ -26,6 +26,9 @@ impl Files {
         buf: &[u8],
         privileged: bool,
     ) -> Result<usize> {
+        if offset.is_some_and(|offset| self.write_hit(inode, offset, buf, privileged)) {
+            return Ok(buf.len());
+        }
         let raw = inode.raw();
         self.check_regular(&raw)?;
         self.writable()?;

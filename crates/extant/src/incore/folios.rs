@@ -7,15 +7,13 @@
 //! Invariants: folios do not overlap; a block that is not delayed is mapped on the disk, and its extent is marked written;
 //! bytes behind the end of the file are zero.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use extant_block::{BUFFER_BYTES, Buffer, Buffers};
-use extant_rt::Arc;
+use extant_rt::{Arc, AtomicBool, Ordering};
 
-/// Blocks of a folio at most: a word has a bit for each.
-const FOLIO_BLOCKS_MAX: u32 = u64::BITS;
+use crate::incore::folio_map::{CHUNK_BLOCKS, FolioMap};
 
 /// The state of blocks when they are read into memory or created there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +40,16 @@ struct Folio {
     /// A bit for each block written to since its last write to the disk began.
     changed: u64,
     /// Used since the search for memory last passed it.
-    is_used: bool,
+    is_used: AtomicBool,
+}
+
+impl Folio {
+    fn note_use(&self) {
+        // Not written again and again: threads that read the same bytes at once are to share it.
+        if !self.is_used.load(Ordering::Relaxed) {
+            self.is_used.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Bytes of a part of a folio.
@@ -63,7 +70,7 @@ impl FolioSlice {
 pub(crate) struct Folios {
     block_size: usize,
     buffers: Arc<Buffers>,
-    by_block: BTreeMap<u32, Folio>,
+    by_block: FolioMap<Folio>,
     /// Where the search for memory goes on.
     hand: u32,
     bytes: u64,
@@ -88,7 +95,7 @@ impl Folios {
         Self {
             block_size: block_size as usize,
             buffers,
-            by_block: BTreeMap::new(),
+            by_block: FolioMap::new(),
             hand: 0,
             bytes: 0,
             dirty: 0,
@@ -118,14 +125,14 @@ impl Folios {
 
     /// The folio of a block, with its first block.
     fn find(&self, block: u32) -> Option<(u32, &Folio)> {
-        let (first, folio) = self.by_block.range(..=block).next_back()?;
-        (block - first < self.len_of(folio)).then_some((*first, folio))
+        let (first, folio) = self.by_block.last_to(block)?;
+        (block - first < self.len_of(folio)).then_some((first, folio))
     }
 
     fn find_mut(&mut self, block: u32) -> Option<(u32, &mut Folio)> {
         let block_size = self.block_size;
-        let (first, folio) = self.by_block.range_mut(..=block).next_back()?;
-        (((block - first) as usize) < folio.bytes.len() / block_size).then_some((*first, folio))
+        let (first, folio) = self.by_block.last_to_mut(block)?;
+        (((block - first) as usize) < folio.bytes.len() / block_size).then_some((first, folio))
     }
 
     fn len_of(&self, folio: &Folio) -> u32 {
@@ -145,20 +152,57 @@ impl Folios {
         if self.find(block).is_some() {
             return 0;
         }
-        let next = self.by_block.range(block..).next().map_or(u32::MAX, |(first, _)| *first);
+        let next = self.by_block.from(block).next().map_or(u32::MAX, |(first, _)| first);
         len.min(next - block)
     }
 
     /// Up to `bytes` bytes from the byte `within` of a block on, as far as its folio goes.
-    pub(crate) fn part(&mut self, block: u32, within: usize, bytes: usize) -> Option<FolioSlice> {
+    pub(crate) fn part(&self, block: u32, within: usize, bytes: usize) -> Option<FolioSlice> {
         let block_size = self.block_size;
-        let (first, folio) = self.find_mut(block)?;
-        // Not written again and again: threads that read the same bytes at once are to share it.
-        if !folio.is_used {
-            folio.is_used = true;
-        }
+        let (first, folio) = self.find(block)?;
+        folio.note_use();
         let from = (block - first) as usize * block_size + within;
         Some(FolioSlice { bytes: folio.bytes.clone(), from, end: folio.bytes.len().min(from + bytes) })
+    }
+
+    /// Fills `buf` from the byte `within` of a block on. False, and `buf` is anything, if not all of it is in memory.
+    pub(crate) fn read(&self, block: u32, within: usize, buf: &mut [u8]) -> bool {
+        let (mut block, mut within, mut rest) = (block, within, buf);
+        while !rest.is_empty() {
+            let Some((first, folio)) = self.find(block) else { return false };
+            folio.note_use();
+            let from = (block - first) as usize * self.block_size + within;
+            let bytes = rest.len().min(folio.bytes.len() - from);
+            let (own, behind) = rest.split_at_mut(bytes);
+            own.copy_from_slice(&folio.bytes[from..from + bytes]);
+            (block, within, rest) = (first + self.len_of(folio), 0, behind);
+        }
+        true
+    }
+
+    /// Whether blocks are all in memory.
+    pub(crate) fn has_all(&self, blocks: RangeInclusive<u32>) -> bool {
+        let (mut block, last) = blocks.into_inner();
+        while let Some((first, folio)) = self.find(block) {
+            match first + (self.len_of(folio) - 1) {
+                end if end >= last => return true,
+                end => block = end + 1,
+            }
+        }
+        false
+    }
+
+    /// Writes from the byte `within` of a block on, where all is in memory.
+    pub(crate) fn write_all(&mut self, block: u32, within: usize, buf: &[u8]) {
+        let (mut block, mut within, mut rest) = (block, within, buf);
+        while !rest.is_empty() {
+            let written = self.write(block, within, rest);
+            if written == 0 {
+                return;
+            }
+            block += ((within + written) / self.block_size) as u32;
+            (within, rest) = ((within + written) % self.block_size, &rest[written..]);
+        }
     }
 
     /// Notes that a dirty run sets off for the disk: what is written into it from now on is written back later.
@@ -175,7 +219,7 @@ impl Folios {
     }
 
     /// All parts of a dirty run.
-    pub(crate) fn parts(&mut self, run: DirtyRun) -> Vec<FolioSlice> {
+    pub(crate) fn parts(&self, run: DirtyRun) -> Vec<FolioSlice> {
         let mut parts = Vec::new();
         let (mut block, mut rest) = (run.block, run.len as usize * self.block_size);
         while let Some(part) = self.part(block, 0, rest).filter(|_| rest > 0) {
@@ -194,7 +238,7 @@ impl Folios {
         let from = index as usize * block_size + within;
         let end = folio.bytes.len().min(from + buf.len());
         Arc::make_mut(&mut folio.bytes)[from..end].copy_from_slice(&buf[..end - from]);
-        folio.is_used = true;
+        folio.note_use();
         let len = end.div_ceil(block_size) as u32 - index;
         let fresh = (bits(index, len) & !folio.dirty).count_ones();
         folio.dirty |= bits(index, len);
@@ -225,7 +269,7 @@ impl Folios {
             self.add_dirty(block..block + len, len);
         }
         self.bytes += bytes.len() as u64;
-        let len_max = ((BUFFER_BYTES / self.block_size) as u32).min(FOLIO_BLOCKS_MAX);
+        let len_max = ((BUFFER_BYTES / self.block_size) as u32).min(CHUNK_BLOCKS);
         let (mut at, mut rest) = (block, bytes);
         while !rest.is_empty() {
             let left = (rest.len() / self.block_size) as u32;
@@ -239,7 +283,7 @@ impl Folios {
                 dirty: if what == Block::Clean { 0 } else { all },
                 delayed: if what == Block::Delayed { all } else { 0 },
                 changed: 0,
-                is_used: true,
+                is_used: AtomicBool::new(true),
             };
             self.by_block.insert(at, folio);
             (at, rest) = (at + len, behind);
@@ -262,8 +306,8 @@ impl Folios {
     fn find_dirty(&self, Range { start: from, end }: Range<u32>, len_max: u32) -> Option<DirtyRun> {
         let first = self.find(from).map_or(from, |(first, _)| first);
         let mut found: Option<DirtyRun> = None;
-        for (first, folio) in self.by_block.range(first..end) {
-            let mut index = from.saturating_sub(*first);
+        for (first, folio) in self.by_block.from(first).take_while(|(first, _)| *first < end) {
+            let mut index = from.saturating_sub(first);
             while index < self.len_of(folio) {
                 let block = first + index;
                 let is_delayed = folio.delayed >> index & 1 != 0;
@@ -331,9 +375,8 @@ impl Folios {
             self.remove(first);
             self.split_in(first, &bytes, dirty, delayed);
         }
-        while let Some((first, _)) = self.by_block.range(from..).next() {
-            self.remove(*first);
-        }
+        let behind: Vec<u32> = self.by_block.from(from).map(|(first, _)| first).collect();
+        behind.into_iter().for_each(|first| self.remove(first));
         self.delayed_runs = self.count_delayed_runs();
     }
 
@@ -375,7 +418,7 @@ impl Folios {
     }
 
     fn remove(&mut self, first: u32) {
-        let Some(folio) = self.by_block.remove(&first) else { return };
+        let Some(folio) = self.by_block.remove(first) else { return };
         self.bytes -= folio.bytes.len() as u64;
         self.dirty -= u64::from(folio.dirty.count_ones());
         self.delayed -= u64::from(folio.delayed.count_ones());
@@ -383,8 +426,8 @@ impl Folios {
 
     fn count_delayed_runs(&self) -> u64 {
         let (mut runs, mut last_end) = (0, None);
-        for (first, folio) in self.by_block.iter().filter(|(_, folio)| folio.delayed != 0) {
-            let continues = last_end == Some(*first) && folio.delayed & 1 != 0;
+        for (first, folio) in self.by_block.from(0).filter(|(_, folio)| folio.delayed != 0) {
+            let continues = last_end == Some(first) && folio.delayed & 1 != 0;
             // A run begins at each bit whose lower neighbour is not set.
             runs += u64::from((folio.delayed & !(folio.delayed << 1)).count_ones()) - u64::from(continues);
             let len = self.len_of(folio);
@@ -399,17 +442,16 @@ impl Folios {
         // Once round, and the part before the hand again: what was used is passed over once.
         let mut looks_left = 2 * self.by_block.len();
         while freed < bytes && looks_left > 0 {
-            let Some((first, folio)) = self.by_block.range_mut(self.hand..).next() else {
+            let Some((first, folio)) = self.by_block.first_from_mut(self.hand) else {
                 if self.hand == 0 {
                     break;
                 }
                 self.hand = 0;
                 continue;
             };
-            let first = *first;
             looks_left -= 1;
             self.hand = first + 1;
-            if folio.dirty == 0 && !std::mem::take(&mut folio.is_used) {
+            if folio.dirty == 0 && !std::mem::take(folio.is_used.get_mut()) {
                 freed += folio.bytes.len() as u64;
                 self.remove(first);
             }
@@ -420,7 +462,7 @@ impl Folios {
     /// Drops all clean folios.
     pub(crate) fn drop_clean(&mut self) {
         let bytes = &mut self.bytes;
-        self.by_block.retain(|_, folio| {
+        self.by_block.retain(|folio| {
             let stays = folio.dirty != 0;
             *bytes -= if stays { 0 } else { folio.bytes.len() as u64 };
             stays
@@ -435,6 +477,8 @@ fn bits(from: u32, len: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     const BLOCK: usize = 1024;

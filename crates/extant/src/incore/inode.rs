@@ -10,7 +10,7 @@
 //! Locks: `INODE`, with a page cache `WRITEBACK` and `MAPPING` ([`ContentLocks`]) (the content), and `XATTR`, keyed by number; `PAGES` (the content in memory); `INODE_STATE` (the fields).
 
 use extant_alloc::{LastGroup, Preallocations};
-use extant_ondisk::{FileType, FsBlock, InodeNumber, RawInode, TransactionId};
+use extant_ondisk::{FileType, FsBlock, InodeFlags, InodeNumber, RawInode, TransactionId};
 use extant_rt::{
     Arc, AtomicBool, AtomicU32, AtomicU64, LockClass, Mutex, MutexGuard, OnceBox, Ordering, RwLock,
     RwLockWriteGuard,
@@ -50,6 +50,10 @@ pub(crate) struct Inode {
     /// For a directory: some of its cached names had no room near the others.
     pub(crate) has_far_names: AtomicBool,
     state: Mutex<InodeState>,
+    /// Where the content ends ([`InodeState::size`]), for readers without `INODE_STATE` (kernel `i_size_read`).
+    size: AtomicU64,
+    /// The inode's flags, likewise.
+    flags: AtomicU32,
     pub(crate) users: AtomicU32,
     recently_used: AtomicBool,
     /// Made without a name, and may get one.
@@ -62,7 +66,7 @@ pub(crate) struct Inode {
 #[derive(Debug)]
 struct Paged {
     locks: ContentLocks,
-    pages: Mutex<InodePages>,
+    pages: RwLock<InodePages>,
     writeback: extant_writeback::InodeWriteback,
 }
 
@@ -91,7 +95,7 @@ impl InodeState {
 
 impl Inode {
     pub(crate) fn new(number: InodeNumber, home: (FsBlock, usize), raw: RawInode) -> Self {
-        let generation = raw.generation();
+        let (generation, size, flags) = (raw.generation(), raw.size(), raw.flags().bits());
         let state = InodeState {
             raw: Arc::new(raw),
             delalloc: DelallocState::default(),
@@ -115,6 +119,8 @@ impl Inode {
             identity: AtomicU64::new(0),
             has_far_names: AtomicBool::new(false),
             state: Mutex::new(LockClass::INODE_STATE, state),
+            size: AtomicU64::new(size),
+            flags: AtomicU32::new(flags),
             users: AtomicU32::new(0),
             recently_used: AtomicBool::new(true),
             linkable: AtomicBool::new(false),
@@ -125,7 +131,7 @@ impl Inode {
     fn paged(&self) -> &Paged {
         self.paged.get_or_init(|| Paged {
             locks: ContentLocks::new(u64::from(self.number.0)),
-            pages: Mutex::new(LockClass::PAGES, InodePages::default()),
+            pages: RwLock::new(LockClass::PAGES, InodePages::default()),
             writeback: extant_writeback::InodeWriteback::new(),
         })
     }
@@ -135,8 +141,13 @@ impl Inode {
     }
 
     /// Its content in memory.
-    pub(crate) fn pages(&self) -> &Mutex<InodePages> {
+    pub(crate) fn pages(&self) -> &RwLock<InodePages> {
         &self.paged().pages
+    }
+
+    /// Its content in memory, if it ever had any.
+    pub(crate) fn cached_pages(&self) -> Option<&RwLock<InodePages>> {
+        self.paged.get().map(|paged| &paged.pages)
     }
 
     /// Its place in writeback.
@@ -181,6 +192,22 @@ impl Inode {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, InodeState> {
         self.state.lock()
+    }
+
+    /// To be called with the state's lock held, after its size or flags changed.
+    pub(crate) fn publish(&self, state: &InodeState) {
+        self.size.store(state.size(), Ordering::Release);
+        self.flags.store(state.raw.flags().bits(), Ordering::Release);
+    }
+
+    /// Where the content ends, for what needs no other field with it.
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// The flags, for what needs no other field with them.
+    pub(crate) fn flags(&self) -> InodeFlags {
+        InodeFlags::from_bits_retain(self.flags.load(Ordering::Acquire))
     }
 
     pub(crate) fn owner(&self) -> Owner {

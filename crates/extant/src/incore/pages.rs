@@ -68,21 +68,26 @@ impl Drop for InodePages {
     }
 }
 
-/// Where the last read ended, and how much to read at least if the next one goes on there.
+/// Where the last read that missed ended, and how much to read at least if the next one that misses goes on there.
 #[derive(Debug, Default)]
 pub(crate) struct ReadAhead {
-    next: u64,
-    window: u64,
+    /// The block behind what was read.
+    next: u32,
+    window_bytes: u64,
 }
 
 impl ReadAhead {
-    /// Bytes to read at least for a read that begins at `offset`.
-    pub(crate) fn window(&mut self, offset: u64, bytes: u64) -> u64 {
-        self.window = match offset == self.next && offset > 0 {
-            true => (2 * self.window).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX),
+    /// Bytes to read at least from a block on that is not in memory.
+    pub(crate) fn window(&mut self, block: u32) -> u64 {
+        self.window_bytes = match block == self.next && block > 0 {
+            true => (2 * self.window_bytes).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX),
             false => 0,
         };
-        self.next = offset + bytes;
-        self.window
+        self.window_bytes
+    }
+
+    /// Notes that blocks up to `next` were read.
+    pub(crate) fn read_to(&mut self, next: u32) {
+        self.next = next;
     }
 }

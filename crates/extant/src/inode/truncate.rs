@@ -137,6 +137,7 @@ impl Inodes {
             let mut state = inode.state();
             let size_old = state.size();
             state.delalloc.end = state.delalloc.end.min(size);
+            inode.publish(&state);
             size_old
         };
         if size < size_old {

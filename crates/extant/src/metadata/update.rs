@@ -243,6 +243,7 @@ impl<'v> MetadataUpdate<'v> {
             raw.set_version(raw.version().wrapping_add(1));
         }
         let result = modify(raw);
+        inode.publish(&state);
         drop(state);
         if first && self.sbi.dirty_metadata.add_inode(self.sbi.group_of_inode(inode.number), inode.clone()) {
             self.handle.charge(1);

@@ -137,14 +137,19 @@ impl Contexts {
         Ok(Self { writeback, target, is_closed: AtomicBool::new(false) })
     }
 
+    /// Whether nothing may become dirty any more.
+    pub fn is_closed(&self) -> bool {
+        // SeqCst, as where it is set: either a thread that has listed an inode finds it closed, or the last flush finds the inode.
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
     /// Says that the inode will have something to write: before it has, so that a thread that waits for all finds it.
     ///
     /// # Errors
     /// `ReadOnly` while the volume is being unmounted.
     pub fn list(&self, inode: &Arc<Inode>) -> Result<()> {
         self.writeback.dirtied_times(inode);
-        // SeqCst, as where it is set: either this finds it closed, or the last flush finds the inode.
-        if self.is_closed.load(Ordering::SeqCst) {
+        if self.is_closed() {
             if inode.state().delalloc.time.is_none() {
                 self.writeback.cleaned_times(inode);
             }

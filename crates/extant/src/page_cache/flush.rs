@@ -123,14 +123,14 @@ struct Flushed<'n>(&'n Inode);
 
 impl<'n> Flushed<'n> {
     fn new(inode: &'n Inode) -> Self {
-        inode.pages().lock().is_flushed = true;
+        inode.pages().write().is_flushed = true;
         Self(inode)
     }
 }
 
 impl Drop for Flushed<'_> {
     fn drop(&mut self) {
-        self.0.pages().lock().is_flushed = false;
+        self.0.pages().write().is_flushed = false;
     }
 }
 
@@ -189,7 +189,7 @@ impl PageCache {
     pub(crate) fn read_written<'n>(&self, inode: &'n Arc<Inode>) -> ReadGuard<'n> {
         loop {
             let content = inode.lock_for_reading();
-            if inode.pages().lock().dirty_bytes() == 0 {
+            if inode.pages().write().dirty_bytes() == 0 {
                 return content;
             }
             drop(content);
@@ -218,7 +218,7 @@ impl PageCache {
     /// `INODE` is held exclusively.
     pub(crate) fn drop_pages_from(&self, inode: &Arc<Inode>, block: u32) {
         let Some(pages) = &self.pages else { return };
-        let mut inode_pages = inode.pages().lock();
+        let mut inode_pages = inode.pages().write();
         if let Some(folios) = &mut inode_pages.folios {
             folios.drop_from(block);
         }
@@ -228,7 +228,7 @@ impl PageCache {
     /// Drops all pages of a file that is to be deleted; false, and nothing is done, while another thread works on it.
     pub(crate) fn forget_pages(&self, inode: &Arc<Inode>) -> bool {
         let Some(pages) = &self.pages else { return true };
-        let mut inode_pages = inode.pages().lock();
+        let mut inode_pages = inode.pages().write();
         if inode_pages.is_changed || inode_pages.is_flushed {
             return false;
         }
@@ -252,6 +252,7 @@ impl PageCache {
             state.delalloc.delayed = delayed;
             if is_clean {
                 state.delalloc.end = 0;
+                inode.publish(&state);
             }
             state.delalloc.time.is_some()
         };
@@ -283,7 +284,7 @@ impl PageCache {
         let (done, written) = self.flush_runs(pages, inode, held, bytes);
         let _mapping = held.mapping();
         let timed = if times { self.put_times(inode) } else { Ok(()) };
-        let mut inode_pages = inode.pages().lock();
+        let mut inode_pages = inode.pages().write();
         if !pages.keeps_clean
             && let Some(folios) = &mut inode_pages.folios
         {
@@ -310,10 +311,10 @@ impl PageCache {
         let (mut result, mut is_tail_lost) = (Ok(()), false);
         let (mut at, mut done) = (0, 0);
         // A writer that goes on and on is not followed.
-        let end = inode.pages().lock().folios.as_ref().map_or(0, Folios::dirty_end);
+        let end = inode.pages().write().folios.as_ref().map_or(0, Folios::dirty_end);
         while done < bytes {
             let mapping = held.mapping();
-            let run = inode.pages().lock().folios.as_mut().and_then(|folios| {
+            let run = inode.pages().write().folios.as_mut().and_then(|folios| {
                 let run = folios.next_dirty(at, len_max).filter(|run| run.block < end)?;
                 folios.set_off(run);
                 Some(run)
@@ -361,7 +362,7 @@ impl PageCache {
         // Lost runs returned their tokens, and may have been written to meanwhile: then they are delayed again.
         let lost: u64 = outcome.lost.iter().filter(|run| run.is_delayed).map(|run| u64::from(run.len)).sum();
         let again = self.allocator.reserve(lost, MayUse::Reserved).map_or(0, Reservation::into_claimed);
-        let mut inode_pages = inode.pages().lock();
+        let mut inode_pages = inode.pages().write();
         let mut delayed = 0;
         if let Some(folios) = &mut inode_pages.folios {
             // In this order: what is dropped takes the marks of what was written to meanwhile with it.
@@ -402,7 +403,7 @@ impl PageCache {
     fn map_extent(&self, inode: &Arc<Inode>, run: DirtyRun) -> Result<WritebackExtent<'_>> {
         let (run, start, pending) =
             if run.is_delayed { self.place_delayed(inode, run)? } else { self.place_mapped(inode, run)? };
-        let parts = inode.pages().lock().folios.as_mut().map(|folios| folios.parts(run)).unwrap_or_default();
+        let parts = inode.pages().write().folios.as_mut().map(|folios| folios.parts(run)).unwrap_or_default();
         Ok(WritebackExtent { run, parts, start, end: self.run_end(inode, run), pending })
     }
 
@@ -435,9 +436,9 @@ impl PageCache {
             // The write was accepted.
             may_use: MayUse::Reserved,
         };
-        let mut kept = self.allocator.reservation_of_claimed(std::mem::take(&mut inode.pages().lock().kept));
+        let mut kept = self.allocator.reservation_of_claimed(std::mem::take(&mut inode.pages().write().kept));
         let taken = self.allocate_file_blocks(inode, &raw, &hole, wanted, Some(&mut kept));
-        inode.pages().lock().kept += kept.into_claimed();
+        inode.pages().write().kept += kept.into_claimed();
         let (taken, reservation) = taken?;
         if !hole.can_name(taken) {
             self.allocator.free_unmarked(taken);

@@ -144,7 +144,7 @@ impl Pages {
     fn evict_from(&self, queue: &Mutex<VecDeque<Weak<Inode>>>) {
         let Some(weak) = queue.lock().pop_front() else { return };
         let Some(inode) = weak.upgrade() else { return };
-        if let Some(mut pages) = inode.pages().try_lock()
+        if let Some(mut pages) = inode.pages().try_write()
             && !pages.is_changed
             && let Some(folios) = &mut pages.folios
         {

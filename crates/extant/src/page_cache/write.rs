@@ -1,6 +1,7 @@
 //! Writing into the page cache.
 
-use extant_ondisk::{ExtentNode, FsBlock, LogicalBlock, Structure};
+use extant_ondisk::mode::without_set_id;
+use extant_ondisk::{ExtentNode, FsBlock, InodeFlags, LogicalBlock, Structure};
 use extant_rt::{Arc, copied};
 
 use super::{Pages, tree_need};
@@ -19,6 +20,9 @@ const PIECE_BYTES: usize = 1 << 20;
 /// A write of more holds the content alone, and is written back in between where too much is dirty.
 const BESIDE_BYTES_MAX: usize = 8 << 20;
 
+/// Bytes that are read from memory, or written there over others, without a look at the map: they are copied in one hold of `PAGES`.
+pub(super) const HIT_BYTES_MAX: usize = 64 << 10;
+
 /// Blocks that a write touches and that are not in memory.
 struct Gap {
     block: u32,
@@ -32,14 +36,14 @@ struct Changed<'n>(&'n Inode);
 
 impl<'n> Changed<'n> {
     fn new(inode: &'n Inode) -> Self {
-        inode.pages().lock().is_changed = true;
+        inode.pages().write().is_changed = true;
         Self(inode)
     }
 }
 
 impl Drop for Changed<'_> {
     fn drop(&mut self) {
-        self.0.pages().lock().is_changed = false;
+        self.0.pages().write().is_changed = false;
     }
 }
 
@@ -102,6 +106,46 @@ impl PageCache {
             }
         }
         Ok(done)
+    }
+
+    /// A write into blocks that are all in memory, of a file that has something to write back: false, and nothing is written, if it is
+    /// another. Of [`Files::write_at`](crate::file::Files::write_at) it makes all checks.
+    pub(crate) fn write_hit(&self, inode: &Arc<Inode>, offset: u64, buf: &[u8], privileged: bool) -> bool {
+        let (Some(pages), Some(lock)) = (&self.pages, inode.cached_pages()) else { return false };
+        let Some(end) = offset.checked_add(buf.len() as u64) else { return false };
+        if buf.is_empty() || buf.len() > HIT_BYTES_MAX || end > inode.size() || self.writable().is_err() {
+            return false;
+        }
+        // Dropped after all locks.
+        let _told = Told(self);
+        let _content = inode.lock_for_writing();
+        let mut inode_pages = lock.write();
+        let dirty = inode_pages.dirty_bytes();
+        // With dirty blocks it is listed, so that the last flush of an unmount, which begins after the closing, finds it.
+        if dirty == 0 || pages.contexts.is_closed() {
+            return false;
+        }
+        let Some(folios) = &mut inode_pages.folios else { return false };
+        let block_size = u64::from(self.geometry.block_size);
+        let (first, last) = ((offset / block_size) as u32, ((end - 1) / block_size) as u32);
+        if !folios.has_all(first..=last) {
+            return false;
+        }
+        {
+            let mut state = inode.state();
+            let raw = &state.raw;
+            let loses_set_id = !privileged && without_set_id(raw.mode()) != raw.mode();
+            if end > state.size() || raw.flags().intersects(InodeFlags::FIXED_CONTENT) || loses_set_id {
+                return false;
+            }
+            state.delalloc.time = Some(self.now());
+        }
+        folios.write_all(first, (offset % block_size) as usize, buf);
+        copied(buf.len());
+        if inode_pages.dirty_bytes() != dirty {
+            inode_pages.account(pages, inode);
+        }
+        true
     }
 
     /// Where a write begins, and what of it fits into the file; has the file ready for it.
@@ -190,7 +234,7 @@ impl PageCache {
         }
         let zeroes = vec![0; (u64::from(self.geometry.block_size) - within) as usize];
         {
-            let mut inode_pages = inode.pages().lock();
+            let mut inode_pages = inode.pages().write();
             let written = match &mut inode_pages.folios {
                 Some(folios) if folios.is_dirty(logical.0) => return Ok(()),
                 Some(folios) => folios.write(logical.0, within as usize, &zeroes),
@@ -203,7 +247,7 @@ impl PageCache {
         }
         if let Mapping::Data { start, unwritten: false, .. } = self.map(inode, &inode.raw(), logical, 1)? {
             let old = self.old_block(inode, logical, Some(start), size)?;
-            let mut inode_pages = inode.pages().lock();
+            let mut inode_pages = inode.pages().write();
             inode_pages.folios_of(inode, pages, self.geometry.block_size).insert(
                 logical.0,
                 &old,
@@ -251,7 +295,7 @@ impl PageCache {
         let mut reservation = None;
         if blocks > 0 {
             let (kept, need) = {
-                let inode_pages = inode.pages().lock();
+                let inode_pages = inode.pages().write();
                 let runs = inode_pages.folios.as_ref().map_or(0, Folios::delayed_runs);
                 let delayed = inode_pages.folios.as_ref().map_or(0, Folios::delayed);
                 let runs = runs + holes().count() as u64;
@@ -270,7 +314,7 @@ impl PageCache {
         }
         let edges = self.edges(inode, &gaps, (at, end), size)?;
         let now = self.now();
-        let mut inode_pages = inode.pages().lock();
+        let mut inode_pages = inode.pages().write();
         let dirty = inode_pages.dirty_bytes();
         self.copy_in(inode_pages.folios_of(inode, pages, self.geometry.block_size), &gaps, edges, at, buf);
         copied(buf.len());
@@ -288,6 +332,7 @@ impl PageCache {
         state.delalloc.end = state.delalloc.end.max(end);
         state.delalloc.delayed = delayed;
         state.delalloc.time = Some(now);
+        inode.publish(&state);
         Ok(true)
     }
 
@@ -317,7 +362,7 @@ impl PageCache {
         let mut block = first.0;
         while block < end {
             let gap = {
-                let inode_pages = inode.pages().lock();
+                let inode_pages = inode.pages().write();
                 inode_pages.folios.as_ref().map_or(end - block, |folios| folios.gap(block, end - block))
             };
             if gap == 0 {
