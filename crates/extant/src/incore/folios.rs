@@ -34,6 +34,8 @@ pub(crate) struct DirtyRun {
 struct Folio {
     /// Shared while a thread reads it or writes it to the disk: a thread that changes it then copies it.
     bytes: Arc<Buffer>,
+    /// Its blocks.
+    len: u32,
     /// A bit for each block; those delayed are dirty too.
     dirty: u64,
     delayed: u64,
@@ -68,7 +70,8 @@ impl FolioSlice {
 
 /// The folios of a file.
 pub(crate) struct Folios {
-    block_size: usize,
+    /// The binary logarithm of a block's bytes.
+    block_bits: u32,
     buffers: Arc<Buffers>,
     by_block: FolioMap<Folio>,
     /// Where the search for memory goes on.
@@ -93,7 +96,7 @@ impl Folios {
     /// An empty set of folios, whose memory comes from `buffers`.
     pub(crate) fn new(block_size: u32, buffers: Arc<Buffers>) -> Self {
         Self {
-            block_size: block_size as usize,
+            block_bits: block_size.ilog2(),
             buffers,
             by_block: FolioMap::new(),
             hand: 0,
@@ -112,7 +115,7 @@ impl Folios {
 
     /// Bytes of dirty blocks.
     pub(crate) fn dirty_bytes(&self) -> u64 {
-        self.dirty * self.block_size as u64
+        self.dirty << self.block_bits
     }
 
     pub(crate) fn delayed(&self) -> u64 {
@@ -126,17 +129,22 @@ impl Folios {
     /// The folio of a block, with its first block.
     fn find(&self, block: u32) -> Option<(u32, &Folio)> {
         let (first, folio) = self.by_block.last_to(block)?;
-        (block - first < self.len_of(folio)).then_some((first, folio))
+        (block - first < folio.len).then_some((first, folio))
     }
 
     fn find_mut(&mut self, block: u32) -> Option<(u32, &mut Folio)> {
-        let block_size = self.block_size;
         let (first, folio) = self.by_block.last_to_mut(block)?;
-        (((block - first) as usize) < folio.bytes.len() / block_size).then_some((first, folio))
+        (block - first < folio.len).then_some((first, folio))
     }
 
-    fn len_of(&self, folio: &Folio) -> u32 {
-        (folio.bytes.len() / self.block_size) as u32
+    /// Bytes of so many blocks.
+    fn bytes_of(&self, blocks: u32) -> usize {
+        (blocks as usize) << self.block_bits
+    }
+
+    /// The whole blocks in so many bytes.
+    fn blocks_in(&self, bytes: usize) -> u32 {
+        (bytes >> self.block_bits) as u32
     }
 
     fn is_delayed(&self, block: u32) -> bool {
@@ -158,10 +166,9 @@ impl Folios {
 
     /// Up to `bytes` bytes from the byte `within` of a block on, as far as its folio goes.
     pub(crate) fn part(&self, block: u32, within: usize, bytes: usize) -> Option<FolioSlice> {
-        let block_size = self.block_size;
         let (first, folio) = self.find(block)?;
         folio.note_use();
-        let from = (block - first) as usize * block_size + within;
+        let from = self.bytes_of(block - first) + within;
         Some(FolioSlice { bytes: folio.bytes.clone(), from, end: folio.bytes.len().min(from + bytes) })
     }
 
@@ -171,11 +178,11 @@ impl Folios {
         while !rest.is_empty() {
             let Some((first, folio)) = self.find(block) else { return false };
             folio.note_use();
-            let from = (block - first) as usize * self.block_size + within;
+            let from = self.bytes_of(block - first) + within;
             let bytes = rest.len().min(folio.bytes.len() - from);
             let (own, behind) = rest.split_at_mut(bytes);
             own.copy_from_slice(&folio.bytes[from..from + bytes]);
-            (block, within, rest) = (first + self.len_of(folio), 0, behind);
+            (block, within, rest) = (first + folio.len, 0, behind);
         }
         true
     }
@@ -184,7 +191,7 @@ impl Folios {
     pub(crate) fn has_all(&self, blocks: RangeInclusive<u32>) -> bool {
         let (mut block, last) = blocks.into_inner();
         while let Some((first, folio)) = self.find(block) {
-            match first + (self.len_of(folio) - 1) {
+            match first + (folio.len - 1) {
                 end if end >= last => return true,
                 end => block = end + 1,
             }
@@ -200,8 +207,9 @@ impl Folios {
             if written == 0 {
                 return;
             }
-            block += ((within + written) / self.block_size) as u32;
-            (within, rest) = ((within + written) % self.block_size, &rest[written..]);
+            let end = within + written;
+            block += self.blocks_in(end);
+            (within, rest) = (end & (self.bytes_of(1) - 1), &rest[written..]);
         }
     }
 
@@ -210,9 +218,8 @@ impl Folios {
         let mut block = run.block;
         let end = run.block + run.len;
         while block < end {
-            let block_size = self.block_size;
             let Some((first, folio)) = self.find_mut(block) else { break };
-            let len = (first + (folio.bytes.len() / block_size) as u32).min(end) - block;
+            let len = (first + folio.len).min(end) - block;
             folio.changed &= !bits(block - first, len);
             block += len;
         }
@@ -221,10 +228,10 @@ impl Folios {
     /// All parts of a dirty run.
     pub(crate) fn parts(&self, run: DirtyRun) -> Vec<FolioSlice> {
         let mut parts = Vec::new();
-        let (mut block, mut rest) = (run.block, run.len as usize * self.block_size);
+        let (mut block, mut rest) = (run.block, self.bytes_of(run.len));
         while let Some(part) = self.part(block, 0, rest).filter(|_| rest > 0) {
             rest -= part.bytes().len();
-            block += (part.bytes().len() / self.block_size) as u32;
+            block += self.blocks_in(part.bytes().len());
             parts.push(part);
         }
         parts
@@ -232,14 +239,14 @@ impl Folios {
 
     /// Writes into the folio of a block, as far as it goes: how many bytes. 0 if the block is not in memory.
     pub(crate) fn write(&mut self, block: u32, within: usize, buf: &[u8]) -> usize {
-        let block_size = self.block_size;
+        let block_bits = self.block_bits;
         let Some((first, folio)) = self.find_mut(block) else { return 0 };
         let index = block - first;
-        let from = index as usize * block_size + within;
+        let from = ((index as usize) << block_bits) + within;
         let end = folio.bytes.len().min(from + buf.len());
         Arc::make_mut(&mut folio.bytes)[from..end].copy_from_slice(&buf[..end - from]);
         folio.note_use();
-        let len = end.div_ceil(block_size) as u32 - index;
+        let len = ((end - 1) >> block_bits) as u32 + 1 - index;
         let fresh = (bits(index, len) & !folio.dirty).count_ones();
         folio.dirty |= bits(index, len);
         folio.changed |= bits(index, len);
@@ -257,7 +264,7 @@ impl Folios {
 
     /// Puts blocks in, as many as `bytes` holds; none of them may be in memory.
     pub(crate) fn insert(&mut self, block: u32, bytes: &[u8], what: Block) {
-        let len = (bytes.len() / self.block_size) as u32;
+        let len = self.blocks_in(bytes.len());
         if what == Block::Delayed {
             let before = block.checked_sub(1).is_some_and(|before| self.is_delayed(before));
             let behind = self.is_delayed(block + len);
@@ -269,17 +276,18 @@ impl Folios {
             self.add_dirty(block..block + len, len);
         }
         self.bytes += bytes.len() as u64;
-        let len_max = ((BUFFER_BYTES / self.block_size) as u32).min(CHUNK_BLOCKS);
+        let len_max = self.blocks_in(BUFFER_BYTES).min(CHUNK_BLOCKS);
         let (mut at, mut rest) = (block, bytes);
         while !rest.is_empty() {
-            let left = (rest.len() / self.block_size) as u32;
+            let left = self.blocks_in(rest.len());
             // As its place is aligned, and no more than there is.
             let aligned = if at == 0 { len_max } else { 1 << at.trailing_zeros().min(6) };
             let len = aligned.min(len_max).min(1 << left.ilog2());
-            let (own, behind) = rest.split_at(len as usize * self.block_size);
+            let (own, behind) = rest.split_at(self.bytes_of(len));
             let all = bits(0, len);
             let folio = Folio {
                 bytes: Arc::new(self.buffers.copy(own)),
+                len,
                 dirty: if what == Block::Clean { 0 } else { all },
                 delayed: if what == Block::Delayed { all } else { 0 },
                 changed: 0,
@@ -308,7 +316,7 @@ impl Folios {
         let mut found: Option<DirtyRun> = None;
         for (first, folio) in self.by_block.from(first).take_while(|(first, _)| *first < end) {
             let mut index = from.saturating_sub(first);
-            while index < self.len_of(folio) {
+            while index < folio.len {
                 let block = first + index;
                 let is_delayed = folio.delayed >> index & 1 != 0;
                 match &mut found {
@@ -341,9 +349,8 @@ impl Folios {
         let mut block = run.block;
         let end = run.block + run.len;
         while block < end {
-            let block_size = self.block_size;
             let Some((first, folio)) = self.find_mut(block) else { break };
-            let len = (first + (folio.bytes.len() / block_size) as u32).min(end) - block;
+            let len = (first + folio.len).min(end) - block;
             let mask = bits(block - first, len);
             folio.delayed &= !mask;
             let cleaned = folio.dirty & mask & !folio.changed;
@@ -370,7 +377,7 @@ impl Folios {
             && first < from
         {
             let kept = bits(0, from - first);
-            let bytes = folio.bytes[..(from - first) as usize * self.block_size].to_vec();
+            let bytes = folio.bytes[..self.bytes_of(from - first)].to_vec();
             let (dirty, delayed) = (folio.dirty & kept, folio.delayed & kept);
             self.remove(first);
             self.split_in(first, &bytes, dirty, delayed);
@@ -390,14 +397,13 @@ impl Folios {
                 block += 1;
                 continue;
             };
-            let len = self.len_of(folio);
+            let len = folio.len;
             let behind = (first + len).min(end);
             let lost = bits(block - first, behind - block) & !folio.changed;
             let (bytes, dirty, delayed) = (folio.bytes.clone(), folio.dirty & !lost, folio.delayed & !lost);
             self.remove(first);
             for index in (0..len).filter(|index| dirty != 0 && lost >> index & 1 == 0) {
-                let from = index as usize * self.block_size;
-                let own = &bytes[from..from + self.block_size];
+                let own = &bytes[self.bytes_of(index)..self.bytes_of(index + 1)];
                 self.split_in(first + index, own, dirty >> index & 1, delayed >> index & 1);
             }
             block = behind;
@@ -407,7 +413,7 @@ impl Folios {
 
     /// Puts blocks in one by one, each as its bits say.
     fn split_in(&mut self, first: u32, bytes: &[u8], dirty: u64, delayed: u64) {
-        for (index, own) in (0_u32..).zip(bytes.chunks(self.block_size)) {
+        for (index, own) in (0_u32..).zip(bytes.chunks(self.bytes_of(1))) {
             let what = match (dirty >> index & 1, delayed >> index & 1) {
                 (0, _) => Block::Clean,
                 (_, 0) => Block::Dirty,
@@ -430,7 +436,7 @@ impl Folios {
             let continues = last_end == Some(first) && folio.delayed & 1 != 0;
             // A run begins at each bit whose lower neighbour is not set.
             runs += u64::from((folio.delayed & !(folio.delayed << 1)).count_ones()) - u64::from(continues);
-            let len = self.len_of(folio);
+            let len = folio.len;
             last_end = (folio.delayed >> (len - 1) & 1 != 0).then_some(first + len);
         }
         runs

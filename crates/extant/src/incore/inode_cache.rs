@@ -101,12 +101,14 @@ impl InodeCache {
         Self { inodes: cache, any_evictable, evict_lists, unreported_errors: UnreportedErrors::new() }
     }
 
+    /// Whether inodes have lost their last user and leave something to do.
+    pub(crate) fn has_evictable(&self) -> bool {
+        self.any_evictable.load(Ordering::Relaxed) != 0
+    }
+
     /// Takes the inodes out that lost their last user and leave something to do.
     pub(crate) fn take_evictable(&self) -> Vec<Arc<Inode>> {
         let mut inodes = Vec::new();
-        if self.any_evictable.load(Ordering::Relaxed) == 0 {
-            return inodes;
-        }
         // Before the inodes: one that comes later sets its bit again.
         let mut bits = self.any_evictable.swap(0, Ordering::AcqRel);
         while bits != 0 {

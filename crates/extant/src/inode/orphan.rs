@@ -185,6 +185,9 @@ impl Inodes {
     /// inode that cannot be deleted now stays in the on-disk list for the next mount; the next sync or unmount reports damage
     /// that is the reason.
     pub(crate) fn evict_unlinked(&self) {
+        if !self.inodes.has_evictable() {
+            return;
+        }
         self.evict_unlinked_once();
         // Deleted inodes may have left values of their attributes.
         if self.features.has_value_inodes {

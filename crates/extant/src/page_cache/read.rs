@@ -24,9 +24,10 @@ impl PageCache {
         let inode_pages = inode.cached_pages()?.read();
         let folios = inode_pages.folios.as_ref()?;
         let bytes = inode.size().saturating_sub(offset).min(buf.len() as u64) as usize;
-        let block_size = u64::from(self.geometry.block_size);
-        let block = u32::try_from(offset / block_size).ok().filter(|_| bytes <= HIT_BYTES_MAX)?;
-        folios.read(block, (offset % block_size) as usize, &mut buf[..bytes]).then_some(bytes)
+        let block_bits = self.geometry.block_size.ilog2();
+        let block = u32::try_from(offset >> block_bits).ok().filter(|_| bytes <= HIT_BYTES_MAX)?;
+        let within = (offset - (u64::from(block) << block_bits)) as usize;
+        folios.read(block, within, &mut buf[..bytes]).then_some(bytes)
     }
 
     /// Reads all of `buf`, which lies inside the file, which ends at `size`.

@@ -126,8 +126,8 @@ impl PageCache {
             return false;
         }
         let Some(folios) = &mut inode_pages.folios else { return false };
-        let block_size = u64::from(self.geometry.block_size);
-        let (first, last) = ((offset / block_size) as u32, ((end - 1) / block_size) as u32);
+        let block_bits = self.geometry.block_size.ilog2();
+        let (first, last) = ((offset >> block_bits) as u32, ((end - 1) >> block_bits) as u32);
         if !folios.has_all(first..=last) {
             return false;
         }
@@ -140,7 +140,7 @@ impl PageCache {
             }
             state.delalloc.time = Some(self.now());
         }
-        folios.write_all(first, (offset % block_size) as usize, buf);
+        folios.write_all(first, (offset - (u64::from(first) << block_bits)) as usize, buf);
         copied(buf.len());
         if inode_pages.dirty_bytes() != dirty {
             inode_pages.account(pages, inode);
