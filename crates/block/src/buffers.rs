@@ -1,17 +1,19 @@
 //! Buffers for bytes to be written to a device.
 //!
 //! Buffers of [`BUFFER_BYTES`] come from regions that the host can back with one huge page each, and are reused before new ones
-//! are allocated: touching a fresh page costs the host more than copying into it. They are aligned for `O_DIRECT`. Smaller ones
-//! come from the heap. At most [`WARM_MAX`] free ones keep their memory.
+//! are allocated: touching a fresh page costs the host more than copying into it. At most [`WARM_MAX`] free ones keep their memory.
+//! Buffers of smaller powers of two, down to [`SLOT_BYTES_MIN`], are slots of such a buffer, which is a slab of slots of one size: they
+//! share its huge page, so that few translations of addresses reach them all. Slabs are kept by thread, so that threads do not meet. All
+//! these are aligned for `O_DIRECT`. Others come from the heap.
 //!
-//! Locks: `MEMORY`. Tests: below.
+//! Locks: `MEMORY`: of the slabs (key 0), inside it of the regions (key 1). Tests: below.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use extant_rt::{Arc, LockClass, Mutex};
+use extant_rt::{Arc, LockClass, Mutex, thread_slot};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Bytes of a buffer out of a region.
@@ -22,14 +24,36 @@ const REGION_BYTES: usize = 2 << 20;
 const ALL_FREE: u8 = u8::MAX;
 /// Free buffers whose memory is kept.
 const WARM_MAX: usize = 64;
+/// Bytes of the smallest slot: of a slab of those a word has a bit for each.
+const SLOT_BYTES_MIN: usize = 4 << 10;
+/// Sizes of slots: up to half a buffer.
+const SIZES: usize = (BUFFER_BYTES / SLOT_BYTES_MIN).ilog2() as usize;
+/// Sets of slabs.
+const SHARDS: usize = 16;
 /// Buffers without memory that are taken before the heap is asked to return its free memory, or both would be at their maximum.
 const COLD_TO_TRIM: usize = 256;
 
 const _: () = assert!(REGION_BYTES / BUFFER_BYTES == u8::BITS as usize);
+const _: () = assert!(BUFFER_BYTES / SLOT_BYTES_MIN == u64::BITS as usize);
+
+/// Memory for buffers.
+#[derive(Debug)]
+pub struct Buffers {
+    regions: Arc<Regions>,
+    slabs: Box<[Arc<Slabs>]>,
+}
+
+/// Slabs, and which of their slots are free.
+#[derive(Debug)]
+struct Slabs {
+    regions: Arc<Regions>,
+    /// For each size the slabs with free slots, by their address, of which the lowest is used first.
+    free: Mutex<[BTreeMap<usize, u64>; SIZES]>,
+}
 
 /// Regions of memory, and which of their buffers are free.
 #[derive(Debug)]
-pub struct Buffers(Mutex<Free>);
+struct Regions(Mutex<Free>);
 
 /// Free buffers: of regions by their address, of which the lowest is used first.
 #[derive(Debug, Default)]
@@ -49,7 +73,8 @@ pub struct Buffer(Memory);
 
 enum Memory {
     Heap(Vec<u8>),
-    Region { start: NonNull<u8>, owner: Arc<Buffers> },
+    Region { start: NonNull<u8>, owner: Arc<Regions> },
+    Slot { start: NonNull<u8>, size: usize, owner: Arc<Slabs> },
 }
 
 // SAFETY: the memory is the buffer's alone, as a vector's is.
@@ -63,23 +88,73 @@ impl Buffers {
     /// Without any memory yet.
     #[must_use]
     pub fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(LockClass::MEMORY, Free::default())))
+        let regions = Arc::new(Regions(Mutex::with_key(LockClass::MEMORY, 1, Free::default())));
+        let slabs = |_| {
+            let free = Mutex::with_key(LockClass::MEMORY, 0, std::array::from_fn(|_| BTreeMap::new()));
+            Arc::new(Slabs { regions: regions.clone(), free })
+        };
+        Arc::new(Self { slabs: (0..SHARDS).map(slabs).collect(), regions })
     }
 
     /// A buffer with these bytes.
     #[must_use]
-    pub fn copy(self: &Arc<Self>, bytes: &[u8]) -> Buffer {
-        if bytes.len() == BUFFER_BYTES
-            && let Some(start) = self.take()
-        {
-            let mut buffer = Buffer(Memory::Region { start, owner: self.clone() });
-            buffer.copy_from_slice(bytes);
-            return buffer;
+    pub fn copy(&self, bytes: &[u8]) -> Buffer {
+        let buffer = match bytes.len() {
+            BUFFER_BYTES => self.regions.buffer(),
+            _ => self.slabs[thread_slot() % SHARDS].buffer(bytes.len()),
+        };
+        Buffer::filled(buffer, bytes)
+    }
+}
+
+impl Slabs {
+    /// A slot; none for bytes of which there are no slots, or if the host gives no memory.
+    fn buffer(self: &Arc<Self>, bytes: usize) -> Option<Buffer> {
+        if !bytes.is_power_of_two() || !(SLOT_BYTES_MIN..BUFFER_BYTES).contains(&bytes) {
+            return None;
         }
-        Buffer(Memory::Heap(bytes.to_vec()))
+        let size = (bytes / SLOT_BYTES_MIN).ilog2() as usize;
+        let mut free = self.free.lock();
+        if free[size].is_empty() {
+            let slab = self.regions.take()?.as_ptr().expose_provenance();
+            free[size].insert(slab, u64::MAX >> (u64::BITS as usize - BUFFER_BYTES / bytes));
+        }
+        let mut first = free[size].first_entry()?;
+        let (slab, bits) = (*first.key(), *first.get());
+        *first.get_mut() = bits & (bits - 1);
+        if *first.get() == 0 {
+            first.remove();
+        }
+        drop(free);
+        let start = slab + bits.trailing_zeros() as usize * bytes;
+        let start = NonNull::new(std::ptr::with_exposed_provenance_mut(start))?;
+        Some(Buffer(Memory::Slot { start, size, owner: self.clone() }))
     }
 
-    /// A buffer of a region; none if the host gives no memory.
+    /// Takes a slot back. A slab whose slots are all free goes back to the regions.
+    fn give_back(&self, start: NonNull<u8>, size: usize) {
+        let address = start.as_ptr().addr();
+        let (slab, bytes) = (address & !(BUFFER_BYTES - 1), SLOT_BYTES_MIN << size);
+        let mut free = self.free.lock();
+        let bits = free[size].entry(slab).or_default();
+        *bits |= 1 << ((address - slab) / bytes);
+        if bits.count_ones() as usize == BUFFER_BYTES / bytes {
+            free[size].remove(&slab);
+            drop(free);
+            if let Some(slab) = NonNull::new(std::ptr::with_exposed_provenance_mut(slab)) {
+                self.regions.give_back(slab);
+            }
+        }
+    }
+}
+
+impl Regions {
+    /// A whole buffer; none if the host gives no memory.
+    fn buffer(self: &Arc<Self>) -> Option<Buffer> {
+        Some(Buffer(Memory::Region { start: self.take()?, owner: self.clone() }))
+    }
+
+    /// The memory of a buffer; none if the host gives none.
     fn take(&self) -> Option<NonNull<u8>> {
         let mut free = self.0.lock();
         if let Some(start) = pop(&mut free.warm) {
@@ -115,9 +190,9 @@ impl Buffers {
     }
 }
 
-impl Drop for Buffers {
+impl Drop for Regions {
     fn drop(&mut self) {
-        // Every buffer has an owner: all are back.
+        // Every buffer and every slab has an owner: nothing refers to them any more.
         for region in &self.0.lock().regions {
             unmap(*region, REGION_BYTES);
         }
@@ -184,6 +259,19 @@ fn unmap(start: usize, bytes: usize) {
     }
 }
 
+impl Buffer {
+    /// The bytes in a buffer as long, or on the heap.
+    fn filled(buffer: Option<Self>, bytes: &[u8]) -> Self {
+        match buffer {
+            Some(mut buffer) => {
+                buffer.copy_from_slice(bytes);
+                buffer
+            }
+            None => Self(Memory::Heap(bytes.to_vec())),
+        }
+    }
+}
+
 impl Deref for Buffer {
     type Target = [u8];
 
@@ -194,6 +282,10 @@ impl Deref for Buffer {
             // SAFETY: `start` has so many bytes, mapped as zeroes or written since; they are this buffer's until it is dropped.
             Memory::Region { start, .. } => unsafe {
                 std::slice::from_raw_parts(start.as_ptr(), BUFFER_BYTES)
+            },
+            // SAFETY: likewise; the slab has so many bytes from `start` on, and no other slot lies in them.
+            Memory::Slot { start, size, .. } => unsafe {
+                std::slice::from_raw_parts(start.as_ptr(), SLOT_BYTES_MIN << *size)
             },
         }
     }
@@ -208,23 +300,31 @@ impl DerefMut for Buffer {
             Memory::Region { start, .. } => unsafe {
                 std::slice::from_raw_parts_mut(start.as_ptr(), BUFFER_BYTES)
             },
+            // SAFETY: likewise.
+            Memory::Slot { start, size, .. } => unsafe {
+                std::slice::from_raw_parts_mut(start.as_ptr(), SLOT_BYTES_MIN << *size)
+            },
         }
     }
 }
 
 impl Clone for Buffer {
     fn clone(&self) -> Self {
-        match &self.0 {
-            Memory::Heap(bytes) => Self(Memory::Heap(bytes.clone())),
-            Memory::Region { owner, .. } => owner.copy(self),
-        }
+        let buffer = match &self.0 {
+            Memory::Heap(_) => None,
+            Memory::Region { owner, .. } => owner.buffer(),
+            Memory::Slot { owner, .. } => owner.buffer(self.len()),
+        };
+        Self::filled(buffer, self)
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Memory::Region { start, owner } = &self.0 {
-            owner.give_back(*start);
+        match &self.0 {
+            Memory::Heap(_) => {}
+            Memory::Region { start, owner } => owner.give_back(*start),
+            Memory::Slot { start, size, owner } => owner.give_back(*start, *size),
         }
     }
 }
@@ -238,6 +338,34 @@ impl fmt::Debug for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slots_do_not_overlap_and_their_slabs_come_back() {
+        let buffers = Buffers::new();
+        let mut held: Vec<(Buffer, u8)> = Vec::new();
+        for step in 0..4000_usize {
+            let bytes = SLOT_BYTES_MIN << (step * 7 % SIZES);
+            let fill = step as u8;
+            let buffer = buffers.copy(&vec![fill; bytes]);
+            assert!(matches!(buffer.0, Memory::Slot { .. }) && buffer.len() == bytes);
+            assert!(buffer.as_ptr().addr().is_multiple_of(bytes), "aligned to its size");
+            held.push((buffer, fill));
+            if step % 3 == 0 {
+                held.swap_remove(step * 13 % held.len());
+            }
+        }
+        let copies = held.clone();
+        for (buffer, fill) in held.iter().chain(&copies) {
+            assert!(buffer.iter().all(|byte| byte == fill));
+        }
+        drop((held, copies));
+        let is_empty = |slabs: &Arc<Slabs>| slabs.free.lock().iter().all(BTreeMap::is_empty);
+        assert!(buffers.slabs.iter().all(is_empty), "all slabs are back");
+        // Of other lengths.
+        for bytes in [1, 1024, SLOT_BYTES_MIN + 1, 3 * SLOT_BYTES_MIN] {
+            assert!(matches!(buffers.copy(&vec![1; bytes]).0, Memory::Heap(_)));
+        }
+    }
 
     #[test]
     fn buffers_do_not_overlap_and_all_come_back() {
@@ -263,7 +391,7 @@ mod tests {
         let small = buffers.copy(b"small");
         assert_eq!(&*small.clone(), b"small");
         drop((held, copies));
-        let free = buffers.0.lock();
+        let free = buffers.regions.0.lock();
         assert_eq!(free.warm_count, WARM_MAX);
         assert!(free.regions.len() * 8 > 2 * WARM_MAX);
         for region in &free.regions {
