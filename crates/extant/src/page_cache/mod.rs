@@ -10,6 +10,8 @@
 //!
 //! Concurrency:
 //! - *Flush and truncate, range operations*: an operation on blocks holds `INODE` alone, flushes first, and keeps holding it.
+//! - *Hits*: a read of blocks that are all in memory holds `PAGES` alone, which what drops or changes them takes too; such an overwrite
+//!   holds what a write holds.
 //! - *Flush, write and read*: hold `INODE` shared and work beside each other ([`crate::incore::content`]). Bytes written into a run that is being
 //!   written back stay dirty.
 //! - *Flush and unlink*: the last name is removed without `INODE`. Both look at [`InodePages::is_flushed`] with `PAGES` held: while a flush

@@ -1,0 +1,115 @@
+//! Reads and overwrites of cached blocks while other threads cut, punch and write back the same file: none is lost, none reads what was
+//! never written.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use extant::{Fallocate, Filesystem, Mount};
+
+const MIB: u64 = 1 << 20;
+const BLOCK: u64 = 4096;
+const WRITERS: u64 = 3;
+/// Blocks of a writer's own part of the file.
+const OWN_BLOCKS: u64 = 16;
+const TIME: Duration = Duration::from_secs(3);
+
+fn mount(image: &Path) -> Filesystem {
+    // Small, so that folios are evicted and writers throttled.
+    Mount::new().page_cache_bytes(MIB).open(image).expect("mount")
+}
+
+fn filled(stamp: u64) -> Vec<u8> {
+    stamp.to_le_bytes().repeat(BLOCK as usize / 8)
+}
+
+#[test]
+fn cached_blocks_are_read_and_written_over_beside_all_that_drops_them() {
+    let scratch = tempfile::tempdir().expect("scratch");
+    let image = scratch.path().join("disk.img");
+    let made = Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image).arg("64M").output();
+    assert!(made.expect("mke2fs runs").status.success());
+    let fs = mount(&image);
+    let file = fs.options().read(true).write(true).create(true).open("/file").expect("a file");
+    let own_end = WRITERS * OWN_BLOCKS * BLOCK;
+    file.write_all_at(&filled(1).repeat((WRITERS * OWN_BLOCKS) as usize), 0).expect("write");
+    let stop = AtomicBool::new(false);
+    let last: Vec<Vec<u64>> = std::thread::scope(|scope| {
+        let (file, fs, stop) = (&file, &fs, &stop);
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                scope.spawn(move || {
+                    let mut stamps = vec![1; OWN_BLOCKS as usize];
+                    let (mut turn, mut buf) = (1_u64, vec![0; BLOCK as usize]);
+                    while !stop.load(Ordering::Relaxed) {
+                        turn += 1;
+                        let block = turn * 7 % OWN_BLOCKS;
+                        let at = (writer * OWN_BLOCKS + block) * BLOCK;
+                        file.write_all_at(&filled(turn), at).expect("overwrite");
+                        stamps[block as usize] = turn;
+                        let other = turn * 5 % OWN_BLOCKS;
+                        let at = (writer * OWN_BLOCKS + other) * BLOCK;
+                        assert_eq!(file.read_at(&mut buf, at).expect("read"), buf.len());
+                        assert_eq!(buf, filled(stamps[other as usize]), "block {other} of writer {writer}");
+                    }
+                    stamps
+                })
+            })
+            .collect();
+        // Behind the writers' parts: written, cut, punched.
+        scope.spawn(move || {
+            let mut turn = 0_u64;
+            while !stop.load(Ordering::Relaxed) {
+                turn += 1;
+                file.write_all_at(&filled(turn), own_end + turn % 9 * BLOCK).expect("append");
+                let punched = Fallocate::PunchHole;
+                file.allocate(punched, own_end + turn % 4 * BLOCK, BLOCK).expect("punch");
+                if turn.is_multiple_of(3) {
+                    file.set_len(own_end + turn % 7 * 1000).expect("cut");
+                }
+            }
+        });
+        // A reader of the tail: blocks of one stamp, or zeroes.
+        scope.spawn(move || {
+            let mut buf = vec![0; BLOCK as usize];
+            let mut turn = 0;
+            while !stop.load(Ordering::Relaxed) {
+                turn += 1;
+                let read = file.read_at(&mut buf, own_end + turn % 9 * BLOCK).expect("read");
+                let words: Vec<_> = buf[..read - read % 8].chunks(8).collect();
+                let zero = [0; 8];
+                let stamp = words.first().copied().unwrap_or(&zero);
+                // A cut leaves zeroes behind it.
+                assert!(words.iter().all(|word| *word == stamp || *word == zero), "two stamps in a block");
+            }
+        });
+        scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                file.sync_data().expect("sync");
+                fs.sync().expect("sync");
+            }
+        });
+        let start = Instant::now();
+        while start.elapsed() < TIME && !writers.iter().any(|writer| writer.is_finished()) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        stop.store(true, Ordering::Relaxed);
+        writers.into_iter().map(|writer| writer.join().expect("no panic")).collect()
+    });
+    let turns: u64 = last.iter().flatten().max().copied().unwrap_or(0);
+    assert!(turns > 100, "hardly anything was done: {turns} turns");
+    drop(file);
+    fs.unmount().expect("unmount");
+
+    let fs = mount(&image);
+    let content = fs.read("/file").expect("read");
+    for (block, stamp) in last.iter().flatten().enumerate() {
+        let at = block * BLOCK as usize;
+        assert_eq!(content[at..at + BLOCK as usize], filled(*stamp), "block {block} lost its last write");
+    }
+    fs.unmount().expect("unmount");
+    let judged = Command::new("e2fsck").arg("-fn").arg(&image).output().expect("e2fsck runs");
+    let words = String::from_utf8_lossy(&judged.stdout);
+    assert!(judged.status.success() && !words.contains("Fix?") && !words.contains("WARNING"), "{words}");
+}
