@@ -2,7 +2,7 @@
 
 use extant_ondisk::mode::without_set_id;
 use extant_ondisk::{ExtentNode, FsBlock, InodeFlags, LogicalBlock, Structure};
-use extant_rt::{Arc, copied};
+use extant_rt::{Arc, RwLock, copied};
 
 use super::{Pages, tree_need};
 use crate::error::{Error, Location, Result};
@@ -116,6 +116,25 @@ impl PageCache {
         if buf.is_empty() || buf.len() > HIT_BYTES_MAX || end > inode.size() || self.writable().is_err() {
             return false;
         }
+        let Some(dirtied) = self.write_present(pages, inode, lock, (offset, end), buf, privileged) else {
+            return false;
+        };
+        if dirtied {
+            self.balance_dirty(pages, inode);
+        }
+        true
+    }
+
+    /// [`PageCache::write_hit`]: whether blocks became dirty by it; None if it is another write.
+    fn write_present(
+        &self,
+        pages: &Pages,
+        inode: &Arc<Inode>,
+        lock: &RwLock<InodePages>,
+        (offset, end): (u64, u64),
+        buf: &[u8],
+        privileged: bool,
+    ) -> Option<bool> {
         // Dropped after all locks.
         let _told = Told(self);
         let _content = inode.lock_for_writing();
@@ -123,29 +142,30 @@ impl PageCache {
         let dirty = inode_pages.dirty_bytes();
         // With dirty blocks it is listed, so that the last flush of an unmount, which begins after the closing, finds it.
         if dirty == 0 || pages.contexts.is_closed() {
-            return false;
+            return None;
         }
-        let Some(folios) = &mut inode_pages.folios else { return false };
+        let folios = inode_pages.folios.as_mut()?;
         let block_bits = self.geometry.block_size.ilog2();
         let (first, last) = ((offset >> block_bits) as u32, ((end - 1) >> block_bits) as u32);
         if !folios.has_all(first..=last) {
-            return false;
+            return None;
         }
         {
             let mut state = inode.state();
             let raw = &state.raw;
             let loses_set_id = !privileged && without_set_id(raw.mode()) != raw.mode();
             if end > state.size() || raw.flags().intersects(InodeFlags::FIXED_CONTENT) || loses_set_id {
-                return false;
+                return None;
             }
             state.delalloc.time = Some(self.now());
         }
         folios.write_all(first, (offset - (u64::from(first) << block_bits)) as usize, buf);
         copied(buf.len());
-        if inode_pages.dirty_bytes() != dirty {
+        let dirtied = inode_pages.dirty_bytes() != dirty;
+        if dirtied {
             inode_pages.account(pages, inode);
         }
-        true
+        Some(dirtied)
     }
 
     /// Where a write begins, and what of it fits into the file; has the file ready for it.
