@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 use extant_ondisk::jbd2::{self, Tag, TagFlags};
 use extant_ondisk::{FsBlock, TransactionId};
-use extant_rt::{Arc, LockClass, Monotonic, Ordering, Rank};
+use extant_rt::{Arc, HAS_TIMEOUTS, LockClass, Monotonic, Ordering, Rank};
 
 use crate::committed_blocks::CommittedBlock;
 use crate::group::WAIT_MAX;
@@ -103,7 +103,7 @@ impl Journal {
                 let in_commit = state.committing && tid == state.next;
                 (Monotonic::now(), state.group.join(in_commit))
             });
-            let left = state.group.wait(since.elapsed()).filter(|_| waits);
+            let left = state.group.wait(since.elapsed()).filter(|_| waits && HAS_TIMEOUTS);
             state = match left {
                 _ if state.committing => self.commit_ended.wait(state),
                 // The first one commits; should it leave without, the others do not wait for ever.

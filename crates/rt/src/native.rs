@@ -13,7 +13,7 @@ mod thread;
 pub(crate) use base::since_epoch;
 pub use base::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 pub use base::sync::{Arc, Weak};
-pub use base::{Monotonic, OnceLock, available_parallelism, explore, thread_slot};
+pub use base::{HAS_TIMEOUTS, Monotonic, OnceLock, available_parallelism, explore, thread_slot};
 pub use sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use thread::{JoinHandle, is_current, parallel, sleep, spawn, yield_now};
 

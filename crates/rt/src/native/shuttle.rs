@@ -75,6 +75,9 @@ impl<T> Default for OnceLock<T> {
     }
 }
 
+/// Whether a wait with a timeout ends by itself: here it ends by a notification alone.
+pub const HAS_TIMEOUTS: bool = false;
+
 /// How many threads run at once without taking turns: as if two.
 #[must_use]
 pub fn available_parallelism() -> usize {

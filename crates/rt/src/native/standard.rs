@@ -9,6 +9,9 @@ use crate::Exploration;
 
 pub use std::sync::OnceLock;
 
+/// Whether a wait with a timeout ends by itself.
+pub const HAS_TIMEOUTS: bool = true;
+
 /// How many threads run at once without taking turns; at least 1.
 #[must_use]
 pub fn available_parallelism() -> usize {

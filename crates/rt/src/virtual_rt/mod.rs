@@ -31,7 +31,8 @@ pub use lines::{Level, Topology};
 pub use sync::{Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub(crate) use thread::since_epoch;
 pub use thread::{
-    JoinHandle, Monotonic, available_parallelism, is_current, parallel, sleep, spawn, thread_slot, yield_now,
+    HAS_TIMEOUTS, JoinHandle, Monotonic, available_parallelism, is_current, parallel, sleep, spawn,
+    thread_slot, yield_now,
 };
 pub use world::{
     Behind, Costs, LineReport, LockReport, Machine, Report, checksummed, copied, count_anew, work,

@@ -111,6 +111,9 @@ fn run_all<'a>(tasks: Vec<Box<dyn FnOnce() + 'a>>) {
     cpus.into_iter().for_each(wait_for);
 }
 
+/// Whether a wait with a timeout ends by itself.
+pub const HAS_TIMEOUTS: bool = true;
+
 /// How many threads run at once without taking turns; in a simulation, as many as it began with.
 #[must_use]
 pub fn available_parallelism() -> usize {
