@@ -280,8 +280,7 @@ fn full_file_system_is_an_error_and_no_signal_through_a_map() {
         let error = device.write_at(1 << 20, &[1; 1 << 20]).expect_err("more than there is");
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
     });
-    let unmounted = std::process::Command::new("umount").arg(dir.path()).status().is_ok_and(|s| s.success());
-    assert!(unmounted);
+    extant_testing::unmount(dir.path());
     result.expect("the test under the mount");
 }
 

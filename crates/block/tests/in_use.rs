@@ -178,7 +178,7 @@ fn block_special_excludes_other_writers_and_a_mounted_one_is_refused() {
     }
     let results = [DeviceAccess::read_only(), DeviceAccess::read_write()]
         .map(|access| FileDevice::open(&device.0, access));
-    assert!(Command::new("umount").arg(&point).status().expect("umount").success());
+    extant_testing::unmount(&point);
     for result in results {
         match result {
             Err(Error::Mounted { mount_point, .. }) => assert_eq!(mount_point, point),

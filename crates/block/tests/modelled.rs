@@ -106,7 +106,8 @@ fn throughput_in_real_time_is_within_five_percent_and_never_above() {
     for depth in [1_usize, 2, 4] {
         let (alone, share) = alone_and_share(&model, true, MIB);
         let expected = (alone * 8).max(share * 8 * depth as u64);
-        let runs = (0..20).map(|_| run(&device, depth, 8, MIB, true));
+        // Beside other programs few runs get their CPUs in time.
+        let runs = (0..200).map(|_| run(&device, depth, 8, MIB, true));
         let within = |took: u64| {
             assert!(took >= expected, "depth {depth}: {took} ns are less than {expected}");
             took < expected / 20 * 21

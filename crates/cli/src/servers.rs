@@ -5,7 +5,8 @@
 //! no file is left behind on the host.
 //!
 //! The record's content is not trusted: the kernel reports the mount's user, a process's user, and, from Linux 6.16 on, that the
-//! process serves the mount.
+//! process serves the mount. But it reuses a mount's device number as soon as nothing is mounted there, while the server still
+//! works: so a record names the disk too, and one with a result is of no mount.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -22,7 +23,7 @@ use crate::mounts::{self, Mounted};
 
 const NAME: &str = "extant-server";
 /// The maximum size of a record.
-const RECORD_BYTES_MAX: u64 = 4096;
+const RECORD_BYTES_MAX: u64 = 64 << 10;
 /// The end of a record that reports no failure.
 const CLEAN: &str = "clean";
 
@@ -36,7 +37,7 @@ impl Record {
         let failed = |error| Failure::host(Path::new(NAME), &error);
         let memory = memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let mut file = File::from(memory);
-        file.write_all(format!("{}\n", mounted.device()).as_bytes()).map_err(failed)?;
+        file.write_all(format!("{}\n", name_of(mounted)).as_bytes()).map_err(failed)?;
         Ok(Self(Mutex::new(LockClass::PIPE, file)))
     }
 
@@ -49,6 +50,11 @@ impl Record {
         // If the write fails, the process that waits finds a record without an end.
         let _ = self.0.lock().write_all(format!("{words}\n").as_bytes());
     }
+}
+
+/// The first line of a mount's record.
+fn name_of(mounted: &Mounted) -> String {
+    format!("{} {:?}", mounted.device(), mounted.source)
 }
 
 /// A server, seen from outside.
@@ -85,7 +91,7 @@ impl ServerProcess {
         }
         let record = record.filter(|_| serves)?;
         let server = Self { pid, process, record };
-        (server.lines().first().is_some_and(|line| line == mounted.device())).then_some(server)
+        (server.lines() == [name_of(mounted)]).then_some(server)
     }
 
     /// Readable once it has ended.

@@ -256,8 +256,9 @@ fn crates() -> Vec<String> {
 fn no_circle_of_imports_among_the_files_of_a_crate() {
     let mut found = Vec::new();
     for name in crates() {
-        let imports = imports(&sources(&name));
-        assert!(!imports.is_empty(), "{name}: no imports: the check saw nothing");
+        let sources = sources(&name);
+        let imports = imports(&sources);
+        assert!(sources.len() == 1 || !imports.is_empty(), "{name}: no imports: the check saw nothing");
         let circles = circles(&imports);
         found.extend(circles.into_iter().map(|circle| format!("{name}: {circle}")));
     }

@@ -85,8 +85,6 @@ fn unwritten_inode_tables_are_zeroed_in_the_background_of_a_long_mount() {
         return println!("skipped: the kernel does not mount here");
     }
     (0..500).for_each(|file| std::fs::write(scratch.join(format!("kernel-{file}")), b"y").expect("a file"));
-    while !Command::new("umount").arg(&scratch).output().is_ok_and(|output| output.status.success()) {
-        extant_rt::sleep(Duration::from_millis(50));
-    }
+    extant_testing::unmount(&scratch);
     assert_clean(&image);
 }

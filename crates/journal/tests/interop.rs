@@ -311,7 +311,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.point).status();
+        extant_testing::unmount(&self.point);
     }
 }
 

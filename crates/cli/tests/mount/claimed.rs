@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use extant_testing::run_while_busy;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
-use crate::common::{Disk, assert_clean, can_mount, extant, is_root, path, run, trim_until};
+use crate::common::{Disk, assert_clean, can_mount, extant, is_root, path, trim_until, umount};
 
 /// A loop device over an image; detached on drop.
 pub struct Loop(PathBuf);
@@ -97,19 +98,8 @@ fn a_device_is_clean_as_soon_as_others_can_claim_it() {
         for number in 0..50 {
             fs::write(disk.point.join(format!("{round}-{number}")), vec![1; 5000]).expect("write");
         }
-        // util-linux's `umount`, not Extant's: it waits for the kernel only. A child of another test that has not yet begun its
-        // program may hold what was open here when it was forked.
-        let umount = || {
-            Command::new("umount").arg("-i").arg(&disk.point).env("PATH", path()).output().expect("umount")
-        };
-        let start = Instant::now();
-        let mut unmounted = umount();
-        while String::from_utf8_lossy(&unmounted.stderr).contains("busy")
-            && start.elapsed() < Duration::from_secs(10)
-        {
-            std::thread::sleep(Duration::from_millis(10));
-            unmounted = umount();
-        }
+        // util-linux's `umount`, not Extant's: it waits for the kernel only.
+        let unmounted = run_while_busy(Command::new("umount").arg("-i").arg(&disk.point).env("PATH", path()));
         assert!(unmounted.status.success(), "{}", String::from_utf8_lossy(&unmounted.stderr));
         device.wait_unclaimed();
         assert_clean(&disk.image);
@@ -173,7 +163,7 @@ fn a_write_protected_device_to_be_replayed_is_mounted_for_reading_only_if_that_i
     file.sync_all().expect("sync");
     drop(file);
     disk.kill();
-    run(&["umount".as_ref(), disk.point.as_os_str()]);
+    disk.umount();
     let mount = |options: &str| {
         let words = ["mount".as_ref(), "-o".as_ref(), options.as_ref(), disk.image.as_os_str()];
         let mounted = extant(&[&words[..], &[disk.point.as_os_str()]].concat());
@@ -262,7 +252,7 @@ fn a_device_is_mounted_at_further_places_and_served_until_the_last() {
     fs::rename(further.0.join("file"), further.0.join("renamed")).expect("rename");
     disk.mount("rw");
     assert_eq!(fs::read_to_string(disk.point.join("renamed")).expect("read"), "content");
-    run(&["umount".as_ref(), further.0.as_os_str()]);
+    umount(&further.0);
     assert_eq!(fs::read_to_string(disk.point.join("renamed")).expect("read"), "content");
     disk.finish();
 }

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use extant_testing::run_while_busy;
 use tempfile::TempDir;
 
 pub const EXTANT: &str = env!("CARGO_BIN_EXE_extant");
@@ -32,6 +33,12 @@ pub fn run<A: AsRef<std::ffi::OsStr>>(arguments: &[A]) -> String {
     let output = extant(arguments);
     assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Unmounts, which must do well.
+pub fn umount(point: &Path) {
+    let output = run_while_busy(Command::new(EXTANT).arg("umount").arg(point).stdin(Stdio::null()));
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
 }
 
 /// Asserts that `e2fsck` finds nothing at all.
@@ -126,7 +133,7 @@ impl Disk {
     }
 
     pub fn umount(&self) {
-        run(&["umount".as_ref(), self.point.as_os_str()]);
+        umount(&self.point);
     }
 
     /// Unmounts it and asks `e2fsck`.

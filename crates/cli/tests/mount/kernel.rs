@@ -25,8 +25,6 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        let status = Command::new("umount").arg(&self.0).status();
-        // A panic under way has more to say.
-        assert!(std::thread::panicking() || status.is_ok_and(|status| status.success()), "umount");
+        extant_testing::unmount(&self.0);
     }
 }

@@ -1,7 +1,7 @@
 //! Unmounting: what it waits for, how long, and what it reports.
 
 use std::fs::{self, File};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -190,17 +190,11 @@ fn umount_names_who_has_the_disk_mounted_elsewhere_and_does_not_wait_for_ever() 
     assert_clean(&disk.image);
 }
 
-#[test]
-fn umount_names_a_server_that_is_stopped_and_does_not_wait_for_ever() {
-    if !can_mount() {
-        return;
-    }
-    let mut disk = Disk::new("64M");
-    disk.serve();
+/// Stops the server of a disk, with all its threads: one that takes a request before it stops blocks the caller.
+fn stop_server(disk: &Disk) -> Pid {
     let server = fs::read_to_string(disk.point.join(".extant/pid")).expect("pid");
     let pid = Pid::from_raw(server.trim().parse().expect("number")).expect("pid");
     kill_process(pid, Signal::STOP).expect("stop");
-    // Waits for each of its threads: one that takes a request before it stops blocks the caller.
     let threads = format!("/proc/{}/task", server.trim());
     let is_stopped = |thread: &Path| {
         let stat = fs::read_to_string(thread.join("stat")).expect("state");
@@ -209,10 +203,54 @@ fn umount_names_a_server_that_is_stopped_and_does_not_wait_for_ever() {
     while !fs::read_dir(&threads).expect("threads").flatten().all(|thread| is_stopped(&thread.path())) {
         std::thread::sleep(Duration::from_millis(1));
     }
+    pid
+}
+
+fn is_stopped(server: Pid) -> String {
+    format!("process {server}, is stopped")
+}
+
+#[test]
+fn umount_waits_for_the_server_of_its_mount_and_not_for_one_that_had_its_number() {
+    if !can_mount() {
+        return;
+    }
+    // Until both have one anonymous device number: another test may take it in between.
+    for _ in 0..20 {
+        let (mut before, mut after) = (Disk::new("64M"), Disk::new("64M"));
+        before.serve();
+        let number = fs::metadata(&before.point).expect("a mount").dev();
+        let left = stop_server(&before);
+        rustix::mount::unmount(&before.point, rustix::mount::UnmountFlags::DETACH).expect("unmounted");
+        after.serve();
+        let is_reused = fs::metadata(&after.point).expect("a mount").dev() == number;
+        let serving = stop_server(&after);
+        let output = umount(&["--timeout", "1"], &after.point);
+        for (server, disk) in [(left, &mut before), (serving, &mut after)] {
+            kill_process(server, Signal::CONT).expect("continue");
+            disk.wait();
+            assert_clean(&disk.image);
+        }
+        if is_reused {
+            assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+            return assert!(said(&output).contains(&is_stopped(serving)), "{}", said(&output));
+        }
+    }
+    panic!("the kernel reused no number");
+}
+
+#[test]
+fn umount_names_a_server_that_is_stopped_and_does_not_wait_for_ever() {
+    if !can_mount() {
+        return;
+    }
+    let mut disk = Disk::new("64M");
+    disk.serve();
+    let pid = stop_server(&disk);
     let output = umount(&["--timeout", "1"], &disk.point);
     kill_process(pid, Signal::CONT).expect("continue");
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    assert!(said(&output).contains(&format!("process {}, is stopped", server.trim())), "{}", said(&output));
+    assert!(said(&output).contains(&is_stopped(pid)), "{}", said(&output));
     // As far as it had come, or not at all.
     let again = umount(&[], &disk.point);
     assert!(again.status.success() || said(&again).contains("no disk of extant"), "{}", said(&again));

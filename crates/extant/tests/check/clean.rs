@@ -3,8 +3,6 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use extant::{Mount, Pass, Progress};
 
@@ -79,21 +77,8 @@ fn under_kernel<T>(image: &Path, at: &Path, work: impl FnOnce() -> T) -> Option<
         return None;
     }
     let done = work();
-    unmount(at);
+    extant_testing::unmount(at);
     Some(done)
-}
-
-/// Unmounts. A program that another test is just starting has, for a moment, what this process has open there.
-fn unmount(at: &Path) {
-    let begun = Instant::now();
-    loop {
-        let (unmounted, said) = run("umount", &[&at.to_string_lossy()]);
-        if unmounted {
-            return;
-        }
-        assert!(said.contains("busy") && begun.elapsed() < Duration::from_secs(10), "{said}");
-        sleep(Duration::from_millis(20));
-    }
 }
 
 fn work(root: &Path) -> std::io::Result<()> {

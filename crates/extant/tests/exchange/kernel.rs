@@ -21,8 +21,7 @@ struct Mounted(PathBuf);
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let done = Command::new("umount").arg(&self.0).status();
-        assert!(done.is_ok_and(|status| status.success()), "umount {}", self.0.display());
+        extant_testing::unmount(&self.0);
     }
 }
 

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use extant::Mount;
+use extant_testing::run_while_busy;
 
 /// Whether e2fsprogs are there; else says that the test is skipped.
 pub fn has_tools() -> bool {
@@ -51,7 +52,7 @@ pub fn make(scratch: &Path, options: &[&str], tree: impl FnOnce(&Path)) -> PathB
 /// Unmounts what the kernel has mounted, and waits for it to release the image: it does so later if another program
 /// looks at loop devices just then.
 pub fn unmount_by_kernel(at: &Path, image: &Path) -> bool {
-    let is_unmounted = run("umount", &[], at).status.success();
+    let is_unmounted = run_while_busy(Command::new("umount").arg(at)).status.success();
     for _ in 0..1000 {
         if run("losetup", &["-j"], image).stdout.is_empty() {
             break;

@@ -24,13 +24,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // A program that scans mounts may keep it busy for a moment.
-        for _ in 0..200 {
-            if Command::new("umount").arg(&self.0).output().is_ok_and(|output| output.status.success()) {
-                return;
-            }
-            extant_rt::sleep(std::time::Duration::from_millis(50));
-        }
+        extant_testing::unmount(&self.0);
     }
 }
 

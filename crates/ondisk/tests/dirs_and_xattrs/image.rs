@@ -49,8 +49,7 @@ struct Mounted<'a>(&'a Path);
 
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
-        let status = Command::new("umount").arg(self.0).status();
-        assert!(status.is_ok_and(|s| s.success()) || std::thread::panicking(), "umount");
+        extant_testing::unmount(self.0);
     }
 }
 

@@ -29,7 +29,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = run("umount", &[&self.dir.path().to_string_lossy()]);
+        extant_testing::unmount(self.dir.path());
     }
 }
 

@@ -1,0 +1,41 @@
+//! What the tests of several crates share: the end of a mount.
+//!
+//! Tests of one program run beside each other, and each starts programs. Between the fork and the exec of one, the child has all files open
+//! that this process has open, also those on another test's mount: for that moment the mount is busy.
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// How long a mount may be busy.
+const BUSY_MAX: Duration = Duration::from_secs(10);
+
+/// Runs a command that unmounts, again while it says that the mount is busy.
+///
+/// # Panics
+/// If there is no such program.
+pub fn run_while_busy(command: &mut Command) -> Output {
+    let begun = Instant::now();
+    loop {
+        let output = command.env("LC_ALL", "C").output().expect("the program");
+        let is_busy = String::from_utf8_lossy(&output.stderr).contains("busy");
+        if output.status.success() || !is_busy || begun.elapsed() > BUSY_MAX {
+            return output;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Unmounts what the kernel has mounted.
+///
+/// # Panics
+/// If that fails, and no panic is under way that has more to say.
+pub fn unmount(point: &Path) {
+    let output = run_while_busy(Command::new("umount").arg(point));
+    assert!(
+        output.status.success() || std::thread::panicking(),
+        "umount: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
