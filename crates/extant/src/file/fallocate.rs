@@ -75,7 +75,10 @@ impl Files {
         self.check_regular(&inode.raw())?;
         self.writable()?;
         let _content = inode.content.write();
-        self.flush_out(inode)?;
+        match what {
+            Fallocate::CollapseRange | Fallocate::InsertRange => self.flush_out(inode)?,
+            _ => self.flush_range_out(inode, offset..offset.saturating_add(bytes))?,
+        }
         let raw = inode.raw();
         let flags = raw.flags();
         let allocates = matches!(what, Fallocate::Allocate { .. });

@@ -371,20 +371,29 @@ impl Folios {
         self.dirty_within.end
     }
 
-    /// Drops all blocks from `from` on, dirty or not. Of a folio that begins before it, the others stay.
-    pub(crate) fn drop_from(&mut self, from: u32) {
-        if let Some((first, folio)) = self.find(from)
-            && first < from
-        {
-            let kept = bits(0, from - first);
-            let bytes = folio.bytes[..self.bytes_of(from - first)].to_vec();
-            let (dirty, delayed) = (folio.dirty & kept, folio.delayed & kept);
+    /// Drops all blocks of a range, dirty or not. Of folios that it cuts, the other blocks stay.
+    pub(crate) fn drop_range(&mut self, range: Range<u32>) {
+        let Range { start, end } = range;
+        let had_delayed = self.delayed > 0;
+        let first = self.find(start).map_or(start, |(first, _)| first);
+        let touched: Vec<u32> =
+            self.by_block.from(first).map(|(first, _)| first).take_while(|first| *first < end).collect();
+        for first in touched {
+            let Some((_, folio)) = self.find(first) else { continue };
+            let (from, to) = (start.saturating_sub(first), (end - first).min(folio.len));
+            let (len, dirty, delayed) = (folio.len, folio.dirty, folio.delayed);
+            let bytes = (from > 0 || to < len).then(|| folio.bytes.clone());
             self.remove(first);
-            self.split_in(first, &bytes, dirty, delayed);
+            let Some(bytes) = bytes else { continue };
+            let (before, behind) = (&bytes[..self.bytes_of(from)], &bytes[self.bytes_of(to)..]);
+            self.split_in(first, before, dirty, delayed);
+            if !behind.is_empty() {
+                self.split_in(first + to, behind, dirty >> to, delayed >> to);
+            }
         }
-        let behind: Vec<u32> = self.by_block.from(from).map(|(first, _)| first).collect();
-        behind.into_iter().for_each(|first| self.remove(first));
-        self.delayed_runs = self.count_delayed_runs();
+        if had_delayed {
+            self.delayed_runs = self.count_delayed_runs();
+        }
     }
 
     /// Drops blocks of a dirty run that could not be written, with the clean ones of their folios. Those that were written to
@@ -585,8 +594,9 @@ mod tests {
                         }
                     }
                     6 if step % 3 == 0 => {
-                        folios.drop_from(block);
-                        model.retain(|own, _| *own < block);
+                        let dropped = block..block.saturating_add(1 + below(90));
+                        model.retain(|own, _| !dropped.contains(own));
+                        folios.drop_range(dropped);
                     }
                     6 => {
                         if let Some(run) = folios.next_dirty(0, 1 + below(20)) {

@@ -128,7 +128,8 @@ impl Inodes {
         Ok(())
     }
 
-    /// Drops what memory has of a file behind `size`, and has the rest written.
+    /// Drops what memory has of a file behind `size`, and has written what the cut works on: the block that it goes through, or all, if
+    /// the inode on the disk is to grow.
     fn cut_pages(&self, inode: &Arc<Inode>, size: u64) {
         if self.pages.is_none() {
             return;
@@ -141,10 +142,11 @@ impl Inodes {
             size_old
         };
         if size < size_old {
-            self.drop_pages_from(inode, self.blocks_of(size).min(LOGICAL_END) as u32);
+            self.drop_pages(inode, self.blocks_of(size).min(LOGICAL_END) as u32..u32::MAX);
         }
+        let block_size = u64::from(self.geometry.block_size);
         // Noted for the next sync.
-        let _ = self.flush_out(inode);
+        let _ = self.flush_range_out(inode, size / block_size * block_size..size);
         if size == 0 && size_old > 0 {
             inode.is_replaced.store(true, Ordering::Relaxed);
         }

@@ -15,6 +15,7 @@ use extant_writeback::{
 use crate::error::{Error, Location, Result};
 use crate::incore::inode::Inode;
 use crate::page_cache::PageCache;
+use crate::page_cache::flush::Scope;
 
 /// As many threads keep a device busy that wait for their requests one by one. Where there are so many bands each has a context
 /// of its own.
@@ -100,7 +101,7 @@ impl Store<Inode> for Arc<Target> {
             _ => inode.try_lock_for_writeback(),
         };
         let Some(held) = held else { return busy };
-        let (written, result) = cache.flush_some(pages, inode, &held, true, bytes);
+        let (written, result) = cache.flush_some(pages, inode, &held, Scope { bytes_max: bytes, ..Scope::ALL });
         drop(held);
         owner.written_back();
         let left = match result {

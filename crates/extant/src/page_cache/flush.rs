@@ -42,6 +42,20 @@ impl Pages {
     }
 }
 
+/// What of an inode is written back.
+#[derive(Clone, Debug)]
+pub(super) struct Scope {
+    /// Times too.
+    pub(super) times: bool,
+    /// No more runs once so many bytes are written.
+    pub(super) bytes_max: u64,
+    pub(super) blocks: Range<u32>,
+}
+
+impl Scope {
+    pub(super) const ALL: Self = Self { times: true, bytes_max: u64::MAX, blocks: 0..u32::MAX };
+}
+
 /// A run that is being written to the disk.
 struct WritebackExtent<'v> {
     run: DirtyRun,
@@ -159,7 +173,7 @@ impl PageCache {
             return Ok(());
         }
         let held = inode.lock_for_writeback();
-        self.flush_some(pages, inode, &held, times, u64::MAX).1
+        self.flush_some(pages, inode, &held, Scope { times, ..Scope::ALL }).1
     }
 
     /// Does `act`; if it finds no space while reserved blocks may be too many, flushes all inodes and does it again.
@@ -208,19 +222,41 @@ impl PageCache {
     pub(crate) fn flush_out(&self, inode: &Arc<Inode>) -> Result<()> {
         let Some(pages) = &self.pages else { return Ok(()) };
         let flushed = self.flush_locked(pages, inode);
-        self.drop_pages_from(inode, 0);
+        self.drop_pages(inode, 0..u32::MAX);
         flushed
     }
 
-    /// Drops the pages of a file from a block on, written or not.
+    /// The same of the blocks that a range of bytes touches, before they are worked on. All of the file is, if the range reaches behind
+    /// the end that the inode on the disk has: that may not grow over a block which is not written.
+    ///
+    /// # Errors
+    /// As [`PageCache::flush`].
     ///
     /// # Locks
     /// `INODE` is held exclusively.
-    pub(crate) fn drop_pages_from(&self, inode: &Arc<Inode>, block: u32) {
+    pub(crate) fn flush_range_out(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
+        let Some(pages) = &self.pages else { return Ok(()) };
+        if bytes.end > inode.state().raw.size() {
+            return self.flush_out(inode);
+        }
+        let first = bytes.start / u64::from(self.geometry.block_size);
+        let block = |block: u64| u32::try_from(block).unwrap_or(u32::MAX);
+        let blocks = block(first)..block(self.blocks_of(bytes.end));
+        let scope = Scope { blocks: blocks.clone(), ..Scope::ALL };
+        let (_, flushed) = self.flush_some(pages, inode, &WritebackGuard::Alone, scope);
+        self.drop_pages(inode, blocks);
+        flushed
+    }
+
+    /// Drops the pages of blocks of a file, written or not.
+    ///
+    /// # Locks
+    /// `INODE` is held exclusively.
+    pub(crate) fn drop_pages(&self, inode: &Arc<Inode>, blocks: Range<u32>) {
         let Some(pages) = &self.pages else { return };
         let mut inode_pages = inode.pages().write();
         if let Some(folios) = &mut inode_pages.folios {
-            folios.drop_from(block);
+            folios.drop_range(blocks);
         }
         self.update_page_accounting(pages, inode, &mut inode_pages);
     }
@@ -233,7 +269,7 @@ impl PageCache {
             return false;
         }
         if let Some(folios) = &mut inode_pages.folios {
-            folios.drop_from(0);
+            folios.drop_range(0..u32::MAX);
         }
         inode.state().delalloc.time = None;
         self.update_page_accounting(pages, inode, &mut inode_pages);
@@ -266,24 +302,24 @@ impl PageCache {
     /// # Locks
     /// `INODE` is held exclusively.
     pub(super) fn flush_locked(&self, pages: &Pages, inode: &Arc<Inode>) -> Result<()> {
-        self.flush_some(pages, inode, &WritebackGuard::Alone, true, u64::MAX).1
+        self.flush_some(pages, inode, &WritebackGuard::Alone, Scope::ALL).1
     }
 
-    /// [`PageCache::flush_with`], but of what is dirty now only, and no more runs once `bytes` bytes are written: how many were,
-    /// and the first error.
+    /// Writes back what of an inode is dirty now and in `scope`: how many bytes, and the first error.
     pub(super) fn flush_some(
         &self,
         pages: &Pages,
         inode: &Arc<Inode>,
         held: &WritebackGuard<'_>,
-        times: bool,
-        bytes: u64,
+        scope: Scope,
     ) -> (u64, Result<()>) {
         let flushed = Flushed::new(inode);
-        inode.is_replaced.store(false, Ordering::Relaxed);
-        let (done, written) = self.flush_runs(pages, inode, held, bytes);
+        if scope.blocks == Scope::ALL.blocks {
+            inode.is_replaced.store(false, Ordering::Relaxed);
+        }
+        let (done, written) = self.flush_runs(pages, inode, held, &scope);
         let _mapping = held.mapping();
-        let timed = if times { self.put_times(inode) } else { Ok(()) };
+        let timed = if scope.times { self.put_times(inode) } else { Ok(()) };
         let mut inode_pages = inode.pages().write();
         if !pages.keeps_clean
             && let Some(folios) = &mut inode_pages.folios
@@ -305,17 +341,19 @@ impl PageCache {
         pages: &Pages,
         inode: &Arc<Inode>,
         held: &WritebackGuard<'_>,
-        bytes: u64,
+        scope: &Scope,
     ) -> (u64, Result<()>) {
         let len_max = (pages.run_bytes() / self.geometry.block_size).clamp(1, u32::from(MAX_LEN));
         let (mut result, mut is_tail_lost) = (Ok(()), false);
-        let (mut at, mut done) = (0, 0);
+        let (mut at, mut done) = (scope.blocks.start, 0);
         // A writer that goes on and on is not followed.
-        let end = inode.pages().write().folios.as_ref().map_or(0, Folios::dirty_end);
-        while done < bytes {
+        let dirty_end = inode.pages().read().folios.as_ref().map_or(0, Folios::dirty_end);
+        let end = dirty_end.min(scope.blocks.end);
+        while done < scope.bytes_max {
             let mapping = held.mapping();
             let run = inode.pages().write().folios.as_mut().and_then(|folios| {
                 let run = folios.next_dirty(at, len_max).filter(|run| run.block < end)?;
+                let run = DirtyRun { len: run.len.min(end - run.block), ..run };
                 folios.set_off(run);
                 Some(run)
             });

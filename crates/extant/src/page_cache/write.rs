@@ -93,7 +93,7 @@ impl PageCache {
             if written == 0 {
                 // Tokens held for this file's own tree may be what is lacking.
                 let _ = self.flush_locked(pages, inode);
-                self.drop_pages_from(inode, 0);
+                self.drop_pages(inode, 0..u32::MAX);
                 return match self.write_through(inode, at, rest, privileged) {
                     Err(Error::NoSpace) if done > 0 => Ok(done),
                     written => Ok(done + written?),

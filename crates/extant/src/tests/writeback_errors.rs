@@ -221,7 +221,7 @@ fn what_is_written_over_a_run_that_fails_is_written_back_again() {
         });
         // Acknowledged, so it is there.
         volume.sync_inode(&file, true).unwrap();
-        volume.drop_pages_from(&file, 0);
+        volume.drop_pages(&file, 0..u32::MAX);
         assert_eq!(rounds(&volume, &file), [3], "mapped before: {is_mapped}");
         drop(file);
         let _ = volume.sync();
@@ -272,7 +272,7 @@ fn append_and_sync(volume: &Arc<Volume>, device: &ContentFails, name: &str) -> u
         write(volume, &file, round..round + 1, 1);
         let synced = volume.sync_inode(&file, true);
         let is_told = file.writeback_error.check_and_advance(&cursor) || synced.is_err();
-        volume.drop_pages_from(&file, 0);
+        volume.drop_pages(&file, 0..u32::MAX);
         let is_there = rounds(volume, &file).get(round as usize) == Some(&1);
         assert!(is_there || is_told, "{name}: block {round} is lost unseen");
         failures += u64::from(is_told);
