@@ -75,10 +75,12 @@ impl Files {
         self.check_regular(&inode.raw())?;
         self.writable()?;
         let _content = inode.content.write();
-        match what {
-            Fallocate::CollapseRange | Fallocate::InsertRange => self.flush_out(inode)?,
-            _ => self.flush_range_out(inode, offset..offset.saturating_add(bytes))?,
-        }
+        let touched_end = match what {
+            // All behind it moves.
+            Fallocate::CollapseRange | Fallocate::InsertRange => inode.size().max(offset),
+            _ => offset.saturating_add(bytes),
+        };
+        self.flush_range_out(inode, offset..touched_end)?;
         let raw = inode.raw();
         let flags = raw.flags();
         let allocates = matches!(what, Fallocate::Allocate { .. });

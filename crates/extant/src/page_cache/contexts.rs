@@ -101,7 +101,8 @@ impl Store<Inode> for Arc<Target> {
             _ => inode.try_lock_for_writeback(),
         };
         let Some(held) = held else { return busy };
-        let (written, result) = cache.flush_some(pages, inode, &held, Scope { bytes_max: bytes, ..Scope::ALL });
+        let (written, result) =
+            cache.flush_some(pages, inode, &held, Scope { bytes_max: bytes, ..Scope::ALL });
         drop(held);
         owner.written_back();
         let left = match result {

@@ -226,8 +226,8 @@ impl PageCache {
         flushed
     }
 
-    /// The same of the blocks that a range of bytes touches, before they are worked on. All of the file is, if the range reaches behind
-    /// the end that the inode on the disk has: that may not grow over a block which is not written.
+    /// The same of the blocks that a range of bytes touches. If the range reaches behind the end that the inode on the disk has, all of the
+    /// file is written back: that end may not move over a block which is not written.
     ///
     /// # Errors
     /// As [`PageCache::flush`].
@@ -236,13 +236,13 @@ impl PageCache {
     /// `INODE` is held exclusively.
     pub(crate) fn flush_range_out(&self, inode: &Arc<Inode>, bytes: Range<u64>) -> Result<()> {
         let Some(pages) = &self.pages else { return Ok(()) };
-        if bytes.end > inode.state().raw.size() {
-            return self.flush_out(inode);
-        }
-        let first = bytes.start / u64::from(self.geometry.block_size);
         let block = |block: u64| u32::try_from(block).unwrap_or(u32::MAX);
+        let first = bytes.start / u64::from(self.geometry.block_size);
         let blocks = block(first)..block(self.blocks_of(bytes.end));
-        let scope = Scope { blocks: blocks.clone(), ..Scope::ALL };
+        let scope = match bytes.end > inode.state().raw.size() {
+            true => Scope::ALL,
+            false => Scope { blocks: blocks.clone(), ..Scope::ALL },
+        };
         let (_, flushed) = self.flush_some(pages, inode, &WritebackGuard::Alone, scope);
         self.drop_pages(inode, blocks);
         flushed

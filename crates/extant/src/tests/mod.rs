@@ -9,6 +9,7 @@ mod damaged_maps;
 mod dcache;
 mod disk;
 mod errors;
+mod evicted_ranges;
 mod evictions;
 mod exchange;
 mod fallocated;
