@@ -15,9 +15,9 @@
 //! The superblock, which mounting and unmounting write in place, is torn between its sectors too, but on disks that have
 //! a checksum of it and no copy.
 //!
-//! With a page cache, what was written to a file may have no place yet: since the file was last settled (by a sync, by a change
-//! of its blocks, as what replaces another), each of its blocks is as it was then or later, or was not there then and is not yet;
-//! its size lies between. Behind the ends of two files there is poison from the beginning, which growing must never show.
+//! With a page cache, what was written to a file may have no place yet: since a block was last settled (by a sync, by a change
+//! of a range that it lies in, in what replaces another), it is as it was then or later, or was not there then and is not yet;
+//! the size lies between. Behind the ends of two files there is poison from the beginning, which growing must never show.
 //!
 //! The rules of `docs/design/journal.md` are named by their numbers where they are tested.
 //!

@@ -6,6 +6,7 @@
 //! map of the file.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::op::{HELD, Name, Op, fill_name, fill_target, pattern_of, target_of, xattr_name};
@@ -81,9 +82,21 @@ pub struct Model {
     pub promises: Vec<Promise>,
     changed: BTreeMap<Id, usize>,
     mapped: BTreeMap<Id, usize>,
-    /// Of each file, steps with which all that was written before had its place.
-    settled: BTreeMap<Id, Vec<usize>>,
+    /// Of each file, steps with which what was written before had its place.
+    settled: BTreeMap<Id, Vec<Settled>>,
 }
+
+/// Blocks of a file which all had their places with a step.
+#[derive(Clone, Debug)]
+struct Settled {
+    step: usize,
+    blocks: Range<u64>,
+    /// The size on the disk was the file's.
+    has_size: bool,
+}
+
+/// All blocks of a file.
+const ALL: Range<u64> = 0..u64::MAX;
 
 /// An operation that must fail; the real operation must fail too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,9 +168,10 @@ impl Model {
         let steps = self.steps.len();
         let answer = self.change(op);
         if self.steps.len() > steps
-            && let Some(id) = self.settles(op)
+            && let Some((id, blocks, has_size)) = self.settles(op)
         {
-            self.settled.entry(id).or_default().push(self.steps.len() - 1);
+            let step = self.steps.len() - 1;
+            self.settled.entry(id).or_default().push(Settled { step, blocks, has_size });
         }
         if self.in_steps.len() < self.steps.len() {
             let target = if op.is_in_steps() { self.target(op) } else { None };
@@ -169,18 +183,31 @@ impl Model {
         answer
     }
 
-    /// The file of which everything is written before the operation changes it, or gives it the name of another.
-    fn settles(&self, op: Op) -> Option<Id> {
-        match op {
-            Op::Truncate { .. }
-            | Op::Allocate { .. }
-            | Op::Zero { .. }
-            | Op::Punch { .. }
-            | Op::Collapse { .. }
-            | Op::Insert { .. } => self.target(op),
-            Op::Rename { to, .. } => self.find(to).filter(|_| self.has_replaced()),
-            _ => None,
+    /// The file of which blocks are written before the operation of the last step changes them, or gives it the name of another, and
+    /// whether its size on the disk is the file's afterwards. All are, where the range reaches behind the end.
+    fn settles(&self, op: Op) -> Option<(Id, Range<u64>, bool)> {
+        let range = match op {
+            Op::Truncate { bytes, .. } => bytes..u64::MAX,
+            Op::Allocate { at, bytes, .. } | Op::Zero { at, bytes, .. } | Op::Punch { at, bytes, .. } => {
+                at..at + bytes
+            }
+            Op::Collapse { block, .. } | Op::Insert { block, .. } => block * self.block_size..u64::MAX,
+            Op::Rename { to, .. } => {
+                return self.find(to).filter(|_| self.has_replaced()).map(|id| (id, ALL, true));
+            }
+            _ => return None,
+        };
+        let id = self.target(op)?;
+        let before = match &self.steps[self.steps.len() - 2].get(&id)?.body {
+            Body::File { size, .. } => *size,
+            _ => return None,
+        };
+        let touched_end = if let Op::Truncate { bytes, .. } = op { bytes } else { range.end };
+        if touched_end > before && touched_end < u64::MAX {
+            return Some((id, ALL, true));
         }
+        let blocks = range.start / self.block_size..range.end.div_ceil(self.block_size);
+        Some((id, blocks, range.end == u64::MAX))
     }
 
     /// Whether the last step took an inode away or a name of one.
@@ -196,16 +223,26 @@ impl Model {
         names(&self.steps[before]) > names(&self.state)
     }
 
-    /// The last step up to `step` with which a file had a place for all that was written, or in which it is new.
-    pub fn settled(&self, id: Id, step: usize) -> usize {
-        let settled = self.settled.get(&id).into_iter().flatten().rev().find(|at| **at <= step);
+    /// The last step up to `step` with which the disk had the size of a file, or in which it is new.
+    pub fn size_settled(&self, id: Id, step: usize) -> usize {
+        self.last_settled(id, step, |settled| settled.has_size)
+    }
+
+    /// The last step up to `step` with which a file had a place for what was written to a block, or in which it is new.
+    pub fn settled(&self, id: Id, block: u64, step: usize) -> usize {
+        self.last_settled(id, step, |settled| settled.blocks.contains(&block))
+    }
+
+    fn last_settled(&self, id: Id, step: usize, is_meant: impl Fn(&Settled) -> bool) -> usize {
+        let all = self.settled.get(&id).into_iter().flatten().rev();
+        let last = all.filter(|settled| settled.step <= step).find(|settled| is_meant(settled));
         let first = || (0..=step).rev().take_while(|step| self.steps[*step].contains_key(&id)).last();
-        settled.copied().or_else(first).unwrap_or(step)
+        last.map(|settled| settled.step).or_else(first).unwrap_or(step)
     }
 
     /// After a loss of data: no step from `step` on counts as one before which a file was written back.
     pub fn unsettle(&mut self, step: usize) {
-        self.settled.values_mut().for_each(|steps| steps.retain(|at| *at < step));
+        self.settled.values_mut().for_each(|steps| steps.retain(|settled| settled.step < step));
     }
 
     fn target(&self, op: Op) -> Option<Id> {
