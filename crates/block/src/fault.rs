@@ -194,6 +194,10 @@ impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }
+
+    fn has_latency(&self) -> bool {
+        self.inner.has_latency()
+    }
 }
 
 #[cfg(test)]

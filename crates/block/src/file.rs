@@ -377,6 +377,10 @@ impl BlockDevice for FileDevice {
     fn is_read_only(&self) -> bool {
         self.read_only
     }
+
+    fn has_latency(&self) -> bool {
+        self.is_block_special || matches!(self.io_path, IoPath::Direct(_))
+    }
 }
 
 /// Whether it is a block special; refuses what is not a device at all.

@@ -98,6 +98,12 @@ pub trait BlockDevice: Send + Sync {
     fn is_read_only(&self) -> bool {
         false
     }
+
+    /// Whether requests wait for something slower than the host's memory, so that it pays to keep files in memory above the device. A
+    /// device over a network or a disk says so.
+    fn has_latency(&self) -> bool {
+        false
+    }
 }
 
 macro_rules! forward {
@@ -132,6 +138,9 @@ macro_rules! forward {
             }
             fn is_read_only(&self) -> bool {
                 (**self).is_read_only()
+            }
+            fn has_latency(&self) -> bool {
+                (**self).has_latency()
             }
         }
     };

@@ -115,4 +115,8 @@ impl<D: BlockDevice> BlockDevice for ModelledDevice<D> {
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }
+
+    fn has_latency(&self) -> bool {
+        true
+    }
 }

@@ -77,4 +77,8 @@ impl<D: BlockDevice> BlockDevice for Partition<D> {
     fn is_read_only(&self) -> bool {
         self.device.is_read_only()
     }
+
+    fn has_latency(&self) -> bool {
+        self.device.has_latency()
+    }
 }

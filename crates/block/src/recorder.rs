@@ -197,6 +197,10 @@ impl<D: BlockDevice> BlockDevice for Recorder<D> {
     fn is_read_only(&self) -> bool {
         self.inner.is_read_only()
     }
+
+    fn has_latency(&self) -> bool {
+        self.inner.has_latency()
+    }
 }
 
 /// Whether a crash may leave a part of one request.

@@ -190,6 +190,16 @@ fn threads_that_write_next_to_each_other_lose_nothing() {
 }
 
 #[test]
+fn a_file_past_the_hosts_cache_has_latency() {
+    for (transfer, has_latency) in
+        [(Transfer::Buffered, false), (Transfer::Direct, true), (Transfer::Mapped, false)]
+    {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("tempdir");
+        assert_eq!(image(dir.path(), transfer).has_latency(), has_latency, "{transfer:?}");
+    }
+}
+
+#[test]
 fn more_buffers_than_one_call_takes_are_all_written() {
     let dir = tempfile::tempdir().expect("tempdir");
     let device = image(dir.path(), Transfer::Buffered);

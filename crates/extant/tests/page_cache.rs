@@ -3,10 +3,13 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use extant::mkfs::Mkfs;
 use extant::{Fallocate, Filesystem, Mount};
+use extant_block::{MemoryDevice, Model, ModelledDevice};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
@@ -18,6 +21,22 @@ const TIME: Duration = Duration::from_secs(3);
 fn mount(image: &Path) -> Filesystem {
     // Small, so that folios are evicted and writers throttled.
     Mount::new().page_cache_bytes(MIB).open(image).expect("mount")
+}
+
+#[test]
+fn files_are_kept_in_memory_over_a_device_with_latency() {
+    let image = || {
+        let device = MemoryDevice::new(16 * MIB);
+        Mkfs::new().format(&device).expect("a file system");
+        device
+    };
+    let memory = Mount::new().open_device(Arc::new(image())).expect("mount");
+    assert_eq!(memory.page_cache_used(), None);
+    let slow = || Arc::new(ModelledDevice::new(image(), Model::kept("bm1743").expect("kept")));
+    let has_latency = Mount::new().open_device(slow()).expect("mount");
+    assert_eq!(has_latency.page_cache_used(), Some((0, 0)));
+    let without = Mount::new().page_cache_bytes(0).open_device(slow()).expect("mount");
+    assert_eq!(without.page_cache_used(), None);
 }
 
 fn filled(stamp: u64) -> Vec<u8> {

@@ -129,6 +129,10 @@ impl<D: BlockDevice> BlockDevice for TimedDevice<D> {
     fn is_read_only(&self) -> bool {
         self.device.is_read_only()
     }
+
+    fn has_latency(&self) -> bool {
+        self.device.has_latency()
+    }
 }
 
 #[cfg(test)]

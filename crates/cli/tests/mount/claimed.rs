@@ -108,6 +108,21 @@ fn a_device_is_clean_as_soon_as_others_can_claim_it() {
 }
 
 #[test]
+fn a_block_device_has_a_page_cache_and_an_image_file_has_none() {
+    let Some((disk, device, backing)) = disk_on_loop() else { return };
+    let contexts = |disk: &Disk, options: &str| {
+        disk.mount(options);
+        let count = fs::read_to_string(disk.point.join(".extant/nwritebacks")).expect("a count");
+        disk.umount();
+        count.trim().parse::<u32>().expect("a number")
+    };
+    assert!(contexts(&disk, "rw") > 0);
+    assert_eq!(contexts(&disk, "page_cache=0"), 0);
+    drop((disk, device));
+    assert_eq!(contexts(&backing, "rw"), 0);
+}
+
+#[test]
 fn a_claimed_device_is_trimmed() {
     let Some((disk, _device, backing)) = disk_on_loop() else { return };
     let taken = || fs::metadata(&backing.image).expect("image").blocks() * 512;

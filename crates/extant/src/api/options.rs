@@ -70,11 +70,12 @@ impl Mount {
     }
 
     /// Bytes of files to keep in memory, at most half of them not yet written: a write into a file with extents is in memory first and
-    /// gets blocks when it is written back, after 5 s, at a `sync` or when memory is short. 0: all writes go to the disk at once. The
-    /// default is 0.
+    /// gets blocks when it is written back, after 30 s, at a `sync` or when memory is short. 0: all writes go to the disk at once. The
+    /// default is 256 MiB for a device [with latency](BlockDevice::has_latency) (block devices, image files opened past the host's
+    /// cache), else 0: where the device is the host's memory, a cache is a second copy.
     #[must_use]
     pub fn page_cache_bytes(mut self, bytes: u64) -> Self {
-        self.options.page_cache_bytes = bytes;
+        self.options.page_cache_bytes = Some(bytes);
         self
     }
 

@@ -313,6 +313,10 @@ impl BlockDevice for FencedDevice {
     fn is_read_only(&self) -> bool {
         self.device.is_read_only()
     }
+
+    fn has_latency(&self) -> bool {
+        self.device.has_latency()
+    }
 }
 
 /// Whether the block is as this host left it.

@@ -169,12 +169,10 @@ impl Volume {
             bands: Bands::new(map.geometry.group_count),
             inodes_per_group: map.geometry.inodes_per_group,
         };
-        let new_pages = || {
-            let (bytes, keeps_clean) = (options.page_cache_bytes, options.keep_clean_pages);
-            let background = options.background && !options.read_only;
-            Pages::new(bytes, keeps_clean, bands, background).map(Arc::new)
-        };
-        let pages = (options.page_cache_bytes > 0).then(new_pages).transpose()?;
+        let bytes = options.page_cache_bytes_for(&*map.device);
+        let background = options.background && !options.read_only;
+        let new_pages = || Pages::new(bytes, options.keep_clean_pages, bands, background).map(Arc::new);
+        let pages = (bytes > 0).then(new_pages).transpose()?;
         let files = Files::new(Directories::new(Inodes::new(PageCache::new(map, pages))));
         let lower = Namespace::new(files, entry_count(options.cache_bytes, ENTRY_BYTES));
         Ok(Self { lower, mmp_guard })

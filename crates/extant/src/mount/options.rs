@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use extant_alloc::Tuning;
+use extant_block::BlockDevice;
 use extant_rt::{WallClock, available_parallelism};
 
 use crate::metadata::tables::START_DELAY as TABLE_DELAY;
@@ -19,8 +20,8 @@ pub(crate) struct Options {
     pub(crate) clock: WallClock,
     /// Bytes of clean metadata blocks, inodes and names to keep.
     pub(crate) cache_bytes: u64,
-    /// Bytes of files to keep in memory; none: all is written at once.
-    pub(crate) page_cache_bytes: u64,
+    /// Bytes of files to keep in memory; 0: all is written at once. None: as suits the device.
+    pub(crate) page_cache_bytes: Option<u64>,
     /// Whether those stay that are on the disk.
     pub(crate) keep_clean_pages: bool,
     pub(crate) tuning: Tuning,
@@ -47,6 +48,16 @@ const CPU_CACHE_BYTES: u64 = 16 << 20;
 /// quarter of the bytes is for blocks, one for bitmaps.
 pub(super) const ENTRY_BYTES: u64 = 4096;
 
+/// Bytes of the page cache of a device with latency.
+const PAGE_CACHE_BYTES: u64 = 256 << 20;
+
+impl Options {
+    /// Bytes of the page cache over a device.
+    pub(super) fn page_cache_bytes_for(&self, device: &dyn BlockDevice) -> u64 {
+        self.page_cache_bytes.unwrap_or(if device.has_latency() { PAGE_CACHE_BYTES } else { 0 })
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -54,7 +65,7 @@ impl Default for Options {
             no_recovery: false,
             clock: WallClock::System,
             cache_bytes: (256 << 20).max(available_parallelism() as u64 * CPU_CACHE_BYTES),
-            page_cache_bytes: 0,
+            page_cache_bytes: None,
             keep_clean_pages: true,
             tuning: Tuning::default(),
             last_mounted: None,

@@ -23,7 +23,7 @@ fn disk() -> Arc<MemoryDevice> {
 }
 
 fn mount(device: &Arc<MemoryDevice>, bytes: u64) -> Arc<Volume> {
-    let options = Options { page_cache_bytes: bytes, ..Options::default() };
+    let options = Options { page_cache_bytes: Some(bytes), ..Options::default() };
     Volume::mount(device.clone(), &options).unwrap().0
 }
 

@@ -140,7 +140,7 @@ pub(crate) fn mount(device: &Arc<MemoryDevice>) -> Arc<Volume> {
 
 /// The same with a page cache.
 pub(crate) fn mount_with_pages(device: &Arc<MemoryDevice>, bytes: u64, keep_clean: bool) -> Arc<Volume> {
-    let pages = Options { page_cache_bytes: bytes, keep_clean_pages: keep_clean, ..Options::default() };
+    let pages = Options { page_cache_bytes: Some(bytes), keep_clean_pages: keep_clean, ..Options::default() };
     let options = Options { background: false, ..pages };
     Volume::mount(device.clone(), &options).expect("a disk that was clean").0
 }

@@ -55,7 +55,7 @@ fn leave_crumbs(volume: &Arc<Volume>, block_size: u64, random: &mut Random) {
 impl Load {
     /// Without the reserved pool, so that each reservation must suffice alone.
     fn new(device: &Arc<MemoryDevice>, block_size: u64, seed: u64, what: String) -> Self {
-        let pages = Options { page_cache_bytes: 64 << 20, reserved_pool_max: 0, ..Options::default() };
+        let pages = Options { page_cache_bytes: Some(64 << 20), reserved_pool_max: 0, ..Options::default() };
         let options = Options { background: false, ..pages };
         let volume = Volume::mount(device.clone(), &options).unwrap().0;
         let mut random = Random::new(seed);

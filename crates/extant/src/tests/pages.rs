@@ -104,7 +104,7 @@ impl BlockDevice for Watched {
 }
 
 fn mount_watched(device: &Arc<Watched>, bytes: u64) -> Arc<Volume> {
-    let options = Options { background: false, page_cache_bytes: bytes, ..Options::default() };
+    let options = Options { background: false, page_cache_bytes: Some(bytes), ..Options::default() };
     Volume::mount(device.clone(), &options).unwrap().0
 }
 
@@ -334,7 +334,7 @@ fn memory_stays_bounded_and_reading_on_reads_ahead() {
 fn what_is_appended_is_written_once_it_is_long_and_what_is_written_over_is_not() {
     let inner = disk(64 << 10);
     // A disk of one band has one context, whose runs are of 8 MiB.
-    let options = Options { page_cache_bytes: 1 << 30, ..Options::default() };
+    let options = Options { page_cache_bytes: Some(1 << 30), ..Options::default() };
     let volume = Volume::mount(inner, &options).unwrap().0;
     let file = create(&volume, "file");
     let dirty = || volume.pages.as_ref().unwrap().used().1;

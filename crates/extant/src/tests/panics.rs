@@ -65,7 +65,7 @@ fn with_trap(thread: &'static str, body: fn(&Trap, &Arc<Volume>)) {
     std::thread::spawn(move || {
         let inner = format(&["-b", "1024", "-J", "size=1", "-N", "64"], 16 << 10, &[]).0;
         let device = Arc::new(Trap { inner, thread, is_armed: AtomicBool::new(false) });
-        let options = Options { page_cache_bytes: 4 << 20, ..Options::default() };
+        let options = Options { page_cache_bytes: Some(4 << 20), ..Options::default() };
         let volume = Volume::mount(device.clone(), &options).unwrap().0;
         let root = volume.inode(InodeNumber::ROOT).unwrap();
         drop(volume.create(&root, b"before", &new(NewKind::File)).unwrap());

@@ -26,7 +26,7 @@ fn disk() -> (Arc<MemoryDevice>, Device) {
 }
 
 fn mount(device: &Device, background: bool) -> Arc<Volume> {
-    let options = Options { background, page_cache_bytes: 64 << 20, ..Options::default() };
+    let options = Options { background, page_cache_bytes: Some(64 << 20), ..Options::default() };
     let volume = Volume::mount(device.clone(), &options).unwrap().0;
     volume.start_flushing(Arc::downgrade(&volume) as _);
     volume
@@ -289,7 +289,7 @@ fn no_fsync_acknowledges_what_was_lost() {
     }
     let memory = disk().0;
     let device = Arc::new(ContentFails { inner: memory.clone(), is_broken: AtomicBool::new(false) });
-    let options = Options { page_cache_bytes: 64 << 20, ..Options::default() };
+    let options = Options { page_cache_bytes: Some(64 << 20), ..Options::default() };
     let volume = Volume::mount(device.clone(), &options).unwrap().0;
     volume.start_flushing(Arc::downgrade(&volume) as _);
     let (done, failures) = (AtomicU64::new(0), AtomicU64::new(0));

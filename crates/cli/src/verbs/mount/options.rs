@@ -31,9 +31,9 @@ pub struct Options {
     /// Stop writing at damage, whatever the superblock says.
     pub stop_on_damage: bool,
     pub discard: bool,
-    /// Bytes of written data that may wait for the disk; none: each write goes there at once.
-    pub page_cache: u64,
-    /// Blocks are allocated when they are written; so they are without a page cache.
+    /// Bytes of written data that may wait for the disk; 0: each write goes there at once. None: as suits the device.
+    pub page_cache: Option<u64>,
+    /// Blocks are allocated when they are written, which excludes a page cache.
     pub nodelalloc: bool,
     pub offset: Option<u64>,
     pub partition: Option<u32>,
@@ -58,7 +58,7 @@ impl Options {
         if options.offset.is_some() && options.partition.is_some() {
             return Err(Failure::usage("offset and partition exclude each other"));
         }
-        if options.nodelalloc && options.page_cache > 0 {
+        if options.nodelalloc && *options.page_cache.get_or_insert(0) > 0 {
             return Err(Failure::usage("nodelalloc and page_cache exclude each other"));
         }
         if options.idmap && options.fakeroot == Some(true) {
@@ -105,7 +105,7 @@ impl Options {
             || size::parse_bytes(value).map_err(|error| Failure::usage(format!("-o {word}: {error}")));
         match key {
             "offset" => self.offset = Some(bytes()?),
-            "page_cache" => self.page_cache = bytes()?,
+            "page_cache" => self.page_cache = Some(bytes()?),
             "partition" => self.partition = Some(value.parse().map_err(invalid)?),
             _ => return self.add_of_linux(word),
         }
@@ -166,9 +166,7 @@ impl Options {
         add(self.norecovery, "norecovery");
         add(self.discard, "discard");
         add(self.stop_on_damage, "errors=remount-ro");
-        if self.page_cache > 0 {
-            words.push(format!("page_cache={}", self.page_cache));
-        }
+        words.extend(self.page_cache.map(|bytes| format!("page_cache={bytes}")));
         words.join(",")
     }
 }
@@ -191,6 +189,20 @@ mod tests {
     }
 
     #[test]
+    fn a_page_cache_is_as_suits_the_device_unless_words_say_else() {
+        for (text, bytes, words) in [
+            ("rw", None, ""),
+            ("page_cache=0", Some(0), ",page_cache=0"),
+            ("nodelalloc", Some(0), ",page_cache=0"),
+            ("delalloc,page_cache=1M", Some(1 << 20), ",page_cache=1048576"),
+        ] {
+            let options = parse(text).unwrap();
+            assert_eq!(options.page_cache, bytes);
+            assert_eq!(options.describe(), format!("rw,nosuid,nodev{words}"));
+        }
+    }
+
+    #[test]
     fn of_words_that_exclude_each_other_the_last_counts() {
         for (text, words) in [
             ("noatime,relatime", ""),
@@ -206,7 +218,7 @@ mod tests {
     fn unknown_and_contradictory_words_are_refused_by_name() {
         assert!(parse("rw,barrier=7").unwrap_err().contains("barrier=7"));
         assert!(parse("writeback").unwrap_err().contains("page_cache=BYTES"));
-        assert!(parse("nodelalloc,page_cache=1M").is_err() && parse("nodelalloc").is_ok());
+        assert!(parse("nodelalloc,page_cache=1M").is_err() && parse("nodelalloc,page_cache=0").is_ok());
         assert!(parse("idmap,fakeroot").is_err());
         assert!(parse("partition=x").is_err());
         assert!(parse("page_cache=much").unwrap_err().contains("page_cache=much"));

@@ -260,9 +260,12 @@ fn open(image: &Path, dir: &Path, options: &Options, is_root: bool) -> Result<Op
         .discard(options.discard)
         .stop_on_damage(options.stop_on_damage)
         // What is on the disk stays in the kernel's page cache, not in this one too.
-        .page_cache_bytes(options.page_cache)
         .keep_clean_pages(false)
         .last_mounted(dir.as_os_str().as_bytes());
+    let how = match options.page_cache {
+        Some(bytes) => how.page_cache_bytes(bytes),
+        None => how,
+    };
     let device = TimedDevice::new(device);
     let times = device.times();
     let fs = disks::mount(image, Arc::new(device), how)?;

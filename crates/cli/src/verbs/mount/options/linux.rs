@@ -91,9 +91,9 @@ pub const WORDS: [(&str, Meaning); 92] = [
     ),
     (
         "delalloc",
-        Accepted("served by page_cache=BYTES; otherwise blocks are allocated at once, which is stronger"),
+        Accepted("in effect with a page cache; otherwise blocks are allocated at once, which is stronger"),
     ),
-    ("nodelalloc", Accepted("the default; page_cache=BYTES delays allocation")),
+    ("nodelalloc", Accepted("as page_cache=0")),
     ("stripe=BLOCKS", Accepted("a hint")),
     ("inode_readahead_blks=N", Accepted("a hint")),
     ("init_itable=N", Accepted("a hint")),
