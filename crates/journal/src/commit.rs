@@ -197,7 +197,7 @@ impl Journal {
     /// Writes a transaction to the log, durably; returns how many log blocks it took.
     fn write_transaction(&self, open: &OpenLog, transaction: &CommittingTransaction) -> Result<u32> {
         let log = &open.log;
-        let needed = self.make_room(log, transaction)?;
+        let needed = self.make_room(open, transaction)?;
         let start = self.state.lock().head;
         self.mark_in_use(open, start, transaction.tid)?;
         let mut at = start;
@@ -223,22 +223,23 @@ impl Journal {
     }
 
     /// Waits, or checkpoints, until the log has room for the transaction; returns how many blocks that is.
-    fn make_room(&self, log: &Log, transaction: &CommittingTransaction) -> Result<u32> {
+    fn make_room(&self, open: &OpenLog, transaction: &CommittingTransaction) -> Result<u32> {
+        let log = &open.log;
         let descriptors = transaction.blocks.len().div_ceil(log.format.tags_per_descriptor());
         let revokes = transaction.revoked.len().div_ceil(log.format.records_per_revoke());
         let needed = (transaction.blocks.len() + descriptors + revokes) as u64 + 1;
         // A block always stays free, so that the head never meets the tail.
-        let capacity = log.ring.len() - 1;
+        let capacity = open.used_max - 1;
         let fits = u32::try_from(needed).ok().filter(|needed| *needed <= capacity);
         let Some(needed) = fits else {
-            return Err(Error::TransactionTooLarge { blocks: needed, len: log.ring.len() });
+            return Err(Error::TransactionTooLarge { blocks: needed, len: open.used_max });
         };
         let has_room = || self.state.lock().used() + needed <= capacity;
         // A checkpoint empties the log: everything in it is committed, and only this thread commits.
         if !has_room() {
             self.checkpoint_committed()?;
             if !has_room() {
-                return Err(Error::TransactionTooLarge { blocks: needed.into(), len: log.ring.len() });
+                return Err(Error::TransactionTooLarge { blocks: needed.into(), len: open.used_max });
             }
         }
         Ok(needed)
@@ -272,7 +273,7 @@ impl Journal {
                 state.drop_checkpoint_ref(void);
             }
         }
-        let half_full = state.used() > ring.len() / 2;
+        let half_full = state.used() > open.used_max / 2;
         while transaction.revoked.iter().any(|block| state.in_flight.contains(block)) {
             state = self.wait(state);
         }

@@ -32,17 +32,30 @@ pub struct Options {
     pub clear_errno: bool,
     /// Where the time in commit blocks comes from.
     pub clock: WallClock,
+    /// Bytes of the log that are in use at most, because a block in it is in memory until its checkpoint; 1,024 blocks are always used.
+    pub used_bytes_max: u64,
 }
+
+/// As much of a log may be in use: the length of the shortest (`JBD2_MIN_JOURNAL_BLOCKS`).
+const USED_BLOCKS_MIN: u64 = 1024;
 
 impl Default for Options {
     fn default() -> Self {
-        Self { checksums: true, block_numbers_64bit: true, clear_errno: false, clock: WallClock::System }
+        Self {
+            checksums: true,
+            block_numbers_64bit: true,
+            clear_errno: false,
+            clock: WallClock::System,
+            used_bytes_max: u64::MAX,
+        }
     }
 }
 
 /// The part of a journal that exists only with a log.
 pub(crate) struct OpenLog {
     pub log: Log,
+    /// Blocks of it that may be in use.
+    pub used_max: u32,
     /// The data of writers go to another device than the log: a commit flushes that first.
     pub is_external: bool,
     /// Revoke records per transaction.
@@ -100,9 +113,9 @@ struct Budget {
 }
 
 impl Budget {
-    /// A third of the log, so that a commit and a checkpoint can go on while the next transaction fills.
-    fn of(ring: Ring, tags: usize, records: usize) -> Option<Self> {
-        let third = ring.len() / 3;
+    /// A third of the `len` blocks that may be in use, so that a commit and a checkpoint can go on while the next transaction fills.
+    fn of(len: u32, tags: usize, records: usize) -> Option<Self> {
+        let third = len / 3;
         let revoke_blocks = (third / 16).max(1);
         let room = third.checked_sub(1 + revoke_blocks)?;
         let descriptors = room.div_ceil(u32::try_from(tags).ok()?.checked_add(1)?);
@@ -133,7 +146,9 @@ impl Journal {
         }
         set_features(&mut sb, options);
         let format = sb.format();
-        let budget = Budget::of(ring, format.tags_per_descriptor(), format.records_per_revoke())
+        let used_max = (options.used_bytes_max / u64::from(block_size)).max(USED_BLOCKS_MIN);
+        let used_max = u32::try_from(used_max).unwrap_or(u32::MAX).min(ring.len());
+        let budget = Budget::of(used_max, format.tags_per_descriptor(), format.records_per_revoke())
             .ok_or(Error::TooShort(sb.s_maxlen))?;
         let next = sb.s_sequence;
         // Compared by address alone: two views of one object are one device.
@@ -141,6 +156,7 @@ impl Journal {
         let superblock = SuperblockBlock { sb, block, is_written: false };
         let log = OpenLog {
             log: Log { device: log_device, map, format, ring },
+            used_max,
             is_external,
             revokes_max: budget.revokes,
             superblock: Mutex::with_key(LockClass::JOURNAL, 0, superblock),

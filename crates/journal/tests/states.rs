@@ -465,3 +465,29 @@ fn a_handle_given_up_before_its_first_change_costs_nothing() {
     journal.close().expect("close");
     assert_eq!(journal.stats().commits, 1);
 }
+
+#[test]
+fn a_long_log_is_used_as_far_as_memory_allows() {
+    const LONG: u32 = 6000;
+    const USED_MAX: u64 = 1024;
+    let home = LOG + u64::from(LONG) + 1;
+    let device = Arc::new(MemoryDevice::new((home + 2 * USED_MAX) * u64::from(BLOCK)));
+    let map = format_log(&*device, BLOCK, LOG, LONG);
+    let options = Options { used_bytes_max: USED_MAX * u64::from(BLOCK), ..Options::default() };
+    let journal = Journal::open(device.clone(), device.clone(), BLOCK, map.clone(), options).expect("open");
+    let client = PlainClient::attach(&journal);
+    assert!(u64::from(journal.max_credits()) < USED_MAX / 3);
+    let waiting =
+        || (home..home + 2 * USED_MAX).filter(|block| journal.committed_block(FsBlock(*block)).is_some());
+    let mut most = 0;
+    for block in home..home + 2 * USED_MAX {
+        change(&journal, &client, block, 7);
+        journal.commit_running().expect("commit");
+        if block % 64 == 0 || journal.stats().checkpoints > 0 {
+            most = most.max(waiting().count() as u64);
+        }
+    }
+    assert!(journal.stats().checkpoints > 0);
+    // Each has a descriptor and a commit block beside it.
+    assert!((USED_MAX / 6..=USED_MAX / 3).contains(&most), "{most}");
+}

@@ -62,7 +62,8 @@ impl Mount {
     }
 
     /// Bytes of memory for what is on the disk as well: a quarter of them for clean blocks of metadata, a quarter for groups' bitmaps,
-    /// the rest for a name and an inode for each 4 KiB. The default is 256 MiB, or 16 MiB for each CPU if that is more.
+    /// the rest for a name and an inode for each 4 KiB. Committed blocks that wait for their checkpoint may take half as many besides, at least
+    /// 1,024 blocks: of a longer journal only so much is used. The default is 256 MiB, or 16 MiB for each CPU if that is more.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.options.cache_bytes = bytes;

@@ -29,7 +29,8 @@ pub(crate) struct Pinned {
 /// Snapshots of all that a transaction changed.
 struct Snapshot {
     buffers: Vec<(FsBlock, BufferKind, Arc<[u8]>)>,
-    raw_inodes: BTreeMap<FsBlock, Vec<(InodeNumber, usize, Arc<RawInode>)>>,
+    /// By block of the inode table, in no order.
+    raw_inodes: Vec<(FsBlock, Vec<(InodeNumber, usize, Arc<RawInode>)>)>,
     groups: AllocatorSnapshot,
     superblock: Option<Superblock>,
 }
@@ -59,31 +60,31 @@ impl SbInfo {
     }
 
     fn snapshot(&self, tid: TransactionId) -> Snapshot {
-        let (changed_buffers, changed_inodes, superblock_changed) = self.dirty_metadata.take();
-        let mut buffers = Vec::with_capacity(changed_buffers.len());
-        for buffer in &changed_buffers {
+        let changes = self.dirty_metadata.take();
+        let mut buffers = Vec::with_capacity(changes.buffers.len());
+        for buffer in &changes.buffers {
             let mut state = buffer.lock();
             state.dirty = false;
             if !state.forgotten {
                 buffers.push((buffer.block, state.kind, state.bytes.clone()));
             }
         }
-        let mut raw_inodes = BTreeMap::new();
+        let mut raw_inodes = Vec::with_capacity(changes.inodes.len());
         let mut inodes = Vec::new();
-        for (block, in_block) in changed_inodes {
+        for (block, in_block) in changes.inodes {
             let mut frozen = Vec::with_capacity(in_block.len());
             for inode in &in_block {
                 let mut state = inode.state();
                 state.dirty = false;
                 frozen.push((inode.number, inode.home.1, state.raw.clone()));
             }
-            raw_inodes.insert(block, frozen);
+            raw_inodes.push((block, frozen));
             inodes.extend(in_block);
         }
         let groups = self.allocator.freeze(tid);
         let superblock =
-            (superblock_changed || !groups.groups.is_empty()).then(|| self.superblock.lock().clone());
-        *self.pinned.lock() = Some(Pinned { buffers: changed_buffers, inodes });
+            (changes.superblock || !groups.groups.is_empty()).then(|| self.superblock.lock().clone());
+        *self.pinned.lock() = Some(Pinned { buffers: changes.buffers, inodes });
         Snapshot { buffers, raw_inodes, groups, superblock }
     }
 

@@ -9,6 +9,7 @@
 pub(crate) mod commit;
 pub(crate) mod counting;
 pub(crate) mod dir_format;
+pub(crate) mod dirty;
 pub(crate) mod errors;
 pub(crate) mod features;
 pub(crate) mod groups;
@@ -37,11 +38,12 @@ use crate::incore::cache::Cache;
 use crate::incore::inode_cache::InodeCache;
 use crate::metadata::commit::Pinned;
 use crate::metadata::dir_format::DirFormat;
+use crate::metadata::dirty::DirtyMetadata;
 use crate::metadata::features::Features;
 use crate::metadata::orphan_list::Orphans;
 use crate::metadata::reserved::SpecialInodes;
 use crate::metadata::tables::Tables;
-use crate::metadata::update::{Credits, DirtyMetadata, MetadataUpdate};
+use crate::metadata::update::{Credits, MetadataUpdate};
 
 /// What a mounted file system has in common (kernel `ext4_sb_info`).
 pub(crate) struct SbInfo {

@@ -13,15 +13,11 @@
 //!
 //! Locks: an update has rank `HANDLE`; takes `INODE_STATE`, `GROUP`, `SUPERBLOCK`, `BUFFER` and `CACHE` briefly.
 
-use std::collections::BTreeMap;
-
 use extant_alloc::{InodeKind, MayUse, NewInode, Parent, Purpose, Request, Reservation, Run};
 use extant_journal::Handle;
 use extant_ondisk::inode::LARGE_FILE_BYTES;
-use extant_ondisk::{
-    FsBlock, GroupNumber, InodeFlags, RawInode, Structure, Superblock, Timestamp, TransactionId, xattr,
-};
-use extant_rt::{Arc, AtomicBool, LockClass, Mutex, MutexGuard, Ordering, Padded, spread, thread_slot};
+use extant_ondisk::{FsBlock, InodeFlags, RawInode, Structure, Superblock, Timestamp, TransactionId, xattr};
+use extant_rt::{Arc, MutexGuard, Ordering};
 
 use crate::error::{Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
@@ -71,58 +67,6 @@ pub(crate) enum InodeDirty {
     Attributes,
     /// Size or block mapping: without it the data cannot be read back.
     Mapping,
-}
-
-/// Inodes by the block of the inode table that holds them.
-type InodesByBlock = BTreeMap<FsBlock, Vec<Arc<Inode>>>;
-
-/// The changes of the running transaction.
-#[derive(Debug)]
-pub(crate) struct DirtyMetadata {
-    /// By thread: a block that was freed is allocated again only after the commit, so none is listed twice.
-    buffers: Vec<Padded<Mutex<Vec<Arc<Buffer>>>>>,
-    /// By group, and there by block of the inode table, in the order of their first change: a number that was deleted and allocated
-    /// again within one transaction is listed twice, the later last.
-    inodes: Vec<Padded<Mutex<InodesByBlock>>>,
-    superblock: Padded<AtomicBool>,
-}
-
-const SHARDS: usize = 1024;
-
-impl DirtyMetadata {
-    pub(crate) fn new() -> Self {
-        Self {
-            buffers: (0..SHARDS).map(|_| Padded(Mutex::new(LockClass::CACHE, Vec::new()))).collect(),
-            inodes: (0..SHARDS).map(|_| Padded(Mutex::new(LockClass::CACHE, BTreeMap::new()))).collect(),
-            superblock: Padded(AtomicBool::new(false)),
-        }
-    }
-
-    /// Takes all of them out: buffers, inodes by table block, and whether the superblock changed. At freeze only.
-    pub(crate) fn take(&self) -> (Vec<Arc<Buffer>>, InodesByBlock, bool) {
-        let mut buffers = Vec::new();
-        let mut inodes = BTreeMap::new();
-        for shard in &self.buffers {
-            buffers.append(&mut shard.lock());
-        }
-        for shard in &self.inodes {
-            inodes.append(&mut shard.lock());
-        }
-        // No handle is open at the freeze, and the journal orders it after every closed one.
-        (buffers, inodes, self.superblock.swap(false, Ordering::Relaxed))
-    }
-
-    fn add_buffer(&self, buffer: Arc<Buffer>) {
-        self.buffers[thread_slot() % SHARDS].lock().push(buffer);
-    }
-
-    /// Whether the table block was not in yet.
-    fn add_inode(&self, group: GroupNumber, inode: Arc<Inode>) -> bool {
-        let mut shard = self.inodes[spread(u64::from(group.0), SHARDS)].lock();
-        let inodes = shard.entry(inode.home.0).or_default();
-        inodes.push(inode);
-        inodes.len() == 1
-    }
 }
 
 /// An open handle and its reservation. [`MetadataUpdate::finish`] ends it; dropping it does so only before the first change, else
@@ -280,7 +224,7 @@ impl<'v> MetadataUpdate<'v> {
         self.begin_change();
         let result = modify(&mut self.sbi.superblock.lock());
         // Charged like any other block: a transaction that changes nothing else is not empty.
-        if !self.sbi.dirty_metadata.superblock.swap(true, Ordering::Relaxed) {
+        if self.sbi.dirty_metadata.add_superblock() {
             self.handle.charge(1);
         }
         result

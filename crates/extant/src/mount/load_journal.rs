@@ -72,17 +72,19 @@ fn log_place(sbi: &SbInfo, log: &LogMap) -> Location {
     log.get(0).map_or(location, |block| location.block(block))
 }
 
-/// Opens the journal for writing; a disk without a log gets one that writes each block in place.
+/// Opens the journal for writing; a disk without a log gets one that writes each block in place. Half of the cache's bytes may be of
+/// blocks in the log.
 ///
 /// # Errors
 /// `Log`, `Journal`.
-pub(super) fn open_journal(sbi: &mut SbInfo, log: Option<LogMap>) -> Result<()> {
+pub(super) fn open_journal(sbi: &mut SbInfo, log: Option<LogMap>, cache_bytes: u64) -> Result<()> {
     let block_size = sbi.geometry.block_size;
     let options = extant_journal::Options {
         checksums: sbi.checksums.has_metadata_checksums(),
         block_numbers_64bit: sbi.superblock.get_mut().incompat().contains(IncompatFeatures::BIT64),
         clear_errno: true,
         clock: sbi.clock,
+        used_bytes_max: cache_bytes / 2,
     };
     sbi.journal = Some(match log {
         Some(map) => {

@@ -34,6 +34,7 @@ use crate::mapping::BlockMap;
 use crate::metadata::SbInfo;
 use crate::metadata::counting::{self, DESCRIPTOR_BLOCKS_AT_MOUNT};
 use crate::metadata::dir_format::DirFormat;
+use crate::metadata::dirty::DirtyMetadata;
 use crate::metadata::errors::note_loss;
 use crate::metadata::features::Features;
 use crate::metadata::groups::Groups;
@@ -41,7 +42,6 @@ use crate::metadata::orphan_list::Orphans;
 use crate::metadata::reserve::reserved_pool_of;
 use crate::metadata::reserved::SpecialInodes;
 use crate::metadata::tables::{self, Tables};
-use crate::metadata::update::DirtyMetadata;
 pub(crate) use options::Options;
 
 use crate::mount::features::check_features;
@@ -130,7 +130,7 @@ impl Volume {
         sbi.is_crashed = is_crashed;
         sbi.allocator.read_descriptors(0..DESCRIPTOR_BLOCKS_AT_MOUNT)?;
         if !options.read_only {
-            open_journal(sbi, log)?;
+            open_journal(sbi, log, options.cache_bytes)?;
         }
         let volume = Arc::new(Self::over(map, mmp_guard, options)?);
         if options.read_only {

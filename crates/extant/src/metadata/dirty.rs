@@ -1,0 +1,110 @@
+//! What the running transaction has changed, for its freeze to find.
+//!
+//! The lists are cut into shards, so that threads of different groups share none. A freeze visits the shards in use, and moves what they
+//! list once: its time grows with what changed, not with how many shards there are.
+//!
+//! Locks: `CACHE`, one shard at a time.
+
+use std::collections::BTreeMap;
+
+use extant_ondisk::{FsBlock, GroupNumber};
+use extant_rt::{
+    Arc, AtomicBool, AtomicU64, LockClass, Mutex, MutexGuard, Ordering, Padded, spread, thread_slot,
+};
+
+use crate::incore::buffer::Buffer;
+use crate::incore::inode::Inode;
+
+const SHARDS: usize = 1024;
+
+/// Inodes by the block of the inode table that holds them.
+type InodesByBlock = BTreeMap<FsBlock, Vec<Arc<Inode>>>;
+
+/// The changes of the running transaction.
+#[derive(Debug)]
+pub(crate) struct DirtyMetadata {
+    /// By thread: a block that was freed is allocated again only after the commit, so none is listed twice.
+    buffers: Shards<Vec<Arc<Buffer>>>,
+    /// By group, and there by block of the inode table, in the order of their first change: a number that was deleted and allocated
+    /// again within one transaction is listed twice, the later last.
+    inodes: Shards<InodesByBlock>,
+    superblock: Padded<AtomicBool>,
+}
+
+/// What a transaction has changed.
+pub(crate) struct Changes {
+    pub(crate) buffers: Vec<Arc<Buffer>>,
+    /// Each table block once: it is of one group, and that of one shard.
+    pub(crate) inodes: Vec<(FsBlock, Vec<Arc<Inode>>)>,
+    pub(crate) superblock: bool,
+}
+
+impl DirtyMetadata {
+    pub(crate) fn new() -> Self {
+        Self { buffers: Shards::new(), inodes: Shards::new(), superblock: Padded(AtomicBool::new(false)) }
+    }
+
+    /// Takes all of them out. At the freeze only: no handle is open, and the journal orders it after every closed one.
+    pub(crate) fn take(&self) -> Changes {
+        let mut buffers = Vec::new();
+        self.buffers.visit(|shard| buffers.append(shard));
+        let mut inodes = Vec::new();
+        self.inodes.visit(|shard| inodes.extend(std::mem::take(shard)));
+        Changes { buffers, inodes, superblock: self.superblock.swap(false, Ordering::Relaxed) }
+    }
+
+    pub(crate) fn add_buffer(&self, buffer: Arc<Buffer>) {
+        self.buffers.lock(thread_slot() % SHARDS).push(buffer);
+    }
+
+    /// Whether the table block was not in yet.
+    pub(crate) fn add_inode(&self, group: GroupNumber, inode: Arc<Inode>) -> bool {
+        let mut shard = self.inodes.lock(spread(u64::from(group.0), SHARDS));
+        let inodes = shard.entry(inode.home.0).or_default();
+        inodes.push(inode);
+        inodes.len() == 1
+    }
+
+    /// Whether the superblock was not in yet.
+    pub(crate) fn add_superblock(&self) -> bool {
+        !self.superblock.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// Lists with a lock each, and a bit for each that may not be empty.
+#[derive(Debug)]
+struct Shards<T> {
+    shards: Vec<Padded<Mutex<T>>>,
+    in_use: Vec<Padded<AtomicU64>>,
+}
+
+impl<T: Default> Shards<T> {
+    fn new() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Padded(Mutex::new(LockClass::CACHE, T::default()))).collect(),
+            in_use: (0..SHARDS / 64).map(|_| Padded(AtomicU64::new(0))).collect(),
+        }
+    }
+
+    /// A shard to put something into.
+    fn lock(&self, index: usize) -> MutexGuard<'_, T> {
+        let guard = self.shards[index].lock();
+        let (word, bit) = (&self.in_use[index / 64], 1 << (index % 64));
+        // Once per transaction: other shards' bits are in the same word.
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+        guard
+    }
+
+    /// Calls `empty` with each shard that something was put into, and which it is to empty.
+    fn visit(&self, mut empty: impl FnMut(&mut T)) {
+        for (index, word) in self.in_use.iter().enumerate() {
+            let mut bits = word.swap(0, Ordering::Relaxed);
+            while bits != 0 {
+                empty(&mut self.shards[index * 64 + bits.trailing_zeros() as usize].lock());
+                bits &= bits - 1;
+            }
+        }
+    }
+}
