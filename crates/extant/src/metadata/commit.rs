@@ -26,11 +26,14 @@ pub(crate) struct Pinned {
     inodes: Vec<Arc<Inode>>,
 }
 
+/// An inode, the byte in its block where it begins, and its bytes.
+type InodeSnapshot = (InodeNumber, usize, Arc<RawInode>);
+
 /// Snapshots of all that a transaction changed.
 struct Snapshot {
     buffers: Vec<(FsBlock, BufferKind, Arc<[u8]>)>,
     /// By block of the inode table, in no order.
-    raw_inodes: Vec<(FsBlock, Vec<(InodeNumber, usize, Arc<RawInode>)>)>,
+    raw_inodes: Vec<(FsBlock, Vec<InodeSnapshot>)>,
     groups: AllocatorSnapshot,
     superblock: Option<Superblock>,
 }
@@ -156,12 +159,7 @@ impl SbInfo {
         descriptor.write(into).map_err(|e| location.format(e))
     }
 
-    fn finish_inodes(
-        &self,
-        block: FsBlock,
-        raw_inodes: &[(InodeNumber, usize, Arc<RawInode>)],
-        fresh: bool,
-    ) -> Result<FinalBlock> {
+    fn finish_inodes(&self, block: FsBlock, raw_inodes: &[InodeSnapshot], fresh: bool) -> Result<FinalBlock> {
         let location = Location::of(Structure::Inode).block(block);
         let mut bytes = if fresh { self.zeroes() } else { self.base(block, location)? };
         let target = Arc::make_mut(&mut bytes);
