@@ -29,6 +29,12 @@ impl Bands {
         self.groups.div_ceil(self.groups_per_band)
     }
 
+    /// The groups of each band but the last: a multiple of 64.
+    #[must_use]
+    pub fn groups_per_band(&self) -> u32 {
+        self.groups_per_band
+    }
+
     /// The band of a group.
     #[must_use]
     pub fn of(&self, group: GroupNumber) -> u32 {

@@ -111,7 +111,7 @@ pub fn compare(rounds: usize, dir: &Path) -> Result<()> {
 /// How often in a second, and how many extents files have: 0 of loads with many small ones.
 fn measure(dir: &Path, is_many: bool, disk: Disk, work: Work) -> Result<(f64, f64)> {
     let scratch = Scratch::new(dir)?;
-    // Groups of 8 MiB: eight bands.
+    // Groups of 8 MiB: eight bands, of eight ranges each.
     let fs =
         Mount::new().page_cache_bytes(CACHE_BYTES).open(scratch.image_with("image", &["-g", "2048"])?)?;
     let (_, contexts_max) = fs.writeback_contexts().ok_or("no page cache")?;

@@ -181,7 +181,7 @@ fn kind_of(error: &extant::Error) -> &'static str {
         Error::NameTooLong => "name_too_long",
         Error::Loop => "loop",
         Error::FileTooLarge => "file_too_large",
-        Error::InvalidArgument(_) => "invalid_argument",
+        Error::InvalidArgument(_) | Error::OutOfRange { .. } => "invalid_argument",
         Error::NoAttribute => "no_attribute",
         Error::Unsupported(_) => "unsupported",
         _ => "failed",

@@ -106,6 +106,16 @@ pub enum Error {
     /// An argument that makes no sense here.
     #[error("invalid argument: {0}")]
     InvalidArgument(&'static str),
+    /// A number that is too small or too large.
+    #[error("invalid argument: {what} is from {min} to {max}")]
+    OutOfRange {
+        /// The number, in words.
+        what: &'static str,
+        /// The least that is accepted.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
     /// No extended attribute of that name.
     #[error("no such attribute")]
     NoAttribute,
@@ -249,7 +259,7 @@ impl From<Error> for io::Error {
             Error::TooManyLinks => Kind::TooManyLinks,
             Error::NameTooLong | Error::ValueTooLarge => Kind::InvalidFilename,
             Error::FileTooLarge => Kind::FileTooLarge,
-            Error::InvalidArgument(_) => Kind::InvalidInput,
+            Error::InvalidArgument(_) | Error::OutOfRange { .. } => Kind::InvalidInput,
             Error::Stale => Kind::StaleNetworkFileHandle,
             Error::Busy(_) | Error::InUse(_) => Kind::ResourceBusy,
             Error::Interrupted => Kind::Interrupted,

@@ -3,6 +3,8 @@
 //!
 //! With EXTANT_CONTEXTS_SECONDS, for which `make test-contexts` has a minute, also: writers wait no longer than without changes.
 //! Only an idle machine can show that.
+//!
+//! And a small disk has several contexts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,7 +84,7 @@ fn the_count_of_contexts_changes_under_writers_who_lose_nothing() {
     let device = Arc::new(MemoryDevice::new(DISK_BYTES));
     Mkfs::new().format(&*device).expect("a file system");
     let fs = Mount::new().page_cache_bytes(CACHE_BYTES).open_device(device.clone()).expect("a mount");
-    assert_eq!(fs.writeback_contexts().expect("a page cache").1, CONTEXTS);
+    assert_eq!(fs.writeback_contexts().expect("a page cache").1, 4 * CONTEXTS, "four ranges for each band");
     let files: Vec<File> = (0..WRITERS)
         .map(|writer| {
             fs.create_dir(format!("/{writer}")).expect("a directory");
@@ -125,4 +127,30 @@ fn the_count_of_contexts_changes_under_writers_who_lose_nothing() {
     assert!(changes >= 4 * seconds / 2, "{changes}");
     let slowest = without + Duration::from_millis(50);
     assert!(asked.is_none() || with <= slowest, "{with:?} with, {without:?} without");
+}
+
+#[test]
+fn disk_of_four_gib_has_contexts_for_directories_side_by_side() {
+    const DIRECTORIES: u64 = 8;
+    let device = Arc::new(MemoryDevice::new(4 << 30));
+    Mkfs::new().format(&*device).expect("a file system");
+    let fs = Mount::new().page_cache_bytes(CACHE_BYTES).open_device(device).expect("a mount");
+    let (count, max) = fs.writeback_contexts().expect("a page cache");
+    assert!(max == 8 && (4..=8).contains(&count), "{count} of {max}");
+    for count in 1..=max {
+        fs.set_writeback_contexts(count).expect("threads");
+        assert_eq!(fs.writeback_contexts(), Some((count, max)));
+    }
+    for directory in 0..DIRECTORIES {
+        fs.create_dir(format!("/{directory}")).expect("a directory");
+        fs.write(format!("/{directory}/file"), [7; 4096]).expect("a file");
+    }
+    let dirty = || -> Vec<u64> {
+        let statistics = fs.writeback_statistics().expect("a page cache");
+        statistics.contexts.iter().map(|context| context.dirty_bytes).collect()
+    };
+    assert_eq!(dirty(), [4096; 8]);
+    fs.set_writeback_contexts(4).expect("threads");
+    assert_eq!(dirty(), [8192; 4]);
+    fs.unmount().expect("an unmount");
 }

@@ -18,11 +18,12 @@ pub(crate) const NAME: &[u8] = b".extant";
 pub(crate) const DIRECTORY: NodeId = NodeId(1 << 48);
 
 /// The files.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "journal",
     "mb_stats",
     "metrics",
     NWRITEBACKS,
+    "nwritebacks_max",
     "options",
     "pid",
     "transport",
@@ -59,7 +60,8 @@ impl Snapshot {
     /// Sets the value: a number in decimals, with or without an end of line, in one piece.
     ///
     /// # Errors
-    /// `EPERM` if it is none to be set; `EINVAL` for another text and for a number that cannot be; then nothing changes.
+    /// `EPERM` if it is none to be set; `EINVAL` for another text and for a number out of the range, which ends at what
+    /// `nwritebacks_max` says; then nothing changes.
     pub(crate) fn write(&self, fs: &Filesystem, offset: u64, bytes: &[u8]) -> Reply<usize> {
         self.check_writable()?;
         let text = std::str::from_utf8(bytes).ok().filter(|_| offset == 0);
@@ -108,7 +110,7 @@ impl Control {
     }
 
     /// The names of the files.
-    pub(crate) const fn names() -> [&'static str; 9] {
+    pub(crate) const fn names() -> [&'static str; 10] {
         FILES
     }
 
@@ -130,6 +132,7 @@ impl Control {
             b"journal" => journal(fs),
             b"mb_stats" => mb_stats(fs),
             b"nwritebacks" => fs.writeback_contexts().map_or(0, |(count, _)| count).to_string(),
+            b"nwritebacks_max" => fs.writeback_contexts().map_or(0, |(_, max)| max).to_string(),
             b"writeback_stats" => writeback_stats(fs),
             b"metrics" => metrics.text(fs, known_inodes, transport),
             _ => return None,
@@ -272,7 +275,7 @@ mod tests {
     use extant_rt::Arc;
 
     fn open(page_cache_bytes: u64) -> Filesystem {
-        // Sixty-five groups of 8 MiB: two bands.
+        // Sixty-five groups of 8 MiB: 17 ranges of four groups.
         let device = MemoryDevice::new(520 << 20);
         extant::mkfs::Mkfs::new().block_size(1024).format(&device).expect("a file system");
         Mount::new().page_cache_bytes(page_cache_bytes).open_device(Arc::new(device)).expect("a mount")
@@ -291,15 +294,17 @@ mod tests {
         let control = Control::new(Mounter::default());
         let fs = open(8 << 20);
         let max = fs.writeback_contexts().expect("a page cache").1;
-        assert_eq!(max, 2);
+        assert_eq!(max, 17);
+        assert_eq!(file(&control, &fs, "nwritebacks_max").content, b"17\n");
         let nwritebacks = file(&control, &fs, "nwritebacks");
         assert_eq!(nwritebacks.write(&fs, 0, b"1\n"), Ok(2));
         assert_eq!(file(&control, &fs, "nwritebacks").content, b"1\n");
-        for (offset, bad) in [(0, "0"), (0, "3"), (0, "two"), (0, ""), (0, "-1"), (1, "2")] {
+        for (offset, bad) in [(0, "0"), (0, "18"), (0, "two"), (0, ""), (0, "-1"), (1, "2")] {
             assert_eq!(nwritebacks.write(&fs, offset, bad.as_bytes()), Err(Errno::INVAL), "{bad}");
             assert_eq!(fs.writeback_contexts(), Some((1, max)));
         }
         assert_eq!(nwritebacks.write(&fs, 0, b"2"), Ok(1));
+        assert_eq!(file(&control, &fs, "nwritebacks_max").write(&fs, 0, b"2"), Err(Errno::PERM));
         let stats = String::from_utf8(file(&control, &fs, "writeback_stats").content).expect("text");
         assert!(
             stats.starts_with(
@@ -312,11 +317,25 @@ mod tests {
     }
 
     #[test]
+    fn every_count_up_to_the_one_that_is_told_can_be_written() {
+        let control = Control::new(Mounter::default());
+        let fs = open(8 << 20);
+        let content = |name| String::from_utf8(file(&control, &fs, name).content).expect("text");
+        let max: usize = content("nwritebacks_max").trim_end().parse().expect("a number");
+        for count in 1..=max {
+            let text = format!("{count}\n");
+            assert_eq!(file(&control, &fs, "nwritebacks").write(&fs, 0, text.as_bytes()), Ok(text.len()));
+            assert_eq!(content("nwritebacks"), text);
+        }
+    }
+
+    #[test]
     fn without_a_page_cache_there_is_no_count() {
         let control = Control::new(Mounter::default());
         let fs = open(0);
         let nwritebacks = file(&control, &fs, "nwritebacks");
         assert_eq!(nwritebacks.content, b"0\n");
+        assert_eq!(file(&control, &fs, "nwritebacks_max").content, b"0\n");
         assert_eq!(nwritebacks.write(&fs, 0, b"1"), Err(Errno::INVAL));
         assert_eq!(file(&control, &fs, "writeback_stats").content, b"none\n");
     }

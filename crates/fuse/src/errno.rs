@@ -25,7 +25,7 @@ pub fn errno(error: &Error) -> Errno {
         Error::NameTooLong => Errno::NAMETOOLONG,
         Error::Loop => Errno::LOOP,
         Error::FileTooLarge => Errno::FBIG,
-        Error::InvalidArgument(_) => Errno::INVAL,
+        Error::InvalidArgument(_) | Error::OutOfRange { .. } => Errno::INVAL,
         Error::NoAttribute => Errno::NODATA,
         Error::ValueTooLarge => Errno::TOOBIG,
         Error::NoSuchOffset => Errno::NXIO,

@@ -109,7 +109,7 @@ enum What {
         /// Of each file.
         #[arg(long, default_value_t = 1024)]
         file_mib: u64,
-        /// Bands of the disk, each of 8 GiB; contexts are at most as many.
+        /// Bands of the disk, each of 8 GiB; contexts are 64 at most, and 16 for each band.
         #[arg(long, default_value_t = 12)]
         bands: u64,
         /// Of the page cache.

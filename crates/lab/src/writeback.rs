@@ -40,7 +40,7 @@ pub struct Setup {
     /// Each writes a file in a directory of its own.
     pub writers: usize,
     pub file_mib: u64,
-    /// Of the disk: contexts are at most as many.
+    /// Of the disk: contexts that are no more have whole ones.
     pub bands: u64,
     /// Of the page cache.
     pub cache_mib: u64,

@@ -217,7 +217,8 @@ impl Filesystem {
         self.volume().pages.as_ref().map(|pages| pages.used())
     }
 
-    /// How many writeback contexts there are, and how many there can be; None without a page cache.
+    /// How many writeback contexts there are, and how many there can be: one for each range of block groups, of four groups at least
+    /// and 64 ranges at most. None without a page cache.
     #[must_use]
     pub fn writeback_contexts(&self) -> Option<(usize, usize)> {
         let writeback = self.volume().pages.as_ref()?.writeback();
@@ -227,8 +228,8 @@ impl Filesystem {
     /// Changes the count of writeback contexts; no writer is stopped and no page dropped for it.
     ///
     /// # Errors
-    /// `InvalidArgument` without a page cache, and if it is 0 or more than there can be; `Io` if the host gives no
-    /// threads. The count is as before.
+    /// `OutOfRange` if it is 0 or more than there can be; `InvalidArgument` without a page cache; `Io` if the host gives no threads.
+    /// The count is as before.
     pub fn set_writeback_contexts(&self, count: usize) -> Result<()> {
         self.volume().set_writeback_contexts(count)
     }

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::time::Duration;
 
-use extant_alloc::{Allocator, Bands, Setup, Tuning};
+use extant_alloc::{Allocator, Setup, Tuning};
 use extant_block::BlockDevice;
 use extant_journal::{BoxError, Client, FinalBlock, Journal};
 use extant_ondisk::{
@@ -49,7 +49,7 @@ use crate::mount::load_journal::{find_log, open_journal, recover};
 use crate::mount::mmp::MmpGuard;
 use crate::mount::options::ENTRY_BYTES;
 use crate::namespace::Namespace;
-use crate::page_cache::{InodeBands, PageCache, Pages, WritebackOwner};
+use crate::page_cache::{PageCache, Pages, WritebackOwner, WritebackRanges};
 
 /// The findings of mounting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -165,13 +165,10 @@ impl Volume {
     /// # Errors
     /// `Io` if the host gives no threads.
     fn over(map: BlockMap, mmp_guard: Option<MmpGuard>, options: &Options) -> Result<Self> {
-        let bands = InodeBands {
-            bands: Bands::new(map.geometry.group_count),
-            inodes_per_group: map.geometry.inodes_per_group,
-        };
+        let ranges = WritebackRanges::new(&map.geometry);
         let bytes = options.page_cache_bytes_for(&*map.device);
         let background = options.background && !options.read_only;
-        let new_pages = || Pages::new(bytes, options.keep_clean_pages, bands, background).map(Arc::new);
+        let new_pages = || Pages::new(bytes, options.keep_clean_pages, ranges, background).map(Arc::new);
         let pages = (bytes > 0).then(new_pages).transpose()?;
         let files = Files::new(Directories::new(Inodes::new(PageCache::new(map, pages))));
         let lower = Namespace::new(files, entry_count(options.cache_bytes, ENTRY_BYTES));

@@ -1,13 +1,12 @@
 //! Writeback of inodes: the crate `writeback`, with this file system's geometry.
 //!
-//! Each context owns whole bands of the allocator's groups, so that threads of different contexts contend neither for a group
-//! nor for a stream's goal. An inode belongs to the band of its own group, where its blocks are searched first.
+//! Each context owns whole ranges of groups ([`WritebackRanges`]), so that threads of different contexts contend for no group. An
+//! inode belongs to the range of its own group, where its blocks are searched first.
 
 use std::fmt;
 
-use extant_alloc::Bands;
-use extant_ondisk::{GroupNumber, Structure};
-use extant_rt::{Arc, AtomicBool, LockClass, Mutex, OnceLock, Ordering, Weak, available_parallelism};
+use extant_ondisk::Structure;
+use extant_rt::{Arc, AtomicBool, LockClass, Mutex, OnceLock, Ordering, Weak};
 use extant_writeback::{
     ContextMap, Inode as WritebackInode, Progress, Reason, RemainingWork, Store, Tuning, Writeback,
 };
@@ -16,14 +15,11 @@ use crate::error::{Error, Location, Result};
 use crate::incore::inode::Inode;
 use crate::page_cache::PageCache;
 use crate::page_cache::flush::Scope;
+use crate::page_cache::writeback_ranges::{WritebackRanges, threads_wanted};
 
-/// As many threads keep a device busy that wait for their requests one by one. Where there are so many bands each has a context
-/// of its own.
-const THREADS_WANTED_MIN: usize = 4;
 /// Threads of a context at most.
 const THREADS_PER_CONTEXT_MAX: usize = 4;
 
-/// The contexts and what they write to.
 /// What holds the page cache, while its threads do not.
 pub(crate) trait WritebackOwner: Send + Sync {
     fn page_cache(&self) -> &PageCache;
@@ -32,6 +28,7 @@ pub(crate) trait WritebackOwner: Send + Sync {
     fn written_back(&self);
 }
 
+/// The contexts and what they write to.
 #[derive(Debug)]
 pub(super) struct Contexts {
     pub(super) writeback: Writeback<Inode>,
@@ -47,10 +44,6 @@ struct Target {
     failed: Mutex<Option<Error>>,
 }
 
-fn threads_wanted() -> usize {
-    available_parallelism().max(THREADS_WANTED_MIN)
-}
-
 impl WritebackInode for Inode {
     fn number(&self) -> u64 {
         self.number.0.into()
@@ -58,29 +51,6 @@ impl WritebackInode for Inode {
 
     fn inode_writeback(&self) -> &extant_writeback::InodeWriteback {
         self.writeback()
-    }
-}
-
-/// Bands of groups, for inodes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InodeBands {
-    pub(crate) bands: Bands,
-    pub(crate) inodes_per_group: u32,
-}
-
-impl ContextMap for InodeBands {
-    fn contexts_max(&self) -> usize {
-        self.bands.count() as usize
-    }
-
-    fn contexts_wanted(&self) -> usize {
-        self.contexts_max().min(threads_wanted())
-    }
-
-    fn context_of(&self, inode: u64, contexts: usize) -> usize {
-        let group = inode.saturating_sub(1) / u64::from(self.inodes_per_group);
-        let band = self.bands.of(GroupNumber(u32::try_from(group).unwrap_or(u32::MAX)));
-        band as usize * contexts / self.contexts_max()
     }
 }
 
@@ -128,13 +98,13 @@ impl Contexts {
     ///
     /// # Errors
     /// `Io` if the host gives no threads.
-    pub fn new(dirty_bytes_max: u64, geometry: InodeBands, background: bool) -> Result<Self> {
+    pub fn new(dirty_bytes_max: u64, ranges: WritebackRanges, background: bool) -> Result<Self> {
         let failed = Mutex::with_key(LockClass::TABLES, 3, None);
         let target = Arc::new(Target { owner: OnceLock::new(), failed });
-        let per_context = threads_wanted().div_ceil(geometry.contexts_max()).min(THREADS_PER_CONTEXT_MAX);
+        let per_context = threads_wanted().div_ceil(ranges.contexts_max()).min(THREADS_PER_CONTEXT_MAX);
         let dispatch_threads = if background { per_context } else { 0 };
         let tuning = Tuning { dispatch_threads, ..Tuning::new(dirty_bytes_max) };
-        let writeback = Writeback::new(target.clone(), geometry, tuning)
+        let writeback = Writeback::new(target.clone(), ranges, tuning)
             .map_err(|error| Location::of(Structure::Inode).io(error))?;
         Ok(Self { writeback, target, is_closed: AtomicBool::new(false) })
     }
@@ -206,46 +176,20 @@ impl PageCache {
         let rest = self.flush_all();
         flushed.and(rest)
     }
+
     /// Changes the count of contexts.
     ///
     /// # Errors
     /// As [`crate::Filesystem::set_writeback_contexts`].
     pub(crate) fn set_writeback_contexts(&self, count: usize) -> Result<()> {
-        let writeback = self.pages.as_ref().map(|pages| pages.writeback());
-        let writeback = writeback.filter(|writeback| (1..=writeback.contexts_max()).contains(&count));
-        let writeback = writeback.ok_or(Error::InvalidArgument("not a count of writeback contexts"))?;
-        writeback.set_contexts(count).map_err(|error| Location::of(Structure::Inode).io(error))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bands_are_dealt_out_whole_and_every_context_has_one() {
-        for groups in [1, 64, 65, 400, 4096, 4_900_000] {
-            let geometry = InodeBands { bands: Bands::new(groups), inodes_per_group: 128 };
-            let max = geometry.contexts_max();
-            assert!((1..=64).contains(&max));
-            for contexts in 1..=max {
-                let of_band = |band: u32| {
-                    let (first, len) = geometry.bands.groups(band);
-                    let first_inode = u64::from(first.0) * 128 + 1;
-                    let last_inode = u64::from(first.0 + len) * 128;
-                    let context = geometry.context_of(first_inode, contexts);
-                    assert_eq!(
-                        geometry.context_of(last_inode, contexts),
-                        context,
-                        "band {band} of {groups} groups"
-                    );
-                    context
-                };
-                let mut dealt: Vec<_> = (0..max as u32).map(of_band).collect();
-                assert!(dealt.is_sorted());
-                dealt.dedup();
-                assert_eq!(dealt, (0..contexts).collect::<Vec<_>>());
-            }
+        let Some(pages) = &self.pages else {
+            return Err(Error::InvalidArgument("there are no writeback contexts without a page cache"));
+        };
+        let max = pages.writeback().contexts_max();
+        if !(1..=max).contains(&count) {
+            let what = "the count of writeback contexts";
+            return Err(Error::OutOfRange { what, min: 1, max: max as u64 });
         }
+        pages.writeback().set_contexts(count).map_err(|error| Location::of(Structure::Inode).io(error))
     }
 }

@@ -37,6 +37,7 @@ mod flush;
 mod read;
 mod write;
 pub(crate) mod write_through;
+mod writeback_ranges;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -47,7 +48,8 @@ use extant_ondisk::RawInode;
 use extant_rt::{Arc, LockClass, Mutex, Padded, Weak, shard_of};
 
 use self::contexts::Contexts;
-pub(crate) use self::contexts::{InodeBands, WritebackOwner};
+pub(crate) use self::contexts::WritebackOwner;
+pub(crate) use self::writeback_ranges::WritebackRanges;
 
 use extant_writeback::Writeback;
 
@@ -108,12 +110,17 @@ impl Pages {
     ///
     /// # Errors
     /// `Io` if the host gives no threads.
-    pub(crate) fn new(bytes: u64, keeps_clean: bool, bands: InodeBands, background: bool) -> Result<Self> {
+    pub(crate) fn new(
+        bytes: u64,
+        keeps_clean: bool,
+        ranges: WritebackRanges,
+        background: bool,
+    ) -> Result<Self> {
         let queue = |_| Padded(Mutex::new(LockClass::CACHE, VecDeque::new()));
         Ok(Self {
             memory: Arc::new(Budget::new(bytes)),
             buffers: Buffers::new(),
-            contexts: Contexts::new(bytes / 2, bands, background)?,
+            contexts: Contexts::new(bytes / 2, ranges, background)?,
             queues: (0..SHARDS).map(queue).collect(),
             keeps_clean,
         })

@@ -1,4 +1,4 @@
-//! Several writeback contexts: nothing is lost while their count changes, and each writes what is in its bands.
+//! Several writeback contexts: nothing is lost while their count changes, and each writes what is in its groups.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::namespace::NewKind;
 const BLOCK: u64 = 1024;
 const FILE_BLOCKS: u64 = 3000;
 
-/// Groups of 256 KiB: four bands in 64 MiB.
+/// Groups of 256 KiB: four bands in 64 MiB, and 64 ranges.
 fn disk() -> Arc<MemoryDevice> {
     Arc::new(format(&["-b", "1024", "-g", "256", "-G", "4", "-J", "size=4", "-N", "4096"], 64 << 10, &[]).0)
 }
@@ -68,13 +68,13 @@ fn nothing_is_lost_while_the_count_of_contexts_changes_under_writers() {
     // Little memory: the writers meet the limit all the time.
     let volume = mount(&device, 8 << 20);
     let pages = volume.pages.as_ref().unwrap();
-    assert_eq!(pages.writeback().contexts_max(), 4);
+    assert_eq!(pages.writeback().contexts_max(), 64);
     let files: Vec<_> = (0..4).map(|index| file(&volume, &format!("d{index}"))).collect();
     let (is_over, longest) = (AtomicBool::new(false), AtomicU64::new(0));
     let written = parallel(6, |task| match task {
         0 => {
             for turn in 0..300 {
-                volume.set_writeback_contexts([1, 4, 2, 3][turn % 4]).unwrap();
+                volume.set_writeback_contexts([1, 4, 64, 3][turn % 4]).unwrap();
                 sleep(Duration::from_millis(5));
             }
             is_over.store(true, Ordering::Relaxed);
@@ -92,7 +92,11 @@ fn nothing_is_lost_while_the_count_of_contexts_changes_under_writers() {
     let statistics = pages.writeback().statistics();
     let all: u64 = statistics.contexts.iter().map(|context| context.written_bytes).sum();
     assert!(all > 8 << 20, "{statistics:?}");
-    assert!(matches!(volume.set_writeback_contexts(5), Err(Error::InvalidArgument(_))));
+    for count in [0, 65] {
+        let refused = volume.set_writeback_contexts(count).unwrap_err();
+        assert!(matches!(refused, Error::OutOfRange { min: 1, max: 64, .. }), "{refused}");
+        assert_eq!(refused.to_string(), "invalid argument: the count of writeback contexts is from 1 to 64");
+    }
     let numbers: Vec<_> = files.iter().map(|file| file.number).collect();
     drop(files);
     volume.unmount().unwrap();
@@ -108,27 +112,30 @@ fn nothing_is_lost_while_the_count_of_contexts_changes_under_writers() {
 }
 
 #[test]
-fn contexts_write_the_files_of_their_bands() {
+fn contexts_write_the_files_of_their_groups() {
     if !has_tools() {
         return;
     }
     let device = disk();
     let volume = mount(&device, 16 << 20);
-    volume.set_writeback_contexts(4).unwrap();
     let writeback = volume.pages.as_ref().unwrap().writeback();
     let files: Vec<_> = (0..16).map(|index| file(&volume, &format!("d{index}"))).collect();
-    let mut wanted = vec![0; 4];
     for file in &files {
         assert_eq!(volume.write_at(file, Some(0), &[7; 4096], true).unwrap(), 4096);
-        let group = (file.number.0 - 1) / volume.geometry.inodes_per_group;
-        wanted[group as usize / 64] += 4096;
     }
-    let dirty: Vec<_> = writeback.statistics().contexts.iter().map(|context| context.dirty_bytes).collect();
-    assert_eq!(dirty, wanted);
-    assert!(
-        wanted.iter().filter(|bytes| **bytes > 0).count() > 1,
-        "directories at the top lie in several bands"
-    );
+    let mut wanted = Vec::new();
+    for count in [64, 4] {
+        volume.set_writeback_contexts(count).unwrap();
+        wanted = vec![0; count];
+        for file in &files {
+            let group = (file.number.0 - 1) / volume.geometry.inodes_per_group;
+            wanted[group as usize * count / 256] += 4096;
+        }
+        let contexts = writeback.statistics().contexts;
+        assert_eq!(contexts.iter().map(|context| context.dirty_bytes).collect::<Vec<_>>(), wanted);
+        let used = wanted.iter().filter(|bytes| **bytes > 0).count();
+        assert!(used > count / 8, "directories at the top lie in {used} of {count} contexts");
+    }
     volume.sync().unwrap();
     let statistics = writeback.statistics();
     let written: Vec<_> = statistics.contexts.iter().map(|context| context.written_bytes).collect();

@@ -333,7 +333,7 @@ fn memory_stays_bounded_and_reading_on_reads_ahead() {
 #[test]
 fn what_is_appended_is_written_once_it_is_long_and_what_is_written_over_is_not() {
     let inner = disk(64 << 10);
-    // A disk of one band has one context, whose runs are of 8 MiB.
+    // A disk of one group has one context, whose runs are of 8 MiB.
     let options = Options { page_cache_bytes: Some(1 << 30), ..Options::default() };
     let volume = Volume::mount(inner, &options).unwrap().0;
     let file = create(&volume, "file");

@@ -72,7 +72,7 @@ pub const KINDS: [DiskKind; 7] = [
     DiskKind { name: "own-mkfs", block_size: 4096, size_mib: 12, options: None },
 ];
 
-/// 256 groups: four bands, each with a writeback context.
+/// 256 groups: four bands, which as many writeback contexts divide among them.
 pub const BANDS: DiskKind = DiskKind {
     name: "1k-bands",
     block_size: 1024,
