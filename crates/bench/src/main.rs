@@ -102,6 +102,9 @@ enum What {
         /// Rounds of each.
         #[arg(long, default_value_t = 5)]
         rounds: usize,
+        /// Devices of crates/block/models, whose latencies and rates are slept for; without one the image by itself.
+        #[arg(long, value_delimiter = ',')]
+        device: Vec<String>,
         /// Where the images are made.
         #[arg(long, default_value = "/dev/shm")]
         dir: PathBuf,
@@ -295,7 +298,7 @@ fn main() -> ExitCode {
             preallocations::compare(rounds.max(1), count.max(1), &dir)
         }
         What::Pages { rounds, dir } => pages::compare(rounds.max(1), &dir),
-        What::PageContexts { rounds, dir } => page_contexts::compare(rounds.max(1), &dir),
+        What::PageContexts { rounds, device, dir } => page_contexts::compare(rounds.max(1), &device, &dir),
         What::LargeFiles { rounds, dir } => large_files::compare(rounds.max(1), &dir),
         What::PageWork { rounds } => pages::work(rounds.max(1)),
         What::PageMemory { gib, limit_mib, dir } => pages::memory(gib.max(1), limit_mib.max(1), &dir),

@@ -1,9 +1,13 @@
 //! The page cache with one writeback context beside as many as there can be: loads that gain nothing from more must not lose.
+//!
+//! On an image by itself, or with the latencies and rates of a modelled device, in real time.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use extant::{File, Filesystem, Mount};
+use extant_block::{DeviceAccess, FileDevice, Model, ModelledDevice};
 use extant_loads::Random;
 use extant_loads::ageing::{self, Sizes};
 use extant_loads::layout;
@@ -85,7 +89,19 @@ fn mails(fs: &Filesystem, thread: u64) -> Result<u64> {
 }
 
 /// Prints operations per second of four threads with one context and with all, in turns.
-pub fn compare(rounds: usize, dir: &Path) -> Result<()> {
+pub fn compare(rounds: usize, devices: &[String], dir: &Path) -> Result<()> {
+    if devices.is_empty() {
+        return compare_on(None, rounds, dir);
+    }
+    for device in devices {
+        println!("{device}\n");
+        compare_on(Some(Model::kept(device)?), rounds, dir)?;
+        println!();
+    }
+    Ok(())
+}
+
+fn compare_on(device: Option<Model>, rounds: usize, dir: &Path) -> Result<()> {
     println!(
         "| operations/s, with the sync at the end | one context | all | ratio | extents per file: one | all |"
     );
@@ -96,7 +112,7 @@ pub fn compare(rounds: usize, dir: &Path) -> Result<()> {
         for round in 0..2 * rounds {
             // Either is the first as often.
             let is_many = (round + round / 2) % 2;
-            let (rate, per_file) = measure(dir, is_many == 1, disk, work)?;
+            let (rate, per_file) = measure(dir, device, is_many == 1, disk, work)?;
             rates[is_many].push(rate);
             extents[is_many].push(per_file);
         }
@@ -109,11 +125,18 @@ pub fn compare(rounds: usize, dir: &Path) -> Result<()> {
 }
 
 /// How often in a second, and how many extents files have: 0 of loads with many small ones.
-fn measure(dir: &Path, is_many: bool, disk: Disk, work: Work) -> Result<(f64, f64)> {
+fn measure(dir: &Path, device: Option<Model>, is_many: bool, disk: Disk, work: Work) -> Result<(f64, f64)> {
     let scratch = Scratch::new(dir)?;
     // Groups of 8 MiB: eight bands, of eight ranges each.
-    let fs =
-        Mount::new().page_cache_bytes(CACHE_BYTES).open(scratch.image_with("image", &["-g", "2048"])?)?;
+    let image = scratch.image_with("image", &["-g", "2048"])?;
+    let mount = Mount::new().page_cache_bytes(CACHE_BYTES);
+    let fs = match device {
+        None => mount.open(image)?,
+        Some(model) => {
+            let inner = FileDevice::open(image, DeviceAccess::read_write())?;
+            mount.open_device(Arc::new(ModelledDevice::new(inner, model)))?
+        }
+    };
     let (_, contexts_max) = fs.writeback_contexts().ok_or("no page cache")?;
     fs.set_writeback_contexts(if is_many { contexts_max } else { 1 })?;
     if disk == Disk::Aged {

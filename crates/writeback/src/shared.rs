@@ -19,6 +19,8 @@ pub(crate) struct Shared<I: Inode> {
     pub epoch: AtomicU64,
     /// How often an inode came from one context to another.
     pub moves: AtomicU64,
+    /// Contexts with dirty bytes worth a share of the limit, as [`Shared::check_dirty_limits`] counted them last.
+    pub sharers: AtomicUsize,
     /// More is dirty than writers may add to freely.
     pub is_over_freerun: AtomicBool,
     pub is_stopped: AtomicBool,
@@ -53,6 +55,7 @@ impl<I: Inode> Shared<I> {
             count: AtomicUsize::new(count),
             epoch: AtomicU64::new(0),
             moves: AtomicU64::new(0),
+            sharers: AtomicUsize::new(1),
             is_over_freerun: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
             begin: Monotonic::now(),

@@ -25,6 +25,13 @@ const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// Writers get at least this part of the bandwidth, so that queued writers get on.
 const SHARE_MIN: f64 = 1.0 / 16.0;
 
+impl<I> Context<I> {
+    /// Whether it has so much dirty that it gets a part of the dirty limit.
+    fn is_sharer(&self) -> bool {
+        self.dirty.load(Ordering::Relaxed) > RATELIMIT_BYTES
+    }
+}
+
 impl<I: Inode> Shared<I> {
     /// Dirty bytes of all contexts.
     pub(crate) fn dirty(&self) -> u64 {
@@ -37,10 +44,8 @@ impl<I: Inode> Shared<I> {
     ///
     /// Not by bandwidth: a context that may have little dirty writes it in small pieces, and would measure as slow for that.
     pub(crate) fn limit_of(&self, index: usize) -> u64 {
-        let is_used = |(other, context): &(usize, &Context<I>)| {
-            *other != index && context.dirty.load(Ordering::Relaxed) > RATELIMIT_BYTES
-        };
-        let others = self.contexts.iter().enumerate().filter(is_used).count() as u64;
+        let is_other = |(other, context): &(usize, &Context<I>)| *other != index && context.is_sharer();
+        let others = self.contexts.iter().enumerate().filter(is_other).count() as u64;
         self.tuning.dirty_bytes_max / (1 + others)
     }
 
@@ -59,7 +64,11 @@ impl<I: Inode> Shared<I> {
         if dirty > self.tuning.background_bytes {
             self.wake_all();
         }
-        // Relaxed, and written only to be changed: a hint for writers, which check the counts themselves.
+        // Relaxed, and written only to be changed: hints for writers, which check the counts themselves.
+        let sharers = self.contexts.iter().filter(|context| context.is_sharer()).count().max(1);
+        if self.sharers.load(Ordering::Relaxed) != sharers {
+            self.sharers.store(sharers, Ordering::Relaxed);
+        }
         let is_over_freerun =
             dirty > self.background_of(self.tuning.dirty_bytes_max).midpoint(self.tuning.dirty_bytes_max);
         if self.is_over_freerun.load(Ordering::Relaxed) != is_over_freerun {

@@ -207,10 +207,11 @@ impl<I: Inode> Writeback<I> {
         self.dirty_bytes() > self.shared.tuning.dirty_bytes_max
     }
 
-    /// Bytes that a context may have dirty at least, when all have some.
+    /// Bytes that a context may have dirty: an even part of the limit among the contexts that have some. A hint, as of the last 256 KiB
+    /// that became dirty.
     #[must_use]
     pub fn context_bytes_max(&self) -> u64 {
-        self.shared.tuning.dirty_bytes_max / self.contexts() as u64
+        self.shared.tuning.dirty_bytes_max / self.shared.sharers.load(Ordering::Relaxed) as u64
     }
 
     /// How many contexts there are.

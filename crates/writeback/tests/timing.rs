@@ -275,6 +275,21 @@ fn writers_come_to_the_devices_pace_without_passing_the_limit() {
 }
 
 #[test]
+fn limit_is_divided_among_the_contexts_that_have_something_dirty() {
+    simulated(|| {
+        let world = World::new(8, Bands { bands: 8, wanted: 8 }, Tuning::new(64 * MIB), slow(200 * MIB));
+        let half_mib = (MIB / 2 / PAGE) as usize;
+        for (file, share) in [(0, 64), (1, 32), (2, 64 / 3), (3, 16)] {
+            world.dirty(file, 0..half_mib, 1);
+            assert_eq!(world.writeback().context_bytes_max() / MIB, share);
+        }
+        world.writeback().write_all(Reason::Sync);
+        world.dirty(7, 0..half_mib, 1);
+        assert_eq!(world.writeback().context_bytes_max(), 64 * MIB);
+    });
+}
+
+#[test]
 fn writers_below_the_limit_are_not_stopped() {
     simulated(|| {
         let world = World::new(1, Bands { bands: 1, wanted: 1 }, Tuning::new(64 * MIB), slow(200 * MIB));
