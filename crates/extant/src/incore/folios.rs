@@ -451,12 +451,17 @@ impl Folios {
         runs
     }
 
-    /// Drops clean folios that were not used since the last search, about `bytes` of them: how many bytes.
-    pub(crate) fn evict(&mut self, bytes: u64) -> u64 {
-        let mut freed = 0;
-        // Once round, and the part before the hand again: what was used is passed over once.
-        let mut looks_left = 2 * self.by_block.len();
-        while freed < bytes && looks_left > 0 {
+    /// How many looks a search for memory needs to find all that may go: once round, and the part before the hand again, as what was used
+    /// is passed over once.
+    pub(crate) fn looks_max(&self) -> usize {
+        2 * self.by_block.len()
+    }
+
+    /// Drops clean folios that were not used since the last search, about `bytes` of them, among the next `looks_max` folios: how many
+    /// bytes, and how many folios it looked at.
+    pub(crate) fn evict(&mut self, bytes: u64, looks_max: usize) -> (u64, usize) {
+        let (mut freed, mut looks) = (0, 0);
+        while freed < bytes && looks < looks_max {
             let Some((first, folio)) = self.by_block.first_from_mut(self.hand) else {
                 if self.hand == 0 {
                     break;
@@ -464,14 +469,14 @@ impl Folios {
                 self.hand = 0;
                 continue;
             };
-            looks_left -= 1;
+            looks += 1;
             self.hand = first + 1;
             if folio.dirty == 0 && !std::mem::take(folio.is_used.get_mut()) {
                 freed += folio.bytes.len() as u64;
                 self.remove(first);
             }
         }
-        freed
+        (freed, looks)
     }
 
     /// Drops all clean folios.
@@ -533,6 +538,26 @@ mod tests {
             let gap = (block..end).take_while(|block| !model.contains_key(block)).count() as u32;
             assert_eq!(folios.gap(block, end - block), gap);
         }
+    }
+
+    #[test]
+    fn search_for_memory_looks_at_so_many_folios_at_a_time_and_goes_on() {
+        const FOLIOS: usize = 1000;
+        let mut folios = Folios::new(BLOCK as u32, Buffers::new());
+        for index in 0..FOLIOS as u32 {
+            // The last ones are clean, and all are used.
+            let what = if index < 900 { Block::Dirty } else { Block::Clean };
+            folios.insert(2 * index, &[1; BLOCK], what);
+        }
+        let (mut freed, mut looks) = (0, Vec::new());
+        for _ in 0..20 {
+            let (bytes, looked) = folios.evict(u64::MAX, 100);
+            freed += bytes;
+            looks.push(looked);
+        }
+        assert_eq!(freed, 100 * BLOCK as u64, "the second time round");
+        assert_eq!(looks, [100; 20]);
+        assert_eq!(folios.evict(u64::MAX, 100), (0, 100));
     }
 
     #[test]
@@ -618,7 +643,7 @@ mod tests {
                         }
                     }
                     _ => {
-                        folios.evict(u64::from(below(40)) * BLOCK as u64);
+                        folios.evict(u64::from(below(40)) * BLOCK as u64, folios.looks_max());
                         let before = model.len();
                         model.retain(|own, (what, _)| *what != Block::Clean || folios.find(*own).is_some());
                         assert!(before >= model.len());

@@ -132,6 +132,31 @@ fn part_of(run: DirtyRun, range: Range<u32>) -> DirtyRun {
     DirtyRun { block: run.block + range.start, len: range.end - range.start, ..run }
 }
 
+/// How many of `len` blocks fail, the first of which does, if those that fail lie together. It asks for few of them: for one twice as far
+/// each time, then between the last two.
+fn failing_len(len: u32, fails: impl Fn(u32) -> bool) -> u32 {
+    let (mut bad, mut step) = (0, 1);
+    let mut good = loop {
+        let next = (bad + step).min(len - 1);
+        if !fails(next) {
+            break next;
+        }
+        if next == len - 1 {
+            return len;
+        }
+        (bad, step) = (next, 2 * step);
+    };
+    while bad + 1 < good {
+        let middle = bad.midpoint(good);
+        if fails(middle) {
+            bad = middle;
+        } else {
+            good = middle;
+        }
+    }
+    good
+}
+
 /// Marks the pages of an inode as being written back.
 struct Flushed<'n>(&'n Inode);
 
@@ -358,17 +383,16 @@ impl PageCache {
                 Some(run)
             });
             let Some(run) = run else { break };
-            let extent = match is_tail_lost && self.run_end(inode, run) > inode.state().raw.size() {
-                true => Err(self.lost(inode)),
-                false => self.map_extent(inode, run),
-            };
+            let is_refused = is_tail_lost && self.run_end(inode, run) > inode.state().raw.size();
+            let extent = if is_refused { Err(self.lost(inode)) } else { self.map_extent(inode, run) };
             drop(mapping);
             let written =
                 extent.as_ref().ok().map(|extent| self.write_out(inode, extent)).unwrap_or_default();
             let _mapping = held.mapping();
             let outcome = match extent {
                 Ok(extent) => self.end_io(inode, extent, written),
-                Err(error) => RunOutcome::lost(run, error),
+                Err(error) if is_refused => RunOutcome::lost(run, error),
+                Err(error) => RunOutcome::lost(DirtyRun { len: self.unplaced_len(inode, run), ..run }, error),
             };
             at = outcome.end;
             done += outcome.blocks() * u64::from(self.geometry.block_size);
@@ -484,6 +508,20 @@ impl PageCache {
         }
         let run = DirtyRun { len: taken.len, ..run };
         Ok((run, taken.start, Some(PendingMapping { hole: Some(hole), taken, reservation })))
+    }
+
+    /// How many blocks from the start of a run on have no place, which [`PageCache::map_extent`] found none for: of a mapped run those
+    /// whose map is damaged or cannot be read; all of a delayed run, unless its map cannot be read.
+    fn unplaced_len(&self, inode: &Inode, run: DirtyRun) -> u32 {
+        let raw = inode.raw();
+        let map = |from: u32| self.map(inode, &raw, LogicalBlock(run.block + from), run.len - from);
+        match map(0) {
+            Err(_) => failing_len(run.len, |from| map(from).is_err()),
+            Ok(_) if run.is_delayed => run.len,
+            // It could be read the second time.
+            Ok(Mapping::Data { unwritten: false, .. }) => 1,
+            Ok(mapping) => mapping.len().min(run.len),
+        }
     }
 
     /// Writes a run to its place, and waits. A failed request is tried again by halves, so that a bad block does not lose
@@ -645,5 +683,27 @@ impl MetadataUpdate<'_> {
             }
         });
         self.note_size(end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn blocks_that_fail_are_found_by_few_looks() {
+        for len in [1, 2, 3, 7, 64, 2048] {
+            for bad in (1..=len).step_by(1 + len as usize / 64) {
+                let looks = Cell::new(0);
+                let fails = |block| {
+                    looks.set(looks.get() + 1);
+                    block < bad
+                };
+                assert_eq!(failing_len(len, fails), bad, "of {len}");
+                assert!(looks.get() <= 2 * (u32::BITS - len.leading_zeros()), "{bad} of {len}");
+            }
+        }
     }
 }

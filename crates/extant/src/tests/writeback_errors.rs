@@ -4,7 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use extant_block::{BlockDevice, Fault, FaultDevice, MemoryDevice, Operation};
-use extant_ondisk::InodeNumber;
+use extant_ondisk::extent::Entries;
+use extant_ondisk::{Extent, ExtentNode, FsBlock, InodeNumber, LogicalBlock};
 use extant_rt::{Arc, AtomicBool, AtomicU64, Ordering, sleep};
 
 use super::disk::{Random, assert_clean, format, has_tools};
@@ -138,6 +139,45 @@ fn a_bad_block_costs_only_itself_and_the_rest_is_written() {
         volume.unmount().unwrap();
         assert_clean(&*memory, "after losses");
     }
+}
+
+#[test]
+fn blocks_whose_map_is_damaged_cost_no_others_of_their_run() {
+    if !has_tools() {
+        return;
+    }
+    const BLOCKS: u64 = 200;
+    let (memory, device) = disk();
+    let volume = mount(&device, false);
+    let file = create(&volume, "file");
+    write(&volume, &file, 0..BLOCKS, 1);
+    volume.sync().unwrap();
+    write(&volume, &file, 0..BLOCKS, 2);
+    let intact = *file.raw().i_block();
+    let mut root = ExtentNode::parse(&intact, None).unwrap();
+    let Entries::Leaf(extents) = &mut root.entries else { panic!("a small file") };
+    let first = extents[0];
+    assert!(first.logical.0 == 0 && first.len >= 60, "{first:?}");
+    let behind = |from: u16| Extent {
+        logical: LogicalBlock(from.into()),
+        len: first.len - from,
+        start: FsBlock(first.start.0 + u64::from(from)),
+        ..first
+    };
+    extents[0].len = 40;
+    extents.insert(1, behind(50));
+    root.write(Arc::make_mut(&mut file.state().raw).i_block_mut()).unwrap();
+    assert!(matches!(volume.sync_inode(&file, true), Err(Error::Corrupt { .. })));
+    *Arc::make_mut(&mut file.state().raw).i_block_mut() = intact;
+    volume.drop_pages(&file, 0..u32::MAX);
+    let expected = |block: u64| if (40..50).contains(&block) { 1 } else { 2 };
+    assert_eq!(rounds(&volume, &file), (0..BLOCKS).map(expected).collect::<Vec<_>>());
+    write(&volume, &file, 0..BLOCKS, 3);
+    volume.sync_inode(&file, true).unwrap();
+    drop(file);
+    let _ = volume.sync();
+    volume.unmount().unwrap();
+    assert_clean(&*memory, "after a loss");
 }
 
 /// Holds up one write of data.
