@@ -64,7 +64,7 @@ impl Extent {
         (offset < u32::from(self.len)).then(|| FsBlock(self.start.0.saturating_add(u64::from(offset))))
     }
 
-    fn decode(bytes: &[u8]) -> Self {
+    pub(crate) fn decode(bytes: &[u8]) -> Self {
         let raw_len: u16 = field::read(bytes, 4);
         let unwritten = raw_len > MAX_LEN;
         let high: u16 = field::read(bytes, 6);
@@ -77,7 +77,7 @@ impl Extent {
         }
     }
 
-    fn encode(&self, bytes: &mut [u8]) -> Result<()> {
+    pub(crate) fn encode(&self, bytes: &mut [u8]) -> Result<()> {
         let max = if self.unwritten { MAX_UNWRITTEN_LEN } else { MAX_LEN };
         if self.len == 0 || self.len > max || self.start.0 >> 48 != 0 {
             return Err(Error::NotRepresentable("extent"));

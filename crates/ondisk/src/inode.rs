@@ -98,6 +98,36 @@ impl RawInode {
         &self.bytes
     }
 
+    /// The bytes up to the end of the fields: what a fast commit says of an inode.
+    #[must_use]
+    pub fn field_bytes(&self) -> &[u8] {
+        let end = GOOD_OLD_INODE_SIZE + usize::from(self.extra_isize());
+        self.bytes.get(..end).unwrap_or(&self.bytes)
+    }
+
+    /// The inode with the fields of another, of which these are [`RawInode::field_bytes`], or more where its content is in it. It keeps
+    /// its own map, and its own attributes behind these bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] when the bytes are longer than the inode, or end within the fields.
+    pub fn with_fields(&self, fields: &[u8]) -> Result<Self> {
+        let mut bytes = self.bytes.clone();
+        let behind_map = I_BLOCK + I_BLOCK_SIZE;
+        match (bytes.get_mut(..fields.len()), fields.get(behind_map..)) {
+            (Some(own), Some(behind)) => {
+                own[..I_BLOCK].copy_from_slice(&fields[..I_BLOCK]);
+                own[behind_map..].copy_from_slice(behind);
+            }
+            _ => return Err(corrupt("fields of another size")),
+        }
+        let inode = Self::parse(&bytes)?;
+        if inode.field_bytes().len() > fields.len() {
+            return Err(corrupt("fields of another size"));
+        }
+        Ok(inode)
+    }
+
     /// Whether a field of `bytes` bytes at `offset` exists.
     fn has(&self, offset: usize, bytes: usize) -> bool {
         offset + bytes <= GOOD_OLD_INODE_SIZE + usize::from(self.extra_isize())

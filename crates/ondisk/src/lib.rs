@@ -15,6 +15,7 @@ pub mod dir_hash;
 pub mod dirent;
 pub mod error;
 pub mod extent;
+pub mod fast_commit;
 pub mod feature;
 mod field;
 pub mod file_type;
