@@ -10,6 +10,7 @@ mod fault;
 mod file;
 mod memory;
 mod modelled;
+mod overlay;
 mod partition;
 mod recorder;
 
@@ -25,6 +26,7 @@ pub use fault::{Fault, FaultDevice, Operation, Request};
 pub use file::{Create, DeviceAccess, FileDevice, Transfer};
 pub use memory::MemoryDevice;
 pub use modelled::{Model, ModelledDevice, Rotating};
+pub use overlay::Overlay;
 pub use partition::Partition;
 pub use recorder::{Cursor, Event, Log, Mutation, Recorder, Tearing, Unflushed};
 
