@@ -142,6 +142,7 @@ impl Journal {
                 let needed = self.write_transaction(open, &transaction)?;
                 self.stats.committed(transaction.blocks.len(), transaction.revoked.len(), needed);
                 self.publish(open, &transaction, needed);
+                open.clear_fast_commits(&mut open.superblock.lock())?;
             }
         }
         client.committed(transaction.tid);
@@ -249,7 +250,11 @@ impl Journal {
     /// the flush before the commit block.
     fn mark_in_use(&self, open: &OpenLog, start: u32, tid: TransactionId) -> Result<()> {
         let mut superblock = open.superblock.lock();
+        // With fast commits to be replayed it says so before, but not the log's features.
         if superblock.sb.s_start == 0 {
+            open.clear_fast_commits(&mut superblock)?;
+        }
+        if superblock.sb.s_start == 0 || !superblock.is_written {
             superblock.sb.s_start = start;
             superblock.sb.s_sequence = tid;
             superblock.write(&open.log)?;

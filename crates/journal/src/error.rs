@@ -51,6 +51,9 @@ pub enum Error {
     /// The journal has features that are not known, or that exclude each other: their bits.
     #[error("unknown features {0:#x} of the journal")]
     Incompatible(u32),
+    /// The fast commits to be replayed have features that are not known: their bits.
+    #[error("unknown features {0:#x} of the fast commits to be replayed")]
+    FastCommitFeatures(u32),
     /// The map of the log overlaps itself, has gaps or leaves the device.
     #[error("the map of the journal is broken: {0}")]
     BadMap(&'static str),

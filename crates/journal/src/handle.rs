@@ -127,6 +127,12 @@ impl Handle<'_> {
         self.charged.set(Some(self.charged.get().unwrap_or(0).saturating_add(blocks)));
     }
 
+    /// Whether it changed more blocks than it has credits for: its transaction may not fit the log.
+    #[must_use]
+    pub fn is_overdrawn(&self) -> bool {
+        self.charged.get().is_some_and(|charged| charged > self.credits.get())
+    }
+
     /// Says that a change begins, also one of what the transaction has already: from here on only
     /// [`Handle::finish`] closes the handle well. Returns whether a change had begun before.
     pub fn begin_change(&self) -> bool {

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 
 use crate::background::Background;
 use crate::committed_blocks::CommittedBlocks;
+use crate::fast_commit::Area;
 use crate::gate::Gate;
 use crate::log::{self, Log, LogMap, Ring};
 use crate::stats::Counters;
@@ -28,6 +29,8 @@ pub struct Options {
     pub checksums: bool,
     /// 64-bit block numbers in the log: the file system has `64bit`, or might as well.
     pub block_numbers_64bit: bool,
+    /// The log has a start but holds no transaction: recovery left it so for the fast commits that are to be replayed.
+    pub replays_fast_commits: bool,
     /// Forget the error number that the superblock holds, because the file system's own superblock has it now.
     pub clear_errno: bool,
     /// Where the time in commit blocks comes from.
@@ -44,6 +47,7 @@ impl Default for Options {
         Self {
             checksums: true,
             block_numbers_64bit: true,
+            replays_fast_commits: false,
             clear_errno: false,
             clock: WallClock::System,
             used_bytes_max: u64::MAX,
@@ -58,6 +62,8 @@ pub(crate) struct OpenLog {
     pub used_max: u32,
     /// The data of writers go to another device than the log: a commit flushes that first.
     pub is_external: bool,
+    /// Behind the log.
+    pub fast_commits: Area,
     /// Revoke records per transaction.
     pub revokes_max: usize,
     pub superblock: Mutex<SuperblockBlock>,
@@ -70,6 +76,8 @@ pub(crate) struct SuperblockBlock {
     pub block: Box<[u8]>,
     /// Whether the disk has it.
     pub is_written: bool,
+    /// The fast-commit area begins with a HEAD.
+    pub has_fast_commit_head: bool,
 }
 
 /// A journal, with a log or without.
@@ -125,7 +133,8 @@ impl Budget {
 }
 
 impl Journal {
-    /// Opens a journal whose log is empty: recovered. Nothing is written before the first commit, which also
+    /// Opens a journal whose log is empty: recovered. With fast commits to be replayed, the first transaction is the one that they are
+    /// part of, and makes them obsolete. Nothing is written before the first commit, which also
     /// sets the features: REVOKE, and by `options` 64BIT and CSUM_V3. `device` holds the file system; `log_device` is the
     /// same `Arc`, or an external journal's.
     ///
@@ -141,9 +150,10 @@ impl Journal {
     ) -> Result<Arc<Self>> {
         let (mut sb, block) = log::read_superblock(&*log_device, &map, block_size)?;
         let ring = Ring::new(&sb, &map, block_size)?;
-        if sb.s_start != 0 {
+        if (sb.s_start != 0) != options.replays_fast_commits {
             return Err(Error::NeedsRecovery);
         }
+        let head = if sb.s_start == 0 { ring.first } else { sb.s_start };
         set_features(&mut sb, options);
         let format = sb.format();
         let used_max = (options.used_bytes_max / u64::from(block_size)).max(USED_BLOCKS_MIN);
@@ -153,15 +163,18 @@ impl Journal {
         let next = sb.s_sequence;
         // Compared by address alone: two views of one object are one device.
         let is_external = !std::ptr::addr_eq(Arc::as_ptr(&device), Arc::as_ptr(&log_device));
-        let superblock = SuperblockBlock { sb, block, is_written: false };
+        let fast_commits = Area::of(ring, &sb);
+        let has_fast_commit_head = fast_commits.has_head(&*log_device, &map, block_size)?;
+        let superblock = SuperblockBlock { sb, block, is_written: false, has_fast_commit_head };
         let log = OpenLog {
             log: Log { device: log_device, map, format, ring },
             used_max,
             is_external,
+            fast_commits,
             revokes_max: budget.revokes,
             superblock: Mutex::with_key(LockClass::JOURNAL, 0, superblock),
         };
-        Ok(Self::build(device, block_size, options, Some(log), budget.credits, State::new(next, ring.first)))
+        Ok(Self::build(device, block_size, options, Some(log), budget.credits, State::new(next, head)))
     }
 
     /// A journal without a log: a commit writes the blocks to their final locations and flushes.
@@ -371,6 +384,18 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         self.background.stop();
+    }
+}
+
+impl OpenLog {
+    /// Clears the area when its fast commits are obsolete: in an empty log, or with a transaction of their number durable. Linux ignores
+    /// them then, but e2fsck (1.47.0) gives a recovery up at a HEAD of another transaction than it expects.
+    pub fn clear_fast_commits(&self, superblock: &mut SuperblockBlock) -> Result<()> {
+        if std::mem::take(&mut superblock.has_fast_commit_head) {
+            let zeroes = vec![0; self.log.format.block_bytes()];
+            log::write_block(&*self.log.device, &self.log.map, self.fast_commits.first, &zeroes)?;
+        }
+        Ok(())
     }
 }
 

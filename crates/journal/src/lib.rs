@@ -16,6 +16,7 @@ mod checkpoint;
 mod commit;
 mod committed_blocks;
 mod error;
+mod fast_commit;
 mod gate;
 mod group;
 mod handle;

@@ -169,6 +169,12 @@ pub fn read_block(device: &dyn BlockDevice, map: &LogMap, log_block: u32, into: 
     Ok(device.read_at(block.0 * into.len() as u64, into)?)
 }
 
+/// Writes one block of the log: durable with the next flush.
+pub fn write_block(device: &dyn BlockDevice, map: &LogMap, log_block: u32, bytes: &[u8]) -> Result<()> {
+    let block = map.get(log_block).ok_or(Error::BadMap("it is too short"))?;
+    Ok(device.write_at(block.0 * bytes.len() as u64, bytes)?)
+}
+
 /// Writes the superblock into the bytes of its block; returns where these belong on the device, in bytes.
 pub fn encode_superblock(map: &LogMap, sb: &Superblock, block: &mut [u8]) -> Result<u64> {
     sb.write(block);

@@ -4,8 +4,8 @@
 //! records, *replay* collects the copies that no record voids. The log ends at the first block that is not of the transaction
 //! expected; a transaction without a valid commit block is not replayed.
 //!
-//! Leaves out: fast-commit records. If some follow the last transaction, the report says so, and the disk must not be
-//! written.
+//! Leaves out: what fast-commit records mean. [`replay`] collects those that follow the last transaction, and the client applies them as
+//! the next transaction. Until it is durable the log on the disk says that they are to be replayed.
 //!
 //! Invariants: a pass visits no more blocks than the log has; nothing is written by [`replay`].
 //!
@@ -19,11 +19,10 @@ use extant_ondisk::jbd2::{self, BlockType, Compat, Format, Header, Incompat, Sup
 use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::Arc;
 
+pub use crate::fast_commit::FastCommitRecord;
+use crate::fast_commit::{self, Area};
 use crate::log::{self, Ring, write_sorted};
-use crate::{Corrupt, Error, LogMap, Result};
-
-/// `EXT4_FC_TAG_HEAD`, the first record of a fast-commit area in use.
-const FAST_COMMIT_HEAD: u16 = 9;
+use crate::{Corrupt, LogMap, Result};
 
 /// Why the scan of the log ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +58,8 @@ pub struct Report {
     pub end_block: u32,
     /// Why it ended.
     pub stop: Stop,
-    /// The fast-commit area holds records that follow the last transaction; they are not replayed, so the
-    /// disk must not be written.
-    pub fast_commit_pending: bool,
+    /// Complete fast commits with records that follow the last transaction.
+    pub fast_commits: u32,
 }
 
 /// A log replayed in memory.
@@ -72,6 +70,8 @@ pub struct Replay {
     pub blocks: BTreeMap<FsBlock, Arc<[u8]>>,
     /// The number that the next transaction shall have.
     pub next_sequence: TransactionId,
+    /// The records of the fast commits that follow the last transaction, in order: to be applied as one transaction of that number.
+    pub fast_commit_records: Vec<FastCommitRecord>,
     /// The superblock as it was found. `s_errno` is not 0 if the journal was aborted.
     pub superblock: Superblock,
     /// The findings.
@@ -82,7 +82,7 @@ pub struct Replay {
 /// Replays the log into memory; writes nothing. Takes memory for the blocks of the log, at most.
 ///
 /// # Errors
-/// I/O; a broken map; a damaged superblock or unknown features; a damaged block in a transaction whose commit
+/// I/O; a broken map; a damaged superblock or unknown features, also of fast commits; a damaged block in a transaction whose commit
 /// block is sound; a block number from `fs_blocks_count` on.
 pub fn replay(
     log_device: &dyn BlockDevice,
@@ -94,7 +94,12 @@ pub fn replay(
     let Some(end) = reader.scan_into(&mut recovered)? else { return Ok(recovered) };
     let records = reader.revokes(end, &mut recovered.report)?;
     recovered.blocks = reader.copies(end, &records, &mut recovered.report)?;
-    recovered.report.fast_commit_pending = reader.fast_commit_pending(&recovered.superblock, end)?;
+    let area = Area::of(reader.ring, &recovered.superblock);
+    let found = fast_commit::scan(log_device, map, area, block_size, end)?;
+    if found.commits > 0 {
+        recovered.next_sequence = end;
+    }
+    (recovered.report.fast_commits, recovered.fast_commit_records) = (found.commits, found.records);
     Ok(recovered)
 }
 
@@ -142,8 +147,9 @@ fn begin<'a>(
             revoked_copies: 0,
             end_block: superblock.s_start,
             stop: Stop::Empty,
-            fast_commit_pending: false,
+            fast_commits: 0,
         },
+        fast_commit_records: Vec::new(),
         superblock,
         superblock_block,
     };
@@ -159,9 +165,11 @@ impl Replay {
 
     /// Writes the blocks to their final locations, flushes, and only then marks the log empty. Does nothing if it is.
     ///
+    /// With fast commits to be replayed, the log gets a start instead, at which it holds no transaction: whoever recovers it finds the
+    /// fast commits again, until a transaction of the number that they follow is durable.
+    ///
     /// # Errors
-    /// [`Error::Incompatible`] with fast-commit records pending. I/O; then the log is as it was, and recovery
-    /// may be repeated.
+    /// I/O; then the log is as it was, and recovery may be repeated.
     pub fn checkpoint(
         &self,
         device: &dyn BlockDevice,
@@ -171,18 +179,44 @@ impl Replay {
         if self.is_empty() {
             return Ok(());
         }
-        if self.report.fast_commit_pending {
-            return Err(Error::Incompatible(Incompat::FAST_COMMIT.bits()));
-        }
         let blocks: Vec<_> = self.blocks.iter().map(|(block, bytes)| (*block, Arc::clone(bytes))).collect();
         write_sorted(device, &blocks)?;
+        let mut superblock = self.superblock.clone();
+        superblock.s_sequence = self.next_sequence;
+        superblock.s_start = 0;
+        if self.has_fast_commits() {
+            superblock.s_start = self.report.end_block;
+            self.clear_commit_blocks(log_device, map)?;
+            log_device.flush()?;
+        }
         device.flush()?;
-        let mut empty = self.superblock.clone();
-        empty.s_start = 0;
-        empty.s_sequence = self.next_sequence;
         let mut block = self.superblock_block.clone();
-        let offset = log::encode_superblock(map, &empty, &mut block)?;
+        let offset = log::encode_superblock(map, &superblock, &mut block)?;
         Ok(log_device.write_fua(offset, &block)?)
+    }
+
+    /// Whether fast commits are to be replayed.
+    #[must_use]
+    pub fn has_fast_commits(&self) -> bool {
+        self.report.fast_commits > 0
+    }
+
+    /// Overwrites the commit blocks of the transaction that did not finish: one of the same number will be written, and must not end with
+    /// one of them.
+    fn clear_commit_blocks(&self, log_device: &dyn BlockDevice, map: &LogMap) -> Result<()> {
+        let ring = Ring::new(&self.superblock, map, self.superblock.s_blocksize)?;
+        let mut block = vec![0; self.superblock_block.len()];
+        for at in ring.first..ring.end {
+            log::read_block(log_device, map, at, &mut block)?;
+            let is_unfinished = Header::parse(&block).is_some_and(|header| {
+                header.sequence == self.next_sequence && header.block_type == Some(BlockType::Commit)
+            });
+            if is_unfinished {
+                block.fill(0);
+                log::write_block(log_device, map, at, &block)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -392,18 +426,6 @@ impl Reader<'_> {
             jbd2::unescape(&mut copy);
         }
         Ok(copy.into())
-    }
-
-    /// Whether the fast-commit area begins with a record of the transaction that would come next.
-    fn fast_commit_pending(&self, sb: &Superblock, end: TransactionId) -> Result<bool> {
-        // The kernel leaves one block unused between the log and the area.
-        let Some(first) = self.ring.end.checked_add(1).filter(|first| *first < sb.s_maxlen) else {
-            return Ok(false);
-        };
-        let mut block = self.buffer();
-        self.read(first, &mut block)?;
-        let tag = block.get(..2) == Some(&FAST_COMMIT_HEAD.to_le_bytes());
-        Ok(tag && block.get(8..12) == Some(&end.0.to_le_bytes()))
     }
 }
 

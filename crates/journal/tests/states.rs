@@ -358,34 +358,6 @@ fn maps_with_gaps_overlaps_or_shared_blocks_are_refused() {
 }
 
 #[test]
-fn the_fast_commit_area_is_left_alone_and_records_in_it_stop_writing() {
-    let (device, map) = fresh();
-    let mut sb = empty_log(BLOCK, LOG_LEN);
-    sb.s_feature_incompat = Incompat::FAST_COMMIT;
-    sb.s_num_fc_blks = 40;
-    let mut block = vec![0; BLOCK as usize];
-    sb.write(&mut block);
-    device.write_at(LOG * u64::from(BLOCK), &block).expect("write");
-    let area = LOG + u64::from(LOG_LEN) - 40;
-    device.write_at((area + 5) * u64::from(BLOCK), &[9; BLOCK as usize]).expect("write");
-    let journal = open(&device, &map);
-    let client = PlainClient::attach(&journal);
-    for byte in 1..120 {
-        change(&journal, &client, HOME, byte);
-        journal.commit_running().expect("commit");
-    }
-    assert_eq!(read_block(&*device, BLOCK, area + 5)[0], 9, "the log wraps before the area");
-    let clean = recovery::replay(&*device, &map, BLOCK, BLOCKS).expect("replay");
-    assert!(!clean.report.fast_commit_pending);
-    let mut record = vec![9, 0, 8, 0, 0, 0, 0, 0];
-    record.extend(120_u32.to_le_bytes());
-    device.write_at((area + 1) * u64::from(BLOCK), &record).expect("write");
-    let pending = recovery::replay(&*device, &map, BLOCK, BLOCKS).expect("replay");
-    assert!(pending.report.fast_commit_pending);
-    assert!(matches!(pending.checkpoint(&*device, &*device, &map), Err(Error::Incompatible(_))));
-}
-
-#[test]
 fn a_version_1_superblock_becomes_version_2_with_the_first_commit() {
     let (device, map) = fresh();
     let mut block = read_block(&*device, BLOCK, LOG);

@@ -5,7 +5,7 @@
 //! bitmaps and counts. It decodes with `ondisk` alone and shares nothing with the code that reads files and
 //! directories, so that neither can hide the other's faults.
 //!
-//! Leaves out: repairing; the content of files; fast-commit records; whether names are encoded well.
+//! Leaves out: repairing; the content of files; whether names are encoded well.
 //!
 //! Invariants: memory is one bit per cluster and inode and a small record per inode, all of it only for groups that are in use, and a list
 //! per directory, shared block and value in an inode of its own; every metadata block is read a fixed number of times, because a block that

@@ -15,17 +15,26 @@ use crate::inode::Inodes;
 use crate::metadata::orphan_list::ORPHAN_CREDITS;
 use crate::metadata::update::{Credits, InodeDirty};
 
+/// The damage that the list leads to.
+pub(crate) struct DamagedList {
+    error: Error,
+    /// The last sound orphan before it.
+    last: Option<InodeRef>,
+}
+
 impl Inodes {
-    /// Deletes and truncates what a crash left in the list and in the orphan file; how many there were. At
-    /// mounting, before anyone else uses the volume.
+    /// Deletes and truncates what a crash left in the list, which was loaded with this `damage`, and in the orphan file; how many there
+    /// were. At mounting, before anyone else uses the volume.
     ///
     /// An orphan that is damaged does not keep the disk from being mounted, as on Linux: the damage is noted in the
     /// superblock, and the orphan is left to e2fsck. The orphans behind it in the list are left too.
     ///
     /// # Errors
     /// `Corrupt` for a block of the orphan file, noted in the superblock; what deleting and truncating give.
-    pub(crate) fn process_orphans(&self) -> Result<usize> {
-        self.load_orphan_list()?;
+    pub(crate) fn process_orphans(&self, damage: Option<DamagedList>) -> Result<usize> {
+        if let Some(damage) = damage {
+            self.end_orphan_list(&damage)?;
+        }
         let (file, present) = {
             let superblock = self.superblock.lock();
             (
@@ -77,7 +86,11 @@ impl Inodes {
         Ok(())
     }
 
-    fn load_orphan_list(&self) -> Result<()> {
+    /// Reads the list, up to where it is damaged. At mounting, before anyone else uses the volume.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn load_orphan_list(&self) -> Result<Option<DamagedList>> {
         let mut chain = Vec::new();
         let mut next = self.superblock.lock().s_last_orphan();
         let mut damage = None;
@@ -103,11 +116,7 @@ impl Inodes {
             }
             orphans.push(inode.inode().clone());
         }
-        drop(orphans);
-        match damage {
-            Some(error) => self.end_orphan_list(&error, chain.last()),
-            None => Ok(()),
-        }
+        Ok(damage.map(|error| DamagedList { error, last: chain.pop() }))
     }
 
     /// The inode that the list names next.
@@ -119,14 +128,14 @@ impl Inodes {
         self.orphan(number)
     }
 
-    /// Notes the damage that the list leads to, and ends it before that, behind its `last` sound orphan.
-    fn end_orphan_list(&self, damage: &Error, last: Option<&InodeRef>) -> Result<()> {
-        self.handle_error(damage);
+    /// Notes the damage that the list leads to, and ends it before that.
+    fn end_orphan_list(&self, damage: &DamagedList) -> Result<()> {
+        self.handle_error(&damage.error);
         if self.is_read_only() {
             return Ok(());
         }
         let mut update = self.begin(Credits::new(1, 0))?;
-        match last {
+        match &damage.last {
             Some(last) => update.modify_inode(last, InodeDirty::Attributes, |raw| raw.set_dtime(0)),
             None => update.modify_superblock(|superblock| superblock.set_s_last_orphan(0)),
         }

@@ -16,7 +16,9 @@
 use extant_alloc::{InodeKind, MayUse, NewInode, Parent, Purpose, Request, Reservation, Run};
 use extant_journal::Handle;
 use extant_ondisk::inode::LARGE_FILE_BYTES;
-use extant_ondisk::{FsBlock, InodeFlags, RawInode, Structure, Superblock, Timestamp, TransactionId, xattr};
+use extant_ondisk::{
+    FsBlock, InodeFlags, InodeNumber, RawInode, Structure, Superblock, Timestamp, TransactionId, xattr,
+};
 use extant_rt::{Arc, MutexGuard, Ordering};
 
 use crate::error::{Location, Result};
@@ -109,6 +111,11 @@ impl<'v> MetadataUpdate<'v> {
     /// Asks for more credits without waiting; false means: close this update at a consistent point, begin another.
     pub(crate) fn extend(&mut self, credits: u32) -> bool {
         self.handle.extend(credits)
+    }
+
+    /// Whether it changed more blocks than it has credits for.
+    pub(crate) fn is_overdrawn(&self) -> bool {
+        self.handle.is_overdrawn()
     }
 
     /// Counts blocks that the transaction did not have to write before.
@@ -307,6 +314,17 @@ impl<'v> MetadataUpdate<'v> {
         })?;
         self.handle.charge(made.written);
         Ok(made)
+    }
+
+    /// Allocates this very inode number.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is in use or reserved.
+    pub(crate) fn allocate_inode_at(&mut self, number: InodeNumber, kind: InodeKind) -> Result<()> {
+        self.begin_change();
+        let changed = self.sbi.allocator.allocate_inode_at(self.tid(), number, kind)?;
+        self.handle.charge(changed);
+        Ok(())
     }
 
     /// Takes an inode number back. The caller has changed the inode in this update already.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use extant_journal::recovery::FastCommitRecord;
 use extant_journal::{Journal, LogMap, recovery};
 use extant_ondisk::{CompatFeatures, FsBlock, IncompatFeatures, InodeNumber, Structure};
 use extant_rt::Arc;
@@ -35,6 +36,15 @@ pub(super) fn find_log(map: &BlockMap) -> Result<Option<LogMap>> {
     Ok(Some(map))
 }
 
+/// What replaying the log gave.
+#[derive(Default)]
+pub(super) struct Recovered {
+    /// The blocks, if they were not written to their final locations.
+    pub(super) blocks: BTreeMap<FsBlock, Arc<[u8]>>,
+    /// The records of fast commits, which are to become the first transaction.
+    pub(super) fast_commits: Vec<FastCommitRecord>,
+}
+
 /// Replays the log: to the final locations, or when reading into the blocks that are returned. The log of a file system that was unmounted is
 /// not replayed, for its transactions are older than what was written since, and it is emptied before there are new ones.
 ///
@@ -44,26 +54,22 @@ pub(super) fn recover(
     log: &LogMap,
     read_only: bool,
     mounted: &mut Mounted,
-) -> Result<BTreeMap<FsBlock, Arc<[u8]>>> {
+) -> Result<Recovered> {
     let needs_recovery = sbi.superblock.lock().incompat().contains(IncompatFeatures::RECOVER);
     let recover = if needs_recovery { recovery::replay } else { recovery::skip };
     let mut found = recover(&*sbi.device, log, sbi.geometry.block_size, sbi.geometry.blocks_count)
         .map_err(|source| unusable_log(log_place(sbi, log), source))?;
     mounted.replayed_blocks = found.blocks.len();
+    mounted.replayed_fast_commits = found.report.fast_commits;
     mounted.skipped_transactions = if needs_recovery { 0 } else { found.report.transactions };
     mounted.journal_errno = found.superblock.s_errno;
-    // Without them the tree would silently be an older one.
-    if found.report.fast_commit_pending {
-        return Err(Error::Unsupported(
-            "fast commits to replay; a mount by Linux or e2fsck -E journal_only replays them",
-        ));
-    }
     sbi.keep_newer_errors(&mut found.blocks);
+    let fast_commits = std::mem::take(&mut found.fast_commit_records);
     if read_only {
-        return Ok(found.blocks);
+        return Ok(Recovered { blocks: found.blocks, fast_commits });
     }
     found.checkpoint(&*sbi.device, &*sbi.device, log)?;
-    Ok(BTreeMap::new())
+    Ok(Recovered { blocks: BTreeMap::new(), fast_commits })
 }
 
 fn log_place(sbi: &SbInfo, log: &LogMap) -> Location {
@@ -72,19 +78,26 @@ fn log_place(sbi: &SbInfo, log: &LogMap) -> Location {
     log.get(0).map_or(location, |block| location.block(block))
 }
 
-/// Opens the journal for writing; a disk without a log gets one that writes each block in place. Half of the cache's bytes may be of
-/// blocks in the log.
+/// Opens the journal for writing, perhaps with fast commits to be replayed; a disk without a log gets one that writes each block in
+/// place. Half of the cache's bytes may be of blocks in the log.
 ///
 /// # Errors
 /// `Log`, `Journal`.
-pub(super) fn open_journal(sbi: &mut SbInfo, log: Option<LogMap>, cache_bytes: u64) -> Result<()> {
+pub(super) fn open_journal(
+    sbi: &mut SbInfo,
+    log: Option<LogMap>,
+    cache_bytes: u64,
+    replays_fast_commits: bool,
+) -> Result<()> {
     let block_size = sbi.geometry.block_size;
     let options = extant_journal::Options {
         checksums: sbi.checksums.has_metadata_checksums(),
         block_numbers_64bit: sbi.superblock.get_mut().incompat().contains(IncompatFeatures::BIT64),
+        replays_fast_commits,
         clear_errno: true,
         clock: sbi.clock,
-        used_bytes_max: cache_bytes / 2,
+        // One transaction has all fast commits.
+        used_bytes_max: if replays_fast_commits { u64::MAX } else { cache_bytes / 2 },
     };
     sbi.journal = Some(match log {
         Some(map) => {

@@ -16,8 +16,9 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use extant_alloc::{Allocator, Setup, Tuning};
-use extant_block::BlockDevice;
-use extant_journal::{BoxError, Client, FinalBlock, Journal};
+use extant_block::{BlockDevice, Overlay};
+use extant_journal::recovery::FastCommitRecord;
+use extant_journal::{BoxError, Client, FinalBlock, Journal, LogMap};
 use extant_ondisk::{
     Checksums, CompatFeatures, FsBlock, Geometry, IncompatFeatures, State, Structure, Superblock,
     TransactionId,
@@ -30,6 +31,7 @@ use crate::file::Files;
 use crate::incore::cache::Cache;
 use crate::incore::inode_cache::InodeCache;
 use crate::inode::Inodes;
+use crate::inode::orphan::DamagedList;
 use crate::mapping::BlockMap;
 use crate::metadata::SbInfo;
 use crate::metadata::counting::{self, DESCRIPTOR_BLOCKS_AT_MOUNT};
@@ -45,7 +47,7 @@ use crate::metadata::tables::{self, Tables};
 pub(crate) use options::Options;
 
 use crate::mount::features::check_features;
-use crate::mount::load_journal::{find_log, open_journal, recover};
+use crate::mount::load_journal::{Recovered, find_log, open_journal, recover};
 use crate::mount::mmp::MmpGuard;
 use crate::mount::options::ENTRY_BYTES;
 use crate::namespace::Namespace;
@@ -56,6 +58,8 @@ use crate::page_cache::{PageCache, Pages, WritebackOwner, WritebackRanges};
 pub struct Mounted {
     /// Blocks that the journal held and that were replayed, or are laid over the disk when reading.
     pub replayed_blocks: usize,
+    /// Fast commits that were replayed, or are shown as replayed when reading.
+    pub replayed_fast_commits: u32,
     /// Whole transactions in the journal of a disk whose superblock says that it was unmounted. They were not replayed; mounting
     /// for writing emptied the journal.
     pub skipped_transactions: u32,
@@ -108,46 +112,17 @@ impl Volume {
         }
         let is_crashed = superblock.incompat().contains(IncompatFeatures::RECOVER)
             || superblock.state() & (State::VALID | State::ERROR) != State::VALID;
-        let mut map = BlockMap::new(read_sb_info(device.clone(), superblock, BTreeMap::new(), options)?);
-        let log = find_log(&map)?;
-        let replayed = match &log {
-            Some(log) if !options.no_recovery => recover(&map, log, options.read_only, &mut mounted)?,
-            _ => BTreeMap::new(),
-        };
-        if mounted.replayed_blocks > 0 {
-            // The superblock and the descriptors may have changed.
-            let superblock = match replayed.get(&map.superblock_location().0) {
-                Some(bytes) => {
-                    let at = map.superblock_location().1;
-                    parse_superblock(bytes.get(at..at + 1024).unwrap_or_default())?
-                }
-                None => read_superblock(&*device)?,
-            };
-            map = BlockMap::new(read_sb_info(device, superblock, replayed, options)?);
+        let mut recovered = RecoveredMap::read(device.clone(), superblock, options, &mut mounted)?;
+        if options.read_only && !recovered.fast_commits.is_empty() {
+            recovered.map = replay_in_memory(device, options, &mut mounted)?;
         }
-        let sbi = map.sb_info_mut();
-        sbi.log_blocks = log.as_ref().map_or(0, |log| u64::from(log.len()));
-        sbi.is_crashed = is_crashed;
-        sbi.allocator.read_descriptors(0..DESCRIPTOR_BLOCKS_AT_MOUNT)?;
-        if !options.read_only {
-            open_journal(sbi, log, options.cache_bytes)?;
-        }
-        let volume = Arc::new(Self::over(map, mmp_guard, options)?);
+        recovered.map.sb_info_mut().is_crashed = is_crashed;
+        let (volume, damage) = Self::open(recovered, mmp_guard, options, &mounted)?;
         if options.read_only {
             return Ok((volume, mounted));
         }
-        let owner: Weak<Self> = Arc::downgrade(&volume);
-        volume.start_flushing(owner);
-        if mounted.journal_errno != 0 {
-            // The superblock has it now, so that the journal may forget it.
-            volume.handle_journal_abort("journal aborted");
-        }
-        if let Some(journal) = &volume.journal {
-            let client: Weak<Self> = Arc::downgrade(&volume);
-            journal.set_client(client);
-        }
         volume.mark_mounted(options)?;
-        mounted.orphans = volume.process_orphans()?;
+        mounted.orphans = volume.process_orphans(damage)?;
         if let Some(journal) = &volume.journal
             && options.background
         {
@@ -158,6 +133,39 @@ impl Volume {
             tables::start(&volume, options.table_delay)?;
         }
         Ok((volume, mounted))
+    }
+
+    /// Opens what was recovered, and makes its fast commits durable as one transaction.
+    fn open(
+        recovered: RecoveredMap,
+        mmp_guard: Option<MmpGuard>,
+        options: &Options,
+        mounted: &Mounted,
+    ) -> Result<(Arc<Self>, Option<DamagedList>)> {
+        let RecoveredMap { mut map, log, fast_commits } = recovered;
+        let sbi = map.sb_info_mut();
+        sbi.log_blocks = log.as_ref().map_or(0, |log| u64::from(log.len()));
+        sbi.allocator.read_descriptors(0..DESCRIPTOR_BLOCKS_AT_MOUNT)?;
+        if !options.read_only {
+            open_journal(sbi, log, options.cache_bytes, !fast_commits.is_empty())?;
+        }
+        let volume = Arc::new(Self::over(map, mmp_guard, options)?);
+        let Some(journal) = &volume.journal else { return Ok((volume, None)) };
+        let owner: Weak<Self> = Arc::downgrade(&volume);
+        volume.start_flushing(owner);
+        if mounted.journal_errno != 0 {
+            // The superblock has it now, so that the journal may forget it.
+            volume.handle_journal_abort("journal aborted");
+        }
+        let client: Weak<Self> = Arc::downgrade(&volume);
+        journal.set_client(client);
+        let damage = volume.load_orphan_list()?;
+        if !fast_commits.is_empty() {
+            volume.replay_fast_commits(&fast_commits)?;
+            journal.commit_running()?;
+            journal.checkpoint()?;
+        }
+        Ok((volume, damage))
     }
 
     /// Puts the layers that work with names, files and pages over a block map.
@@ -314,6 +322,72 @@ impl Drop for Volume {
         // As well as it can; `unmount` returns the error.
         let _ = self.unmount();
     }
+}
+
+/// The block map of a file system whose log was replayed.
+struct RecoveredMap {
+    map: BlockMap,
+    log: Option<LogMap>,
+    fast_commits: Vec<FastCommitRecord>,
+}
+
+impl RecoveredMap {
+    fn read(
+        device: Arc<dyn BlockDevice>,
+        superblock: Superblock,
+        options: &Options,
+        mounted: &mut Mounted,
+    ) -> Result<Self> {
+        let mut map = BlockMap::new(read_sb_info(device.clone(), superblock, BTreeMap::new(), options)?);
+        let log = find_log(&map)?;
+        let recovered = match &log {
+            Some(log) if !options.no_recovery => recover(&map, log, options.read_only, mounted)?,
+            _ => Recovered::default(),
+        };
+        let Recovered { blocks: replayed, fast_commits } = recovered;
+        if mounted.replayed_blocks > 0 {
+            // The superblock and the descriptors may have changed.
+            let superblock = match replayed.get(&map.superblock_location().0) {
+                Some(bytes) => {
+                    let at = map.superblock_location().1;
+                    parse_superblock(bytes.get(at..at + 1024).unwrap_or_default())?
+                }
+                None => read_superblock(&*device)?,
+            };
+            map = BlockMap::new(read_sb_info(device, superblock, replayed, options)?);
+        }
+        Ok(Self { map, log, fast_commits })
+    }
+}
+
+/// The block map of a disk with fast commits, for reading: these are replayed as for writing, but onto an overlay in memory.
+///
+/// # Errors
+/// `Unsupported` if the disk cannot be written; those of mounting for writing.
+fn replay_in_memory(
+    device: Arc<dyn BlockDevice>,
+    options: &Options,
+    mounted: &mut Mounted,
+) -> Result<BlockMap> {
+    let superblock = read_superblock(&*device)?;
+    check_features(&superblock, false).map_err(|_| {
+        Error::Unsupported(
+            "fast commits to replay on a disk that can only be read; a mount by Linux replays them",
+        )
+    })?;
+    let overlay = Arc::new(Overlay::new(device.clone(), superblock.block_size()));
+    let writing =
+        Options { read_only: false, background: false, page_cache_bytes: Some(0), ..options.clone() };
+    let recovered = RecoveredMap::read(overlay.clone(), superblock, &writing, mounted)?;
+    let (volume, _) = Volume::open(recovered, None, &writing, &Mounted::default())?;
+    if let Some(journal) = &volume.journal {
+        journal.close()?;
+    }
+    let blocks: BTreeMap<_, _> =
+        overlay.written().into_iter().map(|(block, bytes)| (FsBlock(block), bytes)).collect();
+    let superblock = read_superblock(&*overlay)?;
+    mounted.replayed_blocks = blocks.len();
+    Ok(BlockMap::new(read_sb_info(device, superblock, blocks, options)?))
 }
 
 /// How many entries of a cache `bytes` are for.

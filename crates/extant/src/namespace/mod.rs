@@ -24,6 +24,7 @@ mod dcache;
 mod link;
 mod new_inode;
 mod rename;
+mod replay;
 mod symlink;
 pub use crate::namespace::access::{AccessMask, Credentials};
 pub use create::{New, NewKind};

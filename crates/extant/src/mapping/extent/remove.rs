@@ -113,11 +113,19 @@ impl MetadataUpdate<'_> {
     /// # Errors
     /// `Corrupt`.
     pub(crate) fn remove_extents(&mut self, inode: &Arc<Inode>, removal: Removal) -> Result<()> {
+        let kind = removal.kind;
+        let freed = self.unmap_extents(inode, removal)?;
+        freed.into_iter().try_for_each(|run| self.free_content(kind, run))
+    }
+
+    /// Carries out a step but for freeing the blocks that are no longer mapped, which it gives.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn unmap_extents(&mut self, inode: &Arc<Inode>, removal: Removal) -> Result<Vec<Run>> {
         let blocks: i64 = removal.freed.iter().map(|run| i64::from(run.len)).sum();
         let change = self.edit_leaf(inode, removal.path, removal.splice)?;
-        for run in removal.freed {
-            self.free_content(removal.kind, run)?;
-        }
-        self.change_content(inode, change.with_blocks(-blocks), |_| ())
+        self.change_content(inode, change.with_blocks(-blocks), |_| ())?;
+        Ok(removal.freed)
     }
 }

@@ -1,0 +1,173 @@
+//! The fast-commit area: which of its records count, and until when.
+
+mod common;
+
+use common::{PlainClient, empty_log, read_block};
+use extant_block::{BlockDevice, MemoryDevice};
+use extant_journal::{Error, Journal, LogMap, Options, recovery};
+use extant_ondisk::fast_commit::{Change, Dentry, put_checksum, put_head, put_tail};
+use extant_ondisk::jbd2::{Incompat, Superblock};
+use extant_ondisk::{FsBlock, InodeNumber, TransactionId, crc32c};
+use extant_rt::Arc;
+
+const BLOCK: u32 = 1024;
+const BLOCKS: u64 = 4096;
+const LOG: u64 = 100;
+const LOG_LEN: u32 = 1024;
+const AREA_LEN: u32 = 40;
+/// The first block of the area: the kernel leaves one out.
+const AREA: u64 = LOG + (LOG_LEN - AREA_LEN) as u64 + 1;
+
+/// A disk whose log has an area and one transaction, of number 1.
+fn disk() -> (Arc<MemoryDevice>, LogMap) {
+    let device = Arc::new(MemoryDevice::new(BLOCKS * u64::from(BLOCK)));
+    let mut sb = empty_log(BLOCK, LOG_LEN);
+    sb.s_feature_incompat = Incompat::FAST_COMMIT;
+    sb.s_num_fc_blks = AREA_LEN;
+    let mut block = vec![0; BLOCK as usize];
+    sb.write(&mut block);
+    device.write_at(LOG * u64::from(BLOCK), &block).expect("write");
+    let map = LogMap::contiguous(FsBlock(LOG), LOG_LEN).expect("a map");
+    let (journal, client) = open(&device, &map, false);
+    change(&journal, &client, 1);
+    (device, map)
+}
+
+fn open(device: &Arc<MemoryDevice>, map: &LogMap, replays: bool) -> (Arc<Journal>, Arc<PlainClient>) {
+    let options = Options { replays_fast_commits: replays, ..Options::default() };
+    let journal = Journal::open(device.clone(), device.clone(), BLOCK, map.clone(), options).expect("open");
+    let client = PlainClient::attach(&journal);
+    (journal, client)
+}
+
+fn change(journal: &Journal, client: &PlainClient, byte: u8) {
+    let handle = journal.start(1).expect("start");
+    client.change(50, &[byte; BLOCK as usize]);
+    handle.finish();
+    journal.commit_running().expect("commit");
+}
+
+/// A block with the records of names and the end of a fast commit.
+fn fast_commit(tid: u32, is_first: bool, names: &[&[u8]]) -> Vec<u8> {
+    let mut block = Vec::new();
+    if is_first {
+        put_head(TransactionId(tid), &mut block);
+    }
+    for name in names {
+        let dentry = Dentry { parent: InodeNumber(2), inode: InodeNumber(12), name };
+        Change::Link(dentry).write(&mut block).expect("a record");
+    }
+    put_tail(TransactionId(tid), BLOCK as usize, &mut block);
+    let sum = crc32c(0, &block);
+    put_checksum(sum, BLOCK as usize, &mut block);
+    block
+}
+
+fn write(device: &MemoryDevice, index: u64, block: &[u8]) {
+    device.write_at((AREA + index) * u64::from(BLOCK), block).expect("write");
+}
+
+fn names(replay: &recovery::Replay) -> Vec<&[u8]> {
+    replay.fast_commit_records.iter().map(|record| &record.value[8..]).collect()
+}
+
+fn replay(device: &MemoryDevice, map: &LogMap) -> recovery::Replay {
+    recovery::replay(device, map, BLOCK, BLOCKS).expect("replay")
+}
+
+#[test]
+fn records_count_up_to_the_last_sound_tail_of_the_next_transaction() {
+    let (device, map) = disk();
+    assert!(!replay(&device, &map).has_fast_commits());
+    write(&device, 0, &fast_commit(1, true, &[b"old"]));
+    assert!(!replay(&device, &map).has_fast_commits(), "of a transaction that is durable");
+    write(&device, 0, &fast_commit(2, false, &[b"headless"]));
+    assert!(!replay(&device, &map).has_fast_commits(), "without a HEAD");
+    write(&device, 0, &fast_commit(2, true, &[]));
+    let empty = replay(&device, &map);
+    assert!(!empty.has_fast_commits() && empty.next_sequence == TransactionId(3), "nothing to replay");
+    write(&device, 0, &fast_commit(2, true, &[b"a"]));
+    write(&device, 1, &fast_commit(2, false, &[b"b", b"c"]));
+    write(&device, 2, &fast_commit(1, false, &[b"stale"]));
+    write(&device, 3, &fast_commit(2, false, &[b"behind"]));
+    let found = replay(&device, &map);
+    assert_eq!((names(&found), found.report.fast_commits), (vec![&b"a"[..], b"b", b"c"], 2));
+    assert_eq!(found.next_sequence, TransactionId(2), "they become that transaction");
+    for byte in 0..BLOCK as usize {
+        let mut damaged = fast_commit(2, false, &[b"b", b"c"]);
+        damaged[byte] ^= 0x10;
+        write(&device, 1, &damaged);
+        let found = replay(&device, &map);
+        // Nothing sums the bytes behind the checksum.
+        let sound = fast_commit(2, false, &[b"b", b"c"]);
+        let end = sound.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        assert_eq!(names(&found).len(), if byte < end { 1 } else { 3 }, "byte {byte}");
+    }
+    for len in 0..BLOCK as usize {
+        let mut cut = fast_commit(2, true, &[b"a"]);
+        cut[len..].fill(0);
+        write(&device, 0, &cut);
+        replay(&device, &map);
+    }
+}
+
+#[test]
+fn unknown_features_of_fast_commits_are_refused_by_name() {
+    let (device, map) = disk();
+    let mut block = fast_commit(2, true, &[b"a"]);
+    block[4] = 2;
+    write(&device, 0, &block);
+    let error = recovery::replay(&*device, &map, BLOCK, BLOCKS).expect_err("unknown");
+    assert!(matches!(error, Error::FastCommitFeatures(2)), "{error}");
+    assert!(error.to_string().contains("features 0x2 of the fast commits"), "{error}");
+    block[8] = 1;
+    write(&device, 0, &block);
+    assert!(!replay(&device, &map).has_fast_commits(), "features of what is obsolete do not matter");
+}
+
+#[test]
+fn fast_commits_stay_to_be_replayed_until_their_transaction_is_durable() {
+    let (device, map) = disk();
+    write(&device, 0, &fast_commit(2, true, &[b"a"]));
+    // A commit block that would end a transaction of that number.
+    let left_over = replay(&device, &map).superblock.format().commit(TransactionId(2), 0, 0);
+    device.write_at((LOG + 9) * u64::from(BLOCK), &left_over).expect("write");
+    let found = replay(&device, &map);
+    found.checkpoint(&*device, &*device, &map).expect("checkpoint");
+    assert_eq!(
+        read_block(&*device, BLOCK, LOG + 9)[..4],
+        [0; 4],
+        "no block ends a transaction of that number"
+    );
+    assert_eq!(read_block(&*device, BLOCK, 50)[0], 1, "the transactions before are at their final location");
+    let again = replay(&device, &map);
+    assert_eq!((names(&again), again.blocks.len()), (vec![&b"a"[..]], 0));
+    let options = Options::default();
+    let opened = Journal::open(device.clone(), device.clone(), BLOCK, map.clone(), options);
+    assert!(matches!(opened, Err(Error::NeedsRecovery)));
+    let (journal, client) = open(&device, &map, true);
+    change(&journal, &client, 2);
+    let found = replay(&device, &map);
+    assert!(!found.has_fast_commits());
+    assert_eq!((found.report.transactions, found.blocks[&FsBlock(50)][0]), (1, 2));
+    assert_eq!(read_block(&*device, BLOCK, AREA)[..4], [0; 4], "e2fsck would stop at an old HEAD");
+    journal.close().expect("close");
+    let sb = Superblock::parse(&read_block(&*device, BLOCK, LOG)).expect("a superblock");
+    assert_eq!((sb.s_start, sb.s_sequence), (0, TransactionId(3)));
+}
+
+#[test]
+fn transactions_leave_the_area_alone() {
+    let (device, map) = disk();
+    write(&device, 4, &[9; BLOCK as usize]);
+    let found = replay(&device, &map);
+    found.checkpoint(&*device, &*device, &map).expect("checkpoint");
+    let (journal, client) = open(&device, &map, false);
+    for byte in 1..=250 {
+        for _ in 0..3 {
+            change(&journal, &client, byte);
+        }
+    }
+    assert!(journal.stats().log_blocks > u64::from(LOG_LEN), "the log did not wrap");
+    assert_eq!(read_block(&*device, BLOCK, AREA + 4)[0], 9);
+}
