@@ -93,6 +93,9 @@ enum What {
         /// Rounds of each side.
         #[arg(long, default_value_t = 3)]
         rounds: usize,
+        /// Microseconds that each request to the device takes at least.
+        #[arg(long, default_value_t = 0)]
+        latency_us: u64,
         /// Where the images are made.
         #[arg(long, default_value = "/dev/shm")]
         dir: PathBuf,
@@ -297,7 +300,7 @@ fn main() -> ExitCode {
         What::Preallocations { rounds, count, dir } => {
             preallocations::compare(rounds.max(1), count.max(1), &dir)
         }
-        What::Pages { rounds, dir } => pages::compare(rounds.max(1), &dir),
+        What::Pages { rounds, latency_us, dir } => pages::compare(rounds.max(1), latency_us, &dir),
         What::PageContexts { rounds, device, dir } => page_contexts::compare(rounds.max(1), &device, &dir),
         What::LargeFiles { rounds, dir } => large_files::compare(rounds.max(1), &dir),
         What::PageWork { rounds } => pages::work(rounds.max(1)),

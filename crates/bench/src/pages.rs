@@ -1,5 +1,5 @@
-//! The page cache: small files, writes in order and at random with and without it, each with the `sync` at its end; and the
-//! memory that a large file takes.
+//! The page cache: small files, writes in order and at random with and without it, each with the `sync` at its end, on an image or with a
+//! latency of each request; and the memory that a large file takes.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use extant::mkfs::Mkfs;
 use extant::{Filesystem, Mount};
-use extant_block::{BlockDevice, MemoryDevice};
+use extant_block::{BlockDevice, DeviceAccess, FileDevice, MemoryDevice, Model, ModelledDevice};
 
 use crate::Result;
 use crate::report::Series;
@@ -66,15 +66,16 @@ fn over_old(fs: &Filesystem) -> Result<u64> {
     at_random(fs)
 }
 
-/// Prints operations per second of each work without and with a page cache, in turns.
-pub fn compare(rounds: usize, dir: &Path) -> Result<()> {
+/// Prints operations per second of each work without and with a page cache, in turns; each request to the device takes at least
+/// `latency_us` microseconds.
+pub fn compare(rounds: usize, latency_us: u64, dir: &Path) -> Result<()> {
     println!("| operations/s, with the sync at the end | without | with {} MiB | |", CACHE_BYTES >> 20);
     println!("|---|---|---|---|");
     for (name, work) in WORKS {
         let mut rates = [Series::default(), Series::default()];
         for round in 0..2 * rounds {
             let bytes = if round % 2 == 0 { 0 } else { CACHE_BYTES };
-            rates[round % 2].push(rate(dir, bytes, name, work)?);
+            rates[round % 2].push(rate(dir, latency_us, bytes, name, work)?);
         }
         let [without, with] = &rates;
         let ratio = with.over(without);
@@ -83,10 +84,26 @@ pub fn compare(rounds: usize, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn rate(dir: &Path, cache_bytes: u64, name: &str, work: fn(&Filesystem) -> Result<u64>) -> Result<f64> {
+fn rate(
+    dir: &Path,
+    latency_us: u64,
+    cache_bytes: u64,
+    name: &str,
+    work: fn(&Filesystem) -> Result<u64>,
+) -> Result<f64> {
     let scratch = Scratch::new(dir)?;
-    let image = scratch.image("image")?;
-    let fs = Mount::new().page_cache_bytes(cache_bytes).open(&image)?;
+    let device = FileDevice::open(&scratch.image("image")?, DeviceAccess::read_write())?;
+    let mount = Mount::new().page_cache_bytes(cache_bytes);
+    let fs = match latency_us * 1000 {
+        0 => mount.open_device(Arc::new(device))?,
+        // Otherwise as fast as memory, sixteen requests at a time.
+        latency => {
+            let memory = Model::kept("pmem")?;
+            let model =
+                Model { queue_depth: 16, read_latency_ns: latency, write_latency_ns: latency, ..memory };
+            mount.open_device(Arc::new(ModelledDevice::new(device, model)))?
+        }
+    };
     if name.ends_with("old") {
         in_order(&fs)?;
         fs.sync()?;

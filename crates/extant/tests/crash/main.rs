@@ -15,7 +15,7 @@
 //! The superblock, which mounting and unmounting write in place, is torn between its sectors too, but on disks that have
 //! a checksum of it and no copy.
 //!
-//! With a page cache, what was written to a file may have no place yet: since a block was last settled (by a sync, by a change
+//! With a page cache, what was written to a file may have no place yet: since a block was last written back (by a sync, by a change
 //! of a range that it lies in, in what replaces another), it is as it was then or later, or was not there then and is not yet;
 //! the size lies between. Behind the ends of two files there is poison from the beginning, which growing must never show.
 //!

@@ -83,12 +83,12 @@ pub struct Model {
     changed: BTreeMap<Id, usize>,
     mapped: BTreeMap<Id, usize>,
     /// Of each file, steps with which what was written before had its place.
-    settled: BTreeMap<Id, Vec<Settled>>,
+    written_back: BTreeMap<Id, Vec<WrittenBack>>,
 }
 
 /// Blocks of a file which all had their places with a step.
 #[derive(Clone, Debug)]
-struct Settled {
+struct WrittenBack {
     step: usize,
     blocks: Range<u64>,
     /// The size on the disk was the file's.
@@ -125,7 +125,7 @@ impl Model {
             promises: vec![Promise::default()],
             changed: BTreeMap::new(),
             mapped: BTreeMap::new(),
-            settled: BTreeMap::new(),
+            written_back: BTreeMap::new(),
         }
     }
 
@@ -168,10 +168,10 @@ impl Model {
         let steps = self.steps.len();
         let answer = self.change(op);
         if self.steps.len() > steps
-            && let Some((id, blocks, has_size)) = self.settles(op)
+            && let Some((id, blocks, has_size)) = self.writes_back(op)
         {
             let step = self.steps.len() - 1;
-            self.settled.entry(id).or_default().push(Settled { step, blocks, has_size });
+            self.written_back.entry(id).or_default().push(WrittenBack { step, blocks, has_size });
         }
         if self.in_steps.len() < self.steps.len() {
             let target = if op.is_in_steps() { self.target(op) } else { None };
@@ -185,7 +185,7 @@ impl Model {
 
     /// The file of which blocks are written before the operation of the last step changes them, or gives it the name of another, and
     /// whether its size on the disk is the file's afterwards. All are, where the range reaches behind the end.
-    fn settles(&self, op: Op) -> Option<(Id, Range<u64>, bool)> {
+    fn writes_back(&self, op: Op) -> Option<(Id, Range<u64>, bool)> {
         let range = match op {
             Op::Truncate { bytes, .. } => bytes..u64::MAX,
             Op::Allocate { at, bytes, .. } | Op::Zero { at, bytes, .. } | Op::Punch { at, bytes, .. } => {
@@ -224,25 +224,25 @@ impl Model {
     }
 
     /// The last step up to `step` with which the disk had the size of a file, or in which it is new.
-    pub fn size_settled(&self, id: Id, step: usize) -> usize {
-        self.last_settled(id, step, |settled| settled.has_size)
+    pub fn size_written_back(&self, id: Id, step: usize) -> usize {
+        self.last_written_back(id, step, |written| written.has_size)
     }
 
     /// The last step up to `step` with which a file had a place for what was written to a block, or in which it is new.
-    pub fn settled(&self, id: Id, block: u64, step: usize) -> usize {
-        self.last_settled(id, step, |settled| settled.blocks.contains(&block))
+    pub fn written_back(&self, id: Id, block: u64, step: usize) -> usize {
+        self.last_written_back(id, step, |written| written.blocks.contains(&block))
     }
 
-    fn last_settled(&self, id: Id, step: usize, is_meant: impl Fn(&Settled) -> bool) -> usize {
-        let all = self.settled.get(&id).into_iter().flatten().rev();
-        let last = all.filter(|settled| settled.step <= step).find(|settled| is_meant(settled));
+    fn last_written_back(&self, id: Id, step: usize, is_meant: impl Fn(&WrittenBack) -> bool) -> usize {
+        let all = self.written_back.get(&id).into_iter().flatten().rev();
+        let last = all.filter(|written| written.step <= step).find(|written| is_meant(written));
         let first = || (0..=step).rev().take_while(|step| self.steps[*step].contains_key(&id)).last();
-        last.map(|settled| settled.step).or_else(first).unwrap_or(step)
+        last.map(|written| written.step).or_else(first).unwrap_or(step)
     }
 
     /// After a loss of data: no step from `step` on counts as one before which a file was written back.
-    pub fn unsettle(&mut self, step: usize) {
-        self.settled.values_mut().for_each(|steps| steps.retain(|settled| settled.step < step));
+    pub fn forget_writeback(&mut self, step: usize) {
+        self.written_back.values_mut().for_each(|steps| steps.retain(|written| written.step < step));
     }
 
     fn target(&self, op: Op) -> Option<Id> {

@@ -177,7 +177,7 @@ pub struct Allowed<'m> {
     pub last: usize,
     /// The root of the model is that of the disk, in which there is `lost+found` too.
     pub is_whole_disk: bool,
-    /// Written data may have no blocks yet, in files that the model has settled before.
+    /// Written data may have no blocks yet, in files that the model has as written back before.
     pub is_delayed: bool,
 }
 
@@ -362,13 +362,13 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// A file of which not all may be written: its size is as it was when that was settled or later, and each block as it was when it was
-    /// settled or later, or zero if it was not there then.
+    /// A file of which not all may be written: its size is as it was when that was written back or later, and each block as it was when it was
+    /// written back or later, or zero if it was not there then.
     fn delayed_content(&self, found: &[u8], id: Id, path: &str) -> Result<(), String> {
         let block_size = self.allowed.model.block_size() as usize;
         let promise = self.allowed.promise;
         let promised = promise.content.get(&id).copied().unwrap_or(0).max(promise.all_content);
-        let since = |settled: usize| settled.max(promised).min(self.step);
+        let since = |written: usize| written.max(promised).min(self.step);
         let is_partial = self.partial == Some(id);
         let maps_from = |from: usize| {
             (from..=self.step + usize::from(is_partial)).filter_map(|step| {
@@ -378,7 +378,7 @@ impl Comparison<'_> {
                 }
             })
         };
-        let maps: Vec<_> = maps_from(since(self.allowed.model.size_settled(id, self.step))).collect();
+        let maps: Vec<_> = maps_from(since(self.allowed.model.size_written_back(id, self.step))).collect();
         let sizes = || maps.iter().map(|(size, _)| *size);
         let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
         let size = found.len() as u64;
@@ -389,7 +389,7 @@ impl Comparison<'_> {
         let moved = moved / block_size as u64;
         for (index, bytes) in found.chunks(block_size).enumerate() {
             let index = index as u64;
-            let from = since(self.allowed.model.settled(id, index, self.step));
+            let from = since(self.allowed.model.written_back(id, index, self.step));
             let maps: Vec<_> = maps_from(from).collect();
             let was_there = maps[0].1.get(&index).is_some_and(|block| block.is_written);
             let may_be_zero = is_partial || !was_there;

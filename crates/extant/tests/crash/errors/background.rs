@@ -262,7 +262,7 @@ impl<'w> Worker<'w> {
         let Self { mut history, done, sure, is_told, log, .. } = self;
         if is_told {
             // The last operation may have written a file back after the loss.
-            history.model.unsettle(sure);
+            history.model.forget_writeback(sure);
         }
         Worked { history, log, done, is_told }
     }
