@@ -37,15 +37,17 @@ impl Mounted {
         self.kind == CLAIMED || self.kind == UNCLAIMED
     }
 
-    /// Whether both show one file system. Anonymous device numbers are reused.
-    fn is_same(&self, other: &Self) -> bool {
-        let is_same_device = (&self.device, &self.kind) == (&other.device, &other.kind);
-        is_same_device && (self.kind == CLAIMED || self.source == other.source)
+    /// What names the file system in the mount table, on one line: anonymous device numbers are reused, and so the source is part
+    /// of the name; a claimed device has a number of its own, and may have another source at each place.
+    pub fn file_system(&self) -> String {
+        match self.kind == CLAIMED {
+            true => format!("{} {}", self.device, self.kind),
+            false => format!("{} {} {:?}", self.device, self.kind, self.source),
+        }
     }
 
-    /// Major and minor number of its file system, as `0:52`.
-    pub fn device(&self) -> &str {
-        &self.device
+    fn is_same(&self, other: &Self) -> bool {
+        self.file_system() == other.file_system()
     }
 
     /// Both numbers in one, as the kernel has it (`MKDEV`).

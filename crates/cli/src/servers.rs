@@ -6,7 +6,7 @@
 //!
 //! The record's content is not trusted: the kernel reports the mount's user, a process's user, and, from Linux 6.16 on, that the
 //! process serves the mount. But it reuses a mount's device number as soon as nothing is mounted there, while the server still
-//! works: so a record names the disk too, and one with a result is of no mount.
+//! works: so a record names the file system as the mount table does, and one with a result is of no mount.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -37,7 +37,7 @@ impl Record {
         let failed = |error| Failure::host(Path::new(NAME), &error);
         let memory = memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let mut file = File::from(memory);
-        file.write_all(format!("{}\n", name_of(mounted)).as_bytes()).map_err(failed)?;
+        file.write_all(format!("{}\n", mounted.file_system()).as_bytes()).map_err(failed)?;
         Ok(Self(Mutex::new(LockClass::PIPE, file)))
     }
 
@@ -50,11 +50,6 @@ impl Record {
         // If the write fails, the process that waits finds a record without an end.
         let _ = self.0.lock().write_all(format!("{words}\n").as_bytes());
     }
-}
-
-/// The first line of a mount's record.
-fn name_of(mounted: &Mounted) -> String {
-    format!("{} {:?}", mounted.device(), mounted.source)
 }
 
 /// A server, seen from outside.
@@ -91,7 +86,7 @@ impl ServerProcess {
         }
         let record = record.filter(|_| serves)?;
         let server = Self { pid, process, record };
-        (server.lines() == [name_of(mounted)]).then_some(server)
+        (server.lines() == [mounted.file_system()]).then_some(server)
     }
 
     /// Readable once it has ended.

@@ -7,10 +7,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use extant_testing::run_while_busy;
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{Disk, assert_clean, can_mount, extant, is_root, path, trim_until, umount};
+use crate::unmounting::{self, disk_in_small_host, said};
 
 /// A loop device over an image; detached on drop.
 pub struct Loop(PathBuf);
@@ -225,8 +227,12 @@ impl Further {
 
     /// Mounts the disk here: what was said if that was refused.
     fn mount(&self, disk: &Disk, options: &str) -> Result<(), String> {
+        self.mount_by(&disk.image, options)
+    }
+
+    fn mount_by(&self, image: &Path, options: &str) -> Result<(), String> {
         let words =
-            ["mount".as_ref(), "-o".as_ref(), options.as_ref(), disk.image.as_os_str(), self.0.as_os_str()];
+            ["mount".as_ref(), "-o".as_ref(), options.as_ref(), image.as_os_str(), self.0.as_os_str()];
         let output = extant(&words);
         if output.status.success() {
             Ok(())
@@ -242,9 +248,9 @@ impl Drop for Further {
     }
 }
 
-fn server(point: &Path) -> rustix::process::Pid {
+pub fn server(point: &Path) -> Pid {
     let pid = fs::read_to_string(point.join(".extant/pid")).expect("pid");
-    rustix::process::Pid::from_raw(pid.trim().parse().expect("number")).expect("pid")
+    Pid::from_raw(pid.trim().parse().expect("number")).expect("pid")
 }
 
 #[test]
@@ -273,6 +279,29 @@ fn a_device_is_mounted_at_further_places_and_served_until_the_last() {
 }
 
 #[test]
+fn a_loss_is_told_where_the_device_is_unmounted_last_by_another_name() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    let (mut disk, _host) = disk_in_small_host();
+    let Some(device) = Loop::new(&disk.image) else {
+        return println!("skipped: no loop device");
+    };
+    disk.image = device.0.clone();
+    disk.mount("rw");
+    let name = disk.point.with_file_name("name");
+    let number = fs::metadata(&device.0).expect("a device").rdev();
+    mknodat(CWD, &name, FileType::BlockDevice, Mode::RUSR | Mode::WUSR, number).expect("a node");
+    let further = Further::new(&disk);
+    further.mount_by(&name, "rw").expect("mounted");
+    fs::write(further.0.join("file"), vec![1; 30 << 20]).expect("write");
+    disk.umount();
+    let output = unmounting::umount(&[], &further.0);
+    assert_eq!(output.status.code(), Some(1), "a loss that nobody is told of");
+    assert!(said(&output).contains("data lost") || said(&output).contains("journal"), "{}", said(&output));
+}
+
+#[test]
 fn signal_unmounts_a_device_everywhere() {
     for in_use in [false, true] {
         let Some((mut disk, device, _backing)) = disk_on_loop() else { return };
@@ -281,7 +310,7 @@ fn signal_unmounts_a_device_everywhere() {
         further.mount(&disk, "rw").expect("mounted");
         let file = fs::File::create(further.0.join("file")).expect("create");
         let held = in_use.then_some(file);
-        rustix::process::kill_process(server(&disk.point), rustix::process::Signal::TERM).expect("signal");
+        kill_process(server(&disk.point), Signal::TERM).expect("signal");
         disk.wait();
         assert_eq!([&disk.point, &further.0].map(|point| kind(point)), ["", ""]);
         drop(held);

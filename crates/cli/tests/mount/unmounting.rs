@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::claimed::server;
 use crate::common::{Disk, EXTANT, assert_clean, can_mount, extant, is_root, path, run};
 
 /// An operation that takes so long does not end.
@@ -29,7 +30,7 @@ fn ends(command: &mut Command) -> Option<Output> {
     Some(child.wait_with_output().expect("what it said"))
 }
 
-fn umount(words: &[&str], point: &Path) -> Output {
+pub fn umount(words: &[&str], point: &Path) -> Output {
     let mut command = Command::new(EXTANT);
     command.arg("umount").args(words).arg(point);
     ended(&mut command, point)
@@ -43,7 +44,7 @@ fn ended(command: &mut Command, point: &Path) -> Output {
     })
 }
 
-fn said(output: &Output) -> String {
+pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -88,14 +89,7 @@ fn a_disk_with_a_control_directory_of_its_own_is_believed_nothing() {
 
 /// A disk loses what it should keep, in a host that has no room for it. What unmounting says, and the next mount.
 fn lose(allocated_bytes: u64) -> [String; 2] {
-    let mut disk = Disk::new("64M");
-    let host = disk.image.with_file_name("host");
-    fs::create_dir(&host).expect("directory");
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=24M", "none"]).arg(&host).status();
-    assert!(mounted.expect("mount").success());
-    let _host = Host(host.clone());
-    disk.image = host.join("disk.img");
-    run(&["mkfs".as_ref(), "-q".as_ref(), disk.image.as_os_str(), "64M".as_ref()]);
+    let (disk, _host) = disk_in_small_host();
     if allocated_bytes > 0 {
         let image = File::options().write(true).open(&disk.image).expect("image");
         let flags = rustix::fs::FallocateFlags::KEEP_SIZE;
@@ -138,8 +132,21 @@ fn what_unmounting_could_not_write_is_told_and_the_next_mount_tells_it_too() {
     }
 }
 
+/// A disk of 64 MiB in a host that has 24 MiB.
+pub fn disk_in_small_host() -> (Disk, Host) {
+    let mut disk = Disk::new("64M");
+    let host = disk.image.with_file_name("host");
+    fs::create_dir(&host).expect("directory");
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=24M", "none"]).arg(&host).status();
+    assert!(mounted.expect("mount").success());
+    let guard = Host(host.clone());
+    disk.image = host.join("disk.img");
+    run(&["mkfs".as_ref(), "-q".as_ref(), disk.image.as_os_str(), "64M".as_ref()]);
+    (disk, guard)
+}
+
 /// A file system of the host; unmounted on drop.
-struct Host(std::path::PathBuf);
+pub struct Host(std::path::PathBuf);
 
 impl Drop for Host {
     fn drop(&mut self) {
@@ -190,12 +197,11 @@ fn umount_names_who_has_the_disk_mounted_elsewhere_and_does_not_wait_for_ever() 
     assert_clean(&disk.image);
 }
 
-/// Stops the server of a disk, with all its threads: one that takes a request before it stops blocks the caller.
-fn stop_server(disk: &Disk) -> Pid {
-    let server = fs::read_to_string(disk.point.join(".extant/pid")).expect("pid");
-    let pid = Pid::from_raw(server.trim().parse().expect("number")).expect("pid");
+/// Stops the server of a mount, with all its threads: one that takes a request before it stops blocks the caller.
+fn stop_server(point: &Path) -> Pid {
+    let pid = server(point);
     kill_process(pid, Signal::STOP).expect("stop");
-    let threads = format!("/proc/{}/task", server.trim());
+    let threads = format!("/proc/{pid}/task");
     let is_stopped = |thread: &Path| {
         let stat = fs::read_to_string(thread.join("stat")).expect("state");
         stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
@@ -220,11 +226,11 @@ fn umount_waits_for_the_server_of_its_mount_and_not_for_one_that_had_its_number(
         let (mut before, mut after) = (Disk::new("64M"), Disk::new("64M"));
         before.serve();
         let number = fs::metadata(&before.point).expect("a mount").dev();
-        let left = stop_server(&before);
+        let left = stop_server(&before.point);
         rustix::mount::unmount(&before.point, rustix::mount::UnmountFlags::DETACH).expect("unmounted");
         after.serve();
         let is_reused = fs::metadata(&after.point).expect("a mount").dev() == number;
-        let serving = stop_server(&after);
+        let serving = stop_server(&after.point);
         let output = umount(&["--timeout", "1"], &after.point);
         for (server, disk) in [(left, &mut before), (serving, &mut after)] {
             kill_process(server, Signal::CONT).expect("continue");
@@ -246,7 +252,7 @@ fn umount_names_a_server_that_is_stopped_and_does_not_wait_for_ever() {
     }
     let mut disk = Disk::new("64M");
     disk.serve();
-    let pid = stop_server(&disk);
+    let pid = stop_server(&disk.point);
     let output = umount(&["--timeout", "1"], &disk.point);
     kill_process(pid, Signal::CONT).expect("continue");
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
