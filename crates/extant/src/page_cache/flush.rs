@@ -8,20 +8,21 @@
 use std::io::IoSlice;
 use std::ops::Range;
 
-use extant_alloc::{MayUse, Reservation, Run};
+use extant_alloc::{MayUse, Reservation};
 use extant_ondisk::extent::MAX_LEN;
 use extant_ondisk::{FsBlock, LogicalBlock, Structure};
 use extant_rt::{Arc, Ordering};
 
 use super::Pages;
+use super::place::{FieldChange, Placed};
 use crate::error::{Error, Location, Result};
 use crate::incore::content::{ReadGuard, WritebackGuard};
 use crate::incore::folios::{DirtyRun, FolioSlice, Folios};
 use crate::incore::inode::Inode;
 use crate::incore::pages::InodePages;
+use crate::mapping::Mapping;
 use crate::mapping::prealloc::Wanted;
-use crate::mapping::{Hole, Mapping};
-use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate, RUN_CREDITS};
+use crate::metadata::update::Credits;
 use crate::page_cache::PageCache;
 
 /// Bytes that are written and named at once, at most.
@@ -60,26 +61,9 @@ impl Scope {
 struct WritebackExtent<'v> {
     run: DirtyRun,
     parts: Vec<FolioSlice>,
-    start: FsBlock,
     /// Its end in the file, which ended there or behind when the write of the run began.
     end: u64,
-    /// For a delayed run, the mapping that is still to be made.
-    pending: Option<PendingMapping<'v>>,
-}
-
-/// How the blocks of a run come into the inode's map.
-struct PendingMapping<'v> {
-    /// The hole of the run's first block, until it is filled.
-    hole: Option<Hole>,
-    taken: Run,
-    reservation: Reservation<'v>,
-}
-
-impl PendingMapping<'_> {
-    /// The allocated blocks that a part of the run goes to.
-    fn part(&self, range: &Range<u32>) -> Run {
-        Run { start: FsBlock(self.taken.start.0 + u64::from(range.start)), len: range.end - range.start }
-    }
+    placed: Placed<'v>,
 }
 
 /// Blocks of a run that reached the device, counted from its start, in ascending order; and the first error.
@@ -463,35 +447,26 @@ impl PageCache {
 
     /// Finds the place of a run's first blocks, or takes one: what can be written at once.
     fn map_extent(&self, inode: &Arc<Inode>, run: DirtyRun) -> Result<WritebackExtent<'_>> {
-        let (run, start, pending) =
+        let placed =
             if run.is_delayed { self.place_delayed(inode, run)? } else { self.place_mapped(inode, run)? };
+        let run = DirtyRun { len: placed.len, ..run };
         let parts = inode.pages().write().folios.as_mut().map(|folios| folios.parts(run)).unwrap_or_default();
-        Ok(WritebackExtent { run, parts, start, end: self.run_end(inode, run), pending })
+        Ok(WritebackExtent { run, parts, end: self.run_end(inode, run), placed })
     }
 
-    fn place_mapped(
-        &self,
-        inode: &Arc<Inode>,
-        run: DirtyRun,
-    ) -> Result<(DirtyRun, FsBlock, Option<PendingMapping<'_>>)> {
+    fn place_mapped(&self, inode: &Arc<Inode>, run: DirtyRun) -> Result<Placed<'_>> {
+        let logical = LogicalBlock(run.block);
         let location = Location::of(Structure::Inode).inode(inode.number);
-        match self.map(inode, &inode.raw(), LogicalBlock(run.block), run.len)? {
-            Mapping::Data { start, len, unwritten: false } => Ok((DirtyRun { len, ..run }, start, None)),
+        match self.map(inode, &inode.raw(), logical, run.len)? {
+            Mapping::Data { start, len, unwritten: false } => Ok(Placed::in_map(logical, start, len)),
             _ => Err(location.corrupt("a block that was written is not mapped")),
         }
     }
 
-    fn place_delayed(
-        &self,
-        inode: &Arc<Inode>,
-        run: DirtyRun,
-    ) -> Result<(DirtyRun, FsBlock, Option<PendingMapping<'_>>)> {
-        let logical = LogicalBlock(run.block);
-        let raw = inode.raw();
-        let hole = self.hole(inode, &raw, logical)?;
+    fn place_delayed(&self, inode: &Arc<Inode>, run: DirtyRun) -> Result<Placed<'_>> {
         let wanted = Wanted {
-            logical,
-            len: run.len.min(hole.len_max()),
+            logical: LogicalBlock(run.block),
+            len: run.len,
             end: inode.state().size(),
             // A file that is closed is not expected to grow.
             grows: inode.user_count() > 0,
@@ -499,15 +474,9 @@ impl PageCache {
             may_use: MayUse::Reserved,
         };
         let mut kept = self.allocator.reservation_of_claimed(std::mem::take(&mut inode.pages().write().kept));
-        let taken = self.allocate_file_blocks(inode, &raw, &hole, wanted, Some(&mut kept));
+        let placed = self.place_in_hole(inode, &inode.raw(), wanted, Some(&mut kept));
         inode.pages().write().kept += kept.into_claimed();
-        let (taken, reservation) = taken?;
-        if !hole.can_name(taken) {
-            self.allocator.free_unmarked(taken);
-            return Err(Error::NoSpace);
-        }
-        let run = DirtyRun { len: taken.len, ..run };
-        Ok((run, taken.start, Some(PendingMapping { hole: Some(hole), taken, reservation })))
+        placed
     }
 
     /// How many blocks from the start of a run on have no place, which [`PageCache::map_extent`] found none for: of a mapped run those
@@ -556,7 +525,7 @@ impl PageCache {
     ) -> Result<()> {
         let location = Location::of(Structure::Inode).inode(inode.number);
         let block_size = self.geometry.block_size as usize;
-        let start = FsBlock(extent.start.0 + u64::from(range.start));
+        let start = FsBlock(extent.placed.start.0 + u64::from(range.start));
         let at = self.data_offset(start, 0, range.len() * block_size, location)?;
         let (mut skipped, mut left) = (range.start as usize * block_size, range.len() * block_size);
         let mut bufs = Vec::with_capacity(extent.parts.len());
@@ -574,20 +543,17 @@ impl PageCache {
 
     /// Names what was written of a run, and has the file reach to its end; gives back what was not.
     fn end_io<'v>(&'v self, inode: &Arc<Inode>, extent: WritebackExtent<'v>, written: Written) -> RunOutcome {
-        let WritebackExtent { run, end, mut pending, .. } = extent;
+        let WritebackExtent { run, end, mut placed, .. } = extent;
         let mut outcome =
             RunOutcome { end: run.block + run.len, error: written.error, ..RunOutcome::default() };
         let block_size = u64::from(self.geometry.block_size);
         let mut at = 0;
         for range in written.ranges {
-            self.give_up(&mut outcome, run, at..range.start, pending.as_ref());
+            self.give_back(&placed, &(at..range.start));
+            outcome.lose(run, at..range.start);
             let end = end.min((u64::from(run.block) + u64::from(range.end)) * block_size);
             at = range.end;
-            let named = match &mut pending {
-                None => self.grow_to_written(inode, end),
-                Some(pending) => self.name_written(inode, pending, run, range.clone(), end),
-            };
-            match named {
+            match self.name(inode, &mut placed, range.clone(), FieldChange { end, write: None }) {
                 Ok(()) => outcome.written.push(part_of(run, range)),
                 Err(error) => {
                     outcome.error.get_or_insert(error);
@@ -595,63 +561,9 @@ impl PageCache {
                 }
             }
         }
-        self.give_up(&mut outcome, run, at..run.len, pending.as_ref());
+        self.give_back(&placed, &(at..run.len));
+        outcome.lose(run, at..run.len);
         outcome
-    }
-
-    /// Loses blocks of a run, counted from its start, and gives back those that were taken for them.
-    fn give_up(
-        &self,
-        outcome: &mut RunOutcome,
-        run: DirtyRun,
-        range: Range<u32>,
-        pending: Option<&PendingMapping<'_>>,
-    ) {
-        if let Some(pending) = pending.filter(|_| !range.is_empty()) {
-            self.allocator.free_unmarked(pending.part(&range));
-        }
-        outcome.lose(run, range);
-    }
-
-    /// Has a file reach to `end`, up to which its blocks are written and named.
-    fn grow_to_written(&self, inode: &Arc<Inode>, end: u64) -> Result<()> {
-        if end > inode.state().raw.size() {
-            let mut update = self.begin(Credits::new(1, 0))?;
-            update.grow_to(inode, end);
-            update.finish();
-        }
-        Ok(())
-    }
-
-    /// Names a part of a run that was written.
-    fn name_written<'v>(
-        &'v self,
-        inode: &Arc<Inode>,
-        pending: &mut PendingMapping<'v>,
-        run: DirtyRun,
-        range: Range<u32>,
-        end: u64,
-    ) -> Result<()> {
-        let logical = LogicalBlock(run.block + range.start);
-        let taken = pending.part(&range);
-        let mut opened = || {
-            let hole = match pending.hole.take().filter(|_| range.start == 0) {
-                Some(hole) => hole,
-                None => self.hole(inode, &inode.raw(), logical)?,
-            };
-            let growth = hole.growth();
-            // Other runs, or the tree, may have grown since this one was taken.
-            self.check_countable(&inode.raw(), growth.saturating_add(taken.len))?;
-            let kept = Some(&mut pending.reservation);
-            let reservation = self.reserve_of(kept, (growth, growth), MayUse::Reserved)?;
-            Ok((self.begin_reserved(hole.credits() + RUN_CREDITS, reservation)?, hole))
-        };
-        let (mut update, hole) = opened().inspect_err(|_: &Error| self.allocator.free_unmarked(taken))?;
-        let change = update.map_run(inode, hole, logical, taken, false)?;
-        update.change_content(inode, change, |raw| raw.set_size(raw.size().max(end)))?;
-        update.note_size(end);
-        update.finish();
-        Ok(())
     }
 
     /// Puts the time of the last write into the inode.
@@ -671,18 +583,6 @@ impl PageCache {
             }
         }
         Ok(())
-    }
-}
-
-impl MetadataUpdate<'_> {
-    /// Sets the size of a file whose data was written up to `end`, if it is smaller. Takes one credit.
-    fn grow_to(&mut self, inode: &Arc<Inode>, end: u64) {
-        self.modify_inode(inode, InodeDirty::Mapping, |raw| {
-            if end > raw.size() {
-                raw.set_size(end);
-            }
-        });
-        self.note_size(end);
     }
 }
 

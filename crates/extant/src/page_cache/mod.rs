@@ -1,7 +1,8 @@
 //! The page cache: files' bytes in memory, and blocks that are allocated when those are written back.
 //!
 //! A write into a file with extents goes into memory; a hole that it fills gets a reservation and no blocks. Flushing the inode ([`flush`])
-//! allocates blocks for each run of such blocks as a whole, writes it, waits, and only then opens the update that maps it. The state that
+//! does what a write past the cache ([`write_through`]) does at once, for each run of such blocks as a whole: it places it, writes it, and
+//! names it ([`place`]). The state that
 //! the on-disk inode does not have yet is in [`DelallocState`](crate::incore::pages::DelallocState): the size of the file, the time of its last write, and the count of delayed
 //! blocks. Files without extents, writes into blocks that were allocated and never written, and writes for which no reservation is
 //! available go to the disk at once, as all do where there is no page cache.
@@ -34,9 +35,10 @@
 
 mod contexts;
 mod flush;
+mod place;
 mod read;
 mod write;
-pub(crate) mod write_through;
+mod write_through;
 mod writeback_ranges;
 
 use std::collections::VecDeque;

@@ -4,6 +4,7 @@ use extant_ondisk::mode::without_set_id;
 use extant_ondisk::{ExtentNode, FsBlock, InodeFlags, LogicalBlock, Structure};
 use extant_rt::{Arc, RwLock, copied};
 
+use super::place::drop_privileges;
 use super::{Pages, tree_need};
 use crate::error::{Error, Location, Result};
 use crate::incore::folios::{Block, Folios};
@@ -13,7 +14,6 @@ use crate::mapping::Mapping;
 use crate::metadata::reserve::writer_may_use;
 use crate::metadata::update::{Credits, InodeDirty};
 use crate::page_cache::PageCache;
-use crate::page_cache::write_through::drop_privileges;
 
 /// Bytes that are copied into memory in one hold of `PAGES`, and between two looks at how much is dirty.
 const PIECE_BYTES: usize = 1 << 20;

@@ -1,0 +1,237 @@
+//! The sequence of all writes of data, from memory or from a writer's own bytes: blocks are *placed*, the data is written there, and
+//! only then an update *names* them: it marks them as used, maps them, and has the file reach to their end.
+//!
+//! So a crash shows what was there before or what was written, never what another file left in a block. Between placing and naming no
+//! update is open; what is not named after all is given back.
+//!
+//! Locks: the caller holds `INODE` of the file alone, or shared with `MAPPING` alone while it places and while it names.
+//!
+//! Source: `ext4_map_blocks`, `ext4_end_io_end`, `ext4_convert_unwritten_extents`, `file_remove_privs`.
+
+use std::ops::Range;
+
+use extant_alloc::{MayUse, Reservation, Run};
+use extant_ondisk::mode::without_set_id;
+use extant_ondisk::{FsBlock, LogicalBlock, RawInode, Timestamp};
+use extant_rt::Arc;
+
+use crate::error::{Error, Result};
+use crate::incore::inode::Inode;
+use crate::mapping::extent::Conversion;
+use crate::mapping::prealloc::Wanted;
+use crate::mapping::{Hole, Mapping};
+use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate, RUN_CREDITS};
+use crate::page_cache::PageCache;
+
+/// Adjacent blocks of a file with a place of their own on the disk, to be written and then named.
+pub(super) struct Placed<'v> {
+    logical: LogicalBlock,
+    pub(super) start: FsBlock,
+    pub(super) len: u32,
+    naming: Naming<'v>,
+}
+
+/// How blocks come into the map once they are written.
+enum Naming<'v> {
+    /// The map has them as written.
+    InMap,
+    /// The map has them as unwritten. They are named as a whole.
+    Converted(Conversion, Reservation<'v>),
+    /// They were taken for a hole, which is known until a part of it is filled.
+    Taken(Option<Hole>, Reservation<'v>),
+}
+
+impl<'v> Placed<'v> {
+    /// Blocks that the map has as written.
+    pub(super) const fn in_map(logical: LogicalBlock, start: FsBlock, len: u32) -> Self {
+        Self { logical, start, len, naming: Naming::InMap }
+    }
+
+    /// Whether they held what the file has there before the write.
+    pub(super) const fn is_in_map(&self) -> bool {
+        matches!(self.naming, Naming::InMap)
+    }
+
+    /// Blocks beside them that are to be zeroed before they are named.
+    pub(super) fn to_zero(&self) -> &[Run] {
+        match &self.naming {
+            Naming::Converted(conversion, _) => &conversion.to_zero,
+            _ => &[],
+        }
+    }
+
+    /// A part of them, counted from the first.
+    fn part(&self, range: &Range<u32>) -> Run {
+        Run { start: FsBlock(self.start.0 + u64::from(range.start)), len: range.end - range.start }
+    }
+}
+
+/// What a write changes in an inode beside the map.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FieldChange {
+    /// The byte that the file reaches to at least.
+    pub(super) end: u64,
+    /// When it was written, and whether by a privileged writer; none where this is known apart from the data.
+    pub(super) write: Option<(Timestamp, bool)>,
+}
+
+impl FieldChange {
+    fn apply(self, raw: &mut RawInode) {
+        if self.end > raw.size() {
+            raw.set_size(self.end);
+        }
+        if let Some((time, privileged)) = self.write {
+            raw.set_mtime(time);
+            raw.set_ctime(time);
+            if !privileged {
+                drop_privileges(raw);
+            }
+        }
+    }
+}
+
+/// Takes set-user-id and set-group-id away (`should_remove_suid`).
+pub(super) fn drop_privileges(raw: &mut RawInode) {
+    let mode = without_set_id(raw.mode());
+    if mode != raw.mode() {
+        raw.set_mode(mode);
+    }
+}
+
+impl PageCache {
+    /// Places the first of the blocks that are wanted of a file whose fields are `raw`.
+    ///
+    /// # Errors
+    /// `NoSpace`; `FileTooLarge` if the inode cannot count them; `ReadOnly`; `Io`; `Corrupt`.
+    pub(super) fn place(&self, inode: &Arc<Inode>, raw: &RawInode, wanted: Wanted) -> Result<Placed<'_>> {
+        let first = |len: u32| {
+            let end = (u64::from(wanted.logical.0) + u64::from(len)) * u64::from(self.geometry.block_size);
+            Wanted { len, end: wanted.end.min(end), ..wanted }
+        };
+        match self.map(inode, raw, wanted.logical, wanted.len)? {
+            Mapping::Data { start, len, unwritten: false } => Ok(Placed::in_map(wanted.logical, start, len)),
+            Mapping::Data { start, len, unwritten: true } => self.place_unwritten(inode, first(len), start),
+            Mapping::Hole { len } => self.place_in_hole(inode, raw, first(len), None),
+        }
+    }
+
+    /// Plans how unwritten blocks become written, and reserves what the tree needs for it: the writer was promised that it needs no
+    /// space. With not even the reserved pool left, or more blocks than the inode can count, the blocks around are zeroed instead.
+    fn place_unwritten(&self, inode: &Inode, wanted: Wanted, start: FsBlock) -> Result<Placed<'_>> {
+        let Wanted { logical, len, .. } = wanted;
+        let conversion = self.conversion(inode, logical, len, false)?;
+        let reserved = self
+            .check_countable(&inode.raw(), conversion.blocks)
+            .and_then(|()| self.reserve(conversion.blocks, conversion.blocks, MayUse::Reserved));
+        let (conversion, reservation) = match reserved {
+            Err(Error::NoSpace | Error::FileTooLarge) => {
+                let size = inode.state().raw.size().max(wanted.end);
+                let wider = conversion.zeroing_out(self.blocks_of(size)).ok_or(Error::NoSpace)?;
+                (wider, self.reserve(0, 0, MayUse::Reserved)?)
+            }
+            reserved => (conversion, reserved?),
+        };
+        Ok(Placed { logical, start, len, naming: Naming::Converted(conversion, reservation) })
+    }
+
+    /// Takes blocks for the start of a hole, out of what is `kept` if there is such.
+    ///
+    /// # Errors
+    /// As [`PageCache::place`].
+    pub(super) fn place_in_hole<'v>(
+        &'v self,
+        inode: &Arc<Inode>,
+        raw: &RawInode,
+        wanted: Wanted,
+        kept: Option<&mut Reservation<'v>>,
+    ) -> Result<Placed<'v>> {
+        let hole = self.hole(inode, raw, wanted.logical)?;
+        let wanted = Wanted { len: wanted.len.min(hole.len_max()), ..wanted };
+        let (taken, reservation) = self.allocate_file_blocks(inode, raw, &hole, wanted, kept)?;
+        if !hole.can_name(taken) {
+            self.allocator.free_unmarked(taken);
+            return Err(Error::NoSpace);
+        }
+        let naming = Naming::Taken(Some(hole), reservation);
+        Ok(Placed { logical: wanted.logical, start: taken.start, len: taken.len, naming })
+    }
+
+    /// Names a part that was written, counted from the first block; what cannot be named is given back.
+    ///
+    /// # Errors
+    /// `NoSpace`; `FileTooLarge`; `ReadOnly`; the journal's; `Io`; `Corrupt`.
+    pub(super) fn name<'v>(
+        &'v self,
+        inode: &Arc<Inode>,
+        placed: &mut Placed<'v>,
+        range: Range<u32>,
+        fields: FieldChange,
+    ) -> Result<()> {
+        let logical = LogicalBlock(placed.logical.0 + range.start);
+        let taken = placed.part(&range);
+        let (mut update, change) = match std::mem::replace(&mut placed.naming, Naming::InMap) {
+            Naming::InMap => return self.change_fields(inode, fields),
+            Naming::Converted(conversion, reservation) => {
+                let mut update = self.begin_reserved(conversion.credits, reservation)?;
+                let change = update.convert_extent(inode, conversion)?;
+                (update, change)
+            }
+            Naming::Taken(hole, mut reservation) => {
+                let hole = hole.filter(|_| range.start == 0);
+                let opened = self.begin_naming(inode, logical, taken.len, hole, &mut reservation);
+                placed.naming = Naming::Taken(None, reservation);
+                let (mut update, hole) = opened.inspect_err(|_| self.allocator.free_unmarked(taken))?;
+                let change = update.map_run(inode, hole, logical, taken, false)?;
+                (update, change)
+            }
+        };
+        update.change_content(inode, change, |raw| fields.apply(raw))?;
+        update.note_size(fields.end);
+        update.finish();
+        Ok(())
+    }
+
+    /// Opens the update that maps blocks taken for a hole.
+    fn begin_naming<'v>(
+        &'v self,
+        inode: &Inode,
+        logical: LogicalBlock,
+        len: u32,
+        hole: Option<Hole>,
+        reservation: &mut Reservation<'v>,
+    ) -> Result<(MetadataUpdate<'v>, Hole)> {
+        let hole = match hole {
+            Some(hole) => hole,
+            None => self.hole(inode, &inode.raw(), logical)?,
+        };
+        let growth = hole.growth();
+        // Other runs, or the tree, may have grown since this one was taken.
+        self.check_countable(&inode.raw(), growth.saturating_add(len))?;
+        let reserved = self.reserve_of(Some(reservation), (growth, growth), MayUse::Reserved)?;
+        Ok((self.begin_reserved(hole.credits() + RUN_CREDITS, reserved)?, hole))
+    }
+
+    /// Changes the fields of an inode whose map has what was written, in an update of its own, if it changes any.
+    ///
+    /// # Errors
+    /// `ReadOnly`; the journal's.
+    pub(super) fn change_fields(&self, inode: &Arc<Inode>, fields: FieldChange) -> Result<()> {
+        let grows = fields.end > inode.state().raw.size();
+        if !grows && fields.write.is_none() {
+            return Ok(());
+        }
+        let dirty = if grows { InodeDirty::Mapping } else { InodeDirty::Attributes };
+        let mut update = self.begin(Credits::new(1, 0))?;
+        update.modify_inode(inode, dirty, |raw| fields.apply(raw));
+        update.note_size(fields.end);
+        update.finish();
+        Ok(())
+    }
+
+    /// Gives back a part, counted from the first block, that is not named.
+    pub(super) fn give_back(&self, placed: &Placed<'_>, range: &Range<u32>) {
+        if matches!(placed.naming, Naming::Taken(..)) && !range.is_empty() {
+            self.allocator.free_unmarked(placed.part(range));
+        }
+    }
+}
