@@ -553,7 +553,7 @@ impl PageCache {
             outcome.lose(run, at..range.start);
             let end = end.min((u64::from(run.block) + u64::from(range.end)) * block_size);
             at = range.end;
-            match self.name(inode, &mut placed, range.clone(), FieldChange { end, write: None }) {
+            match self.name(inode, &mut placed, range.clone(), FieldChange { end, privileged: None }) {
                 Ok(()) => outcome.written.push(part_of(run, range)),
                 Err(error) => {
                     outcome.error.get_or_insert(error);

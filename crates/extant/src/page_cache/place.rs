@@ -69,20 +69,20 @@ impl<'v> Placed<'v> {
 /// What a write changes in an inode beside the map.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FieldChange {
-    /// The byte that the file reaches to at least.
+    /// The byte that the file reaches to at least; 0 if it does not grow.
     pub(super) end: u64,
-    /// When it was written, and whether by a privileged writer; none where this is known apart from the data.
-    pub(super) write: Option<(Timestamp, bool)>,
+    /// Whether the writer is privileged; none where the times and the mode were changed before.
+    pub(super) privileged: Option<bool>,
 }
 
 impl FieldChange {
-    fn apply(self, raw: &mut RawInode) {
+    fn apply(self, raw: &mut RawInode, now: Timestamp) {
         if self.end > raw.size() {
             raw.set_size(self.end);
         }
-        if let Some((time, privileged)) = self.write {
-            raw.set_mtime(time);
-            raw.set_ctime(time);
+        if let Some(privileged) = self.privileged {
+            raw.set_mtime(now);
+            raw.set_ctime(now);
             if !privileged {
                 drop_privileges(raw);
             }
@@ -185,7 +185,8 @@ impl PageCache {
                 (update, change)
             }
         };
-        update.change_content(inode, change, |raw| fields.apply(raw))?;
+        let now = update.now();
+        update.change_content(inode, change, |raw| fields.apply(raw, now))?;
         update.note_size(fields.end);
         update.finish();
         Ok(())
@@ -206,7 +207,7 @@ impl PageCache {
         };
         let growth = hole.growth();
         // Other runs, or the tree, may have grown since this one was taken.
-        self.check_countable(&inode.raw(), growth.saturating_add(len))?;
+        self.check_countable(&inode.state().raw, growth.saturating_add(len))?;
         let reserved = self.reserve_of(Some(reservation), (growth, growth), MayUse::Reserved)?;
         Ok((self.begin_reserved(hole.credits() + RUN_CREDITS, reserved)?, hole))
     }
@@ -216,13 +217,14 @@ impl PageCache {
     /// # Errors
     /// `ReadOnly`; the journal's.
     pub(super) fn change_fields(&self, inode: &Arc<Inode>, fields: FieldChange) -> Result<()> {
-        let grows = fields.end > inode.state().raw.size();
-        if !grows && fields.write.is_none() {
+        let grows = fields.end > 0 && fields.end > inode.state().raw.size();
+        if !grows && fields.privileged.is_none() {
             return Ok(());
         }
         let dirty = if grows { InodeDirty::Mapping } else { InodeDirty::Attributes };
         let mut update = self.begin(Credits::new(1, 0))?;
-        update.modify_inode(inode, dirty, |raw| fields.apply(raw));
+        let now = update.now();
+        update.modify_inode(inode, dirty, |raw| fields.apply(raw, now));
         update.note_size(fields.end);
         update.finish();
         Ok(())

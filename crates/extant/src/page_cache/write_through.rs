@@ -58,9 +58,10 @@ impl PageCache {
     ) -> Result<bool> {
         let _content = inode.content.read();
         let raw = inode.raw();
-        let Some(end) = offset.checked_add(buf.len() as u64).filter(|end| *end <= raw.size()) else {
+        let end = offset.checked_add(buf.len() as u64);
+        if end.is_none_or(|end| end > raw.size()) {
             return Ok(false);
-        };
+        }
         let mut runs = Vec::new();
         let mut rest = buf;
         let mut at = offset;
@@ -81,7 +82,7 @@ impl PageCache {
         for (start, within, piece) in runs {
             self.write_padded(inode, (start, within), piece, (false, false))?;
         }
-        self.change_fields(inode, FieldChange { end, write: Some((self.now(), privileged)) })?;
+        self.change_fields(inode, FieldChange { end: 0, privileged: Some(privileged) })?;
         Ok(true)
     }
 
@@ -111,7 +112,7 @@ impl PageCache {
             .try_for_each(|run| self.zero_blocks(inode, *run))
             .and_then(|()| self.write_padded(inode, (placed.start, within), buf, padding))
             .inspect_err(|_| self.give_back(&placed, &blocks))?;
-        let fields = FieldChange { end, write: Some((self.now(), privileged)) };
+        let fields = FieldChange { end, privileged: Some(privileged) };
         self.name(inode, &mut placed, blocks, fields)?;
         Ok(buf.len())
     }
