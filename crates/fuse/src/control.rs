@@ -183,6 +183,8 @@ fn journal(fs: &Filesystem) -> String {
     let Some(stats) = fs.journal_statistics() else { return "none".to_owned() };
     let values = [
         ("commits", stats.commits),
+        ("fast_commits", stats.fast_commits),
+        ("fast_commit_blocks", stats.fast_commit_blocks),
         ("copies", stats.copies),
         ("revokes", stats.revokes),
         ("log_blocks", stats.log_blocks),

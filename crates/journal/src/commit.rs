@@ -24,6 +24,19 @@ use crate::journal::OpenLog;
 use crate::log::{Log, write_sorted};
 use crate::{BoxError, Client, Error, FinalBlock, Journal, Result};
 
+mod fast;
+
+/// How a commit is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Of the transaction, waiting for other threads that are about to ask for one.
+    Grouped,
+    /// Of the transaction, at once.
+    AtOnce,
+    /// By records if they can say what changed, waiting likewise.
+    Fast,
+}
+
 type Materialise<'a> = Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + 'a>;
 
 /// A transaction as it goes to the disk.
@@ -65,7 +78,16 @@ impl Journal {
     /// # Panics
     /// In debug builds, if the thread has a handle open.
     pub fn commit(&self, tid: TransactionId) -> Result<()> {
-        self.commit_in_group(tid, true)
+        self.commit_in_group(tid, Kind::Grouped)
+    }
+
+    /// Makes everything durable that handles changed which have closed, of `tid` or before: by a fast commit if records can say it, else
+    /// as [`Journal::commit`]. After a fast commit `tid` goes on.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    pub fn fast_commit(&self, tid: TransactionId) -> Result<()> {
+        self.commit_in_group(tid, Kind::Fast)
     }
 
     /// Makes everything durable that handles changed which have closed, at once. Nothing to do if none did.
@@ -73,10 +95,10 @@ impl Journal {
     /// # Errors
     /// As [`Journal::commit`].
     pub fn commit_running(&self) -> Result<()> {
-        self.commit_in_group(self.running_tid(), false)
+        self.commit_in_group(self.running_tid(), Kind::AtOnce)
     }
 
-    fn commit_in_group(&self, tid: TransactionId, waits: bool) -> Result<()> {
+    fn commit_in_group(&self, tid: TransactionId, kind: Kind) -> Result<()> {
         if self.is_durable(tid) {
             return Ok(());
         }
@@ -86,8 +108,10 @@ impl Journal {
         let mut state = self.state.lock();
         // Since when it waits, and whether it was the first of its group.
         let mut joined: Option<(Monotonic, bool)> = None;
+        // The first fast commit that has what the caller changed.
+        let wanted = state.fast_commits_begun + 1;
         loop {
-            if self.is_durable(tid) {
+            if self.is_durable(tid) || kind == Kind::Fast && state.fast_commits_done >= wanted {
                 return Ok(());
             }
             Self::check_aborted(&state)?;
@@ -103,7 +127,7 @@ impl Journal {
                 let in_commit = state.committing && tid == state.next;
                 (Monotonic::now(), state.group.join(in_commit))
             });
-            let left = state.group.wait(since.elapsed()).filter(|_| waits && HAS_TIMEOUTS);
+            let left = state.group.wait(since.elapsed()).filter(|_| kind != Kind::AtOnce && HAS_TIMEOUTS);
             state = match left {
                 _ if state.committing => self.commit_ended.wait(state),
                 // The first one commits; should it leave without, the others do not wait for ever.
@@ -116,10 +140,12 @@ impl Journal {
         drop(state);
         let started = Monotonic::now();
         let mut guard = CommitGuard { journal: self, finished: false };
-        let done = client
-            .as_deref()
-            .ok_or(Error::ClientGone)
-            .and_then(|client| self.commit_running_transaction(client));
+        let done = client.as_deref().ok_or(Error::ClientGone).and_then(|client| {
+            match kind == Kind::Fast && self.try_fast_commit(client)? {
+                true => Ok(()),
+                false => self.commit_running_transaction(client),
+            }
+        });
         let done = done.map_err(|error| self.fail(error));
         self.state.lock().group.ended(started.elapsed());
         guard.finished = true;
@@ -179,12 +205,7 @@ impl Journal {
         &self,
         client: &'c dyn Client,
     ) -> (TransactionId, Materialise<'c>, BTreeSet<FsBlock>) {
-        self.gate.lock();
-        let mut state = self.state.lock();
-        while !self.gate.is_drained() {
-            state = self.wait(state);
-        }
-        drop(state);
+        self.lock_updates();
         let tid = self.running_tid();
         let materialise = client.freeze(tid);
         let revoked = self.take_revoked();
@@ -193,6 +214,15 @@ impl Journal {
         self.gate.open_next();
         self.wake();
         (tid, materialise, revoked)
+    }
+
+    /// Has no handle open on the running transaction, and none open until the gate does (jbd2's `jbd2_journal_lock_updates`).
+    fn lock_updates(&self) {
+        self.gate.lock();
+        let mut state = self.state.lock();
+        while !self.gate.is_drained() {
+            state = self.wait(state);
+        }
     }
 
     /// Writes a transaction to the log, durably; returns how many log blocks it took.

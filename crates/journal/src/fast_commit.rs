@@ -1,19 +1,27 @@
-//! The fast-commit area behind the log: reading it.
+//! The fast-commit area behind the log: reading it, and making the blocks of a fast commit.
 //!
 //! Records in it count if the area begins with a HEAD of the transaction that comes after the last one in the log, up to the last TAIL of
 //! that transaction whose checksum is right. What follows is of a fast commit that did not reach the disk, or of an older use of the area.
 //!
-//! Leaves out: what the records mean.
+//! A fast commit that begins the area and is longer than a sector comes behind an empty one of a sector. Linux and e2fsck do not mount an
+//! area whose first fast commit is torn; of a later one they ignore what does not count.
+//!
+//! Leaves out: what the records mean; writing the blocks (`commit/fast.rs`).
 //!
 //! Source: `fc_do_one_pass` (`fs/jbd2/recovery.c`), `ext4_fc_replay_scan` (`fs/ext4/fast_commit.c`). Checked by `tests/fast_commit.rs`.
 
 use extant_block::BlockDevice;
-use extant_ondisk::fast_commit::{Record, TAG_BYTES, Tag};
+use extant_ondisk::fast_commit::{Record, TAG_BYTES, Tag, put_checksum, put_head, put_pad, put_tail};
 use extant_ondisk::jbd2::Superblock;
 use extant_ondisk::{TransactionId, crc32c};
 
 use crate::log::{self, Ring};
 use crate::{Error, LogMap, Result};
+
+/// What the disk writes as a whole.
+const SECTOR_BYTES: usize = 512;
+/// Bytes of a HEAD, and of a TAIL without what fills its block.
+const PAIR_RECORD_BYTES: usize = TAG_BYTES + 8;
 
 /// A record of a fast commit that counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +91,62 @@ pub fn scan(
         }
     }
     Ok(scan.found)
+}
+
+/// The blocks of a fast commit of `tid`; `None` if a record does not fit a block. One that begins the area has a HEAD.
+pub fn blocks(
+    tid: TransactionId,
+    begins_area: bool,
+    records: &[Vec<u8>],
+    block_bytes: usize,
+) -> Option<Vec<Vec<u8>>> {
+    let mut out = Writer { blocks: Vec::new(), block: Vec::new(), checksum: 0, block_bytes };
+    if begins_area {
+        put_head(tid, &mut out.block);
+        let bytes: usize = records.iter().map(Vec::len).sum();
+        if bytes + 2 * PAIR_RECORD_BYTES > SECTOR_BYTES {
+            out.end(tid)?;
+        }
+    }
+    for record in records {
+        out.make_room(record.len())?;
+        out.block.extend_from_slice(record);
+    }
+    out.end(tid)?;
+    Some(out.blocks)
+}
+
+struct Writer {
+    blocks: Vec<Vec<u8>>,
+    block: Vec<u8>,
+    /// Of the blocks of this fast commit before the last.
+    checksum: u32,
+    block_bytes: usize,
+}
+
+impl Writer {
+    /// Has room for a record in the last block, and behind it for what fills the block.
+    fn make_room(&mut self, bytes: usize) -> Option<()> {
+        let usable = self.block_bytes - TAG_BYTES;
+        if bytes > usable {
+            return None;
+        }
+        if self.block.len() + bytes > usable {
+            put_pad(self.block_bytes, &mut self.block);
+            self.checksum = crc32c(self.checksum, &self.block);
+            self.blocks.push(std::mem::take(&mut self.block));
+        }
+        Some(())
+    }
+
+    fn end(&mut self, tid: TransactionId) -> Option<()> {
+        self.make_room(PAIR_RECORD_BYTES)?;
+        put_tail(tid, self.block_bytes, &mut self.block);
+        put_checksum(crc32c(self.checksum, &self.block), self.block_bytes, &mut self.block);
+        self.checksum = 0;
+        self.blocks.push(std::mem::take(&mut self.block));
+        Some(())
+    }
 }
 
 struct Scan {

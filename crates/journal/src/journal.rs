@@ -3,7 +3,7 @@
 //! Leaves out: handles (`handle.rs`), commit, checkpoint, recovery.
 
 use extant_block::{BlockDevice, DurableRequests, FlushEpoch};
-use extant_ondisk::jbd2::{CRC32C_TYPE, Compat, Incompat, Superblock};
+use extant_ondisk::jbd2::{CRC32C_TYPE, Compat, DEFAULT_FAST_COMMIT_BLOCKS, Incompat, Superblock};
 use extant_ondisk::{FsBlock, TransactionId};
 use extant_rt::{Arc, AtomicU32, Condvar, LockClass, Mutex, MutexGuard, OnceLock, Ordering, WallClock, Weak};
 use std::collections::BTreeSet;
@@ -17,6 +17,8 @@ use crate::stats::Counters;
 use crate::transaction::State;
 use crate::{Client, Error, Result, Stats};
 
+/// `JBD2_MIN_JOURNAL_BLOCKS`.
+const MIN_JOURNAL_BLOCKS: u32 = 1024;
 /// `-EIO`, what the superblock says of an aborted journal.
 const ABORTED_ERRNO: i32 = -5;
 /// Credits of a transaction where no log bounds them: at 4 KiB, 256 MiB of copies.
@@ -29,6 +31,8 @@ pub struct Options {
     pub checksums: bool,
     /// 64-bit block numbers in the log: the file system has `64bit`, or might as well.
     pub block_numbers_64bit: bool,
+    /// Write fast commits: the file system has the feature. A log that is too short for an area has none.
+    pub fast_commits: bool,
     /// The log has a start but holds no transaction: recovery left it so for the fast commits that are to be replayed.
     pub replays_fast_commits: bool,
     /// Forget the error number that the superblock holds, because the file system's own superblock has it now.
@@ -47,6 +51,7 @@ impl Default for Options {
         Self {
             checksums: true,
             block_numbers_64bit: true,
+            fast_commits: false,
             replays_fast_commits: false,
             clear_errno: false,
             clock: WallClock::System,
@@ -64,6 +69,8 @@ pub(crate) struct OpenLog {
     pub is_external: bool,
     /// Behind the log.
     pub fast_commits: Area,
+    /// Whether fast commits are written there.
+    pub writes_fast_commits: bool,
     /// Revoke records per transaction.
     pub revokes_max: usize,
     pub superblock: Mutex<SuperblockBlock>,
@@ -149,6 +156,9 @@ impl Journal {
         options: Options,
     ) -> Result<Arc<Self>> {
         let (mut sb, block) = log::read_superblock(&*log_device, &map, block_size)?;
+        if options.fast_commits && !options.replays_fast_commits {
+            reserve_fast_commits(&mut sb);
+        }
         let ring = Ring::new(&sb, &map, block_size)?;
         if (sb.s_start != 0) != options.replays_fast_commits {
             return Err(Error::NeedsRecovery);
@@ -171,6 +181,7 @@ impl Journal {
             used_max,
             is_external,
             fast_commits,
+            writes_fast_commits: options.fast_commits && !is_external,
             revokes_max: budget.revokes,
             superblock: Mutex::with_key(LockClass::JOURNAL, 0, superblock),
         };
@@ -414,6 +425,16 @@ impl SuperblockBlock {
         log.device.write_fua(offset, &self.block)?;
         self.is_written = true;
         Ok(())
+    }
+}
+
+/// Makes the end of a log a fast-commit area, if it has none and what is left is as long as the shortest log (`JBD2_MIN_JOURNAL_BLOCKS`).
+///
+/// Source: `jbd2_journal_initialize_fast_commit`.
+fn reserve_fast_commits(sb: &mut Superblock) {
+    let blocks = if sb.s_num_fc_blks == 0 { DEFAULT_FAST_COMMIT_BLOCKS } else { sb.s_num_fc_blks };
+    if sb.s_maxlen.checked_sub(blocks).is_some_and(|left| left >= MIN_JOURNAL_BLOCKS) {
+        sb.s_feature_incompat |= Incompat::FAST_COMMIT;
     }
 }
 

@@ -55,6 +55,14 @@ pub trait Client: Send + Sync {
         tid: TransactionId,
     ) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_>;
 
+    /// All handles of `tid` are closed and none opens until this returns. Short; no I/O but of what is not in memory. The records that
+    /// say how everything is that changed since the last commit of either kind; none if nothing did. `None` if records cannot say it:
+    /// the transaction is committed then.
+    fn fast_commit(&self, tid: TransactionId) -> Option<Vec<Vec<u8>>> {
+        let _ = tid;
+        None
+    }
+
     /// `tid` is durable, [`Journal::committed_block`] has its blocks, and the blocks it freed may be used again.
     fn committed(&self, tid: TransactionId);
 

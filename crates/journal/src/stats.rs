@@ -8,6 +8,10 @@ use extant_rt::{AtomicU64, Ordering};
 pub struct Stats {
     /// Transactions made durable.
     pub commits: u64,
+    /// Fast commits.
+    pub fast_commits: u64,
+    /// Blocks of the fast-commit area that they wrote.
+    pub fast_commit_blocks: u64,
     /// Copies of blocks written to the log, or to their final locations where there is no log.
     pub copies: u64,
     /// Revoke records written.
@@ -26,6 +30,8 @@ pub struct Stats {
 #[derive(Debug, Default)]
 pub struct Counters {
     commits: AtomicU64,
+    fast_commits: AtomicU64,
+    fast_commit_blocks: AtomicU64,
     copies: AtomicU64,
     revokes: AtomicU64,
     log_blocks: AtomicU64,
@@ -42,6 +48,11 @@ impl Counters {
         self.log_blocks.fetch_add(u64::from(log_blocks), Ordering::Relaxed);
     }
 
+    pub fn fast_committed(&self, blocks: u32) {
+        self.fast_commits.fetch_add(1, Ordering::Relaxed);
+        self.fast_commit_blocks.fetch_add(u64::from(blocks), Ordering::Relaxed);
+    }
+
     pub fn checkpointed(&self, blocks: u64) {
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.checkpoint_blocks.fetch_add(blocks, Ordering::Relaxed);
@@ -55,6 +66,8 @@ impl Counters {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             commits: get(&self.commits),
+            fast_commits: get(&self.fast_commits),
+            fast_commit_blocks: get(&self.fast_commit_blocks),
             copies: get(&self.copies),
             revokes: get(&self.revokes),
             log_blocks: get(&self.log_blocks),

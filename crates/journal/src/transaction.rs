@@ -31,6 +31,11 @@ pub struct State {
     /// The transaction that will be written next, at `head`.
     pub next: TransactionId,
     pub head: u32,
+    /// Blocks of the fast-commit area that the running transaction has written.
+    pub fast_commit_blocks: u32,
+    /// Fast commits that collected their records, and those of them that are durable.
+    pub fast_commits_begun: u64,
+    pub fast_commits_done: u64,
     used: u32,
     logged: VecDeque<Logged>,
     /// A thread is between locking a transaction and its `committed`.
@@ -59,6 +64,9 @@ impl State {
         Self {
             next,
             head,
+            fast_commit_blocks: 0,
+            fast_commits_begun: 0,
+            fast_commits_done: 0,
             used: 0,
             logged: VecDeque::new(),
             committing: false,
@@ -78,6 +86,7 @@ impl State {
         self.logged.push_back(Logged { tid: self.next, start: self.head, len, checkpoint_refs: copies });
         self.head = ring.advance(self.head, len);
         self.used += len;
+        self.fast_commit_blocks = 0;
         self.next = self.next.next();
     }
 

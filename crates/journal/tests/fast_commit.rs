@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{PlainClient, empty_log, read_block};
-use extant_block::{BlockDevice, MemoryDevice};
+use common::{PlainClient, Rng, empty_log, read_block};
+use extant_block::{BlockDevice, Event, MemoryDevice, Recorder, Tearing};
 use extant_journal::{Error, Journal, LogMap, Options, recovery};
 use extant_ondisk::fast_commit::{Change, Dentry, put_checksum, put_head, put_tail};
 use extant_ondisk::jbd2::{Incompat, Superblock};
@@ -170,4 +170,131 @@ fn transactions_leave_the_area_alone() {
     }
     assert!(journal.stats().log_blocks > u64::from(LOG_LEN), "the log did not wrap");
     assert_eq!(read_block(&*device, BLOCK, AREA + 4)[0], 9);
+}
+
+/// A record of `bytes` bytes that says `number`.
+fn record(number: u32, bytes: usize) -> Vec<u8> {
+    let name = [&number.to_le_bytes()[..], &vec![b'x'; bytes - 16]].concat();
+    let mut record = Vec::new();
+    let dentry = Dentry { parent: InodeNumber(2), inode: InodeNumber(12), name: &name };
+    Change::Link(dentry).write(&mut record).expect("a record");
+    record
+}
+
+fn recorded() -> (Arc<Recorder<MemoryDevice>>, LogMap, Arc<Journal>, Arc<PlainClient>) {
+    let (device, map) = disk();
+    replay(&device, &map).checkpoint(&*device, &*device, &map).expect("checkpoint");
+    let recorder = Arc::new(Recorder::over(device.snapshot()));
+    let options = Options { fast_commits: true, ..Options::default() };
+    let journal =
+        Journal::open(recorder.clone(), recorder.clone(), BLOCK, map.clone(), options).expect("open");
+    let client = PlainClient::attach(&journal);
+    (recorder, map, journal, client)
+}
+
+/// Changes a block, and makes that durable by records, or by a commit without.
+fn sync(journal: &Journal, client: &PlainClient, records: Option<Vec<Vec<u8>>>) {
+    let handle = journal.start(1).expect("start");
+    let tid = handle.tid();
+    client.change(50, &[1; BLOCK as usize]);
+    *client.records.lock() = records;
+    handle.finish();
+    journal.fast_commit(tid).expect("a commit");
+}
+
+#[test]
+fn a_fast_commit_costs_one_flush_and_one_durable_block() {
+    let (recorder, map, journal, client) = recorded();
+    sync(&journal, &client, Some(vec![record(1, 40)]));
+    let before = recorder.event_count();
+    sync(&journal, &client, Some(vec![record(2, 40), record(3, 200)]));
+    let log = recorder.log();
+    let [Event::Flush, Event::Write { offset, bytes, fua: true }] = &log.events()[before..] else {
+        panic!("{:?}", &log.events()[before..]);
+    };
+    assert_eq!((*offset, bytes.len()), ((AREA + 1) * u64::from(BLOCK), BLOCK as usize));
+    let found = recovery::replay(recorder.inner(), &map, BLOCK, BLOCKS).expect("replay");
+    assert_eq!((found.report.fast_commits, found.fast_commit_records.len()), (2, 3));
+    assert_eq!((journal.stats().fast_commits, journal.stats().fast_commit_blocks), (2, 2));
+    assert!(!journal.is_durable(journal.running_tid()), "the transaction goes on");
+    let before = recorder.event_count();
+    *client.records.lock() = Some(Vec::new());
+    journal.fast_commit(journal.running_tid()).expect("nothing");
+    assert_eq!(recorder.event_count(), before, "nothing changed since");
+}
+
+#[test]
+fn what_records_cannot_say_is_committed_and_empties_the_area() {
+    let (recorder, map, journal, client) = recorded();
+    for number in 0..3 {
+        sync(&journal, &client, Some(vec![record(number, 40)]));
+    }
+    sync(&journal, &client, None);
+    let found = recovery::replay(recorder.inner(), &map, BLOCK, BLOCKS).expect("replay");
+    assert_eq!((found.report.fast_commits, found.report.transactions), (0, 1));
+    assert_eq!(read_block(recorder.inner(), BLOCK, AREA)[..4], [0; 4], "e2fsck would stop at an old HEAD");
+    // One block of the area is left out, and so many records fill the rest.
+    for number in 0..AREA_LEN {
+        sync(&journal, &client, Some(vec![record(number, 40)]));
+    }
+    let stats = journal.stats();
+    assert_eq!(
+        (stats.commits, stats.fast_commits),
+        (2, 3 + u64::from(AREA_LEN) - 1),
+        "a full area is committed"
+    );
+    sync(&journal, &client, Some((0..300).map(|number| record(number, 200)).collect()));
+    assert_eq!(journal.stats().commits, 3, "more than the area holds is committed");
+}
+
+#[test]
+fn every_crash_keeps_the_fast_commits_that_returned() {
+    for seed in 0..6 {
+        let mut rng = Rng(seed);
+        let (recorder, map, journal, client) = recorded();
+        let mut number = 0;
+        let mut expected = Vec::new();
+        for _ in 0..12 {
+            let records: Vec<_> = (0..1 + rng.below(14))
+                .map(|_| {
+                    number += 1;
+                    record(number, 20 + rng.below(240) as usize)
+                })
+                .collect();
+            let is_fast = !rng.one_in(6);
+            sync(&journal, &client, is_fast.then_some(records));
+            // Those before a commit are part of it.
+            expected.push(if is_fast { number } else { 0 });
+            recorder.mark(expected.len() as u64);
+        }
+        let log = recorder.log();
+        let mut cursor = log.cursor();
+        for events in 0..=log.events().len() {
+            cursor.advance_to(events).expect("advance");
+            let returned = log.events()[..events].iter().rev().find_map(|event| match event {
+                Event::Mark(mark) => Some(*mark as usize),
+                _ => None,
+            });
+            for odds in 0..6 {
+                let survives = |_: &_| odds > 3 || odds > 0 && rng.one_in(2);
+                let image = cursor.crash_image(Tearing::Sectors, survives).expect("an image");
+                let found = recovery::replay(&image, &map, BLOCK, BLOCKS).expect("replay");
+                let last = found.fast_commit_records.last();
+                let last =
+                    last.map_or(0, |r| u32::from_le_bytes(r.value[8..12].try_into().expect("a number")));
+                let numbers: Vec<u32> = found
+                    .fast_commit_records
+                    .iter()
+                    .map(|r| u32::from_le_bytes(r.value[8..12].try_into().expect("a number")))
+                    .collect();
+                assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "seed {seed}: {numbers:?}");
+                let least = returned.map_or(0, |count| expected[count - 1]);
+                let is_committed = returned.is_some_and(|count| expected[count..].first() == Some(&0));
+                assert!(
+                    last >= least || is_committed && last == 0,
+                    "seed {seed}, {events} events: up to {last} of {least}"
+                );
+            }
+        }
+    }
 }

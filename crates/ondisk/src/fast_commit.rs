@@ -216,6 +216,13 @@ pub fn put_head(tid: TransactionId, into: &mut Vec<u8>) {
     into.extend([0, tid.0].map(u32::to_le_bytes).concat());
 }
 
+/// Appends a PAD to a block, which it fills.
+pub fn put_pad(block_bytes: usize, into: &mut Vec<u8>) {
+    let len = block_bytes.saturating_sub(into.len() + TAG_BYTES);
+    put_tag(Tag::Pad, len.min(usize::from(u16::MAX)) as u16, into);
+    into.resize(block_bytes.max(into.len()), 0);
+}
+
 /// Appends the TAIL of a fast commit, up to its checksum, to a block of which it is to fill the rest: `block_bytes` are the whole
 /// block's. [`put_checksum`] is to follow.
 ///

@@ -208,6 +208,7 @@ impl MetadataUpdate<'_> {
             InsertPlace::Convert(block) => self.convert(dirs, dir, &block, entry)?,
             InsertPlace::Split(path, leaf) => self.split(dirs, dir, path, &leaf, entry)?,
         }
+        self.note_name_changed();
         self.touch_directory(dir);
         Ok(())
     }
@@ -380,6 +381,7 @@ impl MetadataUpdate<'_> {
     pub(crate) fn remove_entry(&mut self, dir: &Arc<Inode>, found: &Found) -> Result<()> {
         self.modify_buffer(&found.buffer, |bytes| dirent::remove(bytes, found.usable, found.offset))
             .map_err(|e| place_in(dir, &found.buffer).format(e))?;
+        self.note_name_changed();
         self.touch_directory(dir);
         Ok(())
     }
@@ -396,6 +398,7 @@ impl MetadataUpdate<'_> {
         file_type: FileType,
     ) -> Result<()> {
         let byte = self.sbi.dir_format.file_type_byte(file_type);
+        self.note_name_changed();
         self.modify_buffer(&found.buffer, |bytes| {
             dirent::set_inode(bytes, found.usable, found.offset, number, byte)
         })

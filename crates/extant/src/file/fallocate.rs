@@ -151,7 +151,7 @@ impl Files {
         // Or the update would copy the fields.
         drop(raw);
         let mut update = match self.begin_reserved(hole.credits() + RUN_CREDITS, reservation) {
-            Ok(update) => update,
+            Ok(update) => update.tracked(),
             Err(error) => {
                 self.allocator.free_unmarked(run);
                 return Err(error);
@@ -183,7 +183,7 @@ impl Files {
             if let Mapping::Data { len, unwritten: false, .. } = mapping {
                 let conversion = self.conversion(inode, logical, len, true)?;
                 self.check_countable(&inode.raw(), conversion.blocks)?;
-                let mut update = self.begin(Credits::new(conversion.credits, conversion.blocks))?;
+                let mut update = self.begin(Credits::new(conversion.credits, conversion.blocks))?.tracked();
                 let change = update.convert_extent(inode, conversion)?;
                 update.change_content(inode, change, |_| ())?;
                 update.finish();
@@ -219,7 +219,7 @@ impl Files {
         while from < end {
             let Some(step) = self.removal(inode, from, end)? else { break };
             end = step.end();
-            let mut update = self.begin(step.need())?;
+            let mut update = self.begin(step.need())?.tracked();
             update.remove(inode, step)?;
             update.finish();
         }
@@ -229,7 +229,7 @@ impl Files {
 
     /// Sets the times of a file whose content changed.
     fn touch_content(&self, inode: &Arc<Inode>) -> Result<()> {
-        let mut update = self.begin(Credits::new(1, 0))?;
+        let mut update = self.begin(Credits::new(1, 0))?.tracked();
         let now = update.now();
         update.modify_inode(inode, InodeDirty::Mapping, |raw| {
             raw.set_mtime(now);

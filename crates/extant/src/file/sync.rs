@@ -49,7 +49,7 @@ impl Files {
         let tid = if attributes { state.sync_tid } else { state.datasync_tid };
         drop(state);
         match tid {
-            Some(tid) if !journal.is_durable(tid) => journal.commit(tid)?,
+            Some(tid) if !journal.is_durable(tid) => journal.fast_commit(tid)?,
             _ => {}
         }
         // No commit may have been needed, or it may have flushed before this file's last overwrite in place.

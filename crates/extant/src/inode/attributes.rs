@@ -196,7 +196,7 @@ impl Inodes {
         };
         let acl = acl.map(|acl| self.plan_access_acl(inode, &acl)).transpose()?;
         let need = acl.as_ref().map_or(Credits::new(0, 0), |plan| plan.need);
-        let mut update = self.begin(need.and(Credits::new(1, 0)))?;
+        let mut update = self.begin(need.and(Credits::new(1, 0)))?.tracked();
         if let Some(plan) = &acl {
             update.apply_xattrs(inode, plan)?;
         }
@@ -281,7 +281,7 @@ impl Inodes {
         if !is_due || self.is_read_only() {
             return Ok(());
         }
-        let mut update = self.begin(Credits::new(1, 0))?;
+        let mut update = self.begin(Credits::new(1, 0))?.tracked();
         update.modify_inode(inode, InodeDirty::Attributes, |raw| raw.set_atime(now));
         update.finish();
         Ok(())

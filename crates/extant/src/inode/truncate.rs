@@ -108,7 +108,7 @@ impl Inodes {
         let step = self.removal(inode, from, LOGICAL_END)?;
         let whole = step.as_ref().is_none_or(|step| step.end() <= from) && !self.has_tail(inode, size)?;
         let need = step.as_ref().map_or(Credits::new(1, 0), Step::need);
-        let mut update = self.begin(Credits { credits: need.credits + ORPHAN_CREDITS, ..need })?;
+        let mut update = self.begin(Credits { credits: need.credits + ORPHAN_CREDITS, ..need })?.tracked();
         update.resized(inode, size);
         if !whole {
             update.begin_truncate(inode);
@@ -122,7 +122,7 @@ impl Inodes {
 
     /// Sets a file's size in an update of its own.
     pub(crate) fn resize(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
-        let mut update = self.begin(Credits::new(1, 0))?;
+        let mut update = self.begin(Credits::new(1, 0))?.tracked();
         update.resized(inode, size);
         update.finish();
         Ok(())

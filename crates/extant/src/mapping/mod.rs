@@ -10,10 +10,10 @@ pub(crate) mod inline;
 mod io;
 pub(crate) mod prealloc;
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 use extant_alloc::Run;
-use extant_ondisk::extent::MAX_LEN;
+use extant_ondisk::extent::{MAX_LEN, MAX_UNWRITTEN_LEN};
 use extant_ondisk::inode::I_BLOCK_SIZE;
 use extant_ondisk::{
     Extent, ExtentNode, FileType, FsBlock, InodeFlags, InodeNumber, LogicalBlock, RawInode, Structure,
@@ -274,6 +274,29 @@ impl BlockMap {
         }
     }
 
+    /// The extents of a range of a file's blocks, cut to it.
+    ///
+    /// # Errors
+    /// `Unsupported` of a file without extents; `Io`; `Corrupt`.
+    pub(crate) fn extents_in(&self, inode: &Inode, range: Range<u64>) -> Result<Vec<Extent>> {
+        let raw = inode.raw();
+        if self.map_kind(&raw) != MapKind::Extents {
+            return Err(Error::Unsupported("extents of a file without"));
+        }
+        let mut extents = Vec::new();
+        let (mut at, end) = (range.start, range.end.min(LOGICAL_END));
+        while at < end {
+            let logical = LogicalBlock(at as u32);
+            let len_max = (end - at).min(u64::from(MAX_UNWRITTEN_LEN)) as u32;
+            let mapping = self.map(inode, &raw, logical, len_max)?;
+            at += u64::from(mapping.len());
+            if let Mapping::Data { start, len, unwritten } = mapping {
+                extents.push(Extent { logical, len: len as u16, start, unwritten });
+            }
+        }
+        Ok(extents)
+    }
+
     /// Blocks that bytes up to `bytes` take.
     pub(crate) fn blocks_of(&self, bytes: u64) -> u64 {
         bytes.div_ceil(u64::from(self.geometry.block_size))
@@ -423,7 +446,10 @@ impl MetadataUpdate<'_> {
     ) -> Result<ContentChange> {
         let change = match hole {
             Hole::Extents(path) => self.insert_extent(inode, path, logical, run, unwritten)?,
-            Hole::Indirect(hole) => self.fill_indirect(hole, tables, run)?,
+            Hole::Indirect(hole) => {
+                self.mark_ineligible();
+                self.fill_indirect(hole, tables, run)?
+            }
         };
         Ok(change.with_blocks(i64::from(run.len)))
     }

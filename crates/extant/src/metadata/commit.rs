@@ -64,6 +64,7 @@ impl SbInfo {
 
     fn snapshot(&self, tid: TransactionId) -> Snapshot {
         let changes = self.dirty_metadata.take();
+        self.fast_commits.forget();
         let mut buffers = Vec::with_capacity(changes.buffers.len());
         for buffer in &changes.buffers {
             let mut state = buffer.lock();

@@ -11,6 +11,7 @@ pub(crate) mod counting;
 pub(crate) mod dir_format;
 pub(crate) mod dirty;
 pub(crate) mod errors;
+pub(crate) mod fast_commit;
 pub(crate) mod features;
 pub(crate) mod groups;
 pub(crate) mod orphan_list;
@@ -39,6 +40,7 @@ use crate::incore::inode_cache::InodeCache;
 use crate::metadata::commit::Pinned;
 use crate::metadata::dir_format::DirFormat;
 use crate::metadata::dirty::DirtyMetadata;
+use crate::metadata::fast_commit::FastCommits;
 use crate::metadata::features::Features;
 use crate::metadata::orphan_list::Orphans;
 use crate::metadata::reserved::SpecialInodes;
@@ -72,6 +74,7 @@ pub(crate) struct SbInfo {
     pub(crate) buffers: Cache<Buffer>,
     pub(crate) inodes: InodeCache,
     pub(crate) dirty_metadata: DirtyMetadata,
+    pub(crate) fast_commits: FastCommits,
     pub(crate) pinned: Mutex<Option<Pinned>>,
     pub(crate) tables: Tables,
     pub(crate) orphans: Mutex<Orphans>,

@@ -17,7 +17,8 @@ use extant_alloc::{InodeKind, MayUse, NewInode, Parent, Purpose, Request, Reserv
 use extant_journal::Handle;
 use extant_ondisk::inode::LARGE_FILE_BYTES;
 use extant_ondisk::{
-    FsBlock, InodeFlags, InodeNumber, RawInode, Structure, Superblock, Timestamp, TransactionId, xattr,
+    FileType, FsBlock, InodeFlags, InodeNumber, RawInode, Structure, Superblock, Timestamp, TransactionId,
+    xattr,
 };
 use extant_rt::{Arc, MutexGuard, Ordering};
 
@@ -25,6 +26,7 @@ use crate::error::{Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
 use crate::incore::inode::{Inode, InodeState};
 use crate::metadata::SbInfo;
+use crate::metadata::fast_commit::NameChange;
 
 /// Credits for the bitmap and the descriptor of a run within one group.
 pub(crate) const RUN_CREDITS: u32 = 2;
@@ -79,23 +81,70 @@ pub(crate) struct MetadataUpdate<'v> {
     handle: Handle<'v>,
     reservation: Reservation<'v>,
     now: Timestamp,
+    /// Records of a fast commit say what it changes.
+    is_tracked: bool,
+    /// Names that changed, less those that were tracked.
+    untracked_names: i32,
 }
 
 impl<'v> MetadataUpdate<'v> {
     pub(crate) fn new(sbi: &'v SbInfo, handle: Handle<'v>, reservation: Reservation<'v>) -> Self {
         // Credits that are not charged are returned.
         handle.charge(0);
-        Self { sbi, handle, reservation, now: sbi.now() }
+        Self { sbi, handle, reservation, now: sbi.now(), is_tracked: false, untracked_names: 0 }
+    }
+
+    /// The update, of which records of a fast commit can say what it changes. Every other makes the next commit one of the transaction.
+    pub(crate) fn tracked(self) -> Self {
+        Self { is_tracked: self.sbi.fast_commits.is_on(), ..self }
+    }
+
+    /// No record says what the update changes.
+    pub(crate) fn mark_ineligible(&mut self) {
+        self.is_tracked = false;
+        self.sbi.fast_commits.mark_ineligible();
+    }
+
+    /// A name changed that is to be tracked.
+    pub(crate) fn note_name_changed(&mut self) {
+        self.untracked_names += 1;
+    }
+
+    /// Tracks a name that changed.
+    pub(crate) fn track_name(
+        &mut self,
+        change: NameChange,
+        parent: InodeNumber,
+        inode: &Arc<Inode>,
+        name: &[u8],
+    ) {
+        if self.is_tracked {
+            self.untracked_names -= 1;
+            self.sbi.fast_commits.track_name(change, parent, inode, name);
+        }
+    }
+
+    /// Tracks blocks of a file that have another mapping.
+    pub(crate) fn track_range(&mut self, inode: &Arc<Inode>, range: std::ops::Range<u64>) {
+        if self.is_tracked && !inode.is_directory() {
+            self.sbi.fast_commits.track_range(inode, range);
+        }
     }
 
     /// Ends an update whose changes are whole.
-    pub(crate) fn finish(self) {
+    pub(crate) fn finish(mut self) {
+        if self.is_tracked && self.untracked_names != 0 {
+            self.mark_ineligible();
+        }
         self.handle.finish();
     }
 
     /// Says that a change begins, before what [`MetadataUpdate`] does not see changes in memory. A panic from here on aborts the
     /// journal.
     pub(crate) fn begin_change(&self) {
+        if !self.is_tracked {
+            self.sbi.fast_commits.mark_ineligible();
+        }
         self.handle.begin_change();
     }
 
@@ -195,7 +244,11 @@ impl<'v> MetadataUpdate<'v> {
         }
         let result = modify(raw);
         inode.publish(&state);
+        let is_directory = state.raw.file_type() == FileType::Directory;
         drop(state);
+        if self.is_tracked && !is_directory {
+            self.sbi.fast_commits.track_inode(inode);
+        }
         if first && self.sbi.dirty_metadata.add_inode(self.sbi.group_of_inode(inode.number), inode.clone()) {
             self.handle.charge(1);
         }
@@ -210,9 +263,15 @@ impl<'v> MetadataUpdate<'v> {
     ) -> R {
         self.begin_change();
         let mut state = buffer.lock();
+        let is_named =
+            matches!(state.kind, BufferKind::Extent(_) | BufferKind::Directory(_) | BufferKind::HtreeNode(_));
         let first = !std::mem::replace(&mut state.dirty, true);
         let result = modify(Arc::make_mut(&mut state.bytes));
         drop(state);
+        if !is_named {
+            // Attributes, targets of links, tables of block maps: no record says what is in them.
+            self.mark_ineligible();
+        }
         if first {
             self.sbi.dirty_metadata.add_buffer(buffer.clone());
             self.handle.charge(1);
@@ -229,6 +288,7 @@ impl<'v> MetadataUpdate<'v> {
     /// Changes the superblock's fields other than the free counts, which the committer sets.
     pub(crate) fn modify_superblock<R>(&mut self, modify: impl FnOnce(&mut Superblock) -> R) -> R {
         self.begin_change();
+        self.mark_ineligible();
         let result = modify(&mut self.sbi.superblock.lock());
         // Charged like any other block: a transaction that changes nothing else is not empty.
         if self.sbi.dirty_metadata.add_superblock() {
@@ -307,6 +367,9 @@ impl<'v> MetadataUpdate<'v> {
     /// `NoInodes`, and nothing was changed.
     pub(crate) fn allocate_inode(&mut self, parent: Parent<'_>, kind: InodeKind) -> Result<NewInode> {
         let had_changed = self.handle.begin_change();
+        if !self.is_tracked {
+            self.sbi.fast_commits.mark_ineligible();
+        }
         let made = self.sbi.allocator.allocate_inode(self.tid(), parent, kind).inspect_err(|_| {
             if !had_changed {
                 self.handle.cancel_change();

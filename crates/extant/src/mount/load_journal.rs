@@ -93,6 +93,7 @@ pub(super) fn open_journal(
     let options = extant_journal::Options {
         checksums: sbi.checksums.has_metadata_checksums(),
         block_numbers_64bit: sbi.superblock.get_mut().incompat().contains(IncompatFeatures::BIT64),
+        fast_commits: sbi.fast_commits.is_on(),
         replays_fast_commits,
         clear_errno: true,
         clock: sbi.clock,

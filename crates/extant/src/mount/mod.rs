@@ -38,6 +38,7 @@ use crate::metadata::counting::{self, DESCRIPTOR_BLOCKS_AT_MOUNT};
 use crate::metadata::dir_format::DirFormat;
 use crate::metadata::dirty::DirtyMetadata;
 use crate::metadata::errors::note_loss;
+use crate::metadata::fast_commit::FastCommits;
 use crate::metadata::features::Features;
 use crate::metadata::groups::Groups;
 use crate::metadata::orphan_list::Orphans;
@@ -298,6 +299,10 @@ impl Client for Volume {
         SbInfo::freeze(self, tid)
     }
 
+    fn fast_commit(&self, _tid: TransactionId) -> Option<Vec<Vec<u8>>> {
+        self.fast_commits.collect(|inode, range| self.extents_in(inode, range))
+    }
+
     fn committed(&self, tid: TransactionId) {
         SbInfo::committed(self, tid);
     }
@@ -446,6 +451,9 @@ fn read_sb_info(
         buffers: Cache::new(buffer_count),
         inodes: InodeCache::new(entry_count(options.cache_bytes, ENTRY_BYTES)),
         dirty_metadata: DirtyMetadata::new(),
+        fast_commits: FastCommits::new(
+            has_journal && superblock.compat().contains(CompatFeatures::FAST_COMMIT),
+        ),
         pinned: Mutex::new(LockClass::CACHE, None),
         tables: Tables::new(),
         orphans: Mutex::new(LockClass::ORPHAN, Orphans::default()),

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::incore::inode::Inode;
 use crate::incore::inode_cache::InodeRef;
 use crate::inode::attributes::Times;
+use crate::metadata::fast_commit::NameChange;
 use crate::metadata::orphan_list::ORPHAN_CREDITS;
 use crate::metadata::update::{Credits, InodeDirty};
 use crate::namespace::Namespace;
@@ -102,10 +103,14 @@ impl Namespace {
         // Dropped here, for while this snapshot lives, a change of the inode would copy its fields.
         drop(parent);
         let mut update = self.begin(plan.need.and(inode_plan.need))?;
+        if new.kind == NewKind::File {
+            update = update.tracked();
+        }
         let inode = update.make_inode(dir, &inode_plan)?;
         let entry = Insertion { name, inode: inode.number, file_type: new.kind.file_type() };
         update.fill_inode(self, &inode, dir.number, &inode_plan)?;
         update.insert_entry(self, dir, plan, entry)?;
+        update.track_name(NameChange::Creat, dir.number, &inode, name);
         if is_directory {
             let is_indexed = self.is_indexed(&dir.raw());
             update.modify_inode(dir, InodeDirty::Attributes, |parent| add_subdirectory(parent, is_indexed));

@@ -13,6 +13,7 @@ use crate::incore::inode_cache::InodeRef;
 use crate::inode::Inodes;
 use crate::inode::delete::DELETE_CREDITS;
 use crate::inode::truncate::FREE_ALL_CREDITS;
+use crate::metadata::fast_commit::NameChange;
 use crate::metadata::orphan_list::ORPHAN_CREDITS;
 use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::namespace::Namespace;
@@ -40,10 +41,11 @@ impl Namespace {
         }
         let plan = self.plan_insert(dir, &parent, name)?;
         drop(parent);
-        let mut update = self.begin(plan.need.and(Credits::new(1 + ORPHAN_CREDITS, 0)))?;
+        let mut update = self.begin(plan.need.and(Credits::new(1 + ORPHAN_CREDITS, 0)))?.tracked();
         update.add_link(inode)?;
         let entry = Insertion { name, inode: inode.number, file_type: raw.file_type() };
         update.insert_entry(self, dir, plan, entry)?;
+        update.track_name(NameChange::Link, dir.number, inode, name);
         inode.set_linkable(false);
         self.note_name(dir, name, Some(inode));
         self.finish_names(update, &[dir])
@@ -74,8 +76,9 @@ impl Namespace {
         let found = self.changeable_entry(dir, name, found)?;
         // The directory's block and inode, the child's inode.
         let need = Credits::new(3 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
-        let mut update = self.begin(need)?;
+        let mut update = self.begin(need)?.tracked();
         update.remove_entry(dir, &found)?;
+        update.track_name(NameChange::Unlink, dir.number, &child, name);
         self.note_name(dir, name, None);
         if update.drop_link(&child) {
             update.delete_or_orphan(self, &child)?;

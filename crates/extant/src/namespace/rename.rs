@@ -14,6 +14,7 @@ use crate::incore::inode_cache::InodeRef;
 use crate::inode::Inodes;
 use crate::inode::delete::DELETE_CREDITS;
 use crate::inode::truncate::FREE_ALL_CREDITS;
+use crate::metadata::fast_commit::NameChange;
 use crate::metadata::orphan_list::ORPHAN_CREDITS;
 use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::namespace::Namespace;
@@ -208,12 +209,22 @@ impl Namespace {
             need = need.and(whiteout.need);
         }
         let mut update = self.begin(need)?;
+        if !is_directory && whiteout.is_none() {
+            update = update.tracked();
+        }
         // No other thread may see one name changed and not the other.
         self.forget_name(from, names.from_name);
         self.forget_name(to, to_name);
         let whiteout = whiteout.map(|plan| update.make_whiteout(self, from, &plan)).transpose()?;
         update.name_target(self, to, to_name, &entries, plan)?;
         update.unname(self, names, &entries, whiteout.as_ref())?;
+        if let Some((target, _)) = &entries.target {
+            // The name changes once, and has two records.
+            update.note_name_changed();
+            update.track_name(NameChange::Unlink, to.number, target, to_name);
+        }
+        update.track_name(NameChange::Link, to.number, child, to_name);
+        update.track_name(NameChange::Unlink, from.number, child, names.from_name);
         if let Some(found) = parent_entry {
             update.replace_entry(child, &found, to.number, FileType::Directory)?;
             update.modify_inode(from, InodeDirty::Attributes, remove_subdirectory);

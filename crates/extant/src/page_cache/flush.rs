@@ -22,7 +22,7 @@ use crate::incore::inode::Inode;
 use crate::incore::pages::InodePages;
 use crate::mapping::Mapping;
 use crate::mapping::prealloc::Wanted;
-use crate::metadata::update::Credits;
+use crate::metadata::update::{Credits, MetadataUpdate};
 use crate::page_cache::PageCache;
 
 /// Bytes that are written and named at once, at most.
@@ -571,7 +571,7 @@ impl PageCache {
         if inode.state().delalloc.time.is_none() {
             return Ok(());
         }
-        let begun = self.begin(Credits::new(1, 0));
+        let begun = self.begin(Credits::new(1, 0)).map(MetadataUpdate::tracked);
         match begun {
             Ok(mut update) => {
                 update.put_times(inode);

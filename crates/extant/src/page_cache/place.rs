@@ -172,7 +172,7 @@ impl PageCache {
         let (mut update, change) = match std::mem::replace(&mut placed.naming, Naming::InMap) {
             Naming::InMap => return self.change_fields(inode, fields),
             Naming::Converted(conversion, reservation) => {
-                let mut update = self.begin_reserved(conversion.credits, reservation)?;
+                let mut update = self.begin_reserved(conversion.credits, reservation)?.tracked();
                 let change = update.convert_extent(inode, conversion)?;
                 (update, change)
             }
@@ -209,7 +209,7 @@ impl PageCache {
         // Other runs, or the tree, may have grown since this one was taken.
         self.check_countable(&inode.state().raw, growth.saturating_add(len))?;
         let reserved = self.reserve_of(Some(reservation), (growth, growth), MayUse::Reserved)?;
-        Ok((self.begin_reserved(hole.credits() + RUN_CREDITS, reserved)?, hole))
+        Ok((self.begin_reserved(hole.credits() + RUN_CREDITS, reserved)?.tracked(), hole))
     }
 
     /// Changes the fields of an inode whose map has what was written, in an update of its own, if it changes any.
@@ -222,7 +222,7 @@ impl PageCache {
             return Ok(());
         }
         let dirty = if grows { InodeDirty::Mapping } else { InodeDirty::Attributes };
-        let mut update = self.begin(Credits::new(1, 0))?;
+        let mut update = self.begin(Credits::new(1, 0))?.tracked();
         let now = update.now();
         update.modify_inode(inode, dirty, |raw| fields.apply(raw, now));
         update.note_size(fields.end);

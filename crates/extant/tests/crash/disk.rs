@@ -22,7 +22,7 @@ pub struct DiskKind {
 }
 
 /// Each has the smallest journal there is, 1024 blocks.
-pub const KINDS: [DiskKind; 7] = [
+pub const KINDS: [DiskKind; 9] = [
     DiskKind {
         name: "1k-checksums",
         block_size: 1024,
@@ -68,6 +68,18 @@ pub const KINDS: [DiskKind; 7] = [
             "-I",
             "128",
         ]),
+    },
+    DiskKind {
+        name: "4k-fast-commits",
+        block_size: 4096,
+        size_mib: 12,
+        options: Some(&["-O", "fast_commit,metadata_csum,64bit,^resize_inode", "-g", "1024"]),
+    },
+    DiskKind {
+        name: "1k-fast-commits",
+        block_size: 1024,
+        size_mib: 6,
+        options: Some(&["-O", "fast_commit,metadata_csum,64bit,^resize_inode", "-g", "2048"]),
     },
     DiskKind { name: "own-mkfs", block_size: 4096, size_mib: 12, options: None },
 ];
@@ -154,6 +166,11 @@ impl DiskKind {
     /// Whether there is a copy of the superblock, or no checksum of it: then it may be torn.
     pub fn may_tear_superblock(&self) -> bool {
         !matches!(self.name, "4k-lazy-tables" | "own-mkfs")
+    }
+
+    /// Whether e2fsck can recover it: of fast commits it writes old blocks of inodes back (seen in 1.47.0). Linux can: `crate::linux`.
+    pub fn is_recovered_by_e2fsck(&self) -> bool {
+        !self.name.ends_with("fast-commits")
     }
 
     pub fn has_extents(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Tests of the explorer: with a fault on the way to the disk it finds bad images, and none without.
 
 use extant_block::{Event, MemoryDevice, Mutation, Recorder, Tearing};
+use extant_ondisk::fast_commit::{Record, Tag};
 use extant_ondisk::jbd2::MAGIC;
 
 use crate::disk::{Checker, DiskKind, has_tools};
@@ -63,13 +64,17 @@ fn synced_operations(block: u64) -> Vec<Op> {
 /// Indices of the flushes that a write of such a block of the journal follows.
 fn flushes_before(recording: &Recording, block_type: u32) -> Vec<u64> {
     let header: Vec<u8> = [MAGIC, block_type].into_iter().flat_map(u32::to_be_bytes).collect();
-    let is_such =
-        |event: &Event| matches!(event, Event::Write { bytes, fua: true, .. } if bytes.starts_with(&header));
+    flushes_before_such(recording, |bytes| bytes.starts_with(&header))
+}
+
+/// Indices of the flushes that a durable write of such a block follows.
+fn flushes_before_such(recording: &Recording, is_block: impl Fn(&[u8]) -> bool) -> Vec<u64> {
+    let is_such = |event: &Event| matches!(event, Event::Write { bytes, fua: true, .. } if is_block(bytes));
     let events = recording.log.events();
     let flushes = events.iter().enumerate().filter(|(_, event)| **event == Event::Flush);
     let before_such = |at: usize| {
         let next = events[at..].iter().find(|event| !matches!(event, Event::Flush | Event::Mark(_)));
-        at >= recording.start && next.is_some_and(is_such)
+        at >= recording.start && next.is_some_and(&is_such)
     };
     (0..).zip(flushes).filter(|(_, (at, _))| before_such(*at)).map(|(index, _)| index).collect()
 }
@@ -216,6 +221,64 @@ fn data_that_arrives_after_its_commit_is_found() {
         let base = base(name);
         let ops = synced_operations(base.kind.block_size);
         assert_found(Fault::LateWrites, [scenario(&base, ops)]);
+    }
+}
+
+/// New blocks of a file, synced again and again: each sync is a fast commit.
+fn growing_file(block: u64) -> Vec<Op> {
+    let mut ops = vec![Op::Create("c"), Op::Fsync("c")];
+    for turn in 0..4 {
+        ops.extend([Op::Write { file: "c", at: turn * 3 * block, bytes: 2 * block }, Op::Fsync("c")]);
+    }
+    ops
+}
+
+fn is_fast_commit(bytes: &[u8]) -> bool {
+    let mut at = 0;
+    while let Some(record) = Record::at(bytes, at) {
+        if record.tag == Tag::Tail {
+            return true;
+        }
+        at += record.bytes.len();
+    }
+    false
+}
+
+/// J30, E2.
+#[test]
+fn each_flush_before_a_fast_commit_is_needed() {
+    if !has_tools() {
+        return;
+    }
+    let base = base("4k-fast-commits");
+    let scenario = scenario(&base, growing_file(base.kind.block_size));
+    let flushes = flushes_before_such(&scenario.record().expect("a recording"), is_fast_commit);
+    assert!(flushes.len() >= 4, "{flushes:?}");
+    // The last ones are of syncs after which new blocks have data.
+    for flush in &flushes[flushes.len() - 4..] {
+        assert_found(Fault::Recording(Mutation::DropFlush(*flush)), [scenario.clone()]);
+    }
+}
+
+/// J30.
+#[test]
+fn a_fast_commit_that_is_not_durable_is_found() {
+    if !has_tools() {
+        return;
+    }
+    let base = base("4k-fast-commits");
+    assert_found(Fault::Recording(Mutation::DropFua), [scenario(&base, growing_file(base.kind.block_size))]);
+}
+
+/// J30, E2.
+#[test]
+fn data_that_arrives_after_its_fast_commit_is_found() {
+    if !has_tools() {
+        return;
+    }
+    for name in ["4k-fast-commits", "1k-fast-commits"] {
+        let base = base(name);
+        assert_found(Fault::LateWrites, [scenario(&base, growing_file(base.kind.block_size))]);
     }
 }
 

@@ -74,6 +74,10 @@ pub struct Shown {
 }
 
 impl Shown {
+    pub fn content(&self) -> &[u8] {
+        &self.content
+    }
+
     pub fn has(&self, content: &[u8]) -> bool {
         self.content == content
     }

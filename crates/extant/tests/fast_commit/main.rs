@@ -1,4 +1,4 @@
-//! Fast commits that Linux wrote: replayed as Linux replays them, and to the end wherever a crash comes.
+//! Fast commits: those of Linux are replayed as Linux replays them, and to the end wherever a crash comes; ours make syncs cheap.
 //!
 //! Tests that lack a tool, root or a loop device say so and end.
 
@@ -6,3 +6,4 @@ mod crash;
 mod damage;
 mod disk;
 mod kernel;
+mod write;

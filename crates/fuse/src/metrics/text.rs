@@ -117,6 +117,8 @@ fn journal(fs: &Filesystem, text: &mut Exposition) {
     let block_size = u64::from(fs.statistics().block_size);
     let bytes = |blocks: u64| blocks.saturating_mul(block_size);
     text.counter("journal_commits", "Transactions that were made durable.", journal.commits);
+    text.counter("journal_fast_commits", "Fast commits.", journal.fast_commits);
+    text.counter("journal_fast_commit_blocks", "Blocks that they wrote.", journal.fast_commit_blocks);
     text.counter("journal_copies", "Blocks copied to the log.", journal.copies);
     text.counter("journal_revokes", "Revoke records.", journal.revokes);
     text.counter("journal_log_blocks", "Blocks written to the log, of all kinds.", journal.log_blocks);

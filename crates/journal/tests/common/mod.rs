@@ -73,6 +73,8 @@ pub struct PlainClient {
     pub pending: Mutex<BTreeMap<FsBlock, Arc<[u8]>>>,
     pub committed: Mutex<Vec<TransactionId>>,
     pub aborts: Mutex<Vec<String>>,
+    /// The records that a fast commit gets; without them there can be none.
+    pub records: Mutex<Option<Vec<Vec<u8>>>>,
 }
 
 impl PlainClient {
@@ -81,6 +83,7 @@ impl PlainClient {
             pending: Mutex::new(LockClass::BUFFER, BTreeMap::new()),
             committed: Mutex::new(LockClass::BUFFER, Vec::new()),
             aborts: Mutex::new(LockClass::BUFFER, Vec::new()),
+            records: Mutex::new(LockClass::BUFFER, None),
         });
         let as_client: Arc<dyn Client> = client.clone();
         let weak: Weak<dyn Client> = Arc::downgrade(&as_client);
@@ -101,6 +104,10 @@ impl Client for PlainClient {
     ) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
         let changed = std::mem::take(&mut *self.pending.lock());
         Box::new(move || Ok(changed.into_iter().map(|(block, bytes)| FinalBlock { block, bytes }).collect()))
+    }
+
+    fn fast_commit(&self, _tid: TransactionId) -> Option<Vec<Vec<u8>>> {
+        self.records.lock().as_mut().map(std::mem::take)
     }
 
     fn committed(&self, tid: TransactionId) {

@@ -179,6 +179,7 @@ impl MetadataUpdate<'_> {
         let is_last = self.apply_block(inode, &plan.block)?;
         self.apply_values(inode, &plan.values, is_last);
         let Some(xattrs) = &plan.ibody else { return Ok(()) };
+        self.mark_ineligible();
         self.modify_inode(inode, InodeDirty::Attributes, |raw| {
             write_into_inode(raw, plan.extra_isize, xattrs)
         })

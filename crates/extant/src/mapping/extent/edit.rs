@@ -47,6 +47,7 @@ impl MetadataUpdate<'_> {
         let mut spare = self.allocate_nodes(inode, path.growth(splice.added()))?;
         let (mut blocks, mut new_root) = (i64::try_from(spare.len()).unwrap_or(0), None);
         let shrinks = splice.entries.len() < splice.at.len();
+        self.track_range(inode, splice.range(path.extents()));
         if let Some(Entries::Leaf(extents)) = path.levels.last_mut().map(|leaf| &mut leaf.node.entries) {
             extents.splice(splice.at, splice.entries);
         }

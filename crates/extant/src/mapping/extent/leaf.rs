@@ -20,6 +20,14 @@ impl Splice {
     pub(super) fn added(&self) -> usize {
         self.entries.len().saturating_sub(self.at.len())
     }
+
+    /// The blocks of the file that the entries map before or afterwards: from the first, up to the one behind the last.
+    pub(super) fn range(&self, extents: &[Extent]) -> Range<u64> {
+        let entries = || extents.get(self.at.clone()).into_iter().flatten().chain(&self.entries);
+        let from = entries().map(|extent| u64::from(extent.logical.0)).min();
+        let end = entries().map(Extent::end).max();
+        from.zip(end).map_or(0..0, |(from, end)| from..end)
+    }
 }
 
 /// The part of an extent within a range of the file.

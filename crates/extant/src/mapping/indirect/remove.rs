@@ -168,6 +168,7 @@ impl MetadataUpdate<'_> {
     /// # Errors
     /// `Corrupt`.
     pub(crate) fn remove_indirect(&mut self, inode: &Arc<Inode>, removal: IndirectRemoval) -> Result<()> {
+        self.mark_ineligible();
         let IndirectRemoval { mut tables, cleared, freed, kind, .. } = removal;
         let mut blocks: i64 = freed.iter().map(|run| i64::from(run.len)).sum();
         let mut clear = cleared;

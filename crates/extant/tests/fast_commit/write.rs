@@ -1,0 +1,154 @@
+//! Fast commits that Extant writes: what a sync costs, and that Linux and Extant replay them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use extant::{Filesystem, Mount};
+
+use crate::disk::{Mounted, alone, judge, make, scratch, tree};
+use crate::kernel::Random;
+
+/// What syncs cost.
+#[derive(Debug, Default)]
+struct Costs {
+    syncs: u32,
+    /// Syncs that wrote one block of the journal.
+    of_one_block: u32,
+}
+
+impl Costs {
+    fn sync(&mut self, fs: &Filesystem, path: &str) {
+        let blocks = |fs: &Filesystem| {
+            let stats = fs.journal_statistics().expect("a journal");
+            stats.log_blocks + stats.fast_commit_blocks
+        };
+        let before = blocks(fs);
+        fs.lookup(path).expect("a file").sync_all().expect("sync");
+        self.syncs += 1;
+        self.of_one_block += u32::from(blocks(fs) - before == 1);
+    }
+
+    fn assert_cheap(&self, what: &str) {
+        println!("{what}: {} of {} syncs wrote one block of the journal", self.of_one_block, self.syncs);
+        assert!(self.of_one_block * 100 >= self.syncs * 80, "{what}: {self:?}");
+    }
+}
+
+type Contents = BTreeMap<String, Vec<u8>>;
+type Load = fn(&Filesystem, &mut Contents) -> Costs;
+
+/// Messages that are written, synced, and moved or removed.
+fn mail(fs: &Filesystem, contents: &mut Contents) -> Costs {
+    let mut costs = Costs::default();
+    let mut random = Random::new(1);
+    for dir in ["new", "cur"] {
+        fs.create_dir(format!("/{dir}")).expect("mkdir");
+    }
+    for message in 0..200_u32 {
+        let name = format!("/new/{message}");
+        let content = vec![message as u8; 4096 + random.below(12_000) as usize];
+        fs.write(&name, &content).expect("write");
+        costs.sync(fs, &name);
+        contents.insert(name.clone(), content);
+        if random.below(2) == 0 {
+            let moved = format!("/cur/{message}");
+            fs.rename(&name, &moved).expect("rename");
+            let content = contents.remove(&name).expect("a message");
+            contents.insert(moved, content);
+        } else if let Some((name, _)) = contents.iter().nth(random.below(contents.len() as u64) as usize) {
+            let name = name.clone();
+            fs.remove_file(&name).expect("remove");
+            contents.remove(&name);
+        }
+    }
+    // What was moved and removed last is to be there too.
+    fs.write("/last", b"last").expect("write");
+    costs.sync(fs, "/last");
+    contents.insert("/last".to_owned(), b"last".to_vec());
+    costs
+}
+
+/// A database: pages overwritten in place and a log that grows, each synced, and the log begun anew at times.
+fn database(fs: &Filesystem, contents: &mut Contents) -> Costs {
+    let mut costs = Costs::default();
+    let mut random = Random::new(2);
+    let (mut pages, mut log) = (vec![0; 64 * 4096], Vec::new());
+    fs.write("/pages", &pages).expect("write");
+    fs.write("/log", b"").expect("write");
+    for turn in 0..300_u32 {
+        let entry = vec![turn as u8; 100 + random.below(6000) as usize];
+        let file = fs.lookup("/log").expect("the log");
+        file.write_all_at(&entry, log.len() as u64).expect("append");
+        log.extend(entry);
+        costs.sync(fs, "/log");
+        if turn % 10 == 9 {
+            let at = random.below(60) as usize * 4096;
+            fs.lookup("/pages").expect("pages").write_all_at(&[turn as u8; 4096], at as u64).expect("write");
+            pages[at..at + 4096].fill(turn as u8);
+            costs.sync(fs, "/pages");
+        }
+        if turn % 100 == 99 {
+            file.set_len(0).expect("truncate");
+            log.clear();
+            costs.sync(fs, "/log");
+        }
+    }
+    contents.insert("/pages".to_owned(), pages);
+    contents.insert("/log".to_owned(), log);
+    costs
+}
+
+fn assert_contents(found: impl Fn(&str) -> Option<Vec<u8>>, contents: &Contents, what: &str) {
+    for (name, content) in contents {
+        assert!(found(name).as_ref() == Some(content), "{what}: {name} has another content");
+    }
+}
+
+/// The disk, mounted by Extant all the time, as it is after a crash now.
+fn crash(image: &Path, contents: &Contents, what: &str) {
+    let copy = |name: &str| -> PathBuf {
+        let copy = image.with_file_name(name);
+        fs::copy(image, &copy).expect("copy");
+        copy
+    };
+    let (linux, ours) = (copy("linux"), copy("ours"));
+    match Mounted::new(&linux, "noatime") {
+        Ok(mounted) => {
+            let found = tree(&mounted.point);
+            assert_contents(
+                |name| found.get(Path::new(&name[1..])).map(|shown| shown.content().to_vec()),
+                contents,
+                &format!("{what}, recovered by Linux"),
+            );
+        }
+        Err(why) => println!("not compared with Linux: {why}"),
+    }
+    judge(&linux).unwrap_or_else(|said| panic!("{what}, recovered by Linux: {said}"));
+    let fs = Mount::new().open(&ours).unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert!(fs.mounted().replayed_fast_commits > 0, "{what}: no fast commits");
+    assert_contents(|name| fs.read(name).ok(), contents, what);
+    fs.unmount().unwrap_or_else(|e| panic!("{what}: {e}"));
+    judge(&ours).unwrap_or_else(|said| panic!("{what}: {said}"));
+}
+
+#[test]
+fn most_syncs_write_one_block_and_a_crash_loses_nothing() {
+    let _alone = alone();
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    let loads: [(&str, Load); 2] = [("mail", mail), ("database", database)];
+    for (what, load) in loads {
+        for page_cache in [0, 16 << 20] {
+            let Some(()) = make(&image, 4096, "metadata_csum") else { return };
+            let mount = Mount::new().background(false).page_cache_bytes(page_cache);
+            let fs = mount.open(&image).expect("mount");
+            let mut contents = Contents::new();
+            let costs = load(&fs, &mut contents);
+            crash(&image, &contents, what);
+            costs.assert_cheap(what);
+            fs.unmount().expect("unmount");
+            judge(&image).unwrap_or_else(|said| panic!("{what}: {said}"));
+        }
+    }
+}
