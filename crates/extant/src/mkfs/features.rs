@@ -30,8 +30,10 @@ const RO_COMPAT: RoCompatFeatures = RoCompatFeatures::SPARSE_SUPER
     .union(RoCompatFeatures::METADATA_CSUM);
 
 /// Features that can be requested beside the defaults.
-const MORE_COMPAT: CompatFeatures =
-    CompatFeatures::SPARSE_SUPER2.union(CompatFeatures::STABLE_INODES).union(CompatFeatures::ORPHAN_FILE);
+const MORE_COMPAT: CompatFeatures = CompatFeatures::SPARSE_SUPER2
+    .union(CompatFeatures::STABLE_INODES)
+    .union(CompatFeatures::ORPHAN_FILE)
+    .union(CompatFeatures::FAST_COMMIT);
 const MORE_INCOMPAT: IncompatFeatures = IncompatFeatures::META_BG
     .union(IncompatFeatures::MMP)
     .union(IncompatFeatures::EA_INODE)
@@ -105,6 +107,10 @@ impl Features {
         conflict(
             self.compat.contains(CompatFeatures::ORPHAN_FILE) && !has_journal,
             "the feature orphan_file needs has_journal",
+        )?;
+        conflict(
+            self.compat.contains(CompatFeatures::FAST_COMMIT) && !has_journal,
+            "the feature fast_commit needs has_journal",
         )?;
         conflict(
             inode_size == 128

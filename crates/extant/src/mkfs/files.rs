@@ -6,11 +6,12 @@
 use extant_ondisk::extent::{MAX_LEN, ROOT_CAPACITY, block_capacity};
 use extant_ondisk::inode::I_BLOCK_SIZE;
 use extant_ondisk::{
-    Entries, Extent, ExtentIndex, ExtentNode, FsBlock, Geometry, GroupNumber, LogicalBlock, indirect,
+    CompatFeatures, Entries, Extent, ExtentIndex, ExtentNode, FsBlock, Geometry, GroupNumber, LogicalBlock,
+    indirect,
 };
 
 use super::features::Features;
-use super::sizes::default_journal_blocks;
+use super::sizes::{default_fast_commit_blocks, default_journal_blocks};
 use super::space::Space;
 use super::{Error, Mkfs, Result};
 
@@ -121,7 +122,12 @@ fn journal_blocks(options: &Mkfs, features: &Features, geometry: &Geometry, spac
         }
         (None, None) => None,
     };
-    let Some(blocks) = asked else { return Ok(default_journal_blocks(geometry.blocks_count)) };
+    let area = match features.compat.contains(CompatFeatures::FAST_COMMIT) {
+        true => default_fast_commit_blocks(geometry.blocks_count),
+        false => 0,
+    };
+    let Some(asked) = asked else { return Ok(default_journal_blocks(geometry.blocks_count) + area) };
+    let blocks = asked.saturating_add(area);
     if !(JOURNAL_BLOCKS_MIN..=JOURNAL_BLOCKS_MAX).contains(&blocks) {
         return Err(Error::invalid("journal size in blocks", blocks));
     }

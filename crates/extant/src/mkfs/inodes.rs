@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use extant_ondisk::{
-    Checksums, FileType, FsBlock, GroupNumber, IncompatFeatures, InodeFlags, InodeNumber, Mmp, RawInode,
-    RoCompatFeatures, Timestamp, dirent, indirect, jbd2, orphan_file,
+    Checksums, CompatFeatures, FileType, FsBlock, GroupNumber, IncompatFeatures, InodeFlags, InodeNumber,
+    Mmp, RawInode, RoCompatFeatures, Timestamp, dirent, indirect, jbd2, orphan_file,
 };
 
 use super::files::FileMap;
 use super::layout::{LOST_FOUND, Layout, ORPHAN_FILE, last_inode};
+use super::sizes::default_fast_commit_blocks;
 use super::{Mkfs, Result};
 
 /// Blocks to write, by place.
@@ -207,7 +208,10 @@ impl<'a> Contents<'a> {
             s_uuid: layout.identity.uuid,
             s_nr_users: 1,
             s_checksum_type: 0,
-            s_num_fc_blks: 0,
+            s_num_fc_blks: match layout.superblock.compat().contains(CompatFeatures::FAST_COMMIT) {
+                true => default_fast_commit_blocks(layout.geometry.blocks_count),
+                false => 0,
+            },
             s_head: 0,
         };
         superblock.write(self.block(first));

@@ -58,7 +58,8 @@ pub(super) fn superblock(
         && options.journal_blocks.is_none()
         && options.journal_megabytes.is_none()
     {
-        features.compat -= CompatFeatures::HAS_JOURNAL | CompatFeatures::ORPHAN_FILE;
+        features.compat -=
+            CompatFeatures::HAS_JOURNAL | CompatFeatures::ORPHAN_FILE | CompatFeatures::FAST_COMMIT;
     }
     let mut superblock = Superblock::new_zeroed();
     describe(&mut superblock, options, &features, &wanted, identity)?;
@@ -80,6 +81,11 @@ pub(super) fn default_journal_blocks(blocks: u64) -> u32 {
         n if n < 32768 * K => 131_072,
         _ => 262_144,
     }
+}
+
+/// The fast-commit area that the journal of a disk of so many blocks gets behind it (`EXT2_JOURNAL_TO_FC_BLKS_RATIO`).
+pub(super) fn default_fast_commit_blocks(blocks: u64) -> u32 {
+    default_journal_blocks(blocks) / 64
 }
 
 fn wanted(options: &Mkfs, device_bytes: Option<u64>) -> Result<Wanted> {

@@ -171,7 +171,6 @@ pub struct Recording {
     pub start: usize,
     pub histories: Vec<History>,
     pub tears_superblock: bool,
-    pub is_recovered_by_e2fsck: bool,
     /// Operations that failed because blocks or inodes had run out.
     pub failed_for_space: usize,
 }
@@ -281,9 +280,7 @@ impl Scenario<'_> {
             history.check_end(&tree::read(session.fs())?)?;
         }
         let tears_superblock = self.base.kind.may_tear_superblock();
-        let is_recovered_by_e2fsck = self.base.kind.is_recovered_by_e2fsck();
-        let histories = vec![history];
-        Ok(Recording { log, start, histories, tears_superblock, is_recovered_by_e2fsck, failed_for_space })
+        Ok(Recording { log, start, histories: vec![history], tears_superblock, failed_for_space })
     }
 }
 
@@ -334,8 +331,7 @@ pub fn record_threads(
     let tree = tree::read(&fs)?;
     histories.iter().try_for_each(|history| history.check_end(&tree))?;
     let tears_superblock = base.kind.may_tear_superblock();
-    let is_recovered_by_e2fsck = base.kind.is_recovered_by_e2fsck();
-    Ok(Recording { log, start, histories, tears_superblock, is_recovered_by_e2fsck, failed_for_space: 0 })
+    Ok(Recording { log, start, histories, tears_superblock, failed_for_space: 0 })
 }
 
 /// Which unflushed writes a crash leaves.
@@ -555,7 +551,7 @@ fn judge(
     }
     // e2fsck takes the copy of a superblock that is torn, with what stood there when the disk was made.
     let is_torn = || is_superblock_torn(image);
-    if depth == Depth::Compared && recording.is_recovered_by_e2fsck && !is_torn() {
+    if depth == Depth::Compared && !is_torn() {
         let Some(theirs) = checker.recover(image)? else { return Ok(Depth::Checked) };
         let theirs = tree_as_is(&theirs)?;
         // When e2fsck finishes a truncation that a crash interrupted, it takes the file's attribute block away as if

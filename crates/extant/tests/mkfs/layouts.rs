@@ -169,6 +169,9 @@ fn feature_cases(with: impl Fn(&'static str) -> Case) -> Vec<Case> {
         Case { extended: "num_backup_sb=0", ..large("sparse_super2,^resize_inode") },
         large("^sparse_super,^resize_inode"),
         with("orphan_file"),
+        with("fast_commit"),
+        large("fast_commit"),
+        small("fast_commit"),
         large("orphan_file"),
         with("orphan_file,metadata_csum_seed,mmp"),
         Case { extended: "mmp_update_interval=9", ..small("mmp") },
@@ -286,6 +289,7 @@ fn inodes_and_files_equal_those_of_mke2fs() {
         PLAIN,
         Case { bytes: 3 * GIB, features: "orphan_file", ..PLAIN },
         Case { bytes: 200 * GIB, ..PLAIN },
+        Case { bytes: 3 * GIB, features: "fast_commit", ..PLAIN },
         Case { block_size: 1024, features: "^extent,^64bit", ..PLAIN },
     ] {
         let (ours, theirs) = (Image::new(case.bytes), Image::new(case.bytes));
