@@ -10,6 +10,7 @@
 //! Source: `jbd2_log_do_checkpoint`, `jbd2_cleanup_journal_tail` (`fs/jbd2/checkpoint.c`). Checked by
 //! `tests/crash.rs`, `tests/threads.rs`.
 
+use extant_ondisk::FsBlock;
 use extant_rt::{LockClass, Rank};
 
 use crate::abort_on_panic::AbortOnPanic;
@@ -107,6 +108,16 @@ impl Journal {
         self.move_tail(open)?;
         self.stats.checkpointed(written);
         Ok(())
+    }
+
+    /// Writes the committed bytes of these blocks to their final locations, durable with the next flush. They stay in the log.
+    pub(crate) fn write_to_final_locations(&self, blocks: &[FsBlock]) -> Result<()> {
+        let copies: Vec<_> = blocks.iter().filter_map(|block| self.committed_blocks.entry(*block)).collect();
+        if copies.is_empty() {
+            return Ok(());
+        }
+        let _checkpoint = self.lock_checkpoint();
+        copies.chunks(BATCH_BLOCKS).try_for_each(|batch| self.write_checkpoint_batch(batch).map(drop))
     }
 
     fn write_checkpoint_batch(&self, batch: &[CommittedBlock]) -> Result<u64> {

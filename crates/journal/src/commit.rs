@@ -124,7 +124,7 @@ impl Journal {
                 return Ok(());
             }
             let (since, is_first) = *joined.get_or_insert_with(|| {
-                let in_commit = state.committing && tid == state.next;
+                let in_commit = state.committing && tid == state.next && !state.has_records;
                 (Monotonic::now(), state.group.join(in_commit))
             });
             let left = state.group.wait(since.elapsed()).filter(|_| kind != Kind::AtOnce && HAS_TIMEOUTS);
@@ -168,7 +168,10 @@ impl Journal {
                 let needed = self.write_transaction(open, &transaction)?;
                 self.stats.committed(transaction.blocks.len(), transaction.revoked.len(), needed);
                 self.publish(open, &transaction, needed);
-                open.clear_fast_commits(&mut open.superblock.lock())?;
+                let mut superblock = open.superblock.lock();
+                if superblock.has_fast_commit_head {
+                    self.durable_requests.run(|| open.clear_fast_commits(&mut superblock))?;
+                }
             }
         }
         client.committed(transaction.tid);
@@ -281,8 +284,8 @@ impl Journal {
     fn mark_in_use(&self, open: &OpenLog, start: u32, tid: TransactionId) -> Result<()> {
         let mut superblock = open.superblock.lock();
         // With fast commits to be replayed it says so before, but not the log's features.
-        if superblock.sb.s_start == 0 {
-            open.clear_fast_commits(&mut superblock)?;
+        if superblock.sb.s_start == 0 && superblock.has_fast_commit_head {
+            self.durable_requests.run(|| open.clear_fast_commits(&mut superblock))?;
         }
         if superblock.sb.s_start == 0 || !superblock.is_written {
             superblock.sb.s_start = start;

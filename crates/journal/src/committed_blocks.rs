@@ -48,6 +48,12 @@ impl CommittedBlocks {
         self.shard(block).read().get(&block).map(|(_, bytes)| Arc::clone(bytes))
     }
 
+    /// The entry of a block.
+    pub fn entry(&self, block: FsBlock) -> Option<CommittedBlock> {
+        let (tid, bytes) = self.shard(block).read().get(&block).cloned()?;
+        Some(CommittedBlock { block, tid, bytes })
+    }
+
     /// The transaction of the entry.
     pub fn tid(&self, block: FsBlock) -> Option<TransactionId> {
         self.shard(block).read().get(&block).map(|(tid, _)| *tid)

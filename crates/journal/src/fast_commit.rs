@@ -47,6 +47,12 @@ impl Area {
         Self { first, end: sb.s_maxlen }
     }
 
+    /// Blocks that fast commits may fill. The last one ends a recovery: Linux and e2fsck look for it behind the log if the area is full, and
+    /// give up.
+    pub fn room(self) -> u32 {
+        (self.end - self.first).saturating_sub(1)
+    }
+
     /// Whether it begins with a HEAD, of whatever transaction.
     pub fn has_head(self, device: &dyn BlockDevice, map: &LogMap, block_size: u32) -> Result<bool> {
         if self.first >= self.end {

@@ -399,13 +399,11 @@ impl Drop for Journal {
 }
 
 impl OpenLog {
-    /// Clears the area when its fast commits are obsolete: in an empty log, or with a transaction of their number durable. Linux ignores
-    /// them then, but e2fsck (1.47.0) gives a recovery up at a HEAD of another transaction than it expects.
+    /// Clears the area, durably, when its fast commits are obsolete: in an empty log, or with a transaction of their number durable. Linux
+    /// ignores them then, but e2fsck (1.47.0) gives a recovery up at a HEAD of another transaction than it expects.
     pub fn clear_fast_commits(&self, superblock: &mut SuperblockBlock) -> Result<()> {
-        if std::mem::take(&mut superblock.has_fast_commit_head) {
-            let zeroes = vec![0; self.log.format.block_bytes()];
-            log::write_block(&*self.log.device, &self.log.map, self.fast_commits.first, &zeroes)?;
-        }
+        self.log.write_fua(self.fast_commits.first, &vec![0; self.log.format.block_bytes()])?;
+        superblock.has_fast_commit_head = false;
         Ok(())
     }
 }

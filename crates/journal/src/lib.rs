@@ -63,6 +63,12 @@ pub trait Client: Send + Sync {
         None
     }
 
+    /// Blocks that e2fsck reads before it replays the log, and not again, so that a replay of fast commits would write their old bytes
+    /// back. Before the first fast commit of a transaction their committed bytes are at their final locations.
+    fn read_before_recovery(&self) -> Vec<FsBlock> {
+        Vec::new()
+    }
+
     /// `tid` is durable, [`Journal::committed_block`] has its blocks, and the blocks it freed may be used again.
     fn committed(&self, tid: TransactionId);
 

@@ -36,6 +36,8 @@ pub struct State {
     /// Fast commits that collected their records, and those of them that are durable.
     pub fast_commits_begun: u64,
     pub fast_commits_done: u64,
+    /// The commit under way is a fast one that has its records: it has nothing of what changes from now on.
+    pub has_records: bool,
     used: u32,
     logged: VecDeque<Logged>,
     /// A thread is between locking a transaction and its `committed`.
@@ -67,6 +69,7 @@ impl State {
             fast_commit_blocks: 0,
             fast_commits_begun: 0,
             fast_commits_done: 0,
+            has_records: false,
             used: 0,
             logged: VecDeque::new(),
             committing: false,

@@ -233,7 +233,7 @@ fn what_records_cannot_say_is_committed_and_empties_the_area() {
     let found = recovery::replay(recorder.inner(), &map, BLOCK, BLOCKS).expect("replay");
     assert_eq!((found.report.fast_commits, found.report.transactions), (0, 1));
     assert_eq!(read_block(recorder.inner(), BLOCK, AREA)[..4], [0; 4], "e2fsck would stop at an old HEAD");
-    // One block of the area is left out, and so many records fill the rest.
+    // Of so many, all but one fit: a block in front of the area and its last one are left out, and the last is of the next area.
     for number in 0..AREA_LEN {
         sync(&journal, &client, Some(vec![record(number, 40)]));
     }

@@ -8,10 +8,12 @@ mod plan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
 
-use common::{Rng, format_log, read_block};
+use common::{Rng, empty_log, format_log, read_block};
 use extant_block::{BlockDevice, MemoryDevice};
-use extant_journal::{BoxError, Client, Error, FinalBlock, Journal, Options, recovery};
-use extant_ondisk::{FsBlock, TransactionId};
+use extant_journal::{BoxError, Client, Error, FinalBlock, Journal, LogMap, Options, recovery};
+use extant_ondisk::fast_commit::{Change, Dentry};
+use extant_ondisk::jbd2::Incompat;
+use extant_ondisk::{FsBlock, InodeNumber, TransactionId};
 use extant_rt::{Arc, Weak, explore, parallel, yield_now};
 
 /// Schedules of each kind in a run of all tests: a few seconds.
@@ -301,5 +303,147 @@ fn no_flush_succeeds_over_writes_that_another_one_was_told_of() {
         for offset in acknowledged.into_iter().flatten() {
             assert!(held_back.durable.contains(&offset), "{offset} was lost and acknowledged");
         }
+    });
+}
+
+/// Counts in two steps, of which a fast commit or a freeze may never see one.
+#[derive(Default)]
+struct TwoSteps {
+    books: std::sync::Mutex<Steps>,
+}
+
+#[derive(Default)]
+struct Steps {
+    first: u64,
+    second: u64,
+    /// Changed since the last commit of either kind.
+    is_changed: bool,
+    /// A fast commit was refused after its changes were taken: the transaction is to be committed.
+    is_refused: bool,
+    /// Refusals are decided by it.
+    turns: u64,
+    fast_commits: u64,
+}
+
+impl TwoSteps {
+    fn books(&self) -> std::sync::MutexGuard<'_, Steps> {
+        self.books.lock().expect("no task panicked with the books")
+    }
+
+    /// The count; no update is half done.
+    fn take(&self) -> (u64, bool) {
+        let mut books = self.books();
+        assert_eq!(books.first, books.second, "an update is half in a commit");
+        (books.first, std::mem::take(&mut books.is_changed))
+    }
+}
+
+impl Client for TwoSteps {
+    fn freeze(
+        &self,
+        _tid: TransactionId,
+    ) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
+        let (value, _) = self.take();
+        self.books().is_refused = false;
+        Box::new(move || {
+            yield_now();
+            Ok(vec![FinalBlock { block: FsBlock(HOME), bytes: bytes_of(value) }])
+        })
+    }
+
+    fn fast_commit(&self, _tid: TransactionId) -> Option<Vec<Vec<u8>>> {
+        let (value, is_changed) = self.take();
+        let mut books = self.books();
+        assert!(!books.is_refused, "another fast commit after one that was refused with its changes taken");
+        books.turns += 1;
+        // As many records as do not fit the area, or none.
+        let copies = match books.turns % 5 {
+            3 => {
+                books.is_refused = true;
+                return None;
+            }
+            4 => 400,
+            _ => usize::from(is_changed),
+        };
+        books.is_refused = copies > 1;
+        books.fast_commits += u64::from(copies == 1);
+        let name = format!("{value:0>40}");
+        let dentry = Dentry { parent: InodeNumber(2), inode: InodeNumber(12), name: name.as_bytes() };
+        let mut record = Vec::new();
+        Change::Link(dentry).write(&mut record).expect("a record");
+        Some(vec![record; copies])
+    }
+
+    fn committed(&self, _tid: TransactionId) {
+        yield_now();
+    }
+
+    fn aborted(&self, error: &Error) {
+        panic!("aborted: {error}");
+    }
+}
+
+/// The count that a recovery finds on a device that is as after a crash now.
+fn recovered(device: &MemoryDevice, map: &LogMap) -> u64 {
+    let device = device.snapshot();
+    let replay = recovery::replay(&device, map, BLOCK, 128).expect("a log");
+    let home = || read_block(&device, BLOCK, HOME).into();
+    let block: Arc<[u8]> = replay.blocks.get(&FsBlock(HOME)).cloned().unwrap_or_else(home);
+    let committed = u64::from_be_bytes(block[..8].try_into().expect("8 bytes"));
+    let said = replay.fast_commit_records.last().map(|record| {
+        let name = std::str::from_utf8(&record.value[8..]).expect("a number");
+        name.parse().expect("a number")
+    });
+    said.unwrap_or(committed)
+}
+
+/// Updates of several tasks, made durable by fast commits, by commits of the transaction, or by both at once: an update is whole in
+/// either, and what a task was told is durable is there after a crash at any moment.
+#[test]
+fn an_update_is_whole_in_a_fast_commit_or_not_in_it() {
+    explore(&plan::exploration(SCHEDULES), |seed| {
+        let mut random = Rng(seed);
+        let device = Arc::new(MemoryDevice::new(128 * u64::from(BLOCK)));
+        let mut sb = empty_log(BLOCK, LOG_BLOCKS);
+        (sb.s_feature_incompat, sb.s_num_fc_blks) = (Incompat::FAST_COMMIT, 8);
+        let mut block = vec![0; BLOCK as usize];
+        sb.write(&mut block);
+        device.write_at(LOG * u64::from(BLOCK), &block).expect("memory");
+        let map = LogMap::contiguous(FsBlock(LOG), LOG_BLOCKS).expect("a map");
+        let options = Options { fast_commits: true, ..Options::default() };
+        let journal = Journal::open(device.clone(), device.clone(), BLOCK, map.clone(), options);
+        let journal = journal.expect("an empty log");
+        let steps = Arc::new(TwoSteps::default());
+        let client: Arc<dyn Client> = steps.clone();
+        journal.set_client(Arc::downgrade(&client));
+        let seeds: Vec<u64> = (0..2 + random.below(3)).map(|_| random.next()).collect();
+        parallel(seeds.len(), |index| {
+            let mut random = Rng(seeds[index]);
+            for _ in 0..2 + random.below(3) {
+                let handle = journal.start(1).expect("a handle");
+                let tid = handle.tid();
+                handle.begin_change();
+                steps.books().first += 1;
+                yield_now();
+                let mine = {
+                    let mut books = steps.books();
+                    (books.second, books.is_changed) = (books.second + 1, true);
+                    books.second
+                };
+                handle.charge(1);
+                handle.finish();
+                match random.below(6) {
+                    0 => continue,
+                    1 => journal.commit(tid).expect("a commit"),
+                    2 => journal.commit_running().expect("a commit"),
+                    _ => journal.fast_commit(tid).expect("a commit"),
+                }
+                let found = recovered(&device, &map);
+                assert!(found >= mine, "{mine} is durable, and {found} is there after a crash");
+            }
+        });
+        let count = steps.books().second;
+        journal.close().expect("close");
+        assert_eq!(recovered(&device, &map), count);
     });
 }

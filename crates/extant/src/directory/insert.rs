@@ -199,6 +199,10 @@ impl MetadataUpdate<'_> {
             name: entry.name,
             file_type: format.file_type_byte(entry.file_type),
         };
+        if !matches!(plan.location, InsertPlace::Block(_)) {
+            // e2fsck does not make room for a name that it replays.
+            self.mark_ineligible();
+        }
         match plan.location {
             InsertPlace::Block(room) => self.insert_into(dir, &room, entry)?,
             InsertPlace::Append => {

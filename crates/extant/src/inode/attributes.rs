@@ -282,7 +282,7 @@ impl Inodes {
             return Ok(());
         }
         let mut update = self.begin(Credits::new(1, 0))?.tracked();
-        update.modify_inode(inode, InodeDirty::Attributes, |raw| raw.set_atime(now));
+        update.modify_inode(inode, InodeDirty::AccessTime, |raw| raw.set_atime(now));
         update.finish();
         Ok(())
     }

@@ -67,6 +67,10 @@ impl MetadataUpdate<'_> {
             FileType::Directory => InodeKind::Directory,
             _ => InodeKind::Other,
         };
+        if raw.xattr_region().is_some_and(|region| region.iter().any(|byte| *byte != 0)) {
+            // A replay would give its attributes to the next inode of its number.
+            self.mark_ineligible();
+        }
         self.free_xattr_block(inodes, inode, &raw)?;
         drop(raw);
         self.remove_deleted_orphan(inode);
@@ -76,6 +80,9 @@ impl MetadataUpdate<'_> {
             raw.set_size(0);
             raw.set_links_count(0);
             raw.set_mode(0);
+            if let Some(region) = raw.xattr_region_mut() {
+                region.fill(0);
+            }
         });
         self.free_inode(inode, kind)
     }

@@ -231,6 +231,16 @@ impl SbInfo {
         Ok(FinalBlock { block, bytes })
     }
 
+    /// Blocks that e2fsck keeps as they were before it replays the log: the superblock, the descriptors, and the inodes beside the
+    /// journal's.
+    pub(crate) fn read_before_recovery(&self) -> Vec<FsBlock> {
+        let journal = InodeNumber(self.superblock.lock().s_journal_inum());
+        let inodes = self.inode_table_location(journal).ok().map(|(block, _)| block);
+        let descriptors =
+            (0..self.geometry.descriptor_block_count()).map(|index| self.geometry.descriptor_block(index));
+        [self.superblock_location().0].into_iter().chain(descriptors).chain(inodes).collect()
+    }
+
     /// The block of the superblock, and the byte in it.
     pub(crate) fn superblock_location(&self) -> (FsBlock, usize) {
         match self.geometry.block_size {

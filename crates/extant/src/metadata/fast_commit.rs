@@ -1,7 +1,7 @@
 //! What changed since the last commit, for fast commits: inodes, ranges of files, names.
 //!
 //! An update is tracked if it says so, and only then changes what records can say. Any other makes the transaction one that is committed:
-//! what nobody thought of is never lost. In a tracked update, what no record says makes the transaction such a one too.
+//! a change that was not thought of is never lost. In a tracked update, what no record says makes the transaction such a one too.
 //!
 //! All inodes with tracked changes go into a fast commit, whoever asked for it, or two files could have one block after a crash.
 //!
@@ -12,11 +12,11 @@
 //! Source: `ext4_fc_track_*`, `ext4_fc_commit_dentry_updates`, `ext4_fc_write_inode` (`fs/ext4/fast_commit.c`). Tests: `../tests/fast_commit`,
 //! `../tests/crash`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use extant_ondisk::fast_commit::{Change, Dentry};
-use extant_ondisk::{Extent, InodeNumber, LogicalBlock};
+use extant_ondisk::{Extent, FileType, InodeFlags, InodeNumber, LogicalBlock, RawInode};
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering};
 
 use crate::error::Result;
@@ -93,17 +93,30 @@ impl FastCommits {
         self.is_on && !self.is_ineligible.load(Ordering::Relaxed)
     }
 
+    /// Notes a change, unless there are so many that the transaction is to be committed.
+    fn track(&self, note: impl FnOnce(&mut Changes)) {
+        if !self.is_tracking() {
+            return;
+        }
+        let mut changes = self.changes.lock();
+        note(&mut changes);
+        if changes.inodes.len() + changes.names.len() > RECORDS_MAX {
+            *changes = Changes::default();
+            self.mark_ineligible();
+        }
+    }
+
     /// An inode changed that is no directory.
     pub(crate) fn track_inode(&self, inode: &Arc<Inode>) {
-        if self.is_tracking() {
-            self.changes.lock().inode(inode);
-        }
+        self.track(|changes| {
+            changes.inode(inode);
+        });
     }
 
     /// Blocks of a file have another mapping.
     pub(crate) fn track_range(&self, inode: &Arc<Inode>, range: Range<u64>) {
-        if self.is_tracking() && !range.is_empty() {
-            add_range(&mut self.changes.lock().inode(inode).ranges, range);
+        if !range.is_empty() {
+            self.track(|changes| add_range(&mut changes.inode(inode).ranges, range));
         }
     }
 
@@ -115,10 +128,8 @@ impl FastCommits {
         inode: &Arc<Inode>,
         name: &[u8],
     ) {
-        if self.is_tracking() {
-            let name = ChangedName { change, parent, inode: inode.clone(), name: name.into() };
-            self.changes.lock().names.push(name);
-        }
+        let name = ChangedName { change, parent, inode: inode.clone(), name: name.into() };
+        self.track(|changes| changes.names.push(name));
     }
 
     /// The transaction is frozen: all that was tracked is in it.
@@ -157,9 +168,9 @@ impl Changes {
     fn records(&self, map: impl Fn(&Inode, Range<u64>) -> Result<Vec<Extent>>) -> Option<Vec<Vec<u8>>> {
         let mut out = Vec::new();
         let is_deleted = |inode: &Inode| inode.state().deleted;
-        let is_created = |inode: &Arc<Inode>| {
-            self.names.iter().any(|name| name.change == NameChange::Creat && Arc::ptr_eq(&name.inode, inode))
-        };
+        let created = self.names.iter().filter(|name| name.change == NameChange::Creat);
+        let created: BTreeSet<_> = created.map(|name| Arc::as_ptr(&name.inode)).collect();
+        let is_created = |inode: &Arc<Inode>| created.contains(&Arc::as_ptr(inode));
         for name in &self.names {
             // Of an inode that came and went nothing is left.
             if is_deleted(&name.inode) && is_created(&name.inode) {
@@ -168,9 +179,11 @@ impl Changes {
             let dentry = Dentry { parent: name.parent, inode: name.inode.number, name: &name.name };
             match name.change {
                 NameChange::Creat => {
-                    // First the inode, which the name is given.
-                    push_fields(&name.inode, &mut out)?;
-                    self.push_ranges(&name.inode, &map, &mut out)?;
+                    // First the inode, which the name is given: all its bytes, or Linux leaves it the attributes of one that had its
+                    // number, and without blocks, or e2fsck leaves it theirs.
+                    let raw = said_by_fields(&name.inode)?;
+                    push(&Change::Inode(name.inode.number, raw.as_bytes()), &mut out)?;
+                    push(&Change::DelRange(name.inode.number, LogicalBlock(0), u32::MAX), &mut out)?;
                     push(&Change::Creat(dentry), &mut out)?;
                 }
                 NameChange::Link => push(&Change::Link(dentry), &mut out)?,
@@ -179,53 +192,58 @@ impl Changes {
         }
         for changed in self.inodes.values().filter(|changed| !is_deleted(&changed.inode)) {
             // The fields come last: Linux counts the blocks of an inode when it comes to them.
-            if !is_created(&changed.inode) {
-                self.push_ranges(&changed.inode, &map, &mut out)?;
-                push_fields(&changed.inode, &mut out)?;
-            } else if !changed.ranges.is_empty() || changed.inode.raw().links_count() != 1 {
-                push_fields(&changed.inode, &mut out)?;
+            if is_created(&changed.inode)
+                && changed.ranges.is_empty()
+                && changed.inode.raw().links_count() == 1
+            {
+                continue;
             }
+            push_ranges(changed, &map, &mut out)?;
+            let raw = said_by_fields(&changed.inode)?;
+            push(&Change::Inode(changed.inode.number, raw.field_bytes()), &mut out)?;
         }
         Some(out)
     }
-
-    /// The mapping of the ranges of an inode that changed.
-    fn push_ranges(
-        &self,
-        inode: &Arc<Inode>,
-        map: impl Fn(&Inode, Range<u64>) -> Result<Vec<Extent>>,
-        out: &mut Vec<Vec<u8>>,
-    ) -> Option<()> {
-        let changed = self.inodes.get(&inode.number).filter(|changed| Arc::ptr_eq(&changed.inode, inode));
-        for range in changed.into_iter().flat_map(|changed| &changed.ranges) {
-            let mut at = range.start;
-            let hole = |from: u64, end: u64| {
-                let len = u32::try_from(end - from).unwrap_or(u32::MAX);
-                Change::DelRange(inode.number, LogicalBlock(from as u32), len)
-            };
-            // What cannot be read is committed, and found there.
-            for extent in map(inode, range.clone()).ok()? {
-                if u64::from(extent.logical.0) > at {
-                    push(&hole(at, u64::from(extent.logical.0)), out)?;
-                }
-                push(&Change::AddRange(inode.number, extent), out)?;
-                at = extent.end();
-            }
-            if at < range.end {
-                push(&hole(at, range.end), out)?;
-            }
-        }
-        Some(())
-    }
 }
 
-/// The fields of an inode, unless it has a block of attributes: Linux does not count that among the blocks of an inode that it replays.
-fn push_fields(inode: &Inode, out: &mut Vec<Vec<u8>>) -> Option<()> {
-    let raw = inode.raw();
-    if raw.file_acl().0 != 0 {
-        return None;
+/// The mapping of the ranges of an inode that changed: first what is mapped, then the holes, the first one last. e2fsck (1.47.0) keeps a
+/// hole in place of a file's only extent as one of no blocks, and takes it for 2^32 of them if more of the file follows.
+fn push_ranges(
+    changed: &ChangedInode,
+    map: impl Fn(&Inode, Range<u64>) -> Result<Vec<Extent>>,
+    out: &mut Vec<Vec<u8>>,
+) -> Option<()> {
+    let number = changed.inode.number;
+    let mut holes = Vec::new();
+    for range in &changed.ranges {
+        let mut at = range.start;
+        // What cannot be read is committed, and found there.
+        for extent in map(&changed.inode, range.clone()).ok()? {
+            push(&Change::AddRange(number, extent), out)?;
+            holes.push(at..u64::from(extent.logical.0));
+            at = extent.end();
+        }
+        holes.push(at..range.end);
     }
-    push(&Change::Inode(inode.number, raw.field_bytes()), out)
+    for hole in holes.iter().rev().filter(|hole| !hole.is_empty()) {
+        let len = u32::try_from(hole.end - hole.start).unwrap_or(u32::MAX);
+        push(&Change::DelRange(number, LogicalBlock(hole.start as u32), len), out)?;
+    }
+    Some(())
+}
+
+/// An inode of which its fields and ranges say everything. It is a file with a name, for Linux does not mount records of others, and with
+/// extents; not with a block of attributes, which Linux does not count among the blocks of an inode that it replays, nor in the list of
+/// orphans, of which its neighbours change it.
+fn said_by_fields(inode: &Inode) -> Option<Arc<RawInode>> {
+    let raw = inode.raw();
+    let flags = InodeFlags::EXTENTS | InodeFlags::EA_INODE | InodeFlags::INLINE_DATA;
+    let is_said = raw.file_type() == FileType::Regular
+        && raw.flags() & flags == InodeFlags::EXTENTS
+        && raw.links_count() > 0
+        && raw.dtime() == 0
+        && raw.file_acl().0 == 0;
+    is_said.then_some(raw)
 }
 
 fn push(change: &Change<'_>, out: &mut Vec<Vec<u8>>) -> Option<()> {

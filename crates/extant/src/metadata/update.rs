@@ -69,6 +69,8 @@ impl Credits {
 pub(crate) enum InodeDirty {
     /// Owner, mode, times, names: only `fsync` waits for it.
     Attributes,
+    /// The time of the last access, likewise. Of a directory a crash may lose it.
+    AccessTime,
     /// Size or block mapping: without it the data cannot be read back.
     Mapping,
 }
@@ -85,13 +87,28 @@ pub(crate) struct MetadataUpdate<'v> {
     is_tracked: bool,
     /// Names that changed, less those that were tracked.
     untracked_names: i32,
+    /// A directory changed in what no record says, unless it is because of a name.
+    changes_directory: bool,
+    has_tracked_name: bool,
 }
 
 impl<'v> MetadataUpdate<'v> {
     pub(crate) fn new(sbi: &'v SbInfo, handle: Handle<'v>, reservation: Reservation<'v>) -> Self {
         // Credits that are not charged are returned.
         handle.charge(0);
-        Self { sbi, handle, reservation, now: sbi.now(), is_tracked: false, untracked_names: 0 }
+        let now = sbi.now();
+        let (is_tracked, untracked_names) = (false, 0);
+        let (changes_directory, has_tracked_name) = (false, false);
+        Self {
+            sbi,
+            handle,
+            reservation,
+            now,
+            is_tracked,
+            untracked_names,
+            changes_directory,
+            has_tracked_name,
+        }
     }
 
     /// The update, of which records of a fast commit can say what it changes. Every other makes the next commit one of the transaction.
@@ -111,17 +128,18 @@ impl<'v> MetadataUpdate<'v> {
     }
 
     /// Tracks a name that changed.
-    pub(crate) fn track_name(
-        &mut self,
-        change: NameChange,
-        parent: InodeNumber,
-        inode: &Arc<Inode>,
-        name: &[u8],
-    ) {
-        if self.is_tracked {
-            self.untracked_names -= 1;
-            self.sbi.fast_commits.track_name(change, parent, inode, name);
+    pub(crate) fn track_name(&mut self, change: NameChange, dir: &Inode, inode: &Arc<Inode>, name: &[u8]) {
+        if !self.is_tracked {
+            return;
         }
+        // Linux would encrypt or fold such a name again, and e2fsck leaves names of symbolic links out.
+        let is_coded = dir.flags().intersects(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD);
+        if is_coded || inode.file_type() != FileType::Regular {
+            return self.mark_ineligible();
+        }
+        self.untracked_names -= 1;
+        self.has_tracked_name = true;
+        self.sbi.fast_commits.track_name(change, dir.number, inode, name);
     }
 
     /// Tracks blocks of a file that have another mapping.
@@ -133,7 +151,8 @@ impl<'v> MetadataUpdate<'v> {
 
     /// Ends an update whose changes are whole.
     pub(crate) fn finish(mut self) {
-        if self.is_tracked && self.untracked_names != 0 {
+        let is_said = self.untracked_names == 0 && (self.has_tracked_name || !self.changes_directory);
+        if self.is_tracked && !is_said {
             self.mark_ineligible();
         }
         self.handle.finish();
@@ -246,7 +265,9 @@ impl<'v> MetadataUpdate<'v> {
         inode.publish(&state);
         let is_directory = state.raw.file_type() == FileType::Directory;
         drop(state);
-        if self.is_tracked && !is_directory {
+        if is_directory {
+            self.changes_directory |= dirty != InodeDirty::AccessTime;
+        } else if self.is_tracked {
             self.sbi.fast_commits.track_inode(inode);
         }
         if first && self.sbi.dirty_metadata.add_inode(self.sbi.group_of_inode(inode.number), inode.clone()) {

@@ -303,6 +303,10 @@ impl Client for Volume {
         self.fast_commits.collect(|inode, range| self.extents_in(inode, range))
     }
 
+    fn read_before_recovery(&self) -> Vec<FsBlock> {
+        SbInfo::read_before_recovery(self)
+    }
+
     fn committed(&self, tid: TransactionId) {
         SbInfo::committed(self, tid);
     }

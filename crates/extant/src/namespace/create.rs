@@ -110,7 +110,7 @@ impl Namespace {
         let entry = Insertion { name, inode: inode.number, file_type: new.kind.file_type() };
         update.fill_inode(self, &inode, dir.number, &inode_plan)?;
         update.insert_entry(self, dir, plan, entry)?;
-        update.track_name(NameChange::Creat, dir.number, &inode, name);
+        update.track_name(NameChange::Creat, dir, &inode, name);
         if is_directory {
             let is_indexed = self.is_indexed(&dir.raw());
             update.modify_inode(dir, InodeDirty::Attributes, |parent| add_subdirectory(parent, is_indexed));

@@ -45,7 +45,7 @@ impl Namespace {
         update.add_link(inode)?;
         let entry = Insertion { name, inode: inode.number, file_type: raw.file_type() };
         update.insert_entry(self, dir, plan, entry)?;
-        update.track_name(NameChange::Link, dir.number, inode, name);
+        update.track_name(NameChange::Link, dir, inode, name);
         inode.set_linkable(false);
         self.note_name(dir, name, Some(inode));
         self.finish_names(update, &[dir])
@@ -78,7 +78,7 @@ impl Namespace {
         let need = Credits::new(3 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut update = self.begin(need)?.tracked();
         update.remove_entry(dir, &found)?;
-        update.track_name(NameChange::Unlink, dir.number, &child, name);
+        update.track_name(NameChange::Unlink, dir, &child, name);
         self.note_name(dir, name, None);
         if update.drop_link(&child) {
             update.delete_or_orphan(self, &child)?;

@@ -221,10 +221,10 @@ impl Namespace {
         if let Some((target, _)) = &entries.target {
             // The name changes once, and has two records.
             update.note_name_changed();
-            update.track_name(NameChange::Unlink, to.number, target, to_name);
+            update.track_name(NameChange::Unlink, to, target, to_name);
         }
-        update.track_name(NameChange::Link, to.number, child, to_name);
-        update.track_name(NameChange::Unlink, from.number, child, names.from_name);
+        update.track_name(NameChange::Link, to, child, to_name);
+        update.track_name(NameChange::Unlink, from, child, names.from_name);
         if let Some(found) = parent_entry {
             update.replace_entry(child, &found, to.number, FileType::Directory)?;
             update.modify_inode(from, InodeDirty::Attributes, remove_subdirectory);

@@ -553,7 +553,7 @@ fn judge(
     let is_torn = || is_superblock_torn(image);
     if depth == Depth::Compared && !is_torn() {
         let Some(theirs) = checker.recover(image)? else { return Ok(Depth::Checked) };
-        let theirs = tree_as_is(&theirs)?;
+        let theirs = tree_as_is(&theirs)?.without_found();
         // When e2fsck finishes a truncation that a crash interrupted, it takes the file's attribute block away as if
         // the file were deleted (seen in 1.47.0). Linux does not.
         let difference = match recovered.orphans {

@@ -4,8 +4,9 @@
 use std::io::{self, IoSlice};
 
 use extant_block::{BlockDevice, MemoryDevice, Mutation, Recorder};
-use extant_ondisk::Superblock;
+use extant_ondisk::fast_commit::{Record, TAG_BYTES, Tag};
 use extant_ondisk::jbd2::MAGIC;
+use extant_ondisk::{Superblock, crc32c};
 use extant_rt::{Arc, AtomicBool, LockClass, Mutex, Ordering};
 
 /// jbd2's number of a block of revoke records, and the bytes of its header.
@@ -23,6 +24,10 @@ pub enum Fault {
     NoRevokes,
     /// The superblock names no orphan: as if inodes left the list while they have no links.
     NoOrphans,
+    /// Fast commits have no records of this type: as if what they say were not tracked.
+    NoRecords(Tag),
+    /// Fast commits are of the transaction after theirs: as if they counted when they are obsolete.
+    LaterFastCommits,
     /// A write outside the journal reaches the disk after the next flush only.
     LateWrites,
 }
@@ -109,6 +114,23 @@ fn without_orphans(bytes: &[u8]) -> Option<Vec<u8>> {
     changed
 }
 
+/// A fast commit of one block that is otherwise: `change` is given the type of each record, and its bytes.
+fn changed_fast_commit(bytes: &[u8], change: impl Fn(Tag, &mut [u8])) -> Option<Vec<u8>> {
+    let (mut changed, mut at) = (bytes.to_vec(), 0);
+    while let Some(record) = Record::at(bytes, at) {
+        change(record.tag, &mut changed[at..at + record.bytes.len()]);
+        let checksum_at = at + TAG_BYTES + 4;
+        at += record.bytes.len();
+        if record.tag == Tag::Tail {
+            let is_whole = record.pair().1 == crc32c(0, &bytes[..checksum_at]);
+            let checksum = crc32c(0, &changed[..checksum_at]).to_le_bytes();
+            changed[checksum_at..checksum_at + 4].copy_from_slice(&checksum);
+            return is_whole.then_some(changed);
+        }
+    }
+    None
+}
+
 impl BlockDevice for FaultyDevice {
     fn size(&self) -> u64 {
         self.recorder.size()
@@ -150,7 +172,24 @@ impl BlockDevice for FaultyDevice {
     }
 
     fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.recorder.write_fua(offset, buf)
+        let changed = match self.fault {
+            Fault::NoRecords(tag) if self.is_armed.load(Ordering::Relaxed) => {
+                changed_fast_commit(buf, |found, record| {
+                    if found == tag {
+                        record[..2].copy_from_slice(&(Tag::Pad as u16).to_le_bytes());
+                    }
+                })
+            }
+            Fault::LaterFastCommits if self.is_armed.load(Ordering::Relaxed) => {
+                changed_fast_commit(buf, |found, record| match found {
+                    Tag::Head => record[TAG_BYTES + 4] += 1,
+                    Tag::Tail => record[TAG_BYTES] += 1,
+                    _ => {}
+                })
+            }
+            _ => None,
+        };
+        self.recorder.write_fua(offset, changed.as_deref().unwrap_or(buf))
     }
 
     fn flush(&self) -> io::Result<()> {

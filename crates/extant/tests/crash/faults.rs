@@ -282,6 +282,42 @@ fn data_that_arrives_after_its_fast_commit_is_found() {
     }
 }
 
+/// J29, J31: a change that is missing in a fast commit, of each kind.
+#[test]
+fn a_change_that_no_record_says_is_found() {
+    if !has_tools() {
+        return;
+    }
+    let base = base("4k-fast-commits");
+    let block = base.kind.block_size;
+    let made = [Op::Create("c"), Op::Write { file: "c", at: 0, bytes: 3 * block }, Op::Sync];
+    let changes = [
+        (Tag::AddRange, Op::Write { file: "c", at: 5 * block, bytes: block }, "c"),
+        (Tag::DelRange, Op::Punch { file: "c", at: block, bytes: block }, "c"),
+        (Tag::Inode, Op::Chmod { path: "c", mode: 0o600 }, "c"),
+        // Half of an update, as if a handle were open while the records are collected.
+        (Tag::Link, Op::Rename { from: "c", to: "d/c" }, "d/c"),
+        (Tag::Unlink, Op::Rename { from: "c", to: "d/c" }, "d/c"),
+        (Tag::Creat, Op::Create("d/c"), "d/c"),
+    ];
+    for (tag, change, changed) in changes {
+        let ops = made.into_iter().chain([change, Op::Fsync(changed), Op::Create("e/c")]);
+        assert_found(Fault::NoRecords(tag), [scenario(&base, ops.collect())]);
+    }
+}
+
+/// J23: a fast commit that would be replayed over the transaction that it is part of.
+#[test]
+fn a_fast_commit_of_another_transaction_is_found() {
+    if !has_tools() {
+        return;
+    }
+    let base = base("4k-fast-commits");
+    let mut ops = growing_file(base.kind.block_size);
+    ops.extend([Op::Truncate { file: "c", bytes: 10 }, Op::Sync]);
+    assert_found(Fault::LaterFastCommits, [scenario(&base, ops)]);
+}
+
 /// Invariant 1 of `docs/design/writeback.md`.
 #[test]
 fn delayed_data_that_arrives_after_its_commit_is_found() {

@@ -81,6 +81,17 @@ impl Entry {
         Self { xattrs: BTreeMap::new(), content, ..*self }
     }
 
+    /// The tree without the files that e2fsck found without a name.
+    pub fn without_found(mut self) -> Self {
+        if let Content::Directory(entries) = &mut self.content
+            && let Some(Content::Directory(found)) =
+                entries.get_mut("lost+found").map(|entry| &mut entry.content)
+        {
+            found.clear();
+        }
+        self
+    }
+
     /// The inode numbers of all that is in the tree.
     pub fn numbers(&self) -> BTreeSet<u32> {
         let mut numbers = BTreeSet::from([self.number]);

@@ -24,7 +24,7 @@ impl Random {
         (self.0 >> 11) % end
     }
 
-    fn bytes(&mut self, len: u64) -> Vec<u8> {
+    pub fn bytes(&mut self, len: u64) -> Vec<u8> {
         (0..len).map(|_| self.below(256) as u8).collect()
     }
 }

@@ -6,4 +6,5 @@ mod crash;
 mod damage;
 mod disk;
 mod kernel;
+mod recoveries;
 mod write;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use extant::{Filesystem, Mount};
+use extant::{AccessTimes, Fallocate, Filesystem, Mount, XattrMode};
 
 use crate::disk::{Mounted, alone, judge, make, scratch, tree};
 use crate::kernel::Random;
@@ -151,4 +151,81 @@ fn most_syncs_write_one_block_and_a_crash_loses_nothing() {
             judge(&image).unwrap_or_else(|said| panic!("{what}: {said}"));
         }
     }
+}
+
+/// What a sync is to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    FastCommit,
+    Commit,
+}
+
+/// Of each operation, what the sync of the file or folder that it changed writes; a crash loses none.
+#[test]
+fn what_records_cannot_say_is_committed() {
+    use Kind::{Commit, FastCommit};
+    let _alone = alone();
+    let scratch = scratch();
+    let image = scratch.path().join("image");
+    let crashed = scratch.path().join("crashed");
+    type Act = fn(&Filesystem) -> extant::Result<()>;
+    let acts: [(&str, Kind, &str, Act); 21] = [
+        ("create", FastCommit, "/d/new", |fs| fs.write("/d/new", b"")),
+        ("write", FastCommit, "/d/file", |fs| fs.lookup("/d/file")?.write_all_at(&[1; 9000], 70_000)),
+        ("chmod", FastCommit, "/d/file", |fs| fs.set_mode("/d/file", 0o600)),
+        ("truncate", FastCommit, "/d/file", |fs| fs.lookup("/d/file")?.set_len(8192)),
+        ("hole", FastCommit, "/d/file", |fs| fs.lookup("/d/file")?.allocate(Fallocate::PunchHole, 0, 4096)),
+        ("link", FastCommit, "/d/link", |fs| fs.hard_link("/d/file", "/d/link")),
+        ("unlink", FastCommit, "/d", |fs| fs.remove_file("/d/link")),
+        ("rename", FastCommit, "/moved", |fs| fs.rename("/d/new", "/moved")),
+        ("rename over", FastCommit, "/d/other", |fs| fs.rename("/moved", "/d/other")),
+        ("access", FastCommit, "/d", |fs| fs.lookup("/d")?.touch_atime(AccessTimes::Strict)),
+        ("chmod of a folder", Commit, "/d", |fs| fs.set_mode("/d", 0o711)),
+        ("owner of a folder", Commit, "/d", |fs| fs.set_owner("/d", 5, 6)),
+        ("mkdir", Commit, "/d/folder", |fs| fs.create_dir("/d/folder")),
+        ("rename of a folder", Commit, "/d/f2", |fs| fs.rename("/d/folder", "/d/f2")),
+        ("rmdir", Commit, "/d", |fs| fs.remove_dir("/d/f2")),
+        ("symlink", Commit, "/d", |fs| fs.symlink("target", "/d/symlink")),
+        ("rename of a symlink", Commit, "/d", |fs| fs.rename("/d/symlink", "/d/s2")),
+        ("unlink of a symlink", Commit, "/d", |fs| fs.remove_file("/d/s2")),
+        ("collapse", Commit, "/d/file", |fs| {
+            fs.lookup("/d/file")?.allocate(Fallocate::CollapseRange, 0, 4096)
+        }),
+        ("attribute", Commit, "/d/file", |fs| {
+            fs.lookup("/d/file")?.set_xattr(b"user.name", b"value", XattrMode::default())
+        }),
+        ("unlink with attributes", Commit, "/d", |fs| fs.remove_file("/d/file")),
+    ];
+    let Some(()) = make(&image, 4096, "metadata_csum") else { return };
+    let fs = Mount::new().background(false).open(&image).expect("mount");
+    fs.create_dir("/d").expect("mkdir");
+    fs.write("/d/file", [7; 60_000]).expect("write");
+    fs.write("/d/other", b"other").expect("write");
+    fs.sync().expect("sync");
+    for (what, kind, synced, act) in acts {
+        let counts =
+            || fs.journal_statistics().map(|stats| (stats.commits, stats.fast_commits)).expect("a journal");
+        let before = counts();
+        act(&fs).unwrap_or_else(|e| panic!("{what}: {e}"));
+        fs.lookup(synced).expect("what is synced").sync_all().expect("sync");
+        let after = counts();
+        let found = match (after.0 - before.0, after.1 - before.1) {
+            (0, 0 | 1) => FastCommit,
+            _ => Commit,
+        };
+        assert_eq!(found, kind, "{what}");
+        fs::copy(&image, &crashed).expect("copy");
+        let recovered = Mount::new().read_only(true).open(&crashed).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let shown = |fs: &Filesystem| {
+            let names = fs.read_dir("/d").expect("a folder");
+            let names: Vec<_> = names.into_iter().map(|entry| entry.name).collect();
+            let of = |path: &str| {
+                fs.metadata(path).ok().map(|of| (of.mode, of.uid, of.links, of.size, of.blocks_512))
+            };
+            let xattrs = fs.lookup("/d/file").and_then(|file| file.list_xattrs()).ok();
+            (names, of("/d"), of("/d/file"), of("/d/other"), fs.read("/d/file").ok(), xattrs)
+        };
+        assert!(shown(&recovered) == shown(&fs), "{what}: lost by a crash");
+    }
+    fs.unmount().expect("unmount");
 }
