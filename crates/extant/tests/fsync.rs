@@ -71,8 +71,13 @@ impl Counted {
 
 /// An empty disk, mounted without threads of its own.
 fn mounted(latency: Duration, page_cache_bytes: u64) -> (Arc<Counted>, Filesystem) {
+    mounted_with("", latency, page_cache_bytes)
+}
+
+/// A disk that has these features too.
+fn mounted_with(features: &str, latency: Duration, page_cache_bytes: u64) -> (Arc<Counted>, Filesystem) {
     let memory = MemoryDevice::new(256 * MIB);
-    Mkfs::new().format(&memory).expect("format");
+    Mkfs::new().features(features).expect("features").format(&memory).expect("format");
     let device =
         Arc::new(Counted { memory, latency, flushes: AtomicU64::new(0), durable_writes: AtomicU64::new(0) });
     let mount = Mount::new().background(false).page_cache_bytes(page_cache_bytes);
@@ -95,6 +100,26 @@ fn an_fsync_of_an_append_flushes_once_before_its_commit_block() {
             let counts = device.count(|| file.sync_all().expect("sync"));
             assert_eq!(counts, (1, 1), "append {index}, page cache of {page_cache_bytes} bytes");
         }
+        fs.unmount().expect("unmount");
+    }
+}
+
+#[test]
+fn an_fsync_of_an_append_by_a_fast_commit_flushes_once_before_its_one_block() {
+    for page_cache_bytes in [0, 64 * MIB] {
+        let (device, fs) = mounted_with("fast_commit", Duration::ZERO, page_cache_bytes);
+        let file = create(&fs, "/file");
+        file.sync_all().expect("sync");
+        let before = fs.journal_statistics().expect("a journal");
+        for index in 0..20 {
+            file.write_all_at(&BLOCK, index * BLOCK.len() as u64).expect("write");
+            let counts = device.count(|| file.sync_all().expect("sync"));
+            assert_eq!(counts, (1, 1), "append {index}, page cache of {page_cache_bytes} bytes");
+        }
+        let after = fs.journal_statistics().expect("a journal");
+        let blocks =
+            (after.log_blocks - before.log_blocks, after.fast_commit_blocks - before.fast_commit_blocks);
+        assert_eq!(blocks, (0, 20));
         fs.unmount().expect("unmount");
     }
 }
