@@ -298,3 +298,23 @@ fn every_crash_keeps_the_fast_commits_that_returned() {
         }
     }
 }
+
+#[test]
+fn what_e2fsck_reads_first_is_at_its_final_location_and_no_old_head_is_left() {
+    let (recorder, _, journal, client) = recorded();
+    let events = |act: &dyn Fn()| {
+        let before = recorder.event_count();
+        act();
+        recorder.log().events()[before..].to_vec()
+    };
+    let is_write = |event: &Event, block: u64, is_durable: bool| matches!(event, Event::Write { offset, fua, .. } if *offset == block * u64::from(BLOCK) && *fua == is_durable);
+    sync(&journal, &client, None);
+    let first = events(&|| sync(&journal, &client, Some(vec![record(1, 40)])));
+    let flush = first.iter().position(|event| *event == Event::Flush).expect("a flush");
+    assert!(first[..flush].iter().any(|event| is_write(event, 50, false)), "{first:?}");
+    let second = events(&|| sync(&journal, &client, Some(vec![record(2, 40)])));
+    assert!(!second.iter().any(|event| is_write(event, 50, false)), "nothing was committed since");
+    let commit = events(&|| sync(&journal, &client, None));
+    assert!(commit.last().is_some_and(|last| is_write(last, AREA, true)), "{commit:?}");
+    assert_eq!(read_block(recorder.inner(), BLOCK, AREA)[..4], [0; 4]);
+}

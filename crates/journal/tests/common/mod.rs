@@ -110,6 +110,10 @@ impl Client for PlainClient {
         self.records.lock().as_mut().map(std::mem::take)
     }
 
+    fn read_before_recovery(&self) -> Vec<FsBlock> {
+        vec![FsBlock(50)]
+    }
+
     fn committed(&self, tid: TransactionId) {
         self.committed.lock().push(tid);
     }
