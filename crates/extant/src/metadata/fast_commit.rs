@@ -3,7 +3,7 @@
 //! An update is tracked if it says so, and only then changes what records can say. Any other makes the transaction one that is committed:
 //! a change that was not thought of is never lost. In a tracked update, what no record says makes the transaction such a one too.
 //!
-//! All inodes with tracked changes go into a fast commit, whoever asked for it, or two files could have one block after a crash.
+//! All inodes with tracked changes go into each fast commit, or two files could have one block after a crash.
 //!
 //! Invariant: no handle is open while records are collected, so that they say one state.
 //!
