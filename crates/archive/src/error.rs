@@ -86,6 +86,20 @@ pub enum Error {
         /// The limit.
         what: &'static str,
     },
+    /// A part of a container image is missing, wrong or of an unknown kind.
+    #[error("{part}: {reason}")]
+    Image {
+        /// The part: a file of its layout, a blob, a layer, a member of a layer.
+        part: String,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// Which image of several is meant, or which platform.
+    #[error("{0}")]
+    Choice(
+        /// What there is to choose from.
+        String,
+    ),
     /// The other end of the pipe was closed; its own error says why.
     #[error("cancelled")]
     Cancelled,
@@ -116,6 +130,11 @@ impl Error {
     /// The file system on the disk refused `path`.
     pub(crate) fn disk(path: &TreePath, source: extant::Error) -> Self {
         Self::Disk { path: path.to_string(), source }
+    }
+
+    /// A part of a container image is wrong.
+    pub(crate) fn image(part: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Image { part: part.into(), reason: reason.into() }
     }
 
     /// The host refused `path`.

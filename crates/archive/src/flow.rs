@@ -21,7 +21,8 @@ pub enum Extent {
 
 /// Takes the entries of a tree, one after the other.
 pub trait Sink {
-    /// The next entry. A directory comes before what is in it, a file before its hard links.
+    /// The next entry. A file comes before its hard links; a directory before what is in it, but for those of a container
+    /// image, where a later entry may describe a directory again.
     ///
     /// # Errors
     /// The sink's own; nothing more is poured.

@@ -1,6 +1,6 @@
-//! Trees in and out of an ext4 disk: directories of the host and tar archives.
+//! Trees in and out of an ext4 disk: directories of the host, tar archives and container images.
 //!
-//! One model, [`Entry`], is between sources ([`Walk`] for the host, [`TarReader`], [`DiskWalk`]) and sinks
+//! One model, [`Entry`], is between sources ([`Walk`] for the host, [`TarReader`], [`Image`], [`DiskWalk`]) and sinks
 //! ([`Extract`], [`TarWriter`], [`Import`]); [`pour_concurrently`] reads and writes at once. [`Census`] computes the
 //! space that a tree takes.
 //!
@@ -17,11 +17,13 @@ mod entry;
 mod error;
 mod flow;
 mod host;
-pub mod oci;
+mod oci;
+mod packing;
 mod path;
 mod pipe;
 mod tar;
 mod user_database;
+mod window;
 
 pub use adjust::Adjust;
 pub use census::{Census, DiskFormat, Needs};
@@ -31,6 +33,7 @@ pub use entry::{Attributes, DataRange, Entry, EntryKind, Shape, Xattr};
 pub use error::{Error, Result};
 pub use flow::{Extent, Sink, Source};
 pub use host::{Extract, Listed, StreamReader, StreamWriter, Walk};
+pub use oci::{Image, ImageChoice, Platform, ReadLayers, Reading};
 pub use path::TreePath;
 pub use pipe::pour_concurrently;
 pub use tar::{Input, TarReader, TarWriter};

@@ -100,6 +100,8 @@ impl Failure {
             error @ (Error::Format { .. } | Error::Member { .. }) => {
                 Self::new("bad_archive", "", error.to_string())
             }
+            error @ Error::Image { .. } => Self::new("bad_image", "", error.to_string()),
+            Error::Choice(choice) => Self::usage(choice),
             error @ Error::UnsafeName(_) => Self::new("unsafe_name", "", error.to_string()),
             error @ Error::Changed { .. } => Self::new("changed", "", error.to_string()),
             error => Self::new("failed", image.display().to_string(), error.to_string()),

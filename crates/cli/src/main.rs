@@ -1,6 +1,7 @@
 //! The command `extant`: see `extant --help`.
 
 mod address;
+mod container_image;
 mod disks;
 mod failure;
 mod foreign;

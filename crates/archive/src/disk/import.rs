@@ -9,12 +9,14 @@ use extant::{Dir, File, Filesystem, New, NewKind, RenameFlags, SetAttributes, Ti
 use extant_ondisk::FileType;
 
 use super::existing::{replace_content, set_preserved};
+use super::lower::Lower;
 use super::target_dirs::{Level, TargetDirs};
 use super::times;
 use crate::copy::{CopyOptions, Existing};
 use crate::entry::{ACL_ACCESS, ACL_DEFAULT, Attributes, Entry, EntryKind};
 use crate::error::{Error, Result};
 use crate::flow::Sink;
+use crate::oci::Whiteout;
 use crate::path::TreePath;
 
 const CAPABILITY: &[u8] = b"security.capability";
@@ -25,6 +27,9 @@ pub enum Manner {
     /// As `tar` unpacks: what is in the way of a file is removed first, a directory that exists gets the attributes
     /// of its entry.
     Unpack,
+    /// As [`Manner::Unpack`], of an archive that may be a layer of a container image: its whiteouts remove what the disk had
+    /// before, and what is in the way of a file is removed even if it is a directory with files.
+    Layer,
     /// As `cp` copies: a file that exists keeps what the options do not change, and a crash leaves the old content or the
     /// new one; a new file gets its name when it is complete. Nothing takes the place of a directory or of a device.
     Copy(CopyOptions),
@@ -50,6 +55,8 @@ pub struct Import {
     directories: Vec<(File, TreePath, Times)>,
     temporaries: u64,
     imported: Imported,
+    /// What the disk had before, as far as a layer makes a difference between that and its own.
+    lower: Lower,
 }
 
 /// A regular file whose content is coming.
@@ -101,7 +108,7 @@ impl Import {
     ) -> Result<Self> {
         let target = target.as_ref();
         let open = || match manner {
-            Manner::Unpack => TargetDirs::rooted(fs.dir(target)?, times),
+            Manner::Unpack | Manner::Layer => TargetDirs::rooted(fs.dir(target)?, times),
             Manner::Copy(_) => TargetDirs::in_system(fs, target, times),
         };
         let target_dirs =
@@ -114,6 +121,7 @@ impl Import {
             directories: Vec::new(),
             temporaries: 0,
             imported: Imported::default(),
+            lower: Lower::default(),
         })
     }
 
@@ -147,7 +155,7 @@ impl Import {
                 self.target_dirs.directory(&entry.path)?;
                 return Ok(());
             }
-            Ok(_) if self.manner != Manner::Unpack => {
+            Ok(_) if matches!(self.manner, Manner::Copy(_)) => {
                 let reason = "not a directory, and a directory does not take its place; remove it first";
                 return Err(Error::Refused { path: entry.path.clone(), reason });
             }
@@ -171,21 +179,28 @@ impl Import {
     }
 
     fn make(
-        &self,
+        &mut self,
         level: &Level,
         name: &[u8],
         kind: NewKind<'_>,
         attributes: &Attributes,
     ) -> extant::Result<File> {
-        make(level, name, kind, attributes, self.times(attributes))
+        let made = make(level, name, kind, attributes, self.times(attributes))?;
+        if self.manner == Manner::Layer {
+            self.lower.exclude(&made);
+        }
+        Ok(made)
     }
 
     fn existing_directory(&mut self, found: File, entry: &Entry) -> Result<()> {
+        if self.manner == Manner::Layer {
+            self.lower.exclude(&found);
+        }
         let attributes = &entry.attributes;
         let options = match self.manner {
             Manner::Copy(options) if !options.preserve.times => return Ok(()),
             Manner::Copy(options) => options,
-            Manner::Unpack => CopyOptions::archive(),
+            Manner::Unpack | Manner::Layer => CopyOptions::archive(),
         };
         set_preserved(&found, attributes, options)
             .and_then(|()| self.target_dirs.refresh(&found))
@@ -198,8 +213,8 @@ impl Import {
         let (level, name) = self.parent(&entry.path)?;
         let failed = |source| Error::disk(&entry.path, source);
         let begun = match self.manner {
-            Manner::Unpack => {
-                clear(&level.dir, &name).map_err(failed)?;
+            Manner::Unpack | Manner::Layer => {
+                self.clear(&level.dir, &name).map_err(failed)?;
                 self.make(&level, &name, NewKind::File, &entry.attributes).map(|file| (file, Goal::Named))
             }
             Manner::Copy(options) => match self.obstacle(&entry, &level, options)? {
@@ -272,7 +287,7 @@ impl Import {
     /// Creates a file under a free name, and returns the name.
     fn with_temporary<T>(
         &mut self,
-        mut make: impl FnMut(&Self, &[u8]) -> extant::Result<T>,
+        mut make: impl FnMut(&mut Self, &[u8]) -> extant::Result<T>,
     ) -> extant::Result<(T, Vec<u8>)> {
         loop {
             let name = format!(".extant-copy-{}", self.temporaries).into_bytes();
@@ -298,8 +313,8 @@ impl Import {
             return Ok(());
         }
         match self.manner {
-            Manner::Unpack => {
-                clear(&level.dir, &name).map_err(failed)?;
+            Manner::Unpack | Manner::Layer => {
+                self.clear(&level.dir, &name).map_err(failed)?;
                 self.place(&level, &name, entry, original.as_ref()).map_err(failed)
             }
             Manner::Copy(options) => {
@@ -318,13 +333,16 @@ impl Import {
 
     /// Makes what has no content, under this name.
     fn place(
-        &self,
+        &mut self,
         level: &Level,
         name: &[u8],
         entry: &Entry,
         original: Option<&File>,
     ) -> extant::Result<()> {
         if let Some(original) = original {
+            if self.manner == Manner::Layer {
+                self.lower.exclude_link(&level.dir, name, original);
+            }
             return level.dir.link(original, name);
         }
         let kind = match &entry.kind {
@@ -338,6 +356,35 @@ impl Import {
         self.make(level, name, kind, &entry.attributes).map(drop)
     }
 
+    /// Removes what has the name; a directory with something in it only in the way of a layer's file.
+    fn clear(&mut self, dir: &Dir, name: &[u8]) -> extant::Result<()> {
+        match dir.unlink(name) {
+            Err(extant::Error::IsADirectory) if self.manner == Manner::Layer => {
+                self.target_dirs.forget();
+                Lower::default().remove(dir, name)
+            }
+            Err(extant::Error::IsADirectory) => dir.rmdir(name),
+            Err(extant::Error::NotFound) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Removes what a whiteout hides; whether `path` is one.
+    fn whiteout(&mut self, path: &TreePath) -> Result<bool> {
+        let Some((parent, name)) = path.split_last() else { return Ok(false) };
+        let refused = |reason| Error::Refused { path: path.clone(), reason };
+        let Some(whiteout) = Whiteout::parse(name).map_err(refused)? else { return Ok(false) };
+        let dir = self.target_dirs.directory(parent)?.dir;
+        let removed = match whiteout {
+            Whiteout::Name(hidden) => self.lower.remove(&dir, hidden),
+            Whiteout::Opaque => self.lower.remove_children(&dir),
+            Whiteout::Metadata => Ok(()),
+        };
+        self.target_dirs.forget();
+        removed.map_err(|source| Error::disk(path, source))?;
+        Ok(true)
+    }
+
     fn parent(&mut self, path: &TreePath) -> Result<(Level, Vec<u8>)> {
         let (parent, name) = path.split_last().ok_or_else(|| Error::UnsafeName(Vec::new()))?;
         Ok((self.target_dirs.directory(parent)?, name.to_vec()))
@@ -348,6 +395,10 @@ impl Sink for Import {
     fn entry(&mut self, entry: Entry) -> Result<()> {
         self.complete()?;
         self.is_skipping = false;
+        if self.manner == Manner::Layer && self.whiteout(&entry.path)? {
+            self.is_skipping = true;
+            return Ok(());
+        }
         self.imported.entries += 1;
         match &entry.kind {
             EntryKind::Directory => self.directory(&entry),
@@ -444,15 +495,6 @@ fn rename(level: &Level, temporary: &[u8], name: &[u8]) -> extant::Result<()> {
         let _ = level.dir.unlink(temporary);
     }
     renamed
-}
-
-/// Removes what has the name, unless it is a directory with something in it.
-fn clear(dir: &Dir, name: &[u8]) -> extant::Result<()> {
-    match dir.unlink(name) {
-        Err(extant::Error::IsADirectory) => dir.rmdir(name),
-        Err(extant::Error::NotFound) => Ok(()),
-        other => other,
-    }
 }
 
 /// Makes an inode that is exactly as the entry says, whatever its directory hands down.

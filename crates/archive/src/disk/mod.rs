@@ -2,6 +2,7 @@
 
 mod existing;
 mod import;
+mod lower;
 mod target_dirs;
 mod walk;
 

@@ -95,6 +95,11 @@ impl TargetDirs {
         Ok(())
     }
 
+    /// Directories may have been removed: none is remembered.
+    pub fn forget(&mut self) {
+        (self.asked, self.levels, self.is_straight) = (TreePath::root(), Vec::new(), true);
+    }
+
     /// The directory at `path`; those that are missing are made.
     pub fn directory(&mut self, path: &TreePath) -> Result<Level> {
         let same = self.asked.shared_depth(path);
@@ -110,7 +115,7 @@ impl TargetDirs {
             None => self.descend(names.into_iter().rev().map(<[u8]>::to_vec).collect()),
         };
         if let Err(source) = found {
-            (self.asked, self.levels, self.is_straight) = (TreePath::root(), Vec::new(), true);
+            self.forget();
             return Err(Error::disk(path, source));
         }
         self.asked = path.clone();

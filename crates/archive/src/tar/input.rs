@@ -1,18 +1,14 @@
 //! The bytes of an archive: a file or a stream, unpacked on the way if need be.
 
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use super::BLOCK;
 use crate::error::{Error, Result};
 use crate::flow::PIECE_BYTES;
-
-/// Bytes read from the host at once.
-const BUFFER_BYTES: usize = 256 << 10;
-
-/// Bytes that identify the kind of compression.
-const MAGIC_BYTES: usize = 6;
+use crate::packing::{BUFFER_BYTES, Unpacked, is_packed, unpack};
+use crate::window::Window;
 
 /// Where an archive comes from.
 pub struct Input {
@@ -23,7 +19,7 @@ pub struct Input {
 enum InputSource {
     /// Bytes that are not wanted are stepped over.
     File {
-        reader: BufReader<File>,
+        reader: BufReader<Window>,
         bytes: u64,
     },
     Stream(Box<dyn Read + Send>),
@@ -36,36 +32,38 @@ impl std::fmt::Debug for Input {
 }
 
 impl Input {
-    /// An archive in an open file, from its start; gzip and Zstandard are unpacked.
+    /// An archive in an open file, from its start; what gzip, Zstandard, xz or bzip2 packed is unpacked.
     ///
     /// # Errors
-    /// [`Error::Stream`] if it cannot be read or is packed in another way.
-    pub fn file(mut file: File) -> Result<Self> {
-        io::Seek::rewind(&mut file).map_err(Error::Stream)?;
-        let found = file.metadata().map_err(Error::Stream)?;
-        let magic = magic(&mut file).map_err(Error::Stream)?;
-        io::Seek::rewind(&mut file).map_err(Error::Stream)?;
-        let reader = BufReader::with_capacity(BUFFER_BYTES, file);
-        let source = match unpack(&magic, reader)? {
-            Unpacked::Plain(reader) if found.is_file() => InputSource::File { reader, bytes: found.len() },
-            Unpacked::Plain(reader) => InputSource::Stream(Box::new(reader)),
-            Unpacked::Packed(reader) => InputSource::Stream(reader),
-        };
-        Ok(Self { source, offset: 0 })
+    /// [`Error::Stream`] if it cannot be read.
+    pub fn file(file: File) -> Result<Self> {
+        if !file.metadata().map_err(Error::Stream)?.is_file() {
+            return Self::stream(file);
+        }
+        let window = Window::whole(file).map_err(Error::Stream)?;
+        if is_packed(window.clone()).map_err(Error::Stream)? {
+            return Self::stream(window);
+        }
+        Ok(Self::window(window))
     }
 
-    /// An archive from a pipe or anything else that is read once; gzip and Zstandard are unpacked.
+    /// An archive from a pipe or anything else that is read once; unpacked as by [`Input::file`].
     ///
     /// # Errors
     /// As [`Input::file`].
-    pub fn stream(mut reader: impl Read + Send + 'static) -> Result<Self> {
-        let magic = magic(&mut reader).map_err(Error::Stream)?;
-        let whole = BufReader::with_capacity(BUFFER_BYTES, Cursor::new(magic.clone()).chain(reader));
-        let source = match unpack(&magic, whole)? {
-            Unpacked::Plain(reader) => InputSource::Stream(Box::new(reader)),
-            Unpacked::Packed(reader) => InputSource::Stream(reader),
+    pub fn stream(reader: impl Read + Send + 'static) -> Result<Self> {
+        let reader: Box<dyn Read + Send> = match unpack(reader).map_err(Error::Stream)? {
+            Unpacked::Plain(reader) => Box::new(reader),
+            Unpacked::Packed(reader) => reader,
         };
-        Ok(Self { source, offset: 0 })
+        Ok(Self { source: InputSource::Stream(reader), offset: 0 })
+    }
+
+    /// An archive that is not packed.
+    pub(crate) fn window(window: Window) -> Self {
+        let (window, bytes) = (window.rewound(), window.size());
+        let reader = BufReader::with_capacity(BUFFER_BYTES, window);
+        Self { source: InputSource::File { reader, bytes }, offset: 0 }
     }
 
     /// Whether it can be read a second time by opening it again, at no great cost.
@@ -74,13 +72,25 @@ impl Input {
         matches!(self.source, InputSource::File { .. })
     }
 
-    /// Copies all of it, unpacked, into a file without a name in the directory of `beside`.
+    /// The first `bytes` bytes, or all if it has less; they are read again.
+    pub(crate) fn peek(&mut self, bytes: u64) -> Result<Vec<u8>> {
+        let mut start = Vec::new();
+        self.reader().take(bytes).read_to_end(&mut start).map_err(Error::Stream)?;
+        match &mut self.source {
+            InputSource::File { reader, .. } => io::Seek::rewind(reader).map_err(Error::Stream)?,
+            InputSource::Stream(reader) => {
+                let rest = std::mem::replace(reader, Box::new(io::empty()));
+                *reader = Box::new(io::Cursor::new(start.clone()).chain(rest));
+            }
+        }
+        Ok(start)
+    }
+
+    /// Copies all of it, unpacked, into a file without a name in `directory`.
     ///
     /// # Errors
     /// [`Error::Stream`], [`Error::Host`].
-    pub fn spool(mut self, beside: &Path) -> Result<File> {
-        let directory =
-            beside.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    pub fn spool(mut self, directory: &Path) -> Result<File> {
         let mut file = unnamed_file(directory).map_err(Error::host(directory))?;
         let mut piece = vec![0; BUFFER_BYTES];
         loop {
@@ -166,67 +176,8 @@ impl Input {
     }
 }
 
-fn magic(reader: &mut impl Read) -> io::Result<Vec<u8>> {
-    let mut magic = Vec::new();
-    reader.take(MAGIC_BYTES as u64).read_to_end(&mut magic)?;
-    Ok(magic)
-}
-
-enum Unpacked<R> {
-    Plain(R),
-    Packed(Box<dyn Read + Send>),
-}
-
-fn unpack<R: Read + Send + 'static>(magic: &[u8], reader: BufReader<R>) -> Result<Unpacked<BufReader<R>>> {
-    let refused = |what: &str| {
-        let text = format!("packed with {what}, which is not unpacked here: pipe it through {what} -dc");
-        Err(Error::Stream(io::Error::new(io::ErrorKind::Unsupported, text)))
-    };
-    match magic {
-        [0x1f, 0x8b, ..] => {
-            let unpacked = flate2::bufread::MultiGzDecoder::new(reader);
-            Ok(Unpacked::Packed(Box::new(BufReader::with_capacity(BUFFER_BYTES, unpacked))))
-        }
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-            let unpacked = Frames { reader: Some(reader), decoder: None };
-            Ok(Unpacked::Packed(Box::new(BufReader::with_capacity(BUFFER_BYTES, unpacked))))
-        }
-        b"\xfd7zXZ\0" => refused("xz"),
-        [b'B', b'Z', b'h', b'1'..=b'9', ..] => refused("bzip2"),
-        _ => Ok(Unpacked::Plain(reader)),
-    }
-}
-
-/// Zstandard frames one after the other, as parallel compressors write them.
-struct Frames<R: Read> {
-    /// The input between two frames; none while a frame is unpacked.
-    reader: Option<BufReader<R>>,
-    decoder: Option<ruzstd::decoding::StreamingDecoder<BufReader<R>, ruzstd::decoding::FrameDecoder>>,
-}
-
-impl<R: Read> Read for Frames<R> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if let Some(decoder) = &mut self.decoder {
-                let read = decoder.read(buf)?;
-                if read > 0 || buf.is_empty() {
-                    return Ok(read);
-                }
-                self.reader = self.decoder.take().map(ruzstd::decoding::StreamingDecoder::into_inner);
-            }
-            let Some(mut reader) = self.reader.take() else { return Ok(0) };
-            if io::BufRead::fill_buf(&mut reader)?.is_empty() {
-                return Ok(0);
-            }
-            let decoder = ruzstd::decoding::StreamingDecoder::new(reader)
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
-            self.decoder = Some(decoder);
-        }
-    }
-}
-
 /// A file that goes when it is closed.
-fn unnamed_file(directory: &Path) -> io::Result<File> {
+pub(crate) fn unnamed_file(directory: &Path) -> io::Result<File> {
     let mut number = 0_u32;
     loop {
         let path = directory.join(format!(".extant-spool-{number}"));

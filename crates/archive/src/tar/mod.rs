@@ -13,6 +13,7 @@ mod sparse;
 mod write;
 
 pub use input::Input;
+pub(crate) use input::unnamed_file;
 pub use read::TarReader;
 pub use write::TarWriter;
 

@@ -29,10 +29,47 @@ pub struct TarReader {
     global: BTreeMap<Vec<u8>, Vec<u8>>,
     names: UserDatabase,
     paths: PathReader,
+    /// The ranges of the last member whose content was not read, and the bytes of the archive up to the next header.
+    ranges: Vec<DataRange>,
+    unread: u64,
 }
 
 impl Source for TarReader {
     fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
+        while let Some(entry) = self.next_member()? {
+            sink.entry(entry)?;
+            if extent == Extent::Everything {
+                self.content(sink)?;
+            }
+        }
+        sink.finish()
+    }
+}
+
+impl TarReader {
+    /// Reads the archive in `input`.
+    #[must_use]
+    pub fn new(input: Input) -> Self {
+        Self {
+            input,
+            global: BTreeMap::new(),
+            names: UserDatabase::default(),
+            paths: PathReader::default(),
+            ranges: Vec::new(),
+            unread: 0,
+        }
+    }
+
+    /// The database that maps names in access control lists to ids. Owners of members are always taken by number.
+    #[must_use]
+    pub fn names(mut self, names: UserDatabase) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// The next member; none at the end. What was not read of the last one's content is stepped over.
+    pub(crate) fn next_member(&mut self) -> Result<Option<Entry>> {
+        self.input.skip(std::mem::take(&mut self.unread))?;
         let mut extensions = Extensions::default();
         loop {
             let offset = self.input.offset();
@@ -44,8 +81,7 @@ impl Source for TarReader {
             let reason = if offset == 0 { "not a tar archive" } else { "damaged header" };
             let header = Header::parse(block).ok_or(Error::Format { offset, reason })?;
             if !matches!(header.type_flag(), b'x' | b'X' | b'g' | b'L' | b'K' | b'V') {
-                self.member(&header, offset, std::mem::take(&mut extensions), sink, extent)?;
-                continue;
+                return self.member(&header, offset, extensions).map(Some);
             }
             let too_large =
                 Error::Format { offset, reason: "extended headers of more than 16 MiB before one member" };
@@ -64,22 +100,20 @@ impl Source for TarReader {
             }
         }
         self.input.drain()?;
-        sink.finish()
-    }
-}
-
-impl TarReader {
-    /// Reads the archive in `input`.
-    #[must_use]
-    pub fn new(input: Input) -> Self {
-        Self { input, global: BTreeMap::new(), names: UserDatabase::default(), paths: PathReader::default() }
+        Ok(None)
     }
 
-    /// The database that maps names in access control lists to ids. Owners of members are always taken by number.
-    #[must_use]
-    pub fn names(mut self, names: UserDatabase) -> Self {
-        self.names = names;
-        self
+    /// Pours the content of the last member, which [`TarReader::next_member`] gave.
+    pub(crate) fn content(&mut self, sink: &mut dyn Sink) -> Result<()> {
+        for range in std::mem::take(&mut self.ranges) {
+            self.range(range, sink)?;
+        }
+        Ok(())
+    }
+
+    /// Where the content of the last member begins in the archive, before any of it is read.
+    pub(crate) fn content_offset(&self) -> u64 {
+        self.input.offset()
     }
 
     fn damaged(&self, reason: &'static str) -> Error {
@@ -120,14 +154,8 @@ impl TarReader {
         Ok(name)
     }
 
-    fn member(
-        &mut self,
-        header: &Header,
-        offset: u64,
-        extensions: Extensions,
-        sink: &mut dyn Sink,
-        extent: Extent,
-    ) -> Result<()> {
+    fn member(&mut self, header: &Header, offset: u64, extensions: Extensions) -> Result<Entry> {
+        self.ranges = Vec::new();
         // Put back before any error is returned.
         let global = std::mem::take(&mut self.global);
         let member = Member::new(header, offset, &global, extensions, (&self.names, &mut self.paths));
@@ -138,8 +166,8 @@ impl TarReader {
             // Only an incremental dump's directory has content, a list of names. Others may have a size field that no
             // content follows.
             let follows = if header.type_flag() == b'D' { stored } else { 0 };
-            sink.entry(Entry { path, kind, attributes })?;
-            return self.input.skip(follows.saturating_add(padding(follows)));
+            self.unread = follows.saturating_add(padding(follows));
+            return Ok(Entry { path, kind, attributes });
         }
         let pad = padding(stored);
         let shape = match header.type_flag() {
@@ -150,13 +178,9 @@ impl TarReader {
         if shape.data_bytes() != stored {
             return Err(refused("the sparse map does not fit the content"));
         }
-        let ranges = shape.ranges.clone();
-        sink.entry(Entry { path, kind: EntryKind::File(shape), attributes })?;
-        match extent {
-            Extent::Entries => self.input.skip(stored)?,
-            Extent::Everything => ranges.into_iter().try_for_each(|range| self.range(range, sink))?,
-        }
-        self.input.skip(pad)
+        self.ranges = shape.ranges.clone();
+        self.unread = stored.saturating_add(pad);
+        Ok(Entry { path, kind: EntryKind::File(shape), attributes })
     }
 
     fn range(&mut self, range: DataRange, sink: &mut dyn Sink) -> Result<()> {
@@ -165,6 +189,7 @@ impl TarReader {
             let piece = self.input.take((range.bytes - done).min(PIECE_BYTES as u64))?;
             let offset = range.offset + done;
             done += piece.len() as u64;
+            self.unread -= piece.len() as u64;
             sink.content(offset, piece)?;
         }
         Ok(())

@@ -6,11 +6,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use extant_archive::{DiskWalk, Extent, Input, Manner, TarReader, TarWriter, pour_concurrently};
+use extant_archive::{
+    DiskWalk, Extent, Image, Input, Manner, Source, TarReader, TarWriter, pour_concurrently,
+};
+use extant_rt::Arc;
 use serde_json::json;
 
 use super::Outcome;
 use crate::address::{DiskPath, is_same_image};
+use crate::container_image::{ImageOptions, Opened, named, spool_directory};
 use crate::disks::{ImageLocation, Reading, clock, open_for_reading, open_for_writing, unmount};
 use crate::failure::Failure;
 use crate::metadata::failed_at;
@@ -18,15 +22,19 @@ use crate::output::{self, Output};
 use crate::owner::{names_on, names_on_host};
 use crate::progress::Progress;
 
-/// Unpack a tar archive into a disk
+/// Unpack a tar archive, a layer or a container image into a disk
 ///
 /// Owners, modes, times, hard links, devices, extended attributes, capabilities, access control lists and sparse files
-/// are kept, for root and others alike: nothing of it is done on the host. gzip and Zstandard are unpacked. What is
-/// in the way of a file is replaced; nothing leads out of the directory. Owners go by number; names, which only
-/// access control lists have, are the disk's, else the host's.
+/// are kept, for root and others alike: nothing of it is done on the host. What gzip, Zstandard, xz or bzip2 packed is
+/// unpacked. What is in the way of a file is replaced; nothing leads out of the directory. Owners go by number; names,
+/// which only access control lists have, are the disk's, else the host's.
+///
+/// A whiteout in the archive, a file .wh.NAME as layers of container images have it, removes NAME from the disk; one that
+/// is called .wh..wh..opq removes everything in its directory but what the archive has there. A container image, as
+/// mkfs -d takes it, is merged first.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  extant import disk.img rootfs.tar.gz\n  docker export web | extant import disk.img -\n  extant import disk.img:/srv site.tar"
+    after_help = "Examples:\n  extant import disk.img rootfs.tar.gz\n  docker export web | extant import disk.img -\n  extant import disk.img:/srv site.tar\n  extant import disk.img layer.tar.zst"
 )]
 pub struct Import {
     #[command(flatten)]
@@ -34,8 +42,10 @@ pub struct Import {
     /// The disk, or a directory on it
     #[arg(value_name = "IMAGE[:/DIR]")]
     target: OsString,
-    /// The archive; `-` is standard input
-    #[arg(value_name = "TAR|-")]
+    #[command(flatten)]
+    image_options: ImageOptions,
+    /// The archive, or the container image; `-` is standard input
+    #[arg(value_name = "TAR|IMAGE|-")]
     archive: PathBuf,
 }
 
@@ -52,33 +62,72 @@ pub fn input(archive: &Path) -> Result<Input, Failure> {
         // A named pipe is read once.
         if file.metadata().map_err(failed)?.is_file() { Input::file(file) } else { Input::stream(file) }
     };
-    input.map_err(|error| bad_archive(archive, Failure::tree(archive, error)))
+    input.map_err(|error| named(archive, Failure::tree(archive, error)))
 }
 
-/// Names the archive in a failure of reading it.
-pub fn bad_archive(archive: &Path, failure: Failure) -> Failure {
-    match failure.kind {
-        "bad_archive" | "unsafe_name" | "io" if failure.place.is_empty() || failure.place == "archive" => {
-            Failure { place: archive.display().to_string(), ..failure }
-        }
-        _ => failure,
-    }
+enum ImportSource {
+    Image(Arc<Image>),
+    Archive(Input),
 }
 
 impl Import {
+    fn source(&self, disk: &Path) -> Result<ImportSource, Failure> {
+        let path = &self.archive;
+        let failed = |error| named(path, Failure::tree(path, error));
+        let image = |image| {
+            self.image_options.write_config(&image)?;
+            Ok(ImportSource::Image(Arc::new(image)))
+        };
+        if path.is_dir() {
+            let found = self.image_options.in_directory(path, disk, None, false)?;
+            return found.map_or_else(
+                || {
+                    Err(Failure::usage(format!(
+                        "{} is a directory and no container image; use cp -a",
+                        path.display()
+                    )))
+                },
+                image,
+            );
+        }
+        let mut archive = input(path)?;
+        let file = if archive.is_plain_file() {
+            File::open(path).map_err(|error| Failure::host(path, &error))?
+        } else if Image::may_be_in(&mut archive).map_err(failed)? {
+            archive.spool(&spool_directory(disk)).map_err(failed)?
+        } else {
+            self.image_options.refuse_without_image(path)?;
+            return Ok(ImportSource::Archive(archive));
+        };
+        match self.image_options.in_archive(path, file, disk, None, false)? {
+            Opened::Image(found) => image(found),
+            Opened::File(file) => {
+                self.image_options.refuse_without_image(path)?;
+                Ok(ImportSource::Archive(Input::file(file).map_err(failed)?))
+            }
+        }
+    }
+
     /// Unpacks.
     pub fn run(self) -> Outcome {
         let target = DiskPath::parse(&self.target);
-        let input = input(&self.archive)?;
+        // What is in the archive is read as far as it has to be before the disk is touched.
+        let source = self.source(&target.image)?;
         let fs = open_for_writing(&target.image, self.location)?;
         let unpack = || {
-            let reader = TarReader::new(input).names(names_on(&fs).or(names_on_host()));
             let failed = |error| Failure::tree_below(&target.image, &target.path, "", error);
+            let (reader, manner): (Box<dyn Source + Send>, _) = match source {
+                ImportSource::Image(image) => (Box::new(image), Manner::Layer),
+                ImportSource::Archive(input) => {
+                    let names = names_on(&fs).or(names_on_host());
+                    (Box::new(TarReader::new(input).names(names)), Manner::Layer)
+                }
+            };
             let mut import =
-                extant_archive::Import::new(&fs, &target.path, Manner::Unpack, times()?).map_err(failed)?;
+                extant_archive::Import::new(&fs, &target.path, manner, times()?).map_err(failed)?;
             let mut progress = Progress::new(&mut import, None, false);
             pour_concurrently(reader, &mut progress, Extent::Everything)
-                .map_err(|error| bad_archive(&self.archive, failed(error)))
+                .map_err(|error| named(&self.archive, failed(error)))
         };
         let unpacked = unpack();
         // What was unpacked before a failure stays, and stays consistent.

@@ -1,6 +1,5 @@
 //! `extant mkfs`.
 
-mod container_image;
 mod content;
 mod target;
 
@@ -12,6 +11,7 @@ use extant_rt::WallClock;
 
 use super::Outcome;
 use super::info::uuid_text;
+use crate::container_image::ImageOptions;
 use crate::disks::{ImageLocation, clock};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -22,19 +22,22 @@ use target::Target;
 /// Sizes without a suffix count units of this many bytes, unless blocks were chosen.
 const DEFAULT_UNIT_BYTES: u64 = 1024;
 
-/// Make a file system, filled from a directory or an archive if wanted
+/// Make a file system, filled from a directory, an archive or a container image if wanted
 ///
 /// The letters are those of mke2fs, the defaults those of Debian 12, but for blocks of 4 KiB on small disks too. With
 /// -d and without SIZE the disk is as large as the content needs and --free adds; nothing is then reserved for root
 /// unless -m says so. With SOURCE_DATE_EPOCH in the environment the same content gives the same bytes, and no file is
 /// newer than that.
 ///
+/// A container image is an OCI layout, as a directory or an archive, or what `docker save` writes. Its layers are merged
+/// as they would be unpacked, and every digest is checked before the disk is touched. DIR/. means the directory itself.
+///
 /// SIZE takes a unit: K, M, G, T, P, or KiB and so on, for powers of 1024, KB and so on for powers of 1000, with a
 /// fraction if wanted; without one it counts KiB, or blocks with -b.
 #[derive(Args)]
 #[command(
     disable_help_flag = true,
-    after_help = "Examples:\n  extant mkfs disk.img 64M\n  extant mkfs -L root -d rootfs/ --free 64M disk.img\n  docker export web | extant mkfs -d - disk.img\n  extant mkfs -F -O ^has_journal -m 0 /dev/sdb1"
+    after_help = "Examples:\n  extant mkfs disk.img 64M\n  extant mkfs -L root -d rootfs/ --free 64M disk.img\n  docker save web | extant mkfs -d - --free 64M disk.img\n  extant mkfs -d layout/ --image web:1.2 --platform linux/arm64 disk.img\n  extant mkfs -F -O ^has_journal -m 0 /dev/sdb1"
 )]
 pub struct Mkfs {
     /// Print help
@@ -91,7 +94,7 @@ pub struct Mkfs {
     /// Say nothing
     #[arg(short)]
     quiet: bool,
-    /// Fill it from this directory or tar archive; `-` is an archive on standard input
+    /// Fill it from this directory, tar archive or container image; `-` is an archive on standard input
     #[arg(short = 'd', value_name = "DIR|TAR|-")]
     content: Option<PathBuf>,
     /// Owner of everything that is filled in, by number
@@ -100,6 +103,8 @@ pub struct Mkfs {
     /// Room beyond the content, where the size follows from that
     #[arg(long, value_name = "BYTES", requires = "content", value_parser = size::parse_bytes)]
     free: Option<u64>,
+    #[command(flatten)]
+    image_options: ImageOptions,
     #[command(flatten)]
     location: ImageLocation,
     /// The image file, made if it does not exist, or a block device
@@ -126,8 +131,13 @@ impl Mkfs {
         }
         let mut content = None;
         if let Some(path) = &self.content {
-            let mut source =
-                Content::open(path, &self.image, clock)?.owned(self.chown).rooted(self.root_owner());
+            let disk_bytes = bytes.or_else(|| {
+                let is_sized = !target::may_resize(&self.image, self.location);
+                is_sized.then(|| target::existing_bytes(&self.image, self.location)).flatten()
+            });
+            let quiet = (clock, self.quiet);
+            let source = Content::open(path, &self.image, disk_bytes, &self.image_options, quiet)?;
+            let mut source = source.owned(self.chown).rooted(self.root_owner());
             let geometry = self.plan(&builder, Some(1 << 32))?.geometry().clone();
             let room = source.count(&geometry)?;
             self.identify(&mut builder, &room, clock);
@@ -155,6 +165,7 @@ impl Mkfs {
         let layout = builder.format(target.device()).map_err(|error| self.failed(&error))?;
         if let Some((source, room)) = content {
             source.fill(&self.image, target.shared(), clock, room.content_bytes, self.quiet)?;
+            source.image().map_or(Ok(()), |image| self.image_options.write_config(image))?;
         }
         target.keep();
         if self.quiet { Ok(0) } else { self.describe(&layout, "") }

@@ -8,6 +8,7 @@ mod exclusion;
 mod exec_sibling;
 mod gnu_cp;
 mod hostile;
+mod images;
 mod journal;
 mod mkfs;
 mod ordinary_user;

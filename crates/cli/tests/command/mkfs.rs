@@ -281,33 +281,3 @@ fn sizes_are_taken_as_people_spell_them() {
     bench.ok(&["mkfs", "-q", "-F", "-J", "size=4MiB", "disk.img", "64M"]);
     bench.assert_clean("disk.img");
 }
-
-#[test]
-fn container_images_are_no_root_file_systems() {
-    let bench = Bench::empty();
-    fs::create_dir_all(bench.path("oci/blobs/sha256")).expect("directory");
-    for name in ["oci-layout", "index.json", "blobs/sha256/0123"] {
-        fs::write(bench.path("oci").join(name), "{}").expect("file");
-    }
-    fs::create_dir_all(bench.path("saved/0123")).expect("directory");
-    for name in ["manifest.json", "0123/layer.tar"] {
-        fs::write(bench.path("saved").join(name), "{}").expect("file");
-    }
-    bench.program("tar", &["-cf", "oci.tar", "-C", "oci", "."]);
-    bench.program("tar", &["-cf", "saved.tar", "-C", "saved", "."]);
-    for (content, what) in [
-        ("oci", "OCI image layout"),
-        ("oci.tar", "OCI image layout"),
-        ("saved", "docker save"),
-        ("saved.tar", "docker save"),
-    ] {
-        let said = bench.fails(1, &["mkfs", "-d", content, "disk.img"]);
-        assert!(said.starts_with(&format!("extant: {content}: ")) && said.contains(what), "{said}");
-        assert!(said.contains("umoci unpack"), "{said}");
-        assert!(!bench.path("disk.img").exists());
-    }
-    // One of the names alone is a file like any other.
-    fs::create_dir(bench.path("web")).expect("directory");
-    fs::write(bench.path("web/manifest.json"), "{}").expect("file");
-    bench.ok(&["mkfs", "-q", "-d", "web", "disk.img"]);
-}

@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use extant::mkfs::{Error, Mkfs as Builder};
 use extant::{Mount, Timestamp, Tuning};
 use extant_archive::{
-    Adjust, Census, DiskFormat, Entry, Extent, Import, Input, Listed, Manner, Needs, Source, TarReader, Walk,
-    pour_concurrently,
+    Adjust, Census, DiskFormat, Entry, Extent, Image, Import, Input, Listed, Manner, Needs, Source,
+    TarReader, Walk, pour_concurrently,
 };
 use extant_block::BlockDevice;
 use extant_ondisk::Geometry;
 use extant_rt::{Arc, WallClock};
 
-use super::container_image::Marks;
+use crate::container_image::{ImageOptions, Opened, named, spool_directory};
 use crate::disks::{mount, unmount};
 use crate::failure::Failure;
 use crate::owner::names_on_host;
 use crate::progress::Progress;
-use crate::verbs::archive::{bad_archive, input, times};
+use crate::verbs::archive::{input, times};
 
 /// Bytes of a disk for each spare inode, as mke2fs counts.
 const INODE_RATIO: u64 = 16384;
@@ -26,7 +26,7 @@ const INODE_RATIO: u64 = 16384;
 /// Inodes that every file system keeps for itself, lost+found among them.
 const RESERVED_INODES: u64 = 11;
 
-/// A directory or an archive.
+/// A directory, an archive or a container image.
 pub struct Content {
     source: ContentSource,
     path: PathBuf,
@@ -41,21 +41,41 @@ enum ContentSource {
     Directory(Option<Arc<Listed>>),
     /// An archive that can be read twice.
     Archive(File),
+    Image(Arc<Image>),
 }
 
 impl Content {
-    /// Opens it. An archive that can be read once only, or is packed, is spooled to the directory of `image`.
-    pub fn open(path: &Path, image: &Path, clock: WallClock) -> Result<Self, Failure> {
+    /// Opens it. An archive that can be read once only, or is packed, is spooled to the directory of `image`, and so
+    /// are a container image's layers. The image is to have `disk_bytes`, if that is known.
+    pub fn open(
+        path: &Path,
+        image: &Path,
+        disk_bytes: Option<u64>,
+        options: &ImageOptions,
+        (clock, quiet): (WallClock, bool),
+    ) -> Result<Self, Failure> {
         let source = if path.is_dir() {
-            ContentSource::Directory(None)
+            match options.in_directory(path, image, disk_bytes, quiet)? {
+                Some(found) => ContentSource::Image(Arc::new(found)),
+                None => ContentSource::Directory(None),
+            }
         } else {
             let archive = input(path)?;
-            ContentSource::Archive(if archive.is_plain_file() {
+            let file = if archive.is_plain_file() {
                 File::open(path).map_err(|error| Failure::host(path, &error))?
             } else {
-                archive.spool(image).map_err(|error| bad_archive(path, Failure::tree(image, error)))?
-            })
+                let spooled = archive.spool(&spool_directory(image));
+                spooled.map_err(|error| named(path, Failure::tree(image, error)))?
+            };
+            match options.in_archive(path, file, image, disk_bytes, quiet)? {
+                Opened::Image(found) => ContentSource::Image(Arc::new(found)),
+                Opened::File(file) => ContentSource::Archive(file),
+            }
         };
+        match &source {
+            ContentSource::Image(_) => {}
+            _ => options.refuse_without_image(path)?,
+        }
         let newest = match clock {
             WallClock::Fixed(seconds, nanoseconds) => Some(Timestamp { seconds, nanoseconds }),
             WallClock::System => None,
@@ -86,10 +106,11 @@ impl Content {
             ContentSource::Directory(None) => Box::new(self.walk()),
             ContentSource::Archive(file) => {
                 let file = file.try_clone().map_err(|error| Failure::host(&self.path, &error))?;
-                let input = Input::file(file)
-                    .map_err(|error| bad_archive(&self.path, Failure::tree(&self.path, error)))?;
+                let input =
+                    Input::file(file).map_err(|error| named(&self.path, Failure::tree(&self.path, error)))?;
                 Box::new(TarReader::new(input).names(names_on_host()))
             }
+            ContentSource::Image(image) => Box::new(image.clone()),
         };
         let (owner, root_owner, newest) = (self.owner, self.root_owner, self.newest);
         Ok(Adjust::new(source, move |entry: &mut Entry| {
@@ -103,6 +124,11 @@ impl Content {
                 attributes.atime = attributes.atime.map(|atime| atime.min(newest));
             }
         }))
+    }
+
+    /// The container image, if it is one.
+    pub fn image(&self) -> Option<&Image> {
+        if let ContentSource::Image(image) = &self.source { Some(image) } else { None }
     }
 
     fn walk(&self) -> Walk {
@@ -124,13 +150,11 @@ impl Content {
 
     /// Counts what it takes on a disk of this geometry.
     pub fn count(&mut self, geometry: &Geometry) -> Result<Room, Failure> {
-        self.list().map_err(|error| bad_archive(&self.path, Failure::tree(&self.path, error)))?;
+        self.list().map_err(|error| named(&self.path, Failure::tree(&self.path, error)))?;
         let format = DiskFormat { block_size: geometry.block_size, inode_size: geometry.inode_size.into() };
-        let mut census = Marks::new(Census::new(format));
+        let mut census = Census::new(format);
         let counted = self.source()?.pour(&mut census, Extent::Entries);
-        counted.map_err(|error| bad_archive(&self.path, Failure::tree(&self.path, error)))?;
-        census.refuse(&self.path)?;
-        let census = census.into_inner();
+        counted.map_err(|error| named(&self.path, Failure::tree(&self.path, error)))?;
         Ok(Room {
             needs: census.needs(),
             block_size: geometry.block_size.into(),
@@ -152,8 +176,12 @@ impl Content {
         let options = Mount::new().clock(clock).background(false).tuning(Tuning::packed());
         // The disk may be just as large as its content.
         let fs = mount(image, device, options.reserved_pool_max(0))?;
-        let failed = |error| bad_archive(&self.path, Failure::tree(image, error));
-        let mut import = Import::new(&fs, "/", Manner::Unpack, times()?).map_err(failed)?;
+        let failed = |error| named(&self.path, Failure::tree(image, error));
+        let manner = match self.source {
+            ContentSource::Archive(_) => Manner::Layer,
+            ContentSource::Directory(_) | ContentSource::Image(_) => Manner::Unpack,
+        };
+        let mut import = Import::new(&fs, "/", manner, times()?).map_err(failed)?;
         let mut progress = Progress::new(&mut import, Some(content_bytes), quiet);
         let filled = pour_concurrently(self.source()?, &mut progress, Extent::Everything);
         drop(progress);
