@@ -5,11 +5,12 @@
 //!
 //! Test: `tests/disk.rs`.
 
-use extant::{Dir, File, Filesystem, New, NewKind, RenameFlags, SetAttributes, Times, XattrMode};
+use extant::{Dir, File, Filesystem, New, NewKind, SetAttributes, Times};
 use extant_ondisk::FileType;
 
-use super::existing::{replace_content, set_preserved};
+use super::existing::set_preserved;
 use super::lower::Lower;
+use super::pending::{Goal, Pending, rename};
 use super::target_dirs::{Level, TargetDirs};
 use super::times;
 use crate::copy::{CopyOptions, Existing};
@@ -18,8 +19,6 @@ use crate::error::{Error, Result};
 use crate::flow::Sink;
 use crate::oci::Whiteout;
 use crate::path::TreePath;
-
-const CAPABILITY: &[u8] = b"security.capability";
 
 /// How a tree is written where something is already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,31 +56,6 @@ pub struct Import {
     imported: Imported,
     /// What the disk had before, as far as a layer makes a difference between that and its own.
     lower: Lower,
-}
-
-/// A regular file whose content is coming.
-#[derive(Debug)]
-struct Pending {
-    file: File,
-    level: Level,
-    goal: Goal,
-    path: TreePath,
-    attributes: Attributes,
-    size: u64,
-    /// Whether the size was set before the content.
-    is_sized: bool,
-    written_end: u64,
-}
-
-/// How a complete file gets to its place.
-#[derive(Debug)]
-enum Goal {
-    /// It has its name.
-    Named,
-    /// It has a temporary name, and is renamed.
-    Rename(Vec<u8>),
-    /// It has no name; its content goes to a file that exists.
-    Exchange(File, CopyOptions),
 }
 
 /// The existing object at the target of a copied file, and what is done about it.
@@ -445,56 +419,6 @@ impl Drop for Import {
             let _ = level.dir.unlink(&name);
         }
     }
-}
-
-impl Pending {
-    /// Sets the size before content that does not reach it, so that no blocks are preallocated past its
-    /// final end.
-    fn set_size_before(&mut self, end: u64) -> extant::Result<()> {
-        if end < self.size && !self.is_sized {
-            self.file.set_len(self.size)?;
-            self.is_sized = true;
-        }
-        Ok(())
-    }
-
-    fn complete(&self, times: Option<Times>) -> extant::Result<()> {
-        let Self { file, attributes, level, path, .. } = self;
-        if self.size > self.written_end && !self.is_sized {
-            file.set_len(self.size)?;
-        }
-        if let Goal::Exchange(existing, options) = &self.goal {
-            // Written to, a file loses its capabilities.
-            existing.remove_privileges(true)?;
-            replace_content(existing, file)?;
-            return set_preserved(existing, attributes, *options);
-        }
-        if self.size.max(self.written_end) > 0 {
-            if let Some((name, value)) = attributes.xattrs.iter().find(|(name, _)| name == CAPABILITY) {
-                // Writing takes capabilities away.
-                file.set_xattr(name, value, XattrMode::default())?;
-            }
-            file.set_attributes(&SetAttributes {
-                mode: (file.metadata().mode != attributes.mode).then_some(attributes.mode),
-                atime: times.map(|times| times.atime),
-                mtime: times.map(|times| times.mtime),
-                ..SetAttributes::default()
-            })?;
-        }
-        if let (Goal::Rename(temporary), Some((_, name))) = (&self.goal, path.split_last()) {
-            rename(level, temporary, name)?;
-        }
-        Ok(())
-    }
-}
-
-/// Gives what has a temporary name its own, in place of what has it.
-fn rename(level: &Level, temporary: &[u8], name: &[u8]) -> extant::Result<()> {
-    let renamed = level.dir.rename(temporary, &level.dir, name, RenameFlags::default());
-    if renamed.is_err() {
-        let _ = level.dir.unlink(temporary);
-    }
-    renamed
 }
 
 /// Makes an inode that is exactly as the entry says, whatever its directory hands down.

@@ -3,6 +3,7 @@
 mod existing;
 mod import;
 mod lower;
+mod pending;
 mod target_dirs;
 mod walk;
 
