@@ -111,13 +111,15 @@ impl Store {
         match self {
             Self::Directory(root) => {
                 let host = root.join(std::ffi::OsStr::from_bytes(&path.to_bytes()));
-                let file = match File::open(&host) {
+                // To open a named pipe would wait for its writer.
+                match std::fs::metadata(&host) {
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(missing()),
-                    other => other.map_err(Error::host(&host))?,
-                };
-                if !file.metadata().map_err(Error::host(&host))?.is_file() {
-                    return Err(Error::image(name(), "not a regular file"));
+                    found if found.as_ref().is_ok_and(|found| !found.is_file()) => {
+                        return Err(Error::image(name(), "not a regular file"));
+                    }
+                    _ => {}
                 }
+                let file = File::open(&host).map_err(Error::host(&host))?;
                 Window::whole(file).map_err(Error::host(&host))
             }
             Self::Archive(members) => match members.get(&path.to_bytes()).ok_or_else(missing)? {

@@ -11,6 +11,7 @@ mod mutations;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::process::Command;
 use std::sync::Arc;
 
 use build::{archive, header, member, seal};
@@ -270,9 +271,14 @@ fn index_of_layer(layout: &Layout, layer: serde_json::Value, diff_id: &str) {
     layout.index(&[layout.image_of(vec![layer], vec![diff_id.to_owned()], "amd64")]);
 }
 
-const WRONG: [Wrong; 19] = [
+const WRONG: [Wrong; 20] = [
     ("missing; copy or save the image again", |layout| {
         fs::remove_file(layout.blob_path(&digest(&one_layer()))).unwrap();
+    }),
+    ("not a regular file", |layout| {
+        let blob = layout.blob_path(&digest(&one_layer()));
+        fs::remove_file(&blob).unwrap();
+        assert!(Command::new("mkfifo").arg(&blob).status().unwrap().success());
     }),
     ("its digest is sha256:", |layout| {
         let mut layer = one_layer();

@@ -124,9 +124,9 @@ fn an_ordinary_user_makes_what_root_makes() {
     assert_eq!(bench.shell("ls w"), "user.img\n", "nothing is left beside it");
 }
 
-/// A layout of one layer, made without any tool but tar.
-const SMALL: &str = r#"
-mkdir -p tree/dir layout/blobs/sha256; echo content > tree/dir/file; tar --owner=0 --group=0 -C tree -cf layer.tar dir
+/// A layout of one layer, the directory `tree`, made without any tool but tar.
+const PACK: &str = r#"
+mkdir -p layout/blobs/sha256; tar --owner=0 --group=0 -S -C tree -cf layer.tar dir
 blob() { sum=$(sha256sum "$1" | cut -d' ' -f1); cp "$1" layout/blobs/sha256/$sum; size=$(stat -c %s "$1"); }
 blob layer.tar; layer=$sum layer_size=$size
 printf '{"architecture":"amd64","os":"linux","config":{"Cmd":["/init"]},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' $layer > config
@@ -140,7 +140,8 @@ echo '{"imageLayoutVersion":"1.0.0"}' > layout/oci-layout
 
 fn small() -> Bench {
     let bench = Bench::empty();
-    bench.shell(SMALL);
+    bench.shell("mkdir -p tree/dir; echo content > tree/dir/file");
+    bench.shell(PACK);
     bench
 }
 
@@ -209,6 +210,26 @@ fn a_layer_is_applied_to_what_the_disk_has() {
     // A directory of the host is taken as it is.
     bench.words("mkfs -q -F -d upper disk.img");
     assert!(bench.words("find disk.img -type f").contains("/a/.wh.b\n"));
+}
+
+#[test]
+fn an_image_of_65000_files_and_2_gib_takes_128_mib_of_memory() {
+    let Some(time) = tool("time") else { return };
+    let bench = Bench::empty();
+    bench.shell("mkdir -p tree/dir; cd tree/dir; seq 65000 | xargs touch; truncate -s 2G sparse; printf end >> sparse");
+    bench.shell(PACK);
+    let extant = bench.extant();
+    let mut command = bench.command(time);
+    command.args(["-f", "%M"]).arg(extant.get_program()).args(["mkfs", "-q", "-d", "layout", "disk.img"]);
+    let run = bench.finish(&mut command, b"");
+    assert_eq!(run.status, 0, "{}", run.err);
+    let peak_kib: u64 = run.err.trim().parse().expect("KiB");
+    assert!(peak_kib <= 128 << 10, "{peak_kib} KiB");
+    bench.assert_clean("disk.img");
+    assert_eq!(
+        bench.document("stat --json disk.img:/dir/sparse")["files"][0]["size_bytes"],
+        (2_u64 << 30) + 3
+    );
 }
 
 #[test]
