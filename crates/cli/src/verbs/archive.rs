@@ -67,64 +67,77 @@ pub fn input(archive: &Path) -> Result<Input, Failure> {
 
 enum ImportSource {
     Image(Arc<Image>),
+    /// An archive of files, or one that is read once and not looked at so far.
     Archive(Input),
 }
 
 impl Import {
+    /// What is in the archive, as far as it can be read again.
     fn source(&self, disk: &Path) -> Result<ImportSource, Failure> {
         let path = &self.archive;
-        let failed = |error| named(path, Failure::tree(path, error));
-        let image = |image| {
-            self.image_options.write_config(&image)?;
-            Ok(ImportSource::Image(Arc::new(image)))
-        };
         if path.is_dir() {
-            let found = self.image_options.in_directory(path, disk, None, false)?;
-            return found.map_or_else(
-                || {
-                    Err(Failure::usage(format!(
-                        "{} is a directory and no container image; use cp -a",
-                        path.display()
-                    )))
-                },
-                image,
-            );
+            let Some(image) = self.image_options.in_directory(path, disk, None, false)? else {
+                let message = format!("{} is a directory and no container image; use cp -a", path.display());
+                return Err(Failure::usage(message));
+            };
+            return self.in_image(image);
         }
-        let mut archive = input(path)?;
-        let file = if archive.is_plain_file() {
-            File::open(path).map_err(|error| Failure::host(path, &error))?
-        } else if Image::may_be_in(&mut archive).map_err(failed)? {
-            archive.spool(&spool_directory(disk)).map_err(failed)?
-        } else {
-            self.image_options.refuse_without_image(path)?;
+        let archive = input(path)?;
+        if !archive.is_plain_file() {
             return Ok(ImportSource::Archive(archive));
-        };
+        }
+        self.in_file(File::open(path).map_err(|error| Failure::host(path, &error))?, disk)
+    }
+
+    /// What is in an archive that is read once, which may have to be spooled for that.
+    fn in_stream(&self, mut archive: Input, disk: &Path) -> Result<ImportSource, Failure> {
+        let failed = |error| named(&self.archive, Failure::tree(&self.archive, error));
+        if Image::may_be_in(&mut archive).map_err(failed)? {
+            return self.in_file(archive.spool(&spool_directory(disk)).map_err(failed)?, disk);
+        }
+        self.image_options.refuse_without_image(&self.archive)?;
+        Ok(ImportSource::Archive(archive))
+    }
+
+    fn in_file(&self, file: File, disk: &Path) -> Result<ImportSource, Failure> {
+        let path = &self.archive;
         match self.image_options.in_archive(path, file, disk, None, false)? {
-            Opened::Image(found) => image(found),
+            Opened::Image(found) => self.in_image(found),
             Opened::File(file) => {
                 self.image_options.refuse_without_image(path)?;
-                Ok(ImportSource::Archive(Input::file(file).map_err(failed)?))
+                let input = Input::file(file);
+                Ok(ImportSource::Archive(input.map_err(|error| named(path, Failure::tree(path, error)))?))
             }
         }
+    }
+
+    fn in_image(&self, image: Image) -> Result<ImportSource, Failure> {
+        self.image_options.write_config(&image)?;
+        Ok(ImportSource::Image(Arc::new(image)))
     }
 
     /// Unpacks.
     pub fn run(self) -> Outcome {
         let target = DiskPath::parse(&self.target);
-        // What is in the archive is read as far as it has to be before the disk is touched.
+        // An image is read before the disk is touched; a stream only when the disk is locked, for it may last.
         let source = self.source(&target.image)?;
         let fs = open_for_writing(&target.image, self.location)?;
         let unpack = || {
             let failed = |error| Failure::tree_below(&target.image, &target.path, "", error);
-            let (reader, manner): (Box<dyn Source + Send>, _) = match source {
-                ImportSource::Image(image) => (Box::new(image), Manner::Layer),
+            let source = match source {
+                ImportSource::Archive(input) if !input.is_plain_file() => {
+                    self.in_stream(input, &target.image)?
+                }
+                source => source,
+            };
+            let reader: Box<dyn Source + Send> = match source {
+                ImportSource::Image(image) => Box::new(image),
                 ImportSource::Archive(input) => {
-                    let names = names_on(&fs).or(names_on_host());
-                    (Box::new(TarReader::new(input).names(names)), Manner::Layer)
+                    Box::new(TarReader::new(input).names(names_on(&fs).or(names_on_host())))
                 }
             };
             let mut import =
-                extant_archive::Import::new(&fs, &target.path, manner, times()?).map_err(failed)?;
+                extant_archive::Import::new(&fs, &target.path, Manner::Layer, times()?).map_err(failed)?;
             let mut progress = Progress::new(&mut import, None, false);
             pour_concurrently(reader, &mut progress, Extent::Everything)
                 .map_err(|error| named(&self.archive, failed(error)))
