@@ -17,6 +17,7 @@ mod entry;
 mod error;
 mod flow;
 mod host;
+pub mod oci;
 mod path;
 mod pipe;
 mod tar;
