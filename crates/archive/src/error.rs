@@ -62,6 +62,14 @@ pub enum Error {
         /// The engine's error.
         source: extant::Error,
     },
+    /// The file system on the disk that another one is compared with refused.
+    #[error("{path} of the base: {source}")]
+    Base {
+        /// The place on the base.
+        path: String,
+        /// The engine's error.
+        source: extant::Error,
+    },
     /// A copy would do more harm than good to what is there.
     #[error("{path}: {reason}")]
     Refused {
@@ -85,6 +93,14 @@ pub enum Error {
         path: TreePath,
         /// The limit.
         what: &'static str,
+    },
+    /// A part of a container image is missing, wrong or of an unknown kind.
+    #[error("{part}: {reason}")]
+    Image {
+        /// The part: a file of its layout, a blob, a layer, a member of a layer.
+        part: String,
+        /// What is wrong, and what to do.
+        reason: String,
     },
     /// The other end of the pipe was closed; its own error says why.
     #[error("cancelled")]
@@ -116,6 +132,16 @@ impl Error {
     /// The file system on the disk refused `path`.
     pub(crate) fn disk(path: &TreePath, source: extant::Error) -> Self {
         Self::Disk { path: path.to_string(), source }
+    }
+
+    /// The file system on the base refused `path`.
+    pub(crate) fn base(path: &TreePath, source: extant::Error) -> Self {
+        Self::Base { path: path.to_string(), source }
+    }
+
+    /// A part of a container image is wrong.
+    pub(crate) fn image(part: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Image { part: part.into(), reason: reason.into() }
     }
 
     /// The host refused `path`.

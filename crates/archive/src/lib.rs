@@ -26,7 +26,7 @@ mod user_database;
 pub use adjust::Adjust;
 pub use census::{Census, DiskFormat, Needs};
 pub use copy::{CopyOptions, Existing, Preserve};
-pub use disk::{DiskWalk, Import, Imported, Manner};
+pub use disk::{Aspect, Change, ChangeKind, Difference, DiskWalk, Import, Imported, Manner};
 pub use entry::{Attributes, DataRange, Entry, EntryKind, Shape, Xattr};
 pub use error::{Error, Result};
 pub use flow::{Extent, Sink, Source};

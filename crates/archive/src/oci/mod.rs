@@ -3,6 +3,13 @@
 //! Source: OCI image specification 1.1, `image-layout.md`, `descriptor.md`, `layer.md`. Types of documents are those of
 //! the crate `oci-spec`.
 
+mod append;
+mod changes;
 pub mod digest;
+mod layer;
 pub mod media_type;
 pub mod whiteout;
+
+pub use append::{Added, Base, NewImage};
+pub use changes::Changes;
+pub use layer::{Layer, LayerWriter, Packing};

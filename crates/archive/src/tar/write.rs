@@ -25,6 +25,7 @@ pub struct TarWriter<W: Write> {
     /// Where sockets were met, which archives cannot hold.
     sockets: HashSet<TreePath>,
     paths: PathWriter,
+    is_layer: bool,
 }
 
 #[derive(Debug)]
@@ -32,6 +33,8 @@ struct Pending {
     /// Ranges still to come, the next one last.
     ranges: Vec<DataRange>,
     padding: u64,
+    /// Where the content so far ends, and the file, if its holes are written too.
+    filled: Option<(u64, u64)>,
 }
 
 impl<W: Write> TarWriter<W> {
@@ -43,7 +46,26 @@ impl<W: Write> TarWriter<W> {
             pending: None,
             sockets: HashSet::new(),
             paths: PathWriter::default(),
+            is_layer: false,
         }
+    }
+
+    /// Writes what all programs that unpack layers of container images read: zeros for the holes of sparse files, and access control lists
+    /// as the extended attributes in which Linux has them.
+    ///
+    /// Source: OCI image specification 1.1, `layer.md`, "Sparse files" and "PAX headers".
+    #[must_use]
+    pub fn for_layer(mut self) -> Self {
+        self.is_layer = true;
+        self
+    }
+
+    /// What was written to.
+    ///
+    /// # Errors
+    /// [`Error::Stream`].
+    pub fn into_inner(self) -> Result<W> {
+        self.out.into_inner().map_err(|error| Error::Stream(error.into_error()))
     }
 
     /// How many sockets were left out, for archives cannot hold them.
@@ -66,7 +88,10 @@ impl<W: Write> TarWriter<W> {
 
     fn complete(&mut self) -> Result<()> {
         match self.pending.take() {
-            Some(pending) if pending.ranges.is_empty() => self.pad(pending.padding),
+            Some(pending) if pending.ranges.is_empty() => {
+                let hole_bytes = pending.filled.map_or(0, |(at, size)| size - at);
+                self.pad(hole_bytes + pending.padding)
+            }
             Some(_) => Err(Error::Stream(io::Error::other("content is missing"))),
             None => Ok(()),
         }
@@ -112,7 +137,7 @@ impl<W: Write> TarWriter<W> {
         }
         push_numbers(&mut records, attributes, stored);
         if !has_hard_link {
-            push_xattrs(&mut records, attributes);
+            push_xattrs(&mut records, attributes, self.is_layer);
         }
         let mut fields = Fields {
             name: &header_name,
@@ -169,11 +194,11 @@ fn push_numbers(records: &mut Vec<u8>, attributes: &Attributes, stored: u64) {
     }
 }
 
-fn push_xattrs(records: &mut Vec<u8>, attributes: &Attributes) {
+fn push_xattrs(records: &mut Vec<u8>, attributes: &Attributes, is_layer: bool) {
     for (name, value) in &attributes.xattrs {
         let keyword = match name.as_slice() {
-            ACL_ACCESS => Some(&b"SCHILY.acl.access"[..]),
-            ACL_DEFAULT => Some(&b"SCHILY.acl.default"[..]),
+            ACL_ACCESS if !is_layer => Some(&b"SCHILY.acl.access"[..]),
+            ACL_DEFAULT if !is_layer => Some(&b"SCHILY.acl.default"[..]),
             _ => None,
         };
         match keyword.zip(acl::format(value)) {
@@ -217,9 +242,10 @@ impl<W: Write> Sink for TarWriter<W> {
         let EntryKind::File(shape) = &entry.kind else {
             return self.header(&name, &entry, type_flag, 0, None);
         };
-        let mut stored = shape.data_bytes();
+        let fills = self.is_layer && shape.has_holes();
+        let mut stored = if fills { shape.size } else { shape.data_bytes() };
         let pad = padding(stored);
-        if shape.has_holes() {
+        if shape.has_holes() && !fills {
             let map = sparse::format_map(shape);
             stored += map.len() as u64;
             self.header(&name, &entry, type_flag, stored, Some(shape))?;
@@ -229,7 +255,7 @@ impl<W: Write> Sink for TarWriter<W> {
         }
         let mut ranges = shape.ranges.clone();
         ranges.reverse();
-        self.pending = Some(Pending { ranges, padding: pad });
+        self.pending = Some(Pending { ranges, padding: pad, filled: fills.then_some((0, shape.size)) });
         Ok(())
     }
 
@@ -246,6 +272,12 @@ impl<W: Write> Sink for TarWriter<W> {
         if next.bytes == 0 {
             pending.ranges.pop();
         }
+        let mut hole_bytes = 0;
+        if let Some((at, _)) = &mut pending.filled {
+            hole_bytes = offset - *at;
+            *at = offset + len;
+        }
+        self.pad(hole_bytes)?;
         self.put(&bytes)?;
         Ok(bytes)
     }
