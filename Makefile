@@ -129,13 +129,14 @@ lint:
 deny:
 	$(CARGO) deny check
 
-# The engine beside the kernel's ext4 and XFS, and mkfs beside mke2fs; needs root, loop devices and an idle machine.
+# The engine beside the kernel's ext4 and XFS, mkfs beside mke2fs, and diff; needs root, loop devices and an idle machine.
 bench: setup-test build
 	@scripts/setup mkfs.xfs:xfsprogs
 	$(CARGO) run --release --locked -p extant-bench -- run create-unlink fallocate2
 	$(CARGO) run --release --locked -p extant-bench -- mdtest --rounds 3
 	$(LINUX_MODEL_BENCH) preallocations --rounds 3
 	scripts/bench-mkfs target/release/extant
+	scripts/bench-diff target/release/extant
 
 # Extents and free space after many writers, fresh and aged, beside the kernel's ext4; needs root, loop devices and 6 GiB on
 # /dev/shm; 2 minutes.

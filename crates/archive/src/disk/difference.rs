@@ -13,7 +13,7 @@ use extant::{ChangedInodes, Filesystem, InodeNumber};
 use super::compare::{Aspect, Thoroughness, differing};
 use super::links::Links;
 use super::pairs::{Found, Pairs};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::path::TreePath;
 
 /// A path that differs.
@@ -77,8 +77,8 @@ impl Difference {
     /// directory before what is in it. Of a directory that is gone only itself is met.
     ///
     /// # Errors
-    /// [`Error::Base`] and [`Error::Disk`], naming the path; [`Error::Damaged`], [`Error::Limit`] and [`Error::UnsafeName`] of either; those
-    /// of `each`.
+    /// [`Error::Base`](crate::Error::Base) and [`Error::Disk`](crate::Error::Disk), naming the path; [`Error::Damaged`](crate::Error::Damaged),
+    /// [`Error::Limit`](crate::Error::Limit) and [`Error::UnsafeName`](crate::Error::UnsafeName) of either; those of `each`.
     pub fn visit(&self, mut each: impl FnMut(Change) -> Result<()>) -> Result<()> {
         let known = Known::find(self)?;
         let wanted = |number| known.links.is_changed(number);
@@ -122,11 +122,9 @@ pub(crate) struct Known {
 
 impl Known {
     pub fn find(difference: &Difference) -> Result<Self> {
-        let failed = |source| Error::Disk { path: difference.root.display().to_string(), source };
-        let base = difference.base.as_ref();
-        let changed = base.map(|base| difference.disk.changed_inodes(base)).transpose();
-        let changed = changed.map_err(failed)?.flatten();
-        let changed = changed.filter(|_| !difference.reads_all);
+        let base = difference.base.as_ref().filter(|_| !difference.reads_all);
+        // Tables that cannot be read save no work; whichever inode is damaged is an error with its path.
+        let changed = base.and_then(|base| difference.disk.changed_inodes(base).ok().flatten());
         let mut known = Self { changed, links: Links::default() };
         known.links = Links::find(difference.pairs(&known, &|_| false)?)?;
         Ok(known)

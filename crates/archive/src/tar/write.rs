@@ -15,6 +15,10 @@ use crate::path::{PathWriter, TreePath};
 /// Archives end on a multiple of this many bytes, as tape drives and GNU tar want.
 const RECORD_BYTES: u64 = 20 * BLOCK as u64;
 
+/// Zeros that a layer gets for holes. The holes of a disk may be a thousand times as large as the disk; a file of more than is left here is
+/// written as a sparse one.
+const LAYER_ZEROS_MAX: u64 = 1 << 30;
+
 /// An archive as a sink.
 #[derive(Debug)]
 pub struct TarWriter<W: Write> {
@@ -25,7 +29,8 @@ pub struct TarWriter<W: Write> {
     /// Where sockets were met, which archives cannot hold.
     sockets: HashSet<TreePath>,
     paths: PathWriter,
-    is_layer: bool,
+    /// Of a layer: how many zeros may still be written for holes.
+    layer_zeros: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -46,17 +51,17 @@ impl<W: Write> TarWriter<W> {
             pending: None,
             sockets: HashSet::new(),
             paths: PathWriter::default(),
-            is_layer: false,
+            layer_zeros: None,
         }
     }
 
-    /// Writes what all programs that unpack layers of container images read: zeros for the holes of sparse files, and access control lists
-    /// as the extended attributes in which Linux has them.
+    /// Writes what all programs that unpack layers of container images read: zeros for the holes of sparse files, up to 1 GiB of them, and
+    /// access control lists as the extended attributes in which Linux has them.
     ///
     /// Source: OCI image specification 1.1, `layer.md`, "Sparse files" and "PAX headers".
     #[must_use]
     pub fn for_layer(mut self) -> Self {
-        self.is_layer = true;
+        self.layer_zeros = Some(LAYER_ZEROS_MAX);
         self
     }
 
@@ -137,7 +142,7 @@ impl<W: Write> TarWriter<W> {
         }
         push_numbers(&mut records, attributes, stored);
         if !has_hard_link {
-            push_xattrs(&mut records, attributes, self.is_layer);
+            push_xattrs(&mut records, attributes, self.layer_zeros.is_some());
         }
         let mut fields = Fields {
             name: &header_name,
@@ -242,7 +247,10 @@ impl<W: Write> Sink for TarWriter<W> {
         let EntryKind::File(shape) = &entry.kind else {
             return self.header(&name, &entry, type_flag, 0, None);
         };
-        let fills = self.is_layer && shape.has_holes();
+        let hole_bytes = shape.size - shape.data_bytes();
+        let zeros_left = self.layer_zeros.and_then(|zeros| zeros.checked_sub(hole_bytes));
+        let fills = shape.has_holes() && zeros_left.is_some();
+        self.layer_zeros = zeros_left.or(self.layer_zeros);
         let mut stored = if fills { shape.size } else { shape.data_bytes() };
         let pad = padding(stored);
         if shape.has_holes() && !fills {

@@ -7,10 +7,10 @@ mod append;
 mod changes;
 #[path = "../common/collect.rs"]
 mod collect;
+mod listing;
 #[path = "../common/overlay.rs"]
 mod overlay;
 
-use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::sync::Arc;
 
@@ -20,11 +20,13 @@ use extant::mkfs::Mkfs;
 use extant::{Filesystem, Mount, New, NewKind, SetAttributes, Times, Timestamp};
 use extant_archive::oci::{Changes, LayerWriter, Packing};
 use extant_archive::{
-    Aspect, ChangeKind, Difference, DiskWalk, Error, Extent, Import, Input, Manner, Source, TarReader,
+    Aspect, ChangeKind, Difference, DiskWalk, Entry, EntryKind, Error, Extent, Import, Input, Manner, Shape,
+    Sink, Source, TarReader,
 };
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_rt::WallClock;
-use overlay::{Node, Tree, assert_equal};
+use listing::assert_difference;
+use overlay::{Tree, assert_equal};
 
 const DISK_BYTES: u64 = 64 << 20;
 const PAIRS: u64 = 20;
@@ -115,63 +117,6 @@ fn entries_of(layer: Vec<u8>) -> Collect {
     Collect::all(TarReader::new(Input::stream(Cursor::new(layer)).unwrap())).unwrap()
 }
 
-/// What differs between two trees, by a comparison that knows nothing of disks.
-fn differences(base: &Tree, disk: &Tree) -> BTreeMap<Vec<u8>, Vec<Aspect>> {
-    let aspects = |before: &Node, now: &Node| {
-        let (old, new) = (&before.attributes, &now.attributes);
-        let kind = std::mem::discriminant(&before.kind) != std::mem::discriminant(&now.kind);
-        let mut aspects = vec![
-            (Aspect::Content, before.kind != now.kind || before.content != now.content),
-            (Aspect::Mode, old.mode != new.mode),
-            (Aspect::Owner, (old.uid, old.gid) != (new.uid, new.gid)),
-            (Aspect::Mtime, old.mtime != new.mtime),
-            (Aspect::Xattrs, old.xattrs != new.xattrs),
-        ];
-        aspects.retain(|(_, differs)| *differs);
-        if kind { vec![Aspect::Type] } else { aspects.into_iter().map(|(aspect, _)| aspect).collect() }
-    };
-    let common = disk.nodes.iter().filter_map(|(path, now)| Some((path, base.nodes.get(path)?, now)));
-    let found = common.map(|(path, before, now)| (path.clone(), aspects(before, now)));
-    found.filter(|(_, aspects)| !aspects.is_empty()).collect()
-}
-
-fn assert_difference(pair: &Pair, difference: &Difference, what: &str) {
-    let (base, disk) = (tree(&pair.base), tree(&pair.disk));
-    let (mut added, mut removed, mut changed) = (Vec::new(), Vec::new(), BTreeMap::new());
-    difference
-        .visit(|change| {
-            let path = change.path.to_bytes();
-            match change.kind {
-                ChangeKind::Added => added.push(path),
-                ChangeKind::Removed => removed.push(path),
-                ChangeKind::Changed(aspects) => drop(changed.insert(path, aspects)),
-            }
-            Ok(())
-        })
-        .unwrap();
-    let is_below =
-        |path: &[u8], above: &[u8]| path.strip_prefix(above).is_some_and(|rest| rest.first() == Some(&b'/'));
-    let is_new = |path: &&Vec<u8>| !base.nodes.contains_key(*path);
-    let mut expected: Vec<_> = disk.nodes.keys().filter(is_new).cloned().collect();
-    added.sort();
-    expected.sort();
-    assert_eq!(added, expected, "{what}: added");
-    // Of what is gone, the topmost; what was in a directory that became a file went with it.
-    let is_gone = |path: &&Vec<u8>| !disk.nodes.contains_key(*path);
-    let is_top = |path: &&Vec<u8>| {
-        let parent = &path[..path.iter().rposition(|byte| *byte == b'/').unwrap_or(0)];
-        disk.nodes.get(parent).is_some_and(|node| node.kind == extant_archive::EntryKind::Directory)
-    };
-    let mut expected: Vec<_> = base.nodes.keys().filter(is_gone).filter(is_top).cloned().collect();
-    removed.sort();
-    expected.sort();
-    assert!(removed.iter().all(|path| !removed.iter().any(|above| is_below(path, above))));
-    assert_eq!(removed, expected, "{what}: removed");
-    // Files that differ in nothing but their links are listed too.
-    changed.retain(|_, aspects| *aspects != [Aspect::Links]);
-    assert_eq!(changed, differences(&base, &disk), "{what}: changed");
-}
-
 fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
     let mut bytes = vec![0; device.size() as usize];
     device.read_at(0, &mut bytes).unwrap();
@@ -180,16 +125,16 @@ fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
 
 /// Asserts that the changes listed are right, and the layer too; the entries of the layer.
 fn assert_layer(pair: &Pair, what: &str) -> Collect {
-    let difference = pair.difference();
-    assert_difference(pair, &difference, what);
-    assert_difference(pair, &difference.clone().reads_all(true), what);
+    let (difference, trees) = (pair.difference(), (&tree(&pair.base), &tree(&pair.disk)));
+    assert_difference(&difference, trees, what);
+    assert_difference(&difference.clone().reads_all(true), trees, what);
     let mut changes = Changes::new(difference);
     let bytes = layer(&mut changes, Packing::None);
     assert!(bytes == layer(&mut changes, Packing::None), "{what}: other bytes in another run");
     let entries = entries_of(bytes);
-    let mut applied = tree(&pair.base);
+    let mut applied = trees.0.clone();
     applied.apply(&entries);
-    assert_equal(&applied, &tree(&pair.disk), what);
+    assert_equal(&applied, trees.1, what);
     entries
 }
 
@@ -325,6 +270,45 @@ fn files_that_got_names_or_parted_are_whole_in_the_layer() {
         },
     );
     assert_eq!(joined, ["/", "/a", "/b"]);
+}
+
+/// A terabyte that is a hole would be as many zeros.
+#[test]
+fn holes_are_zeros_up_to_a_limit() {
+    let base = mkfs(WallClock::System);
+    let disk = Arc::new(base.snapshot());
+    let fs = mount(&disk, WallClock::System);
+    for (name, bytes) in [("/a", 3 << 20), ("/b", 1 << 40), ("/c", 3 << 20)] {
+        fs.options().write(true).create(true).open(name).unwrap().set_len(bytes).unwrap();
+    }
+    fs.unmount().unwrap();
+    let bytes = layer(&mut Changes::new(Pair { base, disk }.difference()), Packing::None);
+    let mut reader = TarReader::new(Input::stream(Cursor::new(bytes)).unwrap());
+    let mut shapes = Shapes::default();
+    reader.pour(&mut shapes, Extent::Entries).unwrap();
+    let holes = |size| Shape { size, ranges: Vec::new() };
+    assert_eq!(shapes.0, [Shape::dense(3 << 20), holes(1 << 40), Shape::dense(3 << 20)]);
+}
+
+/// The shapes of files.
+#[derive(Default)]
+struct Shapes(Vec<Shape>);
+
+impl Sink for Shapes {
+    fn entry(&mut self, entry: Entry) -> extant_archive::Result<()> {
+        if let EntryKind::File(shape) = entry.kind {
+            self.0.push(shape);
+        }
+        Ok(())
+    }
+
+    fn content(&mut self, _offset: u64, bytes: Vec<u8>) -> extant_archive::Result<Vec<u8>> {
+        Ok(bytes)
+    }
+
+    fn finish(&mut self) -> extant_archive::Result<()> {
+        Ok(())
+    }
 }
 
 #[test]
