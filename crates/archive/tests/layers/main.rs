@@ -232,6 +232,27 @@ fn content_that_no_time_tells_of_is_found() {
     assert_eq!(names, ["/", "/file"]);
 }
 
+/// The content is durable, the inode was not committed.
+#[test]
+fn content_that_a_crash_parted_from_its_inode_is_found() {
+    let base = mkfs(WallClock::System);
+    let fs = mount(&base, WallClock::System);
+    fs.write("/file", "original").unwrap();
+    fs.unmount().unwrap();
+    let pair = Pair { disk: Arc::new(base.snapshot()), base };
+    let fs = mount(&pair.disk, WallClock::System);
+    let file = fs.options().write(true).open("/file").unwrap();
+    file.write_all_at(b"changed!", 0).unwrap();
+    file.sync_data().unwrap();
+    fs.force_shutdown(false).unwrap();
+    drop((file, fs));
+    let [before, now] = [&pair.base, &pair.disk].map(|device| read(device).metadata("/file").unwrap());
+    assert_eq!((before.version, before.mtime, before.ctime), (now.version, now.mtime, now.ctime));
+    let names: Vec<_> =
+        assert_layer(&pair, "crash").entries.iter().map(|entry| entry.path.to_string()).collect();
+    assert_eq!(names, ["/", "/file"]);
+}
+
 /// Writes a file that differs from others of the same content in nothing but its inode.
 fn write(fs: &Filesystem, path: &str) {
     let time = Timestamp { seconds: 1_600_000_000, nanoseconds: 7 };

@@ -24,8 +24,8 @@ const EXIT_TROUBLE: u8 = 2;
 /// is what changed. Compared are types, contents, modes, owners, times of modification, extended attributes and hard links. Of a
 /// directory that is gone only itself is listed. Neither disk is written to.
 ///
-/// If one disk was copied from the other, a file whose inode has the same bytes on both is taken as unchanged, unless its times are
-/// in whole seconds. The contents of all other files of equal sizes are read.
+/// If one disk was copied from the other and both were unmounted, a file whose inode has the same bytes on both is taken as unchanged,
+/// unless its times are in whole seconds. The contents of all other files of equal sizes are read.
 ///
 /// Exits with 0 if nothing differs, 1 if something does, 2 if it could not be found out.
 #[derive(Args)]
@@ -35,7 +35,7 @@ const EXIT_TROUBLE: u8 = 2;
 pub struct Diff {
     #[command(flatten)]
     reading: Reading,
-    /// Read and compare the contents of all files
+    /// Read and compare the contents of all files, whatever their inodes say
     #[arg(short, long)]
     checksum: bool,
     /// The disk to compare with

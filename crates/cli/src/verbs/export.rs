@@ -45,6 +45,9 @@ pub struct Export {
     /// Write only what differs from this disk
     #[arg(long, value_name = "BASE")]
     base: Option<PathBuf>,
+    /// Read and compare the contents of all files, whatever their inodes say
+    #[arg(short, long, requires = "base")]
+    checksum: bool,
     /// Add an image to this OCI image layout; without TAG it is `latest`
     #[arg(long, value_name = "DIR[:TAG]", conflicts_with_all = ["output", "layer"])]
     oci: Option<OsString>,
@@ -134,7 +137,7 @@ impl Export {
 
     fn changes(&self, fs: &Filesystem, base: Option<&Filesystem>, source: &DiskPath) -> Changes {
         let difference = base.map_or_else(|| Difference::from_nothing(fs), |base| Difference::new(base, fs));
-        Changes::new(difference.root(&source.path))
+        Changes::new(difference.root(&source.path).reads_all(self.checksum))
     }
 
     /// Writes an archive or a layer.

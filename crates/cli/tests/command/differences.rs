@@ -94,8 +94,11 @@ fn layer_has_what_differs_and_whiteouts() {
     assert!(bench.program("gzip", &["-dc", "layer.tar.gz"]).stdout == bench.bytes("layer.tar"));
     let packed = bench.ok(&["export", "--layer", "--compress", "gzip", "--base", DISK, "guest.img"]).stdout;
     assert!(packed == bench.bytes("layer.tar.gz"));
+    let read = bench.ok(&["export", "--layer", "--checksum", "--base", DISK, "guest.img"]).stdout;
+    assert!(read == bench.bytes("layer.tar"));
     for wrong in [
-        &["export", "--base", DISK, "guest.img"][..],
+        &["export", "--layer", "--checksum", "guest.img"][..],
+        &["export", "--base", DISK, "guest.img"],
         &["export", "--compress", "gzip", "guest.img"],
         &["export", "--layer", "--oci", "images", "guest.img"],
         &["export", "--oci", "images", "--image", "base", "guest.img"],

@@ -196,7 +196,7 @@ impl Filesystem {
 
     /// The inodes that may differ from those of `base`, a disk of which this one was once a copy, or the other way round. An inode
     /// that is not among them has the same number, bytes, content and names on both. None if bytes do not say it: the disks have other
-    /// UUIDs or inode tables, or one of them is open for writing.
+    /// UUIDs or inode tables, one of them was not unmounted, or one is open for writing.
     ///
     /// Among them are all inodes whose last change has a time in whole seconds: a fixed clock gives each change the same. Reads both
     /// inode tables as far as they were ever used.
