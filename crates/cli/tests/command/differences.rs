@@ -198,3 +198,49 @@ fn damaged_disk_fails_by_path_and_leaves_nothing() {
     let said = bench.fails(2, &["diff", "bad.img", "guest.img"]);
     assert!(said.contains("bad.img:/bin/tool: "), "{said}");
 }
+
+/// What the kernel changed, on a disk that was unmounted and on one that was copied while it was mounted.
+#[test]
+fn layers_of_what_the_kernel_changed_unpack_to_its_tree() {
+    let tools = ["umoci", "setfattr", "setfacl", "setcap", "mount"].map(tool);
+    let (Some(bench), true) = (changed_disk(), tools.iter().all(Option::is_some)) else { return };
+    if !is_root() || !fs::exists("/dev/loop-control").unwrap_or(false) {
+        println!("skipped: mounting needs root and loop devices");
+        return;
+    }
+    fs::create_dir(bench.path("mnt")).expect("directory");
+    let mount = |image: &str, options: &str| {
+        bench.program("mount", &["-o", options, image, "mnt"]);
+    };
+    let tree = |root: &str| {
+        bench.shell(&format!(
+            "cd {root}
+            find . -path ./lost+found -prune -o -printf '%P %y %m %U %G %T@ %l ' -type d -printf '\\n' -o -printf '%n\\n' | sort
+            find . -type f -print0 | sort -z | xargs -0 sha256sum
+            find . -path ./lost+found -prune -o -print0 | sort -z | xargs -0 getfattr -hd -m -"
+        ))
+    };
+    bench.ok(&["export", "--oci", "images:base", DISK]);
+    mount("guest.img", "loop");
+    bench.shell(
+        "cd mnt
+        ln etc/passwd etc/hard; mv etc/group etc/moved; rm -r odd; mkdir -m 1777 odd; ln -s nowhere odd/link
+        mknod null c 1 3; mkfifo pipe; chown 5:6 bin/tool; setcap cap_net_raw+ep bin/tool; setfacl -m u:7:r etc/moved
+        setfattr -n user.note -v text etc/moved; truncate -s 5M sparse; touch -h -d 2001-02-03 odd/link conf",
+    );
+    bench.shell("sync -f mnt; echo more >>mnt/etc/passwd; cp guest.img copied.img");
+    extant_testing::unmount(&bench.path("mnt"));
+    for image in ["guest.img", "copied.img"] {
+        bench.assert_untouched(image, || {
+            let name = format!("images:{image}");
+            bench.ok(&["export", "--oci", &name, "--image", "base", "--base", DISK, image]);
+        });
+        bench
+            .program("umoci", &["unpack", "--image", &format!("images:{image}"), &format!("{image}.bundle")]);
+        mount(image, "loop");
+        let expected = tree("mnt");
+        extant_testing::unmount(&bench.path("mnt"));
+        assert!(expected.contains("user.note") && expected.contains("security.capability"), "{expected}");
+        assert_eq!(tree(&format!("{image}.bundle/rootfs")), expected, "{image}");
+    }
+}
