@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange test-layers soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -107,6 +107,10 @@ fuzz-structures: setup-test
 test-exchange: setup-test
 	EXTANT_EXCHANGE_SETS=60 $(CARGO) test --locked -p extant --test exchange -- --nocapture
 
+# 500 pairs of random disks, each beside its copy that was changed: base and layer give the disk; 5 minutes.
+test-layers: setup-test
+	EXTANT_LAYERS=$${EXTANT_LAYERS:-500} EXTANT_LAYERS_FROM=$${FROM:-1000} $(CARGO) test --locked -p extant-archive --test layers base_and_layer -- --nocapture
+
 # Writers on a mount whose server is killed 20 times; needs root, /dev/fuse and half an hour.
 soak: setup-test build
 	scripts/soak target/release/extant
@@ -125,13 +129,14 @@ lint:
 deny:
 	$(CARGO) deny check
 
-# The engine beside the kernel's ext4 and XFS, and mkfs beside mke2fs; needs root, loop devices and an idle machine.
+# The engine beside the kernel's ext4 and XFS, mkfs beside mke2fs, and diff; needs root, loop devices and an idle machine.
 bench: setup-test build
 	@scripts/setup mkfs.xfs:xfsprogs
 	$(CARGO) run --release --locked -p extant-bench -- run create-unlink fallocate2
 	$(CARGO) run --release --locked -p extant-bench -- mdtest --rounds 3
 	$(LINUX_MODEL_BENCH) preallocations --rounds 3
 	scripts/bench-mkfs target/release/extant
+	scripts/bench-diff target/release/extant
 
 # Extents and free space after many writers, fresh and aged, beside the kernel's ext4; needs root, loop devices and 6 GiB on
 # /dev/shm; 2 minutes.

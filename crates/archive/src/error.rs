@@ -62,6 +62,14 @@ pub enum Error {
         /// The engine's error.
         source: extant::Error,
     },
+    /// The file system on the disk that another one is compared with refused.
+    #[error("{path} of the base: {source}")]
+    Base {
+        /// The place on the base.
+        path: String,
+        /// The engine's error.
+        source: extant::Error,
+    },
     /// A copy would do more harm than good to what is there.
     #[error("{path}: {reason}")]
     Refused {
@@ -130,6 +138,11 @@ impl Error {
     /// The file system on the disk refused `path`.
     pub(crate) fn disk(path: &TreePath, source: extant::Error) -> Self {
         Self::Disk { path: path.to_string(), source }
+    }
+
+    /// The file system on the base refused `path`.
+    pub(crate) fn base(path: &TreePath, source: extant::Error) -> Self {
+        Self::Base { path: path.to_string(), source }
     }
 
     /// A part of a container image is wrong.

@@ -1,6 +1,6 @@
 //! Trees in and out of an ext4 disk: directories of the host, tar archives and container images.
 //!
-//! One model, [`Entry`], is between sources ([`Walk`] for the host, [`TarReader`], [`Image`], [`DiskWalk`]) and sinks
+//! One model, [`Entry`], is between sources ([`Walk`] for the host, [`TarReader`], [`oci::Image`], [`DiskWalk`]) and sinks
 //! ([`Extract`], [`TarWriter`], [`Import`]); [`pour_concurrently`] reads and writes at once. [`Census`] computes the
 //! space that a tree takes.
 //!
@@ -17,7 +17,7 @@ mod entry;
 mod error;
 mod flow;
 mod host;
-mod oci;
+pub mod oci;
 mod packing;
 mod path;
 mod pipe;
@@ -28,12 +28,11 @@ mod window;
 pub use adjust::Adjust;
 pub use census::{Census, DiskFormat, Needs};
 pub use copy::{CopyOptions, Existing, Preserve};
-pub use disk::{DiskWalk, Import, Imported, Manner};
+pub use disk::{Aspect, Change, ChangeKind, Difference, DiskWalk, Import, Imported, Manner};
 pub use entry::{Attributes, DataRange, Entry, EntryKind, Shape, Xattr};
 pub use error::{Error, Result};
 pub use flow::{Extent, Sink, Source};
 pub use host::{Extract, Listed, StreamReader, StreamWriter, Walk};
-pub use oci::{Image, ImageChoice, Platform, ReadLayers, Reading};
 pub use path::TreePath;
 pub use pipe::pour_concurrently;
 pub use tar::{Input, TarReader, TarWriter};

@@ -2,7 +2,7 @@
 //! reading commands, and nothing outside of the directory that was named.
 //!
 //! A disk gets fields of up to four metadata blocks changed, with their checksums right, or a log of such blocks. It is packed, copied
-//! to another disk and to the host, and then an archive is unpacked into it and a directory of it removed. An archive gets bytes of
+//! to another disk and to the host, compared with what it was, and then an archive is unpacked into it and a directory of it removed. An archive gets bytes of
 //! its headers and records changed, with the headers' checksums right.
 //!
 //! `EXTANT_FUZZ_TREES=N` tries so many of each, `EXTANT_FUZZ_FROM=N` begins with another.
@@ -30,9 +30,10 @@ use damage::{Random, choose, damage_block};
 use disk::{Disk, Kind};
 use extant::mkfs::Mkfs;
 use extant::{Filesystem, Mount};
+use extant_archive::oci::{Changes, LayerWriter, Packing};
 use extant_archive::{
-    Census, CopyOptions, DiskFormat, DiskWalk, Extent, Extract, Import, Input, Manner, Source, TarReader,
-    TarWriter, pour_concurrently,
+    Census, CopyOptions, Difference, DiskFormat, DiskWalk, Extent, Extract, Import, Input, Manner, Source,
+    TarReader, TarWriter, pour_concurrently,
 };
 use extant_block::{BlockDevice, MemoryDevice};
 use extant_ondisk::FsBlock;
@@ -146,6 +147,16 @@ fn read_tree(fs: &Filesystem, host: &Path) {
     assert_eq!(fs::read(host.join("beside")).unwrap(), b"kept");
 }
 
+/// Compares the disk with what it was, and packs what differs, both ways.
+fn compare_trees(base: &Filesystem, fs: &Filesystem) {
+    for (base, disk) in [(base, fs), (fs, base)] {
+        let difference = Difference::new(base, disk);
+        let _ = difference.visit(|_| Ok(()));
+        let mut writer = LayerWriter::new(std::io::sink(), Packing::None);
+        let _ = Changes::new(difference).pour(&mut writer, Extent::Everything);
+    }
+}
+
 fn change_tree(fs: &Filesystem, tar: &[u8]) {
     if let (Ok(mut import), Ok(input)) =
         (Import::new(fs, "/", Manner::Unpack, None), Input::stream(std::io::Cursor::new(tar.to_vec())))
@@ -166,12 +177,14 @@ fn damaged_disks_are_packed_copied_unpacked_into_and_removed_from() {
     let tar = archive(&members());
     try_cases("damaged disks", |number| {
         let mut random = Random::new(number);
-        let device = device_of(&bases[number as usize % bases.len()].damaged(&mut random));
+        let base = &bases[number as usize % bases.len()];
+        let device = device_of(&base.damaged(&mut random));
         let before = content(&device);
         let host = dir.path().join("host");
         fs::create_dir(&host).unwrap();
         if let Some(fs) = mount(device.clone(), true) {
             read_tree(&fs, &host);
+            compare_trees(&mount(device_of(&base.bytes), true).unwrap(), &fs);
         }
         assert!(content(&device) == before, "reading has written");
         assert!(std::process::Command::new("rm").arg("-rf").arg(&host).status().unwrap().success());

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use extant_archive::{Image, ImageChoice, Platform, ReadLayers};
+use extant_archive::oci::{Image, ImageChoice, Platform, ReadLayers};
 
 use crate::failure::Failure;
 use crate::owner::names_on_host;

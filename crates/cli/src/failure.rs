@@ -91,7 +91,7 @@ impl Failure {
             format!("{}:{}{slash}{below}", image.display(), base.strip_suffix('/').unwrap_or(&base))
         };
         match error {
-            Error::Disk { path, source } => Self::disk(place(&path), &source),
+            Error::Disk { path, source } | Error::Base { path, source } => Self::disk(place(&path), &source),
             Error::Host { path, source } => Self::host(&path, &source),
             Error::Refused { path, reason } => Self::new("refused", place(&path.to_string()), reason),
             Error::Damaged { path, reason } => Self::new("corrupt", place(&path.to_string()), reason),
@@ -106,6 +106,12 @@ impl Failure {
             error @ Error::Changed { .. } => Self::new("changed", "", error.to_string()),
             error => Self::new("failed", image.display().to_string(), error.to_string()),
         }
+    }
+
+    /// As [`Failure::tree_below`] where `image` is compared with `base_image`.
+    pub fn comparing(base_image: &Path, image: &Path, base: &Path, error: extant_archive::Error) -> Self {
+        let is_base = matches!(error, extant_archive::Error::Base { .. });
+        Self::tree_below(if is_base { base_image } else { image }, base, "", error)
     }
 
     /// Writing results failed.

@@ -4,7 +4,7 @@ use extant::mode::{
     S_IRGRP, S_IROTH, S_IRUSR, S_ISGID, S_ISUID, S_ISVTX, S_IWGRP, S_IWOTH, S_IWUSR, S_IXGRP, S_IXOTH,
     S_IXUSR,
 };
-use extant::{File, FileType, Metadata, Timestamp};
+use extant::{File, FileType, Metadata};
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
@@ -60,22 +60,6 @@ pub fn permissions(metadata: &Metadata) -> String {
     .collect()
 }
 
-/// Date and time in UTC, to the second.
-pub fn date(time: Timestamp) -> String {
-    let days = time.seconds.div_euclid(86_400);
-    let second = time.seconds.rem_euclid(86_400);
-    // Days since 0000-03-01, in eras of 400 years (Howard Hinnant, "chrono-compatible low-level date algorithms").
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
-}
-
 /// The document of a file, without its name.
 pub fn document(file: &File) -> Result<Map<String, Value>, extant::Error> {
     let metadata = file.metadata();
@@ -121,19 +105,4 @@ pub fn xattr_documents(file: &File) -> Result<Vec<Value>, extant::Error> {
 pub fn failed_at(place: &crate::address::DiskPath) -> impl FnOnce(extant::Error) -> Failure {
     let place = place.to_string();
     move |error| Failure::disk(place, &error)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_right_around_leap_days_and_centuries() {
-        let date = |seconds| date(Timestamp { seconds, nanoseconds: 0 });
-        assert_eq!(date(0), "1970-01-01 00:00:00");
-        assert_eq!(date(-1), "1969-12-31 23:59:59");
-        assert_eq!(date(951_782_400), "2000-02-29 00:00:00");
-        assert_eq!(date(1_767_323_045), "2026-01-02 03:04:05");
-        assert_eq!(date(15_032_385_535), "2446-05-10 22:38:55");
-    }
 }

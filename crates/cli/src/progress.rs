@@ -3,7 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use extant_archive::{Entry, Reading, Sink};
+use extant_archive::oci::Reading;
+use extant_archive::{Entry, Sink};
 use extant_rt::{AtomicU64, Monotonic, Ordering};
 
 use crate::size;

@@ -33,6 +33,7 @@ pub use file::seek::{FileExtent, SeekTo};
 pub use inode::attributes::{AccessTimes, Metadata, SetAttributes, Times};
 pub use inode::xattr::XattrMode;
 pub use metadata::Statistics;
+pub use metadata::changed_inodes::ChangedInodes;
 pub use metadata::counting::Descriptors;
 pub use metadata::tables::TableInitialisation;
 pub use mount::Mounted;

@@ -22,6 +22,28 @@ impl Timestamp {
     /// The latest moment an inode of 128 bytes can hold.
     pub const MAX_WITHOUT_EXTRA: Self = Self { seconds: i32::MAX as i64, nanoseconds: 0 };
 
+    /// Date and time in UTC, to the second: `2026-01-02 03:04:05`.
+    #[must_use]
+    pub fn date_time(self) -> String {
+        let days = self.seconds.div_euclid(86_400);
+        let second = self.seconds.rem_euclid(86_400);
+        // Days since 0000-03-01, in eras of 400 years (Howard Hinnant, "chrono-compatible low-level date algorithms").
+        let shifted = days + 719_468;
+        let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+        let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        format!(
+            "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}",
+            second / 3600,
+            second / 60 % 60,
+            second % 60
+        )
+    }
+
     /// From the base field and, where the inode has it, the extra field.
     #[must_use]
     pub fn decode(base: u32, extra: Option<u32>) -> Self {
@@ -96,5 +118,15 @@ mod tests {
         assert_eq!(early.encode(), (i32::MIN as u32, 0));
         assert_eq!(early.encode_without_extra(), i32::MIN as u32);
         assert_eq!(Timestamp::decode(0, Some(u32::MAX)).nanoseconds, 999_999_999);
+    }
+
+    #[test]
+    fn dates_are_right_around_leap_days_and_centuries() {
+        let date = |seconds| Timestamp { seconds, nanoseconds: 0 }.date_time();
+        assert_eq!(date(0), "1970-01-01 00:00:00");
+        assert_eq!(date(-1), "1969-12-31 23:59:59");
+        assert_eq!(date(951_782_400), "2000-02-29 00:00:00");
+        assert_eq!(date(1_767_323_045), "2026-01-02 03:04:05");
+        assert_eq!(date(15_032_385_535), "2446-05-10 22:38:55");
     }
 }

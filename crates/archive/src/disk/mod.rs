@@ -1,13 +1,24 @@
 //! Trees on a disk: read by [`DiskWalk`], written by [`Import`].
 
+mod compare;
+mod difference;
 mod existing;
 mod import;
+mod links;
 mod lower;
+mod pairs;
 mod pending;
+pub(crate) mod read;
 mod target_dirs;
+mod waiting;
 mod walk;
 
+pub use compare::Aspect;
+pub(crate) use compare::{Thoroughness, differing};
+pub(crate) use difference::Known;
+pub use difference::{Change, ChangeKind, Difference};
 pub use import::{Import, Imported, Manner};
+pub(crate) use pairs::{Found, Level};
 pub use walk::DiskWalk;
 
 use extant::Times;

@@ -11,12 +11,14 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use extant::{Dir, File, Filesystem, Metadata, SeekTo};
+use extant::{Dir, File, Filesystem};
 use extant_ondisk::{FileType, InodeNumber};
 
-use crate::entry::{Attributes, DataRange, Entry, EntryKind, RANGES_MAX, Shape, TOO_MANY_RANGES, Xattr};
+use super::read::{attributes, content, kind, xattrs};
+use super::waiting::{Waiting, is_lost_and_found};
+use crate::entry::{Entry, EntryKind};
 use crate::error::{Error, Result};
-use crate::flow::{Extent, PIECE_BYTES, Sink, Source};
+use crate::flow::{Extent, Sink, Source};
 use crate::path::TreePath;
 
 /// Reads a tree on a disk: a directory with all below it, or a single file.
@@ -64,11 +66,6 @@ impl DiskWalk {
     }
 }
 
-/// Names that may wait in all directories on the way but the one in which most wait: some 64 MiB of them. One directory
-/// may be as large as it will. Many that share their blocks, as only a damaged disk has them, would hold the same names
-/// once for each level.
-const NAMES_WAITING_MAX: usize = 1 << 20;
-
 /// A directory whose entries are not all poured; the next one is last.
 struct Open {
     dir: Dir,
@@ -95,7 +92,7 @@ impl Source for DiskWalk {
             };
             let path = tree.join(&name)?;
             let file = dir.lookup(&name).map_err(|source| Error::disk(&path, source))?;
-            if name == b"lost+found" && dir.number() == InodeNumber::ROOT && is_empty_directory(dir, &name) {
+            if is_lost_and_found(dir, &name) {
                 continue;
             }
             let names_left = names.len();
@@ -106,37 +103,6 @@ impl Source for DiskWalk {
         }
         sink.finish()
     }
-}
-
-/// How many names wait on the way to the directory that is read.
-#[derive(Default)]
-struct Waiting {
-    /// For each directory above: its own, the sum of all down to it, and the most of one of them.
-    levels: Vec<(usize, usize)>,
-}
-
-impl Waiting {
-    /// Goes down to `tree` from a directory in which `names` wait.
-    fn enter(&mut self, names: usize, tree: &TreePath) -> Result<()> {
-        let (sum, most) = self.levels.last().copied().unwrap_or_default();
-        let (sum, most) = (sum + names, most.max(names));
-        self.levels.push((sum, most));
-        if sum - most > NAMES_WAITING_MAX {
-            return Err(Error::Limit {
-                path: tree.clone(),
-                what: "more than 1048576 names wait in the directories above",
-            });
-        }
-        Ok(())
-    }
-
-    fn leave(&mut self) {
-        self.levels.pop();
-    }
-}
-
-fn is_empty_directory(parent: &Dir, name: &[u8]) -> bool {
-    parent.dir(name).and_then(|dir| dir.entries()).is_ok_and(|entries| entries.is_empty())
 }
 
 struct Visit<'a> {
@@ -175,27 +141,11 @@ impl Visit<'_> {
             links.insert(metadata.inode, tree.clone());
         }
         let attributes = attributes(&metadata, xattrs(file).map_err(failed)?);
-        let (major, minor) = metadata.device;
-        let kind = match metadata.file_type {
-            FileType::Directory => EntryKind::Directory,
-            FileType::Regular => EntryKind::File(self.shape(file, &tree, metadata.size)?),
-            FileType::Symlink => EntryKind::Symlink(file.read_link().map_err(failed)?),
-            FileType::Fifo => EntryKind::Fifo,
-            FileType::Socket => EntryKind::Socket,
-            FileType::CharDevice => EntryKind::CharDevice(major, minor),
-            FileType::BlockDevice => EntryKind::BlockDevice(major, minor),
-            FileType::Unknown => {
-                return Err(Error::Damaged { path: tree, reason: "an inode of no known type" });
-            }
-        };
-        let ranges = match &kind {
-            EntryKind::File(shape) if self.extent == Extent::Everything => shape.ranges.clone(),
-            _ => Vec::new(),
-        };
+        let kind = kind(file, &metadata, &tree, self.blocks_count)?;
         let is_directory = kind == EntryKind::Directory;
-        self.sink.entry(Entry { path: tree.clone(), kind, attributes })?;
-        for range in ranges {
-            self.range(file, &tree, range)?;
+        self.sink.entry(Entry { path: tree.clone(), kind: kind.clone(), attributes })?;
+        if self.extent == Extent::Everything {
+            content(file, &tree, &kind, self.sink)?;
         }
         if !is_directory {
             return Ok(None);
@@ -208,64 +158,4 @@ impl Visit<'_> {
         names.sort_unstable_by(|a, b| b.cmp(a));
         Ok(Some(Open { dir, tree, names }))
     }
-
-    /// Where the file has data.
-    fn shape(&self, file: &File, tree: &TreePath, size: u64) -> Result<Shape> {
-        let failed = |source| Error::disk(tree, source);
-        let mut shape = Shape { size, ranges: Vec::new() };
-        let mut at = 0;
-        while at < size {
-            let start = match file.seek_to(SeekTo::Data, at) {
-                Ok(start) => start,
-                // Only a hole up to the end.
-                Err(extant::Error::NoSuchOffset) => break,
-                Err(error) => return Err(failed(error)),
-            };
-            let end = file.seek_to(SeekTo::Hole, start).map_err(failed)?.min(size);
-            if start >= end {
-                break;
-            }
-            shape.ranges.push(DataRange { offset: start, bytes: end - start });
-            if shape.ranges.len() as u64 > self.blocks_count {
-                return Err(Error::Damaged {
-                    path: tree.clone(),
-                    reason: "more pieces than the disk has blocks",
-                });
-            }
-            if shape.ranges.len() > RANGES_MAX {
-                return Err(Error::Limit { path: tree.clone(), what: TOO_MANY_RANGES });
-            }
-            at = end;
-        }
-        Ok(shape)
-    }
-
-    fn range(&mut self, file: &File, tree: &TreePath, range: DataRange) -> Result<()> {
-        let mut done = 0;
-        while done < range.bytes {
-            let mut piece = vec![0; (range.bytes - done).min(PIECE_BYTES as u64) as usize];
-            let offset = range.offset + done;
-            let read = file.read_at(&mut piece, offset).map_err(|source| Error::disk(tree, source))?;
-            if read == 0 {
-                return Err(Error::Damaged { path: tree.clone(), reason: "shorter than its size" });
-            }
-            piece.truncate(read);
-            done += read as u64;
-            self.sink.content(offset, piece)?;
-        }
-        Ok(())
-    }
-}
-
-fn attributes(metadata: &Metadata, xattrs: Vec<Xattr>) -> Attributes {
-    let Metadata { mode, uid, gid, mtime, .. } = *metadata;
-    Attributes { mode, uid, gid, mtime, atime: None, xattrs }
-}
-
-fn xattrs(file: &File) -> extant::Result<Vec<Xattr>> {
-    let names = file.list_xattrs()?.into_iter();
-    let mut xattrs =
-        names.map(|name| file.xattr(&name).map(|value| (name, value))).collect::<Result<Vec<_>, _>>()?;
-    xattrs.sort_unstable();
-    Ok(xattrs)
 }

@@ -15,6 +15,12 @@ pub enum Hasher {
 }
 
 impl Hasher {
+    /// A hasher of the algorithm that every implementation has.
+    #[must_use]
+    pub fn sha256() -> Self {
+        Self::Sha256(Sha256::new())
+    }
+
     /// A hasher that has seen nothing. None for algorithms that the specification does not register.
     #[must_use]
     pub fn new(algorithm: &DigestAlgorithm) -> Option<Self> {

@@ -7,9 +7,12 @@
 //! Source: OCI image specification 1.1, `image-layout.md`, `descriptor.md`, `layer.md`. Types of documents are those of
 //! the crate `oci-spec`. Tests: `tests/oci`, against `umoci unpack` in the command's `tests/command/images.rs`.
 
+mod append;
+mod changes;
 mod choice;
-mod digest;
+pub mod digest;
 mod image;
+mod layer;
 mod layers;
 mod layout;
 mod media_type;
@@ -17,7 +20,10 @@ mod store;
 mod tree;
 mod whiteout;
 
+pub use append::{Added, Base, NewImage};
+pub use changes::Changes;
 pub use choice::{ImageChoice, Platform};
 pub use image::Image;
+pub use layer::{Layer, LayerWriter, Packing};
 pub use layers::{ReadLayers, Reading};
 pub(crate) use whiteout::Whiteout;

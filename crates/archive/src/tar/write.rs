@@ -15,6 +15,10 @@ use crate::path::{PathWriter, TreePath};
 /// Archives end on a multiple of this many bytes, as tape drives and GNU tar want.
 const RECORD_BYTES: u64 = 20 * BLOCK as u64;
 
+/// Zeros that a layer gets for holes. The holes of a disk may be a thousand times as large as the disk; a file of more than is left here is
+/// written as a sparse one.
+const LAYER_ZEROS_MAX: u64 = 1 << 30;
+
 /// An archive as a sink.
 #[derive(Debug)]
 pub struct TarWriter<W: Write> {
@@ -25,6 +29,8 @@ pub struct TarWriter<W: Write> {
     /// Where sockets were met, which archives cannot hold.
     sockets: HashSet<TreePath>,
     paths: PathWriter,
+    /// Of a layer: how many zeros may still be written for holes.
+    layer_zeros: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -32,6 +38,8 @@ struct Pending {
     /// Ranges still to come, the next one last.
     ranges: Vec<DataRange>,
     padding: u64,
+    /// Where the content so far ends, and the file, if its holes are written too.
+    filled: Option<(u64, u64)>,
 }
 
 impl<W: Write> TarWriter<W> {
@@ -43,7 +51,26 @@ impl<W: Write> TarWriter<W> {
             pending: None,
             sockets: HashSet::new(),
             paths: PathWriter::default(),
+            layer_zeros: None,
         }
+    }
+
+    /// Writes what all programs that unpack layers of container images read: zeros for the holes of sparse files, up to 1 GiB of them, and
+    /// access control lists as the extended attributes in which Linux has them.
+    ///
+    /// Source: OCI image specification 1.1, `layer.md`, "Sparse files" and "PAX headers".
+    #[must_use]
+    pub fn for_layer(mut self) -> Self {
+        self.layer_zeros = Some(LAYER_ZEROS_MAX);
+        self
+    }
+
+    /// What was written to.
+    ///
+    /// # Errors
+    /// [`Error::Stream`].
+    pub fn into_inner(self) -> Result<W> {
+        self.out.into_inner().map_err(|error| Error::Stream(error.into_error()))
     }
 
     /// How many sockets were left out, for archives cannot hold them.
@@ -66,7 +93,10 @@ impl<W: Write> TarWriter<W> {
 
     fn complete(&mut self) -> Result<()> {
         match self.pending.take() {
-            Some(pending) if pending.ranges.is_empty() => self.pad(pending.padding),
+            Some(pending) if pending.ranges.is_empty() => {
+                let hole_bytes = pending.filled.map_or(0, |(at, size)| size - at);
+                self.pad(hole_bytes + pending.padding)
+            }
             Some(_) => Err(Error::Stream(io::Error::other("content is missing"))),
             None => Ok(()),
         }
@@ -112,7 +142,7 @@ impl<W: Write> TarWriter<W> {
         }
         push_numbers(&mut records, attributes, stored);
         if !has_hard_link {
-            push_xattrs(&mut records, attributes);
+            push_xattrs(&mut records, attributes, self.layer_zeros.is_some());
         }
         let mut fields = Fields {
             name: &header_name,
@@ -169,11 +199,11 @@ fn push_numbers(records: &mut Vec<u8>, attributes: &Attributes, stored: u64) {
     }
 }
 
-fn push_xattrs(records: &mut Vec<u8>, attributes: &Attributes) {
+fn push_xattrs(records: &mut Vec<u8>, attributes: &Attributes, is_layer: bool) {
     for (name, value) in &attributes.xattrs {
         let keyword = match name.as_slice() {
-            ACL_ACCESS => Some(&b"SCHILY.acl.access"[..]),
-            ACL_DEFAULT => Some(&b"SCHILY.acl.default"[..]),
+            ACL_ACCESS if !is_layer => Some(&b"SCHILY.acl.access"[..]),
+            ACL_DEFAULT if !is_layer => Some(&b"SCHILY.acl.default"[..]),
             _ => None,
         };
         match keyword.zip(acl::format(value)) {
@@ -217,9 +247,13 @@ impl<W: Write> Sink for TarWriter<W> {
         let EntryKind::File(shape) = &entry.kind else {
             return self.header(&name, &entry, type_flag, 0, None);
         };
-        let mut stored = shape.data_bytes();
+        let hole_bytes = shape.size - shape.data_bytes();
+        let zeros_left = self.layer_zeros.and_then(|zeros| zeros.checked_sub(hole_bytes));
+        let fills = shape.has_holes() && zeros_left.is_some();
+        self.layer_zeros = zeros_left.or(self.layer_zeros);
+        let mut stored = if fills { shape.size } else { shape.data_bytes() };
         let pad = padding(stored);
-        if shape.has_holes() {
+        if shape.has_holes() && !fills {
             let map = sparse::format_map(shape);
             stored += map.len() as u64;
             self.header(&name, &entry, type_flag, stored, Some(shape))?;
@@ -229,7 +263,7 @@ impl<W: Write> Sink for TarWriter<W> {
         }
         let mut ranges = shape.ranges.clone();
         ranges.reverse();
-        self.pending = Some(Pending { ranges, padding: pad });
+        self.pending = Some(Pending { ranges, padding: pad, filled: fills.then_some((0, shape.size)) });
         Ok(())
     }
 
@@ -246,6 +280,12 @@ impl<W: Write> Sink for TarWriter<W> {
         if next.bytes == 0 {
             pending.ranges.pop();
         }
+        let mut hole_bytes = 0;
+        if let Some((at, _)) = &mut pending.filled {
+            hole_bytes = offset - *at;
+            *at = offset + len;
+        }
+        self.pad(hole_bytes)?;
         self.put(&bytes)?;
         Ok(bytes)
     }

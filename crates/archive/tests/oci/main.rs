@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 use build::{archive, header, member, seal};
 use collect::Collect;
-use extant_archive::{EntryKind, Error, Image, ImageChoice, ReadLayers, Result};
+use extant_archive::oci::{Image, ImageChoice, ReadLayers};
+use extant_archive::{EntryKind, Error, Result};
 use layout::{CONFIG, INDEX, LAYER, Layout, MANIFEST, digest, gzip, link, named, with, zstd};
 use serde_json::json;
 

@@ -7,10 +7,8 @@ use std::sync::Arc;
 
 use extant::mkfs::Mkfs;
 use extant::{Filesystem, Mount};
-use extant_archive::{
-    Census, DiskFormat, Extent, Image, ImageChoice, Import, Manner, ReadLayers, Result, Source,
-    pour_concurrently,
-};
+use extant_archive::oci::{Image, ImageChoice, ReadLayers};
+use extant_archive::{Census, DiskFormat, Extent, Import, Manner, Result, Source, pour_concurrently};
 use extant_block::MemoryDevice;
 use serde_json::json;
 

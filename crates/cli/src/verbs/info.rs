@@ -10,7 +10,6 @@ use serde_json::{Map, Value, json};
 use super::Outcome;
 use crate::disks::{self, Reading, open_for_reading};
 use crate::json::put_text;
-use crate::metadata::date;
 use crate::output::{Output, escape};
 use crate::size;
 
@@ -107,7 +106,7 @@ fn lines(fs: &Filesystem) -> Vec<(&'static str, String)> {
     let bytes = |blocks: u64| size::show(blocks.saturating_mul(u64::from(statistics.block_size)));
     let time = |seconds: u64| match i64::try_from(seconds) {
         Ok(0) | Err(_) => "never".to_owned(),
-        Ok(seconds) => format!("{} UTC", date(Timestamp { seconds, nanoseconds: 0 })),
+        Ok(seconds) => format!("{} UTC", Timestamp { seconds, nanoseconds: 0 }.date_time()),
     };
     let state = match (disks::errors_met(fs), is_clean(fs, &superblock)) {
         (Some(met), _) => met,

@@ -13,7 +13,7 @@ use crate::address::DiskPath;
 use crate::disks::{Disks, Reading, open_for_reading};
 use crate::failure::Failure;
 use crate::json::put_text;
-use crate::metadata::{date, document, failed_at, permissions};
+use crate::metadata::{document, failed_at, permissions};
 use crate::output::Output;
 use crate::owner::NamesByNumber;
 use crate::size;
@@ -213,7 +213,7 @@ impl Listing<'_> {
             let [a, b, c, d] = widths;
             line.extend(permissions(&metadata).bytes());
             line.extend(format!(" {links:>a$} {user:<b$} {group:<c$} {size:>d$}").bytes());
-            line.extend(format!(" {} ", &date(metadata.mtime)[..16]).bytes());
+            line.extend(format!(" {} ", &metadata.mtime.date_time()[..16]).bytes());
         }
         line.extend(self.output.name(&row.name));
         if let Some((file, _)) = long

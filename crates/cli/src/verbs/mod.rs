@@ -1,16 +1,18 @@
 //! The commands: their arguments, and the dispatch to their modules.
 
-mod archive;
 mod attributes;
 mod cat;
 mod check;
 mod cp;
 mod df;
+mod diff;
 mod du;
 mod exec;
 mod exec_sibling;
+mod export;
 mod find;
 mod frag;
+mod import;
 mod info;
 mod ls;
 mod mkfs;
@@ -57,13 +59,13 @@ Examples:
   extant mount rootfs.img dir                       work in it, root or not; extant umount dir
   extant check rootfs.img                           whether it is sound
 
-Exit status: 0 done, 1 something failed, 2 wrong usage; of check 0, 4, 8 and 16, as of fsck.";
+Exit status: 0 done, 1 something failed, 2 wrong usage; of check 0, 4, 8 and 16, as of fsck; of diff 0, 1 and 2, as of diff.";
 
 #[derive(Subcommand)]
 enum Verb {
     Mkfs(Box<mkfs::Mkfs>),
-    Import(archive::Import),
-    Export(archive::Export),
+    Import(import::Import),
+    Export(export::Export),
     Cp(cp::Cp),
     Ls(ls::Ls),
     Cat(cat::Cat),
@@ -71,6 +73,7 @@ enum Verb {
     Find(find::Find),
     Du(du::Du),
     Df(df::Df),
+    Diff(diff::Diff),
     Touch(touch::Touch),
     Rm(rm::Rm),
     Mkdir(names::Mkdir),
@@ -140,6 +143,7 @@ impl Verb {
             Self::Find(verb) => verb.run(),
             Self::Du(verb) => verb.run(),
             Self::Df(verb) => verb.run(),
+            Self::Diff(verb) => verb.run(),
             Self::Touch(verb) => verb.run(),
             Self::Rm(verb) => verb.run(),
             Self::Mkdir(verb) => verb.run(),

@@ -13,7 +13,7 @@ use crate::address::DiskPath;
 use crate::disks::{Disks, Reading, open_for_reading};
 use crate::failure::Failure;
 use crate::json::put_text;
-use crate::metadata::{date, document, failed_at, kind, permissions, xattr_documents};
+use crate::metadata::{document, failed_at, kind, permissions, xattr_documents};
 use crate::output::Output;
 
 /// Tell everything about files on a disk
@@ -96,7 +96,7 @@ fn write(place: &DiskPath, file: &File, output: &mut Output) -> Result<(), Failu
     ];
     for (which, time) in times {
         if let Some(time) = time {
-            output.line(format!("{which}: {}.{:09} UTC", date(time), time.nanoseconds))?;
+            output.line(format!("{which}: {}.{:09} UTC", time.date_time(), time.nanoseconds))?;
         }
     }
     let mut names = file.list_xattrs().map_err(failed_at(place))?;

@@ -4,6 +4,7 @@ mod archives;
 mod bench;
 mod content;
 mod copying;
+mod differences;
 mod exclusion;
 mod exec_sibling;
 mod gnu_cp;

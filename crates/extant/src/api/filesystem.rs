@@ -10,6 +10,7 @@ use crate::check::{Finding, Progress};
 use crate::error::{Error, MmpHolder, Result};
 use crate::incore::inode_cache::InodeRef;
 use crate::metadata::Statistics;
+use crate::metadata::changed_inodes::ChangedInodes;
 use crate::metadata::counting::Descriptors;
 use crate::metadata::tables::TableInitialisation;
 use crate::mount::{Mounted, Volume};
@@ -191,6 +192,19 @@ impl Filesystem {
     /// know. Damage that a mount refuses is never seen here: it is the mount's error.
     pub fn check(&self, progress: &mut dyn FnMut(Progress)) -> Result<Vec<Finding>> {
         self.volume().check(progress)
+    }
+
+    /// The inodes that may differ from those of `base`, a disk of which this one was once a copy, or the other way round. An inode
+    /// that is not among them has the same number, bytes, content and names on both. None if bytes do not say it: the disks have other
+    /// UUIDs or inode tables, one of them was not unmounted, or one is open for writing.
+    ///
+    /// Among them are all inodes whose last change has a time in whole seconds: a fixed clock gives each change the same. Reads both
+    /// inode tables as far as they were ever used.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` for a descriptor; `Interrupted`.
+    pub fn changed_inodes(&self, base: &Self) -> Result<Option<ChangedInodes>> {
+        self.finish_operation(self.volume().changed_inodes(base.volume()))
     }
 
     /// Makes everything done so far durable.

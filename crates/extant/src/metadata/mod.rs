@@ -6,6 +6,7 @@
 //!
 //! Locks: those of its parts; `SUPERBLOCK` for the superblock's fields.
 
+pub(crate) mod changed_inodes;
 pub(crate) mod commit;
 pub(crate) mod counting;
 pub(crate) mod dir_format;

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use extant::mkfs::{Error, Mkfs as Builder};
 use extant::{Mount, Timestamp, Tuning};
+use extant_archive::oci::Image;
 use extant_archive::{
-    Adjust, Census, DiskFormat, Entry, Extent, Image, Import, Input, Listed, Manner, Needs, Source,
-    TarReader, Walk, pour_concurrently,
+    Adjust, Census, DiskFormat, Entry, Extent, Import, Input, Listed, Manner, Needs, Source, TarReader, Walk,
+    pour_concurrently,
 };
 use extant_block::BlockDevice;
 use extant_ondisk::Geometry;
@@ -18,7 +19,7 @@ use crate::disks::{mount, unmount};
 use crate::failure::Failure;
 use crate::owner::names_on_host;
 use crate::progress::Progress;
-use crate::verbs::archive::{input, times};
+use crate::verbs::import::{input, times};
 
 /// Bytes of a disk for each spare inode, as mke2fs counts.
 const INODE_RATIO: u64 = 16384;

@@ -1,4 +1,4 @@
-//! `extant import`, `extant export`.
+//! `extant import`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -6,19 +6,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use extant_archive::{
-    DiskWalk, Extent, Image, Input, Manner, Source, TarReader, TarWriter, pour_concurrently,
-};
+use extant_archive::oci::Image;
+use extant_archive::{Extent, Input, Manner, Source, TarReader, pour_concurrently};
 use extant_rt::Arc;
-use serde_json::json;
 
 use super::Outcome;
-use crate::address::{DiskPath, is_same_image};
+use crate::address::DiskPath;
 use crate::container_image::{ImageOptions, Opened, named, spool_directory};
-use crate::disks::{ImageLocation, Reading, clock, open_for_reading, open_for_writing, unmount};
+use crate::disks::{ImageLocation, clock, open_for_writing, unmount};
 use crate::failure::Failure;
-use crate::metadata::failed_at;
-use crate::output::{self, Output};
 use crate::owner::{names_on, names_on_host};
 use crate::progress::Progress;
 
@@ -159,91 +155,4 @@ pub fn times() -> Result<Option<extant::Times>, Failure> {
         }
         extant_rt::WallClock::System => None,
     })
-}
-
-/// Pack a disk, or a directory on it, into a tar archive
-///
-/// The archive is in PAX form and keeps everything but sockets, which archives cannot hold. The same disk gives the
-/// same bytes. The disk is not written to.
-#[derive(Args)]
-#[command(
-    after_help = "Examples:\n  extant export disk.img -o rootfs.tar\n  extant export disk.img:/etc | tar -tv"
-)]
-pub struct Export {
-    #[command(flatten)]
-    reading: Reading,
-    /// Where the archive goes, instead of to standard output
-    #[arg(short, long, value_name = "TAR")]
-    output: Option<PathBuf>,
-    /// The disk, or a directory on it
-    #[arg(value_name = "IMAGE[:/DIR]")]
-    source: OsString,
-}
-
-impl Export {
-    /// Packs.
-    pub fn run(self) -> Outcome {
-        if self.reading.json && self.output.is_none() {
-            return Err(Failure::usage("--json needs -o TAR, for standard output takes one of them only"));
-        }
-        let source = DiskPath::parse(&self.source);
-        let fs = open_for_reading(&source.image, self.reading)?;
-        let walk = DiskWalk::new(&fs, &source.path);
-        let (sockets, entries, bytes) = match self.output.as_deref().filter(|path| *path != Path::new("-")) {
-            Some(path) => {
-                if is_same_image(path, &source.image) {
-                    return Err(Failure::usage("the archive would take the place of the disk"));
-                }
-                // Before what is there is overwritten.
-                fs.lookup(&source.path).map_err(failed_at(&source))?;
-                pack_into(path, walk, &source)?
-            }
-            None => {
-                if io::IsTerminal::is_terminal(&io::stdout()) {
-                    return Err(Failure::usage(
-                        "an archive is not written to a terminal; use -o TAR or a pipe",
-                    ));
-                }
-                pack(walk, io::stdout().lock(), &source)?
-            }
-        };
-        if sockets > 0 {
-            output::note(&format!("{source}: {sockets} sockets left out"));
-        }
-        if self.reading.json {
-            let mut output = Output::new();
-            output
-                .json(&json!({ "entries": entries, "content_bytes": bytes, "sockets_left_out": sockets }))?;
-            output.finish()?;
-        }
-        Ok(0)
-    }
-}
-
-/// As [`pack`], into a file, of which nothing is left if it cannot be completed.
-fn pack_into(path: &Path, walk: DiskWalk, source: &DiskPath) -> Result<(usize, u64, u64), Failure> {
-    let failed = |error| Failure::host(path, &error);
-    let file = File::create(path).map_err(failed)?;
-    let is_file = file.metadata().map_err(failed)?.is_file();
-    pack(walk, file, source).map_err(|failure| {
-        if is_file {
-            // If it cannot be removed either, the failure is still reported.
-            let _ = std::fs::remove_file(path);
-        }
-        match failure.place.as_str() {
-            "archive" => Failure { place: path.display().to_string(), ..failure },
-            _ => failure,
-        }
-    })
-}
-
-/// Writes an archive; how many sockets were left out, entries, and bytes of content.
-fn pack(walk: DiskWalk, out: impl io::Write, source: &DiskPath) -> Result<(usize, u64, u64), Failure> {
-    let mut writer = TarWriter::new(out);
-    let mut progress = Progress::new(&mut writer, None, false);
-    let poured = pour_concurrently(walk, &mut progress, Extent::Everything);
-    let (entries, bytes) = progress.counted();
-    drop(progress);
-    poured.map_err(|error| Failure::tree_below(&source.image, &source.path, "", error))?;
-    Ok((writer.sockets_left_out(), entries, bytes))
 }
