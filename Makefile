@@ -8,7 +8,7 @@ STATIC := RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --l
 
 # What the programs below call, as COMMAND:PACKAGE.
 BUILD_TOOLS := cc:gcc
-TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux tar:tar git:git jq:jq sfdisk:fdisk umoci:umoci skopeo:skopeo
+TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux tar:tar git:git jq:jq sfdisk:fdisk veritysetup:cryptsetup-bin umoci:umoci skopeo:skopeo
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 

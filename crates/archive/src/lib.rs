@@ -22,6 +22,7 @@ mod path;
 mod pipe;
 mod tar;
 mod user_database;
+mod verity;
 
 pub use adjust::Adjust;
 pub use census::{Census, DiskFormat, Needs};
@@ -35,3 +36,4 @@ pub use path::TreePath;
 pub use pipe::pour_concurrently;
 pub use tar::{Input, TarReader, TarWriter};
 pub use user_database::UserDatabase;
+pub use verity::{HashTree, Verity};
