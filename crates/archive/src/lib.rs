@@ -23,6 +23,7 @@ mod path;
 mod pipe;
 mod tar;
 mod user_database;
+mod verity;
 mod window;
 
 pub use adjust::Adjust;
@@ -37,3 +38,4 @@ pub use path::TreePath;
 pub use pipe::pour_concurrently;
 pub use tar::{Input, TarReader, TarWriter};
 pub use user_database::UserDatabase;
+pub use verity::{HashTree, Verity};

@@ -2,6 +2,7 @@
 
 mod content;
 mod target;
+mod verity;
 
 use std::path::PathBuf;
 
@@ -18,6 +19,7 @@ use crate::output::Output;
 use crate::size;
 use content::{Content, Room};
 use target::Target;
+use verity::VerityOptions;
 
 /// Sizes without a suffix count units of this many bytes, unless blocks were chosen.
 const DEFAULT_UNIT_BYTES: u64 = 1024;
@@ -106,6 +108,8 @@ pub struct Mkfs {
     #[command(flatten)]
     image_options: ImageOptions,
     #[command(flatten)]
+    verity: VerityOptions,
+    #[command(flatten)]
     location: ImageLocation,
     /// The image file, made if it does not exist, or a block device
     image: PathBuf,
@@ -150,10 +154,12 @@ impl Mkfs {
             }
             content = Some((source, room));
         }
-        if let Some(bytes) = bytes {
+        let may_resize = target::may_resize(&self.image, self.location);
+        self.verity.check_target(may_resize)?;
+        let device_bytes = bytes.or_else(|| target::existing_bytes(&self.image, self.location));
+        if let Some(bytes) = bytes.or(device_bytes.filter(|_| self.verity.is_wanted())) {
             builder.bytes(bytes);
         }
-        let device_bytes = bytes.or_else(|| target::existing_bytes(&self.image, self.location));
         if self.dry_run {
             return self.describe(&self.plan(&builder, device_bytes)?, "would make ");
         }
@@ -161,14 +167,24 @@ impl Mkfs {
             // What cannot be made is not to cost what is there.
             self.plan(&builder, device_bytes)?;
         }
+        let bytes = if self.verity.is_wanted() {
+            Some(verity::bytes_with_tree(&self.plan(&builder, device_bytes)?))
+        } else {
+            bytes
+        };
         let target = Target::open(&self.image, self.location, bytes, self.force > 0)?;
         let layout = builder.format(target.device()).map_err(|error| self.failed(&error))?;
         if let Some((source, room)) = content {
             source.fill(&self.image, target.shared(), clock, room.content_bytes, self.quiet)?;
             source.image().map_or(Ok(()), |image| self.image_options.write_config(image))?;
         }
+        let tree = self.verity.write(&self.image, target.device(), &layout)?;
         target.keep();
-        if self.quiet { Ok(0) } else { self.describe(&layout, "") }
+        if !self.quiet {
+            self.describe(&layout, "")?;
+            tree.map_or(Ok(()), |tree| tree.describe())?;
+        }
+        Ok(0)
     }
 
     /// What the letters say.

@@ -18,4 +18,5 @@ mod reference;
 mod states;
 mod usage;
 mod verbs;
+mod verity;
 mod writing;
