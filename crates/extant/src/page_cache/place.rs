@@ -1,8 +1,8 @@
 //! The sequence of all writes of data, from memory or from a writer's own bytes: blocks are *placed*, the data is written there, and
 //! only then an update *names* them: it marks them as used, maps them, and has the file reach to their end.
 //!
-//! So a crash shows what was there before or what was written, never what another file left in a block. Between placing and naming no
-//! update is open; what is not named after all is given back.
+//! So a crash shows what was there before or what was written, never what another file left in a block. Over the I/O no update
+//! is open; what is not named after all is given back.
 //!
 //! Locks: the caller holds `INODE` of the file alone, or shared with `MAPPING` alone while it places and while it names.
 //!
@@ -28,34 +28,34 @@ pub(super) struct Placed<'v> {
     logical: LogicalBlock,
     pub(super) start: FsBlock,
     pub(super) len: u32,
-    naming: Naming<'v>,
+    pending: Pending<'v>,
 }
 
-/// How blocks come into the map once they are written.
-enum Naming<'v> {
+/// What the map needs of blocks once they are written.
+enum Pending<'v> {
     /// The map has them as written.
-    InMap,
+    None,
     /// The map has them as unwritten. They are named as a whole.
-    Converted(Conversion, Reservation<'v>),
+    Conversion(Conversion, Reservation<'v>),
     /// They were taken for a hole, which is known until a part of it is filled.
-    Taken(Option<Hole>, Reservation<'v>),
+    Mapping(Option<Hole>, Reservation<'v>),
 }
 
 impl<'v> Placed<'v> {
     /// Blocks that the map has as written.
     pub(super) const fn in_map(logical: LogicalBlock, start: FsBlock, len: u32) -> Self {
-        Self { logical, start, len, naming: Naming::InMap }
+        Self { logical, start, len, pending: Pending::None }
     }
 
     /// Whether they held what the file has there before the write.
     pub(super) const fn is_in_map(&self) -> bool {
-        matches!(self.naming, Naming::InMap)
+        matches!(self.pending, Pending::None)
     }
 
     /// Blocks beside them that are to be zeroed before they are named.
     pub(super) fn to_zero(&self) -> &[Run] {
-        match &self.naming {
-            Naming::Converted(conversion, _) => &conversion.to_zero,
+        match &self.pending {
+            Pending::Conversion(conversion, _) => &conversion.to_zero,
             _ => &[],
         }
     }
@@ -131,7 +131,7 @@ impl PageCache {
             }
             reserved => (conversion, reserved?),
         };
-        Ok(Placed { logical, start, len, naming: Naming::Converted(conversion, reservation) })
+        Ok(Placed { logical, start, len, pending: Pending::Conversion(conversion, reservation) })
     }
 
     /// Takes blocks for the start of a hole, out of what is `kept` if there is such.
@@ -152,8 +152,8 @@ impl PageCache {
             self.allocator.free_unmarked(taken);
             return Err(Error::NoSpace);
         }
-        let naming = Naming::Taken(Some(hole), reservation);
-        Ok(Placed { logical: wanted.logical, start: taken.start, len: taken.len, naming })
+        let pending = Pending::Mapping(Some(hole), reservation);
+        Ok(Placed { logical: wanted.logical, start: taken.start, len: taken.len, pending })
     }
 
     /// Names a part that was written, counted from the first block; what cannot be named is given back.
@@ -169,17 +169,17 @@ impl PageCache {
     ) -> Result<()> {
         let logical = LogicalBlock(placed.logical.0 + range.start);
         let taken = placed.part(&range);
-        let (mut update, change) = match std::mem::replace(&mut placed.naming, Naming::InMap) {
-            Naming::InMap => return self.change_fields(inode, fields),
-            Naming::Converted(conversion, reservation) => {
+        let (mut update, change) = match std::mem::replace(&mut placed.pending, Pending::None) {
+            Pending::None => return self.change_fields(inode, fields),
+            Pending::Conversion(conversion, reservation) => {
                 let mut update = self.begin_reserved(conversion.credits, reservation)?.tracked();
                 let change = update.convert_extent(inode, conversion)?;
                 (update, change)
             }
-            Naming::Taken(hole, mut reservation) => {
+            Pending::Mapping(hole, mut reservation) => {
                 let hole = hole.filter(|_| range.start == 0);
-                let opened = self.begin_naming(inode, logical, taken.len, hole, &mut reservation);
-                placed.naming = Naming::Taken(None, reservation);
+                let opened = self.begin_mapping(inode, logical, taken.len, hole, &mut reservation);
+                placed.pending = Pending::Mapping(None, reservation);
                 let (mut update, hole) = opened.inspect_err(|_| self.allocator.free_unmarked(taken))?;
                 let change = update.map_run(inode, hole, logical, taken, false)?;
                 (update, change)
@@ -193,7 +193,7 @@ impl PageCache {
     }
 
     /// Opens the update that maps blocks taken for a hole.
-    fn begin_naming<'v>(
+    fn begin_mapping<'v>(
         &'v self,
         inode: &Inode,
         logical: LogicalBlock,
@@ -232,7 +232,7 @@ impl PageCache {
 
     /// Gives back a part, counted from the first block, that is not named.
     pub(super) fn give_back(&self, placed: &Placed<'_>, range: &Range<u32>) {
-        if matches!(placed.naming, Naming::Taken(..)) && !range.is_empty() {
+        if matches!(placed.pending, Pending::Mapping(..)) && !range.is_empty() {
             self.allocator.free_unmarked(placed.part(range));
         }
     }
