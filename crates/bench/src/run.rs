@@ -36,6 +36,9 @@ pub struct Arguments {
     /// Also through `extant mount`
     #[arg(long)]
     mount: bool,
+    /// Also through the library on a disk with the feature fast_commit
+    #[arg(long)]
+    fast_commits: bool,
     /// Mebibytes of the library's page cache
     #[arg(long, default_value_t = 0)]
     page_cache: u64,
@@ -98,6 +101,8 @@ fn name_of(value: impl ValueEnum) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Library(Policy),
+    /// The library on a disk with fast commits.
+    FastCommits,
     /// A process and an image for each thread.
     Apart,
     Mount,
@@ -108,6 +113,7 @@ impl Target {
     fn name(self) -> String {
         match self {
             Self::Library(_) => "extant".to_owned(),
+            Self::FastCommits => "extant-fast-commits".to_owned(),
             Self::Apart => "extant-apart".to_owned(),
             Self::Mount => "extant-mount".to_owned(),
             Self::Neighbour(neighbour) => name_of(neighbour),
@@ -149,6 +155,10 @@ impl Workspace {
             Target::Library(policy) => {
                 let mount = Mount::new().tuning(policy.tuning()?).page_cache_bytes(page_cache_bytes);
                 Self::Library(mount.open(image()?)?)
+            }
+            Target::FastCommits => {
+                let image = scratch.image_with(&format!("{name}.img"), &["-O", "fast_commit"])?;
+                Self::Library(Mount::new().page_cache_bytes(page_cache_bytes).open(image)?)
             }
             Target::Apart => {
                 let images = (0..threads_max).map(|thread| scratch.image(&format!("{name}-{thread}.img")));
@@ -214,8 +224,9 @@ impl Arguments {
     fn targets(&self) -> Vec<Target> {
         let libraries = self.policy.iter().map(|policy| Target::Library(*policy));
         let neighbours = self.against.iter().map(|neighbour| Target::Neighbour(*neighbour));
+        let fast = self.fast_commits.then_some(Target::FastCommits);
         let mount = self.mount.then_some(Target::Mount);
-        libraries.chain([Target::Apart]).chain(mount).chain(neighbours).collect()
+        libraries.chain(fast).chain([Target::Apart]).chain(mount).chain(neighbours).collect()
     }
 }
 
