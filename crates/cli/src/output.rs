@@ -44,6 +44,11 @@ impl Output {
     }
 }
 
+/// Two lower-case hexadecimal digits for each byte.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Printable UTF-8 unchanged; anything else as in C: `\n`, `\033`, `\\`.
 pub fn escape(name: &[u8]) -> String {
     let mut shown = String::with_capacity(name.len());

@@ -12,23 +12,21 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use extant::Timestamp;
-use oci_spec::image::MediaType;
+use oci_spec::image::{Digest, MediaType};
 use serde_json::{Map, Value, json};
 use tempfile::NamedTempFile;
 
+use super::choice::REF_NAME;
 use super::digest::Hasher;
 use super::layer::{Layer, LayerWriter, Packing};
+use super::layout::{blob_path, check_digest, place};
 use super::media_type::{DOCKER_LAYER, DOCKER_LAYER_GZIP, DOCKER_LAYER_ZSTD, DOCKER_MANIFEST, of_oci};
+use super::store::Store;
 use crate::error::{Error, Result};
 use crate::flow::Sink;
 
-/// Where a descriptor of `index.json` has the name of its image.
-const REF_NAME: &str = "org.opencontainers.image.ref.name";
 const LAYOUT_FILE: &str = "oci-layout";
 const INDEX_FILE: &str = "index.json";
-/// Bytes of a document: as much as registries take.
-const DOCUMENT_BYTES_MAX: u64 = 4 << 20;
-
 /// The image that is added to a layout.
 #[derive(Clone, Debug)]
 pub struct NewImage {
@@ -226,30 +224,22 @@ impl Layout {
     }
 
     fn index(&self) -> Result<Value> {
-        let path = self.root.join(INDEX_FILE);
-        let file = File::open(&path).map_err(Error::host(&path))?;
-        parse(&path, &read(&path, file)?)
+        parse(INDEX_FILE, &self.read(INDEX_FILE)?)
     }
 
-    /// The document that a descriptor describes, which has its size and its digest.
+    /// The document that a descriptor describes, which has its digest.
     fn document(&self, descriptor: &Value) -> Result<Value> {
-        let digest = descriptor["digest"].as_str().unwrap_or_default();
-        let (algorithm, hex) = digest.split_once(':').unwrap_or_default();
-        let is_word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let hasher = Hasher::new(&algorithm.into()).filter(|_| is_word(algorithm) && is_word(hex));
-        let Some(mut hasher) = hasher else {
-            return Err(Error::image(format!("digest '{digest}'"), "neither SHA-256 nor SHA-512"));
-        };
-        let path = self.root.join("blobs").join(algorithm).join(hex);
-        let bytes = read(&path, File::open(&path).map_err(Error::host(&path))?)?;
-        hasher.update(&bytes);
-        if hasher.finish() != digest {
-            return Err(Error::image(
-                path.display().to_string(),
-                "does not have its digest; copy the image again",
-            ));
-        }
+        let text = descriptor["digest"].as_str().unwrap_or_default();
+        let malformed = |_| Error::image(format!("digest '{text:.200}'"), "neither SHA-256 nor SHA-512");
+        let digest: Digest = text.parse().map_err(malformed)?;
+        let path = blob_path(&digest);
+        let bytes = self.read(&path)?;
+        check_digest(&path, &bytes, &digest)?;
         parse(&path, &bytes)
+    }
+
+    fn read(&self, path: &str) -> Result<Vec<u8>> {
+        Store::Directory(self.root.clone()).document(&place(path)?)
     }
 
     fn add_layer(&self, packing: Packing, write: impl FnOnce(&mut dyn Sink) -> Result<()>) -> Result<Layer> {
@@ -330,18 +320,8 @@ fn name_of(descriptor: &Value) -> Option<&str> {
     descriptor["annotations"][REF_NAME].as_str()
 }
 
-fn read(path: &Path, file: File) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(file, DOCUMENT_BYTES_MAX + 1), &mut bytes)
-        .map_err(Error::host(path))?;
-    if bytes.len() as u64 > DOCUMENT_BYTES_MAX {
-        return Err(Error::image(path.display().to_string(), "a document of more than 4 MiB"));
-    }
-    Ok(bytes)
-}
-
-fn parse(path: &Path, bytes: &[u8]) -> Result<Value> {
-    let failed = |reason: String| Error::image(path.display().to_string(), reason);
+fn parse(path: &str, bytes: &[u8]) -> Result<Value> {
+    let failed = |reason: String| Error::image(path, reason);
     let document: Value = serde_json::from_slice(bytes).map_err(|error| failed(error.to_string()))?;
     if document.is_object() { Ok(document) } else { Err(failed("not a JSON object".to_owned())) }
 }

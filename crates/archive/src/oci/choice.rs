@@ -8,7 +8,7 @@ use std::str::FromStr;
 use oci_spec::image::{Arch, Descriptor};
 
 /// The name of an image in a layout.
-const REF_NAME: &str = "org.opencontainers.image.ref.name";
+pub(super) const REF_NAME: &str = "org.opencontainers.image.ref.name";
 /// The whole name that containerd and Docker write beside it.
 const CONTAINERD_NAME: &str = "io.containerd.image.name";
 /// Says what a manifest is beside the images of an index.
@@ -39,6 +39,12 @@ impl Platform {
     #[must_use]
     pub fn host() -> Self {
         Self { os: "linux".to_owned(), architecture: Arch::default().to_string(), variant: None }
+    }
+
+    /// Its processor, as Go spells it.
+    #[must_use]
+    pub fn architecture(&self) -> &str {
+        &self.architecture
     }
 
     /// That of a configuration.

@@ -243,12 +243,12 @@ impl Store {
     }
 }
 
-fn blob_path(digest: &Digest) -> String {
+pub(super) fn blob_path(digest: &Digest) -> String {
     format!("blobs/{}/{}", digest.algorithm(), digest.digest())
 }
 
 /// A place in the store, by a name that a document says.
-fn place(name: &str) -> Result<TreePath> {
+pub(super) fn place(name: &str) -> Result<TreePath> {
     TreePath::parse(name.as_bytes())
 }
 
@@ -256,7 +256,7 @@ fn parse<T: DeserializeOwned>(name: &str, document: &[u8]) -> Result<T> {
     serde_json::from_slice(document).map_err(|error| Error::image(name, error.to_string()))
 }
 
-fn check_digest(name: &str, bytes: &[u8], digest: &Digest) -> Result<()> {
+pub(super) fn check_digest(name: &str, bytes: &[u8], digest: &Digest) -> Result<()> {
     let unknown = || Error::image(name, "a digest that is neither SHA-256 nor SHA-512");
     let mut hasher = Hasher::new(digest.algorithm()).ok_or_else(unknown)?;
     hasher.update(bytes);

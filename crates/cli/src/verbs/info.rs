@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::Outcome;
 use crate::disks::{self, Reading, open_for_reading};
 use crate::json::put_text;
-use crate::output::{Output, escape};
+use crate::output::{Output, escape, hex};
 use crate::size;
 
 /// Tell about a file system
@@ -45,7 +45,7 @@ impl Info {
 
 /// A UUID in its usual form.
 pub fn uuid_text(uuid: [u8; 16]) -> String {
-    let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex(&uuid);
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 

@@ -128,16 +128,16 @@ impl Mkfs {
         let clock = clock()?;
         let mut builder = self.builder(clock)?;
         let mut bytes = self.size_bytes()?;
-        let follows_content =
-            self.content.is_some() && bytes.is_none() && target::may_resize(&self.image, self.location);
+        let may_resize = target::may_resize(&self.image, self.location);
+        self.verity.check_target(may_resize)?;
+        let follows_content = self.content.is_some() && bytes.is_none() && may_resize;
         if self.free.is_some() && !follows_content {
             return Err(Failure::usage("--free is for image files whose size follows from their content"));
         }
         let mut content = None;
         if let Some(path) = &self.content {
             let disk_bytes = bytes.or_else(|| {
-                let is_sized = !target::may_resize(&self.image, self.location);
-                is_sized.then(|| target::existing_bytes(&self.image, self.location)).flatten()
+                (!may_resize).then(|| target::existing_bytes(&self.image, self.location)).flatten()
             });
             let quiet = (clock, self.quiet);
             let source = Content::open(path, &self.image, disk_bytes, &self.image_options, quiet)?;
@@ -154,8 +154,6 @@ impl Mkfs {
             }
             content = Some((source, room));
         }
-        let may_resize = target::may_resize(&self.image, self.location);
-        self.verity.check_target(may_resize)?;
         let device_bytes = bytes.or_else(|| target::existing_bytes(&self.image, self.location));
         if let Some(bytes) = bytes.or(device_bytes.filter(|_| self.verity.is_wanted())) {
             builder.bytes(bytes);

@@ -14,7 +14,7 @@ use crate::disks::{Disks, Reading, open_for_reading};
 use crate::failure::Failure;
 use crate::json::put_text;
 use crate::metadata::{document, failed_at, kind, permissions, xattr_documents};
-use crate::output::Output;
+use crate::output::{Output, hex};
 
 /// Tell everything about files on a disk
 ///
@@ -103,8 +103,8 @@ fn write(place: &DiskPath, file: &File, output: &mut Output) -> Result<(), Failu
     names.sort_unstable();
     for name in names {
         let value = file.xattr(&name).map_err(failed_at(place))?;
-        let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
-        output.line([b" Xattr: ".as_slice(), &output.name(&name), b"=0x", hex.as_bytes()].concat())?;
+        output
+            .line([b" Xattr: ".as_slice(), &output.name(&name), b"=0x", hex(&value).as_bytes()].concat())?;
     }
     Ok(())
 }

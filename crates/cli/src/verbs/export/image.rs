@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use extant_archive::oci::{Base, Changes, NewImage};
+use extant_archive::oci::{Base, Changes, NewImage, Platform};
 
 use super::{Export, Packed};
 use crate::address::DiskPath;
@@ -31,7 +31,7 @@ pub fn add(
         extant_rt::WallClock::Fixed(seconds, nanoseconds) => Some(extant::Timestamp { seconds, nanoseconds }),
         extant_rt::WallClock::System => None,
     };
-    let architecture = architecture().to_owned();
+    let architecture = Platform::host().architecture().to_owned();
     let image = NewImage { layout, name, base, packing: export.packing(), created, architecture };
     let (mut packed, mut failure) = (Packed::default(), None);
     let added = image.add(|sink| match export.pour(changes, sink, source) {
@@ -69,16 +69,4 @@ fn split(argument: &OsStr) -> Result<(PathBuf, String), Failure> {
         )));
     }
     Ok((path(&bytes[..colon]), String::from_utf8_lossy(tag).into_owned()))
-}
-
-/// The architecture of this machine as Go spells it.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        "x86" => "386",
-        "powerpc64" => "ppc64le",
-        "loongarch64" => "loong64",
-        other => other,
-    }
 }

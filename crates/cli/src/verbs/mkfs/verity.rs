@@ -9,7 +9,7 @@ use extant_archive::{HashTree, Verity};
 use extant_block::BlockDevice;
 
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, hex};
 
 /// Whether there is to be a hash tree, and of what kind.
 #[derive(Args)]
@@ -106,8 +106,4 @@ impl Written {
         output.line(format!("salt {salt}, hash offset {}", self.tree.hash_offset))?;
         output.finish()
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
