@@ -29,7 +29,7 @@ mod window;
 pub use adjust::Adjust;
 pub use census::{Census, DiskFormat, Needs};
 pub use copy::{CopyOptions, Existing, Preserve};
-pub use disk::{Aspect, Change, ChangeKind, Difference, DiskWalk, Import, Imported, Manner};
+pub use disk::{Aspect, Change, ChangeKind, Difference, DiskWalk, Import, Imported, Manner, Mirror};
 pub use entry::{Attributes, DataRange, Entry, EntryKind, Shape, Xattr};
 pub use error::{Error, Result};
 pub use flow::{Extent, Sink, Source};

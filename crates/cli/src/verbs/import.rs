@@ -13,7 +13,7 @@ use extant_rt::Arc;
 use super::Outcome;
 use crate::address::DiskPath;
 use crate::container_image::{ImageOptions, Opened, named, spool_directory};
-use crate::disks::{ImageLocation, clock, open_for_writing, unmount};
+use crate::disks::{ImageLocation, clock, fixed_times, open_for_writing, unmount};
 use crate::failure::Failure;
 use crate::owner::{names_on, names_on_host};
 use crate::progress::Progress;
@@ -117,6 +117,7 @@ impl Import {
         let target = DiskPath::parse(&self.target);
         // An image is read before the disk is touched; a stream only when the disk is locked, for it may last.
         let source = self.source(&target.image)?;
+        let times = fixed_times(clock()?);
         let fs = open_for_writing(&target.image, self.location)?;
         let unpack = || {
             let failed = |error| Failure::tree_below(&target.image, &target.path, "", error);
@@ -133,7 +134,7 @@ impl Import {
                 }
             };
             let mut import =
-                extant_archive::Import::new(&fs, &target.path, Manner::Layer, times()?).map_err(failed)?;
+                extant_archive::Import::new(&fs, &target.path, Manner::Layer, times).map_err(failed)?;
             let mut progress = Progress::new(&mut import, None, false);
             pour_concurrently(reader, &mut progress, Extent::Everything)
                 .map_err(|error| named(&self.archive, failed(error)))
@@ -144,15 +145,4 @@ impl Import {
         unpacked?;
         Ok(0)
     }
-}
-
-/// The times of directories that no entry describes, if the clock is fixed.
-pub fn times() -> Result<Option<extant::Times>, Failure> {
-    Ok(match clock()? {
-        extant_rt::WallClock::Fixed(seconds, nanoseconds) => {
-            let moment = extant::Timestamp { seconds, nanoseconds };
-            Some(extant::Times { atime: moment, mtime: moment })
-        }
-        extant_rt::WallClock::System => None,
-    })
 }

@@ -1,6 +1,7 @@
 //! `extant mkfs`.
 
 mod content;
+mod from;
 mod target;
 mod verity;
 
@@ -99,6 +100,12 @@ pub struct Mkfs {
     /// Fill it from this directory, tar archive or container image; `-` is an archive on standard input
     #[arg(short = 'd', value_name = "DIR|TAR|-")]
     content: Option<PathBuf>,
+    /// Begin with a copy of this image, which shares its blocks where the host can, and change only what -d has otherwise
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = [
+        "block_size", "inode_ratio", "inode_size", "inodes", "reserved_percent", "label", "uuid", "features", "extended", "journal",
+        "usage", "groups_per_flex", "last_mounted", "dry_run", "free", "verity", "size",
+    ])]
+    from: Option<PathBuf>,
     /// Owner of everything that is filled in, by number
     #[arg(long, value_name = "UID:GID", requires = "content", value_parser = owner)]
     chown: Option<(u32, u32)>,
@@ -126,6 +133,9 @@ impl Mkfs {
     /// Makes it.
     pub fn run(self) -> Outcome {
         let clock = clock()?;
+        if let Some(base) = &self.from {
+            return self.copy(base, clock);
+        }
         let mut builder = self.builder(clock)?;
         let mut bytes = self.size_bytes()?;
         let may_resize = target::may_resize(&self.image, self.location);

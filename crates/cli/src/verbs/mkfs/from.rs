@@ -1,0 +1,63 @@
+//! Disks that begin as copies of others.
+
+use std::path::Path;
+
+use extant_block::{Copied, DeviceAccess};
+use extant_rt::WallClock;
+
+use super::content::Content;
+use super::target::Target;
+use super::{Mkfs, Outcome};
+use crate::disks::{locate, open_device};
+use crate::failure::Failure;
+use crate::foreign::{explain, has_superblock};
+use crate::output::Output;
+use crate::size;
+
+impl Mkfs {
+    /// Copies `base`, and makes the copy equal to the content, if there is any.
+    pub(super) fn copy(&self, base: &Path, clock: WallClock) -> Outcome {
+        let wait = self.location.wait();
+        let open = || open_device(base, DeviceAccess::read_only(), wait);
+        let file_system = locate(base, open()?, self.location)?;
+        if !has_superblock(&*file_system) {
+            let message = explain(&*file_system);
+            return Err(Failure::new("no_file_system", base.display().to_string(), message));
+        }
+        let source = open()?;
+        let content = match &self.content {
+            Some(path) => {
+                let disk_bytes = Some(file_system.size());
+                let quiet = (clock, self.quiet);
+                Some(
+                    Content::open(path, &self.image, disk_bytes, &self.image_options, quiet)?
+                        .owned(self.chown),
+                )
+            }
+            None => None,
+        };
+        let (target, copied) = Target::copy(&self.image, &source, self.location, self.force > 0)?;
+        if let Some(content) = content {
+            let mirrored = content.mirror(&self.image, target.shared(), clock, self.quiet);
+            mirrored.map_err(|mut failure| {
+                if failure.kind == "no_space" {
+                    failure.message += "; the base has no more room: make it with --free";
+                }
+                failure
+            })?;
+            content.image().map_or(Ok(()), |image| self.image_options.write_config(image))?;
+        }
+        let bytes = target.device().size();
+        target.keep();
+        if !self.quiet {
+            let mut output = Output::new();
+            let copied = match copied {
+                Copied::Shared => format!("shares its blocks with {}", base.display()),
+                Copied::Bytes(bytes) => format!("{} copied from {}", size::show(bytes), base.display()),
+            };
+            output.line(format!("{}: {}, {copied}", self.image.display(), size::show(bytes)))?;
+            output.finish()?;
+        }
+        Ok(0)
+    }
+}
