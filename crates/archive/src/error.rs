@@ -78,6 +78,14 @@ pub enum Error {
         /// Why, and what to do instead.
         reason: &'static str,
     },
+    /// An id of a user or a group that no map has.
+    #[error("{path}: {reason}")]
+    Unmapped {
+        /// Where.
+        path: TreePath,
+        /// Which id it is, and what to do.
+        reason: String,
+    },
     /// The disk holds what no file system would.
     #[error("{path}: {reason}")]
     Damaged {

@@ -10,6 +10,7 @@
 //! Leaves out: printing, process exit, the environment, owners by name.
 
 mod adjust;
+mod capability;
 mod census;
 mod copy;
 mod disk;
@@ -17,6 +18,7 @@ mod entry;
 mod error;
 mod flow;
 mod host;
+mod ids;
 pub mod oci;
 mod packing;
 mod path;
@@ -34,6 +36,7 @@ pub use entry::{Attributes, DataRange, Entry, EntryKind, Shape, Xattr};
 pub use error::{Error, Result};
 pub use flow::{Extent, Sink, Source};
 pub use host::{Extract, Listed, StreamReader, StreamWriter, Walk};
+pub use ids::{IdMap, IdMaps, IdRange};
 pub use path::TreePath;
 pub use pipe::pour_concurrently;
 pub use tar::{Input, TarReader, TarWriter};

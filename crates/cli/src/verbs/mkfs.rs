@@ -1,6 +1,7 @@
 //! `extant mkfs`.
 
 mod content;
+mod ownership;
 mod target;
 mod verity;
 
@@ -18,6 +19,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::size;
 use content::{Content, Room};
+use ownership::{OwnershipOptions, owner};
 use target::Target;
 use verity::VerityOptions;
 
@@ -99,12 +101,11 @@ pub struct Mkfs {
     /// Fill it from this directory, tar archive or container image; `-` is an archive on standard input
     #[arg(short = 'd', value_name = "DIR|TAR|-")]
     content: Option<PathBuf>,
-    /// Owner of everything that is filled in, by number
-    #[arg(long, value_name = "UID:GID", requires = "content", value_parser = owner)]
-    chown: Option<(u32, u32)>,
     /// Room beyond the content, where the size follows from that
     #[arg(long, value_name = "BYTES", requires = "content", value_parser = size::parse_bytes)]
     free: Option<u64>,
+    #[command(flatten)]
+    ownership: OwnershipOptions,
     #[command(flatten)]
     image_options: ImageOptions,
     #[command(flatten)]
@@ -117,11 +118,6 @@ pub struct Mkfs {
     size: Option<String>,
 }
 
-fn owner(text: &str) -> Result<(u32, u32), String> {
-    let numbers = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
-    numbers.ok_or_else(|| format!("'{text}' is not UID:GID"))
-}
-
 impl Mkfs {
     /// Makes it.
     pub fn run(self) -> Outcome {
@@ -130,6 +126,7 @@ impl Mkfs {
         let mut bytes = self.size_bytes()?;
         let may_resize = target::may_resize(&self.image, self.location);
         self.verity.check_target(may_resize)?;
+        self.ownership.check_content(self.content.is_some())?;
         let follows_content = self.content.is_some() && bytes.is_none() && may_resize;
         if self.free.is_some() && !follows_content {
             return Err(Failure::usage("--free is for image files whose size follows from their content"));
@@ -141,7 +138,7 @@ impl Mkfs {
             });
             let quiet = (clock, self.quiet);
             let source = Content::open(path, &self.image, disk_bytes, &self.image_options, quiet)?;
-            let mut source = source.owned(self.chown).rooted(self.root_owner());
+            let mut source = source.owned(self.ownership.read(self.root_owner())?);
             let geometry = self.plan(&builder, Some(1 << 32))?.geometry().clone();
             let room = source.count(&geometry)?;
             self.identify(&mut builder, &room, clock);

@@ -13,6 +13,7 @@ mod images;
 mod journal;
 mod mkfs;
 mod ordinary_user;
+mod ownership;
 mod reading;
 mod reference;
 mod states;

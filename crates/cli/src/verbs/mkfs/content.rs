@@ -21,6 +21,8 @@ use crate::owner::names_on_host;
 use crate::progress::Progress;
 use crate::verbs::import::{input, times};
 
+use super::ownership::Ownership;
+
 /// Bytes of a disk for each spare inode, as mke2fs counts.
 const INODE_RATIO: u64 = 16384;
 
@@ -32,8 +34,7 @@ pub struct Content {
     source: ContentSource,
     path: PathBuf,
     image: PathBuf,
-    owner: Option<(u32, u32)>,
-    root_owner: Option<(u32, u32)>,
+    ownership: Ownership,
     newest: Option<Timestamp>,
 }
 
@@ -85,20 +86,14 @@ impl Content {
             source,
             path: path.to_owned(),
             image: image.to_owned(),
-            owner: None,
-            root_owner: None,
+            ownership: Ownership::default(),
             newest,
         })
     }
 
-    /// Gives everything to this owner.
-    pub fn owned(self, owner: Option<(u32, u32)>) -> Self {
-        Self { owner, ..self }
-    }
-
-    /// Gives the root directory to this owner.
-    pub fn rooted(self, root_owner: Option<(u32, u32)>) -> Self {
-        Self { root_owner, ..self }
+    /// Changes owners.
+    pub fn owned(self, ownership: Ownership) -> Self {
+        Self { ownership, ..self }
     }
 
     fn source(&self) -> Result<impl Source + Send + use<>, Failure> {
@@ -113,17 +108,14 @@ impl Content {
             }
             ContentSource::Image(image) => Box::new(image.clone()),
         };
-        let (owner, root_owner, newest) = (self.owner, self.root_owner, self.newest);
-        Ok(Adjust::new(source, move |entry: &mut Entry| {
-            let attributes = &mut entry.attributes;
-            let owner = if entry.path.is_root() { root_owner.or(owner) } else { owner };
-            if let Some((uid, gid)) = owner {
-                (attributes.uid, attributes.gid) = (uid, gid);
-            }
+        let newest = self.newest;
+        Ok(Adjust::new(self.ownership.apply(source), move |entry: &mut Entry| {
             if let Some(newest) = newest {
+                let attributes = &mut entry.attributes;
                 attributes.mtime = attributes.mtime.min(newest);
                 attributes.atime = attributes.atime.map(|atime| atime.min(newest));
             }
+            Ok(())
         }))
     }
 
