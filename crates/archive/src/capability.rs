@@ -63,9 +63,135 @@ impl FileCapabilities {
     }
 }
 
+/// Names of capabilities, by number.
+const NAMES: [&str; 41] = [
+    "cap_chown",
+    "cap_dac_override",
+    "cap_dac_read_search",
+    "cap_fowner",
+    "cap_fsetid",
+    "cap_kill",
+    "cap_setgid",
+    "cap_setuid",
+    "cap_setpcap",
+    "cap_linux_immutable",
+    "cap_net_bind_service",
+    "cap_net_broadcast",
+    "cap_net_admin",
+    "cap_net_raw",
+    "cap_ipc_lock",
+    "cap_ipc_owner",
+    "cap_sys_module",
+    "cap_sys_rawio",
+    "cap_sys_chroot",
+    "cap_sys_ptrace",
+    "cap_sys_pacct",
+    "cap_sys_admin",
+    "cap_sys_boot",
+    "cap_sys_nice",
+    "cap_sys_resource",
+    "cap_sys_time",
+    "cap_sys_tty_config",
+    "cap_mknod",
+    "cap_lease",
+    "cap_audit_write",
+    "cap_audit_control",
+    "cap_setfcap",
+    "cap_mac_override",
+    "cap_mac_admin",
+    "cap_syslog",
+    "cap_wake_alarm",
+    "cap_block_suspend",
+    "cap_audit_read",
+    "cap_perfmon",
+    "cap_bpf",
+    "cap_checkpoint_restore",
+];
+const ALL: u64 = (1 << NAMES.len()) - 1;
+
+/// A change of capabilities as text: `cap_net_raw,cap_net_admin+ep`.
+///
+/// Source: cap_from_text(3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CapabilityChange {
+    capabilities: u64,
+    /// `=`, `+` or `-`, and the sets that it is for: effective, permitted, inheritable.
+    actions: Vec<(u8, [bool; 3])>,
+}
+
+impl CapabilityChange {
+    /// Parses one clause. The reason, if it is none.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let operator =
+            text.find(['=', '+', '-']).ok_or("capabilities without =, + or -, as in cap_net_raw+ep")?;
+        let (names, mut rest) = text.split_at(operator);
+        let mut capabilities = 0;
+        for name in names.split(',') {
+            let name = name.to_ascii_lowercase();
+            capabilities |= match NAMES.iter().position(|known| *known == name) {
+                Some(number) => 1 << number,
+                None if name == "all" || (names.is_empty() && rest.starts_with('=')) => ALL,
+                None => return Err(format!("unknown capability '{name}'")),
+            };
+        }
+        let mut actions = Vec::new();
+        while let Some(operator) = rest.bytes().next() {
+            let flags = rest[1..].find(['=', '+', '-']).map_or(&rest[1..], |end| &rest[1..=end]);
+            let is_known = flags.bytes().all(|flag| b"epi".contains(&flag));
+            if !is_known
+                || (operator == b'=' && !actions.is_empty())
+                || (operator != b'=' && flags.is_empty())
+            {
+                return Err(format!("'{rest}' is not =, + or - with the sets e, p and i"));
+            }
+            actions.push((operator, [b'e', b'p', b'i'].map(|set| flags.bytes().any(|flag| flag == set))));
+            rest = &rest[1 + flags.len()..];
+        }
+        Ok(Self { capabilities, actions })
+    }
+
+    /// The capabilities that result. The reason, if a file cannot have them.
+    pub fn apply(&self, old: FileCapabilities) -> Result<FileCapabilities, &'static str> {
+        let FileCapabilities { effective, permitted, inheritable, root } = old;
+        let mut sets = [if effective { permitted | inheritable } else { 0 }, permitted, inheritable];
+        for (operator, is_for) in &self.actions {
+            for (set, is_for) in sets.iter_mut().zip(is_for) {
+                match operator {
+                    b'=' if !is_for => *set &= !self.capabilities,
+                    b'-' if *is_for => *set &= !self.capabilities,
+                    _ if *is_for => *set |= self.capabilities,
+                    _ => {}
+                }
+            }
+        }
+        let [effective, permitted, inheritable] = sets;
+        if effective != 0 && (permitted | inheritable) & !effective != 0 {
+            return Err("of the capabilities of a file either all are effective or none is");
+        }
+        Ok(FileCapabilities { effective: effective != 0, permitted, inheritable, root })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_change_capabilities() {
+        let change = |old, text: &str| CapabilityChange::parse(text).unwrap().apply(old);
+        let none = FileCapabilities::default();
+        let raw = change(none, "cap_net_raw+ep").unwrap();
+        assert_eq!(raw, FileCapabilities { effective: true, permitted: 1 << 13, ..none });
+        let both = change(raw, "CAP_NET_ADMIN,cap_chown+eip").unwrap();
+        assert_eq!((both.permitted, both.inheritable), (1 << 13 | 1 << 12 | 1, 1 << 12 | 1));
+        assert_eq!(change(both, "=").unwrap(), none);
+        assert_eq!(change(raw, "cap_net_raw=p+i").unwrap().inheritable, 1 << 13);
+        assert_eq!(change(none, "all+p-p").unwrap(), none);
+        assert!(change(raw, "cap_chown+p").is_err());
+        for text in ["", "cap_net_raw", "cap_nothing+p", "+p", "cap_chown+x", "cap_chown+", "cap_chown+p=e"] {
+            assert!(CapabilityChange::parse(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn revisions_are_read_and_the_shortest_is_written() {

@@ -86,6 +86,16 @@ pub enum Error {
         /// Which id it is, and what to do.
         reason: String,
     },
+    /// A line of a file that says what is to be done cannot be followed.
+    #[error("{}:{line}: {reason}", file.display())]
+    Line {
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
     /// The disk holds what no file system would.
     #[error("{path}: {reason}")]
     Damaged {

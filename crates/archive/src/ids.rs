@@ -4,7 +4,7 @@
 //! root. The disk is to have those that the container knows.
 //!
 //! Source: `kernel/user_namespace.c`, `mappings_overlap`, `map_id_up`; `cap_inode_getsecurity` of
-//! `security/commoncap.c`. Test: `tests/adjust.rs`.
+//! `security/commoncap.c`. Test: `tests/command/ownership.rs` of the command.
 
 use std::fmt;
 use std::str::FromStr;

@@ -102,7 +102,7 @@ pub struct Mkfs {
     #[arg(short = 'd', value_name = "DIR|TAR|-")]
     content: Option<PathBuf>,
     /// Room beyond the content, where the size follows from that
-    #[arg(long, value_name = "BYTES", requires = "content", value_parser = size::parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse_bytes)]
     free: Option<u64>,
     #[command(flatten)]
     ownership: OwnershipOptions,
@@ -127,18 +127,21 @@ impl Mkfs {
         let may_resize = target::may_resize(&self.image, self.location);
         self.verity.check_target(may_resize)?;
         self.ownership.check_content(self.content.is_some())?;
-        let follows_content = self.content.is_some() && bytes.is_none() && may_resize;
+        let has_content = self.content.is_some() || self.ownership.has_files();
+        let follows_content = has_content && bytes.is_none() && may_resize;
         if self.free.is_some() && !follows_content {
             return Err(Failure::usage("--free is for image files whose size follows from their content"));
         }
         let mut content = None;
-        if let Some(path) = &self.content {
+        if has_content {
             let disk_bytes = bytes.or_else(|| {
                 (!may_resize).then(|| target::existing_bytes(&self.image, self.location)).flatten()
             });
             let quiet = (clock, self.quiet);
+            let path = self.content.as_deref();
             let source = Content::open(path, &self.image, disk_bytes, &self.image_options, quiet)?;
-            let mut source = source.owned(self.ownership.read(self.root_owner())?);
+            let ownership = self.ownership.read(self.root_owner(), || source.names())?;
+            let mut source = source.owned(ownership);
             let geometry = self.plan(&builder, Some(1 << 32))?.geometry().clone();
             let room = source.count(&geometry)?;
             self.identify(&mut builder, &room, clock);

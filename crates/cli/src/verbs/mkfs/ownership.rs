@@ -1,7 +1,14 @@
 //! Owners of what a new disk is filled with, which the host need not know.
 
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
 use clap::Args;
-use extant_archive::{Adjust, Entry, IdMaps, Source};
+use extant::Timestamp;
+use extant_archive::{Adjust, DeviceTable, Entry, IdMaps, Source, Tabled, UserDatabase};
+use extant_rt::Arc;
 
 use crate::failure::Failure;
 use crate::id_maps::IdMapOptions;
@@ -20,6 +27,10 @@ pub struct OwnershipOptions {
     chown: Option<(u32, u32)>,
     #[command(flatten)]
     id_maps: IdMapOptions,
+    /// Owners, modes, devices, pipes and directories by lines of `name type mode uid gid major minor start inc count`, as
+    /// genext2fs -D and makedevs take them; may be repeated. Without -d the disk has only these
+    #[arg(long, value_name = "FILE")]
+    device_table: Vec<PathBuf>,
 }
 
 /// Reads `UID:GID`.
@@ -37,10 +48,45 @@ impl OwnershipOptions {
         Ok(())
     }
 
-    /// What the options say; the root directory goes to `root_owner`, if there is one.
-    pub fn read(&self, root_owner: Option<(u32, u32)>) -> Result<Ownership, Failure> {
-        Ok(Ownership { owner: self.chown, root_owner, id_maps: self.id_maps.read()? })
+    /// Whether there may be files without content.
+    pub fn has_files(&self) -> bool {
+        !self.device_table.is_empty()
     }
+
+    /// What the options say. The root directory goes to `root_owner`, if there is one; `names` are the users and groups
+    /// that the content knows.
+    pub fn read(
+        &self,
+        root_owner: Option<(u32, u32)>,
+        names: impl FnOnce() -> Result<UserDatabase, Failure>,
+    ) -> Result<Ownership, Failure> {
+        let device_table = Arc::new(self.device_table(names)?);
+        Ok(Ownership { owner: self.chown, root_owner, id_maps: self.id_maps.read()?, device_table })
+    }
+
+    fn device_table(
+        &self,
+        names: impl FnOnce() -> Result<UserDatabase, Failure>,
+    ) -> Result<DeviceTable, Failure> {
+        let read = |path: &PathBuf| read_table(path).map_err(|error| Failure::host(path, &error));
+        let texts = self.device_table.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let has_names = texts.iter().any(|(text, _)| DeviceTable::has_names(text));
+        let names = if has_names { names()? } else { UserDatabase::default() };
+        let mut table = DeviceTable::default();
+        for (path, (text, mtime)) in self.device_table.iter().zip(texts) {
+            table.read(path, &text, mtime, &names).map_err(|error| Failure::tree(path, error))?;
+        }
+        Ok(table)
+    }
+}
+
+/// The lines of a table, and when it was changed.
+fn read_table(path: &Path) -> io::Result<(Vec<u8>, Timestamp)> {
+    let mut file = File::open(path)?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    let found = file.metadata()?;
+    Ok((text, Timestamp { seconds: found.mtime(), nanoseconds: found.mtime_nsec() as u32 }))
 }
 
 /// Changes the owners of entries.
@@ -49,19 +95,21 @@ pub struct Ownership {
     owner: Option<(u32, u32)>,
     root_owner: Option<(u32, u32)>,
     id_maps: IdMaps,
+    device_table: Arc<DeviceTable>,
 }
 
 impl Ownership {
     /// What `source` pours, with other owners.
     pub fn apply<S: Source + Send>(&self, source: S) -> impl Source + Send + use<S> {
         let (owner, root_owner, id_maps) = (self.owner, self.root_owner, self.id_maps.clone());
-        Adjust::new(source, move |entry: &mut Entry| {
+        let source = Adjust::new(source, move |entry: &mut Entry| {
             id_maps.apply(entry)?;
             let owner = if entry.path.is_root() { root_owner.or(owner) } else { owner };
             if let Some((uid, gid)) = owner {
                 (entry.attributes.uid, entry.attributes.gid) = (uid, gid);
             }
             Ok(())
-        })
+        });
+        Tabled::new(source, self.device_table.clone())
     }
 }
