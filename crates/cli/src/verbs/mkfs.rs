@@ -140,7 +140,7 @@ impl Mkfs {
             let quiet = (clock, self.quiet);
             let path = self.content.as_deref();
             let source = Content::open(path, &self.image, disk_bytes, &self.image_options, quiet)?;
-            let ownership = self.ownership.read(self.root_owner(), || source.names())?;
+            let ownership = self.ownership.read(self.root_owner(), || source.names(), clock)?;
             let mut source = source.owned(ownership);
             let geometry = self.plan(&builder, Some(1 << 32))?.geometry().clone();
             let room = source.count(&geometry)?;

@@ -1,4 +1,4 @@
-//! Owners of what a new disk is filled with, which the host need not know.
+//! Owners, devices and labels of what a new disk is filled with, which the host need not have.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use extant::Timestamp;
-use extant_archive::{Adjust, DeviceTable, Entry, IdMaps, Source, Tabled, UserDatabase};
-use extant_rt::Arc;
+use extant_archive::{
+    Adjust, DeviceTable, Entry, FileContexts, IdMaps, Labelled, Source, Tabled, UserDatabase,
+};
+use extant_rt::{Arc, WallClock};
 
 use crate::failure::Failure;
 use crate::id_maps::IdMapOptions;
 
-/// Whose everything is.
+/// Whose everything is, and what is there beside the content.
 #[derive(Args)]
 pub struct OwnershipOptions {
     /// Owner of everything that is filled in, by number
@@ -31,6 +33,10 @@ pub struct OwnershipOptions {
     /// genext2fs -D and makedevs take them; may be repeated. Without -d the disk has only these
     #[arg(long, value_name = "FILE")]
     device_table: Vec<PathBuf>,
+    /// Labels by the rules of this file, and those of FILE.homedirs, .local, .subs and .subs_dist beside it, as
+    /// `setfiles -F -r` sets them
+    #[arg(long, value_name = "FILE_CONTEXTS")]
+    selinux: Option<PathBuf>,
 }
 
 /// Reads `UID:GID`.
@@ -50,7 +56,7 @@ impl OwnershipOptions {
 
     /// Whether there may be files without content.
     pub fn has_files(&self) -> bool {
-        !self.device_table.is_empty()
+        !self.device_table.is_empty() || self.selinux.is_some()
     }
 
     /// What the options say. The root directory goes to `root_owner`, if there is one; `names` are the users and groups
@@ -59,9 +65,14 @@ impl OwnershipOptions {
         &self,
         root_owner: Option<(u32, u32)>,
         names: impl FnOnce() -> Result<UserDatabase, Failure>,
+        clock: WallClock,
     ) -> Result<Ownership, Failure> {
-        let device_table = Arc::new(self.device_table(names)?);
-        Ok(Ownership { owner: self.chown, root_owner, id_maps: self.id_maps.read()?, device_table })
+        let open = |path: &PathBuf| FileContexts::open(path).map_err(|error| Failure::tree(path, error));
+        let labels = self.selinux.as_ref().map(open).transpose()?.map(Arc::new);
+        let (id_maps, device_table) = (self.id_maps.read()?, Arc::new(self.device_table(names)?));
+        let (seconds, nanoseconds) = clock.now();
+        let moment = Timestamp { seconds, nanoseconds };
+        Ok(Ownership { owner: self.chown, root_owner, id_maps, device_table, labels, moment })
     }
 
     fn device_table(
@@ -89,27 +100,39 @@ fn read_table(path: &Path) -> io::Result<(Vec<u8>, Timestamp)> {
     Ok((text, Timestamp { seconds: found.mtime(), nanoseconds: found.mtime_nsec() as u32 }))
 }
 
-/// Changes the owners of entries.
+/// Changes the owners and labels of entries.
 #[derive(Default)]
 pub struct Ownership {
     owner: Option<(u32, u32)>,
     root_owner: Option<(u32, u32)>,
     id_maps: IdMaps,
     device_table: Arc<DeviceTable>,
+    labels: Option<Arc<FileContexts>>,
+    /// The time of directories that only labels need.
+    moment: Timestamp,
 }
 
 impl Ownership {
     /// What `source` pours, with other owners.
-    pub fn apply<S: Source + Send>(&self, source: S) -> impl Source + Send + use<S> {
+    pub fn apply(&self, source: impl Source + Send + 'static) -> Box<dyn Source + Send> {
         let (owner, root_owner, id_maps) = (self.owner, self.root_owner, self.id_maps.clone());
         let source = Adjust::new(source, move |entry: &mut Entry| {
             id_maps.apply(entry)?;
-            let owner = if entry.path.is_root() { root_owner.or(owner) } else { owner };
             if let Some((uid, gid)) = owner {
                 (entry.attributes.uid, entry.attributes.gid) = (uid, gid);
             }
             Ok(())
         });
-        Tabled::new(source, self.device_table.clone())
+        let source = Tabled::new(source, self.device_table.clone());
+        let source: Box<dyn Source + Send> = match &self.labels {
+            Some(labels) => Box::new(Labelled::new(source, labels.clone(), self.moment)),
+            None => Box::new(source),
+        };
+        Box::new(Adjust::new(source, move |entry: &mut Entry| {
+            if let Some((uid, gid)) = root_owner.filter(|_| entry.path.is_root()) {
+                (entry.attributes.uid, entry.attributes.gid) = (uid, gid);
+            }
+            Ok(())
+        }))
     }
 }
