@@ -8,11 +8,11 @@ STATIC := RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --l
 
 # What the programs below call, as COMMAND:PACKAGE.
 BUILD_TOOLS := cc:gcc
-TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux tar:tar xz:xz-utils bzip2:bzip2 time:time mkfs.xfs:xfsprogs umoci:umoci skopeo:skopeo git:git jq:jq sfdisk:fdisk veritysetup:cryptsetup-bin
+TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux nsenter:util-linux genext2fs:genext2fs setfiles:policycoreutils tar:tar xz:xz-utils bzip2:bzip2 time:time mkfs.xfs:xfsprogs umoci:umoci skopeo:skopeo git:git jq:jq sfdisk:fdisk veritysetup:cryptsetup-bin
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange test-layers soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -110,6 +110,10 @@ test-exchange: setup-test
 # 500 pairs of random disks, each beside its copy that was changed: base and layer give the disk; 5 minutes.
 test-layers: setup-test
 	EXTANT_LAYERS=$${EXTANT_LAYERS:-500} EXTANT_LAYERS_FROM=$${FROM:-1000} $(CARGO) test --locked -p extant-archive --test layers base_and_layer -- --nocapture
+
+# 50,000 paths by the rules of Debian's policy, beside setfiles; needs root and the package selinux-policy-default; 2 minutes.
+test-labels: setup-test
+	$(CARGO) test --locked -p extant-cli --test command labels -- --ignored --nocapture
 
 # Writers on a mount whose server is killed 20 times; needs root, /dev/fuse and half an hour.
 soak: setup-test build

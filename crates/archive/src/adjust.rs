@@ -13,14 +13,14 @@ pub struct Adjust<S, F> {
     change: F,
 }
 
-impl<S: Source, F: FnMut(&mut Entry)> Adjust<S, F> {
-    /// Pours what `source` pours, after `change`.
+impl<S: Source, F: FnMut(&mut Entry) -> Result<()>> Adjust<S, F> {
+    /// Pours what `source` pours, after `change`. An error of that ends it.
     pub fn new(source: S, change: F) -> Self {
         Self { source, change }
     }
 }
 
-impl<S: Source, F: FnMut(&mut Entry)> Source for Adjust<S, F> {
+impl<S: Source, F: FnMut(&mut Entry) -> Result<()>> Source for Adjust<S, F> {
     fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
         self.source.pour(&mut Adjusting { sink, change: &mut self.change }, extent)
     }
@@ -31,14 +31,18 @@ struct Adjusting<'a, F> {
     change: &'a mut F,
 }
 
-impl<F: FnMut(&mut Entry)> Sink for Adjusting<'_, F> {
+impl<F: FnMut(&mut Entry) -> Result<()>> Sink for Adjusting<'_, F> {
     fn entry(&mut self, mut entry: Entry) -> Result<()> {
-        (self.change)(&mut entry);
+        (self.change)(&mut entry)?;
         self.sink.entry(entry)
     }
 
     fn content(&mut self, offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
         self.sink.content(offset, bytes)
+    }
+
+    fn is_skipping(&self) -> bool {
+        self.sink.is_skipping()
     }
 
     fn finish(&mut self) -> Result<()> {

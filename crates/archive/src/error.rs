@@ -78,6 +78,24 @@ pub enum Error {
         /// Why, and what to do instead.
         reason: &'static str,
     },
+    /// An id of a user or a group that no map has.
+    #[error("{path}: {reason}")]
+    Unmapped {
+        /// Where.
+        path: TreePath,
+        /// Which id it is, and what to do.
+        reason: String,
+    },
+    /// A line of a file that says what is to be done cannot be followed.
+    #[error("{}:{line}: {reason}", file.display())]
+    Line {
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
     /// The disk holds what no file system would.
     #[error("{path}: {reason}")]
     Damaged {

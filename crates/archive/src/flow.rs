@@ -61,3 +61,13 @@ impl<S: Source + ?Sized> Source for Box<S> {
         (**self).pour(sink, extent)
     }
 }
+
+/// A source without entries.
+#[derive(Clone, Copy, Debug)]
+pub struct Nothing;
+
+impl Source for Nothing {
+    fn pour(&mut self, sink: &mut dyn Sink, _extent: Extent) -> Result<()> {
+        sink.finish()
+    }
+}

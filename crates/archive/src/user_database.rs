@@ -2,6 +2,10 @@
 
 use std::collections::HashMap;
 
+use crate::entry::{Entry, EntryKind};
+use crate::error::{Error, Result};
+use crate::flow::{Extent, Sink, Source};
+
 /// Users and groups by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserDatabase {
@@ -29,6 +33,21 @@ impl UserDatabase {
             }
         }
         names
+    }
+
+    /// Those that a tree's own `/etc/passwd` and `/etc/group` have.
+    ///
+    /// # Errors
+    /// The source's.
+    pub fn in_tree(source: &mut dyn Source) -> Result<Self> {
+        let mut files = DatabaseFiles::default();
+        match source.pour(&mut files, Extent::Everything) {
+            Ok(()) => {}
+            Err(Error::Cancelled) if files.are_complete() => {}
+            Err(error) => return Err(error),
+        }
+        let [passwd, group] = files.files.map(Option::unwrap_or_default);
+        Ok(Self::parse(&passwd, &group))
     }
 
     /// Knows also those of `others` whose names are not known yet.
@@ -59,6 +78,55 @@ impl UserDatabase {
     #[must_use]
     pub fn group(&self, name: &[u8]) -> Option<u32> {
         self.groups.get(name).copied().or_else(|| number(name))
+    }
+}
+
+/// Keeps the two files of a tree; ends when both are there.
+#[derive(Default)]
+struct DatabaseFiles {
+    files: [Option<Vec<u8>>; 2],
+    current: Option<usize>,
+}
+
+impl DatabaseFiles {
+    /// Bytes that are read of a file.
+    const BYTES_MAX: usize = 16 << 20;
+
+    fn are_complete(&self) -> bool {
+        self.current.is_none() && self.files.iter().all(Option::is_some)
+    }
+}
+
+impl Sink for DatabaseFiles {
+    fn entry(&mut self, entry: Entry) -> Result<()> {
+        self.current = None;
+        if self.are_complete() {
+            return Err(Error::Cancelled);
+        }
+        if let EntryKind::File(_) = entry.kind {
+            let names = [&[&b"etc"[..], b"passwd"][..], &[b"etc", b"group"]];
+            self.current = names.into_iter().position(|name| entry.path.components() == name);
+        }
+        if let Some(at) = self.current {
+            self.files[at] = Some(Vec::new());
+        }
+        Ok(())
+    }
+
+    fn content(&mut self, _offset: u64, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        if let Some(Some(file)) = self.current.map(|at| &mut self.files[at]) {
+            let room = Self::BYTES_MAX.saturating_sub(file.len());
+            file.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        }
+        Ok(bytes)
+    }
+
+    fn is_skipping(&self) -> bool {
+        self.current.is_none()
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
     }
 }
 

@@ -94,6 +94,10 @@ impl Failure {
             Error::Disk { path, source } | Error::Base { path, source } => Self::disk(place(&path), &source),
             Error::Host { path, source } => Self::host(&path, &source),
             Error::Refused { path, reason } => Self::new("refused", place(&path.to_string()), reason),
+            Error::Unmapped { path, reason } => Self::new("unmapped", place(&path.to_string()), reason),
+            Error::Line { file, line, reason } => {
+                Self::new("bad_line", format!("{}:{line}", file.display()), reason)
+            }
             Error::Damaged { path, reason } => Self::new("corrupt", place(&path.to_string()), reason),
             Error::Limit { path, what } => Self::new("too_large", place(&path.to_string()), what),
             Error::Stream(source) => Self::output_to("archive", &source),

@@ -5,6 +5,7 @@ mod container_image;
 mod disks;
 mod failure;
 mod foreign;
+mod id_maps;
 mod json;
 mod metadata;
 mod mode;

@@ -6,11 +6,10 @@ use extant::{File, RenameFlags, SetAttributes, Times, XattrMode};
 
 use super::existing::{replace_content, set_preserved};
 use super::target_dirs::Level;
+use crate::capability::CAPABILITY;
 use crate::copy::CopyOptions;
 use crate::entry::Attributes;
 use crate::path::TreePath;
-
-const CAPABILITY: &[u8] = b"security.capability";
 
 /// A regular file whose content is coming.
 #[derive(Debug)]

@@ -287,6 +287,7 @@ impl Cp {
             {
                 attributes.mode = change.apply(attributes.mode, entry.kind == EntryKind::Directory);
             }
+            Ok(())
         });
         options.preserve.uid |= owner.is_some_and(|owner| owner.uid.is_some());
         options.preserve.gid |= owner.is_some_and(|owner| owner.gid.is_some());

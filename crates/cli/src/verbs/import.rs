@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use extant_archive::oci::Image;
-use extant_archive::{Extent, Input, Manner, Source, TarReader, pour_concurrently};
+use extant_archive::{Adjust, Entry, Extent, Input, Manner, Source, TarReader, pour_concurrently};
 use extant_rt::Arc;
 
 use super::Outcome;
@@ -15,6 +15,7 @@ use crate::address::DiskPath;
 use crate::container_image::{ImageOptions, Opened, named, spool_directory};
 use crate::disks::{ImageLocation, clock, fixed_times, open_for_writing, unmount};
 use crate::failure::Failure;
+use crate::id_maps::IdMapOptions;
 use crate::owner::{names_on, names_on_host};
 use crate::progress::Progress;
 
@@ -38,6 +39,8 @@ pub struct Import {
     /// The disk, or a directory on it
     #[arg(value_name = "IMAGE[:/DIR]")]
     target: OsString,
+    #[command(flatten)]
+    id_maps: IdMapOptions,
     #[command(flatten)]
     image_options: ImageOptions,
     /// The archive, or the container image; `-` is standard input
@@ -115,6 +118,7 @@ impl Import {
     /// Unpacks.
     pub fn run(self) -> Outcome {
         let target = DiskPath::parse(&self.target);
+        let id_maps = self.id_maps.read()?;
         // An image is read before the disk is touched; a stream only when the disk is locked, for it may last.
         let source = self.source(&target.image)?;
         let times = fixed_times(clock()?);
@@ -136,6 +140,7 @@ impl Import {
             let mut import =
                 extant_archive::Import::new(&fs, &target.path, Manner::Layer, times).map_err(failed)?;
             let mut progress = Progress::new(&mut import, None, false);
+            let reader = Adjust::new(reader, move |entry: &mut Entry| id_maps.apply(entry));
             pour_concurrently(reader, &mut progress, Extent::Everything)
                 .map_err(|error| named(&self.archive, failed(error)))
         };

@@ -2,6 +2,7 @@
 
 mod content;
 mod from;
+mod ownership;
 mod target;
 mod verity;
 
@@ -19,6 +20,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::size;
 use content::{Content, Room};
+use ownership::{OwnershipOptions, owner};
 use target::Target;
 use verity::VerityOptions;
 
@@ -106,12 +108,11 @@ pub struct Mkfs {
         "usage", "groups_per_flex", "last_mounted", "dry_run", "free", "verity", "size",
     ])]
     from: Option<PathBuf>,
-    /// Owner of everything that is filled in, by number
-    #[arg(long, value_name = "UID:GID", requires = "content", value_parser = owner)]
-    chown: Option<(u32, u32)>,
     /// Room beyond the content, where the size follows from that
-    #[arg(long, value_name = "BYTES", requires = "content", value_parser = size::parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse_bytes)]
     free: Option<u64>,
+    #[command(flatten)]
+    ownership: OwnershipOptions,
     #[command(flatten)]
     image_options: ImageOptions,
     #[command(flatten)]
@@ -122,11 +123,6 @@ pub struct Mkfs {
     image: PathBuf,
     /// How large it is to be: 64M, 1.5G; without a unit in KiB, or in blocks with -b
     size: Option<String>,
-}
-
-fn owner(text: &str) -> Result<(u32, u32), String> {
-    let numbers = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
-    numbers.ok_or_else(|| format!("'{text}' is not UID:GID"))
 }
 
 impl Mkfs {
@@ -140,18 +136,20 @@ impl Mkfs {
         let mut bytes = self.size_bytes()?;
         let may_resize = target::may_resize(&self.image, self.location);
         self.verity.check_target(may_resize)?;
-        let follows_content = self.content.is_some() && bytes.is_none() && may_resize;
+        self.ownership.check_content(self.content.is_some())?;
+        let has_content = self.content.is_some() || self.ownership.has_files();
+        let follows_content = has_content && bytes.is_none() && may_resize;
         if self.free.is_some() && !follows_content {
-            return Err(Failure::usage("--free is for image files whose size follows from their content"));
+            return Err(Failure::usage(
+                "--free is for image files whose size follows from their content (-d)",
+            ));
         }
         let mut content = None;
-        if let Some(path) = &self.content {
+        if has_content {
             let disk_bytes = bytes.or_else(|| {
                 (!may_resize).then(|| target::existing_bytes(&self.image, self.location)).flatten()
             });
-            let quiet = (clock, self.quiet);
-            let source = Content::open(path, &self.image, disk_bytes, &self.image_options, quiet)?;
-            let mut source = source.owned(self.chown).rooted(self.root_owner());
+            let mut source = self.open_content(disk_bytes, clock)?;
             let geometry = self.plan(&builder, Some(1 << 32))?.geometry().clone();
             let room = source.count(&geometry)?;
             self.identify(&mut builder, &room, clock);
@@ -193,6 +191,15 @@ impl Mkfs {
             tree.map_or(Ok(()), |tree| tree.describe())?;
         }
         Ok(0)
+    }
+
+    /// What a disk of `disk_bytes` is filled with.
+    fn open_content(&self, disk_bytes: Option<u64>, clock: WallClock) -> Result<Content, Failure> {
+        let quiet = (clock, self.quiet);
+        let path = self.content.as_deref();
+        let content = Content::open(path, &self.image, disk_bytes, &self.image_options, quiet)?;
+        let ownership = self.ownership.read(self.root_owner(), || content.names(), clock)?;
+        Ok(content.owned(ownership))
     }
 
     /// What the letters say.

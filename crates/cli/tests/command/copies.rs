@@ -61,6 +61,9 @@ fn copies_are_refused_by_name_and_leave_nothing() {
     }
     bench.fails(2, &["mkfs", "--from", DISK, "copy.img", "64M"]);
     bench.fails(2, &["mkfs", "--from", DISK, "-L", "name", "copy.img"]);
+    fs::write(bench.path("devices"), "/dev d 755 0 0 - - - - -\n").expect("file");
+    let said = bench.fails(2, &["mkfs", "--from", DISK, "--device-table", "devices", "copy.img"]);
+    assert!(said.contains("add -d"), "{said}");
     let said = bench.fails(1, &["mkfs", "--from", DISK, DISK]);
     assert!(said.contains("in use"), "{said}");
     fs::create_dir(bench.path("large")).expect("directory");

@@ -7,8 +7,8 @@ use extant::mkfs::{Error, Mkfs as Builder};
 use extant::{Filesystem, Mount, Timestamp, Tuning};
 use extant_archive::oci::Image;
 use extant_archive::{
-    Adjust, Census, DiskFormat, Entry, Extent, Import, Input, Listed, Manner, Mirror, Needs, Sink, Source,
-    TarReader, Walk, pour_concurrently,
+    Adjust, Census, DiskFormat, Entry, Extent, Import, Input, Listed, Manner, Mirror, Needs, Nothing, Sink,
+    Source, TarReader, UserDatabase, Walk, pour_concurrently,
 };
 use extant_block::BlockDevice;
 use extant_ondisk::Geometry;
@@ -21,23 +21,26 @@ use crate::owner::names_on_host;
 use crate::progress::Progress;
 use crate::verbs::import::input;
 
+use super::ownership::Ownership;
+
 /// Bytes of a disk for each spare inode, as mke2fs counts.
 const INODE_RATIO: u64 = 16384;
 
 /// Inodes that every file system keeps for itself, lost+found among them.
 const RESERVED_INODES: u64 = 11;
 
-/// A directory, an archive or a container image.
+/// A directory, an archive or a container image, and what is changed in it.
 pub struct Content {
     source: ContentSource,
     path: PathBuf,
     image: PathBuf,
-    owner: Option<(u32, u32)>,
-    root_owner: Option<(u32, u32)>,
+    ownership: Ownership,
     newest: Option<Timestamp>,
 }
 
 enum ContentSource {
+    /// Only what device tables have.
+    None,
     /// With its entries, once it was walked.
     Directory(Option<Arc<Listed>>),
     /// An archive that can be read twice.
@@ -46,15 +49,19 @@ enum ContentSource {
 }
 
 impl Content {
-    /// Opens it. An archive that can be read once only, or is packed, is spooled to the directory of `image`, and so
+    /// Opens it; without a path there is none. An archive that can be read once only, or is packed, is spooled to the directory of `image`, and so
     /// are a container image's layers. The image is to have `disk_bytes`, if that is known.
     pub fn open(
-        path: &Path,
+        path: Option<&Path>,
         image: &Path,
         disk_bytes: Option<u64>,
         options: &ImageOptions,
         (clock, quiet): (WallClock, bool),
     ) -> Result<Self, Failure> {
+        let Some(path) = path else {
+            options.refuse_without_image(Path::new("a disk without -d"))?;
+            return Ok(Self::new(ContentSource::None, image, image, clock));
+        };
         let source = if path.is_dir() {
             match options.in_directory(path, image, disk_bytes, quiet)? {
                 Some(found) => ContentSource::Image(Arc::new(found)),
@@ -77,29 +84,24 @@ impl Content {
             ContentSource::Image(_) => {}
             _ => options.refuse_without_image(path)?,
         }
+        Ok(Self::new(source, path, image, clock))
+    }
+
+    fn new(source: ContentSource, path: &Path, image: &Path, clock: WallClock) -> Self {
         let newest = fixed_time(clock);
-        Ok(Self {
-            source,
-            path: path.to_owned(),
-            image: image.to_owned(),
-            owner: None,
-            root_owner: None,
-            newest,
-        })
+        let (path, image) = (path.to_owned(), image.to_owned());
+        Self { source, path, image, ownership: Ownership::default(), newest }
     }
 
-    /// Gives everything to this owner.
-    pub fn owned(self, owner: Option<(u32, u32)>) -> Self {
-        Self { owner, ..self }
+    /// Changes owners.
+    pub fn owned(self, ownership: Ownership) -> Self {
+        Self { ownership, ..self }
     }
 
-    /// Gives the root directory to this owner.
-    pub fn rooted(self, root_owner: Option<(u32, u32)>) -> Self {
-        Self { root_owner, ..self }
-    }
-
-    fn source(&self) -> Result<impl Source + Send + use<>, Failure> {
-        let source: Box<dyn Source + Send> = match &self.source {
+    /// What is poured, before owners are changed.
+    fn unchanged(&self) -> Result<Box<dyn Source + Send>, Failure> {
+        Ok(match &self.source {
+            ContentSource::None => Box::new(Nothing),
             ContentSource::Directory(Some(listed)) => Box::new(listed.clone()),
             ContentSource::Directory(None) => Box::new(self.walk()),
             ContentSource::Archive(file) => {
@@ -109,18 +111,24 @@ impl Content {
                 Box::new(TarReader::new(input).names(names_on_host()))
             }
             ContentSource::Image(image) => Box::new(image.clone()),
-        };
-        let (owner, root_owner, newest) = (self.owner, self.root_owner, self.newest);
-        Ok(Adjust::new(source, move |entry: &mut Entry| {
-            let attributes = &mut entry.attributes;
-            let owner = if entry.path.is_root() { root_owner.or(owner) } else { owner };
-            if let Some((uid, gid)) = owner {
-                (attributes.uid, attributes.gid) = (uid, gid);
-            }
+        })
+    }
+
+    /// The users and groups that the content itself knows.
+    pub fn names(&self) -> Result<UserDatabase, Failure> {
+        let names = UserDatabase::in_tree(&mut *self.unchanged()?);
+        names.map_err(|error| named(&self.path, Failure::tree(&self.path, error)))
+    }
+
+    fn source(&self) -> Result<impl Source + Send + use<>, Failure> {
+        let newest = self.newest;
+        Ok(Adjust::new(self.ownership.apply(self.unchanged()?), move |entry: &mut Entry| {
             if let Some(newest) = newest {
+                let attributes = &mut entry.attributes;
                 attributes.mtime = attributes.mtime.min(newest);
                 attributes.atime = attributes.atime.map(|atime| atime.min(newest));
             }
+            Ok(())
         }))
     }
 
@@ -172,7 +180,7 @@ impl Content {
     ) -> Result<(), Failure> {
         let manner = match self.source {
             ContentSource::Archive(_) => Manner::Layer,
-            ContentSource::Directory(_) | ContentSource::Image(_) => Manner::Unpack,
+            ContentSource::None | ContentSource::Directory(_) | ContentSource::Image(_) => Manner::Unpack,
         };
         self.pour(image, device, clock, Some(content_bytes), quiet, |fs| {
             Import::new(fs, "/", manner, fixed_times(clock))

@@ -5,7 +5,6 @@ use std::path::Path;
 use extant_block::{Copied, DeviceAccess};
 use extant_rt::WallClock;
 
-use super::content::Content;
 use super::target::Target;
 use super::{Mkfs, Outcome};
 use crate::disks::{locate, open_device};
@@ -25,17 +24,12 @@ impl Mkfs {
             return Err(Failure::new("no_file_system", base.display().to_string(), message));
         }
         let source = open()?;
-        let content = match &self.content {
-            Some(path) => {
-                let disk_bytes = Some(file_system.size());
-                let quiet = (clock, self.quiet);
-                Some(
-                    Content::open(path, &self.image, disk_bytes, &self.image_options, quiet)?
-                        .owned(self.chown),
-                )
-            }
-            None => None,
-        };
+        self.ownership.check_content(self.content.is_some())?;
+        if self.content.is_none() && self.ownership.has_files() {
+            return Err(Failure::usage("--device-table and --selinux change content; with --from, add -d"));
+        }
+        let content =
+            self.content.as_ref().map(|_| self.open_content(Some(file_system.size()), clock)).transpose()?;
         let (target, copied) = Target::copy(&self.image, &source, self.location, self.force > 0)?;
         if let Some(content) = content {
             let mirrored = content.mirror(&self.image, target.shared(), clock, self.quiet);
