@@ -5,7 +5,7 @@
 //!
 //! Test: `tests/disk.rs`.
 
-use extant::{Dir, File, Filesystem, New, NewKind, SetAttributes, Times};
+use extant::{Dir, File, Filesystem, InodeNumber, New, NewKind, SetAttributes, Times};
 use extant_ondisk::FileType;
 
 use super::existing::set_preserved;
@@ -51,11 +51,20 @@ pub struct Import {
     pending: Option<Pending>,
     /// The last entry was passed over, and so is its content.
     is_skipping: bool,
-    directories: Vec<(File, TreePath, Times)>,
+    fs: Filesystem,
+    directories: Vec<DirectoryTimes>,
     temporaries: u64,
     imported: Imported,
     /// What the disk had before, as far as a layer makes a difference between that and its own.
     lower: Lower,
+}
+
+/// A directory whose times are set at the end. It is not held open, as there may be a million.
+#[derive(Debug)]
+struct DirectoryTimes {
+    number: InodeNumber,
+    generation: u32,
+    times: Times,
 }
 
 /// The existing object at the target of a copied file, and what is done about it.
@@ -92,6 +101,7 @@ impl Import {
             manner,
             pending: None,
             is_skipping: false,
+            fs: fs.clone(),
             directories: Vec::new(),
             temporaries: 0,
             imported: Imported::default(),
@@ -139,9 +149,14 @@ impl Import {
         }
         let file = self.make(&level, name, NewKind::Directory, attributes).map_err(failed)?;
         if let Some(times) = self.times(attributes) {
-            self.directories.push((file, entry.path.clone(), times));
+            self.set_times_at_end(&file, times);
         }
         Ok(())
+    }
+
+    fn set_times_at_end(&mut self, file: &File, times: Times) {
+        let (number, generation) = (file.number(), file.generation());
+        self.directories.push(DirectoryTimes { number, generation, times });
     }
 
     /// The times that a new file gets; none for the time of its making.
@@ -179,7 +194,7 @@ impl Import {
         set_preserved(&found, attributes, options)
             .and_then(|()| self.target_dirs.refresh(&found))
             .map_err(|source| Error::disk(&entry.path, source))?;
-        self.directories.push((found, entry.path.clone(), times(attributes)));
+        self.set_times_at_end(&found, times(attributes));
         Ok(())
     }
 
@@ -405,8 +420,14 @@ impl Sink for Import {
 
     fn finish(&mut self) -> Result<()> {
         self.complete()?;
-        for (file, path, times) in self.directories.drain(..).rev() {
-            file.set_times(times).map_err(|source| Error::disk(&path, source))?;
+        for DirectoryTimes { number, generation, times } in self.directories.drain(..) {
+            let set = match self.fs.open_by_handle(number) {
+                Ok(file) if file.generation() == generation => file.set_times(times),
+                // A later entry took its place.
+                Ok(_) | Err(extant::Error::Stale) => Ok(()),
+                Err(error) => Err(error),
+            };
+            set.map_err(|source| Error::Disk { path: format!("directory of inode {}", number.0), source })?;
         }
         Ok(())
     }

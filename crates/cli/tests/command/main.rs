@@ -11,6 +11,7 @@ mod gnu_cp;
 mod hostile;
 mod images;
 mod journal;
+mod memory;
 mod mkfs;
 mod ordinary_user;
 mod reading;

@@ -27,6 +27,9 @@ const INODE_RATIO: u64 = 16384;
 /// Inodes that every file system keeps for itself, lost+found among them.
 const RESERVED_INODES: u64 = 11;
 
+/// Metadata that is kept in memory. A tree is written in its order, so that more makes nothing faster.
+const CACHE_BYTES: u64 = 32 << 20;
+
 /// A directory, an archive or a container image.
 pub struct Content {
     source: ContentSource,
@@ -176,7 +179,7 @@ impl Content {
         // Without a thread in the background the same work gives the same journal.
         let options = Mount::new().clock(clock).background(false).tuning(Tuning::packed());
         // The disk may be just as large as its content.
-        let fs = mount(image, device, options.reserved_pool_max(0))?;
+        let fs = mount(image, device, options.cache_bytes(CACHE_BYTES).reserved_pool_max(0))?;
         let failed = |error| named(&self.path, Failure::tree(image, error));
         let manner = match self.source {
             ContentSource::Archive(_) => Manner::Layer,
