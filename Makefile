@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -114,6 +114,13 @@ test-layers: setup-test
 # 50,000 paths by the rules of Debian's policy, beside setfiles; needs root and the package selinux-policy-default; 2 minutes.
 test-labels: setup-test
 	$(CARGO) test --locked -p extant-cli --test command labels -- --ignored --nocapture
+
+# Disks from 16 container images of many kinds, each compared in every attribute with the tree that umoci unpacks, or bsdtar; needs root,
+# loop devices, a mirror of Debian and 10 GiB in DIR; 10 minutes.
+DIR := target
+test-images: setup-test build
+	@scripts/setup mmdebstrap:mmdebstrap bsdtar:libarchive-tools busybox:busybox-static buildah:buildah openssl:openssl
+	scripts/container-images $(DIR) target/release/extant
 
 # Writers on a mount whose server is killed 20 times; needs root, /dev/fuse and half an hour.
 soak: setup-test build

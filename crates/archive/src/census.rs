@@ -7,7 +7,9 @@
 //!
 //! Source: `fs/ext4/{extents,namei,xattr}.c`. Test: `tests/disk.rs`, against what importing takes.
 
-use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
+use hashbrown::HashTable;
 
 use crate::entry::{Entry, EntryKind, Shape, Xattr};
 use crate::error::{Error, Result};
@@ -23,7 +25,7 @@ const INODE_LINK_BYTES: usize = 59;
 /// Bytes of inode fields before its attributes.
 const INODE_FIELDS_BYTES: u64 = 128 + 32;
 
-/// Directories that are counted: some 200 MiB of them.
+/// Directories that are counted: some 100 MiB of them.
 const DIRECTORIES_MAX: usize = 1 << 21;
 
 /// The properties of a disk's format that determine the space that a tree takes.
@@ -47,18 +49,60 @@ pub struct Needs {
 /// The directories of a tree, by number; the root is 0.
 #[derive(Clone, Debug)]
 struct Directories {
-    /// Numbers of directories, by parent and name.
-    numbers: HashMap<(u32, Box<[u8]>), u32>,
-    /// Bytes of the entries of each.
-    entry_bytes: Vec<u64>,
+    directories: Vec<Directory>,
+    /// Their names, one behind the other.
+    names: Vec<u8>,
+    /// Their numbers, by the hash of parent and name, whose keys are random: a hostile tree has no more collisions than others.
+    numbers: HashTable<u32>,
+    hasher: RandomState,
     /// The last directory that was looked up, and the numbers of those above it.
     last: TreePath,
     way: Vec<u32>,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Directory {
+    parent: u32,
+    /// Where its name ends, which begins where that of the directory before ends.
+    name_end: usize,
+    /// Bytes of the entries in it.
+    entry_bytes: u64,
+}
+
 impl Directories {
     fn new() -> Self {
-        Self { numbers: HashMap::new(), entry_bytes: vec![0], last: TreePath::root(), way: Vec::new() }
+        Self {
+            directories: vec![Directory { parent: 0, name_end: 0, entry_bytes: 0 }],
+            names: Vec::new(),
+            numbers: HashTable::new(),
+            hasher: RandomState::new(),
+            last: TreePath::root(),
+            way: Vec::new(),
+        }
+    }
+
+    /// The parent and the name of a directory.
+    fn key<'a>(directories: &[Directory], names: &'a [u8], number: u32) -> (u32, &'a [u8]) {
+        let Directory { parent, name_end, .. } = directories[number as usize];
+        let start = number.checked_sub(1).map_or(0, |before| directories[before as usize].name_end);
+        (parent, &names[start..name_end])
+    }
+
+    /// The number of the directory `name` in `parent`, if it was counted.
+    fn find(&self, parent: u32, name: &[u8]) -> Option<u32> {
+        let is_it = |number: &u32| Self::key(&self.directories, &self.names, *number) == (parent, name);
+        self.numbers.find(self.hasher.hash_one((parent, name)), is_it).copied()
+    }
+
+    fn add(&mut self, parent: u32, name: &[u8]) -> u32 {
+        let number = self.directories.len() as u32;
+        self.names.extend(name);
+        self.directories.push(Directory { parent, name_end: self.names.len(), entry_bytes: 0 });
+        let Self { directories, names, hasher, .. } = self;
+        let hash = |number: &u32| hasher.hash_one(Self::key(directories, names, *number));
+        self.numbers.insert_unique(hash(&number), number, hash);
+        self.name(parent, name);
+        number
     }
 
     /// The number of the directory at `path`. It is counted now, as are those above it, if it was not before.
@@ -69,18 +113,12 @@ impl Directories {
         self.last = TreePath::root();
         for name in path.components_from(shared) {
             let parent = self.way.last().copied().unwrap_or(0);
-            let next = self.entry_bytes.len();
-            let number = match self.numbers.get(&(parent, name.into())) {
-                Some(number) => *number,
-                None if next > DIRECTORIES_MAX => {
+            let number = match self.find(parent, name) {
+                Some(number) => number,
+                None if self.directories.len() > DIRECTORIES_MAX => {
                     return Err(Error::Limit { path: path.clone(), what: "more than 2097152 directories" });
                 }
-                None => {
-                    self.numbers.insert((parent, name.into()), next as u32);
-                    self.entry_bytes.push(0);
-                    self.name(parent, name);
-                    next as u32
-                }
+                None => self.add(parent, name),
             };
             self.way.push(number);
         }
@@ -89,8 +127,8 @@ impl Directories {
     }
 
     fn name(&mut self, parent: u32, name: &[u8]) {
-        if let Some(bytes) = self.entry_bytes.get_mut(parent as usize) {
-            *bytes += 8 + (name.len() as u64).next_multiple_of(4);
+        if let Some(directory) = self.directories.get_mut(parent as usize) {
+            directory.entry_bytes += 8 + (name.len() as u64).next_multiple_of(4);
         }
     }
 }
@@ -125,8 +163,8 @@ impl Census {
     /// Room for what was counted, below a root directory that exists.
     #[must_use]
     pub fn needs(&self) -> Needs {
-        let directories = &self.directories.entry_bytes;
-        let blocks = directories.iter().map(|bytes| self.directory_blocks(*bytes)).sum::<u64>();
+        let directories = &self.directories.directories;
+        let blocks = directories.iter().map(|one| self.directory_blocks(one.entry_bytes)).sum::<u64>();
         // The root has its inode and its first block already.
         let made = directories.len() as u64 - 1;
         Needs { blocks: self.needs.blocks + blocks - 1, inodes: self.needs.inodes + made }

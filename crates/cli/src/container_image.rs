@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use extant_archive::oci::{Image, ImageChoice, Platform, ReadLayers};
+use extant_rt::Arc;
 
 use crate::failure::Failure;
 use crate::owner::names_on_host;
@@ -32,7 +33,7 @@ pub struct ImageOptions {
 /// What is in an archive that can be read again.
 pub enum Opened {
     /// An image, whose layers are read.
-    Image(Image),
+    Image(Arc<Image>),
     /// Files.
     File(File),
 }
@@ -46,7 +47,7 @@ impl ImageOptions {
         disk: &Path,
         disk_bytes: Option<u64>,
         quiet: bool,
-    ) -> Result<Option<Image>, Failure> {
+    ) -> Result<Option<Arc<Image>>, Failure> {
         if path.as_os_str().as_encoded_bytes().ends_with(b"/.") {
             return Ok(None);
         }
@@ -84,7 +85,7 @@ impl ImageOptions {
         disk_bytes: Option<u64>,
         progress: &LayersProgress,
         read: impl FnOnce(&ImageChoice, &ReadLayers<'_>) -> extant_archive::Result<Option<Image>>,
-    ) -> Result<Option<Image>, Failure> {
+    ) -> Result<Option<Arc<Image>>, Failure> {
         let directory = spool_directory(disk);
         let room = disk_bytes.map_or_else(|| available_bytes(&directory), Ok)?;
         let options = ReadLayers {
@@ -94,7 +95,7 @@ impl ImageOptions {
         };
         let choice = ImageChoice { name: self.name.clone(), platform: self.platform.clone() };
         let image = read(&choice, &options).map_err(|error| Failure::tree(disk, error))?;
-        Ok(image.map(|image| image.names(names_on_host())))
+        Ok(image.map(|image| Arc::new(image.names(names_on_host()))))
     }
 
     /// Refuses options that mean nothing for what is no image.

@@ -5,7 +5,7 @@
 //!
 //! Test: `tests/disk.rs`.
 
-use extant::{Dir, File, Filesystem, New, NewKind, SetAttributes, Times};
+use extant::{Dir, File, Filesystem, InodeNumber, Metadata, New, NewKind, SetAttributes, Times};
 use extant_ondisk::FileType;
 
 use super::existing::set_preserved;
@@ -51,11 +51,43 @@ pub struct Import {
     pending: Option<Pending>,
     /// The last entry was passed over, and so is its content.
     is_skipping: bool,
-    directories: Vec<(File, TreePath, Times)>,
+    fs: Filesystem,
+    directories: Vec<DirectoryTimes>,
     temporaries: u64,
     imported: Imported,
     /// What the disk had before, as far as a layer makes a difference between that and its own.
     lower: Lower,
+}
+
+/// A directory whose times are set at the end. It is not held open, as there may be a million.
+#[derive(Debug)]
+pub(super) struct DirectoryTimes {
+    number: InodeNumber,
+    generation: u32,
+    times: Times,
+}
+
+impl DirectoryTimes {
+    pub(super) fn new(file: &File, times: Times) -> Self {
+        Self { number: file.number(), generation: file.generation(), times }
+    }
+
+    /// Sets the times, if they are wanted beside the ones that the directory has.
+    pub(super) fn set(
+        self,
+        fs: &Filesystem,
+        are_wanted: impl FnOnce(&Metadata, Times) -> bool,
+    ) -> Result<()> {
+        let set = match fs.open_by_handle(self.number) {
+            Ok(file) if file.generation() == self.generation && are_wanted(&file.metadata(), self.times) => {
+                file.set_times(self.times)
+            }
+            // Else a later entry took its place.
+            Ok(_) | Err(extant::Error::Stale) => Ok(()),
+            Err(error) => Err(error),
+        };
+        set.map_err(|source| Error::Disk { path: format!("directory of inode {}", self.number.0), source })
+    }
 }
 
 /// The existing object at the target of a copied file, and what is done about it.
@@ -87,16 +119,17 @@ impl Import {
         };
         let target_dirs =
             open().map_err(|source| Error::Disk { path: target.display().to_string(), source })?;
-        Ok(Self::into_dirs(target_dirs, manner))
+        Ok(Self::into_dirs(fs, target_dirs, manner))
     }
 
     /// Writes into these directories.
-    pub(super) fn into_dirs(target_dirs: TargetDirs, manner: Manner) -> Self {
+    pub(super) fn into_dirs(fs: &Filesystem, target_dirs: TargetDirs, manner: Manner) -> Self {
         Self {
             target_dirs,
             manner,
             pending: None,
             is_skipping: false,
+            fs: fs.clone(),
             directories: Vec::new(),
             temporaries: 0,
             imported: Imported::default(),
@@ -144,7 +177,7 @@ impl Import {
         }
         let file = self.make(&level, name, NewKind::Directory, attributes).map_err(failed)?;
         if let Some(times) = self.times(attributes) {
-            self.directories.push((file, entry.path.clone(), times));
+            self.directories.push(DirectoryTimes::new(&file, times));
         }
         Ok(())
     }
@@ -184,7 +217,7 @@ impl Import {
         set_preserved(&found, attributes, options)
             .and_then(|()| self.target_dirs.refresh(&found))
             .map_err(|source| Error::disk(&entry.path, source))?;
-        self.directories.push((found, entry.path.clone(), times(attributes)));
+        self.directories.push(DirectoryTimes::new(&found, times(attributes)));
         Ok(())
     }
 
@@ -410,10 +443,7 @@ impl Sink for Import {
 
     fn finish(&mut self) -> Result<()> {
         self.complete()?;
-        for (file, path, times) in self.directories.drain(..).rev() {
-            file.set_times(times).map_err(|source| Error::disk(&path, source))?;
-        }
-        Ok(())
+        self.directories.drain(..).try_for_each(|directory| directory.set(&self.fs, |_, _| true))
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use extant::{File, Filesystem, InodeNumber, Metadata, SetAttributes, Times, XattrMode};
 use extant_ondisk::FileType;
 
-use super::import::{Import, Manner};
+use super::import::{DirectoryTimes, Import, Manner};
 use super::lower::Lower;
 use super::read::{kind, xattrs};
 use super::target_dirs::TargetDirs;
@@ -37,7 +37,8 @@ pub struct Mirror {
     lower: Lower,
     /// Files with more names than one, of which an entry described one.
     linked: HashSet<InodeNumber>,
-    directories: Vec<(File, TreePath, Times)>,
+    fs: Filesystem,
+    directories: Vec<DirectoryTimes>,
     block_size: usize,
     blocks_count: u64,
 }
@@ -67,10 +68,11 @@ impl Mirror {
         let target_dirs = fs.dir(target).and_then(|dir| TargetDirs::rooted(dir, times)).map_err(failed)?;
         let statistics = fs.statistics();
         Ok(Self {
-            import: Import::into_dirs(target_dirs, Manner::Copy(CopyOptions::archive())),
+            import: Import::into_dirs(fs, target_dirs, Manner::Copy(CopyOptions::archive())),
             last: Last::None,
             lower: Lower::default(),
             linked: HashSet::new(),
+            fs: fs.clone(),
             directories: Vec::new(),
             block_size: statistics.block_size as usize,
             blocks_count: statistics.blocks,
@@ -149,7 +151,7 @@ impl Mirror {
         set_differing(file, &metadata, &Attributes { mtime, ..attributes.clone() })
             .map_err(|source| Error::disk(path, source))?;
         if is_directory {
-            self.directories.push((file.clone(), path.clone(), times(attributes)));
+            self.directories.push(DirectoryTimes::new(file, times(attributes)));
         }
         self.keep(file, &metadata, path)
     }
@@ -258,12 +260,9 @@ impl Sink for Mirror {
         let target = self.import.target_dirs.target().dir.clone();
         self.lower.remove_children(&target).map_err(|source| Error::disk(&TreePath::root(), source))?;
         self.import.finish()?;
-        for (file, path, times) in self.directories.drain(..).rev() {
-            if file.metadata().mtime != times.mtime {
-                file.set_times(times).map_err(|source| Error::disk(&path, source))?;
-            }
-        }
-        Ok(())
+        // Of a directory in which nothing changed, nothing is to change.
+        let are_wanted = |found: &Metadata, times: Times| found.mtime != times.mtime;
+        self.directories.drain(..).try_for_each(|directory| directory.set(&self.fs, are_wanted))
     }
 }
 

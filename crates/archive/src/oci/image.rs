@@ -8,8 +8,10 @@ use extant_rt::Arc;
 use super::choice::ImageChoice;
 use super::layers::{self, Layer, ReadLayers};
 use super::layout::Found;
+use super::names::MemberId;
+use super::plan::{Plan, PlanPaths};
 use super::store::{Form, Store};
-use super::tree::{MemberId, Plan, Planned, Tree};
+use super::tree::Tree;
 use super::whiteout::{PREFIX, Whiteout};
 use crate::entry::{Attributes, Entry, EntryKind};
 use crate::error::{Error, Result};
@@ -89,35 +91,30 @@ impl Image {
         &self.config
     }
 
-    fn pour_layer(
-        &self,
-        layer: &Layer,
-        planned: &[Planned],
-        sink: &mut dyn Sink,
-        extent: Extent,
-    ) -> Result<()> {
+    fn pour_layer(&self, layer: &Layer, planned: &[u32], sink: &mut dyn Sink, extent: Extent) -> Result<()> {
         let mut reader = TarReader::new(Input::window(layer.archive.clone())).names(self.names.clone());
-        let mut next_number = 0;
-        for names in planned.chunk_by(|a, b| a.member == b.member) {
+        let (plan, mut next_number) = (&self.plan.names, 0);
+        let mut paths = PlanPaths::new(plan);
+        for names in planned.chunk_by(|a, b| plan.member(*a) == plan.member(*b)) {
             let entry = loop {
                 let Some(entry) = reader.next_member()? else {
                     return Err(Error::image(&layer.name, "changed while it was read"));
                 };
                 next_number += 1;
-                if next_number > names[0].member.number {
+                if next_number > plan.member(names[0]).number {
                     break entry;
                 }
             };
-            let implied = names.iter().take_while(|name| name.is_implied);
-            for name in implied.clone() {
+            let implied = names.iter().take_while(|name| plan.is_implied(**name)).count();
+            for name in &names[..implied] {
                 let attributes =
                     Attributes { mode: IMPLIED_MODE, mtime: entry.attributes.mtime, ..Attributes::default() };
-                sink.entry(Entry { path: self.plan.path(name), kind: EntryKind::Directory, attributes })?;
+                sink.entry(Entry { path: paths.path(*name), kind: EntryKind::Directory, attributes })?;
             }
-            let Some((first, others)) = names[implied.count()..].split_first() else { continue };
-            let (path, attributes) = (self.plan.path(first), entry.attributes);
+            let Some((first, others)) = names[implied..].split_first() else { continue };
+            let (path, attributes) = (paths.path(*first), entry.attributes);
             let links = others.iter().map(|name| Entry {
-                path: self.plan.path(name),
+                path: paths.path(*name),
                 kind: EntryKind::HardLink(path.clone()),
                 attributes: attributes.clone(),
             });
@@ -134,8 +131,9 @@ impl Image {
 
 impl Source for Arc<Image> {
     fn pour(&mut self, sink: &mut dyn Sink, extent: Extent) -> Result<()> {
-        for planned in self.plan.names.chunk_by(|a, b| a.member.layer == b.member.layer) {
-            let layer = &self.layers[planned[0].member.layer as usize];
+        let Plan { names, order } = &self.plan;
+        for planned in order.chunk_by(|a, b| names.member(*a).layer == names.member(*b).layer) {
+            let layer = &self.layers[usize::from(names.member(planned[0]).layer)];
             self.pour_layer(layer, planned, sink, extent)?;
         }
         sink.finish()

@@ -16,6 +16,8 @@ mod layer;
 mod layers;
 mod layout;
 mod media_type;
+mod names;
+mod plan;
 mod store;
 mod tree;
 mod whiteout;

@@ -6,7 +6,8 @@ use extant_ondisk::acl::{Acl, AclEntry, AclTag};
 use crate::user_database::UserDatabase;
 
 /// The list that `text` spells, as the value of `getxattr`. The reason, if it cannot be read. None if the list of
-/// access says no more than the mode does: GNU tar writes one for every file that has an attribute.
+/// access says no more than the mode does, which GNU tar writes for every file that has an attribute, and if the text
+/// is empty, which it writes for a directory that has a list of access and no default one.
 pub(super) fn parse(
     text: &[u8],
     is_default: bool,
@@ -37,6 +38,9 @@ pub(super) fn parse(
             _ => return Err(MALFORMED),
         };
         entries.push(AclEntry { tag, perm: permissions(perm).ok_or(MALFORMED)? });
+    }
+    if entries.is_empty() {
+        return Ok(None);
     }
     // Texts name the entries in any order; a list has them in one.
     entries.sort_by_key(|entry| rank(entry.tag));
@@ -100,5 +104,6 @@ mod tests {
         assert!(read("user::rw-,user:anna:r--,group::r--,mask::r--,other::r--").is_err());
         assert!(read("user::rw-").is_err());
         assert_eq!(read("user::rw-,group::r--,other::r--"), Ok(None));
+        assert_eq!(parse(b"", true, &names), Ok(None));
     }
 }

@@ -107,7 +107,7 @@ fn hard_links_reach_into_lower_layers_and_outlive_their_originals() {
     );
     assert_tree(
         &[lower.clone(), linked, vec![file(".wh.a", "")], vec![link(b"z", b'1', b"b")]],
-        &[("/b", "old"), ("/z", "= /b")],
+        &[("/b", "= /z"), ("/z", "old")],
     );
     let error = merged(&[lower, vec![file(".wh.a", ""), link(b"b", b'1', b"a")]]).unwrap_err();
     assert!(error.to_string().contains("a hard link to what is in no layer"), "{error}");

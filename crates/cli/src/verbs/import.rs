@@ -110,9 +110,9 @@ impl Import {
         }
     }
 
-    fn in_image(&self, image: Image) -> Result<ImportSource, Failure> {
+    fn in_image(&self, image: Arc<Image>) -> Result<ImportSource, Failure> {
         self.image_options.write_config(&image)?;
-        Ok(ImportSource::Image(Arc::new(image)))
+        Ok(ImportSource::Image(image))
     }
 
     /// Unpacks.

@@ -125,7 +125,7 @@ fn an_ordinary_user_makes_what_root_makes() {
 }
 
 /// A layout of one layer, the directory `tree`, made without any tool but tar.
-const PACK: &str = r#"
+pub const PACK: &str = r#"
 mkdir -p layout/blobs/sha256; tar --owner=0 --group=0 -S -C tree -cf layer.tar dir
 blob() { sum=$(sha256sum "$1" | cut -d' ' -f1); cp "$1" layout/blobs/sha256/$sum; size=$(stat -c %s "$1"); }
 blob layer.tar; layer=$sum layer_size=$size

@@ -13,6 +13,7 @@ mod hostile;
 mod images;
 mod journal;
 mod labels;
+mod memory;
 mod mkfs;
 mod ordinary_user;
 mod ownership;

@@ -281,3 +281,18 @@ fn sizes_are_taken_as_people_spell_them() {
     bench.ok(&["mkfs", "-q", "-F", "-J", "size=4MiB", "disk.img", "64M"]);
     bench.assert_clean("disk.img");
 }
+
+/// The last directories find no more free blocks than they take.
+#[test]
+fn a_disk_as_small_as_its_content_takes_every_directory() {
+    if tool("tar").is_none() {
+        return;
+    }
+    let bench = Bench::empty();
+    bench.shell("mkdir -p tree/z1 tree/z2 tree/z3");
+    for files in [1, 50, 100] {
+        bench.shell(&format!("for i in $(seq {files}); do echo x > tree/file-$i; done"));
+        bench.program("tar", &["--sort=name", "-C", "tree", "-cf", "tree.tar", "."]);
+        bench.words("mkfs -q -F -d tree.tar disk.img");
+    }
+}

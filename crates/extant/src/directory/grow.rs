@@ -1,6 +1,8 @@
 //! A further block of a directory, or the one block of a long symbolic link.
 
 use extant_alloc::Run;
+use extant_ondisk::extent::ROOT_CAPACITY;
+use extant_ondisk::indirect::DIRECT;
 use extant_ondisk::{InodeFlags, LogicalBlock, RawInode, extent};
 use extant_rt::Arc;
 
@@ -15,6 +17,17 @@ impl Directories {
     pub(crate) fn grow_need(&self, raw: &RawInode, blocks: u32) -> Credits {
         if blocks == 0 {
             return Credits::new(0, 0);
+        }
+        let is_in_inode = if raw.flags().contains(InodeFlags::EXTENTS) {
+            let i_block = raw.i_block();
+            extent::depth(i_block) == Some(0)
+                && extent::entry_count(i_block) + blocks as usize <= usize::from(ROOT_CAPACITY)
+        } else {
+            raw.size().div_ceil(self.dir_format.block_bytes as u64) + u64::from(blocks) <= u64::from(DIRECT)
+        };
+        if is_in_inode {
+            // The inode maps them itself; on a disk as small as its content there may be no block more.
+            return Credits::new(1 + 3 * blocks, blocks);
         }
         if !raw.flags().contains(InodeFlags::EXTENTS) {
             // So few blocks cross the end of at most one table: the inode, the tables on both sides of it, of which the

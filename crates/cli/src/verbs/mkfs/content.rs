@@ -29,6 +29,9 @@ const INODE_RATIO: u64 = 16384;
 /// Inodes that every file system keeps for itself, lost+found among them.
 const RESERVED_INODES: u64 = 11;
 
+/// Metadata that is kept in memory. A tree is written in its order, so that more makes nothing faster.
+const CACHE_BYTES: u64 = 32 << 20;
+
 /// A directory, an archive or a container image, and what is changed in it.
 pub struct Content {
     source: ContentSource,
@@ -64,7 +67,7 @@ impl Content {
         };
         let source = if path.is_dir() {
             match options.in_directory(path, image, disk_bytes, quiet)? {
-                Some(found) => ContentSource::Image(Arc::new(found)),
+                Some(found) => ContentSource::Image(found),
                 None => ContentSource::Directory(None),
             }
         } else {
@@ -76,7 +79,7 @@ impl Content {
                 spooled.map_err(|error| named(path, Failure::tree(image, error)))?
             };
             match options.in_archive(path, file, image, disk_bytes, quiet)? {
-                Opened::Image(found) => ContentSource::Image(Arc::new(found)),
+                Opened::Image(found) => ContentSource::Image(found),
                 Opened::File(file) => ContentSource::Archive(file),
             }
         };
@@ -210,7 +213,7 @@ impl Content {
         // Without a thread in the background the same work gives the same journal.
         let options = Mount::new().clock(clock).background(false).tuning(Tuning::packed());
         // The disk may be just as large as its content.
-        let fs = mount(image, device, options.reserved_pool_max(0))?;
+        let fs = mount(image, device, options.cache_bytes(CACHE_BYTES).reserved_pool_max(0))?;
         let failed = |error| named(&self.path, Failure::tree(image, error));
         let mut sink = sink(&fs).map_err(failed)?;
         let mut progress = Progress::new(&mut sink, total_bytes, quiet);
