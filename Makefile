@@ -12,7 +12,7 @@ TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:l
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
-.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
+.PHONY: all build test test-virtual test-linux-model test-ladder test-checked test-schedules test-threads test-errors test-crashes test-contexts fuzz mutations fuzz-structures test-exchange test-layers test-labels test-images test-boot soak test-guide-lab lint demo install bench bench-layout ladder conflicts instructions scan-policies bench-scale bench-pages test-mount test-fsx test-fsstress xfstests test-scale bench-mount lab results deny setup-build setup-test clean
 all: build
 
 setup-build:
@@ -121,6 +121,12 @@ DIR := target
 test-images: setup-test build
 	@scripts/setup mmdebstrap:mmdebstrap bsdtar:libarchive-tools busybox:busybox-static buildah:buildah openssl:openssl
 	scripts/container-images $(DIR) target/release/extant
+
+# A guest boots from a disk made of a container image, is killed while it writes, and its changes become a layer; downloads a kernel of
+# Debian into DIR, needs root and loop devices; a minute.
+test-boot: setup-test build
+	@scripts/setup qemu-system-x86_64:qemu-system-x86 busybox:busybox-static
+	scripts/test-boot $(DIR) target/release/extant
 
 # Writers on a mount whose server is killed 20 times; needs root, /dev/fuse and half an hour.
 soak: setup-test build
