@@ -143,6 +143,7 @@ impl Mkfs {
             let ownership = self.ownership.read(self.root_owner(), || source.names(), clock)?;
             let mut source = source.owned(ownership);
             let geometry = self.plan(&builder, Some(1 << 32))?.geometry().clone();
+            self.ownership.check_geometry(&geometry)?;
             let room = source.count(&geometry)?;
             self.identify(&mut builder, &room, clock);
             self.make_room(&mut builder, &room);
@@ -205,6 +206,9 @@ impl Mkfs {
                 Some(uuid) => {
                     builder.uuid_text(uuid)?;
                 }
+            }
+            if self.ownership.has_verity_files() {
+                builder.features("verity")?;
             }
             for words in &self.features {
                 builder.features(words)?;

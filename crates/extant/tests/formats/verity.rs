@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use extant::mkfs::Mkfs;
 use extant::{Error, Fallocate, Filesystem, InodeFlags, Mount, SeekTo};
+use extant_block::{BlockDevice, MemoryDevice, Recorder, Tearing, Unflushed};
+use extant_rt::Arc;
 
 use super::disk::{alone, assert_clean, debugfs, make};
 
@@ -116,4 +119,106 @@ fn hashes_stay_when_an_orphan_is_cut_to_its_size() {
     assert_whole(&fs, "/v", "an orphan");
     fs.unmount().expect("unmount");
     assert_clean(&image, "an orphan");
+}
+
+/// Bytes in place of a hash tree and its descriptor.
+fn metadata() -> Vec<u8> {
+    (0..3 * 4096).map(|at| (at * 5 / 7) as u8 | 1).collect()
+}
+
+/// Whether `/v` is a verity file with all that belongs to it; else it is to be the file that it was.
+fn is_enabled(fs: &Filesystem, device: &dyn BlockDevice, what: &str) -> bool {
+    let file = fs.lookup("/v").expect(what);
+    assert_eq!(file.read_to_end_at(0).expect(what), content()[..SIZE], "{what}");
+    let extents = file.extents(0, u64::MAX).expect(what);
+    let behind: Vec<_> = extents.iter().filter(|extent| extent.logical.0 >= 131_072 / 4096).collect();
+    if !file.flags().contains(InodeFlags::VERITY) {
+        assert!(behind.is_empty(), "{what}: {behind:?}");
+        return false;
+    }
+    let mut bytes = Vec::new();
+    for extent in behind {
+        let from = bytes.len();
+        bytes.resize(from + extent.len as usize * 4096, 0);
+        device.read_at(extent.start.0 * 4096, &mut bytes[from..]).expect(what);
+    }
+    assert!(bytes == metadata(), "{what}");
+    assert!(matches!(file.write_at(b"x", 0), Err(Error::NotPermitted)), "{what}");
+    true
+}
+
+/// A disk that has verity files, with `/v`, which is recorded from then on.
+fn recorded(pages: u64) -> (Arc<Recorder<MemoryDevice>>, Filesystem) {
+    let device = MemoryDevice::new(16 << 20);
+    Mkfs::new().features("verity").expect("a feature").format(&device).expect("format");
+    let recorder = Arc::new(Recorder::over(device));
+    let mount = Mount::new().background(false).page_cache_bytes(pages);
+    let fs = mount.open_device(recorder.clone()).expect("mount");
+    fs.write("/v", &content()[..SIZE]).expect("write");
+    fs.sync().expect("sync");
+    (recorder, fs)
+}
+
+#[test]
+fn after_every_crash_a_file_is_a_verity_file_with_its_hashes_or_as_it_was() {
+    let Some(_alone) = alone() else { return };
+    let scratch = tempfile::tempdir().expect("scratch");
+    for pages in [0, 4 << 20] {
+        let (recorder, fs) = recorded(pages);
+        let from = recorder.log().events().len();
+        fs.lookup("/v").expect("a file").enable_verity(&metadata()).expect("verity");
+        assert!(matches!(fs.lookup("/v").expect("a file").enable_verity(&metadata()), Err(Error::Exists)));
+        fs.sync().expect("sync");
+        let log = recorder.log();
+        let (mut cursor, mut enabled) = (log.cursor(), 0);
+        for events in from..=log.events().len() {
+            cursor.advance_to(events).expect("a log");
+            for survivors in 0..3 {
+                let survives = |part: &Unflushed| match survivors {
+                    0 => false,
+                    1 => true,
+                    _ => part.event.is_multiple_of(2),
+                };
+                let image = Arc::new(cursor.crash_image(Tearing::Requests, survives).expect("an image"));
+                let what = format!("{pages} bytes of pages, event {events}, survivors {survivors}");
+                let fs = Mount::new().background(false).open_device(image.clone()).expect(&what);
+                enabled += usize::from(is_enabled(&fs, &*image, &what));
+                fs.unmount().expect(&what);
+                let path = scratch.path().join("image");
+                let mut bytes = vec![0; 16 << 20];
+                image.read_at(0, &mut bytes).expect(&what);
+                fs::write(&path, bytes).expect(&what);
+                assert_clean(&path, &what);
+            }
+        }
+        assert!(enabled > 0 && enabled < 3 * (log.events().len() - from), "{enabled}");
+    }
+}
+
+#[test]
+fn what_cannot_be_a_verity_file_stays_as_it_was() {
+    let (_, fs) = recorded(4 << 20);
+    let file = fs.lookup("/v").expect("a file");
+    assert!(matches!(file.enable_verity(&[]), Err(Error::InvalidArgument(_))));
+    assert!(matches!(fs.lookup("/").expect("a directory").enable_verity(b"x"), Err(Error::IsADirectory)));
+    file.set_flags(file.flags() | InodeFlags::APPEND).expect("a flag");
+    assert!(matches!(file.enable_verity(&metadata()), Err(Error::NotPermitted)));
+    file.set_flags(file.flags() - InodeFlags::APPEND).expect("no flag");
+    // What was allocated behind the end goes, and so do hashes for which there is no space.
+    file.allocate(Fallocate::Allocate { keep_size: true }, 0, 1 << 20).expect("blocks");
+    let free = fs.statistics().free_blocks;
+    assert!(matches!(file.enable_verity(&vec![1; 32 << 20]), Err(Error::NoSpace)));
+    assert!(!file.flags().contains(InodeFlags::VERITY));
+    assert!(fs.statistics().free_blocks >= free);
+    file.write_at(b"x", 0).expect("a write");
+    file.enable_verity(&metadata()).expect("verity");
+    assert_eq!(
+        file.extents(0, u64::MAX).expect("extents").iter().map(|extent| extent.len).sum::<u32>(),
+        25 + 3
+    );
+    let device = MemoryDevice::new(16 << 20);
+    Mkfs::new().format(&device).expect("format");
+    let fs = Mount::new().background(false).open_device(Arc::new(device)).expect("mount");
+    fs.write("/v", b"x").expect("a file");
+    assert!(matches!(fs.lookup("/v").expect("a file").enable_verity(b"x"), Err(Error::Unsupported(_))));
 }
