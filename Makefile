@@ -8,7 +8,7 @@ STATIC := RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --l
 
 # What the programs below call, as COMMAND:PACKAGE.
 BUILD_TOOLS := cc:gcc
-TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux nsenter:util-linux genext2fs:genext2fs setfiles:policycoreutils fsverity:fsverity tar:tar xz:xz-utils bzip2:bzip2 time:time umoci:umoci skopeo:skopeo git:git jq:jq sfdisk:fdisk veritysetup:cryptsetup-bin
+TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux nsenter:util-linux genext2fs:genext2fs setfiles:policycoreutils fsverity:fsverity tar:tar xz:xz-utils bzip2:bzip2 time:time mkfs.xfs:xfsprogs umoci:umoci skopeo:skopeo git:git jq:jq sfdisk:fdisk veritysetup:cryptsetup-bin
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 
@@ -141,6 +141,7 @@ bench: setup-test build
 	$(LINUX_MODEL_BENCH) preallocations --rounds 3
 	scripts/bench-mkfs target/release/extant
 	scripts/bench-diff target/release/extant
+	scripts/bench-copies target/release/extant
 
 # Extents and free space after many writers, fresh and aged, beside the kernel's ext4; needs root, loop devices and 6 GiB on
 # /dev/shm; 2 minutes.

@@ -38,7 +38,7 @@ pub use adjust::Adjust;
 pub use census::{Census, DiskFormat, Needs};
 pub use copy::{CopyOptions, Existing, Preserve};
 pub use device_table::DeviceTable;
-pub use disk::{Aspect, Change, ChangeKind, Difference, DiskWalk, Import, Imported, Manner};
+pub use disk::{Aspect, Change, ChangeKind, Difference, DiskWalk, Import, Imported, Manner, Mirror};
 pub use entry::{Attributes, DataRange, Entry, EntryKind, Shape, Xattr};
 pub use error::{Error, Result};
 pub use flow::{Extent, Nothing, Sink, Source};

@@ -8,6 +8,7 @@
 //!
 //! Locks: `DEVICE`. Tests: `tests/file.rs`, `tests/in_use.rs`.
 
+mod copy;
 mod direct;
 mod in_use;
 mod lock;
@@ -25,6 +26,7 @@ use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use extant_rt::{LockClass, Mutex};
 
 use crate::{BlockDevice, DurableRequests, Error, check_range, total_bytes};
+pub use copy::Copied;
 use direct::Direct;
 use mapped::Mapping;
 

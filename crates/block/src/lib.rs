@@ -23,7 +23,7 @@ pub use container::{Container, ImageFormat, PartitionEntry, PartitionKind};
 pub use durable::{DurableRequests, FlushEpoch};
 pub use error::{Error, Holder};
 pub use fault::{Fault, FaultDevice, Operation, Request};
-pub use file::{Create, DeviceAccess, FileDevice, Transfer};
+pub use file::{Copied, Create, DeviceAccess, FileDevice, Transfer};
 pub use memory::MemoryDevice;
 pub use modelled::{Model, ModelledDevice, Rotating};
 pub use overlay::Overlay;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use extant::{Filesystem, MmpHolder, Mount};
+use extant::{Filesystem, MmpHolder, Mount, Times, Timestamp};
 use extant_block::{BlockDevice, Container, DeviceAccess, FileDevice, Partition};
 use extant_ondisk::State;
 use extant_rt::{Arc, Monotonic, WallClock};
@@ -70,6 +70,19 @@ pub fn clock() -> Result<WallClock, Failure> {
     let invalid =
         || Failure::usage(format!("SOURCE_DATE_EPOCH is not a number of seconds: '{}'", text.display()));
     Ok(WallClock::Fixed(seconds.ok_or_else(invalid)?, 0))
+}
+
+/// The moment at which a fixed clock stands.
+pub fn fixed_time(clock: WallClock) -> Option<Timestamp> {
+    match clock {
+        WallClock::Fixed(seconds, nanoseconds) => Some(Timestamp { seconds, nanoseconds }),
+        WallClock::System => None,
+    }
+}
+
+/// The times of what is made while a fixed clock stands.
+pub fn fixed_times(clock: WallClock) -> Option<Times> {
+    fixed_time(clock).map(|moment| Times { atime: moment, mtime: moment })
 }
 
 /// The part of `device` that `location` names.

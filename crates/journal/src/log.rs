@@ -214,12 +214,17 @@ fn write_run(device: &dyn BlockDevice, start: FsBlock, blocks: &[Arc<[u8]>]) -> 
 
 /// Writes blocks, ascending by number, to their places, run by run.
 pub fn write_sorted(device: &dyn BlockDevice, blocks: &[(FsBlock, Arc<[u8]>)]) -> io::Result<()> {
+    runs(blocks).try_for_each(|run| write_sorted_run(device, run))
+}
+
+/// The parts of `blocks` that follow each other on the device, no longer than a request may be.
+pub fn runs(blocks: &[(FsBlock, Arc<[u8]>)]) -> impl Iterator<Item = &[(FsBlock, Arc<[u8]>)]> {
     let follows = |a: &(FsBlock, _), b: &(FsBlock, _)| a.0.checked_add(1) == Some(b.0);
-    for run in blocks.chunk_by(follows) {
-        for part in run.chunks(SLICES_MAX) {
-            let bytes: Vec<Arc<[u8]>> = part.iter().map(|(_, bytes)| Arc::clone(bytes)).collect();
-            write_run(device, part[0].0, &bytes)?;
-        }
-    }
-    Ok(())
+    blocks.chunk_by(follows).flat_map(|run| run.chunks(SLICES_MAX))
+}
+
+/// Writes one of the [`runs`].
+pub fn write_sorted_run(device: &dyn BlockDevice, run: &[(FsBlock, Arc<[u8]>)]) -> io::Result<()> {
+    let bytes: Vec<Arc<[u8]>> = run.iter().map(|(_, bytes)| Arc::clone(bytes)).collect();
+    run.first().map_or(Ok(()), |(start, _)| write_run(device, *start, &bytes))
 }

@@ -402,6 +402,85 @@ fn a_commit_waits_for_checkpoint_writes_of_what_it_revokes() {
     assert_eq!(client.committed.lock().len(), 2);
 }
 
+/// Counts the requests that are in flight at once, each of which takes a while.
+struct Counting {
+    memory: MemoryDevice,
+    has_latency: bool,
+    in_flight: AtomicU64,
+    most: AtomicU64,
+    /// A write to this block fails.
+    bad: FsBlock,
+}
+
+impl BlockDevice for Counting {
+    fn size(&self) -> u64 {
+        self.memory.size()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.memory.read_at(offset, buf)
+    }
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        let now = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(2));
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        if offset == self.bad.0 * u64::from(BLOCK) {
+            return Err(io::Error::from_raw_os_error(28));
+        }
+        self.memory.write_vectored_at(offset, bufs)
+    }
+    fn flush(&self) -> io::Result<()> {
+        assert_eq!(self.in_flight.load(Ordering::SeqCst), 0, "a flush while writes are in flight");
+        self.memory.flush()
+    }
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.memory.discard(offset, bytes)
+    }
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.memory.write_zeroes(offset, bytes)
+    }
+    fn has_latency(&self) -> bool {
+        self.has_latency
+    }
+}
+
+#[test]
+fn a_checkpoint_keeps_several_writes_in_flight_where_they_take_time() {
+    for (has_latency, bad) in [(false, None), (true, None), (true, Some(FsBlock(HOME + 40)))] {
+        let device = Arc::new(Counting {
+            memory: MemoryDevice::new(BLOCKS * u64::from(BLOCK)),
+            has_latency,
+            in_flight: AtomicU64::new(0),
+            most: AtomicU64::new(0),
+            bad: bad.unwrap_or(FsBlock(BLOCKS)),
+        });
+        let map = format_log(&*device, BLOCK, 1, 190);
+        let journal =
+            Journal::open(device.clone(), device.clone(), BLOCK, map, Options::default()).expect("open");
+        let client = PlainClient::attach(&journal);
+        // Two in a row are one request.
+        let block = |number: u64| HOME + number / 2 * 4 + number % 2;
+        let handle = journal.start(48).expect("start");
+        (0..48).for_each(|number| client.change(block(number), &[number as u8; BLOCK as usize]));
+        handle.finish();
+        journal.commit_running().expect("commit");
+        device.most.store(0, Ordering::SeqCst);
+        let done = journal.checkpoint();
+        let most = device.most.load(Ordering::SeqCst);
+        assert!(most <= 8 && (most > 1) == has_latency, "{most} requests in flight");
+        if bad.is_some() {
+            let error = done.expect_err("a block that takes no writes").to_string();
+            assert!(error.contains("No space left"), "{error}");
+            assert!(matches!(journal.checkpoint(), Err(Error::Aborted(_))));
+            continue;
+        }
+        done.expect("checkpoint");
+        for number in 0..48 {
+            assert_eq!(read_block(&*device, BLOCK, block(number))[..], [number as u8; BLOCK as usize]);
+        }
+    }
+}
+
 #[test]
 fn a_checkpoint_leaves_out_what_is_revoked_meanwhile_and_keeps_what_is_committed_meanwhile() {
     let home = 2000;

@@ -35,6 +35,8 @@ pub const SMALL_BYTES: u64 = 2 << 10;
 pub const BLOCK_BYTES: u64 = 4 << 10;
 /// See [`BURST_BYTES`].
 pub const OVERWRITTEN_BYTES: u64 = 16 << 20;
+/// Bytes of the large file that is written over.
+pub const OVERWRITTEN_LARGE_BYTES: u64 = 1 << 30;
 /// Bytes from one sparse write to the next: as many as are taken ahead, so that each has a preallocation of its own.
 pub const SPARSE_STEP_BYTES: u64 = 8 << 20;
 /// Writes at one place of the second filling.
@@ -57,6 +59,10 @@ pub enum Load {
     Append,
     /// Writes 4 KiB at random places of a file of 16 MiB.
     Overwrite,
+    /// Writes 4 KiB at random places of a file of 1 GiB.
+    OverwriteLarge,
+    /// Writes 4 KiB at 4096 random places of a file of 16 MiB, then an fsync, again and again; the writes count.
+    OverwriteFsync,
     /// Creates files of 2 KiB.
     SmallFiles,
     /// Writes 1 KiB each 8 MiB of a file.
@@ -127,6 +133,8 @@ impl Load {
             Self::Fallocate2 => "append 8 KiB by fallocate to 1 MiB, truncate",
             Self::Append => "append 8 KiB by fallocate to a growing file",
             Self::Overwrite => "write 4 KiB at random over 16 MiB",
+            Self::OverwriteLarge => "write 4 KiB at random over 1 GiB",
+            Self::OverwriteFsync => "write 4 KiB at random over 16 MiB, fsync after 4096",
             Self::SmallFiles => "create of files of 2 KiB",
             Self::SparseWrites => "sparse writes of 1 KiB",
             Self::RandomFill => "random filling by 1 KiB",
@@ -147,7 +155,9 @@ impl Load {
             Self::Stat => step == Step::Stat,
             Self::Unlink => step == Step::Unlink,
             Self::Fallocate2 | Self::Append => step == Step::Append,
-            Self::Overwrite | Self::SmallFiles => step == Step::Write,
+            Self::Overwrite | Self::OverwriteLarge | Self::OverwriteFsync | Self::SmallFiles => {
+                step == Step::Write
+            }
             Self::SparseWrites | Self::RandomFill | Self::RandomFillBySequences => step == Step::Write,
             Self::ReadRandom | Self::ReadInOrder => step == Step::Read,
             Self::AppendFsync | Self::OverwriteFdatasync => step == Step::Sync,
@@ -159,7 +169,8 @@ impl Load {
     pub fn ends(self) -> bool {
         match self {
             Self::CreateUnlink | Self::Stat | Self::Fallocate2 | Self::Append | Self::Overwrite => false,
-            Self::ReadRandom | Self::ReadInOrder | Self::AppendFsync | Self::OverwriteFdatasync => false,
+            Self::OverwriteLarge | Self::OverwriteFsync | Self::OverwriteFdatasync => false,
+            Self::ReadRandom | Self::ReadInOrder | Self::AppendFsync => false,
             Self::Create | Self::Unlink | Self::SmallFiles => true,
             Self::SparseWrites | Self::RandomFill | Self::RandomFillBySequences => true,
         }

@@ -4,9 +4,12 @@ use std::ops::Range;
 
 use crate::{
     APPEND_BYTES, APPENDED_BYTES_MAX, BATCH, BLOCK_BYTES, BURST_BYTES, Directory, FILE_BYTES, Load,
-    OVERWRITTEN_BYTES, Part, ROUND, Random, Runner, SEQUENTIAL, SMALL_BYTES, SPARSE_STEP_BYTES, Step,
+    OVERWRITTEN_BYTES, OVERWRITTEN_LARGE_BYTES, Part, ROUND, Random, Runner, SEQUENTIAL, SMALL_BYTES,
+    SPARSE_STEP_BYTES, Step,
 };
 
+/// Writes of [`Load::OverwriteFsync`] before each fsync.
+const WRITES_PER_FSYNC: u64 = 4096;
 const CONTENT: [u8; BLOCK_BYTES as usize] = [7; BLOCK_BYTES as usize];
 
 impl Load {
@@ -18,11 +21,11 @@ impl Load {
         match self {
             Self::CreateUnlink | Self::Create | Self::SmallFiles => Ok(()),
             Self::Stat | Self::Unlink => part.create_all(&part.names(part.made(self)), &mut Silent),
-            Self::Overwrite | Self::ReadRandom | Self::ReadInOrder | Self::OverwriteFdatasync => {
-                let file = part.dir.create(&part.file())?;
-                let mut places = (0..OVERWRITTEN_BYTES).step_by(CONTENT.len());
-                places.try_for_each(|at| D::write(&file, at, &CONTENT))
+            Self::OverwriteLarge => part.fill_file(OVERWRITTEN_LARGE_BYTES),
+            Self::Overwrite | Self::OverwriteFsync | Self::OverwriteFdatasync => {
+                part.fill_file(OVERWRITTEN_BYTES)
             }
+            Self::ReadRandom | Self::ReadInOrder => part.fill_file(OVERWRITTEN_BYTES),
             _ => part.dir.create(&part.file()).map(drop),
         }
     }
@@ -62,7 +65,9 @@ impl Load {
             }
             Self::Fallocate2 => part.append(FILE_BYTES, runner),
             Self::Append => part.append(APPENDED_BYTES_MAX, runner),
-            Self::Overwrite => part.overwrite(runner),
+            Self::Overwrite => part.overwrite(OVERWRITTEN_BYTES, false, runner),
+            Self::OverwriteLarge => part.overwrite(OVERWRITTEN_LARGE_BYTES, false, runner),
+            Self::OverwriteFsync => part.overwrite(OVERWRITTEN_BYTES, true, runner),
             Self::SparseWrites => part.burst(|index| index * SPARSE_STEP_BYTES, runner),
             Self::RandomFill => part.fill(1, runner),
             Self::RandomFillBySequences => part.fill(SEQUENTIAL, runner),
@@ -175,13 +180,23 @@ impl<D: Directory> Part<'_, D> {
         Ok(())
     }
 
-    fn overwrite(&self, runner: &mut dyn Runner) -> Result<(), D::Error> {
+    fn fill_file(&self, bytes: u64) -> Result<(), D::Error> {
+        let file = self.dir.create(&self.file())?;
+        (0..bytes).step_by(CONTENT.len()).try_for_each(|at| D::write(&file, at, &CONTENT))
+    }
+
+    /// Writes at random places of the file's first `bytes`, with an fsync after [`WRITES_PER_FSYNC`] if wanted.
+    fn overwrite(&self, bytes: u64, is_synced: bool, runner: &mut dyn Runner) -> Result<(), D::Error> {
         let file = self.dir.open(&self.file())?;
         let mut random = Random::new(self.thread as u64);
+        let writes = if is_synced { WRITES_PER_FSYNC } else { ROUND };
         while runner.goes_on() {
-            for _ in 0..ROUND {
-                D::write(&file, random.below(OVERWRITTEN_BYTES / BLOCK_BYTES) * BLOCK_BYTES, &CONTENT)?;
+            for _ in 0..writes {
+                D::write(&file, random.below(bytes / BLOCK_BYTES) * BLOCK_BYTES, &CONTENT)?;
                 runner.did(Step::Write);
+            }
+            if is_synced {
+                D::fsync(&file)?;
             }
         }
         Ok(())

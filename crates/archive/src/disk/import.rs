@@ -46,7 +46,7 @@ pub struct Imported {
 /// A directory of a disk as a sink.
 #[derive(Debug)]
 pub struct Import {
-    target_dirs: TargetDirs,
+    pub(super) target_dirs: TargetDirs,
     manner: Manner,
     pending: Option<Pending>,
     /// The last entry was passed over, and so is its content.
@@ -87,7 +87,12 @@ impl Import {
         };
         let target_dirs =
             open().map_err(|source| Error::Disk { path: target.display().to_string(), source })?;
-        Ok(Self {
+        Ok(Self::into_dirs(target_dirs, manner))
+    }
+
+    /// Writes into these directories.
+    pub(super) fn into_dirs(target_dirs: TargetDirs, manner: Manner) -> Self {
+        Self {
             target_dirs,
             manner,
             pending: None,
@@ -96,7 +101,7 @@ impl Import {
             temporaries: 0,
             imported: Imported::default(),
             lower: Lower::default(),
-        })
+        }
     }
 
     /// Counts of what was written so far.
@@ -106,7 +111,7 @@ impl Import {
     }
 
     /// Ends the last file: its size, what its content's writing changed, its name.
-    fn complete(&mut self) -> Result<()> {
+    pub(super) fn complete(&mut self) -> Result<()> {
         let Some(pending) = self.pending.take() else { return Ok(()) };
         let times = self.times(&pending.attributes);
         pending.complete(times).map_err(|source| Error::disk(&pending.path, source))

@@ -6,6 +6,7 @@ mod existing;
 mod import;
 mod links;
 mod lower;
+mod mirror;
 mod pairs;
 mod pending;
 pub(crate) mod read;
@@ -18,6 +19,7 @@ pub(crate) use compare::{Thoroughness, differing};
 pub(crate) use difference::Known;
 pub use difference::{Change, ChangeKind, Difference};
 pub use import::{Import, Imported, Manner};
+pub use mirror::Mirror;
 pub(crate) use pairs::{Found, Level};
 pub use walk::DiskWalk;
 

@@ -8,6 +8,7 @@ mod changes;
 #[path = "../common/collect.rs"]
 mod collect;
 mod listing;
+mod mirror;
 #[path = "../common/overlay.rs"]
 mod overlay;
 

@@ -13,7 +13,7 @@ use extant_rt::Arc;
 use super::Outcome;
 use crate::address::DiskPath;
 use crate::container_image::{ImageOptions, Opened, named, spool_directory};
-use crate::disks::{ImageLocation, clock, open_for_writing, unmount};
+use crate::disks::{ImageLocation, clock, fixed_times, open_for_writing, unmount};
 use crate::failure::Failure;
 use crate::id_maps::IdMapOptions;
 use crate::owner::{names_on, names_on_host};
@@ -121,6 +121,7 @@ impl Import {
         let id_maps = self.id_maps.read()?;
         // An image is read before the disk is touched; a stream only when the disk is locked, for it may last.
         let source = self.source(&target.image)?;
+        let times = fixed_times(clock()?);
         let fs = open_for_writing(&target.image, self.location)?;
         let unpack = || {
             let failed = |error| Failure::tree_below(&target.image, &target.path, "", error);
@@ -137,7 +138,7 @@ impl Import {
                 }
             };
             let mut import =
-                extant_archive::Import::new(&fs, &target.path, Manner::Layer, times()?).map_err(failed)?;
+                extant_archive::Import::new(&fs, &target.path, Manner::Layer, times).map_err(failed)?;
             let mut progress = Progress::new(&mut import, None, false);
             let reader = Adjust::new(reader, move |entry: &mut Entry| id_maps.apply(entry));
             pour_concurrently(reader, &mut progress, Extent::Everything)
@@ -149,15 +150,4 @@ impl Import {
         unpacked?;
         Ok(0)
     }
-}
-
-/// The times of directories that no entry describes, if the clock is fixed.
-pub fn times() -> Result<Option<extant::Times>, Failure> {
-    Ok(match clock()? {
-        extant_rt::WallClock::Fixed(seconds, nanoseconds) => {
-            let moment = extant::Timestamp { seconds, nanoseconds };
-            Some(extant::Times { atime: moment, mtime: moment })
-        }
-        extant_rt::WallClock::System => None,
-    })
 }

@@ -1,6 +1,7 @@
 //! `extant mkfs`.
 
 mod content;
+mod from;
 mod ownership;
 mod target;
 mod verity;
@@ -101,6 +102,12 @@ pub struct Mkfs {
     /// Fill it from this directory, tar archive or container image; `-` is an archive on standard input
     #[arg(short = 'd', value_name = "DIR|TAR|-")]
     content: Option<PathBuf>,
+    /// Begin with a copy of this image, which shares its blocks where the host can, and change only what -d has otherwise
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = [
+        "block_size", "inode_ratio", "inode_size", "inodes", "reserved_percent", "label", "uuid", "features", "extended", "journal",
+        "usage", "groups_per_flex", "last_mounted", "dry_run", "free", "verity", "size",
+    ])]
+    from: Option<PathBuf>,
     /// Room beyond the content, where the size follows from that
     #[arg(long, value_name = "BYTES", value_parser = size::parse_bytes)]
     free: Option<u64>,
@@ -122,6 +129,9 @@ impl Mkfs {
     /// Makes it.
     pub fn run(self) -> Outcome {
         let clock = clock()?;
+        if let Some(base) = &self.from {
+            return self.copy(base, clock);
+        }
         let mut builder = self.builder(clock)?;
         let mut bytes = self.size_bytes()?;
         let may_resize = target::may_resize(&self.image, self.location);
@@ -130,18 +140,16 @@ impl Mkfs {
         let has_content = self.content.is_some() || self.ownership.has_files();
         let follows_content = has_content && bytes.is_none() && may_resize;
         if self.free.is_some() && !follows_content {
-            return Err(Failure::usage("--free is for image files whose size follows from their content"));
+            return Err(Failure::usage(
+                "--free is for image files whose size follows from their content (-d)",
+            ));
         }
         let mut content = None;
         if has_content {
             let disk_bytes = bytes.or_else(|| {
                 (!may_resize).then(|| target::existing_bytes(&self.image, self.location)).flatten()
             });
-            let quiet = (clock, self.quiet);
-            let path = self.content.as_deref();
-            let source = Content::open(path, &self.image, disk_bytes, &self.image_options, quiet)?;
-            let ownership = self.ownership.read(self.root_owner(), || source.names(), clock)?;
-            let mut source = source.owned(ownership);
+            let mut source = self.open_content(disk_bytes, clock)?;
             let geometry = self.plan(&builder, Some(1 << 32))?.geometry().clone();
             self.ownership.check_geometry(&geometry)?;
             let room = source.count(&geometry)?;
@@ -184,6 +192,15 @@ impl Mkfs {
             tree.map_or(Ok(()), |tree| tree.describe())?;
         }
         Ok(0)
+    }
+
+    /// What a disk of `disk_bytes` is filled with.
+    fn open_content(&self, disk_bytes: Option<u64>, clock: WallClock) -> Result<Content, Failure> {
+        let quiet = (clock, self.quiet);
+        let path = self.content.as_deref();
+        let content = Content::open(path, &self.image, disk_bytes, &self.image_options, quiet)?;
+        let ownership = self.ownership.read(self.root_owner(), || content.names(), clock)?;
+        Ok(content.owned(ownership))
     }
 
     /// What the letters say.

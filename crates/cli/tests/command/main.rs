@@ -3,6 +3,7 @@
 mod archives;
 mod bench;
 mod content;
+mod copies;
 mod copying;
 mod differences;
 mod exclusion;

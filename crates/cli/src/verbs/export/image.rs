@@ -8,7 +8,7 @@ use extant_archive::oci::{Base, Changes, NewImage, Platform};
 
 use super::{Export, Packed};
 use crate::address::DiskPath;
-use crate::disks::clock;
+use crate::disks::{clock, fixed_time};
 use crate::failure::Failure;
 
 /// The name of an image that is given none, as Docker's.
@@ -27,10 +27,7 @@ pub fn add(
         (Some(_), None) => Base::Only,
         (Some(_), Some(name)) => Base::Named(name.clone()),
     };
-    let created = match clock()? {
-        extant_rt::WallClock::Fixed(seconds, nanoseconds) => Some(extant::Timestamp { seconds, nanoseconds }),
-        extant_rt::WallClock::System => None,
-    };
+    let created = fixed_time(clock()?);
     let architecture = Platform::host().architecture().to_owned();
     let image = NewImage { layout, name, base, packing: export.packing(), created, architecture };
     let (mut packed, mut failure) = (Packed::default(), None);

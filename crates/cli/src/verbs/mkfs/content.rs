@@ -4,22 +4,22 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use extant::mkfs::{Error, Mkfs as Builder};
-use extant::{Mount, Timestamp, Tuning};
+use extant::{Filesystem, Mount, Timestamp, Tuning};
 use extant_archive::oci::Image;
 use extant_archive::{
-    Adjust, Census, DiskFormat, Entry, Extent, Import, Input, Listed, Manner, Needs, Nothing, Source,
-    TarReader, UserDatabase, Walk, pour_concurrently,
+    Adjust, Census, DiskFormat, Entry, Extent, Import, Input, Listed, Manner, Mirror, Needs, Nothing, Sink,
+    Source, TarReader, UserDatabase, Walk, pour_concurrently,
 };
 use extant_block::BlockDevice;
 use extant_ondisk::Geometry;
 use extant_rt::{Arc, WallClock};
 
 use crate::container_image::{ImageOptions, Opened, named, spool_directory};
-use crate::disks::{mount, unmount};
+use crate::disks::{fixed_time, fixed_times, mount, unmount};
 use crate::failure::Failure;
 use crate::owner::names_on_host;
 use crate::progress::Progress;
-use crate::verbs::import::{input, times};
+use crate::verbs::import::input;
 
 use super::ownership::Ownership;
 
@@ -88,10 +88,7 @@ impl Content {
     }
 
     fn new(source: ContentSource, path: &Path, image: &Path, clock: WallClock) -> Self {
-        let newest = match clock {
-            WallClock::Fixed(seconds, nanoseconds) => Some(Timestamp { seconds, nanoseconds }),
-            WallClock::System => None,
-        };
+        let newest = fixed_time(clock);
         let (path, image) = (path.to_owned(), image.to_owned());
         Self { source, path, image, ownership: Ownership::default(), newest }
     }
@@ -188,20 +185,45 @@ impl Content {
         content_bytes: u64,
         quiet: bool,
     ) -> Result<(), Failure> {
+        let manner = match self.source {
+            ContentSource::Archive(_) => Manner::Layer,
+            ContentSource::None | ContentSource::Directory(_) | ContentSource::Image(_) => Manner::Unpack,
+        };
+        self.pour(image, device, clock, Some(content_bytes), quiet, |fs| {
+            Import::new(fs, "/", manner, fixed_times(clock))
+        })
+    }
+
+    /// Makes the file system on `device` equal to it.
+    pub fn mirror(
+        &self,
+        image: &Path,
+        device: Arc<dyn BlockDevice>,
+        clock: WallClock,
+        quiet: bool,
+    ) -> Result<(), Failure> {
+        self.pour(image, device, clock, None, quiet, |fs| Mirror::new(fs, "/", fixed_times(clock)))
+    }
+
+    fn pour<S: Sink>(
+        &self,
+        image: &Path,
+        device: Arc<dyn BlockDevice>,
+        clock: WallClock,
+        total_bytes: Option<u64>,
+        quiet: bool,
+        sink: impl FnOnce(&Filesystem) -> extant_archive::Result<S>,
+    ) -> Result<(), Failure> {
         // Without a thread in the background the same work gives the same journal.
         let options = Mount::new().clock(clock).background(false).tuning(Tuning::packed());
         // The disk may be just as large as its content.
         let fs = mount(image, device, options.reserved_pool_max(0))?;
         let failed = |error| named(&self.path, Failure::tree(image, error));
-        let manner = match self.source {
-            ContentSource::Archive(_) => Manner::Layer,
-            ContentSource::None | ContentSource::Directory(_) | ContentSource::Image(_) => Manner::Unpack,
-        };
-        let mut import = Import::new(&fs, "/", manner, times()?).map_err(failed)?;
-        let mut progress = Progress::new(&mut import, Some(content_bytes), quiet);
+        let mut sink = sink(&fs).map_err(failed)?;
+        let mut progress = Progress::new(&mut sink, total_bytes, quiet);
         let filled = pour_concurrently(self.source()?, &mut progress, Extent::Everything);
         drop(progress);
-        drop(import);
+        drop(sink);
         filled.map_err(failed)?;
         self.ownership.verity_files.enable(&fs).map_err(failed)?;
         unmount(image, fs)

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use extant_block::{BlockDevice, Create, DeviceAccess};
+use extant_block::{BlockDevice, Copied, Create, DeviceAccess, FileDevice};
 use extant_rt::Arc;
 
 use crate::disks::{ImageLocation, device_failure, locate, open_device};
@@ -20,8 +20,11 @@ pub struct Target {
 
 /// Whether the size of what is there is ours to choose.
 pub fn may_resize(image: &Path, location: ImageLocation) -> bool {
-    let is_block_device = fs::metadata(image).is_ok_and(|found| found.file_type().is_block_device());
-    !is_block_device && location.offset.is_none() && location.partition.is_none()
+    !is_block_device(image) && location.offset.is_none() && location.partition.is_none()
+}
+
+fn is_block_device(image: &Path) -> bool {
+    fs::metadata(image).is_ok_and(|found| found.file_type().is_block_device())
 }
 
 /// The size of what is there.
@@ -38,21 +41,12 @@ impl Target {
         bytes: Option<u64>,
         force: bool,
     ) -> Result<Self, Failure> {
-        let was_made = !image.exists();
-        if was_made && bytes.is_none() {
+        if !image.exists() && bytes.is_none() {
             let message = format!("{} does not exist; say how large it is to be", image.display());
             return Err(Failure::usage(message));
         }
-        let access = DeviceAccess { create: Create::IfMissing, ..DeviceAccess::read_write() };
-        let mut device = open_device(image, access, location.wait())?;
-        let unmade = Unmade(was_made.then(|| image.to_owned()));
-        let refuse = |device: &dyn BlockDevice| match dear(device) {
-            Some(what) if !force => {
-                let message = format!("contains {what}; use -F to overwrite it");
-                Err(Failure::new("exists", image.display().to_string(), message))
-            }
-            _ => Ok(()),
-        };
+        let (mut device, unmade) = open(image, location)?;
+        let refuse = |device: &dyn BlockDevice| refuse_dear(image, device, force);
         let device = if may_resize(image, location) {
             refuse(&device)?;
             let bytes = bytes.unwrap_or(device.size());
@@ -72,6 +66,24 @@ impl Target {
             return Err(Failure::new("too_small", image.display().to_string(), message));
         }
         Ok(Self { device, unmade })
+    }
+
+    /// Opens and locks an image file, sees that it holds nothing dear, and makes it a copy of `base`. The location is that of the
+    /// file system in both.
+    pub fn copy(
+        image: &Path,
+        base: &FileDevice,
+        location: ImageLocation,
+        force: bool,
+    ) -> Result<(Self, Copied), Failure> {
+        if is_block_device(image) {
+            return Err(Failure::usage("--from makes image files; dd writes one to a device"));
+        }
+        let (mut device, unmade) = open(image, location)?;
+        refuse_dear(image, &device, force)?;
+        let copied = device.set_len(0).and_then(|()| device.copy_from(base));
+        let copied = copied.map_err(|error| device_failure(image, error))?;
+        Ok((Self { device: locate(image, device, location)?, unmade }, copied))
     }
 
     /// The device.
@@ -98,6 +110,24 @@ impl Drop for Unmade {
         if let Some(image) = &self.0 {
             let _ = fs::remove_file(image);
         }
+    }
+}
+
+/// Opens and locks it, makes it if it does not exist.
+fn open(image: &Path, location: ImageLocation) -> Result<(FileDevice, Unmade), Failure> {
+    let was_made = !image.exists();
+    let access = DeviceAccess { create: Create::IfMissing, ..DeviceAccess::read_write() };
+    let device = open_device(image, access, location.wait())?;
+    Ok((device, Unmade(was_made.then(|| image.to_owned()))))
+}
+
+fn refuse_dear(image: &Path, device: &dyn BlockDevice, force: bool) -> Result<(), Failure> {
+    match dear(device) {
+        Some(what) if !force => {
+            let message = format!("contains {what}; use -F to overwrite it");
+            Err(Failure::new("exists", image.display().to_string(), message))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,0 +1,57 @@
+//! Disks that begin as copies of others.
+
+use std::path::Path;
+
+use extant_block::{Copied, DeviceAccess};
+use extant_rt::WallClock;
+
+use super::target::Target;
+use super::{Mkfs, Outcome};
+use crate::disks::{locate, open_device};
+use crate::failure::Failure;
+use crate::foreign::{explain, has_superblock};
+use crate::output::Output;
+use crate::size;
+
+impl Mkfs {
+    /// Copies `base`, and makes the copy equal to the content, if there is any.
+    pub(super) fn copy(&self, base: &Path, clock: WallClock) -> Outcome {
+        let wait = self.location.wait();
+        let open = || open_device(base, DeviceAccess::read_only(), wait);
+        let file_system = locate(base, open()?, self.location)?;
+        if !has_superblock(&*file_system) {
+            let message = explain(&*file_system);
+            return Err(Failure::new("no_file_system", base.display().to_string(), message));
+        }
+        let source = open()?;
+        self.ownership.check_content(self.content.is_some())?;
+        if self.content.is_none() && self.ownership.has_files() {
+            return Err(Failure::usage("--device-table and --selinux change content; with --from, add -d"));
+        }
+        let content =
+            self.content.as_ref().map(|_| self.open_content(Some(file_system.size()), clock)).transpose()?;
+        let (target, copied) = Target::copy(&self.image, &source, self.location, self.force > 0)?;
+        if let Some(content) = content {
+            let mirrored = content.mirror(&self.image, target.shared(), clock, self.quiet);
+            mirrored.map_err(|mut failure| {
+                if failure.kind == "no_space" {
+                    failure.message += "; the base has no more room: make it with --free";
+                }
+                failure
+            })?;
+            content.image().map_or(Ok(()), |image| self.image_options.write_config(image))?;
+        }
+        let bytes = target.device().size();
+        target.keep();
+        if !self.quiet {
+            let mut output = Output::new();
+            let copied = match copied {
+                Copied::Shared => format!("shares its blocks with {}", base.display()),
+                Copied::Bytes(bytes) => format!("{} copied from {}", size::show(bytes), base.display()),
+            };
+            output.line(format!("{}: {}, {copied}", self.image.display(), size::show(bytes)))?;
+            output.finish()?;
+        }
+        Ok(0)
+    }
+}
