@@ -1,7 +1,10 @@
 //! Files whose content is fixed by hashes behind their end.
 
 use std::fs;
+use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::thread;
 
 use extant::mkfs::Mkfs;
 use extant::{Error, Fallocate, Filesystem, InodeFlags, Mount, SeekTo};
@@ -147,16 +150,68 @@ fn is_enabled(fs: &Filesystem, device: &dyn BlockDevice, what: &str) -> bool {
     true
 }
 
-/// A disk that has verity files, with `/v`, which is recorded from then on.
-fn recorded(pages: u64) -> (Arc<Recorder<MemoryDevice>>, Filesystem) {
+/// A recorded disk that is synced before each piece of the hashes is written, so that commits fall between them.
+struct Synced {
+    recorder: Recorder<MemoryDevice>,
+    fs: Mutex<Option<Filesystem>>,
+}
+
+impl BlockDevice for Synced {
+    fn size(&self) -> u64 {
+        self.recorder.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.recorder.read_at(offset, buf)
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        let is_piece = |buf: &IoSlice<'_>| metadata().chunks(4096).any(|piece| buf.starts_with(piece));
+        if bufs.iter().any(is_piece)
+            && let Some(fs) = self.fs.lock().expect("a lock").clone()
+        {
+            // A thread of its own: the writer holds locks.
+            thread::spawn(move || fs.sync().expect("sync")).join().expect("a thread");
+        }
+        self.recorder.write_vectored_at(offset, bufs)
+    }
+
+    fn write_fua(&self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.recorder.write_fua(offset, buf)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.recorder.flush()
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.recorder.discard(offset, bytes)
+    }
+
+    fn write_zeroes(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.recorder.write_zeroes(offset, bytes)
+    }
+}
+
+/// A disk that has verity files, with `/v`.
+fn verity_disk(pages: u64) -> (Arc<Synced>, Filesystem) {
     let device = MemoryDevice::new(16 << 20);
-    Mkfs::new().features("verity").expect("a feature").format(&device).expect("format");
-    let recorder = Arc::new(Recorder::over(device));
-    let mount = Mount::new().background(false).page_cache_bytes(pages);
-    let fs = mount.open_device(recorder.clone()).expect("mount");
+    Mkfs::new().features("verity").expect("a feature").inodes(4096).format(&device).expect("format");
+    let device = Arc::new(Synced { recorder: Recorder::over(device), fs: Mutex::new(None) });
+    let mount = Mount::new().background(false).page_cache_bytes(pages).reserved_pool_max(0);
+    let fs = mount.open_device(device.clone()).expect("mount");
     fs.write("/v", &content()[..SIZE]).expect("write");
     fs.sync().expect("sync");
-    (recorder, fs)
+    (device, fs)
+}
+
+/// Leaves few free blocks, none beside another, so that the hashes are written in pieces.
+fn fragment(fs: &Filesystem) {
+    let count = (0..).take_while(|at| fs.write(format!("/{at}"), [0; 4096]).is_ok()).count();
+    let _ = fs.remove_file(format!("/{count}"));
+    fs.sync().expect("sync");
+    (0..8).for_each(|at| fs.remove_file(format!("/{}", count / 2 + 2 * at)).expect("a file"));
+    fs.sync().expect("sync");
 }
 
 #[test]
@@ -164,12 +219,17 @@ fn after_every_crash_a_file_is_a_verity_file_with_its_hashes_or_as_it_was() {
     let Some(_alone) = alone() else { return };
     let scratch = tempfile::tempdir().expect("scratch");
     for pages in [0, 4 << 20] {
-        let (recorder, fs) = recorded(pages);
-        let from = recorder.log().events().len();
+        let (device, fs) = verity_disk(pages);
+        fragment(&fs);
+        let from = device.recorder.log().events().len();
+        *device.fs.lock().expect("a lock") = Some(fs.clone());
         fs.lookup("/v").expect("a file").enable_verity(&metadata()).expect("verity");
+        let extents = fs.lookup("/v").expect("a file").extents(0, u64::MAX).expect("extents");
+        assert!(extents.len() > 2, "the hashes are in one piece: {extents:?}");
         assert!(matches!(fs.lookup("/v").expect("a file").enable_verity(&metadata()), Err(Error::Exists)));
         fs.sync().expect("sync");
-        let log = recorder.log();
+        device.fs.lock().expect("a lock").take();
+        let log = device.recorder.log();
         let (mut cursor, mut enabled) = (log.cursor(), 0);
         for events in from..=log.events().len() {
             cursor.advance_to(events).expect("a log");
@@ -197,7 +257,7 @@ fn after_every_crash_a_file_is_a_verity_file_with_its_hashes_or_as_it_was() {
 
 #[test]
 fn what_cannot_be_a_verity_file_stays_as_it_was() {
-    let (_, fs) = recorded(4 << 20);
+    let (_, fs) = verity_disk(4 << 20);
     let file = fs.lookup("/v").expect("a file");
     assert!(matches!(file.enable_verity(&[]), Err(Error::InvalidArgument(_))));
     assert!(matches!(fs.lookup("/").expect("a directory").enable_verity(b"x"), Err(Error::IsADirectory)));
