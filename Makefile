@@ -8,7 +8,7 @@ STATIC := RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --l
 
 # What the programs below call, as COMMAND:PACKAGE.
 BUILD_TOOLS := cc:gcc
-TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux nsenter:util-linux genext2fs:genext2fs setfiles:policycoreutils tar:tar xz:xz-utils bzip2:bzip2 time:time mkfs.xfs:xfsprogs umoci:umoci skopeo:skopeo git:git jq:jq sfdisk:fdisk veritysetup:cryptsetup-bin
+TEST_TOOLS := $(BUILD_TOOLS) mke2fs:e2fsprogs setfattr:attr setfacl:acl setcap:libcap2-bin losetup:mount setpriv:util-linux nsenter:util-linux genext2fs:genext2fs setfiles:policycoreutils fsverity:fsverity tar:tar xz:xz-utils bzip2:bzip2 time:time mkfs.xfs:xfsprogs umoci:umoci skopeo:skopeo git:git jq:jq sfdisk:fdisk veritysetup:cryptsetup-bin
 PATH := $(PATH):/usr/sbin:/sbin
 export PATH
 

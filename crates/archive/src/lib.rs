@@ -18,6 +18,8 @@ mod disk;
 mod entry;
 mod error;
 mod flow;
+mod fs_verity;
+mod hash_tree;
 mod host;
 mod ids;
 mod labelled;
@@ -40,6 +42,7 @@ pub use disk::{Aspect, Change, ChangeKind, Difference, DiskWalk, Import, Importe
 pub use entry::{Attributes, DataRange, Entry, EntryKind, Shape, Xattr};
 pub use error::{Error, Result};
 pub use flow::{Extent, Nothing, Sink, Source};
+pub use fs_verity::VerityList;
 pub use host::{Extract, Listed, StreamReader, StreamWriter, Walk};
 pub use ids::{IdMap, IdMaps, IdRange};
 pub use labelled::Labelled;

@@ -12,17 +12,12 @@ use std::io;
 use extant_block::BlockDevice;
 use sha2::{Digest as _, Sha256};
 
-/// Bytes of a block, of the data and of the tree.
-const BLOCK_BYTES: usize = 4096;
-/// Digests in a block of the tree.
-const FANOUT: u64 = (BLOCK_BYTES / DIGEST_BYTES) as u64;
-const DIGEST_BYTES: usize = 32;
+use crate::hash_tree::{BLOCK_BYTES, DIGEST_BYTES, TreeWriter, level_blocks};
+
 /// Bytes of data that are read at once.
 const PIECE_BYTES: usize = 1 << 20;
 /// The superblock as far as it says anything.
 const SUPERBLOCK_BYTES: usize = 512;
-
-type Hash = [u8; DIGEST_BYTES];
 
 /// A hash tree, before it is written.
 #[derive(Clone, Debug)]
@@ -81,7 +76,8 @@ impl Verity {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let data_blocks = data_bytes / Self::BLOCK_BYTES;
-        let mut tree = Tree::new(self, device, data_bytes, data_blocks);
+        let write = |at, block: &[u8]| device.write_at(at, block);
+        let mut tree = TreeWriter::new(&self.salt, data_bytes + Self::BLOCK_BYTES, data_blocks, write);
         let zeroes = vec![0; BLOCK_BYTES];
         let of_zeroes = tree.hash(&zeroes);
         let mut piece = vec![0; PIECE_BYTES];
@@ -92,7 +88,7 @@ impl Verity {
             for block in piece[..bytes].chunks_exact(BLOCK_BYTES) {
                 // Most of a disk is free.
                 let digest = if block == zeroes { of_zeroes } else { tree.hash(block) };
-                tree.push(0, digest)?;
+                tree.push(digest)?;
             }
             at += bytes as u64;
         }
@@ -118,82 +114,5 @@ impl Verity {
         debug_assert!(block.len() <= SUPERBLOCK_BYTES);
         block.resize(BLOCK_BYTES, 0);
         block
-    }
-}
-
-/// How many blocks each level has, from the one above the data to the root's.
-fn level_blocks(data_blocks: u64) -> Vec<u64> {
-    let next = |blocks: &u64| (*blocks > 1).then(|| blocks.div_ceil(FANOUT));
-    std::iter::successors(Some(data_blocks), next).skip(1).collect()
-}
-
-/// A block of a level that is not full yet.
-struct Level {
-    /// Where it goes.
-    at: u64,
-    block: Vec<u8>,
-}
-
-/// The tree while the data is read.
-struct Tree<'d> {
-    device: &'d dyn BlockDevice,
-    salted: Sha256,
-    /// From the one above the data.
-    levels: Vec<Level>,
-    root: Hash,
-}
-
-impl<'d> Tree<'d> {
-    fn new(verity: &Verity, device: &'d dyn BlockDevice, hash_offset: u64, data_blocks: u64) -> Self {
-        let mut levels: Vec<Level> = Vec::new();
-        let mut at = hash_offset + Verity::BLOCK_BYTES;
-        for blocks in level_blocks(data_blocks).into_iter().rev() {
-            levels.push(Level { at, block: Vec::with_capacity(BLOCK_BYTES) });
-            at += blocks * Verity::BLOCK_BYTES;
-        }
-        levels.reverse();
-        let salted = Sha256::new_with_prefix(&verity.salt);
-        Self { device, salted, levels, root: [0; DIGEST_BYTES] }
-    }
-
-    fn hash(&self, block: &[u8]) -> Hash {
-        self.salted.clone().chain_update(block).finalize().into()
-    }
-
-    /// Takes the next digest of a level, and those of the levels above that follow from it.
-    fn push(&mut self, mut level: usize, mut digest: Hash) -> io::Result<()> {
-        loop {
-            let Some(above) = self.levels.get_mut(level) else {
-                self.root = digest;
-                return Ok(());
-            };
-            above.block.extend(digest);
-            if above.block.len() < BLOCK_BYTES {
-                return Ok(());
-            }
-            digest = self.complete(level)?;
-            level += 1;
-        }
-    }
-
-    /// Writes a block of a level: its digest.
-    fn complete(&mut self, level: usize) -> io::Result<Hash> {
-        let Level { at, block } = &mut self.levels[level];
-        block.resize(BLOCK_BYTES, 0);
-        self.device.write_at(*at, block)?;
-        *at += Verity::BLOCK_BYTES;
-        let block = std::mem::take(block);
-        Ok(self.hash(&block))
-    }
-
-    /// Completes all levels: the root hash.
-    fn finish(mut self) -> io::Result<Hash> {
-        for level in 0..self.levels.len() {
-            if !self.levels[level].block.is_empty() {
-                let digest = self.complete(level)?;
-                self.push(level + 1, digest)?;
-            }
-        }
-        Ok(self.root)
     }
 }

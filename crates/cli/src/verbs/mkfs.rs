@@ -151,6 +151,7 @@ impl Mkfs {
             });
             let mut source = self.open_content(disk_bytes, clock)?;
             let geometry = self.plan(&builder, Some(1 << 32))?.geometry().clone();
+            self.ownership.check_geometry(&geometry)?;
             let room = source.count(&geometry)?;
             self.identify(&mut builder, &room, clock);
             self.make_room(&mut builder, &room);
@@ -222,6 +223,9 @@ impl Mkfs {
                 Some(uuid) => {
                     builder.uuid_text(uuid)?;
                 }
+            }
+            if self.ownership.has_verity_files() {
+                builder.features("verity")?;
             }
             for words in &self.features {
                 builder.features(words)?;

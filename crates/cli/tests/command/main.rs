@@ -8,6 +8,7 @@ mod copying;
 mod differences;
 mod exclusion;
 mod exec_sibling;
+mod fs_verity;
 mod gnu_cp;
 mod hostile;
 mod images;

@@ -217,6 +217,21 @@ impl File {
         self.fs.retry_on_no_space(|volume| volume.exchange_content(&self.inode, &other.inode))
     }
 
+    /// Fixes the content for good, as `FS_IOC_ENABLE_VERITY` does. `metadata` is what Linux keeps of fs-verity behind the end, at the
+    /// next multiple of 64 KiB: the Merkle tree, and in blocks of its own the descriptor, whose size in bytes ends the last one. It
+    /// is taken as it is: a wrong one makes the file unreadable to Linux.
+    ///
+    /// # Errors
+    /// `Exists` if the file is a verity file; `NotPermitted` for an immutable or append-only file; `Unsupported` for a disk without the
+    /// feature `verity`, and for a file that is encrypted or has no extents; `FileTooLarge`, `NoSpace`, `ReadOnly`, `Io`,
+    /// `Corrupt`. The file is as it was then.
+    pub fn enable_verity(&self, metadata: &[u8]) -> Result<()> {
+        if !self.writable {
+            return Err(Error::PermissionDenied);
+        }
+        self.changed(self.fs.retry_on_no_space(|volume| volume.enable_verity(&self.inode, metadata)))
+    }
+
     /// Allocates, zeroes, punches, collapses or inserts a range, in bytes.
     ///
     /// # Errors

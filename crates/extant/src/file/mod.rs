@@ -5,6 +5,7 @@ pub(crate) mod fallocate;
 mod read;
 pub(crate) mod seek;
 mod sync;
+mod verity;
 mod write;
 
 use std::ops::Deref;

@@ -180,7 +180,11 @@ impl Inodes {
         self.cut(inode)
     }
 
-    fn cut(&self, inode: &Arc<Inode>) -> Result<()> {
+    /// Frees what lies behind the end of a file in the orphan list, which it leaves then if it has links.
+    ///
+    /// # Locks
+    /// `INODE` is held exclusively.
+    pub(crate) fn cut(&self, inode: &Arc<Inode>) -> Result<()> {
         let size = inode.state().raw.size();
         self.zero_tail(inode, size)?;
         let from = self.blocks_of(size);

@@ -9,6 +9,7 @@ pub(crate) struct Features {
     /// Names and targets of links may be encrypted.
     pub(crate) has_encryption: bool,
     pub(crate) has_extents: bool,
+    pub(crate) has_verity: bool,
     /// Values of attributes may be in inodes of their own.
     pub(crate) has_value_inodes: bool,
     pub(crate) inode_size: u16,
@@ -32,6 +33,7 @@ impl Features {
             has_dir_nlink: ro_compat.contains(RoCompatFeatures::DIR_NLINK),
             has_encryption: superblock.incompat().contains(IncompatFeatures::ENCRYPT),
             has_extents: superblock.incompat().contains(IncompatFeatures::EXTENTS),
+            has_verity: ro_compat.contains(RoCompatFeatures::VERITY),
             has_value_inodes: superblock.incompat().contains(IncompatFeatures::EA_INODE),
             inode_size,
             extra_isize: if inode_size > 128 { extra_isize } else { 0 },

@@ -40,7 +40,8 @@ const MORE_INCOMPAT: IncompatFeatures = IncompatFeatures::META_BG
     .union(IncompatFeatures::CSUM_SEED)
     .union(IncompatFeatures::LARGEDIR)
     .union(IncompatFeatures::INLINE_DATA);
-const MORE_RO_COMPAT: RoCompatFeatures = RoCompatFeatures::GDT_CSUM.union(RoCompatFeatures::PROJECT);
+const MORE_RO_COMPAT: RoCompatFeatures =
+    RoCompatFeatures::GDT_CSUM.union(RoCompatFeatures::PROJECT).union(RoCompatFeatures::VERITY);
 
 impl Default for Features {
     fn default() -> Self {

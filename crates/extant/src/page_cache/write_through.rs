@@ -38,13 +38,28 @@ impl PageCache {
     ) -> Result<usize> {
         let mut done = 0;
         while done < buf.len() {
-            match self.write_piece(inode, offset + done as u64, &buf[done..], privileged) {
+            match self.write_piece(inode, offset + done as u64, &buf[done..], Some(privileged)) {
                 Ok(bytes) => done += bytes,
                 Err(Error::NoSpace | Error::FileTooLarge) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }
         Ok(done)
+    }
+
+    /// Writes behind the end of a file, which stays where it is.
+    ///
+    /// # Errors
+    /// `NoSpace`; `FileTooLarge`; `ReadOnly`; `Io`; `Corrupt`. A part may be written.
+    ///
+    /// # Locks
+    /// `INODE` is held exclusively.
+    pub(crate) fn write_behind_end(&self, inode: &Arc<Inode>, offset: u64, buf: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            done += self.write_piece(inode, offset + done as u64, &buf[done..], None)?;
+        }
+        Ok(())
     }
 
     /// Writes into blocks that are written already and lie inside the file. False, and nothing is written, if the
@@ -86,8 +101,15 @@ impl PageCache {
         Ok(true)
     }
 
-    /// Writes the first run of blocks that a write touches: how many bytes.
-    fn write_piece(&self, inode: &Arc<Inode>, at: u64, buf: &[u8], privileged: bool) -> Result<usize> {
+    /// Writes the first run of blocks that a write touches: how many bytes. The writer is privileged or
+    /// not; without one size, times and mode stay.
+    fn write_piece(
+        &self,
+        inode: &Arc<Inode>,
+        at: u64,
+        buf: &[u8],
+        privileged: Option<bool>,
+    ) -> Result<usize> {
         let (logical, within) = self.block_at(at)?;
         let raw = inode.raw();
         let size = raw.size();
@@ -95,8 +117,8 @@ impl PageCache {
             logical,
             len: self.block_count(within, buf.len()).min(u32::from(MAX_LEN)),
             end: at + buf.len() as u64,
-            grows: true,
-            may_use: writer_may_use(privileged),
+            grows: privileged.is_some(),
+            may_use: writer_may_use(privileged.unwrap_or(true)),
         };
         let mut placed = self.place(inode, &raw, wanted)?;
         // Or the update would copy the fields.
@@ -112,7 +134,7 @@ impl PageCache {
             .try_for_each(|run| self.zero_blocks(inode, *run))
             .and_then(|()| self.write_padded(inode, (placed.start, within), buf, padding))
             .inspect_err(|_| self.give_back(&placed, &blocks))?;
-        let fields = FieldChange { end, privileged: Some(privileged) };
+        let fields = FieldChange { end: if privileged.is_some() { end } else { 0 }, privileged };
         self.name(inode, &mut placed, blocks, fields)?;
         Ok(buf.len())
     }

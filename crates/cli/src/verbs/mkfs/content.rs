@@ -162,10 +162,17 @@ impl Content {
         self.list().map_err(|error| named(&self.path, Failure::tree(&self.path, error)))?;
         let format = DiskFormat { block_size: geometry.block_size, inode_size: geometry.inode_size.into() };
         let mut census = Census::new(format);
-        let counted = self.source()?.pour(&mut census, Extent::Entries);
+        let (mut verity_blocks, verity_files) = (0, self.ownership.verity_files.clone());
+        let mut source = Adjust::new(self.source()?, |entry: &mut Entry| {
+            verity_blocks += verity_files.blocks_of(entry)?;
+            Ok(())
+        });
+        let counted = source.pour(&mut census, Extent::Entries);
+        drop(source);
         counted.map_err(|error| named(&self.path, Failure::tree(&self.path, error)))?;
+        let needs = census.needs();
         Ok(Room {
-            needs: census.needs(),
+            needs: Needs { blocks: needs.blocks + verity_blocks, ..needs },
             block_size: geometry.block_size.into(),
             content_bytes: census.content_bytes(),
             digest: census.digest(),
@@ -221,6 +228,7 @@ impl Content {
         drop(progress);
         drop(sink);
         filled.map_err(failed)?;
+        self.ownership.verity_files.enable(&fs).map_err(failed)?;
         unmount(image, fs)
     }
 }

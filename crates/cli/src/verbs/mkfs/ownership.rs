@@ -1,6 +1,6 @@
 //! Owners, devices and labels of what a new disk is filled with, which the host need not have.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use extant::Timestamp;
 use extant_archive::{
-    Adjust, DeviceTable, Entry, FileContexts, IdMaps, Labelled, Source, Tabled, UserDatabase,
+    Adjust, DeviceTable, Entry, FileContexts, IdMaps, Labelled, Source, Tabled, UserDatabase, VerityList,
 };
+use extant_ondisk::Geometry;
 use extant_rt::{Arc, WallClock};
 
 use crate::failure::Failure;
@@ -37,6 +38,9 @@ pub struct OwnershipOptions {
     /// `setfiles -F -r` sets them
     #[arg(long, value_name = "FILE_CONTEXTS")]
     selinux: Option<PathBuf>,
+    /// Make verity files (fs-verity) of those whose paths on the disk are the lines of this file; implies -O verity
+    #[arg(long, value_name = "LIST", requires = "content")]
+    fs_verity: Option<PathBuf>,
 }
 
 /// Reads `UID:GID`.
@@ -59,6 +63,19 @@ impl OwnershipOptions {
         !self.device_table.is_empty() || self.selinux.is_some()
     }
 
+    /// Whether there are verity files.
+    pub fn has_verity_files(&self) -> bool {
+        self.fs_verity.is_some()
+    }
+
+    /// Refuses verity files on blocks of another size.
+    pub fn check_geometry(&self, geometry: &Geometry) -> Result<(), Failure> {
+        if self.has_verity_files() && geometry.block_size != VerityList::BLOCK_BYTES {
+            return Err(Failure::usage("--fs-verity needs blocks of 4096 bytes; leave out -b"));
+        }
+        Ok(())
+    }
+
     /// What the options say. The root directory goes to `root_owner`, if there is one; `names` are the users and groups
     /// that the content knows.
     pub fn read(
@@ -72,7 +89,12 @@ impl OwnershipOptions {
         let (id_maps, device_table) = (self.id_maps.read()?, Arc::new(self.device_table(names)?));
         let (seconds, nanoseconds) = clock.now();
         let moment = Timestamp { seconds, nanoseconds };
-        Ok(Ownership { owner: self.chown, root_owner, id_maps, device_table, labels, moment })
+        let list = |path: &PathBuf| {
+            let text = fs::read(path).map_err(|error| Failure::host(path, &error))?;
+            VerityList::parse(path, &text).map_err(|error| Failure::tree(path, error))
+        };
+        let verity_files = Arc::new(self.fs_verity.as_ref().map(list).transpose()?.unwrap_or_default());
+        Ok(Ownership { owner: self.chown, root_owner, id_maps, device_table, labels, moment, verity_files })
     }
 
     fn device_table(
@@ -110,6 +132,8 @@ pub struct Ownership {
     labels: Option<Arc<FileContexts>>,
     /// The time of directories that only labels need.
     moment: Timestamp,
+    /// Files that are verity files once they are written.
+    pub verity_files: Arc<VerityList>,
 }
 
 impl Ownership {
