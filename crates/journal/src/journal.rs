@@ -399,6 +399,11 @@ impl Drop for Journal {
 }
 
 impl OpenLog {
+    /// Whether the log's end is kept for fast commits, be they written or not.
+    pub fn has_fast_commit_area(&self) -> bool {
+        self.fast_commits.first < self.fast_commits.end
+    }
+
     /// Clears the area, durably, when its fast commits are obsolete: in an empty log, or with a transaction of their number durable. Linux
     /// ignores them then, but e2fsck (1.47.0) gives a recovery up at a HEAD of another transaction than it expects.
     pub fn clear_fast_commits(&self, superblock: &mut SuperblockBlock) -> Result<()> {

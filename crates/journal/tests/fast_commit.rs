@@ -172,6 +172,36 @@ fn transactions_leave_the_area_alone() {
     assert_eq!(read_block(&*device, BLOCK, AREA + 4)[0], 9);
 }
 
+/// e2fsck (1.47.0) takes the end of the area for that of the ring, and loses what is around it.
+#[test]
+fn a_log_with_an_area_does_not_go_around_its_end() {
+    let (device, map) = disk();
+    let found = replay(&device, &map);
+    found.checkpoint(&*device, &*device, &map).expect("checkpoint");
+    let (journal, client) = open(&device, &map, false);
+    let mut starts = std::collections::BTreeSet::new();
+    let mut random = Rng(1);
+    for round in 0..900_u32 {
+        let handle = journal.start(9).expect("start");
+        for block in 0..=random.below(8) {
+            client.change(50 + block, &[round as u8; BLOCK as usize]);
+        }
+        handle.finish();
+        journal.commit_running().expect("commit");
+        let found = replay(&device, &map);
+        let (start, end) = (found.superblock.s_start, found.report.end_block);
+        assert!(start < end, "after {round} commits the log is from {start} to {end}");
+        assert_eq!(found.blocks[&FsBlock(50)][0], round as u8, "the last transaction is found");
+        starts.insert(start);
+        if random.one_in(150) {
+            journal.checkpoint().expect("checkpoint");
+        }
+    }
+    assert!(journal.stats().log_blocks > 3 * u64::from(LOG_LEN), "the log was not filled several times");
+    assert!(starts.contains(&1), "it begins at the front again");
+    journal.close().expect("close");
+}
+
 /// A record of `bytes` bytes that says `number`.
 fn record(number: u32, bytes: usize) -> Vec<u8> {
     let name = [&number.to_le_bytes()[..], &vec![b'x'; bytes - 16]].concat();

@@ -22,13 +22,6 @@ pub struct DiskKind {
     options: Option<&'static [&'static str]>,
 }
 
-impl DiskKind {
-    /// Whether syncs are fast commits.
-    pub fn has_fast_commits(&self) -> bool {
-        self.options.is_some_and(|options| options.iter().any(|option| option.contains("fast_commit")))
-    }
-}
-
 /// Each has the smallest journal there is, 1024 blocks.
 pub const KINDS: [DiskKind; 9] = [
     DiskKind {
