@@ -32,8 +32,6 @@ const RULES_MAX: usize = 1 << 20;
 /// The last numbers that an ext4 inode holds.
 const MAJOR_MAX: u32 = 0xfff;
 const MINOR_MAX: u32 = 0xf_ffff;
-/// Permissions of a directory whose line gives none, and of one above a line's.
-pub(crate) const DIRECTORY_MODE: u16 = 0o755;
 
 /// A line of a file, for messages.
 #[derive(Clone, Debug)]

@@ -9,6 +9,9 @@ pub(crate) const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// The extended attribute of a directory that holds the list which new files inherit.
 pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
+/// Permissions of a directory of which nothing says them: one that is made because something lies in it.
+pub(crate) const DIRECTORY_MODE: u16 = 0o755;
+
 /// A range of a file that holds data, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataRange {

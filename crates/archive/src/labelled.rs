@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use extant_ondisk::Timestamp;
 use extant_rt::Arc;
 
-use crate::entry::{Attributes, Entry, EntryKind};
+use crate::entry::{Attributes, DIRECTORY_MODE, Entry, EntryKind};
 use crate::error::Result;
 use crate::flow::{Extent, Sink, Source};
 use crate::labels::FileContexts;
@@ -51,7 +51,7 @@ impl Labelling<'_> {
         for depth in 0..=path.depth() {
             let above = path.above(depth);
             if !self.directories.contains(&above) {
-                let mode = if depth == path.depth() { mode } else { 0o755 };
+                let mode = if depth == path.depth() { mode } else { DIRECTORY_MODE };
                 let attributes = Attributes { mode, mtime: self.moment, ..Attributes::default() };
                 self.labelled(Entry { path: above, kind: EntryKind::Directory, attributes })?;
             }
@@ -73,7 +73,7 @@ impl Sink for Labelling<'_> {
         if let Some((parent, _)) = entry.path.split_last()
             && !self.directories.contains(parent)
         {
-            self.directory(&parent.clone(), 0o755)?;
+            self.directory(&parent.clone(), DIRECTORY_MODE)?;
         }
         self.labelled(entry)
     }

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use extant_rt::Arc;
 
 use crate::capability::{CAPABILITY, CapabilityChange, FileCapabilities};
-use crate::device_table::{DIRECTORY_MODE, DeviceTable, Rule, RuleKind, ancestors};
-use crate::entry::{Attributes, Entry, EntryKind};
+use crate::device_table::{DeviceTable, Rule, RuleKind, ancestors};
+use crate::entry::{Attributes, DIRECTORY_MODE, Entry, EntryKind};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, Sink, Source};
 use crate::path::{PathWriter, TreePath};

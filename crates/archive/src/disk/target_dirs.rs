@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use extant::{Dir, File, Filesystem, New, NewKind, SYMLINKS_MAX, Times};
 use extant_ondisk::FileType;
 
-use crate::entry::ACL_DEFAULT;
+use crate::entry::{ACL_DEFAULT, DIRECTORY_MODE};
 use crate::error::{Error, Result};
 use crate::path::TreePath;
 
@@ -178,8 +178,14 @@ impl TargetDirs {
     }
 
     fn make(&self, parent: &Dir, name: &[u8]) -> extant::Result<File> {
-        let new =
-            New { kind: NewKind::Directory, mode: 0o755, uid: 0, gid: 0, times: self.times, xattrs: &[] };
+        let new = New {
+            kind: NewKind::Directory,
+            mode: DIRECTORY_MODE,
+            uid: 0,
+            gid: 0,
+            times: self.times,
+            xattrs: &[],
+        };
         parent.create(name, &new)
     }
 

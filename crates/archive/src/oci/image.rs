@@ -13,7 +13,7 @@ use super::plan::{Plan, PlanPaths};
 use super::store::{Form, Store};
 use super::tree::Tree;
 use super::whiteout::{PREFIX, Whiteout};
-use crate::entry::{Attributes, Entry, EntryKind};
+use crate::entry::{Attributes, DIRECTORY_MODE, Entry, EntryKind};
 use crate::error::{Error, Result};
 use crate::flow::{Extent, Sink, Source};
 use crate::path::TreePath;
@@ -23,9 +23,6 @@ use crate::window::Window;
 
 /// The start of an archive in which only an image has nothing but names of an image.
 const PEEKED_BYTES: u64 = 64 << 10;
-
-/// Permissions of directories that no layer describes.
-const IMPLIED_MODE: u16 = 0o755;
 
 /// An image whose layers are read: its digests are right, and its tree is known. It can be poured any number of times.
 #[derive(Debug)]
@@ -107,8 +104,11 @@ impl Image {
             };
             let implied = names.iter().take_while(|name| plan.is_implied(**name)).count();
             for name in &names[..implied] {
-                let attributes =
-                    Attributes { mode: IMPLIED_MODE, mtime: entry.attributes.mtime, ..Attributes::default() };
+                let attributes = Attributes {
+                    mode: DIRECTORY_MODE,
+                    mtime: entry.attributes.mtime,
+                    ..Attributes::default()
+                };
                 sink.entry(Entry { path: paths.path(*name), kind: EntryKind::Directory, attributes })?;
             }
             let Some((first, others)) = names[implied..].split_first() else { continue };

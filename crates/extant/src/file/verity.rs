@@ -5,8 +5,7 @@
 //!
 //! Leaves out: what the hashes are, and reading them.
 //!
-//! Source: `fs/ext4/verity.c`, `ext4_begin_enable_verity`, `ext4_end_enable_verity`. Tests: `tests/formats/verity.rs`,
-//! `tests/crash`.
+//! Source: `fs/ext4/verity.c`, `ext4_begin_enable_verity`, `ext4_end_enable_verity`. Test: `tests/formats/verity.rs`.
 
 use extant_ondisk::InodeFlags;
 use extant_rt::Arc;

@@ -52,8 +52,8 @@ enum ContentSource {
 }
 
 impl Content {
-    /// Opens it; without a path there is none. An archive that can be read once only, or is packed, is spooled to the directory of `image`, and so
-    /// are a container image's layers. The image is to have `disk_bytes`, if that is known.
+    /// Opens it; without a path there is none. An archive that can be read once only, or is packed, is spooled to the directory
+    /// of `image`, and so are a container image's layers. The image is to have `disk_bytes`, if that is known.
     pub fn open(
         path: Option<&Path>,
         image: &Path,
