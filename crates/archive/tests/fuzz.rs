@@ -151,7 +151,7 @@ fn read_tree(fs: &Filesystem, host: &Path) {
 fn compare_trees(base: &Filesystem, fs: &Filesystem) {
     for (base, disk) in [(base, fs), (fs, base)] {
         let difference = Difference::new(base, disk);
-        let _ = difference.visit(|_| Ok(()));
+        let _ = difference.visit(|| {}, |_| Ok(()));
         let mut writer = LayerWriter::new(std::io::sink(), Packing::None);
         let _ = Changes::new(difference).pour(&mut writer, Extent::Everything);
     }

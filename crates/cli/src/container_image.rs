@@ -9,7 +9,7 @@ use extant_rt::Arc;
 
 use crate::failure::Failure;
 use crate::owner::names_on_host;
-use crate::progress::LayersProgress;
+use crate::progress::{Display, ProgressForm};
 
 /// A layer takes more as an archive than on the disk if its files are small: at most so many times as much.
 const ARCHIVE_TO_DISK_MAX: u64 = 4;
@@ -46,12 +46,12 @@ impl ImageOptions {
         path: &Path,
         disk: &Path,
         disk_bytes: Option<u64>,
-        quiet: bool,
+        form: ProgressForm,
     ) -> Result<Option<Arc<Image>>, Failure> {
         if path.as_os_str().as_encoded_bytes().ends_with(b"/.") {
             return Ok(None);
         }
-        let progress = LayersProgress::new(quiet);
+        let progress = Display::new(form);
         let image = self
             .read(disk, disk_bytes, &progress, |choice, options| Image::in_directory(path, choice, options));
         image.map_err(|mut failure| {
@@ -69,10 +69,10 @@ impl ImageOptions {
         file: File,
         disk: &Path,
         disk_bytes: Option<u64>,
-        quiet: bool,
+        form: ProgressForm,
     ) -> Result<Opened, Failure> {
         let archive = file.try_clone().map_err(|error| Failure::host(path, &error))?;
-        let progress = LayersProgress::new(quiet);
+        let progress = Display::new(form);
         let image = self
             .read(disk, disk_bytes, &progress, |choice, options| Image::in_archive(archive, choice, options));
         let image = image.map_err(|failure| named(path, failure))?;
@@ -83,7 +83,7 @@ impl ImageOptions {
         &self,
         disk: &Path,
         disk_bytes: Option<u64>,
-        progress: &LayersProgress,
+        progress: &Display,
         read: impl FnOnce(&ImageChoice, &ReadLayers<'_>) -> extant_archive::Result<Option<Image>>,
     ) -> Result<Option<Arc<Image>>, Failure> {
         let directory = spool_directory(disk);
@@ -91,7 +91,7 @@ impl ImageOptions {
         let options = ReadLayers {
             directory: &directory,
             layer_bytes_max: room.saturating_mul(ARCHIVE_TO_DISK_MAX).max(LAYER_BYTES_MIN),
-            progress: &|reading| progress.show(reading),
+            progress: &|reading| progress.show(&reading),
         };
         let choice = ImageChoice { name: self.name.clone(), platform: self.platform.clone() };
         let image = read(&choice, &options).map_err(|error| Failure::tree(disk, error))?;

@@ -73,17 +73,18 @@ impl Difference {
         self
     }
 
-    /// Calls `each` with every change: in a directory what is gone before what is there, both in the order of their names' bytes, and a
+    /// Calls `met` for each path that is compared, and `each` with every change: in a directory what is gone before what is there, both in the order of their names' bytes, and a
     /// directory before what is in it. Of a directory that is gone only itself is met.
     ///
     /// # Errors
     /// [`Error::Base`](crate::Error::Base) and [`Error::Disk`](crate::Error::Disk), naming the path; [`Error::Damaged`](crate::Error::Damaged),
     /// [`Error::Limit`](crate::Error::Limit) and [`Error::UnsafeName`](crate::Error::UnsafeName) of either; those of `each`.
-    pub fn visit(&self, mut each: impl FnMut(Change) -> Result<()>) -> Result<()> {
+    pub fn visit(&self, mut met: impl FnMut(), mut each: impl FnMut(Change) -> Result<()>) -> Result<()> {
         let known = Known::find(self)?;
         let wanted = |number| known.links.is_changed(number);
         let mut pairs = self.pairs(&known, &wanted)?;
         while let Some(pair) = pairs.next()? {
+            met();
             let kind = match &pair.found {
                 Found::Removed => ChangeKind::Removed,
                 Found::Added(_) => ChangeKind::Added,

@@ -30,15 +30,18 @@ fn differences(base: &Tree, disk: &Tree) -> BTreeMap<Vec<u8>, Vec<Aspect>> {
 pub fn assert_difference(difference: &Difference, (base, disk): (&Tree, &Tree), what: &str) {
     let (mut added, mut removed, mut changed) = (Vec::new(), Vec::new(), BTreeMap::new());
     difference
-        .visit(|change| {
-            let path = change.path.to_bytes();
-            match change.kind {
-                ChangeKind::Added => added.push(path),
-                ChangeKind::Removed => removed.push(path),
-                ChangeKind::Changed(aspects) => drop(changed.insert(path, aspects)),
-            }
-            Ok(())
-        })
+        .visit(
+            || {},
+            |change| {
+                let path = change.path.to_bytes();
+                match change.kind {
+                    ChangeKind::Added => added.push(path),
+                    ChangeKind::Removed => removed.push(path),
+                    ChangeKind::Changed(aspects) => drop(changed.insert(path, aspects)),
+                }
+                Ok(())
+            },
+        )
         .unwrap();
     let is_below =
         |path: &[u8], above: &[u8]| path.strip_prefix(above).is_some_and(|rest| rest.first() == Some(&b'/'));

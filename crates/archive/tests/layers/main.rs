@@ -167,7 +167,7 @@ fn layer_of_a_whole_disk_gives_it() {
 fn disk_and_its_copy_do_not_differ() {
     let pair = Pair::random(Origin::Copy, 1);
     let copy = Pair { base: pair.disk.clone(), disk: Arc::new(pair.disk.snapshot()) };
-    copy.difference().visit(|change| panic!("{change:?}")).unwrap();
+    copy.difference().visit(|| {}, |change| panic!("{change:?}")).unwrap();
     assert!(entries_of(layer(&mut Changes::new(copy.difference()), Packing::None)).entries.is_empty());
 }
 
@@ -189,10 +189,13 @@ fn copies_that_one_clock_changed_are_distinguished() {
         let listed = |difference: Difference| {
             let mut changes = Vec::new();
             difference
-                .visit(|change| {
-                    changes.push((change.path.to_string(), change.kind));
-                    Ok(())
-                })
+                .visit(
+                    || {},
+                    |change| {
+                        changes.push((change.path.to_string(), change.kind));
+                        Ok(())
+                    },
+                )
                 .unwrap();
             changes
         };

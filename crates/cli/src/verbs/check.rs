@@ -1,6 +1,5 @@
 //! `extant check`.
 
-use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -11,6 +10,7 @@ use super::Outcome;
 use crate::disks::{self, Reading, open_for_reading};
 use crate::failure::Failure;
 use crate::output::{self, Output};
+use crate::progress::{Display, ProgressForm};
 
 /// Exit status of fsck: there are errors.
 const EXIT_ERRORS: u8 = 4;
@@ -57,18 +57,9 @@ impl Check {
             }
             Err(failure) => return Err(failure),
         };
-        let is_terminal = io::stderr().is_terminal();
-        let mut shown = None;
-        let findings = fs.check(&mut |progress| {
-            let percent = progress.done.saturating_mul(100).checked_div(progress.total).unwrap_or(100);
-            if is_terminal && shown != Some((progress.pass, percent)) {
-                shown = Some((progress.pass, percent));
-                let _ = write!(io::stderr(), "\r\x1b[K{:?} {percent}%", progress.pass);
-            }
-        });
-        if shown.is_some() {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
+        let display = Display::new(ProgressForm::new(self.reading.json, false));
+        let findings = fs.check(&mut |progress| display.show(&progress));
+        drop(display);
         let findings = findings.map_err(|error| {
             let mut failure = Failure::disk(self.image.display(), &error);
             if matches!(error, Error::Incompatible(_)) {

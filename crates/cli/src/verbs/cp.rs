@@ -22,7 +22,7 @@ use crate::disks::{ImageLocation, Reading, open_for_reading, open_for_writing, u
 use crate::failure::Failure;
 use crate::mode::ModeChange;
 use crate::owner::{Owner, names_on};
-use crate::progress::Progress;
+use crate::progress::{Progress, ProgressForm};
 use sources::standard_input;
 use verbose::Verbose;
 
@@ -376,7 +376,11 @@ impl Cp {
             let mut verbose = Verbose::new(sink, argument, &goal.at, to);
             return pour_concurrently(source, &mut verbose, Extent::Everything);
         }
-        pour_concurrently(source, &mut Progress::new(sink, None, false), Extent::Everything)
+        pour_concurrently(
+            source,
+            &mut Progress::new(sink, None, ProgressForm::new(false, false)),
+            Extent::Everything,
+        )
     }
 
     /// The target, once it is known that this many sources can go there.

@@ -12,6 +12,7 @@ use crate::disks::{Reading, open_for_reading};
 use crate::failure::Failure;
 use crate::json::put_text;
 use crate::output::{self, Output};
+use crate::progress::{Compared, Display, ProgressForm};
 
 /// Exit status of diff: there are differences.
 const EXIT_DIFFERENT: u8 = 1;
@@ -69,7 +70,13 @@ impl Diff {
         let mut unwritten = None;
         let mut differs = false;
         let difference = Difference::new(&base, &disk).root(&self.path).reads_all(self.checksum);
-        let visited = difference.visit(|change| {
+        let display = Display::new(ProgressForm::new(self.reading.json, false));
+        let mut compared = Compared(0);
+        let met = || {
+            compared.0 += 1;
+            display.show(&compared);
+        };
+        let visited = difference.visit(met, |change| {
             differs = true;
             let path = full_path(&self.path, &change);
             if self.reading.json {
@@ -83,6 +90,7 @@ impl Diff {
                 },
             )
         });
+        drop(display);
         if let Some(failure) = unwritten {
             return Err(failure);
         }

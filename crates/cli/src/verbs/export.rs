@@ -19,7 +19,7 @@ use crate::disks::{Reading, open_for_reading};
 use crate::failure::Failure;
 use crate::metadata::failed_at;
 use crate::output::{self, Output};
-use crate::progress::Progress;
+use crate::progress::{Progress, ProgressForm};
 
 /// Pack a disk, or a directory on it, into a tar archive or a container image
 ///
@@ -167,7 +167,7 @@ impl Export {
         sink: &mut dyn Sink,
         source: &DiskPath,
     ) -> Result<Packed, Failure> {
-        let mut progress = Progress::new(sink, None, false);
+        let mut progress = Progress::new(sink, None, ProgressForm::new(self.reading.json, false));
         let poured = pour_concurrently(from, &mut progress, Extent::Everything);
         let (entries, content_bytes) = progress.counted();
         drop(progress);

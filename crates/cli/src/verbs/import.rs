@@ -9,6 +9,7 @@ use clap::Args;
 use extant_archive::oci::Image;
 use extant_archive::{Adjust, Entry, Extent, Input, Manner, Source, TarReader, pour_concurrently};
 use extant_rt::Arc;
+use serde_json::json;
 
 use super::Outcome;
 use crate::address::DiskPath;
@@ -16,8 +17,9 @@ use crate::container_image::{ImageOptions, Opened, named, spool_directory};
 use crate::disks::{ImageLocation, clock, fixed_times, open_for_writing, unmount};
 use crate::failure::Failure;
 use crate::id_maps::IdMapOptions;
+use crate::output::Output;
 use crate::owner::{names_on, names_on_host};
-use crate::progress::Progress;
+use crate::progress::{Progress, ProgressForm};
 
 /// Unpack a tar archive, a layer or a container image into a disk
 ///
@@ -43,6 +45,9 @@ pub struct Import {
     id_maps: IdMapOptions,
     #[command(flatten)]
     image_options: ImageOptions,
+    /// Write events of progress as JSON to standard error, and what was unpacked to standard output
+    #[arg(long)]
+    json: bool,
     /// The archive, or the container image; `-` is standard input
     #[arg(value_name = "TAR|IMAGE|-")]
     archive: PathBuf,
@@ -71,11 +76,15 @@ enum ImportSource {
 }
 
 impl Import {
+    fn form(&self) -> ProgressForm {
+        ProgressForm::new(self.json, false)
+    }
+
     /// What is in the archive, as far as it can be read again.
     fn source(&self, disk: &Path) -> Result<ImportSource, Failure> {
         let path = &self.archive;
         if path.is_dir() {
-            let Some(image) = self.image_options.in_directory(path, disk, None, false)? else {
+            let Some(image) = self.image_options.in_directory(path, disk, None, self.form())? else {
                 let message = format!("{} is a directory and no container image; use cp -a", path.display());
                 return Err(Failure::usage(message));
             };
@@ -100,7 +109,7 @@ impl Import {
 
     fn in_file(&self, file: File, disk: &Path) -> Result<ImportSource, Failure> {
         let path = &self.archive;
-        match self.image_options.in_archive(path, file, disk, None, false)? {
+        match self.image_options.in_archive(path, file, disk, None, self.form())? {
             Opened::Image(found) => self.in_image(found),
             Opened::File(file) => {
                 self.image_options.refuse_without_image(path)?;
@@ -139,15 +148,21 @@ impl Import {
             };
             let mut import =
                 extant_archive::Import::new(&fs, &target.path, Manner::Layer, times).map_err(failed)?;
-            let mut progress = Progress::new(&mut import, None, false);
+            let mut progress = Progress::new(&mut import, None, self.form());
             let reader = Adjust::new(reader, move |entry: &mut Entry| id_maps.apply(entry));
             pour_concurrently(reader, &mut progress, Extent::Everything)
-                .map_err(|error| named(&self.archive, failed(error)))
+                .map_err(|error| named(&self.archive, failed(error)))?;
+            Ok(progress.counted())
         };
         let unpacked = unpack();
         // What was unpacked before a failure stays, and stays consistent.
         unmount(&target.image, fs)?;
-        unpacked?;
+        let (entries, content_bytes) = unpacked?;
+        if self.json {
+            let mut output = Output::new();
+            output.json(&json!({ "entries": entries, "content_bytes": content_bytes }))?;
+            output.finish()?;
+        }
         Ok(0)
     }
 }

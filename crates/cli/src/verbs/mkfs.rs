@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use clap::Args;
 use extant::mkfs::{Error, Layout, Mkfs as Builder};
 use extant_rt::WallClock;
+use serde_json::json;
 
 use super::Outcome;
 use super::info::uuid_text;
@@ -18,6 +19,7 @@ use crate::container_image::ImageOptions;
 use crate::disks::{ImageLocation, clock};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::progress::ProgressForm;
 use crate::size;
 use content::{Content, Room};
 use ownership::{OwnershipOptions, owner};
@@ -99,6 +101,9 @@ pub struct Mkfs {
     /// Say nothing
     #[arg(short)]
     quiet: bool,
+    /// Print what was made as JSON, and events of progress to standard error
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
     /// Fill it from this directory, tar archive or container image; `-` is an archive on standard input
     #[arg(short = 'd', value_name = "DIR|TAR|-")]
     content: Option<PathBuf>,
@@ -168,7 +173,7 @@ impl Mkfs {
             builder.bytes(bytes);
         }
         if self.dry_run {
-            return self.describe(&self.plan(&builder, device_bytes)?, "would make ");
+            return self.describe(&self.plan(&builder, device_bytes)?, None);
         }
         if device_bytes.is_some() {
             // What cannot be made is not to cost what is there.
@@ -182,23 +187,23 @@ impl Mkfs {
         let target = Target::open(&self.image, self.location, bytes, self.force > 0)?;
         let layout = builder.format(target.device()).map_err(|error| self.failed(&error))?;
         if let Some((source, room)) = content {
-            source.fill(&self.image, target.shared(), clock, room.content_bytes, self.quiet)?;
+            source.fill(&self.image, target.shared(), clock, room.content_bytes, self.form())?;
             source.image().map_or(Ok(()), |image| self.image_options.write_config(image))?;
         }
         let tree = self.verity.write(&self.image, target.device(), &layout)?;
         target.keep();
-        if !self.quiet {
-            self.describe(&layout, "")?;
-            tree.map_or(Ok(()), |tree| tree.describe())?;
-        }
-        Ok(0)
+        self.describe(&layout, tree.as_ref())
+    }
+
+    fn form(&self) -> ProgressForm {
+        ProgressForm::new(self.json, self.quiet)
     }
 
     /// What a disk of `disk_bytes` is filled with.
     fn open_content(&self, disk_bytes: Option<u64>, clock: WallClock) -> Result<Content, Failure> {
-        let quiet = (clock, self.quiet);
+        let form = (clock, self.form());
         let path = self.content.as_deref();
-        let content = Content::open(path, &self.image, disk_bytes, &self.image_options, quiet)?;
+        let content = Content::open(path, &self.image, disk_bytes, &self.image_options, form)?;
         let ownership = self.ownership.read(self.root_owner(), || content.names(), clock)?;
         Ok(content.owned(ownership))
     }
@@ -348,14 +353,33 @@ impl Mkfs {
         Failure::new(kind, self.image.display().to_string(), error.to_string())
     }
 
-    fn describe(&self, layout: &Layout, prefix: &str) -> Outcome {
+    /// Says what was or would be made.
+    fn describe(&self, layout: &Layout, tree: Option<&verity::Written>) -> Outcome {
         let (geometry, superblock) = (layout.geometry(), layout.superblock());
         let block = u64::from(geometry.block_size);
+        let mut output = Output::new();
+        if self.json {
+            output.json(&json!({
+                "image": self.image.display().to_string(),
+                "is_made": !self.dry_run,
+                "size_bytes": geometry.blocks_count * block,
+                "block_size_bytes": block,
+                "inodes": geometry.inodes_count,
+                "journal_bytes": layout.journal_blocks() * block,
+                "uuid": uuid_text(superblock.s_uuid()),
+                "verity": tree.map(verity::Written::document),
+            }))?;
+            output.finish()?;
+            return Ok(0);
+        }
+        if self.quiet && !self.dry_run {
+            return Ok(0);
+        }
+        let prefix = if self.dry_run { "would make " } else { "" };
         let journal = match layout.journal_blocks() {
             0 => "no journal".to_owned(),
             blocks => format!("journal of {}", size::show(blocks * block)),
         };
-        let mut output = Output::new();
         output.line(format!(
             "{prefix}{}: {} ({} blocks of {block}), {} inodes, {}, UUID {}",
             self.image.display(),
@@ -365,6 +389,7 @@ impl Mkfs {
             journal,
             uuid_text(superblock.s_uuid()),
         ))?;
+        tree.map_or(Ok(()), |tree| tree.describe(&mut output))?;
         output.finish()?;
         Ok(0)
     }

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::Value;
+
 use super::bench::{Bench, DISK, is_root, tool};
 
 fn listing(bench: &Bench, archive: &str) -> Vec<String> {
@@ -81,6 +83,31 @@ fn archives_come_from_pipes_and_compressed_into_directories() {
     let part = bench.ok(&["export", "disk.img:/srv/two"]).stdout;
     fs::write(bench.path("part.tar"), part).expect("file");
     assert!(bench.program("tar", &["-tf", "part.tar"]).out.contains("etc/hostname"));
+}
+
+#[test]
+fn progress_of_a_slow_archive_is_told_in_events() {
+    let (Some(bench), Some(_)) = (Bench::new(), tool("tar")) else { return };
+    fs::write(bench.path("tree/large"), vec![b'x'; 4 << 20]).expect("file");
+    bench.program("tar", &["-cf", "tree.tar", "-C", "tree", "."]);
+    let extant = env!("CARGO_BIN_EXE_extant");
+    bench.shell(&format!(
+        "half=$(($(wc -c < tree.tar) / 1024 * 512)); mkfifo slow
+        (head -c $half tree.tar; sleep 0.5; tail -c +$((half + 1)) tree.tar) > slow &
+        {extant} mkdir disk.img:/srv; {extant} import --json disk.img:/srv slow > out 2> events"
+    ));
+    let told = |name: &str| String::from_utf8(bench.bytes(name)).expect("text");
+    let result: Value = serde_json::from_str(&told("out")).expect("JSON");
+    let events: Vec<Value> =
+        told("events").lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let last = &events.last().expect("events")["progress"];
+    assert_eq!(last["step"], "copy");
+    assert!(last["elapsed_ns"].as_u64() >= Some(100_000_000), "{last}");
+    for (key, whole) in [("files", "entries"), ("done_bytes", "content_bytes")] {
+        let counts: Vec<_> = events.iter().map(|event| event["progress"][key].as_u64()).collect();
+        assert!(counts.is_sorted() && counts[0].is_some(), "{counts:?}");
+        assert!(*counts.last().expect("events") <= result[whole].as_u64(), "{counts:?} of {result}");
+    }
 }
 
 #[test]

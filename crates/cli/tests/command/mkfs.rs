@@ -74,6 +74,24 @@ fn letters_mean_what_they_mean_to_mke2fs() {
 }
 
 #[test]
+fn what_was_made_is_told_as_json() {
+    let Some(bench) = new_bench() else { return };
+    let would = bench.document("mkfs --json -n a.img 8M");
+    assert_eq!((would["is_made"].as_bool(), bench.path("a.img").exists()), (Some(false), false));
+    let made = bench.document("mkfs --json a.img 8M");
+    let info = bench.document("info --json a.img");
+    for key in ["image", "uuid", "size_bytes", "block_size_bytes", "inodes"] {
+        assert!(!made[key].is_null(), "{made}");
+        assert_eq!(made[key], info[key], "{key}");
+    }
+    assert_eq!(would["journal_bytes"], made["journal_bytes"]);
+    let sealed = bench.document("mkfs --json --verity b.img 8M");
+    assert_eq!(sealed["verity"]["hash_offset_bytes"], sealed["size_bytes"]);
+    let copy = bench.document("mkfs --json --from a.img c.img");
+    assert_eq!((&copy["base"], &copy["size_bytes"]), (&"a.img".into(), &made["size_bytes"]));
+}
+
+#[test]
 fn sizes_without_a_suffix_are_kibibytes_or_blocks() {
     let Some(bench) = new_bench() else { return };
     for (arguments, bytes) in [

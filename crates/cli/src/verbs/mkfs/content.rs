@@ -18,7 +18,7 @@ use crate::container_image::{ImageOptions, Opened, named, spool_directory};
 use crate::disks::{fixed_time, fixed_times, mount, unmount};
 use crate::failure::Failure;
 use crate::owner::names_on_host;
-use crate::progress::Progress;
+use crate::progress::{Progress, ProgressForm};
 use crate::verbs::import::input;
 
 use super::ownership::Ownership;
@@ -59,14 +59,14 @@ impl Content {
         image: &Path,
         disk_bytes: Option<u64>,
         options: &ImageOptions,
-        (clock, quiet): (WallClock, bool),
+        (clock, form): (WallClock, ProgressForm),
     ) -> Result<Self, Failure> {
         let Some(path) = path else {
             options.refuse_without_image(Path::new("a disk without -d"))?;
             return Ok(Self::new(ContentSource::None, image, image, clock));
         };
         let source = if path.is_dir() {
-            match options.in_directory(path, image, disk_bytes, quiet)? {
+            match options.in_directory(path, image, disk_bytes, form)? {
                 Some(found) => ContentSource::Image(found),
                 None => ContentSource::Directory(None),
             }
@@ -78,7 +78,7 @@ impl Content {
                 let spooled = archive.spool(&spool_directory(image));
                 spooled.map_err(|error| named(path, Failure::tree(image, error)))?
             };
-            match options.in_archive(path, file, image, disk_bytes, quiet)? {
+            match options.in_archive(path, file, image, disk_bytes, form)? {
                 Opened::Image(found) => ContentSource::Image(found),
                 Opened::File(file) => ContentSource::Archive(file),
             }
@@ -186,13 +186,13 @@ impl Content {
         device: Arc<dyn BlockDevice>,
         clock: WallClock,
         content_bytes: u64,
-        quiet: bool,
+        form: ProgressForm,
     ) -> Result<(), Failure> {
         let manner = match self.source {
             ContentSource::Archive(_) => Manner::Layer,
             ContentSource::None | ContentSource::Directory(_) | ContentSource::Image(_) => Manner::Unpack,
         };
-        self.pour(image, device, clock, Some(content_bytes), quiet, |fs| {
+        self.pour(image, device, clock, Some(content_bytes), form, |fs| {
             Import::new(fs, "/", manner, fixed_times(clock))
         })
     }
@@ -203,9 +203,9 @@ impl Content {
         image: &Path,
         device: Arc<dyn BlockDevice>,
         clock: WallClock,
-        quiet: bool,
+        form: ProgressForm,
     ) -> Result<(), Failure> {
-        self.pour(image, device, clock, None, quiet, |fs| Mirror::new(fs, "/", fixed_times(clock)))
+        self.pour(image, device, clock, None, form, |fs| Mirror::new(fs, "/", fixed_times(clock)))
     }
 
     fn pour<S: Sink>(
@@ -214,7 +214,7 @@ impl Content {
         device: Arc<dyn BlockDevice>,
         clock: WallClock,
         total_bytes: Option<u64>,
-        quiet: bool,
+        form: ProgressForm,
         sink: impl FnOnce(&Filesystem) -> extant_archive::Result<S>,
     ) -> Result<(), Failure> {
         // Without a thread in the background the same work gives the same journal.
@@ -223,7 +223,7 @@ impl Content {
         let fs = mount(image, device, options.cache_bytes(CACHE_BYTES).reserved_pool_max(0))?;
         let failed = |error| named(&self.path, Failure::tree(image, error));
         let mut sink = sink(&fs).map_err(failed)?;
-        let mut progress = Progress::new(&mut sink, total_bytes, quiet);
+        let mut progress = Progress::new(&mut sink, total_bytes, form);
         let filled = pour_concurrently(self.source()?, &mut progress, Extent::Everything);
         drop(progress);
         drop(sink);

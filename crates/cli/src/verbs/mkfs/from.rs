@@ -4,6 +4,7 @@ use std::path::Path;
 
 use extant_block::{Copied, DeviceAccess};
 use extant_rt::WallClock;
+use serde_json::json;
 
 use super::target::Target;
 use super::{Mkfs, Outcome};
@@ -32,7 +33,7 @@ impl Mkfs {
             self.content.as_ref().map(|_| self.open_content(Some(file_system.size()), clock)).transpose()?;
         let (target, copied) = Target::copy(&self.image, &source, self.location, self.force > 0)?;
         if let Some(content) = content {
-            let mirrored = content.mirror(&self.image, target.shared(), clock, self.quiet);
+            let mirrored = content.mirror(&self.image, target.shared(), clock, self.form());
             mirrored.map_err(|mut failure| {
                 if failure.kind == "no_space" {
                     failure.message += "; the base has no more room: make it with --free";
@@ -43,15 +44,24 @@ impl Mkfs {
         }
         let bytes = target.device().size();
         target.keep();
-        if !self.quiet {
-            let mut output = Output::new();
+        let mut output = Output::new();
+        if self.json {
+            let copied_bytes = if let Copied::Bytes(bytes) = copied { bytes } else { 0 };
+            output.json(&json!({
+                "image": self.image.display().to_string(),
+                "base": base.display().to_string(),
+                "size_bytes": bytes,
+                "is_shared": matches!(copied, Copied::Shared),
+                "copied_bytes": copied_bytes,
+            }))?;
+        } else if !self.quiet {
             let copied = match copied {
                 Copied::Shared => format!("shares its blocks with {}", base.display()),
                 Copied::Bytes(bytes) => format!("{} copied from {}", size::show(bytes), base.display()),
             };
             output.line(format!("{}: {}, {copied}", self.image.display(), size::show(bytes)))?;
-            output.finish()?;
         }
+        output.finish()?;
         Ok(0)
     }
 }

@@ -7,6 +7,7 @@ use clap::Args;
 use extant::mkfs::Layout;
 use extant_archive::{HashTree, Verity};
 use extant_block::BlockDevice;
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::output::{Output, hex};
@@ -99,11 +100,18 @@ impl VerityOptions {
 
 impl Written {
     /// Says what mounting it takes.
-    pub fn describe(&self) -> Result<(), Failure> {
-        let mut output = Output::new();
+    pub fn describe(&self, output: &mut Output) -> Result<(), Failure> {
         let salt = if self.salt.is_empty() { "-".to_owned() } else { hex(&self.salt) };
         output.line(format!("root hash {}", hex(&self.tree.root_hash)))?;
-        output.line(format!("salt {salt}, hash offset {}", self.tree.hash_offset))?;
-        output.finish()
+        output.line(format!("salt {salt}, hash offset {}", self.tree.hash_offset))
+    }
+
+    /// The same for programs.
+    pub fn document(&self) -> Value {
+        json!({
+            "root_hash": hex(&self.tree.root_hash),
+            "salt": hex(&self.salt),
+            "hash_offset_bytes": self.tree.hash_offset,
+        })
     }
 }
