@@ -5,6 +5,7 @@
 //! fuse2fs its package; without them they are named as missing.
 
 mod conflicts;
+mod freeze;
 mod host;
 mod instructions;
 mod kernel;
@@ -237,6 +238,15 @@ enum What {
         #[arg(long)]
         count: bool,
     },
+    /// How long a commit keeps new handles out, by the blocks and groups that its transaction changed.
+    Freeze {
+        /// Runs of each figure.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Where a plot goes, as SVG.
+        #[arg(long)]
+        plot: Option<PathBuf>,
+    },
     /// Traces two threads with valgrind and prints the cache lines that one writes and the other touches.
     Conflicts {
         /// What each does in its own directory.
@@ -314,6 +324,7 @@ fn main() -> ExitCode {
         What::Client { dir } => mount::client(&dir),
         What::ScanPolicies { seed, csv, plot } => policies::compare(seed, &csv, plot.as_deref()),
         What::Scale { rounds, dir, plot } => scale::measure(&dir, rounds.max(1), plot.as_deref()),
+        What::Freeze { rounds, plot } => freeze::measure(rounds.max(1), plot.as_deref()),
         What::ScaleWorker { image, crash, count } => scale::worker_main(&image, crash, count),
         What::Conflicts { operation, dir } => conflicts::conflicts(operation, &dir),
         What::Instructions { operations, dir } => instructions::instructions(&operations, &dir),

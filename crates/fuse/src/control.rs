@@ -191,6 +191,7 @@ fn journal(fs: &Filesystem) -> String {
         ("checkpoints", stats.checkpoints),
         ("home_blocks", stats.checkpoint_blocks),
         ("start_waits", stats.start_waits),
+        ("locked_ns", stats.locked_ns),
     ];
     values.iter().map(|(name, value)| format!("{name} {value}\n")).collect()
 }

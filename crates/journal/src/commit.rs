@@ -208,6 +208,7 @@ impl Journal {
         &self,
         client: &'c dyn Client,
     ) -> (TransactionId, Materialise<'c>, BTreeSet<FsBlock>) {
+        let locked = Monotonic::now();
         self.lock_updates();
         let tid = self.running_tid();
         let materialise = client.freeze(tid);
@@ -216,6 +217,7 @@ impl Journal {
         self.running.store(tid.next().0, Ordering::Release);
         self.gate.open_next();
         self.wake();
+        self.stats.locked(locked.elapsed());
         (tid, materialise, revoked)
     }
 

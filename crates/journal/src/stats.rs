@@ -1,5 +1,7 @@
 //! Counters of what the journal did.
 
+use std::time::Duration;
+
 use extant_rt::{AtomicU64, Ordering};
 
 /// Counts of the journal since it was opened.
@@ -24,6 +26,8 @@ pub struct Stats {
     pub checkpoint_blocks: u64,
     /// Handles that did not open at the first attempt.
     pub start_waits: u64,
+    /// Nanoseconds in which no handle could open, because a commit waited for the open ones or froze what they changed.
+    pub locked_ns: u64,
 }
 
 /// The counters behind [`Stats`]. Relaxed throughout: nothing is decided by them.
@@ -38,6 +42,7 @@ pub struct Counters {
     checkpoints: AtomicU64,
     checkpoint_blocks: AtomicU64,
     start_waits: AtomicU64,
+    locked_ns: AtomicU64,
 }
 
 impl Counters {
@@ -62,6 +67,10 @@ impl Counters {
         self.start_waits.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub fn locked(&self, time: Duration) {
+        self.locked_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
     pub fn read(&self) -> Stats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
@@ -74,6 +83,7 @@ impl Counters {
             checkpoints: get(&self.checkpoints),
             checkpoint_blocks: get(&self.checkpoint_blocks),
             start_waits: get(&self.start_waits),
+            locked_ns: get(&self.locked_ns),
         }
     }
 }

@@ -23,17 +23,24 @@ use crate::metadata::{SbInfo, verify};
 #[derive(Debug)]
 pub(crate) struct Pinned {
     buffers: Vec<Arc<Buffer>>,
-    inodes: Vec<Arc<Inode>>,
+    inodes: Vec<(FsBlock, Vec<Arc<Inode>>)>,
 }
 
-/// An inode, the byte in its block where it begins, and its bytes.
-type InodeSnapshot = (InodeNumber, usize, Arc<RawInode>);
+/// An inode as it was at the freeze.
+struct InodeSnapshot {
+    /// The block of the inode table.
+    block: FsBlock,
+    /// The byte in it where the inode begins.
+    offset: usize,
+    number: InodeNumber,
+    raw: Arc<RawInode>,
+}
 
 /// Snapshots of all that a transaction changed.
 struct Snapshot {
     buffers: Vec<(FsBlock, BufferKind, Arc<[u8]>)>,
-    /// By block of the inode table, in no order.
-    raw_inodes: Vec<(FsBlock, Vec<InodeSnapshot>)>,
+    /// Those of a block behind one another, the blocks in no order.
+    inodes: Vec<InodeSnapshot>,
     groups: AllocatorSnapshot,
     superblock: Option<Superblock>,
 }
@@ -51,7 +58,7 @@ impl SbInfo {
         self.discard_freed(tid);
         self.allocator.committed(tid);
         let Some(pinned) = self.pinned.lock().take() else { return };
-        pinned.inodes.iter().for_each(|inode| self.inodes.let_go(inode));
+        pinned.inodes.iter().flat_map(|(_, inodes)| inodes).for_each(|inode| self.inodes.let_go(inode));
         pinned.buffers.iter().for_each(|buffer| self.buffers.let_go(buffer));
     }
 
@@ -73,28 +80,27 @@ impl SbInfo {
                 buffers.push((buffer.block, state.kind, state.bytes.clone()));
             }
         }
-        let mut raw_inodes = Vec::with_capacity(changes.inodes.len());
-        let mut inodes = Vec::new();
-        for (block, in_block) in changes.inodes {
-            let mut frozen = Vec::with_capacity(in_block.len());
-            for inode in &in_block {
+        // No handle opens meanwhile: nothing is allocated or freed by the block.
+        let count = changes.inodes.iter().map(|(_, inodes)| inodes.len()).sum();
+        let mut inodes = Vec::with_capacity(count);
+        for (block, in_block) in &changes.inodes {
+            for inode in in_block {
                 let mut state = inode.state();
                 state.dirty = false;
-                frozen.push((inode.number, inode.home.1, state.raw.clone()));
+                let (block, offset) = (*block, inode.home.1);
+                inodes.push(InodeSnapshot { block, offset, number: inode.number, raw: state.raw.clone() });
             }
-            raw_inodes.push((block, frozen));
-            inodes.extend(in_block);
         }
         let groups = self.allocator.freeze(tid);
         let superblock =
             (changes.superblock || !groups.groups.is_empty()).then(|| self.superblock.lock().clone());
-        *self.pinned.lock() = Some(Pinned { buffers: changes.buffers, inodes });
-        Snapshot { buffers, raw_inodes, groups, superblock }
+        *self.pinned.lock() = Some(Pinned { buffers: changes.buffers, inodes: changes.inodes });
+        Snapshot { buffers, inodes, groups, superblock }
     }
 
     fn finish(&self, snapshot: Snapshot) -> Result<Vec<FinalBlock>> {
         let mut out = Vec::new();
-        let Snapshot { buffers, raw_inodes, groups, superblock } = snapshot;
+        let Snapshot { buffers, inodes, groups, superblock } = snapshot;
         if let Some(superblock) = superblock {
             out.push(self.finish_superblock(superblock, groups.free_blocks, groups.free_inodes)?);
         }
@@ -103,9 +109,10 @@ impl SbInfo {
             self.tables.pass();
         }
         self.finish_groups(groups.groups, &mut out)?;
-        for (block, raw_inodes) in raw_inodes {
+        for inodes in inodes.chunk_by(|a, b| a.block == b.block) {
+            let block = inodes[0].block;
             let fresh = fresh.remove(&block);
-            out.push(self.finish_inodes(block, &raw_inodes, fresh)?);
+            out.push(self.finish_inodes(block, inodes, fresh)?);
         }
         for block in fresh {
             out.push(FinalBlock { block, bytes: self.zeroes() });
@@ -160,12 +167,12 @@ impl SbInfo {
         descriptor.write(into).map_err(|e| location.format(e))
     }
 
-    fn finish_inodes(&self, block: FsBlock, raw_inodes: &[InodeSnapshot], fresh: bool) -> Result<FinalBlock> {
+    fn finish_inodes(&self, block: FsBlock, inodes: &[InodeSnapshot], fresh: bool) -> Result<FinalBlock> {
         let location = Location::of(Structure::Inode).block(block);
         let mut bytes = if fresh { self.zeroes() } else { self.base(block, location)? };
         let target = Arc::make_mut(&mut bytes);
-        for (number, offset, inode) in raw_inodes {
-            let mut inode = RawInode::clone(inode);
+        for InodeSnapshot { offset, number, raw, .. } in inodes {
+            let mut inode = RawInode::clone(raw);
             self.checksums.update_inode(*number, &mut inode);
             let raw = inode.as_bytes();
             target
