@@ -4,6 +4,7 @@ mod address;
 mod container_image;
 mod disks;
 mod failure;
+mod fitrim;
 mod foreign;
 mod id_maps;
 mod json;

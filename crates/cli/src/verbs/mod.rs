@@ -24,6 +24,7 @@ mod stat;
 mod sync;
 mod top;
 mod touch;
+mod trim;
 mod umount;
 
 use std::ffi::OsString;
@@ -90,6 +91,7 @@ enum Verb {
     Check(check::Check),
     Replay(replay::Replay),
     Frag(frag::Frag),
+    Trim(trim::Trim),
     Bench(exec_sibling::Bench),
     Lab(exec_sibling::Lab),
 }
@@ -160,6 +162,7 @@ impl Verb {
             Self::Check(verb) => verb.run(),
             Self::Replay(verb) => verb.run(),
             Self::Frag(verb) => verb.run(),
+            Self::Trim(verb) => verb.run(),
             Self::Bench(verb) => verb.run(),
             Self::Lab(verb) => verb.run(),
         }

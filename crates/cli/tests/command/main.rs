@@ -21,6 +21,7 @@ mod ownership;
 mod reading;
 mod reference;
 mod states;
+mod trim;
 mod usage;
 mod verbs;
 mod verity;

@@ -293,6 +293,10 @@ fn trimming_the_mount_gives_freed_space_back_to_the_host() {
         return;
     }
     assert!(is_given_back(), "{before} bytes before, {} after", taken());
+    let trimmed =
+        Command::new(env!("CARGO_BIN_EXE_extant")).args(["trim", "--json"]).arg(&disk.point).output();
+    let trimmed = trimmed.expect("extant runs");
+    assert!(trimmed.status.success(), "{}", String::from_utf8_lossy(&trimmed.stderr));
     disk.finish();
 }
 

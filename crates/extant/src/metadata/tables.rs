@@ -1,4 +1,4 @@
-//! Zeroing the inode tables that mkfs left to be initialised lazily, in the background.
+//! Zeroing the inode tables that mkfs left to be initialised lazily, in the background or at once.
 //!
 //! The thread zeroes the never written part of the table of each group without `INODE_ZEROED`, and then sets that flag in
 //! its descriptor. Until then a commit zeroes the table blocks that it brings into use (`commit.rs`). The two never write
@@ -14,12 +14,13 @@
 //!
 //! Source: kernel `ext4_init_inode_table`, `ext4_lazyinit_thread`. Tests: `tests/tables.rs`, `../tests/lazy_tables.rs`.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use extant_ondisk::{FsBlock, GroupNumber, Structure};
-use extant_rt::{Arc, AtomicU32, LockClass, Monotonic, Mutex, Ordering, Weak};
+use extant_rt::{Arc, AtomicU32, LockClass, Monotonic, Mutex, Ordering, Weak, is_interrupted};
 
-use crate::error::{Location, Result};
+use crate::error::{Error, Location, Result};
 use crate::metadata::SbInfo;
 use crate::metadata::update::{Credits, MetadataUpdate};
 use crate::metadata::worker::{Signal, Watch, Worker};
@@ -91,21 +92,60 @@ impl SbInfo {
         if self.allocator.is_table_zeroed(group)? {
             return Ok(false);
         }
-        self.allocator.check_unused_inodes(group)?;
-        let (table, mut at) = (self.allocator.inode_table(group)?, 0);
-        while let Some(next) = self.zero_piece(group, table, at)? {
-            at = next;
-        }
+        self.zero_unused_table(group)?;
         // Before the descriptor says so, even without a log.
         self.writable()?.flush()?;
-        let mut update = self.begin(Credits::new(1, 0))?;
-        update.mark_table_zeroed(group)?;
-        update.finish();
+        self.note_table_zeroed(group)?;
         Ok(true)
     }
 
-    /// Zeroes the next blocks of the table from the block `at` on that are not in use: where to go on.
-    fn zero_piece(&self, group: GroupNumber, table: FsBlock, at: u32) -> Result<Option<u32>> {
+    /// Does at once what the thread has left: how many bytes it zeroed. A group whose inode bitmap contradicts its descriptor is left alone.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `Io`; `Interrupted`; the journal's. Tables zeroed before the error stay zeroed.
+    pub(crate) fn zero_unused_tables(&self) -> Result<u64> {
+        let journal = self.writable()?;
+        let (mut blocks, mut fresh) = (0, Vec::new());
+        let has_unused = self.checksums.has_group_checksums();
+        for group in (0..self.geometry.group_count).filter(|_| has_unused).map(GroupNumber) {
+            if is_interrupted() {
+                return Err(Error::Interrupted);
+            }
+            if self.allocator.is_table_zeroed(group)? {
+                continue;
+            }
+            match self.zero_unused_table(group) {
+                Err(Error::Corrupt { .. }) if self.writable().is_ok() => continue,
+                zeroed => blocks += u64::from(zeroed?),
+            }
+            fresh.push(group);
+        }
+        // Before the descriptors say so, even without a log.
+        journal.flush()?;
+        fresh.into_iter().try_for_each(|group| self.note_table_zeroed(group))?;
+        Ok(blocks * u64::from(self.geometry.block_size))
+    }
+
+    fn note_table_zeroed(&self, group: GroupNumber) -> Result<()> {
+        let mut update = self.begin(Credits::new(1, 0))?;
+        update.mark_table_zeroed(group)?;
+        update.finish();
+        Ok(())
+    }
+
+    /// Zeroes the unused part of a group's table: how many blocks.
+    fn zero_unused_table(&self, group: GroupNumber) -> Result<u32> {
+        self.allocator.check_unused_inodes(group)?;
+        let (table, mut at, mut blocks) = (self.allocator.inode_table(group)?, 0, 0);
+        while let Some(piece) = self.zero_piece(group, table, at)? {
+            at = piece.end;
+            blocks += piece.end - piece.start;
+        }
+        Ok(blocks)
+    }
+
+    /// Zeroes the next blocks of the table from the block `at` on that are not in use: which, counted from the table's first.
+    fn zero_piece(&self, group: GroupNumber, table: FsBlock, at: u32) -> Result<Option<Range<u32>>> {
         let per_block = self.geometry.block_size / u32::from(self.geometry.inode_size);
         let blocks = self.geometry.inode_table_blocks_per_group;
         let _zeroing = self.tables.zeroing.lock();
@@ -119,7 +159,7 @@ impl SbInfo {
         self.device
             .write_zeroes(start, u64::from(len) * size)
             .map_err(|error| self.table_place(group).io(error))?;
-        Ok(Some(at + len))
+        Ok(Some(at..at + len))
     }
 
     fn table_place(&self, group: GroupNumber) -> Location {
@@ -171,7 +211,7 @@ fn zero_tables<V: AsRef<SbInfo>>(volume: &Weak<V>, signal: &Signal, delay: Durat
         let counted = match sbi.zero_table(group) {
             Ok(false) => None,
             Ok(true) => Some(&sbi.tables.zeroed),
-            Err(crate::Error::Corrupt { .. }) if sbi.writable().is_ok() => Some(&sbi.tables.skipped),
+            Err(Error::Corrupt { .. }) if sbi.writable().is_ok() => Some(&sbi.tables.skipped),
             // The next operation reports the error.
             Err(_) => return,
         };
