@@ -17,6 +17,7 @@ mod namespace;
 mod page_cache;
 #[cfg(test)]
 mod tests;
+mod tune;
 
 pub use api::{Dir, DirEntry, File, Filesystem, Mount, OpenOptions, SYMLINKS_MAX};
 pub use check::{FINDINGS_MAX, Finding, Pass, Progress};
@@ -40,6 +41,7 @@ pub use mount::Mounted;
 
 pub use namespace::Credentials;
 pub use namespace::{New, NewKind, RenameFlags};
+pub use tune::{ErrorBehavior, Tune, Tuned};
 
 /// The snippets of README.md compile, and those of the guide run.
 #[cfg(doctest)]

@@ -327,6 +327,25 @@ pub fn init_tail(block: &mut [u8]) {
     tail.copy_from_slice(&[0, 0, 0, 0, TAIL_BYTES as u8, 0, 0, FT_DIR_CSUM, 0, 0, 0, 0]);
 }
 
+/// Makes room for a tail in a block without one, by moving its entries together, and writes it with checksum 0; `false`, and no change,
+/// when they take all of the block.
+///
+/// # Errors
+/// `Corrupt`, and no change, when an entry is broken.
+pub fn make_tail(block: &mut [u8]) -> Result<bool> {
+    let usable = usable_bytes(block.len(), true);
+    let mut packed = vec![0; block.len()];
+    init_empty(&mut packed, usable);
+    for entry in live_entries(block, block.len()) {
+        let entry = entry?;
+        if !insert(&mut packed, usable, entry.inode, entry.name, entry.file_type)? {
+            return Ok(false);
+        }
+    }
+    block.copy_from_slice(&packed);
+    Ok(true)
+}
+
 impl Checksums {
     /// The checksum of a linear directory block or a leaf: of everything before its tail.
     #[must_use]

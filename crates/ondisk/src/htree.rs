@@ -16,7 +16,7 @@ mod leaf;
 mod node;
 
 pub use leaf::{LeafSplit, make_root_from_linear};
-pub use node::{DxNode, DxNodeMut, init_node};
+pub use node::{DxNode, DxNodeMut, init_node, set_has_csum};
 
 use crate::checksum::Checksums;
 use crate::crcs::crc32c;

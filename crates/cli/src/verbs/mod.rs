@@ -25,6 +25,7 @@ mod sync;
 mod top;
 mod touch;
 mod trim;
+mod tune;
 mod umount;
 
 use std::ffi::OsString;
@@ -91,6 +92,7 @@ enum Verb {
     Check(check::Check),
     Replay(replay::Replay),
     Frag(frag::Frag),
+    Tune(Box<tune::Tune>),
     Trim(trim::Trim),
     Bench(exec_sibling::Bench),
     Lab(exec_sibling::Lab),
@@ -162,6 +164,7 @@ impl Verb {
             Self::Check(verb) => verb.run(),
             Self::Replay(verb) => verb.run(),
             Self::Frag(verb) => verb.run(),
+            Self::Tune(verb) => verb.run(),
             Self::Trim(verb) => verb.run(),
             Self::Bench(verb) => verb.run(),
             Self::Lab(verb) => verb.run(),

@@ -112,7 +112,7 @@ fn blocks(what: &'static str, value: Option<&str>, block_size: u32) -> Result<u3
 }
 
 /// A UUID in its usual form of hexadecimal digits, hyphens anywhere.
-pub(super) fn parse_uuid(text: &str) -> Result<[u8; 16]> {
+pub(crate) fn parse_uuid(text: &str) -> Result<[u8; 16]> {
     let digits: String = text.chars().filter(|c| *c != '-').collect();
     match (digits.len(), u128::from_str_radix(&digits, 16)) {
         (32, Ok(number)) => Ok(number.to_be_bytes()),

@@ -34,6 +34,24 @@ impl Identity {
     }
 }
 
+/// A random UUID, of version 4.
+pub(crate) fn random_uuid() -> [u8; 16] {
+    SplitMix(RandomState::new().build_hasher().finish()).uuid()
+}
+
+/// A UUID of version 1: of this moment, and of a random node.
+pub(crate) fn time_uuid(clock: WallClock) -> [u8; 16] {
+    /// Seconds from the beginning of the Gregorian calendar to 1970.
+    const GREGORIAN_S: i64 = 12_219_292_800;
+    let (seconds, nanoseconds) = clock.now();
+    let ticks = u64::try_from(seconds.saturating_add(GREGORIAN_S)).unwrap_or(0).wrapping_mul(10_000_000);
+    let ticks = u128::from(ticks.wrapping_add(u64::from(nanoseconds / 100)));
+    let time = (ticks & 0xFFFF_FFFF) << 32 | (ticks >> 32 & 0xFFFF) << 16 | 0x1000 | ticks >> 48 & 0xFFF;
+    // The bit of a multicast address says that no interface has the node's number.
+    let node = u128::from_be_bytes(random_uuid()) & 0x3FFF_FFFF_FFFF_FFFF | 1 << 63 | 1 << 40;
+    (time << 64 | node).to_be_bytes()
+}
+
 /// FNV-1a of what distinguishes one image from another.
 fn fingerprint(options: &Mkfs, seconds: i64, nanoseconds: u32) -> u64 {
     let numbers =

@@ -28,7 +28,9 @@ pub use error::{Error, Result};
 pub use layout::Layout;
 
 use extended::Extended;
+pub(crate) use extended::parse_uuid;
 use features::Features;
+pub(crate) use identity::{random_uuid, time_uuid};
 
 /// Makes a file system; a builder in the manner of [`std::fs::OpenOptions`].
 ///

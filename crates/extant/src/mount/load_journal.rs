@@ -15,7 +15,7 @@ use crate::mapping::BlockMap;
 use crate::metadata::SbInfo;
 
 /// Where the log's blocks are, if the file system has a journal.
-pub(super) fn find_log(map: &BlockMap) -> Result<Option<LogMap>> {
+pub(crate) fn find_log(map: &BlockMap) -> Result<Option<LogMap>> {
     let location = Location::of(Structure::Journal);
     let number = {
         let superblock = map.superblock.lock();

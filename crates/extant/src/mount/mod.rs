@@ -45,10 +45,11 @@ use crate::metadata::orphan_list::Orphans;
 use crate::metadata::reserve::reserved_pool_of;
 use crate::metadata::reserved::SpecialInodes;
 use crate::metadata::tables::{self, Tables};
+pub(crate) use load_journal::find_log;
 pub(crate) use options::Options;
 
 use crate::mount::features::check_features;
-use crate::mount::load_journal::{Recovered, find_log, open_journal, recover};
+use crate::mount::load_journal::{Recovered, open_journal, recover};
 use crate::mount::mmp::MmpGuard;
 use crate::mount::options::ENTRY_BYTES;
 use crate::namespace::Namespace;
@@ -475,7 +476,7 @@ fn read_sb_info(
     })
 }
 
-fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
+pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let mut bytes = [0; 1024];
     device.read_at(1024, &mut bytes).map_err(|e| Location::of(Structure::Superblock).io(e))?;
     parse_superblock(&bytes)

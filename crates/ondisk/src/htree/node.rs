@@ -242,3 +242,21 @@ fn put_counts(block: &mut [u8], kind: DxKind, has_csum: bool, count: usize) {
 const fn place(kind: DxKind, index: usize) -> usize {
     kind.entries_offset() + index * DX_ENTRY_BYTES
 }
+
+/// Gives an index block the limit that it has with or without a checksum, and an empty checksum; `false`, and no change, if its entries
+/// take the checksum's room.
+///
+/// # Errors
+/// As [`DxNode::parse`], of the block as it was; `Corrupt` if it is no part of an index.
+pub fn set_has_csum(block: &mut [u8], has_csum: bool) -> Result<bool> {
+    let kind = DxKind::of(block).ok_or_else(|| corrupt("block is no part of an index"))?;
+    let count = DxNode::parse(block, kind, !has_csum)?.count();
+    let limit = kind.limit(block.len(), has_csum);
+    if count > limit {
+        return Ok(false);
+    }
+    put_counts(block, kind, has_csum, count);
+    let least = kind.limit(block.len(), true);
+    block.get_mut(kind.entries_offset() + least * DX_ENTRY_BYTES..).unwrap_or_default().fill(0);
+    Ok(true)
+}

@@ -1,0 +1,287 @@
+//! All blocks outside of the inode tables that have checksums, and the tables themselves.
+//!
+//! They are collected before anything changes, and every checksum is verified then, so that damage never gets a valid one. Memory: 32
+//! bytes for each block.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use extant_block::BlockDevice;
+use extant_ondisk::htree::{DxKind, DxNode, RootInfo};
+use extant_ondisk::{
+    Checksums, CompatFeatures, Entries, ExtentNode, FileType, FsBlock, Geometry, GroupDescriptor, GroupFlags,
+    GroupNumber, IncompatFeatures, InodeFlags, InodeNumber, RawInode, Structure, Superblock,
+};
+use extant_rt::is_interrupted;
+
+use crate::error::{Error, Location, Result};
+use crate::incore::buffer::{BufferKind, Owner};
+use crate::metadata::verify;
+use crate::mount::Volume;
+
+/// Bytes that are read and written at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// The blocks with checksums, by number.
+#[derive(Default)]
+pub(super) struct Summed {
+    pub(super) blocks: BTreeMap<FsBlock, BufferKind>,
+}
+
+/// What is collected from.
+pub(super) struct Collector<'v> {
+    pub(super) volume: &'v Volume,
+    pub(super) superblock: &'v Superblock,
+    pub(super) checksums: &'v Checksums,
+    pub(super) summed: Summed,
+}
+
+impl Collector<'_> {
+    /// Collects from all groups.
+    ///
+    /// # Errors
+    /// `Corrupt` for a wrong checksum or a block that is two things; `Io`; `Interrupted`.
+    pub(super) fn collect(
+        mut self,
+        device: &dyn BlockDevice,
+        descriptors: &[GroupDescriptor],
+    ) -> Result<Summed> {
+        let geometry = self.volume.geometry.clone();
+        for_each_inode(device, &geometry, descriptors, |number, bytes| {
+            let location = Location::of(Structure::Inode).inode(number);
+            let raw = RawInode::parse(bytes).map_err(|e| location.format(e))?;
+            if raw.mode() == 0 || raw.links_count() == 0 {
+                return Ok(false);
+            }
+            if !self.checksums.verify_inode(number, &raw) {
+                return Err(location.corrupt("bad checksum"));
+            }
+            self.add_inode(number, &raw)?;
+            Ok(false)
+        })?;
+        for (block, kind) in &self.summed.blocks {
+            let location = Location::of(kind.structure()).block(*block);
+            let bytes = self.volume.read_block(*block, location)?;
+            verify::verify(self.checksums, *kind, *block, &bytes).map_err(|e| location.format(e))?;
+        }
+        Ok(self.summed)
+    }
+
+    fn add(&mut self, block: FsBlock, kind: BufferKind) -> Result<()> {
+        let location = Location::of(kind.structure()).block(block);
+        if !self.volume.geometry.is_valid_block_run(block, 1) {
+            return Err(location.corrupt("outside the disk"));
+        }
+        match self.summed.blocks.insert(block, kind) {
+            // Inodes share blocks of attributes.
+            Some(other) if other != kind || kind != BufferKind::Xattr => {
+                Err(location.corrupt("block in use for two things"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn add_inode(&mut self, number: InodeNumber, raw: &RawInode) -> Result<()> {
+        let owner = Owner { inode: number, generation: raw.generation() };
+        if raw.file_acl().0 != 0 {
+            self.add(raw.file_acl(), BufferKind::Xattr)?;
+        }
+        if raw.has_inline_data() {
+            return Ok(());
+        }
+        if raw.flags().contains(InodeFlags::EXTENTS) {
+            self.add_tree(owner, raw.i_block())?;
+        }
+        if number.0 == self.superblock.s_orphan_file_inum() {
+            for block in self.blocks_of(number, raw)?.into_values() {
+                self.add(block, BufferKind::OrphanFile(owner))?;
+            }
+        } else if raw.file_type() == FileType::Directory {
+            self.add_directory(owner, raw)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the nodes of an extent tree below a root. A node that is in the tree twice is an error, so it ends.
+    fn add_tree(&mut self, owner: Owner, root: &[u8]) -> Result<()> {
+        let location = Location::of(Structure::ExtentNode).inode(owner.inode);
+        let mut nodes = vec![ExtentNode::parse(root, None).map_err(|e| location.format(e))?];
+        while let Some(node) = nodes.pop() {
+            let Entries::Index(children) = &node.entries else { continue };
+            for child in children {
+                self.add(child.child, BufferKind::Extent(owner))?;
+                // The level above the leaves has no other nodes below it.
+                let depth = node.depth.saturating_sub(1);
+                if depth > 0 {
+                    let bytes = self.volume.read_block(child.child, location)?;
+                    nodes.push(
+                        ExtentNode::parse(&bytes, Some(depth))
+                            .map_err(|e| location.block(child.child).format(e))?,
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The blocks of an inode that its size covers, by their place in it.
+    fn blocks_of(&self, number: InodeNumber, raw: &RawInode) -> Result<BTreeMap<u32, FsBlock>> {
+        let geometry = &self.volume.geometry;
+        let count = raw.size() / u64::from(geometry.block_size);
+        if count > geometry.blocks_count {
+            return Err(Location::of(Structure::Inode).inode(number).corrupt("larger than the disk"));
+        }
+        let extents = self.volume.all_extents(number, raw)?;
+        let blocks = extents.iter().flat_map(|extent| (0..u32::from(extent.len)).map(move |at| (extent, at)));
+        let blocks = blocks.filter_map(|(extent, at)| {
+            Some((extent.logical.0.checked_add(at)?, FsBlock(extent.start.0 + u64::from(at))))
+        });
+        Ok(blocks.take_while(|(logical, _)| u64::from(*logical) < count).collect())
+    }
+
+    fn add_directory(&mut self, owner: Owner, raw: &RawInode) -> Result<()> {
+        let blocks = self.blocks_of(owner.inode, raw)?;
+        let index = self.index_blocks(owner, raw, &blocks)?;
+        for (logical, block) in blocks {
+            let is_index = index.contains(&logical);
+            self.add(
+                block,
+                if is_index { BufferKind::HtreeNode(owner) } else { BufferKind::Directory(owner) },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Which blocks of a directory are its index.
+    fn index_blocks(
+        &self,
+        owner: Owner,
+        raw: &RawInode,
+        blocks: &BTreeMap<u32, FsBlock>,
+    ) -> Result<BTreeSet<u32>> {
+        let location = Location::of(Structure::HtreeNode).inode(owner.inode);
+        let has_index = self.superblock.compat().contains(CompatFeatures::DIR_INDEX);
+        let mut index = BTreeSet::new();
+        if !has_index || !raw.flags().contains(InodeFlags::INDEX) {
+            return Ok(index);
+        }
+        let has_csum = self.checksums.has_metadata_checksums();
+        let has_large_dir = self.superblock.incompat().contains(IncompatFeatures::LARGEDIR);
+        let (mut level, mut kind, mut levels) = (vec![0], DxKind::Root, 0);
+        for depth in 0.. {
+            let mut next = Vec::new();
+            for logical in level {
+                let block = *blocks
+                    .get(&logical)
+                    .ok_or(location.corrupt("index names a block that the directory has not"))?;
+                let bytes = self.volume.read_block(block, location)?;
+                if !index.insert(logical) {
+                    return Err(location.block(block).corrupt("in the index twice"));
+                }
+                if depth == 0 {
+                    levels = RootInfo::parse(&bytes, has_large_dir)
+                        .map_err(|e| location.block(block).format(e))?
+                        .indirect_levels;
+                }
+                if depth < u32::from(levels) {
+                    let node =
+                        DxNode::parse(&bytes, kind, has_csum).map_err(|e| location.block(block).format(e))?;
+                    next.extend((0..node.count()).filter_map(|at| node.child(at)).map(|child| child.0));
+                }
+            }
+            if next.is_empty() {
+                break;
+            }
+            (level, kind) = (next, DxKind::Node);
+        }
+        Ok(index)
+    }
+}
+
+/// Calls `each` with every inode that is not all zeroes, as far as tables are in use; writes those back that it changed.
+fn for_each_inode(
+    device: &dyn BlockDevice,
+    geometry: &Geometry,
+    descriptors: &[GroupDescriptor],
+    mut each: impl FnMut(InodeNumber, &mut [u8]) -> Result<bool>,
+) -> Result<()> {
+    let inode_size = usize::from(geometry.inode_size);
+    let mut bytes = vec![0; PIECE_BYTES];
+    for (group, descriptor) in (0..).map(GroupNumber).zip(descriptors) {
+        if descriptor.flags().contains(GroupFlags::INODE_UNINIT) {
+            continue;
+        }
+        let location = Location::of(Structure::Inode).group(group);
+        let used = geometry.inodes_per_group.saturating_sub(descriptor.itable_unused());
+        let mut first = 0;
+        while first < used {
+            if is_interrupted() {
+                return Err(Error::Interrupted);
+            }
+            let count = (PIECE_BYTES / inode_size).min((used - first) as usize);
+            let piece = bytes.get_mut(..count * inode_size).unwrap_or_default();
+            let offset = descriptor.inode_table().0 * u64::from(geometry.block_size)
+                + u64::from(first) * inode_size as u64;
+            device.read_at(offset, piece).map_err(|e| location.io(e))?;
+            let mut is_changed = false;
+            for (index, inode) in (first..).zip(piece.chunks_exact_mut(inode_size)) {
+                if inode.iter().any(|byte| *byte != 0)
+                    && let Some(number) = geometry.inode_number(group, index)
+                {
+                    is_changed |= each(number, inode)?;
+                }
+            }
+            if is_changed {
+                device.write_at(offset, piece).map_err(|e| location.io(e))?;
+            }
+            first += count as u32;
+        }
+    }
+    Ok(())
+}
+
+impl Summed {
+    /// Writes other checksums into inodes and blocks, in place, but those of indexes: how many.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt`.
+    pub(super) fn rewrite(
+        &self,
+        device: &dyn BlockDevice,
+        geometry: &Geometry,
+        descriptors: &[GroupDescriptor],
+        checksums: &Checksums,
+    ) -> Result<u64> {
+        let mut rewritten = 0;
+        for_each_inode(device, geometry, descriptors, |number, bytes| {
+            let mut raw =
+                RawInode::parse(bytes).map_err(|e| Location::of(Structure::Inode).inode(number).format(e))?;
+            checksums.update_inode(number, &mut raw);
+            bytes.copy_from_slice(raw.as_bytes());
+            rewritten += 1;
+            Ok(true)
+        })?;
+        let blocks: Vec<(FsBlock, BufferKind)> = self
+            .blocks
+            .iter()
+            .filter(|(_, kind)| !matches!(kind, BufferKind::HtreeNode(_)))
+            .map(|(block, kind)| (*block, *kind))
+            .collect();
+        let size = geometry.block_size as usize;
+        let mut bytes = vec![0; PIECE_BYTES.max(size)];
+        for run in blocks
+            .chunk_by(|left, right| left.0.0 + 1 == right.0.0)
+            .flat_map(|run| run.chunks(PIECE_BYTES.max(size) / size))
+        {
+            let Some((start, kind)) = run.first() else { continue };
+            let location = Location::of(kind.structure()).block(*start);
+            let piece = bytes.get_mut(..run.len() * size).unwrap_or_default();
+            let offset = start.0 * size as u64;
+            device.read_at(offset, piece).map_err(|e| location.io(e))?;
+            for ((block, kind), bytes) in run.iter().zip(piece.chunks_exact_mut(size)) {
+                verify::sum(checksums, *kind, *block, bytes);
+            }
+            device.write_at(offset, piece).map_err(|e| location.io(e))?;
+        }
+        Ok(rewritten + blocks.len() as u64)
+    }
+}

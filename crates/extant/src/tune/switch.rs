@@ -1,0 +1,310 @@
+//! Changing which checksums a file system has, or the seed of them, safe against a crash at any point.
+//!
+//! A disk says that its checksums count in one place, the superblock. So they are switched off there, changed in place while nobody looks
+//! at them, and switched on again. Between the two the disk is a whole one without checksums. Before the first, descriptors say nothing
+//! that only counts with checksums (`initialise`). A block of a directory's index has another limit without a checksum: all of those change
+//! with the superblock, in one transaction of the journal. Neither transaction changes what is read before the journal is replayed, which
+//! is the descriptors and the journal's inode: without checksums they are not verified, and with them they are summed before.
+//!
+//! A crash in between leaves the disk without checksums, and `s_checksum_type` says which there are to be: nobody looks at that field then.
+//!
+//! Without a journal the order is the same, but blocks of indexes are written in place; the superblock says meanwhile that the disk is to be
+//! checked.
+//!
+//! Invariant: every checksum was right before it is replaced, unless checksums were off.
+
+use extant_block::BlockDevice;
+use extant_journal::{BoxError, Client, FinalBlock, Journal, LogMap};
+use extant_ondisk::superblock::CHECKSUM_TYPE_CRC32C;
+use extant_ondisk::{
+    ChecksumKind, Checksums, FsBlock, Geometry, GroupDescriptor, IncompatFeatures, RoCompatFeatures,
+    SUPERBLOCK_OFFSET, State, Structure, Superblock, TransactionId, dirent, htree,
+};
+use extant_rt::{Arc, LockClass, Mutex};
+
+use super::backups;
+use super::groups::Groups;
+use super::summed::{Collector, Summed};
+use crate::error::{Error, Location, Result};
+use crate::incore::buffer::BufferKind;
+use crate::metadata::verify;
+use crate::mount::{Options, Volume, find_log};
+
+/// In `s_checksum_type` of a disk without checksums: descriptors are to have theirs again. No value that e2fsprogs or Linux write.
+const TYPE_CRC16: u8 = 0x10;
+
+/// Whether a crash left the disk in between.
+pub(super) fn is_interrupted(superblock: &Superblock) -> bool {
+    Checksums::new(superblock).kind == ChecksumKind::None
+        && matches!(superblock.s_checksum_type(), CHECKSUM_TYPE_CRC32C | TYPE_CRC16)
+}
+
+/// Asks for what a crash interrupted.
+pub(super) fn complete(target: &mut Superblock) {
+    if !is_interrupted(target) {
+        return;
+    }
+    let wanted = match target.s_checksum_type() {
+        TYPE_CRC16 => {
+            target.set_s_checksum_type(0);
+            RoCompatFeatures::GDT_CSUM
+        }
+        _ => RoCompatFeatures::METADATA_CSUM,
+    };
+    target.set_ro_compat(target.ro_compat() | wanted);
+}
+
+/// Refuses disks whose checksums cannot be changed.
+pub(super) fn check(superblock: &Superblock) -> Result<()> {
+    if superblock.incompat().contains(IncompatFeatures::MMP) {
+        return Err(Error::Unsupported(
+            "other checksums on a disk with multi-mount protection; `tune2fs -O ^mmp` takes it away, or metadata_csum_seed makes the UUID change alone",
+        ));
+    }
+    if superblock.state().contains(State::ERROR) {
+        return Err(Error::Unsupported(
+            "other checksums on a disk on which errors were noted; `e2fsck -f` looks for damage first",
+        ));
+    }
+    Ok(())
+}
+
+/// A change of checksums under way.
+pub(super) struct Switch {
+    device: Arc<dyn BlockDevice>,
+    geometry: Geometry,
+    from: Superblock,
+    to: Superblock,
+    log: Option<LogMap>,
+    /// The disk as it was, for reading.
+    volume: Arc<Volume>,
+}
+
+impl Switch {
+    /// Between two superblocks that differ in checksums, of a disk that was unmounted.
+    pub(super) fn new(
+        device: Arc<dyn BlockDevice>,
+        from: Superblock,
+        to: Superblock,
+        options: &Options,
+    ) -> Result<Self> {
+        let options = Options { read_only: true, ..options.clone() };
+        let (volume, _) = Volume::mount(device.clone(), &options)?;
+        let log = find_log(&volume)?;
+        let geometry = volume.geometry.clone();
+        Ok(Self { device, geometry, from, to, log, volume })
+    }
+
+    /// Does it: how many checksums were written.
+    pub(super) fn run(mut self) -> Result<u64> {
+        let (old, new) = (Checksums::new(&self.from), Checksums::new(&self.to));
+        let device = self.device.clone();
+        let mut groups = Groups::read(&*device, &self.geometry, &old)?;
+        groups.check_bitmaps(&old)?;
+        let has_inodes = old.has_metadata_checksums() || new.has_metadata_checksums();
+        let summed = if has_inodes { self.collect(&old, &groups.descriptors)? } else { Summed::default() };
+        let changed = self.changed_blocks(&summed, &old, &new)?;
+        self.check_log(changed.off.len().max(changed.on.len()))?;
+        let before = groups.descriptors.clone();
+        if old.has_group_checksums() {
+            groups.initialise(&old)?;
+            self.switch_off(changed.off)?;
+        }
+        if !new.has_group_checksums() {
+            backups::write_descriptors(&*device, &self.to, &self.geometry, &groups.descriptors)?;
+            backups::write(&*device, &self.to)?;
+            return Ok(0);
+        }
+        let mut rewritten =
+            groups.sum_bitmaps(&new)? + groups.descriptors.len() as u64 + changed.on.len() as u64;
+        if new.has_metadata_checksums() {
+            rewritten += summed.rewrite(&*device, &self.geometry, &before, &new)?;
+        }
+        groups.write(&new)?;
+        self.switch_on(changed.on)?;
+        if old.has_group_checksums() {
+            groups.restore(&before);
+            groups.write(&new)?;
+        }
+        backups::write_descriptors(&*device, &self.to, &self.geometry, &groups.descriptors)?;
+        backups::write(&*device, &self.to)?;
+        Ok(rewritten)
+    }
+
+    fn collect(&self, checksums: &Checksums, descriptors: &[GroupDescriptor]) -> Result<Summed> {
+        let collector =
+            Collector { volume: &self.volume, superblock: &self.from, checksums, summed: Summed::default() };
+        collector.collect(&*self.device, descriptors)
+    }
+
+    /// The blocks that change with the superblock.
+    fn changed_blocks(&self, summed: &Summed, old: &Checksums, new: &Checksums) -> Result<Changed> {
+        let mut changed = Changed::default();
+        let (had, has) = (old.has_metadata_checksums(), new.has_metadata_checksums());
+        for (block, kind) in &summed.blocks {
+            let location = Location::of(kind.structure()).block(*block);
+            let is_index = matches!(kind, BufferKind::HtreeNode(_));
+            if !is_index && (had || !matches!(kind, BufferKind::Directory(_))) {
+                continue;
+            }
+            let bytes = self.volume.read_block(*block, location)?;
+            if !is_index && dirent::has_tail(&bytes) {
+                continue;
+            }
+            let mut bytes = bytes.to_vec();
+            if is_index && had {
+                htree::set_has_csum(&mut bytes, false).map_err(|e| location.format(e))?;
+                changed.off.push((*block, bytes.as_slice().into()));
+            }
+            if has {
+                let has_room = match is_index {
+                    true => htree::set_has_csum(&mut bytes, true),
+                    false => dirent::make_tail(&mut bytes),
+                };
+                if !has_room.map_err(|e| location.format(e))? {
+                    return Err(Error::Unsupported(
+                        "checksums in a full directory; `e2fsck -fD` makes room in directories",
+                    ));
+                }
+                verify::sum(new, *kind, *block, &mut bytes);
+                changed.on.push((*block, bytes.into()));
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Checks that so many blocks and the superblock fit the log as one transaction.
+    fn check_log(&self, blocks: usize) -> Result<()> {
+        // A descriptor block has 30 tags at least, and a fast-commit area takes 256 blocks.
+        let needed = blocks + blocks / 30 + 300;
+        match &self.log {
+            Some(log) if blocks > 0 && needed > log.len() as usize => Err(Error::Unsupported(
+                "so many indexed directories with so short a journal; `tune2fs -O ^has_journal` and `tune2fs -J size=MEGABYTES` make a longer one",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The superblock without checksums, which says which there are to be.
+    fn between(&self) -> Superblock {
+        let mut between = self.to.clone();
+        let (from, to) = (Checksums::new(&self.from).kind, Checksums::new(&self.to).kind);
+        between.set_ro_compat(
+            between.ro_compat() - (RoCompatFeatures::METADATA_CSUM | RoCompatFeatures::GDT_CSUM),
+        );
+        between.set_incompat(between.incompat() - IncompatFeatures::CSUM_SEED);
+        between.set_s_checksum_type(match to {
+            ChecksumKind::None => 0,
+            ChecksumKind::Crc16(_) => TYPE_CRC16,
+            ChecksumKind::Crc32c => CHECKSUM_TYPE_CRC32C,
+        });
+        if self.log.is_none() && (from, to) != (ChecksumKind::None, ChecksumKind::None) {
+            between.set_state(between.state() - State::VALID);
+        }
+        between
+    }
+
+    fn switch_off(&mut self, blocks: Vec<Block>) -> Result<()> {
+        let mut between = self.between();
+        if Checksums::new(&self.to).kind == ChecksumKind::None {
+            between.set_state(self.to.state());
+        }
+        self.write_together(&self.from.clone(), &between, blocks)?;
+        self.from = between;
+        Ok(())
+    }
+
+    fn switch_on(&mut self, blocks: Vec<Block>) -> Result<()> {
+        self.write_together(&self.from.clone(), &self.to.clone(), blocks)
+    }
+
+    /// Changes the superblock and blocks, both or neither.
+    fn write_together(&self, from: &Superblock, to: &Superblock, blocks: Vec<Block>) -> Result<()> {
+        let Some(log) = self.log.as_ref().filter(|_| !blocks.is_empty()) else {
+            for (block, bytes) in blocks {
+                let written = self.device.write_at(block.0 * u64::from(self.geometry.block_size), &bytes);
+                written.map_err(|e| Location::of(Structure::HtreeNode).block(block).io(e))?;
+            }
+            self.flush()?;
+            return self.write_superblock(to);
+        };
+        let mut dirty = from.clone();
+        dirty.set_incompat(dirty.incompat() | IncompatFeatures::RECOVER);
+        self.write_superblock(&dirty)?;
+        let mut dirty = to.clone();
+        dirty.set_incompat(dirty.incompat() | IncompatFeatures::RECOVER);
+        dirty.update_checksum();
+        let mut blocks: Vec<FinalBlock> =
+            blocks.into_iter().map(|(block, bytes)| FinalBlock { block, bytes }).collect();
+        blocks.push(self.superblock_block(&dirty)?);
+        let options = extant_journal::Options {
+            checksums: from.has_metadata_csum() || to.has_metadata_csum(),
+            block_numbers_64bit: to.incompat().contains(IncompatFeatures::BIT64),
+            ..extant_journal::Options::default()
+        };
+        let journal = Journal::open(
+            self.device.clone(),
+            self.device.clone(),
+            self.geometry.block_size,
+            log.clone(),
+            options,
+        )?;
+        let client: Arc<dyn Client> = Arc::new(OneTransaction(Mutex::new(LockClass::CACHE, blocks)));
+        journal.set_client(Arc::downgrade(&client));
+        let handle = journal.start(1)?;
+        handle.charge(1);
+        handle.finish();
+        journal.close()?;
+        self.write_superblock(to)
+    }
+
+    /// The block of the superblock, with this one in it.
+    fn superblock_block(&self, superblock: &Superblock) -> Result<FinalBlock> {
+        let (block, offset) = self.volume.superblock_location();
+        let location = Location::of(Structure::Superblock);
+        let mut bytes = vec![0; self.geometry.block_size as usize];
+        self.device
+            .read_at(block.0 * u64::from(self.geometry.block_size), &mut bytes)
+            .map_err(|e| location.io(e))?;
+        let raw = superblock.as_bytes();
+        bytes.get_mut(offset..offset + raw.len()).unwrap_or_default().copy_from_slice(raw);
+        Ok(FinalBlock { block, bytes: bytes.into() })
+    }
+
+    /// Writes the superblock when all that was written before is durable, and durably.
+    fn write_superblock(&self, superblock: &Superblock) -> Result<()> {
+        let mut superblock = superblock.clone();
+        superblock.update_checksum();
+        self.flush()?;
+        let written = self.device.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes());
+        written.map_err(|e| Location::of(Structure::Superblock).io(e))?;
+        self.flush()
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.device.flush().map_err(|e| Location::of(Structure::Superblock).io(e))
+    }
+}
+
+type Block = (FsBlock, Arc<[u8]>);
+
+/// The blocks that change when checksums are switched off and on.
+#[derive(Default)]
+struct Changed {
+    off: Vec<Block>,
+    on: Vec<Block>,
+}
+
+/// The client of a journal that commits once.
+struct OneTransaction(Mutex<Vec<FinalBlock>>);
+
+impl Client for OneTransaction {
+    fn freeze(&self, _: TransactionId) -> Box<dyn FnOnce() -> Result<Vec<FinalBlock>, BoxError> + Send + '_> {
+        let blocks = std::mem::take(&mut *self.0.lock());
+        Box::new(move || Ok(blocks))
+    }
+
+    fn committed(&self, _: TransactionId) {}
+
+    fn aborted(&self, _: &extant_journal::Error) {}
+}
