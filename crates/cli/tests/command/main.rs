@@ -22,6 +22,7 @@ mod reading;
 mod reference;
 mod states;
 mod trim;
+mod tune;
 mod usage;
 mod verbs;
 mod verity;

@@ -1,0 +1,7 @@
+//! `Tune`: what it changes is what tune2fs changes, and no crash or failure on the way costs anything. The judges are `e2fsck` and the
+//! kernel.
+
+mod changes;
+mod crash;
+mod disk;
+mod kernel;
