@@ -39,7 +39,7 @@ impl Collector<'_> {
     /// Collects from all groups.
     ///
     /// # Errors
-    /// `Corrupt` for a wrong checksum or a block that is two things; `Io`; `Interrupted`.
+    /// `Corrupt` for a wrong checksum or a block with two uses; `Io`; `Interrupted`.
     pub(super) fn collect(
         mut self,
         device: &dyn BlockDevice,

@@ -1,12 +1,12 @@
 //! Changing which checksums a file system has, or the seed of them, safe against a crash at any point.
 //!
-//! A disk says that its checksums count in one place, the superblock. So they are switched off there, changed in place while nobody looks
-//! at them, and switched on again. Between the two the disk is a whole one without checksums. Before the first, descriptors say nothing
+//! A disk says that its checksums count in one place, the superblock. So they are switched off there, changed in place while they do not
+//! count, and switched on again. Between the two the disk is a whole one without checksums. Before the first, descriptors say nothing
 //! that only counts with checksums (`initialise`). A block of a directory's index has another limit without a checksum: all of those change
 //! with the superblock, in one transaction of the journal. Neither transaction changes what is read before the journal is replayed, which
 //! is the descriptors and the journal's inode: without checksums they are not verified, and with them they are summed before.
 //!
-//! A crash in between leaves the disk without checksums, and `s_checksum_type` says which there are to be: nobody looks at that field then.
+//! A crash in between leaves the disk without checksums, and `s_checksum_type` says which there are to be: that field has no meaning then.
 //!
 //! Without a journal the order is the same, but blocks of indexes are written in place; the superblock says meanwhile that the disk is to be
 //! checked.
