@@ -165,7 +165,7 @@ impl<'d> Groups<'d> {
         }
     }
 
-    /// Writes the descriptors in place, with their checksums.
+    /// Writes the descriptors in place, with their checksums: durable with the next flush.
     pub(super) fn write(&mut self, checksums: &Checksums) -> Result<()> {
         let mut bytes = vec![0; self.geometry.block_size as usize];
         let location = Location::of(Structure::GroupDescriptor);
@@ -183,7 +183,6 @@ impl<'d> Groups<'d> {
             let into = bytes.get_mut(offset as usize..).unwrap_or_default();
             descriptor.write(into).map_err(|e| location.group(group).format(e))?;
         }
-        at.map_or(Ok(()), |block| self.write_block(block, &bytes, location))?;
-        self.device.flush().map_err(|e| location.io(e))
+        at.map_or(Ok(()), |block| self.write_block(block, &bytes, location))
     }
 }

@@ -218,7 +218,7 @@ impl Switch {
         self.write_together(&self.from.clone(), &self.to.clone(), blocks)
     }
 
-    /// Changes the superblock and blocks, both or neither.
+    /// Changes the superblock and blocks, both or neither, when all that was written before is durable: a commit flushes that too.
     fn write_together(&self, from: &Superblock, to: &Superblock, blocks: Vec<Block>) -> Result<()> {
         let Some(log) = self.log.as_ref().filter(|_| !blocks.is_empty()) else {
             for (block, bytes) in blocks {
@@ -271,11 +271,10 @@ impl Switch {
         Ok(FinalBlock { block, bytes: bytes.into() })
     }
 
-    /// Writes the superblock when all that was written before is durable, and durably.
+    /// Writes the superblock, durably.
     fn write_superblock(&self, superblock: &Superblock) -> Result<()> {
         let mut superblock = superblock.clone();
         superblock.update_checksum();
-        self.flush()?;
         let written = self.device.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes());
         written.map_err(|e| Location::of(Structure::Superblock).io(e))?;
         self.flush()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use extant::Tune;
 use extant_block::{MemoryDevice, Recorder, Tearing};
-use extant_ondisk::Superblock;
+use extant_ondisk::{RoCompatFeatures, Superblock};
 
 use super::disk::{Tree, UUID, assert_whole, disk, has_e2fsck, new_features, new_uuid, superblock};
 
@@ -80,6 +80,19 @@ fn crash_while_checksums_go_off_or_on_leaves_the_tree_whole() {
     let on = explore(&base, &tree, &new_features("metadata_csum"), stride(5), Superblock::has_metadata_csum);
     println!("{off} and {on} images");
     assert!(off > 5 && on > 5, "{off} {on}");
+}
+
+#[test]
+fn crash_while_descriptors_get_other_checksums_leaves_the_tree_whole() {
+    if !has_e2fsck() {
+        return;
+    }
+    let (base, tree) = disk("^metadata_csum,uninit_bg");
+    let is_done = |superblock: &Superblock| {
+        superblock.s_uuid() == UUID && superblock.ro_compat().contains(RoCompatFeatures::GDT_CSUM)
+    };
+    let images = explore(&base, &tree, &new_uuid(), 1, is_done);
+    assert!(images > 10, "{images}");
 }
 
 #[test]

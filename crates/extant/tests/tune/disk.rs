@@ -25,10 +25,10 @@ pub fn has_e2fsck() -> bool {
     has
 }
 
-/// A disk of three groups of which two were never used: directories with and without an index, a file with a tree of extents, attributes
+/// A disk of four groups, one of which was never used: directories with and without an index, a file with a tree of extents, attributes
 /// in a block.
 pub fn disk(features: &str) -> (Arc<MemoryDevice>, Tree) {
-    let device = Arc::new(MemoryDevice::new(20 << 20));
+    let device = Arc::new(MemoryDevice::new(28 << 20));
     let made = Mkfs::new().block_size(1024).features(features).expect("features").format(&*device);
     made.expect("format");
     let fs = Mount::new().background(false).open_device(device.clone()).expect("mount");
