@@ -208,7 +208,7 @@ fn failure_of_any_request_loses_nothing_and_the_verb_again_completes() {
     }
     let (base, tree) = disk("");
     let strides =
-        [(Operation::Read, 53), (Operation::Write, 11), (Operation::Flush, 2), (Operation::WriteZeroes, 1)];
+        [(Operation::Read, 71), (Operation::Write, 13), (Operation::Flush, 3), (Operation::WriteZeroes, 1)];
     for (operation, stride) in strides {
         for index in (0..).step_by(stride) {
             let device = Arc::new(FaultDevice::failing_once(base.snapshot(), operation, index));
