@@ -1,6 +1,7 @@
 //! A small disk with everything that has a checksum, and its judge.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -135,16 +136,27 @@ impl ImageFile {
         let dir =
             if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.expect("a directory");
         let path = dir.path().join("disk.img");
-        let mut bytes = vec![0; device.size() as usize];
-        device.read_at(0, &mut bytes).expect("read");
-        std::fs::write(&path, bytes).expect("write");
+        let file = std::fs::File::create(&path).expect("create");
+        file.set_len(device.size()).expect("size");
+        // What is zero stays a hole.
+        let mut chunk = vec![0; 64 << 10];
+        for at in (0..device.size()).step_by(chunk.len()) {
+            device.read_at(at, &mut chunk).expect("read");
+            if chunk.iter().any(|byte| *byte != 0) {
+                file.write_all_at(&chunk, at).expect("write");
+            }
+        }
         Self(path, dir)
     }
 
     pub fn device(&self) -> MemoryDevice {
         let bytes = std::fs::read(&self.0).expect("read");
         let device = MemoryDevice::new(bytes.len() as u64);
-        device.write_at(0, &bytes).expect("write");
+        for (at, chunk) in (0..).step_by(64 << 10).zip(bytes.chunks(64 << 10)) {
+            if chunk.iter().any(|byte| *byte != 0) {
+                device.write_at(at, chunk).expect("write");
+            }
+        }
         device
     }
 }
