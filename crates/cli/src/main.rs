@@ -4,7 +4,6 @@ mod address;
 mod container_image;
 mod disks;
 mod failure;
-mod fitrim;
 mod foreign;
 mod id_maps;
 mod json;

@@ -5,12 +5,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use extant_block::fitrim;
 use serde_json::json;
 
 use super::Outcome;
 use crate::disks::{ImageLocation, Reading, open_for_reading, open_for_writing, unmount};
 use crate::failure::Failure;
-use crate::fitrim::fitrim;
 use crate::output::Output;
 use crate::size;
 
