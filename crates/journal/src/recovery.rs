@@ -163,6 +163,24 @@ impl Replay {
         self.superblock.s_start == 0
     }
 
+    /// Has some of the blocks durable at their final locations before [`Self::checkpoint`] writes the others. Does nothing if there are none.
+    ///
+    /// # Errors
+    /// I/O; then the log is as it was, and recovery may be repeated.
+    pub fn write_first(&self, device: &dyn BlockDevice, is_wanted: impl Fn(FsBlock) -> bool) -> Result<()> {
+        let blocks: Vec<_> = self
+            .blocks
+            .iter()
+            .filter(|(block, _)| is_wanted(**block))
+            .map(|(block, bytes)| (*block, Arc::clone(bytes)))
+            .collect();
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        write_sorted(device, &blocks)?;
+        Ok(device.flush()?)
+    }
+
     /// Writes the blocks to their final locations, flushes, and only then marks the log empty. Does nothing if it is.
     ///
     /// With fast commits to be replayed, the log gets a start instead, at which it holds no transaction: whoever recovers it finds the

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use extant_journal::recovery::FastCommitRecord;
 use extant_journal::{Journal, LogMap, recovery};
-use extant_ondisk::{CompatFeatures, FsBlock, IncompatFeatures, InodeNumber, Structure};
+use extant_ondisk::{
+    CompatFeatures, FsBlock, Geometry, IncompatFeatures, InodeNumber, Structure, Superblock,
+};
 use extant_rt::Arc;
 
 use super::Mounted;
@@ -68,8 +70,30 @@ pub(super) fn recover(
     if read_only {
         return Ok(Recovered { blocks: found.blocks, fast_commits });
     }
+    if let Some(grown) = replayed_growth(sbi, &found.blocks) {
+        // A mount reads descriptors before the log: no superblock counts groups without theirs.
+        found.write_first(&*sbi.device, |block| is_descriptor_block(&grown, block))?;
+    }
     found.checkpoint(&*sbi.device, &*sbi.device, log)?;
     Ok(Recovered { blocks: BTreeMap::new(), fast_commits })
+}
+
+/// The layout that a replayed superblock describes, if it has other groups than the one that was read.
+fn replayed_growth(sbi: &SbInfo, blocks: &BTreeMap<FsBlock, Arc<[u8]>>) -> Option<Geometry> {
+    let (block, offset) = sbi.superblock_location();
+    let superblock = Superblock::parse(blocks.get(&block)?.get(offset..)?).ok()?;
+    let geometry = Geometry::new(&superblock).ok()?;
+    (geometry.group_count != sbi.geometry.group_count).then_some(geometry)
+}
+
+/// Whether a block is one of the table of descriptors.
+fn is_descriptor_block(geometry: &Geometry, block: FsBlock) -> bool {
+    let behind = block.0.checked_sub(geometry.descriptor_block(0).0);
+    let behind = behind.and_then(|index| u32::try_from(index).ok());
+    let spread = geometry.group_of(block).map(|(group, _)| geometry.descriptor_index(group).0);
+    let mut indices = behind.into_iter().chain(spread);
+    indices
+        .any(|index| index < geometry.descriptor_block_count() && geometry.descriptor_block(index) == block)
 }
 
 fn log_place(sbi: &SbInfo, log: &LogMap) -> Location {

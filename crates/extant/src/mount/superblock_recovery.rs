@@ -1,13 +1,13 @@
 //! A superblock that a crash tore between its two sectors.
 //!
 //! Mounting and unmounting write it in place, as the kernel does, and its checksum covers both sectors, of which each is then older or
-//! newer. The kernel refuses such a disk and leaves it to e2fsck. Extant compares all fields that a mount never changes with the copy
-//! in the next group: if they are the same, it accepts the first superblock despite its checksum, and treats the disk as one that
-//! crashed.
+//! newer. The kernel refuses such a disk and leaves it to e2fsck. Extant compares all fields that neither a mount nor growing changes with
+//! the copy in the next group: if they are the same, it accepts the first superblock despite its checksum, and treats the disk as one that
+//! crashed. The fields that growing changes lie in one sector, so that they are of one size, older or newer; the log has the rest.
 //!
 //! Leaves out: disks of one group, which have no copy.
 //!
-//! Test: `tests/crash`, whose crashes tear it.
+//! Tests: `tests/crash` and `tests/resize`, whose crashes tear it.
 
 use std::ops::Range;
 
@@ -18,8 +18,8 @@ use extant_ondisk::{
 
 /// Bytes that change while a file system is in use, or that differ between the copies.
 const CHANGING: &[Range<usize>] = &[
-    // Free blocks and inodes.
-    0x00C..0x014,
+    // Inodes, blocks, root's and free ones of them.
+    0x000..0x014,
     // Times and count of mounts.
     0x02C..0x036,
     // State.
@@ -30,14 +30,20 @@ const CHANGING: &[Range<usize>] = &[
     0x05A..0x068,
     // Label, and where it was mounted.
     0x078..0x0C8,
+    // Blocks reserved for descriptors.
+    0x0CE..0x0D0,
     // The list of orphans.
     0x0E8..0x0EC,
-    // More of free blocks.
-    0x158..0x15C,
+    // Where descriptors are in their own groups.
+    0x104..0x108,
+    // More of the counts of blocks.
+    0x150..0x15C,
     // Bytes written.
     0x178..0x180,
     // Errors.
     0x194..0x200,
+    // Blocks of the file system's own.
+    0x248..0x24C,
     // More of the times, and codes of errors.
     0x274..0x27C,
     // The checksum.
@@ -69,8 +75,8 @@ pub(crate) fn recover_from_backup(device: &dyn BlockDevice, bytes: &[u8; 1024]) 
 /// The features without those that come and go.
 fn unchanging(superblock: &Superblock) -> (CompatFeatures, IncompatFeatures, RoCompatFeatures) {
     (
-        superblock.compat() - CompatFeatures::EXT_ATTR,
-        superblock.incompat() - IncompatFeatures::RECOVER,
+        superblock.compat() - (CompatFeatures::EXT_ATTR | CompatFeatures::RESIZE_INODE),
+        superblock.incompat() - (IncompatFeatures::RECOVER | IncompatFeatures::META_BG),
         superblock.ro_compat() - (RoCompatFeatures::ORPHAN_PRESENT | RoCompatFeatures::LARGE_FILE),
     )
 }
