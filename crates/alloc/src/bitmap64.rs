@@ -47,6 +47,15 @@ impl Bitmap64 {
         Self { words: vec![u64::MAX; (len as usize).div_ceil(64)].into(), len }
     }
 
+    /// The same with set bits behind, `len` in all.
+    pub fn extended(&self, len: u32) -> Self {
+        let mut all = Self::all_set(len.max(self.len));
+        all.words.iter_mut().zip(&self.words).for_each(|(to, from)| *to = *from);
+        // Bits past the end may be of any value.
+        all.set(self.len, all.len - self.len);
+        all
+    }
+
     /// How many bits there are.
     pub fn len(&self) -> u32 {
         self.len
@@ -140,6 +149,19 @@ fn for_masks(start: u32, len: u32, mut each: impl FnMut(usize, u64)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_extended_bitmap_keeps_its_bits_and_has_set_ones_behind() {
+        for (len, to) in [(1, 1), (5, 64), (63, 200), (64, 128), (100, 101)] {
+            // Bits past the end say that they are clear.
+            let mut bits = Bitmap64::from_bytes(&[0; 32], len);
+            bits.set(len / 2, 1);
+            let all = bits.extended(to);
+            assert_eq!(all.len(), to);
+            assert!((0..len).all(|bit| all.is_set(bit, 1) == (bit == len / 2)), "{len} to {to}");
+            assert!(all.is_set(len, to - len), "{len} to {to}");
+        }
+    }
 
     #[test]
     fn bits_are_found_across_words_and_at_the_ends() {

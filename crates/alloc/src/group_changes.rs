@@ -9,6 +9,7 @@
 //! Source: kernel `ext4_mb_mark_diskspace_used`, `ext4_mb_free_metadata`, `ext4_process_freed_data`. Tests:
 //! `tests/alloc/model.rs`, `tests/alloc/groups.rs`.
 
+mod extend;
 mod freeze;
 mod trim;
 

@@ -15,6 +15,7 @@ pub mod mkfs;
 mod mount;
 mod namespace;
 mod page_cache;
+mod resize;
 #[cfg(test)]
 mod tests;
 mod tune;
@@ -41,6 +42,7 @@ pub use mount::Mounted;
 
 pub use namespace::Credentials;
 pub use namespace::{New, NewKind, RenameFlags};
+pub use resize::Grown;
 pub use tune::{ErrorBehavior, Tune, Tuned};
 
 /// The snippets of README.md compile, and those of the guide run.

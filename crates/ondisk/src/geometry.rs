@@ -224,6 +224,12 @@ impl Geometry {
         self.group_count.div_ceil(self.desc_per_block)
     }
 
+    /// Whether the descriptors of a group are in groups of their own (`meta_bg`), instead of behind each superblock.
+    #[must_use]
+    pub fn is_spread(&self, group: GroupNumber) -> bool {
+        self.first_meta_bg.is_some_and(|first| group.0 / self.desc_per_block >= first)
+    }
+
     /// Descriptor blocks in a group, primary or copies.
     #[must_use]
     pub fn descriptor_blocks_in(&self, group: GroupNumber) -> u32 {
@@ -243,9 +249,7 @@ impl Geometry {
     #[must_use]
     pub fn base_meta_blocks(&self, group: GroupNumber) -> u32 {
         let has_super = self.has_super(group);
-        let meta_group = group.0 / self.desc_per_block;
-        let spread = self.first_meta_bg.is_some_and(|first| meta_group >= first);
-        let reserved = if has_super && !spread { self.reserved_gdt_blocks } else { 0 };
+        let reserved = if has_super && !self.is_spread(group) { self.reserved_gdt_blocks } else { 0 };
         (self.super_shift(group) as u32 + u32::from(has_super) + reserved)
             .saturating_add(self.descriptor_blocks_in(group))
             .min(self.blocks_in_group(group))

@@ -210,7 +210,8 @@ impl Superblock {
     }
 
     /// Groups, by the size of the disk; zero when the fields make no sense.
-    pub(crate) fn computed_group_count(&self) -> u64 {
+    #[must_use]
+    pub fn computed_group_count(&self) -> u64 {
         let blocks = self.blocks_count().saturating_sub(u64::from(self.s_first_data_block()));
         match u64::from(self.s_blocks_per_group()) {
             0 => 0,

@@ -62,6 +62,11 @@ impl Buddy {
         buddy
     }
 
+    /// The same with more blocks behind, none of them free.
+    pub fn extended(&self, len: u32) -> Self {
+        Self::new(self.busy.extended(len), self.chunks.len() as u8)
+    }
+
     /// What may not be given out.
     pub fn busy(&self) -> &Bitmap64 {
         &self.busy

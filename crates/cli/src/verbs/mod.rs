@@ -19,6 +19,7 @@ mod mkfs;
 mod mount;
 mod names;
 mod replay;
+mod resize;
 mod rm;
 mod stat;
 mod sync;
@@ -91,6 +92,7 @@ enum Verb {
     Info(info::Info),
     Check(check::Check),
     Replay(replay::Replay),
+    Resize(resize::Resize),
     Frag(frag::Frag),
     Tune(Box<tune::Tune>),
     Trim(trim::Trim),
@@ -163,6 +165,7 @@ impl Verb {
             Self::Info(verb) => verb.run(),
             Self::Check(verb) => verb.run(),
             Self::Replay(verb) => verb.run(),
+            Self::Resize(verb) => verb.run(),
             Self::Frag(verb) => verb.run(),
             Self::Tune(verb) => verb.run(),
             Self::Trim(verb) => verb.run(),

@@ -20,6 +20,7 @@ mod ordinary_user;
 mod ownership;
 mod reading;
 mod reference;
+mod resizing;
 mod states;
 mod trim;
 mod tune;

@@ -37,6 +37,7 @@ const WRITING: &[&str] = &[
     "chown -R 1000:1000 COPY:/sub",
     "rm -rf COPY:/many",
     "exec COPY -- ls -l .",
+    "resize COPY +64M",
 ];
 
 fn run_verb(verb: &str, dir: &CaseDir) -> Result<i32, String> {

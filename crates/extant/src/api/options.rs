@@ -10,6 +10,7 @@ use extant_rt::{Arc, WallClock};
 use super::filesystem::Filesystem;
 use crate::error::{Error, Result};
 use crate::mount::{Options, Volume};
+use crate::resize::{Grown, grow};
 
 /// How to mount a file system.
 ///
@@ -179,6 +180,30 @@ impl Mount {
         }
         let (volume, mounted) = Volume::mount(device, &self.options)?;
         Ok(Filesystem::new(volume, mounted))
+    }
+}
+
+impl Mount {
+    /// Makes the unmounted file system on a device as large as `bytes`, as a rule the device's size. Replays the journal first.
+    /// A crash leaves the file system as it was or grown; on a disk without a journal it may damage it.
+    ///
+    /// ```
+    /// use extant::{Mount, mkfs::Mkfs};
+    /// use extant_block::{BlockDevice, MemoryDevice};
+    /// use extant_rt::Arc;
+    ///
+    /// let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(1 << 30));
+    /// Mkfs::new().bytes(64 << 20).format(&*device)?;
+    /// let grown = Mount::new().grow_device(&device, device.size())?;
+    /// assert_eq!((grown.from_bytes, grown.to_bytes), (64 << 20, 1 << 30));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Mount::open_device`]; [`Error::OutOfRange`] for a size below that of the file system or above the device's;
+    /// [`Error::Unsupported`] for one that the format cannot express. The file system is as it was then.
+    pub fn grow_device(&self, device: &Arc<dyn BlockDevice>, bytes: u64) -> Result<Grown> {
+        grow(device, &self.options, bytes)
     }
 }
 

@@ -17,6 +17,7 @@ use extant_rt::{Arc, Ordering};
 use crate::error::{Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
 use crate::incore::inode::Inode;
+use crate::metadata::growth::Growth;
 use crate::metadata::{SbInfo, verify};
 
 /// The buffers and inodes that stay in the caches until the transaction is durable.
@@ -43,6 +44,7 @@ struct Snapshot {
     inodes: Vec<InodeSnapshot>,
     groups: AllocatorSnapshot,
     superblock: Option<Superblock>,
+    growth: Option<Growth>,
 }
 
 impl SbInfo {
@@ -95,12 +97,12 @@ impl SbInfo {
         let superblock =
             (changes.superblock || !groups.groups.is_empty()).then(|| self.superblock.lock().clone());
         *self.pinned.lock() = Some(Pinned { buffers: changes.buffers, inodes: changes.inodes });
-        Snapshot { buffers, inodes, groups, superblock }
+        Snapshot { buffers, inodes, groups, superblock, growth: changes.growth }
     }
 
     fn finish(&self, snapshot: Snapshot) -> Result<Vec<FinalBlock>> {
         let mut out = Vec::new();
-        let Snapshot { buffers, inodes, groups, superblock } = snapshot;
+        let Snapshot { buffers, inodes, groups, superblock, growth } = snapshot;
         if let Some(superblock) = superblock {
             out.push(self.finish_superblock(superblock, groups.free_blocks, groups.free_inodes)?);
         }
@@ -108,7 +110,7 @@ impl SbInfo {
         if !fresh.is_empty() {
             self.tables.pass();
         }
-        self.finish_groups(groups.groups, &mut out)?;
+        self.finish_groups(groups.groups, growth.as_ref(), &mut out)?;
         for inodes in inodes.chunk_by(|a, b| a.block == b.block) {
             let block = inodes[0].block;
             let fresh = fresh.remove(&block);
@@ -122,19 +124,36 @@ impl SbInfo {
             verify::sum(&self.checksums, kind, block, Arc::make_mut(&mut bytes));
             out.push(FinalBlock { block, bytes });
         }
+        if let Some(growth) = growth {
+            out.extend(growth.blocks.into_iter().map(|(block, bytes)| FinalBlock { block, bytes }));
+        }
         Ok(out)
     }
 
-    fn finish_groups(&self, groups: Vec<GroupSnapshot>, out: &mut Vec<FinalBlock>) -> Result<()> {
+    fn finish_groups(
+        &self,
+        groups: Vec<GroupSnapshot>,
+        growth: Option<&Growth>,
+        out: &mut Vec<FinalBlock>,
+    ) -> Result<()> {
         let mut by_block: BTreeMap<FsBlock, Vec<(usize, GroupSnapshot)>> = BTreeMap::new();
         for frozen in groups {
             let (block, offset) = self.geometry.descriptor_location(frozen.group);
             by_block.entry(block).or_default().push((offset as usize, frozen));
         }
+        let grown = growth.map(Growth::inner_blocks).unwrap_or_default();
+        for block in grown.keys() {
+            by_block.entry(*block).or_default();
+        }
         for (block, groups) in by_block {
             let location = Location::of(Structure::GroupDescriptor).block(block);
-            let mut bytes = self.base(block, location)?;
+            let grown = growth.zip(grown.get(&block).copied());
+            let is_new = grown.is_some_and(|(growth, index)| growth.is_new(index));
+            let mut bytes = if is_new { self.zeroes() } else { self.base(block, location)? };
             let target = Arc::make_mut(&mut bytes);
+            if let Some((growth, index)) = grown {
+                growth.write_descriptors(index, target).map_err(|e| location.format(e))?;
+            }
             for (offset, frozen) in groups {
                 let into = target.get_mut(offset..).unwrap_or_default();
                 self.finish_group(frozen, into, out)?;

@@ -14,6 +14,7 @@ use extant_rt::{
 
 use crate::incore::buffer::Buffer;
 use crate::incore::inode::Inode;
+use crate::metadata::growth::Growth;
 
 const SHARDS: usize = 1024;
 
@@ -29,6 +30,7 @@ pub(crate) struct DirtyMetadata {
     /// again within one transaction is listed twice, the later last.
     inodes: Shards<InodesByBlock>,
     superblock: Padded<AtomicBool>,
+    growth: Mutex<Option<Growth>>,
 }
 
 /// What a transaction has changed.
@@ -37,11 +39,17 @@ pub(crate) struct Changes {
     /// Each table block once: it is of one group, and that of one shard.
     pub(crate) inodes: Vec<(FsBlock, Vec<Arc<Inode>>)>,
     pub(crate) superblock: bool,
+    pub(crate) growth: Option<Growth>,
 }
 
 impl DirtyMetadata {
     pub(crate) fn new() -> Self {
-        Self { buffers: Shards::new(), inodes: Shards::new(), superblock: Padded(AtomicBool::new(false)) }
+        Self {
+            buffers: Shards::new(),
+            inodes: Shards::new(),
+            superblock: Padded(AtomicBool::new(false)),
+            growth: Mutex::new(LockClass::CACHE, None),
+        }
     }
 
     /// Takes all of them out. At the freeze only: no handle is open, and the journal orders it after every closed one.
@@ -50,7 +58,8 @@ impl DirtyMetadata {
         self.buffers.visit(|shard| buffers.append(shard));
         let mut inodes = Vec::new();
         self.inodes.visit(|shard| inodes.extend(std::mem::take(shard)));
-        Changes { buffers, inodes, superblock: self.superblock.swap(false, Ordering::Relaxed) }
+        let superblock = self.superblock.swap(false, Ordering::Relaxed);
+        Changes { buffers, inodes, superblock, growth: self.growth.lock().take() }
     }
 
     pub(crate) fn add_buffer(&self, buffer: Arc<Buffer>) {
@@ -63,6 +72,11 @@ impl DirtyMetadata {
         let inodes = shard.entry(inode.home.0).or_default();
         inodes.push(inode);
         inodes.len() == 1
+    }
+
+    /// The transaction makes the file system larger. Once per transaction.
+    pub(crate) fn set_growth(&self, growth: Growth) {
+        *self.growth.lock() = Some(growth);
     }
 
     /// Whether the superblock was not in yet.

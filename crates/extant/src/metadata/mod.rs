@@ -15,6 +15,7 @@ pub(crate) mod errors;
 pub(crate) mod fast_commit;
 pub(crate) mod features;
 pub(crate) mod groups;
+pub(crate) mod growth;
 pub(crate) mod orphan_list;
 pub(crate) mod reserve;
 pub(crate) mod reserved;

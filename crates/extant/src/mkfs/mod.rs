@@ -26,6 +26,8 @@ use extant_rt::WallClock;
 
 pub use error::{Error, Result};
 pub use layout::Layout;
+pub(crate) use space::Space;
+pub(crate) use tables::place_from;
 
 use extended::Extended;
 pub(crate) use extended::parse_uuid;

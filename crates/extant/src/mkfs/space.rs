@@ -10,7 +10,7 @@ use super::{Error, Result};
 
 /// Blocks in use. Invariant: ranges are disjoint, do not touch, and lie inside the disk.
 #[derive(Clone, Debug)]
-pub(super) struct Space {
+pub(crate) struct Space {
     /// First block of a range → the block after its last.
     used: BTreeMap<u64, u64>,
     first: u64,

@@ -21,19 +21,34 @@ pub(super) fn place(
     space: &mut Space,
     packed: bool,
 ) -> Result<Vec<bool>> {
+    if !packed {
+        return place_from(geometry, descriptors, space, 0);
+    }
     let mut touched = vec![false; descriptors.len()];
-    if packed {
-        place_packed(geometry, descriptors, space)?;
-        touch(geometry, descriptors, &mut touched);
-    } else if geometry.groups_per_flex > 1 {
-        for group in 0..descriptors.len() {
-            place_flex(geometry, descriptors, space, group as u32)?;
+    place_packed(geometry, descriptors, space)?;
+    touch(geometry, descriptors, &mut touched);
+    Ok(touched)
+}
+
+/// As [`place`], of the groups from `first` on; those before are left alone.
+pub(crate) fn place_from(
+    geometry: &Geometry,
+    descriptors: &mut [GroupDescriptor],
+    space: &mut Space,
+    first: usize,
+) -> Result<Vec<bool>> {
+    let mut touched = vec![false; descriptors.len()];
+    for group in first..descriptors.len() {
+        match descriptors.get_mut(group) {
+            Some(_) if geometry.groups_per_flex > 1 => {
+                place_flex(geometry, descriptors, space, group as u32)?
+            }
+            Some(descriptor) => place_own(geometry, descriptor, space, GroupNumber(group as u32))?,
+            None => {}
         }
-        touch(geometry, descriptors, &mut touched);
-    } else {
-        for (group, descriptor) in descriptors.iter_mut().enumerate() {
-            place_own(geometry, descriptor, space, GroupNumber(group as u32))?;
-        }
+    }
+    if geometry.groups_per_flex > 1 {
+        touch(geometry, descriptors.get(first..).unwrap_or_default(), &mut touched);
     }
     Ok(touched)
 }

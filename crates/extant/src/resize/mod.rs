@@ -1,0 +1,206 @@
+//! Growing a file system that is not mounted.
+//!
+//! New groups lie behind the end of the file system as it was, so their bitmaps and tables are written first, and mean nothing if a
+//! crash comes then. One transaction then changes the superblock, the descriptors, the last group's bitmap where the group becomes
+//! longer, and the resize inode. A crash leaves the file system as it was, or grown. The copies of the superblock and the descriptors
+//! follow.
+//!
+//! A superblock with more groups is never at its place before their descriptors are: a mount reads descriptors before the
+//! log, to find it. A descriptor block that old and new groups share is written in place before the transaction, with the new groups'
+//! descriptors, which mean nothing yet; the others after it, and a flush is between them and the checkpoint.
+//!
+//! Where the log is too small for one transaction, or the descriptors have to go elsewhere ([`size`]), several steps follow one
+//! another, each of which leaves a file system that is whole.
+//!
+//! Leaves out: making it smaller; disks whose blocks are allocated in clusters (refused by mounting).
+//!
+//! Invariant: blocks inside the file system as it was are written by the transaction only, but for copies of the superblock and the
+//! descriptors.
+//!
+//! Source: `ext4_resize_fs` of `fs/ext4/resize.c`. Tests: `tests/resize`.
+
+mod copies;
+mod map;
+mod place;
+mod size;
+
+use extant_block::BlockDevice;
+use extant_ondisk::{FsBlock, InodeNumber, Structure, Superblock};
+use extant_rt::Arc;
+
+use self::map::Map;
+use crate::error::{Error, Location, Result};
+use crate::metadata::growth::Growth;
+use crate::metadata::update::{Credits, InodeDirty, RUN_CREDITS};
+use crate::mount::{Mounted, Options, Volume};
+
+/// How a file system grew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Grown {
+    /// Bytes of the file system before.
+    pub from_bytes: u64,
+    /// Bytes of the file system: whole blocks, and no last group that is too short for its own metadata.
+    pub to_bytes: u64,
+    /// Block groups.
+    pub groups: u32,
+    /// Inodes.
+    pub inodes: u32,
+    /// Transactions that it took; 0 if the size was right.
+    pub steps: u32,
+    /// The findings of mounting.
+    pub mounted: Mounted,
+}
+
+/// Makes the file system on `device` as large as `bytes`, or on a dry run says how it would be.
+///
+/// # Errors
+/// Those of mounting for writing; `OutOfRange` for a size that is below the file system's or above the device's; `Unsupported` for one that the
+/// format cannot express. The file system is as it was then, or as large as the last step made it.
+pub(crate) fn grow(device: &Arc<dyn BlockDevice>, options: &Options, bytes: u64) -> Result<Grown> {
+    let options = Options { background: false, page_cache_bytes: Some(0), ..options.clone() };
+    let mut grown: Option<Grown> = None;
+    loop {
+        let (volume, mounted) = Volume::mount(device.clone(), &options)?;
+        let geometry = &volume.geometry;
+        let own_bytes = geometry.blocks_count * u64::from(geometry.block_size);
+        let before =
+            grown.map_or((own_bytes, 0, mounted), |grown| (grown.from_bytes, grown.steps, grown.mounted));
+        let (from_bytes, steps, mounted) = before;
+        let (groups, inodes) = (geometry.group_count, geometry.inodes_count);
+        grown = Some(Grown { from_bytes, to_bytes: own_bytes, groups, inodes, steps, mounted });
+        if steps == 0 && !(own_bytes..=device.size()).contains(&bytes) {
+            return Err(Error::OutOfRange { what: "size in bytes", min: own_bytes, max: device.size() });
+        }
+        let step = Step::plan(&volume, bytes / u64::from(geometry.block_size))?;
+        let is_last = step.is_none();
+        if let Some(step) = step {
+            step.take(&volume)?;
+        }
+        volume.unmount()?;
+        match &mut grown {
+            Some(grown) if is_last => return Ok(*grown),
+            Some(grown) => grown.steps += 1,
+            None => {}
+        }
+    }
+}
+
+/// What one transaction adds.
+struct Step {
+    superblock: Superblock,
+    growth: Growth,
+    map: Option<Map>,
+    /// New groups' block and inode bitmaps, and blocks of descriptors outside of the file system as it was.
+    outside: Vec<(FsBlock, Vec<u8>)>,
+    /// Runs of blocks to be zeroed, there too.
+    zeroed: Vec<(FsBlock, u64)>,
+}
+
+impl Step {
+    /// The next step towards so many blocks; `None` if the file system has them.
+    fn plan(volume: &Volume, blocks: u64) -> Result<Option<Self>> {
+        // The counts of the superblock grow, and must be right for that.
+        volume.allocator.count_exactly();
+        let old = &volume.geometry;
+        let superblock = volume.superblock.lock().clone();
+        let credits = volume.writable()?.max_credits().saturating_sub(Map::CREDITS + RUN_CREDITS + 1);
+        let Some((superblock, geometry)) = size::next(&superblock, old, blocks, credits)? else {
+            return Ok(None);
+        };
+        let map = Map::read(volume, &geometry, &superblock)?;
+        let placed = place::place(volume, &geometry)?;
+        let growth = Growth {
+            old_groups: old.group_count,
+            old_blocks: old.blocks_count,
+            descriptors: placed.descriptors,
+            blocks: map.as_ref().map_or(Vec::new(), Map::blocks),
+            geometry,
+        };
+        let mut outside = placed.bitmaps;
+        copies::add_outside(&growth, &superblock, &mut outside)?;
+        Ok(Some(Self { superblock, growth, map, outside, zeroed: placed.zeroed }))
+    }
+
+    /// Takes the step; durable when it returns.
+    fn take(self, volume: &Volume) -> Result<()> {
+        let Self { superblock, growth, map, outside, zeroed } = self;
+        let block_size = u64::from(volume.geometry.block_size);
+        for (start, len) in zeroed {
+            volume
+                .device
+                .write_zeroes(start.0 * block_size, len * block_size)
+                .map_err(|e| Location::of(Structure::Inode).block(start).io(e))?;
+        }
+        let journal = volume.writable()?;
+        // No copy in the log is older than what is written in place now.
+        journal.checkpoint()?;
+        let mut before = outside;
+        before.extend(copies::shared_descriptors(volume, &growth)?);
+        write_all(volume, before)?;
+        if volume.log_blocks == 0 {
+            // Before the superblock says that they are there.
+            journal.flush()?;
+        }
+        let inode = match &map {
+            Some(map) => {
+                volume.prepare_free_block(map.top)?;
+                Some(volume.special_inode(InodeNumber::RESIZE)?)
+            }
+            None => None,
+        };
+        let (geometry, old_groups) = (growth.geometry.clone(), growth.old_groups);
+        let indices = growth.indices();
+        let mut update = volume.begin(Credits::new(growth.credits() + Map::CREDITS + RUN_CREDITS, 0))?;
+        update.grow(growth)?;
+        update.modify_superblock(|running| copy_sizes(&superblock, running));
+        if let Some((map, inode)) = map.as_ref().zip(inode.as_ref()) {
+            update.modify_inode(inode, InodeDirty::Mapping, |raw| {
+                // It is no larger than a disk, so its count of blocks fits.
+                let _ = raw.set_blocks_bytes(map.bytes, volume.geometry.block_size, true);
+                if map.is_emptied {
+                    // It keeps its link: without one it would be deleted as a file is.
+                    raw.i_block_mut().fill(0);
+                    raw.set_size(0);
+                }
+            });
+            if map.is_emptied {
+                update.free_metadata(map.top)?;
+            }
+        }
+        update.finish();
+        journal.commit_running()?;
+        copies::write(volume, &geometry, old_groups, indices)?;
+        // Before a checkpoint writes the superblock.
+        Ok(journal.flush()?)
+    }
+}
+
+/// Sets the fields of a superblock that a growth changes as another one has them.
+fn copy_sizes(from: &Superblock, to: &mut Superblock) {
+    to.set_blocks_count(from.blocks_count());
+    to.set_r_blocks_count(from.r_blocks_count());
+    to.set_s_inodes_count(from.s_inodes_count());
+    to.set_s_reserved_gdt_blocks(from.s_reserved_gdt_blocks());
+    to.set_s_first_meta_bg(from.s_first_meta_bg());
+    to.set_s_overhead_clusters(from.s_overhead_clusters());
+    to.set_compat(from.compat());
+    to.set_incompat(from.incompat());
+}
+
+/// Writes blocks that no transaction writes, adjacent ones at once.
+fn write_all(volume: &Volume, mut blocks: Vec<(FsBlock, Vec<u8>)>) -> Result<()> {
+    /// Blocks written at once.
+    const RUN_MAX: usize = 256;
+    blocks.sort_by_key(|(block, _)| *block);
+    let is_next = |a: &(FsBlock, Vec<u8>), b: &(FsBlock, Vec<u8>)| a.0.0 + 1 == b.0.0;
+    for run in blocks.chunk_by(is_next).flat_map(|run| run.chunks(RUN_MAX)) {
+        let Some((start, _)) = run.first() else { continue };
+        let bytes: Vec<&[u8]> = run.iter().map(|(_, bytes)| &bytes[..]).collect();
+        volume
+            .device
+            .write_at(start.0 * u64::from(volume.geometry.block_size), &bytes.concat())
+            .map_err(|e| Location::of(Structure::GroupDescriptor).block(*start).io(e))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! Disks of mke2fs with a tree on them, and what is asked of them.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use extant::{FileType, Filesystem, Grown, Mount};
+use extant_block::{BlockDevice, DeviceAccess, FileDevice, MemoryDevice};
+use extant_rt::Arc;
+
+pub const KIB: u64 = 1 << 10;
+pub const MIB: u64 = 1 << 20;
+pub const GIB: u64 = 1 << 30;
+
+/// An image in memory, if the host has such a folder.
+pub struct Image {
+    pub path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Image {
+    /// A new file system of mke2fs; nothing, and the reason said, if there is no mke2fs.
+    pub fn made(bytes: u64, arguments: &[&str]) -> Option<Self> {
+        let folder =
+            tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().expect("a folder"));
+        let path = folder.path().join("image");
+        let size = format!("{}k", bytes / KIB);
+        let all = [&["-q", "-F", "-t", "ext4"], arguments, &[text(&path), &size]].concat();
+        match run("mke2fs", &all) {
+            Ok(_) => Some(Self { path, _folder: folder }),
+            Err(why) => {
+                println!("skipped: {why}");
+                None
+            }
+        }
+    }
+
+    /// Makes the file longer, and the file system as long.
+    pub fn grow(&self, bytes: u64) -> extant::Result<Grown> {
+        let mut device = FileDevice::open(&self.path, DeviceAccess::read_write())?;
+        if device.size() < bytes {
+            device.set_len(bytes)?;
+        }
+        let device: Arc<dyn BlockDevice> = Arc::new(device);
+        Mount::new().grow_device(&device, bytes)
+    }
+
+    pub fn mount(&self) -> Filesystem {
+        Mount::new().background(false).open(&self.path).expect("mount")
+    }
+
+    /// Its bytes, on a device in memory that is larger.
+    pub fn load(&self, bytes: u64) -> MemoryDevice {
+        let file = File::open(&self.path).expect("the image");
+        let device = MemoryDevice::new(bytes);
+        let mut piece = vec![0; MIB as usize];
+        let mut at = 0;
+        loop {
+            let len = file.read_at(&mut piece, at).expect("read");
+            if len == 0 {
+                return device;
+            }
+            if piece[..len].iter().any(|byte| *byte != 0) {
+                device.write_at(at, &piece[..len]).expect("write");
+            }
+            at += len as u64;
+        }
+    }
+
+    /// Puts the bytes of a device into it.
+    pub fn store(&self, device: &MemoryDevice) {
+        let file = File::create(&self.path).expect("the image");
+        file.set_len(device.size()).expect("a length");
+        let mut piece = vec![0; 64 << 10];
+        for at in (0..device.size()).step_by(piece.len()) {
+            let len = (device.size() - at).min(piece.len() as u64) as usize;
+            device.read_at(at, &mut piece[..len]).expect("read");
+            if piece[..len].iter().any(|byte| *byte != 0) {
+                file.write_all_at(&piece[..len], at).expect("write");
+            }
+        }
+    }
+
+    /// What is wrong with it by e2fsck, if anything.
+    pub fn faults(&self) -> Option<String> {
+        let said = match run("e2fsck", &["-fn", text(&self.path)]) {
+            Ok(said) => said,
+            Err(said) => return Some(said),
+        };
+        (said.contains("Fix?") || said.contains("WARNING")).then_some(said)
+    }
+
+    pub fn assert_clean(&self, case: &str) {
+        if let Some(faults) = self.faults() {
+            panic!("{case}: {faults}");
+        }
+    }
+}
+
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("a name")
+}
+
+/// Runs a program; its output, or why it failed.
+pub fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program).args(arguments).output().map_err(|e| format!("{program}: {e}"))?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    if output.status.success() { Ok(said) } else { Err(format!("{program} {arguments:?}: {said}")) }
+}
+
+/// Numbers that look random (SplitMix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ z >> 31) % limit.max(1)
+    }
+}
+
+/// Fills a disk with directories, files, links and attributes.
+pub fn fill(fs: &Filesystem, seed: u64, files: u64) {
+    let mut random = Random(seed);
+    fs.create_dir("/a").expect("a directory");
+    fs.create_dir("/a/b").expect("a directory");
+    for number in 0..files {
+        let bytes = vec![number as u8 + 1; random.below(20_000) as usize];
+        let folder = ["", "/a", "/a/b"][random.below(3) as usize];
+        fs.write(format!("{folder}/f{number}"), &bytes).expect("a file");
+    }
+    fs.symlink("f0", "/link").expect("a link");
+}
+
+/// Everything in a tree: paths, and of files and links the content.
+pub fn contents(fs: &Filesystem) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut folders = vec![String::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs.read_dir(format!("{folder}/")).expect("a directory") {
+            let path = format!("{folder}/{}", String::from_utf8_lossy(&entry.name));
+            if path.ends_with("/.") || path.ends_with("/..") {
+                continue;
+            }
+            let content = match fs.symlink_metadata(&path).expect("metadata").file_type {
+                FileType::Regular => fs.read(&path).expect("content"),
+                FileType::Symlink => fs.read_link(&path).expect("a target"),
+                _ => {
+                    folders.push(path.clone());
+                    Vec::new()
+                }
+            };
+            found.push((path, content));
+        }
+    }
+    found.sort();
+    found
+}

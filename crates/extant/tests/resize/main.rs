@@ -1,0 +1,8 @@
+//! Growing: the layouts that result, judged by e2fsprogs and the kernel; crashes and failing devices on the way.
+//!
+//! Tests that need mke2fs, e2fsck or loop devices say so where there are none.
+
+mod crash;
+mod disk;
+mod failures;
+mod grow;
