@@ -112,6 +112,12 @@ pub struct FileDevice {
     durable: DurableRequests,
 }
 
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        lock::release(&self.file);
+    }
+}
+
 impl FileDevice {
     /// Opens and locks a file or block special.
     ///

@@ -4,11 +4,13 @@
 mod loop_device;
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use extant_block::{DeviceAccess, Error, FileDevice};
 use loop_device::Loop;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags};
 
 /// Set for a child that holds a device until its input ends: `r` or `w` and the path.
 const CHILD: &str = "EXTANT_TEST_HOLD";
@@ -97,6 +99,31 @@ fn writers_exclude_others_and_readers_only_writers() {
     }
     let _writer = write().expect("nobody is left");
     assert_eq!(holder(read()), std::process::id(), "two devices of one process exclude each other");
+}
+
+/// Another descriptor of what this process has open by that path, as a child has between fork and exec.
+fn descriptor_of_a_child(path: &Path) -> OwnedFd {
+    let mut open =
+        std::fs::read_dir("/proc/self/fd").expect("descriptors").flatten().map(|entry| entry.path());
+    let found =
+        open.find(|fd| std::fs::read_link(fd).is_ok_and(|target| target == path)).expect("it is open");
+    let number = found.file_name().and_then(|name| name.to_str()?.parse().ok()).expect("a number");
+    let process = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).expect("pidfd");
+    rustix::process::pidfd_getfd(process, number, PidfdGetfdFlags::empty()).expect("its copy")
+}
+
+#[test]
+fn lock_goes_with_the_device_though_a_child_has_its_descriptor() {
+    let dir = tempfile::tempdir().expect("dir");
+    let path = dir.path().canonicalize().expect("dir").join("image");
+    std::fs::write(&path, [7; 8192]).expect("image");
+
+    let device = FileDevice::open(&path, DeviceAccess::read_write()).expect("open");
+    let child = descriptor_of_a_child(&path);
+    drop(device);
+
+    FileDevice::open(&path, DeviceAccess::read_write()).expect("open again");
+    drop(child);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The lock on a whole file or block special, shared to read and exclusive to write.
 //!
 //! An open-file-description lock: it belongs to the open file, not to the process, so two devices of one process
-//! exclude each other as well, and it goes when the file is closed. Programs that lock ranges of an image, such
+//! exclude each other as well, and it goes with the last descriptor of that file. Programs that lock ranges of an image, such
 //! as QEMU, are excluded too.
 
 use std::fs::File;
@@ -17,11 +17,12 @@ use super::identity;
 
 /// Locks the file, or names the holder of the lock.
 pub fn acquire(path: &Path, file: &File, shared: bool) -> Result<(), Error> {
-    match control(file, libc::F_OFD_SETLK, shared) {
+    let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };
+    match control(file, libc::F_OFD_SETLK, kind) {
         Ok(_) => Ok(()),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
             // An ordinary lock names its process; an open-file-description lock says -1.
-            let told = control(file, libc::F_OFD_GETLK, shared).ok().map_or(-1, |lock| lock.l_pid);
+            let told = control(file, libc::F_OFD_GETLK, kind).ok().map_or(-1, |lock| lock.l_pid);
             let holder = match u32::try_from(told) {
                 Ok(pid) if pid > 0 => Some(Holder { pid, name: command_name(pid) }),
                 _ => holder_of(path),
@@ -32,10 +33,16 @@ pub fn acquire(path: &Path, file: &File, shared: bool) -> Result<(), Error> {
     }
 }
 
+/// Unlocks the file. Closing it would not yet, while a child that another thread starts has its descriptors: it closes them at exec.
+pub fn release(file: &File) {
+    // An unlock fails for no reason but a descriptor that is not a file's.
+    let _ = control(file, libc::F_OFD_SETLK, libc::F_UNLCK);
+}
+
 #[expect(unsafe_code, reason = "open-file-description locks have no safe wrapper")]
-fn control(file: &File, command: libc::c_int, shared: bool) -> io::Result<libc::flock> {
+fn control(file: &File, command: libc::c_int, kind: libc::c_int) -> io::Result<libc::flock> {
     let mut lock = libc::flock {
-        l_type: if shared { libc::F_RDLCK } else { libc::F_WRLCK } as libc::c_short,
+        l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 0,
         l_len: 0,
