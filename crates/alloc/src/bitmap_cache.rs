@@ -19,7 +19,9 @@ mod load;
 
 use std::ops::Deref;
 
-use extant_ondisk::{FsBlock, GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap};
+use extant_ondisk::{
+    FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, TransactionId, bitmap,
+};
 use extant_rt::{AtomicU64, Ordering, Padded};
 
 use self::evict::LoadedBitmaps;
@@ -59,6 +61,12 @@ impl BitmapCache {
             committed: Padded(AtomicU64::new(0)),
             table,
         }
+    }
+
+    /// Has room for the new groups of a disk. To be called by one thread at a time.
+    pub(crate) fn extend(&self, geometry: &Geometry, descriptors: &[GroupDescriptor]) {
+        self.loaded.extend(geometry.group_count);
+        self.table.extend(geometry, descriptors);
     }
 
     /// What `tid` and the transactions before it wrote is found by who reads it.

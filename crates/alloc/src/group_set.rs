@@ -5,6 +5,8 @@ use std::ops::Range;
 use extant_ondisk::GroupNumber;
 use extant_rt::{AtomicU64, Ordering};
 
+use crate::parts::Parts;
+
 /// A tree of words: a bit per group at the bottom, and above it a bit per word that may have a member below.
 ///
 /// A member's meaning is checked again under the group's lock, and its bit is only changed under it (or, for
@@ -13,7 +15,7 @@ use extant_rt::{AtomicU64, Ordering};
 /// instant it was missing. Such removals are counted when they begin and when they end, and a search beside which one was
 /// under way looks at the words of the bottom, whose bits are always right.
 #[derive(Debug)]
-pub(crate) struct GroupSet {
+struct Words {
     /// From the bottom to the top, which is one word.
     levels: Box<[Box<[AtomicU64]>]>,
     /// Removals that emptied a word of the bottom, before they clear bits above.
@@ -22,9 +24,9 @@ pub(crate) struct GroupSet {
     ended: AtomicU64,
 }
 
-impl GroupSet {
+impl Words {
     /// No member; room for groups below `count`.
-    pub fn new(count: u32) -> Self {
+    fn new(count: u32) -> Self {
         let mut levels: Vec<Box<[AtomicU64]>> = Vec::new();
         let mut words = count.max(1);
         while words > 1 || levels.is_empty() {
@@ -35,7 +37,7 @@ impl GroupSet {
     }
 
     /// All groups below `count` are members.
-    pub fn full(count: u32) -> Self {
+    fn full(count: u32) -> Self {
         let set = Self::new(count);
         let mut members = count;
         for words in &set.levels {
@@ -45,11 +47,6 @@ impl GroupSet {
             members = members.div_ceil(64);
         }
         set
-    }
-
-    /// Puts the group in. Writes nothing if it is in already.
-    pub fn insert(&self, group: GroupNumber) {
-        self.set_from(0, group.0);
     }
 
     fn set_from(&self, level: usize, mut index: u32) {
@@ -63,11 +60,10 @@ impl GroupSet {
         }
     }
 
-    /// Takes the group out.
-    pub fn remove(&self, group: GroupNumber) {
-        if self.clear(0, group.0) && self.levels.len() > 1 {
+    fn remove(&self, index: u32) {
+        if self.clear(0, index) && self.levels.len() > 1 {
             self.begun.fetch_add(1, Ordering::SeqCst);
-            self.clear_above(group.0 / 64);
+            self.clear_above(index / 64);
             self.ended.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -94,35 +90,34 @@ impl GroupSet {
     }
 
     /// The first member at or after `from`. One that was put in before the call is not missed.
-    pub fn next(&self, from: GroupNumber) -> Option<GroupNumber> {
+    fn next(&self, from: u32) -> Option<u32> {
         let ended = self.ended.load(Ordering::SeqCst);
-        let found = self.search(0, from.0, GroupNumber(u32::MAX));
+        let found = self.search(0, from, u32::MAX);
         if self.begun.load(Ordering::SeqCst) == ended { found } else { self.next_at_bottom(from, found) }
     }
 
-    /// As [`GroupSet::next`], without the words above; `found` is a member, if there is none before it.
-    fn next_at_bottom(&self, from: GroupNumber, found: Option<GroupNumber>) -> Option<GroupNumber> {
+    /// As [`Words::next`], without the words above; `found` is a member, if there is none before it.
+    fn next_at_bottom(&self, from: u32, found: Option<u32>) -> Option<u32> {
         let words = self.levels.first()?;
-        let (first, last) = (from.0 / 64, found.map_or(words.len() as u32, |found| found.0 / 64 + 1));
+        let (first, last) = (from / 64, found.map_or(words.len() as u32, |found| found / 64 + 1));
         let nearer = (first..last).find_map(|index| {
-            let mask = if index == first { u64::MAX << (from.0 % 64) } else { u64::MAX };
+            let mask = if index == first { u64::MAX << (from % 64) } else { u64::MAX };
             let members = words.get(index as usize)?.load(Ordering::SeqCst) & mask;
-            (members != 0).then(|| GroupNumber(index * 64 + members.trailing_zeros()))
+            (members != 0).then(|| index * 64 + members.trailing_zeros())
         });
         nearer.or(found)
     }
 
-    /// The first member at or after `from`, if it is before `end`: the nearer the end, the less is looked at. A member that
-    /// another thread just put in may be missed.
-    pub fn next_before(&self, from: GroupNumber, end: GroupNumber) -> Option<GroupNumber> {
+    /// The first member at or after `from`, if it is before `end`.
+    fn next_before(&self, from: u32, end: u32) -> Option<u32> {
         // The words above are few and at hand in a cache; most of those at the bottom are not, and are empty.
-        let word = from.0 / 64;
+        let word = from / 64;
         let above = self.levels.get(1).and_then(|words| words.get((word / 64) as usize));
         let is_empty = above.is_some_and(|above| above.load(Ordering::Relaxed) >> (word % 64) & 1 == 0);
-        if is_empty { self.search(1, word + 1, end) } else { self.search(0, from.0, end) }
+        if is_empty { self.search(1, word + 1, end) } else { self.search(0, from, end) }
     }
 
-    fn search(&self, mut level: usize, mut index: u32, end: GroupNumber) -> Option<GroupNumber> {
+    fn search(&self, mut level: usize, mut index: u32, end: u32) -> Option<u32> {
         loop {
             let words = self.levels.get(level)?;
             let word = words.get((index / 64) as usize)?.load(Ordering::Acquire) & (u64::MAX << (index % 64));
@@ -130,13 +125,13 @@ impl GroupSet {
                 // Nothing more in this word: on with the next, from one level above.
                 index = index / 64 + 1;
                 level += 1;
-                if u64::from(index) << (6 * level) >= u64::from(end.0) {
+                if u64::from(index) << (6 * level) >= u64::from(end) {
                     return None;
                 }
             } else {
                 index = index / 64 * 64 + word.trailing_zeros();
                 match level.checked_sub(1) {
-                    None => return Some(GroupNumber(index)).filter(|group| *group < end),
+                    None => return Some(index).filter(|index| *index < end),
                     Some(below) => {
                         level = below;
                         index *= 64;
@@ -146,10 +141,73 @@ impl GroupSet {
         }
     }
 
+    fn contains(&self, index: u32) -> bool {
+        let word = self.levels.first().and_then(|words| words.get((index / 64) as usize));
+        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (index % 64) & 1 == 1)
+    }
+}
+
+/// The members among the groups, which may become more. See the module.
+#[derive(Debug)]
+pub(crate) struct GroupSet(Parts<Words>);
+
+impl GroupSet {
+    /// No member; room for groups below `count`.
+    pub fn new(count: u32) -> Self {
+        Self(Parts::new(count, Words::new(count)))
+    }
+
+    /// All groups below `count` are members.
+    pub fn full(count: u32) -> Self {
+        Self(Parts::new(count, Words::full(count)))
+    }
+
+    /// Room for groups below `count`, which are no members. To be called by one thread at a time.
+    pub fn extend(&self, count: u32) {
+        self.0.append(count, Words::new(count.saturating_sub(self.0.groups())));
+    }
+
+    /// As [`GroupSet::extend`], and the new groups are members.
+    pub fn extend_full(&self, count: u32) {
+        self.0.append(count, Words::full(count.saturating_sub(self.0.groups())));
+    }
+
+    /// Puts the group in. Writes nothing if it is in already.
+    pub fn insert(&self, group: GroupNumber) {
+        if let Some((words, index)) = self.0.of(group) {
+            words.set_from(0, index);
+        }
+    }
+
+    /// Takes the group out.
+    pub fn remove(&self, group: GroupNumber) {
+        if let Some((words, index)) = self.0.of(group) {
+            words.remove(index);
+        }
+    }
+
+    /// The first member at or after `from`. One that was put in before the call is not missed.
+    pub fn next(&self, from: GroupNumber) -> Option<GroupNumber> {
+        let mut parts = self.0.iter().filter(|(groups, _)| from.0 < groups.end);
+        parts.find_map(|(groups, words)| {
+            let found = words.next(from.0.saturating_sub(groups.start))?;
+            Some(GroupNumber(groups.start + found))
+        })
+    }
+
+    /// The first member at or after `from`, if it is before `end`: the nearer the end, the less is looked at. A member that
+    /// another thread just put in may be missed.
+    pub fn next_before(&self, from: GroupNumber, end: GroupNumber) -> Option<GroupNumber> {
+        let mut parts = self.0.iter().filter(|(groups, _)| from.0 < groups.end && groups.start < end.0);
+        parts.find_map(|(groups, words)| {
+            let found = words.next_before(from.0.saturating_sub(groups.start), end.0 - groups.start)?;
+            Some(GroupNumber(groups.start + found))
+        })
+    }
+
     /// Whether the group is a member.
     pub fn contains(&self, group: GroupNumber) -> bool {
-        let word = self.levels.first().and_then(|words| words.get((group.0 / 64) as usize));
-        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (group.0 % 64) & 1 == 1)
+        self.0.of(group).is_some_and(|(words, index)| words.contains(index))
     }
 
     /// The members of a range of groups, in order.
@@ -285,6 +343,25 @@ mod tests {
                 set.remove(group);
             }
         });
+        assert_eq!(set.next(GroupNumber(0)), None);
+    }
+
+    #[test]
+    fn groups_that_came_later_are_members_like_the_others() {
+        let set = GroupSet::full(70);
+        set.extend(71);
+        set.extend_full(200);
+        let members = || set.walk(GroupNumber(69)).map(|group| group.0).collect::<Vec<_>>();
+        assert_eq!(members(), (69..70).chain(71..200).chain(0..69).collect::<Vec<_>>());
+        set.insert(GroupNumber(70));
+        set.remove(GroupNumber(71));
+        assert_eq!([69, 70, 71].map(|group| set.contains(GroupNumber(group))), [true, true, false]);
+        let range = |range: Range<u32>| set.range(range).map(|group| group.0).collect::<Vec<_>>();
+        assert_eq!(
+            (range(68..73), range(199..300), range(75..75)),
+            (vec![68, 69, 70, 72], vec![199], vec![])
+        );
+        assert_eq!(set.drain().len(), 199);
         assert_eq!(set.next(GroupNumber(0)), None);
     }
 }

@@ -17,6 +17,7 @@ mod meta_groups;
 pub(crate) mod order_index;
 
 use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupNumber};
+use extant_rt::Versioned;
 
 use self::meta_groups::{MetaGroups, unknown};
 use self::order_index::OrderIndex;
@@ -36,7 +37,7 @@ const SCARCE_PART: u64 = 32;
 
 /// The groups of a disk, their locks, the index of their free space and the counts of the disk. See the module.
 pub struct GroupTable {
-    pub(crate) geometry: Geometry,
+    pub(crate) geometry: Versioned<Geometry>,
     pub(crate) tuning: Tuning,
     /// The highest order of a buddy.
     pub(crate) order_max: u8,
@@ -81,8 +82,23 @@ impl GroupTable {
             older: OlderForms::new(&tuning, count, of(first), of(last)),
             tuning,
             order_max,
-            geometry,
+            geometry: Versioned::new(geometry),
             store,
+        }
+    }
+
+    /// Knows the new groups of a disk, of which nothing can be allocated yet.
+    pub(crate) fn extend(&self, geometry: &Geometry, descriptors: &[GroupDescriptor]) {
+        self.meta_groups.extend(geometry, descriptors);
+    }
+
+    /// Lists the groups that were added last by what their descriptors count.
+    pub(crate) fn list_new_groups(&self, descriptors: &[GroupDescriptor]) {
+        let groups = self.geometry.group_count;
+        self.index.extend(groups);
+        self.with_inodes.extend_full(groups);
+        for (group, descriptor) in (groups - descriptors.len() as u32..groups).zip(descriptors) {
+            self.list(GroupNumber(group), Some(descriptor));
         }
     }
 

@@ -31,6 +31,7 @@ pub mod linux_model;
 mod linux_model;
 mod locality;
 mod mballoc;
+mod parts;
 mod prealloc;
 mod request;
 mod reservation;

@@ -1,6 +1,6 @@
 //! What an allocator starts from: the disk's counts, and the [`GroupStore`] from which descriptors and bitmaps are read.
 
-use extant_ondisk::{GroupDescriptor, GroupNumber};
+use extant_ondisk::{Geometry, GroupDescriptor, GroupNumber};
 
 use crate::BoxError;
 use crate::tuning::Tuning;
@@ -8,11 +8,16 @@ use crate::tuning::Tuning;
 /// What the engine lends the allocators: descriptors and bitmaps as the last transaction left them.
 pub trait GroupStore: Send + Sync {
     /// The descriptors of `count` groups from `first` on, all of one block of descriptors, checked: their places lie on
-    /// the disk, and they have flags only where the disk has checksums of groups. Never asked for one that changed.
+    /// the disk, whose layout is `geometry`, and they have flags only where it has checksums of groups. Never asked for one that changed.
     ///
     /// # Errors
     /// Whatever keeps one of them from being read or believed.
-    fn load_descriptors(&self, first: GroupNumber, count: u32) -> Result<Vec<GroupDescriptor>, BoxError>;
+    fn load_descriptors(
+        &self,
+        geometry: &Geometry,
+        first: GroupNumber,
+        count: u32,
+    ) -> Result<Vec<GroupDescriptor>, BoxError>;
 
     /// The block bitmap of a group without `BLOCK_UNINIT`, a whole block, its checksum verified.
     ///

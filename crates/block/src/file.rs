@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
-use extant_rt::{LockClass, Mutex};
+use extant_rt::{AtomicU64, LockClass, Mutex, Ordering};
 
 use crate::{BlockDevice, DurableRequests, Error, check_range, total_bytes};
 pub use copy::Copied;
@@ -104,7 +104,7 @@ pub struct FileDevice {
     file: File,
     /// For a block special that is written, the kernel's exclusive claim, which excludes mounts and other claims.
     claim: Mutex<Option<File>>,
-    bytes: u64,
+    bytes: AtomicU64,
     read_only: bool,
     is_block_special: bool,
     io_path: IoPath,
@@ -161,7 +161,7 @@ impl FileDevice {
             path: path.to_owned(),
             file,
             claim: Mutex::new(LockClass::DEVICE, claim),
-            bytes,
+            bytes: AtomicU64::new(bytes),
             read_only: access.read_only,
             is_block_special,
             io_path: IoPath::Buffered,
@@ -233,12 +233,12 @@ impl FileDevice {
             return Err(self.unsuitable(direct::SIZE_REASON));
         }
         self.file.set_len(bytes).map_err(|source| self.failed(source))?;
-        let before = std::mem::replace(&mut self.bytes, bytes);
+        let before = std::mem::replace(self.bytes.get_mut(), bytes);
         if matches!(self.io_path, IoPath::Mapped(_)) {
             match Mapping::new(&self.file, bytes) {
                 Ok(mapping) => self.io_path = IoPath::Mapped(mapping),
                 Err(source) => {
-                    self.bytes = before;
+                    *self.bytes.get_mut() = before;
                     // Back to the length that the old map has; if this fails too, the first error says why.
                     let _ = self.file.set_len(before);
                     return Err(self.failed(source));
@@ -253,7 +253,7 @@ impl FileDevice {
             Transfer::Buffered => Ok(IoPath::Buffered),
             Transfer::Direct => {
                 let direct = Direct::new(&self.file).map_err(|source| self.failed(source))?;
-                if direct.is_aligned(self.bytes) {
+                if direct.is_aligned(self.size()) {
                     Ok(IoPath::Direct(direct))
                 } else {
                     Err(self.unsuitable(direct::SIZE_REASON))
@@ -264,9 +264,9 @@ impl FileDevice {
             }
             // Only writes go through the map.
             Transfer::Mapped if self.read_only => Ok(IoPath::Buffered),
-            Transfer::Mapped => {
-                Mapping::new(&self.file, self.bytes).map(IoPath::Mapped).map_err(|source| self.failed(source))
-            }
+            Transfer::Mapped => Mapping::new(&self.file, self.size())
+                .map(IoPath::Mapped)
+                .map_err(|source| self.failed(source)),
         }
     }
 
@@ -282,7 +282,7 @@ impl FileDevice {
         if self.read_only {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        check_range(self.bytes, offset, bytes)
+        check_range(self.size(), offset, bytes)
     }
 
     /// Writes, with `RWF_DSYNC` if it is to be durable on return.
@@ -314,11 +314,34 @@ impl FileDevice {
 
 impl BlockDevice for FileDevice {
     fn size(&self) -> u64 {
-        self.bytes
+        // Orders nothing: who needs more bytes had them added before.
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    fn grow(&self, bytes: u64) -> io::Result<()> {
+        if bytes <= self.size() {
+            return Ok(());
+        }
+        if self.read_only {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let found = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?;
+        let is_suitable = match &self.io_path {
+            IoPath::Direct(direct) => direct.is_aligned(bytes.max(found)),
+            _ => true,
+        };
+        if !is_suitable || self.is_block_special && found < bytes {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        if found < bytes {
+            self.file.set_len(bytes)?;
+        }
+        self.bytes.store(bytes.max(found), Ordering::Relaxed);
+        Ok(())
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        check_range(self.bytes, offset, buf.len() as u64)?;
+        check_range(self.size(), offset, buf.len() as u64)?;
         match &self.io_path {
             IoPath::Direct(direct) => direct.read(&self.file, offset, buf),
             IoPath::Buffered | IoPath::Mapped(_) => self.file.read_exact_at(buf, offset),

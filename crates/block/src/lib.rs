@@ -8,9 +8,9 @@ mod durable;
 mod error;
 mod fault;
 mod file;
-mod fitrim;
 mod memory;
 mod modelled;
+mod mounted;
 mod overlay;
 mod partition;
 mod recorder;
@@ -25,9 +25,9 @@ pub use durable::{DurableRequests, FlushEpoch};
 pub use error::{Error, Holder};
 pub use fault::{Fault, FaultDevice, Operation, Request};
 pub use file::{Copied, Create, DeviceAccess, FileDevice, Transfer};
-pub use fitrim::fitrim;
 pub use memory::MemoryDevice;
 pub use modelled::{Model, ModelledDevice, Rotating};
+pub use mounted::{fitrim, resize_mounted};
 pub use overlay::Overlay;
 pub use partition::Partition;
 pub use recorder::{Cursor, Event, Log, Mutation, Recorder, Tearing, Unflushed};
@@ -98,6 +98,15 @@ pub trait BlockDevice: Send + Sync {
         Ok(())
     }
 
+    /// Makes it at least so many bytes long, while others use it: a file is made longer, and the host asked about what it may have made
+    /// longer itself. What is added reads as zero, if it is of a file.
+    ///
+    /// # Errors
+    /// `Unsupported` if it is not and cannot be made so long; else the host's.
+    fn grow(&self, bytes: u64) -> io::Result<()> {
+        if bytes <= self.size() { Ok(()) } else { Err(io::ErrorKind::Unsupported.into()) }
+    }
+
     /// Whether writes are refused.
     fn is_read_only(&self) -> bool {
         false
@@ -139,6 +148,9 @@ macro_rules! forward {
             }
             fn refresh(&self, offset: u64, bytes: u64) -> io::Result<()> {
                 (**self).refresh(offset, bytes)
+            }
+            fn grow(&self, bytes: u64) -> io::Result<()> {
+                (**self).grow(bytes)
             }
             fn is_read_only(&self) -> bool {
                 (**self).is_read_only()

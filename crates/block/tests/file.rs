@@ -273,6 +273,26 @@ fn size_is_set_sparsely_by_every_way_of_access() {
 }
 
 #[test]
+fn a_file_becomes_longer_while_it_is_in_use() {
+    for transfer in [Transfer::Buffered, Transfer::Direct, Transfer::Mapped] {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("tempdir");
+        let device = image(dir.path(), transfer);
+        device.write_at(BYTES - 8192, &[1; 8192]).expect("write");
+        device.grow(BYTES - 1).expect("long enough");
+        assert_eq!(device.size(), BYTES, "{transfer:?}");
+        device.grow(3 * BYTES).expect("grow");
+        device.write_at(BYTES - 4096, &[2; 12288]).expect("across the former end");
+        device.write_at(3 * BYTES - 4096, &[3; 4096]).expect("at the end");
+        device.discard(BYTES, 4096).expect("discard");
+        let mut bytes = vec![0; 20480];
+        device.read_at(BYTES - 8192, &mut bytes).expect("read");
+        let expected = [[1; 4096], [2; 4096], [0; 4096], [2; 4096], [0; 4096]].concat();
+        assert!(bytes == expected, "{transfer:?}");
+        assert_eq!(std::fs::metadata(dir.path().join("image")).expect("the file").len(), 3 * BYTES);
+    }
+}
+
+#[test]
 fn full_file_system_is_an_error_and_no_signal_through_a_map() {
     let dir = tempfile::tempdir().expect("tempdir");
     let mounted = std::process::Command::new("mount")

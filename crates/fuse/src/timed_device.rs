@@ -126,6 +126,10 @@ impl<D: BlockDevice> BlockDevice for TimedDevice<D> {
         self.device.refresh(offset, bytes)
     }
 
+    fn grow(&self, bytes: u64) -> io::Result<()> {
+        self.device.grow(bytes)
+    }
+
     fn is_read_only(&self) -> bool {
         self.device.is_read_only()
     }

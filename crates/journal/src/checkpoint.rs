@@ -98,10 +98,7 @@ impl Journal {
 
     fn write_checkpoint(&self, open: &OpenLog) -> Result<()> {
         let copies = self.committed_blocks.sorted();
-        let mut written = 0;
-        for batch in copies.chunks(BATCH_BLOCKS) {
-            written += self.write_checkpoint_batch(batch)?;
-        }
+        let written = self.write_copies(&copies)?;
         if written > 0 {
             self.flush_device()?;
         }
@@ -124,7 +121,49 @@ impl Journal {
             return Ok(());
         }
         let _checkpoint = self.lock_checkpoint();
-        copies.chunks(BATCH_BLOCKS).try_for_each(|batch| self.write_checkpoint_batch(batch).map(drop))
+        self.write_copies(&copies).map(drop)
+    }
+
+    /// Writes copies to their final locations; how many.
+    fn write_copies(&self, copies: &[CommittedBlock]) -> Result<u64> {
+        let (others, last) = self.split_off_last(copies, |copy| copy.block);
+        let mut written = 0;
+        for batch in others.chunks(BATCH_BLOCKS) {
+            written += self.write_checkpoint_batch(batch)?;
+        }
+        if !last.is_empty() {
+            self.flush_device()?;
+            written += self.write_checkpoint_batch(last)?;
+        }
+        Ok(written)
+    }
+
+    /// Has a block come to its final location only when all others of its transactions are durable at theirs, until another is named or
+    /// none. The lowest block of all, so that it costs a split and no sort.
+    pub fn place_last(&self, block: Option<FsBlock>) {
+        self.placed_last.store(block.map_or(u64::MAX, |block| block.0), Ordering::Release);
+    }
+
+    /// The block that comes to its final location last, if one is named.
+    pub fn placed_last(&self) -> Option<FsBlock> {
+        let block = self.placed_last.load(Ordering::Acquire);
+        (block != u64::MAX).then_some(FsBlock(block))
+    }
+
+    /// The blocks but for the one that is to come last, and that one; they ascend.
+    pub(crate) fn split_off_last<'b, T>(
+        &self,
+        blocks: &'b [T],
+        number: impl Fn(&T) -> FsBlock,
+    ) -> (&'b [T], &'b [T]) {
+        let last = self.placed_last();
+        match blocks.first() {
+            Some(first) if last == Some(number(first)) => {
+                let (last, others) = blocks.split_at(1);
+                (others, last)
+            }
+            _ => (blocks, &[]),
+        }
     }
 
     fn write_checkpoint_batch(&self, batch: &[CommittedBlock]) -> Result<u64> {

@@ -158,7 +158,12 @@ impl Journal {
         match &self.log {
             None => {
                 let checkpoint = self.lock_checkpoint();
-                write_sorted(&*self.device, &transaction.blocks)?;
+                let (others, last) = self.split_off_last(&transaction.blocks, |(block, _)| *block);
+                write_sorted(&*self.device, others)?;
+                if !last.is_empty() {
+                    self.flush_device()?;
+                    write_sorted(&*self.device, last)?;
+                }
                 drop(checkpoint);
                 self.flush_device()?;
                 self.state.lock().next = transaction.tid.next();

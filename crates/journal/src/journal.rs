@@ -5,7 +5,9 @@
 use extant_block::{BlockDevice, DurableRequests, FlushEpoch};
 use extant_ondisk::jbd2::{CRC32C_TYPE, Compat, DEFAULT_FAST_COMMIT_BLOCKS, Incompat, Superblock};
 use extant_ondisk::{FsBlock, TransactionId};
-use extant_rt::{Arc, AtomicU32, Condvar, LockClass, Mutex, MutexGuard, OnceLock, Ordering, WallClock, Weak};
+use extant_rt::{
+    Arc, AtomicU32, AtomicU64, Condvar, LockClass, Mutex, MutexGuard, OnceLock, Ordering, WallClock, Weak,
+};
 use std::collections::BTreeSet;
 
 use crate::background::Background;
@@ -105,6 +107,8 @@ pub struct Journal {
     pub(crate) changed: Condvar,
     pub(crate) revoked: Mutex<BTreeSet<FsBlock>>,
     pub(crate) committed_blocks: CommittedBlocks,
+    /// The block that checkpoints write last; above all numbers if none.
+    pub(crate) placed_last: AtomicU64,
     client: OnceLock<Weak<dyn Client>>,
     pub(crate) stats: Counters,
     pub(crate) background: Background,
@@ -211,6 +215,7 @@ impl Journal {
             gate: Gate::new(credits_max),
             running: AtomicU32::new(next.0),
             durable: AtomicU32::new(next.0.wrapping_sub(1)),
+            placed_last: AtomicU64::new(u64::MAX),
             state: Mutex::with_key(LockClass::JOURNAL, 1, state),
             commit_ended: Condvar::new(),
             changed: Condvar::new(),

@@ -31,6 +31,8 @@ classes! {
     REQUESTS = 6;
     /// One per file system: the count of writeback contexts changes.
     CONTEXTS = 7;
+    /// One per file system: it becomes larger; held over transactions.
+    RESIZE = 8;
     /// One per file system: renames of directories between directories.
     RENAME = 10;
     /// One per inode, keyed by its number: the file's or directory's content.

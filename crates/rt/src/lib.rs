@@ -17,6 +17,7 @@ mod native;
 mod once_box;
 mod padded;
 mod rank;
+mod versioned;
 #[cfg(extant_rt = "virtual")]
 mod virtual_rt;
 mod waiting;
@@ -30,6 +31,7 @@ pub use native::*;
 pub use once_box::{OnceBox, OnceBoxes};
 pub use padded::{Padded, SHARDS, shard_of, spread};
 pub use rank::Rank;
+pub use versioned::Versioned;
 #[cfg(extant_rt = "virtual")]
 pub use virtual_rt::*;
 pub use waiting::{Waiter, attend, before_wait, is_interrupted};

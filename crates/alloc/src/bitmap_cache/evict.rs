@@ -48,6 +48,11 @@ impl LoadedBitmaps {
         }
     }
 
+    /// Of more groups.
+    pub fn extend(&self, groups: u32) {
+        self.groups.extend(groups);
+    }
+
     /// Bitmaps of a group came into memory. To be called with its lock held.
     pub fn add(&self, group: GroupNumber, bitmaps: u64) {
         self.groups.insert(group);

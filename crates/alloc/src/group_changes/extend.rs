@@ -1,10 +1,12 @@
-//! The growth of a disk as the allocator takes part in it: the last group gets more blocks, and the counts those of new groups.
+//! The growth of a disk as the allocator takes part in it: the last group gets more blocks, and new groups follow it.
 //!
-//! Leaves out: new groups. They are known to the allocator of the next mount.
+//! The transaction that makes the disk larger changes the last group and the counts ([`GroupChanges::extend_group`],
+//! [`GroupChanges::count_new_groups`]). When it is durable the allocator learns the new layout ([`GroupChanges::add_groups`]), and then
+//! which blocks and inodes the new groups have ([`GroupChanges::open_groups`]): no search finds these before.
 //!
 //! Source: kernel `ext4_group_add_blocks`, `ext4_update_super`.
 
-use extant_ondisk::{GroupNumber, TransactionId, bitmap};
+use extant_ondisk::{Geometry, GroupDescriptor, GroupNumber, TransactionId, bitmap};
 
 use super::GroupChanges;
 use crate::Result;
@@ -40,5 +42,24 @@ impl GroupChanges {
     pub fn count_new_groups(&self, free_blocks: u64, free_inodes: u64) {
         self.counters.disk_free.add(free_blocks);
         self.counters.free_inodes.add(free_inodes);
+    }
+
+    /// Knows the new groups of a disk, whose transaction is durable, by their descriptors. All descriptors were read
+    /// ([`GroupTable::count_exactly`](crate::GroupTable::count_exactly)). To be called by one thread at a time.
+    pub fn add_groups(&self, geometry: &Geometry, descriptors: &[GroupDescriptor]) {
+        if !descriptors.is_empty() {
+            self.changed.extend(geometry.group_count);
+            self.cache.extend(geometry, descriptors);
+        }
+        self.geometry.replace(geometry.clone());
+    }
+
+    /// Lets blocks and inodes of the groups be allocated that were added last.
+    pub fn open_groups(&self, descriptors: &[GroupDescriptor]) {
+        if descriptors.is_empty() {
+            return;
+        }
+        self.list_new_groups(descriptors);
+        self.counters.release(descriptors.iter().map(|it| u64::from(it.free_blocks_count())).sum());
     }
 }

@@ -14,6 +14,8 @@
 //!
 //! Locks: `DESCRIPTORS` while a meta group is entered; no I/O under it. Tests: `tests/alloc/descriptors.rs`.
 
+use std::ops::Range;
+
 use extant_ondisk::{FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber};
 use extant_rt::{AtomicU32, LockClass, Mutex, OnceBox, OnceBoxes, Ordering, Padded};
 
@@ -22,20 +24,47 @@ use crate::bitmap64::FreeExtent;
 use crate::group::Group;
 use crate::group::summary::Summary;
 use crate::group_set::GroupSet;
+use crate::parts::Parts;
 use crate::system_zone::{SystemZones, metadata_ranges};
 use crate::{Error, Result};
 
-/// All meta groups, by number.
+/// All meta groups.
 #[derive(Debug)]
 pub(crate) struct MetaGroups {
-    all: OnceBoxes<Padded<MetaGroup>>,
+    parts: Parts<Part>,
     groups_per_meta_group: u32,
     /// How many were read.
     read: AtomicU32,
     /// What the descriptors read so far count.
     sums: Mutex<Sums>,
-    /// Those with blocks outside of their flex groups.
+}
+
+/// The meta groups of one part of the groups. At its ends a meta group may belong to two parts, which know their own groups of it.
+#[derive(Debug)]
+struct Part {
+    groups: Range<u32>,
+    /// The number of the first one.
+    first: u32,
+    all: OnceBoxes<Padded<MetaGroup>>,
+    /// Those with blocks outside of their flex groups, counted from the first one.
     with_far: GroupSet,
+}
+
+/// Where a group is.
+struct Place<'a> {
+    part: &'a Part,
+    /// The number of the meta group in its part.
+    slot: u32,
+    /// The groups of it that the part knows.
+    groups: Range<u32>,
+    /// The group's number among these.
+    index: usize,
+}
+
+impl Place<'_> {
+    fn meta_group(&self) -> Option<&OnceBox<Padded<MetaGroup>>> {
+        self.part.all.get(self.slot as usize)
+    }
 }
 
 /// Sums over descriptors.
@@ -153,37 +182,86 @@ fn flex_blocks(geometry: &Geometry, group: GroupNumber) -> (u64, u64) {
 impl MetaGroups {
     /// None read.
     pub fn new(geometry: &Geometry) -> Self {
-        let count = geometry.descriptor_block_count();
+        let (groups, per_meta_group) = (geometry.group_count, geometry.desc_per_block);
         Self {
-            all: OnceBoxes::new(count as usize),
-            groups_per_meta_group: geometry.desc_per_block,
+            parts: Parts::new(groups, Part::new(0..groups, per_meta_group)),
+            groups_per_meta_group: per_meta_group,
             read: AtomicU32::new(0),
             sums: Mutex::new(LockClass::DESCRIPTORS, Sums::default()),
-            with_far: GroupSet::new(count),
         }
     }
 
-    fn place(&self, group: GroupNumber) -> (u32, u32) {
-        (group.0 / self.groups_per_meta_group, group.0 % self.groups_per_meta_group)
+    /// Adds new groups by their descriptors, once all others were read. To be called by one thread at a time.
+    pub fn extend(&self, geometry: &Geometry, descriptors: &[GroupDescriptor]) {
+        let first = self.parts.groups();
+        let part = Part::new(first..geometry.group_count, self.groups_per_meta_group);
+        let mut rest = descriptors;
+        let mut group = first;
+        while let Some(place) = part.place(group, self.groups_per_meta_group).filter(|_| !rest.is_empty()) {
+            let (own, others) = rest.split_at(place.groups.len().min(rest.len()));
+            let meta_group = MetaGroup::new(geometry, GroupNumber(group), own);
+            if !meta_group.far.is_empty() {
+                part.with_far.insert(GroupNumber(place.slot));
+            }
+            if let Some(empty) = place.meta_group() {
+                empty.get_or_init(|| Padded(meta_group));
+            }
+            (rest, group) = (others, place.groups.end);
+        }
+        self.read.fetch_add(part.all.len() as u32, Ordering::Release);
+        self.parts.append(geometry.group_count, part);
+    }
+
+    #[inline]
+    fn place(&self, group: GroupNumber) -> Option<Place<'_>> {
+        self.parts.of(group).and_then(|(part, _)| part.place(group.0, self.groups_per_meta_group))
+    }
+
+    fn count(&self) -> usize {
+        self.parts.iter().map(|(_, part)| part.all.len()).sum()
     }
 
     fn are_all_read(&self) -> bool {
-        self.read.load(Ordering::Acquire) as usize == self.all.len()
+        self.read.load(Ordering::Acquire) as usize == self.count()
     }
 
     /// A group that was touched.
     pub fn touched(&self, group: GroupNumber) -> Option<&Group> {
-        let (number, index) = self.place(group);
-        self.all.get(number as usize)?.get()?.groups.get(index as usize)?.get()
+        let Place { part, slot, index, .. } = self.place(group)?;
+        part.all.get(slot as usize)?.get()?.groups.get(index)?.get()
     }
 
-    /// Forgets a group that was touched.
+    /// Forgets a group of the first part that was touched.
     pub fn forget(&mut self, group: GroupNumber) {
-        let (number, index) = self.place(group);
-        let meta_group = self.all.get_mut(number as usize).and_then(OnceBox::get_mut);
-        if let Some(touched) = meta_group.and_then(|meta_group| meta_group.0.groups.get_mut(index as usize)) {
+        let Some(Place { slot, index, .. }) = self.place(group) else { return };
+        let meta_group = self.parts.first_mut().all.get_mut(slot as usize).and_then(OnceBox::get_mut);
+        if let Some(touched) = meta_group.and_then(|meta_group| meta_group.0.groups.get_mut(index)) {
             *touched = OnceBox::new();
         }
+    }
+}
+
+impl Part {
+    fn new(groups: Range<u32>, per_meta_group: u32) -> Self {
+        let first = groups.start / per_meta_group;
+        let count = groups.end.div_ceil(per_meta_group).saturating_sub(first);
+        Self { groups, first, all: OnceBoxes::new(count as usize), with_far: GroupSet::new(count) }
+    }
+
+    #[inline]
+    fn place(&self, group: u32, per_meta_group: u32) -> Option<Place<'_>> {
+        if !self.groups.contains(&group) {
+            return None;
+        }
+        let (number, index) = (group / per_meta_group, group % per_meta_group);
+        let start = (group - index).max(self.groups.start);
+        let end = (group - index).saturating_add(per_meta_group).min(self.groups.end);
+        Some(Place {
+            part: self,
+            slot: number - self.first,
+            groups: start..end,
+            index: (group - start) as usize,
+        })
     }
 }
 
@@ -199,17 +277,16 @@ pub(crate) fn unknown(geometry: &Geometry, group: GroupNumber, order_max: u8) ->
 impl GroupTable {
     /// What a group has; may be stale without its lock. Reads its descriptor if need be; nothing if that cannot be.
     pub(crate) fn counts_of(&self, number: GroupNumber) -> OrlovStats {
-        let (_, index) = self.meta_groups.place(number);
-        let Ok(meta_group) = self.meta_group(number) else { return OrlovStats::default() };
+        let Ok((meta_group, index)) = self.meta_group(number) else { return OrlovStats::default() };
         let free_blocks = self.index.get(number).free;
-        if let Some(group) = meta_group.groups.get(index as usize).and_then(OnceBox::get) {
+        if let Some(group) = meta_group.groups.get(index).and_then(OnceBox::get) {
             return OrlovStats {
                 free_blocks,
                 free_inodes: group.free_inodes(),
                 directories: group.directories(),
             };
         }
-        let Some(counts) = meta_group.counts.get(index as usize) else { return OrlovStats::default() };
+        let Some(counts) = meta_group.counts.get(index) else { return OrlovStats::default() };
         OrlovStats {
             free_blocks,
             free_inodes: counts.free_inodes.into(),
@@ -228,8 +305,8 @@ impl GroupTable {
     /// # Errors
     /// `Store` and `Corrupt` if its descriptor cannot be read.
     pub(crate) fn group(&self, number: GroupNumber) -> Result<&Group> {
-        let (_, index) = self.meta_groups.place(number);
-        let group = self.meta_group(number)?.groups.get(index as usize).ok_or(unreadable(number))?;
+        let (meta_group, index) = self.meta_group(number)?;
+        let group = meta_group.groups.get(index).ok_or(unreadable(number))?;
         if let Some(group) = group.get() {
             return Ok(group);
         }
@@ -264,8 +341,8 @@ impl GroupTable {
     /// # Errors
     /// `Store` and `Corrupt` if its descriptor cannot be read.
     pub fn inode_table(&self, group: GroupNumber) -> Result<FsBlock> {
-        let (_, index) = self.meta_groups.place(group);
-        self.meta_group(group)?.table(index).ok_or(unreadable(group))
+        let (meta_group, index) = self.meta_group(group)?;
+        meta_group.table(index as u32).ok_or(unreadable(group))
     }
 
     /// Reads the descriptors of some blocks of them, from block `first` on, that were not read.
@@ -307,13 +384,14 @@ impl GroupTable {
         let mut in_group = |from: u64, to: u64| each((from - first) as u32, (to - from) as u32);
         let (mut member, flex_end) = flex_groups(&self.geometry, group);
         while member < flex_end {
-            self.meta_group(GroupNumber(member))?.near.each_in(first, end, &mut in_group);
-            let (number, _) = self.meta_groups.place(GroupNumber(member));
-            member = (number + 1) * self.meta_groups.groups_per_meta_group;
+            self.meta_group(GroupNumber(member))?.0.near.each_in(first, end, &mut in_group);
+            member = self.meta_groups.place(GroupNumber(member)).map_or(flex_end, |place| place.groups.end);
         }
-        for GroupNumber(number) in self.meta_groups.with_far.walk(GroupNumber(0)) {
-            if let Some(meta_group) = self.meta_groups.all.get(number as usize).and_then(OnceBox::get) {
-                meta_group.far.each_in(first, end, &mut in_group);
+        for (_, part) in self.meta_groups.parts.iter() {
+            for GroupNumber(slot) in part.with_far.walk(GroupNumber(0)) {
+                if let Some(meta_group) = part.all.get(slot as usize).and_then(OnceBox::get) {
+                    meta_group.far.each_in(first, end, &mut in_group);
+                }
             }
         }
         Ok(())
@@ -334,7 +412,7 @@ impl GroupTable {
     fn load_descriptors(&self, first: GroupNumber, count: u32) -> Result<Vec<GroupDescriptor>> {
         let descriptors = self
             .store
-            .load_descriptors(first, count)
+            .load_descriptors(&self.geometry, first, count)
             .map_err(|source| Error::Store { group: first, source })?;
         if descriptors.len() != count as usize {
             return Err(unreadable(first));
@@ -342,7 +420,7 @@ impl GroupTable {
         Ok(descriptors)
     }
 
-    /// The meta group of a group, read if it was not.
+    /// The meta group of a group, read if it was not, and the group's number in it.
     ///
     /// # Errors
     /// `Corrupt` if there is no such group; `Store` and `Corrupt` the first time that its descriptors cannot be read: from
@@ -350,26 +428,26 @@ impl GroupTable {
     ///
     /// # Locks
     /// `DESCRIPTORS`, only if it was not read.
-    fn meta_group(&self, group: GroupNumber) -> Result<&MetaGroup> {
-        let (number, _) = self.meta_groups.place(group);
-        let place = self
-            .meta_groups
-            .all
-            .get(number as usize)
-            .ok_or(Error::Corrupt { group, what: "no such group" })?;
+    fn meta_group(&self, group: GroupNumber) -> Result<(&MetaGroup, usize)> {
+        let none = Error::Corrupt { group, what: "no such group" };
+        let Some(Place { part, slot, groups, index }) = self.meta_groups.place(group) else {
+            return Err(none);
+        };
+        let Some(place) = part.all.get(slot as usize) else { return Err(none) };
         match place.get() {
-            Some(meta_group) => Ok(meta_group),
-            None => self.enter_meta_group(number, place),
+            Some(meta_group) => Ok((meta_group, index)),
+            None => Ok((self.enter_meta_group(part, slot, groups, place)?, index)),
         }
     }
 
     fn enter_meta_group<'a>(
         &'a self,
-        number: u32,
+        part: &Part,
+        slot: u32,
+        groups: Range<u32>,
         place: &'a OnceBox<Padded<MetaGroup>>,
     ) -> Result<&'a MetaGroup> {
-        let first = GroupNumber(number * self.meta_groups.groups_per_meta_group);
-        let count = self.meta_groups.groups_per_meta_group.min(self.geometry.group_count - first.0);
+        let (first, count) = (GroupNumber(groups.start), groups.end - groups.start);
         let loaded = self.load_descriptors(first, count);
         let mut sums = self.meta_groups.sums.lock();
         if let Some(meta_group) = place.get() {
@@ -389,12 +467,11 @@ impl GroupTable {
         }
         let meta_group = MetaGroup::new(&self.geometry, first, &descriptors);
         if !meta_group.far.is_empty() {
-            self.meta_groups.with_far.insert(GroupNumber(number));
+            part.with_far.insert(GroupNumber(slot));
         }
         let meta_group = place.get_or_init(|| Padded(meta_group));
         // Release, with the acquire of who asks whether all are read: the counts are seen to be exact then.
-        let is_last =
-            self.meta_groups.read.load(Ordering::Relaxed) as usize + 1 == self.meta_groups.all.len();
+        let is_last = self.meta_groups.read.load(Ordering::Relaxed) as usize + 1 == self.meta_groups.count();
         if is_last {
             self.counters.correct(sums.free_blocks, sums.free_inodes);
         }
@@ -403,7 +480,7 @@ impl GroupTable {
     }
 
     /// Lists a group by what its descriptor counts, which may be missing, instead of as unknown.
-    fn list(&self, group: GroupNumber, descriptor: Option<&GroupDescriptor>) -> OrlovStats {
+    pub(super) fn list(&self, group: GroupNumber, descriptor: Option<&GroupDescriptor>) -> OrlovStats {
         let available = descriptor.map_or_else(OrlovStats::default, |descriptor| OrlovStats {
             free_blocks: descriptor.free_blocks_count().min(self.geometry.blocks_in_group(group)),
             free_inodes: descriptor.free_inodes_count().min(self.geometry.inodes_per_group),

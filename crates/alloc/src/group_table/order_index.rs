@@ -16,6 +16,7 @@ use extant_ondisk::GroupNumber;
 use extant_rt::{AtomicU64, Ordering};
 
 use crate::group::summary::{OrderMask, Summary};
+use crate::parts::Parts;
 
 /// Bitmap64 below a word.
 const FANOUT: u32 = 8;
@@ -26,17 +27,17 @@ const FANOUT_SHIFT: u32 = FANOUT.ilog2();
 #[repr(align(64))]
 struct Line([AtomicU64; FANOUT as usize]);
 
-/// See the module.
+/// Of one part of the groups.
 #[derive(Debug)]
-pub(crate) struct OrderIndex {
+struct Tree {
     /// Packed [`Summary`]s, then per level [`OrderMask`], up to a single word.
     levels: Box<[Box<[Line]>]>,
     groups: u32,
 }
 
-impl OrderIndex {
+impl Tree {
     /// Of `groups` groups, none with free blocks.
-    pub fn new(groups: u32) -> Self {
+    fn new(groups: u32) -> Self {
         let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
         let mut levels: Vec<Box<[Line]>> = Vec::new();
         let mut words = groups.max(1);
@@ -51,7 +52,7 @@ impl OrderIndex {
     }
 
     /// Of `groups` groups that all have the same.
-    pub fn full(groups: u32, summary: Summary) -> Self {
+    fn full(groups: u32, summary: Summary) -> Self {
         let index = Self::new(groups);
         let (mut word, mut words) = (summary.pack(), groups);
         for level in &index.levels {
@@ -62,15 +63,13 @@ impl OrderIndex {
         index
     }
 
-    /// A group's free space. May be stale without its lock.
-    pub fn get(&self, group: GroupNumber) -> Summary {
-        let word = (group.0 < self.groups).then(|| self.word(0, group.0)).flatten();
+    fn get(&self, group: u32) -> Summary {
+        let word = self.word(0, group);
         word.map_or(Summary::NONE, |word| Summary::unpack(word.load(Ordering::Relaxed)))
     }
 
-    /// A group's free space changes. To be called with its lock held.
-    pub fn set(&self, group: GroupNumber, to: Summary) {
-        let Some(word) = self.word(0, group.0) else { return };
+    fn set(&self, group: u32, to: Summary) {
+        let Some(word) = self.word(0, group) else { return };
         let (old, new) = (OrderMask::of(word.load(Ordering::Relaxed)), to.marks());
         if old == new {
             word.store(to.pack(), Ordering::Relaxed);
@@ -78,8 +77,8 @@ impl OrderIndex {
         }
         // SeqCst, with `lower`: of two that change neighbours one sees what the other did.
         word.store(to.pack(), Ordering::SeqCst);
-        self.raise(1, group.0, new.without(old));
-        self.lower(1..2, group.0, old.without(new));
+        self.raise(1, group, new.without(old));
+        self.lower(1..2, group, old.without(new));
     }
 
     /// Puts marks into the words above a word of the level below `level`.
@@ -134,23 +133,20 @@ impl OrderIndex {
         if level == 0 { OrderMask::of(word) } else { OrderMask(word) }
     }
 
-    /// Whether no group has free blocks. Looks at every group, because a mark may be missing for a moment.
-    pub fn is_empty(&self) -> bool {
-        (0..self.groups).all(|group| self.get(GroupNumber(group)).free == 0)
+    fn is_empty(&self) -> bool {
+        (0..self.groups).all(|group| self.get(group).free == 0)
     }
 
-    /// What any group may have.
-    pub fn all(&self) -> OrderMask {
+    fn all(&self) -> OrderMask {
         self.below(self.levels.len(), 0)
     }
 
-    /// Whether any group may have one of the marks.
-    pub fn may_have(&self, wanted: OrderMask) -> bool {
+    fn may_have(&self, wanted: OrderMask) -> bool {
         self.first_in_line(self.levels.len() - 1, 0, wanted).is_some()
     }
 
     /// The first group in a range that has one of the marks.
-    pub fn first(&self, wanted: OrderMask, range: Range<u32>) -> Option<GroupNumber> {
+    fn first(&self, wanted: OrderMask, range: Range<u32>) -> Option<u32> {
         if !self.may_have(wanted) {
             return None;
         }
@@ -161,7 +157,7 @@ impl OrderIndex {
                 return None;
             }
             match self.first_in_line(level, at, wanted) {
-                Some(found) if level == 0 => return (found < range.end).then_some(GroupNumber(found)),
+                Some(found) if level == 0 => return (found < range.end).then_some(found),
                 Some(found) => {
                     level -= 1;
                     at = found << FANOUT_SHIFT;
@@ -195,6 +191,65 @@ impl OrderIndex {
     }
 }
 
+/// See the module. Of each part of the groups, one tree.
+#[derive(Debug)]
+pub(crate) struct OrderIndex(Parts<Tree>);
+
+impl OrderIndex {
+    /// Of `groups` groups, none with free blocks.
+    #[cfg(test)]
+    pub fn new(groups: u32) -> Self {
+        Self(Parts::new(groups, Tree::new(groups)))
+    }
+
+    /// Of `groups` groups that all have the same.
+    pub fn full(groups: u32, summary: Summary) -> Self {
+        Self(Parts::new(groups, Tree::full(groups, summary)))
+    }
+
+    /// Of more groups, which have no free blocks yet. To be called by one thread at a time.
+    pub fn extend(&self, groups: u32) {
+        self.0.append(groups, Tree::new(groups.saturating_sub(self.0.groups())));
+    }
+
+    /// A group's free space. May be stale without its lock.
+    pub fn get(&self, group: GroupNumber) -> Summary {
+        self.0.of(group).map_or(Summary::NONE, |(tree, index)| tree.get(index))
+    }
+
+    /// A group's free space changes. To be called with its lock held.
+    pub fn set(&self, group: GroupNumber, to: Summary) {
+        if let Some((tree, index)) = self.0.of(group) {
+            tree.set(index, to);
+        }
+    }
+
+    /// Whether no group has free blocks. Looks at every group, because a mark may be missing for a moment.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|(_, tree)| tree.is_empty())
+    }
+
+    /// What any group may have.
+    pub fn all(&self) -> OrderMask {
+        self.0.iter().fold(OrderMask::NONE, |all, (_, tree)| all.or(tree.all()))
+    }
+
+    /// Whether any group may have one of the marks.
+    pub fn may_have(&self, wanted: OrderMask) -> bool {
+        self.0.iter().any(|(_, tree)| tree.may_have(wanted))
+    }
+
+    /// The first group in a range that has one of the marks.
+    pub fn first(&self, wanted: OrderMask, range: Range<u32>) -> Option<GroupNumber> {
+        let mut parts =
+            self.0.iter().filter(|(groups, _)| range.start < groups.end && groups.start < range.end);
+        parts.find_map(|(groups, tree)| {
+            let range = range.start.saturating_sub(groups.start)..range.end - groups.start;
+            Some(GroupNumber(groups.start + tree.first(wanted, range)?))
+        })
+    }
+}
+
 /// The groups from a goal rightwards, then those from 0 to it, so that searches which begin at different goals do not
 /// meet in the lowest groups (post B).
 #[derive(Clone, Debug)]
@@ -205,8 +260,9 @@ pub(crate) struct GroupsFromGoal {
 
 impl GroupsFromGoal {
     pub fn new(index: &OrderIndex, goal: GroupNumber) -> Self {
-        let goal = goal.0.min(index.groups);
-        Self { now: goal..index.groups, then: 0..goal }
+        let groups = index.0.groups();
+        let goal = goal.0.min(groups);
+        Self { now: goal..groups, then: 0..goal }
     }
 
     /// The next group of these that has one of the marks.
@@ -243,8 +299,10 @@ mod tests {
 
     #[test]
     fn a_search_finds_what_a_look_at_every_group_finds() {
-        for groups in [1, 8, 9, 64, 200, 5000] {
-            let index = OrderIndex::new(groups);
+        for (groups, at_first) in [(1, 1), (8, 8), (9, 9), (64, 1), (200, 200), (200, 77), (5000, 5000)] {
+            let index = OrderIndex::new(at_first);
+            index.extend((at_first + groups) / 2);
+            index.extend(groups);
             let mut plain = vec![Summary::NONE; groups as usize];
             let mut state = u64::from(groups);
             for _ in 0..4000 {
@@ -267,7 +325,8 @@ mod tests {
                 index.set(GroupNumber(at), Summary::NONE);
             }
             assert_eq!(index.first(OrderMask::ANY, 0..groups), None);
-            let words = index.levels.iter().flatten().flat_map(|line| &line.0);
+            let words =
+                index.0.iter().flat_map(|(_, tree)| tree.levels.iter().flatten()).flat_map(|line| &line.0);
             assert!(words.into_iter().all(|word| word.load(Ordering::Relaxed) == 0), "a mark stays behind");
         }
     }
@@ -292,7 +351,11 @@ mod tests {
             let (full, set) = (OrderIndex::full(groups, known(5)), OrderIndex::new(groups));
             (0..groups).for_each(|group| set.set(GroupNumber(group), known(5)));
             let words = |index: &OrderIndex| {
-                let words = index.levels.iter().flatten().flat_map(|line| &line.0);
+                let words = index
+                    .0
+                    .iter()
+                    .flat_map(|(_, tree)| tree.levels.iter().flatten())
+                    .flat_map(|line| &line.0);
                 words.map(|word| word.load(Ordering::Relaxed)).collect::<Vec<_>>()
             };
             assert_eq!(words(&full), words(&set), "{groups} groups");

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::disk::{Disk, Platter, request};
 use extant_alloc::{Allocator, BoxError, Error, GroupStore, MayUse, Run, Tuning};
-use extant_ondisk::{GroupDescriptor, GroupNumber, TransactionId};
+use extant_ondisk::{Geometry, GroupDescriptor, GroupNumber, TransactionId};
 
 const TID: TransactionId = TransactionId(7);
 const GROUPS: u32 = 32;
@@ -81,8 +81,13 @@ impl Slow {
 }
 
 impl GroupStore for Slow {
-    fn load_descriptors(&self, first: GroupNumber, count: u32) -> Result<Vec<GroupDescriptor>, BoxError> {
-        self.platter.load_descriptors(first, count)
+    fn load_descriptors(
+        &self,
+        geometry: &Geometry,
+        first: GroupNumber,
+        count: u32,
+    ) -> Result<Vec<GroupDescriptor>, BoxError> {
+        self.platter.load_descriptors(geometry, first, count)
     }
 
     fn load_block_bitmap(

@@ -135,7 +135,12 @@ impl Disk {
 }
 
 impl GroupStore for Disk {
-    fn load_descriptors(&self, first: GroupNumber, count: u32) -> Result<Vec<GroupDescriptor>, BoxError> {
+    fn load_descriptors(
+        &self,
+        _: &Geometry,
+        first: GroupNumber,
+        count: u32,
+    ) -> Result<Vec<GroupDescriptor>, BoxError> {
         let range = first.0 as usize..(first.0 + count) as usize;
         Ok(self.descriptors.get(range).ok_or("bad sector")?.to_vec())
     }
@@ -202,8 +207,13 @@ impl Platter {
 }
 
 impl GroupStore for Platter {
-    fn load_descriptors(&self, first: GroupNumber, count: u32) -> Result<Vec<GroupDescriptor>, BoxError> {
-        self.with(|(disk, _)| disk.load_descriptors(first, count))
+    fn load_descriptors(
+        &self,
+        geometry: &Geometry,
+        first: GroupNumber,
+        count: u32,
+    ) -> Result<Vec<GroupDescriptor>, BoxError> {
+        self.with(|(disk, _)| disk.load_descriptors(geometry, first, count))
     }
 
     fn load_block_bitmap(

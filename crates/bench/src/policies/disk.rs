@@ -98,7 +98,12 @@ impl Store {
 struct TooManyReads;
 
 impl GroupStore for Store {
-    fn load_descriptors(&self, first: GroupNumber, count: u32) -> Result<Vec<GroupDescriptor>, BoxError> {
+    fn load_descriptors(
+        &self,
+        _: &Geometry,
+        first: GroupNumber,
+        count: u32,
+    ) -> Result<Vec<GroupDescriptor>, BoxError> {
         let free = |group| {
             self.with(|groups| {
                 bitmap::count_zeros(&groups.samples[sample_of(groups.seed, group)], 0..GROUP_BLOCKS)

@@ -56,7 +56,12 @@ impl Store {
 }
 
 impl GroupStore for Store {
-    fn load_descriptors(&self, first: GroupNumber, count: u32) -> Result<Vec<GroupDescriptor>, BoxError> {
+    fn load_descriptors(
+        &self,
+        _: &Geometry,
+        first: GroupNumber,
+        count: u32,
+    ) -> Result<Vec<GroupDescriptor>, BoxError> {
         let descriptor = |group: GroupNumber| {
             let place = u64::from(group.0 - group.0 % FLEX) * u64::from(GROUP_BLOCKS) + 4;
             let within = u64::from(group.0 % FLEX);

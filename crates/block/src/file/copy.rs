@@ -9,6 +9,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::{Errno, retry_on_intr};
 
 use super::{FileDevice, IoPath};
+use crate::BlockDevice;
 use crate::Error;
 
 /// Bytes that are copied at a time where the host cannot do it itself.
@@ -36,7 +37,7 @@ impl FileDevice {
         if !source.is_block_special {
             match retry_on_intr(|| rustix::fs::ioctl_ficlone(&self.file, &source.file)) {
                 Ok(()) => {
-                    self.bytes = source.bytes;
+                    *self.bytes.get_mut() = source.size();
                     return Ok(Copied::Shared);
                 }
                 // Another file system, or one that does not share blocks, or not of such files.
@@ -44,7 +45,7 @@ impl FileDevice {
                 Err(error) => return Err(self.failed(error.into())),
             }
         }
-        self.set_len(source.bytes)?;
+        self.set_len(source.size())?;
         let mut at = 0;
         let mut copied = 0;
         while let Some((start, end)) = source.next_data(at).map_err(|error| source.failed(error))? {
@@ -57,17 +58,17 @@ impl FileDevice {
 
     /// The next run of data from `at` on: its start and its end.
     fn next_data(&self, at: u64) -> io::Result<Option<(u64, u64)>> {
-        if at >= self.bytes {
+        if at >= self.size() {
             return Ok(None);
         }
         let start = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
             // A block special, or a host that knows no holes.
-            Err(Errno::INVAL) => return Ok(Some((at, self.bytes))),
+            Err(Errno::INVAL) => return Ok(Some((at, self.size()))),
             Err(error) => return Err(error.into()),
         };
-        let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start))?.min(self.bytes);
+        let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start))?.min(self.size());
         Ok((start < end).then_some((start, end)))
     }
 

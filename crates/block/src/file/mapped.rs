@@ -62,7 +62,7 @@ impl Mapping {
         Ok(Self { address, bytes, spans })
     }
 
-    /// Writes the buffers one after the other from `offset`; the range lies in the file.
+    /// Writes the buffers one after the other from `offset`; the range lies in the file, which may have become longer than the map.
     pub fn write(&self, file: &File, offset: u64, bufs: &[io::IoSlice<'_>]) -> io::Result<()> {
         let mut at = offset;
         for buf in bufs {
@@ -83,7 +83,8 @@ impl Mapping {
     fn write_in_span(&self, file: &File, offset: u64, piece: &[u8]) -> io::Result<()> {
         let end = offset + piece.len() as u64;
         let (Some(address), true) = (self.address, end <= self.bytes) else {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            // What the file became longer by since.
+            return write_all(file, offset, &[io::IoSlice::new(piece)], ReadWriteFlags::empty());
         };
         let span = (offset / SPAN_BYTES) as usize;
         let mut allocated = self.spans[span].lock();
@@ -114,9 +115,11 @@ impl Mapping {
         let (mut at, end) = (offset, offset + bytes);
         while at < end {
             let stop = end.min((at / SPAN_BYTES + 1) * SPAN_BYTES);
-            let mut allocated = self.spans[(at / SPAN_BYTES) as usize].lock();
+            let mut allocated = self.spans.get((at / SPAN_BYTES) as usize).map(Mutex::lock);
             for granule in at / GRANULE_BYTES..stop.div_ceil(GRANULE_BYTES) {
-                *allocated &= !(1 << (granule % u64::from(u64::BITS)));
+                if let Some(allocated) = &mut allocated {
+                    **allocated &= !(1 << (granule % u64::from(u64::BITS)));
+                }
             }
             if !supported(retry_on_intr(|| rustix::fs::fallocate(file, flags, at, stop - at)))? {
                 return Ok(false);

@@ -1,11 +1,12 @@
 //! `extant resize`.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
 use extant::{Grown, Mount};
-use extant_block::{BlockDevice, DeviceAccess};
+use extant_block::{BlockDevice, DeviceAccess, resize_mounted};
 use extant_rt::Arc;
 use serde_json::json;
 
@@ -17,25 +18,27 @@ use crate::size;
 
 /// Make the file system of a disk larger
 ///
-/// The disk is not mounted meanwhile, and its journal is replayed first. One transaction adds the new groups: a
-/// crash leaves the disk as it was, or grown. An image file becomes as long as its file system; what is added to it
-/// takes no space.
+/// The journal of an image is replayed first. One transaction adds the new groups: a crash leaves the disk as it was, or
+/// grown. An image file becomes as long as its file system; what is added to it takes no space. DIR is where a disk is
+/// mounted, by Extant or by the kernel, and becomes larger while it is in use, which is for root or who mounted it.
 #[derive(Args)]
 #[command(after_help = "\
 SIZE is in bytes, or has a unit. Without it the file system fills its device or partition. A last block group that is too
-short for its own metadata is left out.
+short for its own metadata is left out. A mounted disk has to be told how large it is to be.
 
 Examples:
   extant resize disk.img 30G
   extant resize disk.img +512M
-  extant resize --partition 2 disk.img")]
+  extant resize --partition 2 disk.img
+  extant resize mounted-disk 30G")]
 pub struct Resize {
     #[command(flatten)]
     location: ImageLocation,
     /// Write one JSON document
     #[arg(long)]
     json: bool,
-    /// The image
+    /// The image, or where a disk is mounted
+    #[arg(value_name = "IMAGE|DIR")]
     image: PathBuf,
     /// How large, or with a + by how much larger
     size: Option<Size>,
@@ -62,6 +65,9 @@ impl FromStr for Size {
 impl Resize {
     /// Resizes.
     pub fn run(self) -> Outcome {
+        if self.image.is_dir() {
+            return self.resize_mounted();
+        }
         let wanted = self.wanted_bytes()?;
         let device = self.open(wanted)?;
         let grown = Mount::new()
@@ -79,10 +85,6 @@ impl Resize {
     /// The size that was asked for in bytes, if any. Looks at the disk before its file becomes longer.
     fn wanted_bytes(&self) -> Result<Option<u64>, Failure> {
         let place = self.image.display().to_string();
-        if self.image.is_dir() {
-            let message = "a directory; to resize a mounted disk, `extant umount` it and name its image";
-            return Err(Failure::new("busy", place, message.to_owned()));
-        }
         let reading = Reading { location: self.location, ..Reading::default() };
         let superblock = open_for_reading(&self.image, reading)?.superblock();
         let bytes = superblock.blocks_count().saturating_mul(u64::from(superblock.block_size()));
@@ -100,6 +102,34 @@ impl Resize {
             return Err(Failure::new("unsupported", place, message));
         }
         Ok(Some(wanted.max(bytes)))
+    }
+
+    fn resize_mounted(&self) -> Outcome {
+        let Some(Size::Bytes(bytes)) = self.size else {
+            return Err(Failure::usage(
+                "of a mounted disk say how large it is to be, as in `extant resize DIR 30G`",
+            ));
+        };
+        let found = rustix::fs::statvfs(&self.image).map_err(|e| Failure::host(&self.image, &e.into()))?;
+        let (place, bytes) = (self.image.display().to_string(), bytes - bytes % found.f_frsize.max(1));
+        resize_mounted(&self.image, bytes / found.f_frsize.max(1)).map_err(|error| match error.kind() {
+            ErrorKind::Unsupported => {
+                Failure::new("unsupported", place.clone(), "what is mounted there cannot be made larger")
+            }
+            ErrorKind::InvalidInput => {
+                let message =
+                    "too large for its device, or smaller than it is, which a mounted disk cannot be made";
+                Failure::new("unsupported", place.clone(), message)
+            }
+            _ => Failure::host(&self.image, &error),
+        })?;
+        let mut output = Output::new();
+        match self.json {
+            true => output.json(&json!({ "image": place, "to_bytes": bytes }))?,
+            false => output.line(format!("{place}: has {}", size::show(bytes)))?,
+        }
+        output.finish()?;
+        Ok(0)
     }
 
     /// Opens the disk; a file is made long enough.

@@ -33,9 +33,9 @@ for my $number (0x80086601, 0x80046601, 0x80087601, 0x81009431) {
 }
 "#;
 
-/// Operations for administrators only: shut down, set the label, trim.
+/// Operations for administrators only: shut down, set the label, trim, become larger.
 const ADMINISTER: &str = r#"
-for my $number (0x8004587d, 0x41009432, 0xc0185879) {
+for my $number (0x8004587d, 0x41009432, 0xc0185879, 0x40086610) {
     my $b = pack('Q3', 0, ~0, 0) . "\0" x 232;
     printf "%x: errno %d\n", $number, ioctl(STDIN, $number, $b) ? 0 : $! + 0;
 }

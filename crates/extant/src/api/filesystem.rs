@@ -2,12 +2,12 @@
 
 use extant_alloc::{MballocStatistics, PreallocStatistics};
 use extant_journal::Stats as JournalStatistics;
-use extant_ondisk::{GroupNumber, Superblock};
+use extant_ondisk::{GroupNumber, Structure, Superblock};
 use extant_rt::{Arc, Padded};
 use extant_writeback::Statistics as WritebackStatistics;
 
 use crate::check::{Finding, Progress};
-use crate::error::{Error, MmpHolder, Result};
+use crate::error::{Error, Location, MmpHolder, Result};
 use crate::incore::inode_cache::InodeRef;
 use crate::metadata::Statistics;
 use crate::metadata::changed_inodes::ChangedInodes;
@@ -15,6 +15,7 @@ use crate::metadata::counting::Descriptors;
 use crate::metadata::tables::TableInitialisation;
 use crate::mount::{Mounted, Volume};
 use crate::namespace::{AccessMask, Credentials, New, NewKind, RenameFlags};
+use crate::resize::Grown;
 
 /// A mounted file system. Clones are the same mount; the last one to go unmounts it as well as it can. Paths start
 /// at its root, with or without a slash.
@@ -164,6 +165,25 @@ impl Filesystem {
     /// discarded.
     pub fn trim(&self, range: std::ops::Range<u64>, least: u64) -> Result<u64> {
         self.finish_operation(self.volume().trim(range, least))
+    }
+
+    /// Makes the file system as large as `bytes` while it is used, its device too where that is a file. A crash leaves it as it was or
+    /// grown; without a journal it may damage it. Writeback contexts and the goals of streams are those of the groups at mount until the
+    /// next one.
+    ///
+    /// # Errors
+    /// `OutOfRange` for a size below the file system's or above what the device can have; `Unsupported` for one that the format cannot
+    /// express; `ReadOnly`; `Io`. The file system is as it was then, or as large as the last step made it.
+    pub fn grow(&self, bytes: u64) -> Result<Grown> {
+        let volume = self.volume();
+        match volume.writable().map(|_| volume.device.grow(bytes))? {
+            // The size that it has says which sizes the file system may have.
+            Err(error) if error.kind() != std::io::ErrorKind::Unsupported => {
+                return Err(Location::of(Structure::Superblock).io(error));
+            }
+            _ => {}
+        }
+        self.finish_operation(volume.grow(bytes))
     }
 
     /// Zeroes the inode tables that mkfs left to be initialised lazily, as a long mount does in the background. Where the device can make

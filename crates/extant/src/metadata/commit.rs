@@ -20,11 +20,12 @@ use crate::incore::inode::Inode;
 use crate::metadata::growth::Growth;
 use crate::metadata::{SbInfo, verify};
 
-/// The buffers and inodes that stay in the caches until the transaction is durable.
+/// What waits until the transaction is durable: buffers and inodes that stay in the caches, and groups that are in no use before.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     buffers: Vec<Arc<Buffer>>,
     inodes: Vec<(FsBlock, Vec<Arc<Inode>>)>,
+    growth: Option<Arc<Growth>>,
 }
 
 /// An inode as it was at the freeze.
@@ -44,7 +45,7 @@ struct Snapshot {
     inodes: Vec<InodeSnapshot>,
     groups: AllocatorSnapshot,
     superblock: Option<Superblock>,
-    growth: Option<Growth>,
+    growth: Option<Arc<Growth>>,
 }
 
 impl SbInfo {
@@ -57,8 +58,17 @@ impl SbInfo {
     }
 
     pub(crate) fn committed(&self, tid: TransactionId) {
+        let growth = self.pinned.lock().as_ref().and_then(|pinned| pinned.growth.clone());
+        if let Some(growth) = &growth {
+            self.allocator.add_groups(&growth.geometry, &growth.descriptors);
+            self.geometry.replace(growth.geometry.clone());
+            self.overhead.store(0, Ordering::Relaxed);
+        }
         self.discard_freed(tid);
         self.allocator.committed(tid);
+        if let Some(growth) = &growth {
+            self.allocator.open_groups(&growth.descriptors);
+        }
         let Some(pinned) = self.pinned.lock().take() else { return };
         pinned.inodes.iter().flat_map(|(_, inodes)| inodes).for_each(|inode| self.inodes.let_go(inode));
         pinned.buffers.iter().for_each(|buffer| self.buffers.let_go(buffer));
@@ -96,8 +106,10 @@ impl SbInfo {
         let groups = self.allocator.freeze(tid);
         let superblock =
             (changes.superblock || !groups.groups.is_empty()).then(|| self.superblock.lock().clone());
-        *self.pinned.lock() = Some(Pinned { buffers: changes.buffers, inodes: changes.inodes });
-        Snapshot { buffers, inodes, groups, superblock, growth: changes.growth }
+        let growth = changes.growth.map(Arc::new);
+        *self.pinned.lock() =
+            Some(Pinned { buffers: changes.buffers, inodes: changes.inodes, growth: growth.clone() });
+        Snapshot { buffers, inodes, groups, superblock, growth }
     }
 
     fn finish(&self, snapshot: Snapshot) -> Result<Vec<FinalBlock>> {
@@ -110,7 +122,7 @@ impl SbInfo {
         if !fresh.is_empty() {
             self.tables.pass();
         }
-        self.finish_groups(groups.groups, growth.as_ref(), &mut out)?;
+        self.finish_groups(groups.groups, growth.as_deref(), &mut out)?;
         for inodes in inodes.chunk_by(|a, b| a.block == b.block) {
             let block = inodes[0].block;
             let fresh = fresh.remove(&block);
@@ -125,7 +137,9 @@ impl SbInfo {
             out.push(FinalBlock { block, bytes });
         }
         if let Some(growth) = growth {
-            out.extend(growth.blocks.into_iter().map(|(block, bytes)| FinalBlock { block, bytes }));
+            out.extend(
+                growth.blocks.iter().map(|(block, bytes)| FinalBlock { block: *block, bytes: bytes.clone() }),
+            );
         }
         Ok(out)
     }
@@ -269,9 +283,14 @@ impl SbInfo {
 
     /// The block of the superblock, and the byte in it.
     pub(crate) fn superblock_location(&self) -> (FsBlock, usize) {
-        match self.geometry.block_size {
-            1024 => (FsBlock(1), 0),
-            _ => (FsBlock(0), 1024),
-        }
+        superblock_location(self.geometry.block_size)
+    }
+}
+
+/// The block of the superblock where blocks have that size, and the byte in it.
+pub(crate) fn superblock_location(block_size: u32) -> (FsBlock, usize) {
+    match block_size {
+        1024 => (FsBlock(1), 0),
+        _ => (FsBlock(0), 1024),
     }
 }

@@ -83,9 +83,15 @@ impl SbInfo {
         location.copy_from_slice(superblock.as_bytes());
     }
 
+    /// The superblock as committed; as on the disk while what it describes is to be there first.
     fn committed_superblock(&self) -> Result<Superblock> {
         let (block, offset) = self.superblock_location();
         let location = Location::of(Structure::Superblock);
+        if self.journal.as_ref().is_some_and(|journal| journal.placed_last() == Some(block)) {
+            let mut bytes = [0; 1024];
+            self.device.read_at(1024, &mut bytes).map_err(|e| location.io(e))?;
+            return Superblock::parse(&bytes).map_err(|e| location.format(e));
+        }
         let bytes = self.read_block(block, location)?;
         let superblock = bytes.get(offset..offset + 1024).unwrap_or_default();
         Superblock::parse(superblock).map_err(|e| location.format(e))

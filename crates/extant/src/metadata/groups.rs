@@ -17,7 +17,7 @@ use crate::error::{Location, Result};
 /// Reads from the device, or from what the journal says when mounted for reading.
 pub(crate) struct Groups {
     pub(crate) device: Arc<dyn BlockDevice>,
-    pub(crate) geometry: Geometry,
+    pub(crate) block_size: u32,
     pub(crate) checksums: Checksums,
     pub(crate) replayed: BTreeMap<FsBlock, Arc<[u8]>>,
     /// Set when the disk may be written: committed blocks that are not checkpointed are found there.
@@ -30,14 +30,19 @@ impl Groups {
         if let Some(bytes) = committed.as_ref().or_else(|| self.replayed.get(&block)) {
             return Ok((**bytes).into());
         }
-        let size = self.geometry.block_size;
+        let size = self.block_size;
         let mut bytes = vec![0; size as usize].into_boxed_slice();
         self.device.read_at(block.0 * u64::from(size), &mut bytes).map_err(|e| location.io(e))?;
         Ok(bytes)
     }
 
-    fn descriptor(&self, group: GroupNumber, raw: &[u8], location: Location) -> Result<GroupDescriptor> {
-        let geometry = &self.geometry;
+    fn descriptor(
+        &self,
+        geometry: &Geometry,
+        group: GroupNumber,
+        raw: &[u8],
+        location: Location,
+    ) -> Result<GroupDescriptor> {
         let mut descriptor =
             GroupDescriptor::parse(raw, geometry.desc_size).map_err(|e| location.format(e))?;
         if !descriptor.verify_checksum(&self.checksums, group) {
@@ -60,14 +65,19 @@ impl Groups {
 }
 
 impl GroupStore for Groups {
-    fn load_descriptors(&self, first: GroupNumber, count: u32) -> Result<Vec<GroupDescriptor>, BoxError> {
-        let (block, _) = self.geometry.descriptor_location(first);
+    fn load_descriptors(
+        &self,
+        geometry: &Geometry,
+        first: GroupNumber,
+        count: u32,
+    ) -> Result<Vec<GroupDescriptor>, BoxError> {
+        let (block, _) = geometry.descriptor_location(first);
         let location = Location::of(Structure::GroupDescriptor).group(first).block(block);
         let bytes = self.read(block, location)?;
         let descriptor = |group| {
             let location = Location::of(Structure::GroupDescriptor).group(group).block(block);
-            let (_, offset) = self.geometry.descriptor_location(group);
-            self.descriptor(group, bytes.get(offset as usize..).unwrap_or_default(), location)
+            let (_, offset) = geometry.descriptor_location(group);
+            self.descriptor(geometry, group, bytes.get(offset as usize..).unwrap_or_default(), location)
         };
         Ok((first.0..first.0.saturating_add(count))
             .map(|group| descriptor(GroupNumber(group)))

@@ -33,7 +33,9 @@ use extant_journal::Journal;
 use extant_ondisk::{
     Checksums, FsBlock, Geometry, GroupNumber, InodeNumber, RawInode, Structure, Superblock, Timestamp,
 };
-use extant_rt::{Arc, AtomicBool, AtomicU32, JoinHandle, Mutex, OnceLock, Ordering, WallClock};
+use extant_rt::{
+    Arc, AtomicBool, AtomicU32, AtomicU64, JoinHandle, Mutex, OnceLock, Ordering, Versioned, WallClock,
+};
 
 use crate::error::{Error, Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind};
@@ -52,7 +54,7 @@ use crate::metadata::update::{Credits, MetadataUpdate};
 /// What a mounted file system has in common (kernel `ext4_sb_info`).
 pub(crate) struct SbInfo {
     pub(crate) device: Arc<dyn BlockDevice>,
-    pub(crate) geometry: Geometry,
+    pub(crate) geometry: Versioned<Geometry>,
     pub(crate) checksums: Checksums,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) special_inodes: SpecialInodes,
@@ -61,8 +63,8 @@ pub(crate) struct SbInfo {
     pub(crate) log_blocks: u64,
     /// Blocks of the reserved pool, which [`extant_alloc::MayUse::Reserved`] takes.
     pub(crate) reserved_blocks: u64,
-    /// Blocks that are the file system's own, once they were first asked for.
-    pub(crate) overhead: OnceLock<u64>,
+    /// Blocks that are the file system's own, once they were first asked for; 0 before.
+    pub(crate) overhead: AtomicU64,
     /// Whether it was not unmounted cleanly, so that the superblock's counts may be old.
     pub(crate) is_crashed: bool,
     /// The thread that counts then.
@@ -79,6 +81,8 @@ pub(crate) struct SbInfo {
     pub(crate) fast_commits: FastCommits,
     pub(crate) pinned: Mutex<Option<Pinned>>,
     pub(crate) tables: Tables,
+    /// Held while the file system becomes larger.
+    pub(crate) resizing: Mutex<()>,
     pub(crate) orphans: Mutex<Orphans>,
     pub(crate) features: Features,
     pub(crate) dir_format: DirFormat,
@@ -290,7 +294,7 @@ impl SbInfo {
     pub(crate) fn statistics(&self) -> Statistics {
         let kept = self.superblock.lock().r_blocks_count().saturating_add(self.reserved_blocks);
         let inodes = self.superblock.lock().s_inodes_count();
-        let overhead = *self.overhead.get_or_init(|| self.count_overhead());
+        let overhead = self.overhead();
         let free_blocks = self.allocator.free_blocks()
             + self.allocator.preallocated_blocks()
             + self.allocator.pending_free();
@@ -304,7 +308,19 @@ impl SbInfo {
         }
     }
 
-    /// Blocks that hold neither files nor directories. Linear in the groups.
+    /// Blocks that hold neither files nor directories.
+    fn overhead(&self) -> u64 {
+        match self.overhead.load(Ordering::Relaxed) {
+            0 => {
+                let overhead = self.count_overhead();
+                self.overhead.store(overhead, Ordering::Relaxed);
+                overhead
+            }
+            known => known,
+        }
+    }
+
+    /// As [`SbInfo::overhead`]; linear in the groups.
     fn count_overhead(&self) -> u64 {
         let groups = self.geometry.group_count;
         let own = |group| u64::from(self.geometry.base_meta_blocks(GroupNumber(group)));

@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use extant_journal::recovery::FastCommitRecord;
-use extant_journal::{Journal, LogMap, recovery};
+use extant_block::BlockDevice;
+use extant_journal::recovery::{FastCommitRecord, Replay};
+use extant_journal::{Corrupt, Error as LogError, Journal, LogMap, recovery};
 use extant_ondisk::{
     CompatFeatures, FsBlock, Geometry, IncompatFeatures, InodeNumber, Structure, Superblock,
 };
@@ -15,6 +16,7 @@ use super::Mounted;
 use crate::error::{Error, Location, Result};
 use crate::mapping::BlockMap;
 use crate::metadata::SbInfo;
+use crate::metadata::commit::superblock_location;
 
 /// Where the log's blocks are, if the file system has a journal.
 pub(crate) fn find_log(map: &BlockMap) -> Result<Option<LogMap>> {
@@ -58,8 +60,8 @@ pub(super) fn recover(
     mounted: &mut Mounted,
 ) -> Result<Recovered> {
     let needs_recovery = sbi.superblock.lock().incompat().contains(IncompatFeatures::RECOVER);
-    let recover = if needs_recovery { recovery::replay } else { recovery::skip };
-    let mut found = recover(&*sbi.device, log, sbi.geometry.block_size, sbi.geometry.blocks_count)
+    let read = if needs_recovery { replay } else { recovery::skip };
+    let mut found = read(&*sbi.device, log, sbi.geometry.block_size, sbi.geometry.blocks_count)
         .map_err(|source| unusable_log(log_place(sbi, log), source))?;
     mounted.replayed_blocks = found.blocks.len();
     mounted.replayed_fast_commits = found.report.fast_commits;
@@ -70,7 +72,8 @@ pub(super) fn recover(
     if read_only {
         return Ok(Recovered { blocks: found.blocks, fast_commits });
     }
-    if let Some(grown) = replayed_growth(sbi, &found.blocks) {
+    let replayed = replayed_geometry(sbi.geometry.block_size, &found.blocks);
+    if let Some(grown) = replayed.filter(|replayed| replayed.group_count != sbi.geometry.group_count) {
         // A mount reads descriptors before the log: no superblock counts groups without theirs.
         found.write_first(&*sbi.device, |block| is_descriptor_block(&grown, block))?;
     }
@@ -78,12 +81,23 @@ pub(super) fn recover(
     Ok(Recovered { blocks: BTreeMap::new(), fast_commits })
 }
 
-/// The layout that a replayed superblock describes, if it has other groups than the one that was read.
-fn replayed_growth(sbi: &SbInfo, blocks: &BTreeMap<FsBlock, Arc<[u8]>>) -> Option<Geometry> {
-    let (block, offset) = sbi.superblock_location();
+/// As [`recovery::replay`]. The log may name blocks behind the end of a file system that it makes larger itself.
+fn replay(device: &dyn BlockDevice, log: &LogMap, block_size: u32, blocks: u64) -> Result<Replay, LogError> {
+    let found = recovery::replay(device, log, block_size, blocks);
+    if !matches!(found, Err(LogError::Corrupt(Corrupt::OutOfRange(_)))) {
+        return found;
+    }
+    let device_blocks = device.size() / u64::from(block_size);
+    let all = recovery::replay(device, log, block_size, device_blocks)?;
+    let grown = replayed_geometry(block_size, &all.blocks).map_or(blocks, |geometry| geometry.blocks_count);
+    recovery::replay(device, log, block_size, grown.min(device_blocks))
+}
+
+/// The layout that a replayed superblock describes.
+fn replayed_geometry(block_size: u32, blocks: &BTreeMap<FsBlock, Arc<[u8]>>) -> Option<Geometry> {
+    let (block, offset) = superblock_location(block_size);
     let superblock = Superblock::parse(blocks.get(&block)?.get(offset..)?).ok()?;
-    let geometry = Geometry::new(&superblock).ok()?;
-    (geometry.group_count != sbi.geometry.group_count).then_some(geometry)
+    Geometry::new(&superblock).ok()
 }
 
 /// Whether a block is one of the table of descriptors.

@@ -310,6 +310,10 @@ impl BlockDevice for FencedDevice {
         self.device.refresh(offset, bytes)
     }
 
+    fn grow(&self, bytes: u64) -> io::Result<()> {
+        self.device.grow(bytes)
+    }
+
     fn is_read_only(&self) -> bool {
         self.device.is_read_only()
     }

@@ -23,7 +23,9 @@ use extant_ondisk::{
     Checksums, CompatFeatures, FsBlock, Geometry, IncompatFeatures, State, Structure, Superblock,
     TransactionId,
 };
-use extant_rt::{Arc, AtomicBool, AtomicU32, LockClass, Mutex, OnceLock, Ordering, Weak};
+use extant_rt::{
+    Arc, AtomicBool, AtomicU32, AtomicU64, LockClass, Mutex, OnceLock, Ordering, Versioned, Weak,
+};
 
 use crate::directory::Directories;
 use crate::error::{Error, Location, Result};
@@ -433,7 +435,7 @@ fn read_sb_info(
     let committed = Arc::new(OnceLock::new());
     let groups = Groups {
         device: device.clone(),
-        geometry: geometry.clone(),
+        block_size: geometry.block_size,
         checksums,
         replayed: replayed.clone(),
         journal: committed.clone(),
@@ -442,12 +444,12 @@ fn read_sb_info(
     let buffer_count = entry_count(options.cache_bytes / 4, u64::from(geometry.block_size));
     Ok(SbInfo {
         device,
-        geometry,
+        geometry: Versioned::new(geometry),
         checksums,
         allocator,
         log_blocks: 0,
         reserved_blocks,
-        overhead: OnceLock::new(),
+        overhead: AtomicU64::new(0),
         is_crashed: false,
         counting: Mutex::with_key(LockClass::CACHE, 1, None),
         journal: None,
@@ -461,6 +463,7 @@ fn read_sb_info(
         ),
         pinned: Mutex::new(LockClass::CACHE, None),
         tables: Tables::new(),
+        resizing: Mutex::new(LockClass::RESIZE, ()),
         orphans: Mutex::new(LockClass::ORPHAN, Orphans::default()),
         features: Features::new(&superblock),
         dir_format: DirFormat::new(&superblock),

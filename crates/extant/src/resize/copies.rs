@@ -40,46 +40,23 @@ pub(super) fn add_outside(
     Ok(())
 }
 
-/// The descriptor block that old and new groups share, with the new groups' descriptors.
-///
-/// # Errors
-/// `Io`; `Corrupt` if a descriptor does not fit it.
-pub(super) fn shared_descriptors(volume: &Volume, growth: &Growth) -> Result<Option<(FsBlock, Vec<u8>)>> {
-    let shared = growth.indices().find(|index| !growth.is_new(*index));
-    let Some((index, block)) = shared.and_then(|index| Some((index, growth.inner_block(index)?))) else {
-        return Ok(None);
-    };
-    let location = Location::of(Structure::GroupDescriptor).block(block);
-    let mut bytes = volume.read_block(block, location)?.to_vec();
-    growth.write_descriptors(index, &mut bytes).map_err(|e| location.format(e))?;
-    Ok(Some((block, bytes)))
-}
-
-/// Writes the descriptor blocks that changed to their places; their copies, all of them into new groups; and those of the superblock.
+/// Writes copies of the descriptor blocks that changed, of all of them into the groups that `old` did not have, and those of the superblock.
 ///
 /// # Errors
 /// `Io`. The file system has grown all the same.
-pub(super) fn write(
-    volume: &Volume,
-    geometry: &Geometry,
-    old_groups: u32,
-    changed: Range<u32>,
-) -> Result<()> {
+pub(super) fn write(volume: &Volume, old: &Geometry, changed: Range<u32>) -> Result<()> {
     let superblock = volume.superblock.lock().clone();
-    let old_blocks = volume.geometry.blocks_count;
+    let geometry = &volume.geometry;
     let location = Location::of(Structure::GroupDescriptor);
     let mut blocks = Vec::new();
     let mut behind_superblocks = Vec::new();
     for index in 0..geometry.descriptor_block_count() {
         let block = geometry.descriptor_block(index);
         let is_behind = !geometry.is_spread(GroupNumber(index * geometry.desc_per_block));
-        if block.0 >= old_blocks || !is_behind && !changed.contains(&index) {
+        if block.0 >= old.blocks_count || !is_behind && !changed.contains(&index) {
             continue;
         }
         let bytes = volume.read_block(block, location)?.to_vec();
-        if changed.contains(&index) {
-            blocks.push((block, bytes.clone()));
-        }
         if is_behind {
             behind_superblocks.push((index, bytes));
         } else {
@@ -89,7 +66,7 @@ pub(super) fn write(
     write_all(volume, blocks)?;
     for group in copies(geometry, 1..geometry.group_count) {
         let Some(place) = geometry.super_block(group) else { continue };
-        let is_new = group.0 >= old_groups;
+        let is_new = group.0 >= old.group_count;
         let room = geometry.descriptor_blocks_in(group);
         let is_spread = geometry.is_spread(group);
         let wanted = behind_superblocks

@@ -1,13 +1,15 @@
-//! Growing a file system that is not mounted.
+//! Growing a file system, mounted or not.
 //!
 //! New groups lie behind the end of the file system as it was, so their bitmaps and tables are written first, and mean nothing if a
 //! crash comes then. One transaction then changes the superblock, the descriptors, the last group's bitmap where the group becomes
 //! longer, and the resize inode. A crash leaves the file system as it was, or grown. The copies of the superblock and the descriptors
 //! follow.
 //!
-//! A superblock with more groups is never at its place before their descriptors are: a mount reads descriptors before the
-//! log, to find it. A descriptor block that old and new groups share is written in place before the transaction, with the new groups'
-//! descriptors, which mean nothing yet; the others after it, and a flush is between them and the checkpoint.
+//! A superblock with more groups is never at its place before their descriptors are, because a mount reads descriptors before the
+//! log: a checkpoint places it last ([`extant_journal::Journal::place_last`]). So does a replay.
+//!
+//! Others may work on the file system meanwhile. They learn of the new size when the transaction is durable
+//! ([`crate::metadata::commit`]), and nothing new is allocated before.
 //!
 //! Where the log is too small for one transaction, or the descriptors have to go elsewhere ([`size`]), several steps follow one
 //! another, each of which leaves a file system that is whole.
@@ -17,6 +19,8 @@
 //! Invariant: blocks inside the file system as it was are written by the transaction only, but for copies of the superblock and the
 //! descriptors.
 //!
+//! Locks: `RESIZE`.
+//!
 //! Source: `ext4_resize_fs` of `fs/ext4/resize.c`. Tests: `tests/resize`.
 
 mod copies;
@@ -25,7 +29,9 @@ mod place;
 mod size;
 
 use extant_block::BlockDevice;
-use extant_ondisk::{FsBlock, InodeNumber, Structure, Superblock};
+use extant_ondisk::{
+    CompatFeatures, FsBlock, Geometry, IncompatFeatures, InodeNumber, Structure, Superblock,
+};
 use extant_rt::Arc;
 
 use self::map::Map;
@@ -52,37 +58,44 @@ pub struct Grown {
     pub mounted: Mounted,
 }
 
-/// Makes the file system on `device` as large as `bytes`, or on a dry run says how it would be.
+/// Makes the file system on `device` as large as `bytes`.
 ///
 /// # Errors
-/// Those of mounting for writing; `OutOfRange` for a size that is below the file system's or above the device's; `Unsupported` for one that the
-/// format cannot express. The file system is as it was then, or as large as the last step made it.
+/// Those of mounting for writing and of [`Volume::grow`].
 pub(crate) fn grow(device: &Arc<dyn BlockDevice>, options: &Options, bytes: u64) -> Result<Grown> {
     let options = Options { background: false, page_cache_bytes: Some(0), ..options.clone() };
-    let mut grown: Option<Grown> = None;
-    loop {
-        let (volume, mounted) = Volume::mount(device.clone(), &options)?;
-        let geometry = &volume.geometry;
-        let own_bytes = geometry.blocks_count * u64::from(geometry.block_size);
-        let before =
-            grown.map_or((own_bytes, 0, mounted), |grown| (grown.from_bytes, grown.steps, grown.mounted));
-        let (from_bytes, steps, mounted) = before;
-        let (groups, inodes) = (geometry.group_count, geometry.inodes_count);
-        grown = Some(Grown { from_bytes, to_bytes: own_bytes, groups, inodes, steps, mounted });
-        if steps == 0 && !(own_bytes..=device.size()).contains(&bytes) {
-            return Err(Error::OutOfRange { what: "size in bytes", min: own_bytes, max: device.size() });
+    let (volume, mounted) = Volume::mount(device.clone(), &options)?;
+    let grown = volume.grow(bytes)?;
+    volume.unmount()?;
+    Ok(Grown { mounted, ..grown })
+}
+
+impl Volume {
+    /// Makes the file system as large as `bytes`, while others use it.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `OutOfRange` for a size that is below the file system's or above the device's; `Unsupported` for one that the format
+    /// cannot express; `Io`; the journal's. The file system is as it was then, or as large as the last step made it.
+    pub(crate) fn grow(&self, bytes: u64) -> Result<Grown> {
+        self.writable()?;
+        let _one = self.resizing.lock();
+        let block_size = u64::from(self.geometry.block_size);
+        let from_bytes = self.geometry.blocks_count * block_size;
+        if !(from_bytes..=self.device.size()).contains(&bytes) {
+            return Err(Error::OutOfRange {
+                what: "size in bytes",
+                min: from_bytes,
+                max: self.device.size(),
+            });
         }
-        let step = Step::plan(&volume, bytes / u64::from(geometry.block_size))?;
-        let is_last = step.is_none();
-        if let Some(step) = step {
-            step.take(&volume)?;
+        let mut steps = 0;
+        while let Some(step) = Step::plan(self, bytes / block_size)? {
+            step.take(self)?;
+            steps += 1;
         }
-        volume.unmount()?;
-        match &mut grown {
-            Some(grown) if is_last => return Ok(*grown),
-            Some(grown) => grown.steps += 1,
-            None => {}
-        }
+        let Geometry { blocks_count, group_count: groups, inodes_count: inodes, .. } = *self.geometry;
+        let to_bytes = blocks_count * block_size;
+        Ok(Grown { from_bytes, to_bytes, groups, inodes, steps, mounted: Mounted::default() })
     }
 }
 
@@ -132,16 +145,7 @@ impl Step {
                 .write_zeroes(start.0 * block_size, len * block_size)
                 .map_err(|e| Location::of(Structure::Inode).block(start).io(e))?;
         }
-        let journal = volume.writable()?;
-        // No copy in the log is older than what is written in place now.
-        journal.checkpoint()?;
-        let mut before = outside;
-        before.extend(copies::shared_descriptors(volume, &growth)?);
-        write_all(volume, before)?;
-        if volume.log_blocks == 0 {
-            // Before the superblock says that they are there.
-            journal.flush()?;
-        }
+        write_all(volume, outside)?;
         let inode = match &map {
             Some(map) => {
                 volume.prepare_free_block(map.top)?;
@@ -149,8 +153,11 @@ impl Step {
             }
             None => None,
         };
-        let (geometry, old_groups) = (growth.geometry.clone(), growth.old_groups);
+        let old = volume.geometry.clone();
         let indices = growth.indices();
+        let journal = volume.writable()?;
+        // Stays so after an error: what is committed then is to be placed in this order too.
+        journal.place_last(Some(volume.superblock_location().0));
         let mut update = volume.begin(Credits::new(growth.credits() + Map::CREDITS + RUN_CREDITS, 0))?;
         update.grow(growth)?;
         update.modify_superblock(|running| copy_sizes(&superblock, running));
@@ -170,8 +177,9 @@ impl Step {
         }
         update.finish();
         journal.commit_running()?;
-        copies::write(volume, &geometry, old_groups, indices)?;
-        // Before a checkpoint writes the superblock.
+        copies::write(volume, &old, indices)?;
+        journal.checkpoint()?;
+        journal.place_last(None);
         Ok(journal.flush()?)
     }
 }
@@ -184,8 +192,10 @@ fn copy_sizes(from: &Superblock, to: &mut Superblock) {
     to.set_s_reserved_gdt_blocks(from.s_reserved_gdt_blocks());
     to.set_s_first_meta_bg(from.s_first_meta_bg());
     to.set_s_overhead_clusters(from.s_overhead_clusters());
-    to.set_compat(from.compat());
-    to.set_incompat(from.incompat());
+    if from.incompat().contains(IncompatFeatures::META_BG) {
+        to.set_incompat(to.incompat() | IncompatFeatures::META_BG);
+        to.set_compat(to.compat() - CompatFeatures::RESIZE_INODE);
+    }
 }
 
 /// Writes blocks that no transaction writes, adjacent ones at once.

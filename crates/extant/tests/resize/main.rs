@@ -6,3 +6,4 @@ mod crash;
 mod disk;
 mod failures;
 mod grow;
+mod in_use;

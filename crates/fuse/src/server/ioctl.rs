@@ -5,7 +5,7 @@
 //! before Linux 5.13 that is so of flags too, and of a 32-bit program's flags by their 32-bit numbers. What is not checked then is
 //! whether the descriptor's mount is read-only: a request does not say.
 //!
-//! Source: `include/uapi/linux/fs.h`, `fs/ext4/ioctl.c`; `vfs_fileattr_set`, `fileattr_set_prepare`; `fuse_fileattr_set`.
+//! Source: `include/uapi/linux/fs.h`, `include/uapi/linux/ext4.h`, `fs/ext4/ioctl.c`; `vfs_fileattr_set`, `fileattr_set_prepare`; `fuse_fileattr_set`.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -24,6 +24,7 @@ const GETFSLABEL: u32 = 0x8100_9431;
 const SETFSLABEL: u32 = 0x4100_9432;
 const SHUTDOWN: u32 = 0x8004_587d;
 const FITRIM: u32 = 0xc018_5879;
+const RESIZE_FS: u32 = 0x4008_6610;
 
 /// Bytes of `struct fsxattr`, and the offset of the project in it.
 const FSXATTR_BYTES: usize = 28;
@@ -97,6 +98,11 @@ impl Server {
                 self.check_administrator(caller)?;
                 self.trim(input)?
             }
+            RESIZE_FS => {
+                self.check_administrator(caller)?;
+                self.resize(input)?;
+                Vec::new()
+            }
             _ => return Err(Errno::NOTTY),
         };
         // The whole buffer is the caller's to read.
@@ -143,6 +149,13 @@ impl Server {
         let trimmed =
             self.fs.trim(start..start.saturating_add(bytes), least).map_err(|error| errno(&error))?;
         Ok([start, trimmed, least].as_bytes().to_vec())
+    }
+
+    /// The number of blocks to have. A smaller file system is not made of one in use (`ext4_resize_fs`).
+    fn resize(&self, input: &[u8]) -> Reply<()> {
+        let (blocks, _) = u64::read_from_prefix(input).map_err(|_| Errno::INVAL)?;
+        let bytes = blocks.checked_mul(u64::from(self.fs.statistics().block_size)).ok_or(Errno::FBIG)?;
+        self.fs.grow(bytes).map(drop).map_err(|error| errno(&error))
     }
 
     fn set_flags(&self, call: &IoctlRequest<'_>, flags: InodeFlags) -> Reply<()> {
