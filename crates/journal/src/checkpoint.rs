@@ -50,7 +50,7 @@ impl Drop for CheckpointGuard<'_> {
 
 impl Journal {
     /// Writes every block that was committed before the call to its final location, flushes, and frees the log blocks. What is
-    /// not committed stays where it is. Nothing to do without a log.
+    /// not committed stays where it is, and so does a block that is committed anew meanwhile. Nothing to do without a log.
     ///
     /// # Errors
     /// [`Error::Aborted`]; a device error aborts.
@@ -97,7 +97,11 @@ impl Journal {
     }
 
     fn write_checkpoint(&self, open: &OpenLog) -> Result<()> {
-        let copies = self.committed_blocks.sorted();
+        let copies = {
+            // No commit puts its blocks in meanwhile: all of a transaction's are in the list, or none.
+            let _state = self.state.lock();
+            self.committed_blocks.sorted()
+        };
         let written = self.write_copies(&copies)?;
         if written > 0 {
             self.flush_device()?;

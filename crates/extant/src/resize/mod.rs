@@ -38,7 +38,7 @@ use self::map::Map;
 use crate::error::{Error, Location, Result};
 use crate::metadata::growth::Growth;
 use crate::metadata::update::{Credits, InodeDirty, RUN_CREDITS};
-use crate::mount::{Mounted, Options, Volume};
+use crate::mount::{Mounted, Options, Volume, read_superblock};
 
 /// How a file system grew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +179,10 @@ impl Step {
         journal.commit_running()?;
         copies::write(volume, &old, indices)?;
         journal.checkpoint()?;
+        // A commit that came meanwhile may have kept the blocks of this step in the log, with newer bytes.
+        while read_superblock(&*volume.device)?.blocks_count() < volume.geometry.blocks_count {
+            journal.checkpoint()?;
+        }
         journal.place_last(None);
         Ok(journal.flush()?)
     }
