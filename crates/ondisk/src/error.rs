@@ -84,6 +84,8 @@ pub enum Structure {
     OrphanList,
     /// The multiple-mount protection block.
     Mmp,
+    /// A file of usage and limits.
+    QuotaFile,
 }
 
 impl fmt::Display for Structure {
@@ -108,6 +110,7 @@ impl fmt::Display for Structure {
             Self::OrphanFile => "orphan file",
             Self::OrphanList => "orphan list",
             Self::Mmp => "MMP block",
+            Self::QuotaFile => "quota file",
         })
     }
 }
