@@ -218,6 +218,13 @@ pub fn tell_of_opening(image: &Path, fs: &Filesystem) {
     if blocks > 0 && !fs.is_read_only() {
         output::note(&format!("{}: replayed the journal: {blocks} blocks", image.display()));
     }
+    let limits = fs.mounted().quota_limits;
+    if limits > 0 {
+        output::note(&format!(
+            "{}: usage is counted, but the limits of {limits} users, groups and projects are not enforced",
+            image.display()
+        ));
+    }
     if let Some(skipped) = journal_skipped(fs) {
         output::note(&format!("{}: {skipped}", image.display()));
     }

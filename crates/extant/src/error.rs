@@ -64,6 +64,12 @@ pub enum Error {
     /// Too few free blocks.
     #[error("no space left")]
     NoSpace,
+    /// A user, a group or a project would have more than its limits allow.
+    #[error("disk quota exceeded")]
+    QuotaExceeded,
+    /// A directory whose entries inherit its project, and an inode of another project.
+    #[error("a link across projects")]
+    CrossProject,
     /// No free inode.
     #[error("no inode left")]
     NoInodes,
@@ -250,6 +256,8 @@ impl From<Error> for io::Error {
             Error::Incompatible(_) | Error::ReadOnlyFeatures(_) | Error::Unsupported(_) => Kind::Unsupported,
             Error::ReadOnly => Kind::ReadOnlyFilesystem,
             Error::NoSpace | Error::NoInodes => Kind::StorageFull,
+            Error::QuotaExceeded => Kind::QuotaExceeded,
+            Error::CrossProject => Kind::CrossesDevices,
             Error::NotFound | Error::NoAttribute | Error::NoSuchOffset => Kind::NotFound,
             Error::Exists => Kind::AlreadyExists,
             Error::NotADirectory => Kind::NotADirectory,

@@ -43,6 +43,8 @@ classes! {
     MAPPING = 24;
     /// One per inode: its extended attributes.
     XATTR = 40;
+    /// One per file system: an id comes into a quota file.
+    QUOTA = 45;
     /// Not a lock: an open journal handle.
     HANDLE = 50;
     /// One per file system: inode tables that are being zeroed; held over I/O, and by a commit for a moment.
@@ -84,6 +86,8 @@ classes! {
     SUPERBLOCK = 86;
     /// One per file system: blocks are moved between the pool of free ones and a shard.
     FREE_BLOCKS = 87;
+    /// One per quota file: its blocks and the places of its entries.
+    DQUOTS = 95;
     /// One per buffer; never two at once.
     BUFFER = 100;
     /// The shards of the buffer and inode caches.

@@ -308,10 +308,11 @@ impl File {
         self.changed(self.fs.finish_operation(self.fs.volume().set_flags(&self.inode, flags)))
     }
 
-    /// Sets mode, owner and times.
+    /// Sets mode, owner, project and times.
     ///
     /// # Errors
-    /// `NotPermitted` if the user is neither the owner nor root, or the inode is immutable; `ReadOnly`.
+    /// `NotPermitted` if the user is neither the owner nor root, or the inode is immutable; `Unsupported` for a project on a disk
+    /// without the feature `project`; `ReadOnly`.
     pub fn set_attributes(&self, set: &SetAttributes) -> Result<()> {
         let set = match self.fs.user() {
             Some(user) => self.fs.volume().check_set_attributes(&self.inode, user, set)?,

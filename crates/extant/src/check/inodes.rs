@@ -115,6 +115,7 @@ impl Checker<'_> {
         if number == InodeNumber::ROOT && kind != FileType::Directory {
             self.findings.add(location, "the root is no directory");
         }
+        self.count_usage(number, inode);
         self.check_flags_and_high_fields(location, inode, kind);
         let mut runs = Vec::new();
         let mapped = self.map(number, inode, kind == FileType::Directory, &mut runs)?;

@@ -1,6 +1,6 @@
 //! The consistency check: everything on the disk against everything else, without changing a byte.
 //!
-//! It finds what `e2fsck -fn` finds in its passes 0 to 5 and says where; repairing is `e2fsck`'s. Each pass has a
+//! It finds what `e2fsck -fn` finds in its passes 0 to 5 and of usage, and says where; repairing is `e2fsck`'s. Each pass has a
 //! file: superblock, groups, inodes (with their maps and attributes), directories, connections and link counts,
 //! bitmaps and counts. It decodes with `ondisk` alone and shares nothing with the code that reads files and
 //! directories, so that neither can hide the other's faults.
@@ -31,6 +31,7 @@ mod inodes;
 mod links;
 mod maps;
 mod orphans;
+mod quota;
 mod reading;
 mod records;
 mod reserved;
@@ -51,6 +52,7 @@ use crate::mount::Volume;
 use claims::Claims;
 use directories::Directory;
 use findings::Findings;
+use quota::Usage;
 use records::Records;
 use superblock::NOT_CHECKED;
 use xattrs::SharedBlock;
@@ -123,6 +125,8 @@ struct Checker<'v> {
     xattr_blocks: BTreeMap<FsBlock, SharedBlock>,
     /// Entries that name an inode for their value.
     value_references: BTreeMap<InodeNumber, u64>,
+    /// What users, groups and projects take.
+    usage: Usage,
     /// A directory could not be read whole, so names may be missing.
     names_incomplete: bool,
 }
@@ -148,6 +152,7 @@ impl<'v> Checker<'v> {
             directories: BTreeMap::new(),
             xattr_blocks: BTreeMap::new(),
             value_references: BTreeMap::new(),
+            usage: Usage::new(),
             names_incomplete: false,
         })
     }
@@ -162,7 +167,8 @@ impl<'v> Checker<'v> {
         self.check_directories(progress)?;
         self.check_connections();
         self.check_links(progress)?;
-        self.check_counts(progress)
+        self.check_counts(progress)?;
+        self.check_quotas()
     }
 
     fn read(&self, block: FsBlock, location: Location) -> Result<Arc<[u8]>> {

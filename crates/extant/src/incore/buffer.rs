@@ -37,6 +37,8 @@ pub(crate) enum BufferKind {
     Descriptors,
     /// A block of the orphan file, which is this inode.
     OrphanFile(Owner),
+    /// A block of a quota file.
+    Quota,
 }
 
 impl BufferKind {
@@ -51,6 +53,7 @@ impl BufferKind {
             Self::Symlink | Self::InodeTable => Structure::Inode,
             Self::Descriptors => Structure::GroupDescriptor,
             Self::OrphanFile(_) => Structure::OrphanFile,
+            Self::Quota => Structure::QuotaFile,
         }
     }
 }

@@ -9,12 +9,13 @@
 
 use extant_ondisk::inode::ENCRYPTED_TARGET_HEAD;
 use extant_ondisk::mode::{S_IALLUGO, without_set_id};
-use extant_ondisk::{FileType, InodeFlags, InodeNumber, RawInode, Timestamp, nokey};
+use extant_ondisk::{FileType, InodeFlags, InodeNumber, RawInode, RoCompatFeatures, Timestamp, nokey};
 use extant_rt::Arc;
 
 use crate::error::{Error, Result};
 use crate::incore::inode::Inode;
 use crate::inode::Inodes;
+use crate::metadata::quota::ids_of;
 use crate::metadata::update::{Credits, InodeDirty};
 
 /// What `stat` reports for an inode.
@@ -96,6 +97,8 @@ pub struct SetAttributes {
     pub ctime: Option<Timestamp>,
     /// When it was made.
     pub crtime: Option<Timestamp>,
+    /// The project.
+    pub project: Option<u32>,
     /// Takes the set-user-id bit away, and the set-group-id bit of what its group may execute, as a change of owner
     /// by an ordinary user must.
     pub clear_set_id: bool,
@@ -119,6 +122,7 @@ const SETTABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::NOTAIL)
     .union(InodeFlags::DIRSYNC)
     .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::PROJINHERIT)
     .union(InodeFlags::DAX);
 
 /// The flags that exclude [`InodeFlags::DAX`] (`EXT4_DAX_MUT_EXCL`); of a directory, its entries may be in its inode.
@@ -174,11 +178,12 @@ impl Inodes {
         }
     }
 
-    /// Changes mode, owner and times in one step.
+    /// Changes mode, owner, project and times in one step.
     ///
     /// # Errors
     /// `NotPermitted` if it is immutable, or append-only and more changes than a write changes; `NoSpace` if an access control
-    /// list has to be copied out of a block that inodes share; `ReadOnly`, `Corrupt`, `Io`.
+    /// list has to be copied out of a block that inodes share; `Unsupported` for a project where there is no room for one;
+    /// `ReadOnly`, `Corrupt`, `Io`.
     ///
     /// # Locks
     /// Takes `XATTR` of the inode.
@@ -196,6 +201,11 @@ impl Inodes {
         };
         let acl = acl.map(|acl| self.plan_access_acl(inode, &acl)).transpose()?;
         let need = acl.as_ref().map_or(Credits::new(0, 0), |plan| plan.need);
+        let [uid, gid, project] = ids_of(&inode.state().raw);
+        if set.project.is_some_and(|wanted| wanted != project) {
+            self.check_projects(inode)?;
+        }
+        self.add_dquots([set.uid.unwrap_or(uid), set.gid.unwrap_or(gid), set.project.unwrap_or(project)])?;
         let mut update = self.begin(need.and(Credits::new(1, 0)))?.tracked();
         if let Some(plan) = &acl {
             update.apply_xattrs(inode, plan)?;
@@ -210,6 +220,8 @@ impl Inodes {
             }
             set.uid.into_iter().for_each(|uid| raw.set_uid(uid));
             set.gid.into_iter().for_each(|gid| raw.set_gid(gid));
+            // There is room, as was checked.
+            set.project.into_iter().for_each(|project| drop(raw.set_project_id(project)));
             if set.touch {
                 raw.set_atime(now);
                 raw.set_mtime(now);
@@ -221,6 +233,17 @@ impl Inodes {
         });
         update.finish();
         Ok(())
+    }
+
+    /// Checks that an inode can be of another project.
+    ///
+    /// Source: `ext4_ioctl_setproject`.
+    fn check_projects(&self, inode: &Inode) -> Result<()> {
+        if !self.superblock.lock().ro_compat().contains(RoCompatFeatures::PROJECT) {
+            return Err(Error::Unsupported("projects on a disk without the feature `project`"));
+        }
+        let has_room = RawInode::clone(&inode.raw()).set_project_id(u32::MAX).is_ok();
+        has_room.then_some(()).ok_or(Error::Unsupported("a project of an inode that has no room for it"))
     }
 
     /// Sets the flags that `chattr` sets; those that cannot be set must be as they are.
@@ -240,6 +263,9 @@ impl Inodes {
             return Err(Error::NotPermitted);
         }
         let is_dir = raw.file_type() == FileType::Directory;
+        if flags.contains(InodeFlags::PROJINHERIT) && !is_dir {
+            return Err(Error::Unsupported("inheriting a project from what is no directory"));
+        }
         let not_mapped = if is_dir { NOT_MAPPED - InodeFlags::INLINE_DATA } else { NOT_MAPPED };
         if flags.contains(InodeFlags::DAX) && raw.flags().intersects(not_mapped) {
             return Err(Error::Unsupported("DAX of content that cannot be mapped as it is kept"));

@@ -9,6 +9,7 @@ pub(crate) mod indirect;
 pub(crate) mod inline;
 mod io;
 pub(crate) mod prealloc;
+pub(crate) mod quota;
 
 use std::ops::{Deref, Range};
 

@@ -82,7 +82,10 @@ impl SbInfo {
     }
 
     fn snapshot(&self, tid: TransactionId) -> Snapshot {
-        let changes = self.dirty_metadata.take();
+        let mut changes = self.dirty_metadata.take();
+        if let Some(quotas) = &self.quotas {
+            quotas.freeze(&mut changes.buffers);
+        }
         self.fast_commits.forget();
         let mut buffers = Vec::with_capacity(changes.buffers.len());
         for buffer in &changes.buffers {

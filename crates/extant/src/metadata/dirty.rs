@@ -63,7 +63,7 @@ impl DirtyMetadata {
     }
 
     pub(crate) fn add_buffer(&self, buffer: Arc<Buffer>) {
-        self.buffers.lock(thread_slot() % SHARDS).push(buffer);
+        self.buffers.lock_of_thread().push(buffer);
     }
 
     /// Whether the table block was not in yet.
@@ -87,13 +87,13 @@ impl DirtyMetadata {
 
 /// Lists with a lock each, and a bit for each that may not be empty.
 #[derive(Debug)]
-struct Shards<T> {
+pub(crate) struct Shards<T> {
     shards: Vec<Padded<Mutex<T>>>,
     in_use: Vec<Padded<AtomicU64>>,
 }
 
 impl<T: Default> Shards<T> {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Padded(Mutex::new(LockClass::CACHE, T::default()))).collect(),
             in_use: (0..SHARDS / 64).map(|_| Padded(AtomicU64::new(0))).collect(),
@@ -111,8 +111,13 @@ impl<T: Default> Shards<T> {
         guard
     }
 
+    /// The thread's shard, to put something into.
+    pub(crate) fn lock_of_thread(&self) -> MutexGuard<'_, T> {
+        self.lock(thread_slot() % SHARDS)
+    }
+
     /// Calls `empty` with each shard that something was put into, and which it is to empty.
-    fn visit(&self, mut empty: impl FnMut(&mut T)) {
+    pub(crate) fn visit(&self, mut empty: impl FnMut(&mut T)) {
         for (index, word) in self.in_use.iter().enumerate() {
             let mut bits = word.swap(0, Ordering::Relaxed);
             while bits != 0 {

@@ -17,6 +17,7 @@ pub(crate) mod features;
 pub(crate) mod groups;
 pub(crate) mod growth;
 pub(crate) mod orphan_list;
+pub(crate) mod quota;
 pub(crate) mod reserve;
 pub(crate) mod reserved;
 pub(crate) mod tables;
@@ -29,7 +30,7 @@ use std::collections::BTreeMap;
 
 use extant_alloc::{Allocator, Run};
 use extant_block::BlockDevice;
-use extant_journal::Journal;
+use extant_journal::{Handle, Journal};
 use extant_ondisk::{
     Checksums, FsBlock, Geometry, GroupNumber, InodeNumber, RawInode, Structure, Superblock, Timestamp,
 };
@@ -47,6 +48,7 @@ use crate::metadata::dirty::DirtyMetadata;
 use crate::metadata::fast_commit::FastCommits;
 use crate::metadata::features::Features;
 use crate::metadata::orphan_list::Orphans;
+use crate::metadata::quota::{QUOTA_CREDITS, Quotas};
 use crate::metadata::reserved::SpecialInodes;
 use crate::metadata::tables::Tables;
 use crate::metadata::update::{Credits, MetadataUpdate};
@@ -84,6 +86,8 @@ pub(crate) struct SbInfo {
     /// Held while the file system becomes larger.
     pub(crate) resizing: Mutex<()>,
     pub(crate) orphans: Mutex<Orphans>,
+    /// None if usage is not counted, or when opened for reading.
+    pub(crate) quotas: Option<Quotas>,
     pub(crate) features: Features,
     pub(crate) dir_format: DirFormat,
     pub(crate) clock: WallClock,
@@ -157,9 +161,21 @@ impl SbInfo {
             }
             other => other?,
         };
-        // One more credit for the superblock, which each transaction writes.
-        let handle = journal.start(need.credits.saturating_add(1))?;
-        Ok(MetadataUpdate::new(self, handle, reservation))
+        Ok(MetadataUpdate::new(self, self.start_handle(need.credits)?, reservation))
+    }
+
+    /// Opens a handle with credits for what each update may change beside what it says: the superblock and entries of quota files.
+    ///
+    /// # Errors
+    /// `ReadOnly`; the journal's.
+    #[track_caller]
+    pub(crate) fn start_handle(&self, credits: u32) -> Result<Handle<'_>> {
+        let journal = self.writable()?;
+        let least = credits.saturating_add(1);
+        Ok(journal.start(match &self.quotas {
+            None => least,
+            Some(_) => least.saturating_add(QUOTA_CREDITS).min(journal.max_credits().max(least)),
+        })?)
     }
 
     /// The newest bytes of a metadata block: as committed, as replayed, or from the device.

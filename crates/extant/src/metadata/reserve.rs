@@ -68,8 +68,6 @@ impl SbInfo {
         credits: u32,
         reservation: Reservation<'v>,
     ) -> Result<MetadataUpdate<'v>> {
-        // One more credit for the superblock, which each transaction writes.
-        let handle = self.writable()?.start(credits.saturating_add(1))?;
-        Ok(MetadataUpdate::new(self, handle, reservation))
+        Ok(MetadataUpdate::new(self, self.start_handle(credits)?, reservation))
     }
 }

@@ -8,6 +8,7 @@
 //! Source: `is_special_ino`, `EXT4_IGET_SPECIAL` of `__ext4_iget`. Tests: `../tests/handle.rs` (`own_inode_…`).
 
 use extant_ondisk::{InodeNumber, Superblock};
+use extant_rt::{AtomicU32, Ordering};
 
 use crate::error::Result;
 use crate::incore::inode::Inode;
@@ -15,12 +16,14 @@ use crate::incore::inode_cache::InodeRef;
 use crate::metadata::SbInfo;
 
 /// The numbers of the file system's own inodes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct SpecialInodes {
     /// The first that is not reserved.
     first: u32,
     /// The inodes that the superblock names; 0 where there is none.
-    named: [u32; 5],
+    named: [u32; 4],
+    /// The quota file of projects, likewise, which may be made while mounted.
+    project_quota: AtomicU32,
 }
 
 impl SpecialInodes {
@@ -29,16 +32,24 @@ impl SpecialInodes {
             superblock.s_journal_inum(),
             superblock.s_usr_quota_inum(),
             superblock.s_grp_quota_inum(),
-            superblock.s_prj_quota_inum(),
             superblock.s_orphan_file_inum(),
         ];
-        Self { first: superblock.first_ino(), named }
+        let project_quota = AtomicU32::new(superblock.s_prj_quota_inum());
+        Self { first: superblock.first_ino(), named, project_quota }
+    }
+
+    /// Says that an inode is going to be the quota file of projects, before it is made.
+    pub(crate) fn set_project_quota(&self, number: InodeNumber) {
+        self.project_quota.store(number.0, Ordering::Relaxed);
     }
 
     /// Whether an inode is one of them. The root directory is reserved, and a directory like any other.
     pub(crate) fn contains(&self, number: InodeNumber) -> bool {
         let is_reserved = number.0 < self.first && number != InodeNumber::ROOT;
-        is_reserved || self.named.contains(&number.0)
+        // Relaxed: it changes while one thread uses the file system.
+        is_reserved
+            || self.named.contains(&number.0)
+            || number.0 == self.project_quota.load(Ordering::Relaxed)
     }
 }
 

@@ -191,6 +191,16 @@ impl<'v> MetadataUpdate<'v> {
         self.handle.charge(blocks);
     }
 
+    /// Brings a new inode into the table.
+    pub(crate) fn add_inode(&mut self, inode: &Arc<Inode>) {
+        self.begin_change();
+        if let Some(quotas) = &self.sbi.quotas {
+            let charge = self.sbi.charge_of(inode.number, &inode.state().raw);
+            self.handle.charge(quotas.transfer(None, charge));
+        }
+        self.modify_inode(inode, InodeDirty::Mapping, |_| ());
+    }
+
     /// Changes an inode's fields; counts its version up. The time of a write that it has not got comes first.
     pub(crate) fn modify_inode<R>(
         &mut self,
@@ -250,6 +260,7 @@ impl<'v> MetadataUpdate<'v> {
         }
         let written = state.delalloc.time.take();
         let raw = Arc::make_mut(&mut state.raw);
+        let charged = self.sbi.quotas.as_ref().map(|quotas| (quotas, self.sbi.charge_of(inode.number, raw)));
         if first {
             grow_fields(raw, self.sbi.features.extra_isize);
         }
@@ -262,6 +273,10 @@ impl<'v> MetadataUpdate<'v> {
             raw.set_version(raw.version().wrapping_add(1));
         }
         let result = modify(raw);
+        if let Some((quotas, before)) = charged {
+            let blocks = quotas.transfer(before, self.sbi.charge_of(inode.number, raw));
+            self.handle.charge(blocks);
+        }
         inode.publish(&state);
         let is_directory = state.raw.file_type() == FileType::Directory;
         drop(state);

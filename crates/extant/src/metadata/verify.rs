@@ -26,7 +26,11 @@ pub(crate) fn verify(
         BufferKind::OrphanFile(owner) => {
             orphan_file::verify(checksums, owner.inode, owner.generation, block, bytes)
         }
-        BufferKind::Indirect | BufferKind::Symlink | BufferKind::InodeTable | BufferKind::Descriptors => true,
+        BufferKind::Indirect
+        | BufferKind::Symlink
+        | BufferKind::InodeTable
+        | BufferKind::Descriptors
+        | BufferKind::Quota => true,
     };
     if right { Ok(()) } else { Err(Error::corrupt(kind.structure(), "bad checksum")) }
 }
@@ -41,6 +45,10 @@ pub(crate) fn sum(checksums: &Checksums, kind: BufferKind, block: FsBlock, bytes
         BufferKind::OrphanFile(owner) => {
             orphan_file::update(checksums, owner.inode, owner.generation, block, bytes);
         }
-        BufferKind::Indirect | BufferKind::Symlink | BufferKind::InodeTable | BufferKind::Descriptors => {}
+        BufferKind::Indirect
+        | BufferKind::Symlink
+        | BufferKind::InodeTable
+        | BufferKind::Descriptors
+        | BufferKind::Quota => {}
     }
 }

@@ -1,5 +1,7 @@
 //! Extended options, spelled as `mke2fs -E` spells them.
 
+use extant_ondisk::QuotaType;
+
 use super::{Error, Result};
 
 /// The options of `-E`.
@@ -23,6 +25,8 @@ pub(super) struct Extended {
     pub backup_superblocks: Option<u8>,
     pub mmp_update_interval_s: Option<u16>,
     pub orphan_file_blocks: Option<u32>,
+    /// What usage is counted by.
+    pub quota_types: Option<Vec<QuotaType>>,
 }
 
 impl Extended {
@@ -78,10 +82,22 @@ impl Extended {
             "orphan_file_size" => {
                 self.orphan_file_blocks = Some(blocks("size of the orphan file", value, block_size)?);
             }
+            "quotatype" => self.quota_types = Some(quota_types(value.unwrap_or_default())?),
             _ => return Err(Error::UnknownOption(name.to_owned())),
         }
         Ok(())
     }
+}
+
+/// `usrquota`, `grpquota` and `prjquota`, or without `quota`, between colons.
+fn quota_types(value: &str) -> Result<Vec<QuotaType>> {
+    let quota_type = |word: &str| match word {
+        "usr" | "usrquota" => Ok(QuotaType::User),
+        "grp" | "grpquota" => Ok(QuotaType::Group),
+        "prj" | "prjquota" => Ok(QuotaType::Project),
+        _ => Err(Error::invalid("type of quotas", word)),
+    };
+    value.split(':').map(quota_type).collect()
 }
 
 fn switch(value: Option<&str>) -> Result<bool> {
@@ -140,7 +156,7 @@ mod tests {
     #[test]
     fn unknown_words_and_bad_values_are_refused() {
         for words in
-            ["quotatype=usr", "stride=x", "root_owner", "hash_seed=12", "num_backup_sb=3", "stride=70000"]
+            ["quotatype=owner", "stride=x", "root_owner", "hash_seed=12", "num_backup_sb=3", "stride=70000"]
         {
             assert!(Extended::default().edit(words, 4096).is_err(), "{words}");
         }

@@ -40,8 +40,10 @@ const MORE_INCOMPAT: IncompatFeatures = IncompatFeatures::META_BG
     .union(IncompatFeatures::CSUM_SEED)
     .union(IncompatFeatures::LARGEDIR)
     .union(IncompatFeatures::INLINE_DATA);
-const MORE_RO_COMPAT: RoCompatFeatures =
-    RoCompatFeatures::GDT_CSUM.union(RoCompatFeatures::PROJECT).union(RoCompatFeatures::VERITY);
+const MORE_RO_COMPAT: RoCompatFeatures = RoCompatFeatures::GDT_CSUM
+    .union(RoCompatFeatures::PROJECT)
+    .union(RoCompatFeatures::QUOTA)
+    .union(RoCompatFeatures::VERITY);
 
 impl Default for Features {
     fn default() -> Self {
@@ -118,6 +120,11 @@ impl Features {
                 && (self.ro_compat.contains(RoCompatFeatures::PROJECT)
                     || self.incompat.contains(IncompatFeatures::INLINE_DATA)),
             "the features project and inline_data need inodes of 256 bytes",
+        )?;
+        conflict(
+            self.ro_compat.contains(RoCompatFeatures::QUOTA)
+                && self.incompat.contains(IncompatFeatures::EA_INODE),
+            "the usage of values in inodes of their own is not counted: quota excludes ea_inode",
         )?;
         if self.has_metadata_csum() {
             self.ro_compat -= RoCompatFeatures::GDT_CSUM;

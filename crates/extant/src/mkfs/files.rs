@@ -1,4 +1,4 @@
-//! The blocks of a new file system's few files: root directory, lost+found, resize inode, journal, MMP block, orphan
+//! The blocks of a new file system's few files: root directory, lost+found, resize inode, journal, MMP block, quota files, orphan
 //! file; taken in this order, first free first.
 //!
 //! Source: `mke2fs`, `ext2fs_add_journal_inode3`, `ext2fs_fallocate` of e2fsprogs 1.47.0, whose places are matched.
@@ -6,11 +6,12 @@
 use extant_ondisk::extent::{MAX_LEN, ROOT_CAPACITY, block_capacity};
 use extant_ondisk::inode::I_BLOCK_SIZE;
 use extant_ondisk::{
-    CompatFeatures, Entries, Extent, ExtentIndex, ExtentNode, FsBlock, Geometry, GroupNumber, LogicalBlock,
-    indirect,
+    CompatFeatures, Entries, Extent, ExtentIndex, ExtentNode, FsBlock, Geometry, GroupNumber, InodeNumber,
+    LogicalBlock, QuotaType, indirect,
 };
 
 use super::features::Features;
+use super::quotas;
 use super::sizes::{default_fast_commit_blocks, default_journal_blocks};
 use super::space::Space;
 use super::{Error, Mkfs, Result};
@@ -33,6 +34,15 @@ pub(super) struct FileMap {
     pub tree: Vec<(FsBlock, Box<[u8]>)>,
 }
 
+/// A quota file.
+#[derive(Clone, Debug)]
+pub(super) struct QuotaFile {
+    pub quota_type: QuotaType,
+    pub inode: InodeNumber,
+    pub map: FileMap,
+    pub bytes: Vec<u8>,
+}
+
 /// The files and metadata of a new disk outside its groups' tables.
 #[derive(Clone, Debug)]
 pub(super) struct Files {
@@ -42,6 +52,7 @@ pub(super) struct Files {
     pub resize: Option<FsBlock>,
     pub journal: Option<FileMap>,
     pub mmp: Option<FsBlock>,
+    pub quotas: Vec<QuotaFile>,
     pub orphans: Option<FileMap>,
 }
 
@@ -83,6 +94,15 @@ impl Files {
             }
         };
         let mmp = if features.has_mmp() { Some(space.take(0)?) } else { None };
+        let bytes = |map: &FileMap| map.blocks() * u64::from(geometry.block_size);
+        let taken = [(options.extended.root_owner, bytes(&root)), ((0, 0), bytes(&lost_found))];
+        let mut quotas = Vec::new();
+        for quota_type in quotas::types(features, options.extended.quota_types.as_deref())? {
+            let bytes = quotas::bytes_of(quota_type, &taken)?;
+            let len = (bytes.len() as u64).div_ceil(u64::from(geometry.block_size));
+            let map = allocate(space, 0, len)?;
+            quotas.push(QuotaFile { quota_type, inode: quotas::inode_of(quota_type), map, bytes });
+        }
         let orphans = if features.has_orphan_file() {
             let (least, most) = ORPHAN_FILE_BLOCKS;
             let len = match options.extended.orphan_file_blocks {
@@ -94,7 +114,7 @@ impl Files {
         } else {
             None
         };
-        Ok(Self { root, lost_found, resize, journal, mmp, orphans })
+        Ok(Self { root, lost_found, resize, journal, mmp, quotas, orphans })
     }
 }
 

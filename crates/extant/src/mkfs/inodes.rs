@@ -8,7 +8,7 @@ use extant_ondisk::{
 };
 
 use super::files::FileMap;
-use super::layout::{LOST_FOUND, Layout, ORPHAN_FILE, last_inode};
+use super::layout::{LOST_FOUND, Layout, last_inode, orphan_inode};
 use super::sizes::default_fast_commit_blocks;
 use super::{Mkfs, Result};
 
@@ -39,6 +39,7 @@ impl<'a> Contents<'a> {
         contents.resize_map();
         contents.journal();
         contents.mmp();
+        contents.quotas();
         contents.orphans();
         contents.maps();
         Ok(contents.blocks)
@@ -78,7 +79,12 @@ impl<'a> Contents<'a> {
             InodeNumber::RESIZE if files.resize.is_some() => self.resize_inode(),
             InodeNumber::JOURNAL if files.journal.is_some() => self.regular(files.journal.as_ref()),
             LOST_FOUND => self.file(&files.lost_found, FileType::Directory.mode_bits() | 0o700, 2, (0, 0)),
-            ORPHAN_FILE => self.regular(files.orphans.as_ref()),
+            _ if Some(ino) == orphan_inode(files) => self.regular(files.orphans.as_ref()),
+            _ if let Some(file) = files.quotas.iter().find(|file| file.inode == ino) => {
+                let mut inode = self.regular(Some(&file.map))?;
+                inode.set_flags(inode.flags() | InodeFlags::IMMUTABLE);
+                Ok(inode)
+            }
             _ => Ok(RawInode::new(self.layout.geometry.inode_size, 0)?),
         }
     }
@@ -227,19 +233,30 @@ impl<'a> Contents<'a> {
         self.block(block)[..bytes.len()].copy_from_slice(bytes);
     }
 
+    fn quotas(&mut self) {
+        let block_size = self.layout.geometry.block_size as usize;
+        for file in &self.layout.files.quotas {
+            for (block, bytes) in file.map.iter().zip(file.bytes.chunks(block_size)) {
+                self.block(block)[..bytes.len()].copy_from_slice(bytes);
+            }
+        }
+    }
+
     fn orphans(&mut self) {
         let (layout, checksums) = (self.layout, self.checksums);
+        let Some(inode) = orphan_inode(&layout.files) else { return };
         for block in layout.files.orphans.iter().flat_map(FileMap::iter) {
             let bytes = self.block(block);
             orphan_file::initialise(bytes);
-            orphan_file::update(&checksums, ORPHAN_FILE, 0, block, bytes);
+            orphan_file::update(&checksums, inode, 0, block, bytes);
         }
     }
 
     fn maps(&mut self) {
         let files = &self.layout.files;
-        let maps = [(InodeNumber::JOURNAL, files.journal.as_ref()), (ORPHAN_FILE, files.orphans.as_ref())];
-        for (ino, map) in maps.into_iter().filter_map(|(ino, map)| Some((ino, map?))) {
+        let journal = files.journal.iter().map(|map| (InodeNumber::JOURNAL, map));
+        let quotas = files.quotas.iter().map(|file| (file.inode, &file.map));
+        for (ino, map) in journal.chain(quotas).chain(orphan_inode(files).zip(files.orphans.as_ref())) {
             for (block, bytes) in &map.tree {
                 let mut bytes = bytes.clone();
                 if map.extents {

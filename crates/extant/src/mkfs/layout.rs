@@ -1,21 +1,19 @@
 //! The plan of a new file system: everything but its bytes.
 
 use extant_ondisk::{
-    FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, State, Superblock,
+    FsBlock, Geometry, GroupDescriptor, GroupFlags, GroupNumber, InodeNumber, QuotaType, State, Superblock,
 };
 
 use crate::metadata::reserve::reserved_pool_of;
 
 use super::features::Features;
-use super::files::{FileMap, Files};
+use super::files::{FileMap, Files, QuotaFile};
 use super::identity::Identity;
 use super::space::Space;
 use super::{Mkfs, Result, sizes, tables};
 
 /// lost+found: the first inode that is not reserved.
 pub(super) const LOST_FOUND: InodeNumber = InodeNumber(11);
-/// The orphan file, if there is one.
-pub(super) const ORPHAN_FILE: InodeNumber = InodeNumber(12);
 /// `s_jnl_backup_type`: `s_jnl_blocks` holds the journal inode's map.
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 
@@ -142,7 +140,13 @@ impl Layout {
 
 /// The last inode in use; all before it are in use or reserved.
 pub(super) fn last_inode(files: &Files) -> InodeNumber {
-    if files.orphans.is_some() { ORPHAN_FILE } else { LOST_FOUND }
+    let before = files.quotas.iter().map(|file| file.inode).max().unwrap_or(LOST_FOUND).max(LOST_FOUND);
+    InodeNumber(before.0 + u32::from(files.orphans.is_some()))
+}
+
+/// The orphan file, if there is one.
+pub(super) fn orphan_inode(files: &Files) -> Option<InodeNumber> {
+    files.orphans.is_some().then(|| last_inode(files))
 }
 
 /// Inodes of a group that are in use or reserved.
@@ -159,7 +163,7 @@ fn touch(geometry: &Geometry, files: &Files, touched: &mut [bool]) {
         touched.iter_mut().take(to + 1).skip(from).for_each(|touched| *touched = true);
     };
     let maps = [Some(&files.root), Some(&files.lost_found), files.journal.as_ref(), files.orphans.as_ref()];
-    for map in maps.into_iter().flatten() {
+    for map in maps.into_iter().flatten().chain(files.quotas.iter().map(|file| &file.map)) {
         map.runs.iter().for_each(|(start, len)| note(*start, *len));
         map.tree.iter().for_each(|(block, _)| note(block.0, 1));
     }
@@ -184,7 +188,14 @@ fn describe_files(superblock: &mut Superblock, options: &Mkfs, files: &Files) {
         superblock.set_s_mmp_block(block.0);
         superblock.set_s_mmp_update_interval(options.extended.mmp_update_interval_s.unwrap_or(default));
     }
-    if files.orphans.is_some() {
-        superblock.set_s_orphan_file_inum(ORPHAN_FILE.0);
+    for QuotaFile { quota_type, inode, .. } in &files.quotas {
+        match quota_type {
+            QuotaType::User => superblock.set_s_usr_quota_inum(inode.0),
+            QuotaType::Group => superblock.set_s_grp_quota_inum(inode.0),
+            QuotaType::Project => superblock.set_s_prj_quota_inum(inode.0),
+        }
+    }
+    if let Some(inode) = orphan_inode(files) {
+        superblock.set_s_orphan_file_inum(inode.0);
     }
 }

@@ -1,6 +1,6 @@
 //! Making file systems: the builder [`Mkfs`], laid out as Debian 12's `mke2fs` (e2fsprogs 1.47.0) does.
 //!
-//! Leaves out: bigalloc, quotas, external journals, encryption and case folding, refused by name; files other than
+//! Leaves out: bigalloc, external journals, encryption and case folding, refused by name; files other than
 //! the root directory and lost+found.
 //!
 //! A plan is made first, without a device: sizes, then the places of all metadata, then the few files. Writing it
@@ -16,6 +16,7 @@ mod files;
 mod identity;
 mod inodes;
 mod layout;
+mod quotas;
 mod sizes;
 mod space;
 mod tables;

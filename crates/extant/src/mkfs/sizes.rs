@@ -14,8 +14,8 @@ use super::{Error, Mkfs, Result};
 /// A tail with fewer free blocks behind its metadata does not become a group.
 const TAIL_MIN_FREE: u64 = 50;
 const FIRST_INO: u32 = 11;
-/// Reserved inodes, lost+found and the orphan file.
-const INODES_MIN: u64 = 12;
+/// Reserved inodes, lost+found, the quota file of projects and the orphan file.
+const INODES_MIN: u64 = 13;
 /// `user_xattr` and `acl`, as `mke2fs.conf` says.
 const DEFAULT_MOUNT_OPTIONS: u32 = 0xC;
 const DYNAMIC_REVISION: u32 = 1;

@@ -34,6 +34,8 @@ pub(crate) const RO_COMPAT_WRITE: RoCompatFeatures = RoCompatFeatures::SPARSE_SU
     .union(RoCompatFeatures::EXTRA_ISIZE)
     .union(RoCompatFeatures::METADATA_CSUM)
     .union(RoCompatFeatures::VERITY)
+    .union(RoCompatFeatures::QUOTA)
+    .union(RoCompatFeatures::PROJECT)
     .union(RoCompatFeatures::ORPHAN_PRESENT);
 
 /// Refuses a disk with features that cannot be read, or cannot be written if it is to be.
@@ -54,6 +56,11 @@ pub(super) fn check_features(superblock: &Superblock, read_only: bool) -> Result
     }
     let incompat = superblock.incompat() & INCOMPAT_READ_ONLY;
     let ro_compat = superblock.ro_compat() - RO_COMPAT_WRITE;
+    let counts = superblock.ro_compat().contains(RoCompatFeatures::QUOTA);
+    if counts && superblock.incompat().contains(IncompatFeatures::EA_INODE) {
+        // Usage of values in inodes of their own is not counted.
+        return Err(Error::ReadOnlyFeatures("quota and ea_inode together".to_owned()));
+    }
     if incompat.is_empty() && ro_compat.is_empty() {
         return Ok(());
     }

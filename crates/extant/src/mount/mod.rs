@@ -20,8 +20,8 @@ use extant_block::{BlockDevice, Overlay};
 use extant_journal::recovery::FastCommitRecord;
 use extant_journal::{BoxError, Client, FinalBlock, Journal, LogMap};
 use extant_ondisk::{
-    Checksums, CompatFeatures, FsBlock, Geometry, IncompatFeatures, State, Structure, Superblock,
-    TransactionId,
+    Checksums, CompatFeatures, FsBlock, Geometry, IncompatFeatures, RoCompatFeatures, State, Structure,
+    Superblock, TransactionId,
 };
 use extant_rt::{
     Arc, AtomicBool, AtomicU32, AtomicU64, LockClass, Mutex, OnceLock, Ordering, Versioned, Weak,
@@ -44,6 +44,7 @@ use crate::metadata::fast_commit::FastCommits;
 use crate::metadata::features::Features;
 use crate::metadata::groups::Groups;
 use crate::metadata::orphan_list::Orphans;
+use crate::metadata::quota::Quotas;
 use crate::metadata::reserve::reserved_pool_of;
 use crate::metadata::reserved::SpecialInodes;
 use crate::metadata::tables::{self, Tables};
@@ -69,6 +70,8 @@ pub struct Mounted {
     pub skipped_transactions: u32,
     /// Inodes that were deleted or truncated because a crash had left them so.
     pub orphans: usize,
+    /// Users, groups and projects with limits, which are not enforced; none when reading.
+    pub quota_limits: usize,
     /// The error with which the journal was aborted when it was last in use, a negative number of the host's; or 0.
     pub journal_errno: i32,
 }
@@ -125,6 +128,7 @@ impl Volume {
         if options.read_only {
             return Ok((volume, mounted));
         }
+        mounted.quota_limits = volume.quotas.as_ref().map_or(0, Quotas::limit_count);
         volume.mark_mounted(options)?;
         mounted.orphans = volume.process_orphans(damage)?;
         if let Some(journal) = &volume.journal
@@ -152,6 +156,8 @@ impl Volume {
         sbi.allocator.read_descriptors(0..DESCRIPTOR_BLOCKS_AT_MOUNT)?;
         if !options.read_only {
             open_journal(sbi, log, options.cache_bytes, !fast_commits.is_empty())?;
+            let quotas = map.read_quotas()?;
+            map.sb_info_mut().quotas = quotas;
         }
         let volume = Arc::new(Self::over(map, mmp_guard, options)?);
         let Some(journal) = &volume.journal else { return Ok((volume, None)) };
@@ -168,6 +174,7 @@ impl Volume {
             volume.replay_fast_commits(&fast_commits)?;
             journal.commit_running()?;
             journal.checkpoint()?;
+            volume.add_unplaced_usage()?;
         }
         Ok((volume, damage))
     }
@@ -422,6 +429,10 @@ fn read_sb_info(
     let checksums = Checksums::new(&superblock);
     // Without a log, a name may outlast its inode in a crash, and must not name the next one.
     let has_journal = superblock.compat().contains(CompatFeatures::HAS_JOURNAL);
+    // No record says what is in the quota files.
+    let has_fast_commits = has_journal
+        && superblock.compat().contains(CompatFeatures::FAST_COMMIT)
+        && !superblock.ro_compat().contains(RoCompatFeatures::QUOTA);
     let tuning = Tuning { reuse_inodes: options.tuning.reuse_inodes && has_journal, ..options.tuning };
     let reserved_blocks = reserved_pool_of(&superblock).min(options.reserved_pool_max);
     let setup = Setup {
@@ -458,10 +469,9 @@ fn read_sb_info(
         buffers: Cache::new(buffer_count),
         inodes: InodeCache::new(entry_count(options.cache_bytes, ENTRY_BYTES)),
         dirty_metadata: DirtyMetadata::new(),
-        fast_commits: FastCommits::new(
-            has_journal && superblock.compat().contains(CompatFeatures::FAST_COMMIT),
-        ),
+        fast_commits: FastCommits::new(has_fast_commits),
         pinned: Mutex::new(LockClass::CACHE, None),
+        quotas: None,
         tables: Tables::new(),
         resizing: Mutex::new(LockClass::RESIZE, ()),
         orphans: Mutex::new(LockClass::ORPHAN, Orphans::default()),

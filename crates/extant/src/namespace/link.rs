@@ -5,7 +5,7 @@
 use extant_ondisk::{InodeFlags, RawInode};
 use extant_rt::Arc;
 
-use super::{LINKS_MAX, check_new_name, check_old_name, is_directory, remove_subdirectory};
+use super::{LINKS_MAX, check_new_name, check_old_name, check_project, is_directory, remove_subdirectory};
 use crate::directory::{Found, Insertion};
 use crate::error::{Error, Result};
 use crate::incore::inode::{Inode, lock_all};
@@ -23,7 +23,8 @@ impl Namespace {
     ///
     /// # Errors
     /// `Exists`; `NotPermitted` for a directory, an immutable or append-only inode or an immutable directory;
-    /// `NotFound` if the inode is to be deleted or the directory was removed; `TooManyLinks`; as [`Namespace::create`].
+    /// `NotFound` if the inode is to be deleted or the directory was removed; `CrossProject`; `TooManyLinks`; as
+    /// [`Namespace::create`].
     ///
     /// # Locks
     /// Takes `INODE` of the directory and of the inode, as the VFS does: a first link must not come into the midst of a
@@ -39,6 +40,7 @@ impl Namespace {
         if is_directory(&raw) || raw.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
             return Err(Error::NotPermitted);
         }
+        check_project(&parent, &raw)?;
         let plan = self.plan_insert(dir, &parent, name)?;
         drop(parent);
         let mut update = self.begin(plan.need.and(Credits::new(1 + ORPHAN_CREDITS, 0)))?.tracked();

@@ -195,6 +195,12 @@ fn check_new_name(name: &[u8]) -> Result<()> {
     if matches!(name, b"." | b"..") { Err(Error::Exists) } else { Ok(()) }
 }
 
+/// Checks that an inode of its project may get a name in a directory: entries may inherit the directory's (`ext4_link`).
+fn check_project(dir: &RawInode, inode: &RawInode) -> Result<()> {
+    let inherits = dir.flags().contains(InodeFlags::PROJINHERIT);
+    if inherits && dir.project_id() != inode.project_id() { Err(Error::CrossProject) } else { Ok(()) }
+}
+
 /// Checks that this name can be removed from an inode.
 fn check_old_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {

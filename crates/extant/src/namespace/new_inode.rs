@@ -18,6 +18,7 @@ use crate::incore::inode_cache::InodeRef;
 use crate::inode::attributes::Times;
 use crate::inode::xattr::XattrPlan;
 use crate::metadata::orphan_list::ORPHAN_CREDITS;
+use crate::metadata::quota::ids_of;
 use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate};
 use crate::namespace::Namespace;
 
@@ -71,6 +72,7 @@ impl Namespace {
         // Its table block; the inode bitmap and its descriptor; the orphan list if all else fails.
         let own = Credits::new(3 + ORPHAN_CREDITS, 0);
         let need = own.and(self.grow_need(&raw, blocks)).and(xattrs.need);
+        self.add_dquots(ids_of(&raw))?;
         Ok(InodePlan { kind: new.kind, raw, times: new.times, xattrs, need })
     }
 
@@ -135,7 +137,7 @@ impl MetadataUpdate<'_> {
         let mut inode = Inode::new(number, home, raw);
         inode.directory = dir.number;
         let inode = sbi.inodes.replace(inode);
-        self.modify_inode(&inode, InodeDirty::Mapping, |_| ());
+        self.add_inode(&inode);
         Ok(inode)
     }
 

@@ -6,7 +6,9 @@ use extant_ondisk::{FileType, InodeNumber, Structure};
 use extant_rt::{Arc, MutexGuard};
 
 use super::new_inode::InodePlan;
-use super::{New, NewKind, add_subdirectory, check_new_name, check_old_name, remove_subdirectory};
+use super::{
+    New, NewKind, add_subdirectory, check_new_name, check_old_name, check_project, remove_subdirectory,
+};
 use crate::directory::{Directories, Found, InsertPlan, Insertion};
 use crate::error::{Error, Location, Result};
 use crate::incore::inode::{Inode, lock_all};
@@ -52,7 +54,7 @@ impl Namespace {
     /// # Errors
     /// `NotFound`; `Exists` with `no_replace`; `InvalidArgument` for a directory below itself, for `.` and `..` and for
     /// flags that contradict each other; `NotEmpty`, `IsADirectory`, `NotADirectory` by what would be replaced;
-    /// `TooManyLinks`; `NotPermitted` (immutable or append-only); as [`Namespace::create`].
+    /// `TooManyLinks`; `CrossProject`; `NotPermitted` (immutable or append-only); as [`Namespace::create`].
     ///
     /// # Locks
     /// Takes `RENAME` if the directories differ, `INODE` of both and of directories that move or are replaced.
@@ -175,6 +177,7 @@ impl Namespace {
         let moves_directory = is_directory && from.number != to.number;
         self.check_may_remove(&from.raw(), &child.raw())?;
         self.check_may_add(&to.raw())?;
+        check_project(&to.raw(), &child.raw())?;
         // Two entries, `..`, three inodes; what is replaced.
         let mut need = Credits::new(6 + FREE_ALL_CREDITS + DELETE_CREDITS + ORPHAN_CREDITS, 0);
         let mut plan = None;
@@ -274,6 +277,8 @@ impl Namespace {
         self.check_may_remove(&to.raw(), &target.raw())?;
         self.check_may_add(&from.raw())?;
         self.check_may_add(&to.raw())?;
+        check_project(&to.raw(), &child.raw())?;
+        check_project(&from.raw(), &target.raw())?;
         let is_across = from.number != to.number;
         let (child_moves, target_moves) =
             (is_across && child.is_directory(), is_across && target.is_directory());

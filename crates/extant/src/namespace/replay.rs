@@ -167,7 +167,7 @@ impl MetadataUpdate<'_> {
         self.note_size(raw.size());
         let home = names.inode_table_location(number)?;
         let inode = names.inodes.replace(Inode::new(number, home, raw));
-        self.modify_inode(&inode, InodeDirty::Mapping, |_| ());
+        self.add_inode(&inode);
         if is_directory {
             self.make_first_block(names, &inode, plan.parent_of(number))?;
         }

@@ -152,11 +152,18 @@ fn edit_ro_compat(superblock: &mut Superblock, feature: RoCompatFeatures, on: bo
             | RoCompatFeatures::VERITY,
             true,
         ) => {}
-        (RoCompatFeatures::PROJECT | RoCompatFeatures::QUOTA, _) => {
+        (RoCompatFeatures::PROJECT, true) if superblock.inode_size() < 256 => {
             return Err(Error::Unsupported(
-                "changing project or quota, with which disks can only be read here; `tune2fs -O` does it",
+                "project with inodes of 128 bytes; make the disk anew with `mkfs -I 256` and copy",
             ));
         }
+        (RoCompatFeatures::QUOTA, true) if superblock.incompat().contains(IncompatFeatures::EA_INODE) => {
+            return Err(Error::Unsupported(
+                "quota on a disk with ea_inode, where usage of values is not counted; `tune2fs -O` counts it",
+            ));
+        }
+        // With their quota files.
+        (RoCompatFeatures::PROJECT | RoCompatFeatures::QUOTA, _) => {}
         (RoCompatFeatures::SPARSE_SUPER, _) => {
             return Err(Error::Unsupported(
                 "changing sparse_super, which frees blocks; `tune2fs -O sparse_super` and `e2fsck -f` do it",

@@ -11,6 +11,7 @@ mod backups;
 mod features;
 mod groups;
 mod mount_options;
+mod quotas;
 mod summed;
 mod switch;
 
@@ -287,7 +288,9 @@ impl Tune {
             Options { background: false, page_cache_bytes: Some(0), clock: self.clock, ..Options::default() };
         let (volume, mounted) = Volume::mount(device.clone(), &options)?;
         let before = volume.superblock.lock().clone();
-        let changed = self.change_fields(&volume, &found);
+        let target = self.target(&before)?;
+        let changed =
+            quotas::change(&volume, target.ro_compat()).and_then(|()| self.change_fields(&volume, &found));
         volume.unmount().and(changed)?;
         let after = read_superblock(&*device)?;
         let mut tuned = Tuned { mounted, has_completed: switch::is_interrupted(&before), ..Tuned::default() };

@@ -117,6 +117,14 @@ pub const INLINE: DiskKind = DiskKind {
     options: Some(&["-O", "inline_data,metadata_csum,64bit,^resize_inode", "-g", "2048"]),
 };
 
+/// A disk that counts the usage of users, groups and projects. e2fsck does so too, for each image that it checks.
+pub const QUOTAS: DiskKind = DiskKind {
+    name: "1k-quotas",
+    block_size: 1024,
+    size_mib: 6,
+    options: Some(&["-O", "quota,project,metadata_csum,64bit,^resize_inode", "-g", "2048"]),
+};
+
 /// A disk on which a value too large for an attribute block is in an inode of its own; see
 /// [`crate::explore::Base::with_values`].
 pub const VALUES: DiskKind = DiskKind {
@@ -161,7 +169,7 @@ fn run(name: &str, arguments: &[&str]) -> (i32, String) {
 
 impl DiskKind {
     pub fn named(name: &str) -> Option<Self> {
-        KINDS.into_iter().find(|kind| kind.name == name)
+        KINDS.into_iter().chain([QUOTAS]).find(|kind| kind.name == name)
     }
 
     /// Whether there is a copy of the superblock, or no checksum of it: then it may be torn.

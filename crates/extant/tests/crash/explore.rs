@@ -597,7 +597,8 @@ fn no_inode_is_lost(fs: &Filesystem, tree: &Entry) -> Result<(), String> {
         return Ok(());
     }
     // `lost+found` is not in the tree.
-    let own = superblock.first_ino() + u32::from(superblock.s_orphan_file_inum() != 0);
+    let hidden = [superblock.s_orphan_file_inum(), superblock.s_prj_quota_inum()];
+    let own = superblock.first_ino() + hidden.iter().filter(|number| **number != 0).count() as u32;
     let named = tree.numbers().range(superblock.first_ino()..).count() as u32;
     let statistics = fs.statistics();
     let used = statistics.inodes - statistics.free_inodes;

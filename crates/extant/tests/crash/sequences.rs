@@ -4,7 +4,7 @@ use std::env;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::disk::{Checker, KINDS, has_tools};
+use crate::disk::{Checker, KINDS, QUOTAS, has_tools};
 use crate::explore::{Base, Finding, Outcome, Plan, Scenario, explore, shrink};
 use crate::fault::Fault;
 use crate::generate::{
@@ -259,6 +259,21 @@ fn content_in_inodes_survives_every_crash() {
         .collect();
     let plan = Plan { trees: 20, checked: 8, compared: 1 };
     println!("content in inodes: {}", explore_all("content in inodes", &scenarios, plan));
+}
+
+/// Usage is in the transaction of what it counts.
+#[test]
+fn usage_survives_every_crash() {
+    if !has_tools() {
+        return;
+    }
+    let base = Base::new(QUOTAS);
+    let random = (0..40 * scale()).map(|seed| random_scenario(&base, seed, 5 + seed as usize % 36, 0));
+    let scenarios: Vec<Scenario<'_>> = random
+        .flat_map(|scenario| [scenario.clone(), Scenario { pages: pages(scenario.seed), ..scenario }])
+        .collect();
+    let plan = Plan { trees: 20, checked: 12, compared: 1 };
+    println!("quotas: {}", explore_all("quotas", &scenarios, plan));
 }
 
 /// Attribute values in inodes of their own are deleted with the last entry that names them, at once or after the crash.

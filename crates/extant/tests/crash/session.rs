@@ -71,7 +71,8 @@ fn options(read_only: bool) -> Mount {
 }
 
 fn new_file<'n>(mode: u16) -> New<'n> {
-    New { kind: NewKind::File, mode, uid: 0, gid: 0, times: None, xattrs: &[] }
+    // Of other users by their mode, whose usage a disk may count.
+    New { kind: NewKind::File, mode, uid: u32::from(mode), gid: u32::from(mode), times: None, xattrs: &[] }
 }
 
 /// Writes until the disk is full: how many bytes, at least one.

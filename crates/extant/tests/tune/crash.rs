@@ -108,3 +108,17 @@ fn crash_while_fields_change_leaves_old_or_new_ones() {
     let images = explore(&base, &tree, &tune, stride(2), is_done);
     assert!(images > 5, "{images}");
 }
+
+#[test]
+fn crash_while_quotas_go_on_or_off_leaves_the_tree_whole() {
+    if !has_e2fsck() {
+        return;
+    }
+    let (base, tree) = disk("");
+    let has = |superblock: &Superblock| superblock.ro_compat().contains(RoCompatFeatures::QUOTA);
+    let on = explore(&base, &tree, &new_features("quota,project"), stride(3), has);
+    new_features("quota,project").apply(base.clone()).expect("tune");
+    let off = explore(&base, &tree, &new_features("^quota"), stride(3), |superblock| !has(superblock));
+    println!("{on} and {off} images");
+    assert!(on > 5 && off > 5, "{on} {off}");
+}

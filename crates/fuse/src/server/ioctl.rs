@@ -175,15 +175,18 @@ impl Server {
 
     fn set_extended_flags(&self, call: &IoctlRequest<'_>) -> Reply<()> {
         let (file, request) = (call.file, call.request);
-        if number_at(request.input, PROJECT_AT)? != file.metadata().project {
-            return Err(Errno::OPNOTSUPP);
-        }
+        let project = number_at(request.input, PROJECT_AT)?;
         let wanted = number_at(request.input, 0)?;
         let mut flags = file.flags();
         for (bit, flag) in XFLAGS {
             flags.set(flag, wanted & bit != 0);
         }
-        self.set_flags(call, flags)
+        self.set_flags(call, flags)?;
+        if project == file.metadata().project {
+            return Ok(());
+        }
+        let set = SetAttributes { project: Some(project), ..SetAttributes::default() };
+        file.set_attributes(&set).map_err(|error| errno(&error))
     }
 }
 

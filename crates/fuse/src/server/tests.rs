@@ -206,6 +206,52 @@ fn dax_is_kept_and_handed_down() {
     server.finish().expect("unmounted");
 }
 
+/// `chattr -p` and `chattr +P`: what is made in such a directory is of its project, and nothing of another one gets a name there.
+#[test]
+fn project_is_set_handed_down_and_kept_apart() {
+    const FSGETXATTR: u32 = 0x801c_581f;
+    const FSSETXATTR: u32 = 0x401c_5820;
+    const FS_XFLAG_PROJINHERIT: u32 = 0x200;
+    let device = MemoryDevice::new(16 << 20);
+    let mut mkfs = extant::mkfs::Mkfs::new();
+    mkfs.features("quota,project").expect("features").format(&device).expect("a file system");
+    let server = served(&Arc::new(device));
+    let number_at = |bytes: &[u8], at| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let read = |node| {
+        let bytes = server.ioctl(ROOT, node, &asked(FSGETXATTR, &[], 28)).expect("attributes");
+        (number_at(&bytes, 0), number_at(&bytes, 12))
+    };
+    let set = |node, flags: u32, project: u32| {
+        let mut bytes = [0; 28];
+        bytes[..4].copy_from_slice(&flags.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&project.to_ne_bytes());
+        server.ioctl(ROOT, node, &asked(FSSETXATTR, &bytes, 0)).map(drop)
+    };
+    let dir = make(&server, NodeId::ROOT, b"dir", InodeType::Directory, 0o755).node;
+    assert_eq!((set(dir, FS_XFLAG_PROJINHERIT, 42), read(dir)), (Ok(()), (FS_XFLAG_PROJINHERIT, 42)));
+    let below = make(&server, dir, b"below", InodeType::Directory, 0o755).node;
+    let inside = make(&server, dir, b"inside", InodeType::File, 0o644).node;
+    assert_eq!((read(below), read(inside)), ((FS_XFLAG_PROJINHERIT, 42), (0, 42)));
+    assert_eq!(set(inside, FS_XFLAG_PROJINHERIT, 42), Err(Errno::OPNOTSUPP));
+    let outside = make(&server, NodeId::ROOT, b"outside", InodeType::File, 0o644).node;
+    let how = Rename::default();
+    let moved = |from, to| server.rename(from, to, how);
+    assert_eq!(moved((NodeId::ROOT, b"outside"), (dir, b"outside")), Err(Errno::XDEV));
+    assert_eq!(server.link(outside, dir, b"outside").map(drop), Err(Errno::XDEV));
+    assert_eq!(moved((dir, b"inside"), (below, b"inside")), Ok(()));
+    assert_eq!(moved((below, b"inside"), (NodeId::ROOT, b"inside")), Ok(()));
+    assert_eq!((set(outside, 0, 42), moved((NodeId::ROOT, b"outside"), (dir, b"outside"))), (Ok(()), Ok(())));
+    server.finish().expect("unmounted");
+
+    let server = served(&disk());
+    let file = make(&server, NodeId::ROOT, b"file", InodeType::File, 0o644).node;
+    let mut bytes = [0; 28];
+    bytes[12] = 1;
+    let refused = server.ioctl(ROOT, file, &asked(FSSETXATTR, &bytes, 0)).map(drop);
+    assert_eq!(refused, Err(Errno::OPNOTSUPP), "without the feature");
+    server.finish().expect("unmounted");
+}
+
 #[test]
 fn allocation_takes_set_group_id_from_a_file_of_another_group() {
     let server = served(&disk());
