@@ -64,9 +64,6 @@ pub enum Error {
     /// Too few free blocks.
     #[error("no space left")]
     NoSpace,
-    /// A user, a group or a project would have more than its limits allow.
-    #[error("disk quota exceeded")]
-    QuotaExceeded,
     /// A directory whose entries inherit its project, and an inode of another project.
     #[error("a link across projects")]
     CrossProject,
@@ -256,7 +253,6 @@ impl From<Error> for io::Error {
             Error::Incompatible(_) | Error::ReadOnlyFeatures(_) | Error::Unsupported(_) => Kind::Unsupported,
             Error::ReadOnly => Kind::ReadOnlyFilesystem,
             Error::NoSpace | Error::NoInodes => Kind::StorageFull,
-            Error::QuotaExceeded => Kind::QuotaExceeded,
             Error::CrossProject => Kind::CrossesDevices,
             Error::NotFound | Error::NoAttribute | Error::NoSuchOffset => Kind::NotFound,
             Error::Exists => Kind::AlreadyExists,
