@@ -11,6 +11,7 @@
 
 mod extend;
 mod freeze;
+mod shrink;
 mod trim;
 
 use std::collections::VecDeque;

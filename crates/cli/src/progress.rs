@@ -91,12 +91,13 @@ impl Drop for Display {
 }
 
 /// Bytes in a time, as a rate.
-fn rate(bytes: u64, time: Duration) -> String {
+pub fn rate(bytes: u64, time: Duration) -> String {
     let per_second = bytes as f64 / time.as_secs_f64().max(INTERVAL.as_secs_f64());
     format!("{}/s", size::show(per_second as u64))
 }
 
-fn object<const N: usize>(pairs: [(&str, Value); N]) -> Map<String, Value> {
+/// An event of these values.
+pub fn object<const N: usize>(pairs: [(&str, Value); N]) -> Map<String, Value> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 

@@ -43,6 +43,7 @@ pub use mount::Mounted;
 pub use namespace::Credentials;
 pub use namespace::{New, NewKind, RenameFlags};
 pub use resize::Grown;
+pub use resize::shrink::{ShrinkPlan, ShrinkProgress, ShrinkTo, Shrunk};
 pub use tune::{ErrorBehavior, Tune, Tuned};
 
 /// The snippets of README.md compile, and those of the guide run.

@@ -1,11 +1,13 @@
 //! `extant resize`.
 
+mod shrink;
+
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use extant::{Grown, Mount};
+use extant::{Grown, Mount, ShrinkTo};
 use extant_block::{BlockDevice, DeviceAccess, resize_mounted};
 use extant_rt::Arc;
 use serde_json::json;
@@ -16,19 +18,23 @@ use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::size;
 
-/// Make the file system of a disk larger
+/// Make the file system of a disk larger or smaller
 ///
-/// The journal of an image is replayed first. One transaction adds the new groups: a crash leaves the disk as it was, or
-/// grown. An image file becomes as long as its file system; what is added to it takes no space. DIR is where a disk is
-/// mounted, by Extant or by the kernel, and becomes larger while it is in use, which is for root or who mounted it.
+/// The journal of an image is replayed first. Growing adds new groups by one transaction. Shrinking moves blocks and
+/// inodes out of the groups that go. A crash leaves the disk whole, with its old size or a new one; the same command again
+/// completes it. An image file becomes as long as its file system; what is added to it takes no space. DIR is where a disk
+/// is mounted, by Extant or by the kernel, and becomes larger while it is in use, which is for root or who mounted it.
 #[derive(Args)]
 #[command(after_help = "\
-SIZE is in bytes, or has a unit. Without it the file system fills its device or partition. A last block group that is too
-short for its own metadata is left out. A mounted disk has to be told how large it is to be.
+SIZE is in bytes, or has a unit; `min` is the smallest size that holds what is on the disk. Without it the file system
+fills its device or partition. A last block group that is too short for its own metadata is left out. A mounted disk has
+to be told how large it is to be, and only grows.
 
 Examples:
   extant resize disk.img 30G
   extant resize disk.img +512M
+  extant resize --dry-run disk.img min
+  extant resize disk.img min
   extant resize --partition 2 disk.img
   extant resize mounted-disk 30G")]
 pub struct Resize {
@@ -37,10 +43,14 @@ pub struct Resize {
     /// Write one JSON document
     #[arg(long)]
     json: bool,
+    /// Say how small the disk would become and what would move, and change nothing
+    #[arg(long)]
+    dry_run: bool,
     /// The image, or where a disk is mounted
     #[arg(value_name = "IMAGE|DIR")]
     image: PathBuf,
-    /// How large, or with a + by how much larger
+    /// How large, with a + or - by how much larger or smaller, or `min`
+    #[arg(allow_hyphen_values = true)]
     size: Option<Size>,
 }
 
@@ -49,26 +59,46 @@ pub struct Resize {
 enum Size {
     Bytes(u64),
     More(u64),
+    Less(u64),
+    Minimum,
 }
 
 impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.strip_prefix('+') {
-            Some(more) => size::parse_bytes(more).map(Self::More),
-            None => size::parse_bytes(text).map(Self::Bytes),
+        if text == "min" {
+            return Ok(Self::Minimum);
+        }
+        match (text.strip_prefix('+'), text.strip_prefix('-')) {
+            (Some(more), _) => size::parse_bytes(more).map(Self::More),
+            (_, Some(less)) => size::parse_bytes(less).map(Self::Less),
+            (None, None) => size::parse_bytes(text).map(Self::Bytes),
         }
     }
+}
+
+/// What was asked for of a disk.
+enum Wanted {
+    /// So many bytes, which it has already or which are more; or all of its device.
+    Larger(Option<u64>),
+    Smaller(ShrinkTo),
 }
 
 impl Resize {
     /// Resizes.
     pub fn run(self) -> Outcome {
+        let nothing_to_tell = "--dry-run says what shrinking would move; growing moves nothing";
         if self.image.is_dir() {
-            return self.resize_mounted();
+            return if self.dry_run { Err(Failure::usage(nothing_to_tell)) } else { self.resize_mounted() };
         }
-        let wanted = self.wanted_bytes()?;
+        let wanted = match self.wanted()? {
+            Wanted::Smaller(to) => return self.shrink(to),
+            Wanted::Larger(wanted) => wanted,
+        };
+        if self.dry_run {
+            return Err(Failure::usage(nothing_to_tell));
+        }
         let device = self.open(wanted)?;
         let grown = Mount::new()
             .clock(clock()?)
@@ -82,26 +112,23 @@ impl Resize {
         Ok(0)
     }
 
-    /// The size that was asked for in bytes, if any. Looks at the disk before its file becomes longer.
-    fn wanted_bytes(&self) -> Result<Option<u64>, Failure> {
-        let place = self.image.display().to_string();
+    /// The size that was asked for. Looks at the disk before its file becomes longer.
+    fn wanted(&self) -> Result<Wanted, Failure> {
         let reading = Reading { location: self.location, ..Reading::default() };
         let superblock = open_for_reading(&self.image, reading)?.superblock();
         let bytes = superblock.blocks_count().saturating_mul(u64::from(superblock.block_size()));
         let wanted = match self.size {
-            None => return Ok(None),
+            None => return Ok(Wanted::Larger(None)),
             Some(Size::Bytes(wanted)) => wanted,
             Some(Size::More(more)) => bytes.saturating_add(more),
+            Some(Size::Less(less)) => bytes.saturating_sub(less),
+            Some(Size::Minimum) => return Ok(Wanted::Smaller(ShrinkTo::Minimum)),
         };
         // Whole blocks: what is less than a block short of it has the size already.
         if wanted.saturating_add(u64::from(superblock.block_size())) <= bytes {
-            let message = format!(
-                "the file system has {}, and cannot be made smaller here; `resize2fs` does it on an unmounted disk",
-                size::show(bytes)
-            );
-            return Err(Failure::new("unsupported", place, message));
+            return Ok(Wanted::Smaller(ShrinkTo::Bytes(wanted)));
         }
-        Ok(Some(wanted.max(bytes)))
+        Ok(Wanted::Larger(Some(wanted.max(bytes))))
     }
 
     fn resize_mounted(&self) -> Outcome {

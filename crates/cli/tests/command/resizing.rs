@@ -1,4 +1,4 @@
-//! Disks that become larger.
+//! Disks that become larger and smaller.
 
 use super::bench::{Bench, DISK};
 
@@ -22,16 +22,42 @@ fn an_image_grows_with_its_file_system_and_is_clean() {
 }
 
 #[test]
-fn a_size_below_the_present_one_is_refused_with_what_to_do() {
+fn an_image_shrinks_with_its_file_system_and_is_clean() {
+    let Some(bench) = Bench::new() else { return };
+    let bytes = |bench: &Bench| std::fs::metadata(bench.path(DISK)).expect("the image").len();
+    bench.ok(&["resize", DISK, "2G"]);
+    let document = bench.ok(&["resize", "--json", DISK, "-1G"]).json();
+    assert_eq!(
+        (&document["from_bytes"], &document["to_bytes"]),
+        (&(2_u64 << 30).into(), &(1_u64 << 30).into())
+    );
+    assert_eq!(bytes(&bench), 1 << 30);
+    bench.program("e2fsck", &["-fn", DISK]);
+    let plan = bench.ok(&["resize", "--json", "--dry-run", DISK, "min"]).json();
+    assert_eq!(bytes(&bench), 1 << 30);
+    let document = bench.ok(&["resize", "--json", DISK, "min"]).json();
+    assert_eq!(document["to_bytes"], plan["min_bytes"]);
+    assert_eq!(plan["to_bytes"], plan["min_bytes"]);
+    assert_eq!(bytes(&bench), document["to_bytes"].as_u64().expect("bytes"));
+    bench.program("e2fsck", &["-fn", DISK]);
+    assert_eq!(bench.ok(&["cat", "disk.img:/etc/hostname"]).out, "guest\n");
+    let said = bench.ok(&["resize", "--dry-run", DISK, "min"]).out;
+    assert!(said.contains("would shrink") && said.contains("the minimum is"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_to_do() {
     let Some(bench) = Bench::new() else { return };
     bench.assert_untouched(DISK, || {
-        let said = bench.fails(1, &["resize", DISK, "1M"]);
-        assert!(said.contains("resize2fs"), "{}", said);
+        let said = bench.fails(1, &["resize", DISK, "100K"]);
+        assert!(said.contains("bytes) at least; `min`"), "{}", said);
         let said = bench.fails(1, &["resize", "--json", DISK, "0"]);
-        assert!(said.contains("\"unsupported\""), "{}", said);
+        assert!(said.contains("\"out_of_range\""), "{}", said);
         bench.fails(2, &["resize", DISK, "many"]);
         assert!(bench.fails(2, &["resize", ".", "+1G"]).contains("how large it is to be"));
         let said = bench.fails(1, &["resize", "/proc", "1G"]);
         assert!(said.contains("cannot be made larger"), "{said}");
+        bench.fails(2, &["resize", "--dry-run", DISK, "+1G"]);
+        bench.fails(2, &["resize", "--dry-run", ".", "1G"]);
     });
 }

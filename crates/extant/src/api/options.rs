@@ -10,6 +10,7 @@ use extant_rt::{Arc, WallClock};
 use super::filesystem::Filesystem;
 use crate::error::{Error, Result};
 use crate::mount::{Options, Volume};
+use crate::resize::shrink::{ShrinkPlan, ShrinkProgress, ShrinkTo, Shrunk, plan, shrink};
 use crate::resize::{Grown, grow};
 
 /// How to mount a file system.
@@ -204,6 +205,42 @@ impl Mount {
     /// [`Error::Unsupported`] for one that the format cannot express. The file system is as it was then.
     pub fn grow_device(&self, device: &Arc<dyn BlockDevice>, bytes: u64) -> Result<Grown> {
         grow(device, &self.options, bytes)
+    }
+
+    /// Makes the unmounted file system on a device smaller: moves what lies behind the new end, then takes the end off. Replays the
+    /// journal first. A crash leaves the file system whole, and as it was or smaller; call it again to complete. On a disk without a
+    /// journal a crash may damage it. `report` is called after each move and says whether to go on.
+    ///
+    /// ```
+    /// use extant::{Mount, ShrinkTo, mkfs::Mkfs};
+    /// use extant_block::{BlockDevice, MemoryDevice};
+    /// use extant_rt::Arc;
+    ///
+    /// let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(256 << 20));
+    /// Mkfs::new().bytes(256 << 20).format(&*device)?;
+    /// let shrunk = Mount::new().shrink_device(&device, ShrinkTo::Bytes(64 << 20), &mut |_| true)?;
+    /// assert_eq!((shrunk.from_bytes, shrunk.to_bytes), (256 << 20, 64 << 20));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Mount::open_device`]; [`Error::OutOfRange`] for a size above that of the file system or below what it needs;
+    /// [`Error::Unsupported`] for what cannot be moved; [`Error::Interrupted`] if `report` says so. The file system is whole then.
+    pub fn shrink_device(
+        &self,
+        device: &Arc<dyn BlockDevice>,
+        to: ShrinkTo,
+        report: &mut dyn FnMut(ShrinkProgress) -> bool,
+    ) -> Result<Shrunk> {
+        shrink(device, &self.options, to, report)
+    }
+
+    /// What [`Mount::shrink_device`] would do. Writes nothing.
+    ///
+    /// # Errors
+    /// As [`Mount::shrink_device`].
+    pub fn plan_shrink(&self, device: &Arc<dyn BlockDevice>, to: ShrinkTo) -> Result<ShrinkPlan> {
+        plan(device, &self.options, to)
     }
 }
 

@@ -1,9 +1,9 @@
 //! A superblock that a crash tore between its two sectors.
 //!
 //! Mounting and unmounting write it in place, as the kernel does, and its checksum covers both sectors, of which each is then older or
-//! newer. The kernel refuses such a disk and leaves it to e2fsck. Extant compares all fields that neither a mount nor growing changes with
+//! newer. The kernel refuses such a disk and leaves it to e2fsck. Extant compares all fields that neither a mount nor resizing changes with
 //! the copy in the next group: if they are the same, it accepts the first superblock despite its checksum, and treats the disk as one that
-//! crashed. The fields that growing changes lie in one sector, so that they are of one size, older or newer; the log has the rest.
+//! crashed. The sizes that resizing changes lie in one sector, so that they are of one size, older or newer; the log has the rest.
 //!
 //! Leaves out: disks of one group, which have no copy.
 //!
@@ -36,14 +36,16 @@ const CHANGING: &[Range<usize>] = &[
     0x0E8..0x0EC,
     // Where descriptors are in their own groups.
     0x104..0x108,
+    // Where the journal is.
+    0x10C..0x150,
     // More of the counts of blocks.
     0x150..0x15C,
     // Bytes written.
     0x178..0x180,
     // Errors.
     0x194..0x200,
-    // Blocks of the file system's own.
-    0x248..0x24C,
+    // Blocks of the file system's own, and the groups with copies.
+    0x248..0x254,
     // More of the times, and codes of errors.
     0x274..0x27C,
     // The checksum.

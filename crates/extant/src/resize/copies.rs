@@ -43,10 +43,9 @@ pub(super) fn add_outside(
 /// Writes copies of the descriptor blocks that changed, of all of them into the groups that `old` did not have, and those of the superblock.
 ///
 /// # Errors
-/// `Io`. The file system has grown all the same.
-pub(super) fn write(volume: &Volume, old: &Geometry, changed: Range<u32>) -> Result<()> {
+/// `Io`. The file system has its new size all the same.
+pub(super) fn write(volume: &Volume, geometry: &Geometry, old: &Geometry, changed: Range<u32>) -> Result<()> {
     let superblock = volume.superblock.lock().clone();
-    let geometry = &volume.geometry;
     let location = Location::of(Structure::GroupDescriptor);
     let mut blocks = Vec::new();
     let mut behind_superblocks = Vec::new();

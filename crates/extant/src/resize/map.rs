@@ -111,6 +111,6 @@ pub(super) fn copies(
 }
 
 /// The place behind the superblock of the descriptor block of that index, in use or reserved.
-fn descriptor_place(geometry: &Geometry, index: u32) -> FsBlock {
+pub(super) fn descriptor_place(geometry: &Geometry, index: u32) -> FsBlock {
     FsBlock(geometry.descriptor_block(0).0 + u64::from(index))
 }

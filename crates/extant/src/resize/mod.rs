@@ -1,4 +1,4 @@
-//! Growing a file system, mounted or not.
+//! Growing a file system, mounted or not, and in [`shrink`] making one smaller.
 //!
 //! New groups lie behind the end of the file system as it was, so their bitmaps and tables are written first, and mean nothing if a
 //! crash comes then. One transaction then changes the superblock, the descriptors, the last group's bitmap where the group becomes
@@ -14,7 +14,7 @@
 //! Where the log is too small for one transaction, or the descriptors have to go elsewhere ([`size`]), several steps follow one
 //! another, each of which leaves a file system that is whole.
 //!
-//! Leaves out: making it smaller; disks whose blocks are allocated in clusters (refused by mounting).
+//! Leaves out: making it smaller ([`shrink`]); disks whose blocks are allocated in clusters (refused by mounting).
 //!
 //! Invariant: blocks inside the file system as it was are written by the transaction only, but for copies of the superblock and the
 //! descriptors.
@@ -26,6 +26,7 @@
 mod copies;
 mod map;
 mod place;
+pub(crate) mod shrink;
 mod size;
 
 use extant_block::BlockDevice;
@@ -177,7 +178,7 @@ impl Step {
         }
         update.finish();
         journal.commit_running()?;
-        copies::write(volume, &old, indices)?;
+        copies::write(volume, &volume.geometry, &old, indices)?;
         journal.checkpoint()?;
         // A commit that came meanwhile may have kept the blocks of this step in the log, with newer bytes.
         while read_superblock(&*volume.device)?.blocks_count() < volume.geometry.blocks_count {

@@ -10,7 +10,7 @@ use extant_ondisk::{CompatFeatures, Geometry, GroupNumber, IncompatFeatures, Str
 use crate::error::{Error, Location, Result};
 
 /// Blocks that a last group must have beside its own metadata, as in mke2fs and the kernel.
-const TAIL_MIN_FREE: u64 = 50;
+pub(super) const TAIL_MIN_FREE: u64 = 50;
 /// The superblock, descriptors and map blocks of a step do not fit the log.
 const LOG_TOO_SMALL: Error = Error::Unsupported(
     "growing by more with a journal this small: the disk needs a larger one (`tune2fs -O ^has_journal`, then `tune2fs -J size=64`)",
@@ -115,7 +115,7 @@ fn credits_of(next: &Superblock, old: &Geometry, geometry: &Geometry) -> u32 {
 }
 
 /// Blocks of a group that its own metadata would take in it.
-fn own_blocks(geometry: &Geometry, group: u32) -> u64 {
+pub(super) fn own_blocks(geometry: &Geometry, group: u32) -> u64 {
     // A group that is too short has not got all of them.
     let mut whole = geometry.clone();
     whole.blocks_count = u64::MAX;

@@ -1,4 +1,4 @@
-//! Growing: the layouts that result, judged by e2fsprogs and the kernel; crashes and failing devices on the way.
+//! Growing and shrinking: the layouts that result, judged by e2fsprogs and the kernel; crashes and failing devices on the way.
 //!
 //! Tests that need mke2fs, e2fsck or loop devices say so where there are none.
 
@@ -7,3 +7,6 @@ mod disk;
 mod failures;
 mod grow;
 mod in_use;
+mod shrink;
+mod shrink_crash;
+mod tree;

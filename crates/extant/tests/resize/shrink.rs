@@ -1,0 +1,194 @@
+//! Disks of all layouts become smaller, and are clean and whole after each step.
+
+use extant::{Error, Mount, ShrinkTo, Shrunk};
+use extant_block::{BlockDevice, DeviceAccess, FileDevice};
+use extant_rt::Arc;
+
+use crate::disk::{Image, MIB, run, text};
+use crate::tree::{Census, age, census, difference};
+
+/// Arguments of mke2fs, and sizes in MiB.
+pub const CASES: &[(&[&str], u64, &[u64])] = &[
+    (&["-b4096"], 600, &[300, 100]),
+    (&["-b1024"], 200, &[90, 40]),
+    (&["-b2048", "-O", "^flex_bg"], 300, &[150, 70]),
+    (&["-b4096", "-O", "^metadata_csum,uninit_bg"], 600, &[200]),
+    (&["-b1024", "-O", "^metadata_csum,^uninit_bg,^64bit"], 200, &[60]),
+    (&["-b4096", "-O", "^resize_inode"], 600, &[100]),
+    (&["-b1024", "-g1024", "-O", "meta_bg,^resize_inode"], 120, &[60, 30]),
+    (&["-b1024", "-O", "sparse_super2"], 200, &[60]),
+    (&["-b1024", "-O", "^has_journal"], 200, &[40]),
+    (&["-b1024", "-O", "^has_journal,^extents,^64bit,^flex_bg,^metadata_csum"], 200, &[50]),
+    (&["-b1024", "-O", "fast_commit,orphan_file"], 200, &[60]),
+    (&["-b1024", "-I512", "-O", "inline_data,ea_inode,large_dir"], 200, &[60]),
+    (&["-b1024", "-g2048", "-N4096", "-Jsize=2"], 120, &[60, 30]),
+];
+
+impl Image {
+    /// Makes the file system smaller.
+    pub fn shrink(&self, to: ShrinkTo) -> extant::Result<Shrunk> {
+        let device = FileDevice::open(&self.path, DeviceAccess::read_write())?;
+        let device: Arc<dyn BlockDevice> = Arc::new(device);
+        Mount::new().shrink_device(&device, to, &mut |_| true)
+    }
+
+    /// Cuts the file to the file system.
+    pub fn cut(&self, shrunk: &Shrunk) {
+        let file = std::fs::OpenOptions::new().write(true).open(&self.path).expect("the image");
+        file.set_len(shrunk.to_bytes).expect("a length");
+    }
+}
+
+#[test]
+fn every_layout_becomes_smaller_and_is_clean_and_whole_after_each_step() {
+    for (arguments, size, sizes) in CASES {
+        let Some(image) = Image::made(size * MIB, arguments) else { return };
+        let fs = image.mount();
+        age(&fs, *size, 150, 60_000);
+        let tree = census(&fs).expect("a census");
+        fs.unmount().expect("unmount");
+        let steps = sizes.iter().map(|size| ShrinkTo::Bytes(size * MIB)).chain([ShrinkTo::Minimum]);
+        for to in steps {
+            let case = format!("{arguments:?} to {to:?}");
+            let shrunk = image.shrink(to).unwrap_or_else(|e| panic!("{case}: {e}"));
+            println!("{case}: {shrunk:?}");
+            image.cut(&shrunk);
+            if let ShrinkTo::Bytes(bytes) = to {
+                assert!(shrunk.to_bytes <= bytes && shrunk.to_bytes > bytes - 8 * MIB, "{case}: {shrunk:?}");
+            }
+            image.assert_clean(&case);
+            let fs = image.mount();
+            let other = difference(&tree, &census(&fs).expect("a census"));
+            assert!(other.is_none(), "{case}: {other:?}");
+            fs.unmount().expect("unmount");
+        }
+    }
+}
+
+#[test]
+fn values_with_inodes_of_their_own_move_with_what_refers_to_them() {
+    let arguments = ["-b1024", "-g2048", "-N4096", "-Oea_inode"];
+    let Some(image) = Image::made(60 * MIB, &arguments) else { return };
+    let fs = image.mount();
+    age(&fs, 3, 120, 20_000);
+    fs.unmount().expect("unmount");
+    let value = image.path.with_extension("value");
+    std::fs::write(&value, vec![9; 30_000]).expect("a value");
+    for number in (0..120).filter(|number| number % 3 == 0) {
+        let request = format!("ea_set -f {} /d{}/f{number} user.large", text(&value), number % 12);
+        run("debugfs", &["-w", "-R", &request, text(&image.path)]).expect("debugfs");
+    }
+    // debugfs counts no block for them.
+    let _ = run("e2fsck", &["-fy", text(&image.path)]);
+    image.assert_clean("with values in inodes");
+    let tree = census(&image.mount()).expect("a census");
+    for to in [ShrinkTo::Bytes(30 * MIB), ShrinkTo::Minimum] {
+        let shrunk = image.shrink(to).expect("shrink");
+        println!("{to:?}: {shrunk:?}");
+        assert!(shrunk.moved_inodes > 0, "{shrunk:?}");
+        image.cut(&shrunk);
+        image.assert_clean("made smaller");
+        let fs = image.mount();
+        assert_eq!(difference(&tree, &census(&fs).expect("a census")), None);
+        fs.unmount().expect("unmount");
+    }
+}
+
+#[test]
+fn resize2fs_goes_on_where_shrinking_ended_and_the_other_way_round() {
+    for (arguments, size, _) in CASES.iter().take(8).step_by(2) {
+        let Some(image) = Image::made(size * MIB, arguments) else { return };
+        let fs = image.mount();
+        age(&fs, *size, 80, 30_000);
+        let tree = census(&fs).expect("a census");
+        fs.unmount().expect("unmount");
+        let theirs = |size: &str| {
+            let said = run("resize2fs", &["-f", text(&image.path), size]);
+            said.unwrap_or_else(|said| panic!("{arguments:?}, {size}: {said}"));
+            image.assert_clean(&format!("{arguments:?}, by resize2fs to {size}"));
+        };
+        let ours = |to: ShrinkTo| {
+            let shrunk = image.shrink(to).unwrap_or_else(|e| panic!("{arguments:?}, {to:?}: {e}"));
+            image.cut(&shrunk);
+            image.assert_clean(&format!("{arguments:?} to {to:?}"));
+            let fs = image.mount();
+            // resize2fs changes times of directories.
+            let names = |census: Census| {
+                census.into_iter().map(|(path, _, content)| (path, content)).collect::<Vec<_>>()
+            };
+            assert!(
+                names(census(&fs).expect("a census")) == names(tree.clone()),
+                "{arguments:?} to {to:?}: another tree"
+            );
+            fs.unmount().expect("unmount");
+        };
+        ours(ShrinkTo::Bytes(size / 2 * MIB));
+        theirs(&format!("{}M", size / 3));
+        ours(ShrinkTo::Minimum);
+        theirs("2G");
+        ours(ShrinkTo::Bytes(size / 2 * MIB));
+        image.grow(3 * size * MIB).expect("grow");
+        image.assert_clean("grown again");
+        ours(ShrinkTo::Minimum);
+    }
+}
+
+#[test]
+fn the_kernel_mounts_and_writes_what_was_made_smaller() {
+    let Some(image) = Image::made(600 * MIB, &["-b4096"]) else { return };
+    let fs = image.mount();
+    age(&fs, 8, 240, 60_000);
+    let names = census(&fs).expect("a census").len();
+    fs.unmount().expect("unmount");
+    let shrunk = image.shrink(ShrinkTo::Bytes(150 * MIB)).expect("shrink");
+    image.cut(&shrunk);
+    let point = image.path.with_extension("mounted");
+    std::fs::create_dir(&point).expect("a folder");
+    if let Err(why) = run("mount", &["-o", "loop", text(&image.path), text(&point)]) {
+        println!("skipped: {why}");
+        return;
+    }
+    let written = (0..20).try_for_each(|number| {
+        let folder = point.join(number.to_string());
+        std::fs::create_dir(&folder)?;
+        std::fs::write(folder.join("file"), vec![1_u8; 2 << 20])
+    });
+    let found = run("find", &[text(&point), "-mindepth", "1"]).expect("find").lines().count();
+    run("umount", &[text(&point)]).expect("umount");
+    written.expect("files of Linux");
+    assert_eq!(found, names + 40);
+    image.assert_clean("written by Linux");
+    let shrunk = image.shrink(ShrinkTo::Minimum).expect("shrink");
+    image.cut(&shrunk);
+    image.assert_clean("made smaller behind Linux");
+}
+
+#[test]
+fn sizes_that_cannot_be_are_refused_and_change_nothing_on_a_dry_run() {
+    let Some(image) = Image::made(100 * MIB, &["-b1024"]) else { return };
+    let fs = image.mount();
+    age(&fs, 8, 60, 60_000);
+    fs.unmount().expect("unmount");
+    let before = std::fs::read(&image.path).expect("the image");
+    let device: Arc<dyn BlockDevice> = Arc::new(image.load(100 * MIB));
+    let plan = Mount::new().plan_shrink(&device, ShrinkTo::Minimum).expect("a plan");
+    println!("{plan:?}");
+    assert_eq!((plan.from_bytes, plan.to_bytes), (100 * MIB, plan.min_bytes));
+    for bytes in [0, plan.min_bytes - 1024, 101 * MIB] {
+        let refused = image.shrink(ShrinkTo::Bytes(bytes));
+        assert!(matches!(refused, Err(Error::OutOfRange { .. })), "{bytes}: {refused:?}");
+        let refused = Mount::new().plan_shrink(&device, ShrinkTo::Bytes(bytes));
+        assert!(matches!(refused, Err(Error::OutOfRange { .. })), "{bytes}: {refused:?}");
+    }
+    let device_bytes = {
+        let mut bytes = vec![0; before.len()];
+        device.read_at(0, &mut bytes).expect("read");
+        bytes
+    };
+    assert!(device_bytes == before, "a dry run writes");
+    let shrunk = image.shrink(ShrinkTo::Bytes(plan.min_bytes)).expect("shrink");
+    assert_eq!(shrunk.to_bytes, plan.min_bytes);
+    // Nothing is left to do.
+    let again = image.shrink(ShrinkTo::Bytes(plan.min_bytes)).expect("shrink");
+    assert_eq!((again.from_bytes, again.to_bytes, again.moved_bytes), (plan.min_bytes, plan.min_bytes, 0));
+}
