@@ -257,6 +257,18 @@ impl QuotaFile {
         u32::try_from(self.state.lock().blocks.len()).unwrap_or(u32::MAX)
     }
 
+    /// A block of the file in the file system's size; None for a hole, or behind the end.
+    pub(crate) fn file_system_block(&self, logical: u32) -> Option<Arc<Buffer>> {
+        self.state.lock().blocks.get(logical as usize)?.clone()
+    }
+
+    /// Has a block of the file be another one from now on.
+    pub(crate) fn replace_block(&self, logical: u32, buffer: Arc<Buffer>) {
+        if let Some(block) = self.state.lock().blocks.get_mut(logical as usize) {
+            *block = Some(buffer);
+        }
+    }
+
     pub(crate) fn push_block(&self, buffer: Arc<Buffer>) {
         self.state.lock().blocks.push(Some(buffer));
     }
@@ -287,6 +299,11 @@ impl QuotaFileState {
 }
 
 impl SbInfo {
+    /// The quota file that an inode is.
+    pub(crate) fn quota_file(&self, number: InodeNumber) -> Option<&QuotaFile> {
+        self.quotas.as_ref()?.files.iter().find(|file| file.inode == number)
+    }
+
     /// The charge of an inode, where usage is counted.
     pub(crate) fn charge_of(&self, number: InodeNumber, raw: &RawInode) -> Option<Charge> {
         match self.special_inodes.contains(number) {

@@ -22,6 +22,7 @@ pub const CASES: &[(&[&str], u64, &[u64])] = &[
     (&["-b1024", "-O", "fast_commit,orphan_file"], 200, &[60]),
     (&["-b1024", "-I512", "-O", "inline_data,ea_inode,large_dir"], 200, &[60]),
     (&["-b1024", "-g2048", "-N4096", "-Jsize=2"], 120, &[60, 30]),
+    (&["-b1024", "-g2048", "-N4096", "-I256", "-Oquota,project"], 120, &[60, 30]),
 ];
 
 impl Image {

@@ -25,6 +25,7 @@ use crate::error::{Error, Location, Result};
 use crate::incore::buffer::{Buffer, BufferKind, Owner};
 use crate::incore::inode::Inode;
 use crate::mapping::MapKind;
+use crate::metadata::quota::QuotaFile;
 use crate::metadata::update::{Credits, InodeDirty, MetadataUpdate, RUN_CREDITS};
 use crate::metadata::verify;
 use crate::mount::Volume;
@@ -58,6 +59,8 @@ struct Moved {
     freed: Vec<Run>,
     freed_metadata: Vec<u64>,
     xattr: Option<XattrMove>,
+    /// Blocks of a quota file by their number in it, and their new places: the update copies them, for a freeze changes them.
+    quota_blocks: Vec<(u32, FsBlock)>,
 }
 
 /// A block of attributes that moves.
@@ -128,7 +131,7 @@ impl<'v, 'r> Mover<'v, 'r> {
             journal.checkpoint()?;
         }
         let taken = self.space.taken();
-        let credits = self.credits(&taken, &moved, ready.len())?;
+        let credits = self.credits(&taken, &moved, ready.len() + moved.quota_blocks.len())?;
         for run in moved.freed.iter().copied().chain(moved.freed_metadata.iter().map(|block| one(*block))) {
             volume.allocator.prepare_free(run)?;
         }
@@ -137,6 +140,9 @@ impl<'v, 'r> Mover<'v, 'r> {
         taken.iter().try_for_each(|run| update.mark_used(*run))?;
         if let Some(xattr) = &moved.xattr {
             update.move_xattrs(xattr)?;
+        }
+        if let Some(file) = volume.quota_file(number) {
+            moved.quota_blocks.iter().for_each(|(logical, to)| update.move_quota_block(file, *logical, *to));
         }
         moved.freed.iter().try_for_each(|run| update.free(*run))?;
         let revokes = moved.freed_metadata.len() <= REVOKES_MAX;
@@ -183,13 +189,15 @@ impl<'v, 'r> Mover<'v, 'r> {
         let owner = Owner { inode: new_number.unwrap_or(inode.number), generation: raw.generation() };
         let is_directory = raw.file_type() == FileType::Directory;
         let is_orphan_file = inode.number.0 == volume.superblock.lock().s_orphan_file_inum();
-        let is_metadata = raw.file_type() != FileType::Regular || is_orphan_file;
+        let is_quota_file = volume.quota_file(inode.number).is_some();
+        let is_metadata = raw.file_type() != FileType::Regular || is_orphan_file || is_quota_file;
         let from = if is_directory && new_number.is_some() { 0 } else { self.end };
         let mut moved = Moved {
             raw: RawInode::clone(&raw),
             freed: Vec::new(),
             freed_metadata: Vec::new(),
             xattr: self.plan_xattrs(inode, &raw)?,
+            quota_blocks: Vec::new(),
         };
         if let Some(xattr) = &moved.xattr {
             moved.raw.set_file_acl(FsBlock(xattr.new));
@@ -214,7 +222,10 @@ impl<'v, 'r> Mover<'v, 'r> {
                         len: run.len,
                         ..part
                     };
-                    if is_metadata {
+                    if is_quota_file {
+                        let places = (0..run.len).map(|at| (old.logical + at, run.start.0 + u64::from(at)));
+                        moved.quota_blocks.extend(places.map(|(logical, to)| (logical, FsBlock(to))));
+                    } else if is_metadata {
                         self.copy_metadata(inode, owner, &old, run.start.0)?;
                     } else if !part.unwritten {
                         self.copy(inode.number, &old, run.start.0)?;
@@ -335,8 +346,8 @@ impl<'v, 'r> Mover<'v, 'r> {
         Err(Error::NoInodes)
     }
 
-    /// The blocks that an update may change.
-    fn credits(&self, taken: &[Run], moved: &Moved, references: usize) -> Result<u32> {
+    /// The blocks that an update may change: `blocks` with references or of a quota file, and those that say what is in use.
+    fn credits(&self, taken: &[Run], moved: &Moved, blocks: usize) -> Result<u32> {
         let group = |block: FsBlock| self.volume.geometry.group_of(block).map_or(0, |(group, _)| group.0);
         let mut groups: BTreeSet<u32> = BTreeSet::new();
         for run in taken.iter().chain(&moved.freed) {
@@ -345,7 +356,7 @@ impl<'v, 'r> Mover<'v, 'r> {
         }
         groups.extend(moved.freed_metadata.iter().map(|block| group(FsBlock(*block))));
         // Two inodes with their bitmaps and descriptors; two blocks of attributes, of which one may be freed.
-        let credits = (groups.len() as u64 + 1) * u64::from(RUN_CREDITS) + 6 + 2 + references as u64;
+        let credits = (groups.len() as u64 + 1) * u64::from(RUN_CREDITS) + 6 + 2 + blocks as u64;
         u32::try_from(credits)
             .ok()
             .filter(|credits| *credits < self.volume.journal.as_ref().map_or(u32::MAX, |it| it.max_credits()))
@@ -410,6 +421,15 @@ impl MetadataUpdate<'_> {
             .map_err(|e| location.format(e))
     }
 
+    /// Copies a block of a quota file to another place, where its entries change from then on.
+    fn move_quota_block(&mut self, file: &QuotaFile, logical: u32, to: FsBlock) {
+        let Some(old) = file.file_system_block(logical) else { return };
+        let bytes = old.bytes();
+        let new = self.new_buffer(to, BufferKind::Quota);
+        self.modify_buffer(&new, |into| into.copy_from_slice(&bytes));
+        file.replace_block(logical, new);
+    }
+
     /// Makes an inode of another number out of one, which is freed.
     fn renumber(&mut self, volume: &Volume, old: &Arc<Inode>, new: InodeNumber, raw: RawInode) -> Result<()> {
         let kind = match raw.file_type() {
@@ -418,7 +438,7 @@ impl MetadataUpdate<'_> {
         };
         self.allocate_inode_at(new, kind)?;
         let inode = volume.inodes.replace(Inode::new(new, volume.inode_table_location(new)?, raw));
-        self.modify_inode(&inode, InodeDirty::Mapping, |_| ());
+        self.add_inode(&inode);
         let now = self.now();
         self.delete_inode(old, |raw| {
             raw.set_dtime(u32::try_from(now.seconds).unwrap_or(u32::MAX));
