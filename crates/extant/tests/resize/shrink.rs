@@ -193,3 +193,35 @@ fn sizes_that_cannot_be_are_refused_and_change_nothing_on_a_dry_run() {
     let again = image.shrink(ShrinkTo::Bytes(plan.min_bytes)).expect("shrink");
     assert_eq!((again.from_bytes, again.to_bytes, again.moved_bytes), (plan.min_bytes, plan.min_bytes, 0));
 }
+
+#[test]
+fn quota_files_move_and_count_on() {
+    let arguments = ["-b1024", "-g2048", "-N4096", "-Jsize=1", "-Oquota"];
+    let Some(image) = Image::made(60 * MIB, &arguments) else { return };
+    let fs = image.mount();
+    // What the quota files grow by lies behind it.
+    fs.write("/large", vec![1; 45 << 20]).expect("a file");
+    for id in 1..400 {
+        let path = format!("/f{id}");
+        fs.write(&path, b"x").expect("a file");
+        fs.set_owner(&path, id, id).expect("an owner");
+    }
+    fs.remove_file("/large").expect("the file");
+    let tree = census(&fs).expect("a census");
+    fs.unmount().expect("unmount");
+    let last_block = || {
+        let blocks = run("debugfs", &["-R", "blocks <3>", text(&image.path)]).expect("debugfs");
+        blocks.split_whitespace().filter_map(|block| block.parse::<u64>().ok()).max()
+    };
+    let end = 10 * MIB / 1024;
+    assert!(last_block() >= Some(end), "{:?}", last_block());
+    let shrunk = image.shrink(ShrinkTo::Bytes(10 * MIB)).expect("shrink");
+    image.cut(&shrunk);
+    image.assert_clean("made smaller");
+    assert!(last_block() < Some(end), "{:?}", last_block());
+    let fs = image.mount();
+    assert_eq!(difference(&tree, &census(&fs).expect("a census")), None);
+    (1..200).for_each(|id| fs.remove_file(format!("/f{id}")).expect("the file"));
+    fs.unmount().expect("unmount");
+    image.assert_clean("written afterwards");
+}
