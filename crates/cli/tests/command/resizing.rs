@@ -61,3 +61,33 @@ fn what_cannot_be_is_refused_with_what_to_do() {
         bench.fails(2, &["resize", "--dry-run", ".", "1G"]);
     });
 }
+
+#[test]
+fn the_minimum_is_that_of_a_disk_made_anew_from_the_same_tree() {
+    let Some(bench) = Bench::new() else { return };
+    let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../extant/src");
+    let small = bench.path("small");
+    let large = bench.path("large");
+    for tree in [&small, &large] {
+        std::fs::create_dir(tree).expect("a folder");
+    }
+    for number in 0..2000 {
+        std::fs::write(small.join(number.to_string()), number.to_string()).expect("a file");
+    }
+    std::fs::write(large.join("file"), vec![7; 30_000_000]).expect("a file");
+    let bytes = |name: &str| std::fs::metadata(bench.path(name)).expect("the image").len();
+    for tree in [&sources, &small, &large] {
+        let tree = tree.to_str().expect("a path");
+        bench.ok(&["mkfs", "-d", tree, "made.img"]);
+        let made = bytes("made.img");
+        bench.ok(&["resize", "made.img", "+200M"]);
+        // What is written last lies far behind; what was before it goes.
+        bench.ok(&["cp", "-r", tree, "made.img:/again"]);
+        bench.ok(&["rm", "-r", "made.img:/again"]);
+        bench.ok(&["resize", "made.img", "min"]);
+        bench.program("e2fsck", &["-fn", "made.img"]);
+        let least = bytes("made.img");
+        assert!(least * 100 <= made * 102, "{tree}: {least} bytes, {made} when it was made");
+        std::fs::remove_file(bench.path("made.img")).expect("the image");
+    }
+}

@@ -150,7 +150,7 @@ pub(crate) fn shrink(
             // How free space is broken up cannot be told before: the smallest size may be a little larger.
             Err(Error::NoSpace) if to == ShrinkTo::Minimum && wanted < volume.geometry.blocks_count => {
                 unmounted?;
-                wanted += wanted / 256 + 64;
+                wanted += size::slack(wanted);
             }
             Err(error) => return Err(error),
         }

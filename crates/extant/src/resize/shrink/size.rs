@@ -106,8 +106,8 @@ pub(super) fn next_end(old: &Geometry, usage: &Usage<'_>, wanted: u64) -> Result
 }
 
 /// Blocks that moving may take beside those that are moved: of extent trees, which are written anew before the old ones are freed.
-fn slack(content: u64) -> u64 {
-    16 + content / 1024
+pub(super) fn slack(content: u64) -> u64 {
+    2 + content / 1024
 }
 
 /// The file system's own blocks: heads of groups, bitmaps and inode tables.
